@@ -3,10 +3,10 @@
 CARGO ?= cargo
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup demo test check bench fuzz lab drivers experiments versions suites release packages image build unit e2e
+.PHONY: help setup demo demo-fleet test check bench fuzz lab drivers experiments versions suites release packages image build unit e2e web
 
 help: ## this list
-	@grep -hE '^[a-z0-9]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9]+):.*## */\1\t/' | expand -t 10
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## */\1\t/' | expand -t 12
 
 setup: ## install what build and tests need (apt, Rust, MySQL and a late MariaDB in a cache); quick when all is there
 	scripts/setup
@@ -18,7 +18,12 @@ demo: ## a MariaDB primary, two replicas and the proxy before them; Ctrl-C ends 
 	$(CARGO) build --release -p tidegate -p lab
 	target/release/lab demo
 
-test: setup build unit e2e seeds ## everything: set up, build, unit tests, end-to-end tests with real servers
+demo-fleet: ## the same with two proxies, which share their configuration in etcd
+	scripts/setup
+	$(CARGO) build --release -p tidegate -p lab
+	target/release/lab demo --fleet
+
+test: setup build unit e2e seeds web ## everything: set up, build, unit tests, end-to-end tests with real servers
 
 build:
 	$(CARGO) build --workspace --exclude sim --all-targets
@@ -29,6 +34,10 @@ unit: ## unit tests of all crates
 
 e2e: ## integration and end-to-end tests (real servers, the real proxy)
 	scripts/e2e
+
+web: ## the web page in a real Chromium, before real servers
+	scripts/setup web
+	scripts/web
 
 release: ## the proxy as it is to be shipped: guided by a profile of itself under load (scripts/release --train makes a new one)
 	scripts/release

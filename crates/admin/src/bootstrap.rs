@@ -10,14 +10,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use model::config::shared::with_shared;
 use model::config::text::to_text;
 use model::config::{Row, inert};
 use model::control::DataPlane;
 use model::fleet::Operator;
 use model::stats::StatsSource;
-use model::{Config, ConfigError, Scope, Snapshot};
+use model::{Config, ConfigError, Scope, SecretFiles, Snapshot};
 use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, params};
+use shared_config::{ProxyLine, new_id};
 
 use crate::commands::history;
 use crate::commands::layers::{everything, merge};
@@ -28,9 +30,12 @@ use crate::handle::{EngineHandle, channel};
 use crate::live::Live;
 use crate::process::Process;
 use crate::remarks::LOGGED;
+use crate::sharing::peers::{self, Peers};
+use crate::sharing::{BehindModules, Sharing};
 use crate::store::rows::{read, transaction, write};
+use crate::store::standing::{self, Kept};
 use crate::store::{self, DISK_FILE, Store, import, layout};
-use crate::take_over::TakenOver;
+use crate::take_over::{Frozen, TakenOver};
 use crate::watch;
 
 /// Which source holds when there are two.
@@ -67,7 +72,7 @@ pub struct EngineOptions {
 pub struct Bootstrap {
     /// The configuration.
     pub config: Arc<Config>,
-    /// The same, compiled.
+    /// The same with what stands in files, compiled.
     pub snapshot: Arc<Snapshot>,
     /// What its operator should know, one line each.
     pub notices: Vec<String>,
@@ -76,6 +81,7 @@ pub struct Bootstrap {
     store: Store,
     options: EngineOptions,
     operator: Option<Operates>,
+    secrets: SecretFiles,
     /// Of the process before.
     given: Option<TakenOver>,
 }
@@ -117,7 +123,7 @@ pub fn bootstrap(options: EngineOptions) -> Result<Bootstrap, AdminError> {
     }
     notices.extend(tolerated.iter().filter_map(ConfigError::tolerated).map(|told| format!("{DISK_FILE}: {told}")));
     let taken = take(&store, &options, &disk, from_file, &mut notices);
-    let (config, snapshot) = match taken {
+    let (config, secrets, snapshot) = match taken {
         Err(error) if !from_file => {
             refuse_faulty(&store, &options, &disk)?;
             return Err(error);
@@ -135,10 +141,11 @@ pub fn bootstrap(options: EngineOptions) -> Result<Bootstrap, AdminError> {
         // What a file holds is told where it is read.
         notices.extend(crate::remarks::inert(&config).iter().map(ToString::to_string));
     }
+    notices.extend(peers::silence(&config));
     let advice = if is_import { inert::advice(&config) } else { inert::exposure(&config) };
     notices.extend(advice.iter().map(ToString::to_string));
     fill_collations(&store)?;
-    Ok(Bootstrap { config: Arc::new(config), snapshot, notices, is_first, store, options, operator: None, given: None })
+    Ok(Bootstrap { config, snapshot, notices, is_first, store, options, operator: None, secrets, given: None })
 }
 
 /// The same for a process that takes another one's place: `layers` is what that one had, and `lock` its lock of the data directory.
@@ -149,8 +156,9 @@ pub fn take_over(options: EngineOptions, layers: &[u8], lock: OwnedFd) -> Result
     let refused = |why: String| AdminError::Refused(format!("the configuration of the process before: {why}"));
     let given: TakenOver = handover::decode(layers).map_err(|e| refused(e.to_string()))?;
     let (config, _) = model::parse(&given.runtime, "the configuration of the process before").map_err(AdminError::Config)?;
-    let config = Config { globals: options.file.globals.clone(), ..config };
-    let snapshot = Arc::new(Snapshot::compile(&config).map_err(AdminError::Config)?);
+    let config = Arc::new(Config { globals: options.file.globals.clone(), ..config });
+    let known = SecretFiles::recall(&config, &given.secrets);
+    let (secrets, snapshot) = compile(&config, &known)?;
     match options.faults.map(|find| find(&snapshot)).unwrap_or_default() {
         errors if errors.is_empty() => {}
         errors => return Err(AdminError::Config(errors)),
@@ -162,7 +170,7 @@ pub fn take_over(options: EngineOptions, layers: &[u8], lock: OwnedFd) -> Result
     transaction(&store.admin, || given.fill(&store.admin))?;
     fill_collations(&store)?;
     let given = Some(given);
-    Ok(Bootstrap { config: Arc::new(config), snapshot, notices, is_first: false, store, options, operator: None, given })
+    Ok(Bootstrap { config, snapshot, notices, is_first: false, store, options, operator: None, secrets, given })
 }
 
 fn create_memory(store: &Store) -> Result<(), AdminError> {
@@ -174,8 +182,40 @@ fn create_memory(store: &Store) -> Result<(), AdminError> {
     Ok(())
 }
 
+/// What is shared, laid over what this proxy has on disk, if it shares anything and was given a revision before.
+fn over_disk(store: &Store, own: Config, notices: &mut Vec<String>) -> Result<Config, AdminError> {
+    let is_among_peers = peers::is_on(&own);
+    if !Sharing::is_on(&own) && !is_among_peers {
+        return Ok(own);
+    }
+    let (db, kept) = (&store.admin, standing::recall(&store.admin));
+    let taken = kept.map_err(|error| error.to_string()).and_then(|kept| match kept {
+        None => Ok(None),
+        // It is of the other way to share.
+        Some(kept) if kept.descent.is_some() != is_among_peers => Ok(None),
+        Some(kept) => {
+            let name = format!("revision {} of the shared configuration", kept.standing.number);
+            let config = with_shared(&kept.text, &name, &own).map_err(|errors| AdminError::Config(errors).to_string())?;
+            Ok(Some(if is_among_peers { peers::with_modules(&own, &config, &peers::shared_modules(&own)) } else { config }))
+        }
+    });
+    match taken {
+        Ok(Some(config)) => {
+            transaction(db, || write(db, "main", &everything(), &config))?;
+            Ok(config)
+        }
+        Ok(None) => Ok(own),
+        Err(why) => {
+            notices.push(format!("{DISK_FILE}: {why}; the tables that are saved there hold until etcd answers"));
+            db.execute(&format!("DELETE FROM disk.{}", layout::SHARED_TABLE), [])?;
+            Ok(own)
+        }
+    }
+}
+
 fn refuse_blank(options: &EngineOptions) -> Result<(), AdminError> {
     match &options.config_file {
+        _ if options.precedence == Precedence::Declarative && Sharing::is_on(&options.file) => Err(AdminError::declarative_and_shared()),
         _ if options.precedence != Precedence::Declarative || !options.file.is_blank() => Ok(()),
         Some(path) => Err(AdminError::blank(path)),
         None => Err(AdminError::Refused("--declarative needs a configuration file".to_owned())),
@@ -184,7 +224,7 @@ fn refuse_blank(options: &EngineOptions) -> Result<(), AdminError> {
 
 /// What a start with these options would run by, or why it would not run. Changes nothing, and may be asked while the database
 /// is in use.
-pub fn foresee(options: &EngineOptions) -> Result<(Config, Snapshot), AdminError> {
+pub fn foresee(options: &EngineOptions) -> Result<(Arc<Config>, Arc<Snapshot>), AdminError> {
     refuse_blank(options)?;
     store::could_open(&options.datadir)?;
     let disk = options.datadir.join(DISK_FILE);
@@ -195,7 +235,8 @@ pub fn foresee(options: &EngineOptions) -> Result<(Config, Snapshot), AdminError
             config = stored(options, &disk)?;
         }
     }
-    let snapshot = Snapshot::compile(&config).map_err(AdminError::Config)?;
+    let config = Arc::new(config);
+    let (_, snapshot) = compile(&config, &SecretFiles::default())?;
     match options.faults.map(|find| find(&snapshot)).unwrap_or_default() {
         errors if errors.is_empty() => Ok((config, snapshot)),
         errors => Err(AdminError::Config(errors)),
@@ -235,19 +276,23 @@ fn take(
     disk: &Path,
     from_file: bool,
     notices: &mut Vec<String>,
-) -> Result<(Config, Arc<Snapshot>), AdminError> {
+) -> Result<(Arc<Config>, SecretFiles, Arc<Snapshot>), AdminError> {
     notices.extend(import::upgrade(&store.admin, disk)?);
     create_memory(store)?;
-    let config = match from_file {
-        true => of_file(store, options)?,
-        false => of_database(store, options, notices)?,
-    };
-    let snapshot = Arc::new(Snapshot::compile(&config).map_err(AdminError::Config)?);
+    let config = Arc::new(if from_file { of_file(store, options)? } else { of_database(store, options, notices)? });
+    let (secrets, snapshot) = compile(&config, &SecretFiles::default())?;
     let find = options.faults.filter(|_| !from_file);
     match find.map(|find| find(&snapshot)).unwrap_or_default() {
-        errors if errors.is_empty() => Ok((config, snapshot)),
+        errors if errors.is_empty() => Ok((config, secrets, snapshot)),
         errors => Err(AdminError::Config(errors)),
     }
+}
+
+/// What stands in files, of which `known` was read before, and what workers read.
+fn compile(config: &Arc<Config>, known: &SecretFiles) -> Result<(SecretFiles, Arc<Snapshot>), AdminError> {
+    let secrets = SecretFiles::read(config, known).map_err(AdminError::Config)?;
+    let snapshot = Snapshot::compile(&secrets.laid_over(config)).map_err(AdminError::Config)?;
+    Ok((secrets, Arc::new(snapshot)))
 }
 
 /// Refuses a database with faults, and names all of them. What they hide, patterns and references, is looked for in the rest.
@@ -258,10 +303,7 @@ fn refuse_faulty(store: &Store, options: &EngineOptions, disk: &Path) -> Result<
     let patterns = options.faults.zip(innocent_rules(&config, &errors)).map(|(find, snapshot)| find(&snapshot));
     errors.extend(patterns.unwrap_or_default());
     let faults: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    match faults.is_empty() {
-        true => Ok(()),
-        false => Err(AdminError::Database(disk.display().to_string(), faults)),
-    }
+    if faults.is_empty() { Ok(()) } else { Err(AdminError::Database(disk.display().to_string(), faults)) }
 }
 
 /// The rules of a faulty configuration that are not to blame so far: they compile by themselves, and may have other faults.
@@ -321,7 +363,8 @@ fn of_database(store: &Store, options: &EngineOptions, notices: &mut Vec<String>
     if options.precedence == Precedence::Reload {
         transaction(db, || everything().iter().try_for_each(|part| merge(db, &options.file, part).map(drop)))?;
     }
-    read(db, "main", &everything(), &Config { globals: options.file.globals.clone(), ..Config::default() })
+    let own = read(db, "main", &everything(), &Config { globals: options.file.globals.clone(), ..Config::default() })?;
+    over_disk(store, own, notices)
 }
 
 fn take_variables(store: &Store, notices: &mut Vec<String>) -> Result<(), AdminError> {
@@ -411,11 +454,33 @@ impl Bootstrap {
         Self { operator: Some(Operates(operator)), ..self }
     }
 
+    /// The revision of the shared configuration that this starts by.
+    fn kept(&self) -> Result<Option<Kept>, AdminError> {
+        if Sharing::is_on(&self.config) || peers::is_on(&self.config) {
+            Ok(standing::recall(&self.store.admin)?.filter(|kept| kept.descent.is_some() == peers::is_on(&self.config)))
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// This proxy, as others see it that share its configuration.
+    fn line(&self, version: String) -> Result<ProxyLine, AdminError> {
+        let sql = "SELECT variable_value FROM disk.global_settings WHERE variable_name = 'uuid'";
+        let uuid: Option<String> = self.store.admin.query_row(sql, [], |row| row.get(0)).optional()?;
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let address = self.config.admin.mysql_ifaces.clone();
+        let port = model::Listen::parse_list(&address)
+            .ok()
+            .and_then(|all| all.into_iter().find_map(|listen| if let model::Listen::Tcp(tcp) = listen { Some(tcp.port()) } else { None }));
+        let name = port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"));
+        Ok(ProxyLine { uuid: uuid.unwrap_or_else(new_id), name, address, version, ..ProxyLine::default() })
+    }
+
     /// Starts the engine on a thread of its own. It ends when the last handle is gone.
     pub fn start(
         self,
         plane: Arc<dyn DataPlane>,
-        sources: Vec<Arc<dyn StatsSource>>,
+        mut sources: Vec<Arc<dyn StatsSource>>,
         process: Arc<dyn Process>,
     ) -> Result<(EngineHandle, JoinHandle<()>), AdminError> {
         if let Err(error) = history::remember(&self.store.admin, &self.config, "", "start") {
@@ -428,19 +493,32 @@ impl Bootstrap {
         if found.len() > LOGGED {
             tracing::warn!("{} more remarks on the configuration: CONFIG CHECK and SHOW WARNINGS", found.len() - LOGGED);
         }
-        let (handle, jobs) = channel(self.config.clone());
+        let failed = |error: std::io::Error| AdminError::Refused(format!("no thread for the admin engine: {error}"));
+        let (handle, jobs) = channel(self.secrets.laid_over(&self.config));
+        let operator = self.operator.as_ref().map(|operates| Arc::clone(&operates.0));
+        let (frozen, kept, me) = (Frozen::default(), self.kept()?, self.line(process.version())?);
+        let peers = Peers::new(&me, kept.as_ref().and_then(|kept| kept.descent.clone()), &self.config);
+        let standing = kept.map(|kept| kept.standing).filter(|_| Sharing::is_on(&self.config));
+        peers.start(handle.weak(), handle.runtime(), frozen.clone()).map_err(failed)?;
+        let sharing = Sharing::start(me, standing, handle.weak(), frozen.clone(), operator.clone()).map_err(failed)?;
+        sources.push(sharing.clone());
+        sources.push(peers.clone());
         let live = Arc::new(Live::new(plane.clone(), sources, first_runtime(self.config, self.given.as_ref()), process.version()));
-        let handle = handle.with_audit(plane.clone()).with_numbers(live.numbers());
+        let handle = handle.with_audit(plane.clone()).with_numbers(live.numbers()).with_sharing(Arc::clone(&sharing));
         live.install(&self.store.admin, true)?;
         live.install(&self.store.stats, false)?;
-        let failed = |error: std::io::Error| AdminError::Refused(format!("no thread for the admin engine: {error}"));
         let clock = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;
         let mut engine = Engine::new(self.store, live, plane, process, self.options.config_file.clone(), jobs, clock);
-        engine.operator = self.operator.map(|operates| operates.0);
+        engine.operator = operator;
+        engine.frozen = frozen;
+        engine.sharing = Some(sharing);
+        engine.peers = Some(peers);
+        engine.is_declarative = self.options.precedence == Precedence::Declarative;
+        engine.behind = self.given.as_ref().map(|given| BehindModules::recall(&given.behind)).unwrap_or_default();
         engine.read_only = self.given.as_ref().and_then(|given| given.read_only);
-        if let (Precedence::Declarative, Some(path)) = (self.options.precedence, self.options.config_file.clone()) {
-            watch::start(path, handle.weak()).map_err(failed)?;
-        }
+        engine.hold(self.secrets);
+        let truth = self.options.config_file.clone().filter(|_| engine.is_declarative);
+        watch::start(truth, handle.weak(), handle.runtime()).map_err(failed)?;
         let thread = std::thread::Builder::new().name("admin-engine".to_owned()).spawn(move || engine.run()).map_err(failed)?;
         Ok((handle, thread))
     }

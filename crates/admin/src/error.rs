@@ -33,6 +33,14 @@ impl AdminError {
         Self::File { file: path.display().to_string(), reason: reason.to_string() }
     }
 
+    /// Two truths.
+    pub(crate) fn declarative_and_shared() -> Self {
+        Self::Refused(
+            "--declarative takes the configuration from a file, and admin-shared_config_endpoints from etcd: only one of them can hold"
+                .to_owned(),
+        )
+    }
+
     /// A file that would be the whole configuration has none.
     pub(crate) fn blank(path: &Path) -> Self {
         Self::file(path, "it has no group of variables and no table, and is not taken for the whole configuration; nothing is changed")

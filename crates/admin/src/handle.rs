@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::numbers::Numbers;
 use crate::reply::{Reply, Role, SessionInfo};
+use crate::sharing::Sharing;
 
 /// Statements that may wait for the engine; one more waits in front of the queue.
 const QUEUE: usize = 64;
@@ -87,6 +88,7 @@ pub struct EngineHandle {
     administrators: Arc<AtomicUsize>,
     plane: Option<Arc<dyn DataPlane>>,
     numbers: Option<Arc<Numbers>>,
+    sharing: Option<Arc<Sharing>>,
 }
 
 /// Counts as long as it lives.
@@ -133,6 +135,24 @@ impl EngineHandle {
         Self { numbers: Some(numbers), ..self }
     }
 
+    /// The same, with its part in a shared configuration.
+    pub(crate) fn with_sharing(self, sharing: Arc<Sharing>) -> Self {
+        Self { sharing: Some(sharing), ..self }
+    }
+
+    /// This proxy's part in a shared configuration.
+    pub(crate) fn sharing(&self) -> Option<&Arc<Sharing>> {
+        self.sharing.as_ref()
+    }
+
+    /// Whether this proxy has the configuration that it shares, if it shares one.
+    ///
+    /// # Errors
+    /// What it waits for.
+    pub fn has_configuration(&self) -> Result<(), String> {
+        self.sharing.as_ref().map_or(Ok(()), |sharing| sharing.is_ready())
+    }
+
     /// What the engine counts, for metrics.
     pub(crate) fn numbers(&self) -> Option<Arc<dyn StatsSource>> {
         self.numbers.clone().map(|numbers| numbers as Arc<dyn StatsSource>)
@@ -169,6 +189,16 @@ impl WeakHandle {
         reply.blocking_recv().ok()
     }
 
+    /// The same, for those who run on a runtime.
+    pub(crate) async fn execute_async(&self, who: Role, session: &SessionInfo, sql: &str) -> Option<Reply> {
+        let (answer, reply) = oneshot::channel();
+        let job = Job { who, session: session.clone(), sql: sql.as_bytes().to_vec(), answer };
+        let queue = self.0.upgrade()?;
+        queue.send(job).await.ok()?;
+        drop(queue);
+        reply.await.ok()
+    }
+
     /// Whether somebody else still speaks to the engine.
     pub(crate) fn is_alive(&self) -> bool {
         self.0.upgrade().is_some()
@@ -180,6 +210,13 @@ pub fn channel(runtime: Arc<Config>) -> (EngineHandle, Jobs) {
     let (queue_in, queue_out) = mpsc::channel(QUEUE);
     let (runtime_in, runtime_out) = watch::channel(runtime);
     let administrators = Arc::<AtomicUsize>::default();
-    let handle = EngineHandle { queue: queue_in, runtime: runtime_out, administrators: administrators.clone(), plane: None, numbers: None };
+    let handle = EngineHandle {
+        queue: queue_in,
+        runtime: runtime_out,
+        administrators: administrators.clone(),
+        plane: None,
+        numbers: None,
+        sharing: None,
+    };
     (handle, Jobs { queue: queue_out, runtime: runtime_in, administrators })
 }

@@ -10,6 +10,7 @@
 //! INVARIANT: what is observed is never written back as configuration, and a refused command changes nothing.
 
 mod bootstrap;
+pub mod client;
 mod commands;
 mod engine;
 mod error;
@@ -25,9 +26,11 @@ mod process;
 pub mod remarks;
 mod reply;
 pub mod scheduler;
+mod sharing;
 mod store;
 mod take_over;
 mod watch;
+pub mod web;
 
 pub use bootstrap::{Bootstrap, EngineOptions, Precedence, bootstrap, foresee, take_over};
 pub use error::AdminError;

@@ -1,7 +1,7 @@
 //! What the engine knows beside the sources of statistics: lines of `stats_mysql_global` and `stats_memory_metrics`, and metrics.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use model::stats::{Metric, MetricKind, Reading, Sample, StatsSource, StatsTable, Value};
 
@@ -18,17 +18,32 @@ pub(crate) struct Numbers {
     version: String,
     memory_bytes: AtomicU64,
     servers_version: AtomicU64,
+    secret_files: AtomicUsize,
+    unreadable: AtomicUsize,
 }
 
 impl Numbers {
     pub(crate) fn new(sources: Vec<Arc<dyn StatsSource>>, version: String) -> Self {
-        Self { sources, version, memory_bytes: AtomicU64::new(0), servers_version: AtomicU64::new(0) }
+        Self {
+            sources,
+            version,
+            memory_bytes: AtomicU64::new(0),
+            servers_version: AtomicU64::new(0),
+            secret_files: AtomicUsize::new(0),
+            unreadable: AtomicUsize::new(0),
+        }
     }
 
     /// How much memory the databases take, bytes, and how often servers were loaded.
     pub(crate) fn note(&self, memory_bytes: u64, servers_version: u64) {
         self.memory_bytes.store(memory_bytes, Ordering::Relaxed);
         self.servers_version.store(servers_version, Ordering::Relaxed);
+    }
+
+    /// How many files with secrets are named, and how many of them cannot be read.
+    pub(crate) fn note_secrets(&self, (count, unreadable): (usize, usize)) {
+        self.secret_files.store(count, Ordering::Relaxed);
+        self.unreadable.store(unreadable, Ordering::Relaxed);
     }
 
     /// What it adds to the table of this name.
@@ -96,6 +111,12 @@ impl StatsSource for Numbers {
                 number(&self.servers_version),
             ),
         ];
+        for (name, help, number) in [
+            ("tidegate_secret_files", "Files that passwords are read from", &self.secret_files),
+            ("tidegate_secret_files_unreadable", "Those that cannot be read now: what they held before is in force", &self.unreadable),
+        ] {
+            metrics.push(single(name, MetricKind::Gauge, help, Vec::new(), number.load(Ordering::Relaxed) as f64));
+        }
         metrics.extend(self.listed());
         metrics
     }

@@ -20,6 +20,8 @@ use crate::front::{Front, FrontSettings};
 use crate::handle::EngineHandle;
 use crate::http::{HttpSettings, Readiness, Server};
 use crate::scheduler::{Board, Job, Scheduler};
+use crate::sharing::Sharing;
+use crate::web::{Web, WebSettings};
 
 /// Threads for what blocks: hashing passwords, gathering metrics.
 const BLOCKING_THREADS: usize = 4;
@@ -47,6 +49,8 @@ pub struct Addresses {
     pub mysql: Vec<Listen>,
     /// The HTTP port, when it is enabled.
     pub http: Option<SocketAddr>,
+    /// The web page's, when it is enabled.
+    pub web: Option<SocketAddr>,
 }
 
 /// The running outside.
@@ -109,17 +113,20 @@ pub(crate) fn could_follow(runtime: &Config, config: &Config) -> Result<(), Stri
     let addresses = |config: &Config| {
         let front = FrontSettings::read(config, None)?.listen.into_iter().map(|listen| ("admin-mysql_ifaces", listen));
         let http = HttpSettings::read(config)?.listen.map(|address| ("admin-restapi_port", Listen::Tcp(address)));
-        Ok::<_, String>(front.chain(http).collect::<Vec<_>>())
+        let web = WebSettings::read(config, None)?.listen.map(|address| ("admin-web_port", Listen::Tcp(address)));
+        Ok::<_, String>(front.chain(http).chain(web).collect::<Vec<_>>())
     };
     let ours: Vec<Listen> = addresses(runtime)?.into_iter().map(|(_, listen)| listen).collect();
     let mut wanted = addresses(config)?.into_iter();
     wanted.try_for_each(|(name, listen)| could_bind(&listen, &ours).map_err(|e| format!("{name}: cannot listen on {listen}: {e}")))
 }
 
-/// The three of them.
+/// All of them.
 struct Parts {
+    sharing: Option<Arc<Sharing>>,
     front: Front,
     http: Server,
+    web: Web,
     scheduler: Scheduler,
     sockets: Arc<Sockets>,
 }
@@ -127,19 +134,23 @@ struct Parts {
 async fn live(parts: OutsideParts, tell: mpsc::Sender<Result<Addresses, String>>, mut stopped: oneshot::Receiver<()>) {
     let OutsideParts { engine, mut sources, board, mut tls, is_ready, sockets } = parts;
     sources.extend(engine.numbers());
+    sources.extend(engine.sharing().cloned().map(|sharing| sharing as Arc<dyn StatsSource>));
     let mut runtime = engine.runtime();
     let config = Arc::clone(&runtime.borrow_and_update());
     let offered = tls.borrow_and_update().clone();
-    let settings = match FrontSettings::read(&config, offered.clone()) {
+    let read = FrontSettings::read(&config, offered.clone());
+    let (settings, of_web) = match read.and_then(|settings| Ok((settings, WebSettings::read(&config, offered.clone())?))) {
         Ok(settings) => settings,
         Err(e) => return drop(tell.send(Err(e))),
     };
+    let sharing = engine.sharing().cloned();
+    let web = Web::new(engine.clone(), of_web, sources.clone(), Arc::clone(&sockets));
     let front = Front::new(engine, settings, Arc::clone(&sockets));
     let http = Server::new(sources, is_ready, Arc::clone(&sockets));
     let mut in_charge = sockets.watch();
-    let mut parts = Parts { front, http, scheduler: Scheduler::new(board), sockets };
+    let mut parts = Parts { sharing, front, http, web, scheduler: Scheduler::new(board), sockets };
     let faults = parts.apply(&config, offered).await;
-    let addresses = Addresses { mysql: parts.front.addresses(), http: parts.http.address() };
+    let addresses = Addresses { mysql: parts.front.addresses(), http: parts.http.address(), web: parts.web.address() };
     if faults.is_empty() {
         let _ = tell.send(Ok(addresses));
         parts.follow(&mut runtime, &mut tls, &mut in_charge, &mut stopped).await;
@@ -147,7 +158,7 @@ async fn live(parts: OutsideParts, tell: mpsc::Sender<Result<Addresses, String>>
         let _ = tell.send(Err(faults.join("; ")));
     }
     parts.front.close().await;
-    tokio::join!(parts.http.close(), parts.scheduler.stop());
+    tokio::join!(parts.http.close(), parts.web.close(), parts.scheduler.stop());
 }
 
 impl Parts {
@@ -177,7 +188,7 @@ impl Parts {
     /// Puts a configuration in force; what could not be, one line each.
     async fn apply(&mut self, config: &Config, tls: Option<Arc<ServerConfig>>) -> Vec<String> {
         let mut faults = Vec::new();
-        match FrontSettings::read(config, tls) {
+        match FrontSettings::read(config, tls.clone()) {
             Ok(settings) => {
                 let applied = self.front.apply(settings).await;
                 faults.extend(applied.err().map(|(listen, e)| format!("admin-mysql_ifaces: cannot listen on {listen}: {e}")));
@@ -191,7 +202,17 @@ impl Parts {
             }
             Err(e) => faults.push(e),
         }
-        // Another process runs them while this one is not in charge.
+        match WebSettings::read(config, tls) {
+            Ok(settings) => {
+                let applied = self.web.apply(settings).await;
+                faults.extend(applied.err().map(|(address, e)| format!("admin-web_port: cannot listen on {address}: {e}")));
+            }
+            Err(e) => faults.push(e),
+        }
+        // Another process does all this while this one is not in charge.
+        if let Some(sharing) = self.sharing.as_ref().filter(|_| self.sockets.is_in_charge()) {
+            faults.extend(sharing.configure(config).err());
+        }
         self.scheduler.apply(if self.sockets.is_in_charge() { Job::read(config) } else { Vec::new() });
         faults
     }

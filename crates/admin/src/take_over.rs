@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use model::SecretFiles;
 use model::config::text::to_text;
 use rusqlite::Connection;
 use rusqlite::types::{Value, ValueRef};
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::commands::layers::everything;
 use crate::error::AdminError;
 use crate::live::Checksum;
+use crate::sharing::{BehindModules, KeptBehind};
 
 /// What the process that takes over is given by the admin interface.
 #[derive(Debug)]
@@ -47,12 +49,17 @@ impl Frozen {
     pub fn is_set(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
+
+    /// For those who do not know this type.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
 }
 
 /// The configuration of a process, as it hands it over.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct TakenOver {
+pub(crate) struct TakenOver {
     /// What is in force, as [`to_text`] writes it.
     pub(crate) runtime: String,
     /// The tables of `main`.
@@ -61,6 +68,12 @@ pub struct TakenOver {
     pub(crate) loads: Vec<(String, i64, i64)>,
     /// `PROXYSQL READONLY` and `READWRITE`.
     pub(crate) read_only: Option<bool>,
+    /// Modules of `main` that are behind the shared configuration. An older version does not know it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) behind: Vec<KeptBehind>,
+    /// What the files with secrets held. An older version does not know it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) secrets: Vec<(PathBuf, Vec<u8>)>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -86,10 +99,12 @@ impl TakenOver {
         checksums: &[Checksum],
         db: &Connection,
         read_only: Option<bool>,
+        behind: &BehindModules,
+        secrets: &SecretFiles,
     ) -> Result<Self, AdminError> {
         let memory = tables().map(|name| Ok((name.to_owned(), dump(db, name)?))).collect::<Result<_, AdminError>>()?;
         let loads = checksums.iter().map(|line| (line.name.to_owned(), line.version, line.epoch)).collect();
-        Ok(Self { runtime: to_text(runtime), memory, loads, read_only })
+        Ok(Self { runtime: to_text(runtime), memory, loads, read_only, behind: behind.keep(), secrets: secrets.keep() })
     }
 
     /// Fills `main` of this database. The caller holds a transaction.

@@ -1,15 +1,20 @@
-//! `--declarative`: the configuration file is the truth, and is applied again when it or a file that it includes changes.
+//! Files that the engine follows: with `--declarative` the configuration file, which is applied again when it or a file that it
+//! includes changes; and those with secrets that the configuration in force names, which are read again.
 //!
-//! A file is applied once it has looked the same at two looks in a row, so one that is being written is not read half. A file
+//! A file counts once it has looked the same at two looks in a row, so one that is being written is not read half. A file
 //! with faults, or without anything in it, is named in the log and changes nothing; the next change is tried again. Only regular
 //! files are read.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
 use model::libconfig::{Includes, LocalFiles, read_regular};
+use model::{Config, SecretFiles};
+use tokio::sync::watch;
 
 use crate::handle::WeakHandle;
 use crate::reply::{Reply, Role, SessionInfo};
@@ -17,36 +22,94 @@ use crate::reply::{Reply, Role, SessionInfo};
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// How files looked: name, size and time of the last change.
-type Look = Vec<(PathBuf, Option<(u64, SystemTime)>)>;
+/// How a file looked: size, time of the last change, and its number, which differs where a link leads to another file.
+type Stamp = (u64, SystemTime, u64);
+/// How files looked.
+type Look = Vec<(PathBuf, Option<Stamp>)>;
 
-/// Watches `path` on a thread of its own until the engine has no other handle.
-pub(crate) fn start(path: PathBuf, engine: WeakHandle) -> std::io::Result<()> {
-    thread::Builder::new().name("admin-watch".to_owned()).spawn(move || run(&path, &engine)).map(drop)
+/// How files looked last, and when they were read.
+#[derive(Default)]
+struct Followed {
+    read: Look,
+    before: Look,
 }
 
-fn run(path: &Path, engine: &WeakHandle) {
-    let (mut applied, mut before) = (Look::new(), look(path, &Look::new()));
-    while engine.is_alive() {
-        thread::sleep(LOOK);
-        let now = look(path, &before);
-        if now == before && now != applied {
-            match apply(engine) {
-                Some(Reply::Err { text, .. }) => tracing::warn!("{} changed and is not used: {text}", path.display()),
-                Some(Reply::Ok { info, .. }) if info.is_empty() => tracing::debug!("{} is in force", path.display()),
-                Some(Reply::Ok { info, .. }) => tracing::warn!("{} is in force: {info}", path.display()),
-                Some(Reply::Rows { .. }) => {}
-                None => return,
-            }
-            applied.clone_from(&now);
-        }
-        before = now;
+impl Followed {
+    /// Whether they look as at the last look, and not as they were read.
+    fn is_due(&mut self, now: Look) -> bool {
+        let is_due = now == self.before && now != self.read;
+        self.before = now;
+        is_due
+    }
+
+    /// They are read, as they look now.
+    fn are_read(&mut self) {
+        self.read.clone_from(&self.before);
     }
 }
 
-fn apply(engine: &WeakHandle) -> Option<Reply> {
+/// Watches the file `truth`, if there is one, and those with secrets, on a thread of its own until the engine has no other handle.
+pub(crate) fn start(truth: Option<PathBuf>, engine: WeakHandle, runtime: watch::Receiver<Arc<Config>>) -> std::io::Result<()> {
+    let waits = tokio::runtime::Builder::new_current_thread().build()?;
+    let body = move || run(truth.as_deref(), &engine, runtime, &waits);
+    thread::Builder::new().name("admin-watch".to_owned()).spawn(body).map(drop)
+}
+
+fn run(truth: Option<&Path>, engine: &WeakHandle, mut runtime: watch::Receiver<Arc<Config>>, waits: &tokio::runtime::Runtime) {
+    let (mut file, mut secrets) = (Followed::default(), Followed::default());
+    file.before = truth.map(|path| look(path, &Look::new())).unwrap_or_default();
+    let paths_of = |runtime: &mut watch::Receiver<Arc<Config>>| {
+        let config = Arc::clone(&runtime.borrow_and_update());
+        SecretFiles::paths(&config)
+    };
+    let mut paths = paths_of(&mut runtime);
+    while engine.is_alive() {
+        if truth.is_none() && paths.is_empty() {
+            if waits.block_on(runtime.changed()).is_err() {
+                return;
+            }
+            paths = paths_of(&mut runtime);
+        }
+        thread::sleep(LOOK);
+        if let Some(path) = truth
+            && file.is_due(look(path, &file.before))
+        {
+            if !apply(path, engine) {
+                return;
+            }
+            file.are_read();
+        }
+        match runtime.has_changed() {
+            Ok(true) => paths = paths_of(&mut runtime),
+            Ok(false) => {}
+            Err(_) => return,
+        }
+        if secrets.is_due(paths.iter().map(|path| (path.clone(), stamp(path))).collect()) {
+            match ask(engine, "PROXYSQL RELOAD SECRETS") {
+                // While another process takes over, and if that fails.
+                Some(Reply::Err { text, .. }) => tracing::debug!("files with secrets are not read: {text}"),
+                Some(_) => secrets.are_read(),
+                None => return,
+            }
+        }
+    }
+}
+
+/// Applies the configuration file again; false when the engine is gone.
+fn apply(path: &Path, engine: &WeakHandle) -> bool {
+    match ask(engine, "CONFIG APPLY FILE") {
+        Some(Reply::Err { text, .. }) => tracing::warn!("{} changed and is not used: {text}", path.display()),
+        Some(Reply::Ok { info, .. }) if info.is_empty() => tracing::debug!("{} is in force", path.display()),
+        Some(Reply::Ok { info, .. }) => tracing::warn!("{} is in force: {info}", path.display()),
+        Some(Reply::Rows { .. }) => {}
+        None => return false,
+    }
+    true
+}
+
+fn ask(engine: &WeakHandle, sql: &str) -> Option<Reply> {
     let session = SessionInfo { user: "declarative".to_owned(), ..SessionInfo::default() };
-    engine.execute(Role::Admin, &session, "CONFIG APPLY FILE")
+    engine.execute(Role::Admin, &session, sql)
 }
 
 /// Remembers which files were read, and how they looked before that: one that changes while it is read looks different at the
@@ -80,9 +143,9 @@ fn look(path: &Path, before: &Look) -> Look {
     noted.0
 }
 
-fn stamp(file: &Path) -> Option<(u64, SystemTime)> {
+fn stamp(file: &Path) -> Option<Stamp> {
     let known = fs::metadata(file).ok()?;
-    Some((known.len(), known.modified().ok()?))
+    Some((known.len(), known.modified().ok()?, known.ino()))
 }
 
 #[cfg(test)]

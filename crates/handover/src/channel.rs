@@ -42,10 +42,10 @@ impl Descriptors {
     /// # Errors
     /// Not all have arrived, and those that have are closed.
     pub fn all(self) -> Result<Vec<OwnedFd>, String> {
-        match self.arrived.len() == self.sent {
-            true => Ok(self.arrived),
-            // The kernel lets go of those for which there is no room, and marks the message (MSG_CTRUNC of recv(2)).
-            false => Err(format!("{} of {} descriptors arrived: this process may open no more", self.arrived.len(), self.sent)),
+        if self.arrived.len() == self.sent {
+            Ok(self.arrived)
+        } else {
+            Err(format!("{} of {} descriptors arrived: this process may open no more", self.arrived.len(), self.sent))
         }
     }
 }

@@ -210,9 +210,10 @@ fn find_mariadb() -> Result<Installation, LabError> {
     if let Some(root) = env::var_os("TIDEGATE_MARIADB_ROOT").filter(|root| !root.is_empty()) {
         let basedir = PathBuf::from(root).join("usr");
         let server = basedir.join("sbin/mariadbd");
-        return match server.exists() {
-            true => Ok(Installation { flavor: Flavor::Mariadb, server, basedir, libraries: None }),
-            false => Err(LabError::Missing { program: server.display().to_string(), remedy: "scripts/setup mariadb-VERSION" }),
+        return if server.exists() {
+            Ok(Installation { flavor: Flavor::Mariadb, server, basedir, libraries: None })
+        } else {
+            Err(LabError::Missing { program: server.display().to_string(), remedy: "scripts/setup mariadb-VERSION" })
         };
     }
     let named = env::var_os("TIDEGATE_MARIADBD").map(PathBuf::from);

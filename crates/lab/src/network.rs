@@ -20,7 +20,7 @@ const PREFIX: &str = "tgl";
 pub struct Network {
     /// In order; hosts are `10.<net>.<n>.2`, groups `10.<net>.0.1<n>`.
     pub sites: Vec<Arc<Site>>,
-    _bridge: Arc<Bridge>,
+    bridge: Arc<Bridge>,
 }
 
 /// A namespace for one server.
@@ -64,7 +64,14 @@ impl Network {
         for site in &sites {
             site.know(&sites)?;
         }
-        Ok(Network { sites, _bridge: bridge })
+        Ok(Network { sites, bridge })
+    }
+
+    /// Gives this machine an address among the sites, too: what reaches a site at [`Site::group_host`] is cut by [`Site::cut_from_group`].
+    pub fn join(&self) -> Result<(), LabError> {
+        let Some(site) = self.sites.first() else { return Ok(()) };
+        let net = site.group_host.rsplit_once('.').map_or("", |(net, _)| net);
+        run(&["addr", "add", &format!("{net}.1/24"), "dev", &self.bridge.name]).map(drop)
     }
 }
 
@@ -115,22 +122,15 @@ impl Site {
 
     /// Cuts it off from the other servers, or joins it again. Clients still reach it.
     pub fn cut_from_group(&self, cut: bool) -> Result<(), LabError> {
-        match cut {
-            true => run(&["link", "set", &self.port, "nomaster"]),
-            false => run(&["link", "set", &self.port, "master", &self.bridge.name]),
-        }
-        .map(drop)
+        if cut { run(&["link", "set", &self.port, "nomaster"]) } else { run(&["link", "set", &self.port, "master", &self.bridge.name]) }
+            .map(drop)
     }
 
     /// Makes it deaf, or hears again: what the other sites send to it vanishes, what it sends arrives. `all` are the sites of
     /// its network. With [`Site::cut_from_group`] after it: a server whose last words were heard, and that never learns so.
     pub fn deafen(&self, all: &[Arc<Site>], deaf: bool) -> Result<(), LabError> {
         for other in all.iter().filter(|other| other.namespace != self.namespace) {
-            match deaf {
-                // Nobody has this address.
-                true => other.neighbour(&self.group_host, "02:00:00:00:00:01")?,
-                false => other.know(all)?,
-            }
+            if deaf { other.neighbour(&self.group_host, "02:00:00:00:00:01")? } else { other.know(all)? }
         }
         Ok(())
     }
@@ -146,7 +146,7 @@ impl Site {
     }
 
     /// The same command, run inside the namespace.
-    pub(crate) fn enter(&self, command: &Command) -> Command {
+    pub fn enter(&self, command: &Command) -> Command {
         let mut inside = Command::new("ip");
         inside.args(["netns", "exec", &self.namespace]).arg(command.get_program()).args(command.get_args());
         inside.envs(command.get_envs().filter_map(|(key, value)| Some((key, value?))));

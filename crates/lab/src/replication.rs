@@ -141,6 +141,35 @@ pub fn follow_at(replica: &Server, host: &str, port: u16) -> Result<(), LabError
     statements.iter().try_for_each(|statement| replica.sql(statement).map(drop))
 }
 
+/// Makes `replica` follow whoever answers at an address by file and position: those of `source`, whose end it has.
+pub fn follow_end_at(replica: &Server, host: &str, port: u16, source: &Server) -> Result<(), LabError> {
+    let (file, position) = binlog_end(source)?;
+    follow_at(replica, host, port)?;
+    let statements = match replica.flavor() {
+        Flavor::Mariadb => [
+            "STOP SLAVE".to_owned(),
+            format!("CHANGE MASTER TO MASTER_USE_GTID=no, MASTER_LOG_FILE='{file}', MASTER_LOG_POS={position}"),
+            "START SLAVE".to_owned(),
+        ],
+        Flavor::Mysql => [
+            "STOP REPLICA".to_owned(),
+            format!("CHANGE REPLICATION SOURCE TO SOURCE_AUTO_POSITION=0, SOURCE_LOG_FILE='{file}', SOURCE_LOG_POS={position}"),
+            "START REPLICA".to_owned(),
+        ],
+    };
+    statements.iter().try_for_each(|statement| replica.sql(statement).map(drop))
+}
+
+/// File and position at which a server writes its binlog.
+pub fn binlog_end(server: &Server) -> Result<(String, String), LabError> {
+    let reply = server.sql(match server.flavor() {
+        Flavor::Mariadb => "SHOW MASTER STATUS",
+        Flavor::Mysql => "SHOW BINARY LOG STATUS",
+    })?;
+    let rows = reply.rows()?;
+    Ok((rows.field(0, "File").unwrap_or_default(), rows.field(0, "Position").unwrap_or_default()))
+}
+
 /// Makes a server refuse or take writes (on MySQL also those of privileged users).
 pub fn set_read_only(server: &Server, on: bool) -> Result<(), LabError> {
     let value = u8::from(on);

@@ -26,7 +26,7 @@ const FIRST_START_LIMIT: Duration = Duration::from_secs(120);
 
 /// Which prepared data directory a server starts from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Seed {
+pub(crate) enum Seed {
     /// Users and nothing else.
     #[default]
     Plain,
@@ -47,7 +47,7 @@ impl Seed {
 }
 
 /// Copies the template of `installation` to `datadir`, which must not exist, making the template first if needed.
-pub fn copy_to(installation: &Installation, seed: Seed, datadir: &Path) -> Result<(), LabError> {
+pub(crate) fn copy_to(installation: &Installation, seed: Seed, datadir: &Path) -> Result<(), LabError> {
     copy(&ready(installation, seed)?, datadir)?;
     // Equal server UUIDs would make MySQL refuse to replicate between copies.
     let _ = fs::remove_file(datadir.join("auto.cnf"));

@@ -3,6 +3,7 @@
 use std::env;
 use std::fs;
 use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -77,6 +78,7 @@ pub struct Builder {
     args: Vec<String>,
     program: Option<PathBuf>,
     ports: Option<(u16, u16)>,
+    web_port: Option<u16>,
     has_socket: bool,
     name_server: Option<Ipv4Addr>,
 }
@@ -172,6 +174,12 @@ impl Builder {
         self
     }
 
+    /// Serves the web page on loopback, on this port if it is free.
+    pub fn web_port(mut self, port: u16) -> Builder {
+        self.web_port = Some(port);
+        self
+    }
+
     /// The text of `proxysql.cnf`, with the given ports.
     pub fn config(&self, port: u16, admin_port: u16, datadir: &Path) -> String {
         let mut text = format!("datadir={}\n", Setting::Text(datadir.display().to_string()));
@@ -200,14 +208,22 @@ impl Builder {
             None => (Port::reserve()?, Port::reserve()?),
         };
         let config = dir.join("proxysql.cnf");
-        let text = self.config(port.number(), admin_port.number(), &dir);
+        let web_port = self.web_port.map(Port::prefer).transpose()?;
+        let mut told = self.clone();
+        if let Some(port) = &web_port {
+            let variables: [(&str, Setting); 3] =
+                [("web_enabled", true.into()), ("web_address", "127.0.0.1".into()), ("web_port", i64::from(port.number()).into())];
+            told = variables.into_iter().fold(told, |told, (name, value)| told.admin_variable(name, value));
+        }
+        let text = told.config(port.number(), admin_port.number(), &dir);
         fs::write(&config, text).context(|| format!("write {}", config.display()))?;
+        fs::set_permissions(&config, fs::Permissions::from_mode(0o600)).context(|| format!("protect {}", config.display()))?;
         if let Some(address) = self.name_server {
             let file = dir.join(NAME_SERVER);
             fs::write(&file, format!("nameserver {address}\n")).context(|| format!("write {}", file.display()))?;
         }
         let process = launch(&program, &dir, &self.args)?;
-        let tidegate = Tidegate { program, process, dir, port, admin_port };
+        let tidegate = Tidegate { program, process, dir, port, admin_port, web_port };
         tidegate.wait_ready()?;
         Ok(tidegate)
     }
@@ -216,15 +232,14 @@ impl Builder {
 /// Starts the program on what is in `dir`.
 fn launch(program: &Path, dir: &Path, args: &[String]) -> Result<Process, LabError> {
     let names = dir.join(NAME_SERVER);
-    let mut command = match names.exists() {
-        false => Command::new(program),
-        true => {
-            // With a view of its own of the file system.
-            let script = "mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"";
-            let mut command = Command::new("unshare");
-            command.args(["--mount", "sh", "-c", script]).arg(names).arg(program);
-            command
-        }
+    let mut command = if !names.exists() {
+        Command::new(program)
+    } else {
+        // With a view of its own of the file system.
+        let script = "mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script]).arg(names).arg(program);
+        command
     };
     command.arg("-f").arg("-c").arg(dir.join("proxysql.cnf")).arg("-D").arg(dir).args(args);
     Process::start("tidegate", &command, &dir.join("log"))
@@ -253,6 +268,7 @@ pub struct Tidegate {
     dir: PathBuf,
     port: Port,
     admin_port: Port,
+    web_port: Option<Port>,
 }
 
 impl Tidegate {
@@ -274,6 +290,11 @@ impl Tidegate {
     /// The port of the admin interface.
     pub fn admin_port(&self) -> u16 {
         self.admin_port.number()
+    }
+
+    /// The port of the web page, if it was asked for.
+    pub fn web_port(&self) -> Option<u16> {
+        self.web_port.as_ref().map(Port::number)
     }
 
     /// `host:port` for applications.

@@ -15,6 +15,8 @@ mod live;
 mod process;
 #[path = "admin/questions.rs"]
 mod questions;
+#[path = "admin/secrets.rs"]
+mod secrets;
 #[path = "admin/start.rs"]
 mod start;
 #[path = "admin/tables.rs"]

@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use lab::client::{Encoding, Param, Prepared};
 use lab::port::Port;
+use lab::tidegate::Builder;
 use lab::{Client, ConnectOptions, Mariadb, Options, Server, Tidegate, dirs, wait};
 use tokio::sync::oneshot;
 
@@ -112,9 +113,20 @@ struct InProcess {
 }
 
 impl InProcess {
+    /// One that traces what goes wrong, but no statement by chance.
+    fn tracing(server: &Server) -> InProcess {
+        // Nobody has to take spans: there are none.
+        Self::start_with(server, |b| b.variable("trace_endpoint", "http://127.0.0.1:9").variable("trace_sample_ratio", "0"))
+    }
+
     fn start(server: &Server) -> InProcess {
+        Self::start_with(server, |b| b)
+    }
+
+    fn start_with(server: &Server, more: impl FnOnce(Builder) -> Builder) -> InProcess {
         let (dir, port) = (dirs::instance("inprocess").unwrap(), Port::reserve().unwrap());
         let builder = Tidegate::builder().backend(0, server).app_user().variable("threads", 1).variable("have_ssl", false);
+        let builder = more(builder);
         let config = dir.join("proxysql.cnf");
         fs::write(&config, builder.config(port.number(), 1, &dir)).unwrap();
         let (config, _) = model::load(&config).unwrap();
@@ -222,4 +234,10 @@ fn nothing_is_allocated_on_the_plain_path() {
         let who = (row % 2) as usize;
         execute(&mut clients[who], &statements[who], row);
     });
+    drop((clients, classic, crowd, proxy));
+    let proxy = InProcess::tracing(&server);
+    let mut client = proxy.connect();
+    assert_none("text, while traces are on", |row| point_select(&mut client, row));
+    let statement = client.prepare("SELECT word FROM words WHERE id = ?").unwrap();
+    assert_none("prepared, while traces are on", |row| execute(&mut client, &statement, row));
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use lab::Flavor;
 use lab::experiments::report::Class;
 use lab::experiments::scene::Seen;
-use lab::experiments::{Extent, aurora, failover, galera, group, stale, switchover};
+use lab::experiments::{Extent, aurora, failover, galera, group, mirror, stale, switchover};
 
 /// One at a time: clusters notice a lost member by the clock, and clients and servers share few processors.
 fn alone() -> MutexGuard<'static, ()> {
@@ -90,4 +90,24 @@ fn causal_reads_mariadb() {
 #[test]
 fn causal_reads_mysql() {
     reads_own_writes(Flavor::Mysql);
+}
+
+fn mirrored_writes(flavor: Flavor) {
+    let _alone = alone();
+    let measured = mirror::run(flavor, Extent::Short, |one| println!("{}", one.line())).unwrap();
+    assert!(measured.iter().all(mirror::Measured::is_kept));
+    let copies = |way| measured.iter().find(|one| one.way == way).unwrap().copies.unwrap();
+    // In order, nothing stands in the way of the copies; behind a mirror that stands still there is no room for all.
+    assert_eq!((copies(mirror::Way::Mirrored).arrived, copies(mirror::Way::Mirrored).lost), (400, 0));
+    assert!(copies(mirror::Way::Frozen).lost > 0);
+}
+
+#[test]
+fn mirrored_writes_mariadb() {
+    mirrored_writes(Flavor::Mariadb);
+}
+
+#[test]
+fn mirrored_writes_mysql() {
+    mirrored_writes(Flavor::Mysql);
 }

@@ -485,9 +485,8 @@ fn user_variables_set_with_settings(world: &World) {
             b.exec("SET NAMES latin2, @s = 1");
             a.row("SELECT HEX(@s), CHARSET(@s), COLLATION(@s), @s = 'AB', HEX(@t), @n")
         };
-        let run = |a: &mut Peer, sql: &str| match sql.contains("; ") {
-            true => assert!(a.query(sql).unwrap().err().is_none(), "{sql}"),
-            false => drop(a.exec(sql)),
+        let run = |a: &mut Peer, sql: &str| {
+            if sql.contains("; ") { assert!(a.query(sql).unwrap().err().is_none(), "{sql}") } else { drop(a.exec(sql)) }
         };
         let in_text = scripts.iter().map(|script| {
             let act = |a: &mut Peer, b: &mut Peer| {
@@ -905,9 +904,10 @@ fn reads_that_do_not_wait_for_locks(world: &World) {
     let timeouts = "SELECT @@lock_wait_timeout, @@innodb_lock_wait_timeout";
     let theirs = b.row(timeouts);
     let own = format!("7 {}", theirs.split_once(' ').unwrap().1);
-    let ends: &[&str] = match world.is_mysql() {
-        true => &["FOR UPDATE NOWAIT", "FOR SHARE NOWAIT", "FOR UPDATE SKIP LOCKED"],
-        false => &["FOR UPDATE NOWAIT", "FOR UPDATE WAIT 3", "LOCK IN SHARE MODE NOWAIT", "LOCK IN SHARE MODE WAIT 3 /* x */;"],
+    let ends: &[&str] = if world.is_mysql() {
+        &["FOR UPDATE NOWAIT", "FOR SHARE NOWAIT", "FOR UPDATE SKIP LOCKED"]
+    } else {
+        &["FOR UPDATE NOWAIT", "FOR UPDATE WAIT 3", "LOCK IN SHARE MODE NOWAIT", "LOCK IN SHARE MODE WAIT 3 /* x */;"]
     };
     for end in ends {
         for _ in 0..2 {

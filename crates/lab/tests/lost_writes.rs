@@ -160,12 +160,13 @@ fn a_client_that_asks_is_told_the_gtid() {
         assert!(gtid(&peer.exec("COMMIT")).is_some_and(|next| next != told), "{encoding:?}");
         // And of one whose answer was lost with the server.
         let opens = encoding == Encoding::Text;
-        let writing = bed.lose(Lost::Answer, move || match opens {
-            true => {
+        let writing = bed.lose(Lost::Answer, move || {
+            if opens {
                 peer.exec_all(&["BEGIN", "INSERT INTO a(v) VALUES(4)"]);
                 gtid(&peer.exec("COMMIT"))
+            } else {
+                gtid(&peer.exec("INSERT INTO a(v) VALUES(4)"))
             }
-            false => gtid(&peer.exec("INSERT INTO a(v) VALUES(4)")),
         });
         bed.wait_replicated("SELECT COUNT(*) FROM test.a WHERE v=4");
         bed.fail_over();

@@ -167,9 +167,10 @@ fn a_primary_that_dies_costs_nobody_an_error_and_no_row() {
                 }
                 let id = (round * 100 + n) * 10_000 + i;
                 let insert = format!("INSERT INTO w(id) VALUES({id})");
-                match in_transaction {
-                    true => peer.exec_all(&["BEGIN", &insert, &format!("UPDATE w SET v = v + 1 WHERE id={id}"), "COMMIT"]),
-                    false => _ = peer.exec(&insert),
+                if in_transaction {
+                    peer.exec_all(&["BEGIN", &insert, &format!("UPDATE w SET v = v + 1 WHERE id={id}"), "COMMIT"]);
+                } else {
+                    peer.exec(&insert);
                 }
                 done.push(id);
             }

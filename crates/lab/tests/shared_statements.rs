@@ -121,10 +121,7 @@ fn fact(peer: &mut Peer, sql: &str, cursor: bool) -> String {
     let reply = peer.execute_with(&statement, &[], Execution { cursor, reuse_types: false }).unwrap();
     let set = reply.rows().unwrap();
     let name = set.columns[0].name.clone();
-    let value = match set.rows.is_empty() {
-        true => peer.fetch(&statement, &set.columns, 1).unwrap().field(0, &name),
-        false => set.field(0, &name),
-    };
+    let value = if set.rows.is_empty() { peer.fetch(&statement, &set.columns, 1).unwrap().field(0, &name) } else { set.field(0, &name) };
     peer.close_statement(&statement).unwrap();
     value.unwrap()
 }
@@ -190,9 +187,10 @@ fn warnings_behind_a_cursor(world: &World) {
     for resets in [false, true] {
         peer.execute_with(&statement, &[], Execution { cursor: true, reuse_types: false }).unwrap();
         peer.fetch(&statement, &statement.columns, 1).unwrap().end.unwrap();
-        match resets {
-            true => assert!(matches!(peer.reset_statement(&statement).unwrap(), Outcome::Ok(_))),
-            false => assert!(peer.fetch(&statement, &statement.columns, 9).unwrap().end.is_ok()),
+        if resets {
+            assert!(matches!(peer.reset_statement(&statement).unwrap(), Outcome::Ok(_)))
+        } else {
+            assert!(peer.fetch(&statement, &statement.columns, 9).unwrap().end.is_ok())
         }
         world.connect().disturb();
         assert_eq!(warnings(&mut peer), 3);

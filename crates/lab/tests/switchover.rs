@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use common::{LIMIT, Peer};
 use lab::client::Encoding;
-use lab::replication::{Replication, follow, follow_at, switch_over};
+use lab::replication::{Replication, follow, follow_at, follow_end_at, switch_over};
 use lab::{Client, Flavor, Options, Server, Tidegate, wait};
 
 #[test]
@@ -112,7 +112,105 @@ fn a_replica_behind_the_proxy_follows_the_writer_mysql() {
     a_replica_behind_the_proxy_follows_the_writer(Flavor::Mysql);
 }
 
-/// The same while clients write, over as many role changes as LAB_ROLE_CHANGES says: nothing is missing, nothing is there twice. With
+/// A replica by file and position goes on at its server only: another one refuses it, also behind an upgrade, until an operator says
+/// that its position is one of that.
+fn a_position_is_good_at_its_server(flavor: Flavor) {
+    let servers = Replication::start(flavor, 2, &Options::new()).unwrap();
+    let (old, [new, leaf]) = (&servers.primary, &servers.replicas[..]) else { panic!("three servers") };
+    old.sql("CREATE TABLE test.t(i INT PRIMARY KEY)").unwrap();
+    servers.wait_caught_up().unwrap();
+    let replicates = [("attributes", r#"{"replication": true}"#.into())];
+    let builder = Tidegate::builder().app_user().user_with("repl", "repl-pass", 0, &replicates).variable("demotion_grace_ms", 100);
+    let builder = builder.row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
+    let mut proxy = builder.backend(0, old).backend(1, new).start().unwrap();
+    let id = leaf.scalar("SELECT @@server_id").unwrap().unwrap();
+    let known = format!("SELECT server, refused FROM stats_tidegate_positions WHERE user='repl' AND server_id={id}");
+    let shows = |proxy: &Tidegate, server: &Server, refused: &str| {
+        let wanted = [Some(server.address()), Some(refused.to_owned())];
+        let is_so = || (proxy.admin().ok()?.run(&known).ok()?.table().ok()?.first()? == &wanted).then_some(());
+        wait::until("where it read", LIMIT, is_so).unwrap();
+    };
+    let (status, io, start) = match flavor {
+        Flavor::Mariadb => ("SHOW SLAVE STATUS", "Slave_IO_Running", "START SLAVE"),
+        Flavor::Mysql => ("SHOW REPLICA STATUS", "Replica_IO_Running", "START REPLICA"),
+    };
+    let is_refused = || {
+        let stops = || {
+            let reply = leaf.sql(status).ok()?;
+            let rows = reply.rows().ok()?;
+            rows.field(0, "Last_IO_Error").filter(|said| rows.field(0, io).as_deref() == Some("No") && !said.is_empty())
+        };
+        let said = wait::until("the replica to be refused", LIMIT, stops).unwrap();
+        for word in [&old.address(), &new.address(), &format!("FORGET REPLICA {id}")] {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+        println!("{said}");
+    };
+    let has = |rows: &str| {
+        let is_there = || (leaf.scalar("SELECT COUNT(*) FROM test.t").ok()?? == rows).then_some(());
+        wait::until("the replica to have it", LIMIT, is_there).unwrap();
+    };
+    follow_end_at(leaf, proxy.host(), proxy.port(), old).unwrap();
+    let mut app = proxy.connect_app().unwrap();
+    app.run("INSERT INTO test.t VALUES (1)").unwrap();
+    has("1");
+    shows(&proxy, old, "0");
+    leaf.sql(&start.replace("START", "STOP")).unwrap();
+    leaf.sql(start).unwrap();
+    app.run("INSERT INTO test.t VALUES (2)").unwrap();
+    has("2");
+    switch_over(old, new, &[]).unwrap();
+    is_refused();
+    shows(&proxy, old, "1");
+    proxy.upgrade(None).unwrap();
+    shows(&proxy, old, "1");
+    follow_end_at(leaf, proxy.host(), proxy.port(), new).unwrap();
+    is_refused();
+    shows(&proxy, old, "2");
+    proxy.admin().unwrap().run(format!("FORGET REPLICA {id}")).unwrap().check().unwrap();
+    leaf.sql(start).unwrap();
+    proxy.connect_app().unwrap().run("INSERT INTO test.t VALUES (3)").unwrap();
+    has("3");
+    shows(&proxy, new, "0");
+}
+
+#[test]
+fn a_position_is_good_at_its_server_mariadb() {
+    a_position_is_good_at_its_server(Flavor::Mariadb);
+}
+
+#[test]
+fn a_position_is_good_at_its_server_mysql() {
+    a_position_is_good_at_its_server(Flavor::Mysql);
+}
+
+/// A user whose hostgroup is one of readers reads the binlog there, whatever the rules say of statements.
+fn a_replica_reads_from_a_reader(flavor: Flavor) {
+    let servers = Replication::start(flavor, 2, &Options::new()).unwrap();
+    let (writer, [reader, leaf]) = (&servers.primary, &servers.replicas[..]) else { panic!("three servers") };
+    let replicates = [("attributes", r#"{"replication": true}"#.into())];
+    let builder = Tidegate::builder().app_user().user_with("repl", "repl-pass", 1, &replicates).backend(0, writer).backend(1, reader);
+    let rule = [("rule_id", 1.into()), ("active", 1.into()), ("match_pattern", "BINLOG|.".into()), ("destination_hostgroup", 0.into())];
+    let proxy = builder.row("mysql_query_rules", &rule).start().unwrap();
+    follow_at(leaf, proxy.host(), proxy.port()).unwrap();
+    let mut admin = proxy.admin().unwrap();
+    let shown = format!("SELECT COUNT(*) FROM stats_tidegate_replicas WHERE hostgroup=1 AND server='{}'", reader.address());
+    wait::until("the stream", LIMIT, || (admin.scalar(&shown).ok()?? == "1").then_some(())).unwrap();
+    proxy.connect_app().unwrap().run("CREATE TABLE test.t(i INT PRIMARY KEY)").unwrap();
+    wait::until("the replica to have it", LIMIT, || leaf.sql("SELECT * FROM test.t").ok().map(drop)).unwrap();
+}
+
+#[test]
+fn a_replica_reads_from_a_reader_mariadb() {
+    a_replica_reads_from_a_reader(Flavor::Mariadb);
+}
+
+#[test]
+fn a_replica_reads_from_a_reader_mysql() {
+    a_replica_reads_from_a_reader(Flavor::Mysql);
+}
+
+/// A replica that replicates by GTID while clients write, over as many role changes as LAB_ROLE_CHANGES says: nothing is missing, nothing is there twice. With
 /// LAB_CDC="python3 scripts/change-data.py" (and mysql-replication from pip) a change-data client reads along.
 fn a_replica_behind_the_proxy_misses_nothing(flavor: Flavor) {
     let servers = Replication::start(flavor, 2, &Options::new()).unwrap();

@@ -457,15 +457,12 @@ fn locks_in_stored_code(world: &World) {
         ],
     );
     let mut ways = vec!["CALL locks()", "CALL locks_one()", "CALL names_one()"];
-    match world.is_mysql() {
-        true => {
-            as_root(world, &["CREATE PROCEDURE instance() LOCK INSTANCE FOR BACKUP"]);
-            ways.push("CALL instance()");
-        }
-        false => {
-            as_root(world, &["GRANT RELOAD ON *.* TO app"]);
-            ways.push("BEGIN NOT ATOMIC FLUSH TABLES WITH READ LOCK; END");
-        }
+    if world.is_mysql() {
+        as_root(world, &["CREATE PROCEDURE instance() LOCK INSTANCE FOR BACKUP"]);
+        ways.push("CALL instance()");
+    } else {
+        as_root(world, &["GRANT RELOAD ON *.* TO app"]);
+        ways.push("BEGIN NOT ATOMIC FLUSH TABLES WITH READ LOCK; END");
     }
     for way in ways {
         let mut first = world.connect();

@@ -615,18 +615,22 @@ fn what_was_counted_goes_on() {
         "SELECT count_star FROM stats_mysql_query_digest WHERE digest_text = 'SELECT ? AS counted'",
         "SELECT queries FROM stats_mysql_connection_pool",
         "SELECT variable_value FROM stats_mysql_global WHERE variable_name = 'Questions'",
+        "SELECT Total_cnt FROM stats_mysql_commands_counters WHERE Command = 'SELECT'",
+        "SELECT COALESCE(SUM(count_star), 0) FROM stats_mysql_errors WHERE errno = 1146",
     ];
     for round in 1..=3 {
         for _ in 0..10 {
             client.run("SELECT 1 AS counted").unwrap();
+            client.run("DO (SELECT 1 FROM missing)").unwrap_err();
         }
         let before = counted.map(|sql| number(&proxy, sql));
         assert_eq!(before[0], round * 10);
         assert!(before[1] >= round * 10 && before[2] >= round * 10, "{before:?}");
+        assert_eq!((before[3], before[4]), (round * 10, round * 10));
         proxy.upgrade(None).unwrap();
         let after = wait::until("the counts to arrive", LIMIT, || {
             let after = counted.map(|sql| number(&proxy, sql));
-            (after[0] == before[0]).then_some(after)
+            (after[0] == before[0] && after[3..] == before[3..]).then_some(after)
         });
         let after = after.unwrap();
         assert!(after[1] >= before[1] && after[2] >= before[2], "{before:?}, then {after:?}");

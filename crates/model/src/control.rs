@@ -56,6 +56,8 @@ pub enum AdminAction {
     Quit,
     /// A session is over.
     Close,
+    /// An operator's statement, from the web page, that may change something.
+    Statement,
 }
 
 /// A line of the audit log about the admin port.
@@ -125,6 +127,13 @@ pub trait DataPlane: StatsSource {
 
     /// Ends a session; false when there is none with this id.
     fn kill_session(&self, id: u64) -> bool;
+
+    /// Forgets on which server replicas with this `server_id` read by file and position: they may go on at another one. Returns how many
+    /// there were.
+    fn forget_replica(&self, server_id: u32) -> usize {
+        let _ = server_id;
+        0
+    }
 
     /// Throws away or opens anew.
     fn flush(&self, what: Flush) -> Result<(), String>;

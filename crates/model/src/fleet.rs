@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::ids::{HostgroupId, ServerAddr};
 use crate::snapshot::{Server, ServerStatus, Snapshot};
@@ -191,6 +192,49 @@ impl From<String> for Told {
     }
 }
 
+/// What holds from when an operator orders it until an operator takes it back.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StandingOrder {
+    /// `PAUSE HOSTGROUP`.
+    Paused(HostgroupId),
+    /// `DRAIN SERVER`.
+    Drained(ServerAddr),
+    /// Of this writer hostgroup this server is the writer, where the servers themselves do not say who is. Taken back by
+    /// `FAILBACK HOSTGROUP`.
+    Preferred(HostgroupId, ServerAddr),
+}
+
+/// Hostgroups that wait for the sake of another proxy's switchover, for as long as this lives.
+pub trait Held: Send {
+    /// They wait until this server writes as far as this proxy sees, but no longer than `limit`. Blocks.
+    fn until_writes(self: Box<Self>, writer: &ServerAddr, limit: Duration);
+}
+
+/// A switchover for which other proxies hold their sessions back, for as long as this lives.
+pub trait CompanyHold: Send {
+    /// The others go on once they see that this server writes. If `is_by_preference`, nobody sees that who is not told: they are.
+    fn over(self: Box<Self>, writer: &ServerAddr, is_by_preference: bool);
+
+    /// What the operator should know of it.
+    fn warning(&self) -> Option<String>;
+}
+
+/// The other proxies that serve the same servers, as far as orders are shared with them.
+pub trait Company: Send + Sync + std::fmt::Debug {
+    /// Has all of them hold the hostgroups of this cluster, and waits until nothing runs there, at most `patience`. They go on after
+    /// `limit`, whatever becomes of this proxy. Blocks.
+    ///
+    /// # Errors
+    /// Who does not, and why; all go on then.
+    fn hold(
+        &self,
+        writer: HostgroupId,
+        hostgroups: &[HostgroupId],
+        patience: Duration,
+        limit: Duration,
+    ) -> Result<Box<dyn CompanyHold>, String>;
+}
+
 /// What an operator may ask of those who watch the servers. Called from the admin's threads; a call may take as long as the
 /// work does.
 pub trait Operator: Send + Sync {
@@ -214,4 +258,27 @@ pub trait Operator: Send + Sync {
 
     /// `UNDRAIN SERVER`.
     fn undrain(&self, server: &ServerAddr) -> Result<String, String>;
+
+    /// An order that was given to another proxy holds for this one too, or no more. What holds already is no error.
+    ///
+    /// # Errors
+    /// It cannot be carried out now, and may be later.
+    fn stand(&self, order: &StandingOrder, holds: bool) -> Result<(), String> {
+        let _ = (order, holds);
+        Ok(())
+    }
+
+    /// Holds these hostgroups for another proxy's switchover, once nothing runs there; blocks for as long as `limit`.
+    ///
+    /// # Errors
+    /// What runs still; nothing is held then.
+    fn hold_for(&self, hostgroups: &[HostgroupId], limit: Duration) -> Result<Box<dyn Held>, String> {
+        let _ = (hostgroups, limit);
+        Err("nobody watches the servers here".to_owned())
+    }
+
+    /// Whom a switchover asks to wait too.
+    fn keep_company(&self, company: Arc<dyn Company>) {
+        drop(company);
+    }
 }

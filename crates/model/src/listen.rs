@@ -33,10 +33,7 @@ impl Listen {
     pub fn parse_list(text: &str) -> Result<Vec<Self>, ListenError> {
         let entries = text.split(';').map(str::trim).filter(|entry| !entry.is_empty());
         let listeners = entries.map(Self::parse).collect::<Result<Vec<_>, _>>()?;
-        match listeners.is_empty() {
-            true => Err(ListenError::Empty),
-            false => Ok(listeners),
-        }
+        if listeners.is_empty() { Err(ListenError::Empty) } else { Ok(listeners) }
     }
 
     /// Whether one of these, which will be closed first, may stand in its way: that is no reason to fear for it.
@@ -96,10 +93,7 @@ pub fn clear_path(path: &Path) -> io::Result<()> {
 /// # Errors
 /// The system's words.
 pub fn remove_socket(path: &Path) -> io::Result<()> {
-    match std::fs::symlink_metadata(path)?.file_type().is_socket() {
-        true => std::fs::remove_file(path),
-        false => Ok(()),
-    }
+    if std::fs::symlink_metadata(path)?.file_type().is_socket() { std::fs::remove_file(path) } else { Ok(()) }
 }
 
 #[cfg(test)]

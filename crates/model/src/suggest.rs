@@ -2,7 +2,7 @@
 
 /// The nearest of `known` by edit distance (ASCII case ignored), if it is near enough to be a typing slip:
 /// at most a third of the name's length, and at most 4 edits.
-pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = (name.len() / 3).clamp(1, 4);
     known
         .into_iter()
@@ -14,7 +14,7 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
 }
 
 /// `; did you mean 'x'?`, or nothing.
-pub fn hint(suggestion: &Option<impl AsRef<str>>) -> String {
+pub(crate) fn hint(suggestion: &Option<impl AsRef<str>>) -> String {
     match suggestion {
         Some(name) => format!("; did you mean '{}'?", name.as_ref()),
         None => String::new(),

@@ -235,7 +235,6 @@ fn tables_without_effect_are_told_once() {
     assert_eq!(
         notices,
         [
-            "proxysql.cnf:1:1: proxysql_servers: 3 peers read; they have no effect yet",
             "proxysql.cnf:3:44: mysql_servers.gtid_port: kept, but has no effect yet",
             "proxysql.cnf:4:12: pgsql_variables: not part of this proxy, skipped",
             "proxysql.cnf:5:32: mysql_variables.forward_autocommit: retired, ignored: deprecated in ProxySQL; autocommit is tracked per session",

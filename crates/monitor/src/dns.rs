@@ -246,9 +246,10 @@ impl Resolver {
         let ttl = lock(&self.settings).ttl;
         let known = lock(&self.known);
         let Some(known) = known.get(host) else { return Plan::LookUp(None) };
-        match known.is_doubted || now.saturating_duration_since(known.since) >= ttl {
-            true => Plan::LookUp(Some(Arc::clone(&known.addresses))),
-            false => Plan::Use(Arc::clone(&known.addresses)),
+        if known.is_doubted || now.saturating_duration_since(known.since) >= ttl {
+            Plan::LookUp(Some(Arc::clone(&known.addresses)))
+        } else {
+            Plan::Use(Arc::clone(&known.addresses))
         }
     }
 
@@ -391,10 +392,7 @@ async fn ask_system(host: String) -> io::Result<Vec<IpAddr>> {
     let found = found.map_err(|e| io::Error::new(e.kind(), format!("cannot resolve '{host}': {e}")))?;
     let mut addresses: Vec<IpAddr> = found.map(|address| address.ip()).collect();
     addresses.dedup();
-    match addresses.is_empty() {
-        true => Err(io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"))),
-        false => Ok(addresses),
-    }
+    if addresses.is_empty() { Err(io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"))) } else { Ok(addresses) }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -148,9 +148,10 @@ impl Line {
             Err(_) => {
                 self.open = None;
                 let host = &plan.access.server.key.host;
-                match connector.resolver.is_unresolved(host) {
-                    true => Err(ProbeError::Unresolved(format!("the name '{host}' was not resolved within {} ms", check.timeout_ms))),
-                    false => Err(ProbeError::Timeout),
+                if connector.resolver.is_unresolved(host) {
+                    Err(ProbeError::Unresolved(format!("the name '{host}' was not resolved within {} ms", check.timeout_ms)))
+                } else {
+                    Err(ProbeError::Timeout)
                 }
             }
         }

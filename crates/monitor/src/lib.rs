@@ -4,6 +4,7 @@
 //! hands what it saw to it; a changed layout goes to the data plane at once. Signals from traffic are looked into within
 //! milliseconds. Logs of the checks and the history of role changes are tables of the schemas `monitor` and `stats`.
 
+mod channels;
 mod client;
 mod clock;
 mod counts;

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use model::fleet::{Fleet, Layout, Measured, RoleKeeper, Signal, SignalKind};
+use model::fleet::{Company, Fleet, Layout, Measured, RoleKeeper, Signal, SignalKind};
 use model::names::{AddressBook, Resolving};
 use model::snapshot::{Server, Snapshot};
 use model::{Secret, ServerAddr};
@@ -19,6 +19,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock, watch};
 use topology::{Check, CheckKind, Event, EventKind, Lag, MemberIdentity, Order, ProbeError, Seen, Standings, Topology};
 
+use crate::channels::Board;
 use crate::client::{Access, Connector};
 use crate::clock::Clock;
 use crate::counts::Counts;
@@ -46,6 +47,10 @@ pub struct Monitor {
     pub(crate) counts: Counts,
     pub(crate) holds: Mutex<Holds>,
     pub(crate) claims: Mutex<Claims>,
+    /// Replication channels from other clusters.
+    pub(crate) channels: Mutex<Board>,
+    /// They are to be looked at now.
+    pub(crate) channels_due: Notify,
     core: Mutex<Core>,
     inbox: Inbox,
     /// What checks saw and nobody has decided by yet.
@@ -57,6 +62,8 @@ pub struct Monitor {
     /// Whether the file is this process's.
     keeps: AtomicBool,
     running: OnceLock<Running>,
+    /// Other proxies.
+    pub(crate) company: OnceLock<Arc<dyn Company>>,
     /// Held by what an operator has ordered: the thread does not end before it.
     pub(crate) orders: Arc<RwLock<()>>,
     /// The thread is to end.
@@ -158,6 +165,8 @@ impl Monitor {
             counts: Counts::default(),
             holds: Mutex::default(),
             claims: Mutex::default(),
+            channels: Mutex::default(),
+            channels_due: Notify::new(),
             core: Mutex::default(),
             inbox: Inbox::default(),
             sightings: Mutex::default(),
@@ -167,6 +176,7 @@ impl Monitor {
             stood: Notify::new(),
             keeps: AtomicBool::new(true),
             running: OnceLock::new(),
+            company: OnceLock::new(),
             orders: Arc::default(),
             stopping: watch::channel(false).0,
             me: Weak::clone(me),
@@ -306,6 +316,7 @@ impl Monitor {
         self.note(events);
         if let (Some(layout), Some(running)) = (layout, self.running.get()) {
             running.fleet.arrange(layout);
+            self.channels_due.notify_one();
         }
         if let Some(running) = self.running.get() {
             looked_at.iter().for_each(|addr| running.fleet.looked_at(addr));
@@ -425,7 +436,7 @@ impl Monitor {
         let core = self.core();
         let vars = &core.snapshot.vars;
         let checks = if vars.monitor_enabled { core.topology.checks() } else { Vec::new() };
-        Wanted { checks, account: Account::of(&core.snapshot), settings: ProbeSettings::of(vars) }
+        Wanted { checks, account: Account::of(&core.snapshot), settings: ProbeSettings::of(&core.snapshot) }
     }
 
     /// Writes events down.
@@ -484,6 +495,7 @@ impl RoleKeeper for Monitor {
         lock(&self.log).forget_strangers(|addr| known.contains(addr));
         self.note(events);
         self.stale.notify_one();
+        self.channels_due.notify_one();
         layout
     }
 

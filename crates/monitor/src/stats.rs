@@ -26,15 +26,13 @@ impl StatsSource for Monitor {
     }
 
     fn rows(&self, table: &'static StatsTable, _reading: Reading) -> Vec<Vec<Value>> {
-        match table.name == GLOBAL.name {
-            true => self.counts.global(&self.connector.resolver.counts),
-            false => log::rows(self, table.name),
-        }
+        if table.name == GLOBAL.name { self.counts.global(&self.connector.resolver.counts) } else { log::rows(self, table.name) }
     }
 
     fn metrics(&self) -> Vec<Metric> {
         let mut metrics = self.counts.metrics(&self.connector.resolver.counts);
         metrics.push(lock(&self.holds).metric());
+        metrics.push(lock(&self.channels).metric());
         metrics.push(strangers(&self.identities()));
         metrics.push(writable(self.writable()));
         metrics.push(refused(lock(&self.log).refused()));

@@ -82,6 +82,7 @@ impl Monitor {
                         () = monitor.connector.resolver.keep_fresh() => {}
                         () = watch_names(&monitor) => {}
                         () = monitor.keep_standings() => {}
+                        () = crate::channels::keep(&monitor) => {}
                     }
                     // Orders know that it is over, and undo what they have begun.
                     let _ = tokio::time::timeout(ORDERS_LIMIT, monitor.orders.write()).await;

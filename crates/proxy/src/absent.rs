@@ -10,14 +10,14 @@ use std::sync::Arc;
 const MAX_NAMED: usize = 5;
 
 /// Why none of a hostgroup's servers is used.
-pub fn out_of_use(servers: &[Arc<ServerShared>]) -> String {
+pub(crate) fn out_of_use(servers: &[Arc<ServerShared>]) -> String {
     let listed = servers.iter().filter(|server| !server.is_removed()).map(|server| standing(server, ""));
     listed_behind("no server of the hostgroup is ONLINE with a weight above 0", listed)
 }
 
 /// Where the servers are of a hostgroup that has none, as far as they are its cluster's. Those that are not ONLINE come first: the
 /// writer that is missed is one of them.
-pub fn no_server(shared: &Shared, id: HostgroupId) -> String {
+pub(crate) fn no_server(shared: &Shared, id: HostgroupId) -> String {
     let snapshot = Arc::clone(&shared.in_force.load().snapshot);
     let group = snapshot.roles.iter().find(|group| group.hostgroups().any(|other| other == id));
     let others = group.into_iter().flat_map(|group| group.hostgroups()).filter(|other| *other != id);
@@ -42,9 +42,9 @@ fn standing(server: &ServerShared, place: &str) -> String {
         "" => String::new(),
         why => format!(" ({why})"),
     };
-    if let Some(error) = server.last_error().filter(|error| !placement.why.contains(&**error)) {
+    if let Some(error) = server.connects.last_error().filter(|error| !placement.why.contains(&**error)) {
         why += &format!(", connects to it failed: {error}");
     }
-    let weight = if server.configured_weight() == 0 { ", weight 0" } else { "" };
+    let weight = if server.share.weight() == 0 { ", weight 0" } else { "" };
     format!("{}:{} {}{weight}{place}{why}", server.key.host, server.key.port, server.status().as_str())
 }

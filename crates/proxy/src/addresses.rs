@@ -6,18 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Connections by address; one a process.
 #[derive(Debug, Default)]
-pub struct Addresses(Mutex<HashMap<IpAddr, u32>>);
+pub(crate) struct Addresses(Mutex<HashMap<IpAddr, u32>>);
 
 /// A connection's place among those of its address, until it is dropped.
 #[derive(Debug)]
-pub struct Place {
+pub(crate) struct Place {
     addresses: Arc<Addresses>,
     address: IpAddr,
 }
 
 impl Addresses {
     /// A place for one more connection of this address; None if it has `most` of them. A limit of 0 is none.
-    pub fn place(self: &Arc<Self>, address: IpAddr, most: u64) -> Option<Place> {
+    pub(crate) fn place(self: &Arc<Self>, address: IpAddr, most: u64) -> Option<Place> {
         let address = address.to_canonical();
         let mut counts = self.counts();
         let count = counts.entry(address).or_default();

@@ -9,11 +9,11 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// How long the workers have to answer; one that does not is left out.
-pub const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// Puts `question` to worker number `index` and waits for the answer; None when there is none in time. Never called
 /// from a worker, which would wait for itself.
-pub fn ask<T: Send + 'static>(shared: &Shared, index: usize, question: impl FnOnce(&Rc<Worker>) -> T + Send + 'static) -> Option<T> {
+pub(crate) fn ask<T: Send + 'static>(shared: &Shared, index: usize, question: impl FnOnce(&Rc<Worker>) -> T + Send + 'static) -> Option<T> {
     let (sender, receiver) = mpsc::sync_channel(1);
     let mail = Mail::Ask(Box::new(move |worker| drop(sender.try_send(question(worker)))));
     shared.mailboxes.get(index)?.send(mail);
@@ -21,7 +21,7 @@ pub fn ask<T: Send + 'static>(shared: &Shared, index: usize, question: impl FnOn
 }
 
 /// Puts `question` to all workers at once; the answers come in any order.
-pub fn ask_all<T: Send + 'static>(shared: &Shared, question: impl Fn(&Rc<Worker>) -> T + Clone + Send + 'static) -> Vec<T> {
+pub(crate) fn ask_all<T: Send + 'static>(shared: &Shared, question: impl Fn(&Rc<Worker>) -> T + Clone + Send + 'static) -> Vec<T> {
     let (sender, receiver) = mpsc::sync_channel(shared.mailboxes.len());
     for mailbox in &shared.mailboxes {
         let (sender, question) = (sender.clone(), question.clone());

@@ -4,18 +4,17 @@ mod hand_over;
 
 use crate::buffer::{Buffer, BufferPool};
 use crate::causal::End;
-use crate::connect::Proven;
-use crate::counters::add;
-use crate::lane::LaneKey;
+use crate::class::LaneKey;
+use crate::counters::{Counters, add};
+use crate::kill::Kill;
 use crate::link::{DetachedLink, Link};
-use crate::server::Transport;
+use crate::proven::Proven;
+use crate::server::{ServerShared, Slot, Transport};
 use crate::server_info::ServerInfo;
-use crate::session::kill::Kill;
-use crate::shared::{ServerShared, Slot};
 use crate::state::{CHARSETS, State, Text, Variables, is_charset_name};
 use crate::stmt_cache::StatementCache;
 use crate::stream::invalid;
-use crate::worker::Worker;
+use crate::view::Held;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::sync::Arc;
@@ -24,13 +23,14 @@ use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::message::{ErrPacket, OkPacket};
 use wire::packet;
+use wire::prepared::PrepareOk;
 use wire::reply::{Frame, ReplyKind, Step, Tracker};
 
-pub use hand_over::{BackendRecord, Numbers, attach, record};
+pub(crate) use hand_over::{BackendRecord, Home, Numbers, record};
 
 /// Which session-tracking settings the connection has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Tracking {
+pub(crate) enum Tracking {
     /// The server has no session tracker: SET statements are parsed instead.
     None,
     /// Everything, as the proxy wants it.
@@ -40,7 +40,7 @@ pub enum Tracking {
 }
 
 /// A backend connection. Everything in it can move to another worker but the socket's registration.
-pub struct Backend {
+pub(crate) struct Backend {
     /// The bytes.
     pub link: Link,
     /// Replies not yet consumed.
@@ -50,7 +50,7 @@ pub struct Backend {
 }
 
 /// The part of a backend that does not depend on the runtime of its worker.
-pub struct Core {
+pub(crate) struct Core {
     /// Where it belongs: hostgroup, user and class.
     pub lane: LaneKey,
     /// Its server.
@@ -85,7 +85,7 @@ pub struct Core {
     pub must_reset: bool,
     /// It may have what no reset takes back (a role that stored code set, locks that no status tells of): it is closed instead.
     pub outlives_reset: bool,
-    /// `@@server_uuid` of its server, when it was asked for: which member of a group that is.
+    /// What its server calls itself, when it was asked: `@@server_uuid` (which member of a group that is), on MariaDB `@@server_id`.
     pub member: Option<Arc<str>>,
     /// LAST_INSERT_ID() on it, when known.
     pub last_insert_id: Option<u64>,
@@ -117,25 +117,25 @@ pub struct Core {
 impl Core {
     /// Whether its server's name stands for other addresses by now, another server is in its place, or it is to be connected to
     /// otherwise: it serves nobody new.
-    pub fn is_astray(&self) -> bool {
-        let is_gone = self.server.has_moved() && self.peer.is_some_and(|ip| self.server.is_gone(ip));
-        is_gone || self.transport != self.server.transport() || self.turn != self.server.turns()
+    pub(crate) fn is_astray(&self) -> bool {
+        let is_gone = self.server.addresses.has_moved() && self.peer.is_some_and(|ip| self.server.addresses.is_gone(ip));
+        is_gone || self.transport != self.server.transport() || self.turn != self.server.info.turns()
     }
 
     /// Its server, as causal reads tell it from another one in its place.
-    pub fn end(&self) -> End<'_> {
-        End { server: &self.server.key, ip: self.peer, since_ms: self.opened_ms.max(self.server.used_since_ms()) }
+    pub(crate) fn end(&self) -> End<'_> {
+        End { server: &self.server.key, ip: self.peer, since_ms: self.opened_ms.max(self.server.standing.used_since_ms()) }
     }
 
     /// Which character sets it has is not known any more.
-    pub fn forget_charsets(&mut self) {
+    pub(crate) fn forget_charsets(&mut self) {
         for name in CHARSETS {
             self.state.variables.set(name, Some(b"?"));
         }
     }
 
     /// The server forgot all state: as after a login.
-    pub fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.state = State::default();
         self.statements.clear();
         self.last_insert_id = Some(0);
@@ -146,21 +146,21 @@ impl Core {
 }
 
 /// A backend on its way to another worker.
-pub struct DetachedBackend {
+pub(crate) struct DetachedBackend {
     link: DetachedLink,
     core: Box<Core>,
 }
 
 impl DetachedBackend {
     /// Registers the backend with the calling worker.
-    pub fn attach(self) -> io::Result<Backend> {
+    pub(crate) fn attach(self) -> io::Result<Backend> {
         Ok(Backend { link: self.link.attach()?, input: Buffer::default(), core: self.core })
     }
 }
 
 /// An OK packet's content.
 #[derive(Clone, Debug, Default)]
-pub struct OkReply {
+pub(crate) struct OkReply {
     /// Rows changed.
     pub affected_rows: u64,
     /// Generated id.
@@ -175,7 +175,7 @@ pub struct OkReply {
 
 /// A whole reply to a statement of our own.
 #[derive(Clone, Debug, Default)]
-pub struct Collected {
+pub(crate) struct Collected {
     /// The last OK (or the end of the last result set).
     pub ok: OkReply,
     /// The error that ended it.
@@ -191,7 +191,7 @@ pub struct Collected {
 /// An ERR packet of the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ServerError {
+pub(crate) struct ServerError {
     /// MySQL error number.
     pub code: u16,
     /// SQLSTATE.
@@ -201,7 +201,7 @@ pub struct ServerError {
 }
 
 /// What is said of a connection that is not [even](Backend::is_even).
-pub const OUTSTANDING: &str = "the answer to another command is outstanding";
+pub(crate) const OUTSTANDING: &str = "the answer to another command is outstanding";
 /// The variable that says how a server reads names and statements.
 const CLIENT_CHARSET: &str = "character_set_client";
 
@@ -212,9 +212,16 @@ const MAX_COLLECTED: usize = 4 << 20;
 const MAX_PACKETS: usize = 1 << 17;
 
 impl Backend {
+    /// The connection, for those who show it.
+    pub(crate) fn held(&self) -> Held {
+        let core = &self.core;
+        let server = (core.server.key.hostgroup, core.server.index);
+        Held { server, local: core.local, thread_id: core.thread_id, opened_ms: core.opened_ms }
+    }
+
     /// Puts the parts together; called once the login is done.
     #[allow(clippy::too_many_arguments)]
-    pub fn new(
+    pub(crate) fn new(
         link: Link,
         lane: LaneKey,
         server: Arc<ServerShared>,
@@ -229,7 +236,7 @@ impl Backend {
         let core = Core {
             lane,
             transport: server.transport(),
-            turn: server.turns(),
+            turn: server.info.turns(),
             server,
             info,
             caps,
@@ -263,17 +270,17 @@ impl Backend {
     }
 
     /// Takes the backend from this worker. Refused (with the backend lost) only when the kernel refuses.
-    pub fn detach(self) -> io::Result<DetachedBackend> {
+    pub(crate) fn detach(self) -> io::Result<DetachedBackend> {
         Ok(DetachedBackend { link: self.link.detach()?, core: self.core })
     }
 
     /// Whether every answer was read: what comes next answers what is sent next.
-    pub fn is_even(&self) -> bool {
+    pub(crate) fn is_even(&self) -> bool {
         !self.core.is_owed && self.input.is_empty()
     }
 
     /// Whether an answer to a command of our own is outstanding.
-    pub fn is_owed(&self) -> bool {
+    pub(crate) fn is_owed(&self) -> bool {
         self.core.is_owed
     }
 
@@ -281,7 +288,7 @@ impl Backend {
     ///
     /// # Errors
     /// Another answer is outstanding: the connection is of no use any more.
-    pub fn start_exchange(&mut self) -> io::Result<()> {
+    pub(crate) fn start_exchange(&mut self) -> io::Result<()> {
         if !self.is_even() {
             return Err(io::Error::other(OUTSTANDING));
         }
@@ -291,12 +298,12 @@ impl Backend {
     }
 
     /// All of an answer was read by other means than [`Backend::collect`].
-    pub fn settled(&mut self) {
+    pub(crate) fn settled(&mut self) {
         self.core.is_owed = false;
     }
 
     /// Sends a command of our own.
-    pub async fn send(&mut self, command: Command, body: &[u8]) -> io::Result<()> {
+    pub(crate) async fn send(&mut self, command: Command, body: &[u8]) -> io::Result<()> {
         let mut out = Vec::with_capacity(body.len() + 8);
         put_command(&mut out, command, body);
         self.start_exchange()?;
@@ -304,7 +311,7 @@ impl Backend {
     }
 
     /// Sends a statement of our own.
-    pub async fn send_query(&mut self, sql: &str) -> io::Result<()> {
+    pub(crate) async fn send_query(&mut self, sql: &str) -> io::Result<()> {
         let mut out = Vec::with_capacity(sql.len() + 8);
         put_query(&mut out, sql.as_bytes(), self.core.caps);
         self.start_exchange()?;
@@ -312,13 +319,13 @@ impl Backend {
     }
 
     /// Sends a statement of our own and reads its whole reply.
-    pub async fn query(&mut self, sql: &str, pool: &BufferPool) -> io::Result<Collected> {
+    pub(crate) async fn query(&mut self, sql: &str, pool: &BufferPool) -> io::Result<Collected> {
         self.send_query(sql).await?;
         self.collect(ReplyKind::Results, false, pool).await
     }
 
     /// Sends statements of our own together, and reads the reply to each.
-    pub async fn query_all<S: AsRef<str>>(&mut self, statements: &[S], pool: &BufferPool) -> io::Result<Vec<Collected>> {
+    pub(crate) async fn query_all<S: AsRef<str>>(&mut self, statements: &[S], pool: &BufferPool) -> io::Result<Vec<Collected>> {
         let mut out = Vec::with_capacity(512);
         for sql in statements {
             put_query(&mut out, sql.as_ref().as_bytes(), self.core.caps);
@@ -333,11 +340,11 @@ impl Backend {
     }
 
     /// Closes prepared statements, by the server's ids.
-    pub async fn close_statements(&mut self, worker: &Worker, ids: &[u32]) -> io::Result<()> {
+    pub(crate) async fn close_statements(&mut self, counters: &Counters, ids: &[u32]) -> io::Result<()> {
         if ids.is_empty() {
             return Ok(());
         }
-        add(&worker.counters.backend_closes, ids.len() as u64);
+        add(&counters.backend_closes, ids.len() as u64);
         let mut out = Vec::with_capacity(ids.len() * 9);
         for id in ids {
             put_command(&mut out, Command::StmtClose, &id.to_le_bytes());
@@ -347,7 +354,7 @@ impl Backend {
     }
 
     /// Chooses a schema.
-    pub async fn init_db(&mut self, schema: &Text, pool: &BufferPool) -> io::Result<Collected> {
+    pub(crate) async fn init_db(&mut self, schema: &Text, pool: &BufferPool) -> io::Result<Collected> {
         // Names are read in the connection's character set, and this one is UTF-8.
         let charset = self.core.state.variables.get(CLIENT_CHARSET).filter(|_| !schema.is_ascii());
         let other = charset.filter(|charset| !charset::is_utf8(charset)).cloned();
@@ -376,7 +383,7 @@ impl Backend {
     }
 
     /// Reads one whole reply to a command of our own; `keep_raw` also keeps its packets.
-    pub async fn collect(&mut self, kind: ReplyKind, keep_raw: bool, pool: &BufferPool) -> io::Result<Collected> {
+    pub(crate) async fn collect(&mut self, kind: ReplyKind, keep_raw: bool, pool: &BufferPool) -> io::Result<Collected> {
         let mut reply = self.begin_collecting(kind, keep_raw);
         while let Some(wanted) = self.collect_more(&mut reply)? {
             self.input.reserve(wanted, pool);
@@ -389,13 +396,13 @@ impl Backend {
     }
 
     /// For a caller that waits for the reply's bytes itself.
-    pub fn begin_collecting(&mut self, kind: ReplyKind, keep_raw: bool) -> Collecting {
+    pub(crate) fn begin_collecting(&mut self, kind: ReplyKind, keep_raw: bool) -> Collecting {
         self.core.is_owed = true;
         Collecting { tracker: Tracker::new(kind, self.core.caps), reply: Collected::default(), keep_raw, size: 0, packets: 0 }
     }
 
     /// Takes what is at hand of a reply; answers how many bytes must be there to go on, or None when it was all.
-    pub fn collect_more(&mut self, into: &mut Collecting) -> io::Result<Option<usize>> {
+    pub(crate) fn collect_more(&mut self, into: &mut Collecting) -> io::Result<Option<usize>> {
         let Collecting { tracker, reply, keep_raw, size, packets } = into;
         while !tracker.is_done() {
             let (len, frame) = match self.next_frame(tracker)? {
@@ -450,7 +457,7 @@ impl Backend {
 }
 
 /// A reply to a command of our own, as far as it is there.
-pub struct Collecting {
+pub(crate) struct Collecting {
     tracker: Tracker,
     /// What it said.
     pub reply: Collected,
@@ -469,7 +476,7 @@ enum Next {
 
 impl OkReply {
     /// Reads an OK (or end-of-rows) packet; what a plain EOF does not say stays zero.
-    pub fn read(payload: &[u8], tracker: &Tracker, caps: Capabilities) -> Self {
+    pub(crate) fn read(payload: &[u8], tracker: &Tracker, caps: Capabilities) -> Self {
         let mut reply = Self { status: tracker.status(), warnings: tracker.warnings(), ..Self::default() };
         let plain_eof = payload.first() == Some(&wire::message::EOF) && payload.len() < 7;
         if let (false, Ok(ok)) = (plain_eof, OkPacket::parse(payload, caps)) {
@@ -483,7 +490,7 @@ impl OkReply {
 
 impl ServerError {
     /// Reads an ERR packet; a malformed one becomes error 1835 (ER_MALFORMED_PACKET).
-    pub fn read(payload: &[u8], caps: Capabilities) -> Self {
+    pub(crate) fn read(payload: &[u8], caps: Capabilities) -> Self {
         match ErrPacket::parse(payload, caps) {
             Ok(e) => Self { code: e.code, sqlstate: e.sqlstate, message: e.message.to_vec() },
             Err(_) => Self { code: 1835, sqlstate: *b"HY000", message: b"Malformed packet".to_vec() },
@@ -498,7 +505,7 @@ impl std::fmt::Display for ServerError {
 }
 
 /// Appends a command packet.
-pub fn put_command(out: &mut Vec<u8>, command: Command, body: &[u8]) {
+pub(crate) fn put_command(out: &mut Vec<u8>, command: Command, body: &[u8]) {
     let mut seq = 0;
     let start = packet::begin_packet(out);
     out.push(command as u8);
@@ -507,7 +514,7 @@ pub fn put_command(out: &mut Vec<u8>, command: Command, body: &[u8]) {
 }
 
 /// Appends a COM_QUERY packet of our own.
-pub fn put_query(out: &mut Vec<u8>, sql: &[u8], caps: Capabilities) {
+pub(crate) fn put_query(out: &mut Vec<u8>, sql: &[u8], caps: Capabilities) {
     let mut seq = 0;
     let start = packet::begin_packet(out);
     wire::query::put_query(out, sql, caps);
@@ -515,19 +522,25 @@ pub fn put_query(out: &mut Vec<u8>, sql: &[u8], caps: Capabilities) {
 }
 
 /// Replies for unit tests.
+/// The server's answer to a PREPARE that it took, the first of these packets.
+pub(crate) fn prepare_ok(packets: &[u8]) -> Option<PrepareOk> {
+    let (len, _) = packet::header(packets)?;
+    PrepareOk::parse(packets.get(packet::HEADER..packet::HEADER + len)?, Capabilities::default()).ok()
+}
+
 #[cfg(test)]
-pub mod made {
+pub(crate) mod made {
     use super::{Collected, ServerError};
 
     /// One row of these values.
-    pub fn row(values: &[&str]) -> Collected {
+    pub(crate) fn row(values: &[&str]) -> Collected {
         let mut row = Vec::new();
         values.iter().for_each(|value| wire::codec::put_lenenc_bytes(&mut row, value.as_bytes()));
         Collected { rows: vec![row], ..Collected::default() }
     }
 
     /// An error.
-    pub fn error(code: u16) -> Collected {
+    pub(crate) fn error(code: u16) -> Collected {
         Collected { error: Some(ServerError { code, sqlstate: *b"HY000", message: Vec::new() }), ..Collected::default() }
     }
 }

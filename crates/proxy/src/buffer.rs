@@ -7,9 +7,9 @@ use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Size of a pooled buffer, bytes. One read of a busy socket fits; commands longer than this grow their buffer.
-pub const CHUNK: usize = 16 * 1024;
+pub(crate) const CHUNK: usize = 16 * 1024;
 /// Size a buffer grows to while large replies stream through it, bytes: the window of one direction of one session.
-pub const WINDOW: usize = 64 * 1024;
+pub(crate) const WINDOW: usize = 64 * 1024;
 /// Free buffers kept by a worker, at most.
 const MAX_FREE: usize = 1024;
 /// Up to here a buffer grows by doubling, beyond it by a quarter, bytes: many clients may be in the middle of a long command.
@@ -19,13 +19,13 @@ const DOUBLES: usize = 1024 * 1024;
 static GROWN: AtomicUsize = AtomicUsize::new(0);
 
 /// Bytes of buffers that are longer than a chunk, in use.
-pub fn grown_bytes() -> usize {
+pub(crate) fn grown_bytes() -> usize {
     GROWN.load(Ordering::Relaxed)
 }
 
 /// Free chunks of one worker.
 #[derive(Default)]
-pub struct BufferPool {
+pub(crate) struct BufferPool {
     free: RefCell<Vec<Vec<u8>>>,
     /// The fewest that were free since the last trim: so many were not needed.
     spare: Cell<usize>,
@@ -40,7 +40,7 @@ impl BufferPool {
     }
 
     /// Frees half of what was not needed since the last call.
-    pub fn trim(&self) {
+    pub(crate) fn trim(&self) {
         let mut free = self.free.borrow_mut();
         let keep = free.len() - (self.spare.get() / 2).min(free.len());
         free.truncate(keep);
@@ -48,7 +48,7 @@ impl BufferPool {
     }
 
     /// Bytes that wait for use.
-    pub fn free_bytes(&self) -> usize {
+    pub(crate) fn free_bytes(&self) -> usize {
         self.free.borrow().len() * CHUNK
     }
 
@@ -62,16 +62,16 @@ impl BufferPool {
 
 /// One growing vector of a worker, for whoever needs one for a moment.
 #[derive(Default)]
-pub struct Scratch(Cell<Vec<u8>>);
+pub(crate) struct Scratch(Cell<Vec<u8>>);
 
 impl Scratch {
     /// The vector, empty; another one while it is in use.
-    pub fn take(&self) -> Vec<u8> {
+    pub(crate) fn take(&self) -> Vec<u8> {
         self.0.take()
     }
 
     /// Gives it back; one that has become large is freed.
-    pub fn put(&self, mut memory: Vec<u8>) {
+    pub(crate) fn put(&self, mut memory: Vec<u8>) {
         if memory.capacity() <= WINDOW {
             memory.clear();
             self.0.set(memory);
@@ -81,7 +81,7 @@ impl Scratch {
 
 /// Bytes read but not yet consumed, with room behind them.
 #[derive(Default)]
-pub struct Buffer {
+pub(crate) struct Buffer {
     memory: Vec<u8>,
     start: usize,
     end: usize,
@@ -89,27 +89,27 @@ pub struct Buffer {
 
 impl Buffer {
     /// The bytes that wait to be consumed.
-    pub fn filled(&self) -> &[u8] {
+    pub(crate) fn filled(&self) -> &[u8] {
         self.memory.get(self.start..self.end).unwrap_or_default()
     }
 
     /// As [`Buffer::filled`], to change bytes in place.
-    pub fn filled_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn filled_mut(&mut self) -> &mut [u8] {
         self.memory.get_mut(self.start..self.end).unwrap_or_default()
     }
 
     /// Number of bytes that wait.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.end - self.start
     }
 
     /// True when nothing waits.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
     /// Forgets the first `n` bytes.
-    pub fn consume(&mut self, n: usize) {
+    pub(crate) fn consume(&mut self, n: usize) {
         self.start = (self.start + n).min(self.end);
         if self.start == self.end {
             self.start = 0;
@@ -118,7 +118,7 @@ impl Buffer {
     }
 
     /// Forgets `n` bytes that come after the first `skip`.
-    pub fn consume_behind(&mut self, skip: usize, n: usize) {
+    pub(crate) fn consume_behind(&mut self, skip: usize, n: usize) {
         let from = (self.start + skip).min(self.end);
         let to = (from + n).min(self.end);
         self.memory.copy_within(to..self.end, from);
@@ -127,7 +127,7 @@ impl Buffer {
 
     /// Room to read into; takes a chunk from `pool` when the buffer owns none, moves bytes to the front when
     /// less than a quarter is free behind them.
-    pub fn space(&mut self, pool: &BufferPool) -> &mut [u8] {
+    pub(crate) fn space(&mut self, pool: &BufferPool) -> &mut [u8] {
         if self.memory.is_empty() {
             self.memory = pool.take();
         }
@@ -138,17 +138,17 @@ impl Buffer {
     }
 
     /// Marks `n` bytes of [`Buffer::space`] as filled.
-    pub fn advance(&mut self, n: usize) {
+    pub(crate) fn advance(&mut self, n: usize) {
         self.end = (self.end + n).min(self.memory.len());
     }
 
     /// True when no byte fits without growing.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         !self.memory.is_empty() && self.len() == self.memory.len()
     }
 
     /// Makes room so that `n` bytes in all (waiting ones included) fit.
-    pub fn reserve(&mut self, n: usize, pool: &BufferPool) {
+    pub(crate) fn reserve(&mut self, n: usize, pool: &BufferPool) {
         if self.memory.is_empty() && n <= CHUNK {
             self.memory = pool.take();
         }
@@ -169,7 +169,7 @@ impl Buffer {
     }
 
     /// Gives the memory back when nothing waits in it.
-    pub fn release(&mut self, pool: &BufferPool) {
+    pub(crate) fn release(&mut self, pool: &BufferPool) {
         if self.is_empty() && !self.memory.is_empty() {
             self.uncount();
             pool.give(std::mem::take(&mut self.memory));
@@ -199,7 +199,7 @@ impl Drop for Buffer {
 }
 
 /// The next size of a buffer that has this one, bytes.
-pub fn grown(len: usize) -> usize {
+pub(crate) fn grown(len: usize) -> usize {
     len.saturating_add(if len < DOUBLES { len } else { len / 4 })
 }
 

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 /// Which connections to a server a statement may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Connections {
+pub(crate) enum Connections {
     /// Whichever there is.
     #[default]
     Any,
@@ -24,7 +24,7 @@ pub enum Connections {
 
 /// What a statement asks of the server that it goes to, and of the connection to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Needs {
+pub(crate) struct Needs {
     /// The lag that it may have at most, ms, where it is known: the statement's comment says so.
     pub max_lag_ms: Option<u32>,
     /// Which of its connections will do.
@@ -37,7 +37,7 @@ const MAX_LAG_MS: u64 = 600_000;
 impl Needs {
     /// What a statement's comments ask for, at `now_ms` (Unix time). What was committed at `min_epoch_ms` is on every server
     /// that is not further behind than that is ago; the stricter one of two limits counts.
-    pub fn of(route: &Route, now_ms: impl FnOnce() -> u64) -> Self {
+    pub(crate) fn of(route: &Route, now_ms: impl FnOnce() -> u64) -> Self {
         let age_ms = route.min_epoch_ms.map(|epoch_ms| now_ms().saturating_sub(epoch_ms)).filter(|age_ms| *age_ms <= MAX_LAG_MS);
         let age_ms = age_ms.and_then(|age_ms| u32::try_from(age_ms).ok());
         let max_lag_ms = [route.max_lag_ms, age_ms].into_iter().flatten().min();
@@ -46,19 +46,19 @@ impl Needs {
     }
 
     /// Whether it takes a connection that others have used.
-    pub fn takes_used(self) -> bool {
+    pub(crate) fn takes_used(self) -> bool {
         self.connections == Connections::Any
     }
 
     /// Whether this server will do.
-    pub fn accept(&self, server: &ServerShared) -> bool {
-        self.max_lag_ms.is_none_or(|max| server.lag_ms().is_none_or(|lag| lag <= u64::from(max)))
+    pub(crate) fn accept(&self, server: &ServerShared) -> bool {
+        self.max_lag_ms.is_none_or(|max| server.measurements.lag_ms().is_none_or(|lag| lag <= u64::from(max)))
     }
 }
 
 /// Settings of the choice.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Rules {
+pub(crate) struct Rules {
     /// `min_num_servers_lantency_awareness`.
     pub latency_aware_from: usize,
     /// `aurora_max_lag_ms_only_read_from_replicas`.
@@ -67,7 +67,7 @@ pub struct Rules {
 
 impl Rules {
     /// As the variables have them.
-    pub fn of(vars: &MysqlVariables) -> Self {
+    pub(crate) fn of(vars: &MysqlVariables) -> Self {
         let count = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         Self {
             latency_aware_from: count(vars.min_num_servers_lantency_awareness),
@@ -90,12 +90,12 @@ struct Sieve {
 impl Sieve {
     /// The server's share of the work; 0 where it is left out.
     fn share(&self, server: &ServerShared) -> u64 {
-        let is_out = !server.is_usable(self.now_ms)
+        let is_out = !server.standing.is_usable(self.now_ms)
             || !self.needs.accept(server)
-            || self.skips_slow && server.is_slow()
+            || self.skips_slow && server.measurements.is_slow()
             || server.latency_us() > self.max_ping_us
-            || self.skips_sources && server.lag_ms() == Some(0);
-        if is_out { 0 } else { server.share(self.now_ms) }
+            || self.skips_sources && server.measurements.lag_ms() == Some(0);
+        if is_out { 0 } else { server.share.at(self.now_ms) }
     }
 }
 
@@ -107,7 +107,7 @@ const TURN: u64 = 1_000;
 const DEBT: u64 = 100 * TURN;
 
 /// One choice among the servers of a hostgroup.
-pub struct Choice<'a> {
+pub(crate) struct Choice<'a> {
     servers: &'a [Arc<ServerShared>],
     sieve: Sieve,
     /// Sum of the candidates' shares.
@@ -118,7 +118,7 @@ pub struct Choice<'a> {
 
 impl<'a> Choice<'a> {
     /// The choice among the servers that `fits`; None where there is no candidate.
-    pub fn among(
+    pub(crate) fn among(
         servers: &'a [Arc<ServerShared>],
         fits: impl Fn(&Arc<ServerShared>) -> bool,
         needs: Needs,
@@ -139,7 +139,7 @@ impl<'a> Choice<'a> {
 
     /// The number of the server that is furthest behind its weight among those that `fits`: one that is no candidate only where no
     /// candidate does.
-    pub fn furthest_behind(&self, fits: impl Fn(&ServerShared) -> bool) -> Option<usize> {
+    pub(crate) fn furthest_behind(&self, fits: impl Fn(&ServerShared) -> bool) -> Option<usize> {
         if let [only] = self.servers {
             return fits(only).then_some(0);
         }
@@ -148,13 +148,13 @@ impl<'a> Choice<'a> {
     }
 
     /// A server's place in line: the least is the next, and who is no candidate stands behind all candidates.
-    pub fn place(&self, server: &ServerShared) -> (bool, u64) {
+    pub(crate) fn place(&self, server: &ServerShared) -> (bool, u64) {
         (self.sieve.share(server) == 0, self.given(server) + self.part(server))
     }
 
     /// The number of the candidate among those that `fits` with the fewest connections for its weight. Equal ones have turns from
     /// the number `from`.
-    pub fn fewest_connections(&self, fits: impl Fn(&Arc<ServerShared>) -> bool, from: usize) -> Option<usize> {
+    pub(crate) fn fewest_connections(&self, fits: impl Fn(&Arc<ServerShared>) -> bool, from: usize) -> Option<usize> {
         let count = self.servers.len();
         if let [only] = self.servers {
             return (self.sieve.share(only) > 0 && fits(only)).then_some(0);
@@ -168,7 +168,7 @@ impl<'a> Choice<'a> {
     }
 
     /// A server gets the work.
-    pub fn give(&self, index: usize) {
+    pub(crate) fn give(&self, index: usize) {
         let Some(server) = self.servers.get(index).filter(|_| self.servers.len() > 1) else { return };
         let (is, part) = (self.given(server), self.part(server));
         // Others may give it something at the same time: that counts, too.
@@ -177,14 +177,14 @@ impl<'a> Choice<'a> {
     }
 
     /// Whether a server is so far behind that the connections which it has are too few.
-    pub fn is_starved(&self, index: usize) -> bool {
+    pub(crate) fn is_starved(&self, index: usize) -> bool {
         let behind = |server: &Arc<ServerShared>| self.most.saturating_sub(self.given(server)) > DEBT / 2 + self.part(server);
         self.servers.get(index).is_some_and(behind)
     }
 
     /// What one piece of work counts for a server.
     fn part(&self, server: &ServerShared) -> u64 {
-        self.total.saturating_mul(TURN) / server.share(self.sieve.now_ms).max(1)
+        self.total.saturating_mul(TURN) / server.share.at(self.sieve.now_ms).max(1)
     }
 
     fn given(&self, server: &ServerShared) -> u64 {
@@ -204,7 +204,7 @@ fn sieve(servers: &[Arc<ServerShared>], fits: impl Fn(&Arc<ServerShared>) -> boo
         let is_somebody_left = servers.iter().any(|server| fits(server) && stricter.share(server) > 0);
         if is_somebody_left { stricter } else { sieve }
     };
-    if servers.iter().any(|server| server.is_slow()) {
+    if servers.iter().any(|server| server.measurements.is_slow()) {
         sieve = restrict(sieve, Sieve { skips_slow: true, ..sieve });
     }
     if servers.len() >= rules.latency_aware_from {
@@ -255,7 +255,7 @@ mod tests {
         let mut all = BTreeSet::new();
         for _ in 0..100 {
             let Some(choice) = Choice::among(servers, |_| true, needs, rules, 1000) else { continue };
-            let index = choice.furthest_behind(|server| server.is_usable(1000) && needs.accept(server)).unwrap();
+            let index = choice.furthest_behind(|server| server.standing.is_usable(1000) && needs.accept(server)).unwrap();
             choice.give(index);
             all.insert(index);
         }

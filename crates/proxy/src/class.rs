@@ -1,10 +1,13 @@
 //! Client flags that change what statements mean: a backend is opened with exactly the flags of the session it serves.
 
+use model::HostgroupId;
+use model::snapshot::User;
+use std::sync::Arc;
 use wire::flags::Capabilities;
 
 /// The meaning-changing part of a client's capabilities. Backends of different classes never stand in for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Class(Capabilities);
+pub(crate) struct Class(Capabilities);
 
 /// CLIENT_INTERACTIVE chooses the timeout, FOUND_ROWS what "affected rows" counts, LOCAL_FILES and the MULTI_ ones
 /// what is allowed at all, QUERY_ATTRIBUTES and the MariaDB flags the shape of packets.
@@ -23,12 +26,29 @@ const MEANING: Capabilities = Capabilities::FOUND_ROWS
 
 impl Class {
     /// The class of a client with these (negotiated) capabilities.
-    pub fn of(caps: Capabilities) -> Self {
+    pub(crate) fn of(caps: Capabilities) -> Self {
         Self(caps & MEANING)
     }
 
     /// The flags.
-    pub fn capabilities(self) -> Capabilities {
+    pub(crate) fn capabilities(self) -> Capabilities {
         self.0
+    }
+}
+
+/// What makes backends interchangeable.
+#[derive(Clone)]
+pub(crate) struct LaneKey {
+    /// Hostgroup.
+    pub hostgroup: HostgroupId,
+    /// The user who is logged in.
+    pub user: Arc<User>,
+    /// The client flags.
+    pub class: Class,
+}
+
+impl PartialEq for LaneKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.hostgroup == other.hostgroup && self.class == other.class && self.user.name == other.user.name
     }
 }

@@ -17,8 +17,7 @@ use crate::overload;
 use crate::session::Offered;
 use crate::shared::Shared;
 use crate::stats::{Counts, ProxyStats};
-use crate::worker::FIRST_SESSION_ID;
-use crate::worker::Worker;
+use crate::worker::{FIRST_SESSION_ID, Worker};
 use ::handover::Sockets;
 use model::ConfigError;
 use model::control::{AdminEvent, DataPlane, Flush, RouteQuestion, RouteStep};
@@ -255,6 +254,7 @@ impl DataPlane for Control {
         self.shared.in_force.store(in_force);
         self.shared.configure_users(old, &snapshot);
         self.shared.logs.configure(&snapshot.vars);
+        self.shared.traces.configure(&snapshot.vars);
         self.shared.cache.configure(CacheSettings::of(&snapshot.vars), self.shared.clock.now_ms());
         let taken = ask::ask_all(&self.shared, Worker::configure).len();
         if taken < self.shared.mailboxes.len() {
@@ -328,6 +328,10 @@ impl DataPlane for Control {
             self.shared.kill(id, KillKind::Connection);
         }
         is_known
+    }
+
+    fn forget_replica(&self, server_id: u32) -> usize {
+        self.shared.positions.forget(server_id)
     }
 
     fn logged_queries(&self, after: u64, limit: usize) -> Vec<Vec<Value>> {

@@ -6,20 +6,20 @@ macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counters of one worker.
         #[derive(Default)]
-        pub struct Counters { $($(#[$doc])* pub $name: Cell<u64>,)* }
+        pub(crate) struct Counters { $($(#[$doc])* pub $name: Cell<u64>,)* }
 
         /// A copy of a worker's counters, or their sums over workers.
         #[derive(Clone, Debug, Default)]
-        pub struct Counted { $($(#[$doc])* pub $name: u64,)* }
+        pub(crate) struct Counted { $($(#[$doc])* pub $name: u64,)* }
 
         impl Counters {
             /// Names and values.
-            pub fn values(&self) -> Vec<(&'static str, u64)> {
+            pub(crate) fn values(&self) -> Vec<(&'static str, u64)> {
                 vec![$((stringify!($name), self.$name.get()),)*]
             }
 
             /// Adds what another process has counted; what is not counted here is passed over.
-            pub fn add(&self, counted: &[(Box<str>, u64)]) {
+            pub(crate) fn add(&self, counted: &[(Box<str>, u64)]) {
                 for (name, value) in counted {
                     match &**name {
                         $(stringify!($name) => self.$name.set(self.$name.get().wrapping_add(*value)),)*
@@ -29,14 +29,14 @@ macro_rules! counters {
             }
 
             /// A copy.
-            pub fn copy(&self) -> Counted {
+            pub(crate) fn copy(&self) -> Counted {
                 Counted { $($name: self.$name.get(),)* }
             }
         }
 
         impl Counted {
             /// Adds another worker's.
-            pub fn add(&mut self, other: &Self) {
+            pub(crate) fn add(&mut self, other: &Self) {
                 $(self.$name = self.$name.wrapping_add(other.$name);)*
             }
         }
@@ -156,6 +156,8 @@ counters! {
     lost_writes_undecided,
     /// Transactions without a GTID of the proxy's choice, because a server refused it.
     labels_refused,
+    /// Replicas that were refused, for their position is of another server.
+    positions_refused,
     /// KILL QUERY sent to servers.
     killed_queries,
     /// KILL CONNECTION sent to servers.
@@ -185,11 +187,11 @@ counters! {
 }
 
 /// Adds one.
-pub fn count(counter: &Cell<u64>) {
+pub(crate) fn count(counter: &Cell<u64>) {
     add(counter, 1);
 }
 
 /// Adds `n`.
-pub fn add(counter: &Cell<u64>, n: u64) {
+pub(crate) fn add(counter: &Cell<u64>, n: u64) {
     counter.set(counter.get().wrapping_add(n));
 }

@@ -48,18 +48,19 @@ type Whose = (ServerKey, String, bool);
 
 /// What fresh connections had, and when that was asked.
 #[derive(Default)]
-pub struct Defaults(HashMap<Whose, (u64, Variables)>);
+pub(crate) struct Defaults(HashMap<Whose, (u64, Variables)>);
 
 /// Learns a fresh connection's defaults; `has_init_connect` where the proxy ran one of its own.
 ///
 /// # Errors
 /// The connection failed.
-pub async fn learn(worker: &Worker, backend: &mut Backend, has_init_connect: bool) -> std::io::Result<()> {
+pub(crate) async fn learn(worker: &Worker, backend: &mut Backend, has_init_connect: bool) -> std::io::Result<()> {
     let is_mariadb = backend.core.info.flavor == Flavor::MariaDb;
     // 1 when there is something: MariaDB limits users by a variable.
-    let question = match is_mariadb {
-        true => "SELECT @@global.init_connect<>'' OR @@session.max_statement_time<>@@global.max_statement_time",
-        false => "SELECT @@global.init_connect<>''",
+    let question = if is_mariadb {
+        "SELECT @@global.init_connect<>'' OR @@session.max_statement_time<>@@global.max_statement_time"
+    } else {
+        "SELECT @@global.init_connect<>''"
     };
     let is_interactive = backend.core.caps.contains(Capabilities::INTERACTIVE);
     let reply = backend.query(question, &worker.buffers).await?;
@@ -137,7 +138,7 @@ fn pair(row: &[u8]) -> Option<(&[u8], &[u8])> {
 ///
 /// # Errors
 /// The connection failed, or the server refused.
-pub async fn restore(worker: &Worker, backend: &mut Backend) -> std::io::Result<()> {
+pub(crate) async fn restore(worker: &Worker, backend: &mut Backend) -> std::io::Result<()> {
     if let Some(set) = crate::state::assign(&backend.core.defaults) {
         let reply = backend.query(&set, &worker.buffers).await?;
         if let Some(e) = reply.error {

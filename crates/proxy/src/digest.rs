@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// A digest. Two with the same hash are the same.
 #[derive(Debug, Eq)]
-pub struct Digest {
+pub(crate) struct Digest {
     /// SpookyHash V2 of the text's first `query_digests_max_digest_length` bytes.
     pub hash: u64,
     /// The normalised text, as long as is kept.
@@ -29,13 +29,13 @@ impl std::hash::Hash for Digest {
 }
 
 /// A digest as every table and log writes it.
-pub fn shown(hash: u64) -> String {
+pub(crate) fn shown(hash: u64) -> String {
     format!("0x{hash:016X}")
 }
 
 /// How texts are made: the `mysql-query_digests_*` variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DigestRules {
+pub(crate) struct DigestRules {
     options: DigestOptions,
     /// Bytes of a text that are hashed and kept.
     max_text: usize,
@@ -43,7 +43,7 @@ pub struct DigestRules {
 
 impl DigestRules {
     /// As the variables say.
-    pub fn from_variables(vars: &MysqlVariables) -> Self {
+    pub(crate) fn from_variables(vars: &MysqlVariables) -> Self {
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let options = DigestOptions {
             grouping: Grouping { values: size(vars.query_digests_grouping_limit), rows: size(vars.query_digests_groups_grouping_limit) },
@@ -58,17 +58,17 @@ impl DigestRules {
     }
 
     /// List limits, which [`sql::analyze_with`] must be given for its key to stand for one text.
-    pub fn grouping(&self) -> Grouping {
+    pub(crate) fn grouping(&self) -> Grouping {
         self.options.grouping
     }
 
     /// Comments are part of the text, but not of the hot path's key.
-    pub fn keeps_comments(&self) -> bool {
+    pub(crate) fn keeps_comments(&self) -> bool {
         self.options.keep_comment
     }
 
     /// The digest of a statement.
-    pub fn digest(&self, sql: &[u8], lex: LexMode) -> Digest {
+    pub(crate) fn digest(&self, sql: &[u8], lex: LexMode) -> Digest {
         let mut text = Vec::new();
         // A digest keeps names, and a password may stand as one.
         let sql = &sql::without_named_passwords(sql, lex);
@@ -85,19 +85,19 @@ const MAX_KNOWN_BYTES: usize = 32 << 20;
 
 /// The digests that a worker has met, by the hot path's key. Forgotten all at once when there are too many.
 #[derive(Default)]
-pub struct KnownDigests {
+pub(crate) struct KnownDigests {
     by_key: HashMap<u64, Arc<Digest>, foldhash::fast::RandomState>,
     bytes: usize,
 }
 
 impl KnownDigests {
     /// The digest of this key, if it was met.
-    pub fn get(&self, key: u64) -> Option<&Arc<Digest>> {
+    pub(crate) fn get(&self, key: u64) -> Option<&Arc<Digest>> {
         self.by_key.get(&key)
     }
 
     /// The digest of this key; `make` is called when it was not met yet.
-    pub fn get_or_make(&mut self, key: u64, make: impl FnOnce() -> Digest) -> Arc<Digest> {
+    pub(crate) fn get_or_make(&mut self, key: u64, make: impl FnOnce() -> Digest) -> Arc<Digest> {
         if let Some(known) = self.by_key.get(&key) {
             return Arc::clone(known);
         }
@@ -111,13 +111,13 @@ impl KnownDigests {
     }
 
     /// Forgets all: texts are made otherwise from here on.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.by_key.clear();
         self.bytes = 0;
     }
 
     /// Bytes that the texts take.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes + self.by_key.capacity() * size_of::<(u64, Arc<Digest>)>()
     }
 }

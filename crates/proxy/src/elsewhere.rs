@@ -1,12 +1,13 @@
 //! What the process before still has, while both live: it counts towards every limit here, and KILL finds it.
 
+use crate::positions::Position;
 use model::HostgroupId;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Sends a KILL to the other process: of a session, or (true) of its statement.
-pub type SendKill = Box<dyn Fn(u64, bool) + Send>;
+pub(crate) type SendKill = Box<dyn Fn(u64, bool) + Send>;
 
 /// What a process has.
 #[derive(Serialize, Deserialize, Default)]
@@ -16,11 +17,14 @@ pub struct Holdings {
     pub(crate) sessions: Vec<(u64, Box<str>)>,
     /// How many connections it has to each server of a hostgroup.
     pub(crate) connections: Vec<(HostgroupId, Arc<str>, u16, u32)>,
+    /// Where replicas read last.
+    #[serde(default)]
+    pub(crate) positions: Vec<Position>,
 }
 
 /// See the module.
 #[derive(Default)]
-pub struct Elsewhere(Mutex<There>);
+pub(crate) struct Elsewhere(Mutex<There>);
 
 #[derive(Default)]
 struct There {
@@ -34,24 +38,24 @@ impl Elsewhere {
     }
 
     /// The user of a session there.
-    pub fn user_of(&self, session: u64) -> Option<Box<str>> {
+    pub(crate) fn user_of(&self, session: u64) -> Option<Box<str>> {
         self.there().sessions.get(&session).cloned()
     }
 
     /// A session has come from there; whether it was counted here already.
-    pub fn has_come(&self, session: u64) -> bool {
+    pub(crate) fn has_come(&self, session: u64) -> bool {
         self.there().sessions.remove(&session).is_some()
     }
 
     /// Passes a KILL on: of a session, or of its statement.
-    pub fn kill(&self, session: u64, is_query: bool) {
+    pub(crate) fn kill(&self, session: u64, is_query: bool) {
         if let Some(kill) = &self.there().kill {
             kill(session, is_query);
         }
     }
 
     /// These sessions are there now. Answers the users of those that were not before, and of those that are no more.
-    pub fn replace(&self, sessions: HashMap<u64, Box<str>>, kill: Option<SendKill>) -> (Vec<Box<str>>, Vec<Box<str>>) {
+    pub(crate) fn replace(&self, sessions: HashMap<u64, Box<str>>, kill: Option<SendKill>) -> (Vec<Box<str>>, Vec<Box<str>>) {
         let mut there = self.there();
         there.kill = kill.or_else(|| there.kill.take());
         let before = std::mem::replace(&mut there.sessions, sessions);

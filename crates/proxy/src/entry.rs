@@ -11,7 +11,7 @@ use std::task::{Context, Waker};
 
 /// Why a session is disturbed. Later ones are stronger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Signal {
+pub(crate) enum Signal {
     /// Another process takes this one's place: go there when the client is silent.
     HandOver,
     /// Idle for a while: let go of what only a busy session needs.
@@ -42,7 +42,7 @@ pub enum Signal {
 
 /// How a session leaves a server that is not to be used any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leaving {
+pub(crate) enum Leaving {
     /// When what it does there is done, or its time is over.
     Demoted,
     /// At once: the connection is lost.
@@ -51,7 +51,7 @@ pub enum Leaving {
 
 /// What a session does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Activity {
+pub(crate) enum Activity {
     /// Logs in.
     Login,
     /// Waits for the client.
@@ -67,7 +67,7 @@ pub enum Activity {
 }
 
 /// Number and text of an error.
-pub type OwnError = (u16, Box<[u8]>);
+pub(crate) type OwnError = (u16, Box<[u8]>);
 
 /// What few sessions have.
 #[derive(Default)]
@@ -81,7 +81,7 @@ struct Rare {
 }
 
 /// See the module.
-pub struct Entry {
+pub(crate) struct Entry {
     /// The id the client was told.
     pub id: u64,
     /// The user, once known.
@@ -136,7 +136,7 @@ pub struct Entry {
 
 /// Why a session keeps a backend of a hostgroup where it is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Elsewhere {
+pub(crate) struct Elsewhere {
     /// Where that is.
     pub hostgroup: HostgroupId,
     /// The reasons.
@@ -147,7 +147,7 @@ pub struct Elsewhere {
 
 /// Time limits of a session, ms; 0 is none.
 #[derive(Clone, Copy, Default)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// Client idle outside a transaction.
     pub idle_ms: u64,
     /// Client idle inside a transaction.
@@ -160,7 +160,7 @@ pub struct Limits {
 
 impl Limits {
     /// As the settings have them.
-    pub fn from_settings(settings: &model::snapshot::Effective) -> Self {
+    pub(crate) fn from_settings(settings: &model::snapshot::Effective) -> Self {
         Self {
             idle_ms: settings.wait_timeout,
             transaction_idle_ms: settings.max_transaction_idle_time,
@@ -175,7 +175,7 @@ const PARK_AFTER_MS: u64 = 1000;
 
 impl Entry {
     /// An entry for a client that just came.
-    pub fn new(id: u64, now_ms: u64) -> Self {
+    pub(crate) fn new(id: u64, now_ms: u64) -> Self {
         Self {
             id,
             user: RefCell::default(),
@@ -211,7 +211,7 @@ impl Entry {
 
     /// The session does something else now. Where that has a time limit, `now_ms` is the process clock's; for [`Activity::Idle`]
     /// the coarse clock will do.
-    pub fn set_activity(&self, activity: Activity, now_ms: u64) {
+    pub(crate) fn set_activity(&self, activity: Activity, now_ms: u64) {
         self.activity.set(activity);
         self.since_ms.set(now_ms);
         self.idle_is_new.set(activity == Activity::Idle);
@@ -220,7 +220,7 @@ impl Entry {
     }
 
     /// A command begins: what was to end the one before is not for it.
-    pub fn begin_command(&self, now_ms: u64) {
+    pub(crate) fn begin_command(&self, now_ms: u64) {
         self.set_activity(Activity::Running, now_ms);
         self.end_command();
         if matches!(self.signal.get(), Some(Signal::KillQuery | Signal::QueryTimeout | Signal::GiveUp)) {
@@ -229,85 +229,85 @@ impl Entry {
     }
 
     /// What ended the statement at hand is over with it.
-    pub fn end_command(&self) {
+    pub(crate) fn end_command(&self) {
         self.killed_by.set(None);
     }
 
     /// The session waits for a connection to this hostgroup.
-    pub fn begin_wait(&self, hostgroup: HostgroupId, now_ms: u64) {
+    pub(crate) fn begin_wait(&self, hostgroup: HostgroupId, now_ms: u64) {
         self.waits_for.set(hostgroup);
         self.set_activity(Activity::Waiting, now_ms);
     }
 
     /// The hostgroup that it waits for.
-    pub fn waits_for(&self) -> Option<HostgroupId> {
+    pub(crate) fn waits_for(&self) -> Option<HostgroupId> {
         (self.activity.get() == Activity::Waiting).then(|| self.waits_for.get())
     }
 
     /// The statement that begins is held up.
-    pub fn begin_delay(&self) {
+    pub(crate) fn begin_delay(&self) {
         self.activity.set(Activity::Delayed);
     }
 
     /// It may run now: its time limit counts from here.
-    pub fn end_delay(&self, now_ms: u64) {
+    pub(crate) fn end_delay(&self, now_ms: u64) {
         self.set_activity(Activity::Running, now_ms);
     }
 
     /// Its pins in all hostgroups.
-    pub fn all_pins(&self) -> PinSet {
+    pub(crate) fn all_pins(&self) -> PinSet {
         self.elsewhere.borrow().iter().fold(self.pins.get(), |all, place| all.union(place.pins))
     }
 
     /// What it does, and since when (ms).
-    pub fn activity(&self) -> (Activity, u64) {
+    pub(crate) fn activity(&self) -> (Activity, u64) {
         (self.activity.get(), self.since_ms.get())
     }
 
     /// Whether it waits for the client.
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         matches!(self.activity.get(), Activity::Idle | Activity::Parked)
     }
 
     /// Whether a transaction is open.
-    pub fn is_in_transaction(&self) -> bool {
+    pub(crate) fn is_in_transaction(&self) -> bool {
         self.transaction_since_us().is_some()
     }
 
     /// When the open transaction began (process clock, us, to the millisecond).
-    pub fn transaction_since_us(&self) -> Option<u64> {
+    pub(crate) fn transaction_since_us(&self) -> Option<u64> {
         Some(self.transaction_since_ms.get() * 1000).filter(|since_us| *since_us > 0)
     }
 
     /// The running statement was killed: without an answer its connection is given up at this time (ms).
-    pub fn give_up_at(&self, at_ms: u64) {
+    pub(crate) fn give_up_at(&self, at_ms: u64) {
         self.give_up_at_ms.set(at_ms);
     }
 
     /// The server is told to end the running statement, for this reason.
-    pub fn kill_statement(&self, by: Signal) {
+    pub(crate) fn kill_statement(&self, by: Signal) {
         self.killed_by.set(Some(by));
     }
 
     /// Why the statement at hand was killed, or is to be: KILL QUERY, or its time limit.
-    pub fn killed_by(&self) -> Option<Signal> {
+    pub(crate) fn killed_by(&self) -> Option<Signal> {
         let pending = || self.signal.get().filter(|signal| matches!(signal, Signal::KillQuery | Signal::QueryTimeout));
         self.killed_by.get().or_else(pending)
     }
 
     /// The running statement was told that its time is over.
-    pub fn is_timed_out(&self) -> bool {
+    pub(crate) fn is_timed_out(&self) -> bool {
         self.timed_out.get()
     }
 
     /// The idle session has let go of what it can; it is idle since when it was.
-    pub fn set_parked(&self) {
+    pub(crate) fn set_parked(&self) {
         self.activity.set(Activity::Parked);
         self.view.park();
     }
 
     /// A transaction began or ended, by the coarse clock.
-    pub fn set_transaction(&self, open: bool, now_ms: u64) {
+    pub(crate) fn set_transaction(&self, open: bool, now_ms: u64) {
         match (open, self.transaction_since_ms.get()) {
             (true, 0) => {
                 self.transaction_since_ms.set(now_ms.max(1));
@@ -319,12 +319,12 @@ impl Entry {
     }
 
     /// The session keeps its backend a little longer than it must.
-    pub fn hold_backend_until(&self, at_ms: u64) {
+    pub(crate) fn hold_backend_until(&self, at_ms: u64) {
         self.held_until_ms.set(at_ms);
     }
 
     /// The session must leave its server by this time (process clock, ms; `u64::MAX`: it may stay), and so.
-    pub fn leave_by(&self, at_ms: u64, how: Leaving, now_ms: u64) {
+    pub(crate) fn leave_by(&self, at_ms: u64, how: Leaving, now_ms: u64) {
         self.leave_at_ms.set(at_ms);
         match how {
             Leaving::Cut => self.signal(Signal::Cut),
@@ -334,17 +334,17 @@ impl Entry {
     }
 
     /// By when (process clock, ms) it must leave; `u64::MAX` while it may stay.
-    pub fn leave_at_ms(&self) -> u64 {
+    pub(crate) fn leave_at_ms(&self) -> u64 {
         self.leave_at_ms.get()
     }
 
     /// The session is on no server that it must leave.
-    pub fn may_stay(&self) {
+    pub(crate) fn may_stay(&self) {
         self.leave_at_ms.set(u64::MAX);
     }
 
     /// The session's pins, for operators. Allocates only where they are several, and others than before.
-    pub fn publish_pins(&self, pins: &Pins) {
+    pub(crate) fn publish_pins(&self, pins: &Pins) {
         let (first, later) = pins.began();
         self.pins.set(pins.set());
         self.first_pin.set(first.map(|began| began.reason));
@@ -357,7 +357,7 @@ impl Entry {
     }
 
     /// How the published pins began.
-    pub fn pinned(&self) -> Vec<Began> {
+    pub(crate) fn pinned(&self) -> Vec<Began> {
         let rare = self.rare.take();
         let (since_ms, digest) = self.first_pin_began.get();
         let first = self.first_pin.get().map(|reason| Began { reason, since_ms, digest });
@@ -367,31 +367,38 @@ impl Entry {
     }
 
     /// What the proxy itself answers the command at hand with, where that is an error.
-    pub fn set_own_error(&self, error: Option<OwnError>) {
+    pub(crate) fn set_own_error(&self, error: Option<OwnError>) {
         self.change_rare(error.is_some(), |rare| rare.own_error = error);
     }
 
     /// The same, forgotten from here on.
-    pub fn take_own_error(&self) -> Option<OwnError> {
+    pub(crate) fn take_own_error(&self) -> Option<OwnError> {
         let mut taken = None;
         self.change_rare(false, |rare| taken = rare.own_error.take());
         taken
     }
 
+    /// Its number, which is kept.
+    pub(crate) fn own_error_code(&self) -> Option<u16> {
+        let mut code = None;
+        self.change_rare(false, |rare| code = rare.own_error.as_ref().map(|(code, _)| *code));
+        code
+    }
+
     /// It streams the binlog to this replica.
-    pub fn set_replica(&self, replica: Replica) {
+    pub(crate) fn set_replica(&self, replica: Replica) {
         self.change_rare(true, |rare| rare.replica = Some(replica));
     }
 
     /// The replica that it streams the binlog to.
-    pub fn replica(&self) -> Option<Replica> {
+    pub(crate) fn replica(&self) -> Option<Replica> {
         let mut known = None;
         self.change_rare(false, |rare| known.clone_from(&rare.replica));
         known
     }
 
     /// A server sent so many bytes for its replica.
-    pub fn count_replicated(&self, bytes: u64) {
+    pub(crate) fn count_replicated(&self, bytes: u64) {
         self.change_rare(false, |rare| {
             if let Some(replica) = &mut rare.replica {
                 replica.bytes += bytes;
@@ -407,32 +414,32 @@ impl Entry {
     }
 
     /// Sets the time limits.
-    pub fn set_limits(&self, limits: Limits) {
+    pub(crate) fn set_limits(&self, limits: Limits) {
         self.limits.set(limits);
     }
 
     /// When (process clock, ms) the open transaction began; 0 when there is none.
-    pub fn transaction_since_ms(&self) -> u64 {
+    pub(crate) fn transaction_since_ms(&self) -> u64 {
         self.transaction_since_ms.get()
     }
 
     /// The client's own `wait_timeout`, ms; 0 when it set none.
-    pub fn own_idle_ms(&self) -> u64 {
+    pub(crate) fn own_idle_ms(&self) -> u64 {
         self.own_idle_ms.get()
     }
 
     /// Sets the client's own `wait_timeout`, ms; 0 when it set none.
-    pub fn set_own_idle_limit(&self, ms: u64) {
+    pub(crate) fn set_own_idle_limit(&self, ms: u64) {
         self.own_idle_ms.set(ms);
     }
 
     /// A rule limits the statement that begins to this time, ms; 0 leaves it to the settings.
-    pub fn set_statement_limit(&self, ms: u64) {
+    pub(crate) fn set_statement_limit(&self, ms: u64) {
         self.statement_ms.set(ms);
     }
 
     /// Disturbs the session; the strongest signal stays.
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         if self.signal.get().is_none_or(|old| old < signal) {
             self.signal.set(Some(signal));
         }
@@ -442,17 +449,17 @@ impl Entry {
     }
 
     /// The pending signal; stays until [`Entry::clear_signal`].
-    pub fn pending(&self) -> Option<Signal> {
+    pub(crate) fn pending(&self) -> Option<Signal> {
         self.signal.get()
     }
 
     /// The signal was dealt with.
-    pub fn clear_signal(&self) {
+    pub(crate) fn clear_signal(&self) {
         self.signal.set(None);
     }
 
     /// The pending signal; in any case the task is woken when another one comes.
-    pub fn poll_signal(&self, cx: &Context<'_>) -> Option<Signal> {
+    pub(crate) fn poll_signal(&self, cx: &Context<'_>) -> Option<Signal> {
         let mut waker = self.waker.borrow_mut();
         if !waker.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
             *waker = Some(cx.waker().clone());
@@ -461,14 +468,14 @@ impl Entry {
     }
 
     /// Whether nothing but its idleness can be overdue before it is disturbed.
-    pub fn may_nap(&self) -> bool {
+    pub(crate) fn may_nap(&self) -> bool {
         let keeps_nothing = self.view.held.get().is_none() && self.transaction_since_ms.get() == 0 && self.held_until_ms.get() == 0;
         self.activity.get() == Activity::Parked && keeps_nothing && !self.view.passes_through.get()
     }
 
     /// Called by the sweep, with the process clock. No limit ends anything before its time; it may be two sweeps late, of a
     /// session that is parked a second.
-    pub fn check_deadlines(&self, now_ms: u64) {
+    pub(crate) fn check_deadlines(&self, now_ms: u64) {
         if self.idle_is_new.take() {
             self.since_ms.set(now_ms);
         }

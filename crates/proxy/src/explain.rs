@@ -1,10 +1,12 @@
 //! `EXPLAIN ROUTE`: how a statement would go, for people. The same code as on the hot path, with a recorder.
 
 use crate::absent::no_server;
+use crate::hostgroup::HostgroupShared;
 use crate::in_force::InForce;
 use crate::pins::PinReason;
 use crate::ramp;
-use crate::shared::{HostgroupShared, ServerShared, Shared};
+use crate::server::ServerShared;
+use crate::shared::Shared;
 use model::HostgroupId;
 use model::control::{RouteQuestion, RouteStep};
 use model::listen::Listen;
@@ -24,7 +26,7 @@ impl Steps {
 }
 
 /// Answers the question with the configuration in force and the servers' state now.
-pub fn explain(shared: &Shared, question: &RouteQuestion) -> Result<Vec<RouteStep>, String> {
+pub(crate) fn explain(shared: &Shared, question: &RouteQuestion) -> Result<Vec<RouteStep>, String> {
     let in_force = shared.in_force.load_full();
     let user = find_user(&in_force, question.user.as_deref())?;
     let text = question.sql.as_bytes();
@@ -212,12 +214,12 @@ fn candidates(shared: &Shared, hostgroup: &HostgroupShared, steps: &mut Steps) {
 }
 
 fn standing(server: &ServerShared, now_ms: u64) -> (&'static str, String) {
-    let weight = server.configured_weight();
-    let share = match server.share(now_ms) {
+    let weight = server.share.weight();
+    let share = match server.share.at(now_ms) {
         now if now == ramp::whole(weight) => String::new(),
         now => format!(" (now {} % of it: it is back since a short while)", now * 100 / ramp::whole(weight).max(1)),
     };
-    let used = format!("weight {weight}{share}, {} of {} connections", server.connections(), server.max_connections());
+    let used = format!("weight {weight}{share}, {} of {} connections", server.connections(), server.room.max_connections());
     if server.is_removed() {
         return ("not used", "it serves this hostgroup no more".to_owned());
     }
@@ -226,20 +228,20 @@ fn standing(server: &ServerShared, now_ms: u64) -> (&'static str, String) {
         let why = if why.is_empty() { String::new() } else { format!(": {why}") };
         return ("not used", format!("status {}{why}", server.status().as_str()));
     }
-    if server.is_suspect(now_ms) {
+    if server.standing.is_suspect(now_ms) {
         return ("no new statements", format!("it refused a write, and nobody has looked at it since; {used}"));
     }
     if weight == 0 {
         return ("not used", "weight 0".to_owned());
     }
-    if server.is_backing_off(now_ms) {
-        let error = server.last_error().unwrap_or_default();
+    if server.connects.are_backing_off(now_ms) {
+        let error = server.connects.last_error().unwrap_or_default();
         return ("no new connections", format!("connects fail and are tried again soon: {error}; {used}"));
     }
-    if server.is_full() {
+    if server.room.is_full() {
         return ("no new connections", format!("max_connections is reached; {used}"));
     }
-    if server.is_slow() {
+    if server.measurements.is_slow() {
         return ("only if all are slow", format!("its ping of {} us is longer than max_latency_ms; {used}", server.latency_us()));
     }
     ("candidate", used)

@@ -6,7 +6,6 @@
 use crate::ask::ask_all;
 use crate::control::Control;
 use crate::mailbox::Mail;
-use crate::server::ServerShared;
 use crate::shared::Shared;
 use model::fleet::{Bound, Fleet, HostgroupLoad, Layout, Measured};
 use model::{HostgroupId, ServerAddr};
@@ -26,12 +25,12 @@ impl Fleet for Control {
     }
 
     fn looked_at(&self, server: &ServerAddr) {
-        self.shared().for_each_place(server, ServerShared::looked_at);
+        self.shared().for_each_place(server, |place| place.standing.looked_at());
     }
 
     fn moved(&self, host: &str, gone: &[IpAddr]) {
         for hostgroup in self.shared().hostgroups() {
-            hostgroup.servers().iter().filter(|s| *s.key.host == *host).for_each(|s| s.moved(gone));
+            hostgroup.servers().iter().filter(|s| *s.key.host == *host).for_each(|s| s.addresses.moved(gone));
         }
         tell_workers(self.shared());
     }
@@ -44,7 +43,7 @@ impl Fleet for Control {
     fn load(&self, hostgroup: HostgroupId) -> HostgroupLoad {
         let parts = ask_all(self.shared(), move |worker| worker.load(hostgroup));
         let servers = self.shared().hostgroup(hostgroup).servers();
-        let connections: u32 = servers.iter().map(|s| s.connections().saturating_sub(s.connecting())).sum();
+        let connections: u32 = servers.iter().map(|s| s.connections().saturating_sub(s.connects.under_way())).sum();
         let mut load = HostgroupLoad::default();
         let mut at_rest = 0;
         for part in parts {
@@ -69,22 +68,11 @@ impl Fleet for Control {
             for s in servers.iter().filter(|s| s.key.port == server.port && s.key.host == server.host && s.connections() > 0) {
                 let (id, index) = (one.id, s.index);
                 let at_rest: u32 = ask_all(self.shared(), move |worker| worker.at_rest(id, index)).into_iter().sum();
-                in_use += s.connections().saturating_sub(s.connecting()).saturating_sub(at_rest);
+                in_use += s.connections().saturating_sub(s.connects.under_way()).saturating_sub(at_rest);
             }
         }
         in_use
     }
-}
-
-/// What one worker knows of a hostgroup's load.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct WorkerLoad {
-    /// Sessions that wait for a backend.
-    pub waiting: u32,
-    /// Sessions with an open transaction on one of its backends.
-    pub in_transaction: u32,
-    /// Backends that a change of roles need not wait for.
-    pub at_rest: u32,
 }
 
 /// Workers look at what has changed as soon as they can; nobody waits for them.

@@ -86,7 +86,7 @@ fn without_a_keeper_the_rows_decide() {
     assert_eq!((online(&shared, 0), online(&shared, 1)), (vec!["b".to_owned()], vec![]));
     let server = Arc::clone(&shared.hostgroup(HostgroupId(0)).servers()[1]);
     shared.server_erred(&server, 1290, b"--read-only", false);
-    assert!(!server.is_suspect(shared.clock.now_ms()), "nobody would look whether it is true");
+    assert!(!server.standing.is_suspect(shared.clock.now_ms()), "nobody would look whether it is true");
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn a_refused_write_is_told_and_suspected_where_writes_go() {
         shared.server_erred(&server, 1290, b"... running with the --read-only option ...", false);
         shared.server_erred(&server, 1290, b"... running with the --read-only option ...", false);
         shared.server_erred(&server, 1062, b"Duplicate entry", false);
-        assert_eq!(server.is_suspect(shared.clock.now_ms()), is_suspect, "hostgroup {hostgroup}");
+        assert_eq!(server.standing.is_suspect(shared.clock.now_ms()), is_suspect, "hostgroup {hostgroup}");
     }
     let told = keeper.signals.lock().unwrap().clone();
     let kinds: Vec<_> = told.iter().map(|s| (s.hostgroup.0, s.server.to_string(), s.kind)).collect();
@@ -142,18 +142,18 @@ fn a_server_of_another_version_is_another_server() {
     }
     assert_eq!(told(), (old.into(), false, true));
     let first = shared.heard(&servers[0], info(new));
-    assert_eq!((servers[0].turns(), servers[1].turns()), (1, 0));
+    assert_eq!((servers[0].info.turns(), servers[1].info.turns()), (1, 0));
     assert_eq!(told(), (old.into(), true, false), "one of the old version is left");
     let again = shared.heard(&servers[0], info(new));
     assert!(Arc::ptr_eq(&first.tracking, &again.tracking), "what was learnt of it is there for each connection");
     shared.heard(&servers[1], info(new));
-    assert_eq!((servers[0].turns(), servers[1].turns()), (1, 1));
+    assert_eq!((servers[0].info.turns(), servers[1].info.turns()), (1, 1));
     assert_eq!(told(), (new.into(), true, true));
     // Several behind one address: no news each time.
     for version in [old, new, old, new] {
         shared.heard(&servers[0], info(version));
     }
-    assert_eq!(servers[0].turns(), 1);
+    assert_eq!(servers[0].info.turns(), 1);
     let (_, turned) = servers[0].heard(info(old), 60_000 + shared.clock.now_ms());
     assert!(turned.unwrap().is_news, "it was put back later");
 }

@@ -14,7 +14,7 @@ const LOG_EVERY_MS: u64 = 60_000;
 
 /// A GTID that nobody else uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AssignedGtid {
+pub(crate) struct AssignedGtid {
     source: Arc<str>,
     number: u64,
 }
@@ -27,7 +27,7 @@ impl fmt::Display for AssignedGtid {
 
 /// The labels of a hostgroup.
 #[derive(Debug, Default)]
-pub struct GtidSource {
+pub(crate) struct GtidSource {
     source: OnceLock<Arc<str>>,
     numbers: Mutex<Numbers>,
     /// Process clock (ms) plus one of the last line in the log; 0 for none.
@@ -44,7 +44,7 @@ struct Numbers {
 
 impl GtidSource {
     /// One that nobody has; None when the system gives no random number.
-    pub fn take(&self) -> Option<AssignedGtid> {
+    pub(crate) fn take(&self) -> Option<AssignedGtid> {
         let source = match self.source.get() {
             Some(source) => source,
             None => {
@@ -65,14 +65,14 @@ impl GtidSource {
 
     /// This one was certainly not used, and no connection has it any more. INVARIANT: a server that has a GTID skips, without a
     /// word, what is done under it once more; whoever gives one back has proof.
-    pub fn give_back(&self, label: &AssignedGtid) {
+    pub(crate) fn give_back(&self, label: &AssignedGtid) {
         if self.source.get().is_some_and(|source| *source == label.source) {
             self.numbers().free.insert(label.number);
         }
     }
 
     /// Whether it is time to say again why there are none.
-    pub fn may_tell(&self, now_ms: u64) -> bool {
+    pub(crate) fn may_tell(&self, now_ms: u64) -> bool {
         let is_due = |last: u64| (last == 0 || now_ms + 1 >= last + LOG_EVERY_MS).then_some(now_ms + 1);
         self.told_ms.fetch_update(Ordering::AcqRel, Ordering::Acquire, is_due).is_ok()
     }

@@ -53,4 +53,4 @@ impl Heir {
 }
 
 /// Where the answer to an offer of the other process goes.
-pub type Answer = Box<dyn FnOnce(Result<(), String>) + Send>;
+pub(crate) type Answer = Box<dyn FnOnce(Result<(), String>) + Send>;

@@ -23,7 +23,7 @@ use wire::charset::Flavor;
 const MADE_UP_US: u64 = 2_000;
 
 /// One hostgroup, for all workers.
-pub struct HostgroupShared {
+pub(crate) struct HostgroupShared {
     /// Its number.
     pub id: HostgroupId,
     servers: ArcSwap<Vec<Arc<ServerShared>>>,
@@ -104,7 +104,7 @@ impl HostgroupShared {
     }
 
     /// Why nothing new begins, if that is for too many servers.
-    pub fn crowd(&self) -> Option<String> {
+    pub(crate) fn crowd(&self) -> Option<String> {
         let (online, most) = (self.online.load(Ordering::Acquire), self.most_online.load(Ordering::Acquire));
         let text = || format!("{online} servers are ONLINE and max_num_online_servers is {most}: nothing new begins until fewer are");
         self.is_crowded.load(Ordering::Acquire).then(text)
@@ -148,18 +148,18 @@ impl HostgroupShared {
     }
 
     /// What the configuration says of work in it.
-    pub fn terms(&self) -> Arc<Terms> {
+    pub(crate) fn terms(&self) -> Arc<Terms> {
         self.terms.load_full()
     }
 
     /// Whether nothing new begins here: until the hold ends, or while too many servers are ONLINE.
-    pub fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         self.held.load(Ordering::Acquire) || self.is_crowded.load(Ordering::Acquire)
     }
 
     /// Whether a statement that comes now can expect a server: nothing is held, and one is used that does not refuse connects.
-    pub fn takes_work(&self, now_ms: u64) -> bool {
-        !self.is_held() && self.servers.load().iter().any(|server| server.takes_work(now_ms) && !server.is_backing_off(now_ms))
+    pub(crate) fn takes_work(&self, now_ms: u64) -> bool {
+        !self.is_held() && self.servers.load().iter().any(|server| server.takes_work(now_ms) && !server.connects.are_backing_off(now_ms))
     }
 
     /// Begins or ends a hold.
@@ -168,27 +168,27 @@ impl HostgroupShared {
     }
 
     /// Its servers by number, removed ones too.
-    pub fn servers(&self) -> Arc<Vec<Arc<ServerShared>>> {
+    pub(crate) fn servers(&self) -> Arc<Vec<Arc<ServerShared>>> {
         self.servers.load_full()
     }
 
     /// Whose servers they are, once somebody has connected to one.
-    pub fn flavor(&self) -> Option<Flavor> {
+    pub(crate) fn flavor(&self) -> Option<Flavor> {
         self.servers.load().iter().find_map(|server| server.info.load().as_ref().map(|info| info.flavor))
     }
 
     /// Whether connections are opened ahead of need (`connection_warming`).
-    pub fn is_warmed(&self) -> bool {
+    pub(crate) fn is_warmed(&self) -> bool {
         self.is_warmed.load(Ordering::Acquire)
     }
 
     /// Share of `max_connections` that may stay idle, percent.
-    pub fn free_connections_pct(&self) -> u32 {
+    pub(crate) fn free_connections_pct(&self) -> u32 {
         self.free_connections_pct.load(Ordering::Acquire)
     }
 
     /// How many new connections a second it may have, where the next one is not due yet.
-    pub fn connect_limit_reached(&self, now_us: u64) -> Option<u64> {
+    pub(crate) fn connect_limit_reached(&self, now_us: u64) -> Option<u64> {
         let interval = self.connect_interval_us.load(Ordering::Relaxed);
         let is_early = interval > 1 && self.next_connect_us.load(Ordering::Acquire) > now_us;
         is_early.then(|| 1_000_000 / interval)
@@ -196,7 +196,7 @@ impl HostgroupShared {
 
     /// Takes one new connection from the hostgroup's rate, if it allows one now. A pause earns nothing; that connections are only
     /// opened at ticks costs nothing.
-    pub fn take_connect_rate(&self, now_us: u64) -> bool {
+    pub(crate) fn take_connect_rate(&self, now_us: u64) -> bool {
         let interval = self.connect_interval_us.load(Ordering::Relaxed);
         let taken = self.next_connect_us.fetch_update(Ordering::AcqRel, Ordering::Acquire, |due| {
             (due <= now_us).then_some(due.max(now_us.saturating_sub(MADE_UP_US)) + interval)
@@ -205,7 +205,7 @@ impl HostgroupShared {
     }
 
     /// What a user may have here, for all workers.
-    pub fn quota(&self, user: &str) -> Arc<Quota> {
+    pub(crate) fn quota(&self, user: &str) -> Arc<Quota> {
         if let Some(quota) = self.quotas.read().unwrap_or_else(PoisonError::into_inner).get(user) {
             return Arc::clone(quota);
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// See the module. A copy shares what is large.
 #[derive(Clone)]
-pub struct InForce {
+pub(crate) struct InForce {
     /// The configuration.
     pub snapshot: Arc<Snapshot>,
     /// Its rules.
@@ -29,7 +29,7 @@ impl InForce {
     ///
     /// # Errors
     /// Each pattern that cannot be used, by rule and column.
-    pub fn compile(snapshot: Arc<Snapshot>, before: Option<&Self>) -> Result<Self, Vec<ConfigError>> {
+    pub(crate) fn compile(snapshot: Arc<Snapshot>, before: Option<&Self>) -> Result<Self, Vec<ConfigError>> {
         let options = Options::from_variables(&snapshot.vars);
         let digests = DigestRules::from_variables(&snapshot.vars);
         let is_same =
@@ -51,18 +51,18 @@ impl InForce {
     }
 
     /// Only the configuration, for whoever needs no more.
-    pub fn only_snapshot(self: Rc<Self>) -> SnapshotInForce {
+    pub(crate) fn only_snapshot(self: Rc<Self>) -> SnapshotInForce {
         SnapshotInForce(self)
     }
 
     /// Whether every statement goes to its user's `default_hostgroup`.
-    pub fn is_plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         self.plain
     }
 }
 
 /// A worker's hold on the configuration in force: counted without touching what other workers touch.
-pub struct SnapshotInForce(Rc<InForce>);
+pub(crate) struct SnapshotInForce(Rc<InForce>);
 
 impl Deref for SnapshotInForce {
     type Target = Snapshot;

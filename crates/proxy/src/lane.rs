@@ -5,38 +5,20 @@
 
 use crate::backend::Backend;
 use crate::causal::CausalPart;
-use crate::class::Class;
+use crate::class::LaneKey;
 use crate::queue::{NOBODY, Queue};
 use crate::quota::Quota;
 use crate::refusals::Refusals;
 use crate::server::ServerShared;
 use crate::state::{self, State};
-use model::HostgroupId;
 use model::snapshot::{Effective, Snapshot, User};
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// What makes backends interchangeable.
-#[derive(Clone)]
-pub struct LaneKey {
-    /// Hostgroup.
-    pub hostgroup: HostgroupId,
-    /// The user who is logged in.
-    pub user: Arc<User>,
-    /// The client flags.
-    pub class: Class,
-}
-
-impl PartialEq for LaneKey {
-    fn eq(&self, other: &Self) -> bool {
-        self.hostgroup == other.hostgroup && self.class == other.class && self.user.name == other.user.name
-    }
-}
-
 /// Idle backends of one lane.
-pub struct Lane {
+pub(crate) struct Lane {
     /// What they have in common.
     pub key: LaneKey,
     /// What its user may have in its hostgroup.
@@ -71,7 +53,7 @@ const MAX_LOOKED_AT: usize = 64;
 
 impl Lane {
     /// An empty lane.
-    pub fn new(key: LaneKey, quota: Arc<Quota>, snapshot: &Snapshot) -> Rc<Self> {
+    pub(crate) fn new(key: LaneKey, quota: Arc<Quota>, snapshot: &Snapshot) -> Rc<Self> {
         let user = user_of(&key, snapshot);
         let settings = RefCell::new(Rc::new(snapshot.effective(user, key.hostgroup)));
         let causal = Cell::new(CausalPart::of(snapshot, user, key.hostgroup));
@@ -93,7 +75,7 @@ impl Lane {
     }
 
     /// Takes the configuration in force over.
-    pub fn configure(&self, snapshot: &Snapshot) {
+    pub(crate) fn configure(&self, snapshot: &Snapshot) {
         let user = user_of(&self.key, snapshot);
         *self.settings.borrow_mut() = Rc::new(snapshot.effective(user, self.key.hostgroup));
         self.causal.set(CausalPart::of(snapshot, user, self.key.hostgroup));
@@ -103,69 +85,69 @@ impl Lane {
     }
 
     /// Whether a server may be asked for a connection, as far as none was refused for a reason of the user's own.
-    pub fn may_ask(&self, server: &ServerShared, now_ms: u64) -> bool {
+    pub(crate) fn may_ask(&self, server: &ServerShared, now_ms: u64) -> bool {
         self.quota.may_ask(server) && !self.refusals.borrow().rests(server, now_ms)
     }
 
     /// Whether some server has refused the lane, and has let none in since.
-    pub fn is_refused_somewhere(&self) -> bool {
+    pub(crate) fn is_refused_somewhere(&self) -> bool {
         !self.refusals.borrow().is_empty()
     }
 
     /// Whether no server that is used is to be asked now, for each has refused the lane.
-    pub fn is_refused(&self, servers: &[Arc<ServerShared>], now_ms: u64) -> bool {
+    pub(crate) fn is_refused(&self, servers: &[Arc<ServerShared>], now_ms: u64) -> bool {
         self.refusals.borrow().all_rest(servers, now_ms)
     }
 
     /// What a server said that refused the lane, where each that is used has.
-    pub fn refusal(&self, servers: &[Arc<ServerShared>]) -> Option<String> {
+    pub(crate) fn refusal(&self, servers: &[Arc<ServerShared>]) -> Option<String> {
         self.refusals.borrow().said(servers)
     }
 
-    /// A connect is tried: after a refusal no other is meanwhile. Answers how many refusals of the lane there were.
-    pub fn tries(&self, server: &ServerShared, now_ms: u64) -> u32 {
+    /// A connect is tried: after a refusal no other is meanwhile. Returns how many refusals of the lane there were.
+    pub(crate) fn tries(&self, server: &ServerShared, now_ms: u64) -> u32 {
         self.refusals.borrow_mut().tries(server, now_ms)
     }
 
     /// A server refused the lane alone; `before` is how many refusals there were when it was tried.
-    pub fn refused_by(&self, server: &ServerShared, error: String, before: u32, now_ms: u64) {
+    pub(crate) fn refused_by(&self, server: &ServerShared, error: String, before: u32, now_ms: u64) {
         self.refusals.borrow_mut().refused(server, error, before, now_ms);
     }
 
     /// A server let it in.
-    pub fn let_in_by(&self, server: &ServerShared) {
+    pub(crate) fn let_in_by(&self, server: &ServerShared) {
         self.quota.let_in(server);
         self.failed_us.set(0);
         self.refusals.borrow_mut().let_in(server);
     }
 
     /// A connect for it failed, for a reason that concerns the server.
-    pub fn failed(&self, now_us: u64) {
+    pub(crate) fn failed(&self, now_us: u64) {
         self.failed_us.set(now_us);
     }
 
     /// When (process clock, us) that was last; 0 where one succeeded since.
-    pub fn failed_us(&self) -> u64 {
+    pub(crate) fn failed_us(&self) -> u64 {
         self.failed_us.get()
     }
 
     /// Who waits longest on this worker has waited since then; None when nobody does.
-    pub fn note_first(&self, since_us: Option<u64>) {
+    pub(crate) fn note_first(&self, since_us: Option<u64>) {
         self.busy_since_us.set(since_us.map_or(NOBODY, |since_us| self.busy_since_us.get().min(since_us)));
     }
 
     /// One who waited got one of them, or one is opened because nobody did.
-    pub fn turned(&self, now_us: u64) {
+    pub(crate) fn turned(&self, now_us: u64) {
         self.turned_us.set(now_us);
     }
 
     /// Whether nobody who waits has got one for so long, us.
-    pub fn stands_still(&self, now_us: u64, bound_us: u64) -> bool {
+    pub(crate) fn stands_still(&self, now_us: u64, bound_us: u64) -> bool {
         now_us.saturating_sub(self.turned_us.get().max(self.busy_since_us.get())) >= bound_us
     }
 
     /// Whether other workers may be asked for one of them: not again within `pause_us`, however many wait. The caller asks then.
-    pub fn may_ask_others(&self, now_us: u64, pause_us: u64) -> bool {
+    pub(crate) fn may_ask_others(&self, now_us: u64, pause_us: u64) -> bool {
         let is_due = now_us >= self.asked_us.get().saturating_add(pause_us);
         if is_due {
             self.asked_us.set(now_us);
@@ -174,47 +156,47 @@ impl Lane {
     }
 
     /// Since when somebody has always waited on this worker, or [`NOBODY`].
-    pub fn busy_since_us(&self) -> u64 {
+    pub(crate) fn busy_since_us(&self) -> u64 {
         self.busy_since_us.get()
     }
 
     /// What its hostgroup is to its user's causal reads.
-    pub fn causal(&self) -> CausalPart {
+    pub(crate) fn causal(&self) -> CausalPart {
         self.causal.get()
     }
 
     /// Whether GTIDs may be chosen for its transactions, as far as servers let its user.
-    pub fn may_label(&self, now_ms: u64) -> bool {
+    pub(crate) fn may_label(&self, now_ms: u64) -> bool {
         self.unlabelled_until_ms.get() <= now_ms
     }
 
     /// A server refused a GTID: none is tried before `until_ms`.
-    pub fn leave_unlabelled(&self, until_ms: u64) {
+    pub(crate) fn leave_unlabelled(&self, until_ms: u64) {
         self.unlabelled_until_ms.set(until_ms);
     }
 
     /// What holds for its user in its hostgroup.
-    pub fn settings(&self) -> Rc<Effective> {
+    pub(crate) fn settings(&self) -> Rc<Effective> {
         Rc::clone(&self.settings.borrow())
     }
 
     /// Most connections of its user in its hostgroup, in all lanes and workers; 0 is no limit.
-    pub fn limit(&self) -> u64 {
+    pub(crate) fn limit(&self) -> u64 {
         self.settings.borrow().max_backend_connections_per_user
     }
 
     /// Whether its user's connections there are limited, by a setting or by a server.
-    pub fn is_limited(&self) -> bool {
+    pub(crate) fn is_limited(&self) -> bool {
         self.limit() > 0 || self.quota.is_refused()
     }
 
     /// Whether its user has as many connections there as it may.
-    pub fn is_used_up(&self) -> bool {
+    pub(crate) fn is_used_up(&self) -> bool {
         self.quota.is_used_up(self.limit())
     }
 
     /// Takes the idle backend of `server` whose state is nearest to `want`.
-    pub fn take(&self, server: usize, want: &State) -> Option<Backend> {
+    pub(crate) fn take(&self, server: usize, want: &State) -> Option<Backend> {
         let mut idle = self.idle.borrow_mut();
         let list = idle.get_mut(server)?;
         let last = list.last()?;
@@ -228,7 +210,7 @@ impl Lane {
     }
 
     /// Takes the idle backend of `server` at this address (None: Unix sockets) that was used last and is still open.
-    pub fn take_to(&self, server: usize, peer: Option<IpAddr>) -> Option<Backend> {
+    pub(crate) fn take_to(&self, server: usize, peer: Option<IpAddr>) -> Option<Backend> {
         let mut idle = self.idle.borrow_mut();
         let list = idle.get_mut(server)?;
         let at = (0..list.len()).rev().find(|i| list.get_mut(*i).is_some_and(|b| b.core.peer == peer && b.link.is_silent()))?;
@@ -236,7 +218,7 @@ impl Lane {
     }
 
     /// Keeps an idle backend.
-    pub fn put(&self, mut backend: Backend) {
+    pub(crate) fn put(&self, mut backend: Backend) {
         backend.core.taken_us = 0;
         let mut idle = self.idle.borrow_mut();
         let index = backend.core.server.index;
@@ -249,29 +231,26 @@ impl Lane {
     }
 
     /// Takes the backend of `server` that was idle for longest.
-    pub fn take_oldest(&self, server: usize) -> Option<Backend> {
+    pub(crate) fn take_oldest(&self, server: usize) -> Option<Backend> {
         let mut idle = self.idle.borrow_mut();
         let list = idle.get_mut(server)?;
         if list.is_empty() { None } else { Some(list.remove(0)) }
     }
 
     /// Takes out the idle backends of `server` that no session has had since `since_ms` (process clock), but not the last used one.
-    pub fn take_unused(&self, server: usize, since_ms: u64) -> Vec<Backend> {
+    pub(crate) fn take_unused(&self, server: usize, since_ms: u64) -> Vec<Backend> {
         let mut idle = self.idle.borrow_mut();
         let Some(list) = idle.get_mut(server) else { return Vec::new() };
         let mut unused = Vec::new();
         let mut at = 0;
         while let Some(backend) = list.get(at).filter(|_| at + 1 < list.len()) {
-            match backend.core.worked_ms < since_ms {
-                true => unused.push(list.remove(at)),
-                false => at += 1,
-            }
+            if backend.core.worked_ms < since_ms { unused.push(list.remove(at)) } else { at += 1 }
         }
         unused
     }
 
     /// Takes out every idle backend for which `leave` answers true.
-    pub fn take_where(&self, mut leave: impl FnMut(&mut Backend) -> bool) -> Vec<Backend> {
+    pub(crate) fn take_where(&self, mut leave: impl FnMut(&mut Backend) -> bool) -> Vec<Backend> {
         let mut taken = Vec::new();
         for list in self.idle.borrow_mut().iter_mut() {
             let mut i = 0;
@@ -287,17 +266,17 @@ impl Lane {
     }
 
     /// Looks at every idle backend.
-    pub fn visit(&self, look: impl FnMut(&Backend)) {
+    pub(crate) fn visit(&self, look: impl FnMut(&Backend)) {
         self.idle.borrow().iter().flatten().for_each(look);
     }
 
     /// Whether any is idle.
-    pub fn has_idle(&self) -> bool {
+    pub(crate) fn has_idle(&self) -> bool {
         self.idle.borrow().iter().any(|list| !list.is_empty())
     }
 
     /// Number of idle backends, of one server.
-    pub fn idle(&self, server: usize) -> usize {
+    pub(crate) fn idle(&self, server: usize) -> usize {
         self.idle.borrow().get(server).map_or(0, Vec::len)
     }
 }
@@ -306,6 +285,8 @@ impl Lane {
 mod tests {
     use super::*;
     use crate::bed::{server, snapshot};
+    use crate::class::Class;
+    use model::HostgroupId;
     use wire::flags::Capabilities;
 
     #[test]

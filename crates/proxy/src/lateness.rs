@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 /// A worker's lateness, as its sweep shows it.
 #[derive(Debug, Default)]
-pub struct Lateness {
+pub(crate) struct Lateness {
     /// All of it until the last sweep, us.
     sum_us: Cell<u64>,
     /// When (process clock, us) the next sweep is due; 0 before the first one.
@@ -23,13 +23,13 @@ const LEAST_US: u64 = 1_000;
 
 impl Lateness {
     /// The sweep begins; the next one is due at `due_us`.
-    pub fn swept(&self, now_us: u64, due_us: u64) {
+    pub(crate) fn swept(&self, now_us: u64, due_us: u64) {
         self.sum_us.set(self.total_us(now_us));
         self.due_us.set(due_us);
     }
 
     /// By how much the worker was late so far, us, what it is late now included.
-    pub fn total_us(&self, now_us: u64) -> u64 {
+    pub(crate) fn total_us(&self, now_us: u64) -> u64 {
         let late_us = match self.due_us.get() {
             0 => 0,
             due_us => now_us.saturating_sub(due_us),
@@ -40,7 +40,7 @@ impl Lateness {
 
 /// Waits `limit` for a peer's `work`, and as much longer as the worker was late meanwhile: `total_us` says by how much it was so far.
 /// None where that was not enough.
-pub async fn within<T>(total_us: impl Fn() -> u64, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn within<T>(total_us: impl Fn() -> u64, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     let mut before_us = total_us();
     let mut left = limit;

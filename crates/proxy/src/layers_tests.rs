@@ -11,11 +11,8 @@ const CIRCLES: &[&[&str]] = &[
     &["quota", "refusals", "server"],
     &["hostgroup", "replays"],
     &["prepared", "stmt_cache"],
-    // What has a worker at hand, from its connections up to its sessions.
-    &[
-        "absent", "ask", "backend", "connect", "control", "defaults", "entry", "explain", "fleet", "lane", "listener", "logs", "mailbox",
-        "mirror", "overload", "pool", "session", "shared", "stats", "view", "worker",
-    ],
+    // A worker, its pools, and how they are filled.
+    &["absent", "aside", "connect", "defaults", "mailbox", "pool", "shared", "worker"],
 ];
 
 /// Modules that are made for tests and simulations, and may use all.

@@ -5,6 +5,7 @@
 
 mod absent;
 mod addresses;
+mod aside;
 mod ask;
 mod backend;
 #[cfg(test)]
@@ -13,8 +14,10 @@ mod before;
 mod buffer;
 mod cache;
 mod causal;
+mod certainty;
 mod choice;
 mod class;
+mod cleaning;
 mod clock;
 mod connect;
 mod control;
@@ -24,6 +27,7 @@ mod digest;
 mod elsewhere;
 mod entry;
 mod explain;
+mod flavors;
 mod fleet;
 #[cfg(test)]
 mod fleet_tests;
@@ -31,8 +35,10 @@ mod gtid;
 mod gtid_source;
 mod heir;
 mod histogram;
+mod host_cache;
 mod hostgroup;
 mod in_force;
+mod kill;
 mod lane;
 mod lateness;
 #[cfg(test)]
@@ -43,13 +49,17 @@ mod log_throttle;
 mod logs;
 mod mailbox;
 mod memory;
+mod meter;
 mod mirror;
+mod mirror_room;
 mod names;
 mod overload;
 mod pins;
 mod pool;
+mod positions;
 mod prefetch;
 mod prepared;
+mod proven;
 mod queue;
 mod quota;
 mod ramp;
@@ -74,6 +84,8 @@ mod terms;
 mod tls_loads;
 mod users;
 mod view;
+mod watchdog;
+mod work;
 mod worker;
 
 mod sizing;

@@ -17,7 +17,7 @@ use wire::packet::{self, HEADER};
 const TURN: usize = WINDOW;
 
 /// Compression state of one link; boxed, for most links have none.
-pub struct Compression {
+pub(crate) struct Compression {
     method: Method,
     compressor: Compressor,
     decompressor: Decompressor,
@@ -36,7 +36,7 @@ pub struct Compression {
 
 impl Compression {
     /// Fresh state, for use right after the authentication's OK.
-    pub fn new(method: Method) -> Box<Self> {
+    pub(crate) fn new(method: Method) -> Box<Self> {
         let (compressor, decompressor) = (Compressor::new(method), Decompressor::new(method));
         Box::new(Self {
             method,
@@ -60,14 +60,13 @@ impl Compression {
         self.forget_sent();
         let mut packed = 0;
         while let Some(rest) = bytes.get(packed..).filter(|rest| !rest.is_empty() && packed < TURN) {
-            let len = match self.begins {
-                false => rest.len().min(TURN),
-                true => {
-                    self.compressor.reset();
-                    let len = command_len(rest);
-                    self.begins = len < rest.len();
-                    if self.begins { len } else { len.min(TURN) }
-                }
+            let len = if !self.begins {
+                rest.len().min(TURN)
+            } else {
+                self.compressor.reset();
+                let len = command_len(rest);
+                self.begins = len < rest.len();
+                if self.begins { len } else { len.min(TURN) }
             };
             self.compressor.compress(rest.get(..len).unwrap_or_default(), &mut self.out).map_err(invalid)?;
             packed += len;
@@ -144,7 +143,7 @@ fn command_len(bytes: &[u8]) -> usize {
 }
 
 /// A stream of plain packets.
-pub struct Link {
+pub(crate) struct Link {
     stream: Stream,
     compression: Option<Box<Compression>>,
     traffic: Traffic,
@@ -152,7 +151,7 @@ pub struct Link {
 
 /// What became of bytes that were to be sent without waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sent {
+pub(crate) struct Sent {
     /// How many of them were taken.
     pub taken: usize,
     /// Whether nothing is left to do: all were taken, and none is held back.
@@ -161,9 +160,9 @@ pub struct Sent {
 
 impl Sent {
     /// There was nothing to send.
-    pub const ALL: Sent = Sent { taken: 0, is_all: true };
+    pub(crate) const ALL: Sent = Sent { taken: 0, is_all: true };
     /// Nothing was tried.
-    pub const NONE: Sent = Sent { taken: 0, is_all: false };
+    pub(crate) const NONE: Sent = Sent { taken: 0, is_all: false };
 }
 
 /// Bytes of packets, before compression and TLS: sent, received.
@@ -172,7 +171,7 @@ type Traffic = (u64, u64);
 /// What another process needs to know of a link, besides its socket.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LinkRecord {
+pub(crate) struct LinkRecord {
     stream: StreamRecord,
     compression: Option<CompressionRecord>,
     traffic: Traffic,
@@ -193,7 +192,7 @@ impl LinkRecord {
     ///
     /// # Errors
     /// The system's words.
-    pub fn attach(self, socket: OwnedFd) -> io::Result<Link> {
+    pub(crate) fn attach(self, socket: OwnedFd) -> io::Result<Link> {
         let Self { stream, compression, traffic } = self;
         let compression = compression.map(|CompressionRecord { method, sends, reads, begins }| {
             let mut compression = Compression::new(method);
@@ -207,7 +206,7 @@ impl LinkRecord {
 }
 
 /// A link on its way to another worker.
-pub struct DetachedLink {
+pub(crate) struct DetachedLink {
     stream: DetachedStream,
     compression: Option<Box<Compression>>,
     traffic: Traffic,
@@ -215,39 +214,39 @@ pub struct DetachedLink {
 
 impl DetachedLink {
     /// Registers the link with the runtime of the calling thread.
-    pub fn attach(self) -> io::Result<Link> {
+    pub(crate) fn attach(self) -> io::Result<Link> {
         Ok(Link { stream: self.stream.attach()?, compression: self.compression, traffic: self.traffic })
     }
 }
 
 impl Link {
     /// A link without compression.
-    pub fn new(stream: Stream) -> Self {
+    pub(crate) fn new(stream: Stream) -> Self {
         Self { stream, compression: None, traffic: (0, 0) }
     }
 
     /// The stream below.
-    pub fn stream(&self) -> &Stream {
+    pub(crate) fn stream(&self) -> &Stream {
         &self.stream
     }
 
     /// The stream below, to start TLS on it or to close it.
-    pub fn stream_mut(&mut self) -> &mut Stream {
+    pub(crate) fn stream_mut(&mut self) -> &mut Stream {
         &mut self.stream
     }
 
     /// From here on packets travel compressed.
-    pub fn compress(&mut self, compression: Box<Compression>) {
+    pub(crate) fn compress(&mut self, compression: Box<Compression>) {
         self.compression = Some(compression);
     }
 
     /// Takes the link from this thread's runtime.
-    pub fn detach(self) -> io::Result<DetachedLink> {
+    pub(crate) fn detach(self) -> io::Result<DetachedLink> {
         Ok(DetachedLink { stream: self.stream.detach()?, compression: self.compression, traffic: self.traffic })
     }
 
     /// What another process needs to go on with it; None where bytes of it are in this process that are not the socket's.
-    pub fn record(&self) -> Option<LinkRecord> {
+    pub(crate) fn record(&self) -> Option<LinkRecord> {
         let Self { stream, compression, traffic } = self;
         let compression = match compression.as_deref() {
             None => None,
@@ -262,12 +261,12 @@ impl Link {
     }
 
     /// Whether nothing is to be read, not even a part of a frame, and the peer has not closed: so is a connection between two replies.
-    pub fn is_silent(&mut self) -> bool {
+    pub(crate) fn is_silent(&mut self) -> bool {
         self.compression.as_ref().is_none_or(|c| !c.has_plain() && c.raw.is_empty() && c.decompressor.is_idle()) && self.stream.is_silent()
     }
 
     /// Ready when bytes (or the end of the stream) may wait: worth a read. Whether a connection is alive, [`Link::is_silent`] says.
-    pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.compression.as_ref().is_some_and(|c| c.has_plain() || c.has_packed()) {
             return Poll::Ready(());
         }
@@ -275,12 +274,12 @@ impl Link {
     }
 
     /// Bytes of packets sent and received since this was last asked.
-    pub fn take_traffic(&mut self) -> (u64, u64) {
+    pub(crate) fn take_traffic(&mut self) -> (u64, u64) {
         std::mem::take(&mut self.traffic)
     }
 
     /// Reads plain packets' bytes into `buffer`; 0 is the end of the stream.
-    pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut Buffer, pool: &BufferPool) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut Buffer, pool: &BufferPool) -> Poll<io::Result<usize>> {
         let n = ready!(self.poll_read_plain(cx, buffer, pool))?;
         self.traffic.1 += n as u64;
         Poll::Ready(Ok(n))
@@ -309,12 +308,12 @@ impl Link {
     }
 
     /// Reads plain packets' bytes into `buffer`; 0 is the end of the stream.
-    pub async fn read(&mut self, buffer: &mut Buffer, pool: &BufferPool) -> io::Result<usize> {
+    pub(crate) async fn read(&mut self, buffer: &mut Buffer, pool: &BufferPool) -> io::Result<usize> {
         poll_fn(|cx| self.poll_read(cx, buffer, pool)).await
     }
 
     /// Sends whole packets (or parts of them; the receiver joins), and what is held back.
-    pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    pub(crate) async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         poll_fn(|cx| {
             while !bytes.is_empty() {
                 let taken = ready!(self.poll_send(cx, bytes))?;
@@ -326,7 +325,7 @@ impl Link {
     }
 
     /// Takes as many of `bytes` as there is room for; some may be held back until [`Link::poll_flush`].
-    pub fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         ready!(self.poll_flush(cx))?;
         let taken = match self.compression.as_mut() {
             None => ready!(self.stream.poll_write(cx, bytes))?,
@@ -340,7 +339,7 @@ impl Link {
     }
 
     /// Ready when all is sent that [`Link::poll_send`] took.
-    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if let Some(c) = self.compression.as_mut() {
             while let Some(rest) = c.out.get(c.out_at..).filter(|rest| !rest.is_empty()) {
                 match ready!(self.stream.poll_write(cx, rest))? {
@@ -354,7 +353,7 @@ impl Link {
     }
 
     /// Sends what goes without waiting; the rest is for [`Link::write_all`].
-    pub fn send_at_once(&mut self, bytes: &[u8]) -> io::Result<Sent> {
+    pub(crate) fn send_at_once(&mut self, bytes: &[u8]) -> io::Result<Sent> {
         if self.compression.as_ref().is_some_and(|c| c.work >= TURN) {
             return Ok(Sent::NONE);
         }
@@ -368,17 +367,17 @@ impl Link {
     }
 
     /// With compression, the sequence id of the next frame sent: packets inside it count on from there.
-    pub fn frame_seq(&self) -> Option<u8> {
+    pub(crate) fn frame_seq(&self) -> Option<u8> {
         self.compression.as_ref().map(|c| c.compressor.next_seq())
     }
 
     /// Packets have sequence ids that count from the command on; inside compressed frames those mean little.
-    pub fn numbers_packets(&self) -> bool {
+    pub(crate) fn numbers_packets(&self) -> bool {
         self.compression.is_none()
     }
 
     /// A new command begins: compressed sequence ids start again at 0.
-    pub fn start_command(&mut self) {
+    pub(crate) fn start_command(&mut self) {
         if let Some(c) = self.compression.as_mut() {
             c.decompressor.reset();
             c.begins = true;

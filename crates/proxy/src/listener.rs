@@ -27,7 +27,7 @@ const SURPLUS: u64 = 4;
 const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
 
 /// A bound socket.
-pub enum Bound {
+pub(crate) enum Bound {
     /// TCP.
     Tcp(std::net::TcpListener),
     /// Unix.
@@ -44,7 +44,7 @@ impl AsFd for Bound {
 }
 
 /// Binds one listener. A Unix socket that nobody listens on is replaced.
-pub fn bind(listen: &Listen) -> io::Result<Bound> {
+pub(crate) fn bind(listen: &Listen) -> io::Result<Bound> {
     match listen {
         Listen::Tcp(address) => {
             let domain = if address.is_ipv4() { socket2::Domain::IPV4 } else { socket2::Domain::IPV6 };
@@ -70,7 +70,7 @@ pub fn bind(listen: &Listen) -> io::Result<Bound> {
 }
 
 /// The listener of the process before, where it gave it, else a new one.
-pub fn take_or_bind(listen: &Listen, sockets: &Sockets) -> io::Result<Bound> {
+pub(crate) fn take_or_bind(listen: &Listen, sockets: &Sockets) -> io::Result<Bound> {
     let Some(given) = sockets.take(&listen.to_string()) else { return bind(listen) };
     Ok(match listen {
         Listen::Tcp(_) => Bound::Tcp(given.into()),
@@ -79,7 +79,7 @@ pub fn take_or_bind(listen: &Listen, sockets: &Sockets) -> io::Result<Bound> {
 }
 
 /// Whether it could be bound now; nothing is left behind. `ours` are open, and will be free for who comes in our place.
-pub fn could_bind(listen: &Listen, ours: &[Listen]) -> io::Result<()> {
+pub(crate) fn could_bind(listen: &Listen, ours: &[Listen]) -> io::Result<()> {
     if listen.comes_after(ours) {
         return Ok(());
     }
@@ -94,7 +94,13 @@ pub fn could_bind(listen: &Listen, ours: &[Listen]) -> io::Result<()> {
 const BIND_PAUSE: Duration = Duration::from_millis(200);
 
 /// Accepts clients while `open` is true, until the caller drops the future. While it is false the socket is closed.
-pub async fn serve(listen: Listen, bound: Bound, shared: Arc<Shared>, next_worker: Arc<AtomicUsize>, mut open: watch::Receiver<bool>) {
+pub(crate) async fn serve(
+    listen: Listen,
+    bound: Bound,
+    shared: Arc<Shared>,
+    next_worker: Arc<AtomicUsize>,
+    mut open: watch::Receiver<bool>,
+) {
     let (mut bound, told, name) = (Some(bound), LogThrottle::default(), listen.to_string());
     loop {
         let opened = bound.take().map_or_else(|| bind(&listen), Ok);

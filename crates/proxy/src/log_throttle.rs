@@ -9,7 +9,7 @@ const MOST: usize = 16;
 
 /// What was logged of one server lately.
 #[derive(Debug, Default)]
-pub struct LogThrottle(Mutex<Vec<Line>>);
+pub(crate) struct LogThrottle(Mutex<Vec<Line>>);
 
 #[derive(Debug)]
 struct Line {
@@ -21,12 +21,12 @@ struct Line {
 
 impl LogThrottle {
     /// The line to log for this text, if it is due.
-    pub fn due(&self, text: &str, now_ms: u64) -> Option<String> {
+    pub(crate) fn due(&self, text: &str, now_ms: u64) -> Option<String> {
         self.due_about(text, text, now_ms)
     }
 
     /// The same for a text about something that is always called `about`. Where more than can be remembered is told, the rest is not.
-    pub fn due_about(&self, about: &str, text: &str, now_ms: u64) -> Option<String> {
+    pub(crate) fn due_about(&self, about: &str, text: &str, now_ms: u64) -> Option<String> {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(known) = lines.iter_mut().find(|line| *line.about == *about) else {
             if lines.len() >= MOST
@@ -53,7 +53,7 @@ impl LogThrottle {
     }
 
     /// The server is well again: what comes next is news.
-    pub fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::backend::DetachedBackend;
 use crate::choice::Needs;
-use crate::lane::LaneKey;
+use crate::class::LaneKey;
 use crate::stream::DetachedSocket;
 use crate::worker::Worker;
 use std::collections::VecDeque;
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 
 /// What KILL does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KillKind {
+pub(crate) enum KillKind {
     /// End the statement that runs.
     Query,
     /// End the session.
@@ -21,10 +21,10 @@ pub enum KillKind {
 }
 
 /// What a worker is asked from outside.
-pub type Question = Box<dyn FnOnce(&Rc<Worker>) + Send>;
+pub(crate) type Question = Box<dyn FnOnce(&Rc<Worker>) + Send>;
 
 /// A message to a worker.
-pub enum Mail {
+pub(crate) enum Mail {
     /// A client to serve.
     Accept {
         /// Its socket.
@@ -92,20 +92,20 @@ impl Queue {
 /// One worker's mail. INVARIANT: bounded by what sends it (one accept thread with a connection limit, as many
 /// backends as `max_connections` allow, one `Wanted` a worker, lane and tick, one `Arranged`).
 #[derive(Default)]
-pub struct Mailbox {
+pub(crate) struct Mailbox {
     queue: Mutex<Queue>,
     notify: Notify,
 }
 
 impl Mailbox {
     /// Puts a message in and wakes the worker.
-    pub fn send(&self, mail: Mail) {
+    pub(crate) fn send(&self, mail: Mail) {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).put(mail);
         self.notify.notify_one();
     }
 
     /// Waits for the next message.
-    pub async fn receive(&self) -> Mail {
+    pub(crate) async fn receive(&self) -> Mail {
         loop {
             if let Some(mail) = self.queue.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 return mail;

@@ -15,11 +15,11 @@ use std::sync::{Arc, Weak};
 type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// A variable and the value it got, as the server reported it.
-pub type Change = (Arc<str>, Text);
+pub(crate) type Change = (Arc<str>, Text);
 
 /// What a SET statement made of literals only did.
 #[derive(Debug)]
-pub struct SetEffect {
+pub(crate) struct SetEffect {
     /// Variables that the server's session tracker told of.
     pub told: Vec<Change>,
     /// Everything that it changed in a session's state; character sets are told only in part.
@@ -27,7 +27,7 @@ pub struct SetEffect {
 }
 
 /// Answer to COM_STMT_PREPARE, as the server gave it.
-pub struct PrepareReply {
+pub(crate) struct PrepareReply {
     /// All packets with headers, framed for a connection without CLIENT_DEPRECATE_EOF or with it, as `caps` say.
     pub packets: Vec<u8>,
     /// Capabilities of the backend that gave it.
@@ -41,7 +41,7 @@ pub struct PrepareReply {
 }
 
 /// Whose word is remembered: what one server says to one user need not be what another says to another.
-pub struct Place<'a> {
+pub(crate) struct Place<'a> {
     /// The hostgroup.
     pub hostgroup: HostgroupId,
     /// The server's number in it; None for all of them, which are of one version.
@@ -62,7 +62,7 @@ impl Place<'_> {
 
 /// What a stored routine may leave on its connection that servers do not tell of.
 #[derive(Clone, Debug)]
-pub enum Body {
+pub(crate) enum Body {
     /// There is none of that name, as far as the user may know.
     Missing,
     /// It was not understood, or the user may not read it.
@@ -132,7 +132,7 @@ impl<K: Eq + Hash, V> Bounded<K, V> {
 
 /// See the module.
 #[derive(Default)]
-pub struct Memory {
+pub(crate) struct Memory {
     sets: Map<Box<[u8]>, Arc<SetEffect>>,
     prepared: Bounded<(Box<[u8]>, Arc<StatementKey>), PrepareReply>,
     bodies: Bounded<Box<[u8]>, KnownBody>,
@@ -148,7 +148,7 @@ pub struct Memory {
 
 /// The address that a client connected to, as rules see it: IP address and port, or a Unix socket's path (empty where there are
 /// several) and 0.
-pub type ProxyAddr = Rc<(Box<str>, u16)>;
+pub(crate) type ProxyAddr = Rc<(Box<str>, u16)>;
 
 /// SET statements remembered.
 const MAX_SETS: usize = 1024;
@@ -184,12 +184,12 @@ const MAX_INTERNED: usize = 64;
 
 impl Memory {
     /// The effect of this SET statement, if it was learnt there.
-    pub fn set_effect(&self, place: &Place<'_>, sql: &[u8]) -> Option<Arc<SetEffect>> {
+    pub(crate) fn set_effect(&self, place: &Place<'_>, sql: &[u8]) -> Option<Arc<SetEffect>> {
         self.sets.get(&place.with(sql)).cloned()
     }
 
     /// Remembers the effect of a SET statement.
-    pub fn learn_set(&mut self, place: &Place<'_>, sql: &[u8], effect: SetEffect) {
+    pub(crate) fn learn_set(&mut self, place: &Place<'_>, sql: &[u8], effect: SetEffect) {
         if sql.len() > MAX_SET_LEN {
             return;
         }
@@ -200,18 +200,18 @@ impl Memory {
     }
 
     /// A server refused what a SET learnt here gave a session: all of them are asked for anew.
-    pub fn forget_sets(&mut self) {
+    pub(crate) fn forget_sets(&mut self) {
         self.sets.clear();
     }
 
     /// Has this server accepted this synchronising SET of this user a moment ago?
-    pub fn is_accepted(&self, place: &Place<'_>, sql: &str, now_ms: u64) -> bool {
+    pub(crate) fn is_accepted(&self, place: &Place<'_>, sql: &str, now_ms: u64) -> bool {
         sql.len() <= MAX_ACCEPTED_LEN
             && self.accepted.get(&place.with(sql.as_bytes())).is_some_and(|at| now_ms.saturating_sub(*at) <= ACCEPTED_AGE_MS)
     }
 
     /// A server accepted this synchronising SET.
-    pub fn accept(&mut self, place: &Place<'_>, sql: &str, now_ms: u64) {
+    pub(crate) fn accept(&mut self, place: &Place<'_>, sql: &str, now_ms: u64) {
         if sql.len() > MAX_ACCEPTED_LEN {
             return;
         }
@@ -221,7 +221,7 @@ impl Memory {
     }
 
     /// The servers' answer to the same COM_STMT_PREPARE, when it is fresh.
-    pub fn prepared(
+    pub(crate) fn prepared(
         &self,
         place: &Place<'_>,
         key: &Arc<StatementKey>,
@@ -234,24 +234,24 @@ impl Memory {
     }
 
     /// Remembers an answer to COM_STMT_PREPARE; at most `max` of them.
-    pub fn learn_prepared(&mut self, place: &Place<'_>, key: Arc<StatementKey>, reply: PrepareReply, max: usize) {
+    pub(crate) fn learn_prepared(&mut self, place: &Place<'_>, key: Arc<StatementKey>, reply: PrepareReply, max: usize) {
         let size = reply.packets.len() + key.text.len();
         self.prepared.insert((place.with(b""), key), reply, size, (max, MAX_PREPARED_BYTES));
     }
 
     /// The metadata of a statement changed.
-    pub fn forget_prepared(&mut self, place: &Place<'_>, key: &Arc<StatementKey>) {
+    pub(crate) fn forget_prepared(&mut self, place: &Place<'_>, key: &Arc<StatementKey>) {
         self.prepared.remove(&(place.with(b""), Arc::clone(key)));
     }
 
     /// What is known of a stored routine, when it is fresh.
-    pub fn body(&self, place: &Place<'_>, routine: &Routine, ddl_epoch: u64, now_ms: u64, max_age_ms: u64) -> Option<&Body> {
+    pub(crate) fn body(&self, place: &Place<'_>, routine: &Routine, ddl_epoch: u64, now_ms: u64, max_age_ms: u64) -> Option<&Body> {
         let known = self.bodies.get(&place.with(&routine_key(routine)))?;
         (known.ddl_epoch == ddl_epoch && now_ms.saturating_sub(known.at_ms) <= max_age_ms).then_some(&known.body)
     }
 
     /// Remembers what a stored routine leaves.
-    pub fn learn_body(&mut self, place: &Place<'_>, routine: &Routine, body: Body, ddl_epoch: u64, at_ms: u64) {
+    pub(crate) fn learn_body(&mut self, place: &Place<'_>, routine: &Routine, body: Body, ddl_epoch: u64, at_ms: u64) {
         let key = place.with(&routine_key(routine));
         let calls = if let Body::Read { calls, .. } = &body { calls.iter().map(|called| routine_key(called).len() + 64).sum() } else { 0 };
         let size = key.len() + calls + 64;
@@ -259,25 +259,25 @@ impl Memory {
     }
 
     /// Whether reading a table runs no code that may write, when that is known and fresh.
-    pub fn is_harmless(&self, place: &Place<'_>, table: (&str, &str), ddl_epoch: u64, now_ms: u64, max_age_ms: u64) -> Option<bool> {
+    pub(crate) fn is_harmless(&self, place: &Place<'_>, table: (&str, &str), ddl_epoch: u64, now_ms: u64, max_age_ms: u64) -> Option<bool> {
         let known = self.tables.get(&place.with(&table_key(table)))?;
         (known.ddl_epoch == ddl_epoch && now_ms.saturating_sub(known.at_ms) <= max_age_ms).then_some(known.is_harmless)
     }
 
     /// Remembers that of a table.
-    pub fn learn_table(&mut self, place: &Place<'_>, table: (&str, &str), is_harmless: bool, ddl_epoch: u64, at_ms: u64) {
+    pub(crate) fn learn_table(&mut self, place: &Place<'_>, table: (&str, &str), is_harmless: bool, ddl_epoch: u64, at_ms: u64) {
         let key = place.with(&table_key(table));
         let size = key.len() + 64;
         self.tables.insert(key, KnownTable { is_harmless, ddl_epoch, at_ms }, size, (MAX_TABLES, MAX_TABLES_BYTES));
     }
 
     /// Was this schema open to this user a moment ago?
-    pub fn schema_is_valid(&self, user: &str, schema: &[u8], now_ms: u64) -> bool {
+    pub(crate) fn schema_is_valid(&self, user: &str, schema: &[u8], now_ms: u64) -> bool {
         self.schemas.get(&(user.into(), schema.into())).is_some_and(|at| now_ms.saturating_sub(*at) <= SCHEMA_AGE_MS)
     }
 
     /// A server let this user into this schema.
-    pub fn learn_schema(&mut self, user: &str, schema: &[u8], now_ms: u64) {
+    pub(crate) fn learn_schema(&mut self, user: &str, schema: &[u8], now_ms: u64) {
         if self.schemas.len() >= MAX_SCHEMAS {
             self.schemas.clear();
         }
@@ -285,7 +285,7 @@ impl Memory {
     }
 
     /// Whether this is the first that is heard of a collation which the servers do not know.
-    pub fn is_new_collation(&mut self, id: u16) -> bool {
+    pub(crate) fn is_new_collation(&mut self, id: u16) -> bool {
         let is_new = !self.unknown_collations.contains(&id) && self.unknown_collations.len() < MAX_COLLATIONS;
         if is_new {
             self.unknown_collations.push(id);
@@ -294,7 +294,7 @@ impl Memory {
     }
 
     /// The same variables in one shared copy, if they were seen before.
-    pub fn intern(&mut self, variables: Variables) -> Variables {
+    pub(crate) fn intern(&mut self, variables: Variables) -> Variables {
         if let Some(known) = self.interned.iter().find(|v| **v == variables) {
             return known.clone();
         }
@@ -306,7 +306,7 @@ impl Memory {
     }
 
     /// The same statement in one shared copy, if a client has it: their texts take room once, and that two are the same is seen at once.
-    pub fn intern_statement(&mut self, key: StatementKey) -> Arc<StatementKey> {
+    pub(crate) fn intern_statement(&mut self, key: StatementKey) -> Arc<StatementKey> {
         let hash = key.hash();
         if let Some(known) = self.statements.get(&hash).and_then(Weak::upgrade).filter(|known| **known == key) {
             return known;
@@ -323,7 +323,7 @@ impl Memory {
     }
 
     /// The same text in one shared copy, if it was seen before.
-    pub fn intern_text(&mut self, text: Text) -> Text {
+    pub(crate) fn intern_text(&mut self, text: Text) -> Text {
         if let Some(known) = self.interned_texts.iter().find(|t| **t == text) {
             return known.clone();
         }
@@ -335,7 +335,7 @@ impl Memory {
     }
 
     /// A listener's address in one shared copy. Where there is one Unix socket to come to, its path is it.
-    pub fn proxy_addr(&mut self, local: Option<SocketAddr>, listen: &[Listen]) -> ProxyAddr {
+    pub(crate) fn proxy_addr(&mut self, local: Option<SocketAddr>, listen: &[Listen]) -> ProxyAddr {
         if let Some((_, known)) = self.proxy_addrs.iter().find(|(address, _)| *address == local) {
             return Rc::clone(known);
         }

@@ -10,13 +10,13 @@ use std::sync::{Arc, OnceLock};
 
 /// See the module.
 #[derive(Default)]
-pub struct Names {
+pub(crate) struct Names {
     book: OnceLock<Arc<dyn AddressBook>>,
 }
 
 impl Names {
     /// Uses this book from now on; the first one stays.
-    pub fn open(&self, book: Arc<dyn AddressBook>) {
+    pub(crate) fn open(&self, book: Arc<dyn AddressBook>) {
         let _ = self.book.set(book);
     }
 
@@ -24,7 +24,7 @@ impl Names {
     ///
     /// # Errors
     /// The resolver's, for a name of which nothing is known.
-    pub async fn addresses(&self, host: &str) -> io::Result<Arc<[IpAddr]>> {
+    pub(crate) async fn addresses(&self, host: &str) -> io::Result<Arc<[IpAddr]>> {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(Arc::from([ip]));
         }
@@ -40,12 +40,12 @@ impl Names {
     }
 
     /// Whether a connect to this name has not got so far as to have an address.
-    pub fn is_unresolved(&self, host: &str) -> bool {
+    pub(crate) fn is_unresolved(&self, host: &str) -> bool {
         self.book.get().is_some_and(|book| book.is_unresolved(host))
     }
 
     /// None of a name's addresses could be connected to.
-    pub fn doubt(&self, host: &str) {
+    pub(crate) fn doubt(&self, host: &str) {
         if let Some(book) = self.book.get() {
             book.doubt(host);
         }

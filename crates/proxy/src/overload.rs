@@ -4,18 +4,14 @@
 //! budget large commands are refused first, then the query cache is emptied, then nobody logs in any more: who is within fair use
 //! notices nothing. Workers say in each sweep that they are alive; one that does not is stuck in one piece of work.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::time::Duration;
 
 use crate::buffer::grown_bytes;
-use crate::shared::Shared;
 
 /// Commands up to this size are never refused for memory, bytes.
-pub const LARGE: usize = 64 * 1024;
+pub(crate) const LARGE: usize = 64 * 1024;
 /// Share of the control group's or the machine's memory that is the budget by default, percent.
 const DEFAULT_PERCENT: u64 = 80;
 /// Counts below a step after which its end is told.
@@ -26,7 +22,7 @@ const NO_LIMIT: u64 = 1 << 60;
 /// What is done for want of memory. Each step includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Step {
+pub(crate) enum Step {
     /// Nothing.
     Fine,
     /// Commands longer than [`LARGE`] are refused.
@@ -56,7 +52,7 @@ impl Step {
     }
 
     /// In words, for the log.
-    pub fn words(self) -> &'static str {
+    pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Fine => "nothing is refused",
             Self::LargeCommands => "commands longer than 64 KiB are refused",
@@ -68,7 +64,7 @@ impl Step {
 
 /// The account of memory.
 #[derive(Debug)]
-pub struct Memory {
+pub(crate) struct Memory {
     budget: AtomicU64,
     /// What the system counted last.
     counted: AtomicU64,
@@ -96,24 +92,24 @@ impl Default for Memory {
 
 impl Memory {
     /// Takes the setting over: bytes, or 0 for a share of what there is.
-    pub fn configure(&self, setting: u64, there_is: Option<u64>) {
+    pub(crate) fn configure(&self, setting: u64, there_is: Option<u64>) {
         let share = || there_is.map_or(NO_LIMIT, |bytes| bytes / 100 * DEFAULT_PERCENT);
         self.budget.store(if setting > 0 { setting } else { share() }, Ordering::Relaxed);
     }
 
     /// The budget, bytes.
-    pub fn budget(&self) -> u64 {
+    pub(crate) fn budget(&self) -> u64 {
         self.budget.load(Ordering::Relaxed)
     }
 
     /// What is used, bytes.
-    pub fn used(&self) -> u64 {
+    pub(crate) fn used(&self) -> u64 {
         let since = (grown_bytes() as u64).saturating_sub(self.grown_then.load(Ordering::Relaxed));
         self.counted.load(Ordering::Relaxed).saturating_add(since)
     }
 
     /// What is done for want of it now.
-    pub fn step(&self) -> Step {
+    pub(crate) fn step(&self) -> Step {
         let step = Step::of(self.used(), self.budget());
         if step > Step::Fine {
             self.reached.fetch_max(step as u8, Ordering::Relaxed);
@@ -122,7 +118,7 @@ impl Memory {
     }
 
     /// Takes what the system counts. The step, where it is to be told: a higher one at once, a lower one when it lasts.
-    pub fn count(&self, bytes: u64) -> Option<Step> {
+    pub(crate) fn count(&self, bytes: u64) -> Option<Step> {
         self.grown_then.store(grown_bytes() as u64, Ordering::Relaxed);
         self.counted.store(bytes, Ordering::Relaxed);
         self.step();
@@ -139,14 +135,14 @@ impl Memory {
 }
 
 /// What the system counts as this process's memory, bytes (proc(5), statm).
-pub fn resident() -> Option<u64> {
+pub(crate) fn resident() -> Option<u64> {
     let statm = fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)
 }
 
 /// The memory that the process may have: the least limit of its control groups, or what the machine has; bytes.
-pub fn there_is() -> Option<u64> {
+pub(crate) fn there_is() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| total(&text));
     let own = fs::read_to_string("/proc/self/cgroup").ok();
     let groups = own.iter().flat_map(|text| text.lines()).filter_map(group_file).filter_map(|(root, path, file)| least(&root, &path, file));
@@ -179,19 +175,19 @@ fn least(root: &Path, path: &Path, file: &str) -> Option<u64> {
 
 /// When each worker last said that it is alive, ms.
 #[derive(Debug)]
-pub struct Beats {
+pub(crate) struct Beats {
     last_ms: Box<[AtomicU64]>,
     longest_ms: AtomicU64,
 }
 
 impl Beats {
     /// For so many workers, all alive now.
-    pub fn new(workers: usize) -> Self {
+    pub(crate) fn new(workers: usize) -> Self {
         Self { last_ms: (0..workers).map(|_| AtomicU64::default()).collect(), longest_ms: AtomicU64::default() }
     }
 
     /// A worker is alive.
-    pub fn beat(&self, worker: usize, now_ms: u64) {
+    pub(crate) fn beat(&self, worker: usize, now_ms: u64) {
         let Some(last_ms) = self.last_ms.get(worker) else { return };
         let before_ms = last_ms.swap(now_ms.max(1), Ordering::Relaxed);
         if before_ms > 0 {
@@ -200,56 +196,19 @@ impl Beats {
     }
 
     /// For how long a worker has been stuck, ms; None while it is not. One that has not begun is not.
-    pub fn stuck_ms(&self, worker: usize, now_ms: u64, limit_ms: u64) -> Option<u64> {
+    pub(crate) fn stuck_ms(&self, worker: usize, now_ms: u64, limit_ms: u64) -> Option<u64> {
         let last_ms = self.last_ms.get(worker)?.load(Ordering::Relaxed);
         Some(now_ms.saturating_sub(last_ms)).filter(|ms| last_ms > 0 && limit_ms > 0 && *ms > limit_ms)
     }
 
     /// The workers that are stuck, and for how long (ms).
-    pub fn stuck(&self, now_ms: u64, limit_ms: u64) -> impl Iterator<Item = (usize, u64)> {
+    pub(crate) fn stuck(&self, now_ms: u64, limit_ms: u64) -> impl Iterator<Item = (usize, u64)> {
         (0..self.last_ms.len()).filter_map(move |worker| Some((worker, self.stuck_ms(worker, now_ms, limit_ms)?)))
     }
 
     /// The longest time between two signs of life of one worker, ms.
-    pub fn longest_ms(&self) -> u64 {
+    pub(crate) fn longest_ms(&self) -> u64 {
         self.longest_ms.load(Ordering::Relaxed)
-    }
-}
-
-/// How often memory and workers are looked at.
-const LOOK: Duration = Duration::from_millis(100);
-/// Looks between two at what memory there is: an operator may change a control group's limit.
-const LOOKS_PER_LIMIT: u32 = 100;
-
-/// Counts the process's memory, does what its step says, and tells of both and of workers that are stuck.
-pub async fn watch(shared: Arc<Shared>) {
-    let mut interval = tokio::time::interval(LOOK);
-    let (mut round, mut limit, mut told) = (0_u32, None, BTreeSet::new());
-    loop {
-        interval.tick().await;
-        let snapshot = Arc::clone(&shared.in_force.load().snapshot);
-        if round.is_multiple_of(LOOKS_PER_LIMIT) {
-            limit = there_is();
-        }
-        round = round.wrapping_add(1);
-        shared.memory.configure(snapshot.vars.memory_budget, limit);
-        if let Some(step) = resident().and_then(|bytes| shared.memory.count(bytes)) {
-            let (used, budget) = (shared.memory.used() >> 20, shared.memory.budget() >> 20);
-            tracing::warn!("{used} MiB of memory are used, mysql-memory_budget is {budget} MiB: {}", step.words());
-        }
-        if shared.memory.step() >= Step::Caches {
-            shared.cache.flush();
-            shared.logs.kept.clear();
-        }
-        let (now_ms, limit_ms) = (shared.clock.now_ms(), snapshot.vars.stuck_worker_ms);
-        let stuck: BTreeMap<usize, u64> = shared.beats.stuck(now_ms, limit_ms).collect();
-        for (worker, ms) in stuck.iter().filter(|(worker, _)| !told.contains(*worker)) {
-            tracing::warn!("worker {worker} is stuck: it has done nothing but one piece of work for {ms} ms");
-        }
-        for worker in told.iter().filter(|worker| !stuck.contains_key(worker)) {
-            tracing::warn!("worker {worker} is no longer stuck");
-        }
-        told = stuck.into_keys().collect();
     }
 }
 

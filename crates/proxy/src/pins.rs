@@ -4,6 +4,7 @@
 //! statement ends with COM_RESET_CONNECTION, COM_CHANGE_USER or the session.
 
 use crate::state::Text;
+use model::snapshot::Effective;
 use serde::{Deserialize, Serialize};
 use sql::Routine;
 use std::fmt;
@@ -121,7 +122,7 @@ impl PinReason {
 
 /// Pins that end by themselves: with a transaction or a statement, because they are only a wish, or because their session is cut when its
 /// server is left.
-pub const PASSING: PinSet = PinSet::of(&[
+pub(crate) const PASSING: PinSet = PinSet::of(&[
     PinReason::Transaction,
     PinReason::Savepoint,
     PinReason::NextTransaction,
@@ -138,7 +139,7 @@ pub const PASSING: PinSet = PinSet::of(&[
 /// Calls that a session remembers until they are read.
 const MOST_CALLS: usize = 64;
 /// User variables of one session that are carried; one with more keeps its backend.
-pub const MOST_VARIABLES: usize = 64;
+pub(crate) const MOST_VARIABLES: usize = 64;
 
 /// The reasons that hold now.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -207,7 +208,7 @@ impl fmt::Debug for PinSet {
 
 /// What dynamic SQL leaves on a connection that a session would have to know of, as far as its text is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Trace {
+pub(crate) enum Trace {
     /// Nothing.
     Nothing,
     /// What a reset takes away.
@@ -221,7 +222,7 @@ pub enum Trace {
 /// A call of a stored routine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct StoredCall {
+pub(crate) struct StoredCall {
     /// The routine, with its schema.
     pub routine: Routine,
     /// Where there is no such routine, nothing ran, or a function of the server's.
@@ -233,7 +234,7 @@ pub struct StoredCall {
 }
 
 /// Pins under which user variables may have values that are not known.
-pub const UNSEEN: PinSet = PinSet::of(&[PinReason::UserVariable, PinReason::SessionState, PinReason::StoredCode]);
+pub(crate) const UNSEEN: PinSet = PinSet::of(&[PinReason::UserVariable, PinReason::SessionState, PinReason::StoredCode]);
 
 /// Names that a pin counts: temporary tables, locks, text-prepared statements.
 #[derive(Clone, Default, Serialize, Deserialize)]
@@ -266,7 +267,7 @@ struct Names {
 /// A pin, and how it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Began {
+pub(crate) struct Began {
     /// The pin.
     pub reason: PinReason,
     /// Worker clock, ms.
@@ -278,7 +279,7 @@ pub struct Began {
 /// A session's pins.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Pins {
+pub(crate) struct Pins {
     set: PinSet,
     /// The pin that began while there was no first one; those that began beside it are in `names`.
     first: Option<PinReason>,
@@ -289,7 +290,7 @@ pub struct Pins {
 
 impl Pins {
     /// They are of another process, where so many definitions of routines were known; here are `now`.
-    pub fn count_definitions_anew(&mut self, then: u32, now: u32) {
+    pub(crate) fn count_definitions_anew(&mut self, then: u32, now: u32) {
         if let Some(names) = self.names.as_mut() {
             // What was defined since the calls is not known by name here: one definition more than there are stands for all.
             names.routines_defined = if names.routines_defined == then { now } else { now.wrapping_sub(1) };
@@ -297,18 +298,18 @@ impl Pins {
     }
 
     /// The reasons that hold now.
-    pub fn set(&self) -> PinSet {
+    pub(crate) fn set(&self) -> PinSet {
         self.set
     }
 
     /// How the pins began: one of them, and the others.
-    pub fn began(&self) -> (Option<Began>, &[Began]) {
+    pub(crate) fn began(&self) -> (Option<Began>, &[Began]) {
         let (since_ms, digest) = self.first_began;
         (self.first.map(|reason| Began { reason, since_ms, digest }), self.names.as_ref().map_or(&[], |names| &names.later))
     }
 
     /// Begins a pin, unless it holds already.
-    pub fn begin(&mut self, reason: PinReason, now_ms: u64, digest: u64) {
+    pub(crate) fn begin(&mut self, reason: PinReason, now_ms: u64, digest: u64) {
         if let Some(names) = self.names.as_mut().filter(|_| UNSEEN.contains(reason)) {
             names.told = Vec::new();
         }
@@ -323,7 +324,7 @@ impl Pins {
     }
 
     /// Ends a pin.
-    pub fn end(&mut self, reason: PinReason) {
+    pub(crate) fn end(&mut self, reason: PinReason) {
         if !self.set.contains(reason) {
             return;
         }
@@ -336,7 +337,7 @@ impl Pins {
     }
 
     /// The backend's state is gone or fresh: no pin holds.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
@@ -345,7 +346,7 @@ impl Pins {
     }
 
     /// A temporary table was created.
-    pub fn table_created(&mut self, name: (Text, String), now_ms: u64, digest: u64) {
+    pub(crate) fn table_created(&mut self, name: (Text, String), now_ms: u64, digest: u64) {
         let tables = &mut self.names().tables;
         if !tables.contains(&name) {
             tables.push(name);
@@ -354,19 +355,19 @@ impl Pins {
     }
 
     /// Schema and name of each temporary table; None when they are not known.
-    pub fn temporary_tables(&self) -> Option<&[(Text, String)]> {
+    pub(crate) fn temporary_tables(&self) -> Option<&[(Text, String)]> {
         self.names.as_ref().filter(|names| !names.renamed).map(|names| names.tables.as_slice())
     }
 
     /// Something was renamed: which temporary tables there are is not known until a reset.
-    pub fn tables_renamed(&mut self) {
+    pub(crate) fn tables_renamed(&mut self) {
         if self.set.contains(PinReason::TemporaryTable) {
             self.names().renamed = true;
         }
     }
 
     /// These tables were dropped, all of them; unknown names are not temporary ones.
-    pub fn tables_dropped(&mut self, dropped: &[(Text, String)]) {
+    pub(crate) fn tables_dropped(&mut self, dropped: &[(Text, String)]) {
         if !self.set.contains(PinReason::TemporaryTable) {
             return;
         }
@@ -378,7 +379,7 @@ impl Pins {
     }
 
     /// GET_LOCK; None when the name is not a literal.
-    pub fn lock_taken(&mut self, name: Option<String>, now_ms: u64, digest: u64) {
+    pub(crate) fn lock_taken(&mut self, name: Option<String>, now_ms: u64, digest: u64) {
         match name {
             Some(name) => self.names().locks.push(name),
             None => self.names().unknown_locks += 1,
@@ -387,7 +388,7 @@ impl Pins {
     }
 
     /// RELEASE_LOCK (None: a name we could not read, which ends nothing).
-    pub fn lock_released(&mut self, name: Option<&str>) {
+    pub(crate) fn lock_released(&mut self, name: Option<&str>) {
         if !self.set.contains(PinReason::UserLock) {
             return;
         }
@@ -401,7 +402,7 @@ impl Pins {
     }
 
     /// RELEASE_ALL_LOCKS.
-    pub fn locks_released(&mut self) {
+    pub(crate) fn locks_released(&mut self) {
         if let Some(names) = self.names.as_mut() {
             names.locks.clear();
             names.unknown_locks = 0;
@@ -410,7 +411,7 @@ impl Pins {
     }
 
     /// User variables were given values that are not known; None when it is not known which, or their values cannot be had.
-    pub fn variables_computed(&mut self, variables: Option<Vec<String>>, now_ms: u64, digest: u64) {
+    pub(crate) fn variables_computed(&mut self, variables: Option<Vec<String>>, now_ms: u64, digest: u64) {
         let began = self.set.contains(PinReason::UserVariable);
         let known = &mut self.names().variables;
         if !began {
@@ -435,17 +436,17 @@ impl Pins {
     }
 
     /// Whether this user variable may have another value here than is known.
-    pub fn hides(&self, name: &str) -> bool {
+    pub(crate) fn hides(&self, name: &str) -> bool {
         self.is_computed(name) || self.set.intersects(UNSEEN.without(PinSet::of(&[PinReason::UserVariable])))
     }
 
     /// Whether its value is known all the same.
-    pub fn is_told(&self, name: &str) -> bool {
+    pub(crate) fn is_told(&self, name: &str) -> bool {
         self.names.as_ref().is_some_and(|names| names.told.iter().any(|told| told == name))
     }
 
     /// The value of a user variable is known now.
-    pub fn variable_known(&mut self, name: &str) {
+    pub(crate) fn variable_known(&mut self, name: &str) {
         if !self.hides(name) {
             return;
         }
@@ -462,7 +463,7 @@ impl Pins {
     }
 
     /// The user variables to ask for, when nothing else keeps the backend.
-    pub fn only_variables(&self) -> Option<&[String]> {
+    pub(crate) fn only_variables(&self) -> Option<&[String]> {
         let names = self.names.as_ref().filter(|_| self.set == PinSet::of(&[PinReason::UserVariable]))?;
         names.variables.as_deref()
     }
@@ -474,7 +475,7 @@ impl Pins {
     }
 
     /// Routines were called whose bodies are not known.
-    pub fn stored_code_called(&mut self, calls: Vec<StoredCall>, routines_defined: u32, now_ms: u64, digest: u64) {
+    pub(crate) fn stored_code_called(&mut self, calls: Vec<StoredCall>, routines_defined: u32, now_ms: u64, digest: u64) {
         let began = self.set.contains(PinReason::StoredCode);
         let names = self.names();
         if !began {
@@ -491,19 +492,19 @@ impl Pins {
     }
 
     /// The calls whose routines are to be read, when nothing keeps the backend but them, or user variables that can be asked for.
-    pub fn only_stored_code(&self) -> Option<&[StoredCall]> {
+    pub(crate) fn only_stored_code(&self) -> Option<&[StoredCall]> {
         let asked_for = PinSet::of(&[PinReason::StoredCode, PinReason::UserVariable]);
         let is_alone = self.set.contains(PinReason::StoredCode) && self.set.without(asked_for).is_empty();
         self.names.as_ref().filter(|_| is_alone).map(|names| &*names.calls)
     }
 
     /// How many definitions of routines there were when the first of those routines was called.
-    pub fn routines_defined(&self) -> u32 {
+    pub(crate) fn routines_defined(&self) -> u32 {
         self.names.as_ref().map_or(0, |names| names.routines_defined)
     }
 
     /// The routines were read; what they leave has pins of its own.
-    pub fn stored_code_judged(&mut self) {
+    pub(crate) fn stored_code_judged(&mut self) {
         if let Some(names) = self.names.as_mut() {
             names.calls = Vec::new();
         }
@@ -511,7 +512,7 @@ impl Pins {
     }
 
     /// PREPARE name FROM ...
-    pub fn statement_prepared(&mut self, name: String, trace: Trace, now_ms: u64, digest: u64) {
+    pub(crate) fn statement_prepared(&mut self, name: String, trace: Trace, now_ms: u64, digest: u64) {
         let statements = &mut self.names().statements;
         statements.retain(|(known, _)| *known != name);
         statements.push((name, trace));
@@ -519,18 +520,18 @@ impl Pins {
     }
 
     /// What an EXECUTE of this statement leaves behind.
-    pub fn trace_of(&self, name: &str) -> Trace {
+    pub(crate) fn trace_of(&self, name: &str) -> Trace {
         let found = self.names.as_ref().and_then(|names| names.statements.iter().find(|(known, _)| known == name));
         found.map_or(Trace::Anything, |(_, trace)| *trace)
     }
 
     /// Whether it was prepared, and not deallocated.
-    pub fn has_statement(&self, name: &str) -> bool {
+    pub(crate) fn has_statement(&self, name: &str) -> bool {
         self.names.as_ref().is_some_and(|names| names.statements.iter().any(|(known, _)| known == name))
     }
 
     /// LOCK TABLES; `globally`: FLUSH TABLES WITH READ LOCK.
-    pub fn tables_locked(&mut self, globally: bool, now_ms: u64, digest: u64) {
+    pub(crate) fn tables_locked(&mut self, globally: bool, now_ms: u64, digest: u64) {
         if globally {
             self.names().reads_only = true;
         }
@@ -538,14 +539,14 @@ impl Pins {
     }
 
     /// BEGIN ends LOCK TABLES, and no FLUSH TABLES WITH READ LOCK.
-    pub fn transaction_begun(&mut self) {
+    pub(crate) fn transaction_begun(&mut self) {
         if self.set.contains(PinReason::LockTables) && !self.names().reads_only {
             self.end(PinReason::LockTables);
         }
     }
 
     /// UNLOCK TABLES.
-    pub fn tables_unlocked(&mut self) {
+    pub(crate) fn tables_unlocked(&mut self) {
         if self.set.contains(PinReason::LockTables) {
             self.names().reads_only = false;
             self.end(PinReason::LockTables);
@@ -553,7 +554,7 @@ impl Pins {
     }
 
     /// DEALLOCATE PREPARE name.
-    pub fn statement_deallocated(&mut self, name: &str) {
+    pub(crate) fn statement_deallocated(&mut self, name: &str) {
         let statements = &mut self.names().statements;
         statements.retain(|(known, _)| known != name);
         if statements.is_empty() {
@@ -562,13 +563,13 @@ impl Pins {
     }
 
     /// HANDLER t OPEN.
-    pub fn handler_opened(&mut self, now_ms: u64, digest: u64) {
+    pub(crate) fn handler_opened(&mut self, now_ms: u64, digest: u64) {
         self.names().handlers += 1;
         self.begin(PinReason::Handler, now_ms, digest);
     }
 
     /// HANDLER t CLOSE.
-    pub fn handler_closed(&mut self) {
+    pub(crate) fn handler_closed(&mut self) {
         let names = self.names();
         names.handlers = names.handlers.saturating_sub(1);
         if names.handlers == 0 {
@@ -577,9 +578,27 @@ impl Pins {
     }
 }
 
+/// Pins that only say that the session is to keep what it has: another backend serves as well.
+pub(crate) const WISHES: PinSet =
+    PinSet::of(&[PinReason::MultiplexingOff, PinReason::Rule, PinReason::AutoIncrementDelay, PinReason::AutocommitOff]);
+
+/// Pins that are gone with the transaction. What is lost is told by an error, as for a deadlock.
+pub(crate) const TRANSACTION: PinSet =
+    PinSet::of(&[PinReason::Transaction, PinReason::Savepoint, PinReason::NextTransaction, PinReason::FoundRows]);
+
+/// Whether an idle session keeps its backend under these settings.
+pub(crate) fn is_kept(pins: PinSet, settings: &Effective) -> bool {
+    let rest = pins.without(PinSet::of(&[PinReason::MultiplexingOff, PinReason::AutoIncrementDelay]));
+    let is_multiplexing_off = pins.contains(PinReason::MultiplexingOff) && !settings.multiplexing;
+    let is_delayed = pins.contains(PinReason::AutoIncrementDelay) && settings.auto_increment_delay_multiplex > 0;
+    let is_held = pins.is_empty() && settings.connection_delay_multiplex_ms > 0;
+    !rest.is_empty() || is_multiplexing_off || is_delayed || is_held
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::settings::MysqlVariables;
 
     #[test]
     fn a_pin_ends_with_its_event_only() {
@@ -686,6 +705,34 @@ mod tests {
         for (i, r) in PinReason::ALL.into_iter().enumerate() {
             assert_eq!(r as usize, i);
             assert!(PinReason::ALL.into_iter().filter(|o| o.name() == r.name()).count() == 1);
+        }
+    }
+
+    /// The settings as they are, changed so.
+    fn settings(change: impl FnOnce(&mut Effective)) -> Effective {
+        let mut settings = Effective::from_variables(&MysqlVariables::default());
+        change(&mut settings);
+        settings
+    }
+
+    #[test]
+    fn a_pin_that_is_a_wish_keeps_a_backend_as_long_as_its_setting_does() {
+        let plain = settings(|_| {});
+        let off = settings(|settings| settings.multiplexing = false);
+        let delay = settings(|settings| settings.auto_increment_delay_multiplex = 5);
+        let lingers = settings(|settings| settings.connection_delay_multiplex_ms = 5);
+        let of = |reasons: &[PinReason]| PinSet::of(reasons);
+        let (wish, insert, transaction) = (PinReason::MultiplexingOff, PinReason::AutoIncrementDelay, PinReason::Transaction);
+        for (pins, expected) in [
+            (of(&[]), [false, false, false, true]),
+            (of(&[wish]), [false, true, false, false]),
+            (of(&[insert]), [false, false, true, false]),
+            (of(&[wish, insert]), [false, true, true, false]),
+            (of(&[transaction]), [true; 4]),
+            (of(&[wish, transaction]), [true; 4]),
+        ] {
+            let kept = [&plain, &off, &delay, &lingers].map(|settings| is_kept(pins, settings));
+            assert_eq!(kept, expected, "{pins:?}");
         }
     }
 }

@@ -19,7 +19,7 @@ const LOOKED_AT: usize = 4;
 
 /// Where a value lies, and how far.
 #[derive(Clone, Copy, Debug)]
-pub struct Extent {
+pub(crate) struct Extent {
     start: usize,
     #[cfg(target_arch = "x86_64")]
     lines: usize,
@@ -27,7 +27,7 @@ pub struct Extent {
 
 impl Extent {
     /// That of `value`.
-    pub fn of<T: ?Sized>(value: &T) -> Self {
+    pub(crate) fn of<T: ?Sized>(value: &T) -> Self {
         Self {
             start: std::ptr::from_ref(value).addr(),
             #[cfg(target_arch = "x86_64")]
@@ -37,7 +37,7 @@ impl Extent {
 
     /// Asks for what lies there, and goes on.
     #[inline]
-    pub fn fetch(self) {
+    pub(crate) fn fetch(self) {
         #[cfg(target_arch = "x86_64")]
         for line in 0..self.lines {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -52,7 +52,7 @@ impl Extent {
 }
 
 /// A future whose memory is there when it is polled: its own first, then what else it will touch.
-pub struct Warm<F> {
+pub(crate) struct Warm<F> {
     future: Pin<Box<F>>,
     extents: [Extent; 3],
     /// What wakes it, once it has been polled.
@@ -61,7 +61,7 @@ pub struct Warm<F> {
 
 impl<F: Future> Warm<F> {
     /// One that will touch these.
-    pub fn new(future: F, others: [Extent; 2]) -> Self {
+    pub(crate) fn new(future: F, others: [Extent; 2]) -> Self {
         let (future, [one, other]) = (Box::pin(future), others);
         Self { extents: [Extent::of(&*future), one, other], future, herald: None }
     }

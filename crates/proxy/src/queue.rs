@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// No one waits.
-pub const NOBODY: u64 = u64::MAX;
+pub(crate) const NOBODY: u64 = u64::MAX;
 
 /// One who waits for a server that is not far behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choosy {
+pub(crate) struct Choosy {
     /// Since when it waits (process clock, us).
     pub since_us: u64,
     /// The lag that its server may have at most, ms.
@@ -17,7 +17,7 @@ pub struct Choosy {
 }
 
 /// See the module.
-pub struct Queue {
+pub(crate) struct Queue {
     /// Per worker: since when (process clock, us) its first waiter waits who takes any server, or [`NOBODY`].
     oldest_us: Vec<AtomicU64>,
     waiting_workers: AtomicU32,
@@ -28,7 +28,7 @@ pub struct Queue {
 
 impl Queue {
     /// Nobody waits.
-    pub fn new(workers: usize) -> Self {
+    pub(crate) fn new(workers: usize) -> Self {
         Self {
             oldest_us: (0..workers).map(|_| AtomicU64::new(NOBODY)).collect(),
             waiting_workers: AtomicU32::new(0),
@@ -38,18 +38,18 @@ impl Queue {
     }
 
     /// Whether nobody waits, on any worker.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.waiting_workers.load(Ordering::Relaxed) == 0 && !self.has_choosy.load(Ordering::Relaxed)
     }
 
     /// Whether one waits on this worker, as far as is known without looking closely.
-    pub fn may_have(&self, worker: usize) -> bool {
+    pub(crate) fn may_have(&self, worker: usize) -> bool {
         let oldest = self.oldest_us.get(worker).map_or(NOBODY, |cell| cell.load(Ordering::Relaxed));
         oldest != NOBODY || self.has_choosy.load(Ordering::Relaxed)
     }
 
     /// Notes since when `worker`'s first waiter waits.
-    pub fn set_oldest(&self, worker: usize, since_us: u64) {
+    pub(crate) fn set_oldest(&self, worker: usize, since_us: u64) {
         let Some(cell) = self.oldest_us.get(worker) else { return };
         let before = cell.swap(since_us, Ordering::AcqRel);
         match (before == NOBODY, since_us == NOBODY) {
@@ -60,7 +60,7 @@ impl Queue {
     }
 
     /// Notes who of `worker` waits for a server that is not far behind, in order.
-    pub fn set_choosy(&self, worker: usize, waiting: impl Iterator<Item = Choosy>) {
+    pub(crate) fn set_choosy(&self, worker: usize, waiting: impl Iterator<Item = Choosy>) {
         let mut all = self.choosy.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|(of, _)| *of != worker);
         let mut loosest = None;
@@ -76,7 +76,7 @@ impl Queue {
 
     /// The worker, other than `me`, whose first waiter for a server that is so far behind waits longest, with the time (us) it
     /// waits since.
-    pub fn longest_waiting_other(&self, me: usize, lag_ms: Option<u64>) -> Option<(usize, u64)> {
+    pub(crate) fn longest_waiting_other(&self, me: usize, lag_ms: Option<u64>) -> Option<(usize, u64)> {
         let others = self.oldest_us.iter().enumerate().filter(|(w, _)| *w != me);
         let oldest = others.map(|(w, since)| (w, since.load(Ordering::Acquire))).min_by_key(|(_, since)| *since);
         let oldest = oldest.filter(|(_, since)| *since != NOBODY);

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// See the module.
-pub struct Quota {
+pub(crate) struct Quota {
     connections: AtomicU32,
     /// Sessions of the user that wait in the hostgroup, where the user is limited there.
     pub queue: Queue,
@@ -29,7 +29,7 @@ pub struct Quota {
 
 impl Quota {
     /// Nothing is used of it.
-    pub fn new(workers: usize) -> Self {
+    pub(crate) fn new(workers: usize) -> Self {
         Self {
             connections: AtomicU32::new(0),
             queue: Queue::new(workers),
@@ -42,7 +42,7 @@ impl Quota {
     }
 
     /// Who waits for the user's connections with these client flags, limited or not.
-    pub fn line(&self, class: Class) -> Arc<Queue> {
+    pub(crate) fn line(&self, class: Class) -> Arc<Queue> {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, line)) = lanes.iter().find(|(of, _)| *of == class) {
             return Arc::clone(line);
@@ -53,40 +53,40 @@ impl Quota {
     }
 
     /// Connections that exist or are being made.
-    pub fn connections(&self) -> u32 {
+    pub(crate) fn connections(&self) -> u32 {
         self.connections.load(Ordering::Acquire)
     }
 
     /// Whether there are as many as `limit` allows (0 is no limit), or as the servers do.
-    pub fn is_used_up(&self, limit: u64) -> bool {
+    pub(crate) fn is_used_up(&self, limit: u64) -> bool {
         let is_at_limit = limit > 0 && u64::from(self.connections()) >= limit && !Safety::ConnectionLimit.is_off();
         is_at_limit || self.is_refused()
     }
 
     /// Whether every server refused one more, until [`Quota::look`] finds that one may be tried again.
-    pub fn is_refused(&self) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
         self.is_refused.load(Ordering::Acquire)
     }
 
     /// Whether some server refused one more, and has let none in since.
-    pub fn is_refused_somewhere(&self) -> bool {
+    pub(crate) fn is_refused_somewhere(&self) -> bool {
         self.is_refused_somewhere.load(Ordering::Acquire)
     }
 
     /// Whether this server may be asked for one more.
-    pub fn may_ask(&self, server: &ServerShared) -> bool {
+    pub(crate) fn may_ask(&self, server: &ServerShared) -> bool {
         !self.is_refused_somewhere() || !self.refusals().rests(server, 0)
     }
 
     /// Ends pauses whose time is over; `servers` are the hostgroup's.
-    pub fn look(&self, servers: &[Arc<ServerShared>], now_ms: u64) {
+    pub(crate) fn look(&self, servers: &[Arc<ServerShared>], now_ms: u64) {
         let mut refusals = self.refusals();
         refusals.look(servers, now_ms);
         self.reckon(&refusals, servers);
     }
 
-    /// One more is tried: after a refusal nobody else tries meanwhile. Answers how many refusals there were.
-    pub fn tries(&self, server: &ServerShared, servers: &[Arc<ServerShared>], now_ms: u64) -> u32 {
+    /// One more is tried: after a refusal nobody else tries meanwhile. Returns how many refusals there were.
+    pub(crate) fn tries(&self, server: &ServerShared, servers: &[Arc<ServerShared>], now_ms: u64) -> u32 {
         if !self.is_refused_somewhere() {
             return 0;
         }
@@ -97,7 +97,7 @@ impl Quota {
     }
 
     /// A server let one more in.
-    pub fn let_in(&self, server: &ServerShared) {
+    pub(crate) fn let_in(&self, server: &ServerShared) {
         if self.is_refused_somewhere() {
             let mut refusals = self.refusals();
             refusals.let_in(server);
@@ -107,31 +107,31 @@ impl Quota {
 
     /// A server refused one more, for the user has as many there as it lets it have; `before` is how many refusals there were when
     /// it was tried.
-    pub fn refuse(&self, server: &ServerShared, servers: &[Arc<ServerShared>], error: String, before: u32, now_ms: u64) {
+    pub(crate) fn refuse(&self, server: &ServerShared, servers: &[Arc<ServerShared>], error: String, before: u32, now_ms: u64) {
         let mut refusals = self.refusals();
         refusals.refused(server, error, before, now_ms);
         self.reckon(&refusals, servers);
     }
 
     /// What a server said that refused one more, while none lets one in.
-    pub fn refusal(&self, servers: &[Arc<ServerShared>]) -> Option<String> {
+    pub(crate) fn refusal(&self, servers: &[Arc<ServerShared>]) -> Option<String> {
         self.refusals().said(servers)
     }
 
     /// Counts one more, if `limit` allows; 0 is no limit.
-    pub fn take(&self, limit: u64) -> bool {
+    pub(crate) fn take(&self, limit: u64) -> bool {
         let max = if limit == 0 || Safety::ConnectionLimit.is_off() { u64::from(u32::MAX) } else { limit };
         let taken = self.connections.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (u64::from(n) < max).then_some(n + 1));
         taken.is_ok()
     }
 
     /// One that was counted is not made.
-    pub fn give_back(&self) {
+    pub(crate) fn give_back(&self) {
         self.connections.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// One of them is gone: a server that has refused one more may let one in now, or in a moment.
-    pub fn closed(&self, server: &ServerShared) {
+    pub(crate) fn closed(&self, server: &ServerShared) {
         self.give_back();
         if self.is_refused_somewhere() {
             self.refusals().eased(server);

@@ -7,16 +7,16 @@
 const SMALLEST: u64 = 16;
 
 /// The parts of a weight of 1.
-pub const PARTS: u64 = 1000;
+pub(crate) const PARTS: u64 = 1000;
 
 /// The share of a server that has all of its weight.
-pub fn whole(weight: u32) -> u64 {
+pub(crate) fn whole(weight: u32) -> u64 {
     u64::from(weight) * PARTS
 }
 
 /// The share of a server `since_ms` after it came back, which has all of its weight after `ramp_ms`. 0 stays 0, and any
 /// other share is at least 1: a server that is alone gets all the work.
-pub fn share(weight: u32, since_ms: u64, ramp_ms: u64) -> u64 {
+pub(crate) fn share(weight: u32, since_ms: u64, ramp_ms: u64) -> u64 {
     let whole = whole(weight);
     if whole == 0 || since_ms >= ramp_ms {
         return whole;

@@ -1,13 +1,12 @@
 //! Which servers have refused connections that others get, and for how long each is not asked for one.
 
-use crate::server::ServerShared;
-use crate::server::pause_ms;
+use crate::server::{ServerShared, pause_ms};
 use model::ServerKey;
 use std::sync::Arc;
 
 /// Of those who ask together: a server is in it from its first refusal until it lets one of them in.
 #[derive(Default)]
-pub struct Refusals(Vec<Refusal>);
+pub(crate) struct Refusals(Vec<Refusal>);
 
 /// A server has refused, and has let none in since.
 struct Refusal {
@@ -22,22 +21,22 @@ struct Refusal {
 
 impl Refusals {
     /// Whether no server refuses.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Whether a server is not to be asked now.
-    pub fn rests(&self, server: &ServerShared, now_ms: u64) -> bool {
+    pub(crate) fn rests(&self, server: &ServerShared, now_ms: u64) -> bool {
         self.0.iter().any(|refusal| refusal.until_ms > now_ms && refusal.server == server.key)
     }
 
     /// Whether no server that is used is to be asked now.
-    pub fn all_rest(&self, servers: &[Arc<ServerShared>], now_ms: u64) -> bool {
+    pub(crate) fn all_rest(&self, servers: &[Arc<ServerShared>], now_ms: u64) -> bool {
         self.has_all(servers, |refusal| refusal.until_ms > now_ms)
     }
 
     /// What a server said, while none that is used lets one in.
-    pub fn said(&self, servers: &[Arc<ServerShared>]) -> Option<String> {
+    pub(crate) fn said(&self, servers: &[Arc<ServerShared>]) -> Option<String> {
         if !self.has_all(servers, |_| true) {
             return None;
         }
@@ -45,34 +44,34 @@ impl Refusals {
         Some(format!("{}:{}: {}", first.server.host, first.server.port, first.error))
     }
 
-    /// One is asked for: after a refusal none other is meanwhile. Answers how many refusals there were.
-    pub fn tries(&mut self, server: &ServerShared, now_ms: u64) -> u32 {
+    /// One is asked for: after a refusal none other is meanwhile. Returns how many refusals there were.
+    pub(crate) fn tries(&mut self, server: &ServerShared, now_ms: u64) -> u32 {
         let Some(refusal) = self.0.iter_mut().find(|refusal| refusal.server == server.key) else { return 0 };
         refusal.until_ms = now_ms + pause_ms(refusal.count);
         refusal.count
     }
 
     /// A server refused; `before` is how many refusals there were when it was asked.
-    pub fn refused(&mut self, server: &ServerShared, error: String, before: u32, now_ms: u64) {
+    pub(crate) fn refused(&mut self, server: &ServerShared, error: String, before: u32, now_ms: u64) {
         self.let_in(server);
         let (count, until_ms) = (before.saturating_add(1), now_ms + pause_ms(before));
         self.0.push(Refusal { server: server.key.clone(), count, until_ms, error });
     }
 
     /// A server let one in.
-    pub fn let_in(&mut self, server: &ServerShared) {
+    pub(crate) fn let_in(&mut self, server: &ServerShared) {
         self.0.retain(|refusal| refusal.server != server.key);
     }
 
     /// What made a server refuse may be over: it may be asked, and soon again.
-    pub fn eased(&mut self, server: &ServerShared) {
+    pub(crate) fn eased(&mut self, server: &ServerShared) {
         for refusal in self.0.iter_mut().filter(|refusal| refusal.server == server.key && refusal.until_ms > 0) {
             (refusal.count, refusal.until_ms) = (1, 1);
         }
     }
 
     /// Ends pauses whose time is over, and forgets servers that are not among these.
-    pub fn look(&mut self, servers: &[Arc<ServerShared>], now_ms: u64) {
+    pub(crate) fn look(&mut self, servers: &[Arc<ServerShared>], now_ms: u64) {
         self.0.retain(|refusal| servers.iter().any(|server| server.key == refusal.server));
         self.0.iter_mut().filter(|refusal| refusal.until_ms <= now_ms).for_each(|refusal| refusal.until_ms = 0);
     }
@@ -86,5 +85,5 @@ impl Refusals {
 
 /// The servers that new connections may go to.
 fn used(servers: &[Arc<ServerShared>]) -> impl Iterator<Item = &Arc<ServerShared>> {
-    servers.iter().filter(|server| server.is_online() && server.configured_weight() > 0)
+    servers.iter().filter(|server| server.is_online() && server.share.weight() > 0)
 }

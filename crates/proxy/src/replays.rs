@@ -20,7 +20,7 @@ use tokio::sync::futures::Notified;
 
 /// The replays of a hostgroup, for all workers.
 #[derive(Default)]
-pub struct Replays {
+pub(crate) struct Replays {
     under_way: AtomicU32,
     /// When (process clock, us) the first of those under way got a server; 0 while none has.
     first_served_us: AtomicU64,
@@ -32,13 +32,13 @@ pub struct Replays {
 }
 
 /// A transaction that would have to be said again if its server were lost; ends when dropped.
-pub struct Stake {
+pub(crate) struct Stake {
     hostgroup: Arc<HostgroupShared>,
     server: Arc<ServerShared>,
 }
 
 /// A session that has a transaction to say again; ends when dropped.
-pub struct Replaying(Arc<HostgroupShared>);
+pub(crate) struct Replaying(Arc<HostgroupShared>);
 
 impl Replays {
     /// Whether there are any.
@@ -48,13 +48,13 @@ impl Replays {
 
     /// Whether there may be any, or a server was replaced a moment ago, and they are given a head start. For each statement, so it
     /// reads no clock.
-    pub fn may_be_due(&self, head_start_ms: u64) -> bool {
+    pub(crate) fn may_be_due(&self, head_start_ms: u64) -> bool {
         head_start_ms > 0 && (self.are_under_way() || self.replaced_us.load(Ordering::Acquire) > 0)
     }
 
     /// Until when (process clock, us) others wait; None when they need not. The far future while no replay has a server.
     /// `servers` are those of the hostgroup.
-    pub fn head_start_ends_us(&self, head_start_ms: u64, servers: &[Arc<ServerShared>], now_us: u64) -> Option<u64> {
+    pub(crate) fn head_start_ends_us(&self, head_start_ms: u64, servers: &[Arc<ServerShared>], now_us: u64) -> Option<u64> {
         if !self.may_be_due(head_start_ms) {
             return None;
         }
@@ -99,17 +99,17 @@ impl Replays {
     }
 
     /// A server is about to take the place of those that were lost.
-    pub fn replaced(&self, now_us: u64) {
+    pub(crate) fn replaced(&self, now_us: u64) {
         self.replaced_us.store(now_us.max(1), Ordering::Release);
     }
 
     /// Ready when there may be another answer to the question above; to be had before it is asked.
-    pub fn changed(&self) -> Notified<'_> {
+    pub(crate) fn changed(&self) -> Notified<'_> {
         self.changed.notified()
     }
 
     /// One of them has a server.
-    pub fn served(&self, now_us: u64) {
+    pub(crate) fn served(&self, now_us: u64) {
         if self.first_served_us.compare_exchange(0, now_us.max(1), Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             self.changed.notify_waiters();
         }
@@ -118,7 +118,7 @@ impl Replays {
 
 impl Replaying {
     /// One more in this hostgroup.
-    pub fn begin(hostgroup: &Arc<HostgroupShared>) -> Self {
+    pub(crate) fn begin(hostgroup: &Arc<HostgroupShared>) -> Self {
         if hostgroup.replays.under_way.fetch_add(1, Ordering::AcqRel) == 0 {
             hostgroup.replays.first_served_us.store(0, Ordering::Release);
         }
@@ -128,23 +128,23 @@ impl Replaying {
 
 /// Whether a transaction cannot stay on the server for long.
 fn is_lost(server: &ServerShared) -> bool {
-    !server.is_online() && server.leave_at_ms() != NEVER
+    !server.is_online() && server.standing.leave_at_ms() != NEVER
 }
 
 impl Stake {
     /// A transaction on a server of this hostgroup.
-    pub fn new(hostgroup: &Arc<HostgroupShared>, server: &Arc<ServerShared>) -> Self {
+    pub(crate) fn new(hostgroup: &Arc<HostgroupShared>, server: &Arc<ServerShared>) -> Self {
         server.begin_stake();
         Self { hostgroup: Arc::clone(hostgroup), server: Arc::clone(server) }
     }
 
     /// Whether it is of a transaction on this server.
-    pub fn is_on(&self, server: &Arc<ServerShared>) -> bool {
+    pub(crate) fn is_on(&self, server: &Arc<ServerShared>) -> bool {
         Arc::ptr_eq(&self.server, server)
     }
 
     /// Whether the server of the transaction is lost.
-    pub fn is_stranded(&self) -> bool {
+    pub(crate) fn is_stranded(&self) -> bool {
         is_lost(&self.server)
     }
 }

@@ -9,7 +9,7 @@ use wire::command::Command;
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Replica {
+pub(crate) struct Replica {
     /// Its `server_id`.
     pub server_id: u32,
     /// Its `server_uuid`, where it told it.
@@ -24,6 +24,9 @@ pub struct Replica {
 
 /// Longest GTID set that is shown, bytes.
 const MAX_SHOWN: usize = 4096;
+
+/// Where a file's first event begins, behind its magic number.
+const FIRST_EVENT: u32 = 4;
 
 /// Takes whole numbers and bytes off the front.
 struct Taken<'a>(&'a [u8]);
@@ -43,7 +46,7 @@ impl<'a> Taken<'a> {
 impl Replica {
     /// Of a dump command's payload behind the command byte; `connect_state` is MariaDB's GTID position, `uuid` what the replica told of
     /// itself, both as SQL literals.
-    pub fn asking(command: u8, body: &[u8], connect_state: Option<&[u8]>, uuid: Option<&[u8]>, now_ms: u64) -> Option<Self> {
+    pub(crate) fn asking(command: u8, body: &[u8], connect_state: Option<&[u8]>, uuid: Option<&[u8]>, now_ms: u64) -> Option<Self> {
         let mut taken = Taken(body);
         let (server_id, from) = if command == Command::BinlogDumpGtid as u8 {
             taken.bytes(2)?;
@@ -67,6 +70,12 @@ impl Replica {
         let uuid = uuid.map(|uuid| bare(uuid).into());
         Some(Self { server_id: u32::try_from(server_id).ok()?, uuid, from: from.into(), since_ms: now_ms, bytes: 0 })
     }
+}
+
+/// Whether a dump by file and position asks for the first file that there is, from its first event: COM_BINLOG_DUMP's payload behind the
+/// command byte is 4, flags, `server_id`, and no name.
+pub(crate) fn begins_anew(body: &[u8]) -> bool {
+    body.len() == 10 && body.starts_with(&FIRST_EVENT.to_le_bytes())
 }
 
 /// The text of a literal: between quotes as it is or in hexadecimal digits, whatever introducer and collation it has.
@@ -121,6 +130,10 @@ mod tests {
         let dump = Command::BinlogDump as u8;
         let replica = Replica::asking(dump, &body, None, None, 5).unwrap();
         assert_eq!((replica.server_id, &*replica.from, replica.uuid, replica.since_ms), (77, "bin.000003:4", None, 5));
+        assert!(begins_anew(&body[..10]) && !begins_anew(&body), "a file by its name is one of a server");
+        body[0] = 5;
+        assert!(!begins_anew(&body[..10]), "and so is a position");
+        body[0] = 4;
         let uuid = b"_utf8mb4 x'75' COLLATE `utf8mb4_0900_ai_ci`";
         let replica = Replica::asking(dump, &body, Some(b"'0-1-100'"), Some(uuid), 5).unwrap();
         assert_eq!((&*replica.from, replica.uuid.as_deref()), ("0-1-100", Some("u")));

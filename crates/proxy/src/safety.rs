@@ -7,6 +7,7 @@ use std::cell::Cell;
 
 /// A check that a promise depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(feature = "sim"), allow(unreachable_pub))]
 pub enum Safety {
     /// A statement is sent again only when it is certain that it had no effect.
     RetryCertainty,

@@ -8,7 +8,7 @@ use wire::flags::{Capabilities, StatusFlags};
 
 /// What a server said of itself when it was last logged in to.
 #[derive(Clone, Debug)]
-pub struct ServerInfo {
+pub(crate) struct ServerInfo {
     /// `8.0.36`, `5.5.5-10.11.6-MariaDB-...` without the replication prefix.
     pub version: String,
     /// Which family's extensions it has.
@@ -27,7 +27,7 @@ pub struct ServerInfo {
 
 /// The character set that a handshake's collation stands for at this server, if one is known: the server's own for an id that it does
 /// not know.
-pub fn charset_of(info: Option<&ServerInfo>, collation: u16) -> &'static str {
+pub(crate) fn charset_of(info: Option<&ServerInfo>, collation: u16) -> &'static str {
     let found = match info {
         Some(info) => info.collation_of(collation).or_else(|| info.collation_of(u16::from(info.collation))),
         None => charset::collation(collation),
@@ -37,7 +37,7 @@ pub fn charset_of(info: Option<&ServerInfo>, collation: u16) -> &'static str {
 
 /// A name that a client gives in the character set of its handshake's collation, as servers keep it; one that is no text there stays as
 /// it is, and is nobody's.
-pub fn name_in_utf8<'a>(info: Option<&ServerInfo>, collation: u16, name: &'a [u8]) -> Cow<'a, [u8]> {
+pub(crate) fn name_in_utf8<'a>(info: Option<&ServerInfo>, collation: u16, name: &'a [u8]) -> Cow<'a, [u8]> {
     charset::to_utf8(charset_of(info, collation).as_bytes(), name).unwrap_or(Cow::Borrowed(name))
 }
 
@@ -56,7 +56,7 @@ const COLLATIONS_SINCE_11_5: &str = "utf8mb3=utf8mb3_uca1400_ai_ci,ucs2=ucs2_uca
 impl ServerInfo {
     /// The collation of this id, where the server knows it. Until it was asked, its version has to say what is usual: MySQL 5 has
     /// none beyond gb18030's.
-    pub fn collation_of(&self, id: u16) -> Option<&'static Collation> {
+    pub(crate) fn collation_of(&self, id: u16) -> Option<&'static Collation> {
         if let Some(known) = self.tracking.get().map(|asked| &asked.known).filter(|known| !known.is_empty()) {
             return known.binary_search_by_key(&id, |known| known.id).ok().map(|at| known[at]);
         }
@@ -72,14 +72,14 @@ impl ServerInfo {
     }
 
     /// The collation of this name, where the server knows it.
-    pub fn collation_named(&self, name: &str) -> Option<&'static Collation> {
+    pub(crate) fn collation_named(&self, name: &str) -> Option<&'static Collation> {
         let usual = charset::by_name_in(self.flavor, name).or_else(|| charset::by_name(name))?;
         self.collation_of(usual.id).filter(|known| known.name == usual.name)
     }
 
     /// The collation that a login with this id gets; None when the server does not know the id and goes by its own settings.
     /// Until the first connection has asked, the version has to say what is usual.
-    pub fn login_collation(&self, id: u16) -> Option<&'static Collation> {
+    pub(crate) fn login_collation(&self, id: u16) -> Option<&'static Collation> {
         let collation = self.collation_of(id)?;
         let usual = if self.is_mariadb_since((11, 5, 0)) { COLLATIONS_SINCE_11_5 } else { "" };
         Some(match self.flavor {
@@ -89,7 +89,7 @@ impl ServerInfo {
     }
 
     /// Has it `character_set_collations`?
-    pub fn chooses_collations(&self) -> bool {
+    pub(crate) fn chooses_collations(&self) -> bool {
         self.is_mariadb_since((11, 2, 0))
     }
 
@@ -101,7 +101,7 @@ impl ServerInfo {
 /// The server's own settings for session tracking, which a client sees unless it changes them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct TrackDefaults {
+pub(crate) struct TrackDefaults {
     /// `session_track_system_variables`, None where the server has none.
     pub system_variables: Option<String>,
     /// `session_track_schema`.
@@ -114,7 +114,7 @@ pub struct TrackDefaults {
 
 /// How a server's session tracker is used, and what else was asked of it once.
 #[derive(Clone, Debug)]
-pub struct ServerTracking {
+pub(crate) struct ServerTracking {
     /// As it stands without us.
     pub defaults: TrackDefaults,
     /// The SET that makes it tell all.
@@ -127,7 +127,7 @@ pub struct ServerTracking {
 
 /// Servers that know the same collations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Family {
+pub(crate) enum Family {
     /// MySQL 5.
     MySql5,
     /// MySQL 8 and later.
@@ -141,7 +141,7 @@ pub enum Family {
 /// The same for another process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct InfoRecord {
+pub(crate) struct InfoRecord {
     version: String,
     flavor: Flavor,
     family: Family,
@@ -162,7 +162,7 @@ struct TrackingRecord {
 
 impl InfoRecord {
     /// Of a server.
-    pub fn of(info: &ServerInfo) -> Self {
+    pub(crate) fn of(info: &ServerInfo) -> Self {
         let ServerInfo { version, flavor, family, capabilities, collation, status, tracking } = info;
         let tracking = tracking.get().map(|ServerTracking { defaults, ours, collations, known }| TrackingRecord {
             defaults: defaults.clone(),
@@ -182,7 +182,7 @@ impl InfoRecord {
     }
 
     /// What it was written of.
-    pub fn info(self) -> ServerInfo {
+    pub(crate) fn info(self) -> ServerInfo {
         let Self { version, flavor, family, capabilities, collation, status, tracking } = self;
         let known =
             |ids: Vec<u16>| ids.iter().filter_map(|id| charset::collation_in(flavor, *id).or_else(|| charset::collation(*id))).collect();
@@ -199,7 +199,7 @@ impl InfoRecord {
 
 impl Family {
     /// As the version has it.
-    pub fn of(flavor: Flavor, version: &str) -> Self {
+    pub(crate) fn of(flavor: Flavor, version: &str) -> Self {
         match flavor {
             Flavor::MySql if version.starts_with("5.") => Self::MySql5,
             Flavor::MySql => Self::MySql,
@@ -209,7 +209,7 @@ impl Family {
     }
 
     /// Whose extensions they have.
-    pub fn flavor(self) -> Flavor {
+    pub(crate) fn flavor(self) -> Flavor {
         match self {
             Self::MySql5 | Self::MySql => Flavor::MySql,
             Self::MariaDb | Self::MariaDbUca1400 => Flavor::MariaDb,

@@ -8,17 +8,17 @@ use crate::cache::{CacheSettings, QueryCache};
 use crate::clock::Clock;
 use crate::elsewhere::{Elsewhere, Holdings, SendKill};
 use crate::heir::Heir;
-pub use crate::hostgroup::HostgroupShared;
+use crate::host_cache::HostCache;
+use crate::hostgroup::HostgroupShared;
 use crate::in_force::InForce;
 use crate::logs::Logs;
 use crate::mailbox::{KillKind, Mail, Mailbox};
 use crate::overload;
+use crate::positions::Positions;
 use crate::routines::Definitions;
-use crate::server::{PlacedBy, Turned};
-pub use crate::server::{ServerShared, Slot};
+use crate::server::{PlacedBy, ServerShared, Turned};
 use crate::server_info::ServerInfo;
 use crate::signals;
-use crate::stats::hosts::HostCache;
 use crate::terms::Terms;
 use crate::tls_loads::TlsLoads;
 use crate::users::{LearntSecrets, UserShared};
@@ -38,7 +38,7 @@ use wire::charset::Flavor;
 use wire::codes;
 
 /// What is learnt once, until something else has taken its place.
-pub struct Learnt<T>(ArcSwapOption<T>);
+pub(crate) struct Learnt<T>(ArcSwapOption<T>);
 
 impl<T> Default for Learnt<T> {
     fn default() -> Self {
@@ -48,17 +48,17 @@ impl<T> Default for Learnt<T> {
 
 impl<T> Learnt<T> {
     /// What is known.
-    pub fn get(&self) -> Option<Arc<T>> {
+    pub(crate) fn get(&self) -> Option<Arc<T>> {
         self.0.load_full()
     }
 
     /// Whether it is known, and so.
-    pub fn is(&self, is_so: impl FnOnce(&T) -> bool) -> bool {
+    pub(crate) fn is(&self, is_so: impl FnOnce(&T) -> bool) -> bool {
         self.0.load().as_ref().is_some_and(|known| is_so(known))
     }
 
     /// Learns it, unless something is known already.
-    pub fn set(&self, value: T) {
+    pub(crate) fn set(&self, value: T) {
         self.0.compare_and_swap(&None::<Arc<T>>, Some(Arc::new(value)));
     }
 
@@ -70,7 +70,7 @@ impl<T> Learnt<T> {
 
 /// How a login went, for the client host cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HostLogin {
+pub(crate) enum HostLogin {
     /// The client is in.
     Succeeded,
     /// Wrong name or password.
@@ -78,7 +78,7 @@ pub enum HostLogin {
 }
 
 /// Everything the workers share.
-pub struct Shared {
+pub(crate) struct Shared {
     /// The configuration in force.
     pub in_force: ArcSwap<InForce>,
     hostgroups: RwLock<HashMap<HostgroupId, Arc<HostgroupShared>>>,
@@ -140,12 +140,16 @@ pub struct Shared {
     pub clock: Clock,
     /// Query log and audit log.
     pub logs: Logs,
+    /// Statements that are traced, on their way to a receiver.
+    pub traces: traces::Exporter,
     /// How many refused logins were logged lately.
     pub refusals: Refusals,
     /// Addresses that failed to log in.
     pub hosts: HostCache,
+    /// Where replicas read last.
+    pub positions: Positions,
     /// How many mirrored statements run at a time.
-    pub mirrors: Arc<crate::mirror::limit::Limit>,
+    pub mirrors: Arc<crate::mirror_room::Limit>,
     /// The process that takes this one's place, while one does.
     heir: ArcSwapOption<Heir>,
     /// Whether there is one.
@@ -161,7 +165,7 @@ pub struct Shared {
 
 impl Shared {
     /// Shared state for `workers` workers.
-    pub fn new(in_force: Arc<InForce>, keeper: Option<Arc<dyn RoleKeeper>>, workers: usize, rsa: Option<RsaKey>) -> Self {
+    pub(crate) fn new(in_force: Arc<InForce>, keeper: Option<Arc<dyn RoleKeeper>>, workers: usize, rsa: Option<RsaKey>) -> Self {
         let shared = Self {
             in_force: ArcSwap::new(Arc::clone(&in_force)),
             hostgroups: RwLock::default(),
@@ -195,9 +199,11 @@ impl Shared {
             routines_defined: Definitions::default(),
             clock: Clock::new(),
             logs: Logs::default(),
+            traces: traces::Exporter::default(),
             refusals: Refusals::default(),
             hosts: HostCache::default(),
-            mirrors: crate::mirror::limit::Limit::new(in_force.snapshot.vars.mirror_max_concurrency),
+            positions: Positions::default(),
+            mirrors: crate::mirror_room::Limit::new(in_force.snapshot.vars.mirror_max_concurrency),
             heir: ArcSwapOption::empty(),
             has_heir: AtomicBool::new(false),
             draining: AtomicBool::new(false),
@@ -256,17 +262,17 @@ impl Shared {
     }
 
     /// Does this with a server in all of its hostgroups.
-    pub fn for_each_place(&self, server: &ServerAddr, act: impl Fn(&ServerShared)) {
+    pub(crate) fn for_each_place(&self, server: &ServerAddr, act: impl Fn(&ServerShared)) {
         self.places.load().get(server).into_iter().flatten().for_each(|place| act(place));
     }
 
     /// The layout in use.
-    pub fn layout(&self) -> Arc<Layout> {
+    pub(crate) fn layout(&self) -> Arc<Layout> {
         Arc::clone(&self.layout.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// A hostgroup. One that the configuration does not name has no servers: its sessions wait, and are told why.
-    pub fn hostgroup(&self, id: HostgroupId) -> Arc<HostgroupShared> {
+    pub(crate) fn hostgroup(&self, id: HostgroupId) -> Arc<HostgroupShared> {
         self.hostgroup_of(id, &self.in_force.load().snapshot)
     }
 
@@ -283,24 +289,24 @@ impl Shared {
     }
 
     /// Every hostgroup that was ever named, by number.
-    pub fn hostgroups(&self) -> Vec<Arc<HostgroupShared>> {
+    pub(crate) fn hostgroups(&self) -> Vec<Arc<HostgroupShared>> {
         let mut all: Vec<_> = self.hostgroups.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
         all.sort_by_key(|h| h.id);
         all
     }
 
     /// Whether the servers are MySQL's, as far as one has said; those of MariaDB are the other kind.
-    pub fn serves_mysql(&self) -> bool {
+    pub(crate) fn serves_mysql(&self) -> bool {
         self.info.is(|info| info.flavor == Flavor::MySql)
     }
 
     /// Whether they are MariaDB's.
-    pub fn serves_mariadb(&self) -> bool {
+    pub(crate) fn serves_mariadb(&self) -> bool {
         self.info.is(|info| info.flavor == Flavor::MariaDb)
     }
 
     /// What a server says of itself at a login. One of another version than before is another server in its place.
-    pub fn heard(&self, server: &ServerShared, info: ServerInfo) -> Arc<ServerInfo> {
+    pub(crate) fn heard(&self, server: &ServerShared, info: ServerInfo) -> Arc<ServerInfo> {
         let (info, turned) = server.heard(info, self.clock.now_ms());
         if let Some(Turned { before, is_news }) = turned {
             if is_news {
@@ -328,7 +334,7 @@ impl Shared {
     }
 
     /// Whether all servers are of one version, as far as they are known.
-    pub fn is_of_one_version(&self) -> bool {
+    pub(crate) fn is_of_one_version(&self) -> bool {
         let hostgroups = self.hostgroups();
         let servers = hostgroups.iter().flat_map(|hostgroup| hostgroup.servers().to_vec()).filter(|server| !server.is_removed());
         let mut versions = servers.filter_map(|server| server.info.load().as_ref().map(|info| info.version.clone()));
@@ -337,13 +343,13 @@ impl Shared {
     }
 
     /// Anything may have been defined anew, stored routines too.
-    pub fn anything_was_defined(&self) {
+    pub(crate) fn anything_was_defined(&self) {
         self.ddl_epoch.fetch_add(1, Ordering::AcqRel);
         self.routines_defined.note(None);
     }
 
     /// Whose built-in functions texts are read by.
-    pub fn builtins(&self) -> Builtins {
+    pub(crate) fn builtins(&self) -> Builtins {
         match self.info.get().filter(|_| !self.is_mixed.load(Ordering::Relaxed)).map(|info| info.flavor) {
             None => Builtins::Common,
             Some(flavor) => builtins_of(flavor),
@@ -351,13 +357,13 @@ impl Shared {
     }
 
     /// The places in time of a rule's statements.
-    pub fn pace_of_rule(&self, rule_id: u32) -> Arc<Pace> {
+    pub(crate) fn pace_of_rule(&self, rule_id: u32) -> Arc<Pace> {
         let mut paces = self.rule_paces.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(paces.entry(rule_id).or_default())
     }
 
     /// What is shared of a user, which outlives a reload of the users.
-    pub fn user(&self, name: &str) -> Arc<UserShared> {
+    pub(crate) fn user(&self, name: &str) -> Arc<UserShared> {
         if let Some(user) = self.users.read().unwrap_or_else(PoisonError::into_inner).get(name) {
             return Arc::clone(user);
         }
@@ -387,24 +393,25 @@ impl Shared {
     }
 
     /// The user of a session that is logged in.
-    pub fn user_of(&self, session: u64) -> Option<Box<str>> {
+    pub(crate) fn user_of(&self, session: u64) -> Option<Box<str>> {
         let here = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(&session).cloned();
         here.or_else(|| self.elsewhere.user_of(session))
     }
 
     /// What this process has, for the one that takes its place.
-    pub fn holdings(&self) -> Holdings {
+    pub(crate) fn holdings(&self) -> Holdings {
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         let sessions = sessions.iter().map(|(id, user)| (*id, user.clone())).collect();
         let servers = self.hostgroups().into_iter().flat_map(|hostgroup| hostgroup.servers().to_vec());
         let counted = servers.filter(|server| server.connections() > 0);
         let connections = counted.map(|server| (server.key.hostgroup, Arc::clone(&server.key.host), server.key.port, server.connections()));
-        Holdings { sessions, connections: connections.collect() }
+        Holdings { sessions, connections: connections.collect(), positions: self.positions.all() }
     }
 
     /// What the process before still has counts here, in the place of what was counted before.
-    pub fn count_elsewhere(&self, holdings: Holdings, kill: Option<SendKill>) {
-        let Holdings { sessions, connections } = holdings;
+    pub(crate) fn count_elsewhere(&self, holdings: Holdings, kill: Option<SendKill>) {
+        let Holdings { sessions, connections, positions } = holdings;
+        self.positions.take_over(positions);
         let there = {
             let here = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
             sessions.into_iter().filter(|(id, _)| !here.contains_key(id)).collect()
@@ -427,7 +434,7 @@ impl Shared {
     }
 
     /// KILLs a session, wherever it is.
-    pub fn kill(&self, id: u64, kind: KillKind) {
+    pub(crate) fn kill(&self, id: u64, kind: KillKind) {
         let is_here = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&id);
         let workers = self.mailboxes.len().max(1) as u64;
         // The id names its worker.
@@ -438,7 +445,7 @@ impl Shared {
     }
 
     /// A session logged in (or changed its user), or (None) ended.
-    pub fn note_session(&self, session: u64, user: Option<&str>) {
+    pub(crate) fn note_session(&self, session: u64, user: Option<&str>) {
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         match user {
             Some(user) => sessions.insert(session, user.into()),
@@ -447,7 +454,7 @@ impl Shared {
     }
 
     /// Tells the client host cache of a login, if the cache is on.
-    pub fn note_host(&self, peer: Option<std::net::SocketAddr>, login: HostLogin) {
+    pub(crate) fn note_host(&self, peer: Option<std::net::SocketAddr>, login: HostLogin) {
         let size = self.in_force.load().snapshot.vars.client_host_cache_size;
         let Some(peer) = peer.filter(|_| size > 0) else { return };
         match login {
@@ -457,35 +464,35 @@ impl Shared {
     }
 
     /// Listeners that cannot be opened, and why.
-    pub fn unopened(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+    pub(crate) fn unopened(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
         self.unopened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sessions go to another process from now on, or (None) to none any more.
-    pub fn set_heir(&self, heir: Option<Arc<Heir>>) {
+    pub(crate) fn set_heir(&self, heir: Option<Arc<Heir>>) {
         let is_one = heir.is_some();
         self.heir.store(heir);
         self.has_heir.store(is_one, Ordering::Release);
     }
 
     /// Whether a process takes this one's place.
-    pub fn has_heir(&self) -> bool {
+    pub(crate) fn has_heir(&self) -> bool {
         self.has_heir.load(Ordering::Relaxed)
     }
 
     /// The process that takes this one's place, while one does.
-    pub fn heir(&self) -> Option<Arc<Heir>> {
+    pub(crate) fn heir(&self) -> Option<Arc<Heir>> {
         self.has_heir.load(Ordering::Acquire).then(|| self.heir.load_full()).flatten()
     }
 
     /// What logins have taught of each user's password.
-    pub fn secrets(&self) -> Vec<(Box<str>, LearntSecrets)> {
+    pub(crate) fn secrets(&self) -> Vec<(Box<str>, LearntSecrets)> {
         let users = self.users.read().unwrap_or_else(PoisonError::into_inner);
         users.iter().map(|(name, user)| (name.clone(), user.secrets())).collect()
     }
 
     /// True once the process was told to stop.
-    pub fn is_draining(&self) -> bool {
+    pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Ordering::Acquire)
     }
 }
@@ -509,7 +516,7 @@ fn attributes_of(snapshot: &Snapshot, id: HostgroupId) -> HostgroupAttributes {
 }
 
 /// The built-in functions of a family of servers.
-pub fn builtins_of(flavor: Flavor) -> Builtins {
+pub(crate) fn builtins_of(flavor: Flavor) -> Builtins {
     match flavor {
         Flavor::MySql => Builtins::MySql,
         Flavor::MariaDb => Builtins::MariaDb,
@@ -518,7 +525,7 @@ pub fn builtins_of(flavor: Flavor) -> Builtins {
 
 impl Shared {
     /// Tells the role keeper what was seen of a server. Does not block.
-    pub fn signal(&self, server: &ServerShared, kind: SignalKind) {
+    pub(crate) fn signal(&self, server: &ServerShared, kind: SignalKind) {
         let Some(keeper) = &self.keeper else { return };
         if server.signals.take(kind, self.clock.now_ms()) {
             keeper.signal(Signal { server: server.key.addr(), hostgroup: server.key.hostgroup, kind });
@@ -526,7 +533,7 @@ impl Shared {
     }
 
     /// A server answered a statement with this error.
-    pub fn server_erred(&self, server: &ServerShared, code: u16, message: &[u8], in_read_only_transaction: bool) {
+    pub(crate) fn server_erred(&self, server: &ServerShared, code: u16, message: &[u8], in_read_only_transaction: bool) {
         if self.keeper.is_none() {
             return;
         }

@@ -13,11 +13,11 @@ const EVERY_MS: u64 = 100;
 
 /// When (process clock, ms; 0 is never) each kind of signal was last told of a server.
 #[derive(Debug, Default)]
-pub struct LastSignals([AtomicU64; 7]);
+pub(crate) struct LastSignals([AtomicU64; 7]);
 
 impl LastSignals {
     /// Whether this one is due; if so, the next ones of its kind are not for a while.
-    pub fn take(&self, kind: SignalKind, now_ms: u64) -> bool {
+    pub(crate) fn take(&self, kind: SignalKind, now_ms: u64) -> bool {
         let Some(last) = self.0.get(kind as usize) else { return true };
         let due = |last: u64| last == 0 || now_ms.saturating_sub(last) >= EVERY_MS;
         last.fetch_update(Ordering::AcqRel, Ordering::Acquire, |last| due(last).then_some(now_ms.max(1))).is_ok()
@@ -26,7 +26,7 @@ impl LastSignals {
 
 /// What a server's error says of the server, if it does. 1290 has many texts; only those about `--read-only` and
 /// `--super-read-only` count. `in_read_only_transaction`: the client asked for error 1792 itself.
-pub fn of_error(code: u16, message: &[u8], in_read_only_transaction: bool, is_galera: bool) -> Option<SignalKind> {
+pub(crate) fn of_error(code: u16, message: &[u8], in_read_only_transaction: bool, is_galera: bool) -> Option<SignalKind> {
     match code {
         codes::OPTION_PREVENTS_STATEMENT => says_read_only(message).then_some(SignalKind::ReadOnly),
         codes::CANT_EXECUTE_IN_READ_ONLY_TRANSACTION if !in_read_only_transaction => Some(SignalKind::ReadOnly),
@@ -52,7 +52,7 @@ fn says_read_only(message: &[u8]) -> bool {
 const CLIENTS_OWN: [u16; 2] = [codes::CANT_EXECUTE_IN_READ_ONLY_TRANSACTION, codes::ERROR_DURING_COMMIT];
 
 /// Whether an error puts a server's role in doubt for new statements in its hostgroup: only a writer's.
-pub fn is_suspicion(code: u16, kind: SignalKind, terms: &Terms) -> bool {
+pub(crate) fn is_suspicion(code: u16, kind: SignalKind, terms: &Terms) -> bool {
     terms.role == HostgroupRole::Writer && matches!(kind, SignalKind::ReadOnly | SignalKind::NotReady) && !CLIENTS_OWN.contains(&code)
 }
 

@@ -12,7 +12,6 @@ use crate::shared::Shared;
 use crate::start::StartError;
 use crate::stats::ProxyStats;
 use crate::stream::DetachedSocket;
-use crate::worker::Worker;
 use model::fleet::RoleKeeper;
 use model::snapshot::{Address, Snapshot};
 use std::cell::Cell;
@@ -94,7 +93,7 @@ impl Simulated {
         let stats = Arc::new(ProxyStats::new(Arc::clone(&shared)));
         let control = Arc::new(Control::new(Arc::clone(&shared), stats, PathBuf::new(), 0, open));
         for index in 0..threads {
-            Worker::spawn(index, Arc::clone(&shared));
+            crate::work::spawn(index, Arc::clone(&shared));
         }
         Ok(Self { shared, control, clients: Cell::new(0) })
     }

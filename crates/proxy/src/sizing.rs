@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Connections that a server gets at once.
-pub const FIRST: u32 = 8;
+pub(crate) const FIRST: u32 = 8;
 /// Connections that it gets whether they help or not, when sessions wait for longer than a moment: a session that never waits costs
 /// the proxy less.
-pub const FREE: f64 = 64.0;
+pub(crate) const FREE: f64 = 64.0;
 /// Reports that are further apart than this have a time between them in which nobody waited, turns one in which the server stood
 /// still, us.
 const BREAK_US: u64 = 20_000;
@@ -41,7 +41,7 @@ const SMALL_STEP_US: u64 = 100_000;
 
 /// What connections achieved while somebody always waited.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Sample {
+pub(crate) struct Sample {
     /// Those that took turns, on average.
     pub connections: f64,
     /// Turns a second.
@@ -58,7 +58,7 @@ enum Phase {
 
 /// See the module. One for each server of a hostgroup.
 #[derive(Debug)]
-pub struct Sizing {
+pub(crate) struct Sizing {
     phase: Phase,
     /// The window: its begin, the last report, the last turn, the turns in it and how long their connections were held together.
     since_us: u64,
@@ -103,8 +103,8 @@ impl Default for Sizing {
 impl Sizing {
     /// Somebody waits at `now_us`. There were so many turns since the last report, with connections that had been held for `held_us`
     /// together; `open` connections exist, `connecting` of them not yet. `helped` is what the hostgroup's servers had last: one that is
-    /// new in its role gets that at once. Answers how many are to be closed.
-    pub fn report(&mut self, now_us: u64, (turns, held_us): (u64, u64), (open, connecting): (u32, u32), helped: u32) -> u32 {
+    /// new in its role gets that at once. Returns how many are to be closed.
+    pub(crate) fn report(&mut self, now_us: u64, (turns, held_us): (u64, u64), (open, connecting): (u32, u32), helped: u32) -> u32 {
         if now_us.saturating_sub(self.last_us) > BREAK_US {
             (self.turned_us, self.stepped_us) = (0, now_us);
         }
@@ -213,24 +213,24 @@ impl Sizing {
     }
 
     /// Whether a connection may be opened.
-    pub fn may_open(&self) -> bool {
+    pub(crate) fn may_open(&self) -> bool {
         self.permits > 0
     }
 
     /// One is opened.
-    pub fn opens(&mut self) {
+    pub(crate) fn opens(&mut self) {
         self.permits = self.permits.saturating_sub(1);
         self.opened += 1;
     }
 
     /// Others are welcome to what one took that was not opened after all.
-    pub fn gave_up(&mut self) {
+    pub(crate) fn gave_up(&mut self) {
         self.permits += 1;
         self.opened = self.opened.saturating_sub(1);
     }
 
     /// What was seen last, and in words what follows from it.
-    pub fn verdict(&self) -> (Sample, String) {
+    pub(crate) fn verdict(&self) -> (Sample, String) {
         let words = match self.phase {
             Phase::Learning { before: None } => "learning".to_owned(),
             Phase::Learning { before: Some(before) } => {
@@ -246,7 +246,7 @@ impl Sizing {
 
 /// The sizing of a server, for all workers.
 #[derive(Debug)]
-pub struct SharedSizing {
+pub(crate) struct SharedSizing {
     sizing: Mutex<Sizing>,
     may_open: AtomicBool,
     surplus: AtomicU32,
@@ -267,7 +267,7 @@ impl SharedSizing {
     }
 
     /// See [`Sizing::report`].
-    pub fn report(&self, now_us: u64, turns: (u64, u64), connections: (u32, u32), helped: &AtomicU32) {
+    pub(crate) fn report(&self, now_us: u64, turns: (u64, u64), connections: (u32, u32), helped: &AtomicU32) {
         let before = helped.load(Ordering::Relaxed);
         let (surplus, seen) =
             self.with(|sizing| (sizing.report(now_us, turns, connections, before), sizing.seen.connections.ceil() as u32));
@@ -280,12 +280,12 @@ impl SharedSizing {
     }
 
     /// Whether a connection may be opened.
-    pub fn may_open(&self) -> bool {
+    pub(crate) fn may_open(&self) -> bool {
         self.may_open.load(Ordering::Acquire)
     }
 
     /// Takes the right to open one.
-    pub fn opens(&self) -> bool {
+    pub(crate) fn opens(&self) -> bool {
         self.with(|sizing| {
             let may_open = sizing.may_open();
             if may_open {
@@ -296,18 +296,18 @@ impl SharedSizing {
     }
 
     /// It was not opened after all.
-    pub fn gave_up(&self) {
+    pub(crate) fn gave_up(&self) {
         self.with(Sizing::gave_up);
     }
 
     /// Whether the connection at hand is to be closed.
-    pub fn takes_surplus(&self) -> bool {
+    pub(crate) fn takes_surplus(&self) -> bool {
         let is_any = self.surplus.load(Ordering::Relaxed) > 0;
         is_any && self.surplus.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1)).is_ok()
     }
 
     /// See [`Sizing::verdict`].
-    pub fn verdict(&self) -> (Sample, String) {
+    pub(crate) fn verdict(&self) -> (Sample, String) {
         self.with(|sizing| sizing.verdict())
     }
 }

@@ -7,11 +7,12 @@ use crate::heir::Heir;
 use crate::in_force::InForce;
 use crate::listener;
 use crate::mailbox::Mail;
-use crate::overload;
 use crate::session;
 use crate::shared::Shared;
 use crate::stats::ProxyStats;
-use crate::worker::{FIRST_SESSION_ID, Worker};
+use crate::watchdog;
+use crate::work;
+use crate::worker::FIRST_SESSION_ID;
 use model::fleet::RoleKeeper;
 use model::snapshot::Snapshot;
 use model::{ConfigError, Listen};
@@ -99,6 +100,7 @@ impl Proxy {
             shared.tls.store(Some(shared.tls_loads.load(datadir, &shared.client_tls).map_err(StartError::Tls)?));
         }
         shared.logs.start(datadir, &snapshot.vars);
+        shared.traces.start(traces::Environment::of_process(), &snapshot.vars);
         let (open, is_open) = watch::channel(true);
         let stats = Arc::new(ProxyStats::new(Arc::clone(&shared)));
         let control = Arc::new(Control::new(Arc::clone(&shared), stats, datadir.to_path_buf(), bound.len(), open));
@@ -116,7 +118,7 @@ impl Proxy {
             tracing::info!("listening on {listen}");
             proxy.accepting.push(tokio::spawn(listener::serve(listen, one, shared, next, is_open.clone())));
         }
-        proxy.accepting.push(tokio::spawn(overload::watch(Arc::clone(&proxy.shared))));
+        proxy.accepting.push(tokio::spawn(watchdog::watch(Arc::clone(&proxy.shared))));
         Ok(proxy)
     }
 
@@ -126,7 +128,7 @@ impl Proxy {
     }
 
     /// Leaves descriptors to servers and administrators: `limit` is what the process may have open. Call it when all is started,
-    /// with how many are open then. Answers how many clients are let in at most.
+    /// with how many are open then. Returns how many clients are let in at most.
     pub fn share_descriptors(&self, limit: u64, open: u64) -> u64 {
         let most = clients_within(limit.saturating_sub(open));
         self.shared.clients_max.store(most, Ordering::Release);
@@ -136,7 +138,7 @@ impl Proxy {
     fn spawn_worker(&mut self, index: usize, stack: usize) -> Result<(), StartError> {
         let shared = Arc::clone(&self.shared);
         let spawned = std::thread::Builder::new().name(format!("worker-{index}")).stack_size(stack.max(1 << 20)).spawn(move || {
-            if let Err(e) = Worker::run(index, shared) {
+            if let Err(e) = work::run(index, shared) {
                 tracing::error!("worker {index} could not start: {e}");
             }
         });
@@ -197,6 +199,7 @@ impl Proxy {
             }
         }
         self.shared.logs.stop();
+        self.shared.traces.stop();
         left == 0
     }
 

@@ -12,22 +12,22 @@ use wire::charset::{Collation, Flavor};
 use wire::session_state::is_variable_name;
 
 /// Bytes shared between the sessions and backends that hold the same value.
-pub type Text = Arc<[u8]>;
+pub(crate) type Text = Arc<[u8]>;
 
 /// No variable: the collation that a login or SET NAMES gave together with `character_set_client`, which servers keep with that
 /// and parameters of prepared statements have. Absent where the variable was assigned alone: that brings the same everywhere.
-pub const CLIENT_COLLATION: &str = "client_collation";
+pub(crate) const CLIENT_COLLATION: &str = "client_collation";
 /// The same of `character_set_results`.
-pub const RESULTS_COLLATION: &str = "results_collation";
+pub(crate) const RESULTS_COLLATION: &str = "results_collation";
 
 /// What a login and SET NAMES give a character set.
-pub const NAMED_CHARSETS: [&str; 3] = ["character_set_client", "character_set_connection", "character_set_results"];
+pub(crate) const NAMED_CHARSETS: [&str; 3] = ["character_set_client", "character_set_connection", "character_set_results"];
 /// What they give its collation.
-pub const NAMED_COLLATIONS: [&str; 3] = ["collation_connection", CLIENT_COLLATION, RESULTS_COLLATION];
+pub(crate) const NAMED_COLLATIONS: [&str; 3] = ["collation_connection", CLIENT_COLLATION, RESULTS_COLLATION];
 
 /// Session variables (or user variables) that differ from the default: sorted by name, shared until changed.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
-pub struct Variables(Option<Arc<Vec<Entry>>>);
+pub(crate) struct Variables(Option<Arc<Vec<Entry>>>);
 
 /// A name and its value.
 type Entry = (Arc<str>, Text);
@@ -52,30 +52,30 @@ impl Hash for Variables {
 
 impl Variables {
     /// The entries in order of their names.
-    pub fn entries(&self) -> &[(Arc<str>, Text)] {
+    pub(crate) fn entries(&self) -> &[(Arc<str>, Text)] {
         self.0.as_deref().map_or(&[], |v| v.as_slice())
     }
 
     /// True when every variable has its default.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.entries().is_empty()
     }
 
     /// The value of `name`, when it differs from the default.
-    pub fn get(&self, name: &str) -> Option<&Text> {
+    pub(crate) fn get(&self, name: &str) -> Option<&Text> {
         // They are few, and hardly two names are of one length: that tells most of them apart without reading them.
         self.entries().iter().find(|(n, _)| n.len() == name.len() && **n == *name).map(|(_, v)| v)
     }
 
     /// Sets what a login with this collation sets.
-    pub fn set_names(&mut self, collation: &Collation) {
+    pub(crate) fn set_names(&mut self, collation: &Collation) {
         for (names, value) in [(NAMED_CHARSETS, collation.charset), (NAMED_COLLATIONS, collation.name)] {
             names.into_iter().for_each(|name| self.set(name, Some(value.as_bytes())));
         }
     }
 
     /// Sets `name`, or (None) puts it back to its default.
-    pub fn set(&mut self, name: &str, value: Option<&[u8]>) {
+    pub(crate) fn set(&mut self, name: &str, value: Option<&[u8]>) {
         if self.get(name).map(|v| &**v) == value {
             return;
         }
@@ -98,7 +98,7 @@ impl Variables {
     }
 
     /// Takes the equal `other`'s copy for its own.
-    pub fn share(&mut self, other: &Self) {
+    pub(crate) fn share(&mut self, other: &Self) {
         let same = match (&self.0, &other.0) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
             _ => true,
@@ -121,7 +121,7 @@ impl Variables {
 /// What one session wants, or what one backend has.
 #[derive(Clone, Default, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct State {
+pub(crate) struct State {
     /// Current schema; None when none is chosen.
     pub schema: Option<Text>,
     /// Session variables.
@@ -132,7 +132,7 @@ pub struct State {
 
 impl State {
     /// Another schema is chosen: the variables that follow it are the server's again.
-    pub fn enter_schema(&mut self, schema: Option<Text>) {
+    pub(crate) fn enter_schema(&mut self, schema: Option<Text>) {
         self.schema = schema;
         for name in OF_THE_SCHEMA {
             if !self.variables.is_empty() {
@@ -144,7 +144,7 @@ impl State {
 
 /// What brings a backend from `have` to `want`.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Diff {
+pub(crate) enum Diff {
     /// Nothing to do.
     Identical,
     /// These steps, in this order.
@@ -210,7 +210,7 @@ const NULLABLE: &[&str] = &[
 ];
 
 /// Is it NULL where a server tells of no value?
-pub fn is_nullable(name: &str) -> bool {
+pub(crate) fn is_nullable(name: &str) -> bool {
     NULLABLE.contains(&name)
 }
 
@@ -230,7 +230,7 @@ const ALIASES: &[(&str, &str)] = &[
 const TX_ALIASES: &[(&str, &str)] = &[("transaction_isolation", "tx_isolation"), ("transaction_read_only", "tx_read_only")];
 
 /// The name under which a variable is kept that has two.
-pub fn canonical(name: &str, family: Family) -> &str {
+pub(crate) fn canonical(name: &str, family: Family) -> &str {
     let of_family = if family == Family::MySql { &[] } else { TX_ALIASES };
     // MySQL's old_alter_table is another one.
     if name == "old_alter_table" && family.flavor() == Flavor::MariaDb {
@@ -241,7 +241,7 @@ pub fn canonical(name: &str, family: Family) -> &str {
 
 /// The other variable that shows what this one decides as well: only what was assigned last is kept. Those of the connection are
 /// kept both.
-pub fn displaced_by(name: &str) -> Option<&'static str> {
+pub(crate) fn displaced_by(name: &str) -> Option<&'static str> {
     PAIRS.iter().find_map(|(charset, collation)| match name {
         name if name == *charset => Some(*collation),
         name if name == *collation => Some(*charset),
@@ -264,19 +264,19 @@ const FOLLOWERS: &[(&str, &str)] = &[
 ];
 
 /// The variable that the assignment of this one changes too.
-pub fn follower_of(name: &str) -> Option<&'static str> {
+pub(crate) fn follower_of(name: &str) -> Option<&'static str> {
     FOLLOWERS.iter().find(|(leader, _)| *leader == name).map(|(_, follower)| *follower)
 }
 
 /// The place of an assignment among others. What goes back to its default comes first, as it may be another name of what is assigned.
 /// What others change comes last, as do collations, which character sets change.
-pub fn assignment_rank(name: &str, is_reset: bool) -> u8 {
+pub(crate) fn assignment_rank(name: &str, is_reset: bool) -> u8 {
     let follows = FOLLOWERS.iter().any(|(_, follower)| *follower == name) || PAIRS.iter().any(|(_, collation)| *collation == name);
     u8::from(follows) + if is_reset { 0 } else { 2 }
 }
 
 /// The pure comparison; see [`Diff`]. `defaults` are those of the connection that differ from its server's global variables.
-pub fn diff(want: &State, have: &State, defaults: &Variables) -> Diff {
+pub(crate) fn diff(want: &State, have: &State, defaults: &Variables) -> Diff {
     if want == have {
         return Diff::Identical;
     }
@@ -305,7 +305,7 @@ pub fn diff(want: &State, have: &State, defaults: &Variables) -> Diff {
 }
 
 /// A measure for choosing the nearest backend: 0 is identical, a reset is far.
-pub fn distance(want: &State, have: &State) -> usize {
+pub(crate) fn distance(want: &State, have: &State) -> usize {
     if want == have {
         return 0;
     }
@@ -317,7 +317,7 @@ pub fn distance(want: &State, have: &State) -> usize {
 }
 
 /// The statement that gives these variables these values; None for none.
-pub fn assign(variables: &Variables) -> Option<String> {
+pub(crate) fn assign(variables: &Variables) -> Option<String> {
     let want = State { variables: variables.clone(), ..State::default() };
     set_statement(&want, &State::default(), &Variables::default()).0
 }
@@ -379,12 +379,12 @@ fn set_statement(want: &State, have: &State, defaults: &Variables) -> (Option<St
 const DEFAULT_MODE: &str = "@@session.sql_mode=@@global.sql_mode";
 
 /// The SET for a connection that logged in with CLIENT_IGNORE_SPACE, which is part of sql_mode there from the start.
-pub fn keeping_ignore_space(set: &str) -> String {
+pub(crate) fn keeping_ignore_space(set: &str) -> String {
     set.replacen(DEFAULT_MODE, "@@session.sql_mode=CONCAT(@@global.sql_mode,',IGNORE_SPACE')", 1)
 }
 
 /// What SET NAMES sets.
-pub const CHARSETS: &[&str] = &[
+pub(crate) const CHARSETS: &[&str] = &[
     "character_set_client",
     "character_set_connection",
     "character_set_results",
@@ -394,12 +394,12 @@ pub const CHARSETS: &[&str] = &[
 ];
 
 /// Is it a character set in which ASCII is not itself? A client cannot have it, so SET NAMES refuses it.
-pub fn is_wide(charset: &[u8]) -> bool {
+pub(crate) fn is_wide(charset: &[u8]) -> bool {
     matches!(charset, b"ucs2" | b"utf16" | b"utf16le" | b"utf32")
 }
 
 /// Can a character set or a collation be called so? Such a name may stand in a statement as it is.
-pub fn is_charset_name(name: &str) -> bool {
+pub(crate) fn is_charset_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
@@ -457,6 +457,12 @@ fn is_number(value: &[u8]) -> bool {
     let digits = value.strip_prefix(b"-").unwrap_or(value);
     let dots = digits.iter().filter(|b| **b == b'.').count();
     digits.first().is_some_and(u8::is_ascii_digit) && dots <= 1 && digits.iter().all(|b| b.is_ascii_digit() || *b == b'.')
+}
+
+/// For the literal of a NULL, that of its type.
+pub(crate) fn type_of_null(literal: &str) -> Option<&str> {
+    // No other literal ends so.
+    literal.strip_suffix("`=NULL")?.rsplit_once(",@`").map(|(of_type, _)| of_type)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a prepared statement is the same as, for look-ups. Each execution is one, so the hash is made with the key.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct StatementKey {
+pub(crate) struct StatementKey {
     hash: u64,
     meaning: Meaning,
 }
@@ -41,7 +41,7 @@ impl Hash for StatementKey {
 /// A prepared statement's text, in a schema, under settings that change what it means.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Meaning {
+pub(crate) struct Meaning {
     /// Current schema at PREPARE.
     pub schema: Option<Text>,
     /// Variables that change how the text is read (sql_mode and character sets), joined; on MySQL all that decide at PREPARE.
@@ -57,7 +57,7 @@ pub struct Meaning {
 
 /// User variables as they were at a PREPARE.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub enum UserVariables {
+pub(crate) enum UserVariables {
     /// Their literals; NULL for one that was not set.
     Known(Variables),
     /// The server alone had a value: no other PREPARE is this one.
@@ -66,7 +66,7 @@ pub enum UserVariables {
 
 impl UserVariables {
     /// Such that nobody knows, of one PREPARE.
-    pub fn unknown() -> Self {
+    pub(crate) fn unknown() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self::Unknown(NEXT.fetch_add(1, Ordering::Relaxed))
     }
@@ -74,7 +74,7 @@ impl UserVariables {
 
 impl StatementKey {
     /// Bytes of its text, and of the values it goes with.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let values = match &self.user_variables {
             Some(UserVariables::Known(values)) => values.entries().iter().map(|(_, literal)| literal.len()).sum(),
             _ => 0,
@@ -83,12 +83,12 @@ impl StatementKey {
     }
 
     /// The same for equal ones.
-    pub fn hash(&self) -> u64 {
+    pub(crate) fn hash(&self) -> u64 {
         self.hash
     }
 
     /// The statement as it is prepared, before any execution.
-    pub fn as_prepared(self: &Arc<Self>) -> Arc<Self> {
+    pub(crate) fn as_prepared(self: &Arc<Self>) -> Arc<Self> {
         match self.types {
             None => Arc::clone(self),
             Some(_) => Arc::new(Meaning { types: None, ..self.meaning.clone() }.into()),
@@ -98,11 +98,11 @@ impl StatementKey {
 
 /// Which one of a backend's statements is one client's alone; another backend has none under this number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub struct Apart(NonZero<u64>);
+pub(crate) struct Apart(NonZero<u64>);
 
 /// A statement on the server.
 #[derive(Clone, Debug)]
-pub struct Prepared {
+pub(crate) struct Prepared {
     /// The server's id.
     pub id: u32,
     /// Parameter types sent last with an execution, as on the wire; empty before the first.
@@ -117,7 +117,7 @@ pub struct Prepared {
 /// A statement that is one client's alone, for another process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ApartRecord {
+pub(crate) struct ApartRecord {
     id: u32,
     bound_types: Vec<u8>,
     is_spent: bool,
@@ -127,7 +127,7 @@ pub struct ApartRecord {
 
 impl Meaning {
     /// The same in another process: what only a server knew is not what any other PREPARE has.
-    pub fn taken_over(self) -> Self {
+    pub(crate) fn taken_over(self) -> Self {
         let is_unknown = matches!(self.user_variables, Some(UserVariables::Unknown(_)));
         let user_variables = if is_unknown { Some(UserVariables::unknown()) } else { self.user_variables };
         Self { user_variables, ..self }
@@ -142,7 +142,7 @@ impl Prepared {
 
 /// The statements of one backend.
 #[derive(Default)]
-pub struct StatementCache {
+pub(crate) struct StatementCache {
     by_key: HashMap<Arc<StatementKey>, Prepared, FixedState>,
     /// Those that are one client's alone, since they have its cursor or its long data.
     apart: HashMap<Apart, Prepared, FixedState>,
@@ -152,7 +152,7 @@ pub struct StatementCache {
 
 impl StatementCache {
     /// The statement, marked as used.
-    pub fn get(&mut self, key: &Arc<StatementKey>) -> Option<&mut Prepared> {
+    pub(crate) fn get(&mut self, key: &Arc<StatementKey>) -> Option<&mut Prepared> {
         self.tick += 1;
         let tick = self.tick;
         let found = self.by_key.get_mut(key)?;
@@ -161,7 +161,7 @@ impl StatementCache {
     }
 
     /// Those that are one client's alone, for another process.
-    pub fn records(&self) -> Vec<(Apart, ApartRecord)> {
+    pub(crate) fn records(&self) -> Vec<(Apart, ApartRecord)> {
         let record = |prepared: &Prepared| {
             let Prepared { id, bound_types, is_spent, used: _, holder } = prepared;
             let (meaning, shape) = (Meaning::clone(&holder.listed.key), holder.listed.shape);
@@ -171,7 +171,11 @@ impl StatementCache {
     }
 
     /// Takes one of another process; its number here. `list` finds its place in the list of prepared statements.
-    pub fn take_over(&mut self, record: ApartRecord, list: impl FnOnce(&Arc<StatementKey>, (u16, u16)) -> Arc<Listed>) -> Option<Apart> {
+    pub(crate) fn take_over(
+        &mut self,
+        record: ApartRecord,
+        list: impl FnOnce(&Arc<StatementKey>, (u16, u16)) -> Arc<Listed>,
+    ) -> Option<Apart> {
         let ApartRecord { id, bound_types, is_spent, meaning, shape } = record;
         let key = Arc::new(StatementKey::from(meaning.taken_over()));
         self.insert(Arc::clone(&key), id, list(&key, shape).hold(Side::Server));
@@ -182,13 +186,13 @@ impl StatementCache {
     }
 
     /// The server's ids of those that are for whoever asks; they are known no more.
-    pub fn take_shared(&mut self) -> Vec<u32> {
+    pub(crate) fn take_shared(&mut self) -> Vec<u32> {
         self.bytes = 0;
         self.by_key.drain().map(|(_, prepared)| prepared.id).collect()
     }
 
     /// Adds a statement.
-    pub fn insert(&mut self, key: Arc<StatementKey>, id: u32, holder: Holder) {
+    pub(crate) fn insert(&mut self, key: Arc<StatementKey>, id: u32, holder: Holder) {
         self.tick += 1;
         self.bytes += key.bytes();
         self.by_key.insert(key, Prepared { id, bound_types: Vec::new(), is_spent: false, used: self.tick, holder });
@@ -196,7 +200,7 @@ impl StatementCache {
 
     /// From now on the statement is for whom the answer is told to, until it is shared again or forgotten. It is closed for no other
     /// statement's sake, and does not count towards what is kept.
-    pub fn set_apart(&mut self, key: &StatementKey) -> Option<Apart> {
+    pub(crate) fn set_apart(&mut self, key: &StatementKey) -> Option<Apart> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let prepared = self.take(key)?;
         let apart = Apart(NonZero::new(NEXT.fetch_add(1, Ordering::Relaxed))?);
@@ -205,13 +209,13 @@ impl StatementCache {
     }
 
     /// A statement that was set apart.
-    pub fn get_apart(&mut self, apart: Apart) -> Option<&mut Prepared> {
+    pub(crate) fn get_apart(&mut self, apart: Apart) -> Option<&mut Prepared> {
         self.apart.get_mut(&apart)
     }
 
     /// A statement that was set apart is for all again, under this key. One that is spent, or where there is another one by now, is
     /// forgotten instead: answers the server's id to close.
-    pub fn share(&mut self, apart: Apart, key: Arc<StatementKey>) -> Option<u32> {
+    pub(crate) fn share(&mut self, apart: Apart, key: Arc<StatementKey>) -> Option<u32> {
         let prepared = self.apart.remove(&apart)?;
         if prepared.is_spent || self.by_key.contains_key(&key) {
             return Some(prepared.id);
@@ -222,12 +226,12 @@ impl StatementCache {
     }
 
     /// Forgets a statement that was set apart; answers the server's id to close.
-    pub fn remove_apart(&mut self, apart: Apart) -> Option<u32> {
+    pub(crate) fn remove_apart(&mut self, apart: Apart) -> Option<u32> {
         self.apart.remove(&apart).map(|gone| gone.id)
     }
 
     /// A statement that was never executed becomes this one, which has types.
-    pub fn settle_types(&mut self, key: &Arc<StatementKey>) -> Option<&mut Prepared> {
+    pub(crate) fn settle_types(&mut self, key: &Arc<StatementKey>) -> Option<&mut Prepared> {
         let fresh = key.as_prepared();
         if !self.by_key.get(&fresh)?.bound_types.is_empty() {
             return None;
@@ -238,7 +242,7 @@ impl StatementCache {
     }
 
     /// Forgets a statement; answers the server's id to close.
-    pub fn remove(&mut self, key: &StatementKey) -> Option<u32> {
+    pub(crate) fn remove(&mut self, key: &StatementKey) -> Option<u32> {
         self.take(key).map(|gone| gone.id)
     }
 
@@ -250,7 +254,7 @@ impl StatementCache {
 
     /// Takes out the least recently used statements until at most `max` (with at most `max_bytes` of text) are left beside those
     /// that are set apart; answers the server's ids to close.
-    pub fn shrink(&mut self, max: usize, max_bytes: usize) -> Vec<u32> {
+    pub(crate) fn shrink(&mut self, max: usize, max_bytes: usize) -> Vec<u32> {
         let mut closed = Vec::new();
         while self.by_key.len() > max || (self.bytes > max_bytes && self.by_key.len() > 1) {
             let Some(key) = self.by_key.iter().min_by_key(|(_, p)| p.used).map(|(k, _)| Arc::clone(k)) else { break };
@@ -260,24 +264,24 @@ impl StatementCache {
     }
 
     /// Whether there are some that no client has.
-    pub fn has_unheld(&self) -> bool {
+    pub(crate) fn has_unheld(&self) -> bool {
         self.by_key.values().any(Prepared::is_unheld)
     }
 
     /// Takes out those that no client has; answers the server's ids to close. One that a client of another worker has may be among
     /// them: it is prepared again when it is wanted.
-    pub fn take_unheld(&mut self) -> Vec<u32> {
+    pub(crate) fn take_unheld(&mut self) -> Vec<u32> {
         let unheld: Vec<_> = self.by_key.iter().filter(|(_, p)| p.is_unheld()).map(|(key, _)| Arc::clone(key)).collect();
         unheld.iter().filter_map(|key| self.remove(key)).collect()
     }
 
     /// How many there are.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.by_key.len() + self.apart.len()
     }
 
     /// The connection was reset: the server has forgotten all.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.by_key.clear();
         self.apart.clear();
         self.bytes = 0;

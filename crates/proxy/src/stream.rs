@@ -21,7 +21,7 @@ use tokio::net::{TcpStream, UnixStream};
 use wire::auth::Channel;
 
 /// The plain socket under a stream.
-pub enum Socket {
+pub(crate) enum Socket {
     /// TCP with TCP_NODELAY on.
     Tcp(TcpStream),
     /// A Unix stream socket.
@@ -32,7 +32,7 @@ pub enum Socket {
 }
 
 /// A socket that belongs to no runtime, on its way to another worker.
-pub enum DetachedSocket {
+pub(crate) enum DetachedSocket {
     /// TCP.
     Tcp(std::net::TcpStream),
     /// Unix.
@@ -43,7 +43,7 @@ pub enum DetachedSocket {
 }
 
 /// A stream that belongs to no runtime.
-pub struct DetachedStream {
+pub(crate) struct DetachedStream {
     socket: DetachedSocket,
     tls: Option<Box<tls::Session>>,
 }
@@ -51,7 +51,7 @@ pub struct DetachedStream {
 /// What another process needs to know of a stream, besides its socket.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct StreamRecord {
+pub(crate) struct StreamRecord {
     tls: Option<tls::TlsRecord>,
 }
 
@@ -60,14 +60,14 @@ impl StreamRecord {
     ///
     /// # Errors
     /// The system's words, or that the keys do not fit.
-    pub fn attach(self, socket: OwnedFd) -> io::Result<Stream> {
+    pub(crate) fn attach(self, socket: OwnedFd) -> io::Result<Stream> {
         let tls = self.tls.map(tls::Session::resume).transpose()?.map(Box::new);
         Ok(Stream { socket: DetachedSocket::given(socket)?.attach()?, tls })
     }
 }
 
 /// A socket with optional TLS on it.
-pub struct Stream {
+pub(crate) struct Stream {
     socket: Socket,
     tls: Option<Box<tls::Session>>,
 }
@@ -197,13 +197,13 @@ impl DetachedSocket {
     ///
     /// # Errors
     /// The system's words.
-    pub fn given(socket: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn given(socket: OwnedFd) -> io::Result<Self> {
         let is_unix = socket2::SockRef::from(&socket).local_addr()?.is_unix();
         Ok(if is_unix { Self::Unix(socket.into()) } else { Self::Tcp(socket.into()) })
     }
 
     /// Registers the socket with the runtime of the calling thread.
-    pub fn attach(self) -> io::Result<Socket> {
+    pub(crate) fn attach(self) -> io::Result<Socket> {
         Ok(match self {
             Self::Tcp(s) => {
                 s.set_nonblocking(true)?;
@@ -221,7 +221,7 @@ impl DetachedSocket {
 
 impl DetachedStream {
     /// Registers the stream with the runtime of the calling thread.
-    pub fn attach(self) -> io::Result<Stream> {
+    pub(crate) fn attach(self) -> io::Result<Stream> {
         Ok(Stream { socket: self.socket.attach()?, tls: self.tls })
     }
 }
@@ -254,17 +254,17 @@ impl Write for NonBlocking<'_> {
 
 impl Stream {
     /// A stream in clear.
-    pub fn new(socket: Socket) -> Self {
+    pub(crate) fn new(socket: Socket) -> Self {
         Self { socket, tls: None }
     }
 
     /// True under TLS or on a Unix socket: a password may pass in clear.
-    pub fn is_secure(&self) -> bool {
+    pub(crate) fn is_secure(&self) -> bool {
         self.tls.is_some() || matches!(self.socket, Socket::Unix(_))
     }
 
     /// What passwords may pass on.
-    pub fn channel(&self) -> Channel {
+    pub(crate) fn channel(&self) -> Channel {
         match &self.socket {
             _ if self.tls.is_some() => Channel::Secure,
             Socket::Unix(_) => Channel::Local,
@@ -273,7 +273,7 @@ impl Stream {
     }
 
     /// Our end of a TCP connection.
-    pub fn local_addr(&self) -> Option<std::net::SocketAddr> {
+    pub(crate) fn local_addr(&self) -> Option<std::net::SocketAddr> {
         match &self.socket {
             Socket::Tcp(socket) => socket.local_addr().ok(),
             Socket::Unix(_) => None,
@@ -283,7 +283,7 @@ impl Stream {
     }
 
     /// The server's end of a TCP connection.
-    pub fn peer_ip(&self) -> Option<std::net::IpAddr> {
+    pub(crate) fn peer_ip(&self) -> Option<std::net::IpAddr> {
         match &self.socket {
             Socket::Tcp(socket) => socket.peer_addr().ok().map(|address| address.ip()),
             Socket::Unix(_) => None,
@@ -293,7 +293,7 @@ impl Stream {
     }
 
     /// The descriptor's number, for operators.
-    pub fn descriptor(&self) -> i32 {
+    pub(crate) fn descriptor(&self) -> i32 {
         match &self.socket {
             Socket::Tcp(socket) => socket.as_raw_fd(),
             Socket::Unix(socket) => socket.as_raw_fd(),
@@ -303,7 +303,7 @@ impl Stream {
     }
 
     /// Closes both directions at once, whatever is under way: the peer and whoever waits for bytes notice.
-    pub fn shutdown(&self) {
+    pub(crate) fn shutdown(&self) {
         let done = match &self.socket {
             Socket::Tcp(socket) => socket2::SockRef::from(socket).shutdown(std::net::Shutdown::Both),
             Socket::Unix(socket) => socket2::SockRef::from(socket).shutdown(std::net::Shutdown::Both),
@@ -316,7 +316,7 @@ impl Stream {
     }
 
     /// What the peer has not acknowledged when the connection is closed is not sent any more.
-    pub fn forget_unsent(&self) {
+    pub(crate) fn forget_unsent(&self) {
         if let Socket::Tcp(socket) = &self.socket
             && let Err(e) = socket2::SockRef::from(socket).set_linger(Some(Duration::ZERO))
         {
@@ -325,13 +325,13 @@ impl Stream {
     }
 
     /// Whether the peer has sent its last byte, though some may wait to be read. Where bytes wait, reading does not tell.
-    pub fn is_read_closed(&self) -> bool {
+    pub(crate) fn is_read_closed(&self) -> bool {
         self.socket.is_read_closed()
     }
 
     /// Whether nothing is to be read and the peer has not closed. Costs no system call where the runtime knows so. Never decide
     /// that by [`Stream::poll_readable`]: it may be ready where nothing waits.
-    pub fn is_silent(&mut self) -> bool {
+    pub(crate) fn is_silent(&mut self) -> bool {
         match self.tls {
             // All that waits is read there, until the kernel has nothing more.
             Some(_) => self.poll_readable(&mut Context::from_waker(Waker::noop())).is_pending(),
@@ -341,7 +341,7 @@ impl Stream {
 
     /// Asks the kernel whether nothing waits to be read, and the peer has not closed: for a socket that its runtime was given just
     /// now, which does not know yet.
-    pub fn is_silent_to_kernel(&self) -> bool {
+    pub(crate) fn is_silent_to_kernel(&self) -> bool {
         let mut byte = [MaybeUninit::uninit()];
         let looked = match &self.socket {
             Socket::Tcp(socket) => socket2::SockRef::from(socket).peek(&mut byte),
@@ -356,7 +356,7 @@ impl Stream {
     ///
     /// # Errors
     /// The process has too many open.
-    pub fn copy(&self) -> io::Result<OwnedFd> {
+    pub(crate) fn copy(&self) -> io::Result<OwnedFd> {
         match &self.socket {
             Socket::Tcp(socket) => socket.as_fd().try_clone_to_owned(),
             Socket::Unix(socket) => socket.as_fd().try_clone_to_owned(),
@@ -366,22 +366,22 @@ impl Stream {
     }
 
     /// Whether it is under TLS.
-    pub fn is_tls(&self) -> bool {
+    pub(crate) fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
     /// The TLS session that began here, if any.
-    pub fn tls(&self) -> Option<&rustls::Connection> {
+    pub(crate) fn tls(&self) -> Option<&rustls::Connection> {
         self.tls.as_deref().and_then(tls::Session::connection)
     }
 
     /// Makes it one that another process can go on with; false while it is not at rest.
-    pub fn carry(&mut self) -> bool {
+    pub(crate) fn carry(&mut self) -> bool {
         self.tls.as_deref_mut().is_none_or(tls::Session::carry)
     }
 
     /// What another process needs to know of it, besides the socket; None where it cannot go now.
-    pub fn record(&self) -> Option<StreamRecord> {
+    pub(crate) fn record(&self) -> Option<StreamRecord> {
         match &self.tls {
             None => Some(StreamRecord { tls: None }),
             Some(tls) => tls.record().map(|tls| StreamRecord { tls: Some(tls) }),
@@ -389,17 +389,17 @@ impl Stream {
     }
 
     /// Takes the stream from this thread's runtime.
-    pub fn detach(self) -> io::Result<DetachedStream> {
+    pub(crate) fn detach(self) -> io::Result<DetachedStream> {
         Ok(DetachedStream { socket: self.socket.detach()?, tls: self.tls })
     }
 
     /// Accepts TLS from the client; `early` holds bytes that came in the same segment as the SSLRequest.
-    pub async fn accept_tls(&mut self, connection: ServerConnection, early: &[u8]) -> io::Result<()> {
+    pub(crate) async fn accept_tls(&mut self, connection: ServerConnection, early: &[u8]) -> io::Result<()> {
         self.handshake(rustls::Connection::Server(connection), early).await
     }
 
     /// Opens TLS towards a server.
-    pub async fn connect_tls(&mut self, connection: ClientConnection) -> io::Result<()> {
+    pub(crate) async fn connect_tls(&mut self, connection: ClientConnection) -> io::Result<()> {
         self.handshake(rustls::Connection::Client(connection), &[]).await
     }
 
@@ -423,7 +423,7 @@ impl Stream {
 
     /// Ready when bytes (or the end of the stream) may wait: worth a read, which says whether they do. Costs no system call, but
     /// under TLS: there bytes are taken in as far as they are the protocol's own, such as a session ticket, which are nothing to read.
-    pub fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(tls) = self.tls.as_mut() else { return self.socket.poll_read_ready(cx).map(|_| ()) };
         while tls.wants_read() {
             if !matches!(ready!(fill_tls(&mut self.socket, tls, cx)), Ok(n) if n > 0) {
@@ -435,7 +435,7 @@ impl Stream {
     }
 
     /// Reads into `buffer`'s space; 0 is the end of the stream.
-    pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut Buffer, pool: &BufferPool) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut Buffer, pool: &BufferPool) -> Poll<io::Result<usize>> {
         let Some(tls) = self.tls.as_mut() else {
             let n = ready!(self.socket.poll_read(cx, buffer.space(pool)))?;
             buffer.advance(n);
@@ -459,7 +459,7 @@ impl Stream {
     }
 
     /// Takes as many of `bytes` as there is room for; TLS may hold them back until [`Stream::poll_flush`].
-    pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
@@ -481,7 +481,7 @@ impl Stream {
     }
 
     /// The same, polled.
-    pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(crate) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.tls.as_mut() {
             Some(tls) => drain_tls(&self.socket, tls, cx),
             None => Poll::Ready(Ok(())),
@@ -489,7 +489,7 @@ impl Stream {
     }
 
     /// Says goodbye to the TLS peer as far as that goes without waiting.
-    pub fn close_notify(&mut self) {
+    pub(crate) fn close_notify(&mut self) {
         if let Some(tls) = self.tls.as_mut() {
             tls.send_close_notify();
             let _ = tls.write_tls(&mut NonBlocking(&self.socket));
@@ -525,7 +525,7 @@ fn drain_tls(socket: &Socket, tls: &mut tls::Session, cx: &mut Context<'_>) -> P
 }
 
 /// A peer that breaks the protocol.
-pub fn invalid(e: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+pub(crate) fn invalid(e: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, e)
 }
 

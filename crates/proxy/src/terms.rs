@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 /// What part a hostgroup has in a cluster whose servers change roles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HostgroupRole {
+pub(crate) enum HostgroupRole {
     /// None: its servers are those that are configured.
     #[default]
     Plain,
@@ -18,7 +18,7 @@ pub enum HostgroupRole {
 
 /// What the configuration says of work in a hostgroup, as far as its servers' state depends on it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Terms {
+pub(crate) struct Terms {
     /// How long pinned sessions may stay on a server that is not to be used any more, ms.
     pub grace_ms: u64,
     /// How long sessions whose pin is no transaction may stay on a server that drains, ms.
@@ -37,7 +37,7 @@ pub struct Terms {
 
 impl Terms {
     /// As the configuration has them.
-    pub fn of(snapshot: &Snapshot, id: HostgroupId) -> Self {
+    pub(crate) fn of(snapshot: &Snapshot, id: HostgroupId) -> Self {
         let settings = snapshot.effective_in(id);
         let mut claims = snapshot.roles.iter().filter(|group| group.hostgroups().any(|claimed| claimed == id));
         let writes = |group: &&Arc<RoleGroup>| group.writer == id;

@@ -8,11 +8,11 @@ use tls::{Certificate, ClientConfigs};
 
 /// See the module. One for the process.
 #[derive(Default)]
-pub struct TlsLoads(Mutex<Loads>);
+pub(crate) struct TlsLoads(Mutex<Loads>);
 
 /// What is known.
 #[derive(Default)]
-pub struct Loads {
+pub(crate) struct Loads {
     /// How often they were read with success.
     pub count: u64,
     /// When they were last read, with success or without, Unix seconds; 0 for never.
@@ -29,7 +29,7 @@ pub struct Loads {
 
 impl TlsLoads {
     /// Reads the files of `datadir`, and notes it. A failure leaves what was read before.
-    pub fn load(&self, datadir: &Path, configs: &ClientConfigs) -> Result<Arc<ServerConfig>, String> {
+    pub(crate) fn load(&self, datadir: &Path, configs: &ClientConfigs) -> Result<Arc<ServerConfig>, String> {
         let outcome = tls::server(datadir, configs.keys());
         let certificates = outcome.is_ok().then(|| tls::certificates(datadir));
         let mut loads = self.get();
@@ -46,7 +46,7 @@ impl TlsLoads {
     }
 
     /// What is known now.
-    pub fn get(&self) -> MutexGuard<'_, Loads> {
+    pub(crate) fn get(&self) -> MutexGuard<'_, Loads> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// One user, for all workers.
 #[derive(Default)]
-pub struct UserShared {
+pub(crate) struct UserShared {
     /// Frontend connections of this user.
     pub connections: AtomicU32,
     /// Its statements' places in time (`max_queries_per_second`).
@@ -18,7 +18,7 @@ pub struct UserShared {
 /// What logins taught us about a user's password, kept in memory only.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LearntSecrets {
+pub(crate) struct LearntSecrets {
     /// Clear text, from a full authentication against a stored hash.
     pub clear: Option<Vec<u8>>,
     /// SHA1(password), from a mysql_native_password login: enough to log in to servers with that plugin.
@@ -31,12 +31,12 @@ pub struct LearntSecrets {
 
 impl UserShared {
     /// What is known.
-    pub fn secrets(&self) -> LearntSecrets {
+    pub(crate) fn secrets(&self) -> LearntSecrets {
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Keeps what a login proved.
-    pub fn learn<T>(&self, update: impl FnOnce(&mut LearntSecrets) -> T) -> T {
+    pub(crate) fn learn<T>(&self, update: impl FnOnce(&mut LearntSecrets) -> T) -> T {
         update(&mut self.secrets.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -3,7 +3,6 @@
 //! Lives in the session's [`Entry`](crate::entry::Entry) on its worker. The session writes it as it goes, without
 //! allocating once the buffer for its statements is large enough; the buffer goes when the session parks.
 
-use crate::backend::Backend;
 use crate::server_counts::ServerId;
 use crate::state::Text;
 use sql::LexMode;
@@ -11,11 +10,11 @@ use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 
 /// Bytes of a running statement that the process list can show.
-pub const MAX_INFO: usize = 4096;
+pub(crate) const MAX_INFO: usize = 4096;
 
 /// The connection that a session holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub(crate) struct Held {
     /// The server.
     pub server: ServerId,
     /// Our end of the connection; None on Unix sockets.
@@ -26,18 +25,9 @@ pub struct Held {
     pub opened_ms: u64,
 }
 
-impl Held {
-    /// Of a backend.
-    pub fn of(backend: &Backend) -> Self {
-        let core = &backend.core;
-        let server = (core.server.key.hostgroup, core.server.index);
-        Self { server, local: core.local, thread_id: core.thread_id, opened_ms: core.opened_ms }
-    }
-}
-
 /// See the module.
 #[derive(Default)]
-pub struct View {
+pub(crate) struct View {
     /// The client's address; None on Unix sockets.
     pub client: Cell<Option<SocketAddr>>,
     /// The address it came to.
@@ -63,19 +53,19 @@ pub struct View {
 
 impl View {
     /// The client came, over this connection.
-    pub fn came(&self, client: Option<SocketAddr>, proxy: Option<SocketAddr>) {
+    pub(crate) fn came(&self, client: Option<SocketAddr>, proxy: Option<SocketAddr>) {
         self.is_between(client, proxy);
         self.connected_at_ms.set(crate::clock::unix_us() / 1000);
     }
 
     /// Whom it connects, as a proxy before us says.
-    pub fn is_between(&self, client: Option<SocketAddr>, proxy: Option<SocketAddr>) {
+    pub(crate) fn is_between(&self, client: Option<SocketAddr>, proxy: Option<SocketAddr>) {
         self.client.set(client);
         self.proxy.set(proxy);
     }
 
     /// A command begins.
-    pub fn begin(&self, command: u8, text: &[u8]) {
+    pub(crate) fn begin(&self, command: u8, text: &[u8]) {
         self.command.set(command);
         let mut info = self.info.borrow_mut();
         info.clear();
@@ -84,18 +74,18 @@ impl View {
 
     /// The first bytes of the statement that runs, or ran last, as many as [`MAX_INFO`] and `limit` allow; without its values if it
     /// carries a password.
-    pub fn info(&self, limit: usize) -> String {
+    pub(crate) fn info(&self, limit: usize) -> String {
         let info = self.info.borrow();
         String::from_utf8_lossy(&sql::shown(info.get(..limit).unwrap_or(&info), LexMode::default())).into_owned()
     }
 
     /// May what a server says of the statement that runs, or ran last, quote a password?
-    pub fn error_may_carry_password(&self) -> bool {
+    pub(crate) fn error_may_carry_password(&self) -> bool {
         sql::error_may_carry_password(&self.info.borrow(), LexMode::default())
     }
 
     /// The session's schema, told after each command.
-    pub fn set_schema(&self, schema: Option<&Text>) {
+    pub(crate) fn set_schema(&self, schema: Option<&Text>) {
         let mut known = self.schema.borrow_mut();
         let same = match (known.as_ref(), schema) {
             (None, None) => true,
@@ -108,7 +98,7 @@ impl View {
     }
 
     /// The session has been idle for a while.
-    pub fn park(&self) {
+    pub(crate) fn park(&self) {
         *self.info.borrow_mut() = Vec::new();
     }
 }

@@ -2,25 +2,21 @@
 //!
 //! Sessions, pools, buffers, memories of statements and counters belong to one worker and are never shared.
 
-use crate::backend::Backend;
 use crate::buffer::{BufferPool, Scratch};
 use crate::clock::{CoarseClock, Random};
-use crate::connect;
 use crate::counters::Counters;
 use crate::defaults::Defaults;
 use crate::digest::{self, Digest};
 use crate::entry::{Entry, Leaving, Limits, Signal};
-use crate::fleet::WorkerLoad;
 use crate::in_force::{InForce, SnapshotInForce};
 use crate::lateness::{Lateness, within};
-use crate::mailbox::{KillKind, Mail};
+use crate::mailbox::KillKind;
 use crate::memory::Memory;
-use crate::mirror::Mirrors;
-use crate::pins::{Began, PASSING, PinReason};
+use crate::meter::{Meter, MeterRules};
+use crate::mirror_room::Mirrors;
+use crate::pins::{Began, PASSING, PinReason, WISHES, is_kept};
 use crate::pool::HostgroupPool;
-use crate::session;
 use crate::shared::Shared;
-use crate::stats::meter::{Meter, MeterRules};
 use model::HostgroupId;
 use model::fleet::Bound;
 use model::snapshot::Snapshot;
@@ -33,12 +29,20 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
-use tokio::time::MissedTickBehavior;
-use wire::command::Command;
-use wire::reply::ReplyKind;
+
+/// What one worker knows of a hostgroup's load.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WorkerLoad {
+    /// Sessions that wait for a backend.
+    pub waiting: u32,
+    /// Sessions with an open transaction on one of its backends.
+    pub in_transaction: u32,
+    /// Backends that a change of roles need not wait for.
+    pub at_rest: u32,
+}
 
 /// See the module.
-pub struct Worker {
+pub(crate) struct Worker {
     /// Its number, from 0.
     pub index: usize,
     /// What all workers share.
@@ -82,26 +86,21 @@ pub struct Worker {
 }
 
 /// Helper threads of a worker: for checks of passwords, and lookups of names.
-const CHECKS: usize = 2;
-/// How often waiters' deadlines and growth are looked at while someone waits.
-const POOL_TICK: Duration = Duration::from_millis(1);
-/// How often sessions are swept for timeouts.
-const SWEEP: Duration = Duration::from_millis(100);
+pub(crate) const CHECKS: usize = 2;
 /// Where lines of the log come from for which an operator asked (SIGUSR1): all are written.
 pub const REPORT: &str = "report";
 
 /// How long the sweep passes over a session that is idle and keeps nothing.
 const NAP_MS: u64 = 1_000;
-/// Sweeps between two rounds of pool maintenance.
-const SWEEPS_PER_MAINTENANCE: u32 = 10;
 /// Ids of sessions begin here, so that they are never mistaken for a server's own connection ids.
-pub const FIRST_SESSION_ID: u64 = 1 << 30;
+pub(crate) const FIRST_SESSION_ID: u64 = 1 << 30;
 
 /// Pinned sessions listed one by one in a report.
 const REPORTED_PINS: usize = 50;
 
 impl Worker {
-    fn new(index: usize, shared: Arc<Shared>) -> Rc<Self> {
+    /// A worker that does nothing yet.
+    pub(crate) fn new(index: usize, shared: Arc<Shared>) -> Rc<Self> {
         let clock = CoarseClock::default();
         clock.set(shared.clock.now_ms());
         let seed = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(index as u64 + 1) ^ shared.clock.now_us();
@@ -132,109 +131,52 @@ impl Worker {
         })
     }
 
-    /// Runs a worker until it is told to stop; the caller's thread becomes it.
-    pub fn run(index: usize, shared: Arc<Shared>) -> std::io::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .enable_time()
-            .event_interval(31)
-            .global_queue_interval(127)
-            .max_blocking_threads(CHECKS)
-            .build_local(tokio::runtime::LocalOptions::default())?;
-        runtime.block_on(Self::new(index, shared).serve());
-        // A name lookup that hangs in a helper thread must not hold up the stop.
-        runtime.shutdown_background();
-        Ok(())
-    }
-
-    /// A worker as a task of the calling thread's runtime, among others.
-    #[cfg(feature = "sim")]
-    pub fn spawn(index: usize, shared: Arc<Shared>) {
-        tokio::task::spawn_local(Self::new(index, shared).serve());
-    }
-
-    async fn serve(self: Rc<Self>) {
-        tokio::task::spawn_local(Rc::clone(&self).serve_waiters());
-        tokio::task::spawn_local(Rc::clone(&self).sweep());
-        loop {
-            let mail = self.mailbox().receive().await;
-            match mail {
-                Mail::Accept { socket, peer, local } => session::start(&self, socket, peer, local),
-                Mail::Backend(detached) => self.adopt(*detached),
-                Mail::Wanted { lane, needs, from } => {
-                    self.pool(lane.hostgroup).wanted(&self, &lane, needs, from);
-                }
-                Mail::Probe => {
-                    tokio::task::spawn_local(Rc::clone(&self).probe());
-                }
-                Mail::Arranged => self.arranged(),
-                Mail::Ask(question) => question(&self),
-                Mail::Report => self.report(),
-                Mail::Kill { id, kind } => self.kill(id, kind),
-                Mail::Drain => self.signal_all(Signal::Drain),
-                Mail::Stop => {
-                    self.signal_all(Signal::Stop);
-                    return self.finish().await;
-                }
-            }
-        }
-    }
-
-    /// Lets sessions that were told to stop run to their end, for a moment.
-    async fn finish(&self) {
-        for _ in 0..200 {
-            if self.entries.borrow().is_empty() {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-
     /// Runs a check that takes long by its input on a helper thread. Its client waits for a turn here: the check of one that has left, or
     /// whose login took too long, is never begun.
-    pub async fn check<T: Send + 'static>(&self, check: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    pub(crate) async fn check<T: Send + 'static>(&self, check: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let _turn = self.checks.acquire().await.ok()?;
         tokio::task::spawn_blocking(check).await.ok()
     }
 
-    fn mailbox(&self) -> &crate::mailbox::Mailbox {
+    /// Its mail.
+    pub(crate) fn mailbox(&self) -> &crate::mailbox::Mailbox {
         // INVARIANT: `Shared` is built with one mailbox for each worker.
         &self.shared.mailboxes[self.index]
     }
 
     /// The configuration in force. A step that takes long keeps the one that it began with.
-    pub fn snapshot(&self) -> SnapshotInForce {
+    pub(crate) fn snapshot(&self) -> SnapshotInForce {
         self.in_force().only_snapshot()
     }
 
     /// The same with what was compiled from it.
-    pub fn in_force(&self) -> Rc<InForce> {
+    pub(crate) fn in_force(&self) -> Rc<InForce> {
         Rc::clone(&self.in_force.borrow())
     }
 
     /// What a statement is, as [`sql::analyze_with`] finds.
-    pub fn analyze(&self, sql: &[u8], lex: LexMode) -> Analysis {
+    pub(crate) fn analyze(&self, sql: &[u8], lex: LexMode) -> Analysis {
         self.shapes.borrow_mut().analyze(sql, lex, self.meter.grouping())
     }
 
     /// The digest of a statement.
-    pub fn digest(&self, sql: &[u8], lex: LexMode, analysis: &Analysis) -> Arc<Digest> {
+    pub(crate) fn digest(&self, sql: &[u8], lex: LexMode, analysis: &Analysis) -> Arc<Digest> {
         self.meter.digest(analysis, sql, lex)
     }
 
     /// The pool of a hostgroup.
-    pub fn pool(&self, hostgroup: HostgroupId) -> Rc<HostgroupPool> {
+    pub(crate) fn pool(&self, hostgroup: HostgroupId) -> Rc<HostgroupPool> {
         let mut pools = self.pools.borrow_mut();
         Rc::clone(pools.entry(hostgroup).or_insert_with(|| HostgroupPool::new(self.shared.hostgroup(hostgroup), &self.snapshot())))
     }
 
     /// The pools that were used so far.
-    pub fn pools(&self) -> Vec<Rc<HostgroupPool>> {
+    pub(crate) fn pools(&self) -> Vec<Rc<HostgroupPool>> {
         self.pools.borrow().values().cloned().collect()
     }
 
     /// Takes the configuration in force over.
-    pub fn configure(self: &Rc<Self>) {
+    pub(crate) fn configure(self: &Rc<Self>) {
         let in_force = Rc::new(InForce::clone(&self.shared.in_force.load()));
         let snapshot = Arc::clone(&in_force.snapshot);
         *self.in_force.borrow_mut() = in_force;
@@ -258,14 +200,14 @@ impl Worker {
         for (_, entry) in self.entries.borrow().iter().filter(|(_, entry)| entry.is_idle()) {
             let (Some(held), Some(user)) = (entry.view.held.get(), entry.user.borrow().clone()) else { continue };
             let user = snapshot.users.get(&user.name).unwrap_or(&user);
-            if !session::is_kept(entry.pins.get(), &snapshot.effective(user, held.server.0)) {
+            if !is_kept(entry.pins.get(), &snapshot.effective(user, held.server.0)) {
                 entry.signal(Signal::GiveBack);
             }
         }
     }
 
     /// Takes over how servers are placed now.
-    fn arranged(self: &Rc<Self>) {
+    pub(crate) fn arranged(self: &Rc<Self>) {
         self.clock.set(self.shared.clock.now_ms());
         for pool in self.pools() {
             pool.arranged(self);
@@ -285,10 +227,11 @@ impl Worker {
             let Some(held) = entry.view.held.get() else { continue };
             let Some(pool) = pools.get(&held.server.0) else { continue };
             let Some(server) = pool.servers().get(held.server.1).cloned() else { continue };
-            let is_free = entry.is_idle() && entry.pins.get().without(session::WISHES).is_empty();
-            let leave_at_ms = match is_free && (pool.shared.is_held() || !server.keeps_idle()) {
-                true => now_ms,
-                false => server.disturb_at_ms(entry.pins.get(), now_ms),
+            let is_free = entry.is_idle() && entry.pins.get().without(WISHES).is_empty();
+            let leave_at_ms = if is_free && (pool.shared.is_held() || !server.keeps_idle()) {
+                now_ms
+            } else {
+                server.standing.disturb_at_ms(entry.pins.get(), now_ms)
             };
             entry.leave_by(leave_at_ms, if server.is_cut() { Leaving::Cut } else { Leaving::Demoted }, now_ms);
             if entry.is_idle() && entry.is_in_transaction() && pool.is_overtaken(&server, now_ms) {
@@ -298,7 +241,7 @@ impl Worker {
     }
 
     /// How busy a hostgroup is on this worker.
-    pub fn load(&self, hostgroup: HostgroupId) -> WorkerLoad {
+    pub(crate) fn load(&self, hostgroup: HostgroupId) -> WorkerLoad {
         let Some(pool) = self.pools.borrow().get(&hostgroup).cloned() else { return WorkerLoad::default() };
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let entries = self.entries.borrow();
@@ -311,7 +254,7 @@ impl Worker {
     }
 
     /// Sessions that keep a backend of a hostgroup for more than a transaction.
-    pub fn bound(&self, hostgroup: HostgroupId) -> Vec<Bound> {
+    pub(crate) fn bound(&self, hostgroup: HostgroupId) -> Vec<Bound> {
         let of = |entry: &Rc<Entry>| {
             let here = entry.view.held.get().filter(|held| held.server.0 == hostgroup).map(|_| entry.pins.get());
             let elsewhere = || entry.elsewhere.borrow().iter().find(|place| place.hostgroup == hostgroup).map(|place| place.pins);
@@ -324,7 +267,7 @@ impl Worker {
 
     /// Backends of one server of a hostgroup that a change of its role need not wait for: idle ones, and streams of the binlog that go on
     /// at another server.
-    pub fn at_rest(&self, hostgroup: HostgroupId, server: usize) -> u32 {
+    pub(crate) fn at_rest(&self, hostgroup: HostgroupId, server: usize) -> u32 {
         let idle = self.pools.borrow().get(&hostgroup).map_or(0, |pool| pool.idle(server));
         let streams = |entry: &Entry| {
             entry.pins.get().contains(PinReason::ReplicationGtid) && entry.view.held.get().is_some_and(|h| h.server == (hostgroup, server))
@@ -332,31 +275,8 @@ impl Worker {
         idle + self.entries.borrow().iter().filter(|(_, entry)| streams(entry)).count() as u32
     }
 
-    fn adopt(self: &Rc<Self>, detached: crate::backend::DetachedBackend) {
-        match detached.attach() {
-            Ok(backend) => {
-                self.pool(backend.core.lane.hostgroup).received(self, backend);
-            }
-            Err(e) => tracing::warn!("a backend from another worker was lost: {e}"),
-        }
-    }
-
-    /// Asks the servers, one after the other, what they are; the first answer is what clients are told.
-    async fn probe(self: Rc<Self>) {
-        let limit = Duration::from_millis(self.snapshot().vars.connect_timeout_server);
-        let hostgroups = self.shared.hostgroups();
-        for server in hostgroups.iter().flat_map(|h| h.servers().to_vec()).filter(|s| s.is_online()) {
-            if let Some(Ok(info)) = self.within(limit, connect::probe(&self, &server)).await {
-                tracing::info!("{} is {}", server.key, info.version);
-                self.shared.info.set(info);
-                return;
-            }
-        }
-        self.shared.probe_failed.store(true, std::sync::atomic::Ordering::Release);
-    }
-
     /// Writes sessions, pins and counters to the log.
-    fn report(&self) {
+    pub(crate) fn report(&self) {
         let entries = self.entries.borrow();
         let mut by_reason: Vec<(&str, usize)> = Vec::new();
         for reason in entries.iter().flat_map(|(_, e)| e.all_pins().iter().collect::<Vec<_>>()) {
@@ -388,11 +308,12 @@ impl Worker {
     }
 
     /// The worker that owns a session id.
-    pub fn owner_of(id: u64, workers: usize) -> usize {
+    pub(crate) fn owner_of(id: u64, workers: usize) -> usize {
         usize::try_from(id).unwrap_or(0) % workers.max(1)
     }
 
-    fn kill(&self, id: u64, kind: KillKind) {
+    /// KILL of one of its sessions.
+    pub(crate) fn kill(&self, id: u64, kind: KillKind) {
         let entries = self.entries.borrow();
         if let Some((_, entry)) = entries.iter().find(|(_, e)| e.id == id) {
             entry.signal(match kind {
@@ -403,55 +324,19 @@ impl Worker {
     }
 
     /// Ends every session, as at the end of the process.
-    pub fn end_sessions(self: &Rc<Self>) {
+    pub(crate) fn end_sessions(self: &Rc<Self>) {
         self.signal_all(Signal::Stop);
     }
 
     /// Tells every session.
-    pub fn signal_all(&self, signal: Signal) {
+    pub(crate) fn signal_all(&self, signal: Signal) {
         for (_, entry) in self.entries.borrow().iter() {
             entry.signal(signal);
         }
     }
 
-    /// Serves deadlines and growth while anyone waits.
-    async fn serve_waiters(self: Rc<Self>) {
-        loop {
-            if self.pools.borrow().values().any(|p| p.has_waiters()) {
-                let _ = tokio::time::timeout(POOL_TICK, self.has_room.notified()).await;
-            } else {
-                // Whoever comes first has been looked after: the next look is due in a moment.
-                self.pool_wakeup.notified().await;
-                continue;
-            }
-            for pool in self.pools().iter().filter(|p| p.has_waiters()) {
-                pool.tick(&self);
-            }
-        }
-    }
-
-    /// Moves the coarse clock, ends what is overdue, maintains the pools.
-    async fn sweep(self: Rc<Self>) {
-        let mut interval = tokio::time::interval(SWEEP);
-        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut round = 0_u32;
-        loop {
-            interval.tick().await;
-            let now_us = self.shared.clock.now_us();
-            self.lateness.swept(now_us, now_us + SWEEP.as_micros() as u64);
-            let now_ms = now_us / 1000;
-            self.clock.set(now_ms);
-            self.shared.beats.beat(self.index, now_ms);
-            self.look_at_sessions(now_ms);
-            round = round.wrapping_add(1);
-            if round.is_multiple_of(SWEEPS_PER_MAINTENANCE) {
-                self.maintain();
-            }
-        }
-    }
-
     /// Ends what is overdue. An idle session that keeps nothing is looked at once a second.
-    fn look_at_sessions(&self, now_ms: u64) {
+    pub(crate) fn look_at_sessions(&self, now_ms: u64) {
         let (entries, mut naps) = (self.entries.borrow(), self.naps.borrow_mut());
         naps.resize(entries.capacity(), 0);
         for (key, entry) in entries.iter() {
@@ -462,46 +347,25 @@ impl Worker {
     }
 
     /// Waits `limit` for a peer, not counting by how much this worker is late meanwhile. None where that was not enough.
-    pub async fn within<T>(&self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn within<T>(&self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
         within(|| self.lateness.total_us(self.shared.clock.now_us()), limit, work).await
     }
 
+    /// It has swept, and does so again then (process clock, us).
+    pub(crate) fn swept(&self, now_us: u64, next_us: u64) {
+        self.lateness.swept(now_us, next_us);
+    }
+
     /// Time (us) since some moment, without that by which this worker was late: what peers take is measured by it.
-    pub fn peers_us(&self) -> u64 {
+    pub(crate) fn peers_us(&self) -> u64 {
         let now_us = self.shared.clock.now_us();
         now_us.saturating_sub(self.lateness.total_us(now_us))
     }
 
     /// The session in this place of the table has limits again that count from now.
-    pub fn wake(&self, key: usize) {
+    pub(crate) fn wake(&self, key: usize) {
         if let Some(nap_until_ms) = self.naps.borrow_mut().get_mut(key) {
             *nap_until_ms = 0;
         }
-    }
-
-    fn maintain(self: &Rc<Self>) {
-        self.buffers.trim();
-        if self.index == 0 {
-            self.shared.cache.sweep(self.clock.now_ms());
-        }
-        for pool in self.pools() {
-            for backend in pool.maintain(self) {
-                tokio::task::spawn_local(ping(Rc::clone(self), Rc::clone(&pool), backend, Vec::new()));
-            }
-        }
-    }
-}
-
-/// Closes these statements on an idle backend, pings it and puts it back, or closes it.
-pub async fn ping(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: Backend, statements: Vec<u32>) {
-    let limit = Duration::from_millis(worker.snapshot().vars.ping_timeout_server);
-    let alive = worker.within(limit, async {
-        backend.close_statements(&worker, &statements).await?;
-        backend.send(Command::Ping, &[]).await?;
-        backend.collect(ReplyKind::Simple, false, &worker.buffers).await
-    });
-    match alive.await {
-        Some(Ok(reply)) if reply.error.is_none() => pool.rest(&worker, backend),
-        _ => tracing::info!("an idle connection to {} did not answer a ping and was closed", backend.core.server.key),
     }
 }

@@ -159,9 +159,10 @@ impl Budget {
     /// The form for a beginning that needs more than its share; None when there were too many.
     fn next<'a>(&mut self, pattern: &'a Backtracking) -> Option<&'a Regex> {
         self.alone = self.alone.checked_sub(1)?;
-        match std::mem::replace(&mut self.is_begun, true) {
-            false => pattern.first.get_or_init(|| pattern.only_here(STEPS_FIRST)).as_ref(),
-            true => pattern.alone.get_or_init(|| pattern.only_here(STEPS_ALONE)).as_ref(),
+        if !std::mem::replace(&mut self.is_begun, true) {
+            pattern.first.get_or_init(|| pattern.only_here(STEPS_FIRST)).as_ref()
+        } else {
+            pattern.alone.get_or_init(|| pattern.only_here(STEPS_ALONE)).as_ref()
         }
     }
 }

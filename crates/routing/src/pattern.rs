@@ -65,9 +65,10 @@ impl Pattern {
         let literals = literals::required(&parsed);
         let is_caseless = caseless || linear.caseless;
         let is_large = linear.regex.contains('{') || linear.regex.len() > EAGER_LEN;
-        let built = match is_large {
-            true => OnceLock::from(Some(build(&linear.regex, is_caseless).map_err(|error| one_line(&error.to_string()))?)),
-            false => OnceLock::new(),
+        let built = if is_large {
+            OnceLock::from(Some(build(&linear.regex, is_caseless).map_err(|error| one_line(&error.to_string()))?))
+        } else {
+            OnceLock::new()
         };
         Ok(Self { engine: Runs::Linear { source: linear.regex, is_caseless, built }, literals })
     }

@@ -90,13 +90,12 @@ impl RuleSet {
 
     /// Decides for a statement. `random` picks among weighted flags.
     pub fn route(&self, request: &Request<'_>, memo: &mut Memo, random: u64) -> Route {
-        let mut route = match self.rules.is_empty() {
-            true => Route { final_flag: request.flag_in, ..Route::default() },
-            false => {
-                let outcome = self.ruled(request, memo, random);
-                memo.count(&outcome.places);
-                outcome.route.clone()
-            }
+        let mut route = if self.rules.is_empty() {
+            Route { final_flag: request.flag_in, ..Route::default() }
+        } else {
+            let outcome = self.ruled(request, memo, random);
+            memo.count(&outcome.places);
+            outcome.route.clone()
         };
         self.after_rules(request, &mut route);
         route
@@ -167,10 +166,7 @@ impl RuleSet {
             !gate.is_certain || gate.is_by_chance
         };
         let open = !plan.filtered.is_empty() || plan.always.iter().any(depends);
-        let known = match open {
-            true => Known::Open(memo.share(plan)),
-            false => Known::Fixed(Arc::new(self.walk(&plan, request, memo, 0))),
-        };
+        let known = if open { Known::Open(memo.share(plan)) } else { Known::Fixed(Arc::new(self.walk(&plan, request, memo, 0))) };
         memo.remember_class(key, known.clone());
         known
     }

@@ -64,7 +64,7 @@ const FAULTS: [Fault; 15] = [
 ];
 
 /// Who breaks things.
-pub struct Chaos {
+pub(crate) struct Chaos {
     /// What is broken.
     pub fleet: Rc<Fleet>,
     /// Who must know that something was.
@@ -75,12 +75,10 @@ pub struct Chaos {
 
 impl Chaos {
     /// Breaks and mends things until `end`, and for a moment longer; everything is well again when this returns.
-    pub async fn run(self: Rc<Self>, mut random: Random, end: Instant) {
+    pub(crate) async fn run(self: Rc<Self>, mut random: Random, end: Instant) {
         // Some worlds know only a few kinds of faults, so that these meet each other often.
-        let kinds: Vec<Fault> = match random.chance(60) {
-            true => (0..random.within(1..=3)).map(|_| *random.pick(&FAULTS)).collect(),
-            false => FAULTS.to_vec(),
-        };
+        let kinds: Vec<Fault> =
+            if random.chance(60) { (0..random.within(1..=3)).map(|_| *random.pick(&FAULTS)).collect() } else { FAULTS.to_vec() };
         let pause_ms = *random.pick(&[300, 1500, 5000]);
         let mut under_way = Vec::new();
         loop {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 /// See the module.
-pub struct Fleet {
+pub(crate) struct Fleet {
     /// The servers by number.
     pub servers: Vec<Rc<Server>>,
     /// The network.
@@ -39,7 +39,7 @@ const OPERATOR_LOOKS: Duration = Duration::from_millis(100);
 
 impl Fleet {
     /// A fleet whose server 0 writes.
-    pub fn new(
+    pub(crate) fn new(
         servers: Vec<Rc<Server>>,
         network: Arc<Network>,
         moved: Rc<Notify>,
@@ -178,7 +178,7 @@ impl Fleet {
 
     /// A planned change of writers: the old one is read-only first, and has ended what it was doing. Who finds that there was a
     /// promotion meanwhile gives up: both of its servers may lack what was acknowledged since.
-    pub async fn switch_over(&self) {
+    pub(crate) async fn switch_over(&self) {
         let Some(old) = self.primary.get().filter(|p| self.is_reachable(*p)) else { return };
         let fit: Vec<usize> = (0..self.servers.len()).filter(|id| *id != old && self.is_reachable(*id)).collect();
         if fit.is_empty() || fit.len() + 1 < self.servers.len() {
@@ -257,7 +257,7 @@ impl Fleet {
     }
 
     /// Is a healthy writer visible to everybody, with a replica that lets it commit?
-    pub fn is_calm(&self) -> bool {
+    pub(crate) fn is_calm(&self) -> bool {
         let Some(primary) = self.primary.get() else { return false };
         let hears = |a: Node, b: Node| self.network.hears(a, b);
         let node = Node::Server(primary);

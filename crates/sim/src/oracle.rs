@@ -151,12 +151,11 @@ impl Oracle {
     pub fn some_op(&self, random: &mut crate::random::Random) -> Option<i64> {
         let state = self.state.borrow();
         let known = &state.known;
-        match random.chance(70) && !known.is_empty() {
-            true => {
-                let recent = known.len().saturating_sub(20);
-                known.get(recent..).map(|r| *random.pick(r))
-            }
-            false => (state.last_op > 0).then(|| i64::try_from(random.below(state.last_op.unsigned_abs())).unwrap_or(0) + 1),
+        if random.chance(70) && !known.is_empty() {
+            let recent = known.len().saturating_sub(20);
+            known.get(recent..).map(|r| *random.pick(r))
+        } else {
+            (state.last_op > 0).then(|| i64::try_from(random.below(state.last_op.unsigned_abs())).unwrap_or(0) + 1)
         }
     }
 
@@ -208,10 +207,7 @@ impl Oracle {
     /// Whether a healthy writer is visible to everybody.
     pub fn calm(&self, is_calm: bool) {
         let mut state = self.state.borrow_mut();
-        state.calm_since = match is_calm {
-            true => state.calm_since.or_else(|| Some(Instant::now())),
-            false => None,
-        };
+        state.calm_since = if is_calm { state.calm_since.or_else(|| Some(Instant::now())) } else { None };
     }
 
     /// Since when a healthy writer has been visible to everybody.

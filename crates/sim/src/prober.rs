@@ -18,10 +18,10 @@ use tokio::time::Instant;
 use topology::{Check, CheckKind, Lag, ProbeError, Seen, Topology};
 
 /// The hostgroup that takes writes.
-pub const WRITER: HostgroupId = HostgroupId(0);
+pub(crate) const WRITER: HostgroupId = HostgroupId(0);
 
 /// Who decides about roles: the real reducers behind a lock.
-pub struct Keeper {
+pub(crate) struct Keeper {
     topology: Mutex<Topology>,
     origin: Instant,
     signals: Mutex<Vec<Signal>>,
@@ -30,7 +30,7 @@ pub struct Keeper {
 
 impl Keeper {
     /// Nothing is known yet.
-    pub fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self { topology: Mutex::default(), origin: Instant::now(), signals: Mutex::default(), signalled: Notify::new() })
     }
 
@@ -65,7 +65,7 @@ impl RoleKeeper for Keeper {
 }
 
 /// Who probes.
-pub struct Prober {
+pub(crate) struct Prober {
     /// What decides.
     pub keeper: Arc<Keeper>,
     /// What is probed.
@@ -85,7 +85,7 @@ type Begun = BTreeMap<(ServerAddr, CheckKind), Instant>;
 
 impl Prober {
     /// Probes for ever.
-    pub async fn run(self: Rc<Self>) {
+    pub(crate) async fn run(self: Rc<Self>) {
         let mut begun = Begun::new();
         let mut told = None;
         loop {

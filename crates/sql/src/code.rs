@@ -263,10 +263,7 @@ impl<'a> Reader<'a> {
         let second = ahead.token();
         let (schema, name) = if second.is(b'.') { (Some(first), ahead.token()) } else { (None, first) };
         let is_longer = schema.is_some() && ahead.token().is(b'.');
-        match is_longer {
-            true => self.unread_name = true,
-            false => self.called(true, schema, name),
-        }
+        if is_longer { self.unread_name = true } else { self.called(true, schema, name) }
     }
 
     /// `(` was read: a function is called, if a name stands before it.

@@ -158,9 +158,10 @@ impl MultiByte {
     /// [`bytes::name_end`] in this character set.
     #[inline]
     pub(crate) fn name_end(self, sql: &[u8], from: usize) -> usize {
-        match self == MultiByte::Plain || self.blank().is_none() && !self.has_long_characters() {
-            true => bytes::name_end(sql, from),
-            false => self.long_name_end(sql, from),
+        if self == MultiByte::Plain || self.blank().is_none() && !self.has_long_characters() {
+            bytes::name_end(sql, from)
+        } else {
+            self.long_name_end(sql, from)
         }
     }
 

@@ -85,10 +85,13 @@ fn shape(sql: &[u8], mode: LexMode, room: &mut Room) -> Option<usize> {
         // What is taken from the text, as it is or for what is put in its place.
         let (taken, put) = match CLASSES[usize::from(byte)] {
             Class::Plain => (1, None),
-            Class::Digit => match begins_number(room.get(..len)?) {
-                true => number(sql.get(at..)?).map_or((1, None), |taken| (taken, Some(&b"0"[..]))),
-                false => (1, None),
-            },
+            Class::Digit => {
+                if begins_number(room.get(..len)?) {
+                    number(sql.get(at..)?).map_or((1, None), |taken| (taken, Some(&b"0"[..])))
+                } else {
+                    (1, None)
+                }
+            }
             Class::Quote => (string(sql.get(at..)?, is_plain)?, Some(&b"''"[..])),
             Class::Backtick => {
                 let name = sql.get(at + 1..)?;

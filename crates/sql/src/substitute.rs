@@ -213,10 +213,7 @@ impl Column {
         self.cases += usize::from(cursor.kw() == Kw::Case);
         self.cases -= usize::from(ends_case);
         // These are no names.
-        let kind = match is_word && (ends_case || is_one_of(text, VALUES)) {
-            true => TokenKind::Number,
-            false => cursor.kind(),
-        };
+        let kind = if is_word && (ends_case || is_one_of(text, VALUES)) { TokenKind::Number } else { cursor.kind() };
         self.push(kind, token.start, token.end);
         self.has_as |= cursor.kw() == Kw::As;
     }

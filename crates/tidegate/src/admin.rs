@@ -12,7 +12,12 @@ use proxy::Control;
 use std::sync::Arc;
 
 /// Starts the engine, opens the ports and starts the scheduler.
-pub fn start(found: Bootstrap, control: Arc<Control>, monitor: Arc<Monitor>, process: Arc<Requests>) -> Result<(Outside, EngineHandle)> {
+pub(crate) fn start(
+    found: Bootstrap,
+    control: Arc<Control>,
+    monitor: Arc<Monitor>,
+    process: Arc<Requests>,
+) -> Result<(Outside, EngineHandle)> {
     let board = Arc::new(Board::default());
     if let Err(why) = control.log_tls_keys(&found.config.admin.ssl_keylog_file) {
         tracing::error!("admin-ssl_keylog_file: {why}");
@@ -21,8 +26,9 @@ pub fn start(found: Bootstrap, control: Arc<Control>, monitor: Arc<Monitor>, pro
     let (engine, _thread) = found.start(control.clone(), vec![board.clone(), monitor.clone()], process).context("admin interface")?;
     let sources: Vec<Arc<dyn StatsSource>> = vec![control.clone(), board.clone(), monitor, Arc::new(crate::log::Numbers)];
     let (tls, sockets, ready) = (control.server_tls(), control.sockets(), control);
-    let is_ready = Arc::new(move || ready.is_ready());
     let handle = engine.clone();
+    let shares = engine.clone();
+    let is_ready = Arc::new(move || ready.is_ready().and_then(|()| shares.has_configuration()));
     let outside = Outside::start(OutsideParts { engine, sources, board, tls, is_ready, sockets }).context("admin interface")?;
     Ok((outside, handle))
 }

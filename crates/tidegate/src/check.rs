@@ -3,12 +3,12 @@
 use anyhow::{Result, bail};
 use model::config::inert;
 use model::remark::Places;
-use model::{Config, ConfigError, Snapshot};
+use model::{Config, ConfigError, SecretFiles, Snapshot};
 use routing::{Options, RuleSet};
 use std::path::Path;
 
 /// Prints every fault and every remark; fails when there is a fault. `is_strict` makes faults of what else is passed over.
-pub fn check(file: &Path, is_strict: bool) -> Result<()> {
+pub(crate) fn check(file: &Path, is_strict: bool) -> Result<()> {
     let loaded = if is_strict { model::config::load_strictly(file) } else { model::load(file) };
     let (config, notices) = match loaded {
         Ok(loaded) => loaded,
@@ -22,6 +22,8 @@ pub fn check(file: &Path, is_strict: bool) -> Result<()> {
     if !errors.is_empty() {
         return refuse(file, &errors);
     }
+    // The machine that it is checked on need not be the one that it is for.
+    let secrets = SecretFiles::read(&config, &SecretFiles::default()).err().unwrap_or_default();
     let faults = model::config::faults(&notices);
     let notices = notices.iter().filter(|notice| !notice.is_fault).map(ToString::to_string);
     let notices: Vec<String> = notices.chain(blank_database(&config)).collect();
@@ -37,6 +39,9 @@ pub fn check(file: &Path, is_strict: bool) -> Result<()> {
     // What is kept and does nothing is a note already.
     remarks.extend(inert::advice(&config));
     let remarks = model::remark::by_kind(remarks);
+    for error in &secrets {
+        println!("warning: {error}: the proxy does not start without it");
+    }
     let places = Places::of(&config);
     for remark in &remarks {
         let at = places.find(remark).map_or_else(|| file.display().to_string(), |origin| origin.to_string());
@@ -45,13 +50,13 @@ pub fn check(file: &Path, is_strict: bool) -> Result<()> {
     if config.is_blank() {
         println!("warning: {}: it has no group of variables and no table; --declarative refuses it", file.display());
     }
-    let warnings = faults.len() + remarks.len() + usize::from(config.is_blank());
+    let warnings = faults.len() + secrets.len() + remarks.len() + usize::from(config.is_blank());
     println!("{}: usable, {} note(s), {warnings} warning(s)", file.display(), notices.len());
     Ok(())
 }
 
 /// Patterns of rules that cannot be used.
-pub fn patterns(snapshot: &Snapshot) -> Vec<ConfigError> {
+pub(crate) fn patterns(snapshot: &Snapshot) -> Vec<ConfigError> {
     RuleSet::compile(&snapshot.rules, Options::from_variables(&snapshot.vars)).err().unwrap_or_default()
 }
 

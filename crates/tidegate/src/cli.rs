@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// Where things are looked for when nothing else is said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Defaults {
+pub(crate) struct Defaults {
     /// The configuration file, which need not be there.
     pub config: &'static str,
     /// The data directory.
@@ -17,31 +17,32 @@ pub struct Defaults {
 
 impl Defaults {
     /// Those of a program of this name: one that is called `proxysql` has ProxySQL's places.
-    pub fn of(program: &OsStr) -> Self {
-        match Path::new(program).file_name() == Some(OsStr::new("proxysql")) {
-            true => Self { config: "/etc/proxysql.cnf", datadir: "/var/lib/proxysql" },
-            false => Self { config: "/etc/tidegate.cnf", datadir: "." },
+    pub(crate) fn of(program: &OsStr) -> Self {
+        if Path::new(program).file_name() == Some(OsStr::new("proxysql")) {
+            Self { config: "/etc/proxysql.cnf", datadir: "/var/lib/proxysql" }
+        } else {
+            Self { config: "/etc/tidegate.cnf", datadir: "." }
         }
     }
 
     /// Those of this process.
-    pub fn here() -> Self {
+    pub(crate) fn here() -> Self {
         Self::of(&program_name())
     }
 }
 
 /// The name that this process was started by.
-pub fn program_name() -> OsString {
+pub(crate) fn program_name() -> OsString {
     std::env::args_os().next().unwrap_or_default()
 }
 
 /// The version, and the commit and profile that it was built from.
-pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("TIDEGATE_BUILD"), ")");
+pub(crate) const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("TIDEGATE_BUILD"), ")");
 
 /// Tidegate, a proxy for MySQL and MariaDB.
 #[derive(Parser, Debug, Clone)]
 #[command(version = VERSION, args_conflicts_with_subcommands = true)]
-pub struct Cli {
+pub(crate) struct Cli {
     /// What to do instead of serving.
     #[command(subcommand)]
     pub command: Option<Command>,
@@ -89,7 +90,7 @@ pub struct Cli {
 
 /// What images, charts and init scripts give ProxySQL, and what this program passes over.
 #[derive(Args, Debug, Clone, Default)]
-pub struct PassedOver {
+pub(crate) struct PassedOver {
     #[arg(long, hide = true)]
     idle_threads: bool,
     #[arg(long, hide = true)]
@@ -112,7 +113,7 @@ pub struct PassedOver {
 
 impl PassedOver {
     /// One note for each that was given.
-    pub fn notes(&self) -> Vec<String> {
+    pub(crate) fn notes(&self) -> Vec<String> {
         let Self {
             idle_threads,
             no_version_check,
@@ -141,7 +142,7 @@ impl PassedOver {
 
 impl Cli {
     /// For PROXYSQL RESTART: what held for one start only is left out, so that what was saved since holds.
-    pub fn again(&self) -> Self {
+    pub(crate) fn again(&self) -> Self {
         Self {
             initial: false,
             reload: false,
@@ -154,7 +155,7 @@ impl Cli {
     }
 
     /// The arguments that say this.
-    pub fn arguments(&self) -> Vec<OsString> {
+    pub(crate) fn arguments(&self) -> Vec<OsString> {
         // Named one by one, so that a new one is not forgotten.
         let Self {
             command: _,
@@ -196,7 +197,7 @@ impl Cli {
 
 /// What to do instead of serving.
 #[derive(Subcommand, Debug, Clone)]
-pub enum Command {
+pub(crate) enum Command {
     /// Check a configuration file and say what is wrong or doubtful in it.
     Check {
         /// The file.

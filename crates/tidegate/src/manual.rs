@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 /// Writes `tidegate.1` and a page for each subcommand, and completions for bash, zsh and fish, into a directory.
-pub fn write(directory: &Path) -> Result<()> {
+pub(crate) fn write(directory: &Path) -> Result<()> {
     let named = || Cli::command().name("tidegate").version(env!("CARGO_PKG_VERSION"));
     fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
     for page in pages(named()) {

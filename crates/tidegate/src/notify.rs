@@ -6,17 +6,17 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 
 /// Clients are served from now on.
-pub const READY: &str = "READY=1";
+pub(crate) const READY: &str = "READY=1";
 /// This process is the service from now on, and serves.
-pub fn taken_over() -> String {
+pub(crate) fn taken_over() -> String {
     format!("MAINPID={}\n{READY}", std::process::id())
 }
 
 /// The process is about to end.
-pub const STOPPING: &str = "STOPPING=1";
+pub(crate) const STOPPING: &str = "STOPPING=1";
 
 /// Sends one of these, if a service manager asked for it by `NOTIFY_SOCKET`. What cannot be sent is a line in the log.
-pub fn tell(state: &str) {
+pub(crate) fn tell(state: &str) {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else { return };
     if let Err(error) = send(name.as_bytes(), state) {
         tracing::warn!("the service manager could not be told {state}: {error}");

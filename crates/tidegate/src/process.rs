@@ -16,7 +16,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// What the main task is told.
-pub enum Event {
+pub(crate) enum Event {
     /// End.
     Shutdown(Stop),
     /// End, and start again.
@@ -26,7 +26,7 @@ pub enum Event {
 }
 
 /// The engine's end: requests go to the main task, which alone ends things.
-pub struct Requests {
+pub(crate) struct Requests {
     control: Arc<Control>,
     monitor: Arc<Monitor>,
     cli: Cli,
@@ -35,7 +35,7 @@ pub struct Requests {
 
 impl Requests {
     /// The engine's end and the main task's.
-    pub fn new(control: Arc<Control>, monitor: Arc<Monitor>, cli: Cli) -> (Arc<Self>, mpsc::UnboundedReceiver<Event>) {
+    pub(crate) fn new(control: Arc<Control>, monitor: Arc<Monitor>, cli: Cli) -> (Arc<Self>, mpsc::UnboundedReceiver<Event>) {
         let (sender, receiver) = mpsc::unbounded_channel();
         (Arc::new(Self { control, monitor, cli, sender }), receiver)
     }
@@ -86,7 +86,7 @@ impl Process for Requests {
 }
 
 /// This program's file, or the one that has taken its place since: a restart is for that, too.
-pub fn program() -> Result<PathBuf> {
+pub(crate) fn program() -> Result<PathBuf> {
     /// How Linux marks the name of a file that is no more.
     const GONE: &[u8] = b" (deleted)";
     let path = std::env::current_exe().context("this program's path")?;
@@ -99,7 +99,7 @@ pub fn program() -> Result<PathBuf> {
 }
 
 /// Replaces this process by a new one of the same name and command line, but for what held for one start only.
-pub fn start_again(cli: &Cli) -> Result<()> {
+pub(crate) fn start_again(cli: &Cli) -> Result<()> {
     let error = std::process::Command::new(program()?).arg0(program_name()).args(cli.again().arguments()).exec();
     Err(error).context("restart")
 }

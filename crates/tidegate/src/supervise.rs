@@ -19,7 +19,7 @@ const PASSED: [Signal; 5] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::USR
 ///
 /// # Errors
 /// It could not be started.
-pub fn supervise(cli: &Cli, datadir: &Path) -> Result<ExitCode> {
+pub(crate) fn supervise(cli: &Cli, datadir: &Path) -> Result<ExitCode> {
     // Whoever loses its parent among our descendants is ours: so are processes that take over.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).context("a parent of processes that take over")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

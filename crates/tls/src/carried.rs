@@ -106,6 +106,8 @@ pub struct Carried {
     out_at: usize,
     /// Post-handshake messages that are not whole.
     messages: Vec<u8>,
+    /// A wish of the peer's was answered behind all data that is to be sent: others like it need no more (RFC 8446 section 4.6.3).
+    is_answered: bool,
     /// The peer has said that it sends no more, or has just closed.
     is_closed: bool,
     has_ended: bool,
@@ -126,7 +128,7 @@ impl hkdf::KeyType for Length {
 }
 
 /// HKDF-Expand-Label without a context (RFC 8446 section 7.1).
-fn expand(secret: &[u8], label: &[u8], out: &mut [u8]) -> io::Result<()> {
+pub(crate) fn expand(secret: &[u8], label: &[u8], out: &mut [u8]) -> io::Result<()> {
     let hash = if secret.len() == 32 { hkdf::HKDF_SHA256 } else { hkdf::HKDF_SHA384 };
     let length = u16::try_from(out.len()).map_err(|_| broken("a key is too long"))?.to_be_bytes();
     let name = [b"tls13 ".as_slice(), label].concat();
@@ -220,6 +222,7 @@ impl Carried {
             out: Vec::new(),
             out_at: 0,
             messages: Vec::new(),
+            is_answered: false,
             is_closed: false,
             has_ended: false,
             said_goodbye: false,
@@ -370,7 +373,9 @@ impl Carried {
                 (4, true, _) => None,
                 // The peer wants to agree anew (HelloRequest, ClientHello), which TLS lets one decline: no_renegotiation.
                 (0 | 1, false, _) => {
-                    self.alert(1, 100)?;
+                    if !std::mem::replace(&mut self.is_answered, true) {
+                        self.alert(1, 100)?;
+                    }
                     None
                 }
                 _ => return Err(broken("a TLS message is out of place")),
@@ -381,7 +386,7 @@ impl Carried {
                     return Err(broken("a TLS key update is not the last of its record"));
                 }
                 self.reads.update()?;
-                if is_asked {
+                if is_asked && !std::mem::replace(&mut self.is_answered, true) {
                     self.update_writes()?;
                 }
             }
@@ -390,8 +395,15 @@ impl Carried {
     }
 
     /// Tells the peer of the next key, and takes it.
-    fn update_writes(&mut self) -> io::Result<()> {
+    pub(crate) fn update_writes(&mut self) -> io::Result<()> {
         self.seal(HANDSHAKE, &[24, 0, 0, 1, 0])?;
+        self.writes.update()
+    }
+
+    /// Takes the next key, and asks the peer for the same.
+    #[cfg(test)]
+    pub(crate) fn ask_for_update(&mut self) -> io::Result<()> {
+        self.seal(HANDSHAKE, &[24, 0, 0, 1, 1])?;
         self.writes.update()
     }
 
@@ -400,7 +412,7 @@ impl Carried {
     }
 
     /// Appends one record.
-    fn seal(&mut self, kind: u8, plain: &[u8]) -> io::Result<()> {
+    pub(crate) fn seal(&mut self, kind: u8, plain: &[u8]) -> io::Result<()> {
         let nonce = self.writes.nonce();
         let (key, tag_len) = (&self.writes.key, self.writes.record.cipher.algorithm().tag_len());
         let explicit = if self.writes.has_explicit_nonce(self.is_tls13) { EXPLICIT } else { 0 };
@@ -414,14 +426,11 @@ impl Carried {
         if self.is_tls13 {
             self.out.push(kind);
         }
-        let sealed = match self.is_tls13 {
-            true => {
-                key.seal_in_place_separate_tag(aead::Nonce::assume_unique_for_key(nonce), aead::Aad::from(head), &mut self.out[start..])
-            }
-            false => {
-                let bound = self.writes.bound_to(kind, plain.len())?;
-                key.seal_in_place_separate_tag(aead::Nonce::assume_unique_for_key(nonce), aead::Aad::from(bound), &mut self.out[start..])
-            }
+        let sealed = if self.is_tls13 {
+            key.seal_in_place_separate_tag(aead::Nonce::assume_unique_for_key(nonce), aead::Aad::from(head), &mut self.out[start..])
+        } else {
+            let bound = self.writes.bound_to(kind, plain.len())?;
+            key.seal_in_place_separate_tag(aead::Nonce::assume_unique_for_key(nonce), aead::Aad::from(bound), &mut self.out[start..])
         };
         let tag = sealed.map_err(|_| broken("a record could not be sealed"))?;
         self.out.extend_from_slice(tag.as_ref());
@@ -442,6 +451,7 @@ impl Carried {
                 self.update_writes()?;
             }
             self.seal(DATA, part)?;
+            self.is_answered = false;
             taken += part.len();
         }
         Ok(taken)
@@ -457,6 +467,7 @@ impl Carried {
         if !self.wants_write() {
             self.out_at = 0;
             self.out = Vec::new();
+            self.is_answered = false;
         }
         Ok(sent)
     }

@@ -101,8 +101,5 @@ fn cause(error: pem::Error) -> String {
 }
 
 fn at_least_one<T>(setting: &str, path: &Path, what: &str, found: Vec<T>) -> Result<Vec<T>, String> {
-    match found.is_empty() {
-        true => Err(format!("{setting}: {}: no {what} in it", path.display())),
-        false => Ok(found),
-    }
+    if found.is_empty() { Err(format!("{setting}: {}: no {what} in it", path.display())) } else { Ok(found) }
 }

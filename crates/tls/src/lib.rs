@@ -127,3 +127,12 @@ pub fn server(datadir: &Path, keys: &Arc<KeyFile>) -> Result<Arc<ServerConfig>, 
     config.enable_secret_extraction = true;
     Ok(Arc::new(config))
 }
+
+/// TLS towards a service that is no database server: its certificate must chain to the CA of `params`, or to one of the system's, and
+/// name the host. Files are read at each call.
+///
+/// # Errors
+/// Files that are unreadable or unfit, by the setting's last word (`ssl_ca`, `ssl_cert`, `ssl_key`).
+pub fn to_service(params: &TlsParams) -> Result<Arc<ClientConfig>, String> {
+    Ok(Arc::new(outgoing::config(params)?))
+}

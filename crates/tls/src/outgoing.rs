@@ -63,11 +63,12 @@ fn trust(params: &TlsParams, provider: &Arc<CryptoProvider>) -> Result<Trust, St
 
 /// Revocation lists without a check would only seem to protect.
 fn refuse_useless_crl(params: &TlsParams) -> Result<(), String> {
-    match params.crl.is_some() || params.crlpath.is_some() {
-        true => Err("ssl_crl or ssl_crlpath is set, but certificates are not checked: set ssl_ca or \
-                     mysql-backend_ssl_verify"
-            .into()),
-        false => Ok(()),
+    if params.crl.is_some() || params.crlpath.is_some() {
+        Err("ssl_crl or ssl_crlpath is set, but certificates are not checked: set ssl_ca or \
+             mysql-backend_ssl_verify"
+            .into())
+    } else {
+        Ok(())
     }
 }
 

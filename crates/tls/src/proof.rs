@@ -31,10 +31,7 @@ pub(super) fn tls12(
     let (_, candidates) = offered.ok_or(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme)?;
     let fits_key = candidates.iter().filter(|a| public_key_to_spki(&a.public_key_alg_id(), key).as_ref() == spki);
     let mut checks = fits_key.map(|algorithm| algorithm.verify_signature(key, message, signed.signature()));
-    match checks.any(|check| check.is_ok()) {
-        true => Ok(HandshakeSignatureValid::assertion()),
-        false => Err(CertificateError::BadSignature.into()),
-    }
+    if checks.any(|check| check.is_ok()) { Ok(HandshakeSignatureValid::assertion()) } else { Err(CertificateError::BadSignature.into()) }
 }
 
 /// The signature of a TLS 1.3 handshake (RFC 8446, 4.4.3).

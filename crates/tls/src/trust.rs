@@ -159,18 +159,20 @@ impl Chain {
         if list.next_update().is_none_or(|next| next < now) {
             return Err(CertificateError::UnknownRevocationStatus.into());
         }
-        match list.iter_revoked_certificates().any(|revoked| revoked.raw_serial() == leaf.raw_serial()) {
-            true => Err(CertificateError::Revoked.into()),
-            false => Ok(()),
+        if list.iter_revoked_certificates().any(|revoked| revoked.raw_serial() == leaf.raw_serial()) {
+            Err(CertificateError::Revoked.into())
+        } else {
+            Ok(())
         }
     }
 }
 
 /// x509-parser would take SHA-1, which can be forged; webpki does not either.
 fn refuse_sha1(algorithm: &AlgorithmIdentifier<'_>) -> Result<(), Error> {
-    match [OID_PKCS1_SHA1WITHRSA, OID_SHA1_WITH_RSA].contains(&algorithm.algorithm) {
-        true => Err(CertificateError::BadSignature.into()),
-        false => Ok(()),
+    if [OID_PKCS1_SHA1WITHRSA, OID_SHA1_WITH_RSA].contains(&algorithm.algorithm) {
+        Err(CertificateError::BadSignature.into())
+    } else {
+        Ok(())
     }
 }
 
@@ -184,10 +186,7 @@ fn check_dates(cert: &X509Certificate<'_>, now: ASN1Time) -> Result<(), Error> {
     if now < validity.not_before {
         return Err(CertificateError::NotValidYet.into());
     }
-    match now > validity.not_after {
-        true => Err(CertificateError::Expired.into()),
-        false => Ok(()),
-    }
+    if now > validity.not_after { Err(CertificateError::Expired.into()) } else { Ok(()) }
 }
 
 /// The alternative names decide where there are any; else the common name does, as with MySQL's VERIFY_IDENTITY.
@@ -197,10 +196,7 @@ fn check_name(leaf: &CertificateDer<'_>, wanted: &ServerName<'_>) -> Result<(), 
         return verify_server_name(&ParsedCertificate::try_from(leaf)?, wanted);
     }
     let mut common_names = parsed.subject().iter_common_name().filter_map(|name| name.as_str().ok());
-    match common_names.any(|name| common_name_matches(name, wanted)) {
-        true => Ok(()),
-        false => Err(CertificateError::NotValidForName.into()),
-    }
+    if common_names.any(|name| common_name_matches(name, wanted)) { Ok(()) } else { Err(CertificateError::NotValidForName.into()) }
 }
 
 /// Names are compared without case; `*` may stand for the whole first label of three or more (RFC 6125, 6.4.3).

@@ -42,7 +42,7 @@ pub(crate) struct ClusterNeeds {
 
 impl ClusterNeeds {
     /// Those of now.
-    pub fn of(cluster: &Cluster, facts: &BTreeMap<ServerAddr, Facts>, now_ms: u64) -> Self {
+    pub(crate) fn of(cluster: &Cluster, facts: &BTreeMap<ServerAddr, Facts>, now_ms: u64) -> Self {
         let members = cluster.members.keys().map(|addr| (cluster.asks_sources(addr, facts), cluster.awaits(addr))).collect();
         Self { urgency: urgency(cluster, facts, now_ms), members }
     }

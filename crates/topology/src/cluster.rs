@@ -47,7 +47,7 @@ pub(crate) struct World<'a> {
 
 impl World<'_> {
     /// What holds in a hostgroup.
-    pub fn policy(&self, id: HostgroupId) -> HostgroupPolicy {
+    pub(crate) fn policy(&self, id: HostgroupId) -> HostgroupPolicy {
         self.policies.get(&id).copied().unwrap_or_default()
     }
 }
@@ -145,7 +145,7 @@ pub(crate) enum Order {
 impl Cluster {
     /// From a row of the configuration; `old` is the same cluster under the configuration before. While the monitor is off nobody
     /// comes back: whether a server is well is not known. Who is written to other hostgroups then is there as one that is new.
-    pub fn new(group: &Arc<RoleGroup>, snapshot: &Snapshot, old: Option<Self>, now_ms: u64) -> Self {
+    pub(crate) fn new(group: &Arc<RoleGroup>, snapshot: &Snapshot, old: Option<Self>, now_ms: u64) -> Self {
         let settings = snapshot.effective_in(group.writer);
         let mut members = member::configured(group, snapshot);
         let (mut memory, preferred, awaited, roll, found, mut rewritten, (told_strangers, told_identity)) = match old {
@@ -193,22 +193,22 @@ impl Cluster {
     }
 
     /// When time alone changes something, ms.
-    pub fn next_ms(&self) -> Option<u64> {
+    pub(crate) fn next_ms(&self) -> Option<u64> {
         self.next_ms
     }
 
     /// Since when nobody can be written to, ms.
-    pub fn writerless_since_ms(&self) -> Option<u64> {
+    pub(crate) fn writerless_since_ms(&self) -> Option<u64> {
         self.memory.writerless_since_ms
     }
 
     /// Servers that were chosen to write.
-    pub fn writers(&self) -> &BTreeSet<ServerAddr> {
+    pub(crate) fn writers(&self) -> &BTreeSet<ServerAddr> {
         &self.memory.writers
     }
 
     /// Takes over what was kept of it when the proxy was last up.
-    pub fn recall(&mut self, kept: &Standings) {
+    pub(crate) fn recall(&mut self, kept: &Standings) {
         let is_meant = |known: &&KnownIdentity| known.writer == self.group.writer && known.kind == self.group.kind.as_str();
         if let Some(known) = kept.identities.iter().find(is_meant) {
             self.memory.identity = identity::Memory::recalled(known.identity.clone(), known.servers.clone());
@@ -228,7 +228,7 @@ impl Cluster {
     }
 
     /// What has to be kept of it for when the proxy is up again.
-    pub fn standings(&self) -> Standings {
+    pub(crate) fn standings(&self) -> Standings {
         let known = self.memory.identity.settled().map(|(identity, servers)| KnownIdentity {
             writer: self.group.writer,
             kind: self.group.kind.as_str().to_owned(),
@@ -254,32 +254,33 @@ impl Cluster {
     }
 
     /// An operator wants this server to write though another one took over from it.
-    pub fn pardon(&mut self, addr: &ServerAddr) {
+    pub(crate) fn pardon(&mut self, addr: &ServerAddr) {
         let is_explicit = |addr: &ServerAddr| self.members.get(addr).is_some_and(|member| member.is_explicit_writer);
         self.memory.replication.pardon(addr, is_explicit);
         self.before = self.memory.clone();
     }
 
     /// Servers that are kept out because others took over.
-    pub fn fenced(&self) -> impl Iterator<Item = &ServerAddr> {
+    pub(crate) fn fenced(&self) -> impl Iterator<Item = &ServerAddr> {
         self.memory.replication.fenced.keys()
     }
 
     /// Whether it matters whom a server replicates from: it says that it is writable, and is not the one that alone does; or nobody
     /// writes, and another one says so.
-    pub fn asks_sources(&self, addr: &ServerAddr, facts: &BTreeMap<ServerAddr, Facts>) -> bool {
+    pub(crate) fn asks_sources(&self, addr: &ServerAddr, facts: &BTreeMap<ServerAddr, Facts>) -> bool {
         let is_asked = matches!(self.group.kind, RoleKind::Replication(_)) && self.second_writers == SecondWriters::Configured;
         let is_writable = |addr: &ServerAddr| facts.get(addr).is_some_and(|facts| facts.read_only.last == Some(false));
         let is_other = || self.members.keys().any(|other| other != addr && is_writable(other));
         is_asked
-            && match is_writable(addr) {
-                true => !self.memory.writers.contains(addr) || is_other(),
-                false => self.memory.writerless_since_ms.is_some() && is_other(),
+            && if is_writable(addr) {
+                !self.memory.writers.contains(addr) || is_other()
+            } else {
+                self.memory.writerless_since_ms.is_some() && is_other()
             }
     }
 
     /// Who serves which hostgroup of the cluster.
-    pub fn decide(&mut self, world: World<'_>, order: Order) -> BTreeMap<HostgroupId, Vec<Placement>> {
+    pub(crate) fn decide(&mut self, world: World<'_>, order: Order) -> BTreeMap<HostgroupId, Vec<Placement>> {
         if world.now_ms > self.at_ms || order != Order::None {
             self.before = self.memory.clone();
             self.at_ms = world.now_ms;
@@ -375,7 +376,7 @@ impl Cluster {
     }
 
     /// What has changed since the last call about who belongs to it.
-    pub fn turns(&mut self) -> Vec<Turn> {
+    pub(crate) fn turns(&mut self) -> Vec<Turn> {
         let before = std::mem::replace(&mut self.told_strangers, self.strangers.clone());
         let settled = self.memory.identity.settled();
         let known = settled.filter(|(identity, _)| self.told_identity.as_ref() != Some(*identity)).map(|(_, servers)| servers.clone());
@@ -385,7 +386,7 @@ impl Cluster {
     }
 
     /// An operator says that it is what a server belongs to that was a stranger until now; what it was before.
-    pub fn accept(&mut self, from: Option<&ServerAddr>) -> Result<Option<Identity>, String> {
+    pub(crate) fn accept(&mut self, from: Option<&ServerAddr>) -> Result<Option<Identity>, String> {
         let writer = self.group.writer;
         let others: BTreeSet<&Identity> = self.strangers.all.values().collect();
         let accepted = match (from, others.len()) {
@@ -415,7 +416,7 @@ impl Cluster {
     }
 
     /// What its servers say of what they belong to, where its kind tells.
-    pub fn identities(&self, facts: &BTreeMap<ServerAddr, Facts>) -> Vec<MemberIdentity> {
+    pub(crate) fn identities(&self, facts: &BTreeMap<ServerAddr, Facts>) -> Vec<MemberIdentity> {
         let said = |addr: &ServerAddr| facts.get(addr).and_then(|facts| identity::said(&self.group.kind, facts)).cloned();
         let row = |addr: &ServerAddr| MemberIdentity {
             writer: self.group.writer,
@@ -428,7 +429,7 @@ impl Cluster {
     }
 
     /// How many of its servers say that they are writable, those that are kept out too; None for kinds where several may be.
-    pub fn writable(&self, facts: &BTreeMap<ServerAddr, Facts>) -> Option<usize> {
+    pub(crate) fn writable(&self, facts: &BTreeMap<ServerAddr, Facts>) -> Option<usize> {
         let is_writable = |addr: &&ServerAddr| {
             let facts = facts.get(*addr).filter(|_| !self.judgements.get(*addr).is_some_and(|judgement| judgement.is_down));
             facts.is_some_and(|facts| facts.read_only.last == Some(false))
@@ -437,7 +438,7 @@ impl Cluster {
     }
 
     /// What tells it from other clusters, as far as is known.
-    pub fn identity(&self) -> Option<&Identity> {
+    pub(crate) fn identity(&self) -> Option<&Identity> {
         self.memory.identity.own()
     }
 

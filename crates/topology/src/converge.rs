@@ -26,7 +26,7 @@ pub(crate) struct Rank {
 
 impl Rank {
     /// What makes one better than another, the last resort left out: an equal takes nobody's place.
-    pub fn merit(&self) -> (bool, bool, bool, u32) {
+    pub(crate) fn merit(&self) -> (bool, bool, bool, u32) {
         (self.is_preferred, self.is_explicit, self.is_near, self.weight)
     }
 }

@@ -42,6 +42,8 @@ pub enum EventKind {
     Suspicion,
     /// A server belongs to another cluster, or to this one again.
     Identity,
+    /// A replication channel from another cluster was started, stopped, or is not what it should be.
+    Channel,
     /// An operator's order.
     Order,
 }
@@ -57,6 +59,7 @@ impl EventKind {
             Self::Address => "address",
             Self::Suspicion => "suspicion",
             Self::Identity => "identity",
+            Self::Channel => "channel",
             Self::Order => "order",
         }
     }

@@ -76,10 +76,8 @@ impl<T> Track<T> {
             Ok(answer) => {
                 let repeats = self.last.as_ref().is_some_and(|last| is_same(last, &answer));
                 let (count, since_ms) = if repeats { (self.repeats.saturating_add(1), self.since_ms) } else { (1, now_ms) };
-                let (resumed_ms, missed) = match self.is_troubled() {
-                    true => (now_ms, Troubles::from(&*self)),
-                    false => (self.resumed_ms, self.missed),
-                };
+                let (resumed_ms, missed) =
+                    if self.is_troubled() { (now_ms, Troubles::from(&*self)) } else { (self.resumed_ms, self.missed) };
                 *self = Self { last: Some(answer), at_ms: now_ms, repeats: count, since_ms, resumed_ms, missed, ..Self::default() };
             }
             Err(ProbeError::Timeout | ProbeError::Unresolved(_)) => self.timeouts = self.timeouts.saturating_add(1),
@@ -99,17 +97,17 @@ impl<T> Track<T> {
     }
 
     /// No good answer since the last failure.
-    pub fn is_troubled(&self) -> bool {
+    pub(crate) fn is_troubled(&self) -> bool {
         self.unreachable + self.timeouts + self.failed > 0
     }
 
     /// The last answer was a good one.
-    pub fn is_answered(&self) -> bool {
+    pub(crate) fn is_answered(&self) -> bool {
         self.last.is_some() && !self.is_troubled() && !self.is_denied
     }
 
     /// Anything at all came back, good or bad.
-    pub fn is_asked(&self) -> bool {
+    pub(crate) fn is_asked(&self) -> bool {
         self.last.is_some() || self.is_troubled() || self.is_denied
     }
 
@@ -168,7 +166,7 @@ impl<T> Samples<T> {
     }
 
     /// It has failed so often that nothing is known.
-    pub fn is_forgotten(&self) -> bool {
+    pub(crate) fn is_forgotten(&self) -> bool {
         self.failures >= FORGOTTEN_AFTER
     }
 }
@@ -244,14 +242,14 @@ impl<T> From<&Track<T>> for Troubles {
 impl Troubles {
     /// Something is wrong, and one more failure, or as many timeouts, would tell what. Errors are not waited for: they may
     /// last for ever.
-    pub fn is_inconclusive(self, max_timeouts: u64) -> bool {
+    pub(crate) fn is_inconclusive(self, max_timeouts: u64) -> bool {
         self.unreachable == 1 || (self.timeouts > 0 && u64::from(self.timeouts) < max_timeouts)
     }
 }
 
 impl Facts {
     /// Takes what a check saw.
-    pub fn observe(&mut self, now_ms: u64, seen: Seen, ping_max_failures: u32) {
+    pub(crate) fn observe(&mut self, now_ms: u64, seen: Seen, ping_max_failures: u32) {
         // That these could not be read says nothing else of the server.
         match seen {
             Seen::Rds(result @ Err(_)) => return self.rds.take(now_ms, Loss::default(), result, |a, b| a == b),
@@ -287,9 +285,10 @@ impl Facts {
             Seen::Sources(result) => self.sources.take(now_ms, Loss::default(), result, |a, b| a == b),
             Seen::Rds(result) => self.rds.take(now_ms, Loss::default(), result, |a, b| a == b),
         }
-        match is_good {
-            true => self.answered(now_ms),
-            false => self.is_lost |= self.is_gone(ping_max_failures),
+        if is_good {
+            self.answered(now_ms)
+        } else {
+            self.is_lost |= self.is_gone(ping_max_failures)
         }
         // What it knew before it was lost says nothing of the data that it comes back with.
         self.known_lag = self.known_lag.filter(|_| !self.is_lost);
@@ -305,12 +304,12 @@ impl Facts {
     }
 
     /// How far it was behind when it last knew, and since when it does not; None while it knows, or if it never did.
-    pub fn lag_until_unknown(&self) -> Option<(u64, u64)> {
+    pub(crate) fn lag_until_unknown(&self) -> Option<(u64, u64)> {
         self.known_lag.and_then(|known| Some((known.ms, known.unknown_since_ms?)))
     }
 
     /// Takes what traffic saw; `until_ms` is when the suspicion ends.
-    pub fn signal(&mut self, kind: SignalKind, until_ms: u64) {
+    pub(crate) fn signal(&mut self, kind: SignalKind, until_ms: u64) {
         match kind {
             SignalKind::ConnectFailed | SignalKind::ConnectionLost | SignalKind::ShuttingDown => self.is_broken = true,
             SignalKind::Recovered => self.is_broken = false,
@@ -321,7 +320,7 @@ impl Facts {
     }
 
     /// Takes a report of traffic's; whether it is told: once, until it has not come for a while. One that `is_expected` is not.
-    pub fn report(&mut self, kind: SignalKind, now_ms: u64, is_expected: bool) -> bool {
+    pub(crate) fn report(&mut self, kind: SignalKind, now_ms: u64, is_expected: bool) -> bool {
         match self.reports.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, last_ms)) => std::mem::replace(last_ms, now_ms) + QUIET_AFTER_MS <= now_ms && !is_expected,
             None if is_expected => false,
@@ -333,18 +332,18 @@ impl Facts {
     }
 
     /// Whether connections are refused or break, so often that its clusters take it for down.
-    pub fn is_down(&self, troubles: Troubles) -> bool {
+    pub(crate) fn is_down(&self, troubles: Troubles) -> bool {
         let needed = if self.is_broken { 1 } else { DOWN_AFTER };
         troubles.unreachable >= needed
     }
 
     /// What the monitor was refused, if it was.
-    pub fn is_denied(&self) -> bool {
+    pub(crate) fn is_denied(&self) -> bool {
         self.ping.is_denied || self.read_only.is_denied || self.galera.is_denied || self.group.is_denied || self.aurora.is_denied
     }
 
     /// That it takes no connections, in its own words, if this is how the last check of its role failed.
-    pub fn closed(&self) -> Option<String> {
+    pub(crate) fn closed(&self) -> Option<String> {
         let roles = [&self.read_only.failure, &self.galera.failure, &self.group.failure, &self.aurora.failure];
         roles.into_iter().flatten().find_map(ProbeError::closed)
     }

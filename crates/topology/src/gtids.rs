@@ -39,6 +39,13 @@ impl GtidSet {
         missing.fold(0, u64::saturating_add)
     }
 
+    /// What is of this source (MySQL's `server_uuid`), with its tags.
+    pub fn of_source(&self, uuid: &str) -> Self {
+        let uuid = uuid.to_ascii_lowercase();
+        let is_of = |stream: &str| stream.split(':').next() == Some(uuid.as_str());
+        Self(self.0.iter().filter(|(stream, _)| is_of(stream)).map(|(stream, own)| (stream.clone(), own.clone())).collect())
+    }
+
     fn add_position(&mut self, gtid: &str) -> Option<()> {
         let mut numbers = gtid.splitn(3, '-').map(|number| number.parse::<u64>().ok());
         let (domain, _server, number) = (numbers.next()??, numbers.next()??, numbers.next()??);
@@ -107,6 +114,13 @@ mod tests {
 
     fn missing(own: &str, other: &str) -> u64 {
         GtidSet::parse(own).unwrap().missing_in(&GtidSet::parse(other).unwrap())
+    }
+
+    #[test]
+    fn what_is_of_a_source() {
+        let set = GtidSet::parse("aa:1-10:5:tag:1-3,bb:1-5").unwrap();
+        assert_eq!(set.of_source("AA"), GtidSet::parse("aa:1-10:tag:1-3").unwrap());
+        assert_eq!(set.of_source("a"), GtidSet::default());
     }
 
     #[test]

@@ -176,7 +176,7 @@ pub(crate) struct HostgroupPolicy {
 
 impl HostgroupPolicy {
     /// What the settings say of a hostgroup.
-    pub fn of(snapshot: &Snapshot, id: HostgroupId) -> Self {
+    pub(crate) fn of(snapshot: &Snapshot, id: HostgroupId) -> Self {
         let settings = snapshot.effective_in(id);
         Self {
             reader_floor: usize::try_from(settings.reader_floor).unwrap_or(usize::MAX),
@@ -212,7 +212,7 @@ pub(crate) struct Seat {
 
 impl Seat {
     /// As configured, and healthy.
-    pub fn new(row: &Arc<Server>) -> Self {
+    pub(crate) fn new(row: &Arc<Server>) -> Self {
         Self {
             row: Arc::clone(row),
             is_drained: false,
@@ -227,7 +227,7 @@ impl Seat {
     }
 
     /// Out, for a reason.
-    pub fn shun(&mut self, under_way: UnderWay, why: impl Into<String>) {
+    pub(crate) fn shun(&mut self, under_way: UnderWay, why: impl Into<String>) {
         (self.status, self.under_way, self.why) = (ServerStatus::Shunned, under_way, why.into());
     }
 
@@ -296,11 +296,10 @@ fn shun_behind(seats: &mut [Seat], policy: HostgroupPolicy) {
     let kept = floor.saturating_sub(usable - behind.len());
     for (position, index) in behind.into_iter().enumerate() {
         let seat = &mut seats[index];
-        match position < kept {
-            true => seat.why = "too far behind, and kept because the others are no better".to_owned(),
-            false => {
-                (seat.status, seat.why) = (ServerStatus::ShunnedReplicationLag, "too far behind".to_owned());
-            }
+        if position < kept {
+            seat.why = "too far behind, and kept because the others are no better".to_owned()
+        } else {
+            (seat.status, seat.why) = (ServerStatus::ShunnedReplicationLag, "too far behind".to_owned());
         }
     }
 }

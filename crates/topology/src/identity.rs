@@ -97,7 +97,7 @@ pub(crate) struct Strangers {
 
 impl Strangers {
     /// What has changed since `before`. Servers that have left are no members again.
-    pub fn turns(&self, before: &Self, is_member: impl Fn(&ServerAddr) -> bool) -> Vec<Turn> {
+    pub(crate) fn turns(&self, before: &Self, is_member: impl Fn(&ServerAddr) -> bool) -> Vec<Turn> {
         let new = self.all.iter().filter(|(addr, identity)| before.all.get(*addr) != Some(*identity));
         let over = before.all.keys().filter(|addr| !self.all.contains_key(*addr) && is_member(addr));
         let usurped = (self.are_alone && !before.are_alone).then(|| Turn::Usurped(self.all.values().cloned().collect()));
@@ -176,22 +176,22 @@ fn answers(kind: &RoleKind, facts: &Facts) -> bool {
 
 impl Memory {
     /// What these servers said it is, when that was settled.
-    pub fn recalled(identity: Identity, said_by: BTreeSet<ServerAddr>) -> Self {
+    pub(crate) fn recalled(identity: Identity, said_by: BTreeSet<ServerAddr>) -> Self {
         Self { own: Some(identity), is_settled: true, said_by }
     }
 
     /// What the cluster is, as far as is known.
-    pub fn own(&self) -> Option<&Identity> {
+    pub(crate) fn own(&self) -> Option<&Identity> {
         self.own.as_ref()
     }
 
     /// What it is and who said so, once that is settled.
-    pub fn settled(&self) -> Option<(&Identity, &BTreeSet<ServerAddr>)> {
+    pub(crate) fn settled(&self) -> Option<(&Identity, &BTreeSet<ServerAddr>)> {
         Some((self.own.as_ref()?, &self.said_by)).filter(|_| self.is_settled)
     }
 
     /// Takes what the servers say. What no server said that the operator has left is forgotten: they have all been replaced.
-    pub fn learn(&mut self, voices: Voices<'_>) {
+    pub(crate) fn learn(&mut self, voices: Voices<'_>) {
         self.said_by.retain(|addr| voices.members.contains_key(addr));
         if !voices.electorate().any(|(addr, _)| self.said_by.contains(addr)) {
             *self = Self::default();
@@ -221,7 +221,7 @@ impl Memory {
     }
 
     /// The members that say that they belong elsewhere.
-    pub fn strangers(&self, voices: Voices<'_>) -> Strangers {
+    pub(crate) fn strangers(&self, voices: Voices<'_>) -> Strangers {
         let Some(own) = &self.own else { return Strangers::default() };
         let others = voices.said().filter(|(_, _, identity)| *identity != own);
         let all: BTreeMap<ServerAddr, Identity> = others.map(|(addr, _, identity)| (addr.clone(), identity.clone())).collect();

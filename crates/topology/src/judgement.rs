@@ -35,7 +35,7 @@ pub(crate) enum Fitness {
 
 impl Fitness {
     /// Whether it would accept writes, were nobody better there.
-    pub fn may_write(self) -> bool {
+    pub(crate) fn may_write(self) -> bool {
         match self {
             Self::Writer | Self::Hesitant => true,
             Self::Leaving { may_write } | Self::Out(Outage::Silent { may_write }) => may_write,
@@ -85,12 +85,12 @@ pub(crate) struct Judgement {
 
 impl Judgement {
     /// It could write, and is not wanted to.
-    pub fn is_kept_out(&self) -> bool {
+    pub(crate) fn is_kept_out(&self) -> bool {
         matches!(self.fitness, Fitness::Fenced | Fitness::Reader) && self.kept_out.is_some()
     }
 
     /// A judgement with nothing special about it.
-    pub fn new(fitness: Fitness, why: impl Into<String>, seen: impl Into<String>) -> Self {
+    pub(crate) fn new(fitness: Fitness, why: impl Into<String>, seen: impl Into<String>) -> Self {
         Self {
             fitness,
             is_down: false,
@@ -138,13 +138,13 @@ pub(crate) struct Scene<'a> {
 
 impl<'a> Scene<'a> {
     /// The members with what is known of them. What strangers say is of another cluster.
-    pub fn known(self) -> impl Iterator<Item = (&'a ServerAddr, &'a Member, &'a Facts)> {
+    pub(crate) fn known(self) -> impl Iterator<Item = (&'a ServerAddr, &'a Member, &'a Facts)> {
         let own = self.members.iter().filter(move |(addr, _)| !self.strangers.contains_key(*addr));
         own.filter_map(move |(addr, member)| Some((addr, member, self.facts.get(addr)?)))
     }
 
     /// Its checks have not failed for so long that what it says is of the present.
-    pub fn has_settled<T>(self, track: &Track<T>) -> bool {
+    pub(crate) fn has_settled<T>(self, track: &Track<T>) -> bool {
         track.resumed_ms == 0 || self.now_ms >= track.resumed_ms + STALE_FOR_MS
     }
 }
@@ -159,15 +159,12 @@ pub(crate) fn small(setting: u64) -> u32 {
 
 /// What becomes of what runs on a server whose checks fail: it is severed when it was unreachable often enough, else `otherwise`.
 pub(crate) fn under_way(scene: Scene<'_>, troubles: Troubles, otherwise: UnderWay) -> UnderWay {
-    match troubles.unreachable >= small(scene.vars.monitor_ping_max_failures) {
-        true => UnderWay::Severed,
-        false => otherwise,
-    }
+    if troubles.unreachable >= small(scene.vars.monitor_ping_max_failures) { UnderWay::Severed } else { otherwise }
 }
 
 impl Outage {
     /// What becomes of what runs on a node of a cluster that is out so: one that does not answer may never do.
-    pub fn under_way(self) -> UnderWay {
+    pub(crate) fn under_way(self) -> UnderWay {
         match self {
             Self::Stated => UnderWay::MayFinish,
             Self::Silent { .. } | Self::Down => UnderWay::EndsAfterGrace,

@@ -39,7 +39,7 @@ impl Member {
     }
 
     /// A server that was found: `like` is what it is connected to like, where `defaults` says nothing.
-    pub fn found(group: &RoleGroup, addr: &ServerAddr, like: &Server, defaults: &ServerDefaults) -> Self {
+    pub(crate) fn found(group: &RoleGroup, addr: &ServerAddr, like: &Server, defaults: &ServerDefaults) -> Self {
         let weight = defaults.weight.unwrap_or(match &group.kind {
             RoleKind::Aurora(row) => row.new_reader_weight,
             _ => 1,
@@ -55,37 +55,37 @@ impl Member {
     }
 
     /// Its row for a hostgroup of the cluster.
-    pub fn row(&self, id: HostgroupId) -> Option<&Arc<Server>> {
+    pub(crate) fn row(&self, id: HostgroupId) -> Option<&Arc<Server>> {
         self.rows.get(&id)
     }
 
     /// Its rows, one for each hostgroup of the cluster.
-    pub fn rows(&self) -> impl Iterator<Item = &Arc<Server>> {
+    pub(crate) fn rows(&self) -> impl Iterator<Item = &Arc<Server>> {
         self.rows.values()
     }
 
     /// Some row that stands for it: one that is checked, if any is; of those, TLS wins over none.
-    pub fn any_row(&self) -> Option<&Arc<Server>> {
+    pub(crate) fn any_row(&self) -> Option<&Arc<Server>> {
         self.rows.values().min_by_key(|row| (!is_checked(row), !row.use_ssl))
     }
 
     /// Whether it is looked at.
-    pub fn is_checked(&self) -> bool {
+    pub(crate) fn is_checked(&self) -> bool {
         self.rows.values().any(|row| is_checked(row))
     }
 
     /// What the operator says of it in a hostgroup.
-    pub fn status(&self, id: HostgroupId) -> ServerStatus {
+    pub(crate) fn status(&self, id: HostgroupId) -> ServerStatus {
         self.rows.get(&id).map_or(ServerStatus::Online, |row| row.status)
     }
 
     /// Its row in this hostgroup says that it is sent nothing.
-    pub fn is_weightless(&self, id: HostgroupId) -> bool {
+    pub(crate) fn is_weightless(&self, id: HostgroupId) -> bool {
         self.rows.get(&id).is_some_and(|row| row.weight == 0)
     }
 
     /// Whether the operator keeps it out of every hostgroup.
-    pub fn is_off(&self) -> bool {
+    pub(crate) fn is_off(&self) -> bool {
         self.rows.values().all(|row| row.status != ServerStatus::Online)
     }
 }

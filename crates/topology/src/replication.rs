@@ -57,7 +57,7 @@ impl Memory {
 
     /// An operator wants this server to write, whoever took over from it: they are kept out, as are those who took over from
     /// them, and all who write now beside whom the operator did not write it as a writer too.
-    pub fn pardon(&mut self, addr: &ServerAddr, is_explicit: impl Fn(&ServerAddr) -> bool) {
+    pub(crate) fn pardon(&mut self, addr: &ServerAddr, is_explicit: impl Fn(&ServerAddr) -> bool) {
         let mut newer = self.fenced.remove(addr);
         let is_held = self.held.remove(addr).is_some();
         let is_kept_out = is_held || newer.is_some();
@@ -333,10 +333,9 @@ fn server(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, memory: &Memory) -
 
 /// Why a server is kept out.
 fn fence(newer: &ServerAddr, has_returned: bool) -> String {
-    match has_returned {
-        false => format!("{newer} took over while it did not answer; kept out until that one stops writing, or an operator orders it"),
-        true => {
-            format!("it came back writable after {newer} had taken over; kept out until that one stops writing, or an operator orders it")
-        }
+    if !has_returned {
+        format!("{newer} took over while it did not answer; kept out until that one stops writing, or an operator orders it")
+    } else {
+        format!("it came back writable after {newer} had taken over; kept out until that one stops writing, or an operator orders it")
     }
 }

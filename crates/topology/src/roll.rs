@@ -31,7 +31,7 @@ pub(crate) struct Roll {
 
 impl Roll {
     /// A sample came in; `named` are the servers that current views name.
-    pub fn call(&mut self, named: &BTreeSet<ServerAddr>) {
+    pub(crate) fn call(&mut self, named: &BTreeSet<ServerAddr>) {
         for addr in named {
             if self.entries.contains_key(addr) || self.has_room() {
                 self.entries.entry(addr.clone()).or_default().unlisted = 0;
@@ -54,22 +54,22 @@ impl Roll {
     }
 
     /// Was named once, and is not any more.
-    pub fn is_gone(&self, addr: &ServerAddr) -> bool {
+    pub(crate) fn is_gone(&self, addr: &ServerAddr) -> bool {
         self.entries.get(addr).is_some_and(|entry| entry.unlisted >= GONE_AFTER)
     }
 
     /// Was named, be it some samples ago.
-    pub fn is_listed(&self, addr: &ServerAddr) -> bool {
+    pub(crate) fn is_listed(&self, addr: &ServerAddr) -> bool {
         self.entries.contains_key(addr)
     }
 
     /// Forgets a server that has left.
-    pub fn strike(&mut self, addr: &ServerAddr) {
+    pub(crate) fn strike(&mut self, addr: &ServerAddr) {
         self.entries.remove(addr);
     }
 
     /// Takes a lag that `from` told at some time; as many as `keep` are kept.
-    pub fn note_lag(&mut self, addr: &ServerAddr, (at_ms, from): (u64, &ServerAddr), lag_ms: u64, keep: u32) {
+    pub(crate) fn note_lag(&mut self, addr: &ServerAddr, (at_ms, from): (u64, &ServerAddr), lag_ms: u64, keep: u32) {
         let Some(entry) = self.entries.get_mut(addr) else { return };
         entry.lags.insert((at_ms, from.clone()), lag_ms);
         while entry.lags.len() > usize::try_from(keep).unwrap_or(usize::MAX).max(1) {
@@ -78,7 +78,7 @@ impl Roll {
     }
 
     /// How far an instance is assumed to be behind: the largest of the last samples, each with what is added to it, ms.
-    pub fn lag_ms(&self, addr: &ServerAddr, aurora: &Aurora) -> u64 {
+    pub(crate) fn lag_ms(&self, addr: &ServerAddr, aurora: &Aurora) -> u64 {
         let estimate = |lag_ms: &u64| match *lag_ms {
             0 => 0,
             lag_ms => lag_ms.saturating_add(aurora.add_lag_ms.into()).max(aurora.min_lag_ms.into()),

@@ -29,7 +29,7 @@ pub(crate) enum Cause {
 
 impl Cause {
     /// As events name it.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Probe => "probe",
             Self::Traffic => "traffic",
@@ -65,7 +65,7 @@ type Places<'a> = BTreeMap<HostgroupId, &'a Placement>;
 
 impl Teller<'_> {
     /// The events of a change. Servers that are new, or gone, make none here, but for writers that a configuration has no more.
-    pub fn tell(&self, old: &Part, new: &Part) -> Vec<Event> {
+    pub(crate) fn tell(&self, old: &Part, new: &Part) -> Vec<Event> {
         let (old_places, new_places) = (by_server(old), by_server(new));
         let mut events = Vec::new();
         for (addr, new_place) in &new_places {
@@ -170,7 +170,7 @@ impl Teller<'_> {
     }
 
     /// Servers that could write and are kept out, of which that was not so `before`.
-    pub fn returned(&self, before: &Judgements) -> impl Iterator<Item = Event> {
+    pub(crate) fn returned(&self, before: &Judgements) -> impl Iterator<Item = Event> {
         let is_new = |addr: &ServerAddr| before.get(addr).is_some_and(|judgement| !judgement.is_kept_out());
         let returned = self.judgements.iter().filter(move |(addr, judgement)| judgement.is_kept_out() && is_new(addr));
         let change = |judgement: &Judgement| (judgement.kept_out.unwrap_or_default().to_owned(), "kept out".to_owned());
@@ -178,7 +178,7 @@ impl Teller<'_> {
     }
 
     /// An event, with what was seen of its server.
-    pub fn event(&self, kind: EventKind, server: Option<&ServerAddr>, (from, to): (String, String), why: &str) -> Event {
+    pub(crate) fn event(&self, kind: EventKind, server: Option<&ServerAddr>, (from, to): (String, String), why: &str) -> Event {
         let seen = server.and_then(|addr| self.judgements.get(addr)).map(|judgement| match judgement.fitness {
             Fitness::Unseen if judgement.seen.is_empty() => "nothing yet".to_owned(),
             _ => judgement.seen.clone(),

@@ -324,10 +324,7 @@ impl Topology {
 
     /// The checks that should be made now. They change with the configuration, with what is found, and with urgency.
     pub fn checks(&self) -> Vec<Check> {
-        match self.is_watching() {
-            true => checks(&self.known.snapshot, &self.clusters, &self.known.facts, self.known.now_ms),
-            false => Vec::new(),
-        }
+        if self.is_watching() { checks(&self.known.snapshot, &self.clusters, &self.known.facts, self.known.now_ms) } else { Vec::new() }
     }
 
     /// What was decided since the last call, oldest first.
@@ -432,10 +429,7 @@ impl Topology {
         if !self.known.facts.contains_key(server) {
             return Err(format!("{server} is no server of any hostgroup"));
         }
-        let is_new = match is_drained {
-            true => self.known.drained.insert(server.clone()),
-            false => self.known.drained.remove(server),
-        };
+        let is_new = if is_drained { self.known.drained.insert(server.clone()) } else { self.known.drained.remove(server) };
         if !is_new && !is_drained {
             return Err(format!("{server} is not drained"));
         }
@@ -700,9 +694,10 @@ impl Topology {
 
     /// The monitor was switched off or on.
     fn tell_of_watch(&mut self, index: usize) {
-        let ((from, to), why) = match self.is_watching() {
-            false => (("watched", "frozen"), "mysql-monitor_enabled is false: roles stay as they are, whatever becomes of the servers"),
-            true => (("frozen", "watched"), "mysql-monitor_enabled is true: roles follow what is seen of the servers again"),
+        let ((from, to), why) = if !self.is_watching() {
+            (("watched", "frozen"), "mysql-monitor_enabled is false: roles stay as they are, whatever becomes of the servers")
+        } else {
+            (("frozen", "watched"), "mysql-monitor_enabled is true: roles follow what is seen of the servers again")
         };
         self.tell_of_cluster(index, (EventKind::Status, Cause::Configuration), (from.to_owned(), to.to_owned()), why);
     }

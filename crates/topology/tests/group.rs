@@ -361,9 +361,10 @@ fn a_restart_of_the_proxy_moves_no_writer_of_a_group() {
         let text = format!("mysql_variables = {{ failback=\"{policy}\" }}\n{}", group_replication(1, 0));
         let mut before = Fleet::new(&text);
         before.see("a", writable()).see("b", writable()).see("c", writable()).pass(1_000);
-        let orders = match is_preferred {
-            true => vec![Order::Prefer { writer: HostgroupId(1), server: Some(addr("c")) }],
-            false => [true, false].map(|is_drained| Order::Drain { server: addr("a"), is_drained }).to_vec(),
+        let orders = if is_preferred {
+            vec![Order::Prefer { writer: HostgroupId(1), server: Some(addr("c")) }]
+        } else {
+            [true, false].map(|is_drained| Order::Drain { server: addr("a"), is_drained }).to_vec()
         };
         orders.iter().for_each(|order| before.topology.order(1_000, order).unwrap());
         assert_eq!(before.hostgroup(1), "c");

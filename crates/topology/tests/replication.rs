@@ -377,10 +377,7 @@ fn an_operator_ends_a_fence() {
         assert_eq!((kept_out.len(), kept_out[0].contains("came back writable")), (1, true), "{events:?}");
         assert_eq!(fleet.hostgroup(1), "b");
         let writer = HostgroupId(1);
-        let the_order = match failback {
-            true => Order::Failback { writer },
-            false => Order::Prefer { writer, server: Some(addr("a")) },
-        };
+        let the_order = if failback { Order::Failback { writer } } else { Order::Prefer { writer, server: Some(addr("a")) } };
         order(&mut fleet, &the_order).unwrap();
         assert_eq!(fleet.layout(), "1: a; 2: a b(SHUNNED) c");
         if failback {

@@ -78,3 +78,27 @@ pub(crate) fn type_code(reader: &mut Reader<'_>, named: bool) -> Result<u8> {
     }
     Ok(code)
 }
+
+/// The value of the first parameter of this name, if it is text or bytes. `types` is a types block with names; values that are not in
+/// `values` (long data) make what follows them unreadable.
+pub(crate) fn named_value<'a>(types: &[u8], nulls: &[u8], values: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
+    let (mut types, mut values) = (Reader::new(types), Reader::new(values));
+    for index in 0.. {
+        let code = types.u8().ok()?;
+        types.u8().ok()?;
+        let name = types.lenenc_bytes().ok()?;
+        let is_wanted = name == wanted;
+        if is_null(nulls, index) {
+            if is_wanted {
+                return None;
+            }
+            continue;
+        }
+        let layout = Layout::of(code).ok()?;
+        let value = layout.read(&mut values).ok()?;
+        if is_wanted {
+            return matches!(layout, Layout::Text | Layout::Bytes).then_some(value);
+        }
+    }
+    None
+}

@@ -124,6 +124,8 @@ pub const GLOBAL_VARIABLE: u16 = 1229;
 pub const WRONG_VALUE_FOR_VAR: u16 = 1231;
 /// Not supported yet.
 pub const NOT_SUPPORTED_YET: u16 = 1235;
+/// The binlog cannot be read from where the replica asks: it does not try again.
+pub const MASTER_FATAL_ERROR_READING_BINLOG: u16 = 1236;
 /// The variable is read-only, or of another scope.
 pub const INCORRECT_GLOBAL_LOCAL_VAR: u16 = 1238;
 /// A subquery returns more than one row.
@@ -208,6 +210,8 @@ pub const QUERY_TIMEOUT: u16 = 3024;
 pub const SERVER_OFFLINE_MODE: u16 = 3032;
 /// The name of a user variable is illegal.
 pub const ILLEGAL_USER_VAR: u16 = 3061;
+/// A replication channel that is not there.
+pub const REPLICA_CHANNEL_DOES_NOT_EXIST: u16 = 3074;
 /// A plugin of replication refused the transaction.
 pub const RUN_HOOK_ERROR: u16 = 3100;
 /// A plugin of replication had the transaction rolled back.

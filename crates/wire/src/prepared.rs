@@ -152,6 +152,18 @@ impl ExecuteParams {
     }
 }
 
+/// The value of the query attribute of this name, where an execute has one that is text and sends its types. `caps` are those agreed
+/// with the sender.
+#[must_use]
+pub fn execute_attribute<'a>(payload: &'a [u8], stmt_params: u16, caps: Capabilities, name: &[u8]) -> Option<&'a [u8]> {
+    let params = ExecuteParams::parse(payload, stmt_params, caps).ok()??;
+    if !params.named || !params.new_types || params.count <= usize::from(stmt_params) {
+        return None;
+    }
+    let [types, nulls, values] = [params.types, params.null_bitmap, params.values].map(|range| payload.get(range));
+    crate::binary::named_value(types?, nulls?, values?, name)
+}
+
 /// Appends an execute for another statement id. With `types` and `params` whose types were not sent, the types block goes
 /// in; it must be one that [`ExecuteParams::types`] once named, for the same statement and capabilities.
 pub fn rewrite_execute(
@@ -330,6 +342,8 @@ mod tests {
         assert_eq!((params.count, params.named), (2, true));
         assert_eq!(&payload[params.types.clone()], b"\x01\0\0\xfe\0\x03key");
         assert_eq!(&payload[params.values.clone()], b"\x05\x03val");
+        assert_eq!(execute_attribute(payload, 1, NAMED, b"key"), Some(&b"val"[..]));
+        assert_eq!((execute_attribute(payload, 1, NAMED, b""), execute_attribute(payload, 2, NAMED, b"key")), (None, None));
         assert!(binary_values_may_equal(
             &payload[params.types.clone()],
             true,

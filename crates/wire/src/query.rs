@@ -35,6 +35,23 @@ pub fn split_query(payload: &[u8], caps: Capabilities) -> Result<QueryParts> {
     Ok(QueryParts { attributes: 1..start, attribute_count, sql: start..payload.len() })
 }
 
+/// The value of the query attribute of this name, where a COM_QUERY has one that is text. `caps` are those agreed with the sender.
+#[must_use]
+pub fn query_attribute<'a>(payload: &'a [u8], caps: Capabilities, name: &[u8]) -> Option<&'a [u8]> {
+    let parts = split_query(payload, caps).ok().filter(|parts| parts.attribute_count > 0)?;
+    let mut reader = Reader::new(payload.get(parts.attributes)?);
+    let count = usize::try_from(reader.lenenc().ok()?).ok()?;
+    reader.lenenc().ok()?;
+    let nulls = reader.bytes(bitmap_len(count)).ok()?;
+    reader.u8().ok()?;
+    let mut values = reader;
+    for _ in 0..count {
+        crate::binary::type_code(&mut values, true).ok()?;
+    }
+    let types = reader.bytes(reader.remaining() - values.remaining()).ok()?;
+    crate::binary::named_value(types, nulls, values.bytes(values.remaining()).ok()?, name)
+}
+
 /// Appends a COM_QUERY payload without attributes.
 pub fn put_query(out: &mut Vec<u8>, sql: &[u8], caps: Capabilities) {
     out.push(Command::Query as u8);
@@ -96,6 +113,10 @@ mod tests {
         let parts = split_query(payload, ATTRIBUTES).unwrap();
         assert_eq!(parts.attribute_count, 3);
         assert_eq!(&payload[parts.sql], b"SELECT 1");
+        let value = |name: &[u8]| query_attribute(payload, ATTRIBUTES, name);
+        assert_eq!((value(b"a"), value(b"b"), value(b"c"), value(b"d")), (Some(&b"hi"[..]), None, None, None));
+        assert_eq!(query_attribute(b"\x03\0\x01SELECT 1", ATTRIBUTES, b"a"), None);
+        assert_eq!(query_attribute(b"\x03SELECT 1", Capabilities::empty(), b"a"), None);
     }
 
     #[test]
@@ -122,6 +143,7 @@ mod tests {
             bytes.insert(0, 3);
             if let Ok(parts) = split_query(&bytes, ATTRIBUTES) {
                 prop_assert_eq!(parts.attributes.end, parts.sql.start);
+                let _ = query_attribute(&bytes, ATTRIBUTES, b"a");
             }
         }
     }

@@ -904,9 +904,10 @@ mod tests {
         let status = StatusFlags::AUTOCOMMIT;
         let made = |caps: Capabilities| {
             let mut payload = Vec::new();
-            match caps.contains(Capabilities::DEPRECATE_EOF) {
-                true => OkPacket { status, ..OkPacket::default() }.write(&mut payload, EOF, caps),
-                false => put_eof(&mut payload, 0, status),
+            if caps.contains(Capabilities::DEPRECATE_EOF) {
+                OkPacket { status, ..OkPacket::default() }.write(&mut payload, EOF, caps)
+            } else {
+                put_eof(&mut payload, 0, status)
             }
             let mut out = Vec::new();
             packet::put_packet(&mut out, &mut 1, &payload);

@@ -1,7 +1,8 @@
 //! CHECKSUM and the checksums of what is in force: FNV-1a, 64 bits. The hash is not ProxySQL's.
 
-use model::Config;
+use model::config::shared::is_local;
 use model::settings::MysqlVariables;
+use model::{Config, Setting};
 use rusqlite::types::ValueRef;
 
 use super::{Answer, Command, open, refuse, rows as reply};
@@ -36,8 +37,12 @@ impl Fnv {
     }
 }
 
-/// The checksum of a part of a configuration.
+/// The checksum of a part of a configuration, but for what is each proxy's own: peers compare it.
 pub(super) fn of_config(config: &Config, part: &Part) -> String {
+    sum(config, part, |setting| !is_local(setting))
+}
+
+fn sum(config: &Config, part: &Part, wanted: impl Fn(&Setting) -> bool) -> String {
     let mut hash = Fnv::new();
     for table in part.tables {
         hash.value(Some(table.as_bytes()));
@@ -46,7 +51,7 @@ pub(super) fn of_config(config: &Config, part: &Part) -> String {
         }
     }
     let variables = config.mysql.iter().chain(config.admin.iter());
-    for (setting, value) in variables.filter(|(setting, _)| Some(setting.module) == part.variables) {
+    for (setting, value) in variables.filter(|(setting, _)| Some(setting.module) == part.variables && wanted(setting)) {
         hash.value(Some(setting.name.as_bytes()));
         hash.value(Some(value.as_bytes()));
     }
@@ -128,7 +133,7 @@ pub(super) fn global(engine: &Engine) -> u64 {
 pub(super) fn of_everything(config: &Config) -> String {
     let mut hash = Fnv::new();
     for part in super::layers::everything() {
-        hash.add(of_config(config, &part).as_bytes());
+        hash.add(sum(config, &part, |_| true).as_bytes());
     }
     hash.text()
 }

@@ -29,9 +29,10 @@ pub(super) const COMMANDS: &[Command] = &[
     })),
     for_all(open("SHOW ERRORS", |_, _| Ok(reply(&["Level", "Code", "Message"], Vec::new())))),
     for_all(open("SHOW COUNT", |_, ask| {
-        let (column, count) = match ask.statement.rest(2).to_ascii_uppercase().contains("ERRORS") {
-            true => ("@@session.error_count", 0),
-            false => ("@@session.warning_count", ask.session.warnings.len()),
+        let (column, count) = if ask.statement.rest(2).to_ascii_uppercase().contains("ERRORS") {
+            ("@@session.error_count", 0)
+        } else {
+            ("@@session.warning_count", ask.session.warnings.len())
         };
         Ok(reply(&[column], vec![vec![Some(count.to_string())]]))
     })),
@@ -58,9 +59,10 @@ pub(super) const COMMANDS: &[Command] = &[
 /// The session notes the schema; see [`crate::engine::sql::in_schema`].
 fn use_schema(_: &mut Engine, ask: &Ask<'_>) -> Answer {
     let name = ask.statement.word(1);
-    match schemas(ask.who).any(|known| known.eq_ignore_ascii_case(name)) {
-        true => Ok(Reply::done()),
-        false => Ok(Reply::Err { code: 1049, sqlstate: "42000", text: format!("Unknown database '{name}'") }),
+    if schemas(ask.who).any(|known| known.eq_ignore_ascii_case(name)) {
+        Ok(Reply::done())
+    } else {
+        Ok(Reply::Err { code: 1049, sqlstate: "42000", text: format!("Unknown database '{name}'") })
     }
 }
 
@@ -146,12 +148,12 @@ const VARIABLES: &[(&str, &str)] = &[
 const LIKE_MYSQL: &str = "8.4.0";
 
 /// What VERSION() and `@@version` say: in the form that drivers read, and with our own. That alone is `@@admin-version`.
-pub fn version(process: &dyn Process) -> String {
+pub(crate) fn version(process: &dyn Process) -> String {
     format!("{LIKE_MYSQL}-Tidegate-{}", process.version())
 }
 
 /// What `@@name` and SHOW VARIABLES LIKE answer beside the proxy's own variables.
-pub fn variables(engine: &Engine, session: &SessionInfo) -> Vec<(String, String)> {
+pub(crate) fn variables(engine: &Engine, session: &SessionInfo) -> Vec<(String, String)> {
     let read_only = if engine.is_read_only() { "1" } else { "0" };
     let more = [
         ("version", version(&*engine.process)),
@@ -176,7 +178,7 @@ fn port(ifaces: &str) -> String {
 }
 
 /// Whether a session may set this variable, which changes nothing.
-pub fn is_settable(name: &str) -> bool {
+pub(crate) fn is_settable(name: &str) -> bool {
     const MORE: &[&str] = &["sql_log_bin", "old_alter_table", "net_retry_count", "tmp_table_size", "sql_warnings", "lock_wait_timeout"];
     VARIABLES.iter().map(|(name, _)| *name).chain(MORE.iter().copied()).any(|known| known.eq_ignore_ascii_case(name))
 }

@@ -1,12 +1,13 @@
 //! CONFIG: what differs between the layers, everything at once, and what was.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use model::Scope;
 use model::config::diff::{Difference, Sheet, diff};
 
 use super::layers::{MODULES, Module, everything, load};
-use super::{Answer, Command, done, exact, history, open, refuse, rows as reply};
+use super::{Answer, Command, done, exact, history, open, refuse, rows as reply, sharing};
 use crate::engine::statement::Statement;
 use crate::engine::{Ask, Engine};
 use crate::error::AdminError;
@@ -40,15 +41,12 @@ fn apply_file(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let config = rows::transaction(db, || {
         rows::write(db, "main", &everything(), &said)?;
         let config = rows::read(db, "main", &everything(), &said)?;
-        engine.check(&config)?;
+        engine.check(&Arc::new(config.clone()))?;
         Ok(config)
     })?;
     let is_new = !diff(&Sheet::of(&config), &Sheet::of(&runtime)).is_empty();
     let modules: Vec<&'static Module> = MODULES.iter().collect();
-    let reply = match is_new {
-        true => engine.adopt(config, &modules, ask)?,
-        false => done(0, "nothing differs from what is in force"),
-    };
+    let reply = if is_new { engine.adopt(config, &modules, ask)? } else { done(0, "nothing differs from what is in force") };
     let (db, runtime) = (&engine.store.admin, engine.runtime());
     rows::transaction(db, || rows::write(db, "disk", &everything(), &runtime))?;
     Ok(remarks::passed_over(reply, &model::config::faults(&notices)))
@@ -66,8 +64,9 @@ fn file(engine: &Engine, named: &str) -> Result<PathBuf, AdminError> {
 /// `CONFIG CHECK`: what CONFIG APPLY would refuse, and what `tidegate check` would remark on.
 fn check(engine: &mut Engine, _: &Ask<'_>) -> Answer {
     let config = rows::read(&engine.store.admin, "main", &everything(), &engine.runtime())?;
-    let snapshot = engine.check(&config)?;
-    let found = remarks::all(&config, &snapshot, &*engine.plane, Scope::All);
+    let config = Arc::new(config);
+    let checked = engine.check(&config)?;
+    let found = remarks::all(&config, &checked.snapshot, &*engine.plane, Scope::All);
     Ok(remarks::told(vec!["memory can be loaded".to_owned()], None, &found))
 }
 
@@ -76,7 +75,7 @@ fn differences(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let (first, next) = side(engine, ask.statement, 2)?;
     let (second, end) = side(engine, ask.statement, next)?;
     if ask.statement.head.len() > end {
-        return refuse("CONFIG DIFF [MEMORY|RUNTIME|DISK|FILE 'name'|HISTORY n] [the same]");
+        return refuse("CONFIG DIFF [MEMORY|RUNTIME|DISK|FILE 'name'|HISTORY n|SHARED] [the same]");
     }
     let memory = || rows::sheet(&engine.store.admin, "main");
     let (left, right) = match (first, second) {
@@ -103,7 +102,8 @@ fn side(engine: &Engine, statement: &Statement, index: usize) -> Result<(Option<
             let (config, _) = model::load_regular(&file(engine, statement.word(index + 1))?).map_err(AdminError::Config)?;
             Ok((Some(Sheet::of(&config)), index + 2))
         }
+        "SHARED" => one(Sheet::of(&sharing::shared(engine)?)),
         "HISTORY" => Ok((Some(Sheet::of(&history::recall(engine, statement.word(index + 1))?)), index + 2)),
-        other => refuse(format!("'{other}' is no layer: MEMORY, RUNTIME, DISK, FILE 'name', HISTORY n")),
+        other => refuse(format!("'{other}' is no layer: MEMORY, RUNTIME, DISK, FILE 'name', HISTORY n, SHARED")),
     }
 }

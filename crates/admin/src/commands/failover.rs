@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
-use model::fleet::{Operator, Told};
+use model::fleet::{Operator, StandingOrder, Told};
 use model::{HostgroupId, ServerAddr};
 
 use super::{Answer, Command, open, refuse};
 use crate::engine::statement::Statement;
 use crate::engine::{Ask, Engine};
 use crate::reply::Reply;
+use crate::sharing::Sharing;
 
 pub(super) const COMMANDS: &[Command] = &[
     open("SWITCHOVER", order),
@@ -47,6 +48,43 @@ enum Order {
 }
 
 impl Order {
+    /// What holds from now on, or no more, where this order leaves something that does.
+    fn standing(&self) -> Option<(StandingOrder, bool)> {
+        match self {
+            Self::Pause(hostgroup) => Some((StandingOrder::Paused(*hostgroup), true)),
+            Self::Resume(hostgroup) => Some((StandingOrder::Paused(*hostgroup), false)),
+            Self::Drain { server, .. } => Some((StandingOrder::Drained(server.clone()), true)),
+            Self::Undrain(server) => Some((StandingOrder::Drained(server.clone()), false)),
+            Self::Switchover { .. } | Self::Failback(_) | Self::Accept { .. } => None,
+        }
+    }
+
+    /// Carries it out here and, where a configuration is shared, everywhere.
+    fn give(&self, operator: &dyn Operator, sharing: Option<&Sharing>) -> Result<Told, String> {
+        let shared = |warning: Option<Option<String>>, told: &mut Told| {
+            if let Some(warning) = warning.flatten() {
+                told.text.push_str(&format!("; WARNING: {warning}"));
+                told.warnings.push(warning);
+            }
+        };
+        let share = || self.standing().zip(sharing).map(|((order, holds), sharing)| sharing.share_order(&order, holds));
+        if let Self::Drain { server, .. } = self {
+            // Nothing new goes there from any proxy, while this one waits for what runs.
+            operator.stand(&StandingOrder::Drained(server.clone()), true)?;
+            let warning = share();
+            let mut told = self.carry_out(operator)?;
+            shared(warning, &mut told);
+            return Ok(told);
+        }
+        let mut told = self.carry_out(operator)?;
+        let warning = match self {
+            Self::Failback(hostgroup) => sharing.map(|sharing| sharing.share_failback(*hostgroup)),
+            _ => share(),
+        };
+        shared(warning, &mut told);
+        Ok(told)
+    }
+
     fn carry_out(&self, operator: &dyn Operator) -> Result<Told, String> {
         match self {
             Self::Switchover { hostgroup, to, timeout_ms } => operator.switchover(*hostgroup, to, *timeout_ms),
@@ -70,11 +108,12 @@ fn order(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     };
     let text = ask.statement.text.to_string();
     tracing::info!("{}@{}: {text}", ask.session.user, ask.session.peer);
-    engine.later(Box::new(move || answer(&operator, &order, &text)))
+    let sharing = engine.sharing.clone();
+    engine.later(Box::new(move || answer(&operator, sharing.as_deref(), &order, &text)))
 }
 
-fn answer(operator: &Arc<dyn Operator>, order: &Order, text: &str) -> Reply {
-    match order.carry_out(operator.as_ref()) {
+fn answer(operator: &Arc<dyn Operator>, sharing: Option<&Sharing>, order: &Order, text: &str) -> Reply {
+    match order.give(operator.as_ref(), sharing) {
         Ok(told) => {
             tracing::info!("{}", told.text);
             Reply::Ok { affected: 0, insert_id: 0, info: told.text, warnings: told.warnings }

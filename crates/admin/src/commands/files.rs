@@ -1,6 +1,7 @@
 //! The configuration in memory as a file that can be read back.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use model::config::text::to_text;
 use model::{Config, files};
@@ -31,7 +32,7 @@ fn write(engine: &Engine, path: &str) -> Result<u64, AdminError> {
     if path.is_empty() {
         return refuse("the name of a file is needed");
     }
-    let config = configuration(engine)?;
+    let config = Arc::new(configuration(engine)?);
     engine.check(&config)?;
     let text = to_text(&config);
     files::replace(Path::new(path), text.as_bytes()).map_err(|error| AdminError::file(Path::new(path), error))?;

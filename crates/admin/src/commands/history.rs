@@ -3,6 +3,7 @@
 //! One that is the same as the newest is not kept again: whoever loads every minute pushes nothing out. Bounded by `admin-config_history_size` in number and by [`MAX_BYTES`] in size; the oldest go first.
 
 use std::io::{Read, Write};
+use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
@@ -24,7 +25,7 @@ const MAX_BYTES: u64 = 64 << 20;
 const MAX_TEXT: u64 = 1 << 30;
 
 /// Keeps the configuration that is now in force, and who brought it about.
-pub fn remember(db: &Connection, config: &Config, user: &str, command: &str) -> Result<(), AdminError> {
+pub(crate) fn remember(db: &Connection, config: &Config, user: &str, command: &str) -> Result<(), AdminError> {
     let size = config.admin.config_history_size;
     rows::transaction(db, || {
         if size > 0 {
@@ -106,11 +107,21 @@ pub(super) fn recall(engine: &Engine, id: &str) -> Result<Config, AdminError> {
 /// `CONFIG ROLLBACK n`: to memory and runtime at once. Disk stays as it is until SAVE.
 pub(super) fn rollback(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let config = recall(engine, ask.statement.word(2))?;
-    engine.check(&config)?;
-    let modules: Vec<&'static Module> = MODULES.iter().collect();
-    let kept = config.clone();
-    let reply = engine.adopt(config, &modules, ask)?;
-    let db = &engine.store.admin;
-    rows::transaction(db, || rows::write(db, "main", &everything(), &kept))?;
-    Ok(reply)
+    engine.roll_back(config, ask)
+}
+
+impl Engine {
+    /// Puts an old configuration in force and into memory.
+    ///
+    /// # Errors
+    /// As those of [`Engine::adopt`].
+    pub(super) fn roll_back(&mut self, config: Config, ask: &Ask<'_>) -> Answer {
+        let kept = Arc::new(config.clone());
+        self.check(&kept)?;
+        let modules: Vec<&'static Module> = MODULES.iter().collect();
+        let reply = self.adopt(config, &modules, ask)?;
+        let db = &self.store.admin;
+        rows::transaction(db, || rows::write(db, "main", &everything(), &kept))?;
+        Ok(reply)
+    }
 }

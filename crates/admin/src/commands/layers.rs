@@ -1,5 +1,7 @@
 //! LOAD and SAVE: modules times moves between the layers (disk, memory, runtime, file), with all of ProxySQL's synonyms.
 
+use std::sync::Arc;
+
 use model::Config;
 use model::config::text;
 use rusqlite::Connection;
@@ -14,7 +16,7 @@ use crate::store::rows::{self, Part};
 
 /// A part of the configuration that is loaded and saved as one.
 #[derive(Debug)]
-pub struct Module {
+pub(crate) struct Module {
     /// Its name in commands.
     pub words: &'static str,
     /// What belongs to it.
@@ -25,7 +27,7 @@ pub struct Module {
 
 impl Module {
     /// Whether the data plane works by it.
-    pub fn is_for_plane(&self) -> bool {
+    pub(crate) fn is_for_plane(&self) -> bool {
         self.words.starts_with("MYSQL")
     }
 }
@@ -39,7 +41,7 @@ const fn variables(words: &'static str, module: &'static str, checksum: &'static
 }
 
 /// Every module.
-pub const MODULES: &[Module] = &[
+pub(crate) const MODULES: &[Module] = &[
     tables("MYSQL USERS", &["mysql_users", "mysql_ldap_mapping"], "mysql_users"),
     tables(
         "MYSQL SERVERS",
@@ -49,6 +51,7 @@ pub const MODULES: &[Module] = &[
             "mysql_group_replication_hostgroups",
             "mysql_galera_hostgroups",
             "mysql_aws_aurora_hostgroups",
+            "mysql_replication_channels",
             "mysql_hostgroup_attributes",
             "mysql_servers_ssl_params",
         ],
@@ -133,6 +136,7 @@ fn carry_out(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
 
 /// Puts what is in memory in force, for these modules at once.
 pub(super) fn load(engine: &mut Engine, modules: &[&'static Module], ask: &Ask<'_>) -> Answer {
+    engine.refuse_behind(modules)?;
     let parts: Vec<Part> = modules.iter().map(|module| module.part).collect();
     let config = rows::read(&engine.store.admin, "main", &parts, &engine.runtime())?;
     engine.adopt(config, modules, ask)
@@ -161,6 +165,7 @@ fn load_user(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let Some(module) = MODULES.iter().find(|module| module.words == "MYSQL USERS") else {
         return refuse("no such module");
     };
+    engine.refuse_behind(&[module])?;
     let runtime = engine.runtime();
     let memory = rows::read(&engine.store.admin, "main", &[module.part], &runtime)?;
     let is_it = |row: &&model::config::Row| row.text("username") == Some(&name);
@@ -179,7 +184,7 @@ fn load_user(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
 /// Memory to disk. What could not be loaded is not saved: the proxy would not start with it.
 fn save_to_disk(engine: &Engine, module: &Module) -> Answer {
     let config = rows::read(&engine.store.admin, "main", &[module.part], &engine.runtime())?;
-    engine.check(&config)?;
+    engine.check(&Arc::new(config))?;
     copy(&engine.store.admin, "main", "disk", &module.part)
 }
 
@@ -218,8 +223,8 @@ fn load_file(engine: &Engine, module: &Module) -> Answer {
     Ok(remarks::passed_over(done(read, ""), &model::config::faults(&notices)))
 }
 
-/// Lays what a file says over memory. Answers how many rows and variables that were.
-pub fn merge(db: &Connection, config: &Config, part: &Part) -> Result<u64, AdminError> {
+/// Lays what a file says over memory. Returns how many rows and variables that were.
+pub(crate) fn merge(db: &Connection, config: &Config, part: &Part) -> Result<u64, AdminError> {
     let mut read = 0;
     for table in part.tables.iter().filter_map(|name| rows::description(name)) {
         let given = config.rows(table.name);
@@ -236,12 +241,12 @@ pub fn merge(db: &Connection, config: &Config, part: &Part) -> Result<u64, Admin
 }
 
 /// Everything that a configuration is made of.
-pub fn everything() -> Vec<Part> {
+pub(crate) fn everything() -> Vec<Part> {
     MODULES.iter().map(|module| module.part).collect()
 }
 
 /// Counts a load of `modules` in their lines of `runtime_checksums_values`.
-pub fn count(runtime: &mut Runtime, modules: &[&'static Module], now: i64) {
+pub(crate) fn count(runtime: &mut Runtime, modules: &[&'static Module], now: i64) {
     let named = modules.iter().filter(|module| !module.checksum.is_empty());
     for module in named {
         let checksum = super::checksum::of_config(&runtime.config, &module.part);

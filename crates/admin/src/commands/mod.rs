@@ -4,15 +4,16 @@
 //! follow. Of several lines that match, the one with most words counts. What matches no line is SQL for SQLite.
 
 mod checksum;
-pub mod clients;
+pub(crate) mod clients;
 mod configuration;
 mod explain;
 mod failover;
 mod files;
-pub mod history;
-pub mod layers;
+pub(crate) mod history;
+pub(crate) mod layers;
 mod process;
-pub mod show;
+mod sharing;
+pub(crate) mod show;
 mod variables;
 mod views;
 
@@ -22,11 +23,11 @@ use crate::error::AdminError;
 use crate::reply::{Reply, Role};
 
 /// What a command answers.
-pub type Answer = Result<Reply, AdminError>;
+pub(crate) type Answer = Result<Reply, AdminError>;
 
 /// Whether more may follow a command's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tail {
+pub(crate) enum Tail {
     /// Nothing.
     None,
     /// Anything.
@@ -35,7 +36,7 @@ pub enum Tail {
 
 /// One line of the table.
 #[derive(Clone, Copy)]
-pub struct Command {
+pub(crate) struct Command {
     /// Its words.
     pub words: &'static str,
     /// Whether more may follow.
@@ -48,7 +49,7 @@ pub struct Command {
 
 /// What a command does.
 #[derive(Clone, Copy)]
-pub enum Action {
+pub(crate) enum Action {
     /// It calls this.
     Call(fn(&mut Engine, &Ask<'_>) -> Answer),
     /// It stands for this query.
@@ -92,10 +93,11 @@ const TABLES: &[&[Command]] = &[
     explain::COMMANDS,
     failover::COMMANDS,
     views::COMMANDS,
+    sharing::COMMANDS,
 ];
 
 /// The command that a statement is.
-pub fn find(statement: &Statement) -> Option<Command> {
+pub(crate) fn find(statement: &Statement) -> Option<Command> {
     if let Some(command) = layers::find(statement).or_else(|| checksum::find(statement)) {
         return Some(command);
     }
@@ -106,7 +108,7 @@ pub fn find(statement: &Statement) -> Option<Command> {
 
 impl Command {
     /// Carries it out.
-    pub fn run(&self, engine: &mut Engine, ask: &Ask<'_>) -> Answer {
+    pub(crate) fn run(&self, engine: &mut Engine, ask: &Ask<'_>) -> Answer {
         match self.action {
             Action::Call(call) => call(engine, ask),
             Action::Query(text) => sql::run(engine, ask.who, ask.session, text),

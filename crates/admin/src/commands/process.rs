@@ -33,11 +33,13 @@ pub(super) const COMMANDS: &[Command] = &[
     exact("PROXYSQL FLUSH MYSQL CLIENT HOSTS", |engine, _| outcome(engine.plane.flush(Flush::ClientHosts))),
     exact("PROXYSQL FLUSH CONFIGDB", |engine, _| engine.store.reopen_disk().map(|()| Reply::done())),
     exact("PROXYSQL RELOAD TLS", |engine, _| engine.plane.reload_tls().map(|info| done(0, info)).map_err(AdminError::Refused)),
+    exact("PROXYSQL RELOAD SECRETS", |engine, _| engine.reload_secrets()),
     open("PROXYSQL CLUSTER_NODE_UUID", |_, _| refuse("clusters of ProxySQL are not joined")),
     open("PROXYSQL MEMPROFILE", |_, _| refuse("not part of this proxy")),
     open("PROXYSQL COREDUMP|COMPRESSEDCOREDUMP", |_, _| refuse("core dumps are left to the system")),
     exact("KILL CONNECTION *", |engine, ask| kill(engine, ask.statement.word(2))),
     exact("KILL *", |engine, ask| kill(engine, ask.statement.word(1))),
+    exact("FORGET REPLICA *", forget_replica),
     open("LOGENTRY", log_entry),
     exact("SIGNAL MYSQL THREADS", |_, _| Ok(Reply::done())),
     open("PULL VERSION MYSQL SERVERS", pull_version),
@@ -115,6 +117,17 @@ fn kill(engine: &Engine, id: &str) -> Answer {
     }
 }
 
+/// What is given up is a protection: the log says who did it.
+fn forget_replica(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
+    let id = ask.statement.word(2);
+    let count = id.parse().map_or(0, |id| engine.plane.forget_replica(id));
+    if count == 0 {
+        return refuse(format!("no replica with server_id {id} has read by file and position here (stats_tidegate_positions)"));
+    }
+    tracing::info!("{}@{}: {}", ask.session.user, ask.session.peer, ask.statement.text);
+    Ok(done(u64::try_from(count).unwrap_or(u64::MAX), "the next server that it reads by file and position is its server"))
+}
+
 fn log_entry(_: &mut Engine, ask: &Ask<'_>) -> Answer {
     let text: String = ask.statement.rest(1).chars().filter(|letter| !letter.is_control()).collect();
     tracing::info!("{} says: {text}", ask.session.user);
@@ -145,7 +158,7 @@ fn truncate(engine: &mut Engine, name: &str) -> Answer {
     }
 }
 
-/// Moves the digests into the statistics' history. Answers how many.
+/// Moves the digests into the statistics' history. Returns how many.
 fn save_digests(engine: &mut Engine, _: &Ask<'_>) -> Answer {
     let (db, settings) = (&engine.store.stats, engine.runtime());
     let count = rows::transaction(db, || digests::save(db, &engine.live, &settings.admin, now()))?;
@@ -159,7 +172,7 @@ fn save_queries(engine: &mut Engine, into_table: bool) -> Answer {
     Ok(forget_queries(engine, last, into_table))
 }
 
-/// Answers how many there were.
+/// Returns how many there were.
 fn forget_queries(engine: &Engine, up_to: u64, into_table: bool) -> Reply {
     let count = engine.plane.forget_logged_queries(up_to, into_table);
     done(u64::try_from(count).unwrap_or(u64::MAX), "")

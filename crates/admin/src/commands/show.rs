@@ -210,26 +210,16 @@ fn field_lines(engine: &Engine, place: &str, name: &str, found: Vec<Field>, is_f
         let default = default.map(|text| crate::engine::statement::unquoted(&text));
         let (null, key) = (if is_nullable { "YES" } else { "NO" }, if is_key { "PRI" } else { "" });
         let own = |text: &str| Some(text.to_owned());
-        match is_full {
-            false => vec![Some(field), own("varchar(255)"), own(null), own(key), default, own("")],
-            true => {
-                vec![
-                    Some(field),
-                    own("varchar(255)"),
-                    own("utf8mb4_general_ci"),
-                    own(null),
-                    own(key),
-                    default,
-                    own(""),
-                    own("select"),
-                    own(""),
-                ]
-            }
+        if !is_full {
+            vec![Some(field), own("varchar(255)"), own(null), own(key), default, own("")]
+        } else {
+            vec![Some(field), own("varchar(255)"), own("utf8mb4_general_ci"), own(null), own(key), default, own(""), own("select"), own("")]
         }
     };
-    let columns: &[&str] = match is_full {
-        false => &["Field", "Type", "Null", "Key", "Default", "Extra"],
-        true => &["Field", "Type", "Collation", "Null", "Key", "Default", "Extra", "Privileges", "Comment"],
+    let columns: &[&str] = if !is_full {
+        &["Field", "Type", "Null", "Key", "Default", "Extra"]
+    } else {
+        &["Field", "Type", "Collation", "Null", "Key", "Default", "Extra", "Privileges", "Comment"]
     };
     reply(columns, found.into_iter().map(line).collect())
 }

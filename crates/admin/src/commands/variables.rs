@@ -60,9 +60,10 @@ fn set(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
 fn target(name: &str) -> Result<Target, AdminError> {
     let bare = name.trim_start_matches("@@");
     if let Some(setting) = Setting::by_full_name(bare) {
-        return match model::config::text::is_read_only(setting) {
-            true => refuse(format!("'{bare}' is read only")),
-            false => Ok(Target::Ours(setting)),
+        return if model::config::text::is_read_only(setting) {
+            refuse(format!("'{bare}' is read only"))
+        } else {
+            Ok(Target::Ours(setting))
         };
     }
     let is_retired = bare.split_once('-').is_some_and(|(module, rest)| model::settings::retired(module, rest).is_some());

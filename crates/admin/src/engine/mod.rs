@@ -4,18 +4,20 @@
 //! in force goes through [`Engine::adopt`]: checked whole, applied whole, or not at all.
 
 mod orders;
-pub mod sql;
-pub mod statement;
+pub(crate) mod sql;
+pub(crate) mod statement;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use model::config::shared::to_shared_text;
 use model::control::DataPlane;
 use model::fleet::Operator;
-use model::{Config, Snapshot};
+use model::{Config, SecretFiles, Snapshot};
 use rusqlite::Connection;
+use shared_config::Standing;
 
 use crate::commands::{self, layers};
 use crate::error::AdminError;
@@ -25,6 +27,8 @@ use crate::live::{Live, Runtime};
 use crate::process::{Process, Stop};
 use crate::remarks;
 use crate::reply::{Reply, Role, SessionInfo};
+use crate::sharing::peers::{self, Descent, Peers};
+use crate::sharing::{BehindModules, Draft, Sharing, described};
 use crate::store::Store;
 use crate::take_over::{Frozen, Successor, TakenOver};
 use orders::{Orders, Work};
@@ -32,7 +36,7 @@ use statement::Statement;
 
 /// What is done once the answer has been handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum After {
+pub(crate) enum After {
     /// Nothing.
     Nothing,
     /// End the process.
@@ -43,7 +47,7 @@ pub enum After {
 
 /// Who asks for what: commands are given both.
 #[derive(Debug, Clone, Copy)]
-pub struct Ask<'a> {
+pub(crate) struct Ask<'a> {
     /// What the session may do.
     pub who: Role,
     /// The session.
@@ -52,11 +56,31 @@ pub struct Ask<'a> {
     pub statement: &'a Statement,
 }
 
+/// Who brings a configuration about, for log and history.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct By<'a> {
+    /// The name.
+    pub user: &'a str,
+    /// The client's address.
+    pub peer: &'a str,
+    /// The statement.
+    pub text: &'a str,
+}
+
+/// A configuration without faults, ready to be put in force.
+pub(crate) struct Checked {
+    /// What workers read.
+    pub snapshot: Arc<Snapshot>,
+    /// The configuration with what stands in files.
+    whole: Arc<Config>,
+    secrets: SecretFiles,
+}
+
 /// What is answered while another process takes over.
 const READS: &[&str] = &["SELECT", "SHOW", "EXPLAIN", "DESC", "DESCRIBE", "USE"];
 
 /// Everything that the thread owns.
-pub struct Engine {
+pub(crate) struct Engine {
     /// The databases.
     pub store: Store,
     /// The tables that are computed.
@@ -75,6 +99,16 @@ pub struct Engine {
     pub operator: Option<Arc<dyn Operator>>,
     /// Whether another process is about to take over.
     pub frozen: Frozen,
+    /// This proxy's part in a shared configuration.
+    pub sharing: Option<Arc<Sharing>>,
+    /// This proxy among peers that share without etcd.
+    pub peers: Option<Arc<Peers>>,
+    /// Modules of memory that are based on a revision which is no longer in force.
+    pub behind: BehindModules,
+    /// Whether the configuration file is the truth, so that nothing else can be.
+    pub is_declarative: bool,
+    /// What the files with secrets hold that the configuration in force names.
+    secrets: SecretFiles,
     orders: Orders,
     jobs: Jobs,
     history: History,
@@ -98,18 +132,40 @@ impl Engine {
         store.facts.name_version(commands::clients::version(&*process));
         let (after, orders) = (After::Nothing, Orders::default());
         let frozen = Frozen::default();
-        Self { store, live, plane, process, config_file, read_only: None, after, operator: None, frozen, orders, jobs, history, clock }
+        Self {
+            store,
+            live,
+            plane,
+            process,
+            config_file,
+            read_only: None,
+            after,
+            operator: None,
+            frozen,
+            sharing: None,
+            peers: None,
+            behind: BehindModules::default(),
+            is_declarative: false,
+            secrets: SecretFiles::default(),
+            orders,
+            jobs,
+            history,
+            clock,
+        }
     }
 
     /// Works until every handle is gone.
-    pub fn run(mut self) {
+    pub(crate) fn run(mut self) {
         loop {
             self.note_memory();
             let wait = self.history.wait(&self.runtime().admin, now_ms());
             match self.jobs.next_within(&self.clock, wait) {
                 Wake::Statement(job) => self.serve(job),
                 Wake::Time => {}
-                Wake::End => return,
+                Wake::End => {
+                    self.sharing.iter().for_each(|sharing| sharing.stop());
+                    return;
+                }
             }
             self.sample();
         }
@@ -154,15 +210,15 @@ impl Engine {
 
     /// The statement at hand is answered by `work`, on a thread of its own. What is answered here counts only when that is
     /// refused.
-    pub fn later(&mut self, work: Work) -> Result<Reply, AdminError> {
+    pub(crate) fn later(&mut self, work: Work) -> Result<Reply, AdminError> {
         self.orders.give(work).map_err(AdminError::Refused)?;
         Ok(Reply::done())
     }
 
     /// What a process is given that takes over.
-    pub fn successor(&self, program: Option<PathBuf>) -> Result<Successor, AdminError> {
+    pub(crate) fn successor(&self, program: Option<PathBuf>) -> Result<Successor, AdminError> {
         let runtime = self.live.runtime.lock().unwrap_or_else(PoisonError::into_inner);
-        let layers = TakenOver::of(&runtime.config, &runtime.checksums, &self.store.admin, self.read_only)?;
+        let layers = TakenOver::of(&runtime.config, &runtime.checksums, &self.store.admin, self.read_only, &self.behind, &self.secrets)?;
         let failed = |e: &dyn std::fmt::Display| AdminError::Refused(e.to_string());
         let layers = handover::encode(&layers).map_err(|e| failed(&e))?;
         let lock = self.store.lock().map_err(|e| failed(&e))?;
@@ -180,15 +236,16 @@ impl Engine {
     }
 
     /// Executes one statement.
-    pub fn execute(&mut self, who: Role, session: &SessionInfo, sql: &[u8]) -> Reply {
+    pub(crate) fn execute(&mut self, who: Role, session: &SessionInfo, sql: &[u8]) -> Reply {
         let Ok(sql) = std::str::from_utf8(sql) else {
             return Reply::refused("the statement is not UTF-8");
         };
         let statement = Statement::parse(sql);
         if statement.text.is_empty() {
-            return match statement.was_comment {
-                true => Reply::done(),
-                false => Reply::Err { code: 1065, sqlstate: "42000", text: "Query was empty".to_owned() },
+            return if statement.was_comment {
+                Reply::done()
+            } else {
+                Reply::Err { code: 1065, sqlstate: "42000", text: "Query was empty".to_owned() }
             };
         }
         if self.frozen.is_set() && !READS.iter().any(|word| statement.is(0, word)) {
@@ -206,7 +263,7 @@ impl Engine {
     }
 
     /// The connection that serves `who`.
-    pub fn connection(&self, who: Role) -> &Connection {
+    pub(crate) fn connection(&self, who: Role) -> &Connection {
         match who {
             Role::Admin => &self.store.admin,
             Role::Stats => &self.store.stats,
@@ -214,17 +271,17 @@ impl Engine {
     }
 
     /// Whether administrators may change nothing now.
-    pub fn is_read_only(&self) -> bool {
+    pub(crate) fn is_read_only(&self) -> bool {
         self.read_only.unwrap_or_else(|| self.runtime().admin.read_only)
     }
 
     /// The configuration in force.
-    pub fn runtime(&self) -> Arc<Config> {
+    pub(crate) fn runtime(&self) -> Arc<Config> {
         self.live.runtime.lock().unwrap_or_else(PoisonError::into_inner).config.clone()
     }
 
     /// What `@@name` answers from now on.
-    pub fn describe_variables(&self, who: Role, session: &SessionInfo) -> Result<(), AdminError> {
+    pub(crate) fn describe_variables(&self, who: Role, session: &SessionInfo) -> Result<(), AdminError> {
         let mut variables = commands::clients::variables(self, session);
         if who == Role::Admin {
             for module in ["mysql", "admin"] {
@@ -239,34 +296,141 @@ impl Engine {
         Ok(())
     }
 
-    /// Finds what is wrong with a configuration, patterns of rules too; changes nothing.
-    pub fn check(&self, config: &Config) -> Result<Arc<Snapshot>, AdminError> {
+    /// Finds what is wrong with a configuration, patterns of rules and files with secrets too; changes nothing.
+    pub(crate) fn check(&self, config: &Arc<Config>) -> Result<Checked, AdminError> {
         let all_of = |mut errors: Vec<_>| {
             let rules = crate::bootstrap::innocent_rules(config, &errors).map(Arc::new);
             errors.extend(rules.and_then(|rules| self.plane.check(&rules).err()).unwrap_or_default());
             AdminError::Config(errors)
         };
-        let snapshot = Arc::new(Snapshot::compile(config).map_err(all_of)?);
+        let secrets = SecretFiles::read(config, &self.secrets).map_err(all_of)?;
+        let whole = secrets.laid_over(config);
+        let snapshot = Arc::new(Snapshot::compile(&whole).map_err(all_of)?);
         self.plane.check(&snapshot).map_err(AdminError::Config)?;
-        Ok(snapshot)
+        Ok(Checked { snapshot, whole, secrets })
     }
 
-    /// Puts `config` in force, of which `modules` were loaded. On an error nothing has changed. The answer says what its operator
-    /// should know.
-    pub fn adopt(&mut self, config: Config, modules: &[&'static layers::Module], ask: &Ask<'_>) -> Result<Reply, AdminError> {
-        let snapshot = self.check(&config)?;
-        let loaded: Vec<_> = modules.iter().map(|module| module.part).collect();
-        let found = remarks::after_load(&config, &snapshot, &*self.plane, &loaded);
+    /// These are what the files with secrets hold that are in force; what has happened to them is logged.
+    pub(crate) fn hold(&mut self, secrets: SecretFiles) {
+        for (is_fault, line) in secrets.news(&self.secrets) {
+            if is_fault { tracing::warn!("{line}") } else { tracing::info!("{line}") }
+        }
+        self.live.note_secrets(secrets.counts());
+        self.secrets = secrets;
+    }
+
+    /// `PROXYSQL RELOAD SECRETS`: reads the files again that the configuration in force names. What they hold is in force then;
+    /// what cannot be read stays as it was, and is named in the answer.
+    pub(crate) fn reload_secrets(&mut self) -> Result<Reply, AdminError> {
+        let checked = self.check(&self.runtime())?;
+        if checked.secrets.differs(&self.secrets) {
+            self.plane.apply(checked.snapshot).map_err(AdminError::Config)?;
+            self.jobs.publish(checked.whole);
+        }
+        let (count, faulty) = checked.secrets.counts();
+        self.hold(checked.secrets);
+        let info = match faulty {
+            0 => format!("{count} files with secrets are read"),
+            _ => format!("{faulty} of {count} files with secrets cannot be read: the log names them; what they held before stays in force"),
+        };
+        Ok(Reply::Ok { affected: 0, insert_id: 0, info, warnings: Vec::new() })
+    }
+
+    /// Whether these modules of memory may be loaded.
+    ///
+    /// # Errors
+    /// One is based on a revision of the shared configuration that is no longer in force.
+    pub(crate) fn refuse_behind(&self, modules: &[&'static layers::Module]) -> Result<(), AdminError> {
+        match place(&self.runtime()) {
+            None => Ok(()),
+            Some(_) => self.behind.refuse(modules, || self.shared_now()),
+        }
+    }
+
+    /// The revision that is shared now, for people.
+    fn shared_now(&self) -> String {
+        let head = self.sharing.as_ref().and_then(|sharing| sharing.seen().head.clone());
+        let descent = self.peers.as_ref().and_then(|peers| peers.descent());
+        head.map(|head| described(&head.manifest)).or_else(|| descent.map(|descent| peers::described(&descent))).unwrap_or_default()
+    }
+
+    /// Puts `config` in force, of which `modules` were loaded; where it is shared, it is published before. On an error nothing has
+    /// changed. The answer says what its operator should know.
+    pub(crate) fn adopt(&mut self, config: Config, modules: &[&'static layers::Module], ask: &Ask<'_>) -> Result<Reply, AdminError> {
+        let config = Arc::new(config);
+        let checked = self.check(&config)?;
         let is_for_admin = modules.iter().any(|module| module.part.variables == Some("admin"));
         if is_for_admin {
+            shared_config::Settings::read(&config.admin).map_err(AdminError::Refused)?;
+            if self.is_declarative && Sharing::is_on(&config) {
+                return Err(AdminError::declarative_and_shared());
+            }
             crate::outside::could_follow(&self.runtime(), &config).map_err(AdminError::Refused)?;
+        }
+        let published = self.publish(&config, ask)?;
+        let by = By { user: &ask.session.user, peer: &ask.session.peer, text: &ask.statement.text };
+        let is_elsewhere = place(&self.runtime()) != place(&config);
+        let reply = self.put_in_force(&config, checked, modules, &by);
+        if is_elsewhere && reply.is_ok() {
+            self.stands_nowhere();
+        } else if reply.is_ok() && peers::is_on(&config) {
+            self.descend(&config, ask, &[], modules);
+        }
+        let Some(standing) = published else { return reply };
+        match reply {
+            Ok(reply) => {
+                self.stands_at(&standing, modules);
+                Ok(reply)
+            }
+            Err(why) => {
+                self.sharing.iter().for_each(|sharing| sharing.follows_itself());
+                Err(AdminError::Refused(format!(
+                    "revision {} is shared, but this proxy cannot put it in force, and keeps what it has: {why}",
+                    standing.number
+                )))
+            }
+        }
+    }
+
+    /// What was just loaded is a new revision, where peers share without etcd. `others` end conflicts with them.
+    pub(crate) fn descend(&mut self, config: &Config, ask: &Ask<'_>, others: &[Descent], modules: &[&'static layers::Module]) {
+        let Some(peers) = self.peers.clone() else { return };
+        let draft = draft(ask, peers::text_of(config));
+        if let Some(descent) = peers.descend(config, draft, others) {
+            self.descends_from(Some(descent), modules);
+        }
+    }
+
+    /// Publishes what is about to be in force, where it is shared.
+    fn publish(&self, config: &Config, ask: &Ask<'_>) -> Result<Option<Standing>, AdminError> {
+        let runtime = self.runtime();
+        match &self.sharing {
+            // Who leaves, comes or moves changes only what is in force here.
+            Some(sharing) if Sharing::is_on(&runtime) && place(&runtime) == place(config) => {
+                sharing.publish(draft(ask, to_shared_text(config)))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Puts a configuration in force that was checked. On an error nothing has changed.
+    pub(crate) fn put_in_force(
+        &mut self,
+        config: &Arc<Config>,
+        checked: Checked,
+        modules: &[&'static layers::Module],
+        by: &By<'_>,
+    ) -> Result<Reply, AdminError> {
+        let loaded: Vec<_> = modules.iter().map(|module| module.part).collect();
+        let Checked { snapshot, whole, secrets } = checked;
+        let found = remarks::after_load(config, &snapshot, &*self.plane, &loaded);
+        let is_for_admin = modules.iter().any(|module| module.part.variables == Some("admin"));
+        if is_for_admin {
             let opened = self.plane.log_tls_keys(&config.admin.ssl_keylog_file);
             opened.map_err(|why| AdminError::Refused(format!("admin-ssl_keylog_file: {why}")))?;
         }
-        let mut notes = match modules.iter().any(|module| module.is_for_plane()) {
-            true => self.plane.apply(Arc::clone(&snapshot)).map_err(AdminError::Config)?,
-            false => Vec::new(),
-        };
+        let is_for_plane = modules.iter().any(|module| module.is_for_plane()) || secrets.differs(&self.secrets);
+        let mut notes = if is_for_plane { self.plane.apply(Arc::clone(&snapshot)).map_err(AdminError::Config)? } else { Vec::new() };
         if modules.iter().all(|module| module.part.variables != Some("mysql")) {
             // They are about variables, and what is pending is no news of this LOAD.
             notes.clear();
@@ -274,18 +438,18 @@ impl Engine {
         if is_for_admin {
             self.read_only = None;
         }
-        tracing::info!("{}@{}: {}", ask.session.user, ask.session.peer, ask.statement.text);
+        tracing::info!("{}@{}: {}", by.user, by.peer, by.text);
         for remark in found.iter().take(remarks::LOGGED) {
             tracing::warn!("{remark}");
         }
-        let config = Arc::new(config);
         {
             let mut runtime = self.live.runtime.lock().unwrap_or_else(PoisonError::into_inner);
             runtime.config = config.clone();
             layers::count(&mut runtime, modules, now());
         }
-        self.jobs.publish(config.clone());
-        if let Err(error) = commands::history::remember(&self.store.admin, &config, &ask.session.user, &ask.statement.text) {
+        self.jobs.publish(whole);
+        self.hold(secrets);
+        if let Err(error) = commands::history::remember(&self.store.admin, config, by.user, by.text) {
             tracing::warn!("the configuration in force was not put into its history: {error}");
             notes.push(format!("not kept for CONFIG ROLLBACK: {error}"));
         }
@@ -296,6 +460,20 @@ impl Engine {
             .flatten();
         Ok(remarks::told(notes, frozen, &found))
     }
+}
+
+/// Where a configuration is shared, if it is.
+fn place(config: &Config) -> Option<(String, String)> {
+    match () {
+        () if Sharing::is_on(config) => Some((config.admin.shared_config_prefix.clone(), config.admin.shared_config_cluster.clone())),
+        () if peers::is_on(config) => Some(Default::default()),
+        () => None,
+    }
+}
+
+/// A revision of this text, made by the statement at hand.
+pub(crate) fn draft(ask: &Ask<'_>, text: String) -> Draft {
+    Draft { text, author: ask.session.user.clone(), command: ask.statement.text.clone() }
 }
 
 impl std::fmt::Debug for Engine {
@@ -313,13 +491,13 @@ fn text(value: &model::stats::Value) -> String {
 }
 
 /// Unix time in seconds.
-pub fn now() -> i64 {
+pub(crate) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 /// Unix time in milliseconds.
-fn now_ms() -> u64 {
+pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }

@@ -9,14 +9,14 @@ use tokio::sync::oneshot;
 use crate::reply::Reply;
 
 /// What is done elsewhere; its answer is the statement's.
-pub type Work = Box<dyn FnOnce() -> Reply + Send>;
+pub(super) type Work = Box<dyn FnOnce() -> Reply + Send>;
 
 /// Most orders that are under way at a time.
 const MOST: usize = 4;
 
 /// See the module.
 #[derive(Default)]
-pub struct Orders {
+pub(super) struct Orders {
     /// Of the statement at hand.
     given: Option<Work>,
     /// One count for each that is under way, and one for this.
@@ -25,7 +25,7 @@ pub struct Orders {
 
 impl Orders {
     /// The statement at hand is answered by `work`, unless too many are under way.
-    pub fn give(&mut self, work: Work) -> Result<(), String> {
+    pub(super) fn give(&mut self, work: Work) -> Result<(), String> {
         if Arc::strong_count(&self.under_way) > MOST {
             return Err(format!("{MOST} orders are under way already: wait until one is done"));
         }
@@ -34,7 +34,7 @@ impl Orders {
     }
 
     /// Answers the statement at hand: with `reply`, or later with what was given.
-    pub fn answer(&mut self, reply: Reply, to: oneshot::Sender<Reply>) {
+    pub(super) fn answer(&mut self, reply: Reply, to: oneshot::Sender<Reply>) {
         let Some(work) = self.given.take() else {
             let _ = to.send(reply);
             return;

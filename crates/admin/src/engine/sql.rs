@@ -28,7 +28,7 @@ const MEMORY_STEP: usize = 1 << 20;
 const VARIABLE: &str = "mysql_variable('";
 
 /// Executes `sql` as `who`.
-pub fn run(engine: &Engine, who: Role, session: &SessionInfo, sql: &str) -> Result<Reply, AdminError> {
+pub(crate) fn run(engine: &Engine, who: Role, session: &SessionInfo, sql: &str) -> Result<Reply, AdminError> {
     let level = match who {
         Role::Stats => Level::Stats,
         Role::Admin if engine.is_read_only() => Level::ReadOnly,
@@ -46,10 +46,7 @@ pub fn run(engine: &Engine, who: Role, session: &SessionInfo, sql: &str) -> Resu
     engine.store.guard.enter(level, Some(TIME_LIMIT));
     let most = if who == Role::Stats { MAX_READER_ANSWER } else { MAX_ANSWER };
     let room = Room { most, plane: &*engine.plane };
-    let outcome = match has_variables {
-        true => query(db, &with_variables(sql), &room),
-        false => query(db, sql, &room),
-    };
+    let outcome = if has_variables { query(db, &with_variables(sql), &room) } else { query(db, sql, &room) };
     let made_way = engine.store.guard.is_in_the_way();
     engine.store.guard.leave();
     engine.live.begin_statement();
@@ -63,7 +60,7 @@ pub fn run(engine: &Engine, who: Role, session: &SessionInfo, sql: &str) -> Resu
 const TWIN: &str = "disk";
 
 /// What a session means that has said `USE disk`: there, SQLite would take the tables of `main`. Names of tables without a schema get it.
-pub fn in_schema<'a>(engine: &Engine, who: Role, session: &SessionInfo, sql: &'a str) -> Result<Cow<'a, str>, AdminError> {
+pub(crate) fn in_schema<'a>(engine: &Engine, who: Role, session: &SessionInfo, sql: &'a str) -> Result<Cow<'a, str>, AdminError> {
     if who != Role::Admin || !session.schema.as_deref().is_some_and(|schema| schema.eq_ignore_ascii_case(TWIN)) {
         return Ok(Cow::Borrowed(sql));
     }
@@ -147,10 +144,8 @@ fn query(db: &Connection, sql: &str, room: &Room<'_>) -> rusqlite::Result<Reply>
         let affected = statement.execute([])?;
         // SQLite counts what the last statement changed that changes rows.
         let affected = if statement.readonly() || !changes_rows(sql) { 0 } else { u64::try_from(affected).unwrap_or(u64::MAX) };
-        let insert_id = match affected > 0 && fills_numbered_table(sql) {
-            true => u64::try_from(db.last_insert_rowid()).unwrap_or_default(),
-            false => 0,
-        };
+        let insert_id =
+            if affected > 0 && fills_numbered_table(sql) { u64::try_from(db.last_insert_rowid()).unwrap_or_default() } else { 0 };
         return Ok(Reply::Ok { affected, insert_id, info: String::new(), warnings: Vec::new() });
     }
     let columns = statement.column_names().map(without_variables).collect::<Vec<_>>();

@@ -2,7 +2,7 @@
 
 /// One piece of a statement's head.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Token {
+pub(crate) struct Token {
     /// The word, or what stood in quotes.
     pub text: String,
     /// Whether it stood in quotes: then it is no keyword.
@@ -15,7 +15,7 @@ pub struct Token {
 
 /// One statement.
 #[derive(Debug, Clone, Default)]
-pub struct Statement {
+pub(crate) struct Statement {
     /// The statement without comments and trailing semicolons.
     pub text: String,
     /// Its first tokens.
@@ -29,7 +29,7 @@ const HEAD: usize = 24;
 
 impl Statement {
     /// Reads a statement. Quotes are SQLite's: doubled inside, no backslashes.
-    pub fn parse(sql: &str) -> Self {
+    pub(crate) fn parse(sql: &str) -> Self {
         let text = without_comments(sql);
         let text = text.trim_matches(|letter: char| letter.is_whitespace() || letter == ';' || letter == '\0').to_owned();
         let head = tokens(&text).take(HEAD).collect();
@@ -37,12 +37,12 @@ impl Statement {
     }
 
     /// The token at `index`; empty when there is none.
-    pub fn word(&self, index: usize) -> &str {
+    pub(crate) fn word(&self, index: usize) -> &str {
         self.head.get(index).map_or("", |token| &token.text)
     }
 
     /// Whether the token at `index` is this keyword. `*` stands for any token, `|` parts alternatives.
-    pub fn is(&self, index: usize, pattern: &str) -> bool {
+    pub(crate) fn is(&self, index: usize, pattern: &str) -> bool {
         match self.head.get(index) {
             None => false,
             Some(_) if pattern == "*" => true,
@@ -51,12 +51,12 @@ impl Statement {
     }
 
     /// Whether the tokens from `index` on are these words.
-    pub fn has(&self, index: usize, pattern: &str) -> bool {
+    pub(crate) fn has(&self, index: usize, pattern: &str) -> bool {
         pattern.split(' ').enumerate().all(|(at, word)| self.is(index + at, word))
     }
 
     /// What stands behind the first `count` tokens, as it was written.
-    pub fn rest(&self, count: usize) -> &str {
+    pub(crate) fn rest(&self, count: usize) -> &str {
         let from = match count.checked_sub(1) {
             None => 0,
             Some(last) => self.head.get(last).map_or(self.text.len(), |token| token.end),
@@ -66,7 +66,7 @@ impl Statement {
 }
 
 /// The tokens of `text`. A word is a run of letters, digits and `_ . - @ $`; any other sign stands alone.
-pub fn tokens(text: &str) -> impl Iterator<Item = Token> + '_ {
+pub(crate) fn tokens(text: &str) -> impl Iterator<Item = Token> + '_ {
     let mut at = 0;
     std::iter::from_fn(move || {
         at += text.get(at..)?.find(|letter: char| !letter.is_whitespace())?;
@@ -107,7 +107,7 @@ fn quoted(text: &str, start: usize, quote: char) -> (String, usize) {
 }
 
 /// A value as people write it: in quotes or bare.
-pub fn unquoted(text: &str) -> String {
+pub(crate) fn unquoted(text: &str) -> String {
     let text = text.trim();
     match text.chars().next() {
         Some(quote @ ('\'' | '"' | '`')) if quoted(text, 0, quote).1 == text.len() => quoted(text, 0, quote).0,
@@ -116,7 +116,7 @@ pub fn unquoted(text: &str) -> String {
 }
 
 /// `text` as a string of SQL.
-pub fn literal(text: &str) -> String {
+pub(crate) fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 

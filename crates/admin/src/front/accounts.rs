@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use model::Secret;
 use model::snapshot::Password;
+use model::{Config, Secret};
+use wire::auth::crypt;
+use wire::auth::hash::{equal, native_stored};
 use wire::auth::server::Stored;
 
 use crate::reply::Role;
@@ -41,6 +43,19 @@ pub struct AdminAccount {
 }
 
 impl AdminAccount {
+    /// Whether this is the password. A hash of caching_sha2_password takes some ms.
+    pub fn is_proven_by(&self, password: &[u8]) -> bool {
+        match &self.password {
+            Password::Empty => password.is_empty(),
+            Password::Clear(secret) => equal(secret.expose(), password),
+            Password::NativeHash(stored) => equal(&native_stored(password), &stored.0),
+            Password::CachingSha2Hash(_) => match self.stored() {
+                Stored::CachingSha2(text) => crypt::verify(text, password).unwrap_or(false),
+                _ => false,
+            },
+        }
+    }
+
     /// The password as the authentication takes it.
     pub fn stored(&self) -> Stored<'_> {
         match &self.password {
@@ -60,6 +75,12 @@ pub struct Accounts {
 }
 
 impl Accounts {
+    /// Those of a configuration.
+    pub fn of(config: &Config) -> Self {
+        let (admin, mysql) = (&config.admin, &config.mysql);
+        Self::read(&admin.admin_credentials, &admin.stats_credentials, (mysql.monitor_username.as_str(), &mysql.monitor_password))
+    }
+
     /// Reads `user:password;user2:password2` twice. A name in both lists is an admin's; the monitor's user reads, unless a
     /// list has it. A password may be a hash, as in `mysql_users`.
     pub fn read(admin: &Secret, stats: &Secret, monitor: (&str, &Secret)) -> Self {

@@ -11,7 +11,7 @@ use wire::{Capabilities, StatusFlags};
 
 /// What every answer says of the session. In SQLite's dialect a backslash is a letter like others: drivers that put
 /// parameters into the text look at this flag, and double quotes instead of escaping them.
-pub const STATUS: StatusFlags = StatusFlags::AUTOCOMMIT.union(StatusFlags::NO_BACKSLASH_ESCAPES);
+pub(super) const STATUS: StatusFlags = StatusFlags::AUTOCOMMIT.union(StatusFlags::NO_BACKSLASH_ESCAPES);
 
 use super::packets::Packets;
 use crate::reply::Reply;
@@ -35,7 +35,7 @@ const BITMAP_OFFSET: usize = 2;
 
 /// How rows go out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub(super) enum Form {
     /// COM_QUERY.
     Text,
     /// COM_STMT_EXECUTE.
@@ -44,7 +44,7 @@ pub enum Form {
 
 /// Whether another result follows in the same answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Follows {
+pub(super) enum Follows {
     /// This is the last one.
     Nothing,
     /// There is more.
@@ -61,7 +61,7 @@ impl Follows {
 }
 
 /// Puts a reply; the caller flushes.
-pub async fn put_reply(packets: &mut Packets, caps: Capabilities, reply: &Reply, form: Form, follows: Follows) -> io::Result<()> {
+pub(super) async fn put_reply(packets: &mut Packets, caps: Capabilities, reply: &Reply, form: Form, follows: Follows) -> io::Result<()> {
     match reply {
         Reply::Ok { affected, insert_id, info, warnings } => {
             let (status, warnings) = (follows.status(), u16::try_from(warnings.len()).unwrap_or(u16::MAX));
@@ -75,12 +75,12 @@ pub async fn put_reply(packets: &mut Packets, caps: Capabilities, reply: &Reply,
 }
 
 /// Puts an OK without anything to say.
-pub async fn put_done(packets: &mut Packets, caps: Capabilities) -> io::Result<()> {
+pub(super) async fn put_done(packets: &mut Packets, caps: Capabilities) -> io::Result<()> {
     put_ok(packets, caps, OK, &OkPacket { status: Follows::Nothing.status(), ..OkPacket::default() }).await
 }
 
 /// Puts an error.
-pub async fn put_err(packets: &mut Packets, caps: Capabilities, code: u16, sqlstate: &str, text: &str) -> io::Result<()> {
+pub(super) async fn put_err(packets: &mut Packets, caps: Capabilities, code: u16, sqlstate: &str, text: &str) -> io::Result<()> {
     let sqlstate = sqlstate.as_bytes().first_chunk().copied().unwrap_or(ErrPacket::GENERAL);
     let mut payload = Vec::new();
     ErrPacket { code, sqlstate, message: text.as_bytes() }.write(&mut payload, caps);
@@ -88,15 +88,12 @@ pub async fn put_err(packets: &mut Packets, caps: Capabilities, code: u16, sqlst
 }
 
 /// Puts the packet that ends columns: nothing where the client deprecates EOF.
-pub async fn put_columns_end(packets: &mut Packets, caps: Capabilities, follows: Follows) -> io::Result<()> {
-    match caps.contains(Capabilities::DEPRECATE_EOF) {
-        true => Ok(()),
-        false => put_end(packets, caps, follows).await,
-    }
+pub(super) async fn put_columns_end(packets: &mut Packets, caps: Capabilities, follows: Follows) -> io::Result<()> {
+    if caps.contains(Capabilities::DEPRECATE_EOF) { Ok(()) } else { put_end(packets, caps, follows).await }
 }
 
 /// Puts a column's definition; `default` is what COM_FIELD_LIST adds.
-pub async fn put_column(packets: &mut Packets, name: &str, width: usize, default: Option<u8>) -> io::Result<()> {
+pub(super) async fn put_column(packets: &mut Packets, name: &str, width: usize, default: Option<u8>) -> io::Result<()> {
     let mut payload = Vec::new();
     for text in ["def", "", "", "", name, ""] {
         put_lenenc_bytes(&mut payload, text.as_bytes());
@@ -113,7 +110,7 @@ pub async fn put_column(packets: &mut Packets, name: &str, width: usize, default
 }
 
 /// Puts the packet that ends rows.
-pub async fn put_end(packets: &mut Packets, caps: Capabilities, follows: Follows) -> io::Result<()> {
+pub(super) async fn put_end(packets: &mut Packets, caps: Capabilities, follows: Follows) -> io::Result<()> {
     if caps.contains(Capabilities::DEPRECATE_EOF) {
         return put_ok(packets, caps, EOF, &OkPacket { status: follows.status(), ..OkPacket::default() }).await;
     }

@@ -20,7 +20,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// A client that was accepted.
 #[derive(Debug)]
-pub enum Arrival {
+pub(crate) enum Arrival {
     /// Over TCP.
     Tcp(TcpStream, SocketAddr),
     /// Over a Unix socket.
@@ -29,7 +29,7 @@ pub enum Arrival {
 
 /// A socket that is bound.
 #[derive(Debug)]
-pub enum Bound {
+pub(crate) enum Bound {
     /// TCP.
     Tcp(TcpListener),
     /// Unix.
@@ -38,7 +38,7 @@ pub enum Bound {
 
 /// What to do about a change of the listeners.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Change {
+pub(crate) struct Change {
     /// To be opened.
     pub open: Vec<Listen>,
     /// To be closed.
@@ -46,7 +46,7 @@ pub struct Change {
 }
 
 /// What turns the open listeners into the wanted ones.
-pub fn change<'a>(open: impl Iterator<Item = &'a Listen> + Clone, wanted: &[Listen]) -> Change {
+pub(crate) fn change<'a>(open: impl Iterator<Item = &'a Listen> + Clone, wanted: &[Listen]) -> Change {
     let mut change = Change::default();
     for listen in wanted {
         if !open.clone().any(|o| o == listen) && !change.open.contains(listen) {
@@ -59,7 +59,7 @@ pub fn change<'a>(open: impl Iterator<Item = &'a Listen> + Clone, wanted: &[List
 
 /// Listeners that are open, each with the task that accepts.
 #[derive(Debug)]
-pub struct Listeners {
+pub(crate) struct Listeners {
     sockets: Arc<Sockets>,
     open: HashMap<Listen, Open>,
 }
@@ -73,13 +73,13 @@ struct Open {
 
 impl Listeners {
     /// None yet, among the process's sockets.
-    pub fn new(sockets: Arc<Sockets>) -> Self {
+    pub(crate) fn new(sockets: Arc<Sockets>) -> Self {
         Self { sockets, open: HashMap::new() }
     }
 
     /// Opens and closes until the wanted ones are open. On an error everything is as it was. `arrive` is called with each
     /// client. Runs inside the runtime that is to accept.
-    pub async fn apply<F>(&mut self, wanted: &[Listen], arrive: F) -> Result<(), (Listen, io::Error)>
+    pub(crate) async fn apply<F>(&mut self, wanted: &[Listen], arrive: F) -> Result<(), (Listen, io::Error)>
     where
         F: Fn(Arrival) + Clone + Send + 'static,
     {
@@ -110,7 +110,7 @@ impl Listeners {
     }
 
     /// Where clients can connect: the ports that the system chose in place of port 0.
-    pub fn addresses(&self) -> Vec<Listen> {
+    pub(crate) fn addresses(&self) -> Vec<Listen> {
         self.open.values().map(|open| open.address.clone()).collect()
     }
 
@@ -144,7 +144,7 @@ impl Listeners {
     }
 
     /// Closes all of them.
-    pub async fn close_all(&mut self) {
+    pub(crate) async fn close_all(&mut self) {
         let all: Vec<Listen> = self.open.keys().cloned().collect();
         self.close(&all).await;
     }
@@ -181,7 +181,7 @@ fn take_or_bind(listen: &Listen, sockets: &Sockets) -> io::Result<Bound> {
 }
 
 /// Binds one, or takes that of the process before.
-pub fn take_or_bind_tcp(address: SocketAddr, sockets: &Sockets) -> io::Result<TcpListener> {
+pub(crate) fn take_or_bind_tcp(address: SocketAddr, sockets: &Sockets) -> io::Result<TcpListener> {
     match sockets.take(&address.to_string()) {
         Some(given) => TcpListener::from_std(given.into()),
         None => bind_tcp(address),
@@ -189,7 +189,7 @@ pub fn take_or_bind_tcp(address: SocketAddr, sockets: &Sockets) -> io::Result<Tc
 }
 
 /// Binds one. A Unix socket that nobody listens on is replaced.
-pub fn bind(listen: &Listen) -> io::Result<Bound> {
+pub(crate) fn bind(listen: &Listen) -> io::Result<Bound> {
     match listen {
         Listen::Tcp(address) => bind_tcp(*address).map(Bound::Tcp),
         Listen::Unix(path) => bind_unix(path).map(Bound::Unix),
@@ -197,7 +197,7 @@ pub fn bind(listen: &Listen) -> io::Result<Bound> {
 }
 
 /// Binds a TCP socket; one of IPv6 is for IPv6 alone.
-pub fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+pub(crate) fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::from_std(open_tcp(address)?.into())
 }
 
@@ -215,7 +215,7 @@ fn open_tcp(address: SocketAddr) -> io::Result<socket2::Socket> {
 }
 
 /// Whether it could be bound now; nothing is left behind. `ours` are open, and free for who is to come in their place.
-pub fn could_bind(listen: &Listen, ours: &[Listen]) -> io::Result<()> {
+pub(crate) fn could_bind(listen: &Listen, ours: &[Listen]) -> io::Result<()> {
     if listen.comes_after(ours) {
         return Ok(());
     }

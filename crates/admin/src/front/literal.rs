@@ -6,13 +6,13 @@ use wire::WireError;
 use wire::codec::Reader;
 
 /// SQL's NULL.
-pub const NULL: &[u8] = b"NULL";
+pub(super) const NULL: &[u8] = b"NULL";
 /// In a parameter's flags: unsigned.
 const UNSIGNED: u8 = 0x80;
 
 /// A parameter's type as the client sends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ParamType {
+pub(super) struct ParamType {
     /// MYSQL_TYPE_*.
     pub code: u8,
     /// 0x80: unsigned.
@@ -20,7 +20,7 @@ pub struct ParamType {
 }
 
 /// Reads the next value and writes it as a literal.
-pub fn read(given: ParamType, values: &mut Reader<'_>) -> Result<Vec<u8>, WireError> {
+pub(super) fn read(given: ParamType, values: &mut Reader<'_>) -> Result<Vec<u8>, WireError> {
     let is_unsigned = given.flags & UNSIGNED != 0;
     Ok(match given.code {
         6 => NULL.to_vec(),
@@ -39,7 +39,7 @@ pub fn read(given: ParamType, values: &mut Reader<'_>) -> Result<Vec<u8>, WireEr
 }
 
 /// Bytes as a text literal; as a blob where they are not text.
-pub fn text(bytes: &[u8]) -> Vec<u8> {
+pub(super) fn text(bytes: &[u8]) -> Vec<u8> {
     match std::str::from_utf8(bytes) {
         // SQLite's parser stops at a NUL.
         Ok(text) if !text.contains('\0') => format!("'{}'", text.replace('\'', "''")).into_bytes(),
@@ -55,11 +55,7 @@ fn hex(bytes: &[u8]) -> String {
 /// The low `bits` of `raw`, with their sign unless unsigned.
 fn integer(is_unsigned: bool, raw: u64, bits: u32) -> Vec<u8> {
     let unused = 64 - bits;
-    match is_unsigned {
-        true => raw.to_string(),
-        false => (((raw << unused).cast_signed()) >> unused).to_string(),
-    }
-    .into_bytes()
+    if is_unsigned { raw.to_string() } else { (((raw << unused).cast_signed()) >> unused).to_string() }.into_bytes()
 }
 
 fn float(value: f64) -> Vec<u8> {
@@ -105,10 +101,7 @@ fn time(fields: &mut Reader<'_>) -> Result<String, WireError> {
 /// Hours, minutes, seconds and perhaps microseconds.
 fn clock(more_hours: u64, fields: &mut Reader<'_>) -> Result<String, WireError> {
     let whole = format!("{:02}:{:02}:{:02}", more_hours + u64::from(fields.u8()?), fields.u8()?, fields.u8()?);
-    match fields.is_empty() {
-        true => Ok(whole),
-        false => Ok(format!("{whole}.{:06}", fields.u32()?)),
-    }
+    if fields.is_empty() { Ok(whole) } else { Ok(format!("{whole}.{:06}", fields.u32()?)) }
 }
 
 #[cfg(test)]

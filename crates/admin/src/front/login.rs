@@ -46,7 +46,7 @@ const OFFERED: Capabilities = Capabilities::LONG_PASSWORD
     .union(Capabilities::DEPRECATE_EOF);
 
 /// A connection on its way in, and what COM_CHANGE_USER needs again.
-pub struct Login {
+pub(super) struct Login {
     /// The socket.
     pub packets: Packets,
     /// What both sides speak.
@@ -63,7 +63,7 @@ pub struct Login {
 
 /// Who came in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub(super) struct Known {
     /// The name.
     pub user: String,
     /// What it may do.
@@ -92,12 +92,12 @@ fn scramble() -> [u8; SCRAMBLE] {
 
 impl Login {
     /// A connection that nothing was said on. `channel` is that of the bare socket.
-    pub fn new(packets: Packets, channel: Channel, origin: Origin, host: String, trace: Trace) -> Self {
+    pub(super) fn new(packets: Packets, channel: Channel, origin: Origin, host: String, trace: Trace) -> Self {
         Self { packets, caps: Capabilities::default(), origin, host, trace, channel, scramble: scramble() }
     }
 
     /// Greets and lets in; the client has its error when this fails. The OK is not sent yet.
-    pub async fn run(mut self, id: u32, settings: &FrontSettings) -> Result<(Self, Known), End> {
+    pub(super) async fn run(mut self, id: u32, settings: &FrontSettings) -> Result<(Self, Known), End> {
         let offered = self.greet(id, settings).await?;
         let (mut login, request) = self.request(offered, settings).await?;
         let known = login.prove(&request, settings).await?;
@@ -105,7 +105,7 @@ impl Login {
     }
 
     /// COM_CHANGE_USER: proves anew. The OK is not sent yet.
-    pub async fn change(&mut self, payload: &[u8], settings: &FrontSettings) -> Result<Known, End> {
+    pub(super) async fn change(&mut self, payload: &[u8], settings: &FrontSettings) -> Result<Known, End> {
         let change = ChangeUser::parse(payload, self.caps)?;
         let is_old = self.caps.contains(Capabilities::PLUGIN_AUTH);
         if is_old {
@@ -122,7 +122,7 @@ impl Login {
     }
 
     /// Sends an error and gives the reason for the log.
-    pub async fn refuse(&mut self, code: u16, sqlstate: &str, text: String) -> End {
+    pub(super) async fn refuse(&mut self, code: u16, sqlstate: &str, text: String) -> End {
         let _ = answer::put_err(&mut self.packets, self.caps, code, sqlstate, &text).await;
         let _ = self.packets.flush().await;
         End::Refused(text)
@@ -180,9 +180,10 @@ impl Login {
         let stored = account.map_or(Stored::Clear(decoy.expose()), |a| a.stored());
         let proof = Account { stored, fast: None, additional: None, key: settings.rsa.as_deref() };
         let mut auth = ServerAuth::new(self.scramble, settings.plugin, self.channel);
-        let mut step = match request.is_old {
-            true => auth.ask(&proof, request.plugin.as_deref())?,
-            false => auth.start(&proof, request.plugin.as_deref(), &request.response)?,
+        let mut step = if request.is_old {
+            auth.ask(&proof, request.plugin.as_deref())?
+        } else {
+            auth.start(&proof, request.plugin.as_deref(), &request.response)?
         };
         let verified = loop {
             let payload = match step {

@@ -32,7 +32,7 @@ use rustls::ServerConfig;
 use wire::auth::rsa::RsaKey;
 use wire::auth::{Channel, Plugin};
 
-pub use accounts::{Accounts, AdminAccount, Origin};
+pub use accounts::{Accounts, AdminAccount, Origin, may_connect};
 
 use crate::handle::EngineHandle;
 use listen::{Arrival, Listeners};
@@ -73,11 +73,10 @@ impl FrontSettings {
     pub fn read(config: &Config, tls: Option<Arc<ServerConfig>>) -> Result<Self, String> {
         let (admin, mysql) = (&config.admin, &config.mysql);
         let listen = Listen::parse_list(&admin.mysql_ifaces).map_err(|e| format!("admin-mysql_ifaces: {e}"))?;
-        let monitor = (mysql.monitor_username.as_str(), &mysql.monitor_password);
         let version = if mysql.server_version.is_empty() { FALLBACK_VERSION } else { &mysql.server_version };
         Ok(Self {
             listen,
-            accounts: Accounts::read(&admin.admin_credentials, &admin.stats_credentials, monitor),
+            accounts: Accounts::of(config),
             max_connections: usize::try_from(admin.max_connections).unwrap_or(usize::MAX),
             idle_timeout: Duration::from_millis(admin.wait_timeout),
             server_version: version.to_owned(),
@@ -214,9 +213,10 @@ fn arrive(shared: &Arc<Shared>, arrival: Arrival) {
     tokio::spawn(async move {
         let end = session::serve(login, id, seat, shared).await;
         trace.ends(&end);
-        match trace.has_entered() || end.is_usual() {
-            true => note_end(peer, &end),
-            false => note_refused(&refusals, peer, now_ms(), &|| note_end(peer, &end)).await,
+        if trace.has_entered() || end.is_usual() {
+            note_end(peer, &end)
+        } else {
+            note_refused(&refusals, peer, now_ms(), &|| note_end(peer, &end)).await
         }
     });
 }

@@ -19,12 +19,12 @@ const WRITE_CHUNK: usize = 64 << 10;
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A socket or what stands for one.
-pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
 /// The packets of one connection.
-pub struct Packets {
+pub(super) struct Packets {
     io: Box<dyn Duplex>,
     out: Vec<u8>,
     /// The sequence number of the next packet, either way.
@@ -33,19 +33,19 @@ pub struct Packets {
 
 impl Packets {
     /// Packets over `io`.
-    pub fn new(io: impl Duplex + 'static) -> Self {
+    pub(super) fn new(io: impl Duplex + 'static) -> Self {
         Self { io: Box::new(io), out: Vec::new(), seq: 0 }
     }
 
     /// Answers the client's TLS handshake.
-    pub async fn accept_tls(mut self, config: Arc<ServerConfig>) -> io::Result<Self> {
+    pub(super) async fn accept_tls(mut self, config: Arc<ServerConfig>) -> io::Result<Self> {
         self.flush().await?;
         let io = TlsAcceptor::from(config).accept(self.io).await?;
         Ok(Self { io: Box::new(io), ..self })
     }
 
     /// The next command, which begins a new sequence. `None` when the client is gone.
-    pub async fn command(&mut self, limit: usize) -> io::Result<Option<Vec<u8>>> {
+    pub(super) async fn command(&mut self, limit: usize) -> io::Result<Option<Vec<u8>>> {
         self.seq = 0;
         self.read(limit).await
     }
@@ -54,7 +54,7 @@ impl Packets {
     ///
     /// # Errors
     /// `InvalidData` for a packet out of order, `FileTooLarge` for a payload beyond `limit` bytes.
-    pub async fn read(&mut self, limit: usize) -> io::Result<Option<Vec<u8>>> {
+    pub(super) async fn read(&mut self, limit: usize) -> io::Result<Option<Vec<u8>>> {
         let mut payload = Vec::new();
         loop {
             let mut head = [0; HEADER];
@@ -81,22 +81,19 @@ impl Packets {
     }
 
     /// Adds a payload to what goes out; much of it goes out at once.
-    pub async fn put(&mut self, payload: &[u8]) -> io::Result<()> {
+    pub(super) async fn put(&mut self, payload: &[u8]) -> io::Result<()> {
         packet::put_packet(&mut self.out, &mut self.seq, payload);
-        match self.out.len() >= WRITE_CHUNK {
-            true => self.flush().await,
-            false => Ok(()),
-        }
+        if self.out.len() >= WRITE_CHUNK { self.flush().await } else { Ok(()) }
     }
 
     /// Sends a payload now.
-    pub async fn send(&mut self, payload: &[u8]) -> io::Result<()> {
+    pub(super) async fn send(&mut self, payload: &[u8]) -> io::Result<()> {
         self.put(payload).await?;
         self.flush().await
     }
 
     /// Sends all that was put.
-    pub async fn flush(&mut self) -> io::Result<()> {
+    pub(super) async fn flush(&mut self) -> io::Result<()> {
         for chunk in self.out.chunks(WRITE_CHUNK) {
             timeout(WRITE_TIMEOUT, self.io.write_all(chunk)).await??;
         }
@@ -107,7 +104,7 @@ impl Packets {
     }
 
     /// Says goodbye, as far as the peer listens.
-    pub async fn close(mut self) {
+    pub(super) async fn close(mut self) {
         let _ = timeout(Duration::from_secs(1), self.io.shutdown()).await;
     }
 }

@@ -19,7 +19,7 @@ const MAX_LONG_DATA: usize = 16 << 20;
 
 /// Why a statement cannot be prepared or executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// There are too many already.
     TooMany,
     /// It has more parameters than the protocol can number.
@@ -40,7 +40,7 @@ impl From<WireError> for Fault {
 
 impl Fault {
     /// MySQL's number, SQLSTATE and text.
-    pub fn describe(self) -> (u16, &'static str, String) {
+    pub(crate) fn describe(self) -> (u16, &'static str, String) {
         match self {
             Self::TooMany => (
                 codes::MAX_PREPARED_STMT_COUNT_REACHED,
@@ -71,14 +71,14 @@ struct Statement {
 
 /// A connection's prepared statements.
 #[derive(Debug, Default)]
-pub struct Statements {
+pub(crate) struct Statements {
     by_id: HashMap<u32, Statement>,
     last_id: u32,
 }
 
 impl Statements {
     /// Keeps a text; its id and number of parameters.
-    pub fn prepare(&mut self, sql: &[u8]) -> Result<(u32, u16), Fault> {
+    pub(crate) fn prepare(&mut self, sql: &[u8]) -> Result<(u32, u16), Fault> {
         if self.by_id.len() >= MAX_STATEMENTS {
             return Err(Fault::TooMany);
         }
@@ -90,7 +90,7 @@ impl Statements {
     }
 
     /// The SQL that an execute asks for.
-    pub fn execute(&mut self, payload: &[u8], caps: Capabilities) -> Result<Vec<u8>, Fault> {
+    pub(crate) fn execute(&mut self, payload: &[u8], caps: Capabilities) -> Result<Vec<u8>, Fault> {
         let id = wire::prepared::stmt_id(payload)?;
         let id = if id == wire::prepared::LAST_PREPARED { self.last_id } else { id };
         let statement = self.by_id.get_mut(&id).ok_or(Fault::Unknown)?;
@@ -100,7 +100,7 @@ impl Statements {
     }
 
     /// Takes a piece of a parameter. There is no answer: what is wrong shows when the statement is executed.
-    pub fn long_data(&mut self, payload: &[u8]) {
+    pub(crate) fn long_data(&mut self, payload: &[u8]) {
         let mut reader = Reader::new(payload.get(1..).unwrap_or_default());
         let (Ok(id), Ok(param)) = (reader.u32(), reader.u16()) else { return };
         let Some(statement) = self.by_id.get_mut(&id) else { return };
@@ -112,14 +112,14 @@ impl Statements {
     }
 
     /// Forgets a statement's long data.
-    pub fn reset(&mut self, payload: &[u8]) -> Result<(), Fault> {
+    pub(crate) fn reset(&mut self, payload: &[u8]) -> Result<(), Fault> {
         let statement = self.by_id.get_mut(&wire::prepared::stmt_id(payload)?).ok_or(Fault::Unknown)?;
         statement.forget_long_data();
         Ok(())
     }
 
     /// Forgets a statement.
-    pub fn close(&mut self, payload: &[u8]) {
+    pub(crate) fn close(&mut self, payload: &[u8]) {
         if let Ok(id) = wire::prepared::stmt_id(payload) {
             self.by_id.remove(&id);
         }

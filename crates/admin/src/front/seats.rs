@@ -34,13 +34,13 @@ struct Seat {
 
 /// Every connection of the admin port.
 #[derive(Debug, Default)]
-pub struct Seats {
+pub(super) struct Seats {
     taken: Mutex<HashMap<u64, Seat>>,
 }
 
 /// A seat that is held; dropping it gives it back.
 #[derive(Debug)]
-pub struct Held {
+pub(super) struct Held {
     seats: Arc<Seats>,
     id: u64,
     leave: Arc<Notify>,
@@ -48,7 +48,7 @@ pub struct Held {
 
 impl Seats {
     /// A seat for the connection `id`; `None` when it must go away.
-    pub fn take(self: &Arc<Self>, id: u64, origin: Origin, max: usize) -> Option<Held> {
+    pub(super) fn take(self: &Arc<Self>, id: u64, origin: Origin, max: usize) -> Option<Held> {
         let mut taken = self.lock();
         let count = present(&taken);
         let limit = if origin == Origin::Local { max + RESERVE } else { max };
@@ -61,7 +61,7 @@ impl Seats {
     }
 
     /// How many connections there are.
-    pub fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         present(&self.lock())
     }
 
@@ -94,17 +94,17 @@ fn evict_one(taken: &mut HashMap<u64, Seat>) -> bool {
 
 impl Held {
     /// Returns when the connection must make room.
-    pub async fn told_to_leave(&self) {
+    pub(super) async fn told_to_leave(&self) {
         self.leave.notified().await;
     }
 
     /// The connection waits for a command.
-    pub fn waits(&self) {
+    pub(super) fn waits(&self) {
         self.seats.note(self.id, Doing::Waiting(Instant::now()));
     }
 
     /// The connection executes a command.
-    pub fn works(&self) {
+    pub(super) fn works(&self) {
         self.seats.note(self.id, Doing::Working);
     }
 }

@@ -45,7 +45,7 @@ enum Next {
 }
 
 /// Serves a connection to its end.
-pub async fn serve(login: Login, id: u32, seat: Held, shared: Arc<Shared>) -> End {
+pub(super) async fn serve(login: Login, id: u32, seat: Held, shared: Arc<Shared>) -> End {
     let settings = shared.settings();
     let entering = timeout(LOGIN_TIMEOUT, login.run(id, &settings));
     let entered = tokio::select! {
@@ -273,7 +273,7 @@ impl Session {
 }
 
 /// A connection for which there is no seat: it is told so before the greeting, as MySQL does.
-pub async fn turn_away(mut login: Login) {
+pub(super) async fn turn_away(mut login: Login) {
     let _ = timeout(Duration::from_secs(1), login.refuse(codes::CON_COUNT, "08004", "Too many connections".to_owned())).await;
     login.packets.close().await;
 }

@@ -20,7 +20,7 @@ enum Piece {
 
 /// The statements of a text, less the semicolons. Those of blanks and comments alone are left out. CREATE TRIGGER holds
 /// semicolons, so a text that begins with it is one statement.
-pub fn statements(sql: &[u8]) -> Vec<&[u8]> {
+pub(crate) fn statements(sql: &[u8]) -> Vec<&[u8]> {
     if is_trigger(sql) {
         return vec![sql];
     }
@@ -44,7 +44,7 @@ pub fn statements(sql: &[u8]) -> Vec<&[u8]> {
 }
 
 /// Where the `?` are.
-pub fn placeholders(sql: &[u8]) -> Vec<usize> {
+pub(crate) fn placeholders(sql: &[u8]) -> Vec<usize> {
     let (mut found, mut at) = (Vec::new(), 0);
     while at < sql.len() {
         let piece = piece(sql, at);
@@ -57,7 +57,7 @@ pub fn placeholders(sql: &[u8]) -> Vec<usize> {
 }
 
 /// The name that `USE name` asks for.
-pub fn used_schema(sql: &[u8]) -> Option<String> {
+pub(crate) fn used_schema(sql: &[u8]) -> Option<String> {
     let (word, rest) = sql.trim_ascii().split_at_checked(3)?;
     if !word.eq_ignore_ascii_case(b"use") || !rest.first()?.is_ascii_whitespace() {
         return None;
@@ -68,7 +68,7 @@ pub fn used_schema(sql: &[u8]) -> Option<String> {
 }
 
 /// Whether a statement is about what was before it: it leaves the warnings of the last one as they are.
-pub fn keeps_warnings(sql: &[u8]) -> bool {
+pub(crate) fn keeps_warnings(sql: &[u8]) -> bool {
     let mut at = 0;
     while let Some(Piece::Blank(end)) = (at < sql.len()).then(|| piece(sql, at)) {
         at = end;

@@ -2,17 +2,17 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use model::control::{AdminAction, AdminEvent};
 use model::refusals::shown_name;
 
 use super::End;
+use crate::engine::now_ms;
 use crate::handle::EngineHandle;
 
 /// One session's trace; clones are the same one.
 #[derive(Clone)]
-pub struct Trace {
+pub(super) struct Trace {
     engine: EngineHandle,
     known: Arc<Mutex<Known>>,
 }
@@ -32,15 +32,14 @@ enum Stage {
 
 impl Trace {
     /// Of a client that has just come.
-    pub fn new(engine: EngineHandle, id: u32, peer: Option<SocketAddr>) -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    pub(super) fn new(engine: EngineHandle, id: u32, peer: Option<SocketAddr>) -> Self {
         let line = AdminEvent {
             action: AdminAction::ConnectOk,
             session_id: u64::from(id),
             user: String::new(),
             schema: String::new(),
             client: peer.map(|peer| peer.to_string()).unwrap_or_default(),
-            connected_at_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+            connected_at_ms: now_ms(),
             is_tls: false,
             extra: None,
         };
@@ -52,17 +51,17 @@ impl Trace {
     }
 
     /// The client speaks TLS.
-    pub fn is_tls(&self) {
+    pub(super) fn is_tls(&self) {
         self.with(|known| known.line.is_tls = true);
     }
 
     /// The client claims to be `user`.
-    pub fn claims(&self, user: &[u8]) {
+    pub(super) fn claims(&self, user: &[u8]) {
         self.with(|known| known.line.user = shown_name(user));
     }
 
     /// The client logged in.
-    pub fn enters(&self, schema: Option<&str>) {
+    pub(super) fn enters(&self, schema: Option<&str>) {
         self.with(|known| {
             known.stage = Stage::LoggedIn;
             known.line.schema = schema.unwrap_or_default().to_owned();
@@ -71,12 +70,12 @@ impl Trace {
     }
 
     /// Is the client logged in?
-    pub fn has_entered(&self) -> bool {
+    pub(super) fn has_entered(&self) -> bool {
         self.with(|known| known.stage == Stage::LoggedIn)
     }
 
     /// The session is over.
-    pub fn ends(&self, end: &End) {
+    pub(super) fn ends(&self, end: &End) {
         let stage = self.with(|known| known.stage);
         match (stage, end) {
             // Probes of the port, which say nothing and leave, are no refusals.
@@ -89,7 +88,7 @@ impl Trace {
     }
 
     /// The client was turned away before it could say anything.
-    pub fn is_turned_away(&self, why: &str) {
+    pub(super) fn is_turned_away(&self, why: &str) {
         self.tell(AdminAction::ConnectErr, Some(why.to_owned()));
     }
 

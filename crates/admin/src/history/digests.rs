@@ -11,8 +11,8 @@ use crate::live::Live;
 /// Columns of the table, less the time.
 const COLUMNS: usize = 14;
 
-/// Moves the digests. Answers how many. The caller holds a transaction; `now` is in Unix seconds.
-pub fn save(db: &Connection, live: &Live, settings: &AdminVariables, now: i64) -> Result<usize, AdminError> {
+/// Moves the digests. Returns how many. The caller holds a transaction; `now` is in Unix seconds.
+pub(crate) fn save(db: &Connection, live: &Live, settings: &AdminVariables, now: i64) -> Result<usize, AdminError> {
     let table = live.read_stats("stats_mysql_query_digest", Reading::Reset).unwrap_or_default();
     let marks = vec!["?"; COLUMNS + 1].join(",");
     let mut put = db.prepare(&format!("INSERT INTO stats_history.history_mysql_query_digest VALUES ({marks})"))?;

@@ -7,12 +7,12 @@
 //! INVARIANT: every table is bounded, in days and in rows. A sample that cannot be kept is named in the log and costs nothing
 //! else.
 
-pub mod digests;
+pub(crate) mod digests;
 mod process;
-pub mod queries;
+pub(crate) mod queries;
 mod roll;
 mod sample;
-pub mod series;
+pub(crate) mod series;
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use crate::live::Live;
 use crate::store::rows::transaction;
 use sample::Turn;
 
-pub use sample::POOL_COLUMNS;
+pub(crate) use sample::POOL_COLUMNS;
 
 /// Longest time between two looks at the clock: somebody may set it.
 const LOOK_MS: u64 = 10_000;
@@ -80,18 +80,18 @@ type Period = (u64, u64);
 
 /// When each series was last sampled.
 #[derive(Debug)]
-pub struct History {
+pub(crate) struct History {
     periods: Vec<Period>,
 }
 
 impl History {
     /// Nothing is due before the periods at hand are over. `now_ms` is Unix time.
-    pub fn new(settings: &AdminVariables, now_ms: u64) -> Self {
+    pub(crate) fn new(settings: &AdminVariables, now_ms: u64) -> Self {
         Self { periods: SERIES.iter().map(|series| period(series, settings, now_ms)).collect() }
     }
 
     /// How long nothing is due.
-    pub fn wait(&self, settings: &AdminVariables, now_ms: u64) -> Duration {
+    pub(crate) fn wait(&self, settings: &AdminVariables, now_ms: u64) -> Duration {
         let ends = SERIES.iter().map(|series| period(series, settings, now_ms)).filter(|(length, _)| *length > 0);
         let until = ends.map(|(length, number)| ((number + 1) * length * 1000).saturating_sub(now_ms));
         Duration::from_millis(until.min().unwrap_or(LOOK_MS).clamp(1, LOOK_MS))
@@ -111,7 +111,7 @@ impl History {
     }
 
     /// Takes the samples that are due at `now_ms`, in Unix time.
-    pub fn step(&mut self, db: &Connection, live: &Live, plane: &dyn DataPlane, settings: &AdminVariables, now_ms: u64) {
+    pub(crate) fn step(&mut self, db: &Connection, live: &Live, plane: &dyn DataPlane, settings: &AdminVariables, now_ms: u64) {
         let due = self.due(settings, now_ms);
         if due.is_empty() {
             return;

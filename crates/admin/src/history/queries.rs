@@ -16,7 +16,7 @@ const PART: usize = 1_000;
 
 /// Copies what the buffer has. Answers the number of the last query: when they are safe, the caller has the plane forget those up to
 /// it. The caller holds a transaction; `now` is in Unix seconds.
-pub fn save(db: &Connection, plane: &dyn DataPlane, settings: &AdminVariables, now: i64) -> Result<u64, AdminError> {
+pub(crate) fn save(db: &Connection, plane: &dyn DataPlane, settings: &AdminVariables, now: i64) -> Result<u64, AdminError> {
     let marks = vec!["?"; COLUMNS].join(",");
     let mut put = db.prepare(&format!("INSERT INTO stats_history.history_mysql_query_events VALUES ({marks})"))?;
     let (mut last, mut left) = (0, settings.stats_history_rows);

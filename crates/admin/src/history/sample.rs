@@ -15,7 +15,7 @@ use crate::error::AdminError;
 use crate::live::Live;
 
 /// Columns of `history_stats_mysql_connection_pool` behind `timestamp`.
-pub const POOL_COLUMNS: &[(&str, &str)] = &[
+pub(crate) const POOL_COLUMNS: &[(&str, &str)] = &[
     ("hostgroup", "INT"),
     ("srv_host", "VARCHAR"),
     ("srv_port", "INT"),
@@ -76,10 +76,10 @@ impl<'a> Turn<'a> {
             Source::Cpu => cpu_ticks().map(|ticks| ticks.to_vec()),
             Source::Memory => {
                 let known = read(self.live, "stats_memory_metrics");
-                match known.iter().any(|(name, value)| name == "jemalloc_resident" && value != "0") {
-                    true => Some(named(&known)),
-                    // allocated, resident, active, mapped, metadata, retained
-                    false => memory_bytes().map(|[resident, mapped]| vec![0, resident, 0, mapped, 0, 0]),
+                if known.iter().any(|(name, value)| name == "jemalloc_resident" && value != "0") {
+                    Some(named(&known))
+                } else {
+                    memory_bytes().map(|[resident, mapped]| vec![0, resident, 0, mapped, 0, 0])
                 }
             }
         }

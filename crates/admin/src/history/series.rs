@@ -2,7 +2,7 @@
 
 /// What a column counts, which says how an hour of it becomes one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Grows while the process lives: the last value stands.
     Counter,
     /// Goes up and down: the average stands, rounded.
@@ -11,7 +11,7 @@ pub enum Kind {
 
 /// One column behind `timestamp`.
 #[derive(Debug, Clone, Copy)]
-pub struct SampleColumn {
+pub(crate) struct SampleColumn {
     /// Its name.
     pub name: &'static str,
     /// The number's name with whoever counts.
@@ -22,7 +22,7 @@ pub struct SampleColumn {
 
 /// Who counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub(crate) enum Source {
     /// `stats_mysql_global`.
     Global,
     /// The system: CPU time of the process, in clock ticks of 10 ms.
@@ -33,7 +33,7 @@ pub enum Source {
 
 /// One table of samples.
 #[derive(Debug)]
-pub struct SampleTable {
+pub(crate) struct SampleTable {
     /// Its name.
     pub name: &'static str,
     /// Who counts.
@@ -55,7 +55,7 @@ const fn from(column: SampleColumn, source: &'static str) -> SampleColumn {
 }
 
 /// Every table of samples. Columns are ProxySQL's.
-pub const TABLES: &[SampleTable] = &[
+pub(crate) const TABLES: &[SampleTable] = &[
     SampleTable {
         name: "mysql_connections",
         source: Source::Global,

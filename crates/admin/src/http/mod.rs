@@ -8,44 +8,34 @@
 //! | `GET /readyz` | 200 when clients can be served, else 503 and the reason |
 //! | `/sync/<uri>` | the output of a script of `restapi_routes` |
 
+pub(crate) mod port;
 mod routes;
-mod seats;
+pub(crate) mod seats;
 #[cfg(test)]
 mod tests;
 
-use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::AsFd;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
-use handover::{Opened, Sockets};
+use handover::Sockets;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use model::Config;
 use model::stats::StatsSource;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinHandle;
+use tokio::net::TcpStream;
 
 pub use routes::Route;
 
-use crate::front::listen::{bind_tcp, take_or_bind_tcp};
 use crate::metrics;
-use routes::Runner;
-use seats::{Seat, Seats};
+use port::{Port, converse};
+use routes::{MAX_BODY, Runner};
+use seats::Seat;
 
 /// Most connections at a time: for one more, the one that has been without a request for the longest time is closed.
 const MAX_CONNECTIONS: usize = 128;
-/// How long a client may take to send its request's head; also how long a kept connection may be silent.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// Pause after an accept that failed for want of descriptors or memory.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Whether clients can be served now; else the reason why not.
 pub type Readiness = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
@@ -108,30 +98,19 @@ struct Shared {
     is_ready: Readiness,
     routes: RwLock<Arc<Vec<Route>>>,
     runner: Runner,
-    seats: Arc<Seats>,
 }
 
 /// The HTTP port. Lives on the runtime that calls [`Server::apply`].
 pub struct Server {
     shared: Arc<Shared>,
-    sockets: Arc<Sockets>,
-    open: Option<Open>,
-}
-
-/// A listener that is open.
-struct Open {
-    wanted: SocketAddr,
-    bound: SocketAddr,
-    accepting: JoinHandle<()>,
-    _opened: Option<Opened>,
+    port: Port,
 }
 
 impl Server {
     /// A port that is closed; [`Server::apply`] opens it when it is enabled.
     pub fn new(sources: Vec<Arc<dyn StatsSource>>, is_ready: Readiness, sockets: Arc<Sockets>) -> Self {
-        let seats = Arc::new(Seats::new(MAX_CONNECTIONS));
-        let shared = Shared { sources, is_ready, routes: RwLock::default(), runner: Runner::default(), seats };
-        Self { shared: Arc::new(shared), sockets, open: None }
+        let shared = Shared { sources, is_ready, routes: RwLock::default(), runner: Runner::default() };
+        Self { shared: Arc::new(shared), port: Port::new("HTTP interface", MAX_CONNECTIONS, sockets) }
     }
 
     /// Puts settings in force.
@@ -139,111 +118,32 @@ impl Server {
     /// # Errors
     /// The address that cannot be opened; the old one stays open then.
     pub async fn apply(&mut self, settings: HttpSettings) -> Result<(), (SocketAddr, io::Error)> {
-        if self.open.as_ref().map(|open| open.wanted) != settings.listen {
-            self.listen(settings.listen).await?;
-        }
+        let shared = Arc::clone(&self.shared);
+        self.port.listen(settings.listen, move |stream, _, seat| serve(stream, Arc::clone(&shared), seat)).await?;
         *self.shared.routes.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings.routes);
         Ok(())
     }
 
     /// Where it listens.
     pub fn address(&self) -> Option<SocketAddr> {
-        self.open.as_ref().map(|open| open.bound)
+        self.port.address()
     }
 
     /// Stops listening and ends the scripts.
     pub async fn close(&mut self) {
-        self.shut().await;
+        self.port.shut().await;
         self.shared.runner.stop();
         self.shared.runner.finished().await;
-    }
-
-    async fn listen(&mut self, wanted: Option<SocketAddr>) -> Result<(), (SocketAddr, io::Error)> {
-        let Some(wanted) = wanted else {
-            self.shut().await;
-            return Ok(());
-        };
-        // The same port on another address may overlap: then the old one has to go first.
-        let old = self.open.as_ref().map(|open| open.wanted).filter(|old| old.port() == wanted.port());
-        if old.is_some() {
-            self.shut().await;
-        }
-        match take_or_bind_tcp(wanted, &self.sockets) {
-            Ok(listener) => {
-                self.shut().await;
-                self.serve(wanted, listener);
-                Ok(())
-            }
-            Err(error) => {
-                if let Some((old, Ok(listener))) = old.map(|old| (old, bind_tcp(old))) {
-                    self.serve(old, listener);
-                }
-                Err((wanted, error))
-            }
-        }
-    }
-
-    fn serve(&mut self, wanted: SocketAddr, listener: TcpListener) {
-        let bound = listener.local_addr().unwrap_or(wanted);
-        tracing::info!("HTTP interface listens on {bound}");
-        let opened = self.sockets.opened(&wanted.to_string(), listener.as_fd());
-        let _opened = opened.inspect_err(|e| tracing::warn!("no other process could take over {wanted}: {e}")).ok();
-        let accepting = tokio::spawn(accept(listener, Arc::clone(&self.sockets), Arc::clone(&self.shared)));
-        self.open = Some(Open { wanted, bound, accepting, _opened });
-    }
-
-    async fn shut(&mut self) {
-        if let Some(open) = self.open.take() {
-            open.accepting.abort();
-            let _ = open.accepting.await;
-            tracing::info!("HTTP interface no longer listens on {}", open.bound);
-        }
-    }
-}
-
-async fn accept(listener: TcpListener, sockets: Arc<Sockets>, shared: Arc<Shared>) {
-    loop {
-        match sockets.in_charge(|| listener.accept()).await {
-            Ok((stream, _)) => {
-                let shared = Arc::clone(&shared);
-                let seat = Seats::take(&shared.seats).await;
-                tokio::spawn(serve(stream, shared, seat));
-            }
-            Err(e) => {
-                tracing::error!("HTTP interface: accept failed: {e}");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
     }
 }
 
 async fn serve(stream: TcpStream, shared: Arc<Shared>, seat: Seat) {
     let is_loopback = stream.local_addr().is_ok_and(|address| address.ip().is_loopback());
-    let seat = Arc::new(seat);
-    let service = service_fn(|request| {
-        let (shared, seat) = (Arc::clone(&shared), Arc::clone(&seat));
-        async move {
-            // Who is still sending has asked nothing, and makes room for others.
-            let request = match routes::whole(request).await {
-                Ok(request) => request,
-                Err(refusal) => return Ok::<_, Infallible>(refusal.into_response()),
-            };
-            let working = seat.works();
-            let response = answer(&shared, request, is_loopback).await.into_response();
-            drop(working);
-            Ok(response)
-        }
-    });
-    let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(64 << 10);
-    tokio::select! {
-        outcome = server.serve_connection(TokioIo::new(stream), service) => {
-            if let Err(e) = outcome {
-                tracing::debug!("an HTTP connection ended: {e}");
-            }
-        }
-        () = seat.told_to_leave() => {}
-    }
+    let answer = |request| {
+        let shared = Arc::clone(&shared);
+        async move { answer(&shared, request, is_loopback).await.into_response() }
+    };
+    converse(stream, seat, MAX_BODY, answer).await;
 }
 
 async fn answer(shared: &Arc<Shared>, request: Request<Bytes>, is_loopback: bool) -> Answer {
@@ -278,8 +178,13 @@ fn is_foreign(headers: &HeaderMap, is_loopback: bool) -> bool {
     let host = text(HOST).unwrap_or_default();
     let is_other_origin = text(ORIGIN).is_some_and(|origin| origin.split_once("://").is_none_or(|(_, authority)| authority != host));
     let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|b| b.is_ascii_digit())).map_or(host, |(name, _)| name);
-    let is_here = name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost") || name.is_empty();
+    let is_here = is_fixed_name(name) || name.is_empty();
     is_other_origin || (is_loopback && !is_here)
+}
+
+/// Whether nobody can have this name lead elsewhere, or here: an address, or localhost.
+pub(crate) fn is_fixed_name(name: &str) -> bool {
+    name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost")
 }
 
 /// Sources may block for a moment, so they are asked on another thread.

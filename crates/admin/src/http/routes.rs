@@ -17,7 +17,7 @@ use super::Answer;
 use crate::scheduler::{Ended, Keep, Run, Script, run};
 
 /// Most bytes of a body: it becomes one argument, and Linux takes no longer ones than 128 KiB.
-const MAX_BODY: usize = 100 << 10;
+pub(super) const MAX_BODY: usize = 100 << 10;
 /// Most bytes of a script's output.
 const MAX_OUTPUT: usize = 1 << 20;
 /// Most scripts at a time.
@@ -57,7 +57,7 @@ impl Route {
 
 /// Runs routes' scripts, not too many at a time. One a server.
 #[derive(Debug)]
-pub struct Runner {
+pub(super) struct Runner {
     permits: Semaphore,
     stop: watch::Sender<bool>,
 }
@@ -70,17 +70,17 @@ impl Default for Runner {
 
 impl Runner {
     /// Ends the scripts that run.
-    pub fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.stop.send_replace(true);
     }
 
     /// Returns when no script runs.
-    pub async fn finished(&self) {
+    pub(super) async fn finished(&self) {
         let _ = self.permits.acquire_many(u32::try_from(MAX_SCRIPTS).unwrap_or(u32::MAX)).await;
     }
 
     /// Answers a request to `/sync/<uri>`.
-    pub async fn answer(&self, routes: &[Route], uri: &str, request: Request<Bytes>) -> Answer {
+    pub(super) async fn answer(&self, routes: &[Route], uri: &str, request: Request<Bytes>) -> Answer {
         let uri = uri.trim_matches('/');
         let Some(route) = routes.iter().find(|route| route.uri == uri && route.method == *request.method()) else {
             return refused("The requested route does not exist");
@@ -99,13 +99,13 @@ impl Runner {
 }
 
 /// A request with all that belongs to it, or why it is refused.
-pub(super) async fn whole<B>(request: Request<B>) -> Result<Request<Bytes>, Answer>
+pub(super) async fn whole<B>(request: Request<B>, max_body: usize) -> Result<Request<Bytes>, Answer>
 where
     B: Body,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let (head, body) = request.into_parts();
-    let collected = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY).collect()).await;
+    let collected = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, max_body).collect()).await;
     let collected = collected.map_err(|_| refused("The parameters took too long"))?;
     let body = collected.map_err(|_| refused("The parameters are too long or were cut"))?.to_bytes();
     Ok(Request::from_parts(head, body))

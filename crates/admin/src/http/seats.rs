@@ -13,7 +13,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// All connections.
 #[derive(Debug)]
-pub struct Seats {
+pub(crate) struct Seats {
+    name: &'static str,
     permits: Arc<Semaphore>,
     most: usize,
     taken: Mutex<Taken>,
@@ -37,7 +38,7 @@ struct One {
 
 /// One connection's; it is free again when dropped.
 #[derive(Debug)]
-pub struct Seat {
+pub(crate) struct Seat {
     one: Arc<One>,
     seats: Arc<Seats>,
     _permit: Option<OwnedSemaphorePermit>,
@@ -45,19 +46,19 @@ pub struct Seat {
 
 /// A request is being answered.
 #[derive(Debug)]
-pub struct Working {
+pub(crate) struct Working {
     one: Arc<One>,
     seats: Arc<Seats>,
 }
 
 impl Seats {
-    /// For `most` connections.
-    pub fn new(most: usize) -> Self {
-        Self { permits: Arc::new(Semaphore::new(most)), most, taken: Mutex::default() }
+    /// For `most` connections of a port that the log calls `name`.
+    pub(crate) fn new(name: &'static str, most: usize) -> Self {
+        Self { name, permits: Arc::new(Semaphore::new(most)), most, taken: Mutex::default() }
     }
 
     /// A seat for one more. There is none only as long as all work.
-    pub async fn take(this: &Arc<Self>) -> Seat {
+    pub(crate) async fn take(this: &Arc<Self>) -> Seat {
         let permit = loop {
             let wanted = Arc::clone(&this.permits).acquire_owned();
             if this.permits.available_permits() == 0 {
@@ -85,7 +86,8 @@ impl Seats {
             let closed = std::mem::take(&mut taken.closed);
             taken.told_at = Some(Instant::now());
             tracing::warn!(
-                "HTTP interface: more than {} connections: {closed} that asked nothing were closed since this was last said",
+                "{}: more than {} connections: {closed} that asked nothing were closed since this was last said",
+                self.name,
                 self.most
             );
         }
@@ -98,13 +100,13 @@ impl Seats {
 
 impl Seat {
     /// A request has come.
-    pub fn works(&self) -> Working {
+    pub(crate) fn works(&self) -> Working {
         self.one.works.store(true, Ordering::Release);
         Working { one: Arc::clone(&self.one), seats: Arc::clone(&self.seats) }
     }
 
     /// Waits until another one needs the place.
-    pub async fn told_to_leave(&self) {
+    pub(crate) async fn told_to_leave(&self) {
         self.one.leave.notified().await;
     }
 }

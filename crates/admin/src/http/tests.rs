@@ -2,6 +2,9 @@ use super::*;
 use model::stats::{Metric, MetricKind, Reading, Sample, StatsTable, Value};
 use std::io::{Read, Write};
 use std::net::TcpStream as StdStream;
+use std::time::Duration;
+
+use super::port::HEAD_TIMEOUT;
 
 struct Source;
 

@@ -23,15 +23,15 @@ use rusqlite::Connection;
 use crate::error::AdminError;
 use crate::numbers::Numbers;
 use crate::reply::Role;
-pub use runtime::{Checksum, Runtime};
-pub use schema::{Catalog, SCHEMAS};
+pub(crate) use runtime::{Checksum, Runtime};
+pub(crate) use schema::{Catalog, SCHEMAS};
 
 /// Rows of one table, one value a column.
-pub type Rows = Arc<Vec<Vec<Value>>>;
+pub(crate) type Rows = Arc<Vec<Vec<Value>>>;
 
 /// One column of a live table.
 #[derive(Debug, Clone)]
-pub struct LiveColumn {
+pub(crate) struct LiveColumn {
     /// Its name.
     pub name: String,
     /// Its type, as SQL shows it.
@@ -42,7 +42,7 @@ pub struct LiveColumn {
 
 /// One live table.
 #[derive(Debug)]
-pub struct LiveTable {
+pub(crate) struct LiveTable {
     /// The schema it is in.
     pub schema: &'static str,
     /// Its name.
@@ -71,7 +71,7 @@ enum Content {
 
 impl LiveTable {
     /// The table as SQL describes it.
-    pub fn ddl(&self) -> String {
+    pub(crate) fn ddl(&self) -> String {
         let mut lines: Vec<String> = self.columns.iter().map(LiveColumn::line).collect();
         if !self.key.is_empty() {
             lines.push(format!("PRIMARY KEY ({})", self.key.join(", ")));
@@ -95,7 +95,7 @@ impl LiveColumn {
 }
 
 /// The registry, and what the statement at hand has seen.
-pub struct Live {
+pub(crate) struct Live {
     tables: Vec<LiveTable>,
     sources: Vec<Arc<dyn StatsSource>>,
     plane: Arc<dyn DataPlane>,
@@ -135,7 +135,7 @@ const READER_TEXT: usize = 32 << 10;
 
 impl Live {
     /// The registry of everything that `plane` and `sources` publish, and of what is in force.
-    pub fn new(plane: Arc<dyn DataPlane>, mut sources: Vec<Arc<dyn StatsSource>>, runtime: Runtime, version: String) -> Self {
+    pub(crate) fn new(plane: Arc<dyn DataPlane>, mut sources: Vec<Arc<dyn StatsSource>>, runtime: Runtime, version: String) -> Self {
         // What the data plane counts has metrics already.
         let numbers = Arc::new(Numbers::new(sources.clone(), version));
         sources.insert(0, plane.clone());
@@ -154,7 +154,7 @@ impl Live {
     }
 
     /// Registers the module and makes the tables: all for an administrator; statistics alone, in `main` too, for a reader.
-    pub fn install(self: &Arc<Self>, db: &Connection, is_admin: bool) -> Result<(), AdminError> {
+    pub(crate) fn install(self: &Arc<Self>, db: &Connection, is_admin: bool) -> Result<(), AdminError> {
         vtab::register(db, self.clone(), if is_admin { usize::MAX } else { READER_TEXT })?;
         for (index, table) in self.tables.iter().enumerate() {
             let is_stats = table.schema == "stats" || table.schema == "monitor";
@@ -173,7 +173,7 @@ impl Live {
     }
 
     /// The statement at hand is `who`'s. It may ask what there is to read: of `db`, if that is given, else as it was before.
-    pub fn describe(&self, who: Role, db: Option<&Connection>) -> Result<(), AdminError> {
+    pub(crate) fn describe(&self, who: Role, db: Option<&Connection>) -> Result<(), AdminError> {
         let catalog = db.map(Catalog::of).transpose()?;
         let mut catalogs = self.catalogs.lock().unwrap_or_else(PoisonError::into_inner);
         catalogs.asks = Some(who);
@@ -184,12 +184,12 @@ impl Live {
     }
 
     /// Every table, in no order that matters.
-    pub fn tables(&self) -> &[LiveTable] {
+    pub(crate) fn tables(&self) -> &[LiveTable] {
         &self.tables
     }
 
     /// A live table by name; letter case does not matter.
-    pub fn find(&self, schema: Option<&str>, name: &str) -> Option<&LiveTable> {
+    pub(crate) fn find(&self, schema: Option<&str>, name: &str) -> Option<&LiveTable> {
         let is_it = |table: &&LiveTable| {
             table.name.eq_ignore_ascii_case(name) && schema.is_none_or(|schema| schema.eq_ignore_ascii_case(table.schema))
         };
@@ -197,12 +197,12 @@ impl Live {
     }
 
     /// A new statement begins: it has seen nothing.
-    pub fn begin_statement(&self) {
+    pub(crate) fn begin_statement(&self) {
         *self.statement.lock().unwrap_or_else(PoisonError::into_inner) = Statement::default();
     }
 
-    /// Begins the counters of a table anew. Answers how many rows it had; `None` when there is no such table.
-    pub fn reset(&self, name: &str) -> Option<usize> {
+    /// Begins the counters of a table anew. Returns how many rows it had; `None` when there is no such table.
+    pub(crate) fn reset(&self, name: &str) -> Option<usize> {
         let table = self.find(None, name)?;
         match table.content {
             Content::Stats(table, _) => Some(self.stats_rows(table, Reading::Reset).len()),
@@ -211,7 +211,7 @@ impl Live {
     }
 
     /// The rows of a table of statistics now, outside of any statement.
-    pub fn read_stats(&self, name: &str, reading: Reading) -> Option<Vec<Vec<Value>>> {
+    pub(crate) fn read_stats(&self, name: &str, reading: Reading) -> Option<Vec<Vec<Value>>> {
         match self.find(Some("stats"), name)?.content {
             Content::Stats(table, _) => Some(self.stats_rows(table, reading)),
             _ => None,
@@ -219,7 +219,7 @@ impl Live {
     }
 
     /// Metrics of everybody who counts.
-    pub fn metrics(&self) -> Vec<model::stats::Metric> {
+    pub(crate) fn metrics(&self) -> Vec<model::stats::Metric> {
         self.sources.iter().flat_map(|source| source.metrics()).chain(self.numbers.metrics()).collect()
     }
 
@@ -229,12 +229,17 @@ impl Live {
     }
 
     /// Notes how much memory the databases take, bytes, and what version of the servers is in force.
-    pub fn note_memory(&self, bytes: u64) {
+    pub(crate) fn note_memory(&self, bytes: u64) {
         let version = {
             let runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
             runtime.checksums.iter().find(|line| line.name == "mysql_servers").map_or(0, |line| line.version)
         };
         self.numbers.note(bytes, u64::try_from(version).unwrap_or_default());
+    }
+
+    /// Notes how many files with secrets there are, and how many of them cannot be read.
+    pub(crate) fn note_secrets(&self, counts: (usize, usize)) {
+        self.numbers.note_secrets(counts);
     }
 
     /// The statement at hand names this table.

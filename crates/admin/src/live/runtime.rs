@@ -12,7 +12,7 @@ use super::{Content, LiveColumn, LiveTable};
 
 /// What is in force, and since when.
 #[derive(Debug, Clone, Default)]
-pub struct Runtime {
+pub(crate) struct Runtime {
     /// The configuration.
     pub config: Arc<Config>,
     /// One line a module.
@@ -21,7 +21,7 @@ pub struct Runtime {
 
 /// A module's line in `runtime_checksums_values`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Checksum {
+pub(crate) struct Checksum {
     /// The module, as ProxySQL calls it.
     pub name: &'static str,
     /// How often it was loaded.

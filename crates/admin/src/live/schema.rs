@@ -7,7 +7,7 @@ use super::{Content, LiveColumn, LiveTable};
 
 /// Which table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum View {
+pub(super) enum View {
     /// `SCHEMATA`.
     Schemata,
     /// `TABLES`.
@@ -19,7 +19,7 @@ pub enum View {
 }
 
 /// The schemas that an administrator sees.
-pub const SCHEMAS: &[&str] = &["main", "disk", "stats", "monitor", "stats_history", "information_schema", "performance_schema"];
+pub(crate) const SCHEMAS: &[&str] = &["main", "disk", "stats", "monitor", "stats_history", "information_schema", "performance_schema"];
 
 /// Schema, table, columns, and what is in it.
 const VIEWS: &[(&str, &str, &str, View)] = &[
@@ -126,7 +126,7 @@ pub(super) fn tables() -> Vec<LiveTable> {
 
 /// What one connection can read: its schemas, and their tables and views as they are now.
 #[derive(Debug, Default)]
-pub struct Catalog {
+pub(crate) struct Catalog {
     schemas: Vec<&'static str>,
     relations: Vec<Relation>,
 }
@@ -149,7 +149,7 @@ struct Described {
 
 impl Catalog {
     /// Asks the connection itself.
-    pub fn of(db: &Connection) -> rusqlite::Result<Self> {
+    pub(crate) fn of(db: &Connection) -> rusqlite::Result<Self> {
         let attached: Vec<String> =
             db.prepare("SELECT name FROM pragma_database_list")?.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
         let schemas: Vec<&str> = SCHEMAS.iter().copied().filter(|schema| attached.iter().any(|name| name == schema)).collect();

@@ -24,7 +24,7 @@ const COLUMNS: &[StatsColumn] = &[
 ];
 
 /// One row for each active row of `scheduler`.
-pub static TABLE: StatsTable = StatsTable {
+pub(super) static TABLE: StatsTable = StatsTable {
     schema: StatsSchema::Stats,
     name: "stats_tidegate_scheduler",
     columns: COLUMNS,

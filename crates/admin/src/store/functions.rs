@@ -11,7 +11,7 @@ use crate::reply::SessionInfo;
 
 /// What the functions answer for the session at hand.
 #[derive(Debug, Default)]
-pub struct Facts(Mutex<Known>);
+pub(crate) struct Facts(Mutex<Known>);
 
 #[derive(Debug, Default, Clone)]
 struct Known {
@@ -22,17 +22,17 @@ struct Known {
 
 impl Facts {
     /// From now on statements are `session`'s.
-    pub fn enter(&self, session: &SessionInfo) {
+    pub(crate) fn enter(&self, session: &SessionInfo) {
         self.with(|known| known.session = session.clone());
     }
 
     /// What VERSION() says.
-    pub fn name_version(&self, version: String) {
+    pub(crate) fn name_version(&self, version: String) {
         self.with(|known| known.version = version);
     }
 
     /// What `@@name` says, by name in lower case.
-    pub fn describe(&self, variables: Vec<(String, String)>) {
+    pub(crate) fn describe(&self, variables: Vec<(String, String)>) {
         self.with(|known| known.variables = variables);
     }
 
@@ -66,10 +66,7 @@ const TIMES: &[(&str, &str)] = &[
 ];
 
 fn account(known: &Known) -> String {
-    match known.session.peer.is_empty() {
-        true => known.session.user.clone(),
-        false => format!("{}@{}", known.session.user, known.session.peer),
-    }
+    if known.session.peer.is_empty() { known.session.user.clone() } else { format!("{}@{}", known.session.user, known.session.peer) }
 }
 
 fn schema(known: &Known) -> Value {

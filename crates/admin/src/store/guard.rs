@@ -15,7 +15,7 @@ use crate::error::AdminError;
 
 /// Whose statement is prepared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Level {
+pub(crate) enum Level {
     /// The engine's own.
     Internal,
     /// An administrator's.
@@ -52,7 +52,7 @@ const PRAGMAS: &[&str] = &[
 
 /// The level and deadline of the statement at hand.
 #[derive(Debug, Default)]
-pub struct Guard {
+pub(crate) struct Guard {
     level: AtomicU8,
     /// Milliseconds after `start`; 0 is never.
     deadline_ms: AtomicU64,
@@ -65,7 +65,7 @@ pub struct Guard {
 
 impl Guard {
     /// From now on statements are `level`'s and may run for `limit`.
-    pub fn enter(&self, level: Level, limit: Option<Duration>) {
+    pub(crate) fn enter(&self, level: Level, limit: Option<Duration>) {
         self.began_ms.store(self.now_ms(), Relaxed);
         let index = LEVELS.iter().position(|other| *other == level).unwrap_or_default();
         self.level.store(u8::try_from(index).unwrap_or_default(), Relaxed);
@@ -74,12 +74,12 @@ impl Guard {
     }
 
     /// Who reads statistics makes way for administrators, whose statements are counted here.
-    pub fn make_way_for(&self, administrators: Arc<AtomicUsize>) {
+    pub(crate) fn make_way_for(&self, administrators: Arc<AtomicUsize>) {
         let _ = self.waiting.set(administrators);
     }
 
     /// Back to the engine's own statements.
-    pub fn leave(&self) {
+    pub(crate) fn leave(&self) {
         self.enter(Level::Internal, None);
     }
 
@@ -93,7 +93,7 @@ impl Guard {
     }
 
     /// Whether a statement of a login that may only read statistics keeps an administrator waiting.
-    pub fn is_in_the_way(&self) -> bool {
+    pub(crate) fn is_in_the_way(&self) -> bool {
         self.level() == Level::Stats && self.waiting.get().is_some_and(|waiting| waiting.load(Relaxed) > 0)
     }
 
@@ -146,6 +146,6 @@ fn changes(action: &AuthAction<'_>) -> bool {
 }
 
 fn is_ours(table: &str) -> bool {
-    let own = ["global_variables", "global_settings", super::layout::HISTORY_TABLE];
+    let own = ["global_variables", "global_settings", super::layout::HISTORY_TABLE, super::layout::SHARED_TABLE];
     TABLES.iter().map(|table| table.name).chain(own).any(|name| name.eq_ignore_ascii_case(table))
 }

@@ -18,7 +18,7 @@ use super::rows::{self, transaction};
 use crate::error::AdminError;
 
 /// Whether `disk` has tables of another version.
-pub fn is_due(db: &Connection) -> Result<bool, AdminError> {
+pub(crate) fn is_due(db: &Connection) -> Result<bool, AdminError> {
     Ok(!others(db)?.is_empty())
 }
 
@@ -33,7 +33,7 @@ fn others(db: &Connection) -> Result<Vec<&'static Table>, AdminError> {
 }
 
 /// What `disk` has that is passed over, as in a file: columns and variables of unknown names, `false` for 0. Changes nothing.
-pub fn tolerated(db: &Connection) -> Result<Vec<ConfigError>, AdminError> {
+pub(crate) fn tolerated(db: &Connection) -> Result<Vec<ConfigError>, AdminError> {
     let mut found = Vec::new();
     for table in operator_tables() {
         if stored_ddl(db, "disk", table.name)?.is_some() {
@@ -59,20 +59,20 @@ pub fn tolerated(db: &Connection) -> Result<Vec<ConfigError>, AdminError> {
 }
 
 /// The names and values of the variables that `disk` has, by name.
-pub fn stored_variables(db: &Connection) -> Result<Vec<(String, Value)>, AdminError> {
+pub(crate) fn stored_variables(db: &Connection) -> Result<Vec<(String, Value)>, AdminError> {
     let mut found = db.prepare("SELECT variable_name, variable_value FROM disk.global_variables ORDER BY 1")?;
     let stored = found.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     Ok(stored.collect::<Result<_, _>>()?)
 }
 
 /// Whether a stored value is a `false` that stands for 0.
-pub fn is_false_for_number(setting: &Setting, value: &Value) -> bool {
+pub(crate) fn is_false_for_number(setting: &Setting, value: &Value) -> bool {
     matches!(value, Value::Text(text) if setting.is_false_for_number(text))
 }
 
 /// What `disk` says, whatever version wrote it, less the rows that cannot be used; and every fault of those. With `is_strict`,
 /// what is [`tolerated`] is a fault. Changes nothing.
-pub fn look_through(db: &Connection, is_strict: bool) -> Result<(Config, Vec<ConfigError>), AdminError> {
+pub(crate) fn look_through(db: &Connection, is_strict: bool) -> Result<(Config, Vec<ConfigError>), AdminError> {
     let (mut config, mut errors) = (Config::default(), Vec::new());
     if is_strict {
         errors.extend(tolerated(db)?);
@@ -122,7 +122,7 @@ fn left_out(column: &Column) -> Field {
 
 /// Brings the tables of `disk`, which is `file`, up to this version; a copy of it as it was is kept beside it. Answers what its
 /// operator should know, one line each.
-pub fn upgrade(db: &Connection, file: &Path) -> Result<Vec<String>, AdminError> {
+pub(crate) fn upgrade(db: &Connection, file: &Path) -> Result<Vec<String>, AdminError> {
     let others = others(db)?;
     let mut notices = Vec::new();
     if !others.is_empty() {
@@ -151,7 +151,7 @@ fn rebuild(db: &Connection, table: &'static Table, notices: &mut Vec<String>) ->
     Ok(())
 }
 
-/// Copies the rows of `old` by the columns that both know. Answers how many.
+/// Copies the rows of `old` by the columns that both know. Returns how many.
 fn copy(db: &Connection, table: &'static Table, old: &str) -> Result<usize, AdminError> {
     let mut found = db.prepare(&format!("SELECT * FROM disk.{old} ORDER BY rowid"))?;
     let names: Vec<String> = found.column_names().map(str::to_owned).collect();

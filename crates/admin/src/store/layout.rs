@@ -7,10 +7,13 @@ use crate::error::AdminError;
 use crate::history::{POOL_COLUMNS, series};
 
 /// The table in `disk` that keeps configurations which were in force.
-pub const HISTORY_TABLE: &str = "tidegate_config_history";
+pub(crate) const HISTORY_TABLE: &str = "tidegate_config_history";
+
+/// The table in `disk` that keeps the revision of the shared configuration which was in force last.
+pub(crate) const SHARED_TABLE: &str = "tidegate_shared_config";
 
 /// `global_variables`, which has no description in `model`: its rows are the registry's.
-pub const VARIABLES_DDL: &str =
+pub(crate) const VARIABLES_DDL: &str =
     "CREATE TABLE {} (\n    variable_name VARCHAR NOT NULL PRIMARY KEY,\n    variable_value VARCHAR NOT NULL\n)";
 
 const DIGEST: &str = "hostgroup INT, schemaname VARCHAR NOT NULL, username VARCHAR NOT NULL, client_address VARCHAR NOT NULL, \
@@ -19,7 +22,7 @@ const DIGEST: &str = "hostgroup INT, schemaname VARCHAR NOT NULL, username VARCH
      sum_rows_affected INTEGER NOT NULL, sum_rows_sent INTEGER NOT NULL";
 
 /// Makes what is missing in `main` or `disk`.
-pub fn create_config(db: &Connection, schema: &str) -> Result<(), AdminError> {
+pub(crate) fn create_config(db: &Connection, schema: &str) -> Result<(), AdminError> {
     for table in TABLES {
         create_missing(db, schema, table.name, &ddl::create_table(table, &format!("{schema}.{}", table.name)))?;
     }
@@ -27,18 +30,20 @@ pub fn create_config(db: &Connection, schema: &str) -> Result<(), AdminError> {
 }
 
 /// Makes what only `disk` has.
-pub fn create_disk(db: &Connection) -> Result<(), AdminError> {
+pub(crate) fn create_disk(db: &Connection) -> Result<(), AdminError> {
     create_config(db, "disk")?;
     create_missing(db, "disk", "global_settings", &VARIABLES_DDL.replace("{}", "disk.global_settings"))?;
     db.execute_batch(&format!(
         "CREATE TABLE IF NOT EXISTS disk.{HISTORY_TABLE} (id INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, time INT NOT NULL, \
-         user VARCHAR NOT NULL, command VARCHAR NOT NULL, checksum VARCHAR NOT NULL, config BLOB NOT NULL)"
+         user VARCHAR NOT NULL, command VARCHAR NOT NULL, checksum VARCHAR NOT NULL, config BLOB NOT NULL);
+         CREATE TABLE IF NOT EXISTS disk.{SHARED_TABLE} (one INTEGER PRIMARY KEY CHECK (one = 1), cluster VARCHAR NOT NULL, \
+         number INT NOT NULL, revision_id VARCHAR NOT NULL, sha256 VARCHAR NOT NULL, text_sha256 VARCHAR NOT NULL, descent VARCHAR, config BLOB NOT NULL)"
     ))?;
     Ok(())
 }
 
 /// Makes what is missing in `stats_history`.
-pub fn create_history(db: &Connection) -> Result<(), AdminError> {
+pub(crate) fn create_history(db: &Connection) -> Result<(), AdminError> {
     for table in series::TABLES {
         let columns: Vec<String> = table.columns.iter().map(|column| format!("{} INT NOT NULL", column.name)).collect();
         for twin in ["", "_hour", "_day"] {
@@ -73,7 +78,7 @@ fn create_missing(db: &Connection, schema: &str, name: &str, ddl: &str) -> Resul
 }
 
 /// The statement that made a table, as SQLite keeps it; `None` when there is no such table.
-pub fn stored_ddl(db: &Connection, schema: &str, name: &str) -> Result<Option<String>, AdminError> {
+pub(crate) fn stored_ddl(db: &Connection, schema: &str, name: &str) -> Result<Option<String>, AdminError> {
     let sql = format!("SELECT sql FROM {schema}.sqlite_master WHERE type IN ('table', 'view') AND name = ?1 COLLATE NOCASE");
     let mut found = db.prepare(&sql)?;
     let mut rows = found.query([name])?;

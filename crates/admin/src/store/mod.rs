@@ -9,10 +9,11 @@
 
 mod functions;
 mod guard;
-pub mod import;
-pub mod layout;
+pub(crate) mod import;
+pub(crate) mod layout;
 mod passwords;
-pub mod rows;
+pub(crate) mod rows;
+pub(crate) mod standing;
 
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::os::fd::OwnedFd;
@@ -27,15 +28,15 @@ use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
-pub use functions::Facts;
-pub use guard::{Guard, Level};
+pub(crate) use functions::Facts;
+pub(crate) use guard::{Guard, Level};
 
 use crate::error::AdminError;
 
 /// The configuration's file, in the data directory.
 pub const DISK_FILE: &str = "proxysql.db";
 /// The file of the statistics' history.
-pub const HISTORY_FILE: &str = "proxysql_stats.db";
+pub(crate) const HISTORY_FILE: &str = "proxysql_stats.db";
 
 /// Locked by the process that uses the data directory.
 const LOCK_FILE: &str = "tidegate.lock";
@@ -53,7 +54,7 @@ const HEAP_MAX: u64 = 512 << 20;
 
 /// Both connections.
 #[derive(Debug)]
-pub struct Store {
+pub(crate) struct Store {
     /// For administrators.
     pub admin: Connection,
     /// For those who may only read statistics.
@@ -70,7 +71,7 @@ pub struct Store {
 
 impl Store {
     /// Opens the files in `datadir` or makes them; `lock` is [`lock`]'s. Tables are not there yet: see [`layout`] and [`import`].
-    pub fn open(datadir: &Path, lock: File) -> Result<Self, AdminError> {
+    pub(crate) fn open(datadir: &Path, lock: File) -> Result<Self, AdminError> {
         let (guard, facts) = (Arc::new(Guard::default()), Arc::new(Facts::default()));
         let admin = connection(&guard, &facts)?;
         let stats = connection(&guard, &facts)?;
@@ -92,7 +93,7 @@ impl Store {
     }
 
     /// Bytes of the databases that are in memory, both connections' together.
-    pub fn memory_bytes(&self) -> Result<u64, AdminError> {
+    pub(crate) fn memory_bytes(&self) -> Result<u64, AdminError> {
         let mut sum = 0;
         for db in [&self.admin, &self.stats] {
             for schema in ["main", "stats", "monitor", "information_schema", "performance_schema"] {
@@ -104,19 +105,19 @@ impl Store {
     }
 
     /// A copy of the data directory's lock, for a process that takes over.
-    pub fn lock(&self) -> std::io::Result<OwnedFd> {
+    pub(crate) fn lock(&self) -> std::io::Result<OwnedFd> {
         self.lock.try_clone().map(OwnedFd::from)
     }
 
     /// Closes `disk` and opens it anew: its file may have been replaced.
-    pub fn reopen_disk(&self) -> Result<(), AdminError> {
+    pub(crate) fn reopen_disk(&self) -> Result<(), AdminError> {
         self.admin.execute_batch("DETACH DATABASE disk")?;
         attach_disk(&self.admin, &self.datadir)
     }
 }
 
 /// Makes sure that no other process uses `datadir`, for as long as the file is open. One that is ending is waited for.
-pub fn lock(datadir: &Path) -> Result<File, AdminError> {
+pub(crate) fn lock(datadir: &Path) -> Result<File, AdminError> {
     let path = datadir.join(LOCK_FILE);
     let failed = |error: std::io::Error| AdminError::file(&path, error);
     let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(failed)?;
@@ -150,7 +151,7 @@ pub fn user_of(datadir: &Path) -> Result<u32, AdminError> {
 }
 
 /// Whether no configuration is in this file: it is missing, or a first start was cut off before it had filled it.
-pub fn is_blank(path: &Path) -> rusqlite::Result<bool> {
+pub(crate) fn is_blank(path: &Path) -> rusqlite::Result<bool> {
     if !path.exists() {
         return Ok(true);
     }
@@ -167,7 +168,7 @@ pub fn looks_blank(path: &Path) -> rusqlite::Result<bool> {
 }
 
 /// A database as `disk` of a connection of its own, to read.
-pub fn look_at(path: &Path) -> Result<Connection, AdminError> {
+pub(crate) fn look_at(path: &Path) -> Result<Connection, AdminError> {
     let db = Connection::open_in_memory()?;
     db.busy_timeout(BUSY)?;
     attach(&db, "disk", &path_text(path))?;
@@ -175,7 +176,7 @@ pub fn look_at(path: &Path) -> Result<Connection, AdminError> {
 }
 
 /// Whether this process may write to the files that a start opens.
-pub fn could_open(datadir: &Path) -> Result<(), AdminError> {
+pub(crate) fn could_open(datadir: &Path) -> Result<(), AdminError> {
     let lock = datadir.join(LOCK_FILE);
     OpenOptions::new().create(true).append(true).mode(0o600).open(&lock).map_err(|error| AdminError::file(&lock, error))?;
     // Only SQLite may open its files: whoever else closes one ends the locks that this process has on it.

@@ -1,7 +1,7 @@
 //! Rows of the configuration between SQLite and `model`.
 
 use model::config::diff::Sheet;
-use model::config::{Config, Field, Row, TABLES, Table, check_keys, ddl, operator_tables, text};
+use model::config::{Config, Field, Row, TABLES, Table, check_keys, ddl, operator_tables, shared, text};
 use model::settings::{AdminVariables, MysqlVariables};
 use model::{ConfigError, ErrorKind, Origin};
 use rusqlite::types::{ToSqlOutput, ValueRef};
@@ -19,12 +19,12 @@ pub struct Part {
 }
 
 /// The description of a table of the configuration.
-pub fn description(name: &str) -> Option<&'static Table> {
+pub(crate) fn description(name: &str) -> Option<&'static Table> {
     TABLES.iter().find(|table| table.name.eq_ignore_ascii_case(name))
 }
 
 /// `base` with `parts` replaced by what `schema` says. Every row is checked; all faults are given.
-pub fn read(db: &Connection, schema: &str, parts: &[Part], base: &Config) -> Result<Config, AdminError> {
+pub(crate) fn read(db: &Connection, schema: &str, parts: &[Part], base: &Config) -> Result<Config, AdminError> {
     let mut config = base.clone();
     let mut errors = Vec::new();
     for part in parts {
@@ -86,7 +86,7 @@ pub(super) fn read_variables(
 }
 
 /// Variables of a module as they are stored, by full name.
-pub fn variables(db: &Connection, schema: &str, module: &str) -> Result<Vec<(String, Vec<u8>)>, AdminError> {
+pub(crate) fn variables(db: &Connection, schema: &str, module: &str) -> Result<Vec<(String, Vec<u8>)>, AdminError> {
     let sql =
         format!("SELECT variable_name, variable_value FROM {schema}.global_variables WHERE variable_name LIKE ?1 ORDER BY variable_name");
     let mut found = db.prepare(&sql)?;
@@ -96,7 +96,7 @@ pub fn variables(db: &Connection, schema: &str, module: &str) -> Result<Vec<(Str
 }
 
 /// Writes `parts` of `config` over what `schema` has. The caller holds a transaction.
-pub fn write(db: &Connection, schema: &str, parts: &[Part], config: &Config) -> Result<(), AdminError> {
+pub(crate) fn write(db: &Connection, schema: &str, parts: &[Part], config: &Config) -> Result<(), AdminError> {
     for part in parts {
         for table in part.tables.iter().filter_map(|name| description(name)) {
             db.execute(&format!("DELETE FROM {schema}.{}", table.name), [])?;
@@ -109,6 +109,20 @@ pub fn write(db: &Connection, schema: &str, parts: &[Part], config: &Config) -> 
         match part.variables {
             Some(MysqlVariables::MODULE) => write_variables(db, schema, config.mysql.iter())?,
             Some(_) => write_variables(db, schema, config.admin.iter())?,
+            None => {}
+        }
+    }
+    Ok(())
+}
+
+/// The same, but for the variables that are each proxy's own.
+pub(crate) fn write_shared(db: &Connection, schema: &str, parts: &[Part], config: &Config) -> Result<(), AdminError> {
+    let is_shared = |(setting, _): &(&'static model::Setting, String)| !shared::is_local(setting);
+    for part in parts {
+        write(db, schema, &[Part { variables: None, ..*part }], config)?;
+        match part.variables {
+            Some(MysqlVariables::MODULE) => write_variables(db, schema, config.mysql.iter().filter(is_shared))?,
+            Some(_) => write_variables(db, schema, config.admin.iter().filter(is_shared))?,
             None => {}
         }
     }
@@ -128,7 +142,7 @@ fn write_variables(
 }
 
 /// Inserts rows; `verb` is `INSERT` or `INSERT OR REPLACE`. A row without an id is given the next one.
-pub fn insert(db: &Connection, schema: &str, table: &'static Table, rows: &[Row], verb: &str) -> Result<(), AdminError> {
+pub(crate) fn insert(db: &Connection, schema: &str, table: &'static Table, rows: &[Row], verb: &str) -> Result<(), AdminError> {
     let marks = vec!["?"; table.columns.len()].join(",");
     let mut put = db.prepare(&format!("{verb} INTO {schema}.{} ({}) VALUES ({marks})", table.name, columns(table)))?;
     for row in rows {
@@ -149,7 +163,7 @@ fn stored(cell: &model::config::Cell) -> ToSqlOutput<'_> {
 }
 
 /// What `schema` says as text, checked or not.
-pub fn sheet(db: &Connection, schema: &str) -> Result<Sheet, AdminError> {
+pub(crate) fn sheet(db: &Connection, schema: &str) -> Result<Sheet, AdminError> {
     let mut sheet = Sheet::default();
     for table in operator_tables() {
         each_row(db, schema, table, |fields| sheet.row(table, fields))?;
@@ -166,7 +180,7 @@ pub fn sheet(db: &Connection, schema: &str) -> Result<Sheet, AdminError> {
 }
 
 /// A table's columns, as SQL lists them.
-pub fn columns(table: &Table) -> String {
+pub(crate) fn columns(table: &Table) -> String {
     table.columns.iter().map(|column| ddl::quoted(column.name)).collect::<Vec<_>>().join(", ")
 }
 
@@ -180,7 +194,7 @@ pub(super) fn field(value: ValueRef<'_>) -> Field {
 }
 
 /// Runs `act` in a transaction: all of it or nothing.
-pub fn transaction<T>(db: &Connection, act: impl FnOnce() -> Result<T, AdminError>) -> Result<T, AdminError> {
+pub(crate) fn transaction<T>(db: &Connection, act: impl FnOnce() -> Result<T, AdminError>) -> Result<T, AdminError> {
     db.execute_batch("BEGIN IMMEDIATE")?;
     match act() {
         Ok(done) => match db.execute_batch("COMMIT") {

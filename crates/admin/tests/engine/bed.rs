@@ -11,7 +11,7 @@ use model::stats::{Metric, Reading, StatsColumn, StatsSchema, StatsSource, Stats
 use model::{Config, ConfigError, HostgroupId, ServerKey, Snapshot};
 use tempfile::TempDir;
 
-pub static GLOBAL: StatsTable = StatsTable {
+pub(crate) static GLOBAL: StatsTable = StatsTable {
     schema: StatsSchema::Stats,
     name: "stats_mysql_global",
     columns: &[stat("Variable_Name", "VARCHAR"), stat("Variable_Value", "VARCHAR")],
@@ -20,7 +20,7 @@ pub static GLOBAL: StatsTable = StatsTable {
     help: "",
 };
 
-pub static POOL: StatsTable = StatsTable {
+pub(crate) static POOL: StatsTable = StatsTable {
     schema: StatsSchema::Stats,
     name: "stats_mysql_connection_pool",
     columns: &[stat("hostgroup", "INT"), stat("srv_host", "VARCHAR"), stat("Queries", "INT")],
@@ -34,7 +34,7 @@ const fn empty(schema: StatsSchema, name: &'static str, columns: &'static [Stats
 }
 
 /// Tables without rows that commands name.
-pub static EMPTY: [StatsTable; 3] = [
+pub(crate) static EMPTY: [StatsTable; 3] = [
     empty(StatsSchema::Monitor, "mysql_server_ping_log", &[stat("hostname", "VARCHAR"), stat("port", "INT")], false),
     empty(StatsSchema::Stats, "stats_mysql_query_digest", &[stat("digest", "VARCHAR"), stat("count_star", "INTEGER")], true),
     empty(
@@ -56,7 +56,7 @@ pub static EMPTY: [StatsTable; 3] = [
 
 /// What the plane was told, and what it answers.
 #[derive(Default)]
-pub struct Plane {
+pub(crate) struct Plane {
     pub snapshot: Mutex<Arc<Snapshot>>,
     pub applied: Mutex<usize>,
     pub refusal: Mutex<Option<ConfigError>>,
@@ -149,6 +149,10 @@ impl DataPlane for Plane {
         id == 5
     }
 
+    fn forget_replica(&self, server_id: u32) -> usize {
+        usize::from(server_id == 77)
+    }
+
     fn flush(&self, what: Flush) -> Result<(), String> {
         self.call(format!("flush {what:?}"));
         Ok(())
@@ -161,7 +165,7 @@ impl DataPlane for Plane {
 
 /// A process that only remembers.
 #[derive(Default)]
-pub struct Calls(pub Mutex<Vec<String>>);
+pub(crate) struct Calls(pub Mutex<Vec<String>>);
 
 impl Process for Calls {
     fn could_restart(&self, _: &Config) -> Result<(), String> {
@@ -193,7 +197,7 @@ impl Process for Calls {
 }
 
 /// A running engine.
-pub struct Bed {
+pub(crate) struct Bed {
     pub handle: EngineHandle,
     pub plane: Arc<Plane>,
     pub process: Arc<Calls>,
@@ -203,13 +207,13 @@ pub struct Bed {
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
-pub const FILE: &str = r#"
+pub(crate) const FILE: &str = r#"
 mysql_variables = { threads=2 }
 mysql_servers = ( { hostgroup=1, address="db1", port=3306 }, { hostgroup=2, address="db2" } )
 mysql_users = ( { username="app", password="secret", default_hostgroup=1 } )
 "#;
 
-pub fn options(datadir: &Path, file: &str, precedence: Precedence) -> EngineOptions {
+pub(crate) fn options(datadir: &Path, file: &str, precedence: Precedence) -> EngineOptions {
     let path = datadir.join("proxysql.cnf");
     std::fs::write(&path, file).unwrap();
     let (config, _) = model::load(&path).unwrap();
@@ -217,16 +221,16 @@ pub fn options(datadir: &Path, file: &str, precedence: Precedence) -> EngineOpti
 }
 
 impl Bed {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let datadir = Arc::new(tempfile::tempdir().unwrap());
         Self::open(datadir, FILE, Precedence::Database)
     }
 
-    pub fn open(datadir: Arc<TempDir>, file: &str, precedence: Precedence) -> Self {
+    pub(crate) fn open(datadir: Arc<TempDir>, file: &str, precedence: Precedence) -> Self {
         Self::start(bootstrap(options(datadir.path(), file, precedence)).unwrap(), datadir)
     }
 
-    pub fn start(boot: Bootstrap, datadir: Arc<TempDir>) -> Self {
+    pub(crate) fn start(boot: Bootstrap, datadir: Arc<TempDir>) -> Self {
         let (plane, process) = (Arc::new(Plane::default()), Arc::new(Calls::default()));
         *plane.snapshot.lock().unwrap() = boot.snapshot.clone();
         *plane.queries.lock().unwrap() = 3;
@@ -237,7 +241,7 @@ impl Bed {
     }
 
     /// Stops the engine, as a crash would: nothing is saved. Answers the directory.
-    pub fn stop(mut self) -> Arc<TempDir> {
+    pub(crate) fn stop(mut self) -> Arc<TempDir> {
         let thread = self.thread.take();
         let datadir = self.datadir.clone();
         drop(self);
@@ -245,19 +249,19 @@ impl Bed {
         datadir
     }
 
-    pub fn reply(&self, who: Role, sql: &str) -> Reply {
+    pub(crate) fn reply(&self, who: Role, sql: &str) -> Reply {
         let session = SessionInfo { user: "admin".to_owned(), peer: "127.0.0.1".to_owned(), connection_id: 9, ..SessionInfo::default() };
         self.runtime.block_on(self.handle.execute(who, &session, sql.as_bytes().to_vec()))
     }
 
     /// Rows as text, NULL as `NULL`, values separated by `|`.
     #[track_caller]
-    pub fn rows(&self, sql: &str) -> Vec<String> {
+    pub(crate) fn rows(&self, sql: &str) -> Vec<String> {
         self.rows_as(Role::Admin, sql)
     }
 
     #[track_caller]
-    pub fn rows_as(&self, who: Role, sql: &str) -> Vec<String> {
+    pub(crate) fn rows_as(&self, who: Role, sql: &str) -> Vec<String> {
         match self.reply(who, sql) {
             Reply::Rows { rows, .. } => rows.iter().map(|row| row.iter().map(shown).collect::<Vec<_>>().join("|")).collect(),
             other => panic!("{sql}: {other:?}"),
@@ -265,7 +269,7 @@ impl Bed {
     }
 
     #[track_caller]
-    pub fn columns(&self, sql: &str) -> Vec<String> {
+    pub(crate) fn columns(&self, sql: &str) -> Vec<String> {
         match self.reply(Role::Admin, sql) {
             Reply::Rows { columns, .. } => columns,
             other => panic!("{sql}: {other:?}"),
@@ -274,7 +278,7 @@ impl Bed {
 
     /// The info text of an OK.
     #[track_caller]
-    pub fn ok(&self, sql: &str) -> String {
+    pub(crate) fn ok(&self, sql: &str) -> String {
         match self.reply(Role::Admin, sql) {
             Reply::Ok { info, .. } => info,
             other => panic!("{sql}: {other:?}"),
@@ -283,12 +287,12 @@ impl Bed {
 
     /// The text of an error, without ProxySQL's prefix.
     #[track_caller]
-    pub fn refused(&self, sql: &str) -> String {
+    pub(crate) fn refused(&self, sql: &str) -> String {
         self.refused_as(Role::Admin, sql)
     }
 
     #[track_caller]
-    pub fn refused_as(&self, who: Role, sql: &str) -> String {
+    pub(crate) fn refused_as(&self, who: Role, sql: &str) -> String {
         match self.reply(who, sql) {
             Reply::Err { code: 1045, sqlstate: "28000", text } => {
                 text.strip_prefix("ProxySQL Admin Error: ").map(str::to_owned).unwrap_or_else(|| panic!("{text}"))
@@ -297,11 +301,11 @@ impl Bed {
         }
     }
 
-    pub fn runtime(&self) -> Arc<Config> {
+    pub(crate) fn runtime(&self) -> Arc<Config> {
         self.handle.runtime().borrow().clone()
     }
 
-    pub fn applied(&self) -> usize {
+    pub(crate) fn applied(&self) -> usize {
         *self.plane.applied.lock().unwrap()
     }
 }
@@ -312,7 +316,7 @@ fn shown(value: &Option<Vec<u8>>) -> String {
 
 impl Plane {
     /// A server that is in force, in a hostgroup and a status that were observed.
-    pub fn placed(&self, host: &str, hostgroup: u32, status: ServerStatus) -> Placement {
+    pub(crate) fn placed(&self, host: &str, hostgroup: u32, status: ServerStatus) -> Placement {
         let snapshot = self.snapshot();
         let known = snapshot.hostgroups.values().flat_map(|h| &h.servers).find(|s| &*s.key.host == host).unwrap();
         let key = ServerKey { hostgroup: HostgroupId(hostgroup), ..known.key.clone() };

@@ -30,6 +30,10 @@ fn the_data_plane() {
     bed.ok("KILL CONNECTION 5");
     assert_eq!(bed.refused("KILL CONNECTION 6"), "Unknown thread id: 6");
     assert_eq!(bed.refused("KILL CONNECTION six"), "Unknown thread id: six");
+    bed.ok("FORGET REPLICA 77");
+    for id in ["78", "x", "-1"] {
+        assert!(bed.refused(&format!("FORGET REPLICA {id}")).contains(&format!("no replica with server_id {id} has read")), "{id}");
+    }
     bed.ok("PROXYSQL FLUSH CONFIGDB");
     bed.ok("SIGNAL MYSQL THREADS");
     bed.ok("LOGENTRY it's 5 o'clock");

@@ -174,8 +174,7 @@ fn what_has_no_effect_is_told() {
         warnings
     };
     bed.ok("SET mysql-automatic_detect_sqli='true'");
-    bed.ok("SET admin-web_enabled='true'");
-    bed.ok("INSERT INTO proxysql_servers (hostname) VALUES ('peer1'), ('peer2')");
+    bed.ok("SET admin-cluster_mysql_servers_sync_algorithm=2");
     bed.ok("UPDATE mysql_servers SET gtid_port=3307 WHERE hostname='db1'");
     bed.ok("INSERT INTO mysql_hostgroup_attributes (hostgroup_id, autocommit, connection_warming) SELECT hostgroup_id, 1, 1 FROM mysql_servers WHERE hostname='db1'");
     bed.ok("SET mysql-auto_increment_delay_multiplex=5");
@@ -187,11 +186,8 @@ fn what_has_no_effect_is_told() {
         ),
         (
             "LOAD ADMIN VARIABLES TO RUNTIME",
-            "global_variables, variable_name=admin-web_enabled, column variable_value: kept, but has no effect yet",
-        ),
-        (
-            "LOAD PROXYSQL SERVERS TO RUNTIME",
-            "proxysql_servers, hostname=peer1, port=6032, column hostname: 2 peers read; they have no effect yet",
+            "global_variables, variable_name=admin-cluster_mysql_servers_sync_algorithm, column variable_value: has no effect: servers are taken over \
+             as they were configured; what was observed never is",
         ),
     ];
     for (sql, text) in wanted {

@@ -1,5 +1,6 @@
 //! Who may do what.
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use admin::{Reply, Role, SessionInfo};
@@ -140,6 +141,19 @@ fn readers_calculate_nothing_long() {
         assert!(matches!(&reply, Reply::Err { text, .. } if text.contains("too big") || text.contains("too complex")), "{sql}: {reply:?}");
     }
     assert_eq!(bed.rows_as(Role::Stats, &format!("SELECT instr({long}, {long} || '1')")), ["0"]);
+}
+
+/// SQLite's memory is limited for the whole process, so that the statement that takes all of it has a process of its own.
+#[test]
+fn readers_take_no_more_memory_than_there_is() {
+    let test = ["--exact", "rights::takes_all_memory", "--ignored"];
+    assert!(Command::new(std::env::current_exe().unwrap()).args(test).status().unwrap().success());
+}
+
+#[test]
+#[ignore = "readers_take_no_more_memory_than_there_is runs it"]
+fn takes_all_memory() {
+    let bed = Bed::new();
     let heavy = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 20000) \
                  SELECT COUNT(*) FROM (SELECT DISTINCT zeroblob(100000) || i FROM n)";
     let reply = bed.reply(Role::Stats, heavy);

@@ -159,7 +159,7 @@ fn a_database_of_proxysql_is_taken_over() {
          INSERT INTO mysql_servers VALUES (4, 'old', 3307, 9, 'x');
          CREATE TABLE global_variables (variable_name VARCHAR NOT NULL PRIMARY KEY, variable_value VARCHAR NOT NULL);
          INSERT INTO global_variables VALUES ('mysql-max_connections', '2048'), ('ldap-x', '1'), ('admin-version', '2.7.1-12-g50b7f85'),
-             ('mysql-forward_autocommit', 'false'), ('admin-web_enabled', 'true'), ('mysql-auto_increment_delay_multiplex', '5'),
+             ('mysql-forward_autocommit', 'false'), ('mysql-automatic_detect_sqli', 'true'), ('mysql-auto_increment_delay_multiplex', '5'),
              ('mysql-server_version', '8.0.11');
          CREATE TABLE unrelated (a); INSERT INTO unrelated VALUES (1);",
     )
@@ -179,7 +179,7 @@ fn a_database_of_proxysql_is_taken_over() {
         "global_variables: 1 of ldap: not part of this proxy, left on disk",
         "1 rows taken over",
         "variable_name=mysql-forward_autocommit: retired, ignored: ",
-        "variable_name=admin-web_enabled, column variable_value: kept, but has no effect yet",
+        "variable_name=mysql-automatic_detect_sqli, column variable_value: kept, but has no effect yet",
         "variable_name=mysql-auto_increment_delay_multiplex, column variable_value: ProxySQL's default: ",
         "variable_name=mysql-server_version, column variable_value: a default of ProxySQL's: ",
     ] {
@@ -187,7 +187,10 @@ fn a_database_of_proxysql_is_taken_over() {
     }
     let again = Bed::open(bed.stop(), FILE, Precedence::Database);
     let notices = again.notices.join("\n");
-    assert!(notices.contains("admin-web_enabled") && !notices.contains("taken over") && !notices.contains("a default of"), "{notices}");
+    assert!(
+        notices.contains("mysql-automatic_detect_sqli") && !notices.contains("taken over") && !notices.contains("a default of"),
+        "{notices}"
+    );
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::port::Port;
 
 /// Addresses on the loopback network that all lead to servers, in turn. Gone when dropped.
 #[derive(Debug)]
-pub struct Addresses {
+pub(super) struct Addresses {
     /// The addresses; they share one port.
     pub hosts: Vec<Ipv4Addr>,
     /// See `hosts`.
@@ -22,7 +22,7 @@ pub struct Addresses {
 
 impl Addresses {
     /// So many addresses; the first one leads to the first server, the next one to the second, and so on.
-    pub fn of(servers: &[SocketAddr], count: u16) -> Result<Addresses, LabError> {
+    pub(super) fn of(servers: &[SocketAddr], count: u16) -> Result<Addresses, LabError> {
         let port = Port::reserve()?;
         // 127.0.0.0/16 is left to others.
         let hosts: Vec<Ipv4Addr> = (0..count).map(|n| Ipv4Addr::new(127, 1, n.to_be_bytes()[0], n.to_be_bytes()[1])).collect();

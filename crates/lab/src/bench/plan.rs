@@ -90,7 +90,7 @@ impl Plan {
         points.extend(CLIENTS.map(|clients| point("point select, text", &Work::PointText, clients)));
         points.push(point("point select, text, paced", &Work::PointText, 64).paced(PACE));
         points.extend(CLIENTS.map(|clients| point("point select, prepared", &Work::PointPrepared, clients)));
-        points.extend([16, 64].map(|clients| point("connect, query, close", &Work::Connect, clients)));
+        points.extend([1, 16, 64, 256, 1_024].map(|clients| point("connect, query, close", &Work::Connect, clients)));
         points.extend(large(Duration::from_millis(2000)));
         Plan {
             name: "full",

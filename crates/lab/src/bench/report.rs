@@ -7,9 +7,30 @@ use super::load_times::LoadTimes;
 use super::peer::Kind;
 use super::runner::{Outcome, PointOutcome};
 use super::summary::{Figures, Ratio};
+use crate::plot::{Chart, Shape};
 
 /// The heading of the lines that [`point`] makes.
 pub const HEADING: &str = "load                            clients  peer      CPU us/unit  (user)  x HAProxy  switches     units/s     p50 ms     p99 ms  slowest/mean";
+
+/// Charts: for each load, the proxies' processor time for a unit, and how long clients wait for one, by the number of clients.
+pub fn charts(outcome: &Outcome) -> Vec<Chart> {
+    let mut loads: Vec<(&str, &str)> = outcome.points.iter().map(|point| (point.point.name, point.point.unit.name())).collect();
+    loads.dedup();
+    let chart = |name: &str, what: &str, y: String, kinds: &[Kind], value: fn(&Figures) -> f64| {
+        let points = outcome.points.iter().filter(|point| point.point.name == name);
+        let of = |point: &PointOutcome, kind: &Kind| point.figures(*kind).map_or(f64::NAN, value);
+        let group = |point: &PointOutcome| (point.point.clients.to_string(), kinds.iter().map(|kind| of(point, kind)).collect());
+        let shape = Shape::Bars { names: kinds.iter().map(|kind| kind.name().to_owned()).collect(), groups: points.map(group).collect() };
+        Chart { title: format!("{name}: {what}"), x: "clients".to_owned(), y, shape }
+    };
+    let of_load = |(name, unit): &(&str, &str)| {
+        let proxies = [Kind::Haproxy, Kind::Tidegate];
+        let cost = chart(name, "processor time of the proxy", format!("us a {unit}"), &proxies, |figures| figures.cpu_us);
+        let wait = chart(name, "how long a client waits, median", format!("ms a {unit}"), &Kind::ALL, |figures| figures.p50_us / 1000.0);
+        [cost, wait]
+    };
+    loads.iter().flat_map(of_load).collect()
+}
 
 /// One load: a line a peer.
 pub fn point(outcome: &PointOutcome) -> String {

@@ -295,9 +295,10 @@ impl Client {
         if let (true, Some(id)) = (described, statement) {
             self.known.insert(id, columns.clone());
         }
-        let columns_end = match self.capabilities.contains(Capabilities::DEPRECATE_EOF) {
-            true => None,
-            false => Some(Status::parse(&self.recv_payload()?, self.capabilities)?),
+        let columns_end = if self.capabilities.contains(Capabilities::DEPRECATE_EOF) {
+            None
+        } else {
+            Some(Status::parse(&self.recv_payload()?, self.capabilities)?)
         };
         let cursor = columns_end.as_ref().filter(|end| end.status.contains(StatusFlags::CURSOR_EXISTS)).cloned();
         let (rows, mut end) = match cursor {
@@ -330,9 +331,10 @@ impl Client {
             described = reader.u8().map_err(malformed)? != 0;
         }
         let count = usize::try_from(count).map_err(|e| LabError::Protocol(e.to_string()))?;
-        match reader.is_empty() && count <= 4096 {
-            true => Ok((count, described)),
-            false => Err(LabError::Protocol(format!("a column count was due, got {first:02x?}"))),
+        if reader.is_empty() && count <= 4096 {
+            Ok((count, described))
+        } else {
+            Err(LabError::Protocol(format!("a column count was due, got {first:02x?}")))
         }
     }
 

@@ -280,10 +280,8 @@ impl Column {
         let mut name = || -> wire::error::Result<String> { Ok(String::from_utf8_lossy(reader.lenenc_bytes()?).into_owned()) };
         let (schema, table, org_table) = (name()?, name()?, name()?);
         let (alias, org_name) = (name()?, name()?);
-        let extended = match caps.contains(Capabilities::MARIADB_CLIENT_EXTENDED_METADATA) {
-            true => reader.lenenc_bytes()?.to_vec(),
-            false => Vec::new(),
-        };
+        let extended =
+            if caps.contains(Capabilities::MARIADB_CLIENT_EXTENDED_METADATA) { reader.lenenc_bytes()?.to_vec() } else { Vec::new() };
         reader.lenenc()?; // length of the fixed fields, always 12
         Ok(Column {
             raw: payload.to_vec(),

@@ -8,6 +8,7 @@ use lab::bench::peer::Kind;
 use lab::bench::plan::Point;
 use lab::bench::runner::News;
 use lab::bench::{Outcome, Plan, json, profile, report, run as measure};
+use lab::plot;
 
 use super::output;
 
@@ -65,6 +66,8 @@ pub(crate) fn run(args: &Args) -> Result<(), LabError> {
     })?;
     println!("{}", report::ending(&outcome));
     output::write(Some(&args.json), &json::document(&outcome))?;
+    let table: Vec<String> = [report::HEADING.to_owned()].into_iter().chain(outcome.points.iter().map(report::point)).collect();
+    plot::write_beside(&args.json, "Direct, HAProxy and Tidegate side by side", &table.join("\n"), &report::charts(&outcome))?;
     complete(&outcome, &kinds)
 }
 

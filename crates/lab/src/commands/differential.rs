@@ -65,10 +65,7 @@ pub(crate) fn run(args: &Args) -> Result<(), LabError> {
 
 fn campaign(args: &Args, flavor: Flavor) -> Result<usize, LabError> {
     let server = Server::start(flavor, &Options::new())?;
-    let proxy = match args.self_check {
-        true => None,
-        false => Some(proxy(args, &server)?),
-    };
+    let proxy = if args.self_check { None } else { Some(proxy(args, &server)?) };
     let direct = ConnectOptions::tcp(server.address(), "app", "app-pass").timeout(REPLY_LIMIT);
     let campaign = Campaign {
         flavor,

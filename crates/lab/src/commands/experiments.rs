@@ -1,9 +1,10 @@
-//! `lab switchover`, `lab galera`, `lab group`, `lab aurora`, `lab stale-reads`: experiments with Tidegate alone.
+//! `lab switchover`, `lab galera`, `lab group`, `lab aurora`, `lab stale-reads`, `lab mirror`: experiments with Tidegate alone.
 
 use std::path::PathBuf;
 
 use lab::experiments::scene::{self, Seen};
-use lab::experiments::{Extent, aurora, galera, group, report, stale, switchover};
+use lab::experiments::{Extent, aurora, galera, group, mirror, report, stale, switchover};
+use lab::plot::{self, Chart};
 use lab::{Flavor, LabError};
 use serde_json::{Value, json};
 
@@ -42,9 +43,10 @@ impl Common {
         self.runs.unwrap_or(usual)
     }
 
-    /// Writes the figures.
-    pub(crate) fn write(&self, document: &Value) -> Result<(), LabError> {
-        output::write(self.json.as_deref(), document)
+    /// Writes the figures, and beside them a page with the table and charts.
+    pub(crate) fn write(&self, document: &Value, title: &str, table: &[String], charts: &[Chart]) -> Result<(), LabError> {
+        output::write(self.json.as_deref(), document)?;
+        self.json.as_deref().map_or(Ok(()), |path| plot::write_beside(path, title, &table.join("\n"), charts))
     }
 }
 
@@ -64,11 +66,47 @@ impl Args {
     }
 
     /// Writes the figures, and fails when a promise was not kept.
-    fn end(&self, name: &str, figures: &[Value], is_kept: bool) -> Result<(), LabError> {
-        self.common.write(&json!({ "experiment": name, "figures": figures }))?;
-        match is_kept {
-            true => Ok(()),
-            false => Err(LabError::Protocol("not everything that was promised held: see above".to_owned())),
+    fn end(&self, shown: Shown, is_kept: bool) -> Result<(), LabError> {
+        let Shown { name, figures, table, charts } = shown;
+        self.common.write(&json!({ "experiment": name, "figures": figures }), name, &table, &charts)?;
+        if is_kept { Ok(()) } else { Err(LabError::Protocol("not everything that was promised held: see above".to_owned())) }
+    }
+}
+
+/// What an experiment has shown.
+struct Shown {
+    name: &'static str,
+    figures: Vec<Value>,
+    table: Vec<String>,
+    charts: Vec<Chart>,
+}
+
+impl Shown {
+    /// Nothing yet.
+    fn new(name: &'static str) -> Self {
+        Self { name, figures: Vec::new(), table: Vec::new(), charts: Vec::new() }
+    }
+
+    /// Prints a line, and keeps it for the page.
+    fn say(&mut self, line: impl Into<String>) {
+        let line = line.into();
+        println!("{line}");
+        self.table.push(line);
+    }
+
+    /// A scene: printed, drawn, and given for machines.
+    fn scene(&mut self, prefix: &str, seen: &Result<Seen, LabError>) -> Value {
+        match seen {
+            Ok(seen) => {
+                self.say(format!("{prefix}{}", seen.line()));
+                seen.error_lines().iter().for_each(|line| self.say(format!("      {line}")));
+                self.charts.push(seen.chart(prefix));
+                seen.json()
+            }
+            Err(error) => {
+                self.say(format!("{prefix}FAILED: {error}"));
+                json!({ "failed": error.to_string() })
+            }
         }
     }
 }
@@ -78,59 +116,65 @@ pub(crate) fn switchover(args: &Args) -> Result<(), LabError> {
     let series = switchover::run(args.common.flavor(), runs, |round, said| {
         eprintln!("... stall {} ms, {} errors; {said}", report::ms(Some(round.tally.longest_stall_us)), round.tally.error_count());
     })?;
-    println!("SWITCHOVER under load, back and forth\n{}\n{}", report::heading(), series.line());
-    series.error_lines().iter().for_each(|line| println!("  {line}"));
-    let errors: u64 = series.rounds.iter().map(|round| round.tally.error_count()).sum();
-    args.end("switchover", &[series.json()], errors == 0 && series.audit().is_clean())
+    let mut shown = Shown::new("switchover");
+    shown.say(format!("SWITCHOVER under load, back and forth\n{}\n{}", report::heading(), series.line()));
+    series.error_lines().iter().for_each(|line| shown.say(format!("  {line}")));
+    shown.figures.push(series.json());
+    let (errors, is_clean) = (series.rounds.iter().map(|round| round.tally.error_count()).sum::<u64>(), series.audit().is_clean());
+    shown.charts = report::charts(&[series], "SWITCHOVER");
+    args.end(shown, errors == 0 && is_clean)
 }
 
 pub(crate) fn galera(args: &Args) -> Result<(), LabError> {
-    println!("{}", scene::HEADING);
-    let mut figures = Vec::new();
+    let mut shown = Shown::new("galera");
+    shown.say(scene::HEADING);
     let is_kept = galera::run(args.extent(), args.only.as_deref(), |value, seen| {
-        figures.push(json!({ "writer_is_also_reader": value, "seen": shown(&format!("{value} "), seen) }));
+        let seen = shown.scene(&format!("{value} "), seen);
+        shown.figures.push(json!({ "writer_is_also_reader": value, "seen": seen }));
     })?;
-    args.end("galera", &figures, is_kept)
+    args.end(shown, is_kept)
 }
 
 pub(crate) fn group(args: &Args) -> Result<(), LabError> {
-    println!("{}", scene::HEADING);
-    let mut figures = Vec::new();
+    let mut shown = Shown::new("group");
+    shown.say(scene::HEADING);
     let is_kept = group::run(args.extent(), args.only.as_deref(), |name, seen| match seen {
-        Some(seen) => figures.push(shown("", seen)),
+        Some(seen) => {
+            let seen = shown.scene("", seen);
+            shown.figures.push(seen);
+        }
         None => {
-            println!("{name}: not measured, networks need root and the program ip");
-            figures.push(json!({ "scene": name, "not_measured": "needs root and the program ip" }));
+            shown.say(format!("{name}: not measured, networks need root and the program ip"));
+            shown.figures.push(json!({ "scene": name, "not_measured": "needs root and the program ip" }));
         }
     })?;
-    args.end("group", &figures, is_kept)
+    args.end(shown, is_kept)
 }
 
 pub(crate) fn aurora(args: &Args) -> Result<(), LabError> {
-    println!("a stand-in, not Aurora: MariaDB servers behind a front that answers replica_host_status\n{}", scene::HEADING);
-    let mut figures = Vec::new();
-    let is_kept = aurora::run(args.extent(), args.only.as_deref(), |seen| figures.push(shown("", seen)))?;
-    args.end("aurora stand-in", &figures, is_kept)
+    let mut shown = Shown::new("aurora stand-in");
+    shown.say(format!("a stand-in, not Aurora: MariaDB servers behind a front that answers replica_host_status\n{}", scene::HEADING));
+    let is_kept = aurora::run(args.extent(), args.only.as_deref(), |seen| {
+        let seen = shown.scene("", seen);
+        shown.figures.push(seen);
+    })?;
+    args.end(shown, is_kept)
 }
 
 pub(crate) fn stale_reads(args: &Args) -> Result<(), LabError> {
-    println!("{}", stale::HEADING);
-    let measured = stale::run(args.common.flavor(), args.extent(), |one| println!("{}", one.line()))?;
-    let figures: Vec<Value> = measured.iter().map(stale::Measured::json).collect();
-    args.end("stale reads", &figures, measured.iter().all(stale::Measured::is_kept))
+    let mut shown = Shown::new("stale reads");
+    shown.say(stale::HEADING);
+    let measured = stale::run(args.common.flavor(), args.extent(), |one| shown.say(one.line()))?;
+    shown.figures = measured.iter().map(stale::Measured::json).collect();
+    shown.charts = stale::charts(&measured);
+    args.end(shown, measured.iter().all(stale::Measured::is_kept))
 }
 
-/// Prints a scene, and gives it for machines.
-fn shown(prefix: &str, seen: &Result<Seen, LabError>) -> Value {
-    match seen {
-        Ok(seen) => {
-            println!("{prefix}{}", seen.line());
-            seen.error_lines().iter().for_each(|line| println!("      {line}"));
-            seen.json()
-        }
-        Err(error) => {
-            println!("{prefix}FAILED: {error}");
-            json!({ "failed": error.to_string() })
-        }
-    }
+pub(crate) fn mirror(args: &Args) -> Result<(), LabError> {
+    let mut shown = Shown::new("mirrored writes");
+    shown.say(mirror::HEADING);
+    let measured = mirror::run(args.common.flavor(), args.extent(), |one| shown.say(one.line()))?;
+    shown.figures = measured.iter().map(mirror::Measured::json).collect();
+    shown.charts = mirror::charts(&measured);
+    args.end(shown, measured.iter().all(mirror::Measured::is_kept))
 }

@@ -2,7 +2,7 @@
 
 use lab::LabError;
 use lab::experiments::failover::{Contender, Plan};
-use lab::experiments::report::{Series, heading, ms};
+use lab::experiments::report::{Series, charts, heading, ms};
 use serde_json::json;
 
 use super::experiments::Common;
@@ -33,18 +33,16 @@ pub(crate) fn run(args: &Args) -> Result<(), LabError> {
             tally.error_count()
         );
     })?;
-    println!("{} kill -9 of the writer, semi-synchronous replication, a script promotes a replica\n{}", flavor.name(), heading());
-    for one in &series {
-        println!("{}", one.line());
-    }
-    for line in series.iter().flat_map(Series::error_lines) {
-        println!("  {line}");
-    }
+    let title = format!("{} kill -9 of the writer, semi-synchronous replication, a script promotes a replica", flavor.name());
+    let errors = series.iter().flat_map(Series::error_lines).map(|line| format!("  {line}"));
+    let table: Vec<String> = [title.clone(), heading()].into_iter().chain(series.iter().map(Series::line)).chain(errors).collect();
+    table.iter().for_each(|line| println!("{line}"));
     let document =
         json!({ "experiment": "failover", "flavor": flavor.name(), "series": series.iter().map(Series::json).collect::<Vec<_>>() });
-    args.common.write(&document)?;
-    match series.iter().all(|one| one.audit().is_clean()) {
-        true => Ok(()),
-        false => Err(LabError::Protocol("rows were lost or doubled: see above".to_owned())),
+    args.common.write(&document, &title, &table, &charts(&series, "kill -9 of the writer"))?;
+    if series.iter().all(|one| one.audit().is_clean()) {
+        Ok(())
+    } else {
+        Err(LabError::Protocol("rows were lost or doubled: see above".to_owned()))
     }
 }

@@ -34,6 +34,8 @@ pub(crate) enum Command {
     Aurora(experiments::Args),
     /// Reads of one's own writes from a replica that lags, with causal reads off and on.
     StaleReads(experiments::Args),
+    /// Writes that are mirrored on a second server: what becomes of the copies, and what they cost.
+    Mirror(experiments::Args),
     /// Many sessions on few backends: connections over time, and LAST_INSERT_ID() while backends are shared.
     Multiplex(multiplex::Args),
     /// What a query costs as clients grow, when most of them wait.
@@ -54,6 +56,7 @@ impl Command {
             Command::Group(args) => experiments::group(args),
             Command::Aurora(args) => experiments::aurora(args),
             Command::StaleReads(args) => experiments::stale_reads(args),
+            Command::Mirror(args) => experiments::mirror(args),
             Command::Multiplex(args) => multiplex::run(args),
             Command::Scale(args) => scale::run(args),
             Command::Serve(args) => serve::run(args),

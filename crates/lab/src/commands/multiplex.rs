@@ -4,8 +4,10 @@
 mod checks;
 mod load;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+use lab::plot::{self, Chart, Shape};
 use lab::{Flavor, LabError, Options, Server, Tidegate};
 
 use load::{Load, Sample};
@@ -37,6 +39,9 @@ pub(crate) struct Args {
     /// Print only the JSON.
     #[arg(long)]
     json: bool,
+    /// Where to write a page with charts; its first chart lies beside it as SVG.
+    #[arg(long)]
+    page: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), LabError> {
@@ -52,6 +57,10 @@ pub(crate) fn run(args: &Args) -> Result<(), LabError> {
         println!("\nLAST_INSERT_ID(): {} checks, {} wrong", checked.checks, checked.wrong.len());
     }
     println!("{}", json(args, &plain, &delayed, &checked));
+    if let Some(path) = &args.page {
+        let summary = format!("LAST_INSERT_ID(): {} checks, {} wrong", checked.checks, checked.wrong.len());
+        plot::write_beside(path, "Connections of clients, and connections to the server", &summary, &charts(&plain, &delayed))?;
+    }
     for wrong in checked.wrong.iter().take(10) {
         eprintln!("{wrong}");
     }
@@ -76,6 +85,29 @@ fn show(title: &str, samples: &[Sample]) {
             sample.queries
         );
     }
+}
+
+/// Connections over time.
+fn charts(plain: &[Sample], delayed: &[Sample]) -> Vec<Chart> {
+    let line = |name: &str, samples: &[Sample], value: fn(&Sample) -> u64| {
+        let point = |sample: &Sample| (sample.second as f64, value(sample) as f64);
+        (name.to_owned(), samples.iter().map(point).collect())
+    };
+    let chart = |title: &str, lines| Chart {
+        title: title.to_owned(),
+        x: "seconds".to_owned(),
+        y: "connections".to_owned(),
+        shape: Shape::Lines(lines),
+    };
+    let to_server =
+        [("default", plain), ("auto_increment_delay_multiplex = 5", delayed)].map(|(name, samples)| line(name, samples, |s| s.backends));
+    vec![
+        chart(
+            "Many clients share few connections",
+            vec![line("clients", plain, |s| s.frontends), line("connections to the server", plain, |s| s.backends)],
+        ),
+        chart("Connections to the server", to_server.into()),
+    ]
 }
 
 /// Fails when the promises are not kept: at most 5 % of the frontends, and no wrong id.

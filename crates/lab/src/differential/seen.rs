@@ -86,9 +86,10 @@ fn columns_end_line(end: &Status) -> String {
 }
 
 fn error_line(error: &ServerError) -> String {
-    let message = match NAMES_A_STATEMENT.contains(&error.code) {
-        true => error.message.chars().filter(|c| !c.is_ascii_digit()).collect(),
-        false => error.message.clone(),
+    let message = if NAMES_A_STATEMENT.contains(&error.code) {
+        error.message.chars().filter(|c| !c.is_ascii_digit()).collect()
+    } else {
+        error.message.clone()
     };
     format!("error {} ({}) {message}", error.code, error.sqlstate)
 }
@@ -144,9 +145,10 @@ fn row_line(row: &Row) -> String {
     }
     let shown = &row.raw[..row.raw.len().min(SHOWN_BYTES)];
     let escaped: String = shown.iter().flat_map(|byte| std::ascii::escape_default(*byte)).map(char::from).collect();
-    match row.raw.len() > SHOWN_BYTES {
-        true => format!("row {escaped}... {} bytes {:016x}", row.raw.len(), hash(&row.raw)),
-        false => format!("row {escaped}"),
+    if row.raw.len() > SHOWN_BYTES {
+        format!("row {escaped}... {} bytes {:016x}", row.raw.len(), hash(&row.raw))
+    } else {
+        format!("row {escaped}")
     }
 }
 

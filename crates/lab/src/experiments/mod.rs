@@ -7,6 +7,7 @@ pub mod aurora;
 pub mod failover;
 pub mod galera;
 pub mod group;
+pub mod mirror;
 pub mod report;
 pub mod round;
 pub mod scene;

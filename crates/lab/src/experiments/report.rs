@@ -6,7 +6,8 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::round::Round;
-use crate::failover::{Audit, median};
+use crate::failover::{Audit, SLOT_MS, Tally, median};
+use crate::plot::{Chart, Line, Shape};
 use crate::tidegate::SERVER_LOST;
 
 /// How sure a client can be of a statement that failed.
@@ -130,6 +131,13 @@ impl Series {
         line
     }
 
+    /// The round whose time without a write is the median.
+    fn usual_round(&self) -> Option<&Round> {
+        let mut rounds: Vec<&Round> = self.rounds.iter().collect();
+        rounds.sort_by_key(|round| round.tally.downtime_us);
+        rounds.get(rounds.len() / 2).copied()
+    }
+
     /// Errors by number and place, with their count and an example, most first.
     pub fn error_lines(&self) -> Vec<String> {
         let mut sums: BTreeMap<(u16, &str), (u64, &str)> = BTreeMap::new();
@@ -164,6 +172,48 @@ pub fn round_json(round: &Round) -> Value {
         "torn": round.audit.torn,
         "foreign": round.audit.foreign,
     })
+}
+
+/// How much of a time line is drawn, ms from the change on.
+const DRAWN_MS: std::ops::Range<i64> = -500..3_000;
+
+/// Works that went well and works that failed, a second, as two lines over seconds.
+pub fn lines(tally: &Tally, drawn: &std::ops::Range<i64>) -> [Vec<(f64, f64)>; 2] {
+    let a_second = 1000.0 / SLOT_MS as f64;
+    // The last part of a second was not whole when clients ended.
+    let slots = &tally.timeline[..tally.timeline.len().saturating_sub(1)];
+    let of = |count: fn(&crate::failover::Slot) -> u32| {
+        let drawn = slots.iter().filter(|slot| drawn.contains(&slot.at_ms));
+        drawn.map(|slot| (slot.at_ms as f64 / 1000.0, f64::from(count(slot)) * a_second)).collect()
+    };
+    [of(|slot| slot.done), of(|slot| slot.failed)]
+}
+
+/// Charts of series: works and errors over time in each one's usual round, and the times without a write. `event` is what happens at 0.
+pub fn charts(series: &[Series], event: &str) -> Vec<Chart> {
+    let over_time = |title: &str, y: &str, which: usize| {
+        let line = |one: &Series| -> Option<Line> { Some((one.name.clone(), lines(&one.usual_round()?.tally, &DRAWN_MS)[which].clone())) };
+        let shape = Shape::Lines(series.iter().filter_map(line).collect());
+        Chart { title: format!("{title}: {event} at 0"), x: "seconds".to_owned(), y: y.to_owned(), shape }
+    };
+    let as_ms = |us: Option<u64>| us.map_or(f64::NAN, |us| us as f64 / 1000.0);
+    let times = |one: &Series| {
+        let (down, first) = (one.downtimes_us(), one.first_writes_us());
+        let values = [median(&first), median(&down), down.iter().max().copied(), Some(one.longest_stall_us())];
+        (one.name.clone(), values.map(as_ms).to_vec())
+    };
+    let names =
+        ["first write, median", "time without a write, median", "the longest", "longest wait of a work"].map(str::to_owned).to_vec();
+    vec![
+        over_time("Works that succeed", "works a second", 0),
+        over_time("Errors that clients see", "errors a second", 1),
+        Chart {
+            title: "How long it takes".to_owned(),
+            x: String::new(),
+            y: "ms".to_owned(),
+            shape: Shape::Bars { names, groups: series.iter().map(times).collect() },
+        },
+    ]
 }
 
 /// Microseconds as milliseconds with one decimal; `-` for what was not seen.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::report::{Class, Series, ms, round_json};
+use super::report::{self, Class, Series, ms, round_json};
 use super::round::{self, Changed, Round};
 use crate::aurora::AuroraStandIn;
 use crate::client::Client;
@@ -19,6 +19,7 @@ use crate::error::LabError;
 use crate::failover::{Load, Peer};
 use crate::galera::Galera;
 use crate::group::Group;
+use crate::plot::{Chart, Shape};
 use crate::server::Server;
 use crate::tidegate::{Builder, Setting, Tidegate};
 use crate::topology::{self, BACKUP, OFFLINE, Placed, READER, Topology, WRITER};
@@ -294,6 +295,14 @@ pub const HEADING: &str = "scene                            errors: unknown  ope
                        layout before > during > after";
 
 impl Seen {
+    /// Works and errors over time.
+    pub fn chart(&self, prefix: &str) -> Chart {
+        let names = ["works", "errors"].map(str::to_owned).into_iter();
+        let lines = names.zip(report::lines(&self.round.tally, &(i64::MIN..i64::MAX))).collect();
+        let title = format!("{prefix}{}: done at 0", self.name);
+        Chart { title, x: "seconds".to_owned(), y: "a second".to_owned(), shape: Shape::Lines(lines) }
+    }
+
     fn series(&self) -> Series {
         Series { name: self.name.clone(), rounds: vec![self.round.clone()] }
     }

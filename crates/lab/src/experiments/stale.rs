@@ -13,6 +13,7 @@ use crate::client::Client;
 use crate::error::LabError;
 use crate::failover::median;
 use crate::flavor::Flavor;
+use crate::plot::{Chart, Shape};
 use crate::replication::{self, Replication};
 use crate::server::{Options, Server};
 use crate::tidegate::{Builder, Tidegate};
@@ -134,6 +135,22 @@ fn pair(client: &mut Client, number: u64) -> Result<(bool, Duration), LabError> 
     let start = Instant::now();
     let found = client.scalar(format!("SELECT COUNT(*) FROM test.seen WHERE i = {number}"))?;
     Ok((found.as_deref() != Some("1"), start.elapsed()))
+}
+
+/// Charts: the share of reads that did not see the write before, and what a read took.
+pub fn charts(measured: &[Measured]) -> Vec<Chart> {
+    let bars = |title: &str, y: &str, names: &[&str], values: &dyn Fn(&Measured) -> Vec<f64>| {
+        let groups = measured.iter().map(|one| (format!("{}, lag {}", one.mode, one.lag.name()), values(one))).collect();
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        Chart { title: title.to_owned(), x: "causal_reads".to_owned(), y: y.to_owned(), shape: Shape::Bars { names, groups } }
+    };
+    let as_ms = |us: Option<u64>| us.map_or(f64::NAN, |us| us as f64 / 1000.0);
+    vec![
+        bars("Reads that do not see the session's own write", "% of reads", &["stale"], &|one| {
+            vec![one.stale as f64 * 100.0 / one.pairs.max(1) as f64]
+        }),
+        bars("What a read takes", "ms", &["median", "99 %"], &|one| vec![as_ms(median(&one.latencies_us)), as_ms(one.quantile(99))]),
+    ]
 }
 
 /// Heading of [`Measured::line`].

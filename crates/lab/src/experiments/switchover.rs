@@ -18,7 +18,7 @@ use crate::tidegate::Tidegate;
 use crate::topology::{self, Topology, WRITER};
 
 /// What the monitor's user needs to flip `read_only`.
-fn rights(flavor: Flavor) -> &'static str {
+pub fn rights(flavor: Flavor) -> &'static str {
     match flavor {
         Flavor::Mariadb => "GRANT READ_ONLY ADMIN ON *.* TO monitor@'%'",
         Flavor::Mysql => "GRANT SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN ON *.* TO monitor@'%'",

@@ -15,4 +15,4 @@ pub use audit::Audit;
 pub use client::{Clients, Load};
 pub use peer::{Peer, Route, Way};
 pub use record::{ClientKind, Clock, Event, Recording};
-pub use tally::{Tally, median};
+pub use tally::{SLOT_MS, Slot, Tally, median};

@@ -5,7 +5,21 @@ use std::collections::BTreeMap;
 use super::record::{ClientKind, Recording};
 
 /// Errors by MySQL's number and where they happened, with one example.
-pub type Errors = BTreeMap<(u16, &'static str), (u64, String)>;
+pub(super) type Errors = BTreeMap<(u16, &'static str), (u64, String)>;
+
+/// Length of a [`Slot`], ms.
+pub const SLOT_MS: i64 = 20;
+
+/// What ended within one length of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// Its begin, ms from the change on; negative before that.
+    pub at_ms: i64,
+    /// Works that went well.
+    pub done: u32,
+    /// Works that failed.
+    pub failed: u32,
+}
 
 /// The figures of one run.
 #[derive(Clone, Debug, Default)]
@@ -20,12 +34,14 @@ pub struct Tally {
     pub longest_stall_us: u64,
     /// From the moment the new writer takes writes to the first single write that went well, us. None when there was none.
     pub first_write_us: Option<u64>,
+    /// What ended when, without a gap.
+    pub timeline: Vec<Slot>,
 }
 
 impl Tally {
     /// Reads a recording. `change_us` is when the change began; `writable_us` when the new writer began to take writes.
     pub fn of(recording: &Recording, change_us: u64, writable_us: Option<u64>) -> Tally {
-        let mut tally = Tally::default();
+        let mut tally = Tally { timeline: timeline(recording, change_us), ..Tally::default() };
         for kind in ClientKind::ALL {
             tally.successes.insert(kind.name(), recording.successes(kind).count() as u64);
         }
@@ -46,6 +62,25 @@ impl Tally {
     pub fn error_count(&self) -> u64 {
         self.errors.values().map(|(count, _)| count).sum()
     }
+}
+
+/// All works by the time of their end.
+fn timeline(recording: &Recording, change_us: u64) -> Vec<Slot> {
+    let since_change = |end_us: u64| i64::try_from(end_us).unwrap_or(i64::MAX).saturating_sub_unsigned(change_us);
+    let place = |end_us: u64| since_change(end_us).div_euclid(SLOT_MS * 1000);
+    let places = || recording.events.iter().map(|event| place(event.end_us));
+    let (Some(first), Some(last)) = (places().min(), places().max()) else { return Vec::new() };
+    let mut slots: Vec<Slot> = (first..=last).map(|place| Slot { at_ms: place * SLOT_MS, ..Slot::default() }).collect();
+    for event in &recording.events {
+        let slot = usize::try_from(place(event.end_us) - first).ok().and_then(|index| slots.get_mut(index));
+        if let Some(slot) = slot {
+            match event.error {
+                None => slot.done += 1,
+                Some(_) => slot.failed += 1,
+            }
+        }
+    }
+    slots
 }
 
 /// Longest gap between successive ends that touches what comes after `from`.
@@ -85,6 +120,7 @@ mod tests {
         assert_eq!(tally.errors.len(), 1);
         assert_eq!(tally.error_count(), 1);
         assert_eq!(tally.successes["writer"], 4);
+        assert_eq!(tally.timeline, [Slot { at_ms: -20, done: 2, failed: 1 }, Slot { at_ms: 0, done: 2, failed: 1 }]);
     }
 
     #[test]

@@ -97,12 +97,13 @@ impl Galera {
     /// While held, a donor stays one: state transfers do not go on. Nodes that join wait.
     pub fn hold_donor(&self, hold: bool) -> Result<(), LabError> {
         let file = self.sst_dir.join("hold");
-        match hold {
-            true => fs::write(&file, "").context(|| format!("write {}", file.display())),
-            false => fs::remove_file(&file).or_else(|error| match error.kind() {
+        if hold {
+            fs::write(&file, "").context(|| format!("write {}", file.display()))
+        } else {
+            fs::remove_file(&file).or_else(|error| match error.kind() {
                 std::io::ErrorKind::NotFound => Ok(()),
                 _ => Err(LabError::io(format!("remove {}", file.display()), error)),
-            }),
+            })
         }
     }
 
@@ -140,9 +141,10 @@ impl Galera {
         for index in std::iter::once(first).chain((0..self.nodes.len()).filter(|index| *index != first)) {
             let position = format!("--wsrep-start-position={}", positions[first]);
             let node = &self.nodes[index];
-            match index == first {
-                true => node.server.restart_with(&[position.as_str(), "--wsrep-new-cluster"])?,
-                false => node.server.relaunch(&[position])?,
+            if index == first {
+                node.server.restart_with(&[position.as_str(), "--wsrep-new-cluster"])?
+            } else {
+                node.server.relaunch(&[position])?
             }
         }
         self.wait_synced()?;

@@ -81,6 +81,8 @@ fn the_page_of_metrics_is_fresh() {
     let port = Port::reserve().unwrap();
     // A server's metrics are there whether it answers or not.
     let builder = Tidegate::builder().variable("threads", 1).server(0, "127.0.0.1", 1).admin_variable("restapi_enabled", true);
+    // So are those of a shared configuration.
+    let builder = builder.admin_variable("shared_config_endpoints", "http://127.0.0.1:1");
     let _proxy = builder.admin_variable("restapi_port", i64::from(port.number())).start().unwrap();
     let mut socket = TcpStream::connect(("127.0.0.1", port.number())).unwrap();
     socket.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();

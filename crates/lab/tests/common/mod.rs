@@ -16,10 +16,10 @@ use lab::tidegate::Builder;
 use lab::{Client, ConnectOptions, Flavor, LabError, Options, Server, Tidegate};
 
 /// Longest that anything in a test may take.
-pub const LIMIT: Duration = Duration::from_secs(15);
+pub(crate) const LIMIT: Duration = Duration::from_secs(15);
 
 /// One server a flavor for all tests of a program; it dies with the process.
-pub fn server(flavor: Flavor) -> &'static Server {
+pub(crate) fn server(flavor: Flavor) -> &'static Server {
     static MARIADB: OnceLock<Server> = OnceLock::new();
     static MYSQL: OnceLock<Server> = OnceLock::new();
     let cell = match flavor {
@@ -34,7 +34,7 @@ pub fn server(flavor: Flavor) -> &'static Server {
 }
 
 /// A proxy before the server, with this many backends at most.
-pub fn proxy_with(server: &Server, backends: i64, more: impl FnOnce(Builder) -> Builder) -> Tidegate {
+pub(crate) fn proxy_with(server: &Server, backends: i64, more: impl FnOnce(Builder) -> Builder) -> Tidegate {
     let builder = Tidegate::builder()
         .server_with(0, server.host(), server.port(), &[("max_connections", backends.into())])
         .app_user()
@@ -43,7 +43,7 @@ pub fn proxy_with(server: &Server, backends: i64, more: impl FnOnce(Builder) -> 
 }
 
 /// Where and how a test body runs.
-pub struct World {
+pub(crate) struct World {
     /// The database server.
     pub server: &'static Server,
     /// The proxy, unless the body runs against the server itself.
@@ -56,12 +56,12 @@ pub struct World {
 
 impl World {
     /// A world on the server itself.
-    pub fn direct(flavor: Flavor) -> World {
+    pub(crate) fn direct(flavor: Flavor) -> World {
         World::new(flavor, None)
     }
 
     /// A world behind a proxy with so many backends at most.
-    pub fn proxied(flavor: Flavor, backends: i64, more: impl FnOnce(Builder) -> Builder) -> World {
+    pub(crate) fn proxied(flavor: Flavor, backends: i64, more: impl FnOnce(Builder) -> Builder) -> World {
         World::new(flavor, Some(proxy_with(server(flavor), backends, more)))
     }
 
@@ -73,37 +73,37 @@ impl World {
         World { server: server(flavor), proxy, encoding: Encoding::Text, schema }
     }
 
-    pub fn flavor(&self) -> Flavor {
+    pub(crate) fn flavor(&self) -> Flavor {
         self.server.flavor()
     }
 
-    pub fn is_mysql(&self) -> bool {
+    pub(crate) fn is_mysql(&self) -> bool {
         self.flavor() == Flavor::Mysql
     }
 
     /// Options of `app` in the world's schema.
-    pub fn options(&self) -> ConnectOptions {
+    pub(crate) fn options(&self) -> ConnectOptions {
         self.options_for("app", "app-pass").database(&self.schema)
     }
 
     /// Options of any user, without a schema.
-    pub fn options_for(&self, user: &str, password: &str) -> ConnectOptions {
+    pub(crate) fn options_for(&self, user: &str, password: &str) -> ConnectOptions {
         let address = self.proxy.as_ref().map_or(self.server.address(), Tidegate::address);
         ConnectOptions::tcp(address, user, password).timeout(LIMIT)
     }
 
     /// A new session of `app`.
-    pub fn connect(&self) -> Peer {
+    pub(crate) fn connect(&self) -> Peer {
         self.connect_with(&self.options())
     }
 
     /// A new session with these options.
-    pub fn connect_with(&self, options: &ConnectOptions) -> Peer {
+    pub(crate) fn connect_with(&self, options: &ConnectOptions) -> Peer {
         Peer { client: Client::connect(options).unwrap(), encoding: self.encoding }
     }
 
     /// Two sessions. They share the one backend when the world is proxied with one.
-    pub fn pair(&self) -> (Peer, Peer) {
+    pub(crate) fn pair(&self) -> (Peer, Peer) {
         (self.connect(), self.connect())
     }
 }
@@ -118,7 +118,7 @@ impl Drop for World {
 }
 
 /// A client that sends SQL in the world's encoding.
-pub struct Peer {
+pub(crate) struct Peer {
     client: Client,
     pub encoding: Encoding,
 }
@@ -138,17 +138,17 @@ impl DerefMut for Peer {
 
 impl Peer {
     /// A session of `app` through this proxy.
-    pub fn through(proxy: &Tidegate, encoding: Encoding) -> Peer {
+    pub(crate) fn through(proxy: &Tidegate, encoding: Encoding) -> Peer {
         Peer::with(&proxy.options("app", "app-pass").database("test").timeout(LIMIT), encoding)
     }
 
     /// A session with these options.
-    pub fn with(options: &ConnectOptions, encoding: Encoding) -> Peer {
+    pub(crate) fn with(options: &ConnectOptions, encoding: Encoding) -> Peer {
         Peer { client: Client::connect(options).unwrap(), encoding }
     }
 
     /// Runs SQL as text, or prepares, executes and closes it; what a server cannot prepare (error 1295) goes as text.
-    pub fn ask(&mut self, sql: &str) -> Reply {
+    pub(crate) fn ask(&mut self, sql: &str) -> Reply {
         self.try_ask(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
 
@@ -172,59 +172,59 @@ impl Peer {
     }
 
     /// Must succeed.
-    pub fn exec(&mut self, sql: &str) -> Reply {
+    pub(crate) fn exec(&mut self, sql: &str) -> Reply {
         let reply = self.ask(sql);
         assert!(reply.err().is_none(), "{sql}: {:?}", reply.err());
         reply
     }
 
     /// All of these must succeed.
-    pub fn exec_all(&mut self, statements: &[&str]) {
+    pub(crate) fn exec_all(&mut self, statements: &[&str]) {
         for sql in statements {
             self.exec(sql);
         }
     }
 
     /// First field of the first row; "NULL" for NULL, "" when there is no row.
-    pub fn get(&mut self, sql: &str) -> String {
+    pub(crate) fn get(&mut self, sql: &str) -> String {
         let rows = self.table(sql);
         rows.into_iter().next().and_then(|row| row.into_iter().next()).unwrap_or_default()
     }
 
     /// All rows as text.
-    pub fn table(&mut self, sql: &str) -> Vec<Vec<String>> {
+    pub(crate) fn table(&mut self, sql: &str) -> Vec<Vec<String>> {
         let reply = self.exec(sql);
         let rows = reply.table().unwrap_or_else(|error| panic!("{sql}: {error}"));
         rows.into_iter().map(|row| row.into_iter().map(|v| v.unwrap_or("NULL".to_owned())).collect()).collect()
     }
 
     /// The first row as one string.
-    pub fn row(&mut self, sql: &str) -> String {
+    pub(crate) fn row(&mut self, sql: &str) -> String {
         self.table(sql).into_iter().next().unwrap_or_default().join(" ")
     }
 
     /// Must fail; the error's number.
-    pub fn fails(&mut self, sql: &str) -> u16 {
+    pub(crate) fn fails(&mut self, sql: &str) -> u16 {
         self.ask(sql).err().unwrap_or_else(|| panic!("{sql} succeeded")).code
     }
 
     /// Puts another statement between: makes the shared backend change hands.
-    pub fn disturb(&mut self) {
+    pub(crate) fn disturb(&mut self) {
         self.exec("SELECT 1");
     }
 
-    pub fn into_client(self) -> Client {
+    pub(crate) fn into_client(self) -> Client {
         self.client
     }
 }
 
 /// Runs a body directly and through a proxy with one backend, in both encodings.
-pub fn run(flavor: Flavor, body: impl Fn(&World)) {
+pub(crate) fn run(flavor: Flavor, body: impl Fn(&World)) {
     run_with(flavor, 1, |builder| builder, body);
 }
 
 /// As [`run`] with this many backends and more configuration.
-pub fn run_with(flavor: Flavor, backends: i64, more: impl FnOnce(Builder) -> Builder, body: impl Fn(&World)) {
+pub(crate) fn run_with(flavor: Flavor, backends: i64, more: impl FnOnce(Builder) -> Builder, body: impl Fn(&World)) {
     in_both_encodings(World::direct(flavor), &body);
     if std::env::var_os("LAB_DIRECT_ONLY").is_none() {
         in_both_encodings(World::proxied(flavor, backends, more), &body);

@@ -10,12 +10,12 @@ use lab::{Client, Flavor, LabError, Options, Server, Tidegate, wait};
 use rustix::process::Signal;
 
 /// Longest that anything may take on a machine that does other work too.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 /// Worker threads of a proxy here, if the test does not say.
 const THREADS: i64 = 2;
 
-pub struct Bed {
+pub(crate) struct Bed {
     // Dropped first, so that it does not complain of a lost server.
     pub proxy: Tidegate,
     pub server: Server,
@@ -23,25 +23,25 @@ pub struct Bed {
 
 impl Bed {
     /// A proxy with at most so many backends on a new server.
-    pub fn new(flavor: Flavor, backends: i64, more: impl FnOnce(Builder) -> Builder) -> Bed {
+    pub(crate) fn new(flavor: Flavor, backends: i64, more: impl FnOnce(Builder) -> Builder) -> Bed {
         Bed::with(Server::start(flavor, &Options::new()).unwrap(), backends, more)
     }
 
-    pub fn mariadb(backends: i64, more: impl FnOnce(Builder) -> Builder) -> Bed {
+    pub(crate) fn mariadb(backends: i64, more: impl FnOnce(Builder) -> Builder) -> Bed {
         Bed::new(Flavor::Mariadb, backends, more)
     }
 
-    pub fn with(server: Server, backends: i64, more: impl FnOnce(Builder) -> Builder) -> Bed {
+    pub(crate) fn with(server: Server, backends: i64, more: impl FnOnce(Builder) -> Builder) -> Bed {
         let proxy = proxy(server.port(), backends, more);
         Bed { proxy, server }
     }
 
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         connect(&self.proxy)
     }
 
     /// Runs statements as root, past the proxy.
-    pub fn root(&self, statements: &[&str]) {
+    pub(crate) fn root(&self, statements: &[&str]) {
         let mut root = self.server.root().unwrap();
         for sql in statements {
             root.run(sql).unwrap();
@@ -49,12 +49,12 @@ impl Bed {
     }
 
     /// A number that the server answers with, past the proxy.
-    pub fn count(&self, sql: &str) -> u64 {
+    pub(crate) fn count(&self, sql: &str) -> u64 {
         self.server.scalar(sql).unwrap().unwrap().parse().unwrap()
     }
 
     /// Waits until the server answers `sql` with `wanted`.
-    pub fn wait_count(&self, sql: &str, wanted: u64) {
+    pub(crate) fn wait_count(&self, sql: &str, wanted: u64) {
         let mut root = self.server.root().unwrap();
         let mut last = String::new();
         let waited = wait::until(sql, LIMIT, || {
@@ -66,7 +66,7 @@ impl Bed {
 
     /// Waits until the server has this many transactions open. InnoDB shows a copy of its list, and renews it only when
     /// nobody has looked for 100 ms: looking more often shows the same for ever.
-    pub fn wait_transactions(&self, wanted: u64) {
+    pub(crate) fn wait_transactions(&self, wanted: u64) {
         let mut root = self.server.root().unwrap();
         let start = Instant::now();
         loop {
@@ -80,21 +80,21 @@ impl Bed {
     }
 
     /// Connections of the proxy's users on the server.
-    pub fn app_threads(&self) -> u64 {
+    pub(crate) fn app_threads(&self) -> u64 {
         self.count(APP_THREADS)
     }
 
     /// The proxy's sockets to the server.
-    pub fn backends(&self) -> usize {
+    pub(crate) fn backends(&self) -> usize {
         sockets::towards(self.server.port()).unwrap().len()
     }
 }
 
-pub const APP_THREADS: &str = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app'";
+pub(crate) const APP_THREADS: &str = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app'";
 /// Statements that sleep, as the server sees them.
-pub const SLEEPERS: &str = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app' AND info LIKE '%SLEEP(1%'";
+pub(crate) const SLEEPERS: &str = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app' AND info LIKE '%SLEEP(1%'";
 
-pub fn proxy(port: u16, backends: i64, more: impl FnOnce(Builder) -> Builder) -> Tidegate {
+pub(crate) fn proxy(port: u16, backends: i64, more: impl FnOnce(Builder) -> Builder) -> Tidegate {
     let builder = Tidegate::builder()
         .server_with(0, "127.0.0.1", port, &[("max_connections", backends.into())])
         // The sockets that tests count are the sessions' alone.
@@ -104,22 +104,22 @@ pub fn proxy(port: u16, backends: i64, more: impl FnOnce(Builder) -> Builder) ->
     more(builder).start().unwrap()
 }
 
-pub fn connect(proxy: &Tidegate) -> Client {
+pub(crate) fn connect(proxy: &Tidegate) -> Client {
     try_connect(proxy).unwrap()
 }
 
-pub fn try_connect(proxy: &Tidegate) -> Result<Client, LabError> {
+pub(crate) fn try_connect(proxy: &Tidegate) -> Result<Client, LabError> {
     Client::connect(&proxy.options("app", "app-pass").database("test").timeout(LIMIT))
 }
 
 /// What the workers report of themselves on SIGUSR1: sessions and counters, summed.
-pub struct Report {
+pub(crate) struct Report {
     pub sessions: u64,
     counters: BTreeMap<String, u64>,
 }
 
 impl Report {
-    pub fn of(proxy: &Tidegate) -> Report {
+    pub(crate) fn of(proxy: &Tidegate) -> Report {
         let threads = threads_of(proxy);
         let start = proxy.log().len() as u64;
         proxy.signal(Signal::USR1);
@@ -148,7 +148,7 @@ impl Report {
         }
     }
 
-    pub fn counter(&self, name: &str) -> u64 {
+    pub(crate) fn counter(&self, name: &str) -> u64 {
         self.counters[name]
     }
 }
@@ -160,7 +160,7 @@ fn threads_of(proxy: &Tidegate) -> usize {
 }
 
 /// Waits until the proxy has exactly so many sessions.
-pub fn wait_sessions(proxy: &Tidegate, wanted: u64) {
+pub(crate) fn wait_sessions(proxy: &Tidegate, wanted: u64) {
     let mut last = 0;
     let waited = wait::until("sessions", LIMIT, || {
         last = Report::of(proxy).sessions;
@@ -170,13 +170,13 @@ pub fn wait_sessions(proxy: &Tidegate, wanted: u64) {
 }
 
 /// Waits until the proxy's log says this.
-pub fn wait_log(proxy: &Tidegate, text: &str) {
+pub(crate) fn wait_log(proxy: &Tidegate, text: &str) {
     wait::until(&format!("'{text}' in the log"), LIMIT * 2, || proxy.log().contains(text).then_some(())).unwrap();
 }
 
 /// How a statement ended, as a client sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Seen {
+pub(crate) enum Seen {
     Done,
     Error(u16),
     /// The connection was closed.
@@ -184,14 +184,14 @@ pub enum Seen {
 }
 
 /// Runs a statement; a timeout of the client is a hang, and fails the test.
-pub fn attempt(client: &mut Client, sql: &str) -> Seen {
+pub(crate) fn attempt(client: &mut Client, sql: &str) -> Seen {
     match client.query(sql) {
         Ok(reply) => reply.err().map_or(Seen::Done, |e| Seen::Error(e.code)),
         Err(error) => seen(&error),
     }
 }
 
-pub fn seen(error: &LabError) -> Seen {
+pub(crate) fn seen(error: &LabError) -> Seen {
     match error {
         LabError::Server { code, .. } => Seen::Error(*code),
         LabError::Io { source, what } => {

@@ -18,13 +18,13 @@ use proxy::Control;
 use tokio::sync::oneshot;
 
 /// Longest that anything may take on a machine that does other work too.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// Writes go here.
-pub const WRITER: HostgroupId = HostgroupId(0);
+pub(crate) const WRITER: HostgroupId = HostgroupId(0);
 
 /// Says of a configuration what the test said last; keeps signals.
 #[derive(Default)]
-pub struct Keeper {
+pub(crate) struct Keeper {
     layout: Mutex<Option<Layout>>,
     signals: Mutex<Vec<Signal>>,
 }
@@ -41,7 +41,7 @@ impl RoleKeeper for Keeper {
 
 /// How one server is placed.
 #[derive(Clone, Copy)]
-pub struct Place {
+pub(crate) struct Place {
     pub hostgroup: HostgroupId,
     /// Which of the two servers.
     pub server: usize,
@@ -50,16 +50,16 @@ pub struct Place {
 }
 
 /// ONLINE in the writer hostgroup.
-pub fn writer(server: usize) -> Place {
+pub(crate) fn writer(server: usize) -> Place {
     Place { hostgroup: WRITER, server, status: ServerStatus::Online, under_way: UnderWay::MayFinish }
 }
 
 /// In the writer hostgroup with this status.
-pub fn writer_is(server: usize, status: ServerStatus) -> Place {
+pub(crate) fn writer_is(server: usize, status: ServerStatus) -> Place {
     Place { status, ..writer(server) }
 }
 
-pub struct Bed {
+pub(crate) struct Bed {
     pub servers: [Server; 2],
     pub keeper: Arc<Keeper>,
     pub control: Arc<Control>,
@@ -75,12 +75,12 @@ pub struct Bed {
 
 impl Bed {
     /// Server 0 is in the writer hostgroup, server 1 in the reader's; clients write.
-    pub fn new(more: impl FnOnce(Builder) -> Builder) -> Bed {
+    pub(crate) fn new(more: impl FnOnce(Builder) -> Builder) -> Bed {
         Bed::with(more, |_| None)
     }
 
     /// The same, with a network that may fail between the proxy and server 0.
-    pub fn far(more: impl FnOnce(Builder) -> Builder) -> Bed {
+    pub(crate) fn far(more: impl FnOnce(Builder) -> Builder) -> Bed {
         Bed::with(more, |server| Some(Relay::to(&server.address()).unwrap()))
     }
 
@@ -119,12 +119,12 @@ impl Bed {
         Bed { servers, keeper, control, revision, address, stop, thread: Some(thread), dir, _port: port, network }
     }
 
-    pub fn connect(&self) -> Client {
+    pub(crate) fn connect(&self) -> Client {
         Client::connect(&ConnectOptions::tcp(&self.address, "app", "app-pass").database("test").timeout(LIMIT)).unwrap()
     }
 
     /// A layout that is later than all before.
-    pub fn layout(&self, places: &[Place]) -> Layout {
+    pub(crate) fn layout(&self, places: &[Place]) -> Layout {
         let mut layout = Layout { revision: self.revision.fetch_add(1, Ordering::AcqRel) + 1, ..Layout::default() };
         let snapshot = model::control::DataPlane::snapshot(&*self.control);
         for place in places {
@@ -138,38 +138,38 @@ impl Bed {
         layout
     }
 
-    pub fn arrange(&self, places: &[Place]) {
+    pub(crate) fn arrange(&self, places: &[Place]) {
         let layout = self.layout(places);
         *self.keeper.layout.lock().unwrap() = Some(layout.clone());
         self.control.arrange(layout);
     }
 
     /// As the proxy knows it.
-    pub fn addr(&self, server: usize) -> ServerAddr {
+    pub(crate) fn addr(&self, server: usize) -> ServerAddr {
         let relay = self.network.as_ref().filter(|_| server == 0);
         let port = relay.map_or(self.servers[server].port(), Relay::port);
         ServerAddr { host: self.servers[server].host().into(), port }
     }
 
     /// What the server answers, past the proxy.
-    pub fn ask(&self, server: usize, sql: &str) -> String {
+    pub(crate) fn ask(&self, server: usize, sql: &str) -> String {
         self.servers[server].scalar(sql).unwrap().unwrap_or_default()
     }
 
     /// Waits until the server answers so.
-    pub fn until(&self, server: usize, sql: &str, wanted: &str) {
+    pub(crate) fn until(&self, server: usize, sql: &str, wanted: &str) {
         wait::until(&format!("{sql}: {wanted}"), LIMIT, || (self.ask(server, sql) == wanted).then_some(())).unwrap();
     }
 
     /// Waits for a signal of this kind about the server.
-    pub fn until_signal(&self, server: usize, kind: SignalKind) {
+    pub(crate) fn until_signal(&self, server: usize, kind: SignalKind) {
         let addr = self.addr(server);
         let told = || self.keeper.signals.lock().unwrap().iter().any(|s| s.server == addr && s.kind == kind).then_some(());
         wait::until(&format!("the signal {kind:?}"), LIMIT, told).unwrap();
     }
 
     /// Waits until so many sessions wait for the writer.
-    pub fn until_waiting(&self, count: u32) {
+    pub(crate) fn until_waiting(&self, count: u32) {
         wait::until("sessions to wait", LIMIT, || (self.control.load(WRITER).waiting == count).then_some(())).unwrap();
     }
 }
@@ -184,14 +184,14 @@ impl Drop for Bed {
 }
 
 /// Which server answers, by its port.
-pub const WHO: &str = "SELECT @@port";
+pub(crate) const WHO: &str = "SELECT @@port";
 
-pub fn get(client: &mut Client, sql: &str) -> String {
+pub(crate) fn get(client: &mut Client, sql: &str) -> String {
     client.scalar(sql).unwrap_or_else(|e| panic!("{sql}: {e}")).unwrap_or_default()
 }
 
 /// The error that a statement is answered with: number and text.
-pub fn error(client: &mut Client, sql: &str) -> (u16, String) {
+pub(crate) fn error(client: &mut Client, sql: &str) -> (u16, String) {
     let reply = client.query(sql).unwrap_or_else(|e| panic!("{sql}: {e}"));
     let told = reply.err().unwrap_or_else(|| panic!("{sql} succeeded"));
     (told.code, told.message.clone())

@@ -15,10 +15,7 @@ fn move_on(other: &mut Peer) {
 
 pub(super) fn values_that_are_none(world: &World) {
     let (mut a, mut b) = world.pair();
-    let own: &[&str] = match world.is_mysql() {
-        true => &["external_table_storage_engine"],
-        false => &["default_tmp_storage_engine"],
-    };
+    let own: &[&str] = if world.is_mysql() { &["external_table_storage_engine"] } else { &["default_tmp_storage_engine"] };
     for name in ["innodb_tmpdir", "innodb_ft_user_stopword_table"].iter().chain(own) {
         // NULL needs a privilege there, its default does not.
         let nones: &[&str] = if *name == "innodb_tmpdir" { &["DEFAULT"] } else { &["DEFAULT", "NULL"] };

@@ -6,14 +6,14 @@ use lab::client::Encoding;
 use lab::{Client, Tidegate, wait};
 
 /// See the module.
-pub struct Bed {
+pub(crate) struct Bed {
     pub proxy: Tidegate,
     pub admin: Client,
 }
 
 impl Bed {
     /// No rules yet. User `free` may give directives in comments.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let obeyed = [("attributes", r#"{"comment_directives": true}"#.into())];
         let proxy = proxy(&[]).user_with("empty", "", 1, &obeyed).start().unwrap();
         // Clients are accepted a moment before administrators are.
@@ -22,7 +22,7 @@ impl Bed {
     }
 
     /// Puts these rules in force, numbered from 1: `column=value` with `; ` between, values as in SQL.
-    pub fn load(&mut self, rules: &[&str]) {
+    pub(crate) fn load(&mut self, rules: &[&str]) {
         self.admin.run("DELETE FROM mysql_query_rules").unwrap();
         for (id, rule) in (1..).zip(rules) {
             let pairs: Vec<(&str, &str)> = rule.split("; ").map(|pair| pair.split_once('=').unwrap()).collect();
@@ -36,7 +36,7 @@ impl Bed {
     }
 
     /// Runs admin statements, then puts `what` in force.
-    pub fn change(&mut self, what: &str, statements: &[&str]) {
+    pub(crate) fn change(&mut self, what: &str, statements: &[&str]) {
         for sql in statements {
             self.admin.run(sql).unwrap();
         }
@@ -48,24 +48,24 @@ impl Bed {
     }
 
     /// A new session of `app` in schema `test`.
-    pub fn session(&self, encoding: Encoding) -> Peer {
+    pub(crate) fn session(&self, encoding: Encoding) -> Peer {
         Peer::through(&self.proxy, encoding)
     }
 
     /// New sessions, one for each protocol.
-    pub fn sessions(&self) -> [Peer; 2] {
+    pub(crate) fn sessions(&self) -> [Peer; 2] {
         [Encoding::Text, Encoding::Binary].map(|encoding| self.session(encoding))
     }
 
     /// The digest of a statement that was run.
-    pub fn digest_of(&mut self, text: &str) -> String {
+    pub(crate) fn digest_of(&mut self, text: &str) -> String {
         let sql = format!("SELECT digest FROM stats_mysql_query_digest WHERE digest_text='{text}'");
         self.admin.scalar(sql).unwrap().unwrap()
     }
 }
 
 /// The address that sessions come from, and the port that they come to.
-pub fn own_port(bed: &Bed) -> String {
+pub(crate) fn own_port(bed: &Bed) -> String {
     assert_eq!(servers().len(), 2);
     bed.proxy.port().to_string()
 }

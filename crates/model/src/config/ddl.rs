@@ -27,10 +27,7 @@ pub fn numbers_itself(table: &Table) -> bool {
 
 /// A name as SQL takes it: in backquotes where it is a keyword.
 pub fn quoted(name: &str) -> String {
-    match name.eq_ignore_ascii_case("default") {
-        true => format!("`{name}`"),
-        false => name.to_owned(),
-    }
+    if name.eq_ignore_ascii_case("default") { format!("`{name}`") } else { name.to_owned() }
 }
 
 /// The type that SQL shows for a column.

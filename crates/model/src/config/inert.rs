@@ -92,7 +92,8 @@ pub fn exposure(config: &Config) -> Vec<Remark> {
         found.extend(AdminVariables::find(name).map(|setting| of_variable(setting, About::Advice, text.to_owned())));
     };
     let runs_programs = ["scheduler", "restapi_routes"].iter().any(|table| config.rows(table).iter().any(|row| row.flag("active")));
-    let is_known = admin.admin_credentials.expose_text().split(';').any(|login| KNOWN_TO_ALL.contains(&login.trim()));
+    let is_known = admin.admin_credentials_file.is_empty()
+        && admin.admin_credentials.expose_text().split(';').any(|login| KNOWN_TO_ALL.contains(&login.trim()));
     if is_known && runs_programs {
         remark(
             "admin_credentials",

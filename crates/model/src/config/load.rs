@@ -49,7 +49,7 @@ pub fn foreign_module(name: &str) -> Option<&'static str> {
 }
 
 /// A configuration with what its operator should know, or every fault of it.
-pub type Loaded = Result<(Config, Vec<Notice>), Vec<ConfigError>>;
+pub(super) type Loaded = Result<(Config, Vec<Notice>), Vec<ConfigError>>;
 
 /// Reads and checks the configuration file at `path` and the files it includes. It may be a pipe, which is read to its end;
 /// those it includes may not.
@@ -81,6 +81,11 @@ fn loaded(path: &Path, read: io::Result<Vec<u8>>, strictness: Strictness) -> Loa
 /// Checks the configuration `text`; `name` stands for it in messages. It may not include files.
 pub fn parse(text: &str, name: &str) -> Loaded {
     parse_with(text.as_bytes(), name, &mut NoIncludes)
+}
+
+/// The same, and what this version does not know is refused.
+pub(super) fn parse_strictly(text: &str, name: &str) -> Loaded {
+    parse_as(text.as_bytes(), name, &mut NoIncludes, Strictness::Strict)
 }
 
 /// Checks the configuration in `bytes`, reading included files with `includes`.
@@ -239,10 +244,10 @@ impl Loader {
             Value::List(nodes) | Value::Array(nodes) => nodes.iter().collect(),
             Value::Group(entries) => {
                 self.refuse(&entry.node.at, &entry.name, ErrorKind::GroupForList);
-                match entries.is_empty() || entries.iter().any(is_group) {
-                    true => entries.iter().map(|entry| &entry.node).collect(),
-                    // A row by itself.
-                    false => vec![&entry.node],
+                if entries.is_empty() || entries.iter().any(is_group) {
+                    entries.iter().map(|entry| &entry.node).collect()
+                } else {
+                    vec![&entry.node]
                 }
             }
             _ => return self.wrong_type(&entry.node, &entry.name, "a list ( ) of groups { }"),

@@ -11,9 +11,11 @@ pub mod diff;
 mod futile;
 pub mod inert;
 mod load;
+pub mod merge;
 pub mod references;
 pub mod remarks;
 mod row;
+pub mod shared;
 mod tables;
 pub mod text;
 

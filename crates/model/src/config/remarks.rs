@@ -24,8 +24,22 @@ pub fn references(config: &Config, snapshot: &Snapshot) -> Vec<Remark> {
     let choosing = choosing(&snapshot.rules.rules);
     found.extend(snapshot.rules.rules.iter().flat_map(|rule| of_rule(rule, snapshot, &served, &choosing)));
     found.extend(config.rows("mysql_query_rules_fast_routing").iter().flat_map(|row| of_fast_route(row, snapshot, &served)));
+    found.extend(config.rows("mysql_replication_channels").iter().filter_map(|row| of_channel(row, snapshot)));
     found.extend(super::futile::rows(config, snapshot));
     found
+}
+
+/// A remark on a channel of a cluster that is not there.
+fn of_channel(row: &Row, snapshot: &Snapshot) -> Option<Remark> {
+    let id = row.integer("writer_hostgroup").filter(|_| row.flag("active"))?;
+    if snapshot.roles.iter().any(|group| i64::from(group.writer.0) == id) {
+        return None;
+    }
+    let text = format!(
+        "hostgroup {id} is no cluster's writer_hostgroup: nobody keeps this channel; add the cluster to mysql_replication_hostgroups, \
+         mysql_group_replication_hostgroups or mysql_galera_hostgroups, or name another one"
+    );
+    Some(Remark { table: row.table.name, row: row_name(row), column: "writer_hostgroup", about: About::Dead, text })
 }
 
 /// Hostgroups that have servers, or may be given some.

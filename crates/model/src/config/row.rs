@@ -73,10 +73,7 @@ pub struct Row {
 
 /// What it is that a name is given again: by the same name, or in another spelling.
 pub(super) fn given_again(is_same_name: bool, first_line: u32) -> ErrorKind {
-    match is_same_name {
-        true => ErrorKind::GivenTwice { first_line },
-        false => ErrorKind::GivenAgain { first_line },
-    }
+    if is_same_name { ErrorKind::GivenTwice { first_line } } else { ErrorKind::GivenAgain { first_line } }
 }
 
 impl Row {
@@ -326,10 +323,7 @@ fn read_integer(value: &Value, min: i64, max: i64) -> Result<i64, ErrorKind> {
         other => other.describe().to_owned(),
     };
     let number = number.ok_or_else(|| ErrorKind::WrongType { expected: "an integer", found: found() })?;
-    match (min..=max).contains(&number) {
-        true => Ok(number),
-        false => Err(ErrorKind::OutOfRange { value: number, min, max }),
-    }
+    if (min..=max).contains(&number) { Ok(number) } else { Err(ErrorKind::OutOfRange { value: number, min, max }) }
 }
 
 fn read_word(text: String, words: &'static [&'static str]) -> Result<Cell, ErrorKind> {

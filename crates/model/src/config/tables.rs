@@ -160,6 +160,20 @@ const fn inert(column: Column) -> Column {
     Column { is_inert: true, ..column }
 }
 
+/// Whether a replication channel may be called so. The name stands in statements, and servers compare it in any letter case.
+fn is_channel_name(name: &str) -> bool {
+    name.len() <= 64 && is_plain(name, "_-.") && !name.to_ascii_lowercase().starts_with("group_replication_")
+}
+
+/// Whether a source may be at this address. It stands in statements.
+fn is_source_host(host: &str) -> bool {
+    (1..=255).contains(&host.len()) && is_plain(host, "_-.:")
+}
+
+fn is_plain(text: &str, marks: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_alphanumeric() || marks.contains(c))
+}
+
 /// Every table that a configuration file may hold.
 pub const TABLES: &[Table] = &[
     Table {
@@ -351,6 +365,34 @@ pub const TABLES: &[Table] = &[
     group_table("mysql_group_replication_hostgroups"),
     group_table("mysql_galera_hostgroups"),
     Table {
+        name: "mysql_replication_channels",
+        file_name: "mysql_replication_channels",
+        columns: &[
+            needed("writer_hostgroup", NATURAL),
+            text("channel_name"),
+            also(needed("source_hostname", ColumnKind::Text), "source_address"),
+            number("source_port", int(1, 65_535), 3306),
+            number("active", FLAG, 1),
+            text("comment"),
+        ],
+        keys: &[&["writer_hostgroup", "channel_name"]],
+        checks: &[
+            Check {
+                column: "channel_name",
+                holds: |row| row.text("channel_name").is_some_and(is_channel_name),
+                rule: "must be at most 64 letters, digits and marks of '_-.', and not begin with group_replication_",
+                sql: "",
+            },
+            Check {
+                column: "source_hostname",
+                holds: |row| row.text("source_hostname").is_some_and(is_source_host),
+                rule: "must be a host name or an address: 1 to 255 letters, digits and marks of '_-.:'",
+                sql: "",
+            },
+        ],
+        effect: TableEffect::Used,
+    },
+    Table {
         name: "mysql_aws_aurora_hostgroups",
         file_name: "mysql_aws_aurora_hostgroups",
         columns: &[
@@ -470,7 +512,7 @@ pub const TABLES: &[Table] = &[
         ],
         keys: &[&["hostname", "port"]],
         checks: &[],
-        effect: TableEffect::NotYet("peers"),
+        effect: TableEffect::Used,
     },
     Table {
         name: "restapi_routes",

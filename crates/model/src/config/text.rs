@@ -12,13 +12,19 @@ use crate::settings::{AdminVariables, GlobalSettings, MysqlVariables, Setting};
 
 /// The file's text. Passwords are in it, in clear.
 pub fn to_text(config: &Config) -> String {
+    to_text_of(config, |_, _| true)
+}
+
+/// The same, with only those variables that `wanted` says.
+pub(super) fn to_text_of(config: &Config, wanted: impl Fn(&Setting, &str) -> bool) -> String {
     let mut page = String::new();
     let defaults = GlobalSettings::default();
     for (setting, value) in config.globals.iter().filter(|(setting, value)| defaults.get(setting.name).as_ref() != Some(value)) {
         let _ = writeln!(page, "{}={}", setting.name, quoted(&value));
     }
-    variables(&mut page, AdminVariables::MODULE, config.admin.iter());
-    variables(&mut page, MysqlVariables::MODULE, config.mysql.iter());
+    let is_wanted = |(setting, value): &(&'static Setting, String)| wanted(setting, value);
+    variables(&mut page, AdminVariables::MODULE, config.admin.iter().filter(is_wanted));
+    variables(&mut page, MysqlVariables::MODULE, config.mysql.iter().filter(is_wanted));
     for table in operator_tables() {
         rows(&mut page, table, config.rows(table.name));
     }

@@ -28,9 +28,10 @@ impl Includes for LocalFiles {
 
 /// The bytes of a regular file. Whoever opens a FIFO or a device may wait for ever, or read without end.
 pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
-    match std::fs::metadata(path)?.is_file() {
-        true => std::fs::read(path),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
+    if std::fs::metadata(path)?.is_file() {
+        std::fs::read(path)
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))
     }
 }
 

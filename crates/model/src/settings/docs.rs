@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::retired::RETIRED;
 use super::{AdminVariables, Effect, GlobalSettings, Kind, MysqlVariables, Setting, TextRule};
+use crate::config::shared::LOCAL;
 
 const INTRODUCTION: &str = "\
 # Settings
@@ -23,8 +24,15 @@ pub fn settings_markdown() -> String {
     module(&mut page, MysqlVariables::MODULE, MysqlVariables::default().iter());
     module(&mut page, AdminVariables::MODULE, AdminVariables::default().iter());
     module(&mut page, GlobalSettings::MODULE, GlobalSettings::default().iter());
+    local_names(&mut page);
     retired_names(&mut page);
     page
+}
+
+fn local_names(page: &mut String) {
+    page.push_str("\n## Each proxy's own\n\nProxies that share a configuration ([shared-configuration.md](shared-configuration.md)) keep these for themselves:\n");
+    let names: Vec<String> = LOCAL.iter().map(|name| format!("`{name}`")).collect();
+    let _ = writeln!(page, "{}.", names.join(", "));
 }
 
 fn module(page: &mut String, name: &str, settings: impl Iterator<Item = (&'static Setting, String)>) {
@@ -70,6 +78,9 @@ fn rule_text(rule: TextRule) -> &'static str {
         TextRule::TableName => "`schema.table`",
         TextRule::Logins => "`user:password`, separated by `;`",
         TextRule::Charset => "a character set",
+        TextRule::HttpUrl => "a URL",
+        TextRule::Ratio => "0 to 1",
+        TextRule::Pairs => "`name=value`, separated by commas",
     }
 }
 

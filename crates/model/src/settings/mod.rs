@@ -279,4 +279,29 @@ mod tests {
         assert!(retired("mysql", "hash_passwords").is_none());
         MysqlVariables::default().set("forward_autocommit", "true").unwrap();
     }
+
+    #[test]
+    fn settings_of_traces_are_checked() {
+        let mut vars = MysqlVariables::default();
+        for (name, value, is_fit) in [
+            ("trace_endpoint", "", true),
+            ("trace_endpoint", "http://collector:4318", true),
+            ("trace_endpoint", "https://[::1]/v1/traces", true),
+            ("trace_endpoint", "collector:4318", false),
+            ("trace_endpoint", "http://", false),
+            ("trace_endpoint", "http://me:secret@collector", false),
+            ("trace_endpoint", "http://a b", false),
+            ("trace_sample_ratio", "0.25", true),
+            ("trace_sample_ratio", "1", true),
+            ("trace_sample_ratio", "1.1", false),
+            ("trace_sample_ratio", "NaN", false),
+            ("trace_sample_ratio", "", false),
+            ("trace_headers", "", true),
+            ("trace_headers", "api-key=1, x=", true),
+            ("trace_headers", "api-key", false),
+            ("trace_resource_attributes", "=x", false),
+        ] {
+            assert_eq!(vars.set(name, value).is_ok(), is_fit, "{name} = '{value}'");
+        }
+    }
 }

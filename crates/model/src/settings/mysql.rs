@@ -222,6 +222,7 @@ settings! {
     query_digests_no_digits: bool = false, BOOL, Live, "Write digits within names as ? in digests.";
     query_digests_normalize_digest_text: bool = false, BOOL, NoEffect("a digest's text is always shared by the rows that show it"), "Keep each digest's text once.";
     query_digests_track_hostname: bool = false, BOOL, Live, "Count digests by client address too.";
+    query_digests_percentiles: bool = true, BOOL, Live, "Count how the times of each digest are spread (stats_tidegate_query_digest), once it has run 16 times on a worker; 192 bytes each.";
     query_digests_keep_comment: bool = false, BOOL, Live, "Keep comments in digests.";
     query_digests_max_digest_length: u64 = 2_048, bytes(16, 1_048_576), Live, "Bytes of a digest's text that are kept.";
     query_digests_max_query_length: u64 = 65_000, bytes(16, 1_048_576), Live, "Bytes of a query that its digest is made of.";
@@ -277,6 +278,7 @@ settings! {
     monitor_enabled: bool = true, BOOL, Live, "Probe servers.";
     monitor_username: String = "monitor", Kind::Text(TextRule::NonEmpty), Live, "User that probes log in as.";
     monitor_password: Secret = "monitor", Kind::Secret(TextRule::Any), Live, "Its password.";
+    monitor_password_file: String = "", NULLABLE, Live, "File that holds it, read again when it changes; empty: monitor_password holds.";
     monitor_history: u64 = 7_200_000, ms(1_000, 604_800_000), Live, "How long probe results are kept.";
     monitor_connect_interval: u64 = 120_000, ms(100, 604_800_000), Live, "Time between connect probes.";
     monitor_connect_timeout: u64 = 600, ms(100, 600_000), Live, "Longest that a connect probe may take.";
@@ -288,6 +290,10 @@ settings! {
     monitor_read_only_timeout: u64 = 800, ms(100, 600_000), Live, "Longest that a read_only probe may take.";
     monitor_read_only_max_timeout_count: u64 = 3, count(1, 1_000_000), Live, "Timeouts in a row after which a server counts as read-only.";
     monitor_replication_channel: String = "", Kind::Text(TextRule::Any), Live, "Name of the replication channel (MariaDB: connection) whose lag counts on servers that have it; empty is those from servers of the own cluster, else all.";
+    replication_channel_username: String = "", NULLABLE, Live, "User that channels of mysql_replication_channels log in to their sources as, where a server has to be told; empty leaves it to what the servers know.";
+    replication_channel_password: Secret = "", Kind::Secret(TextRule::Any), Live, "Its password.";
+    replication_channel_password_file: String = "", NULLABLE, Live, "File that holds it, read again when it changes; empty: replication_channel_password holds.";
+    replication_channel_check_interval: u64 = 1_000, ms(100, 600_000), Live, "Time between looks at the channels of mysql_replication_channels; a change of roles is followed at once.";
     monitor_replication_lag_group_by_host: bool = false, BOOL, NoEffect("lag is probed once for each server, whatever hostgroups it is in"), "Probe lag once for each host.";
     monitor_replication_lag_interval: u64 = 10_000, ms(100, 604_800_000), Live, "Time between replication lag probes.";
     monitor_replication_lag_timeout: u64 = 1_000, ms(100, 600_000), Live, "Longest that a lag probe may take.";
@@ -353,6 +359,19 @@ settings! {
     query_digests_memory_max_mb: u64 = 256, mebibytes(1, 1_048_576), Live, "Memory that statistics by digest may take, in all.";
     log_queue_max_mb: u64 = 16, mebibytes(1, 4_096), Live, "What may wait to be written of the query log, of the audit log, and of the error log; more is dropped and counted.";
     log_lines_per_second: u64 = 200, count(0, 1_000_000), Live, "Lines of one kind that the error log takes in a second; one line tells how many more there were. 0: all.";
+    trace_endpoint: String = "", Kind::Text(TextRule::HttpUrl), Live, "Where traces go, by OTLP over HTTP (protobuf): the URL of a receiver, to which /v1/traces is added where it names no path. Empty: as OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT says, and nowhere if there is neither.";
+    trace_headers: Secret = "", Kind::Secret(TextRule::Pairs), Live, "Headers that the receiver of traces is sent, such as a key. Empty: as OTEL_EXPORTER_OTLP_HEADERS says.";
+    trace_headers_file: String = "", NULLABLE, Live, "File that holds them, read again when it changes; empty: trace_headers holds.";
+    trace_ca: String = "", NULLABLE, Live, "File of the CA that the receiver's certificate is checked against; empty: those of the system.";
+    trace_service_name: String = "", TEXT, Live, "service.name of the proxy in traces. Empty: as OTEL_SERVICE_NAME says, else tidegate.";
+    trace_resource_attributes: String = "", Kind::Text(TextRule::Pairs), Live, "Further attributes of the proxy in traces. Empty: as OTEL_RESOURCE_ATTRIBUTES says.";
+    trace_sample_ratio: String = "0.01", Kind::Text(TextRule::Ratio), Live, "Share of the statements that are traced, of those whose client says nothing of a trace; what a client's traceparent says of sampling goes before it.";
+    trace_slow_ms: u64 = 1_000, ms(0, 31_536_000_000), Live, "A statement that takes so long is traced in any case, as are those that fail, are sent again, replayed, or held for a server; 0: slowness is no reason.";
+    trace_unsampled_parents: bool = false, BOOL, Live, "Trace statements whose client names a span and says that its trace is not sampled, too. MySQL Connector/Python says so of each span.";
+    trace_lift_comments: bool = false, BOOL, Live, "Take traceparent and tracestate out of the comment that a statement ends or begins with, before it is looked at: servers get it without them. So statements with a comment of their own each time share digests, prepared statements and cached results.";
+    trace_max_per_second: u64 = 200, count(1, 1_000_000), Live, "Statements that are traced in a second at most, whatever the reason; more are counted and not traced.";
+    trace_queue_size: u64 = 4_096, count(1, 1_000_000), Live, "Traced statements that may wait to be sent; more are dropped and counted.";
+    trace_timeout_ms: u64 = 5_000, ms(10, 600_000), Live, "How long the receiver may take to answer.";
     client_multi_statements: bool = true, BOOL, Live, "Let clients send several statements in one command.";
     backend_ssl_verify: BackendSslVerify = BackendSslVerify::Off, BackendSslVerify::KIND, Live, "How far backends' certificates are checked: off, ca (signed by a known CA), identity (and names the host).";
 }

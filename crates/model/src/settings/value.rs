@@ -85,6 +85,18 @@ pub enum TextRule {
     Logins,
     /// A character set that MySQL or MariaDB has.
     Charset,
+    /// Empty, or a URL that begins with `http://` or `https://` and names no user.
+    HttpUrl,
+    /// A number from 0 to 1.
+    Ratio,
+    /// `name=value`, separated by commas; empty for none.
+    Pairs,
+}
+
+fn is_http_url(text: &str) -> bool {
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    let host = rest.and_then(|rest| rest.split(['/', '?']).next()).unwrap_or_default();
+    !host.is_empty() && !host.contains('@') && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// Character sets of MySQL and MariaDB.
@@ -115,6 +127,12 @@ impl TextRule {
             Self::Logins => return Err("must be user:password, separated by ';'".to_owned()),
             Self::Charset if CHARSETS.iter().any(|known| known.eq_ignore_ascii_case(text)) => {}
             Self::Charset => return Err(format!("must be one of {}", CHARSETS.join(", "))),
+            Self::HttpUrl if text.is_empty() || is_http_url(text) => {}
+            Self::HttpUrl => return Err("must be a URL that begins with http:// or https://, without a user".to_owned()),
+            Self::Ratio if text.parse::<f64>().is_ok_and(|ratio| (0.0..=1.0).contains(&ratio)) => {}
+            Self::Ratio => return Err("must be a number from 0 to 1".to_owned()),
+            Self::Pairs if text.split(',').all(|pair| pair.trim().is_empty() || pair.trim().find('=').is_some_and(|at| at > 0)) => {}
+            Self::Pairs => return Err("must be name=value, separated by commas".to_owned()),
         }
         Ok(text)
     }

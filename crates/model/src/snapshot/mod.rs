@@ -5,6 +5,7 @@
 //!
 //! INVARIANT: a snapshot never changes. What is observed (who is shunned, who writes) lives elsewhere.
 
+mod channels;
 pub mod effective;
 mod firewall;
 mod hostgroup;
@@ -17,6 +18,7 @@ mod user;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+pub use channels::Channel;
 pub use effective::{Effective, Overrides};
 pub use firewall::{FirewallConfig, FirewallMode, FirewallRule, FirewallUser};
 pub use hostgroup::{Hostgroup, HostgroupAttributes, ServerDefaults};
@@ -24,6 +26,7 @@ pub use roles::{Aurora, ReadOnlyCheck, RoleGroup, RoleKind, WriterReads};
 pub use rules::{AddressPattern, FastRoute, Modifiers, QueryRule, RuleConfig, RuleMultiplex, WeightedFlag, located, rule_subject};
 pub use server::{Address, Server, ServerStatus, TlsParams};
 pub use split::{ReadWriteSplit, UserSplit};
+pub(crate) use user::password_file;
 pub use user::{NativeHash, Password, User, UserAttributes, masked_attributes};
 
 use crate::cidr::NetworkSet;
@@ -50,6 +53,8 @@ pub struct Snapshot {
     pub hostgroups: BTreeMap<HostgroupId, Arc<Hostgroup>>,
     /// Clusters whose servers change roles.
     pub roles: Vec<Arc<RoleGroup>>,
+    /// Replication channels that the monitor keeps on their clusters' writers.
+    pub channels: Vec<Arc<Channel>>,
     /// Query rules, fast routing, the firewall's whitelist.
     pub rules: Arc<RuleConfig>,
 }
@@ -68,12 +73,10 @@ impl Snapshot {
         let hostgroups = hostgroup::compile(config, &pairs, &mut errors);
         let rules = Arc::new(rules::compile(config, &mut errors));
         let roles = roles::compile(config);
-        let mut snapshot = Self { vars: vars.clone(), listen, proxy_networks, hostgroups, roles, rules, ..Self::default() };
+        let channels = channels::compile(config, &roles, &mut errors);
+        let mut snapshot = Self { vars: vars.clone(), listen, proxy_networks, hostgroups, roles, channels, rules, ..Self::default() };
         user::compile(config, &pairs, &mut snapshot, &mut errors);
-        match errors.is_empty() {
-            true => Ok(snapshot),
-            false => Err(errors),
-        }
+        if errors.is_empty() { Ok(snapshot) } else { Err(errors) }
     }
 
     /// The user who logs in as `name`, as the client sent it.

@@ -150,11 +150,21 @@ fn user(row: &Row, pairs: &Pairs) -> Result<User, ErrorKind> {
 const ISOLATION: &str = "default-transaction_isolation";
 
 /// Keys of the `attributes` column that are no settings.
-const OWN_KEYS: [&str; 7] =
-    [ISOLATION, ADDITIONAL_PASSWORD, "spiffe_id", split::KEY, "safe_functions", "comment_directives", "replication"];
+const OWN_KEYS: [&str; 8] =
+    [ISOLATION, ADDITIONAL_PASSWORD, PASSWORD_FILE, "spiffe_id", split::KEY, "safe_functions", "comment_directives", "replication"];
 
 /// The key of the second password.
 const ADDITIONAL_PASSWORD: &str = "additional_password";
+
+/// The key of the file that the password stands in.
+const PASSWORD_FILE: &str = "password_file";
+
+/// The file that the password of a row of `mysql_users` stands in, if it stands in one. See [`crate::secret_files`].
+pub(crate) fn password_file(row: &Row) -> Option<String> {
+    let text = row.text("attributes").filter(|text| text.contains(PASSWORD_FILE) || text.contains('\\'))?;
+    let path = json_object(text).ok()?.get(PASSWORD_FILE)?.as_str()?.to_owned();
+    (!path.is_empty()).then_some(path)
+}
 
 /// The `attributes` column as it may be shown: with `***` for the second password.
 pub fn masked_attributes(text: &str) -> String {
@@ -180,6 +190,7 @@ fn attributes(text: &str, default_hostgroup: HostgroupId, pairs: &Pairs) -> Resu
         // Such a user has no password: without the check of the certificate anybody could log in.
         return Err(ErrorKind::BadJson("'spiffe_id' is not supported yet".to_owned()));
     }
+    text(PASSWORD_FILE)?;
     Ok(UserAttributes {
         default_transaction_isolation: text(ISOLATION)?.map(isolation).transpose()?,
         // An empty one is none: a user with a password must not get in without.
@@ -197,9 +208,10 @@ fn attributes(text: &str, default_hostgroup: HostgroupId, pairs: &Pairs) -> Resu
 /// One of the servers' four words, with blanks or dashes.
 fn isolation(level: Box<str>) -> Result<Box<str>, ErrorKind> {
     const LEVELS: [&str; 4] = ["READ-UNCOMMITTED", "READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE"];
-    match LEVELS.contains(&level.trim().to_ascii_uppercase().replace(' ', "-").as_str()) {
-        true => Ok(level),
-        false => Err(ErrorKind::BadJson(format!("'{ISOLATION}' is '{level}'; it must be one of {}", LEVELS.join(", ")))),
+    if LEVELS.contains(&level.trim().to_ascii_uppercase().replace(' ', "-").as_str()) {
+        Ok(level)
+    } else {
+        Err(ErrorKind::BadJson(format!("'{ISOLATION}' is '{level}'; it must be one of {}", LEVELS.join(", "))))
     }
 }
 

@@ -85,6 +85,11 @@ impl<'a> Row<'a> {
         self.values.get(index)?.as_deref()
     }
 
+    /// The value in this place; None for NULL.
+    pub(crate) fn at(&self, place: usize) -> Option<&'a str> {
+        self.values.get(place)?.as_deref()
+    }
+
     /// A number, cut to a whole one; None also for what is no number.
     pub(crate) fn number(&self, column: &str) -> Option<u64> {
         whole_number(self.text(column)?)

@@ -246,6 +246,26 @@ static TABLES: &[Table] = &[
     Table {
         table: StatsTable {
             schema: StatsSchema::Stats,
+            name: "stats_tidegate_channels",
+            columns: &[
+                stat("writer_hostgroup", "INT"),
+                stat("channel_name", "VARCHAR"),
+                stat_null("hostname", "VARCHAR"),
+                stat_null("port", "INT"),
+                stat("state", "VARCHAR"),
+                stat("since_ms", "INTEGER"),
+                stat("reason", "VARCHAR"),
+            ],
+            primary_key: &["writer_hostgroup", "channel_name"],
+            has_reset: false,
+            help: "The channels of mysql_replication_channels: the server that runs it or is to, state (running, connecting, waiting, moving, \
+                   failed, blocked, inactive), for how long (ms), and why it is so",
+        },
+        rows: |monitor| lock(&monitor.channels).rows(),
+    },
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
             name: "stats_tidegate_identities",
             columns: &[
                 stat("writer_hostgroup", "INT"),

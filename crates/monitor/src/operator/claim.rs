@@ -33,6 +33,11 @@ impl Claims {
         Ok(())
     }
 
+    /// Whether a switchover of this hostgroup is under way.
+    pub(crate) fn is_taken(&self, writer: HostgroupId) -> bool {
+        self.taken.iter().any(|(taken, _)| *taken == writer)
+    }
+
     fn give_back(&mut self, writer: HostgroupId) {
         self.taken.retain(|(other, _)| *other != writer);
     }
@@ -65,6 +70,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         lock(&self.monitor.claims).give_back(self.writer);
+        self.monitor.channels_due.notify_one();
     }
 }
 
@@ -87,6 +93,7 @@ mod tests {
         assert!(claims.take(HostgroupId(1), &servers(&[])).unwrap_err().contains("hostgroup 1 is under way"));
         assert!(claims.take(HostgroupId(2), &servers(&["b", "c"])).unwrap_err().contains("hostgroup 1 is under way, which has b:1 too"));
         claims.take(HostgroupId(3), &servers(&["c"])).unwrap();
+        assert!(claims.is_taken(HostgroupId(1)) && !claims.is_taken(HostgroupId(2)));
         claims.give_back(HostgroupId(1));
         claims.take(HostgroupId(2), &servers(&["b"])).unwrap();
     }

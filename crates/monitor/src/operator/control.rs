@@ -59,10 +59,7 @@ impl Control {
     /// and these marks. Whoever answers at the address chooses the words.
     pub(super) async fn plain(&mut self, sql: &str, marks: &str) -> Result<String, String> {
         let value = self.value(sql).await?;
-        match is_plain(&value, marks) {
-            true => Ok(value),
-            false => Err(format!("{}: {sql}: not a known answer", self.addr)),
-        }
+        if is_plain(&value, marks) { Ok(value) } else { Err(format!("{}: {sql}: not a known answer", self.addr)) }
     }
 
     /// The id of this connection.
@@ -75,7 +72,7 @@ impl Control {
     /// Makes a check, as the probes do, and has it count.
     pub(super) async fn look(&mut self, kind: CheckKind) -> Result<Found, String> {
         let (started_us, begun) = (unix_us(), Instant::now());
-        let settings = ProbeSettings::of(&self.monitor.snapshot().vars);
+        let settings = ProbeSettings::of(&self.monitor.snapshot());
         let outcome = probe::look(kind, &mut self.connection, &settings).await;
         let answer = outcome.as_ref().map(Found::clone).map_err(|fault| format!("{}: {fault}", self.addr));
         let outcome = outcome.map_err(Fault::into_probe_error);

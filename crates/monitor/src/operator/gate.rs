@@ -25,9 +25,10 @@ impl Gate {
 
     /// As it is now.
     pub(super) async fn of(server: &mut Control) -> Result<Self, String> {
-        let sql = match server.version().is_mariadb {
-            true => "SELECT @@global.read_only AS read_only",
-            false => "SELECT @@global.read_only AS read_only, @@global.super_read_only AS super_read_only",
+        let sql = if server.version().is_mariadb {
+            "SELECT @@global.read_only AS read_only"
+        } else {
+            "SELECT @@global.read_only AS read_only, @@global.super_read_only AS super_read_only"
         };
         let rows = server.ask(sql).await?;
         let told = |name| rows.first().and_then(|row| row.text(name));
@@ -84,9 +85,10 @@ pub(super) async fn may_set(server: &mut Control) -> Result<(), String> {
 pub(super) async fn is_still(server: &mut Control, gate: &Gate) -> Result<(), String> {
     let now = Gate::of(server).await?;
     let is = if probe::is_read_only(&now.read_only) { "read-only" } else { "writable" };
-    match now == *gate {
-        true => Ok(()),
-        false => Err(format!("somebody else has changed whether {} may write while this was under way: now it is {is}", server.addr)),
+    if now == *gate {
+        Ok(())
+    } else {
+        Err(format!("somebody else has changed whether {} may write while this was under way: now it is {is}", server.addr))
     }
 }
 

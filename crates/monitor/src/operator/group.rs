@@ -9,6 +9,7 @@ use super::control::Control;
 use super::switchover::{OTHERS_LIMIT, Switchover};
 use super::undo::Done;
 use super::{LOOK_AGAIN, galera, replication};
+use crate::channels;
 use crate::client::Fault;
 use wire::codes;
 
@@ -52,6 +53,7 @@ pub(super) async fn change(work: &mut Switchover) -> Result<(), String> {
     }
     let uuid = uuid(&mut work.new).await?;
     let connection = work.new.id().await?;
+    stop_channels(work).await?;
     work.will(Done::Elected { connection, uuid: uuid.clone() });
     if let Err(failure) = elect(&mut work.new, &uuid).await {
         if failure.is_refusal {
@@ -62,6 +64,22 @@ pub(super) async fn change(work: &mut Switchover) -> Result<(), String> {
     let new = work.plan.new.key.addr();
     work.note(format!("the group has elected {new}"));
     work.see(CheckKind::Group).await
+}
+
+/// MySQL elects nobody beside a primary that runs a channel from another cluster. Where the primary is when the switchover is over,
+/// or has failed, it is started again by who keeps it.
+async fn stop_channels(work: &mut Switchover) -> Result<(), String> {
+    for channel in &work.monitor.snapshot().channels {
+        if !channel.is_active || !work.plan.held.contains(&channel.writer) {
+            continue;
+        }
+        match work.old.try_ask(&channels::stop(work.old.version(), channel)).await {
+            Ok(_) => work.note(format!("channel '{}' is stopped", channel.name)),
+            Err(fault) if fault.code() == Some(codes::REPLICA_CHANNEL_DOES_NOT_EXIST) => {}
+            Err(fault) => return Err(format!("{}: channel '{}' cannot be stopped: {fault}", work.old.addr, channel.name)),
+        }
+    }
+    Ok(())
 }
 
 /// Undoes the election of `new`, also one that is under way: it waits for the primary's transactions, and goes on if it is not ended.

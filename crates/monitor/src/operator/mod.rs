@@ -4,6 +4,7 @@
 //! path, also when the work panics or the monitor stops.
 
 mod claim;
+mod company;
 mod control;
 mod galera;
 mod gate;
@@ -18,7 +19,7 @@ use std::future::Future;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use model::fleet::{Operator, Told};
+use model::fleet::{Company, Held, Operator, StandingOrder, Told};
 use model::{HostgroupId, ServerAddr};
 use topology::{Event, EventKind, Order};
 
@@ -168,6 +169,19 @@ impl Operator for Monitor {
             outcome.map(|()| format!("{server} is used again"))
         })
     }
+
+    fn stand(&self, order: &StandingOrder, holds: bool) -> Result<(), String> {
+        self.stand_by(order, holds)
+    }
+
+    fn hold_for(&self, hostgroups: &[HostgroupId], limit: Duration) -> Result<Box<dyn Held>, String> {
+        let hostgroups = hostgroups.to_vec();
+        self.have_done(move |monitor, running| async move { company::hold(&monitor, &running, hostgroups, limit).await })
+    }
+
+    fn keep_company(&self, company: Arc<dyn Company>) {
+        let _ = self.company.set(company);
+    }
 }
 
 impl Monitor {
@@ -177,10 +191,7 @@ impl Monitor {
         if is_paused {
             self.knows(hostgroup)?;
         }
-        let is_new = match is_paused {
-            true => self.hold(hostgroup, Reason::Pause),
-            false => self.release(hostgroup, Reason::Pause),
-        };
+        let is_new = if is_paused { self.hold(hostgroup, Reason::Pause) } else { self.release(hostgroup, Reason::Pause) };
         if is_new {
             self.note_pause(hostgroup, is_paused);
         }

@@ -161,11 +161,10 @@ pub(super) async fn strays(work: &mut Switchover) -> Vec<String> {
 
 /// All that a server has written, of which a statement for another one may be made; empty when that is nothing.
 async fn position(server: &mut Control) -> Result<String, String> {
-    let (has_gtids, position) = match server.version().is_mariadb {
-        true => {
-            ("SELECT @@global.log_bin", "SELECT IF(@@global.gtid_binlog_pos = '', @@global.gtid_current_pos, @@global.gtid_binlog_pos)")
-        }
-        false => ("SELECT @@global.gtid_mode = 'ON'", "SELECT @@global.gtid_executed"),
+    let (has_gtids, position) = if server.version().is_mariadb {
+        ("SELECT @@global.log_bin", "SELECT IF(@@global.gtid_binlog_pos = '', @@global.gtid_current_pos, @@global.gtid_binlog_pos)")
+    } else {
+        ("SELECT @@global.gtid_mode = 'ON'", "SELECT @@global.gtid_executed")
     };
     if server.value(has_gtids).await? != "1" {
         return Err(format!("{} writes no GTIDs: it cannot be known when a replica has caught up", server.addr));
@@ -184,9 +183,10 @@ pub(super) async fn catch_up(work: &mut Switchover) -> Result<(), String> {
 /// Waits until a replica has everything up to `position`.
 async fn reach(server: &mut Control, position: &str, until: Instant) -> Result<(), String> {
     let limit = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(10));
-    match has(server, position, limit).await? {
-        true => Ok(()),
-        false => Err(format!("{} does not catch up: after {} ms it has not got {position}", server.addr, limit.as_millis())),
+    if has(server, position, limit).await? {
+        Ok(())
+    } else {
+        Err(format!("{} does not catch up: after {} ms it has not got {position}", server.addr, limit.as_millis()))
     }
 }
 
@@ -195,9 +195,10 @@ async fn has(server: &mut Control, position: &str, limit: Duration) -> Result<bo
     if position.is_empty() {
         return Ok(true);
     }
-    let sql = match server.version().is_mariadb {
-        true => format!("SELECT MASTER_GTID_WAIT('{position}', {:.3})", limit.as_secs_f64()),
-        false => format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{position}', {:.3})", limit.as_secs_f64()),
+    let sql = if server.version().is_mariadb {
+        format!("SELECT MASTER_GTID_WAIT('{position}', {:.3})", limit.as_secs_f64())
+    } else {
+        format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{position}', {:.3})", limit.as_secs_f64())
     };
     Ok(server.value(&sql).await? == "0")
 }
@@ -304,10 +305,7 @@ pub(super) async fn reopen_old(work: &Switchover, connection: u64, before: &Gate
 pub(super) async fn close_new(work: &Switchover, connection: u64, before: &Gate) -> Result<(), String> {
     let mut new = work.fresh(&work.plan.new).await?;
     end(&mut new, connection).await?;
-    match Gate::of(&mut new).await? == *before {
-        true => Ok(()),
-        false => before.set(&mut new).await,
-    }
+    if Gate::of(&mut new).await? == *before { Ok(()) } else { before.set(&mut new).await }
 }
 
 /// Ends a connection of ours, and waits until nothing that it was told can happen any more.

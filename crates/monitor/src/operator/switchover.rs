@@ -12,7 +12,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use model::fleet::{Bound, HostgroupLoad, Told};
+use model::fleet::{Bound, CompanyHold, HostgroupLoad, Told};
 use model::snapshot::Server;
 use model::{HostgroupId, ServerAddr};
 use tokio::task::JoinSet;
@@ -36,7 +36,7 @@ const BETWEEN: Duration = Duration::from_millis(100);
 const FOR_CLIENTS: f64 = 0.75;
 
 /// What a session keeps its connection for is no obstacle if it is over within this time.
-const BRIEF: Duration = Duration::from_millis(100);
+pub(super) const BRIEF: Duration = Duration::from_millis(100);
 /// Most sessions that a refusal names.
 const NAMED: usize = 5;
 
@@ -107,7 +107,7 @@ pub(super) async fn run(
     work.settle(free.map_err(|why| format!("{why}; nothing was changed")))?;
     work.note("checked");
     let held = watch.over(work.hold(running)).await;
-    let hold = work.settle(held.map_err(|why| format!("{why}; nothing had been changed")))?;
+    let (hold, company) = work.settle(held.map_err(|why| format!("{why}; nothing had been changed")))?;
     if let Some(wait) = work.clients_wait() {
         watch.shorten(work.held_since + wait.mul_f64(FOR_CLIENTS));
     }
@@ -115,17 +115,27 @@ pub(super) async fn run(
     if let Err(why) = outcome {
         outcome = Err(work.give_up(why).await);
     }
+    let is_by_preference = work.plan.way == Way::Galera || work.is_by_preference;
+    // Where it failed, the others go on as before.
+    let company = company.filter(|_| outcome.is_ok());
+    let wanted = to.clone();
+    let told = tokio::task::spawn_blocking(move || super::company::tell(company, &wanted, is_by_preference)).await;
+    let (is_known, warning) = told.unwrap_or_default();
     drop(hold);
     drop(claim);
     work.note("sessions go on");
     work.settle(outcome)?;
-    let warnings = work.strays().await;
+    let mut warnings = work.strays().await;
     let mut text = format!("{to} writes in {}: {}", work.hostgroups(), work.steps.join("; "));
-    if work.plan.way == Way::Galera || work.is_by_preference {
+    if is_by_preference && !is_known {
         text.push_str("; known to this proxy alone: order every other one the same");
     }
     if !warnings.is_empty() {
         text.push_str(&format!("; WARNING: who replicates from whom was not changed: {}", warnings.join(", ")));
+    }
+    if let Some(warning) = warning {
+        text.push_str(&format!("; WARNING: {warning}"));
+        warnings.push(warning);
     }
     Ok(Told { text, warnings })
 }
@@ -156,9 +166,10 @@ impl Watch {
     }
 
     fn deadline_passed(&self) -> String {
-        match self.is_for_clients {
-            true => "sessions cannot be held for longer: connect_timeout_server_max would be over for those that wait".to_owned(),
-            false => format!("the deadline of {} ms has passed", self.limit.as_millis()),
+        if self.is_for_clients {
+            "sessions cannot be held for longer: connect_timeout_server_max would be over for those that wait".to_owned()
+        } else {
+            format!("the deadline of {} ms has passed", self.limit.as_millis())
         }
     }
 
@@ -221,9 +232,10 @@ impl Switchover {
         }
         let to = self.plan.new.key.addr();
         let now = self.monitor.consult(|snapshot, layout| plan(snapshot, layout, self.plan.writer, &to))?;
-        match now.is_same(&self.plan) {
-            true => Ok(()),
-            false => Err(format!("while this was under way something else has changed what there is to do in {}", self.hostgroups())),
+        if now.is_same(&self.plan) {
+            Ok(())
+        } else {
+            Err(format!("while this was under way something else has changed what there is to do in {}", self.hostgroups()))
         }
     }
 
@@ -323,7 +335,7 @@ impl Switchover {
     }
 
     /// Sessions wait, nothing runs, and the new writer is near, or there is no time left to wait for that.
-    async fn hold(&mut self, running: &Running) -> Result<HoldGuard, String> {
+    async fn hold(&mut self, running: &Running) -> Result<(HoldGuard, Option<Box<dyn CompanyHold>>), String> {
         let left = self.deadline.saturating_duration_since(Instant::now()) / 2;
         let until = Instant::now() + left;
         // Who waits is not to get an error for it.
@@ -332,12 +344,21 @@ impl Switchover {
             let hold = HoldGuard::new(&self.monitor, &self.plan.held)?;
             self.held_since = Instant::now();
             self.note("sessions wait");
-            self.quiet(running, patience).await?;
+            let (monitor, plan) = (Arc::clone(&self.monitor), self.plan.clone());
+            let limit = self.deadline.saturating_duration_since(Instant::now());
+            let others = monitor.ask_company(plan.writer, &plan.held, patience, limit);
+            let (quiet, others) = tokio::join!(self.quiet(running, patience), others);
+            quiet?;
+            let others = others?;
+            if others.is_some() {
+                self.note("other proxies wait too");
+            }
             self.confirm()?;
             if self.is_near().await? || Instant::now() >= until {
-                return Ok(hold);
+                return Ok((hold, others));
             }
             drop(hold);
+            drop(others);
             self.note("sessions go on: the new writer is behind");
             tokio::time::sleep(BETWEEN).await;
         }

@@ -84,16 +84,15 @@ impl Switchover {
                 Err(fault) => faults.push(fault),
             }
         }
-        match faults.is_empty() {
-            true => {
-                self.see_as_before().await?;
-                // It was preferred so that it writes at once, no longer.
-                if let Some(before) = preferred {
-                    self.monitor.decide(|topology, now_ms| topology.put_back_preferred(now_ms, self.plan.writer, before));
-                }
-                Ok(())
+        if faults.is_empty() {
+            self.see_as_before().await?;
+            // It was preferred so that it writes at once, no longer.
+            if let Some(before) = preferred {
+                self.monitor.decide(|topology, now_ms| topology.put_back_preferred(now_ms, self.plan.writer, before));
             }
-            false => Err(faults.join(", ")),
+            Ok(())
+        } else {
+            Err(faults.join(", "))
         }
     }
 

@@ -20,10 +20,7 @@ pub(super) async fn look(connection: &mut Connection) -> Result<(bool, u64), Fau
 fn is_loaded(status: &Rows, is_wanted: bool, uptime_s: u64) -> bool {
     let text = status.named("Innodb_buffer_pool_load_status").unwrap_or_default().to_ascii_lowercase();
     let has_begun = !text.is_empty() && !text.contains("not started") && !text.contains("not yet started");
-    match has_begun {
-        true => !text.starts_with("loading") && !text.starts_with("loaded "),
-        false => !is_wanted || uptime_s > BEGINS_WITHIN_S,
-    }
+    if has_begun { !text.starts_with("loading") && !text.starts_with("loaded ") } else { !is_wanted || uptime_s > BEGINS_WITHIN_S }
 }
 
 #[cfg(test)]

@@ -82,10 +82,7 @@ fn group(rows: &Rows) -> Group {
 }
 
 fn behind(row: &Row<'_>) -> u64 {
-    match row.has("missing") {
-        true => row.text("missing").map_or(0, transactions),
-        false => row.number("behind").unwrap_or_default(),
-    }
+    if row.has("missing") { row.text("missing").map_or(0, transactions) } else { row.number("behind").unwrap_or_default() }
 }
 
 fn member(row: &Row<'_>) -> Option<Member> {

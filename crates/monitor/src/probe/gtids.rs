@@ -15,8 +15,9 @@ pub(super) async fn look(connection: &mut Connection) -> Result<(GtidSet, String
 
 /// MariaDB notes what a server wrote and what it replicated in two places, and a replica need not have a binlog.
 fn statement(version: &Version) -> &'static str {
-    match version.is_mariadb {
-        true => "SELECT CONCAT_WS(',', @@global.gtid_binlog_pos, @@global.gtid_slave_pos)",
-        false => "SELECT @@global.gtid_executed",
+    if version.is_mariadb {
+        "SELECT CONCAT_WS(',', @@global.gtid_binlog_pos, @@global.gtid_slave_pos)"
+    } else {
+        "SELECT @@global.gtid_executed"
     }
 }

@@ -1,7 +1,8 @@
 //! Replication lag: from the heartbeat table if there is one, else from the replica's own status.
 //!
 //! A server may have channels from elsewhere. What counts is the channel that the settings name; else those from members of the
-//! server's own cluster; else a member of Galera, a group or Aurora needs none; else all count, as names of sources may differ.
+//! server's own cluster; else a member of Galera, a group or Aurora needs none; else all count but those of
+//! `mysql_replication_channels`, as names of sources may differ.
 
 use model::ServerAddr;
 use topology::Lag;
@@ -19,9 +20,10 @@ const MEMBER: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
 
 /// How far it is behind.
 pub(super) async fn look(connection: &mut Connection, settings: &ProbeSettings) -> Result<Lag, Fault> {
-    match settings.heartbeat_table.is_empty() {
-        true => status(connection, settings).await,
-        false => heartbeat(connection, &settings.heartbeat_table).await,
+    if settings.heartbeat_table.is_empty() {
+        status(connection, settings).await
+    } else {
+        heartbeat(connection, &settings.heartbeat_table).await
     }
 }
 
@@ -62,14 +64,11 @@ async fn status(connection: &mut Connection, settings: &ProbeSettings) -> Result
     if !own.is_empty() {
         return Ok(worst(&own));
     }
-    match is_member(&connection.query(MEMBER).await?) {
-        true => Ok(Lag::Member),
-        false => Ok(worst(&asynchronous(&rows).collect::<Vec<_>>())),
-    }
+    if is_member(&connection.query(MEMBER).await?) { Ok(Lag::Member) } else { Ok(worst(&unlisted(&rows, settings))) }
 }
 
 /// The replica's status, a row for each channel.
-async fn channels(connection: &mut Connection) -> Result<Rows, Fault> {
+pub(crate) async fn channels(connection: &mut Connection) -> Result<Rows, Fault> {
     let version = connection.version().clone();
     connection.query(statement(&version)).await.map_err(|fault| fault.with_hint(privilege(&version)))
 }
@@ -79,7 +78,8 @@ fn asynchronous(rows: &Rows) -> impl Iterator<Item = Row<'_>> {
     rows.iter().filter(|row| !name(row).starts_with(GROUP_CHANNELS))
 }
 
-fn name<'a>(row: &Row<'a>) -> &'a str {
+/// How a channel is called; empty for the one without a name.
+pub(crate) fn name<'a>(row: &Row<'a>) -> &'a str {
     // MariaDB calls it a connection.
     row.text("channel_name").or_else(|| row.text("connection_name")).unwrap_or_default()
 }
@@ -88,14 +88,21 @@ fn name<'a>(row: &Row<'a>) -> &'a str {
 fn own<'a>(rows: &'a Rows, settings: &ProbeSettings) -> Vec<Row<'a>> {
     let wanted = &*settings.channel;
     let named: Vec<Row<'_>> = asynchronous(rows).filter(|row| !wanted.is_empty() && name(row).eq_ignore_ascii_case(wanted)).collect();
-    match named.is_empty() {
-        false => named,
-        true => asynchronous(rows).filter(|row| source(row).is_some_and(|source| settings.is_peer(&source))).collect(),
+    if !named.is_empty() {
+        named
+    } else {
+        asynchronous(rows).filter(|row| source(row).is_some_and(|source| settings.is_peer(&source))).collect()
     }
 }
 
+/// All channels but those that are known to be from other clusters.
+fn unlisted<'a>(rows: &'a Rows, settings: &ProbeSettings) -> Vec<Row<'a>> {
+    let is_foreign = |row: &Row<'_>| settings.foreign.iter().any(|foreign| foreign.eq_ignore_ascii_case(name(row)));
+    asynchronous(rows).filter(|row| !is_foreign(row)).collect()
+}
+
 /// Whom a channel is from.
-fn source(row: &Row<'_>) -> Option<ServerAddr> {
+pub(crate) fn source(row: &Row<'_>) -> Option<ServerAddr> {
     let host = row.text("source_host").or_else(|| row.text("master_host"))?;
     let port = row.number("source_port").or_else(|| row.number("master_port"))?;
     Some(ServerAddr { host: host.into(), port: u16::try_from(port).ok()? })
@@ -119,9 +126,10 @@ fn statement(version: &Version) -> &'static str {
 
 /// What it takes to ask.
 fn privilege(version: &Version) -> &'static str {
-    match version.is_mariadb && version.number >= (10, 5, 0) {
-        true => "REPLICA MONITOR (or SLAVE MONITOR) ON *.*",
-        false => "REPLICATION CLIENT ON *.*",
+    if version.is_mariadb && version.number >= (10, 5, 0) {
+        "REPLICA MONITOR (or SLAVE MONITOR) ON *.*"
+    } else {
+        "REPLICATION CLIENT ON *.*"
     }
 }
 
@@ -180,6 +188,14 @@ mod tests {
         assert_eq!(of_own(rows, &[("db1", 3306)], "Foreign"), Some(Lag::Unknown), "it is named");
         assert_eq!(of_own(rows, &[("db1", 3306)], "gone"), Some(Lag::Behind(1_000)), "nobody has that channel");
         assert_eq!(of_own(&[&foreign], &[("db1", 3306)], ""), None);
+    }
+
+    #[test]
+    fn channels_that_are_listed_as_foreign_do_not_count() {
+        let rows = Rows::of(COLUMNS, &[&[Some("East"), Some("far"), Some("3306"), Some("900")]]);
+        let settings = ProbeSettings { foreign: ["east".into()].into(), ..ProbeSettings::default() };
+        assert_eq!(worst(&unlisted(&rows, &settings)), Lag::NotReplica);
+        assert_eq!(worst(&unlisted(&rows, &ProbeSettings::default())), Lag::Behind(900_000));
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use model::ServerAddr;
-use model::settings::MysqlVariables;
+use model::snapshot::Snapshot;
 use topology::{CheckKind, GaleraView, GtidSet, Lag, ProbeError, RdsView, Seen};
 
 use crate::client::{Connection, Fault};
@@ -26,6 +26,7 @@ use crate::clock::whole;
 
 pub(crate) use aurora::AuroraRow;
 pub(crate) use group::{Group, view as group_view};
+pub(crate) use lag::{channels, name as channel_name, source as channel_source};
 pub(crate) use read_only::is_read_only;
 
 /// What probes need to know besides the server.
@@ -35,6 +36,8 @@ pub(crate) struct ProbeSettings {
     pub(crate) heartbeat_table: Arc<str>,
     /// `monitor_replication_channel`: the channel whose lag counts, or empty.
     pub(crate) channel: Arc<str>,
+    /// `mysql_replication_channels`: channels that bring what other clusters wrote.
+    pub(crate) foreign: Arc<[Arc<str>]>,
     /// The servers of the cluster that the server replicates in.
     pub(crate) peers: Peers,
 }
@@ -44,8 +47,10 @@ pub(crate) type Peers = Arc<[ServerAddr]>;
 
 impl ProbeSettings {
     /// From the settings.
-    pub(crate) fn of(vars: &MysqlVariables) -> Self {
+    pub(crate) fn of(snapshot: &Snapshot) -> Self {
+        let vars = &snapshot.vars;
         Self {
+            foreign: snapshot.channels.iter().map(|channel| Arc::clone(&channel.name)).collect(),
             heartbeat_table: vars.monitor_replication_lag_use_percona_heartbeat.as_str().into(),
             channel: vars.monitor_replication_channel.as_str().into(),
             peers: Peers::default(),

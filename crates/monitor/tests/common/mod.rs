@@ -14,15 +14,15 @@ use model::{HostgroupId, ServerAddr};
 use monitor::{Monitor, MonitorThread};
 
 /// Writers of the tests' cluster.
-pub const WRITERS: HostgroupId = HostgroupId(10);
+pub(crate) const WRITERS: HostgroupId = HostgroupId(10);
 /// Its readers.
-pub const READERS: HostgroupId = HostgroupId(20);
+pub(crate) const READERS: HostgroupId = HostgroupId(20);
 /// For what happens within milliseconds on a machine with nothing else to do.
-pub const LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 /// What the data plane was told.
 #[derive(Debug, Default)]
-pub struct Told {
+pub(crate) struct Told {
     pub layout: Layout,
     /// When each layout came, with the writers in it.
     pub writers: Vec<(Instant, Vec<ServerAddr>)>,
@@ -41,7 +41,7 @@ type OnLook = Box<dyn FnMut(&ServerAddr) + Send>;
 
 /// See the module.
 #[derive(Default)]
-pub struct Plane {
+pub(crate) struct Plane {
     told: Mutex<Told>,
     changed: Condvar,
     on_look: Mutex<Option<OnLook>>,
@@ -50,26 +50,26 @@ pub struct Plane {
 
 impl Plane {
     /// Has something done whenever a server was looked at.
-    pub fn on_look(&self, act: impl FnMut(&ServerAddr) + Send + 'static) {
+    pub(crate) fn on_look(&self, act: impl FnMut(&ServerAddr) + Send + 'static) {
         *self.on_look.lock().unwrap() = Some(Box::new(act));
     }
 
     /// Has something done when the next hold ends, before anything else is.
-    pub fn on_release(&self, act: impl FnOnce() + Send + 'static) {
+    pub(crate) fn on_release(&self, act: impl FnOnce() + Send + 'static) {
         *self.on_release.lock().unwrap() = Some(Box::new(act));
     }
 
-    pub fn change(&self, change: impl FnOnce(&mut Told)) {
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Told)) {
         change(&mut self.told.lock().unwrap());
         self.changed.notify_all();
     }
 
     /// Waits until what was told is as it should be; when it was.
-    pub fn wait(&self, what: &str, is_so: impl Fn(&Told) -> bool) -> Instant {
+    pub(crate) fn wait(&self, what: &str, is_so: impl Fn(&Told) -> bool) -> Instant {
         self.wait_within(what, LIMIT, is_so)
     }
 
-    pub fn wait_within(&self, what: &str, limit: Duration, is_so: impl Fn(&Told) -> bool) -> Instant {
+    pub(crate) fn wait_within(&self, what: &str, limit: Duration, is_so: impl Fn(&Told) -> bool) -> Instant {
         let told = self.told.lock().unwrap();
         let (told, timeout) = self.changed.wait_timeout_while(told, limit, |told| !is_so(told)).unwrap();
         if timeout.timed_out() {
@@ -80,7 +80,7 @@ impl Plane {
         Instant::now()
     }
 
-    pub fn look<R>(&self, look: impl FnOnce(&Told) -> R) -> R {
+    pub(crate) fn look<R>(&self, look: impl FnOnce(&Told) -> R) -> R {
         look(&self.told.lock().unwrap())
     }
 }
@@ -140,22 +140,22 @@ impl Fleet for Plane {
 }
 
 /// Servers of a hostgroup that are used.
-pub fn online(layout: &Layout, hostgroup: HostgroupId) -> Vec<ServerAddr> {
+pub(crate) fn online(layout: &Layout, hostgroup: HostgroupId) -> Vec<ServerAddr> {
     let placements = layout.hostgroups.get(&hostgroup).map(Vec::as_slice).unwrap_or_default();
     placements.iter().filter(|p| p.status == ServerStatus::Online).map(|p| p.server.key.addr()).collect()
 }
 
-pub fn addr(server: &Server) -> ServerAddr {
+pub(crate) fn addr(server: &Server) -> ServerAddr {
     ServerAddr { host: server.host().into(), port: server.port() }
 }
 
-pub fn snapshot(text: &str) -> Arc<Snapshot> {
+pub(crate) fn snapshot(text: &str) -> Arc<Snapshot> {
     let (config, _) = model::parse(text, "test.cnf").unwrap();
     Arc::new(Snapshot::compile(&config).unwrap())
 }
 
 /// Replication hostgroups with these servers as readers; `variables` such as `monitor_ping_interval=1000`.
-pub fn replication<'a>(servers: impl IntoIterator<Item = &'a Server>, variables: &str, columns: &str) -> Arc<Snapshot> {
+pub(crate) fn replication<'a>(servers: impl IntoIterator<Item = &'a Server>, variables: &str, columns: &str) -> Arc<Snapshot> {
     let rows =
         servers.into_iter().map(|server| format!("{{ address=\"{}\", port={}, hostgroup=20{columns} }}", server.host(), server.port()));
     snapshot(&format!(
@@ -167,14 +167,14 @@ pub fn replication<'a>(servers: impl IntoIterator<Item = &'a Server>, variables:
 }
 
 /// A monitor that runs.
-pub struct Running {
+pub(crate) struct Running {
     pub monitor: Arc<Monitor>,
     pub plane: Arc<Plane>,
     thread: Option<MonitorThread>,
 }
 
 impl Running {
-    pub fn start(snapshot: &Arc<Snapshot>) -> Self {
+    pub(crate) fn start(snapshot: &Arc<Snapshot>) -> Self {
         let (monitor, plane) = (Monitor::new(), Arc::new(Plane::default()));
         let layout = monitor.configure(snapshot);
         plane.arrange(layout);
@@ -183,25 +183,30 @@ impl Running {
     }
 
     /// Waits until this server, and no other, writes.
-    pub fn wait_writer(&self, server: &Server) -> Instant {
+    pub(crate) fn wait_writer(&self, server: &Server) -> Instant {
         let wanted = addr(server);
         self.plane.wait("the writer", |told| online(&told.layout, WRITERS) == [wanted.clone()])
     }
 
-    pub fn stop(&mut self) {
+    /// Puts another configuration in force.
+    pub(crate) fn configure(&self, snapshot: &Arc<Snapshot>) {
+        self.plane.arrange(self.monitor.configure(snapshot));
+    }
+
+    pub(crate) fn stop(&mut self) {
         if let Some(thread) = self.thread.take() {
             thread.stop();
         }
     }
 
     /// Waits until a table has a row that is as it should be.
-    pub fn wait_row(&self, table: &str, is_so: impl Fn(&BTreeMap<&'static str, String>) -> bool) {
+    pub(crate) fn wait_row(&self, table: &str, is_so: impl Fn(&BTreeMap<&'static str, String>) -> bool) {
         let found = lab::wait::until(table, LIMIT, || self.table(table).iter().any(&is_so).then_some(()));
         assert!(found.is_ok(), "no such row: {:#?}", self.table(table));
     }
 
     /// The rows of a table, each as text.
-    pub fn table(&self, name: &str) -> Vec<BTreeMap<&'static str, String>> {
+    pub(crate) fn table(&self, name: &str) -> Vec<BTreeMap<&'static str, String>> {
         let table = self.monitor.tables().into_iter().find(|table| table.name == name).unwrap();
         let text = |value: Value| match value {
             Value::Null => "NULL".to_owned(),

@@ -1,28 +1,25 @@
 //! A connection to a server on its way to another process.
 
 use super::{Backend, Core, Tracking};
-use crate::class::Class;
-use crate::connect::ProvenRecord;
-use crate::lane::LaneKey;
+use crate::class::{Class, LaneKey};
 use crate::link::LinkRecord;
-use crate::server::Transport;
-use crate::server_info::InfoRecord;
+use crate::prepared::Listed;
+use crate::proven::ProvenRecord;
+use crate::server::{ServerShared, Slot, Transport};
+use crate::server_info::{InfoRecord, ServerInfo};
 use crate::state::{State, Text, Variables};
-use crate::stmt_cache::{Apart, ApartRecord};
-use crate::worker::Worker;
+use crate::stmt_cache::{Apart, ApartRecord, StatementKey};
 use model::HostgroupId;
-use model::snapshot::User;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
 use std::sync::Arc;
 use wire::flags::{Capabilities, StatusFlags};
 
 /// What another process needs to know of a connection, besides its socket. Times are of the process clock, which goes on there.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct BackendRecord {
+pub(crate) struct BackendRecord {
     hostgroup: HostgroupId,
     host: Arc<str>,
     port: u16,
@@ -53,38 +50,33 @@ pub struct BackendRecord {
     worked_ms: u64,
 }
 
+/// What this process has for a connection of another one.
+pub(crate) struct Home {
+    /// Whom it may serve.
+    pub lane: LaneKey,
+    /// Its server.
+    pub server: Arc<ServerShared>,
+    /// The right to it.
+    pub slot: Slot,
+    /// What its server is.
+    pub info: Arc<ServerInfo>,
+}
+
 /// Numbers of statements that are set apart on servers: those of before, and those of here.
-pub type Numbers = HashMap<Apart, Apart>;
+pub(crate) type Numbers = HashMap<Apart, Apart>;
 
 /// [`Backend::record`] of one that may be none; its socket follows the others.
-pub fn record(backend: Option<&Backend>, sockets: &mut Vec<OwnedFd>) -> Option<Option<BackendRecord>> {
+pub(crate) fn record(backend: Option<&Backend>, sockets: &mut Vec<OwnedFd>) -> Option<Option<BackendRecord>> {
     let Some(backend) = backend else { return Some(None) };
     let (record, socket) = backend.record()?;
     sockets.push(socket);
     Some(Some(record))
 }
 
-/// The connection, if there is one, over the next of the sockets, for this user.
-///
-/// # Errors
-/// As for [`BackendRecord::attach`], and where there is no socket.
-pub fn attach(
-    record: Option<BackendRecord>,
-    worker: &Rc<Worker>,
-    user: &Arc<User>,
-    next: &mut impl FnMut() -> Result<OwnedFd, String>,
-    numbers: &mut Numbers,
-) -> Result<Option<Backend>, String> {
-    let Some(record) = record else { return Ok(None) };
-    let (backend, moved) = record.attach(worker, user, next()?)?;
-    numbers.extend(moved);
-    Ok(Some(backend))
-}
-
 impl Backend {
     /// What another process needs to go on with it, and a copy of its socket. Statements that it has prepared for whoever asks are
     /// unknown there: they are closed before. None where it cannot go.
-    pub fn record(&self) -> Option<(BackendRecord, OwnedFd)> {
+    pub(crate) fn record(&self) -> Option<(BackendRecord, OwnedFd)> {
         if !self.is_even() {
             return None;
         }
@@ -160,20 +152,30 @@ impl Backend {
 
 impl BackendRecord {
     /// Where it belongs.
-    pub fn hostgroup(&self) -> HostgroupId {
+    pub(crate) fn hostgroup(&self) -> HostgroupId {
         self.hostgroup
     }
 
-    /// The connection over this socket, for this user; and under which numbers statements are set apart that were set apart under
-    /// others.
+    /// Its server.
+    pub(crate) fn server(&self) -> (&str, u16) {
+        (&self.host, self.port)
+    }
+
+    /// The connection over this socket, at home here as `home` says; and under which numbers statements are set apart that were set
+    /// apart under others.
     ///
     /// # Errors
-    /// Its server is not in the hostgroup, or the system's words.
-    pub fn attach(self, worker: &Rc<Worker>, user: &Arc<User>, socket: OwnedFd) -> Result<(Backend, Numbers), String> {
+    /// The system's words.
+    pub(crate) fn attach(
+        self,
+        home: impl FnOnce(Class, ServerInfo) -> Home,
+        list: impl Fn(&Arc<StatementKey>, (u16, u16)) -> Arc<Listed>,
+        socket: OwnedFd,
+    ) -> Result<(Backend, Numbers), String> {
         let Self {
-            hostgroup,
-            host,
-            port,
+            hostgroup: _,
+            host: _,
+            port: _,
             class,
             link,
             info,
@@ -199,13 +201,8 @@ impl BackendRecord {
             idle_since_ms,
             worked_ms,
         } = self;
-        let pool = worker.pool(hostgroup);
-        let found = pool.servers().iter().find(|server| server.key.host == host && server.key.port == port).cloned();
-        let server = found.ok_or_else(|| format!("{host}:{port} is no server of hostgroup {hostgroup}"))?;
-        let lane = LaneKey { hostgroup, user: Arc::clone(user), class: Class::of(class) };
-        let slot = server.take_over(&pool.lane(worker, &lane).quota);
         let link = link.attach(socket).map_err(|e| e.to_string())?;
-        let info = worker.shared.heard(&server, info.info());
+        let Home { lane, server, slot, info } = home(Class::of(class), info.info());
         let mut backend = Backend::new(link, lane, server, info, caps, thread_id, slot, opened_ms);
         let core = &mut *backend.core;
         (core.transport, core.state, core.defaults, core.tracking) = (transport, state, defaults, tracking);
@@ -217,9 +214,7 @@ impl BackendRecord {
         if is_astray {
             core.turn = core.turn.wrapping_sub(1);
         }
-        let user = Arc::clone(&core.lane.user);
-        let list = |key: &Arc<_>, shape| worker.meter.list_prepared(&user.name, key, sql::LexMode::default(), shape);
-        let numbers = apart.into_iter().filter_map(|(before, record)| Some((before, core.statements.take_over(record, list)?))).collect();
+        let numbers = apart.into_iter().filter_map(|(before, record)| Some((before, core.statements.take_over(record, &list)?))).collect();
         Ok((backend, numbers))
     }
 }

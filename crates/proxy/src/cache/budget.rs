@@ -8,39 +8,39 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// See the module. Sizes are in bytes.
 #[derive(Debug, Default)]
-pub struct Budget {
+pub(crate) struct Budget {
     limit: AtomicUsize,
     used: AtomicUsize,
 }
 
 impl Budget {
     /// A budget of `limit` bytes.
-    pub fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self { limit: AtomicUsize::new(limit), used: AtomicUsize::new(0) }
     }
 
     /// Another limit. Permits that are out stay out.
-    pub fn set_limit(&self, limit: usize) {
+    pub(crate) fn set_limit(&self, limit: usize) {
         self.limit.store(limit, Ordering::Release);
     }
 
     /// The limit, bytes.
-    pub fn limit(&self) -> usize {
+    pub(crate) fn limit(&self) -> usize {
         self.limit.load(Ordering::Acquire)
     }
 
     /// Bytes that are taken.
-    pub fn used(&self) -> usize {
+    pub(crate) fn used(&self) -> usize {
         self.used.load(Ordering::Acquire)
     }
 
     /// Bytes by which `wanted` more would exceed the limit; 0 when they fit.
-    pub fn lacks(&self, wanted: usize) -> usize {
+    pub(crate) fn lacks(&self, wanted: usize) -> usize {
         self.used().saturating_add(wanted).saturating_sub(self.limit())
     }
 
     /// An empty permit.
-    pub fn permit(self: &Arc<Self>) -> Permit {
+    pub(crate) fn permit(self: &Arc<Self>) -> Permit {
         Permit { budget: Arc::clone(self), bytes: 0 }
     }
 
@@ -53,20 +53,20 @@ impl Budget {
 
 /// Some bytes of a budget; given back when dropped.
 #[derive(Debug)]
-pub struct Permit {
+pub(crate) struct Permit {
     budget: Arc<Budget>,
     bytes: usize,
 }
 
 impl Permit {
     /// Bytes it stands for.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Takes `more` bytes; false, and nothing changed, when they do not fit.
     #[must_use]
-    pub fn grow(&mut self, more: usize) -> bool {
+    pub(crate) fn grow(&mut self, more: usize) -> bool {
         let fits = self.budget.take(more);
         if fits {
             self.bytes += more;
@@ -75,7 +75,7 @@ impl Permit {
     }
 
     /// Gives back all but `bytes`.
-    pub fn shrink_to(&mut self, bytes: usize) {
+    pub(crate) fn shrink_to(&mut self, bytes: usize) {
         let surplus = self.bytes.saturating_sub(bytes);
         self.bytes -= surplus;
         self.budget.used.fetch_sub(surplus, Ordering::AcqRel);

@@ -7,7 +7,7 @@ use wire::codec::Reader;
 
 /// How a column's values are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Coding {
+pub(crate) enum Coding {
     /// The same bytes with the same length in both: text, decimals, blobs, BIT, ENUM, SET, JSON, geometry, vectors.
     Bytes,
     /// An integer.
@@ -27,7 +27,7 @@ pub enum Coding {
 
 /// A binary integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Integer {
+pub(crate) struct Integer {
     /// 1, 2, 4 or 8.
     pub bytes: usize,
     /// Whether it may be below zero.
@@ -47,7 +47,7 @@ const MAX_DECIMALS: u8 = 6;
 impl Coding {
     /// Reads a column definition. The names before the fixed part, of which MariaDB has more under
     /// MARIADB_CLIENT_EXTENDED_METADATA, do not matter.
-    pub fn of(definition: &[u8]) -> Option<Self> {
+    pub(crate) fn of(definition: &[u8]) -> Option<Self> {
         let fixed = definition.get(definition.len().checked_sub(FIXED)?..)?;
         let mut reader = Reader::new(fixed);
         if reader.u8().ok()? != 0x0c {
@@ -89,7 +89,7 @@ pub(super) mod tests {
     use super::*;
 
     /// A definition of a column called `c` as servers send it.
-    pub fn definition(type_code: u8, flags: u16, width: u32, decimals: u8) -> Vec<u8> {
+    pub(crate) fn definition(type_code: u8, flags: u16, width: u32, decimals: u8) -> Vec<u8> {
         let mut out = b"\x03def\x01d\x01t\x01t\x01c\x01c\x0c\x2d\0".to_vec();
         out.extend_from_slice(&width.to_le_bytes());
         out.push(type_code);

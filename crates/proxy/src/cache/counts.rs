@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// See the module. INVARIANT: results stored less results purged are the results held.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub(crate) struct Counts {
     looked: AtomicU64,
     answered: AtomicU64,
     stored: AtomicU64,
@@ -19,32 +19,32 @@ pub struct Counts {
 
 impl Counts {
     /// Somebody looked.
-    pub fn look(&self) {
+    pub(crate) fn look(&self) {
         add(&self.looked, 1);
     }
 
     /// An entry answered.
-    pub fn answer(&self, entry: &Entry) {
+    pub(crate) fn answer(&self, entry: &Entry) {
         add(&self.answered, 1);
         add(&self.bytes_out, entry.packet_bytes() as u64);
     }
 
     /// An entry was stored.
-    pub fn store(&self, entry: &Entry) {
+    pub(crate) fn store(&self, entry: &Entry) {
         add(&self.stored, 1);
         add(&self.entries, 1);
         add(&self.bytes_in, entry.packet_bytes() as u64);
     }
 
     /// These left: replaced, expired, evicted or flushed.
-    pub fn purge(&self, gone: &[Held]) {
+    pub(crate) fn purge(&self, gone: &[Held]) {
         let entries = gone.iter().map(Held::entries).sum();
         add(&self.purged, entries);
         self.entries.fetch_sub(entries, Ordering::Relaxed);
     }
 
     /// Names and values, in the order of `stats_mysql_global`.
-    pub fn values(&self, budget: &Budget) -> [(&'static str, u64); 8] {
+    pub(crate) fn values(&self, budget: &Budget) -> [(&'static str, u64); 8] {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         [
             ("Query_Cache_Memory_bytes", budget.used() as u64),

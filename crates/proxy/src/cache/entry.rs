@@ -11,7 +11,7 @@ use wire::packet::{self, HEADER};
 
 /// See the module.
 #[derive(Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     form: Form,
     packets: Box<[u8]>,
     rows_at: usize,
@@ -25,7 +25,7 @@ pub struct Entry {
 
 /// Whether a result may be given in the protocol that it did not come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Crossing {
+pub(crate) enum Crossing {
     /// Not tried yet.
     Unknown,
     /// Every value has an exact image.
@@ -53,22 +53,22 @@ impl Entry {
     }
 
     /// How many rows it has.
-    pub fn rows(&self) -> u64 {
+    pub(crate) fn rows(&self) -> u64 {
         self.rows
     }
 
     /// Length of its packets in bytes.
-    pub fn packet_bytes(&self) -> usize {
+    pub(crate) fn packet_bytes(&self) -> usize {
         self.packets.len()
     }
 
     /// Bytes of the cache's budget that it takes.
-    pub fn charged(&self) -> usize {
+    pub(crate) fn charged(&self) -> usize {
         self.permit.bytes()
     }
 
     /// How its packets are framed: give this to [`Reframe`](wire::reframe::Reframe) as the server's capabilities.
-    pub fn caps(&self) -> Capabilities {
+    pub(crate) fn caps(&self) -> Capabilities {
         CAPS
     }
 
@@ -96,7 +96,7 @@ impl Entry {
     }
 
     /// True when it can be given in this form. The first question about the other protocol converts every row.
-    pub fn answers(&self, form: Form) -> bool {
+    pub(crate) fn answers(&self, form: Form) -> bool {
         if form == self.form {
             return true;
         }
@@ -110,11 +110,12 @@ impl Entry {
     /// Appends the whole reply in this form, framed as [`Entry::caps`] says; its sequence ids mean nothing, `Reframe` counts
     /// them. `status` is the session's own. None, and nothing appended, when it cannot be given in this form, which
     /// [`Entry::answers`] tells before. Warnings that its server gave were those of another session: it announces none.
-    pub fn write_reply(&self, form: Form, status: StatusFlags, out: &mut Vec<u8>) -> Option<()> {
+    pub(crate) fn write_reply(&self, form: Form, status: StatusFlags, out: &mut Vec<u8>) -> Option<()> {
         out.reserve(self.packets.len() + 16);
-        match form == self.form {
-            true => out.extend_from_slice(&self.packets),
-            false => out.extend_from_slice(&self.converted(form)?),
+        if form == self.form {
+            out.extend_from_slice(&self.packets)
+        } else {
+            out.extend_from_slice(&self.converted(form)?)
         }
         let status = status | (self.status & OF_RESULT);
         let end = OkPacket { status, ..OkPacket::default() };

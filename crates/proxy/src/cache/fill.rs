@@ -46,7 +46,7 @@ pub(super) enum Role {
 }
 
 /// A result under way into the cache. Dropping it gives up.
-pub struct Fill {
+pub(crate) struct Fill {
     cache: Arc<QueryCache>,
     key: Arc<Key>,
     ask: Question,
@@ -67,7 +67,7 @@ impl Fill {
 
     /// Takes note of bytes of the reply, in order, as the server sent them; sequence ids do not matter. Once it is clear that
     /// the result will not be kept, this does nothing.
-    pub fn feed(&mut self, bytes: &[u8]) {
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
         if self.refused.is_some() {
             return;
         }
@@ -82,7 +82,7 @@ impl Fill {
     }
 
     /// The statement is sent again: what was fed is forgotten.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.bytes.clear();
     }
 
@@ -90,7 +90,7 @@ impl Fill {
     ///
     /// # Errors
     /// [`Refusal`] when it is not kept. The client has its reply all the same.
-    pub fn finish(mut self, from: Capabilities, now_ms: u64) -> Result<Arc<Entry>, Refusal> {
+    pub(crate) fn finish(mut self, from: Capabilities, now_ms: u64) -> Result<Arc<Entry>, Refusal> {
         if let Some(refusal) = self.refused {
             return Err(refusal);
         }
@@ -157,10 +157,7 @@ impl Fill {
         if let Some(Role::First { landing, .. }) = role {
             landing.send_replace(Some(Arc::clone(&entry)));
         }
-        match stored {
-            true => Ok(entry),
-            false => Err(Refusal::Flushed),
-        }
+        if stored { Ok(entry) } else { Err(Refusal::Flushed) }
     }
 
     /// Ends the flight, and remembers it where that saves others a wait in vain.
@@ -217,7 +214,7 @@ impl Drop for Fill {
 }
 
 /// A result that another session is fetching.
-pub struct Waiting {
+pub(crate) struct Waiting {
     pub(super) cache: Arc<QueryCache>,
     pub(super) landed: watch::Receiver<Fetched>,
     pub(super) form: Form,
@@ -226,7 +223,7 @@ pub struct Waiting {
 
 impl Waiting {
     /// Waits for it, at most `query_cache_wait_ms`. None: ask a server, without the cache. May be dropped at any time.
-    pub async fn wait(mut self) -> Option<Arc<Entry>> {
+    pub(crate) async fn wait(mut self) -> Option<Arc<Entry>> {
         let limit = Duration::from_millis(self.wait_ms);
         let entry = match tokio::time::timeout(limit, self.landed.wait_for(Option::is_some)).await {
             Ok(Ok(fetched)) => fetched.clone()?,

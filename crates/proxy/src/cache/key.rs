@@ -21,7 +21,7 @@ use wire::prepared::{ExecuteHeader, ExecuteParams};
 
 /// Who asks.
 #[derive(Clone, Copy)]
-pub struct Asker<'a> {
+pub(crate) struct Asker<'a> {
     /// The user's name.
     pub user: &'a str,
     /// Where the statement goes: another hostgroup may hold other data.
@@ -45,7 +45,7 @@ impl Asker<'_> {
 
 /// What is asked.
 #[derive(Clone, Copy)]
-pub enum Asked<'a> {
+pub(crate) enum Asked<'a> {
     /// COM_QUERY.
     Text {
         /// The text as the server would get it, after rewriting.
@@ -59,7 +59,7 @@ pub enum Asked<'a> {
 
 /// An execution of a prepared statement.
 #[derive(Clone, Copy)]
-pub struct Execution<'a> {
+pub(crate) struct Execution<'a> {
     /// The statement.
     pub statement: &'a StatementKey,
     /// Settings that decide how its text would be read now; compared with [`Meaning::mode`](crate::stmt_cache::Meaning::mode).
@@ -78,7 +78,7 @@ pub struct Execution<'a> {
 
 /// See the module.
 #[derive(Debug)]
-pub struct Key {
+pub(crate) struct Key {
     hash: u128,
     bytes: Box<[u8]>,
 }
@@ -116,20 +116,20 @@ const NEVER: Facts = Facts::LAST_INSERT_ID
     .union(Facts::INTO_FILE);
 
 /// True for statements whose results may be cached at all.
-pub fn is_cacheable(analysis: &Analysis) -> bool {
+pub(crate) fn is_cacheable(analysis: &Analysis) -> bool {
     matches!(analysis.kind, Kind::Select | Kind::Show) && !analysis.facts.intersects(NEVER)
 }
 
 /// The hash functions of one cache: seeded at random, so that nobody can choose texts that collide.
 #[derive(Default)]
-pub struct Hashing {
+pub(crate) struct Hashing {
     low: foldhash::quality::RandomState,
     high: foldhash::quality::RandomState,
 }
 
 impl Hashing {
     /// The key; None for what is not cached: see the module, and cursors, and what cannot be read.
-    pub fn key(&self, asker: &Asker<'_>, asked: &Asked<'_>, analysis: &Analysis) -> Option<Key> {
+    pub(crate) fn key(&self, asker: &Asker<'_>, asked: &Asked<'_>, analysis: &Analysis) -> Option<Key> {
         // A stored function or a view may read a user variable that the text does not mention.
         if !is_cacheable(analysis) || !asker.is_outside_transactions() || !asker.state.user_variables.is_empty() {
             return None;

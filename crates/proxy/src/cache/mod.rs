@@ -12,28 +12,28 @@
 //! entry is answered only to a key that is equal byte for byte ([`key`]), and in the other protocol only where every value
 //! has one exact image ([`rows`]). Locks are held for a look-up or a store, never while converting, copying or waiting.
 
-pub mod budget;
-pub mod columns;
-pub mod counts;
-pub mod entry;
-pub mod fill;
-pub mod key;
-pub mod params;
-pub mod policy;
-pub mod reply;
-pub mod rows;
-pub mod shard;
-pub mod temporal;
-pub mod wording;
+pub(crate) mod budget;
+pub(crate) mod columns;
+pub(crate) mod counts;
+pub(crate) mod entry;
+pub(crate) mod fill;
+pub(crate) mod key;
+pub(crate) mod params;
+pub(crate) mod policy;
+pub(crate) mod reply;
+pub(crate) mod rows;
+pub(crate) mod shard;
+pub(crate) mod temporal;
+pub(crate) mod wording;
 
 #[cfg(test)]
 mod tests;
 
-pub use entry::Entry;
-pub use fill::{Fill, Waiting};
-pub use key::{Asked, Asker, Execution, Key};
-pub use policy::{CachePolicy, CacheSettings};
-pub use rows::Form;
+pub(crate) use entry::Entry;
+pub(crate) use fill::{Fill, Waiting};
+pub(crate) use key::{Asked, Asker, Execution, Key};
+pub(crate) use policy::{CachePolicy, CacheSettings};
+pub(crate) use rows::Form;
 
 use arc_swap::ArcSwap;
 use budget::Budget;
@@ -49,7 +49,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const SHARDS: usize = 64;
 
 /// See the module.
-pub struct QueryCache {
+pub(crate) struct QueryCache {
     hashing: Hashing,
     shards: [Mutex<Shard>; SHARDS],
     budget: Arc<Budget>,
@@ -61,7 +61,7 @@ pub struct QueryCache {
 }
 
 /// What [`QueryCache::look`] answers.
-pub enum Look {
+pub(crate) enum Look {
     /// The answer; it can be written in the form that was asked for.
     Hit(Arc<Entry>),
     /// Run the statement, and feed the reply.
@@ -74,7 +74,7 @@ pub enum Look {
 
 impl QueryCache {
     /// An empty cache.
-    pub fn new(settings: CacheSettings) -> Arc<Self> {
+    pub(crate) fn new(settings: CacheSettings) -> Arc<Self> {
         Arc::new(Self {
             hashing: Hashing::default(),
             shards: std::array::from_fn(|_| Mutex::default()),
@@ -87,24 +87,24 @@ impl QueryCache {
     }
 
     /// Puts other settings in force; what no longer fits leaves at once.
-    pub fn configure(&self, settings: CacheSettings, now_ms: u64) {
+    pub(crate) fn configure(&self, settings: CacheSettings, now_ms: u64) {
         self.budget.set_limit(settings.size_bytes);
         self.settings.store(Arc::new(settings));
         self.make_room(0, now_ms);
     }
 
     /// False when `query_cache_size_MB` is 0: no key need be made.
-    pub fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.budget.limit() > 0
     }
 
     /// The key of a statement; None when its result is not cacheable.
-    pub fn key(&self, asker: &Asker<'_>, asked: &Asked<'_>, analysis: &Analysis) -> Option<Key> {
+    pub(crate) fn key(&self, asker: &Asker<'_>, asked: &Asked<'_>, analysis: &Analysis) -> Option<Key> {
         self.hashing.key(asker, asked, analysis)
     }
 
     /// Looks for the result. `now_ms` is the process clock.
-    pub fn look(self: &Arc<Self>, key: Key, form: Form, policy: CachePolicy, now_ms: u64) -> Look {
+    pub(crate) fn look(self: &Arc<Self>, key: Key, form: Form, policy: CachePolicy, now_ms: u64) -> Look {
         if policy.ttl_ms == 0 || !self.is_on() {
             return Look::Off;
         }
@@ -128,18 +128,18 @@ impl QueryCache {
     }
 
     /// Takes out what has expired. To be called now and then, such as once a second; answers do not depend on it.
-    pub fn sweep(&self, now_ms: u64) {
+    pub(crate) fn sweep(&self, now_ms: u64) {
         self.empty(|shard, gone| shard.sweep(now_ms, gone));
     }
 
-    /// `PROXYSQL FLUSH QUERY CACHE`: takes out everything. What is being fetched now will not be stored. Answers how many
+    /// `PROXYSQL FLUSH QUERY CACHE`: takes out everything. What is being fetched now will not be stored. Returns how many
     /// entries there were.
-    pub fn flush(&self) -> u64 {
+    pub(crate) fn flush(&self) -> u64 {
         self.empty(Shard::flush)
     }
 
     /// Names and values for `stats_mysql_global`.
-    pub fn values(&self) -> [(&'static str, u64); 8] {
+    pub(crate) fn values(&self) -> [(&'static str, u64); 8] {
         self.counts.values(&self.budget)
     }
 

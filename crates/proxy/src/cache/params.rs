@@ -11,7 +11,7 @@ use sql::LexMode;
 use wire::codec::Reader;
 
 /// Appends the value of type `type_code`, next in `reader`, as a literal.
-pub fn put_literal(type_code: u8, is_unsigned: bool, reader: &mut Reader<'_>, mode: LexMode, out: &mut Vec<u8>) -> Option<()> {
+pub(crate) fn put_literal(type_code: u8, is_unsigned: bool, reader: &mut Reader<'_>, mode: LexMode, out: &mut Vec<u8>) -> Option<()> {
     match type_code {
         1 | 2 | 3 | 8 => put_integer(integer_len(type_code), is_unsigned, reader, out),
         4 => put_double(f64::from(f32::from_le_bytes(reader.array().ok()?)), out),

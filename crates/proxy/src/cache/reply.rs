@@ -11,11 +11,11 @@ use wire::reply::{Frame, ReplyKind, Step, Tracker};
 use wire::session_state::{Change, changes};
 
 /// The framing of what a cache keeps and answers.
-pub const CAPS: Capabilities = Capabilities::PROTOCOL_41.union(Capabilities::TRANSACTIONS).union(Capabilities::DEPRECATE_EOF);
+pub(crate) const CAPS: Capabilities = Capabilities::PROTOCOL_41.union(Capabilities::TRANSACTIONS).union(Capabilities::DEPRECATE_EOF);
 
 /// Why a reply is not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// It is an error.
     Error(u16),
     /// It is no result set: an OK, or a wish for a file.
@@ -44,7 +44,7 @@ pub enum Refusal {
 
 /// A result set that may be kept.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Captured {
+pub(crate) struct Captured {
     /// Packets with headers.
     pub packets: Vec<u8>,
     /// Where the first row begins.
@@ -62,7 +62,7 @@ impl Captured {
     ///
     /// # Errors
     /// [`Refusal`]
-    pub fn read(mut bytes: Vec<u8>, from: Capabilities) -> Result<Self, Refusal> {
+    pub(crate) fn read(mut bytes: Vec<u8>, from: Capabilities) -> Result<Self, Refusal> {
         let marks = Marks::find(&bytes, from)?;
         bytes.truncate(marks.rows_end);
         bytes.drain(marks.definitions_end..marks.rows_at);

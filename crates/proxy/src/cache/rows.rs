@@ -12,7 +12,7 @@ use wire::codec::{Reader, put_lenenc_bytes};
 
 /// Which protocol a result is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Form {
+pub(crate) enum Form {
     /// COM_QUERY's.
     Text,
     /// COM_STMT_EXECUTE's.
@@ -21,7 +21,7 @@ pub enum Form {
 
 impl Form {
     /// The other one.
-    pub fn other(self) -> Self {
+    pub(crate) fn other(self) -> Self {
         match self {
             Self::Text => Self::Binary,
             Self::Binary => Self::Text,
@@ -36,7 +36,7 @@ const BITMAP_OFFSET: usize = 2;
 
 /// Appends `row`, which is in the form other than `to`, in the form `to`. None, and anything may have been appended, when
 /// it has no exact image there.
-pub fn convert(row: &[u8], codings: &[Coding], to: Form, out: &mut Vec<u8>) -> Option<()> {
+pub(crate) fn convert(row: &[u8], codings: &[Coding], to: Form, out: &mut Vec<u8>) -> Option<()> {
     match to {
         Form::Binary => to_binary(row, codings, out),
         Form::Text => to_text(row, codings, out),
@@ -99,10 +99,7 @@ fn put_integer(text: &[u8], integer: Integer, out: &mut Vec<u8>) -> Option<()> {
     let digits = std::str::from_utf8(text).ok()?;
     let value: i128 = digits.parse().ok()?;
     let bits = u32::try_from(integer.bytes * 8).ok()?;
-    let (low, high) = match integer.is_signed {
-        true => (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1),
-        false => (0, (1i128 << bits) - 1),
-    };
+    let (low, high) = if integer.is_signed { (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1) } else { (0, (1i128 << bits) - 1) };
     if !(low..=high).contains(&value) {
         return None;
     }

@@ -18,11 +18,11 @@ use tokio::sync::watch;
 type Map<V> = HashMap<Arc<Key>, V, foldhash::fast::FixedState>;
 
 /// What a fetch ends with; None until then.
-pub type Fetched = Option<Arc<Entry>>;
+pub(crate) type Fetched = Option<Arc<Entry>>;
 
 /// What is remembered of a statement in one protocol.
 #[derive(Debug)]
-pub enum Held {
+pub(crate) enum Held {
     /// Its result.
     Entry(Arc<Entry>),
     /// Its last result could not be kept: until then nobody waits for the next one.
@@ -45,12 +45,12 @@ impl Held {
     }
 
     /// How many results this is.
-    pub fn entries(&self) -> u64 {
+    pub(crate) fn entries(&self) -> u64 {
         u64::from(matches!(self, Self::Entry(_)))
     }
 
     /// Bytes of the budget that it takes.
-    pub fn charged(&self) -> usize {
+    pub(crate) fn charged(&self) -> usize {
         match self {
             Self::Entry(entry) => entry.charged(),
             Self::Refused { permit, .. } => permit.bytes(),
@@ -107,7 +107,7 @@ struct Flight {
 
 /// What is wanted.
 #[derive(Clone, Copy, Debug)]
-pub struct Question {
+pub(crate) struct Question {
     /// The protocol of the answer.
     pub form: Form,
     /// The rule's words.
@@ -121,7 +121,7 @@ pub struct Question {
 }
 
 /// What a shard answers.
-pub enum Found {
+pub(crate) enum Found {
     /// This entry answers.
     Hit(Arc<Entry>),
     /// This entry would do if it can be given in the protocol that is wanted: find out ([`Entry::answers`]) and ask again.
@@ -138,7 +138,7 @@ pub enum Found {
 
 /// See the module.
 #[derive(Default)]
-pub struct Shard {
+pub(crate) struct Shard {
     slots: Map<Slot>,
     ring: VecDeque<Arc<Key>>,
     flights: Map<Flight>,
@@ -148,7 +148,7 @@ pub struct Shard {
 
 impl Shard {
     /// Looks for an answer; begins a flight when there is none.
-    pub fn find(&mut self, key: &Arc<Key>, ask: &Question) -> Found {
+    pub(crate) fn find(&mut self, key: &Arc<Key>, ask: &Question) -> Found {
         let flies = self.flights.contains_key(key);
         let (known, alone) = match self.slots.get_mut(key) {
             Some(slot) => {
@@ -178,7 +178,7 @@ impl Shard {
     }
 
     /// Ends a flight; false when it is not known any more.
-    pub fn land(&mut self, key: &Key, id: u64) -> bool {
+    pub(crate) fn land(&mut self, key: &Key, id: u64) -> bool {
         let is_it = self.flights.get(key).is_some_and(|flight| flight.id == id);
         if is_it {
             self.flights.remove(key);
@@ -187,12 +187,12 @@ impl Shard {
     }
 
     /// Counts flushes: what was begun before one must not be stored after it.
-    pub fn epoch(&self) -> u64 {
+    pub(crate) fn epoch(&self) -> u64 {
         self.epoch
     }
 
     /// Remembers something in place of what was held; that goes to `out`.
-    pub fn put(&mut self, key: Arc<Key>, form: Form, held: Held, out: &mut Vec<Held>) {
+    pub(crate) fn put(&mut self, key: Arc<Key>, form: Form, held: Held, out: &mut Vec<Held>) {
         let slot = match self.slots.entry(key) {
             Place::Occupied(place) => place.into_mut(),
             Place::Vacant(place) => {
@@ -205,7 +205,7 @@ impl Shard {
 
     /// Takes out the slot at which the clock's hand stops. False when it went round and found used slots only: their marks
     /// are gone now, so in the next round it stops unless they are used again.
-    pub fn evict(&mut self, now_ms: u64, out: &mut Vec<Held>) -> bool {
+    pub(crate) fn evict(&mut self, now_ms: u64, out: &mut Vec<Held>) -> bool {
         for _ in 0..self.ring.len() {
             let Some(key) = self.ring.pop_front() else { return false };
             match self.slots.get_mut(&key) {
@@ -226,7 +226,7 @@ impl Shard {
     }
 
     /// Takes out what nobody can be answered with any more.
-    pub fn sweep(&mut self, now_ms: u64, out: &mut Vec<Held>) {
+    pub(crate) fn sweep(&mut self, now_ms: u64, out: &mut Vec<Held>) {
         let before = self.slots.len();
         for slot in self.slots.extract_if(|_, slot| slot.is_expired(now_ms)).map(|(_, slot)| slot) {
             slot.leave(out);
@@ -239,7 +239,7 @@ impl Shard {
     }
 
     /// Takes out everything; who is fetching now fetches for those only who wait already.
-    pub fn flush(&mut self, out: &mut Vec<Held>) {
+    pub(crate) fn flush(&mut self, out: &mut Vec<Held>) {
         self.epoch += 1;
         self.flights = Map::default();
         self.ring = VecDeque::new();

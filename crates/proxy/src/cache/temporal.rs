@@ -8,7 +8,7 @@ use wire::codec::{Reader, put_u16, put_u32};
 
 /// What a text form shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
+pub(crate) enum Shape {
     /// The date only.
     Date,
     /// Date and time, with so many decimals of a second (0..=6).
@@ -17,7 +17,7 @@ pub enum Shape {
 
 /// A DATE, DATETIME or TIMESTAMP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moment {
+pub(crate) struct Moment {
     /// 0..=9999.
     pub year: u16,
     /// 0..=99, as all that follow but the last.
@@ -30,7 +30,7 @@ pub struct Moment {
 
 /// A TIME: a signed span.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Span {
+pub(crate) struct Span {
     /// Below zero.
     pub negative: bool,
     /// Whole days.
@@ -41,7 +41,7 @@ pub struct Span {
 
 /// Hours, minutes, seconds, microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Clock {
+pub(crate) struct Clock {
     /// Hour, 0..=99.
     pub hour: u8,
     /// Minute, 0..=99.
@@ -58,7 +58,7 @@ const FRACTION: usize = 6;
 
 impl Moment {
     /// Reads the binary form, its length first.
-    pub fn read(reader: &mut Reader<'_>) -> Option<Self> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let len = reader.u8().ok()?;
         let mut moment = Self::default();
         match len {
@@ -79,7 +79,7 @@ impl Moment {
     }
 
     /// Appends the binary form, as short as servers make it.
-    pub fn put(&self, out: &mut Vec<u8>) {
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
         let len = match self {
             moment if moment.clock.micro != 0 => 11,
             moment if moment.clock != Clock::default() => 7,
@@ -100,7 +100,7 @@ impl Moment {
     }
 
     /// Reads the text of a date, or of date and time.
-    pub fn parse(text: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let (date, time) = match text.split_at_checked(10)? {
             (date, []) => (date, None),
             (date, [b' ', time @ ..]) => (date, Some(time)),
@@ -116,7 +116,7 @@ impl Moment {
     }
 
     /// Appends the text; None, and anything may have been appended, when the shape would lose something.
-    pub fn put_text(&self, shape: Shape, out: &mut Vec<u8>) -> Option<()> {
+    pub(crate) fn put_text(&self, shape: Shape, out: &mut Vec<u8>) -> Option<()> {
         put_digits(out, u32::from(self.year), 4)?;
         out.push(b'-');
         put_digits(out, u32::from(self.month), 2)?;
@@ -135,7 +135,7 @@ impl Moment {
 
 impl Span {
     /// Reads the binary form, its length first.
-    pub fn read(reader: &mut Reader<'_>) -> Option<Self> {
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let len = reader.u8().ok()?;
         let mut span = Self::default();
         match len {
@@ -153,7 +153,7 @@ impl Span {
     }
 
     /// Appends the binary form, as short as servers make it.
-    pub fn put(&self, out: &mut Vec<u8>) {
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
         let is_zero = self.days == 0 && self.clock == Clock::default();
         let len = match self.clock.micro {
             _ if is_zero => 0,
@@ -172,7 +172,7 @@ impl Span {
     }
 
     /// Reads the text.
-    pub fn parse(text: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let (negative, text) = match text {
             [b'-', rest @ ..] => (true, rest),
             _ => (false, text),
@@ -185,7 +185,7 @@ impl Span {
     }
 
     /// Appends the text; None, and anything may have been appended, when it would lose something.
-    pub fn put_text(&self, decimals: u8, out: &mut Vec<u8>) -> Option<()> {
+    pub(crate) fn put_text(&self, decimals: u8, out: &mut Vec<u8>) -> Option<()> {
         if self.negative {
             out.push(b'-');
         }

@@ -11,7 +11,7 @@ use wire::codec::Reader;
 
 /// The parameters of an execution, cut out of its packet.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Bound<'a> {
+pub(crate) struct Bound<'a> {
     /// Two bytes each: the type, and 0x80 when unsigned; then a name, if `named`.
     pub types: &'a [u8],
     /// Whether the types have names (CLIENT_QUERY_ATTRIBUTES).
@@ -53,7 +53,7 @@ const AFTER: &[&str] = &[
 const REFUSED: [u8; 2] = [13, 9];
 
 /// The statement with literals in place of its placeholders.
-pub fn with_literals(text: &[u8], mode: LexMode, bound: Bound<'_>) -> Option<Vec<u8>> {
+pub(crate) fn with_literals(text: &[u8], mode: LexMode, bound: Bound<'_>) -> Option<Vec<u8>> {
     // Comments that servers read: what is text and what is not depends on the server's version.
     if text.windows(3).any(|three| matches!(three, b"/*!" | b"/*M")) {
         return None;

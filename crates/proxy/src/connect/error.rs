@@ -7,7 +7,7 @@ use wire::codes;
 
 /// Why a connection could not be opened.
 #[derive(Debug)]
-pub enum ConnectError {
+pub(crate) enum ConnectError {
     /// The server or the way to it: a reason to try later, or elsewhere.
     Server(String),
     /// The same, in the server's own words: it is full, going, or lets nobody in from here.

@@ -3,25 +3,23 @@
 mod error;
 mod ready;
 
-pub use error::ConnectError;
-pub use ready::{is_of_no_session, make_ready, our_tracking, prepare_again};
+pub(crate) use error::ConnectError;
+pub(crate) use ready::{is_of_no_session, make_ready, our_tracking, prepare_again};
 
 use crate::backend::{Backend, ServerError};
 use crate::buffer::{Buffer, BufferPool};
-use crate::lane::LaneKey;
+use crate::class::LaneKey;
 use crate::link::{Compression, Link};
-use crate::server::Transport;
-use crate::server_info::Family;
-use crate::server_info::ServerInfo;
-use crate::shared::{ServerShared, Slot};
+use crate::meter::error_key;
+use crate::proven::Proven;
+use crate::server::{ServerShared, Slot, Transport};
+use crate::server_info::{Family, ServerInfo};
 use crate::state::Text;
-use crate::stream::invalid;
-use crate::stream::{Socket, Stream};
+use crate::stream::{Socket, Stream, invalid};
 use crate::worker::Worker;
 use error::refusal;
 use model::MysqlVariables;
 use model::snapshot::{Address, Password};
-use serde::{Deserialize, Serialize};
 use socket2::TcpKeepalive;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -31,6 +29,7 @@ use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use wire::auth::Plugin;
 use wire::auth::client::{ClientAuth, ClientSecret, ClientStep, FirstAnswer};
 use wire::charset::{self, Flavor};
+use wire::codes;
 use wire::compress::Method;
 use wire::flags::Capabilities;
 use wire::handshake::{ChangeUser, Greeting, HandshakeResponse, SslRequest, put_attribute};
@@ -45,7 +44,7 @@ const MAX_LOGIN_PACKET: usize = 64 << 10;
 const FALLBACK_COLLATION: u8 = 45;
 
 /// A socket to a server with the greeting read.
-pub struct Greeted {
+pub(crate) struct Greeted {
     login: Login,
     /// What the server's row said before.
     transport: Transport,
@@ -67,10 +66,7 @@ impl Login {
     /// Nothing is there that was not read. What is there before TLS was not said under it, and what is there after the login
     /// answers nothing: it would be taken for the answer to the first statement, and so on.
     fn heard_all(&self) -> Result<(), ConnectError> {
-        match self.input.is_empty() {
-            true => Ok(()),
-            false => Err(ConnectError::Server("the server spoke out of turn in the login".into())),
-        }
+        if self.input.is_empty() { Ok(()) } else { Err(ConnectError::Server("the server spoke out of turn in the login".into())) }
     }
 }
 
@@ -111,7 +107,7 @@ impl Exchange<'_> {
 
 /// Opens a connection for a lane, at this address whatever the server's name stands for, or at its own. `collation` is the session's;
 /// the caller limits the time and holds the permit. It serves sessions when it was [made ready](make_ready).
-pub async fn enter(
+pub(crate) async fn enter(
     worker: &Worker,
     server: &Arc<ServerShared>,
     address: Option<IpAddr>,
@@ -132,7 +128,7 @@ const SHAPE: Capabilities = Capabilities::DEPRECATE_EOF
     .union(Capabilities::MARIADB_CLIENT_EXTENDED_METADATA);
 
 /// What a `fast_forward` session's client logged in with.
-pub struct Raw {
+pub(crate) struct Raw {
     /// The capabilities that it was promised.
     pub capabilities: Capabilities,
     /// Its schema.
@@ -140,7 +136,7 @@ pub struct Raw {
 }
 
 /// Opens a connection for a `fast_forward` session.
-pub async fn open_raw(
+pub(crate) async fn open_raw(
     worker: &Worker,
     server: &Arc<ServerShared>,
     lane: &LaneKey,
@@ -176,7 +172,7 @@ async fn greet(worker: &Worker, server: &ServerShared, address: Option<IpAddr>) 
 }
 
 /// What a server says of itself, without logging in.
-pub async fn probe(worker: &Worker, server: &ServerShared) -> Result<ServerInfo, ConnectError> {
+pub(crate) async fn probe(worker: &Worker, server: &ServerShared) -> Result<ServerInfo, ConnectError> {
     Ok(info_of(&greet(worker, server, None).await?.greeting))
 }
 
@@ -228,7 +224,7 @@ async fn connect_socket(worker: &Worker, server: &ServerShared, at: Option<IpAdd
 }
 
 /// TCP_NODELAY, and keep-alive as configured.
-pub fn tune(stream: &TcpStream, worker: &Worker) -> io::Result<()> {
+pub(crate) fn tune(stream: &TcpStream, worker: &Worker) -> io::Result<()> {
     let snapshot = worker.snapshot();
     let vars = &snapshot.vars;
     stream.set_nodelay(true)?;
@@ -355,38 +351,6 @@ fn set_charset_state(backend: &mut Backend, collation: u8) {
     }
 }
 
-/// What a login proved the password with; another one in the same connection begins with it.
-pub struct Proven {
-    plugin: Plugin,
-    scramble: Box<[u8]>,
-    collation: u8,
-}
-
-/// The same for another process.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ProvenRecord {
-    plugin: Box<str>,
-    scramble: Box<[u8]>,
-    collation: u8,
-}
-
-impl Proven {
-    /// What another process needs of it.
-    pub fn record(&self) -> ProvenRecord {
-        let Self { plugin, scramble, collation } = self;
-        ProvenRecord { plugin: plugin.name().into(), scramble: scramble.clone(), collation: *collation }
-    }
-}
-
-impl ProvenRecord {
-    /// What it was written of.
-    pub fn proven(self) -> Proven {
-        let Self { plugin, scramble, collation } = self;
-        Proven { plugin: Plugin::from_name(plugin.as_bytes()).unwrap_or(Plugin::Native), scramble, collation }
-    }
-}
-
 /// Proves the password; `first` makes the first packet.
 async fn prove(
     worker: &Worker,
@@ -440,7 +404,7 @@ fn attributes() -> Vec<u8> {
 ///
 /// # Errors
 /// The connection is of no use any more. A server that refuses this once is not asked again.
-pub async fn log_in_again(worker: &Worker, backend: &mut Backend) -> Result<(), ConnectError> {
+pub(crate) async fn log_in_again(worker: &Worker, backend: &mut Backend) -> Result<(), ConnectError> {
     let Backend { link, input, core } = backend;
     let (mut seq, caps) = (0, core.caps);
     link.start_command();
@@ -465,7 +429,7 @@ pub async fn log_in_again(worker: &Worker, backend: &mut Backend) -> Result<(), 
         Err(e) => {
             // At the user's limit some servers count it twice.
             if matches!(e, ConnectError::Login(_) | ConnectError::UsedUp(_) | ConnectError::Impossible(_)) {
-                core.server.refused_change_user();
+                core.server.info.refused_change_user();
             }
             return Err(e);
         }
@@ -477,9 +441,24 @@ pub async fn log_in_again(worker: &Worker, backend: &mut Backend) -> Result<(), 
 }
 
 /// CLIENT_COMPRESS as it is configured.
-pub fn zlib(snapshot: &model::Snapshot) -> Method {
+pub(crate) fn zlib(snapshot: &model::Snapshot) -> Method {
     // At most 9.
     Method::Zlib { level: u32::try_from(snapshot.vars.protocol_compression_level).unwrap_or(9) }
+}
+
+/// Counts a connect to a server that has ended.
+pub(crate) fn counted<T>(worker: &Worker, server: &ServerShared, lane: &LaneKey, result: &Result<T, ConnectError>) {
+    server.counts.connected(result.is_ok(), server.connections());
+    let (code, text) = match result {
+        Ok(_) => return,
+        Err(ConnectError::Closed(e) | ConnectError::Login(e) | ConnectError::UsedUp(e) | ConnectError::InitConnect(e)) => {
+            (e.code, e.message.as_slice())
+        }
+        Err(ConnectError::Server(text) | ConnectError::Unfit(text) | ConnectError::Tls(text)) => (codes::CONN_HOST_ERROR, text.as_bytes()),
+        Err(ConnectError::Impossible(text)) => (codes::ACCESS_DENIED, text.as_bytes()),
+    };
+    let key = error_key(server, &lane.user.name, &[], code);
+    worker.meter.count_error(key, None, text, worker.clock.now_ms());
 }
 
 #[cfg(test)]

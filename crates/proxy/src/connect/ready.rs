@@ -3,8 +3,7 @@
 use super::{ConnectError, set_charset_state};
 use crate::backend::{Backend, Tracking};
 use crate::defaults;
-use crate::server_info::Family;
-use crate::server_info::{ServerInfo, ServerTracking, TrackDefaults};
+use crate::server_info::{Family, ServerInfo, ServerTracking, TrackDefaults};
 use crate::worker::Worker;
 use std::sync::Arc;
 use wire::charset::{self, Collation, Flavor};
@@ -13,7 +12,7 @@ use wire::flags::{Capabilities, StatusFlags};
 use wire::reply::ReplyKind;
 
 /// What runs on a connection before it serves sessions; it may take as long as any statement.
-pub async fn make_ready(worker: &Worker, backend: &mut Backend, collation: u8) -> Result<(), ConnectError> {
+pub(crate) async fn make_ready(worker: &Worker, backend: &mut Backend, collation: u8) -> Result<(), ConnectError> {
     let is_first = backend.core.info.tracking.get().is_none();
     let has_init_connect = prepare(worker, backend).await?;
     if is_first {
@@ -34,7 +33,7 @@ fn note_autocommit(backend: &mut Backend) {
         let mut info = ServerInfo::clone(&core.info);
         info.status.set(StatusFlags::AUTOCOMMIT, is_on);
         core.info = Arc::new(info);
-        core.server.info.store(Some(Arc::clone(&core.info)));
+        core.server.info.correct(&core.info);
     }
 }
 
@@ -42,7 +41,7 @@ fn note_autocommit(backend: &mut Backend) {
 ///
 /// # Errors
 /// The connection is of no use any more.
-pub async fn prepare_again(worker: &Worker, backend: &mut Backend) -> Result<(), ConnectError> {
+pub(crate) async fn prepare_again(worker: &Worker, backend: &mut Backend) -> Result<(), ConnectError> {
     if prepare(worker, backend).await? {
         // It may have said SET NAMES.
         backend.core.forget_charsets();
@@ -50,7 +49,7 @@ pub async fn prepare_again(worker: &Worker, backend: &mut Backend) -> Result<(),
     Ok(defaults::restore(worker, backend).await?)
 }
 
-/// Brings a fresh (or just reset) connection to the proxy's own settings: session tracking, `init_connect`. Answers whether there
+/// Brings a fresh (or just reset) connection to the proxy's own settings: session tracking, `init_connect`. Returns whether there
 /// is an `init_connect`.
 async fn prepare(worker: &Worker, backend: &mut Backend) -> Result<bool, ConnectError> {
     if backend.core.caps.contains(Capabilities::SESSION_TRACK) {
@@ -95,7 +94,7 @@ async fn allow_several(worker: &Worker, backend: &mut Backend, is_allowed: bool)
 }
 
 /// The SET that makes the session tracker tell everything that changes; worked out once for each version of a server.
-pub async fn our_tracking(worker: &Worker, backend: &mut Backend) -> std::io::Result<Arc<str>> {
+pub(crate) async fn our_tracking(worker: &Worker, backend: &mut Backend) -> std::io::Result<Arc<str>> {
     if let Some(tracking) = backend.core.info.tracking.get() {
         return Ok(Arc::clone(&tracking.ours));
     }
@@ -114,7 +113,7 @@ pub async fn our_tracking(worker: &Worker, backend: &mut Backend) -> std::io::Re
 
 /// Variables that no session changes, or (`statement_id`) that change with each statement: told of them, MySQL would add
 /// to every single reply.
-pub fn is_of_no_session(name: &str) -> bool {
+pub(crate) fn is_of_no_session(name: &str) -> bool {
     const PREFIXES: [&str; 12] = [
         "performance_schema_",
         "replica_",

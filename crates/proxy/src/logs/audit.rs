@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 /// What happened. The names are ProxySQL's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuditEvent {
+pub(crate) enum AuditEvent {
     /// A client logged in.
     ConnectOk,
     /// A client was refused.
@@ -38,13 +38,14 @@ impl AuditEvent {
             Self::Admin(AdminAction::ConnectErr) => "Admin_Connect_ERR",
             Self::Admin(AdminAction::Quit) => "Admin_Quit",
             Self::Admin(AdminAction::Close) => "Admin_Close",
+            Self::Admin(AdminAction::Statement) => "Admin_Statement",
         }
     }
 }
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct AuditRecord {
+pub(crate) struct AuditRecord {
     event: AuditEvent,
     at_us: u64,
     thread_id: u64,
@@ -62,7 +63,7 @@ const TEXT_MAX: usize = 1024;
 
 impl AuditRecord {
     /// Of a session, as it is now.
-    pub fn of(event: AuditEvent, entry: &Entry, extra: Option<&str>) -> Self {
+    pub(crate) fn of(event: AuditEvent, entry: &Entry, extra: Option<&str>) -> Self {
         let view = &entry.view;
         let user = entry.user.borrow().as_ref().map(|user| user.name.to_string());
         Self {
@@ -80,7 +81,7 @@ impl AuditRecord {
     }
 
     /// Of a session of the admin port.
-    pub fn of_admin(event: AdminEvent) -> Self {
+    pub(crate) fn of_admin(event: AdminEvent) -> Self {
         Self {
             event: AuditEvent::Admin(event.action),
             at_us: crate::clock::unix_us(),

@@ -14,7 +14,7 @@ use wire::codec::{put_lenenc, put_lenenc_bytes};
 
 /// How a statement came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LoggedCommand {
+pub(crate) enum LoggedCommand {
     /// COM_QUERY.
     Query,
     /// COM_STMT_EXECUTE of the client's statement with this id.
@@ -36,7 +36,7 @@ impl LoggedCommand {
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct QueryEvent {
+pub(crate) struct QueryEvent {
     /// The session.
     pub thread_id: u64,
     /// How it came.
@@ -71,10 +71,12 @@ pub struct QueryEvent {
     pub hides_literals: bool,
     /// Number and text of the error that it was answered with.
     pub error: Option<(u16, Box<[u8]>)>,
+    /// The trace that it is in.
+    pub trace_id: Option<traces::TraceId>,
 }
 
 /// A client as logs write it.
-pub fn client_name(client: Option<SocketAddr>) -> String {
+pub(crate) fn client_name(client: Option<SocketAddr>) -> String {
     client.map_or_else(|| "localhost".to_owned(), |c| c.to_string())
 }
 
@@ -96,17 +98,15 @@ impl QueryEvent {
 
     /// The statement as it may be written down.
     fn text(&self) -> Cow<'_, [u8]> {
-        match self.hides_literals {
-            true => Cow::Owned(sql::without_literals(&self.query, self.lex)),
-            false => sql::shown(&self.query, self.lex),
-        }
+        if self.hides_literals { Cow::Owned(sql::without_literals(&self.query, self.lex)) } else { sql::shown(&self.query, self.lex) }
     }
 
     /// The error's text as it may be written down.
     fn error_text<'a>(&self, text: &'a [u8]) -> Cow<'a, [u8]> {
-        match self.hides_literals || sql::error_may_carry_password(&self.query, self.lex) {
-            true => Cow::Owned(sql::without_quoted(text)),
-            false => Cow::Borrowed(text),
+        if self.hides_literals || sql::error_may_carry_password(&self.query, self.lex) {
+            Cow::Owned(sql::without_quoted(text))
+        } else {
+            Cow::Borrowed(text)
         }
     }
 
@@ -173,6 +173,9 @@ impl QueryEvent {
         put("endtime", local_time(self.ended_us, TIME).into());
         put("duration_us", self.duration_us.into());
         put("digest", shown(self.digest).into());
+        if let Some(id) = &self.trace_id {
+            put("trace_id", traces::shown(id).into());
+        }
         if let Some(id) = stmt_id {
             put("client_stmt_id", id.into());
         }
@@ -262,12 +265,12 @@ impl Record for QueryEvent {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(crate) mod tests {
     use super::*;
     use wire::codec::Reader;
 
     /// A statement that failed.
-    pub fn event() -> QueryEvent {
+    pub(crate) fn event() -> QueryEvent {
         QueryEvent {
             thread_id: 1_073_741_824,
             command: LoggedCommand::Query,
@@ -286,6 +289,7 @@ pub mod tests {
             lex: LexMode::default(),
             hides_literals: false,
             error: Some((1146, b"no such table"[..].into())),
+            trace_id: None,
         }
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Where a log is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub(crate) struct Target {
     /// Path of the files without their number.
     pub base: PathBuf,
     /// Size at which a new file begins.
@@ -18,7 +18,7 @@ pub struct Target {
 
 /// How records are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub(crate) enum Form {
     /// The binary form of `docs/query-log.md`.
     Binary,
     /// A JSON object a line.
@@ -28,7 +28,7 @@ pub enum Form {
 }
 
 /// The file that is being written.
-pub struct LogFile {
+pub(super) struct LogFile {
     path: PathBuf,
     file: File,
     size: u64,
@@ -42,7 +42,7 @@ const TRIES: u64 = 100;
 
 impl LogFile {
     /// Creates the next file.
-    pub fn create(target: &Target) -> io::Result<Self> {
+    pub(super) fn create(target: &Target) -> io::Result<Self> {
         let first = next_number(&target.base)?;
         for number in first..first + TRIES {
             let path = numbered(&target.base, number);
@@ -55,7 +55,7 @@ impl LogFile {
     }
 
     /// Appends whole records: all of these or none.
-    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut written = 0;
         while let Some(left) = bytes.get(written..).filter(|left| !left.is_empty()) {
             match self.file.write(left) {
@@ -81,23 +81,23 @@ impl LogFile {
 
     /// A file that is there.
     #[cfg(test)]
-    pub fn at(path: PathBuf) -> io::Result<Self> {
+    pub(super) fn at(path: PathBuf) -> io::Result<Self> {
         let file = OpenOptions::new().append(true).open(&path)?;
         Ok(Self { path, file, size: 0 })
     }
 
     /// Its name.
-    pub fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Whether somebody has deleted it: its room is free when it is closed.
-    pub fn is_deleted(&self) -> bool {
+    pub(super) fn is_deleted(&self) -> bool {
         self.file.metadata().is_ok_and(|known| known.nlink() == 0)
     }
 
     /// Bytes written so far.
-    pub fn size(&self) -> u64 {
+    pub(super) fn size(&self) -> u64 {
         self.size
     }
 }

@@ -35,7 +35,7 @@ impl Rings {
 
 /// See the module.
 #[derive(Default)]
-pub struct Kept {
+pub(crate) struct Kept {
     rings: Mutex<Rings>,
     on: AtomicBool,
     /// Queries that made room before anybody dumped them.
@@ -48,7 +48,7 @@ impl Kept {
     }
 
     /// The variables may have changed.
-    pub fn configure(&self, vars: &MysqlVariables) {
+    pub(crate) fn configure(&self, vars: &MysqlVariables) {
         let number = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
         let mut rings = self.rings();
         rings.buffer_max = number(vars.eventslog_buffer_history_size);
@@ -59,12 +59,12 @@ impl Kept {
     }
 
     /// Whether any are kept.
-    pub fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 
     /// Keeps one more, its text cut to the length that is set.
-    pub fn keep(&self, event: QueryEvent) {
+    pub(crate) fn keep(&self, event: QueryEvent) {
         let max_text = self.rings().query_max;
         let event = event.into_kept(max_text);
         let mut rings = self.rings();
@@ -75,7 +75,7 @@ impl Kept {
     }
 
     /// The next `limit` queries of the buffer behind number `after`, as rows of `stats_mysql_query_events`.
-    pub fn buffered(&self, after: u64, limit: usize) -> Vec<Vec<Value>> {
+    pub(crate) fn buffered(&self, after: u64, limit: usize) -> Vec<Vec<Value>> {
         let part: Vec<Numbered> = {
             let rings = self.rings();
             let from = rings.buffer.partition_point(|(number, _)| *number <= after);
@@ -84,8 +84,8 @@ impl Kept {
         part.iter().map(|(number, event)| event.row(*number)).collect()
     }
 
-    /// Queries up to this number were dumped: they leave the buffer, into the table if that is wanted. Answers how many.
-    pub fn dumped(&self, up_to: u64, into_table: bool) -> usize {
+    /// Queries up to this number were dumped: they leave the buffer, into the table if that is wanted. Returns how many.
+    pub(crate) fn dumped(&self, up_to: u64, into_table: bool) -> usize {
         let mut rings = self.rings();
         let count = rings.buffer.partition_point(|(number, _)| *number <= up_to);
         let gone: Vec<Numbered> = rings.buffer.drain(..count).collect();
@@ -97,13 +97,13 @@ impl Kept {
     }
 
     /// Rows of `stats_mysql_query_events`.
-    pub fn table(&self) -> Vec<Vec<Value>> {
+    pub(crate) fn table(&self) -> Vec<Vec<Value>> {
         let rows = self.rings().table.clone();
         rows.iter().map(|(number, event)| event.row(*number)).collect()
     }
 
     /// Gives back all memory.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         let mut rings = self.rings();
         (rings.buffer, rings.table) = Default::default();
     }

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// What a log is made of.
-pub trait Record: Send + 'static {
+pub(crate) trait Record: Send + 'static {
     /// Bytes that it takes while it waits.
     fn size(&self) -> usize;
 
@@ -19,7 +19,7 @@ pub trait Record: Send + 'static {
 
 /// What became of a log's records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogCounts {
+pub(crate) struct LogCounts {
     /// Written.
     pub written: u64,
     /// Dropped because the queue was full.
@@ -65,7 +65,7 @@ impl<R> Inner<R> {
 }
 
 /// See the module. Without a target nothing is written and no thread runs.
-pub struct Log<R> {
+pub(crate) struct Log<R> {
     inner: Arc<Inner<R>>,
     on: AtomicBool,
     thread: Mutex<Running>,
@@ -98,18 +98,18 @@ const STOP_WITHIN: Duration = Duration::from_secs(3);
 
 impl<R: Record> Log<R> {
     /// Whether anything is written.
-    pub fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 
     /// What became of the records so far.
-    pub fn counts(&self) -> LogCounts {
+    pub(crate) fn counts(&self) -> LogCounts {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         LogCounts { written: load(&self.inner.written), dropped: load(&self.inner.dropped), failed: load(&self.inner.failed) }
     }
 
     /// Puts a record into the queue, or drops it when `max_bytes` wait already.
-    pub fn write(&self, record: R) {
+    pub(crate) fn write(&self, record: R) {
         let size = record.size();
         let mut queue = self.inner.queue();
         if queue.bytes + size > queue.max_bytes {
@@ -127,7 +127,7 @@ impl<R: Record> Log<R> {
     }
 
     /// Writes to `target` from here on (None: nowhere); at most `max_bytes` of records wait.
-    pub fn configure(&self, target: Option<Target>, max_bytes: usize) {
+    pub(crate) fn configure(&self, target: Option<Target>, max_bytes: usize) {
         self.inner.queue().max_bytes = max_bytes;
         let mut running = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if running.target == target {
@@ -148,7 +148,7 @@ impl<R: Record> Log<R> {
     }
 
     /// Begins a new file. An error when the thread does not answer in time.
-    pub fn rotate(&self) -> Result<(), String> {
+    pub(crate) fn rotate(&self) -> Result<(), String> {
         if !self.is_on() {
             return Ok(());
         }
@@ -157,7 +157,7 @@ impl<R: Record> Log<R> {
     }
 
     /// As [`Log::rotate`], without waiting; the answer comes when it is done.
-    pub fn rotate_soon(&self) -> mpsc::Receiver<()> {
+    pub(crate) fn rotate_soon(&self) -> mpsc::Receiver<()> {
         let (done, is_done) = mpsc::sync_channel(1);
         if self.is_on() {
             self.inner.order(Order::Rotate(done));
@@ -166,7 +166,7 @@ impl<R: Record> Log<R> {
     }
 
     /// Writes what waits and ends the thread.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.on.store(false, Ordering::Relaxed);
         let mut running = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         running.target = None;

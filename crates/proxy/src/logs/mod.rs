@@ -4,8 +4,8 @@
 //! Each log has a thread that writes. Workers put records into a bounded queue: when it is full a record is dropped and
 //! counted, so a slow disk never holds a client up. Trouble with a file is logged and counted, never fatal.
 
-pub mod audit;
-pub mod event;
+pub(crate) mod audit;
+pub(crate) mod event;
 mod file;
 mod kept;
 mod log;
@@ -14,9 +14,9 @@ use crate::entry::Entry;
 use audit::{AuditEvent, AuditRecord};
 use event::QueryEvent;
 use file::Form;
-pub use file::Target;
-pub use kept::Kept;
-pub use log::{Log, LogCounts};
+pub(crate) use file::Target;
+pub(crate) use kept::Kept;
+pub(crate) use log::{Log, LogCounts};
 use model::MysqlVariables;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// See the module. One for the process.
 #[derive(Default)]
-pub struct Logs {
+pub(crate) struct Logs {
     /// The query log.
     pub events: Log<QueryEvent>,
     /// The newest of it, in memory.
@@ -40,13 +40,13 @@ pub struct Logs {
 
 impl Logs {
     /// Starts writing where the variables say; files without a path are in `datadir`.
-    pub fn start(&self, datadir: &Path, vars: &MysqlVariables) {
+    pub(crate) fn start(&self, datadir: &Path, vars: &MysqlVariables) {
         let _ = self.datadir.set(datadir.to_path_buf());
         self.configure(vars);
     }
 
     /// The variables may have changed.
-    pub fn configure(&self, vars: &MysqlVariables) {
+    pub(crate) fn configure(&self, vars: &MysqlVariables) {
         self.kept.configure(vars);
         let Some(datadir) = self.datadir.get() else { return };
         let target =
@@ -60,17 +60,17 @@ impl Logs {
     }
 
     /// Whether queries are logged at all, to a file or in memory.
-    pub fn wants_queries(&self) -> bool {
+    pub(crate) fn wants_queries(&self) -> bool {
         self.events.is_on() || self.kept.is_on()
     }
 
     /// Whether a query that took so long (us) goes to the slow log.
-    pub fn wants_slow(&self, duration_us: u64) -> bool {
+    pub(crate) fn wants_slow(&self, duration_us: u64) -> bool {
         self.slow.is_on() && duration_us >= self.slow_us.load(Ordering::Relaxed)
     }
 
     /// Logs a query.
-    pub fn write_query(&self, event: QueryEvent) {
+    pub(crate) fn write_query(&self, event: QueryEvent) {
         if self.kept.is_on() {
             self.kept.keep(event.clone());
         }
@@ -80,25 +80,25 @@ impl Logs {
     }
 
     /// Begins new files; an error when a log's thread does not answer.
-    pub fn flush(&self) -> Result<(), String> {
+    pub(crate) fn flush(&self) -> Result<(), String> {
         let (events, slow, audits) = (self.events.rotate(), self.slow.rotate(), self.audits.rotate());
         events.and(slow).and(audits)
     }
 
     /// As [`Logs::flush`], without waiting.
-    pub fn flush_soon(&self) {
+    pub(crate) fn flush_soon(&self) {
         drop((self.events.rotate_soon(), self.slow.rotate_soon(), self.audits.rotate_soon()));
     }
 
     /// Writes what waits, and closes the files.
-    pub fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.events.stop();
         self.slow.stop();
         self.audits.stop();
     }
 
     /// Notes what a session did in the audit log.
-    pub fn audit(&self, event: AuditEvent, entry: &Entry, extra: Option<&str>) {
+    pub(crate) fn audit(&self, event: AuditEvent, entry: &Entry, extra: Option<&str>) {
         if self.audits.is_on() {
             self.audits.write(AuditRecord::of(event, entry, extra));
         }

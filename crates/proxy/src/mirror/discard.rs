@@ -16,7 +16,7 @@ const MAX_WHOLE: usize = 4 << 20;
 
 /// What is known of a reply.
 #[derive(Debug, Default)]
-pub struct Discarded {
+pub(super) struct Discarded {
     /// Rows changed.
     pub affected_rows: u64,
     /// Rows sent.
@@ -33,7 +33,7 @@ pub struct Discarded {
 ///
 /// # Errors
 /// The connection failed, broke the protocol, or waits for a client's file: it cannot be used any more.
-pub async fn discard(backend: &mut Backend, pool: &BufferPool) -> io::Result<Discarded> {
+pub(super) async fn discard(backend: &mut Backend, pool: &BufferPool) -> io::Result<Discarded> {
     let caps = backend.core.caps;
     let mut tracker = Tracker::new(ReplyKind::Results, caps);
     let mut reply = Discarded::default();

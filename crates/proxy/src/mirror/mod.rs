@@ -1,33 +1,29 @@
 //! Mirroring: a copy of a statement runs in another hostgroup too, and its results are thrown away.
 //!
 //! A session's copies run one after the other, in the order of its statements ([`Strand`]); copies of different sessions
-//! run side by side, as many as `mysql-mirror_max_concurrency` says for the whole process ([`limit`]). What has to wait is
+//! run side by side, as many as `mysql-mirror_max_concurrency` says for the whole process ([`crate::mirror_room`]). What has to wait is
 //! bounded for each worker, in number and in bytes; what does not fit is dropped and counted. INVARIANT: the client's own
 //! statement never waits for a copy, and nothing that happens to a copy reaches the client.
 
 mod discard;
-pub mod limit;
 mod plan;
 mod run;
 
-pub use plan::{MAX_TEXT, Wish, is_copied};
+pub(crate) use plan::{MAX_TEXT, Wish, is_copied};
 
+use crate::class::LaneKey;
 use crate::counters::count;
-use crate::lane::LaneKey;
+use crate::mirror_room::Turn;
 use crate::state::State;
 use crate::worker::Worker;
-use limit::Turn;
 use sql::{Analysis, LexMode};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-/// Most bytes of copies that wait or run on one worker.
-const MAX_BYTES: usize = 64 << 20;
-
 /// A statement's copy, with all that it needs of the session: the session goes on, or ends.
-pub struct Mirrored {
+pub(crate) struct Mirrored {
     /// What follows the byte of COM_QUERY: attributes, if the client sends any, and the text.
     pub body: Vec<u8>,
     /// Where the text begins.
@@ -51,7 +47,7 @@ pub struct Mirrored {
 }
 
 /// An execution of a prepared statement.
-pub struct Execution {
+pub(crate) struct Execution {
     /// COM_STMT_EXECUTE with the parameters' types: whatever statement id and cursor it asks for.
     pub payload: Vec<u8>,
     /// Parameters of the statement.
@@ -71,35 +67,13 @@ impl Mirrored {
 
 /// The copies of one session: one runs, the others wait for it.
 #[derive(Default)]
-pub struct Strand {
+pub(crate) struct Strand {
     waiting: RefCell<VecDeque<Mirrored>>,
     is_served: Cell<bool>,
 }
 
-/// What a worker holds of copies.
-#[derive(Default)]
-pub struct Mirrors {
-    bytes: Cell<usize>,
-}
-
-impl Mirrors {
-    /// Room for one more copy of this length.
-    fn take_room(&self, bytes: usize) -> bool {
-        let held = self.bytes.get() + bytes;
-        let fits = held <= MAX_BYTES;
-        if fits {
-            self.bytes.set(held);
-        }
-        fits
-    }
-
-    fn give_room(&self, bytes: usize) {
-        self.bytes.set(self.bytes.get().saturating_sub(bytes));
-    }
-}
-
 /// Takes a copy: it runs at once, or waits, or is dropped.
-pub fn admit(worker: &Rc<Worker>, strand: &Rc<Strand>, copy: Mirrored) {
+pub(crate) fn admit(worker: &Rc<Worker>, strand: &Rc<Strand>, copy: Mirrored) {
     let bytes = copy.bytes();
     if !worker.mirrors.take_room(bytes) {
         return drop_copy(worker, "the waiting ones take too much memory");
@@ -120,7 +94,7 @@ pub fn admit(worker: &Rc<Worker>, strand: &Rc<Strand>, copy: Mirrored) {
 }
 
 /// Counts a copy that is not made.
-pub fn drop_copy(worker: &Worker, why: &str) {
+pub(crate) fn drop_copy(worker: &Worker, why: &str) {
     let dropped = &worker.counters.mirrors_dropped;
     count(dropped);
     // Each time that the number has doubled: a flood must not become one in the log.
@@ -156,19 +130,4 @@ async fn run_one(worker: &Rc<Worker>, copy: Mirrored, turn: Turn) {
     running.set(running.get().saturating_sub(1));
     worker.mirrors.give_room(bytes);
     drop(turn);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn copies_have_so_many_bytes_at_most() {
-        let mirrors = Mirrors::default();
-        assert!(mirrors.take_room(MAX_BYTES - 1));
-        assert!(!mirrors.take_room(2));
-        assert!(mirrors.take_room(1));
-        mirrors.give_room(1);
-        assert!(mirrors.take_room(1) && !mirrors.take_room(1));
-    }
 }

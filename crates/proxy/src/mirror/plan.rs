@@ -8,11 +8,11 @@ use routing::Route;
 use sql::{Analysis, Facts, Kind};
 
 /// Statements must be shorter than this (bytes) to be copied.
-pub const MAX_TEXT: usize = 15 << 20;
+pub(crate) const MAX_TEXT: usize = 15 << 20;
 
 /// What a rule or a comment says of a statement's copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub(crate) struct Wish {
     /// Where it goes, unless the rules for copies say something else.
     pub hostgroup: Option<HostgroupId>,
     /// The flag at which the rules for copies begin; without one they are not asked.
@@ -21,14 +21,14 @@ pub struct Wish {
 
 impl Wish {
     /// What this route says.
-    pub fn of(route: &Route) -> Option<Self> {
+    pub(crate) fn of(route: &Route) -> Option<Self> {
         let wish = Self { hostgroup: route.mirror_hostgroup, flag: route.mirror_flag_out };
         (wish.hostgroup.is_some() || wish.flag.is_some()).then_some(wish)
     }
 }
 
 /// Whether the copy of such a statement would mean anything on a connection of its own.
-pub fn is_copied(analysis: &Analysis) -> bool {
+pub(crate) fn is_copied(analysis: &Analysis) -> bool {
     let wants_clients_file = analysis.kind == Kind::LoadData;
     !wants_clients_file && !is_about_session(analysis.kind)
 }
@@ -48,7 +48,7 @@ fn is_about_session(kind: Kind) -> bool {
 }
 
 /// Whether such a statement can leave nothing on its connection that another session must not meet.
-pub fn leaves_nothing(analysis: &Analysis) -> bool {
+pub(super) fn leaves_nothing(analysis: &Analysis) -> bool {
     let leaves = Facts::LAST_INSERT_ID_SET
         | Facts::RETURNING
         | Facts::USER_VARIABLE
@@ -65,7 +65,7 @@ pub fn leaves_nothing(analysis: &Analysis) -> bool {
 }
 
 /// Whether such a statement, or the code that it runs, may set a role.
-pub fn may_set_role(analysis: &Analysis) -> bool {
+pub(super) fn may_set_role(analysis: &Analysis) -> bool {
     let runs = Facts::MULTI | Facts::UNKNOWN_CODE | Facts::UNKNOWN_FUNCTION;
     matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::SetStatement) || analysis.facts.intersects(runs)
 }

@@ -5,17 +5,17 @@
 
 use super::discard::{Discarded, discard};
 use super::{Execution, Mirrored, plan};
-use crate::backend::{Backend, ServerError, put_command, put_query};
+use crate::backend::{Backend, ServerError, prepare_ok, put_command, put_query};
 use crate::choice::Needs;
+use crate::cleaning::{abandon, reset};
 use crate::counters::count;
+use crate::flavors::adapt;
 use crate::lane::Lane;
+use crate::meter::digest_table::Sums;
+use crate::meter::{Ended, error_key};
 use crate::pins::PinSet;
 use crate::pool::{AcquireError, HostgroupPool, Wish};
-use crate::session::flavors::adapt;
-use crate::session::{abandon, prepare_ok, reset};
 use crate::state::{Diff, State, diff};
-use crate::stats::digest_table::Sums;
-use crate::stats::meter::{Ended, error_key};
 use crate::stream::invalid;
 use crate::worker::Worker;
 use std::future::poll_fn;
@@ -51,7 +51,7 @@ enum Failure {
 }
 
 /// Runs a copy and counts how it went.
-pub async fn run(worker: &Rc<Worker>, copy: Mirrored) {
+pub(super) async fn run(worker: &Rc<Worker>, copy: Mirrored) {
     let began_us = worker.shared.clock.now_us();
     let counters = &worker.counters;
     match try_run(worker, &copy, began_us).await {
@@ -215,9 +215,10 @@ async fn steps(
 /// The copy's packets. Attributes go to a server that has them.
 fn packet(copy: &Mirrored, caps: Capabilities) -> Vec<u8> {
     let mut out = Vec::with_capacity(copy.body.len() + 8);
-    match copy.start > 0 && caps.contains(Capabilities::QUERY_ATTRIBUTES) {
-        true => put_command(&mut out, Command::Query, &copy.body),
-        false => put_query(&mut out, copy.text(), caps),
+    if copy.start > 0 && caps.contains(Capabilities::QUERY_ATTRIBUTES) {
+        put_command(&mut out, Command::Query, &copy.body)
+    } else {
+        put_query(&mut out, copy.text(), caps)
     }
     out
 }
@@ -229,21 +230,18 @@ async fn execute(worker: &Worker, backend: &mut Backend, copy: &Mirrored, execut
     if let Some(error) = prepared.error {
         return Ok(Discarded { error: Some(error), ..Discarded::default() });
     }
-    let ok = prepare_ok(&prepared).ok_or_else(|| invalid("malformed answer to COM_STMT_PREPARE"))?;
-    let reply = match ok.params == execution.params {
-        true => {
-            let mut payload = execution.payload.clone();
-            put_stmt_id(&mut payload, ok.stmt_id).and_then(|()| put_no_cursor(&mut payload)).map_err(invalid)?;
-            backend.send(Command::StmtExecute, payload.get(1..).unwrap_or_default()).await?;
-            discard(backend, &worker.buffers).await?
-        }
-        false => {
-            let message = format!("a rule gave the copy {} parameters, and the client has {}", ok.params, execution.params);
-            let error = ServerError { code: codes::WRONG_ARGUMENTS, sqlstate: *b"HY000", message: message.into() };
-            Discarded { error: Some(error), ..Discarded::default() }
-        }
+    let ok = prepare_ok(&prepared.raw).ok_or_else(|| invalid("malformed answer to COM_STMT_PREPARE"))?;
+    let reply = if ok.params == execution.params {
+        let mut payload = execution.payload.clone();
+        put_stmt_id(&mut payload, ok.stmt_id).and_then(|()| put_no_cursor(&mut payload)).map_err(invalid)?;
+        backend.send(Command::StmtExecute, payload.get(1..).unwrap_or_default()).await?;
+        discard(backend, &worker.buffers).await?
+    } else {
+        let message = format!("a rule gave the copy {} parameters, and the client has {}", ok.params, execution.params);
+        let error = ServerError { code: codes::WRONG_ARGUMENTS, sqlstate: *b"HY000", message: message.into() };
+        Discarded { error: Some(error), ..Discarded::default() }
     };
-    backend.close_statements(worker, &[ok.stmt_id]).await?;
+    backend.close_statements(&worker.counters, &[ok.stmt_id]).await?;
     Ok(reply)
 }
 

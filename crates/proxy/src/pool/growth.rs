@@ -1,15 +1,14 @@
 //! Connections of a pool: when one more is opened, for whom, and what becomes of it.
 
 use super::{AcquireError, FRONT, HostgroupPool, Kind, Needs, Outcome, Waiter};
+use crate::aside::{Loss, end_given_up, end_lost_connection};
 use crate::backend::{Backend, ServerError};
+use crate::certainty;
 use crate::connect::{self, ConnectError, Raw};
 use crate::counters::count;
 use crate::lane::Lane;
 use crate::mailbox::Mail;
-use crate::session::certainty;
-use crate::session::kill::{Loss, end_given_up, end_lost_connection};
-use crate::shared::{ServerShared, Slot};
-use crate::stats::meter;
+use crate::server::{ServerShared, Slot};
 use crate::worker::Worker;
 use model::fleet::SignalKind;
 use std::future::Future;
@@ -78,13 +77,13 @@ impl HostgroupPool {
         let (now_us, servers) = (worker.shared.clock.now_us(), self.servers());
         let now_ms = now_us / 1000;
         let Some(server) = servers.get(chosen) else { return };
-        if self.connecting.get() > 0 || is_starved && server.connecting() > 0 || !server.takes_connects(now_ms) {
+        if self.connecting.get() > 0 || is_starved && server.connects.under_way() > 0 || !server.takes_connects(now_ms) {
             return;
         }
         let used = || servers.iter().filter(|s| s.is_online());
-        let shares: u128 = used().map(|s| u128::from(s.share(now_ms))).sum();
+        let shares: u128 = used().map(|s| u128::from(s.share.at(now_ms))).sum();
         let connections: u128 = used().map(|s| u128::from(s.connections())).sum();
-        let (own, fair) = (u128::from(server.connections()) * shares, u128::from(server.share(now_ms)) * connections);
+        let (own, fair) = (u128::from(server.connections()) * shares, u128::from(server.share.at(now_ms)) * connections);
         // One that answers slowly is not to take all connections.
         let most = 2 * fair + worker.shared.mailboxes.len() as u128 * shares;
         if own < if is_starved { most } else { fair } {
@@ -97,12 +96,12 @@ impl HostgroupPool {
     pub(super) fn warm(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Rc<Lane>) {
         let (now_us, servers) = (worker.shared.clock.now_us(), self.servers());
         let is_cold = |server: &&Arc<ServerShared>| {
-            let is_wanted = server.is_usable(now_us / 1000) && server.takes_connects(now_us / 1000);
+            let is_wanted = server.standing.is_usable(now_us / 1000) && server.takes_connects(now_us / 1000);
             // What this worker would give away again as too many idle ones is not opened.
-            is_wanted && server.configured_weight() > 0 && lane.idle(server.index) < self.most_idle(worker, server)
+            is_wanted && server.share.weight() > 0 && lane.idle(server.index) < self.most_idle(worker, server)
         };
         let wants_more = |server: &&Arc<ServerShared>| {
-            u64::from(server.connections()) * 100 < u64::from(server.max_connections()) * u64::from(self.shared.free_connections_pct())
+            u64::from(server.connections()) * 100 < u64::from(server.room.max_connections()) * u64::from(self.shared.free_connections_pct())
         };
         if self.connecting.get() == 0
             && let Some(server) = servers.iter().filter(is_cold).find(wants_more)
@@ -116,13 +115,13 @@ impl HostgroupPool {
     pub(super) fn most_idle(&self, worker: &Worker, server: &ServerShared) -> usize {
         let workers = worker.shared.mailboxes.len().max(1);
         let pct = self.shared.free_connections_pct() as usize;
-        let share = server.max_connections() as usize * pct / 100 / workers;
+        let share = server.room.max_connections() as usize * pct / 100 / workers;
         if pct == 0 { 0 } else { share.max(1) }
     }
 
     /// Opens connections for waiters as far as the limits allow, if any may be opened: while the connections that there are take
     /// turns, and more would not help, only [`HostgroupPool::tick`] looks closer.
-    pub fn grow(self: &Rc<Self>, worker: &Rc<Worker>) {
+    pub(crate) fn grow(self: &Rc<Self>, worker: &Rc<Worker>) {
         let is_bound = self.settings.borrow().adaptive_connections && self.loners.get() == 0;
         if !is_bound || self.servers.borrow().iter().any(|s| s.is_online() && s.sizing.may_open()) {
             self.open_as_allowed(worker);
@@ -197,9 +196,10 @@ impl HostgroupPool {
         let is_other = |kind: &Kind| may_grow(kind) && !passed.iter().any(|lane| Rc::ptr_eq(lane, &kind.lane));
         let wants_more = |w: &Rc<Waiter>| w.wish.needs.max_lag_ms.is_none_or(|max| refused.is_none_or(|refused| max > refused));
         let next = waiters.first_of_each(from, is_other, |w| wants(w) && wants_more(w));
-        let next = match self.servers.borrow().iter().any(|s| s.is_online() && s.is_failing()) {
-            true => next.min_by_key(|(place, w)| (w.lane.failed_us(), *place)),
-            false => next.min_by_key(|(place, _)| *place),
+        let next = if self.servers.borrow().iter().any(|s| s.is_online() && s.connects.are_failing()) {
+            next.min_by_key(|(place, w)| (w.lane.failed_us(), *place))
+        } else {
+            next.min_by_key(|(place, _)| *place)
         };
         next.map(|(_, w)| Rc::clone(w))
     }
@@ -217,7 +217,7 @@ impl HostgroupPool {
         let is_sized = self.settings.borrow().adaptive_connections && !waiter.is_loner();
         // Who gets none of those that there are is given one all the same, if the server lets in who connects.
         let stands_still = waiter.lane.stands_still(now_us, STANDS_STILL_US) && now_us.saturating_sub(waiter.since_us) >= STANDS_STILL_US;
-        let may_open = |s: &ServerShared| !is_sized || s.sizing.may_open() || stands_still && s.connecting() == 0;
+        let may_open = |s: &ServerShared| !is_sized || s.sizing.may_open() || stands_still && s.connects.under_way() == 0;
         let Some(index) = self.choose_to_connect(worker, &waiter.lane, waiter.wish.needs, now_ms) else {
             if makes_room {
                 self.make_room(worker, waiter, now_ms);
@@ -267,7 +267,7 @@ impl HostgroupPool {
 
     /// A server that takes connections and keeps nobody waiting for one.
     fn choose_faster(&self, worker: &Worker, lane: &Lane, needs: Needs, now_ms: u64) -> Option<usize> {
-        let is_fast = |s: &Arc<ServerShared>| s.takes_connects(now_ms) && !s.is_stalling() && lane.may_ask(s, now_ms);
+        let is_fast = |s: &Arc<ServerShared>| s.takes_connects(now_ms) && !s.connects.are_stalling() && lane.may_ask(s, now_ms);
         self.choose_by_connections(worker, needs, now_ms, is_fast)
     }
 
@@ -419,10 +419,10 @@ impl HostgroupPool {
         let now_us = worker.shared.clock.now_us();
         let now_ms = now_us / 1000;
         let counters = &worker.counters;
-        meter::connected(worker, server, &lane.key, &result);
+        connect::counted(worker, server, &lane.key, &result);
         match result {
             Ok(backend) => {
-                if server.connect_succeeded() > 0 {
+                if server.connects.succeeded() > 0 {
                     server.told.forget();
                     worker.shared.signal(server, SignalKind::Recovered);
                 }
@@ -465,14 +465,14 @@ impl HostgroupPool {
                 let text = error.to_string();
                 counters.connect_errors.set(counters.connect_errors.get() + 1);
                 warn(worker, server, &format!("connect to {} failed: {text}", server.key));
-                server.connect_failed(&text, matches!(error, ConnectError::Unfit(_)), now_ms);
+                server.connects.failed(&text, matches!(error, ConnectError::Unfit(_)), now_ms);
                 worker.shared.signal(server, SignalKind::ConnectFailed);
             }
         }
         self.grow(worker);
     }
 
-    /// A server refused this lane alone: it rests for it, and for nobody else. Answers whether no server is left that has not.
+    /// A server refused this lane alone: it rests for it, and for nobody else. Returns whether no server is left that has not.
     fn refuse(&self, worker: &Worker, server: &ServerShared, lane: &Lane, text: &str, before: u32) -> bool {
         warn(worker, server, &format!("connect to {} as '{}' failed: {text}", server.key, lane.key.user.name));
         lane.refused_by(server, text.to_owned(), before, worker.shared.clock.now_ms());
@@ -482,7 +482,7 @@ impl HostgroupPool {
 
     /// Gives a new backend to the one it was opened for; to anybody when that one waits no more.
     fn release_new(self: &Rc<Self>, worker: &Rc<Worker>, whose: &Whose, backend: Backend) {
-        let may_have_it = !self.shared.is_held() && backend.core.server.is_usable(worker.clock.now_ms());
+        let may_have_it = !self.shared.is_held() && backend.core.server.standing.is_usable(worker.clock.now_ms());
         let waiting = match whose {
             Whose::Only(waiter) if may_have_it => self.waiters.borrow_mut().remove(&waiter.kind(), waiter.ticket),
             Whose::Only(_) | Whose::Anybodys => None,
@@ -515,7 +515,7 @@ impl HostgroupPool {
     /// Every server is full (or failing): close an idle backend of another lane, or ask other workers for one.
     fn make_room(&self, worker: &Worker, waiter: &Waiter, now_ms: u64) {
         let servers = self.servers();
-        let full = servers.iter().filter(|s| s.is_full() && waiter.may_connect_to(s, now_ms));
+        let full = servers.iter().filter(|s| s.room.is_full() && waiter.may_connect_to(s, now_ms));
         for server in full {
             let lanes = self.lanes.borrow().clone();
             // Its own lane's idle backends stand in the way of one that wants none of them.
@@ -563,9 +563,10 @@ fn warn(worker: &Worker, server: &ServerShared, text: &str) {
 /// Why there is no connection after all that time.
 fn too_late(worker: &Worker, server: &ServerShared, limit: Duration) -> String {
     let (host, limit_ms) = (&server.key.host, limit.as_millis());
-    match worker.shared.names.is_unresolved(host) {
-        true => format!("the name '{host}' was not resolved within {limit_ms} ms (the look-up goes on)"),
-        false => format!("no connection within {limit_ms} ms"),
+    if worker.shared.names.is_unresolved(host) {
+        format!("the name '{host}' was not resolved within {limit_ms} ms (the look-up goes on)")
+    } else {
+        format!("no connection within {limit_ms} ms")
     }
 }
 

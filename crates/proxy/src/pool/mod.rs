@@ -1,6 +1,6 @@
 //! The pool of one hostgroup on one worker: idle backends, waiters in order, growth within limits.
 //!
-//! INVARIANTS: a connection exists only under a [`crate::shared::Slot`], so `max_connections` holds over all workers;
+//! INVARIANTS: a connection exists only under a [`crate::server::Slot`], so `max_connections` holds over all workers;
 //! a backend given back goes to the waiter that waits longest of those who can take it, on this worker, or on another one whose
 //! waiter is older by more than [`FAIRNESS_BOUND_US`]; connects in progress never outnumber the waiters. Who can take no idle
 //! backend stands in the way of nobody who can. Where the servers are full, backends are closed for those who can take none, once
@@ -12,17 +12,18 @@ mod lines;
 mod upkeep;
 mod waiting;
 
-pub use waiting::{Acquire, AcquireError, Wish};
+pub(crate) use waiting::{Acquire, AcquireError, Wish};
 
 use crate::backend::Backend;
 use crate::choice::{Choice, Needs, Rules};
+use crate::class::LaneKey;
 use crate::counters::count;
-use crate::lane::{Lane, LaneKey};
+use crate::hostgroup::HostgroupShared;
+use crate::lane::Lane;
 use crate::mailbox::Mail;
 use crate::queue::{Choosy, NOBODY};
-use crate::server::NEVER;
+use crate::server::{NEVER, ServerShared};
 use crate::server_info::ServerInfo;
-use crate::shared::{HostgroupShared, ServerShared};
 use crate::state::State;
 use crate::terms::HostgroupRole;
 use crate::worker::Worker;
@@ -36,10 +37,10 @@ use tokio::sync::Notify;
 use waiting::{Kind, Outcome, Waiter, Waiters, may_connect};
 
 /// How much longer (us) a waiter of another worker must have waited to be served before this worker's own.
-pub const FAIRNESS_BOUND_US: u64 = 1000;
+pub(crate) const FAIRNESS_BOUND_US: u64 = 1000;
 /// How much longer (us) one must have waited for whom a backend has to be closed than one whom it would serve: where users share
 /// a server that is full, connections change hands now and then, not with each statement.
-pub const LANES_BOUND_US: u64 = 100_000;
+pub(crate) const LANES_BOUND_US: u64 = 100_000;
 
 /// A connection that was held for longer (us) counts so long only: it was no session's turn among many.
 const MOST_HELD_US: u64 = 1_000_000;
@@ -63,7 +64,7 @@ impl Claims {
 type Elsewhere = Option<(usize, u64)>;
 
 /// See the module.
-pub struct HostgroupPool {
+pub(crate) struct HostgroupPool {
     /// What all workers share of the hostgroup.
     pub shared: Arc<HostgroupShared>,
     /// Its servers by number, as of the last configuration.
@@ -91,7 +92,7 @@ pub struct HostgroupPool {
 
 impl HostgroupPool {
     /// An empty pool.
-    pub fn new(shared: Arc<HostgroupShared>, snapshot: &Snapshot) -> Rc<Self> {
+    pub(crate) fn new(shared: Arc<HostgroupShared>, snapshot: &Snapshot) -> Rc<Self> {
         let servers = RefCell::new(Rc::new(shared.servers().to_vec()));
         let settings = RefCell::new(Rc::new(snapshot.effective_in(shared.id)));
         Rc::new(Self {
@@ -114,7 +115,7 @@ impl HostgroupPool {
 
     /// Takes over what changed in the configuration: idle backends that are not welcome any more go, waiters may have
     /// a server now.
-    pub fn configure(self: &Rc<Self>, worker: &Rc<Worker>) {
+    pub(crate) fn configure(self: &Rc<Self>, worker: &Rc<Worker>) {
         *self.settings.borrow_mut() = Rc::new(worker.snapshot().effective_in(self.shared.id));
         self.rules.set(Rules::of(&worker.snapshot().vars));
         for lane in self.lanes.borrow().iter() {
@@ -134,7 +135,7 @@ impl HostgroupPool {
 
     /// Takes over how servers are placed now: idle backends that are not welcome any more go, connects to servers that are
     /// out are given up, waiters may have a server now.
-    pub fn arranged(self: &Rc<Self>, worker: &Rc<Worker>) {
+    pub(crate) fn arranged(self: &Rc<Self>, worker: &Rc<Worker>) {
         *self.servers.borrow_mut() = Rc::new(self.shared.servers().to_vec());
         for lane in self.lanes.borrow().iter() {
             drop(lane.take_where(|b| !self.is_welcome(worker, b)));
@@ -190,18 +191,18 @@ impl HostgroupPool {
     }
 
     /// What holds in the hostgroup.
-    pub fn settings(&self) -> Rc<Effective> {
+    pub(crate) fn settings(&self) -> Rc<Effective> {
         Rc::clone(&self.settings.borrow())
     }
 
     /// Its servers by number, removed ones too.
-    pub fn servers(&self) -> Rc<Vec<Arc<ServerShared>>> {
+    pub(crate) fn servers(&self) -> Rc<Vec<Arc<ServerShared>>> {
         Rc::clone(&self.servers.borrow())
     }
 
     /// What the servers that are used say of themselves, where they are all of one version; those that nobody has logged in to
     /// yet do not count.
-    pub fn one_version(&self) -> Option<Arc<ServerInfo>> {
+    pub(crate) fn one_version(&self) -> Option<Arc<ServerInfo>> {
         let servers = self.servers.borrow();
         let mut known = servers.iter().filter(|server| server.is_online()).filter_map(|server| server.info.load_full());
         let first = known.next()?;
@@ -209,16 +210,18 @@ impl HostgroupPool {
     }
 
     /// Whether a server of a cluster's writers lost its role to another one, which is there, and will commit nothing any more.
-    pub fn is_overtaken(&self, server: &ServerShared, now_ms: u64) -> bool {
-        if server.is_online() || server.leave_at_ms() == NEVER {
+    pub(crate) fn is_overtaken(&self, server: &ServerShared, now_ms: u64) -> bool {
+        if server.is_online() || server.standing.leave_at_ms() == NEVER {
             return false;
         }
         let terms = self.shared.terms();
-        terms.role == HostgroupRole::Writer && !terms.is_galera && self.servers.borrow().iter().any(|other| other.is_usable(now_ms))
+        terms.role == HostgroupRole::Writer
+            && !terms.is_galera
+            && self.servers.borrow().iter().any(|other| other.standing.is_usable(now_ms))
     }
 
     /// The lane for these sessions.
-    pub fn lane(&self, worker: &Worker, key: &LaneKey) -> Rc<Lane> {
+    pub(crate) fn lane(&self, worker: &Worker, key: &LaneKey) -> Rc<Lane> {
         let mut lanes = self.lanes.borrow_mut();
         if let Some(lane) = lanes.iter().find(|l| l.key == *key) {
             return Rc::clone(lane);
@@ -230,13 +233,13 @@ impl HostgroupPool {
     }
 
     /// Idle backends of one server.
-    pub fn idle(&self, server: usize) -> u32 {
+    pub(crate) fn idle(&self, server: usize) -> u32 {
         let idle: usize = self.lanes.borrow().iter().map(|lane| lane.idle(server)).sum();
         u32::try_from(idle).unwrap_or(u32::MAX)
     }
 
     /// Something of up to `n` idle backends, without the first `skip`.
-    pub fn map_idle<T>(&self, skip: usize, n: usize, make: impl Fn(&Backend) -> T) -> Vec<T> {
+    pub(crate) fn map_idle<T>(&self, skip: usize, n: usize, make: impl Fn(&Backend) -> T) -> Vec<T> {
         let mut made = Vec::new();
         let mut seen = 0;
         for lane in self.lanes.borrow().iter() {
@@ -251,13 +254,13 @@ impl HostgroupPool {
     }
 
     /// How many wait, and since when (process clock, us) the first one is in line.
-    pub fn waiting(&self) -> (usize, Option<u64>) {
+    pub(crate) fn waiting(&self) -> (usize, Option<u64>) {
         let waiters = self.waiters.borrow();
         (waiters.len(), waiters.first(|_| true).map(|w| w.turn_us))
     }
 
     /// An idle backend, if the caller may have one at once.
-    pub fn try_acquire(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Rc<Lane>, want: &State, needs: Needs) -> Option<Backend> {
+    pub(crate) fn try_acquire(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Rc<Lane>, want: &State, needs: Needs) -> Option<Backend> {
         // Where many wait there is none, mostly: that is seen without asking each of them.
         if !lane.has_idle() || self.shared.is_held() || !needs.takes_used() || self.is_promised(worker, lane) {
             return None;
@@ -283,7 +286,7 @@ impl HostgroupPool {
 
     /// Queues for a backend until `deadline_us` (process clock), in line since `turn_us`. Whoever has lost one in a transaction
     /// is in line since that began.
-    pub fn enqueue(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Rc<Lane>, wish: Wish, turn_us: u64, deadline_us: u64) -> Acquire {
+    pub(crate) fn enqueue(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Rc<Lane>, wish: Wish, turn_us: u64, deadline_us: u64) -> Acquire {
         let since_us = worker.shared.clock.now_us();
         let ticket = self.waiters.borrow_mut().ticket(turn_us, deadline_us);
         let waiter = Rc::new(Waiter {
@@ -310,19 +313,19 @@ impl HostgroupPool {
     }
 
     /// Takes back a backend that is clean: to the longest waiter, else to the idle ones.
-    pub fn release(self: &Rc<Self>, worker: &Rc<Worker>, backend: Backend) {
+    pub(crate) fn release(self: &Rc<Self>, worker: &Rc<Worker>, backend: Backend) {
         let lane = self.lane(worker, &backend.core.lane);
         self.release_to(worker, &lane, backend);
     }
 
     /// [`HostgroupPool::release`] for a caller that knows the backend's lane.
-    pub fn release_to(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Lane, mut backend: Backend) {
+    pub(crate) fn release_to(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Lane, mut backend: Backend) {
         backend.core.worked_ms = worker.clock.now_ms();
         self.put_back(worker, lane, backend);
     }
 
     /// [`HostgroupPool::release`] of one that did no work for a session.
-    pub fn rest(self: &Rc<Self>, worker: &Rc<Worker>, backend: Backend) {
+    pub(crate) fn rest(self: &Rc<Self>, worker: &Rc<Worker>, backend: Backend) {
         let lane = self.lane(worker, &backend.core.lane);
         self.put_back(worker, &lane, backend);
     }
@@ -367,7 +370,7 @@ impl HostgroupPool {
         let since = |one: Option<&Rc<Waiter>>| one.map_or(NOBODY, |w| w.turn_us);
         let taker_us = since(self.taker(&waiters, lane, server));
         let mut room_us = NOBODY;
-        if server.is_full() {
+        if server.room.is_full() {
             let now_ms = worker.shared.clock.now_ms();
             room_us = since(self.without_room(&waiters, Some(server), now_ms).next());
             if self.loners.get() > 0 {
@@ -388,9 +391,9 @@ impl HostgroupPool {
 
     /// Who of other workers would have this backend first, and for whom it would be closed first: workers, and since when.
     fn claims_of_others(&self, worker: &Worker, lane: &Lane, backend: &Backend) -> (Elsewhere, Elsewhere) {
-        let (me, lag_ms) = (worker.index, backend.core.server.lag_ms());
+        let (me, lag_ms) = (worker.index, backend.core.server.measurements.lag_ms());
         let taker = lane.line.longest_waiting_other(me, lag_ms);
-        let room = Some(&self.shared.queue).filter(|_| backend.core.server.is_full());
+        let room = Some(&self.shared.queue).filter(|_| backend.core.server.room.is_full());
         let mates = Some(&lane.quota.queue).filter(|_| lane.is_used_up());
         let room = [room, mates].into_iter().flatten().filter_map(|queue| queue.longest_waiting_other(me, lag_ms));
         (taker, room.min_by_key(|(_, since)| *since))
@@ -453,7 +456,7 @@ impl HostgroupPool {
         let now_us = worker.shared.clock.now_us();
         for server in self.servers.borrow().iter().filter(|server| server.is_online()) {
             let turns = self.turns.borrow_mut().get_mut(server.index).map(std::mem::take).unwrap_or_default();
-            server.sizing.report(now_us, turns, (server.connections(), server.connecting()), &self.shared.helped);
+            server.sizing.report(now_us, turns, (server.connections(), server.connects.under_way()), &self.shared.helped);
         }
     }
 
@@ -472,7 +475,7 @@ impl HostgroupPool {
     }
 
     /// Another worker gave this one a backend. It may have been closed on its way, which this worker's runtime does not know yet.
-    pub fn received(self: &Rc<Self>, worker: &Rc<Worker>, backend: Backend) {
+    pub(crate) fn received(self: &Rc<Self>, worker: &Rc<Worker>, backend: Backend) {
         if backend.link.stream().is_silent_to_kernel() {
             return self.give_to_waiter(worker, backend);
         }
@@ -482,14 +485,14 @@ impl HostgroupPool {
     }
 
     /// Takes out an idle backend; None when there is none left.
-    pub fn take_any_idle(&self) -> Option<Backend> {
+    pub(crate) fn take_any_idle(&self) -> Option<Backend> {
         let lanes = self.lanes.borrow().clone();
         let servers = self.servers().len();
         lanes.iter().find_map(|lane| (0..servers).find_map(|server| lane.take_oldest(server)))
     }
 
     /// Another worker waits for `lane` and cannot connect: give it an idle backend that will do, or make room for a new one.
-    pub fn wanted(self: &Rc<Self>, worker: &Rc<Worker>, lane: &LaneKey, needs: Needs, from: usize) {
+    pub(crate) fn wanted(self: &Rc<Self>, worker: &Rc<Worker>, lane: &LaneKey, needs: Needs, from: usize) {
         let (servers, now_ms) = (self.servers(), worker.shared.clock.now_ms());
         let mut in_turn: Vec<_> = servers.iter().enumerate().collect();
         if let Some(choice) = self.choice(&servers, needs, now_ms, |_| true) {
@@ -511,7 +514,7 @@ impl HostgroupPool {
             if lanes.iter().filter(own).find_map(|l| l.take_oldest(index)).is_some() {
                 return;
             }
-            if will_do && server.is_full() && lanes.iter().find_map(|l| l.take_oldest(index)).is_some() {
+            if will_do && server.room.is_full() && lanes.iter().find_map(|l| l.take_oldest(index)).is_some() {
                 return;
             }
         }
@@ -546,8 +549,8 @@ impl HostgroupPool {
         let lacks_room = move |lane: &Lane, needs: Needs| {
             let servers = self.servers.borrow();
             let may_connect = |s: &ServerShared| needs.accept(s) && may_connect(lane, s, now_ms);
-            let mut open = servers.iter().filter(|s| may_connect(s) && !s.is_stalling()).peekable();
-            open.peek().is_some() && open.all(|s| s.is_full()) && on.is_none_or(may_connect)
+            let mut open = servers.iter().filter(|s| may_connect(s) && !s.connects.are_stalling()).peekable();
+            open.peek().is_some() && open.all(|s| s.room.is_full()) && on.is_none_or(may_connect)
         };
         let may_lack = move |kind: &Kind| wants(kind) && (kind.is_choosy || lacks_room(&kind.lane, Needs::default()));
         let has_hope = move |w: &Rc<Waiter>| !w.is_choosy() || self.has_hope(w, now_ms);
@@ -582,7 +585,7 @@ impl HostgroupPool {
     /// Tells all workers for whom a backend would be closed here.
     fn publish_room(&self, worker: &Worker) {
         let waiters = self.waiters.borrow();
-        if waiters.is_empty() || !self.servers.borrow().iter().any(|s| s.is_full()) {
+        if waiters.is_empty() || !self.servers.borrow().iter().any(|s| s.room.is_full()) {
             self.shared.queue.set_oldest(worker.index, NOBODY);
             if self.choosy.get() > 0 {
                 self.shared.queue.set_choosy(worker.index, std::iter::empty());
@@ -610,7 +613,7 @@ impl HostgroupPool {
     }
 
     /// True while someone waits.
-    pub fn has_waiters(&self) -> bool {
+    pub(crate) fn has_waiters(&self) -> bool {
         !self.waiters.borrow().is_empty()
     }
 
@@ -619,7 +622,7 @@ impl HostgroupPool {
         let servers = self.servers();
         let now_ms = worker.clock.now_ms();
         let choice = self.choice(&servers, needs, now_ms, |_| true)?;
-        let first = choice.furthest_behind(|s| s.is_usable(now_ms) && needs.accept(s));
+        let first = choice.furthest_behind(|s| s.standing.is_usable(now_ms) && needs.accept(s));
         loop {
             let index = choice.furthest_behind(|s| lane.idle(s.index) > 0 && s.takes_work(now_ms) && needs.accept(s))?;
             let mut backend = lane.take(index, want)?;
@@ -653,7 +656,7 @@ impl HostgroupPool {
         let too_old = max_age > 0 && worker.clock.now_ms().saturating_sub(backend.core.opened_ms) > max_age;
         let server = &backend.core.server;
         // After a LOAD there may be more than are allowed.
-        let fits = server.connections() <= server.max_connections() && self.fits_its_user(backend);
+        let fits = server.connections() <= server.room.max_connections() && self.fits_its_user(backend);
         let is_outdated = too_old || has_old_rights(worker, backend);
         server.keeps_idle() && fits && !backend.core.killed && !is_outdated && !backend.core.is_astray() && backend.is_even()
     }

@@ -4,7 +4,7 @@ use super::{AcquireError, HostgroupPool, Outcome, Waiter, is_alive};
 use crate::absent::{no_server, out_of_use};
 use crate::backend::Backend;
 use crate::lane::Lane;
-use crate::shared::ServerShared;
+use crate::server::ServerShared;
 use crate::worker::Worker;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const LATE_AT_A_TIME: usize = 1_000;
 
 impl HostgroupPool {
     /// Called every millisecond or so while someone waits: deadlines and growth.
-    pub fn tick(self: &Rc<Self>, worker: &Rc<Worker>) {
+    pub(crate) fn tick(self: &Rc<Self>, worker: &Rc<Worker>) {
         let now_us = worker.shared.clock.now_us();
         for _ in 0..LATE_AT_A_TIME {
             let late = self.waiters.borrow().first_due().filter(|w| w.ticket.deadline_us <= now_us).cloned();
@@ -84,14 +84,14 @@ impl HostgroupPool {
             return "the hostgroup is paused (PAUSE HOSTGROUP or a switchover)".into();
         }
         let servers = self.servers();
-        let usable: Vec<_> = servers.iter().filter(|s| s.is_online() && s.configured_weight() > 0).collect();
+        let usable: Vec<_> = servers.iter().filter(|s| s.is_online() && s.share.weight() > 0).collect();
         if servers.iter().all(|s| s.is_removed()) {
             return no_server(&worker.shared, self.shared.id);
         }
         if usable.is_empty() {
             return out_of_use(&servers);
         }
-        if let Some(server) = usable.iter().find(|s| s.is_suspect(now_ms)) {
+        if let Some(server) = usable.iter().find(|s| s.standing.is_suspect(now_ms)) {
             return format!("{}:{} refuses writes and was not looked at since", server.key.host, server.key.port);
         }
         if !usable.iter().any(|s| waiter.wish.needs.accept(s)) {
@@ -107,13 +107,13 @@ impl HostgroupPool {
             let (limit, user) = (waiter.lane.limit(), &waiter.lane.key.user.name);
             return format!("all {limit} connections that user '{user}' may have here (max_backend_connections_per_user) are in use");
         }
-        let (failing, others): (Vec<&Arc<ServerShared>>, Vec<_>) = usable.iter().copied().partition(|s| s.last_error().is_some());
+        let (failing, others): (Vec<&Arc<ServerShared>>, Vec<_>) = usable.iter().copied().partition(|s| s.connects.last_error().is_some());
         let mut causes = Vec::new();
-        if let Some((server, error)) = failing.first().and_then(|s| Some((s, s.last_error()?))) {
+        if let Some((server, error)) = failing.first().and_then(|s| Some((s, s.connects.last_error()?))) {
             causes.push(format!("connects to {}:{} fail: {error}", server.key.host, server.key.port));
         }
-        if !others.is_empty() && others.iter().all(|s| s.is_full()) {
-            let max: u32 = others.iter().map(|s| s.max_connections()).sum();
+        if !others.is_empty() && others.iter().all(|s| s.room.is_full()) {
+            let max: u32 = others.iter().map(|s| s.room.max_connections()).sum();
             let of = if failing.is_empty() { "" } else { " of the other servers" };
             causes.push(format!("all {max} connections{of} (max_connections) are in use"));
         }
@@ -129,7 +129,7 @@ impl HostgroupPool {
     }
 
     /// Once a second: closes what is too old, too many or gone, and answers those that should be pinged.
-    pub fn maintain(&self, worker: &Worker) -> Vec<Backend> {
+    pub(crate) fn maintain(&self, worker: &Worker) -> Vec<Backend> {
         let snapshot = worker.snapshot();
         let vars = &snapshot.vars;
         let now_ms = worker.clock.now_ms();
@@ -143,7 +143,7 @@ impl HostgroupPool {
     }
 
     /// Takes out a server's idle backends on which statements are prepared that no client has.
-    pub fn take_with_unheld(&self, server: usize) -> Vec<Backend> {
+    pub(crate) fn take_with_unheld(&self, server: usize) -> Vec<Backend> {
         let has_unheld = |b: &mut Backend| b.core.server.index == server && b.core.statements.has_unheld();
         self.lanes.borrow().iter().flat_map(|lane| lane.take_where(has_unheld)).collect()
     }

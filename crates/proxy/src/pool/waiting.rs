@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Waker};
 
 /// Why no backend was had.
 #[derive(Debug)]
-pub enum AcquireError {
+pub(crate) enum AcquireError {
     /// None became free in time: error 9001.
     Timeout {
         /// Hostgroup that was asked.
@@ -40,7 +40,7 @@ pub(super) enum Outcome {
 
 /// What one who waits wants.
 #[derive(Default)]
-pub struct Wish {
+pub(crate) struct Wish {
     /// Which server and connection will do.
     pub needs: Needs,
     /// The session's collation, for a login.
@@ -51,7 +51,7 @@ pub struct Wish {
 
 impl Wish {
     /// A `fast_forward` session's own connection.
-    pub fn own(collation: u8, raw: Raw) -> Self {
+    pub(crate) fn own(collation: u8, raw: Raw) -> Self {
         Self { needs: Needs { connections: Connections::New, ..Needs::default() }, collation, raw: Some(raw) }
     }
 }
@@ -124,7 +124,7 @@ impl Waiter {
         self.wish.raw.is_some()
             && !self.is_opening.get()
             && !self.waits_for_its_own()
-            && server.is_full()
+            && server.room.is_full()
             && self.may_connect_to(server, now_ms)
     }
 
@@ -143,11 +143,11 @@ impl Waiter {
 
 /// Whether a connection of a lane to this server may be opened, now or when the server is full no more.
 pub(super) fn may_connect(lane: &Lane, server: &ServerShared, now_ms: u64) -> bool {
-    server.takes_work(now_ms) && !server.is_backing_off(now_ms) && lane.may_ask(server, now_ms)
+    server.takes_work(now_ms) && !server.connects.are_backing_off(now_ms) && lane.may_ask(server, now_ms)
 }
 
 /// A queued request; leaves the queue when dropped.
-pub struct Acquire {
+pub(crate) struct Acquire {
     pub(super) worker: Rc<Worker>,
     pub(super) pool: Rc<HostgroupPool>,
     pub(super) waiter: Rc<Waiter>,
@@ -155,7 +155,7 @@ pub struct Acquire {
 
 impl Acquire {
     /// Ready when a backend was assigned, or none will be.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Backend, AcquireError>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Backend, AcquireError>> {
         let mut outcome = self.waiter.outcome.borrow_mut();
         match std::mem::replace(&mut *outcome, Outcome::Taken) {
             Outcome::Ready(backend) => Poll::Ready(Ok(*backend)),

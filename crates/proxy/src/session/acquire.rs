@@ -1,19 +1,21 @@
 //! Getting a backend for a statement: the one the session is pinned to, an idle one, or a place in the queue.
 
 use super::Session;
+use super::attachments::Attachments;
 use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::frontend::Frontend;
-use super::kill::{Loss, end_lost_connection};
-use super::leave::{Kept, WISHES};
+use super::leave::Kept;
+use super::recovery::Recovery;
 use super::replay::NO_LIMIT;
+use crate::aside::{Loss, end_lost_connection};
 use crate::backend::Backend;
 use crate::connect::Raw;
 use crate::counters::count;
 use crate::entry::{Activity, Entry, Signal};
+use crate::pins::WISHES;
 use crate::pool::{AcquireError, Wish};
 use crate::safety::Safety;
-use crate::view::Held;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
@@ -39,7 +41,7 @@ impl Session {
             return Ok(kept);
         }
         count(&self.worker.counters.wants);
-        if self.head_start_ends_us(u64::MAX).is_some() {
+        if self.at.head_start_ends_us(u64::MAX).is_some() {
             return Ok(Kept::None);
         }
         let Some(backend) = self.try_acquire() else { return Ok(Kept::None) };
@@ -53,7 +55,7 @@ impl Session {
             // Rare, and long.
             return Box::pin(self.reopen()).await;
         }
-        let others_go_first = self.head_start_ends_us(u64::MAX).is_some();
+        let others_go_first = self.at.head_start_ends_us(u64::MAX).is_some();
         let backend = self.wait_for_backend(others_go_first).await?;
         self.take_on(backend);
         Ok(())
@@ -61,56 +63,23 @@ impl Session {
 
     /// The session holds this one from here on.
     fn take_on(&mut self, backend: Backend) {
-        if self.recovery.replaying.is_some() {
-            self.pool.shared.replays.served(self.worker.shared.clock.now_us());
+        if self.at.replaying.is_some() {
+            self.at.pool.shared.replays.served(self.worker.shared.clock.now_us());
         }
-        self.entry.view.held.set(Some(Held::of(&backend)));
+        self.entry.view.held.set(Some(backend.held()));
         self.came_to_a_server();
-        self.backend = Some(backend);
-        self.adapt_to_flavor();
+        let backend = self.at.backend.insert(backend);
+        backend.core.must_reset |= self.wants.come_to(&backend.core.info);
     }
 
     fn try_acquire(&self) -> Option<Backend> {
-        self.pool.try_acquire(&self.worker, &self.lane, &self.state, self.directions.needs)
-    }
-
-    /// The backend is gone, and with it what pinned the session to it.
-    pub(super) fn pinned_backend_lost(&mut self, why: &str) -> Fault {
-        self.tell_of_loss();
-        if self.has_open() {
-            self.end_lost(Loss::Closed);
-        }
-        self.backend = None;
-        Fault::Lost { certainty: Certainty::NeverSent, text: why.to_owned(), pins: self.pins.set() }
-    }
-
-    /// Whether anything is open on the backend at hand that its server keeps for as long as it keeps the connection.
-    fn has_open(&self) -> bool {
-        let core = self.backend.as_ref().map(|backend| &backend.core);
-        let is_open = core.is_some_and(|core| core.is_labelled || core.status.contains(StatusFlags::IN_TRANS));
-        is_open || self.recovery.replaying.is_some() || !self.pins.set().without(WISHES).is_empty()
-    }
-
-    /// What runs or is open on the backend at hand is ended by its server, unless that is taken for dead.
-    pub(super) fn end_lost(&mut self, loss: Loss) {
-        if let Some(backend) = self.backend.take_if(|backend| !backend.core.server.is_severed()) {
-            tokio::task::spawn_local(end_lost_connection(Rc::clone(&self.worker), Rc::clone(&self.pool), backend, loss));
-        }
-    }
-
-    /// The backend at hand is of no use any more. A command whose answer is outstanding may run on, and wait for a lock: it is
-    /// ended.
-    pub(super) fn discard_backend(&mut self) {
-        if self.backend.as_ref().is_some_and(Backend::is_owed) {
-            self.end_lost(Loss::Closed);
-        }
-        self.backend = None;
+        self.at.pool.try_acquire(&self.worker, &self.at.lane, &self.wants.state, self.hand.directions.needs)
     }
 
     /// Waits until those have gone first that say a lost transaction again, if there are any, then in the queue.
     async fn wait_for_backend(&mut self, mut others_go_first: bool) -> Result<Backend, Fault> {
         let asked_us = self.worker.shared.clock.now_us();
-        let deadline_us = self.wait_deadline_us(asked_us);
+        let deadline_us = self.recovery.wait_deadline_us(&self.at, asked_us);
         loop {
             if others_go_first {
                 self.let_replays_go_first(deadline_us).await?;
@@ -119,35 +88,26 @@ impl Session {
                 }
             }
             let backend = self.wait_in_queue(asked_us, deadline_us).await?;
-            if self.head_start_ends_us(deadline_us).is_none() {
+            if self.at.head_start_ends_us(deadline_us).is_none() {
                 return Ok(backend);
             }
             // Replays began while it waited.
             others_go_first = true;
-            self.pool.release_to(&self.worker, &self.lane, backend);
-        }
-    }
-
-    /// Until when (process clock, us) a session that asks at `now_us` waits for a backend.
-    fn wait_deadline_us(&self, now_us: u64) -> u64 {
-        match (self.recovery.again_until_us, self.lane.settings().connect_timeout_server_max) {
-            _ if Safety::Hold.is_off() => now_us + 100_000,
-            (Some(until), _) => until,
-            (None, 0) => u64::MAX,
-            (None, ms) => now_us + ms * 1000,
+            self.at.pool.release_to(&self.worker, &self.at.lane, backend);
         }
     }
 
     /// Waits in the queue, in line since `asked_us`, or since its transaction began.
     async fn wait_in_queue(&mut self, asked_us: u64, deadline_us: u64) -> Result<Backend, Fault> {
         let collation = u8::try_from(self.client.collation).unwrap_or(0);
-        if self.recovery.replaying.is_some() && self.lane.is_used_up() {
+        if self.at.replaying.is_some() && self.at.lane.is_used_up() {
             // It waits for its own user, and others not for it.
-            self.pool.shared.replays.served(asked_us);
+            self.at.pool.shared.replays.served(asked_us);
         }
         let since_us = self.entry.transaction_since_us().unwrap_or(asked_us);
-        let wish = Wish { needs: self.directions.needs, collation, raw: None };
-        self.entry.begin_wait(self.pool.shared.id, self.now_ms());
+        let wish = Wish { needs: self.hand.directions.needs, collation, raw: None };
+        self.entry.begin_wait(self.at.pool.shared.id, self.now_ms());
+        self.hand.trail_waits(&self.at, false);
         let result = self.wait_for(wish, since_us, (asked_us, deadline_us)).await;
         self.entry.set_activity(Activity::Running, self.worker.shared.clock.now_ms());
         result
@@ -155,15 +115,15 @@ impl Session {
 
     /// Waits until this client's own connection is there: opened as it logged in, for nobody else.
     pub(super) async fn obtain_own(&mut self) -> Result<Backend, Fault> {
-        let raw = Raw { capabilities: self.client.caps, schema: self.state.schema.clone() };
+        let raw = Raw { capabilities: self.client.caps, schema: self.wants.state.schema.clone() };
         let asked_us = self.worker.shared.clock.now_us();
-        let deadline_us = self.wait_deadline_us(asked_us);
+        let deadline_us = self.recovery.wait_deadline_us(&self.at, asked_us);
         self.wait_for(Wish::own(u8::try_from(self.client.collation).unwrap_or(0), raw), asked_us, (asked_us, deadline_us)).await
     }
 
     /// Waits in the queue, in line since `since_us`, for what was asked for at one time, until another.
     async fn wait_for(&mut self, wish: Wish, since_us: u64, (asked_us, deadline_us): (u64, u64)) -> Result<Backend, Fault> {
-        let mut acquire = self.pool.enqueue(&self.worker, &self.lane, wish, since_us, deadline_us);
+        let mut acquire = self.at.pool.enqueue(&self.worker, &self.at.lane, wish, since_us, deadline_us);
         match self.wait(|cx| acquire.poll(cx)).await? {
             Ok(backend) => Ok(backend),
             Err(AcquireError::Refused(e)) => Err(Fault::server(e)),
@@ -176,7 +136,7 @@ impl Session {
                 let text = format!("Max connect timeout reached while reaching hostgroup {hostgroup} after {waited_ms}ms: {reason}");
                 let (user, now_ms) = (&self.user.name, self.worker.shared.clock.now_ms());
                 let line = format!("error 9001: user '{user}' got no connection to hostgroup {hostgroup} within {waited_ms} ms: {reason}");
-                if let Some(line) = self.pool.shared.told.due_about(user, &line, now_ms) {
+                if let Some(line) = self.at.pool.shared.told.due_about(user, &line, now_ms) {
                     tracing::warn!("{line}");
                 }
                 Err(Fault::error(codes::NO_CONNECTION, b"HY000", text))
@@ -186,36 +146,22 @@ impl Session {
 
     /// Since when (process clock, us) a statement that asks at `asked_us` has had no server: one that is sent again asked before.
     fn waits_since_us(&self, asked_us: u64) -> u64 {
-        let first_us = self.recovery.again_until_us.map(|_| self.recovery.lost_at_us.unwrap_or(self.began_us));
+        let first_us = self.recovery.again_until_us.map(|_| self.recovery.lost_at_us.unwrap_or(self.hand.began_us));
         first_us.map_or(asked_us, |first_us| first_us.min(asked_us))
-    }
-
-    /// Until when (process clock, us) this session lets replays go first; None when it need not.
-    fn head_start_ends_us(&self, deadline_us: u64) -> Option<u64> {
-        if self.recovery.replaying.is_some() {
-            return None;
-        }
-        let hostgroup = &self.pool.shared;
-        let head_start_ms = self.lane.settings().transaction_replay_head_start_ms;
-        if !hostgroup.replays.may_be_due(head_start_ms) {
-            return None;
-        }
-        let now_us = self.worker.shared.clock.now_us();
-        let ends_us = hostgroup.replays.head_start_ends_us(head_start_ms, &hostgroup.servers(), now_us)?;
-        Some(ends_us.min(deadline_us)).filter(|until_us| now_us < *until_us)
     }
 
     /// Waits until what others have to say again is said, or their head start is over.
     pub(super) async fn let_replays_go_first(&mut self, deadline_us: u64) -> Result<(), Fault> {
-        let hostgroup = Arc::clone(&self.pool.shared);
+        let hostgroup = Arc::clone(&self.at.pool.shared);
         let mut is_first = true;
         loop {
             let mut changed = pin!(hostgroup.replays.changed());
             changed.as_mut().enable();
-            let Some(until_us) = self.head_start_ends_us(deadline_us) else { break };
+            let Some(until_us) = self.at.head_start_ends_us(deadline_us) else { break };
             if std::mem::take(&mut is_first) {
                 count(&self.worker.counters.replay_waits);
-                self.entry.begin_wait(self.pool.shared.id, self.now_ms());
+                self.hand.trail_waits(&self.at, true);
+                self.entry.begin_wait(self.at.pool.shared.id, self.now_ms());
             }
             let left = Duration::from_micros(until_us.saturating_sub(self.worker.shared.clock.now_us())).min(NO_LIMIT);
             let mut waited = pin!(tokio::time::timeout(left, changed));
@@ -248,6 +194,68 @@ impl Session {
             Poll::Pending
         })
         .await
+    }
+}
+
+impl Recovery {
+    /// Until when (process clock, us) a session that asks at `now_us` waits for a backend.
+    fn wait_deadline_us(&self, at: &Attachments, now_us: u64) -> u64 {
+        match (self.again_until_us, at.lane.settings().connect_timeout_server_max) {
+            _ if Safety::Hold.is_off() => now_us + 100_000,
+            (Some(until), _) => until,
+            (None, 0) => u64::MAX,
+            (None, ms) => now_us + ms * 1000,
+        }
+    }
+}
+
+impl Attachments {
+    /// The backend is gone, and with it what pinned the session to it.
+    pub(super) fn pinned_backend_lost(&mut self, why: &str) -> Fault {
+        self.tell_of_loss();
+        if self.has_open() {
+            self.end_lost(Loss::Closed);
+        }
+        self.backend = None;
+        Fault::Lost { certainty: Certainty::NeverSent, text: why.to_owned(), pins: self.pins.set() }
+    }
+
+    /// Whether anything is open on the backend at hand that its server keeps for as long as it keeps the connection.
+    fn has_open(&self) -> bool {
+        let core = self.backend.as_ref().map(|backend| &backend.core);
+        let is_open = core.is_some_and(|core| core.is_labelled || core.status.contains(StatusFlags::IN_TRANS));
+        is_open || self.replaying.is_some() || !self.pins.set().without(WISHES).is_empty()
+    }
+
+    /// Until when (process clock, us) this session lets replays go first; None when it need not.
+    fn head_start_ends_us(&self, deadline_us: u64) -> Option<u64> {
+        if self.replaying.is_some() {
+            return None;
+        }
+        let hostgroup = &self.pool.shared;
+        let head_start_ms = self.lane.settings().transaction_replay_head_start_ms;
+        if !hostgroup.replays.may_be_due(head_start_ms) {
+            return None;
+        }
+        let now_us = self.worker.shared.clock.now_us();
+        let ends_us = hostgroup.replays.head_start_ends_us(head_start_ms, &hostgroup.servers(), now_us)?;
+        Some(ends_us.min(deadline_us)).filter(|until_us| now_us < *until_us)
+    }
+
+    /// What runs or is open on the backend at hand is ended by its server, unless that is taken for dead.
+    pub(super) fn end_lost(&mut self, loss: Loss) {
+        if let Some(backend) = self.backend.take_if(|backend| !backend.core.server.is_severed()) {
+            tokio::task::spawn_local(end_lost_connection(Rc::clone(&self.worker), Rc::clone(&self.pool), backend, loss));
+        }
+    }
+
+    /// The backend at hand is of no use any more. A command whose answer is outstanding may run on, and wait for a lock: it is
+    /// ended.
+    pub(super) fn discard_backend(&mut self) {
+        if self.backend.as_ref().is_some_and(Backend::is_owed) {
+            self.end_lost(Loss::Closed);
+        }
+        self.backend = None;
     }
 }
 

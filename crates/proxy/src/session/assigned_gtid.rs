@@ -9,23 +9,25 @@
 //! before the next write (1837); statements that commit implicitly are refused in the transaction, untouched (1778).
 
 use super::Session;
-use super::certainty;
+use super::attachments::Attachments;
 use super::command::Incoming;
 use super::fault::{Certainty, Fault};
 use super::guard::guarded;
-use super::leave::WISHES;
+use super::recovery::Recovery;
 use super::run::Plan;
 use super::sync::Ahead;
 use super::views::Table;
 use crate::backend::{ServerError, put_query};
+use crate::certainty;
 use crate::counters::count;
 use crate::gtid_source::AssignedGtid;
-use crate::pins::PinReason;
+use crate::pins::{PinReason, WISHES};
 use crate::server::ServerShared;
 use model::snapshot::RoleKind;
 use sql::{Analysis, Facts, Kind};
 use std::io;
 use std::sync::Arc;
+use wire::charset::Flavor;
 use wire::codec::Reader;
 use wire::codes;
 use wire::command::Command;
@@ -34,23 +36,23 @@ use wire::reframe::ReplyFacts;
 use wire::reply::ReplyKind;
 
 /// ER_CANT_DO_IMPLICIT_COMMIT_IN_TRX_WHEN_GTID_NEXT_IS_SET.
-pub const IMPLICIT_COMMIT: u16 = codes::CANT_DO_IMPLICIT_COMMIT_WITH_GTID_NEXT;
+pub(super) const IMPLICIT_COMMIT: u16 = codes::CANT_DO_IMPLICIT_COMMIT_WITH_GTID_NEXT;
 
 /// Errors at a COMMIT of a member that may be leaving its group: ER_RUN_HOOK_ERROR, ER_TRANSACTION_ROLLBACK_DURING_COMMIT.
-pub const LEAVING_GROUP: [u16; 2] = [codes::RUN_HOOK_ERROR, codes::TRANSACTION_ROLLBACK_DURING_COMMIT];
+pub(super) const LEAVING_GROUP: [u16; 2] = [codes::RUN_HOOK_ERROR, codes::TRANSACTION_ROLLBACK_DURING_COMMIT];
 
 /// After a server refused a label, none is tried for this long, ms.
 const REFUSED_FOR_MS: u64 = 60_000;
 
 /// Brings `gtid_next` back to what sessions have.
-pub const AUTOMATIC: &str = "SET SESSION gtid_next='AUTOMATIC'";
+pub(super) const AUTOMATIC: &str = "SET SESSION gtid_next='AUTOMATIC'";
 
 /// Variables whose effect on a transaction, or on what is told of it, the proxy does not imitate.
 const OWN_WAYS: [&str; 2] = ["completion_type", "session_track_transaction_info"];
 
 /// What a label is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub(super) enum Scope {
     /// One statement, in a transaction of the proxy's.
     Statement,
     /// The client's transaction.
@@ -59,7 +61,7 @@ pub enum Scope {
 
 /// How things stand with a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub(super) enum Standing {
     /// No server has it.
     Fresh,
     /// It is on the backend at hand, or was on one that is lost; no COMMIT was sent.
@@ -78,7 +80,7 @@ pub enum Standing {
 
 /// An answer that the client does not have yet.
 #[derive(Debug)]
-pub struct Answer {
+pub(super) struct Answer {
     /// Packets for the client.
     pub packets: Vec<u8>,
     /// What they say.
@@ -86,7 +88,7 @@ pub struct Answer {
 }
 
 /// A label that the session uses.
-pub struct Labelled {
+pub(super) struct Labelled {
     /// The GTID.
     pub label: AssignedGtid,
     /// What for.
@@ -114,11 +116,11 @@ pub struct Labelled {
 impl Session {
     /// Gives the statement at hand a label, if it is one that gets one.
     pub(super) fn give_label(&mut self, command: Incoming, plan: &Plan) {
-        if self.recovery.assigned_gtid.is_some() || !self.lane.settings().settle_lost_writes || !self.may_be_labelled() {
+        if self.recovery.assigned_gtid.is_some() || !self.at.lane.settings().settle_lost_writes || !self.may_be_labelled() {
             return;
         }
         let Some(scope) = self.scope_of(command, plan) else { return };
-        let Some(label) = self.pool.shared.labels.take() else { return };
+        let Some(label) = self.at.pool.shared.labels.take() else { return };
         let (standing, is_spent, wrote, reads) = (Standing::Fresh, false, false, Vec::new());
         let (server, member, refused, answer, held) = (None, None, None, None, None);
         self.recovery.assigned_gtid =
@@ -130,7 +132,7 @@ impl Session {
         let analysis = &plan.analysis;
         let is_alone = command.byte == Command::Query as u8 || command.byte == Command::StmtExecute as u8;
         let unfit = analysis.facts.intersects(Facts::MULTI | Facts::SYSTEM_VARIABLE) || !certainty::fails_whole(analysis);
-        if !is_alone || unfit || !plan.patches.is_empty() || self.directions.retries == Some(0) {
+        if !is_alone || unfit || !plan.patches.is_empty() || self.hand.directions.retries == Some(0) {
             return None;
         }
         match analysis.kind {
@@ -145,14 +147,160 @@ impl Session {
     /// Nothing but the statement is part of its transaction, and one server takes the cluster's writes.
     fn may_be_labelled(&self) -> bool {
         let in_transaction = StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY;
-        let is_alone = self.pins.set().without(WISHES).is_empty()
+        let is_alone = self.at.pins.set().without(WISHES).is_empty()
             && self.client.status.contains(StatusFlags::AUTOCOMMIT)
             && !self.client.status.intersects(in_transaction);
         is_alone
             && self.worker.shared.serves_mysql()
-            && self.lane.may_label(self.worker.shared.clock.now_ms())
-            && OWN_WAYS.iter().all(|name| self.state.variables.get(name).is_none())
-            && self.has_one_writer()
+            && self.at.lane.may_label(self.worker.shared.clock.now_ms())
+            && OWN_WAYS.iter().all(|name| self.wants.state.variables.get(name).is_none())
+            && self.at.has_one_writer()
+    }
+
+    /// The statement's text.
+    pub(super) fn text_of(&self, command: Incoming, plan: &Plan) -> &[u8] {
+        match plan.statement {
+            Some(id) => self.statements.get(id).map(|statement| &*statement.key.text).unwrap_or_default(),
+            None => {
+                let payload = self.client.payload(command);
+                let start = if self.client.caps.contains(Capabilities::QUERY_ATTRIBUTES) {
+                    wire::query::split_query(payload, self.client.caps).map_or(0, |parts| parts.sql.start - 1)
+                } else {
+                    0
+                };
+                self.client.sql_text(command, start)
+            }
+        }
+    }
+
+    /// The statement's words in capitals, with one space between.
+    pub(super) fn words_of(&self, command: Incoming, plan: &Plan) -> String {
+        plain_words(self.text_of(command, plan))
+    }
+
+    /// The replies to [`Recovery::label_ahead`]. A label that is refused is done without.
+    pub(super) async fn hear_label(&mut self, replies: u32) -> Result<(), Fault> {
+        for place in 0..replies {
+            let Some(backend) = self.at.backend.as_mut() else { break };
+            let reply = guarded(&self.worker, &self.entry, backend.collect(ReplyKind::Results, false, &self.worker.buffers)).await;
+            match reply {
+                Ok(reply) => match reply.error {
+                    None => {}
+                    Some(error) if reply.unasked => return Err(self.at.lost(&io::Error::other(error.to_string()), Certainty::NeverSent)),
+                    Some(error) if place == 0 => self.label_refused(&error.to_string()),
+                    Some(error) => return Err(self.at.lost(&io::Error::other(error.to_string()), Certainty::Unknown)),
+                },
+                Err(e) => return Err(self.at.lost(&e, Certainty::Unknown)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The server does not let the user choose a GTID.
+    pub(super) fn label_refused(&mut self, why: &str) {
+        let now_ms = self.worker.shared.clock.now_ms();
+        count(&self.worker.counters.labels_refused);
+        self.at.lane.leave_unlabelled(now_ms + REFUSED_FOR_MS);
+        if let Some(backend) = self.at.backend.as_mut() {
+            backend.core.is_labelled = false;
+            backend.core.has_warnings = true;
+            if self.at.pool.shared.labels.may_tell(now_ms) {
+                let (user, key) = (&self.user.name, &backend.core.server.key);
+                tracing::warn!(
+                    "settle_lost_writes has no effect for user {user} on {}:{}: {why} (tried again after {} s)",
+                    key.host,
+                    key.port,
+                    REFUSED_FOR_MS / 1000
+                );
+            }
+        }
+        if let Some(labelled) = self.recovery.assigned_gtid.as_mut() {
+            labelled.standing = Standing::Refused;
+        }
+    }
+
+    /// The client's transaction ended otherwise than by its own COMMIT or ROLLBACK: its label goes. `unread` are warnings that
+    /// are to be read before.
+    pub(super) async fn unlabel_ended(&mut self, unread: &mut bool) {
+        if self.recovery.assigned_gtid.is_none() || self.at.pins.set().contains(PinReason::Transaction) {
+            return;
+        }
+        if std::mem::take(unread) && self.read_warnings().await.is_err() {
+            self.at.backend = None;
+        }
+        self.at.unlabel(None).await;
+        self.recovery.drop_label(&self.at, false);
+    }
+}
+
+impl Recovery {
+    /// Has the label set ahead of the statement, for [`Scope::Statement`] with the BEGIN of its transaction.
+    pub(super) fn label_ahead(&mut self, at: &mut Attachments, ahead: &mut Ahead) {
+        let Some(labelled) = self.assigned_gtid.as_mut() else { return };
+        let Some(backend) = at.backend.as_mut() else { return };
+        put_query(&mut ahead.packets, set_to(&labelled.label).as_bytes(), backend.core.caps);
+        ahead.label_replies = 1;
+        if labelled.scope == Scope::Statement {
+            put_query(&mut ahead.packets, b"BEGIN", backend.core.caps);
+            ahead.label_replies = 2;
+        }
+        backend.core.is_labelled = true;
+        labelled.standing = Standing::Set;
+        labelled.server = Some(Arc::clone(&backend.core.server));
+        labelled.member = backend.core.member.clone();
+    }
+
+    /// The label is done with. `is_unused` is proof that its number may be used for another transaction.
+    pub(super) fn drop_label(&mut self, at: &Attachments, is_unused: bool) {
+        let Some(labelled) = self.assigned_gtid.take() else { return };
+        let never_set = matches!(labelled.standing, Standing::Fresh | Standing::Refused);
+        if !labelled.is_spent && (is_unused || never_set) {
+            at.pool.shared.labels.give_back(&labelled.label);
+        }
+    }
+
+    /// The client's transaction has a label, and the backend at hand has it.
+    pub(super) fn is_in_labelled(&self, at: &Attachments) -> bool {
+        self.assigned_gtid.as_ref().is_some_and(|labelled| labelled.scope == Scope::Transaction)
+            && at.backend.as_ref().is_some_and(|backend| backend.core.is_labelled)
+    }
+
+    /// After [`Session::run_plan`](Session::run_plan): only a transaction that is open keeps its label.
+    pub(super) async fn label_after(&mut self, at: &mut Attachments) {
+        let goes_on = self.is_in_labelled(at) && self.standing() == Some(Standing::Set);
+        if goes_on || self.assigned_gtid.is_none() {
+            return;
+        }
+        if at.backend.as_ref().is_some_and(|backend| backend.core.is_labelled) {
+            at.unlabel(Some("ROLLBACK")).await;
+        }
+        self.drop_label(at, false);
+    }
+}
+
+impl Attachments {
+    /// Asks the backend at hand, once, which member of the group it is on: if that one is lost it has to be out of the group
+    /// before anything is certain.
+    pub(super) async fn learn_member(&mut self) -> Result<(), Fault> {
+        if self.is_of_group() { self.learn_server().await } else { Ok(()) }
+    }
+
+    /// Asks the backend at hand, once, what its server calls itself, which no other one of its cluster does.
+    pub(super) async fn learn_server(&mut self) -> Result<(), Fault> {
+        let Some(backend) = self.backend.as_mut().filter(|backend| backend.core.member.is_none()) else { return Ok(()) };
+        let sql = match backend.core.info.flavor {
+            Flavor::MySql => "SELECT @@server_uuid",
+            Flavor::MariaDb => "SELECT @@global.server_id",
+        };
+        let question = backend.query(sql, &self.worker.buffers);
+        match guarded(&self.worker, &self.entry, question).await {
+            Ok(reply) => {
+                let answer = reply.rows.first().and_then(|row| Reader::new(row).lenenc_bytes().ok());
+                backend.core.member = answer.and_then(|uuid| std::str::from_utf8(uuid).ok()).map(Arc::from);
+                Ok(())
+            }
+            Err(e) => Err(self.lost_before(&e)),
+        }
     }
 
     /// With several writers at a time, what one of them has not says nothing of the others.
@@ -172,103 +320,8 @@ impl Session {
         self.writes_for(|kind| *kind == RoleKind::GroupReplication)
     }
 
-    /// Asks the backend at hand, once, which member of the group it is on: if that one is lost it has to be out of the group
-    /// before anything is certain.
-    pub(super) async fn learn_member(&mut self) -> Result<(), Fault> {
-        if !self.is_of_group() {
-            return Ok(());
-        }
-        let Some(backend) = self.backend.as_mut().filter(|backend| backend.core.member.is_none()) else { return Ok(()) };
-        let question = backend.query("SELECT @@server_uuid", &self.worker.buffers);
-        match guarded(&self.worker, &self.entry, question).await {
-            Ok(reply) => {
-                let answer = reply.rows.first().and_then(|row| Reader::new(row).lenenc_bytes().ok());
-                backend.core.member = answer.and_then(|uuid| std::str::from_utf8(uuid).ok()).map(Arc::from);
-                Ok(())
-            }
-            Err(e) => Err(self.lost_before(&e)),
-        }
-    }
-
-    /// The statement's text.
-    pub(super) fn text_of(&self, command: Incoming, plan: &Plan) -> &[u8] {
-        match plan.statement {
-            Some(id) => self.statements.get(id).map(|statement| &*statement.key.text).unwrap_or_default(),
-            None => {
-                let payload = self.client.payload(command);
-                let start = match self.client.caps.contains(Capabilities::QUERY_ATTRIBUTES) {
-                    true => wire::query::split_query(payload, self.client.caps).map_or(0, |parts| parts.sql.start - 1),
-                    false => 0,
-                };
-                self.client.sql_text(command, start)
-            }
-        }
-    }
-
-    /// The statement's words in capitals, with one space between.
-    pub(super) fn words_of(&self, command: Incoming, plan: &Plan) -> String {
-        plain_words(self.text_of(command, plan))
-    }
-
-    /// Has the label set ahead of the statement, for [`Scope::Statement`] with the BEGIN of its transaction.
-    pub(super) fn label_ahead(&mut self, ahead: &mut Ahead) {
-        let Some(labelled) = self.recovery.assigned_gtid.as_mut() else { return };
-        let Some(backend) = self.backend.as_mut() else { return };
-        put_query(&mut ahead.packets, set_to(&labelled.label).as_bytes(), backend.core.caps);
-        ahead.label_replies = 1;
-        if labelled.scope == Scope::Statement {
-            put_query(&mut ahead.packets, b"BEGIN", backend.core.caps);
-            ahead.label_replies = 2;
-        }
-        backend.core.is_labelled = true;
-        labelled.standing = Standing::Set;
-        labelled.server = Some(Arc::clone(&backend.core.server));
-        labelled.member = backend.core.member.clone();
-    }
-
-    /// The replies to [`Session::label_ahead`]. A label that is refused is done without.
-    pub(super) async fn hear_label(&mut self, replies: u32) -> Result<(), Fault> {
-        for place in 0..replies {
-            let Some(backend) = self.backend.as_mut() else { break };
-            let reply = guarded(&self.worker, &self.entry, backend.collect(ReplyKind::Results, false, &self.worker.buffers)).await;
-            match reply {
-                Ok(reply) => match reply.error {
-                    None => {}
-                    Some(error) if reply.unasked => return Err(self.lost(&io::Error::other(error.to_string()), Certainty::NeverSent)),
-                    Some(error) if place == 0 => self.label_refused(&error.to_string()),
-                    Some(error) => return Err(self.lost(&io::Error::other(error.to_string()), Certainty::Unknown)),
-                },
-                Err(e) => return Err(self.lost(&e, Certainty::Unknown)),
-            }
-        }
-        Ok(())
-    }
-
-    /// The server does not let the user choose a GTID.
-    pub(super) fn label_refused(&mut self, why: &str) {
-        let now_ms = self.worker.shared.clock.now_ms();
-        count(&self.worker.counters.labels_refused);
-        self.lane.leave_unlabelled(now_ms + REFUSED_FOR_MS);
-        if let Some(backend) = self.backend.as_mut() {
-            backend.core.is_labelled = false;
-            backend.core.has_warnings = true;
-            if self.pool.shared.labels.may_tell(now_ms) {
-                let (user, key) = (&self.user.name, &backend.core.server.key);
-                tracing::warn!(
-                    "settle_lost_writes has no effect for user {user} on {}:{}: {why} (tried again after {} s)",
-                    key.host,
-                    key.port,
-                    REFUSED_FOR_MS / 1000
-                );
-            }
-        }
-        if let Some(labelled) = self.recovery.assigned_gtid.as_mut() {
-            labelled.standing = Standing::Refused;
-        }
-    }
-
     /// Has the backend at hand run `verb` (COMMIT, ROLLBACK, or nothing) and then forget its label. A backend that cannot is
-    /// closed. Answers whether all of it was done.
+    /// closed. Returns whether all of it was done.
     pub(super) async fn unlabel(&mut self, verb: Option<&str>) -> bool {
         let Some(backend) = self.backend.as_mut() else { return false };
         let is_labelled = backend.core.is_labelled;
@@ -282,72 +335,56 @@ impl Session {
         }
         done
     }
-
-    /// The label is done with. `is_unused` is proof that its number may be used for another transaction.
-    pub(super) fn drop_label(&mut self, is_unused: bool) {
-        let Some(labelled) = self.recovery.assigned_gtid.take() else { return };
-        let never_set = matches!(labelled.standing, Standing::Fresh | Standing::Refused);
-        if !labelled.is_spent && (is_unused || never_set) {
-            self.pool.shared.labels.give_back(&labelled.label);
-        }
-    }
-
-    /// The client's transaction has a label, and the backend at hand has it.
-    pub(super) fn is_in_labelled(&self) -> bool {
-        self.recovery.assigned_gtid.as_ref().is_some_and(|labelled| labelled.scope == Scope::Transaction)
-            && self.backend.as_ref().is_some_and(|backend| backend.core.is_labelled)
-    }
-
-    /// The client's transaction ended otherwise than by its own COMMIT or ROLLBACK: its label goes. `unread` are warnings that
-    /// are to be read before.
-    pub(super) async fn unlabel_ended(&mut self, unread: &mut bool) {
-        if self.recovery.assigned_gtid.is_none() || self.pins.set().contains(PinReason::Transaction) {
-            return;
-        }
-        if std::mem::take(unread) && self.read_warnings().await.is_err() {
-            self.backend = None;
-        }
-        self.unlabel(None).await;
-        self.drop_label(false);
-    }
-
-    /// After [`Session::run_plan`](Session::run_plan): only a transaction that is open keeps its label.
-    pub(super) async fn label_after(&mut self) {
-        let goes_on = self.is_in_labelled() && self.recovery.standing() == Some(Standing::Set);
-        if goes_on || self.recovery.assigned_gtid.is_none() {
-            return;
-        }
-        if self.backend.as_ref().is_some_and(|backend| backend.core.is_labelled) {
-            self.unlabel(Some("ROLLBACK")).await;
-        }
-        self.drop_label(false);
-    }
 }
 
 impl Labelled {
     /// The packets of a reply that is held back go here.
-    pub fn holds(&mut self) -> Option<&mut Vec<u8>> {
+    pub(super) fn holds(&mut self) -> Option<&mut Vec<u8>> {
         self.held.as_mut()
     }
 }
 
 /// The SET for a label.
-pub fn set_to(label: &AssignedGtid) -> String {
+pub(super) fn set_to(label: &AssignedGtid) -> String {
     format!("SET SESSION gtid_next='{label}'")
 }
 
 /// A text's words in capitals, with one space between.
-pub fn plain_words(text: &[u8]) -> String {
+pub(super) fn plain_words(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text).to_ascii_uppercase();
     text.trim_end_matches([';', ' ', '\t', '\r', '\n']).split_ascii_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// Whether the words are one of these statements.
-pub fn is_plain(words: &str, statements: &[&str]) -> bool {
+pub(super) fn is_plain(words: &str, statements: &[&str]) -> bool {
     statements.contains(&words)
 }
 
 /// A statement of the proxy's own that ends a transaction.
-pub fn commit_plan(digest: u64) -> Plan {
+pub(super) fn commit_plan(digest: u64) -> Plan {
     Plan::new(Analysis { kind: Kind::Commit, facts: Facts::NONE, digest })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_statement_is_one_however_it_is_spaced_and_ended() {
+        for (text, expected) in [
+            ("commit", true),
+            (" Commit\t;\r\n", true),
+            ("COMMIT\n WORK;;", true),
+            ("COMMIT AND CHAIN", false),
+            ("/* c */ COMMIT", false),
+            ("COMMIT; SELECT 1", false),
+            ("", false),
+        ] {
+            assert_eq!(is_plain(&plain_words(text.as_bytes()), &["COMMIT", "COMMIT WORK"]), expected, "{text:?}");
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "labels_tests.rs"]
+mod labels_tests;

@@ -6,16 +6,18 @@
 
 use super::Session;
 use super::assigned_gtid::{Answer, LEAVING_GROUP, Scope, Standing, commit_plan, is_plain};
-use super::certainty;
+use super::attachments::Attachments;
 use super::command::Incoming;
 use super::fault::{Certainty, Fault};
 use super::guard::guarded;
+use super::recovery::Recovery;
 use super::relay::Outgoing;
 use super::run::Plan;
 use super::settle::Unread;
 use super::sync::Ahead;
 use crate::backend::{ServerError, put_query};
 use crate::causal::Writing;
+use crate::certainty;
 use crate::pins::PinReason;
 use sql::{Analysis, Facts, Kind};
 use std::io;
@@ -61,15 +63,15 @@ impl Session {
         }
         match self.recovery.standing() {
             Some(Standing::Claimed) => {}
-            Some(Standing::Refused) => ahead.push("BEGIN", self.backend_caps()),
+            Some(Standing::Refused) => ahead.push("BEGIN", self.at.backend_caps()),
             _ => {
-                self.renew_label();
-                self.label_ahead(&mut ahead);
+                self.recovery.renew_label(&self.at);
+                self.recovery.label_ahead(&mut self.at, &mut ahead);
             }
         }
         let answer = self.exchange_held(&ahead, outgoing, plan).await?;
         if answer.facts.error.is_some_and(|code| LEAVING.contains(&code)) {
-            return Err(self.lost(&io::Error::other("the server is leaving"), Certainty::Unknown));
+            return Err(self.at.lost(&io::Error::other("the server is leaving"), Certainty::Unknown));
         }
         if answer.facts.error.is_some() || answer.facts.warnings > 0 {
             self.keep_warnings_of_write().await?;
@@ -77,7 +79,7 @@ impl Session {
         match answer.facts.error {
             Some(_) => {
                 self.note_gtids(&plan.analysis, &answer.facts);
-                self.close_failed().await;
+                self.recovery.close_failed(&mut self.at).await;
             }
             None => {
                 let facts = answer.facts.clone();
@@ -85,7 +87,7 @@ impl Session {
                     labelled.answer = Some(Answer { packets: answer.packets.clone(), facts });
                 }
                 if let Some(refused) = self.commit_write(plan).await? {
-                    self.write_front(&refused.packets).await?;
+                    self.client.write_front(&self.at, &refused.packets).await?;
                     return Ok(refused.facts);
                 }
             }
@@ -101,8 +103,8 @@ impl Session {
         {
             answer.packets = packet;
         }
-        self.write_front(&answer.packets).await?;
-        if self.lane.causal().writes == Writing::Remembered && answer.facts.error.is_none() {
+        self.client.write_front(&self.at, &answer.packets).await?;
+        if self.at.lane.causal().writes == Writing::Remembered && answer.facts.error.is_none() {
             answer.facts.gtids = self.recovery.assigned_gtid.as_ref().map(|labelled| labelled.label.to_string().into_bytes().into());
             self.note_written(&commit_plan(0).analysis, &answer.facts);
         }
@@ -132,29 +134,20 @@ impl Session {
     /// COMMIT makes the server forget the statement's warnings. That a transaction is open is not the client's matter.
     async fn keep_warnings_of_write(&mut self) -> Result<(), Fault> {
         if let Err(e) = self.read_warnings().await {
-            return Err(self.lost(&e, Certainty::Unknown));
+            return Err(self.at.lost(&e, Certainty::Unknown));
         }
         self.facts.warnings_read = true;
-        self.pins.end(PinReason::Transaction);
+        self.at.pins.end(PinReason::Transaction);
         self.client.status.remove(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
         Ok(())
     }
 
-    /// The statement failed. A label that was in doubt before is used up by an empty transaction, so that what was lost under it
-    /// cannot turn up later.
-    async fn close_failed(&mut self) {
-        let is_spent = self.recovery.assigned_gtid.as_ref().is_some_and(|labelled| labelled.is_spent);
-        self.unlabel(Some(if is_spent { "COMMIT" } else { "ROLLBACK" })).await;
-        let is_unused = !is_spent && self.is_unused().await;
-        self.drop_label(is_unused);
-    }
-
     /// Commits the write; answers the error if that was refused.
     async fn commit_write(&mut self, plan: &Plan) -> Result<Option<Answer>, Fault> {
-        let is_labelled = self.backend.as_ref().is_some_and(|backend| backend.core.is_labelled);
+        let is_labelled = self.at.backend.as_ref().is_some_and(|backend| backend.core.is_labelled);
         let mut bytes = Vec::with_capacity(96);
-        put_query(&mut bytes, b"COMMIT", self.backend_caps());
-        self.put_automatic(&mut bytes, is_labelled);
+        put_query(&mut bytes, b"COMMIT", self.at.backend_caps());
+        self.at.put_automatic(&mut bytes, is_labelled);
         let commit = self.exchange_held(&Ahead::default(), Outgoing::Bytes(&bytes), &commit_plan(plan.analysis.digest)).await;
         let commit = match commit {
             Ok(commit) => commit,
@@ -164,31 +157,22 @@ impl Session {
         match commit.facts.error {
             None => {
                 if is_labelled {
-                    self.hear_automatic().await;
+                    self.at.hear_automatic().await;
                 }
                 Ok(None)
             }
-            Some(code) if LEAVING.contains(&code) => Err(self.lost(&io::Error::other("the server is leaving"), Certainty::Unknown)),
+            Some(code) if LEAVING.contains(&code) => Err(self.at.lost(&io::Error::other("the server is leaving"), Certainty::Unknown)),
             Some(code) if is_labelled && LEAVING_GROUP.contains(&code) => {
                 let told = ReplyError::at_front(&commit.packets, self.client.caps);
                 let sqlstate = told.map_or(*b"HY000", |(error, _)| error.sqlstate);
-                Err(self.refused_by_member(ServerError { code, sqlstate, message: commit.facts.message.to_vec() }))
+                Err(self.recovery.refused_by_member(&mut self.at, ServerError { code, sqlstate, message: commit.facts.message.to_vec() }))
             }
             // What is left of the transaction goes with the connection.
             Some(_) => {
-                self.backend = None;
+                self.at.backend = None;
                 Ok(Some(commit))
             }
         }
-    }
-
-    /// A member's word that the commit failed: the group is asked what became of it.
-    pub(super) fn refused_by_member(&mut self, error: ServerError) -> Fault {
-        let fault = self.lost(&io::Error::other(error.to_string()), Certainty::Unknown);
-        if let Some(labelled) = self.recovery.assigned_gtid.as_mut() {
-            labelled.refused = Some(error);
-        }
-        fault
     }
 
     /// A statement of the client's transaction.
@@ -201,12 +185,12 @@ impl Session {
     ) -> Result<ReplyFacts, Fault> {
         let is_alone = !plan.analysis.facts.contains(Facts::MULTI);
         match plan.analysis.kind {
-            Kind::Begin if !self.is_in_labelled() => {
-                self.renew_label();
-                self.label_ahead(&mut ahead);
+            Kind::Begin if !self.recovery.is_in_labelled(&self.at) => {
+                self.recovery.renew_label(&self.at);
+                self.recovery.label_ahead(&mut self.at, &mut ahead);
             }
             Kind::Begin if is_alone => return self.begin_anew(&ahead, outgoing, plan).await,
-            Kind::Commit | Kind::Rollback if is_alone && self.is_in_labelled() => {
+            Kind::Commit | Kind::Rollback if is_alone && self.recovery.is_in_labelled(&self.at) => {
                 return self.end_labelled(&ahead, outgoing, command, plan).await;
             }
             _ => self.note_in_labelled(command, plan),
@@ -226,11 +210,12 @@ impl Session {
             && is_plain(&self.words_of(command, plan), &["COMMIT", "COMMIT WORK"])
             && self.has_only_read().await?;
         let mut bytes = Vec::with_capacity(128);
-        match only_read {
-            true => put_query(&mut bytes, b"ROLLBACK", self.backend_caps()),
-            false => bytes.extend_from_slice(outgoing.bytes(&self.client.input)),
+        if only_read {
+            put_query(&mut bytes, b"ROLLBACK", self.at.backend_caps())
+        } else {
+            bytes.extend_from_slice(outgoing.bytes(&self.client.input))
         }
-        self.put_automatic(&mut bytes, true);
+        self.at.put_automatic(&mut bytes, true);
         self.send_statement(ahead, Outgoing::Bytes(&bytes)).await?;
         let reply = match self.relay(plan).await {
             Ok(reply) => reply,
@@ -243,13 +228,13 @@ impl Session {
             }
         };
         self.note_gtids(&plan.analysis, &reply);
-        if !self.hear_automatic().await && reply.status.is_some_and(|status| status.contains(StatusFlags::IN_TRANS)) {
+        if !self.at.hear_automatic().await && reply.status.is_some_and(|status| status.contains(StatusFlags::IN_TRANS)) {
             // AND CHAIN: the next one has begun, and is empty.
-            self.unlabel_chained(b"").await;
+            self.at.unlabel_chained(b"").await;
         }
-        if self.backend.as_ref().is_none_or(|backend| !backend.core.is_labelled) {
-            let is_unused = reply.error.is_none() && (only_read || !commits && self.is_unused().await);
-            self.drop_label(is_unused);
+        if self.at.backend.as_ref().is_none_or(|backend| !backend.core.is_labelled) {
+            let is_unused = reply.error.is_none() && (only_read || !commits && self.recovery.is_unused(&mut self.at).await);
+            self.recovery.drop_label(&self.at, is_unused);
         }
         Ok(reply)
     }
@@ -285,7 +270,7 @@ impl Session {
             // The question has counts of its own.
             let unread = Unread { found_rows: true, ..Unread::default() };
             if let Err(e) = self.read_unread(unread).await {
-                return Err(self.lost_before(&e));
+                return Err(self.at.lost_before(&e));
             }
         }
         let only_read = Box::pin(self.are_harmless(reads)).await?;
@@ -302,12 +287,83 @@ impl Session {
         let reply = self.relay(plan).await?;
         self.note_gtids(&plan.analysis, &reply);
         if reply.error.is_none() {
-            self.unlabel_chained(&begin).await;
-            self.drop_label(false);
+            self.at.unlabel_chained(&begin).await;
+            self.recovery.drop_label(&self.at, false);
         }
         Ok(reply)
     }
 
+    /// A statement that commits implicitly was refused because of the label: its transaction is committed, as it would have
+    /// been, and then it is sent again.
+    pub(super) async fn commit_for_implicit(&mut self) -> Result<(), Fault> {
+        if !self.facts.insert_id.is_known() {
+            self.read_insert_id().await.map_err(|e| self.at.lost_before(&e))?;
+        }
+        let Some(backend) = self.at.backend.as_mut() else { return Err(self.at.pinned_backend_lost("no backend")) };
+        let commit = guarded(&self.worker, &self.entry, backend.query("COMMIT", &self.worker.buffers)).await;
+        match commit {
+            Err(e) => Err(self.at.lost(&e, Certainty::Unknown)),
+            Ok(reply) => match reply.error {
+                Some(error) => Err(Fault::server(error)),
+                None => {
+                    self.at.unlabel(None).await;
+                    self.forget_transaction();
+                    Ok(())
+                }
+            },
+        }
+    }
+
+    fn note_gtids(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
+        if self.at.lane.causal().writes == Writing::Remembered {
+            self.note_written(analysis, reply);
+        }
+    }
+}
+
+impl Recovery {
+    /// The statement failed. A label that was in doubt before is used up by an empty transaction, so that what was lost under it
+    /// cannot turn up later.
+    async fn close_failed(&mut self, at: &mut Attachments) {
+        let is_spent = self.assigned_gtid.as_ref().is_some_and(|labelled| labelled.is_spent);
+        at.unlabel(Some(if is_spent { "COMMIT" } else { "ROLLBACK" })).await;
+        let is_unused = !is_spent && self.is_unused(at).await;
+        self.drop_label(at, is_unused);
+    }
+
+    /// A member's word that the commit failed: the group is asked what became of it.
+    pub(super) fn refused_by_member(&mut self, at: &mut Attachments, error: ServerError) -> Fault {
+        let fault = at.lost(&io::Error::other(error.to_string()), Certainty::Unknown);
+        if let Some(labelled) = self.assigned_gtid.as_mut() {
+            labelled.refused = Some(error);
+        }
+        fault
+    }
+
+    /// Whether the label that was rolled back on the backend at hand is certainly free: what writes to tables without transactions
+    /// uses it up at once.
+    async fn is_unused(&self, at: &mut Attachments) -> bool {
+        let (Some(labelled), Some(backend)) = (self.assigned_gtid.as_ref(), at.backend.as_mut()) else { return false };
+        let question = format!("SELECT GTID_SUBSET('{}',@@GLOBAL.gtid_executed)", labelled.label);
+        match guarded(&at.worker, &at.entry, backend.query(&question, &at.worker.buffers)).await {
+            Ok(reply) => reply.error.is_none() && reply.rows.first().is_some_and(|row| Reader::new(row).lenenc_bytes() == Ok(b"0")),
+            Err(_) => {
+                at.backend = None;
+                false
+            }
+        }
+    }
+
+    /// The label was on a connection that is gone, which may still own it: the transaction gets another one.
+    pub(super) fn renew_label(&mut self, at: &Attachments) {
+        let Some(labelled) = self.assigned_gtid.as_mut().filter(|labelled| labelled.standing != Standing::Fresh) else { return };
+        if let Some(label) = at.pool.shared.labels.take() {
+            (labelled.label, labelled.standing, labelled.is_spent) = (label, Standing::Fresh, false);
+        }
+    }
+}
+
+impl Attachments {
     /// Ends the empty transaction that has begun on the backend at hand, and begins it again without a label.
     async fn unlabel_chained(&mut self, begin: &[u8]) {
         if !self.unlabel(Some("ROLLBACK")).await {
@@ -326,55 +382,6 @@ impl Session {
         let is_open = guarded(&self.worker, &self.entry, exchange).await.is_ok_and(|reply| reply.error.is_none());
         if !is_open {
             self.discard_backend();
-        }
-    }
-
-    /// A statement that commits implicitly was refused because of the label: its transaction is committed, as it would have
-    /// been, and then it is sent again.
-    pub(super) async fn commit_for_implicit(&mut self) -> Result<(), Fault> {
-        if !self.facts.insert_id.is_known() {
-            self.read_insert_id().await.map_err(|e| self.lost_before(&e))?;
-        }
-        let Some(backend) = self.backend.as_mut() else { return Err(self.pinned_backend_lost("no backend")) };
-        let commit = guarded(&self.worker, &self.entry, backend.query("COMMIT", &self.worker.buffers)).await;
-        match commit {
-            Err(e) => Err(self.lost(&e, Certainty::Unknown)),
-            Ok(reply) => match reply.error {
-                Some(error) => Err(Fault::server(error)),
-                None => {
-                    self.unlabel(None).await;
-                    self.forget_transaction();
-                    Ok(())
-                }
-            },
-        }
-    }
-
-    /// Whether the label that was rolled back on the backend at hand is certainly free: what writes to tables without transactions
-    /// uses it up at once.
-    async fn is_unused(&mut self) -> bool {
-        let (Some(labelled), Some(backend)) = (self.recovery.assigned_gtid.as_ref(), self.backend.as_mut()) else { return false };
-        let question = format!("SELECT GTID_SUBSET('{}',@@GLOBAL.gtid_executed)", labelled.label);
-        match guarded(&self.worker, &self.entry, backend.query(&question, &self.worker.buffers)).await {
-            Ok(reply) => reply.error.is_none() && reply.rows.first().is_some_and(|row| Reader::new(row).lenenc_bytes() == Ok(b"0")),
-            Err(_) => {
-                self.backend = None;
-                false
-            }
-        }
-    }
-
-    /// The label was on a connection that is gone, which may still own it: the transaction gets another one.
-    pub(super) fn renew_label(&mut self) {
-        let Some(labelled) = self.recovery.assigned_gtid.as_mut().filter(|labelled| labelled.standing != Standing::Fresh) else { return };
-        if let Some(label) = self.pool.shared.labels.take() {
-            (labelled.label, labelled.standing, labelled.is_spent) = (label, Standing::Fresh, false);
-        }
-    }
-
-    fn note_gtids(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
-        if self.lane.causal().writes == Writing::Remembered {
-            self.note_written(analysis, reply);
         }
     }
 

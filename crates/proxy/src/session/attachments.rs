@@ -5,14 +5,18 @@
 use super::Session;
 use super::assigned_gtid::{is_plain, plain_words};
 use super::guard::guarded;
-use super::settle::{self, Unread};
+use super::settle::Unread;
+use super::take_up::take_up_any;
+use super::wants::Wants;
 use crate::backend::{self, Backend, BackendRecord, Numbers};
-use crate::entry::{Elsewhere, Leaving};
+use crate::cleaning;
+use crate::entry::{Elsewhere, Entry, Leaving};
 use crate::in_force::InForce;
-use crate::pins::{PinReason, PinSet, Pins, UNSEEN};
+use crate::lane::Lane;
+use crate::pins::{PinReason, PinSet, Pins, UNSEEN, WISHES};
 use crate::pool::HostgroupPool;
+use crate::replays::Replaying;
 use crate::stmt_cache::Apart;
-use crate::view::Held;
 use crate::worker::Worker;
 use model::HostgroupId;
 use model::snapshot::User;
@@ -51,9 +55,29 @@ const BEGINS: &[&str] = &["BEGIN", "BEGIN WORK", "START TRANSACTION", "START TRA
 /// Pins that end when the session goes elsewhere: wishes, and what is asked for before it goes.
 const ENDS: PinSet = PinSet::of(&[PinReason::AutoIncrementDelay, PinReason::AutocommitOff, PinReason::FoundRows]);
 
+/// Where a session works, what keeps it there, and what it left elsewhere.
+pub(super) struct Attachments {
+    pub worker: Rc<Worker>,
+    pub entry: Rc<Entry>,
+    /// The connection that it holds.
+    pub backend: Option<Backend>,
+    /// The hostgroup of the statement at hand, or of the last one.
+    pub pool: Rc<HostgroupPool>,
+    /// Where its connections come from; changes with the user and with COM_SET_OPTION.
+    pub lane: Rc<Lane>,
+    /// What keeps it on the connection.
+    pub pins: Pins,
+    /// What it left in other hostgroups.
+    pub places: Option<Box<Places>>,
+    /// Its place in the line of those that replay a lost transaction in this hostgroup, while it does.
+    pub replaying: Option<Replaying>,
+    /// The hostgroup used before this one: sessions go back and forth between two.
+    pub before: Option<Box<(Rc<HostgroupPool>, Rc<Lane>)>>,
+}
+
 /// What a session left in other hostgroups than the one where it is.
 #[derive(Default)]
-pub struct Places(Vec<Place>);
+pub(super) struct Places(Vec<Place>);
 
 pub(super) struct Place {
     pool: Rc<HostgroupPool>,
@@ -103,12 +127,144 @@ impl PlaceRecord {
         numbers: &mut Numbers,
     ) -> Result<Place, String> {
         let Self { hostgroup, backend, pins } = self;
-        let backend = backend::attach(backend, worker, user, next, numbers)?;
+        let backend = take_up_any(backend, worker, user, next, numbers)?;
         Ok(Place { pool: worker.pool(hostgroup), backend, pins })
     }
 }
 
 impl Session {
+    /// Asks for the values of these user variables (None: it is not known which) where they may be known, so that they are carried to
+    /// `hostgroup`. Where one cannot be had the statement goes to it instead.
+    pub(super) async fn bring_variables(&mut self, names: Option<Vec<String>>, hostgroup: HostgroupId) -> HostgroupId {
+        let unseen = |(id, pins): &(HostgroupId, &Pins)| *id != hostgroup && pins.set().intersects(UNSEEN);
+        let places: Vec<HostgroupId> = self.at.all_places().filter(unseen).map(|(id, _)| id).collect();
+        for place in places {
+            let Some(names) = &names else { return place };
+            let Some((_, pins)) = self.at.all_places().find(|(id, _)| *id == place) else { continue };
+            let is_wanted = |name: &&String| pins.hides(name) && !pins.is_told(name);
+            let wanted: Vec<String> = names.iter().filter(is_wanted).cloned().collect();
+            if wanted.is_empty() {
+                continue;
+            }
+            self.travel(place).await;
+            self.read_before_leaving().await;
+            let may_leave = self.at.pool.shared.id == place && !self.at.pins.set().intersects(BOUND);
+            if !may_leave || self.at.backend.is_some() && !self.learn_variables(&wanted).await {
+                return self.at.pool.shared.id;
+            }
+        }
+        hostgroup
+    }
+
+    /// The next statement goes to `hostgroup`.
+    pub(super) async fn travel(&mut self, hostgroup: HostgroupId) {
+        if self.at.pool.shared.id != hostgroup && self.at.is_pinned() {
+            Box::pin(self.change_places(hostgroup)).await
+        } else {
+            self.go_to(hostgroup)
+        }
+    }
+
+    /// Whether this BEGIN ends a transaction that only reads, and begins one that may write, and the backend has nothing else of the
+    /// session. A server that does not understand it would end nothing, so it is one that all understand.
+    pub(super) fn may_leave_what_was_read(&self, begin: &[u8]) -> bool {
+        let has_only_read =
+            self.client.status.contains(StatusFlags::IN_TRANS_READONLY) && self.at.pins.set().without(OPEN).without(WISHES).is_empty();
+        let may_write = |words: &str| {
+            // Under sql_mode ORACLE some of them begin a block.
+            is_plain(words, WRITES) || self.at.is_on(Flavor::MariaDb) && !self.wants.lex.oracle && is_plain(words, BEGINS)
+        };
+        has_only_read && may_write(&plain_words(begin))
+    }
+
+    /// A BEGIN goes to `hostgroup`: a transaction elsewhere that has only read is committed ahead of it, so that it does not keep what
+    /// may write.
+    pub(super) async fn commit_what_was_read(&mut self, hostgroup: HostgroupId) {
+        if self.at.pool.shared.id == hostgroup {
+            return;
+        }
+        self.read_before_leaving().await;
+        if let Some(backend) = self.at.backend.as_mut() {
+            // Whatever completion_type says.
+            let commit = backend.query("COMMIT AND NO CHAIN NO RELEASE", &self.worker.buffers);
+            if !guarded(&self.worker, &self.entry, commit).await.is_ok_and(|reply| reply.error.is_none()) {
+                self.at.backend = None;
+            }
+        }
+        self.forget_transaction();
+    }
+
+    async fn change_places(&mut self, hostgroup: HostgroupId) {
+        if self.at.pins.set().intersects(BOUND) {
+            return;
+        }
+        if !self.at.pins.set().is_empty() {
+            self.read_before_leaving().await;
+            if self.at.pins.set().contains(PinReason::Transaction) {
+                // As was seen now.
+                return;
+            }
+            self.facts.end_insert_delay(&mut self.at);
+            ENDS.iter().for_each(|reason| self.at.pins.end(reason));
+        }
+        if !self.at.pins.set().is_empty() {
+            let place = Place { pool: Rc::clone(&self.at.pool), backend: self.at.backend.take(), pins: std::mem::take(&mut self.at.pins) };
+            self.at.places.get_or_insert_default().0.push(place);
+        }
+        self.go_to(hostgroup);
+    }
+
+    /// What the session has to know itself, as soon as it is elsewhere.
+    async fn read_before_leaving(&mut self) {
+        let unread = Unread {
+            warnings: self.facts.is_unread(),
+            last_insert_id: !self.facts.insert_id.is_known(),
+            found_rows: self.facts.found_rows_with_backend,
+        };
+        self.facts.row_count_with_backend = false;
+        self.read_or_lose(unread).await;
+    }
+}
+
+impl Attachments {
+    /// Where a statement goes that is meant for `hostgroup`: to what it names, if the session left that elsewhere, and not there; and
+    /// what is for the readers of a cluster to its writer, if the session left something there.
+    pub(super) fn drawn_to(
+        &self,
+        wants: &Wants,
+        in_force: &InForce,
+        text: &[u8],
+        analysis: &Analysis,
+        hostgroup: HostgroupId,
+    ) -> HostgroupId {
+        if !self.is_pinned() {
+            return hostgroup;
+        }
+        let schema = wants.state.schema.as_deref();
+        let mut naming = self.all_places().filter(|(_, pins)| is_named(pins, text, wants.lex, analysis, schema)).map(|(id, _)| id);
+        let first = naming.next();
+        let named = if naming.any(|id| id == hostgroup) { Some(hostgroup) } else { first };
+        let writes_for = |writer| in_force.snapshot.roles.iter().any(|group| group.writer == writer && group.is_beside_writer(hostgroup));
+        let is_left = |pins: &Pins| !pins.set().without(WISHES).is_empty();
+        let writer = || self.all_places().find(|(id, pins)| is_left(pins) && writes_for(*id)).map(|(id, _)| id);
+        named.or_else(writer).unwrap_or(hostgroup)
+    }
+
+    /// Those of a session that works in this hostgroup, and holds nothing yet.
+    pub(super) fn new(worker: &Rc<Worker>, entry: &Rc<Entry>, pool: Rc<HostgroupPool>, lane: Rc<Lane>) -> Self {
+        Self {
+            worker: Rc::clone(worker),
+            entry: Rc::clone(entry),
+            backend: None,
+            pool,
+            lane,
+            pins: Pins::default(),
+            places: None,
+            replaying: None,
+            before: None,
+        }
+    }
+
     /// Whether it keeps a backend, here or elsewhere.
     pub(super) fn is_pinned(&self) -> bool {
         !self.pins.set().is_empty() || self.places.is_some()
@@ -130,22 +286,6 @@ impl Session {
         std::iter::once((self.pool.shared.id, &self.pins)).chain(elsewhere)
     }
 
-    /// Where a statement goes that is meant for `hostgroup`: to what it names, if the session left that elsewhere, and not there; and
-    /// what is for the readers of a cluster to its writer, if the session left something there.
-    pub(super) fn drawn_to(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, hostgroup: HostgroupId) -> HostgroupId {
-        if !self.is_pinned() {
-            return hostgroup;
-        }
-        let schema = self.state.schema.as_deref();
-        let mut naming = self.all_places().filter(|(_, pins)| is_named(pins, text, self.lex, analysis, schema)).map(|(id, _)| id);
-        let first = naming.next();
-        let named = if naming.any(|id| id == hostgroup) { Some(hostgroup) } else { first };
-        let writes_for = |writer| in_force.snapshot.roles.iter().any(|group| group.writer == writer && group.is_beside_writer(hostgroup));
-        let is_left = |pins: &Pins| !pins.set().without(super::WISHES).is_empty();
-        let writer = || self.all_places().find(|(id, pins)| is_left(pins) && writes_for(*id)).map(|(id, _)| id);
-        named.or_else(writer).unwrap_or(hostgroup)
-    }
-
     /// Whether a statement for `hostgroup` uses user variables of which another place may know better.
     pub(super) fn needs_variables(&self, analysis: &Analysis, hostgroup: HostgroupId) -> bool {
         analysis.facts.contains(Facts::USER_VARIABLE)
@@ -154,90 +294,10 @@ impl Session {
             && self.all_places().any(|(id, pins)| id != hostgroup && pins.set().intersects(UNSEEN))
     }
 
-    /// Asks for the values of these user variables (None: it is not known which) where they may be known, so that they are carried to
-    /// `hostgroup`. Where one cannot be had the statement goes to it instead.
-    pub(super) async fn bring_variables(&mut self, names: Option<Vec<String>>, hostgroup: HostgroupId) -> HostgroupId {
-        let unseen = |(id, pins): &(HostgroupId, &Pins)| *id != hostgroup && pins.set().intersects(UNSEEN);
-        let places: Vec<HostgroupId> = self.all_places().filter(unseen).map(|(id, _)| id).collect();
-        for place in places {
-            let Some(names) = &names else { return place };
-            let Some((_, pins)) = self.all_places().find(|(id, _)| *id == place) else { continue };
-            let is_wanted = |name: &&String| pins.hides(name) && !pins.is_told(name);
-            let wanted: Vec<String> = names.iter().filter(is_wanted).cloned().collect();
-            if wanted.is_empty() {
-                continue;
-            }
-            self.travel(place).await;
-            self.read_before_leaving().await;
-            let may_leave = self.pool.shared.id == place && !self.pins.set().intersects(BOUND);
-            if !may_leave || self.backend.is_some() && !self.learn_variables(&wanted).await {
-                return self.pool.shared.id;
-            }
-        }
-        hostgroup
-    }
-
-    /// The next statement goes to `hostgroup`.
-    pub(super) async fn travel(&mut self, hostgroup: HostgroupId) {
-        match self.pool.shared.id != hostgroup && self.is_pinned() {
-            true => Box::pin(self.change_places(hostgroup)).await,
-            false => self.go_to(hostgroup),
-        }
-    }
-
-    /// Whether this BEGIN ends a transaction that only reads, and begins one that may write, and the backend has nothing else of the
-    /// session. A server that does not understand it would end nothing, so it is one that all understand.
-    pub(super) fn may_leave_what_was_read(&self, begin: &[u8]) -> bool {
-        let has_only_read =
-            self.client.status.contains(StatusFlags::IN_TRANS_READONLY) && self.pins.set().without(OPEN).without(super::WISHES).is_empty();
-        let may_write = |words: &str| {
-            // Under sql_mode ORACLE some of them begin a block.
-            is_plain(words, WRITES) || self.is_on(Flavor::MariaDb) && !self.lex.oracle && is_plain(words, BEGINS)
-        };
-        has_only_read && may_write(&plain_words(begin))
-    }
-
-    /// A BEGIN goes to `hostgroup`: a transaction elsewhere that has only read is committed ahead of it, so that it does not keep what
-    /// may write.
-    pub(super) async fn commit_what_was_read(&mut self, hostgroup: HostgroupId) {
-        if self.pool.shared.id == hostgroup {
-            return;
-        }
-        self.read_before_leaving().await;
-        if let Some(backend) = self.backend.as_mut() {
-            // Whatever completion_type says.
-            let commit = backend.query("COMMIT AND NO CHAIN NO RELEASE", &self.worker.buffers);
-            if !guarded(&self.worker, &self.entry, commit).await.is_ok_and(|reply| reply.error.is_none()) {
-                self.backend = None;
-            }
-        }
-        self.forget_transaction();
-    }
-
     /// Nothing is open here that a read would be part of.
     pub(super) fn may_read_alone(&self) -> bool {
         let set = self.pins.set();
         !set.intersects(BOUND) && !set.contains(PinReason::AutocommitOff) && !self.lane.settings().autocommit_false_is_transaction
-    }
-
-    async fn change_places(&mut self, hostgroup: HostgroupId) {
-        if self.pins.set().intersects(BOUND) {
-            return;
-        }
-        if !self.pins.set().is_empty() {
-            self.read_before_leaving().await;
-            if self.pins.set().contains(PinReason::Transaction) {
-                // As was seen now.
-                return;
-            }
-            self.end_insert_delay();
-            ENDS.iter().for_each(|reason| self.pins.end(reason));
-        }
-        if !self.pins.set().is_empty() {
-            let place = Place { pool: Rc::clone(&self.pool), backend: self.backend.take(), pins: std::mem::take(&mut self.pins) };
-            self.places.get_or_insert_default().0.push(place);
-        }
-        self.go_to(hostgroup);
     }
 
     /// The session came to another hostgroup: what it left there is at hand again.
@@ -246,23 +306,12 @@ impl Session {
             self.pins = place.pins;
             self.backend = place.backend;
         }
-        self.entry.view.held.set(self.backend.as_ref().map(Held::of));
+        self.entry.view.held.set(self.backend.as_ref().map(Backend::held));
     }
 
     /// What a user variable was given in other places is out of date.
     pub(super) fn known_elsewhere(&mut self, name: &str) {
         self.places.iter_mut().flat_map(|places| &mut places.0).for_each(|place| place.pins.variable_known(name));
-    }
-
-    /// What the session has to know itself, as soon as it is elsewhere.
-    async fn read_before_leaving(&mut self) {
-        let unread = Unread {
-            warnings: self.facts.is_unread(),
-            last_insert_id: !self.facts.insert_id.is_known(),
-            found_rows: self.facts.found_rows_with_backend,
-        };
-        self.facts.row_count_with_backend = false;
-        self.read_or_lose(unread).await;
     }
 
     /// Shows others what the session left elsewhere.
@@ -298,14 +347,14 @@ impl Session {
         }
         let gone = place.backend.as_mut().zip(statement).and_then(|(backend, apart)| backend.core.statements.remove_apart(apart));
         if let Some((backend, gone)) = place.backend.as_mut().zip(gone)
-            && guarded(&self.worker, &self.entry, backend.close_statements(&self.worker, &[gone])).await.is_err()
+            && guarded(&self.worker, &self.entry, backend.close_statements(&self.worker.counters, &[gone])).await.is_err()
         {
             place.backend = None;
         }
         if !place.pins.set().is_empty() {
             self.places.get_or_insert_default().0.push(place);
         } else if let Some(backend) = place.backend {
-            tokio::task::spawn_local(settle::abandon(Rc::clone(&self.worker), place.pool, backend, PinSet::default(), false));
+            tokio::task::spawn_local(cleaning::abandon(Rc::clone(&self.worker), place.pool, backend, PinSet::default(), false));
         }
         self.publish_places();
     }
@@ -314,7 +363,7 @@ impl Session {
     pub(super) fn abandon_places(&mut self) {
         for place in self.places.take().into_iter().flat_map(|places| places.0) {
             if let Some(backend) = place.backend {
-                tokio::task::spawn_local(settle::abandon(Rc::clone(&self.worker), place.pool, backend, place.pins.set(), false));
+                tokio::task::spawn_local(cleaning::abandon(Rc::clone(&self.worker), place.pool, backend, place.pins.set(), false));
             }
         }
     }
@@ -325,9 +374,10 @@ impl Session {
         for place in self.places.iter_mut().flat_map(|places| &mut places.0) {
             let Some(backend) = &place.backend else { continue };
             let (server, pins) = (&backend.core.server, place.pins.set());
-            match server.is_cut() || server.leave_at_ms_with(pins) <= now_ms {
-                true => place.backend = None,
-                false => self.entry.leave_by(self.entry.leave_at_ms().min(server.disturb_at_ms(pins, now_ms)), Leaving::Demoted, now_ms),
+            if server.is_cut() || server.standing.leave_at_ms_with(pins) <= now_ms {
+                place.backend = None
+            } else {
+                self.entry.leave_by(self.entry.leave_at_ms().min(server.standing.disturb_at_ms(pins, now_ms)), Leaving::Demoted, now_ms)
             }
         }
     }
@@ -353,3 +403,7 @@ fn names_table(pins: &Pins, text: &[u8], mode: LexMode, own: Option<&[u8]>) -> b
         })
     })
 }
+
+#[cfg(test)]
+#[path = "attachments_tests.rs"]
+mod tests;

@@ -1,8 +1,10 @@
 //! The state a session begins with, after a login or COM_CHANGE_USER, and the OK that the client gets.
 
 use super::Session;
+use super::attachments::Attachments;
 use super::end::End;
 use super::fault::Fault;
+use super::frontend::Frontend;
 use super::tracked::TRACK_GTIDS;
 use crate::entry::Limits;
 use crate::link::Compression;
@@ -26,8 +28,8 @@ impl Session {
     /// State after a login (or COM_CHANGE_USER): character set, schema, limits.
     pub(super) fn begin(&mut self, schema: Option<&[u8]>) {
         let snapshot = self.worker.snapshot();
-        self.state.schema = None;
-        self.entry.set_limits(Limits::from_settings(&self.lane.settings()));
+        self.wants.state.schema = None;
+        self.entry.set_limits(Limits::from_settings(&self.at.lane.settings()));
         self.set_initial_variables(self.client.collation);
         let default = snapshot.default_schema(&self.user).as_bytes();
         let schema = match schema {
@@ -36,21 +38,15 @@ impl Session {
             Some(name) => Some(self.in_utf8(name)),
             None => Some(default).filter(|name| !name.is_empty()).map(Text::from),
         };
-        self.state.schema = schema.map(|name| self.worker.memory.borrow_mut().intern_text(name));
+        self.wants.state.schema = schema.map(|name| self.worker.memory.borrow_mut().intern_text(name));
         self.client.status = self.initial_status();
-        self.client.filter = self.client.caps.contains(Capabilities::SESSION_TRACK).then(|| Box::new(self.default_filter()));
+        self.client.filter = self.client.caps.contains(Capabilities::SESSION_TRACK).then(|| Box::new(self.wants.default_filter(&self.at)));
     }
 
     /// Status flags of a session in which nothing has happened.
     pub(super) fn initial_status(&self) -> StatusFlags {
         let server = self.worker.shared.info.get().map_or(StatusFlags::AUTOCOMMIT, |i| i.status);
         server & (StatusFlags::AUTOCOMMIT | StatusFlags::NO_BACKSLASH_ESCAPES)
-    }
-
-    /// The collation of a session that was reset: MariaDB goes back to the handshake's, MySQL to the server's own.
-    pub(super) fn collation_after_reset(&self) -> u16 {
-        let mysql = self.worker.shared.info.get().filter(|info| info.flavor == Flavor::MySql);
-        mysql.map_or(self.client.collation, |info| u16::from(info.collation))
     }
 
     /// The character set variables that a handshake's collation stands for; one that the server does not know leaves it at
@@ -60,40 +56,33 @@ impl Session {
         let info = self.worker.shared.info.get();
         let family = info.as_ref().map_or(Family::MySql, |i| i.family);
         let flavor = family.flavor();
-        (self.family, self.stand_ins) = (family, None);
-        self.lex.builtins = self.worker.shared.builtins();
-        self.lex.ignore_space = self.client.caps.contains(Capabilities::IGNORE_SPACE);
+        (self.wants.family, self.wants.stand_ins) = (family, None);
+        self.wants.lex.builtins = self.worker.shared.builtins();
+        self.wants.lex.ignore_space = self.client.caps.contains(Capabilities::IGNORE_SPACE);
         let known = match info {
-            Some(info) => self.asked(info).login_collation(collation),
+            Some(info) => self.at.asked(info).login_collation(collation),
             None => charset::collation_in(flavor, collation),
         };
         if let Some(collation) = known {
-            self.state.variables.set_names(collation);
+            self.wants.state.variables.set_names(collation);
         }
-        self.read_client_charset();
+        self.wants.read_client_charset();
         if let Some(level) = self.user.attributes.default_transaction_isolation.as_deref() {
             let name = canonical("transaction_isolation", family);
             let level = level.trim().to_ascii_uppercase().replace(' ', "-");
-            self.state.variables.set(name, Some(level.as_bytes()));
+            self.wants.state.variables.set(name, Some(level.as_bytes()));
         }
         let tells_gtids = self.worker.snapshot().vars.default_session_track_gtids == SessionTrackGtids::OwnGtid;
         if tells_gtids && self.worker.shared.serves_mysql() {
-            self.state.variables.set(TRACK_GTIDS, Some(SessionTrackGtids::OwnGtid.as_str().as_bytes()));
+            self.wants.state.variables.set(TRACK_GTIDS, Some(SessionTrackGtids::OwnGtid.as_str().as_bytes()));
         }
-        self.share_state();
-    }
-
-    /// The same as one of the pool's own servers says it that has told more of itself.
-    fn asked(&self, info: Arc<ServerInfo>) -> Arc<ServerInfo> {
-        let servers = self.pool.servers();
-        let mut known = servers.iter().filter_map(|server| server.info.load_full());
-        known.find(|known| known.version == info.version && known.tracking.get().is_some()).unwrap_or(info)
+        self.wants.share_state(&self.at);
     }
 
     /// A name of the client's, as servers keep and tell it. What is no text in the session's character set stays as it is: servers
     /// refuse it.
     pub(super) fn in_utf8(&self, name: &[u8]) -> Text {
-        let charset = match self.state.variables.get("character_set_client") {
+        let charset = match self.wants.state.variables.get("character_set_client") {
             Some(charset) => charset,
             None => charset_of(self.worker.shared.info.get().as_deref(), self.client.collation).as_bytes(),
         };
@@ -108,7 +97,7 @@ impl Session {
         let known = info.as_ref().map_or_else(|| charset::collation(id), |info| info.collation_of(id));
         if let Some(wide) = known.filter(|known| is_wide(known.charset.as_bytes())) {
             let text = format!("Variable 'character_set_client' can't be set to the value of '{}'", wide.charset);
-            self.send_error_at(self.client.login_seq, codes::WRONG_VALUE_FOR_VAR, "42000", text.as_bytes()).await?;
+            self.client.send_error_at(&mut self.at, self.client.login_seq, codes::WRONG_VALUE_FOR_VAR, "42000", text.as_bytes()).await?;
             return Err(End::Refused(text));
         }
         // Who says 0 names none.
@@ -118,7 +107,7 @@ impl Session {
         match self.worker.snapshot().vars.handle_unknown_charset {
             0 => {
                 let text = format!("Unknown collation: '{id}'");
-                self.send_error_at(self.client.login_seq, codes::UNKNOWN_COLLATION, "HY000", text.as_bytes()).await?;
+                self.client.send_error_at(&mut self.at, self.client.login_seq, codes::UNKNOWN_COLLATION, "HY000", text.as_bytes()).await?;
                 Err(End::Refused(text))
             }
             1 if self.worker.memory.borrow_mut().is_new_collation(id) => {
@@ -136,7 +125,7 @@ impl Session {
         if self.user.fast_forward {
             return Ok(());
         }
-        if let Some(schema) = self.state.schema.clone() {
+        if let Some(schema) = self.wants.state.schema.clone() {
             let now = self.now_ms();
             let known = self.worker.memory.borrow().schema_is_valid(&self.user.name, &schema, now);
             if !known {
@@ -149,7 +138,7 @@ impl Session {
     /// The login has succeeded.
     pub(super) async fn welcome(&mut self) -> Result<(), End> {
         self.send_login_ok(self.client.login_seq).await?;
-        self.start_compression();
+        self.client.start_compression(&self.at);
         Ok(())
     }
 
@@ -161,14 +150,14 @@ impl Session {
             Ok(Err(Fault::End(end))) => return Err(end),
             Ok(Err(Fault::Error { code, sqlstate, text })) if code != codes::NO_CONNECTION => {
                 let state = String::from_utf8_lossy(&sqlstate).into_owned();
-                self.send_error_at(self.client.login_seq, code, &state, &text).await?;
+                self.client.send_error_at(&mut self.at, self.client.login_seq, code, &state, &text).await?;
                 return Err(End::Refused(String::from_utf8_lossy(&text).into_owned()));
             }
             _ => return Ok(()),
         }
-        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
+        let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
         if backend.core.state.schema.as_ref() == Some(schema) {
-            self.give_back();
+            self.at.give_back();
             return Ok(());
         }
         match tokio::time::timeout(SCHEMA_CHECK, backend.init_db(schema, &self.worker.buffers)).await {
@@ -176,24 +165,24 @@ impl Session {
                 if let Some(e) = &reply.error {
                     self.held_server_erred(e.code, &e.message);
                 }
-                self.give_back();
+                self.at.give_back();
                 if let Some(e) = reply.error {
                     let state = String::from_utf8_lossy(&e.sqlstate).into_owned();
-                    self.send_error_at(self.client.login_seq, e.code, &state, &e.message).await?;
+                    self.client.send_error_at(&mut self.at, self.client.login_seq, e.code, &state, &e.message).await?;
                     return Err(End::Refused(e.to_string()));
                 }
                 let now = self.now_ms();
                 self.worker.memory.borrow_mut().learn_schema(&self.user.name, schema, now);
             }
             // Lost, or silent: no reason to turn a client away.
-            Ok(Err(_)) | Err(_) => self.discard_backend(),
+            Ok(Err(_)) | Err(_) => self.at.discard_backend(),
         }
         Ok(())
     }
 
     pub(super) async fn send_login_ok(&mut self, seq: u8) -> Result<(), End> {
         let mut told = Vec::new();
-        if let Some((schema, _)) = self.state.schema.as_ref().zip(self.client.filter.as_ref().filter(|f| f.schema)) {
+        if let Some((schema, _)) = self.wants.state.schema.as_ref().zip(self.client.filter.as_ref().filter(|f| f.schema)) {
             session_state::put_change(&mut told, &Change::Schema(schema));
         }
         let status = self.client.current_status();
@@ -203,18 +192,35 @@ impl Session {
         let mut out = Vec::new();
         let mut seq = seq;
         packet::put_packet(&mut out, &mut seq, &payload);
-        self.write_front(&out).await
+        self.client.write_front(&self.at, &out).await
+    }
+}
+
+impl Frontend {
+    /// The collation of a session that was reset: MariaDB goes back to the handshake's, MySQL to the server's own.
+    pub(super) fn collation_after_reset(&self, at: &Attachments) -> u16 {
+        let mysql = at.worker.shared.info.get().filter(|info| info.flavor == Flavor::MySql);
+        mysql.map_or(self.collation, |info| u16::from(info.collation))
     }
 
-    fn start_compression(&mut self) {
-        let method = if self.client.caps.contains(Capabilities::COMPRESS) {
-            crate::connect::zlib(&self.worker.snapshot())
-        } else if self.client.caps.contains(Capabilities::ZSTD_COMPRESSION) {
-            let max = self.worker.snapshot().vars.protocol_zstd_level_max;
-            Method::Zstd { level: i32::from(self.client.zstd_level.max(1)).min(i32::try_from(max).unwrap_or(1)) }
+    fn start_compression(&mut self, at: &Attachments) {
+        let method = if self.caps.contains(Capabilities::COMPRESS) {
+            crate::connect::zlib(&at.worker.snapshot())
+        } else if self.caps.contains(Capabilities::ZSTD_COMPRESSION) {
+            let max = at.worker.snapshot().vars.protocol_zstd_level_max;
+            Method::Zstd { level: i32::from(self.zstd_level.max(1)).min(i32::try_from(max).unwrap_or(1)) }
         } else {
             return;
         };
-        self.client.link.compress(Compression::new(method));
+        self.link.compress(Compression::new(method));
+    }
+}
+
+impl Attachments {
+    /// The same as one of the pool's own servers says it that has told more of itself.
+    fn asked(&self, info: Arc<ServerInfo>) -> Arc<ServerInfo> {
+        let servers = self.pool.servers();
+        let mut known = servers.iter().filter_map(|server| server.info.load_full());
+        known.find(|known| known.version == info.version && known.tracking.get().is_some()).unwrap_or(info)
     }
 }

@@ -3,9 +3,11 @@
 //! INVARIANT: nothing is answered from the cache inside a transaction or while anything pins the session.
 
 use super::Session;
+use super::attachments::Attachments;
 use super::command::Incoming;
 use super::end::End;
 use super::guard::paused;
+use super::hand::AtHand;
 use super::respond::Made;
 use crate::cache::{Asked, Asker, CachePolicy, Entry, Execution, Form, Key, Look};
 use crate::class::Class;
@@ -17,9 +19,10 @@ use wire::query::split_query;
 impl Session {
     /// Answers a COM_QUERY from the cache; false when it must be run. What it then answers may fill the cache.
     pub(super) async fn query_from_cache(&mut self, command: Incoming, start: usize, analysis: &Analysis) -> Result<bool, End> {
-        let attribute_count = match self.client.caps.contains(Capabilities::QUERY_ATTRIBUTES) {
-            true => split_query(self.client.payload(command), self.client.caps).map_or(0, |parts| parts.attribute_count),
-            false => 0,
+        let attribute_count = if self.client.caps.contains(Capabilities::QUERY_ATTRIBUTES) {
+            split_query(self.client.payload(command), self.client.caps).map_or(0, |parts| parts.attribute_count)
+        } else {
+            0
         };
         let asked = Asked::Text { sql: self.client.sql_text(command, start), attribute_count };
         let key = self.cache_key(&asked, analysis);
@@ -33,7 +36,7 @@ impl Session {
         let asked = Asked::Execution(Execution {
             statement: &statement.key,
             mode: &mode,
-            lex: self.lex,
+            lex: self.wants.lex,
             params: statement.params,
             types: &statement.types,
             payload: self.client.payload(command),
@@ -44,27 +47,27 @@ impl Session {
     }
 
     fn cache_key(&self, asked: &Asked<'_>, analysis: &Analysis) -> Option<Key> {
-        if !self.pins.set().is_empty() || self.backend.is_some() {
+        if !self.at.pins.set().is_empty() || self.at.backend.is_some() {
             return None;
         }
         let asker = Asker {
             user: &self.user.name,
-            hostgroup: self.pool.shared.id,
+            hostgroup: self.at.pool.shared.id,
             collation: self.client.collation,
             class: Class::of(self.client.caps),
-            state: &self.state,
+            state: &self.wants.state,
             status: self.client.current_status(),
         };
         self.worker.shared.cache.key(&asker, asked, analysis)
     }
 
     async fn look_in_cache(&mut self, key: Option<Key>, form: Form) -> Result<bool, End> {
-        let (Some(key), Some(ttl_ms)) = (key, self.directions.cache_ttl_ms) else { return Ok(false) };
-        let policy = CachePolicy { ttl_ms: u64::from(ttl_ms.get()), keeps_empty: self.directions.cache_empty_result };
+        let (Some(key), Some(ttl_ms)) = (key, self.hand.directions.cache_ttl_ms) else { return Ok(false) };
+        let policy = CachePolicy { ttl_ms: u64::from(ttl_ms.get()), keeps_empty: self.hand.directions.cache_empty_result };
         let entry = match self.worker.shared.cache.look(key, form, policy, self.worker.shared.clock.now_ms()) {
             Look::Hit(entry) => entry,
             Look::Lead(fill) => {
-                self.fill = Some(Box::new(fill));
+                self.hand.fill = Some(Box::new(fill));
                 return Ok(false);
             }
             Look::Follow(waiting) => match Box::pin(paused(&self.entry, waiting.wait())).await {
@@ -83,7 +86,7 @@ impl Session {
     async fn answer_from(&mut self, entry: &Arc<Entry>, form: Form) -> Result<bool, End> {
         let mut packets = Vec::new();
         if entry.write_reply(form, self.client.current_status(), &mut packets).is_none()
-            || self.send_made(packets, entry.caps()).await? == Made::Not
+            || self.client.send_made(&mut self.at, packets, entry.caps()).await? == Made::Not
         {
             return Ok(false);
         }
@@ -94,13 +97,15 @@ impl Session {
         self.facts.diagnostics = None;
         Ok(true)
     }
+}
 
+impl AtHand {
     /// The statement that was to fill the cache has been answered (or has failed: then it does not).
-    pub(super) fn end_fill(&mut self, succeeded: bool) {
+    pub(super) fn end_fill(&mut self, at: &Attachments, succeeded: bool) {
         let Some(fill) = self.fill.take().filter(|_| succeeded) else { return };
-        if let Some(backend) = self.backend.as_ref() {
+        if let Some(backend) = at.backend.as_ref() {
             // A result that is not kept is no fault: the client has it.
-            let _ = fill.finish(backend.core.caps, self.worker.shared.clock.now_ms());
+            let _ = fill.finish(backend.core.caps, at.worker.shared.clock.now_ms());
         }
     }
 }

@@ -7,12 +7,15 @@
 
 use super::Session;
 use super::acquire::interruption;
+use super::attachments::Attachments;
 use super::charsets;
 use super::failed::REFUSED;
 use super::fault::Fault;
 use super::guard::{guarded, unless_killed};
+use super::hand::AtHand;
 use super::relay::Outgoing;
 use super::sync::{Ahead, is_about_diagnostics};
+use super::wants::Wants;
 use crate::backend::{Backend, Tracking};
 use crate::causal::{CausalRole, Origin, Writing};
 use crate::counters::count;
@@ -44,19 +47,14 @@ struct Wanted {
 }
 
 impl Session {
-    /// Whether the statement at hand is run as if there were no causal reads.
-    pub(super) fn is_not_causal(&self) -> bool {
-        self.lane.causal().is_none() && self.directions.gtid_from.is_none() && self.min_gtid.is_none()
-    }
-
     /// Whether causal reads are on, and the session made or changed a table or its like: a server may lack it when it prepares.
     pub(super) fn has_defined(&self) -> bool {
-        !self.is_not_causal() && self.writes.as_ref().is_some_and(|writes| writes.has_definitions)
+        !self.hand.is_not_causal(&self.at) && self.writes.as_ref().is_some_and(|writes| writes.has_definitions)
     }
 
     /// As [`Session::sync`], where causal reads are on or the statement asks for them.
     pub(super) async fn sync_causally(&mut self, analysis: &Analysis) -> Result<Ahead, Fault> {
-        let enters = self.backend.as_ref().is_some_and(|backend| backend.core.state.schema != self.state.schema);
+        let enters = self.at.backend.as_ref().is_some_and(|backend| backend.core.state.schema != self.wants.state.schema);
         if enters
             && waits(analysis)
             && let Some(lacked) = self.what_is_lacked().await?
@@ -69,14 +67,14 @@ impl Session {
             && let Some(lacked) = self.what_is_lacked().await?
         {
             // The backend is taken to have what goes ahead; there is none when it did not answer.
-            if self.backend.is_some() {
+            if self.at.backend.is_some() {
                 self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
             }
             self.leave_for_writer(lacked).await?;
             ahead = self.sync(analysis).await?;
         }
-        if self.lane.causal().writes == Writing::Remembered {
-            self.have_gtids_told(analysis, &mut ahead);
+        if self.at.lane.causal().writes == Writing::Remembered {
+            self.at.have_gtids_told(&self.wants, analysis, &mut ahead);
         }
         Ok(ahead)
     }
@@ -84,8 +82,8 @@ impl Session {
     /// Gets a backend of the writers, since the server at hand does not have in time what the statement is to see.
     async fn leave_for_writer(&mut self, lacked: Wanted) -> Result<(), Fault> {
         count(&self.worker.counters.causal_timeouts);
-        let Some(writer) = lacked.fallback else { return Err(self.nobody_has(lacked)) };
-        self.directions.needs.max_lag_ms = None;
+        let Some(writer) = lacked.fallback else { return Err(self.at.nobody_has(lacked)) };
+        self.hand.directions.needs.max_lag_ms = None;
         self.go_to(writer);
         self.obtain().await
     }
@@ -96,8 +94,8 @@ impl Session {
         let told = || reply.variables.iter().rev().find(|(name, _)| **name == *"last_gtid").map(|(_, value)| value);
         let gtids = reply.gtids.as_ref().or_else(told);
         let fails = reply.error.is_some_and(|code| may_have_committed(analysis, code));
-        let Some(core) = self.backend.as_ref().map(|backend| &backend.core).filter(|_| fails || gtids.is_some()) else { return };
-        let (writes, began_ms) = (self.writes.get_or_insert_default(), self.began_us / 1000);
+        let Some(core) = self.at.backend.as_ref().map(|backend| &backend.core).filter(|_| fails || gtids.is_some()) else { return };
+        let (writes, began_ms) = (self.writes.get_or_insert_default(), self.hand.began_us / 1000);
         writes.has_definitions |= may_define(analysis);
         if let Some(gtids) = gtids {
             writes.note(&core.end(), began_ms, core.info.flavor, gtids);
@@ -110,13 +108,13 @@ impl Session {
     /// Whether the backend at hand is to be asked what the session wrote.
     pub(super) fn lacks_gtids(&self) -> bool {
         let is_open = |backend: &Backend| self.writes.as_ref().is_some_and(|writes| writes.is_open(&backend.core.server.key));
-        self.writes.is_some() && self.backend.as_ref().is_some_and(is_open)
+        self.writes.is_some() && self.at.backend.as_ref().is_some_and(is_open)
     }
 
     /// Asks for the GTIDs of what the session wrote, or may have written, on the backend at hand, which nothing pins. MySQL knows
     /// only what the whole server has. Without an answer the session's reads stay with the writers.
     pub(super) async fn ask_for_gtids(&mut self) {
-        let Some(backend) = self.backend.as_mut() else { return };
+        let Some(backend) = self.at.backend.as_mut() else { return };
         let flavor = backend.core.info.flavor;
         let question = match flavor {
             Flavor::MariaDb => "SELECT @@last_gtid",
@@ -124,7 +122,7 @@ impl Session {
         };
         let asked_ms = self.worker.shared.clock.now_ms();
         let Ok(reply) = guarded(&self.worker, &self.entry, backend.query(question, &self.worker.buffers)).await else {
-            self.backend = None;
+            self.at.backend = None;
             return;
         };
         backend.core.has_warnings |= reply.error.is_some() || reply.ok.warnings > 0;
@@ -136,7 +134,7 @@ impl Session {
 
     /// What the server at hand does not have in time, of all that the statement at hand is to see.
     async fn what_is_lacked(&mut self) -> Result<Option<Wanted>, Fault> {
-        if !self.pins.set().is_empty() {
+        if !self.at.pins.set().is_empty() {
             return Ok(None);
         }
         for wanted in self.gtids_wanted().into_iter().flatten() {
@@ -149,8 +147,8 @@ impl Session {
 
     /// What the statement at hand is to see: by the scope of causal reads, by its rule, by its comment.
     fn gtids_wanted(&mut self) -> [Option<Wanted>; 4] {
-        let here = self.pool.shared.id;
-        let part = self.lane.causal();
+        let here = self.at.pool.shared.id;
+        let part = self.at.lane.causal();
         let writer = match part.role {
             CausalRole::Readers { writer } => Some(writer),
             CausalRole::Writers | CausalRole::Others => None,
@@ -158,9 +156,9 @@ impl Session {
         let wanted = |origin, hostgroup, fallback| Wanted { origin, hostgroup, fallback, timeout_ms: part.timeout_ms };
         let own = writer.filter(|_| part.scope != CausalReads::Off);
         let token = writer.filter(|_| part.scope == CausalReads::Token);
-        let rule = self.directions.gtid_from.filter(|id| *id != here && own != Some(*id));
+        let rule = self.hand.directions.gtid_from.filter(|id| *id != here && own != Some(*id));
         // A cluster's writer has whatever was acknowledged.
-        let comment = self.min_gtid.clone().filter(|_| part.role != CausalRole::Writers);
+        let comment = self.hand.min_gtid.clone().filter(|_| part.role != CausalRole::Writers);
         let asked = writer.unwrap_or(here);
         if let Some(gtids) = &comment {
             self.writes.get_or_insert_default().told(Origin::Comment, asked, gtids);
@@ -173,18 +171,11 @@ impl Session {
         ]
     }
 
-    /// Nobody is known who would have it for certain.
-    fn nobody_has(&self, wanted: Wanted) -> Fault {
-        let (id, ms) = (self.pool.shared.id, wanted.timeout_ms);
-        let text = format!("Max connect timeout reached while reaching hostgroup {id} after {ms}ms: its server does not have min_gtid yet");
-        Fault::error(9001, b"HY000", text)
-    }
-
     /// Whether the server at hand has what is wanted; waits for it.
     async fn has(&mut self, wanted: Wanted) -> Result<bool, Fault> {
         let Wanted { origin, hostgroup, timeout_ms, .. } = wanted;
         let Some(written) = self.writes.as_ref().and_then(|writes| writes.known(origin, hostgroup)) else { return Ok(true) };
-        let Some(backend) = self.backend.as_mut() else { return Ok(true) };
+        let Some(backend) = self.at.backend.as_mut() else { return Ok(true) };
         if written.is_on(&backend.core.end()) {
             return Ok(true);
         }
@@ -202,7 +193,7 @@ impl Session {
         let reply = match unless_killed(&self.entry, exchange).await {
             Ok(reply) => reply,
             Err(e) => {
-                let fault = self.wait_failed(&e);
+                let fault = self.at.wait_failed(&e);
                 // Nothing pins the session: as good as an answer that it has not got it.
                 let is_lost = matches!(fault, Fault::Lost { .. });
                 return if is_lost && wanted.fallback.is_some() { Ok(false) } else { Err(fault) };
@@ -214,6 +205,30 @@ impl Session {
             writes.arrived(origin, hostgroup, &backend.core.end(), asked_ms);
         }
         Ok(has_it)
+    }
+}
+
+impl AtHand {
+    /// Whether the statement at hand is run as if there were no causal reads.
+    pub(super) fn is_not_causal(&self, at: &Attachments) -> bool {
+        at.lane.causal().is_none() && self.directions.gtid_from.is_none() && self.min_gtid.is_none()
+    }
+}
+
+impl Attachments {
+    /// MySQL says the GTIDs of writes only to those who asked for it. What is pinned has facts on the backend that a SET
+    /// would wipe out; it asked when it began.
+    fn have_gtids_told(&mut self, wants: &Wants, analysis: &Analysis, ahead: &mut Ahead) {
+        let is_told = wants.state.variables.get("session_track_gtids").is_some_and(|value| !value.eq_ignore_ascii_case(b"OFF"));
+        if is_told || !self.pins.set().is_empty() || is_about_diagnostics(analysis) {
+            return;
+        }
+        let Some(core) = self.backend.as_mut().map(|backend| &mut backend.core) else { return };
+        let asks = core.info.flavor == Flavor::MySql && core.tracking == Tracking::Ours && !core.tells_gtids;
+        if asks && !core.status.contains(StatusFlags::IN_TRANS) {
+            ahead.push("SET SESSION session_track_gtids=OWN_GTID", core.caps);
+            core.tells_gtids = true;
+        }
     }
 
     /// The question was not answered: the session was killed, or the connection is of no use any more.
@@ -229,19 +244,11 @@ impl Session {
         }
     }
 
-    /// MySQL says the GTIDs of writes only to those who asked for it. What is pinned has facts on the backend that a SET
-    /// would wipe out; it asked when it began.
-    fn have_gtids_told(&mut self, analysis: &Analysis, ahead: &mut Ahead) {
-        let is_told = self.state.variables.get("session_track_gtids").is_some_and(|value| !value.eq_ignore_ascii_case(b"OFF"));
-        if is_told || !self.pins.set().is_empty() || is_about_diagnostics(analysis) {
-            return;
-        }
-        let Some(core) = self.backend.as_mut().map(|backend| &mut backend.core) else { return };
-        let asks = core.info.flavor == Flavor::MySql && core.tracking == Tracking::Ours && !core.tells_gtids;
-        if asks && !core.status.contains(StatusFlags::IN_TRANS) {
-            ahead.push("SET SESSION session_track_gtids=OWN_GTID", core.caps);
-            core.tells_gtids = true;
-        }
+    /// Nobody is known who would have it for certain.
+    fn nobody_has(&self, wanted: Wanted) -> Fault {
+        let (id, ms) = (self.pool.shared.id, wanted.timeout_ms);
+        let text = format!("Max connect timeout reached while reaching hostgroup {id} after {ms}ms: its server does not have min_gtid yet");
+        Fault::error(9001, b"HY000", text)
     }
 }
 
@@ -273,4 +280,153 @@ fn waits(analysis: &Analysis) -> bool {
         Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace | Kind::LoadData | Kind::Ddl | Kind::DropTable | Kind::Set
     );
     !only_writes && !is_about_diagnostics(analysis)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pins::PinReason;
+    use crate::session::bed::{Bed, HOME, OTHER, error, ok, packet_of, result_of};
+    use sql::LexMode;
+    use wire::codes;
+
+    fn all(texts: &[&str], holds: impl Fn(&Analysis) -> bool) -> Vec<bool> {
+        texts.iter().map(|text| holds(&sql::analyze(text.as_bytes(), LexMode::default()))).collect()
+    }
+
+    #[test]
+    fn a_write_that_a_server_refused_whole_committed_nothing() {
+        let writes = ["INSERT INTO t VALUES (1)", "UPDATE t SET a=1", "DELETE FROM t", "REPLACE INTO t VALUES (1)"];
+        assert_eq!(all(&writes, |a| may_have_committed(a, codes::PARSE)), [false; 4]);
+        assert_eq!(all(&writes, |a| may_have_committed(a, codes::LOCK_WAIT_TIMEOUT)), [true; 4], "MyISAM keeps the rows of before");
+    }
+
+    #[test]
+    fn a_failed_statement_that_may_run_code_may_have_committed() {
+        let hides = [
+            "SELECT f()",
+            "INSERT INTO t VALUES (f())",
+            "SELECT 1; INSERT INTO t VALUES (1)",
+            "CALL p()",
+            "COMMIT",
+            "CREATE TABLE t (a INT)",
+        ];
+        assert_eq!(all(&hides, |a| may_have_committed(a, codes::PARSE)), [true; 6]);
+        let shows = ["SELECT 1", "SHOW TABLES", "USE s", "SET @a = 1", "SAVEPOINT a", "SHOW WARNINGS"];
+        assert_eq!(all(&shows, |a| may_have_committed(a, codes::LOCK_WAIT_TIMEOUT)), [false; 6]);
+    }
+
+    #[test]
+    fn what_may_define_a_table_does_it_by_name_or_in_code() {
+        let defines =
+            ["CREATE TABLE t (a INT)", "DROP TABLE t", "CALL p()", "EXECUTE s", "SELECT f()", "INSERT INTO t VALUES (1); DROP TABLE u"];
+        assert_eq!(all(&defines, may_define), [true; 6]);
+        assert_eq!(all(&["SELECT 1", "INSERT INTO t VALUES (1)", "COMMIT", "SET @a = 1"], may_define), [false; 4]);
+    }
+
+    #[test]
+    fn reads_wait_for_writes_and_writes_do_not() {
+        assert_eq!(all(&["SELECT a FROM t", "SHOW TABLES", "USE s", "BEGIN", "CALL p()"], waits), [true; 5]);
+        let others = ["INSERT INTO t VALUES (1)", "DROP TABLE t", "SET @a = 1", "SHOW WARNINGS", "GET DIAGNOSTICS @a = NUMBER"];
+        assert_eq!(all(&others, waits), [false; 5]);
+    }
+    const CAUSAL: &str = "mysql_replication_hostgroups = ( { writer_hostgroup=1, reader_hostgroup=2 } )\nmysql_variables = ";
+
+    /// Where each of what is wanted comes from, of which hostgroup it is, and who serves instead.
+    async fn wanted(config: &str, place: HostgroupId, change: impl FnOnce(&mut Bed)) -> Vec<(Origin, u32, Option<u32>)> {
+        let mut bed = Bed::new(&format!("{CAUSAL}{{ {config} }}"));
+        bed.travel(place).await;
+        change(&mut bed);
+        let all = bed.gtids_wanted();
+        all.into_iter().flatten().map(|wanted| (wanted.origin, wanted.hostgroup.0, wanted.fallback.map(|id| id.0))).collect()
+    }
+
+    #[tokio::test]
+    async fn a_read_waits_for_what_settings_rules_and_comments_name() {
+        let (session, token) = ("causal_reads = \"session\"", "causal_reads = \"token\"");
+        let own = (Origin::Own, 1, Some(1));
+        assert_eq!(wanted("", OTHER, |_| {}).await, []);
+        assert_eq!(wanted(session, OTHER, |_| {}).await, [own]);
+        assert_eq!(wanted(token, OTHER, |_| {}).await, [own, (Origin::Token, 1, Some(1))]);
+        // A writer has what it wrote.
+        assert_eq!(wanted(session, HOME, |_| {}).await, []);
+        let rule = |bed: &mut Bed| bed.hand.directions.gtid_from = Some(HOME);
+        assert_eq!(wanted("", OTHER, rule).await, [own]);
+        assert_eq!(wanted(session, OTHER, rule).await, [own], "once is enough");
+        assert_eq!(wanted("", HOME, rule).await, [], "here it was written");
+        let comment = |bed: &mut Bed| bed.hand.min_gtid = Some("0-1-7".into());
+        assert_eq!(wanted("", OTHER, comment).await, [(Origin::Comment, 1, Some(1))]);
+        assert_eq!(wanted("", HOME, comment).await, [], "a writer has whatever was acknowledged");
+    }
+
+    #[tokio::test]
+    async fn a_statement_is_causal_by_its_hostgroup_its_rule_or_its_comment() {
+        let mut bed = Bed::new("");
+        assert!(bed.hand.is_not_causal(&bed.at));
+        bed.hand.min_gtid = Some("0-1-7".into());
+        assert!(!bed.hand.is_not_causal(&bed.at));
+        let bed = Bed::new(&format!("{CAUSAL}{{ causal_reads = \"session\" }}"));
+        assert!(!bed.hand.is_not_causal(&bed.at), "what is written here is remembered");
+    }
+
+    #[tokio::test]
+    async fn what_is_written_on_a_writer_is_remembered() {
+        let gtids = |gtids: &str| ReplyFacts { gtids: Some(gtids.as_bytes().into()), ..ok() };
+        let (uuid, failed) = ("3e11fa47-71ca-11e1-9e33-c80aa9429562", error(codes::LOCK_WAIT_TIMEOUT));
+        for (text, reply, knows, asks, defines) in [
+            ("INSERT INTO t VALUES (1)", gtids(&format!("{uuid}:7")), true, false, false),
+            ("CREATE TABLE t (a INT)", gtids(&format!("{uuid}:7")), true, false, true),
+            ("INSERT INTO t VALUES (1)", ok(), false, false, false),
+            // Rows of a table without transactions stand.
+            ("INSERT INTO t VALUES (1)", failed.clone(), true, true, false),
+            ("INSERT INTO t VALUES (1)", error(codes::PARSE), false, false, false),
+            ("SELECT a FROM t", failed, false, false, false),
+        ] {
+            let mut bed = Bed::new(&format!("{CAUSAL}{{ causal_reads = \"session\" }}")).on(Flavor::MySql);
+            let analysis = bed.analysis(text);
+            bed.note_written(&analysis, &reply);
+            let known = bed.writes.as_ref().is_some_and(|writes| writes.known(Origin::Own, HOME).is_some());
+            assert_eq!((known, bed.lacks_gtids(), bed.has_defined()), (knows, asks, defines), "{text} {reply:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn mysql_is_told_to_say_gtids_where_it_does_not() {
+        let asked = |flavor, change: fn(&mut Bed), text: &str| {
+            let mut bed = Bed::new("").on(flavor);
+            change(&mut bed);
+            let (mut ahead, analysis) = (Ahead::default(), bed.analysis(text));
+            let session = &mut *bed;
+            session.at.have_gtids_told(&session.wants, &analysis, &mut ahead);
+            ahead.replies == 1
+        };
+        let nothing: fn(&mut Bed) = |_| {};
+        assert!(asked(Flavor::MySql, nothing, "INSERT INTO t VALUES (1)"));
+        assert!(!asked(Flavor::MariaDb, nothing, "INSERT INTO t VALUES (1)"), "it tells of last_gtid by itself");
+        assert!(!asked(Flavor::MySql, nothing, "SHOW WARNINGS"), "a SET would clear them");
+        assert!(!asked(Flavor::MySql, |bed| bed.pin(&[PinReason::UserLock]), "INSERT INTO t VALUES (1)"));
+        let clients: fn(&mut Bed) = |bed| bed.wants.state.variables.set("session_track_gtids", Some(b"ALL_GTIDS"));
+        assert!(!asked(Flavor::MySql, clients, "INSERT INTO t VALUES (1)"), "the client has them told");
+        assert!(!asked(Flavor::MySql, |bed| bed.at.backend.as_mut().unwrap().core.tells_gtids = true, "INSERT INTO t VALUES (1)"));
+    }
+    #[tokio::test]
+    async fn a_reader_is_asked_once_whether_it_has_what_was_written() {
+        let uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+        for (answer, has_it) in [(result_of(&[&["0"]]), true), (result_of(&[&["1"]]), false), (packet_of(&error(1227)), false)] {
+            let mut bed = Bed::new(&format!("{CAUSAL}{{ causal_reads = \"session\" }}")).on(Flavor::MySql);
+            let insert = bed.analysis("INSERT INTO t VALUES (1)");
+            bed.note_written(&insert, &ReplyFacts { gtids: Some(format!("{uuid}:7").as_bytes().into()), ..ok() });
+            bed.travel(OTHER).await;
+            bed.connect(Flavor::MySql);
+            bed.answers(&[answer]);
+            assert_eq!(bed.what_is_lacked().await.unwrap().is_none(), has_it);
+            let asked = bed.sent();
+            assert!(asked.len() == 1 && asked[0].contains(&format!("{uuid}:7")), "{asked:?}");
+            if has_it {
+                assert!(bed.what_is_lacked().await.unwrap().is_none() && bed.sent().is_empty(), "it is known now");
+            }
+            bed.pin(&[PinReason::Transaction]);
+            assert!(bed.what_is_lacked().await.unwrap().is_none(), "a transaction sees what was there when it began");
+        }
+    }
 }

@@ -33,12 +33,12 @@ enum Order {
 }
 
 /// ER_WRONG_VALUE_FOR_VAR.
-pub const WRONG_VALUE: u16 = codes::WRONG_VALUE_FOR_VAR;
+pub(super) const WRONG_VALUE: u16 = codes::WRONG_VALUE_FOR_VAR;
 
 impl Session {
     /// Obeys a statement about tokens; false for any other.
     pub(super) async fn obeys_token_order(&mut self, command: Incoming, start: usize) -> Result<bool, End> {
-        let Some(order) = order(self.client.sql_text(command, start), self.lex) else { return Ok(false) };
+        let Some(order) = order(self.client.sql_text(command, start), self.wants.lex) else { return Ok(false) };
         Box::pin(self.obey_token_order(order)).await?;
         Ok(true)
     }
@@ -53,7 +53,7 @@ impl Session {
                 self.facts.row_count = -1;
                 let tokens = self.writes.as_ref().map(|writes| writes.tokens()).unwrap_or_default();
                 let rows: Vec<[String; 2]> = tokens.into_iter().map(|(id, gtids)| [id.to_string(), gtids]).collect();
-                self.send_made(result(["hostgroup", "gtid"], &rows), Capabilities::PROTOCOL_41).await.map(drop)
+                self.client.send_made(&mut self.at, result(["hostgroup", "gtid"], &rows), Capabilities::PROTOCOL_41).await.map(drop)
             }
             Order::Set { gtids, hostgroup } => {
                 self.facts.row_count = 0;
@@ -67,20 +67,18 @@ impl Session {
                 };
                 if part.scope != CausalReads::Token {
                     let text = format!("Tidegate: causal_reads is not 'token' for this user in the cluster of hostgroup {id}");
-                    return self.send_error(codes::NOT_SUPPORTED_YET, "42000", &text).await;
+                    return self.client.send_error(&mut self.at, codes::NOT_SUPPORTED_YET, "42000", &text).await;
                 }
                 let gtids = gtids.trim();
                 if let Some(fault) = self.fault_of("the token", gtids, &[writer, id]).filter(|_| !gtids.is_empty()) {
-                    return self.send_error(WRONG_VALUE, "42000", &fault).await;
+                    return self.client.send_error(&mut self.at, WRONG_VALUE, "42000", &fault).await;
                 }
                 self.writes.get_or_insert_with(Box::<Writes>::default).told(Origin::Token, writer, gtids);
-                self.send_ok().await
+                self.client.send_ok(&mut self.at).await
             }
         }
     }
-}
 
-impl Session {
     /// What is wrong with GTIDs that are meant for servers of these hostgroups, in words; None for nothing.
     pub(super) fn fault_of(&self, what: &str, gtids: &str, hostgroups: &[HostgroupId]) -> Option<String> {
         let shared = &self.worker.shared;
@@ -198,6 +196,30 @@ mod tests {
             "",
         ] {
             assert_eq!(read(text), None, "{text}");
+        }
+    }
+    #[tokio::test]
+    async fn a_token_is_taken_where_reads_wait_for_it() {
+        use crate::session::bed::Bed;
+        use wire::command::Command;
+        let cluster = "mysql_replication_hostgroups = ( { writer_hostgroup=1, reader_hostgroup=2 } )";
+        let waits = format!("{cluster}\nmysql_variables = {{ causal_reads = \"token\" }}");
+        let gtid = "3e11fa47-71ca-11e1-9e33-c80aa9429562:7";
+        for (config, text, expected) in [
+            (&*waits, format!("SET TIDEGATE GTID = '{gtid}'"), 0),
+            (&waits, format!("SET TIDEGATE GTID = '{gtid}' FOR HOSTGROUP 2"), 0),
+            (&waits, "SET TIDEGATE GTID = ''".to_owned(), 0),
+            (&waits, "SET TIDEGATE GTID = 'nonsense'".to_owned(), WRONG_VALUE),
+            // Who may not wait for tokens is told so.
+            (cluster, format!("SET TIDEGATE GTID = '{gtid}'"), codes::NOT_SUPPORTED_YET),
+            ("", format!("SET TIDEGATE GTID = '{gtid}'"), codes::NOT_SUPPORTED_YET),
+        ] {
+            let mut bed = Bed::new(config);
+            let heard = bed.serve(Command::Query, text.as_bytes()).await.unwrap();
+            let code = if heard[0][0] == wire::message::ERR { u16::from_le_bytes([heard[0][1], heard[0][2]]) } else { 0 };
+            assert_eq!(code, expected, "{config} {text}");
+            let is_known = bed.writes.as_ref().is_some_and(|writes| writes.known(Origin::Token, HostgroupId(1)).is_some());
+            assert_eq!(is_known, code == 0 && text.contains(gtid), "{text}: of the cluster, by its writers");
         }
     }
 }

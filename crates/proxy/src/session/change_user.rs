@@ -1,7 +1,9 @@
 //! COM_CHANGE_USER: another login in the same connection.
 
 use super::Session;
+use super::attachments::Attachments;
 use super::end::End;
+use super::frontend::Frontend;
 use super::login::{MAX_LOGIN_PACKET, account, count_session, decoy, denied, learn, malformed, scramble, stored, tls_is_required};
 use crate::counters::count;
 use crate::server_info::name_in_utf8;
@@ -20,7 +22,7 @@ use wire::packet::{self, HEADER};
 
 /// COM_CHANGE_USER: the whole login but greeting and TLS. The old user's state is gone whatever comes. What a client with plugins
 /// sends along counts for nothing: it is asked.
-pub async fn change_user(session: &mut Session, payload: &[u8]) -> Result<(), End> {
+pub(super) async fn change_user(session: &mut Session, payload: &[u8]) -> Result<(), End> {
     let change = ChangeUser::parse(payload, session.client.caps).map_err(malformed)?;
     let worker = Rc::clone(&session.worker);
     let collation = change.collation.unwrap_or(session.client.collation);
@@ -34,48 +36,38 @@ pub async fn change_user(session: &mut Session, payload: &[u8]) -> Result<(), En
     let Some((user, seq)) = user.zip(seq) else {
         let text = denied(&name, &session.client.host(), auth.with_password());
         worker.shared.note_host(session.client.peer, HostLogin::Failed);
-        return Err(session.refuse_change(codes::ACCESS_DENIED, "28000", text).await);
+        return Err(session.client.refuse_change(&mut session.at, codes::ACCESS_DENIED, "28000", text).await);
     };
     session.client.login_seq = seq;
     if user.use_ssl && !session.client.link.stream().is_tls() {
         let text = tls_is_required(&user, &session.client.host());
-        return Err(session.refuse_change(codes::ACCESS_DENIED, "28000", text).await);
+        return Err(session.client.refuse_change(&mut session.at, codes::ACCESS_DENIED, "28000", text).await);
     }
     if user.name != session.user.name {
         if let Err(text) = count_session(&worker, &user) {
-            return Err(session.refuse_change(codes::USER_LIMIT_REACHED, "42000", text).await);
+            return Err(session.client.refuse_change(&mut session.at, codes::USER_LIMIT_REACHED, "42000", text).await);
         }
         // From here on the entry's user is the new one: whoever is in the entry is counted, and no longer at the session's end.
         worker.shared.user(&session.user.name).connections.fetch_sub(1, Ordering::AcqRel);
     }
     *session.entry.user.borrow_mut() = Some(Arc::clone(&user));
     worker.shared.note_session(session.entry.id, Some(&user.name));
-    session.pool = worker.pool(user.default_hostgroup);
+    session.at.pool = worker.pool(user.default_hostgroup);
     session.user = user;
     session.client.collation = collation;
-    session.state.schema = None;
+    session.wants.state.schema = None;
     session.drop_session_state();
     session.choose_lane();
     session.forget_ignore_space();
     session.begin(Some(change.schema).filter(|s| !s.is_empty()));
     session.check_collation().await?;
-    if let Some(schema) = session.state.schema.clone() {
+    if let Some(schema) = session.wants.state.schema.clone() {
         session.ask_for_schema(&schema).await?;
     }
     session.send_login_ok(seq).await
 }
 
 impl Session {
-    /// Sends the error that ends a COM_CHANGE_USER, and the session with it.
-    async fn refuse_change(&mut self, code: u16, sqlstate: &str, text: String) -> End {
-        let counters = &self.worker.counters;
-        count(if code == codes::ACCESS_DENIED { &counters.denied_password } else { &counters.denied_max_user_connections });
-        match self.send_error_at(self.client.login_seq, code, sqlstate, text.as_bytes()).await {
-            Ok(()) => End::Refused(text),
-            Err(end) => end,
-        }
-    }
-
     /// The exchange of COM_CHANGE_USER; the sequence id that comes next, or None when the password is wrong.
     async fn prove_again(
         &mut self,
@@ -90,9 +82,10 @@ impl Session {
         let account = account(&worker.shared, user.map_or_else(|| decoy(&snapshot, name, &secret), stored), &secrets);
         let mut seq = 1;
         // Without plugins a client cannot be asked again: it has answered the greeting.
-        let mut step = match self.client.caps.contains(Capabilities::PLUGIN_AUTH) {
-            true => auth.ask(&account, change.plugin),
-            false => auth.start(&account, None, change.auth_response),
+        let mut step = if self.client.caps.contains(Capabilities::PLUGIN_AUTH) {
+            auth.ask(&account, change.plugin)
+        } else {
+            auth.start(&account, None, change.auth_response)
         }
         .map_err(malformed)?;
         loop {
@@ -108,7 +101,7 @@ impl Session {
                         return Ok(None);
                     }
                     if let Some(packet) = verified.before_ok {
-                        self.send_login_packet(&packet, &mut seq).await?;
+                        self.client.send_login_packet(&mut self.at, &packet, &mut seq).await?;
                     }
                     return Ok(Some(seq));
                 }
@@ -120,17 +113,11 @@ impl Session {
                     payload
                 }
             };
-            self.send_login_packet(&payload, &mut seq).await?;
+            self.client.send_login_packet(&mut self.at, &payload, &mut seq).await?;
             let (answer, next) = self.receive_login_packet().await?;
             seq = next;
             step = auth.feed(&account, &answer).map_err(malformed)?;
         }
-    }
-
-    async fn send_login_packet(&mut self, payload: &[u8], seq: &mut u8) -> Result<(), End> {
-        let mut out = Vec::new();
-        packet::put_packet(&mut out, seq, payload);
-        self.write_front(&out).await
     }
 
     /// A packet behind the command at the front of the input, and the sequence id that follows it.
@@ -150,5 +137,23 @@ impl Session {
             }
             self.read_more(self.client.input.len() + HEADER).await?;
         }
+    }
+}
+
+impl Frontend {
+    /// Sends the error that ends a COM_CHANGE_USER, and the session with it.
+    async fn refuse_change(&mut self, at: &mut Attachments, code: u16, sqlstate: &str, text: String) -> End {
+        let counters = &at.worker.counters;
+        count(if code == codes::ACCESS_DENIED { &counters.denied_password } else { &counters.denied_max_user_connections });
+        match self.send_error_at(at, self.login_seq, code, sqlstate, text.as_bytes()).await {
+            Ok(()) => End::Refused(text),
+            Err(end) => end,
+        }
+    }
+
+    async fn send_login_packet(&mut self, at: &mut Attachments, payload: &[u8], seq: &mut u8) -> Result<(), End> {
+        let mut out = Vec::new();
+        packet::put_packet(&mut out, seq, payload);
+        self.write_front(at, &out).await
     }
 }

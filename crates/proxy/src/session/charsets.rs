@@ -1,13 +1,14 @@
 //! Character sets of a session: what a statement changed of them, and text that keeps its own.
 //!
 //! Servers tell of them only in part: a SET of one variable changes others, so a server is asked after each change
-//! ([`Session::ask_for_charsets`]). `character_set_client` and `character_set_results` hold a collation each that no variable
+//! ([`Wants::ask_for_charsets`]). `character_set_client` and `character_set_results` hold a collation each that no variable
 //! shows: what made it is kept ([`hidden_after`]). Values of user variables are kept in a form that means the same under every
 //! character set and sql_mode ([`portable`]).
 
-use super::Session;
+use super::attachments::Attachments;
 use super::definition;
 use super::guard::guarded;
+use super::wants::Wants;
 use crate::memory::Change;
 use crate::server_info::Family;
 use crate::state::{CHARSETS, CLIENT_COLLATION, RESULTS_COLLATION, State, is_charset_name, is_wide};
@@ -26,7 +27,7 @@ const HIDING: [(&str, &str); 2] = [("character_set_client", CLIENT_COLLATION), (
 
 /// What a statement did to one of the two collations that no variable shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hidden {
+pub(super) enum Hidden {
     /// Nothing.
     Kept,
     /// SET NAMES gave it: it is the connection's.
@@ -40,13 +41,13 @@ pub enum Hidden {
 }
 
 /// The name under which the hidden collation of a variable is kept, if it has one.
-pub fn kept_with(variable: &str) -> Option<&'static str> {
+pub(super) fn kept_with(variable: &str) -> Option<&'static str> {
     HIDING.iter().find(|(name, _)| *name == variable).map(|(_, kept)| *kept)
 }
 
 /// What these assignments did to the hidden collations of client and results. With `versioned` they may not have run; what the
 /// server told of without one of them was done by something else. `usual` is the collation that SET NAMES gives a character set.
-pub fn hidden_after(
+pub(super) fn hidden_after(
     assignments: &[Assignment],
     versioned: bool,
     reply: &ReplyFacts,
@@ -99,18 +100,18 @@ fn told_collation(family: Family, id: u16) -> Option<&'static str> {
 }
 
 /// Is it one of the variables that decide how text travels?
-pub fn is_one(name: &str) -> bool {
+pub(super) fn is_one(name: &str) -> bool {
     CHARSETS.contains(&name)
 }
 
 /// Did the statement change how text travels?
-pub fn changed_by(reply: &ReplyFacts) -> bool {
+pub(super) fn changed_by(reply: &ReplyFacts) -> bool {
     reply.error.is_none() && reply.variables.iter().any(|(name, _)| is_one(name))
 }
 
 /// Which variables an assignment decides, whatever their values were before; None when that depends on more than the
 /// statement.
-pub fn decided_by(target: &Target) -> Option<&'static [&'static str]> {
+pub(super) fn decided_by(target: &Target) -> Option<&'static [&'static str]> {
     match target {
         Target::Names { .. } => Some(CHARSETS),
         // The connection's character set becomes that of the schema.
@@ -125,23 +126,23 @@ pub fn decided_by(target: &Target) -> Option<&'static [&'static str]> {
     }
 }
 
-impl Session {
+impl Wants {
     /// Asks the held backend for the character sets in force, and notes them with what the statement did to the `hidden`
     /// collations. False when not all is known.
-    pub(super) async fn ask_for_charsets(&mut self, hidden: &[Hidden; 2]) -> bool {
-        let Some(backend) = self.backend.as_mut() else { return false };
+    pub(super) async fn ask_for_charsets(&mut self, at: &mut Attachments, hidden: &[Hidden; 2]) -> bool {
+        let Some(backend) = at.backend.as_mut() else { return false };
         let exchange = async {
             backend.send_query(QUESTION).await?;
-            backend.collect(wire::reply::ReplyKind::Results, true, &self.worker.buffers).await
+            backend.collect(wire::reply::ReplyKind::Results, true, &at.worker.buffers).await
         };
-        let Ok(reply) = guarded(&self.worker, &self.entry, exchange).await else { return false };
+        let Ok(reply) = guarded(&at.worker, &at.entry, exchange).await else { return false };
         let Some(row) = reply.rows.first() else { return false };
         let mut values = Reader::new(row);
         let _as_results_have_it = values.lenenc_bytes();
         for name in CHARSETS.iter().take(4) {
             // NULL (0xfb) is no string: results without a conversion.
             let value = values.lenenc_bytes().map(<[u8]>::to_vec).unwrap_or_default();
-            self.set_variable(name, Some(&value));
+            self.set_variable(at, name, Some(&value));
         }
         let connection = self.state.variables.get("collation_connection").cloned();
         let mut is_known = true;
@@ -149,28 +150,20 @@ impl Session {
             let is_none = self.state.variables.get(variable).is_none_or(|value| value.is_empty());
             match hidden {
                 Hidden::Kept => {}
-                _ if is_none => self.set_variable(kept, None),
-                Hidden::Names => self.set_variable(kept, connection.as_deref()),
-                Hidden::Of(collation) => self.set_variable(kept, Some(collation.as_bytes())),
-                Hidden::Alone => self.set_variable(kept, None),
+                _ if is_none => self.set_variable(at, kept, None),
+                Hidden::Names => self.set_variable(at, kept, connection.as_deref()),
+                Hidden::Of(collation) => self.set_variable(at, kept, Some(collation.as_bytes())),
+                Hidden::Alone => self.set_variable(at, kept, None),
                 Hidden::Unknown => {
                     let told = || told_collation(self.family, definition::all(&reply.raw).next()?.collation);
                     let told = if kept == RESULTS_COLLATION { told() } else { None };
                     // MySQL has none for the client.
-                    is_known &= told.is_some() || kept == CLIENT_COLLATION && self.is_on(Flavor::MySql);
-                    self.set_variable(kept, told.map(str::as_bytes));
+                    is_known &= told.is_some() || kept == CLIENT_COLLATION && at.is_on(Flavor::MySql);
+                    self.set_variable(at, kept, told.map(str::as_bytes));
                 }
             }
         }
         is_known
-    }
-
-    /// The collation that SET NAMES gives a character set, where neither names another and the session has not chosen its own.
-    pub(super) fn usual_collation(&self, charset: &str) -> Option<&'static str> {
-        let info = &self.backend.as_ref()?.core.info;
-        let default = charset::default_of(info.flavor, charset)?;
-        let is_chosen = self.state.variables.get("character_set_collations").is_some();
-        info.login_collation(default.id).filter(|_| !is_chosen).map(|collation| collation.name)
     }
 
     /// Text is read from here on as the session's `character_set_client` has it.
@@ -191,13 +184,23 @@ impl Session {
     }
 }
 
+impl Attachments {
+    /// The collation that SET NAMES gives a character set, where neither names another and the session has not chosen its own.
+    pub(super) fn usual_collation(&self, wants: &Wants, charset: &str) -> Option<&'static str> {
+        let info = &self.backend.as_ref()?.core.info;
+        let default = charset::default_of(info.flavor, charset)?;
+        let is_chosen = wants.state.variables.get("character_set_collations").is_some();
+        info.login_collation(default.id).filter(|_| !is_chosen).map(|collation| collation.name)
+    }
+}
+
 /// Digits as plain bytes: MariaDB writes numbers too in the character set of the results.
-pub fn narrow(digits: &[u8]) -> Option<String> {
+pub(super) fn narrow(digits: &[u8]) -> Option<String> {
     String::from_utf8(digits.iter().copied().filter(|byte| *byte != 0).collect()).ok()
 }
 
 /// ASCII in a character set in which it is not itself.
-pub fn widened(text: &str, charset: &[u8]) -> Vec<u8> {
+pub(super) fn widened(text: &str, charset: &[u8]) -> Vec<u8> {
     let units = text.bytes();
     match charset {
         b"utf32" => units.flat_map(|byte| [0, 0, 0, byte]).collect(),
@@ -210,7 +213,7 @@ pub fn widened(text: &str, charset: &[u8]) -> Vec<u8> {
 const AMBIGUOUS: &[&str] = &["big5", "gbk", "gb2312", "gb18030", "sjis", "cp932", "euckr", "ujis", "eucjpms"];
 
 /// A literal in a form that means the same under every character set and sql_mode; None when that is not certain.
-pub fn portable(literal: &str, lex: LexMode, state: &State) -> Option<String> {
+pub(super) fn portable(literal: &str, lex: LexMode, state: &State) -> Option<String> {
     if !literal.contains(['\'', '"']) || is_of_digits(literal) {
         return Some(literal.to_owned());
     }
@@ -225,9 +228,10 @@ pub fn portable(literal: &str, lex: LexMode, state: &State) -> Option<String> {
     }
     let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
     let same_bytes = client == connection || client == "binary" || ascii && !is_wide(connection.as_bytes());
-    Some(match same_bytes {
-        true => format!("_{connection} x'{hex}' COLLATE `{collation}`"),
-        false => format!("CONVERT(_{client} x'{hex}' USING {connection}) COLLATE `{collation}`"),
+    Some(if same_bytes {
+        format!("_{connection} x'{hex}' COLLATE `{collation}`")
+    } else {
+        format!("CONVERT(_{client} x'{hex}' USING {connection}) COLLATE `{collation}`")
     })
 }
 

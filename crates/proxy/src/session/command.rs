@@ -1,12 +1,14 @@
 //! Waiting for a command and taking it apart.
 
 use super::Session;
+use super::attachments::Attachments;
 use super::end::End;
 use super::frontend::Frontend;
 use super::long_data::MIN_LONG_DATA;
 use crate::buffer::{CHUNK, WINDOW, grown};
 use crate::entry::{Activity, Entry, Signal};
 use crate::overload;
+use crate::worker::Worker;
 use sql::Analysis;
 use std::future::poll_fn;
 use std::sync::atomic::Ordering;
@@ -17,7 +19,7 @@ use wire::packet::{self, HEADER, MAX_PAYLOAD};
 
 /// A whole command at the front of the session's input (or the start of one that is streamed).
 #[derive(Clone, Copy, Debug)]
-pub struct Incoming {
+pub(super) struct Incoming {
     /// Its command byte, raw.
     pub byte: u8,
     /// Bytes in the input, headers included.
@@ -34,15 +36,15 @@ enum Waited {
 }
 
 impl Session {
-    /// Waits for the next command. The input is consumed by [`Session::command_done`].
+    /// Waits for the next command. The input is consumed by [`Frontend::command_done`].
     /// None when the session has been idle for a while.
     pub(super) async fn next_command(&mut self) -> Result<Option<Incoming>, End> {
         loop {
-            if let Some(command) = self.framed()? {
+            if let Some(command) = self.client.framed(&self.at)? {
                 return Ok(Some(command));
             }
             if self.client.input.is_empty() {
-                if !self.is_pinned() && self.worker.shared.is_draining() {
+                if !self.at.is_pinned() && self.worker.shared.is_draining() {
                     return Err(End::Shutdown);
                 }
                 if self.worker.shared.has_heir() {
@@ -51,7 +53,7 @@ impl Session {
                 self.client.input.release(&self.worker.buffers);
                 self.entry.set_activity(Activity::Idle, self.now_ms());
             } else {
-                let wanted = self.wanted();
+                let wanted = self.client.wanted();
                 self.client.input.reserve(wanted, &self.worker.buffers);
             }
             match self.wait_for_client().await? {
@@ -63,38 +65,21 @@ impl Session {
                         return Ok(None);
                     }
                 }
-                Waited::Signal(Signal::GiveBack) if self.is_insert_delay_over() || self.keeps_in_vain() => {
+                Waited::Signal(Signal::GiveBack) if self.facts.is_insert_delay_over(&self.at) || self.at.keeps_in_vain() => {
                     self.entry.clear_signal();
-                    self.end_insert_delay();
+                    self.facts.end_insert_delay(&mut self.at);
                     let nothing = Analysis::NONE;
                     Box::pin(self.settle_silent(&nothing)).await?;
                     self.publish();
                 }
                 Waited::Signal(signal) => {
-                    self.disturbed(signal)?;
+                    self.at.disturbed(signal)?;
                     if matches!(signal, Signal::Demoted | Signal::Cut) {
                         Box::pin(self.replay_idle()).await?;
                     }
                 }
             }
         }
-    }
-
-    /// Bytes that must be in the input to go on with the command at its front.
-    fn wanted(&self) -> usize {
-        let mut wanted = HEADER;
-        let bytes = self.client.input.filled();
-        let mut at = 0;
-        while let Some((len, _)) = bytes.get(at..).and_then(packet::header) {
-            at += HEADER + len;
-            wanted = at;
-            if len < MAX_PAYLOAD {
-                break;
-            }
-            wanted += HEADER;
-        }
-        // Growing by steps: a client that announces 16 MiB and sends nothing owns one step only.
-        wanted.min(grown(bytes.len()).max(CHUNK))
     }
 
     async fn wait_for_client(&mut self) -> Result<Waited, End> {
@@ -128,7 +113,111 @@ impl Session {
             _ => Ok(()),
         }
     }
+}
 
+impl Frontend {
+    /// Bytes that must be in the input to go on with the command at its front.
+    fn wanted(&self) -> usize {
+        let mut wanted = HEADER;
+        let bytes = self.input.filled();
+        let mut at = 0;
+        while let Some((len, _)) = bytes.get(at..).and_then(packet::header) {
+            at += HEADER + len;
+            wanted = at;
+            if len < MAX_PAYLOAD {
+                break;
+            }
+            wanted += HEADER;
+        }
+        // Growing by steps: a client that announces 16 MiB and sends nothing owns one step only.
+        wanted.min(grown(bytes.len()).max(CHUNK))
+    }
+
+    /// The command at the front of the input, if all of it (or all that is needed of it) is there.
+    fn framed(&mut self, at: &Attachments) -> Result<Option<Incoming>, End> {
+        let bytes = self.input.filled();
+        let Some((len, seq)) = packet::header(bytes) else { return Ok(None) };
+        if seq != 0 {
+            return Err(End::Protocol {
+                code: codes::NET_PACKETS_OUT_OF_ORDER,
+                sqlstate: "08S01",
+                text: "Got packets out of order".into(),
+            });
+        }
+        if len == 0 {
+            // Servers take it for COM_SLEEP, which they do not know.
+            self.command_seq = 1;
+            return Ok(Some(Incoming { byte: Command::Sleep as u8, wire_len: HEADER, joined: false, rewritten: false }));
+        }
+        check_size(&at.worker, len)?;
+        let bytes = self.input.filled();
+        let Some(&byte) = bytes.get(HEADER) else { return Ok(None) };
+        // Long data is passed on as it arrives, whatever its length.
+        self.command_seq = 1;
+        if byte == Command::StmtSendLongData as u8 && len > WINDOW && bytes.len() >= HEADER + MIN_LONG_DATA {
+            return Ok(Some(Incoming { byte, wire_len: HEADER + len, joined: false, rewritten: false }));
+        }
+        if len == MAX_PAYLOAD {
+            return self.joined_command(at, byte);
+        }
+        if bytes.len() < HEADER + len {
+            return Ok(None);
+        }
+        Ok(Some(Incoming { byte, wire_len: HEADER + len, joined: false, rewritten: false }))
+    }
+
+    /// A command of several frames: joins their payloads once all are there.
+    fn joined_command(&mut self, at: &Attachments, byte: u8) -> Result<Option<Incoming>, End> {
+        let bytes = self.input.filled();
+        let mut end = 0;
+        let mut total = 0;
+        loop {
+            let Some((len, seq)) = bytes.get(end..).and_then(packet::header) else { return Ok(None) };
+            self.command_seq = seq.wrapping_add(1);
+            end += HEADER + len;
+            total += len;
+            // Frame by frame: a command need not have an end.
+            check_size(&at.worker, total)?;
+            if len < MAX_PAYLOAD {
+                break;
+            }
+        }
+        if bytes.len() < end {
+            return Ok(None);
+        }
+        self.joined.clear();
+        self.joined.reserve(total);
+        let mut rest = bytes.get(..end).unwrap_or_default();
+        let mut starts = Vec::new();
+        let mut start = 0;
+        while let Some((len, _)) = packet::header(rest) {
+            self.joined.extend_from_slice(rest.get(HEADER..HEADER + len).unwrap_or_default());
+            rest = rest.get(HEADER + len..).unwrap_or_default();
+            starts.push(start);
+            start += HEADER + len;
+        }
+        // Inside compressed frames a client's numbers may jump; a server in clear wants them in a row.
+        for (seq, start) in (0_u8..=255).cycle().zip(starts) {
+            if let Some(byte) = self.input.filled_mut().get_mut(start + 3) {
+                *byte = seq;
+            }
+        }
+        Ok(Some(Incoming { byte, wire_len: end, joined: true, rewritten: false }))
+    }
+
+    /// The command has been dealt with: its bytes go.
+    pub(super) fn command_done(&mut self, at: &Attachments, command: Incoming) {
+        self.input.consume(command.wire_len);
+        if !self.joined.is_empty() {
+            self.joined = Vec::new();
+        }
+        if self.input.is_empty() {
+            self.input.release(&at.worker.buffers);
+        }
+    }
+}
+
+impl Attachments {
     /// A signal came while the client was silent.
     fn disturbed(&mut self, signal: Signal) -> Result<(), End> {
         match signal {
@@ -158,108 +247,6 @@ impl Session {
             Signal::KillConnection => Err(End::Killed),
         }
     }
-
-    /// The command at the front of the input, if all of it (or all that is needed of it) is there.
-    fn framed(&mut self) -> Result<Option<Incoming>, End> {
-        let bytes = self.client.input.filled();
-        let Some((len, seq)) = packet::header(bytes) else { return Ok(None) };
-        if seq != 0 {
-            return Err(End::Protocol {
-                code: codes::NET_PACKETS_OUT_OF_ORDER,
-                sqlstate: "08S01",
-                text: "Got packets out of order".into(),
-            });
-        }
-        if len == 0 {
-            // Servers take it for COM_SLEEP, which they do not know.
-            self.client.command_seq = 1;
-            return Ok(Some(Incoming { byte: Command::Sleep as u8, wire_len: HEADER, joined: false, rewritten: false }));
-        }
-        self.check_size(len)?;
-        let bytes = self.client.input.filled();
-        let Some(&byte) = bytes.get(HEADER) else { return Ok(None) };
-        // Long data is passed on as it arrives, whatever its length.
-        self.client.command_seq = 1;
-        if byte == Command::StmtSendLongData as u8 && len > WINDOW && bytes.len() >= HEADER + MIN_LONG_DATA {
-            return Ok(Some(Incoming { byte, wire_len: HEADER + len, joined: false, rewritten: false }));
-        }
-        if len == MAX_PAYLOAD {
-            return self.joined_command(byte);
-        }
-        if bytes.len() < HEADER + len {
-            return Ok(None);
-        }
-        Ok(Some(Incoming { byte, wire_len: HEADER + len, joined: false, rewritten: false }))
-    }
-
-    /// A command of several frames: joins their payloads once all are there.
-    fn joined_command(&mut self, byte: u8) -> Result<Option<Incoming>, End> {
-        let bytes = self.client.input.filled();
-        let mut at = 0;
-        let mut total = 0;
-        loop {
-            let Some((len, seq)) = bytes.get(at..).and_then(packet::header) else { return Ok(None) };
-            self.client.command_seq = seq.wrapping_add(1);
-            at += HEADER + len;
-            total += len;
-            // Frame by frame: a command need not have an end.
-            self.check_size(total)?;
-            if len < MAX_PAYLOAD {
-                break;
-            }
-        }
-        if bytes.len() < at {
-            return Ok(None);
-        }
-        self.client.joined.clear();
-        self.client.joined.reserve(total);
-        let mut rest = bytes.get(..at).unwrap_or_default();
-        let mut starts = Vec::new();
-        let mut start = 0;
-        while let Some((len, _)) = packet::header(rest) {
-            self.client.joined.extend_from_slice(rest.get(HEADER..HEADER + len).unwrap_or_default());
-            rest = rest.get(HEADER + len..).unwrap_or_default();
-            starts.push(start);
-            start += HEADER + len;
-        }
-        // Inside compressed frames a client's numbers may jump; a server in clear wants them in a row.
-        for (seq, start) in (0_u8..=255).cycle().zip(starts) {
-            if let Some(byte) = self.client.input.filled_mut().get_mut(start + 3) {
-                *byte = seq;
-            }
-        }
-        Ok(Some(Incoming { byte, wire_len: at, joined: true, rewritten: false }))
-    }
-
-    fn check_size(&self, len: usize) -> Result<(), End> {
-        if len as u64 > self.worker.snapshot().vars.max_allowed_packet {
-            return Err(End::Protocol {
-                code: codes::NET_PACKET_TOO_LARGE,
-                sqlstate: "08S01",
-                text: "Got a packet bigger than 'max_allowed_packet' bytes".into(),
-            });
-        }
-        if len > overload::LARGE && self.worker.shared.memory.step() >= overload::Step::LargeCommands {
-            self.worker.shared.memory.refused_commands.fetch_add(1, Ordering::Relaxed);
-            return Err(End::Protocol {
-                code: codes::OUT_OF_RESOURCES,
-                sqlstate: "HY000",
-                text: "Out of memory: the proxy is close to its mysql-memory_budget, so it takes no command longer than 64 KiB now".into(),
-            });
-        }
-        Ok(())
-    }
-
-    /// The command has been dealt with: its bytes go.
-    pub(super) fn command_done(&mut self, command: Incoming) {
-        self.client.input.consume(command.wire_len);
-        if !self.client.joined.is_empty() {
-            self.client.joined = Vec::new();
-        }
-        if self.client.input.is_empty() {
-            self.client.input.release(&self.worker.buffers);
-        }
-    }
 }
 
 /// Why a session ends that waits for the rest of what its client sends.
@@ -273,3 +260,26 @@ fn ended(entry: &Entry, cx: &Context<'_>) -> Option<End> {
         _ => None,
     }
 }
+
+fn check_size(worker: &Worker, len: usize) -> Result<(), End> {
+    if len as u64 > worker.snapshot().vars.max_allowed_packet {
+        return Err(End::Protocol {
+            code: codes::NET_PACKET_TOO_LARGE,
+            sqlstate: "08S01",
+            text: "Got a packet bigger than 'max_allowed_packet' bytes".into(),
+        });
+    }
+    if len > overload::LARGE && worker.shared.memory.step() >= overload::Step::LargeCommands {
+        worker.shared.memory.refused_commands.fetch_add(1, Ordering::Relaxed);
+        return Err(End::Protocol {
+            code: codes::OUT_OF_RESOURCES,
+            sqlstate: "HY000",
+            text: "Out of memory: the proxy is close to its mysql-memory_budget, so it takes no command longer than 64 KiB now".into(),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "command_tests.rs"]
+mod tests;

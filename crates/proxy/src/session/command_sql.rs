@@ -11,7 +11,7 @@ const RESET_REPLICA: u8 = 64;
 const RESET_BINLOG: u8 = 128;
 
 /// The statement that a command with this body stands for, or `None` where no SQL does the same.
-pub fn sql_of(command: Command, body: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn sql_of(command: Command, body: &[u8]) -> Option<Vec<u8>> {
     let statement = match command {
         Command::CreateDb => [b"CREATE DATABASE ", quoted(body).as_slice()].concat(),
         Command::DropDb => [b"DROP DATABASE ", quoted(body).as_slice()].concat(),
@@ -33,7 +33,7 @@ pub fn sql_of(command: Command, body: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// A name in backticks.
-pub fn quoted(name: &[u8]) -> Vec<u8> {
+pub(super) fn quoted(name: &[u8]) -> Vec<u8> {
     [b"`", name.split(|byte| *byte == b'`').collect::<Vec<_>>().join(&b"``"[..]).as_slice(), b"`"].concat()
 }
 

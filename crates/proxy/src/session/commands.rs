@@ -1,12 +1,14 @@
 //! One command: which file serves it, and the short ones themselves.
 
 use super::Session;
+use super::attachments::Attachments;
 use super::command::Incoming;
 use super::command_sql::sql_of;
 use super::end::End;
+use super::frontend::Frontend;
 use super::pipeline::Statement;
 use super::run::Plan;
-use super::settle::outlives_reset;
+use crate::cleaning::{self, outlives_reset};
 use crate::logs::audit::AuditEvent;
 use crate::mailbox::KillKind;
 use crate::pins::PinReason;
@@ -33,10 +35,10 @@ impl Session {
             },
             Some(Command::Quit) => Err(End::Quit),
             Some(other) => Box::pin(self.run_rare(other, command)).await,
-            None => self.send_error(codes::UNKNOWN_COM, "08S01", "Unknown command").await,
+            None => self.client.send_error(&mut self.at, codes::UNKNOWN_COM, "08S01", "Unknown command").await,
         };
         if !self.client.streamed_input {
-            self.command_done(command);
+            self.client.command_done(&self.at, command);
         } else {
             self.client.joined = Vec::new();
             if self.client.input.is_empty() {
@@ -48,13 +50,13 @@ impl Session {
     }
 
     /// The statement that a command is; None for one that needs a closer look.
-    fn statement(&self, kind: Command, command: Incoming) -> Option<Statement> {
+    fn statement(&mut self, kind: Command, command: Incoming) -> Option<Statement> {
         if kind == Command::Query { self.read_text(command) } else { self.execution_at_hand(command) }
     }
 
     /// Serves a statement that is malformed, or unknown, or has a cursor open.
     async fn serve_odd(&mut self, kind: Command, command: Incoming) -> Result<(), End> {
-        if kind == Command::Query { self.malformed().await } else { self.execute(command).await }
+        if kind == Command::Query { self.client.malformed(&mut self.at).await } else { self.execute(command).await }
     }
 
     /// Commands that are not on the hot path.
@@ -64,7 +66,7 @@ impl Session {
             return Ok(());
         }
         match kind {
-            Command::Ping if self.backend.is_some() => self.send_on(command, ReplyKind::Simple).await,
+            Command::Ping if self.at.backend.is_some() => self.send_on(command, ReplyKind::Simple).await,
             Command::Ping => self.ping().await,
             Command::InitDb => self.init_db(command).await,
             Command::StmtPrepare => self.prepare(command).await,
@@ -87,7 +89,7 @@ impl Session {
             }
             Command::CreateDb | Command::Refresh | Command::Debug | Command::Shutdown => self.send_on(command, ReplyKind::Simple).await,
             Command::RegisterSlave | Command::BinlogDump | Command::BinlogDumpGtid => self.replicate(command).await,
-            _ => self.send_error(codes::UNKNOWN_COM, "08S01", "Unknown command").await,
+            _ => self.client.send_error(&mut self.at, codes::UNKNOWN_COM, "08S01", "Unknown command").await,
         }
     }
 
@@ -106,14 +108,14 @@ impl Session {
             }
         };
         let text = format!("Access denied: the proxy passes {} on only with {needs}", kind.name());
-        self.send_error(codes::SPECIFIC_ACCESS_DENIED, "42000", &text).await?;
+        self.client.send_error(&mut self.at, codes::SPECIFIC_ACCESS_DENIED, "42000", &text).await?;
         Ok(false)
     }
 
     /// COM_PING without a backend: the session is there. (A pinned backend is asked, for its loss is the session's.)
     async fn ping(&mut self) -> Result<(), End> {
         self.facts.row_count = 0;
-        self.send_ok().await
+        self.client.send_ok(&mut self.at).await
     }
 
     /// A command that goes to any backend as it is.
@@ -126,7 +128,7 @@ impl Session {
                 if plan.reply == ReplyKind::Text {
                     reply.status = None;
                 }
-                self.leave_warnings();
+                self.facts.leave_warnings(&self.at);
                 self.note_status(&analysis, &reply);
                 let row_count = self.facts.row_count;
                 self.settle(&analysis, &reply, |_, _| false).await?;
@@ -149,13 +151,13 @@ impl Session {
         match self.run_plan(command, &plan, &mut reply).await {
             Ok(()) => {
                 if reply.error.is_none() {
-                    self.note_schema_command();
-                    self.enter_schema(Some(reply.schema.take().map_or(schema, |told| (*told).into())));
+                    self.recovery.note_schema_command();
+                    self.wants.enter_schema(&mut self.at, Some(reply.schema.take().map_or(schema, |told| (*told).into())));
                     // The log tells of the schema that was entered.
-                    self.entry.view.set_schema(self.state.schema.as_ref());
+                    self.entry.view.set_schema(self.wants.state.schema.as_ref());
                     self.worker.shared.logs.audit(AuditEvent::InitDb, &self.entry, None);
                 }
-                self.leave_warnings();
+                self.facts.leave_warnings(&self.at);
                 self.note_status(&analysis, &reply);
                 self.settle(&analysis, &reply, |_, _| false).await
             }
@@ -165,19 +167,19 @@ impl Session {
 
     /// COM_SET_OPTION: multi statements on or off, for this session.
     async fn set_option(&mut self, command: Incoming) -> Result<(), End> {
-        if self.is_short(command, 2) {
-            return self.malformed().await;
+        if self.client.is_short(&self.at, command, 2) {
+            return self.client.malformed(&mut self.at).await;
         }
         let on = match self.client.body(command).first_chunk::<2>().map(|b| u16::from_le_bytes(*b)) {
             Some(0) => true,
             Some(1) => false,
-            _ => return self.send_error(codes::UNKNOWN_COM, "08S01", "Unknown command").await,
+            _ => return self.client.send_error(&mut self.at, codes::UNKNOWN_COM, "08S01", "Unknown command").await,
         };
         self.facts.row_count = -1;
         if self.client.caps.contains(Capabilities::MULTI_STATEMENTS) == on {
-            return self.send_eof().await;
+            return self.client.send_eof(&mut self.at).await;
         }
-        if self.backend.is_some() {
+        if self.at.backend.is_some() {
             // The pinned backend follows; it changes its class with the session.
             let analysis = Analysis::of_command(command.byte);
             let plan = Plan { reply: ReplyKind::Simple, ..Plan::new(analysis) };
@@ -186,35 +188,35 @@ impl Session {
             }
             self.client.caps.set(Capabilities::MULTI_STATEMENTS, on);
             self.choose_lane();
-            if let Some(backend) = self.backend.as_mut() {
-                backend.core.lane = self.lane.key.clone();
+            if let Some(backend) = self.at.backend.as_mut() {
+                backend.core.lane = self.at.lane.key.clone();
             }
             return Ok(());
         }
         self.client.caps.set(Capabilities::MULTI_STATEMENTS, on);
         self.choose_lane();
-        self.send_eof().await
+        self.client.send_eof(&mut self.at).await
     }
 
     /// COM_RESET_CONNECTION: as after the login, but for the schema.
     async fn reset_connection(&mut self) -> Result<(), End> {
-        let (pins, now) = (self.pins.set(), self.now_ms());
+        let (pins, now) = (self.at.pins.set(), self.now_ms());
         self.drop_session_state();
         // A role, which no server takes back with a reset, keeps its connection.
         let keeps_role = pins.contains(PinReason::Role) && !pins.contains(PinReason::Xa);
-        if let Some(mut backend) = self.backend.take()
+        if let Some(mut backend) = self.at.backend.take()
             && (keeps_role || !outlives_reset(&backend, pins))
-            && super::settle::reset(&self.worker, &mut backend, false).await.is_ok()
+            && cleaning::reset(&self.worker, &mut backend, false).await.is_ok()
         {
             if keeps_role {
-                self.pins.begin(PinReason::Role, now, 0);
-                self.backend = Some(backend);
+                self.at.pins.begin(PinReason::Role, now, 0);
+                self.at.backend = Some(backend);
             } else {
-                self.pool.release_to(&self.worker, &self.lane, backend);
+                self.at.pool.release_to(&self.worker, &self.at.lane, backend);
             }
         }
         self.forget_ignore_space();
-        self.send_ok().await
+        self.client.send_ok(&mut self.at).await
     }
 
     /// MariaDB takes IGNORE_SPACE, which a client flag put there at the first login, out of sql_mode.
@@ -222,17 +224,17 @@ impl Session {
         let mariadb = self.worker.shared.serves_mariadb();
         if mariadb && self.client.caps.contains(Capabilities::IGNORE_SPACE) {
             self.client.caps.remove(Capabilities::IGNORE_SPACE);
-            self.lex.ignore_space = false;
+            self.wants.lex.ignore_space = false;
             self.choose_lane();
         }
     }
 
     /// All that a reset forgets.
     pub(super) fn drop_session_state(&mut self) {
-        self.abandon_places();
-        self.pins.clear();
+        self.at.abandon_places();
+        self.at.pins.clear();
         self.recovery.transcript = None;
-        self.drop_label(false);
+        self.recovery.drop_label(&self.at, false);
         if let Some(writes) = &mut self.writes {
             writes.forget_tokens();
         }
@@ -240,26 +242,21 @@ impl Session {
         let found_rows = self.facts.found_rows;
         self.facts = super::facts::SessionFacts { found_rows, ..Default::default() };
         self.statements.clear();
-        self.state = State { schema: self.state.schema.take(), ..State::default() };
-        self.lex = sql::LexMode::default();
-        self.set_initial_variables(self.collation_after_reset());
+        self.wants.state = State { schema: self.wants.state.schema.take(), ..State::default() };
+        self.wants.lex = sql::LexMode::default();
+        self.set_initial_variables(self.client.collation_after_reset(&self.at));
         self.client.tracking_wish = None;
         if self.client.filter.is_some() {
-            self.client.filter = Some(Box::new(self.default_filter()));
+            self.client.filter = Some(Box::new(self.wants.default_filter(&self.at)));
         }
         self.client.status = self.initial_status();
         self.entry.set_transaction(false, 0);
     }
 
-    /// ER_MALFORMED_PACKET.
-    pub(super) async fn malformed(&mut self) -> Result<(), End> {
-        self.send_error(codes::MALFORMED_PACKET, "HY000", "Malformed communication packet.").await
-    }
-
     /// COM_PROCESS_KILL, the binary form of KILL CONNECTION.
     async fn process_kill(&mut self, command: Incoming) -> Result<(), End> {
         let Some(id) = self.client.body(command).first_chunk::<4>().map(|b| u32::from_le_bytes(*b)) else {
-            return self.malformed().await;
+            return self.client.malformed(&mut self.at).await;
         };
         let id = u64::from(id);
         if self.worker.shared.user_of(id).is_some() {
@@ -272,15 +269,15 @@ impl Session {
     async fn change_user(&mut self, command: Incoming) -> Result<(), End> {
         let payload = self.client.payload(command).to_vec();
         // The old user's backends are cleaned whatever comes: the session never sees them again.
-        self.abandon_places();
-        let pins = self.pins.set();
-        self.pins.clear();
-        self.drop_label(false);
-        if let Some(mut backend) = self.backend.take()
+        self.at.abandon_places();
+        let pins = self.at.pins.set();
+        self.at.pins.clear();
+        self.recovery.drop_label(&self.at, false);
+        if let Some(mut backend) = self.at.backend.take()
             && !outlives_reset(&backend, pins)
-            && super::settle::reset(&self.worker, &mut backend, false).await.is_ok()
+            && cleaning::reset(&self.worker, &mut backend, false).await.is_ok()
         {
-            self.pool.release_to(&self.worker, &self.lane, backend);
+            self.at.pool.release_to(&self.worker, &self.at.lane, backend);
         }
         let limit = Duration::from_millis(self.worker.snapshot().vars.connect_timeout_client);
         match tokio::time::timeout(limit, super::change_user::change_user(self, &payload)).await {
@@ -292,3 +289,14 @@ impl Session {
         }
     }
 }
+
+impl Frontend {
+    /// ER_MALFORMED_PACKET.
+    pub(super) async fn malformed(&mut self, at: &mut Attachments) -> Result<(), End> {
+        self.send_error(at, codes::MALFORMED_PACKET, "HY000", "Malformed communication packet.").await
+    }
+}
+
+#[cfg(test)]
+#[path = "commands_tests.rs"]
+mod tests;

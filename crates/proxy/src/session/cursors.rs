@@ -2,9 +2,11 @@
 //! backend's is the statement's alone, though others have its text.
 
 use super::Session;
+use super::attachments::Attachments;
 use super::end::End;
 use super::fault::Fault;
 use super::statements::ClientStatement;
+use super::statements::Statements;
 use crate::pins::PinReason;
 use crate::stmt_cache::Meaning;
 use sql::{Analysis, Facts};
@@ -27,18 +29,18 @@ impl Session {
     /// The same; while a transaction or the like keeps the session from going there, the cursor is ended instead.
     pub(super) async fn travel_to_cursor_or_end(&mut self, id: u32) {
         self.travel_to_cursor(id).await;
-        let Some(elsewhere) = self.statements.get(id).and_then(|s| s.marks.cursor).filter(|place| *place != self.hostgroup()) else {
+        let Some(elsewhere) = self.statements.get(id).and_then(|s| s.marks.cursor).filter(|place| *place != self.at.hostgroup()) else {
             return;
         };
         self.statements.mark(id, |marks| marks.cursor = None);
         let apart = self.statements.get_mut(id).and_then(|statement| statement.apart.take());
         let is_last = !self.statements.any_cursor(elsewhere);
-        self.end_cursor_elsewhere(elsewhere, apart, is_last).await;
+        self.at.end_cursor_elsewhere(elsewhere, apart, is_last).await;
     }
 
     /// The backend with the cursors of this hostgroup is lost.
     pub(super) fn lose_cursors(&mut self) {
-        self.statements.lose_cursors(self.hostgroup());
+        self.statements.lose_cursors(self.at.hostgroup());
         self.note_cursors(0);
     }
 
@@ -46,26 +48,15 @@ impl Session {
     pub(super) async fn executed_apart(&mut self, id: u32, reply: &ReplyFacts) -> Result<(), End> {
         if self.statements.get(id).is_some_and(ClientStatement::is_bound) {
             // Its cursor is open.
-            self.set_apart(id);
-            self.spend(id);
+            self.statements.set_apart(&mut self.at, id);
+            self.statements.spend(&mut self.at, id);
             self.count_behind(id);
             return Ok(());
         }
         match reply.error {
             // What was wrong with long data stays with the server's statement until a reset, for whoever executes it.
-            Some(_) => self.forget_on_backend(id).await,
-            None => self.share(id).await,
-        }
-    }
-
-    /// On MySQL the next execution of a statement that had a cursor may send rows that are not what its columns say, so nobody
-    /// executes it again.
-    fn spend(&mut self, id: u32) {
-        if let (Some(statement), Some(backend)) = (self.statements.get(id), self.backend.as_mut())
-            && backend.core.info.flavor == Flavor::MySql
-            && let Some(prepared) = statement.of(&mut backend.core.statements)
-        {
-            prepared.is_spent = true;
+            Some(_) => self.statements.forget_on_backend(&mut self.at, id).await,
+            None => self.statements.share(&mut self.at, id).await,
         }
     }
 
@@ -76,76 +67,9 @@ impl Session {
         if self.statements.get(id).is_some_and(|statement| statement.marks.long_data) {
             return Ok(());
         }
-        self.cursor_ended(id).await?;
+        self.statements.cursor_ended(&mut self.at, id).await?;
         self.note_cursors(0);
         Ok(())
-    }
-
-    /// The held backend's statement, which has something of this one, is for nobody else.
-    pub(super) fn set_apart(&mut self, id: u32) {
-        if let (Some(statement), Some(backend)) = (self.statements.get_mut(id), self.backend.as_mut())
-            && statement.apart.is_none()
-        {
-            statement.apart = backend.core.statements.set_apart(&statement.on_backend);
-        }
-    }
-
-    /// MariaDB reads long data in the place of what another execution has bound as a number as that number. So the held backend's
-    /// statement is closed if it was bound otherwise than this client binds.
-    pub(super) async fn forget_types_of_others(&mut self, id: u32) -> Result<(), Fault> {
-        let Some((statement, backend)) = self.statements.get(id).zip(self.backend.as_mut()) else { return Ok(()) };
-        let is_safe = |types: &[u8]| types.chunks(2).all(|one| one.first().is_some_and(|kind| TEXTS.contains(kind)));
-        let is_foreign = statement.apart.is_none()
-            && backend.core.info.flavor == Flavor::MariaDb
-            && statement.of(&mut backend.core.statements).is_some_and(|p| p.bound_types != statement.types && !is_safe(&p.bound_types));
-        match is_foreign {
-            true => self.forget_on_backend(id).await.map_err(Fault::End),
-            false => Ok(()),
-        }
-    }
-
-    /// The held backend's statement has nothing of this one any more: it is for others again, with the types that it has settled.
-    pub(super) async fn share(&mut self, id: u32) -> Result<(), End> {
-        let Some(statement) = self.statements.get_mut(id) else { return Ok(()) };
-        let Some((apart, backend)) = statement.apart.take().zip(self.backend.as_mut()) else { return Ok(()) };
-        let prepared = &mut backend.core.statements;
-        let (before, now) = (&statement.on_backend.types, &statement.settled_types);
-        let gone = if before == now {
-            prepared.share(apart, Arc::clone(&statement.on_backend))
-        } else if before.is_none() {
-            // What settled them was its first execution.
-            statement.on_backend = Arc::new(Meaning { types: now.clone(), ..(**statement.on_backend).clone() }.into());
-            prepared.share(apart, Arc::clone(&statement.on_backend))
-        } else {
-            prepared.remove_apart(apart)
-        };
-        self.close_if_any(gone).await?;
-        self.shrink_statements().await.or_else(unless_ended)
-    }
-
-    /// Closes the statement on the held backend: whoever executes it next prepares it anew.
-    pub(super) async fn forget_on_backend(&mut self, id: u32) -> Result<(), End> {
-        let Some(statement) = self.statements.get_mut(id) else { return Ok(()) };
-        let apart = statement.apart.take();
-        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
-        let gone = match apart {
-            Some(apart) => backend.core.statements.remove_apart(apart),
-            None => backend.core.statements.remove(&statement.on_backend),
-        };
-        self.close_if_any(gone).await
-    }
-
-    async fn close_if_any(&mut self, id: Option<u32>) -> Result<(), End> {
-        self.close_on_backend(id.as_slice()).await.or_else(unless_ended)
-    }
-
-    /// A cursor is over.
-    pub(super) async fn cursor_ended(&mut self, id: u32) -> Result<(), End> {
-        self.statements.mark(id, |marks| marks.cursor = None);
-        match self.statements.get(id).is_some_and(ClientStatement::is_bound) {
-            true => Ok(()),
-            false => self.share(id).await,
-        }
     }
 
     /// An execution that no server has seen uses its long data up all the same.
@@ -154,7 +78,7 @@ impl Session {
         let analysis = statement.analysis;
         // With its cursor, as an execution does.
         self.statements.mark(id, std::mem::take);
-        self.forget_on_backend(id).await?;
+        self.statements.forget_on_backend(&mut self.at, id).await?;
         self.note_cursors(analysis.digest);
         self.settle_silent(&analysis).await
     }
@@ -188,14 +112,90 @@ impl Session {
     pub(super) fn note_cursors(&mut self, digest: u64) {
         let now = self.now_ms();
         for (reason, open) in
-            [(PinReason::Cursor, self.statements.any_cursor(self.hostgroup())), (PinReason::LongData, self.statements.any_long_data())]
+            [(PinReason::Cursor, self.statements.any_cursor(self.at.hostgroup())), (PinReason::LongData, self.statements.any_long_data())]
         {
             if open {
-                self.pins.begin(reason, now, digest);
+                self.at.pins.begin(reason, now, digest);
             } else {
-                self.pins.end(reason);
+                self.at.pins.end(reason);
             }
         }
+    }
+}
+
+impl Statements {
+    /// On MySQL the next execution of a statement that had a cursor may send rows that are not what its columns say, so nobody
+    /// executes it again.
+    fn spend(&self, at: &mut Attachments, id: u32) {
+        if let (Some(statement), Some(backend)) = (self.get(id), at.backend.as_mut())
+            && backend.core.info.flavor == Flavor::MySql
+            && let Some(prepared) = statement.of(&mut backend.core.statements)
+        {
+            prepared.is_spent = true;
+        }
+    }
+
+    /// The held backend's statement, which has something of this one, is for nobody else.
+    pub(super) fn set_apart(&mut self, at: &mut Attachments, id: u32) {
+        if let (Some(statement), Some(backend)) = (self.get_mut(id), at.backend.as_mut())
+            && statement.apart.is_none()
+        {
+            statement.apart = backend.core.statements.set_apart(&statement.on_backend);
+        }
+    }
+
+    /// MariaDB reads long data in the place of what another execution has bound as a number as that number. So the held backend's
+    /// statement is closed if it was bound otherwise than this client binds.
+    pub(super) async fn forget_types_of_others(&mut self, at: &mut Attachments, id: u32) -> Result<(), Fault> {
+        let Some((statement, backend)) = self.get(id).zip(at.backend.as_mut()) else { return Ok(()) };
+        let is_safe = |types: &[u8]| types.chunks(2).all(|one| one.first().is_some_and(|kind| TEXTS.contains(kind)));
+        let is_foreign = statement.apart.is_none()
+            && backend.core.info.flavor == Flavor::MariaDb
+            && statement.of(&mut backend.core.statements).is_some_and(|p| p.bound_types != statement.types && !is_safe(&p.bound_types));
+        if is_foreign { self.forget_on_backend(at, id).await.map_err(Fault::End) } else { Ok(()) }
+    }
+
+    /// The held backend's statement has nothing of this one any more: it is for others again, with the types that it has settled.
+    pub(super) async fn share(&mut self, at: &mut Attachments, id: u32) -> Result<(), End> {
+        let Some(statement) = self.get_mut(id) else { return Ok(()) };
+        let Some((apart, backend)) = statement.apart.take().zip(at.backend.as_mut()) else { return Ok(()) };
+        let prepared = &mut backend.core.statements;
+        let (before, now) = (&statement.on_backend.types, &statement.settled_types);
+        let gone = if before == now {
+            prepared.share(apart, Arc::clone(&statement.on_backend))
+        } else if before.is_none() {
+            // What settled them was its first execution.
+            statement.on_backend = Arc::new(Meaning { types: now.clone(), ..(**statement.on_backend).clone() }.into());
+            prepared.share(apart, Arc::clone(&statement.on_backend))
+        } else {
+            prepared.remove_apart(apart)
+        };
+        at.close_if_any(gone).await?;
+        at.shrink_statements().await.or_else(unless_ended)
+    }
+
+    /// Closes the statement on the held backend: whoever executes it next prepares it anew.
+    pub(super) async fn forget_on_backend(&mut self, at: &mut Attachments, id: u32) -> Result<(), End> {
+        let Some(statement) = self.get_mut(id) else { return Ok(()) };
+        let apart = statement.apart.take();
+        let Some(backend) = at.backend.as_mut() else { return Ok(()) };
+        let gone = match apart {
+            Some(apart) => backend.core.statements.remove_apart(apart),
+            None => backend.core.statements.remove(&statement.on_backend),
+        };
+        at.close_if_any(gone).await
+    }
+
+    /// A cursor is over.
+    pub(super) async fn cursor_ended(&mut self, at: &mut Attachments, id: u32) -> Result<(), End> {
+        self.mark(id, |marks| marks.cursor = None);
+        if self.get(id).is_some_and(ClientStatement::is_bound) { Ok(()) } else { self.share(at, id).await }
+    }
+}
+
+impl Attachments {
+    async fn close_if_any(&mut self, id: Option<u32>) -> Result<(), End> {
+        self.close_on_backend(id.as_slice()).await.or_else(unless_ended)
     }
 }
 

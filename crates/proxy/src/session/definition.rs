@@ -6,7 +6,7 @@ use wire::codec::Reader;
 
 /// The fixed end of a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Definition {
+pub(super) struct Definition {
     /// Id of the collation.
     pub collation: u16,
     /// The type's code.
@@ -16,7 +16,7 @@ pub struct Definition {
 }
 
 /// The definitions in the packets of a reply; none where there is no result.
-pub fn all(raw: &[u8]) -> impl Iterator<Item = Definition> {
+pub(super) fn all(raw: &[u8]) -> impl Iterator<Item = Definition> {
     let mut packets = packets(raw);
     let count = packets.next().and_then(|first| Reader::new(first).lenenc().ok()).unwrap_or(0);
     packets.take(usize::try_from(count).unwrap_or(0)).map_while(read)

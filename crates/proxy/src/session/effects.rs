@@ -1,13 +1,16 @@
 //! What a statement did to the session: state, pins, schema epoch. From the server's word first, from the text else.
 
 use super::Session;
+use super::attachments::Attachments;
 use super::charsets;
 use super::command::Incoming;
+use super::facts::SessionFacts;
 use super::failed::leaves_nothing;
 use super::setting::assignments;
 use super::settle::counts_found_rows;
 use super::tracked::contains_word;
 use super::untracked::{UNKNOWN_STATEMENT, mentions_role};
+use super::wants::Wants;
 use crate::backend::Tracking;
 use crate::counters::count;
 use crate::pins::PinReason;
@@ -31,17 +34,285 @@ const ROUTINES: [&str; 5] = ["procedure", "function", "package", "database", "sc
 impl Session {
     /// Notes what a COM_QUERY did.
     pub(super) fn note_effects(&mut self, command: Incoming, start: usize, analysis: &Analysis, reply: &ReplyFacts) {
-        let read_by = self.lex;
+        let read_by = self.wants.lex;
         self.note_status(analysis, reply);
-        if !self.needs_notes(analysis, reply) {
+        if !self.at.needs_notes(analysis, reply) {
             return;
         }
         // The text is needed beside `self`; statements that get here are few.
         let sql = self.client.sql_text(command, start).to_vec();
-        let read_by = self.changes_its_text(&sql, analysis, reply, read_by).then_some(read_by);
+        let read_by = self.wants.changes_its_text(&sql, analysis, reply, read_by).then_some(read_by);
         self.note_all(&sql, analysis, reply, read_by);
-        let schema = self.state.schema.clone();
+        let schema = self.wants.state.schema.clone();
         self.note_stored_code(&sql, schema.as_ref(), analysis, reply);
+    }
+
+    /// Notes what a statement with this text did (COM_QUERY and COM_STMT_EXECUTE alike); `read_by` is how it was read, where its
+    /// text is not what the session's settings say now.
+    pub(super) fn note_all(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, read_by: Option<LexMode>) {
+        if self.client.is_refused_whole(analysis, reply) {
+            return;
+        }
+        if analysis.facts.contains(Facts::MULTI) && (self.wants.is_read_anew(sql, reply) || self.wants.is_read_anew_untold(sql)) {
+            // What followed was read in another way by the server than here.
+            self.at.pin(PinReason::SessionState, analysis);
+        }
+        if analysis.facts.contains(Facts::TORN) || reply.is_garbled {
+            self.at.pin_unknown(true, analysis);
+        }
+        let returns = self.wants.returns_to_its_schema(reply);
+        self.facts.returned = returns;
+        self.note_changes(sql, analysis, reply);
+        if analysis.facts.contains(Facts::MULTI) {
+            for one in sql::split(sql, self.wants.lex) {
+                let each = sql::analyze(one, self.wants.lex);
+                self.note_statement(one, &each, reply, read_by);
+                if reply.error.is_some() && !leaves_nothing(&each) {
+                    // Which one failed is not known.
+                    self.at.pin_state(one, analysis);
+                }
+            }
+        } else {
+            self.note_statement(sql, analysis, reply, read_by);
+            self.at.note_dropped(&self.wants, sql, analysis, reply);
+        }
+        self.at.note_next_transaction(analysis, reply);
+        if !(returns && self.wants.only_moved(sql, analysis, reply)) {
+            self.at.note_unexplained(&self.wants, sql, analysis, reply);
+        }
+        self.facts.note_counted_pins(&mut self.at, analysis, reply);
+    }
+
+    /// The transaction, as the server's status flags say.
+    pub(super) fn note_status(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
+        let ends_transaction = match analysis.kind {
+            Kind::Commit | Kind::Rollback | Kind::Begin | Kind::Ddl => true,
+            // Only what switches it on.
+            Kind::Set => reply.status.is_some_and(|status| status.contains(StatusFlags::AUTOCOMMIT)),
+            _ => false,
+        };
+        if ends_transaction && reply.error.is_none() {
+            self.at.pins.end(PinReason::Savepoint);
+        }
+        let Some(mut status) = reply.status else { return };
+        if self.hand.directions.alone {
+            // It is on for the statement only.
+            status.remove(StatusFlags::AUTOCOMMIT);
+        }
+        let in_transaction = status.intersects(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
+        if status == self.client.status {
+            return;
+        }
+        self.client.status = status;
+        self.wants.lex.no_backslash_escapes = status.contains(StatusFlags::NO_BACKSLASH_ESCAPES);
+        let now = self.now_ms();
+        if in_transaction && !Safety::TransactionPin.is_off() {
+            self.at.pins.begin(PinReason::Transaction, now, analysis.digest);
+        } else {
+            self.at.pins.end(PinReason::Transaction);
+        }
+        self.entry.set_transaction(in_transaction, now);
+    }
+
+    /// User variables have values that the text does not tell; None when it is not known which.
+    pub(super) fn pin_variables(&mut self, names: Option<Vec<String>>, analysis: &Analysis) {
+        // What else they name is not known.
+        let names = names.filter(|names| !names.iter().any(|name| may_name_others(name)));
+        if self.hand.directions.multiplex != Some(RuleMultiplex::IgnoreVariables) {
+            let now = self.now_ms();
+            self.at.pins.variables_computed(names, now, analysis.digest);
+        }
+    }
+
+    /// What the text of one statement means for the session.
+    fn note_statement(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, read_by: Option<LexMode>) {
+        if analysis.facts.contains(Facts::VERSIONED) && may_end_pins(analysis) {
+            // It may not have run.
+            return self.at.pin(PinReason::SessionState, analysis);
+        }
+        self.at.note_locks(&self.wants, sql, analysis, reply);
+        self.note_kind(sql, analysis, reply, read_by);
+        let assigns = analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN)
+            || analysis.facts.contains(Facts::USER_VARIABLE)
+                && matches!(analysis.kind, Kind::Call | Kind::LoadData | Kind::GetDiagnostics | Kind::Compound);
+        // A text that the server could not read, or that names a variable as none may be named, assigned nothing.
+        let was_read = !matches!(reply.error, Some(codes::PARSE | codes::ILLEGAL_USER_VAR)) || analysis.facts.contains(Facts::MULTI);
+        if assigns && was_read && analysis.kind != Kind::Set {
+            self.pin_variables(sql::user_variables(sql, self.wants.lex), analysis);
+        }
+    }
+
+    /// Servers give new rights to new connections only, and those on a schema to whoever enters it anew.
+    fn rights_changed(&self) {
+        count(&self.worker.counters.rights_changed);
+        let shared = &self.worker.shared;
+        shared.rights_changed_ms.fetch_max(shared.clock.now_ms() + 1, Ordering::AcqRel);
+    }
+
+    fn note_kind(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, read_by: Option<LexMode>) {
+        let (now, digest) = (self.now_ms(), analysis.digest);
+        let failed = reply.error.is_some();
+        match analysis.kind {
+            Kind::Ddl | Kind::DropTable | Kind::CreateTemporaryTable => {
+                self.worker.shared.ddl_epoch.fetch_add(1, Ordering::AcqRel);
+            }
+            // A part of one that failed may hold, too.
+            Kind::Grant => self.rights_changed(),
+            Kind::Flush if has_word(sql, "privileges") => self.rights_changed(),
+            _ => {}
+        }
+        if matches!(analysis.kind, Kind::Ddl | Kind::Compound) && ROUTINES.iter().any(|word| has_word(sql, word)) {
+            self.worker.shared.routines_defined.note(Some(sql));
+        }
+        match analysis.kind {
+            Kind::Ddl if contains(sql, b"rename") => self.at.pins.tables_renamed(),
+            Kind::Set => match reply.error {
+                None => self.note_set(sql, analysis, reply, read_by),
+                Some(code) => self.note_failed_set(sql, analysis, code),
+            },
+            Kind::CreateTemporaryTable if !failed && !Safety::TemporaryTablePin.is_off() => {
+                let names = self.wants.temporary_tables(sql);
+                if names.is_empty() {
+                    self.at.pin(PinReason::SessionState, analysis);
+                }
+                for name in names {
+                    self.at.pins.table_created(name, now, digest);
+                }
+            }
+            Kind::LockTables | Kind::FlushReadLock if !failed => {
+                self.at.pins.tables_locked(analysis.kind == Kind::FlushReadLock, now, digest);
+            }
+            Kind::Begin if !failed => self.at.pins.transaction_begun(),
+            // What gives such a lock back is not looked for: they are rare, and a stage does not end with a lock.
+            Kind::BackupLock if !failed => self.at.pin(PinReason::SessionState, analysis),
+            Kind::UnlockTables if !failed => self.at.pins.tables_unlocked(),
+            Kind::Prepare if !failed => match sql::prepared_name(sql, self.wants.lex) {
+                Some(name) => self.at.pins.statement_prepared(name, self.wants.trace_of(sql), now, digest),
+                None => self.at.pin(PinReason::SessionState, analysis),
+            },
+            Kind::Deallocate if !failed || reply.error == Some(UNKNOWN_STATEMENT) => {
+                if let Some(name) = sql::prepared_name(sql, self.wants.lex) {
+                    self.at.pins.statement_deallocated(&name);
+                }
+            }
+            Kind::Savepoint if !failed && !self.client.status.contains(StatusFlags::AUTOCOMMIT) => {
+                self.at.pin(PinReason::Savepoint, analysis)
+            }
+            Kind::SetTransaction if !failed => self.at.pin(PinReason::NextTransaction, analysis),
+            Kind::SetRole if !failed => self.at.pin(PinReason::Role, analysis),
+            Kind::Execute => self.at.note_dynamic(&self.wants, sql, analysis, reply),
+            Kind::Compound if mentions_role(sql) => self.at.pin(PinReason::Role, analysis),
+            Kind::Xa => self.at.note_xa(&self.wants, sql, analysis, failed),
+            Kind::Handler if !failed => match handler_verb(sql, self.wants.lex) {
+                HandlerVerb::Open => self.at.pins.handler_opened(now, digest),
+                HandlerVerb::Close => self.at.pins.handler_closed(),
+                HandlerVerb::Read => {}
+            },
+            Kind::Use if reply.schema.is_none() && !failed && self.at.tracks_nothing() => {
+                let schema = sql::parse_use(sql, self.wants.lex).map(|name| self.in_utf8(&name));
+                self.wants.enter_schema(&mut self.at, schema);
+            }
+            Kind::SetStatement => self.note_set_statement(sql, analysis, reply),
+            _ => {}
+        }
+    }
+
+    /// `SET STATEMENT x=1 FOR ...`: what follows FOR runs as it would alone, but the server's word on variables does not tell
+    /// its own from those that are gone again.
+    fn note_set_statement(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+        let Some(body) = sql::set_statement_body(sql, self.wants.lex) else { return self.at.pin_state(sql, analysis) };
+        let inner = sql::analyze(body, self.wants.lex);
+        match inner.kind {
+            Kind::Set | Kind::SetStatement | Kind::Call | Kind::Compound | Kind::Execute | Kind::Do => self.at.pin_state(body, analysis),
+            _ => self.note_kind(body, &inner, reply, None),
+        }
+    }
+}
+
+impl SessionFacts {
+    /// Pins that count statements.
+    fn note_counted_pins(&mut self, at: &mut Attachments, analysis: &Analysis, reply: &ReplyFacts) {
+        if analysis.facts.contains(Facts::CALC_FOUND_ROWS) && reply.error.is_none() {
+            at.pin(PinReason::FoundRows, analysis);
+        } else if counts_found_rows(analysis, reply) {
+            at.pins.end(PinReason::FoundRows);
+        }
+        let settings = at.lane.settings();
+        let delay = settings.auto_increment_delay_multiplex;
+        if delay > 0 && reply.last_insert_id != 0 {
+            let until_ms = match settings.auto_increment_delay_multiplex_timeout_ms {
+                0 => 0,
+                // Not the worker's clock, which may be behind: it would end too early.
+                ms => at.worker.shared.clock.now_ms() + ms,
+            };
+            let left = u32::try_from(delay).unwrap_or(u32::MAX);
+            (self.auto_increment_left, self.auto_increment_until_ms) = (left, until_ms);
+            at.entry.hold_backend_until(until_ms);
+            at.pin(PinReason::AutoIncrementDelay, analysis);
+        } else if self.auto_increment_left > 0 {
+            self.auto_increment_left -= 1;
+            if self.auto_increment_left == 0 || self.is_insert_delay_over(at) {
+                self.end_insert_delay(at);
+            }
+        }
+    }
+
+    /// Whether the time of `auto_increment_delay_multiplex` is over, though not the statements.
+    pub(super) fn is_insert_delay_over(&self, at: &Attachments) -> bool {
+        let until_ms = self.auto_increment_until_ms;
+        until_ms > 0 && until_ms <= at.worker.clock.now_ms() && at.pins.set().contains(PinReason::AutoIncrementDelay)
+    }
+
+    /// An insert id keeps the backend no more.
+    pub(super) fn end_insert_delay(&mut self, at: &mut Attachments) {
+        (self.auto_increment_left, self.auto_increment_until_ms) = (0, 0);
+        at.pins.end(PinReason::AutoIncrementDelay);
+    }
+}
+
+impl Attachments {
+    /// DROP TABLE, alone: a warning may say that there was no such table, and of several statements only the last one's are told.
+    fn note_dropped(&mut self, wants: &Wants, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+        if analysis.kind == Kind::DropTable
+            && !analysis.facts.contains(Facts::VERSIONED)
+            && reply.error.is_none()
+            && reply.warnings == 0
+            && self.pins.set().contains(PinReason::TemporaryTable)
+        {
+            let dropped = wants.temporary_tables(sql);
+            self.pins.tables_dropped(&dropped);
+        }
+    }
+
+    /// A statement that failed may have taken what it names, and has perhaps released nothing; nor does one with
+    /// `sql_select_limit=0` (DO too, on MySQL).
+    fn note_locks(&mut self, wants: &Wants, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+        if !analysis.facts.intersects(Facts::GET_LOCK | Facts::RELEASE_LOCK) || Safety::LockPin.is_off() {
+            return;
+        }
+        let now = self.worker.clock.now_ms();
+        let is_limited = wants.state.variables.get("sql_select_limit").is_some_and(|limit| **limit == *b"0");
+        let releases = reply.error.is_none() && !is_limited && (analysis.kind != Kind::Select || reply.all_rows > 0);
+        for call in sql::lock_names(sql, wants.lex) {
+            match call {
+                LockCall::Release(_) | LockCall::ReleaseAll if !releases => {}
+                LockCall::Get(name) => self.pins.lock_taken(name, now, analysis.digest),
+                LockCall::Release(name) => self.pins.lock_released(name.as_deref()),
+                LockCall::ReleaseAll => self.pins.locks_released(),
+            }
+        }
+    }
+
+    fn note_xa(&mut self, wants: &Wants, sql: &[u8], analysis: &Analysis, failed: bool) {
+        // Where not every server runs a part of it, that part may be the verb.
+        let is_certain = !analysis.facts.contains(Facts::VERSIONED);
+        match verb(sql, wants.lex, 1).as_deref() {
+            Some("COMMIT" | "ROLLBACK") if is_certain && !failed => self.pins.end(PinReason::Xa),
+            Some("RECOVER") if is_certain => {}
+            // What is refused begins nothing; what there was before has its pin.
+            Some(_) if is_certain && failed => {}
+            _ => self.pin(PinReason::Xa, analysis),
+        }
     }
 
     /// Is there more to note than the transaction?
@@ -53,42 +324,45 @@ impl Session {
         !is_plain(analysis, reply) || waits || counts_inserts
     }
 
-    /// Notes what a statement with this text did (COM_QUERY and COM_STMT_EXECUTE alike); `read_by` is how it was read, where its
-    /// text is not what the session's settings say now.
-    pub(super) fn note_all(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, read_by: Option<LexMode>) {
-        if self.is_refused_whole(analysis, reply) {
-            return;
-        }
-        if analysis.facts.contains(Facts::MULTI) && (self.is_read_anew(sql, reply) || self.is_read_anew_untold(sql)) {
-            // What followed was read in another way by the server than here.
-            self.pin(PinReason::SessionState, analysis);
-        }
-        if analysis.facts.contains(Facts::TORN) || reply.is_garbled {
-            self.pin_unknown(true, analysis);
-        }
-        let returns = self.returns_to_its_schema(reply);
-        self.facts.returned = returns;
-        self.note_changes(sql, analysis, reply);
-        if analysis.facts.contains(Facts::MULTI) {
-            for one in sql::split(sql, self.lex) {
-                let each = sql::analyze(one, self.lex);
-                self.note_statement(one, &each, reply, read_by);
-                if reply.error.is_some() && !leaves_nothing(&each) {
-                    // Which one failed is not known.
-                    self.pin_state(one, analysis);
-                }
-            }
-        } else {
-            self.note_statement(sql, analysis, reply, read_by);
-            self.note_dropped(sql, analysis, reply);
-        }
-        self.note_next_transaction(analysis, reply);
-        if !(returns && self.only_moved(sql, analysis, reply)) {
-            self.note_unexplained(sql, analysis, reply);
-        }
-        self.note_counted_pins(analysis, reply);
+    pub(super) fn pin(&mut self, reason: PinReason, analysis: &Analysis) {
+        let now = self.worker.clock.now_ms();
+        self.pins.begin(reason, now, analysis.digest);
     }
 
+    /// What this text left behind is not known.
+    fn pin_state(&mut self, sql: &[u8], analysis: &Analysis) {
+        self.pin_unknown(mentions_role(sql), analysis);
+    }
+
+    /// What was left behind is not known; with `role`, it may be a role.
+    pub(super) fn pin_unknown(&mut self, role: bool, analysis: &Analysis) {
+        self.pin(PinReason::SessionState, analysis);
+        if role {
+            self.pin(PinReason::Role, analysis);
+        }
+    }
+
+    /// Is the backend at hand one of these?
+    pub(super) fn is_on(&self, flavor: Flavor) -> bool {
+        self.backend.as_ref().is_some_and(|b| b.core.info.flavor == flavor)
+    }
+
+    pub(super) fn tracks_nothing(&self) -> bool {
+        self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::None)
+    }
+
+    /// What SET TRANSACTION asked for is over with COMMIT and ROLLBACK. Other statements use it up or not, as the engines of their
+    /// tables will: no answer tells.
+    fn note_next_transaction(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
+        let ended = reply.status.is_some_and(|s| !s.intersects(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY));
+        let is_certain = reply.error.is_none() && !analysis.facts.intersects(Facts::MULTI.union(Facts::VERSIONED));
+        if ended && is_certain && matches!(analysis.kind, Kind::Commit | Kind::Rollback) {
+            self.pins.end(PinReason::NextTransaction);
+        }
+    }
+}
+
+impl Wants {
     /// Does what assigns user variables change how text is read, or in which character set and collation it is?
     pub(super) fn changes_its_text(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, read_by: LexMode) -> bool {
         let decides = |name: &str| name == "sql_mode" || charsets::is_one(name);
@@ -138,274 +412,11 @@ impl Session {
             .any(|one| sql::parse_set(one, self.lex).is_none_or(|all| all.iter().any(changes)))
     }
 
-    /// The transaction, as the server's status flags say.
-    pub(super) fn note_status(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
-        let ends_transaction = match analysis.kind {
-            Kind::Commit | Kind::Rollback | Kind::Begin | Kind::Ddl => true,
-            // Only what switches it on.
-            Kind::Set => reply.status.is_some_and(|status| status.contains(StatusFlags::AUTOCOMMIT)),
-            _ => false,
-        };
-        if ends_transaction && reply.error.is_none() {
-            self.pins.end(PinReason::Savepoint);
-        }
-        let Some(mut status) = reply.status else { return };
-        if self.directions.alone {
-            // It is on for the statement only.
-            status.remove(StatusFlags::AUTOCOMMIT);
-        }
-        let in_transaction = status.intersects(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
-        if status == self.client.status {
-            return;
-        }
-        self.client.status = status;
-        self.lex.no_backslash_escapes = status.contains(StatusFlags::NO_BACKSLASH_ESCAPES);
-        let now = self.now_ms();
-        if in_transaction && !Safety::TransactionPin.is_off() {
-            self.pins.begin(PinReason::Transaction, now, analysis.digest);
-        } else {
-            self.pins.end(PinReason::Transaction);
-        }
-        self.entry.set_transaction(in_transaction, now);
-    }
-
-    pub(super) fn pin(&mut self, reason: PinReason, analysis: &Analysis) {
-        let now = self.now_ms();
-        self.pins.begin(reason, now, analysis.digest);
-    }
-
-    /// What this text left behind is not known.
-    fn pin_state(&mut self, sql: &[u8], analysis: &Analysis) {
-        self.pin_unknown(mentions_role(sql), analysis);
-    }
-
-    /// What was left behind is not known; with `role`, it may be a role.
-    pub(super) fn pin_unknown(&mut self, role: bool, analysis: &Analysis) {
-        self.pin(PinReason::SessionState, analysis);
-        if role {
-            self.pin(PinReason::Role, analysis);
-        }
-    }
-
-    /// User variables have values that the text does not tell; None when it is not known which.
-    pub(super) fn pin_variables(&mut self, names: Option<Vec<String>>, analysis: &Analysis) {
-        // What else they name is not known.
-        let names = names.filter(|names| !names.iter().any(|name| may_name_others(name)));
-        if self.directions.multiplex != Some(RuleMultiplex::IgnoreVariables) {
-            let now = self.now_ms();
-            self.pins.variables_computed(names, now, analysis.digest);
-        }
-    }
-
-    /// What the text of one statement means for the session.
-    fn note_statement(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, read_by: Option<LexMode>) {
-        if analysis.facts.contains(Facts::VERSIONED) && may_end_pins(analysis) {
-            // It may not have run.
-            return self.pin(PinReason::SessionState, analysis);
-        }
-        self.note_locks(sql, analysis, reply);
-        self.note_kind(sql, analysis, reply, read_by);
-        let assigns = analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN)
-            || analysis.facts.contains(Facts::USER_VARIABLE)
-                && matches!(analysis.kind, Kind::Call | Kind::LoadData | Kind::GetDiagnostics | Kind::Compound);
-        // A text that the server could not read, or that names a variable as none may be named, assigned nothing.
-        let was_read = !matches!(reply.error, Some(codes::PARSE | codes::ILLEGAL_USER_VAR)) || analysis.facts.contains(Facts::MULTI);
-        if assigns && was_read && analysis.kind != Kind::Set {
-            self.pin_variables(sql::user_variables(sql, self.lex), analysis);
-        }
-    }
-
-    /// Servers give new rights to new connections only, and those on a schema to whoever enters it anew.
-    fn rights_changed(&self) {
-        count(&self.worker.counters.rights_changed);
-        let shared = &self.worker.shared;
-        shared.rights_changed_ms.fetch_max(shared.clock.now_ms() + 1, Ordering::AcqRel);
-    }
-
-    fn note_kind(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, read_by: Option<LexMode>) {
-        let (now, digest) = (self.now_ms(), analysis.digest);
-        let failed = reply.error.is_some();
-        match analysis.kind {
-            Kind::Ddl | Kind::DropTable | Kind::CreateTemporaryTable => {
-                self.worker.shared.ddl_epoch.fetch_add(1, Ordering::AcqRel);
-            }
-            // A part of one that failed may hold, too.
-            Kind::Grant => self.rights_changed(),
-            Kind::Flush if has_word(sql, "privileges") => self.rights_changed(),
-            _ => {}
-        }
-        if matches!(analysis.kind, Kind::Ddl | Kind::Compound) && ROUTINES.iter().any(|word| has_word(sql, word)) {
-            self.worker.shared.routines_defined.note(Some(sql));
-        }
-        match analysis.kind {
-            Kind::Ddl if contains(sql, b"rename") => self.pins.tables_renamed(),
-            Kind::Set => match reply.error {
-                None => self.note_set(sql, analysis, reply, read_by),
-                Some(code) => self.note_failed_set(sql, analysis, code),
-            },
-            Kind::CreateTemporaryTable if !failed && !Safety::TemporaryTablePin.is_off() => {
-                let names = self.temporary_tables(sql);
-                if names.is_empty() {
-                    self.pin(PinReason::SessionState, analysis);
-                }
-                for name in names {
-                    self.pins.table_created(name, now, digest);
-                }
-            }
-            Kind::LockTables | Kind::FlushReadLock if !failed => {
-                self.pins.tables_locked(analysis.kind == Kind::FlushReadLock, now, digest);
-            }
-            Kind::Begin if !failed => self.pins.transaction_begun(),
-            // What gives such a lock back is not looked for: they are rare, and a stage does not end with a lock.
-            Kind::BackupLock if !failed => self.pin(PinReason::SessionState, analysis),
-            Kind::UnlockTables if !failed => self.pins.tables_unlocked(),
-            Kind::Prepare if !failed => match sql::prepared_name(sql, self.lex) {
-                Some(name) => self.pins.statement_prepared(name, self.trace_of(sql), now, digest),
-                None => self.pin(PinReason::SessionState, analysis),
-            },
-            Kind::Deallocate if !failed || reply.error == Some(UNKNOWN_STATEMENT) => {
-                if let Some(name) = sql::prepared_name(sql, self.lex) {
-                    self.pins.statement_deallocated(&name);
-                }
-            }
-            Kind::Savepoint if !failed && !self.client.status.contains(StatusFlags::AUTOCOMMIT) => self.pin(PinReason::Savepoint, analysis),
-            Kind::SetTransaction if !failed => self.pin(PinReason::NextTransaction, analysis),
-            Kind::SetRole if !failed => self.pin(PinReason::Role, analysis),
-            Kind::Execute => self.note_dynamic(sql, analysis, reply),
-            Kind::Compound if mentions_role(sql) => self.pin(PinReason::Role, analysis),
-            Kind::Xa => self.note_xa(sql, analysis, failed),
-            Kind::Handler if !failed => match handler_verb(sql, self.lex) {
-                HandlerVerb::Open => self.pins.handler_opened(now, digest),
-                HandlerVerb::Close => self.pins.handler_closed(),
-                HandlerVerb::Read => {}
-            },
-            Kind::Use if reply.schema.is_none() && !failed && self.tracks_nothing() => {
-                let schema = sql::parse_use(sql, self.lex).map(|name| self.in_utf8(&name));
-                self.enter_schema(schema);
-            }
-            Kind::SetStatement => self.note_set_statement(sql, analysis, reply),
-            _ => {}
-        }
-    }
-
-    /// `SET STATEMENT x=1 FOR ...`: what follows FOR runs as it would alone, but the server's word on variables does not tell
-    /// its own from those that are gone again.
-    fn note_set_statement(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
-        let Some(body) = sql::set_statement_body(sql, self.lex) else { return self.pin_state(sql, analysis) };
-        let inner = sql::analyze(body, self.lex);
-        match inner.kind {
-            Kind::Set | Kind::SetStatement | Kind::Call | Kind::Compound | Kind::Execute | Kind::Do => self.pin_state(body, analysis),
-            _ => self.note_kind(body, &inner, reply, None),
-        }
-    }
-
-    /// DROP TABLE, alone: a warning may say that there was no such table, and of several statements only the last one's are told.
-    fn note_dropped(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
-        if analysis.kind == Kind::DropTable
-            && !analysis.facts.contains(Facts::VERSIONED)
-            && reply.error.is_none()
-            && reply.warnings == 0
-            && self.pins.set().contains(PinReason::TemporaryTable)
-        {
-            let dropped = self.temporary_tables(sql);
-            self.pins.tables_dropped(&dropped);
-        }
-    }
-
     /// The tables that are made or dropped, with their schemas.
     fn temporary_tables(&self, sql: &[u8]) -> Vec<(Text, String)> {
         let own = || self.state.schema.clone().unwrap_or_else(|| (*b"").into());
         let tables = sql::temporary_tables(sql, self.lex).into_iter();
         tables.map(|(schema, table)| (schema.map_or_else(own, |schema| schema.as_bytes().into()), table)).collect()
-    }
-
-    /// Is the backend at hand one of these?
-    pub(super) fn is_on(&self, flavor: Flavor) -> bool {
-        self.backend.as_ref().is_some_and(|b| b.core.info.flavor == flavor)
-    }
-
-    pub(super) fn tracks_nothing(&self) -> bool {
-        self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::None)
-    }
-
-    /// A statement that failed may have taken what it names, and has perhaps released nothing; nor does one with
-    /// `sql_select_limit=0` (DO too, on MySQL).
-    fn note_locks(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
-        if !analysis.facts.intersects(Facts::GET_LOCK | Facts::RELEASE_LOCK) || Safety::LockPin.is_off() {
-            return;
-        }
-        let now = self.now_ms();
-        let is_limited = self.state.variables.get("sql_select_limit").is_some_and(|limit| **limit == *b"0");
-        let releases = reply.error.is_none() && !is_limited && (analysis.kind != Kind::Select || reply.all_rows > 0);
-        for call in sql::lock_names(sql, self.lex) {
-            match call {
-                LockCall::Release(_) | LockCall::ReleaseAll if !releases => {}
-                LockCall::Get(name) => self.pins.lock_taken(name, now, analysis.digest),
-                LockCall::Release(name) => self.pins.lock_released(name.as_deref()),
-                LockCall::ReleaseAll => self.pins.locks_released(),
-            }
-        }
-    }
-
-    fn note_xa(&mut self, sql: &[u8], analysis: &Analysis, failed: bool) {
-        // Where not every server runs a part of it, that part may be the verb.
-        let is_certain = !analysis.facts.contains(Facts::VERSIONED);
-        match verb(sql, self.lex, 1).as_deref() {
-            Some("COMMIT" | "ROLLBACK") if is_certain && !failed => self.pins.end(PinReason::Xa),
-            Some("RECOVER") if is_certain => {}
-            // What is refused begins nothing; what there was before has its pin.
-            Some(_) if is_certain && failed => {}
-            _ => self.pin(PinReason::Xa, analysis),
-        }
-    }
-
-    /// What SET TRANSACTION asked for is over with COMMIT and ROLLBACK. Other statements use it up or not, as the engines of their
-    /// tables will: no answer tells.
-    fn note_next_transaction(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
-        let ended = reply.status.is_some_and(|s| !s.intersects(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY));
-        let is_certain = reply.error.is_none() && !analysis.facts.intersects(Facts::MULTI.union(Facts::VERSIONED));
-        if ended && is_certain && matches!(analysis.kind, Kind::Commit | Kind::Rollback) {
-            self.pins.end(PinReason::NextTransaction);
-        }
-    }
-
-    /// Pins that count statements.
-    fn note_counted_pins(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
-        if analysis.facts.contains(Facts::CALC_FOUND_ROWS) && reply.error.is_none() {
-            self.pin(PinReason::FoundRows, analysis);
-        } else if counts_found_rows(analysis, reply) {
-            self.pins.end(PinReason::FoundRows);
-        }
-        let settings = self.lane.settings();
-        let delay = settings.auto_increment_delay_multiplex;
-        if delay > 0 && reply.last_insert_id != 0 {
-            let until_ms = match settings.auto_increment_delay_multiplex_timeout_ms {
-                0 => 0,
-                // Not the worker's clock, which may be behind: it would end too early.
-                ms => self.worker.shared.clock.now_ms() + ms,
-            };
-            let left = u32::try_from(delay).unwrap_or(u32::MAX);
-            (self.facts.auto_increment_left, self.facts.auto_increment_until_ms) = (left, until_ms);
-            self.entry.hold_backend_until(until_ms);
-            self.pin(PinReason::AutoIncrementDelay, analysis);
-        } else if self.facts.auto_increment_left > 0 {
-            self.facts.auto_increment_left -= 1;
-            if self.facts.auto_increment_left == 0 || self.is_insert_delay_over() {
-                self.end_insert_delay();
-            }
-        }
-    }
-
-    /// Whether the time of `auto_increment_delay_multiplex` is over, though not the statements.
-    pub(super) fn is_insert_delay_over(&self) -> bool {
-        let until_ms = self.facts.auto_increment_until_ms;
-        until_ms > 0 && until_ms <= self.now_ms() && self.pins.set().contains(PinReason::AutoIncrementDelay)
-    }
-
-    /// An insert id keeps the backend no more.
-    pub(super) fn end_insert_delay(&mut self) {
-        (self.facts.auto_increment_left, self.facts.auto_increment_until_ms) = (0, 0);
-        self.pins.end(PinReason::AutoIncrementDelay);
     }
 }
 
@@ -496,4 +507,69 @@ mod tests {
         assert_eq!(xa("/* RECOVER */ ;XA -- COMMIT\n start 'x'").as_deref(), Some("START"));
         assert_eq!(xa("XA"), None);
     }
+
+    #[test]
+    fn a_statement_has_more_to_note_by_its_text_or_by_its_reply() {
+        let quiet = ReplyFacts::default();
+        for (text, expected) in [
+            ("SELECT a FROM t", true),
+            ("INSERT INTO t VALUES (1)", true),
+            ("COMMIT", true),
+            ("SET autocommit = 0", false),
+            ("CALL p()", false),
+            ("SELECT f()", false),
+            ("SELECT GET_LOCK('a', 1)", false),
+            ("SELECT RELEASE_LOCK('a')", false),
+            ("SELECT @a := 1", false),
+            ("SELECT SQL_CALC_FOUND_ROWS a FROM t", false),
+            ("SELECT 1; SELECT 2", false),
+        ] {
+            assert_eq!(is_plain(&sql::analyze(text.as_bytes(), LexMode::default()), &quiet), expected, "{text}");
+        }
+        let select = sql::analyze(b"SELECT a FROM t", LexMode::default());
+        for told in [
+            ReplyFacts { variables: vec![("sql_mode".into(), b"".as_slice().into())], ..ReplyFacts::default() },
+            ReplyFacts { schema: Some(b"".as_slice().into()), ..ReplyFacts::default() },
+            ReplyFacts { state_change: true, ..ReplyFacts::default() },
+        ] {
+            assert!(!is_plain(&select, &told), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn some_statements_end_pins_by_their_text_alone() {
+        let ends = |text: &str| may_end_pins(&sql::analyze(text.as_bytes(), LexMode::default()));
+        for text in ["UNLOCK TABLES", "DEALLOCATE PREPARE s", "HANDLER t CLOSE", "DO RELEASE_LOCK('a')", "SELECT RELEASE_ALL_LOCKS()"] {
+            assert!(ends(text), "{text}");
+        }
+        for text in ["LOCK TABLES t READ", "PREPARE s FROM 'SELECT 1'", "SELECT GET_LOCK('a', 1)", "COMMIT"] {
+            assert!(!ends(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_text_may_be_another_in_another_character_set() {
+        let [latin, central, gbk] = [&b"latin1"[..], b"cp1250", b"gbk"].map(MultiByte::of);
+        let (ascii, blank) = (b"SELECT 'a'".as_slice(), b"SELECT\xa01".as_slice());
+        for (text, before, after, expected) in [
+            (ascii, latin, central, false),
+            (blank, latin, central, true),
+            (blank, latin, latin, false),
+            (ascii, latin, gbk, true),
+            (ascii, gbk, latin, true),
+            (blank, gbk, gbk, false),
+        ] {
+            assert_eq!(differ_on(text, before, after), expected, "{text:?} in {before:?}, then {after:?}");
+        }
+    }
+
+    #[test]
+    fn a_variable_may_have_other_names_where_accents_count_for_nothing() {
+        assert!(may_name_others("\u{e9}") && may_name_others("a\u{df}"));
+        assert!(!may_name_others("e_1$") && !may_name_others(""));
+    }
 }
+
+#[cfg(test)]
+#[path = "pins_tests.rs"]
+mod pins_tests;

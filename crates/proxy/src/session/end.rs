@@ -10,13 +10,13 @@ use wire::codes;
 /// What a client is told of a lost connection to a server: MariaDB's ER_CONNECTION_KILLED. Not 2013, which libraries make themselves:
 /// libmariadb takes an error packet with a client's number (2000 to 2999) for malformed. Drivers and pools know this number, or
 /// [`SERVER_LOST_STATE`], as one of a connection that is gone.
-pub const SERVER_LOST: u16 = codes::CONNECTION_KILLED;
+pub(super) const SERVER_LOST: u16 = codes::CONNECTION_KILLED;
 /// SQLSTATE "communication link failure".
-pub const SERVER_LOST_STATE: &str = "08S01";
+pub(super) const SERVER_LOST_STATE: &str = "08S01";
 
 /// See the module.
 #[derive(Debug)]
-pub enum End {
+pub(super) enum End {
     /// COM_QUIT, or the socket closed between commands.
     Quit,
     /// The client went away while its statement ran.
@@ -59,7 +59,7 @@ pub enum End {
 impl End {
     /// What the client is told last, if anything: error number, SQLSTATE, text. One that is killed is told nothing, as servers do: a
     /// library takes an error for the statement's, and does not connect anew.
-    pub fn message(&self) -> Option<(u16, &'static str, &str)> {
+    pub(super) fn message(&self) -> Option<(u16, &'static str, &str)> {
         match self {
             Self::Protocol { code, sqlstate, text } => Some((*code, sqlstate, text)),
             Self::Idle => {
@@ -77,7 +77,7 @@ impl End {
     }
 
     /// Why the login was refused.
-    pub fn refusal(&self) -> Option<&str> {
+    pub(super) fn refusal(&self) -> Option<&str> {
         match self {
             Self::Refused(why) => Some(why),
             _ => None,
@@ -85,7 +85,7 @@ impl End {
     }
 
     /// A statement of this session may still run on the server.
-    pub fn leaves_statement_running(&self) -> bool {
+    pub(super) fn leaves_statement_running(&self) -> bool {
         !matches!(self, Self::Quit | Self::Idle | Self::BackendLost(_))
     }
 
@@ -100,7 +100,7 @@ impl End {
     }
 
     /// [`End::log`] of a login that ends so. Of many in a short time some are logged, and how many were not.
-    pub fn log_refused(&self, entry: &Entry, peer: Option<SocketAddr>, worker: &Worker) {
+    pub(super) fn log_refused(&self, entry: &Entry, peer: Option<SocketAddr>, worker: &Worker) {
         let tells_unhealthy = worker.snapshot().vars.log_unhealthy_connections;
         if self.is_silent(tells_unhealthy) {
             return;
@@ -120,7 +120,7 @@ impl End {
 
     /// One line in the log; silence for what is normal, and for clients that fail unless `tells_unhealthy`
     /// (`log_unhealthy_connections`).
-    pub fn log(&self, entry: &Entry, peer: Option<SocketAddr>, tells_unhealthy: bool) {
+    pub(super) fn log(&self, entry: &Entry, peer: Option<SocketAddr>, tells_unhealthy: bool) {
         if !tells_unhealthy && self.is_unhealthy_client() {
             return;
         }
@@ -144,5 +144,47 @@ impl End {
                 tracing::warn!("session {id} from {peer} closed: the server was taken out of service, and the client was not reading");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_told_why_it_is_left_unless_it_left_itself() {
+        let told = |end: End| end.message().map(|(code, state, _)| (code, state.to_owned()));
+        for (end, expected) in [
+            (End::Quit, None),
+            (End::ClientGone, None),
+            // A library would take an error for the statement's.
+            (End::Killed, None),
+            (End::HandedOver, None),
+            (End::ServerCut, None),
+            (End::Idle, Some((4031, "HY000"))),
+            (End::TransactionTimeout, Some((1927, "70100"))),
+            (End::Shutdown, Some((1053, "08S01"))),
+            (End::BackendLost("gone".into()), Some((1927, "08S01"))),
+        ] {
+            let shown = format!("{end:?}");
+            assert_eq!(told(end), expected.map(|(code, state)| (code, state.to_owned())), "{shown}");
+        }
+        assert_eq!(End::Refused("no".into()).refusal(), Some("no"));
+    }
+
+    #[test]
+    fn a_statement_may_run_on_after_a_session_that_broke_off() {
+        for (end, runs, is_silent) in [
+            (End::Quit, false, true),
+            (End::Idle, false, false),
+            (End::BackendLost(String::new()), false, false),
+            (End::ClientGone, true, true),
+            (End::Killed, true, false),
+            (End::TransactionTimeout, true, false),
+            (End::Shutdown, true, true),
+        ] {
+            assert_eq!((end.leaves_statement_running(), end.is_silent(false)), (runs, is_silent), "{end:?}");
+        }
+        assert!(!End::ClientGone.is_silent(true), "log_unhealthy_connections");
     }
 }

@@ -1,13 +1,15 @@
 //! COM_STMT_EXECUTE and its kin: bulk execute, reset, close.
 
 use super::Session;
+use super::attachments::Attachments;
 use super::command::Incoming;
 use super::end::End;
 use super::fault::Fault;
+use super::frontend::Frontend;
 use super::pipeline::{Form, Statement};
 use super::route::Phase;
 use super::run::Plan;
-use super::statements::{ClientStatement, LAST_PREPARED, Marks};
+use super::statements::{ClientStatement, LAST_PREPARED, Marks, Statements};
 use super::sync::Ahead;
 use sql::{Analysis, Facts, Kind, LexMode};
 use std::sync::Arc;
@@ -33,21 +35,8 @@ fn phase_of(payload: &[u8]) -> Phase {
 impl Session {
     /// The statement a COM_STMT_ command names.
     pub(super) fn named_statement(&self, command: Incoming) -> Option<u32> {
-        let id = self.meant_statement(stmt_id(self.client.payload(command)).ok()?);
+        let id = self.statements.meant_statement(&self.at, stmt_id(self.client.payload(command)).ok()?);
         self.statements.get(id).map(|_| id)
-    }
-
-    /// The statement that the client means by this id: on MySQL that very one.
-    pub(super) fn meant_statement(&self, id: u32) -> u32 {
-        match id {
-            LAST_PREPARED if !self.worker.shared.serves_mysql() => self.statements.last_prepared(),
-            id => id,
-        }
-    }
-
-    /// Is the command's body shorter than MySQL reads it?
-    pub(super) fn is_short(&self, command: Incoming, len: usize) -> bool {
-        self.client.body(command).len() < len && self.worker.shared.serves_mysql()
     }
 
     /// The statement of a COM_STMT_EXECUTE; None where it is not known, or has a cursor that ends first.
@@ -61,8 +50,8 @@ impl Session {
     pub(super) async fn execute(&mut self, command: Incoming) -> Result<(), End> {
         let raw_id = stmt_id(self.client.payload(command)).unwrap_or(0);
         let Some(id) = self.named_statement(command) else {
-            if self.is_short(command, 9) {
-                return self.malformed().await;
+            if self.client.is_short(&self.at, command, 9) {
+                return self.client.malformed(&mut self.at).await;
             }
             return self.report(self.unknown_statement(raw_id, "mysqld_stmt_execute")).await;
         };
@@ -88,7 +77,7 @@ impl Session {
         }
         if !plan.patches.is_empty() {
             // What the session knows better is put into rows, which would come with FETCH.
-            self.open_no_cursor(command);
+            self.client.open_no_cursor(command);
             plan.reply = ReplyKind::Results;
         }
         if let Some(why) = self.statements.get_mut(id).and_then(|s| s.failed.take()) {
@@ -101,9 +90,10 @@ impl Session {
 
     /// Answers an execution that cannot be read, or lacks types.
     async fn refuse_execution(&mut self, id: u32, is_whole: bool) -> Result<(), End> {
-        match is_whole {
-            true => self.report(Fault::error(codes::WRONG_ARGUMENTS, b"HY000", "Incorrect arguments to mysqld_stmt_execute")).await?,
-            false => self.malformed().await?,
+        if is_whole {
+            self.report(Fault::error(codes::WRONG_ARGUMENTS, b"HY000", "Incorrect arguments to mysqld_stmt_execute")).await?
+        } else {
+            self.client.malformed(&mut self.at).await?
         }
         self.settle_without(id).await
     }
@@ -138,7 +128,7 @@ impl Session {
             _ => statement.fact,
         };
         if let Some(fact) = counted
-            && self.knows(fact)
+            && self.facts.knows(&self.at, fact)
         {
             plan.patches = vec![Some(Patch::Number { value: self.facts.of(fact, self.entry.id), binary: true })];
         }
@@ -146,24 +136,10 @@ impl Session {
             let types = self.client.payload(command).get(params.types)?;
             if statement.types != types {
                 let types = types.to_vec();
-                self.bind_types(id, types, params.named);
+                self.statements.bind_types(&self.at, id, types, params.named);
             }
         }
         Some(())
-    }
-
-    /// The client binds other types than before.
-    fn bind_types(&mut self, id: u32, types: Vec<u8>, named: bool) {
-        let settles = self.worker.shared.serves_mysql();
-        let Some(statement) = self.statements.get_mut(id) else { return };
-        if settles && let Some(bare) = bare_types(&types, named, usize::from(statement.params)) {
-            let before = statement.settled_types.as_deref().unwrap_or_default();
-            let settled = settled_types(before, bare);
-            if *before != *settled {
-                statement.settled_types = Some(settled.into());
-            }
-        }
-        statement.types = types;
     }
 
     /// Whether the execution says no types, and none before has.
@@ -178,14 +154,6 @@ impl Session {
         // Long data has its type by itself on MariaDB.
         let needs_them = has_value && (self.worker.shared.serves_mysql() || !statement.marks.long_data);
         !params.new_types && needs_them
-    }
-
-    fn open_no_cursor(&mut self, command: Incoming) {
-        let payload = match command.joined {
-            true => self.client.joined.as_mut_slice(),
-            false => self.client.input.filled_mut().get_mut(HEADER..command.wire_len).unwrap_or_default(),
-        };
-        let _ = put_no_cursor(payload);
     }
 
     /// Makes the packet ready for the held backend: the server's id in place, types put in where that server has not
@@ -214,7 +182,7 @@ impl Session {
         if statement.params == 0 || statement.types.is_empty() || !is_execution {
             return None;
         }
-        let prepared = statement.of(&mut self.backend.as_mut()?.core.statements)?;
+        let prepared = statement.of(&mut self.at.backend.as_mut()?.core.statements)?;
         if prepared.bound_types == statement.types {
             return None;
         }
@@ -245,7 +213,7 @@ impl Session {
 
     /// Notes what an execution did, by its reply.
     pub(super) async fn note_execution(&mut self, command: Incoming, id: u32, plan: &Plan, reply: &ReplyFacts) -> Result<(), End> {
-        let read_by = self.lex;
+        let read_by = self.wants.lex;
         self.note_status(&plan.analysis, reply);
         self.note_effects_of(id, reply, read_by);
         self.note_executed(command, id, plan, reply);
@@ -255,11 +223,11 @@ impl Session {
         }
         let status = reply.status.unwrap_or_default();
         if status.contains(StatusFlags::METADATA_CHANGED)
-            && let Some((statement, info)) = self.statements.get(id).zip(self.pool.one_version())
+            && let Some((statement, info)) = self.statements.get(id).zip(self.at.pool.one_version())
         {
             self.worker.memory.borrow_mut().forget_prepared(&self.place(&info), &statement.key);
         }
-        let here = self.hostgroup();
+        let here = self.at.hostgroup();
         let opened = reply.is_behind_cursor() && reply.error.is_none();
         let now = Marks { long_data: false, cursor: opened.then_some(here) };
         let before = self.statements.mark(id, |marks| std::mem::replace(marks, now)).unwrap_or_default();
@@ -276,7 +244,7 @@ impl Session {
         if self.facts.has_diagnostics()
             && let Some(text) = self.statements.get(id).map(|s| s.key.text.clone())
         {
-            self.facts.keeps_warnings = self.leaves_warnings(&plan.analysis, &text);
+            self.facts.keeps_warnings = self.facts.leaves_warnings(&self.at, &plan.analysis, &text);
         }
         Ok(())
     }
@@ -284,11 +252,11 @@ impl Session {
     fn note_effects_of(&mut self, id: u32, reply: &ReplyFacts, read_by: LexMode) {
         let Some(statement) = self.statements.get(id) else { return };
         let analysis = statement.analysis;
-        if self.needs_notes(&analysis, reply) {
+        if self.at.needs_notes(&analysis, reply) {
             let key = Arc::clone(&statement.key);
             // What counts for its text is what was in force at the PREPARE.
             let is_anew = analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN) && key.mode != self.mode()
-                || self.changes_its_text(&key.text, &analysis, reply, read_by);
+                || self.wants.changes_its_text(&key.text, &analysis, reply, read_by);
             self.note_all(&key.text, &analysis, reply, is_anew.then_some(read_by));
             self.note_stored_code(&key.text, key.schema.as_ref(), &analysis, reply);
         }
@@ -300,7 +268,7 @@ impl Session {
         if command.byte != Command::StmtExecute as u8 || statement.marks.long_data {
             return false;
         }
-        if !sql::prepared_insert_id_is_certain(&statement.key.text, self.lex, insert_id) {
+        if !sql::prepared_insert_id_is_certain(&statement.key.text, self.wants.lex, insert_id) {
             return false;
         }
         let payload = self.client.payload(command);
@@ -327,8 +295,8 @@ impl Session {
 
     /// COM_STMT_RESET: forgets long data and closes the cursor.
     pub(super) async fn reset_statement(&mut self, command: Incoming) -> Result<(), End> {
-        if self.is_short(command, 4) {
-            return self.malformed().await;
+        if self.client.is_short(&self.at, command, 4) {
+            return self.client.malformed(&mut self.at).await;
         }
         let raw_id = stmt_id(self.client.payload(command)).unwrap_or(0);
         let Some(id) = self.named_statement(command) else {
@@ -339,10 +307,10 @@ impl Session {
             statement.failed = None;
         }
         let marked = self.statements.mark(id, std::mem::take).is_some_and(|marks| !marks.is_none());
-        if !marked || self.backend.is_none() {
-            self.share(id).await?;
+        if !marked || self.at.backend.is_none() {
+            self.statements.share(&mut self.at, id).await?;
             self.facts.row_count = 0;
-            return self.send_ok().await;
+            return self.client.send_ok(&mut self.at).await;
         }
         let analysis = Analysis::of_command(command.byte);
         let plan = Plan { statement: Some(id), reply: ReplyKind::Simple, ..Plan::new(analysis) };
@@ -350,13 +318,13 @@ impl Session {
         match self.run_plan(command, &plan, &mut reply).await {
             Ok(()) => {
                 self.note_status(&analysis, &reply);
-                self.share(id).await?;
+                self.statements.share(&mut self.at, id).await?;
                 self.note_cursors(analysis.digest);
                 self.facts.keeps_warnings = reply.warnings == 0;
                 self.settle(&analysis, &reply, |_, _| true).await
             }
             Err(fault) => {
-                self.forget_on_backend(id).await?;
+                self.statements.forget_on_backend(&mut self.at, id).await?;
                 self.report(fault).await
             }
         }
@@ -364,18 +332,58 @@ impl Session {
 
     /// COM_STMT_CLOSE: no answer. The statement stays prepared on backends for others.
     pub(super) async fn close_statement(&mut self, command: Incoming) -> Result<(), End> {
-        if self.is_short(command, 4) {
-            return self.malformed().await;
+        if self.client.is_short(&self.at, command, 4) {
+            return self.client.malformed(&mut self.at).await;
         }
         let Some(id) = self.named_statement(command) else { return Ok(()) };
         self.travel_to_cursor_or_end(id).await;
         let is_bound = self.statements.get(id).is_some_and(ClientStatement::is_bound);
         if is_bound {
-            self.forget_on_backend(id).await?;
+            self.statements.forget_on_backend(&mut self.at, id).await?;
         }
         let Some(gone) = self.statements.remove(id).filter(|_| is_bound) else { return Ok(()) };
         self.note_cursors(gone.analysis.digest);
         self.settle_silent(&gone.analysis).await
+    }
+}
+
+impl Frontend {
+    /// Is the command's body shorter than MySQL reads it?
+    pub(super) fn is_short(&self, at: &Attachments, command: Incoming, len: usize) -> bool {
+        self.body(command).len() < len && at.worker.shared.serves_mysql()
+    }
+
+    fn open_no_cursor(&mut self, command: Incoming) {
+        let payload = if command.joined {
+            self.joined.as_mut_slice()
+        } else {
+            self.input.filled_mut().get_mut(HEADER..command.wire_len).unwrap_or_default()
+        };
+        let _ = put_no_cursor(payload);
+    }
+}
+
+impl Statements {
+    /// The statement that the client means by this id: on MySQL that very one.
+    pub(super) fn meant_statement(&self, at: &Attachments, id: u32) -> u32 {
+        match id {
+            LAST_PREPARED if !at.worker.shared.serves_mysql() => self.last_prepared(),
+            id => id,
+        }
+    }
+
+    /// The client binds other types than before.
+    fn bind_types(&mut self, at: &Attachments, id: u32, types: Vec<u8>, named: bool) {
+        let settles = at.worker.shared.serves_mysql();
+        let Some(statement) = self.get_mut(id) else { return };
+        if settles && let Some(bare) = bare_types(&types, named, usize::from(statement.params)) {
+            let before = statement.settled_types.as_deref().unwrap_or_default();
+            let settled = settled_types(before, bare);
+            if *before != *settled {
+                statement.settled_types = Some(settled.into());
+            }
+        }
+        statement.types = types;
     }
 }
 

@@ -6,12 +6,14 @@
 //! have left something is reset before it is lent on.
 
 use super::Session;
+use super::attachments::Attachments;
 use super::effects::changes_data_at_most;
 use super::facts::FailedCalls;
+use super::frontend::Frontend;
 use super::guard::guarded;
 use super::query::shows_diagnostics;
-use super::settle;
 use crate::backend::{Backend, Tracking};
+use crate::cleaning;
 use crate::pins::{PinReason, PinSet};
 use sql::{Analysis, Facts, Kind};
 use std::io;
@@ -128,28 +130,33 @@ impl Session {
             return;
         }
         let runs_code = runs_code(analysis) && calls != FailedCalls::Natives;
-        let tells = self.tells_after_failures();
-        let Some(backend) = self.backend.as_mut() else { return };
+        let tells = self.at.tells_after_failures();
+        let Some(backend) = self.at.backend.as_mut() else { return };
         if tells {
-            match self.ask_for_changes().await {
+            match self.at.ask_for_changes().await {
                 Ok(told) => self.note_told(analysis, &told),
                 // The next statement finds it closed.
-                Err(_) => self.found_broken(),
+                Err(_) => self.at.found_broken(),
             }
         } else if runs_code {
             if calls != FailedCalls::Judged {
-                self.pin(PinReason::SessionState, analysis);
+                self.at.pin(PinReason::SessionState, analysis);
             }
         } else if !OF_DATA.contains(&code) || backend.core.server.has_loud_triggers.load(Ordering::Relaxed) {
             backend.core.must_reset = true;
         }
     }
 
-    /// Whether the server at hand tells with its next answer what a statement did that failed.
-    pub(super) fn tells_after_failures(&self) -> bool {
-        self.backend.as_ref().is_some_and(|backend| backend.core.info.flavor == Flavor::MySql && backend.core.tracking != Tracking::None)
+    fn note_told(&mut self, analysis: &Analysis, told: &ReplyFacts) {
+        self.note_status(analysis, told);
+        self.note_changes(&[], analysis, told);
+        if told.state_change {
+            self.at.pin(PinReason::SessionState, analysis);
+        }
     }
+}
 
+impl Frontend {
     /// Whether the server refused the text before it ran anything: several statements, of a client that may say but one at a time.
     pub(super) fn is_refused_whole(&self, analysis: &Analysis, reply: &ReplyFacts) -> bool {
         let is_single = changes_data_at_most(analysis.kind)
@@ -159,7 +166,14 @@ impl Session {
             && is_single
             && analysis.facts.contains(Facts::MULTI)
             && !analysis.facts.intersects(Facts::VERSIONED.union(Facts::TORN))
-            && !self.client.caps.contains(Capabilities::MULTI_STATEMENTS)
+            && !self.caps.contains(Capabilities::MULTI_STATEMENTS)
+    }
+}
+
+impl Attachments {
+    /// Whether the server at hand tells with its next answer what a statement did that failed.
+    pub(super) fn tells_after_failures(&self) -> bool {
+        self.backend.as_ref().is_some_and(|backend| backend.core.info.flavor == Flavor::MySql && backend.core.tracking != Tracking::None)
     }
 
     /// Has the server say what it has not said yet.
@@ -174,21 +188,13 @@ impl Session {
         Ok(ReplyFacts::told_by(reply.ok.status, &reply.ok.session_state))
     }
 
-    fn note_told(&mut self, analysis: &Analysis, told: &ReplyFacts) {
-        self.note_status(analysis, told);
-        self.note_changes(&[], analysis, told);
-        if told.state_change {
-            self.pin(PinReason::SessionState, analysis);
-        }
-    }
-
     /// A backend that nothing pins goes back to its pool, to be reset first where it must; one that owes an answer is ended.
-    pub(super) fn lend_on(&mut self, backend: Backend) {
+    pub(super) fn lend_on(&self, backend: Backend) {
         if !backend.core.must_reset && !backend.is_owed() {
             return self.pool.release_to(&self.worker, &self.lane, backend);
         }
         let (worker, pool) = (Rc::clone(&self.worker), Rc::clone(&self.pool));
-        tokio::task::spawn_local(settle::abandon(worker, pool, backend, PinSet::default(), false));
+        tokio::task::spawn_local(cleaning::abandon(worker, pool, backend, PinSet::default(), false));
     }
 }
 
@@ -216,5 +222,37 @@ mod tests {
         ] {
             assert_eq!(left(sql, code), expected, "{sql}: {code}");
         }
+    }
+    #[tokio::test]
+    async fn mysql_is_asked_what_a_failed_statement_left_and_mariadb_cannot_be() {
+        use crate::session::bed::{Bed, result_of};
+        for (flavor, text, code, asks, pins, resets) in [
+            (Flavor::MySql, "CALL p()", codes::DUP_ENTRY, true, false, false),
+            (Flavor::MySql, "INSERT INTO t VALUES (1)", codes::DUP_ENTRY, true, false, false),
+            // Stored code may have left anything.
+            (Flavor::MariaDb, "CALL p()", codes::DUP_ENTRY, false, true, false),
+            (Flavor::MariaDb, "SELECT f()", codes::DUP_ENTRY, false, true, false),
+            // No trigger gives this error, and none was seen to leave anything; of another one it may be the trigger's.
+            (Flavor::MariaDb, "INSERT INTO t VALUES (1)", codes::DUP_ENTRY, false, false, false),
+            (Flavor::MariaDb, "INSERT INTO t VALUES (1)", 1644, false, false, true),
+        ] {
+            let mut bed = Bed::new("").on(flavor);
+            if asks {
+                bed.answers(&[result_of(&[])]);
+            }
+            let analysis = bed.analysis(text);
+            bed.look_after_failure(&analysis, code).await;
+            let must_reset = bed.at.backend.as_ref().unwrap().core.must_reset;
+            assert_eq!(
+                (bed.sent().len(), !bed.pins().is_empty(), must_reset),
+                (usize::from(asks), pins, resets),
+                "{flavor:?} {text} {code}"
+            );
+        }
+        let mut bed = Bed::new("").on(Flavor::MariaDb);
+        bed.at.backend.as_ref().unwrap().core.server.has_loud_triggers.store(true, Ordering::Relaxed);
+        let insert = bed.analysis("INSERT INTO t VALUES (1)");
+        bed.look_after_failure(&insert, codes::DUP_ENTRY).await;
+        assert!(bed.at.backend.as_ref().unwrap().core.must_reset, "triggers there leave something");
     }
 }

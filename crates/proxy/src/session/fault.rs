@@ -1,15 +1,15 @@
 //! Why a statement did not run, and what its client is told.
 
 use super::Session;
-use super::certainty::Refusal;
 use super::end::{End, SERVER_LOST, SERVER_LOST_STATE};
+use crate::certainty::Refusal;
 use crate::entry::Signal;
 use crate::pins::PinSet;
 use crate::safety::Safety;
 
 /// Why a statement did not run; the session may go on.
 #[derive(Debug)]
-pub enum Fault {
+pub(super) enum Fault {
     /// The session ends.
     End(End),
     /// The client gets this error.
@@ -46,7 +46,7 @@ pub enum Fault {
 
 /// What is known of a statement whose connection was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Certainty {
+pub(super) enum Certainty {
     /// It never reached the server.
     NeverSent,
     /// It was sent, and nothing of the answer was seen.
@@ -63,12 +63,12 @@ impl From<End> for Fault {
 
 impl Fault {
     /// An error of our own making.
-    pub fn error(code: u16, sqlstate: &[u8; 5], text: impl Into<Vec<u8>>) -> Self {
+    pub(super) fn error(code: u16, sqlstate: &[u8; 5], text: impl Into<Vec<u8>>) -> Self {
         Self::Error { code, sqlstate: *sqlstate, text: text.into() }
     }
 
     /// The statement was killed, by its time limit or otherwise.
-    pub fn interrupted(by: Signal) -> Self {
+    pub(super) fn interrupted(by: Signal) -> Self {
         match by {
             Signal::QueryTimeout => Self::error(1907, b"70100", "Query execution was interrupted, query_timeout exceeded"),
             _ => Self::error(1317, b"70100", "Query execution was interrupted"),
@@ -76,13 +76,13 @@ impl Fault {
     }
 
     /// A server's error, passed on.
-    pub fn server(e: crate::backend::ServerError) -> Self {
+    pub(super) fn server(e: crate::backend::ServerError) -> Self {
         Self::Error { code: e.code, sqlstate: e.sqlstate, text: e.message }
     }
 }
 
 /// The session ends with its backend.
-pub fn end_of_pinned(why: &str, pins: PinSet) -> End {
+pub(super) fn end_of_pinned(why: &str, pins: PinSet) -> End {
     End::BackendLost(format!("Lost connection to server during query: {why} (the session was pinned: {pins:?})"))
 }
 
@@ -95,21 +95,21 @@ impl Session {
             Fault::Error { code, sqlstate, text } => {
                 self.facts.note_own_error(code, sqlstate, &text);
                 let state = String::from_utf8_lossy(&sqlstate).into_owned();
-                self.send_error_at(self.client.answer_seq(), code, &state, &text).await?;
+                self.client.send_error_at(&mut self.at, self.client.answer_seq(), code, &state, &text).await?;
                 // The backend was not touched by the statement; an unpinned session gives it back.
-                self.give_back();
+                self.at.give_back();
                 Ok(())
             }
             Fault::Lost { certainty: Certainty::Answering, text, pins } if pins.is_empty() => {
                 Err(End::BackendLost(format!("Lost connection to server during query: {text}")))
             }
             // What the session has is gone with the backend.
-            Fault::Lost { text, pins, .. } if !pins.is_empty() => Err(end_of_pinned(&self.told_with_gap(&text), pins)),
-            Fault::Lost { certainty: Certainty::Unknown, .. } if Safety::HonestLoss.is_off() => self.send_ok().await,
+            Fault::Lost { text, pins, .. } if !pins.is_empty() => Err(end_of_pinned(&self.recovery.told_with_gap(&text), pins)),
+            Fault::Lost { certainty: Certainty::Unknown, .. } if Safety::HonestLoss.is_off() => self.client.send_ok(&mut self.at).await,
             Fault::Lost { text, .. } => {
                 tracing::warn!("session {}: connection to the server lost during a statement: {text}", self.entry.id);
                 let text = format!("Lost connection to server during query ({text})");
-                self.send_error(SERVER_LOST, SERVER_LOST_STATE, &text).await
+                self.client.send_error(&mut self.at, SERVER_LOST, SERVER_LOST_STATE, &text).await
             }
             Fault::Refused { code, sqlstate, text, .. } => Box::pin(self.report(Fault::Error { code, sqlstate, text })).await,
         }

@@ -15,18 +15,18 @@ use wire::reply::ReplyKind;
 impl Session {
     /// Serves COM_STMT_FETCH.
     pub(super) async fn fetch(&mut self, command: Incoming) -> Result<(), End> {
-        if self.is_short(command, 8) {
-            return self.malformed().await;
+        if self.client.is_short(&self.at, command, 8) {
+            return self.client.malformed(&mut self.at).await;
         }
         let raw_id = stmt_id(self.client.payload(command)).unwrap_or(0);
         let open = self.named_statement(command).filter(|id| self.statements.has_cursor(*id));
         if let Some(id) = open {
             self.travel_to_cursor(id).await;
         }
-        if open.is_some() && self.backend.is_none() {
+        if open.is_some() && self.at.backend.is_none() {
             self.lose_cursors();
         }
-        let Some(id) = open.filter(|_| self.backend.is_some()) else {
+        let Some(id) = open.filter(|_| self.at.backend.is_some()) else {
             let known = self.named_statement(command).is_some();
             let fault = if known {
                 let stop = if self.worker.shared.serves_mysql() { "." } else { "" };
@@ -44,7 +44,7 @@ impl Session {
                 self.note_status(&analysis, &reply);
                 let ended = reply.error.is_some() || reply.status.is_some_and(|s| s.contains(StatusFlags::LAST_ROW_SENT));
                 if ended {
-                    self.cursor_ended(id).await?;
+                    self.statements.cursor_ended(&mut self.at, id).await?;
                 }
                 self.note_cursors(analysis.digest);
                 // FOUND_ROWS() stays that of the execution, and so do its warnings.

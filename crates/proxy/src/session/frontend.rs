@@ -49,37 +49,61 @@ pub(super) struct Frontend {
 }
 
 impl Frontend {
+    /// A client that has just logged in.
+    pub(super) fn new(link: Link, caps: Capabilities, collation: u16, scramble: [u8; SCRAMBLE], proxy_addr: Rc<(Box<str>, u16)>) -> Self {
+        Self {
+            link,
+            input: Buffer::default(),
+            caps,
+            collation,
+            zstd_level: 0,
+            scramble,
+            peer: None,
+            addr: None,
+            proxy_addr,
+            status: StatusFlags::AUTOCOMMIT,
+            filter: None,
+            tracking_wish: None,
+            joined: Vec::new(),
+            streamed_input: false,
+            streamed: Streamed::default(),
+            is_half_told: false,
+            command_seq: 1,
+            login_seq: 0,
+        }
+    }
+
     /// Sequence id of the first packet of an answer: it follows the command's last, or that of the compressed frames.
-    pub fn answer_seq(&self) -> u8 {
+    pub(super) fn answer_seq(&self) -> u8 {
         self.link.frame_seq().unwrap_or(self.command_seq)
     }
 
     /// The command's payload without its command byte.
-    pub fn body(&self, command: Incoming) -> &[u8] {
+    pub(super) fn body(&self, command: Incoming) -> &[u8] {
         self.payload(command).get(1..).unwrap_or_default()
     }
 
     /// Its address; none on a Unix socket.
-    pub fn ip(&self) -> Option<IpAddr> {
+    pub(super) fn ip(&self) -> Option<IpAddr> {
         self.peer.map(|peer| peer.ip())
     }
 
     /// Status flags for answers of our own: as the server's last ones, less what belonged to that reply.
-    pub fn current_status(&self) -> StatusFlags {
+    pub(super) fn current_status(&self) -> StatusFlags {
         self.status & LASTING
     }
 
     /// The client's address, as accounts name it.
-    pub fn host(&self) -> String {
+    pub(super) fn host(&self) -> String {
         host_of(self.peer)
     }
 
-    pub fn is_autocommit_off(&self) -> bool {
+    pub(super) fn is_autocommit_off(&self) -> bool {
         !self.current_status().contains(StatusFlags::AUTOCOMMIT)
     }
 
     /// The command's payload, command byte first.
-    pub fn payload(&self, command: Incoming) -> &[u8] {
+    pub(super) fn payload(&self, command: Incoming) -> &[u8] {
         // A command that was followed by a client's file has left the input.
         if command.joined || self.streamed_input {
             return &self.joined;
@@ -88,7 +112,7 @@ impl Frontend {
     }
 
     /// Puts a rule's text in the place of the client's: from here on the command is that.
-    pub fn replace_text(&mut self, command: Incoming, start: usize, text: &[u8]) -> Incoming {
+    pub(super) fn replace_text(&mut self, command: Incoming, start: usize, text: &[u8]) -> Incoming {
         let prefix = self.body(command).get(..start).unwrap_or_default();
         let mut payload = Vec::with_capacity(1 + prefix.len() + text.len());
         payload.push(command.byte);
@@ -99,7 +123,7 @@ impl Frontend {
     }
 
     /// The text of the statement.
-    pub fn sql_text(&self, command: Incoming, start: usize) -> &[u8] {
+    pub(super) fn sql_text(&self, command: Incoming, start: usize) -> &[u8] {
         self.body(command).get(start..).unwrap_or_default()
     }
 }

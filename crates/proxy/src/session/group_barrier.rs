@@ -24,7 +24,7 @@ use std::io;
 const FENCE: usize = 3;
 
 /// Asks for the label, which was lost on the member `lost_on`; owns it if it is not applied.
-pub async fn ask_member(
+pub(super) async fn ask_member(
     backend: &mut Backend,
     label: &AssignedGtid,
     lost_on: &str,

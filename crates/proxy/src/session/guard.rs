@@ -15,7 +15,7 @@ use std::time::Duration;
 const FALLBACK_LIMIT: Duration = Duration::from_secs(10);
 
 /// An exchange of our own with a backend: at most `connect_timeout_server_max`, and no longer than the session lives.
-pub async fn guarded<T>(worker: &Worker, entry: &Entry, exchange: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+pub(super) async fn guarded<T>(worker: &Worker, entry: &Entry, exchange: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     let limit = match worker.snapshot().vars.connect_timeout_server_max {
         0 => FALLBACK_LIMIT,
         ms => Duration::from_millis(ms),
@@ -28,7 +28,7 @@ pub async fn guarded<T>(worker: &Worker, entry: &Entry, exchange: impl Future<Ou
 
 /// The same for what is worth nothing on a server that must be left: it ends with the time to finish there. The session is woken
 /// then (see [`Entry::leave_by`]).
-pub async fn guarded_on<T>(
+pub(super) async fn guarded_on<T>(
     worker: &Worker,
     entry: &Entry,
     server: &ServerShared,
@@ -36,25 +36,25 @@ pub async fn guarded_on<T>(
 ) -> io::Result<T> {
     let mut exchange = pin!(exchange);
     let while_used = poll_fn(|cx| match exchange.as_mut().poll(cx) {
-        Poll::Pending if server.leave_at_ms() <= worker.shared.clock.now_ms() => Poll::Ready(Err(left())),
+        Poll::Pending if server.standing.leave_at_ms() <= worker.shared.clock.now_ms() => Poll::Ready(Err(left())),
         polled => polled,
     });
     guarded(worker, entry, while_used).await
 }
 
 /// The time to finish on a server is over.
-pub fn left() -> io::Error {
+pub(super) fn left() -> io::Error {
     io::Error::other("the server is not used any more")
 }
 
 /// Sending a statement: ends when the statement or the session is killed or has had its time.
-pub async fn unless_killed<T>(entry: &Entry, exchange: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+pub(super) async fn unless_killed<T>(entry: &Entry, exchange: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     until(entry, Signal::KillQuery, exchange).await
 }
 
 /// A wait for something other than a backend: ends when the statement or the session is killed. What becomes of servers
 /// meanwhile does not end it: that is looked at when one is used next.
-pub async fn paused<T>(entry: &Entry, wait: impl Future<Output = T>) -> Result<T, Fault> {
+pub(super) async fn paused<T>(entry: &Entry, wait: impl Future<Output = T>) -> Result<T, Fault> {
     let mut wait = pin!(wait);
     poll_fn(|cx| match wait.as_mut().poll(cx) {
         Poll::Ready(result) => Poll::Ready(Ok(result)),

@@ -4,21 +4,23 @@
 //! record. INVARIANT: every field of a session is named here, so that a new one does not compile until somebody has decided whether it
 //! goes, is made anew, or keeps the session where it is.
 
-use super::attachments::PlaceRecord;
+use super::attachments::{Attachments, PlaceRecord};
 use super::end::End;
 use super::facts::SessionFacts;
 use super::frontend::Frontend;
+use super::hand::AtHand;
 use super::passthrough::Passage;
 use super::recovery::Recovery;
 use super::statements::StatementsRecord;
+use super::take_up::{take_up, take_up_any};
 use super::transcript::{Gap, Progress, Transcript};
-use super::{Registration, Session, login::SCRAMBLE};
+use super::wants::Wants;
+use super::{Registration, Session, lane_of, login::SCRAMBLE};
 use crate::backend::{self, Backend, BackendRecord, Numbers};
 use crate::buffer::Buffer;
 use crate::causal::Writes;
 use crate::entry::{Activity, Entry, Limits, Signal};
 use crate::heir::Heir;
-use crate::lane::LaneKey;
 use crate::link::LinkRecord;
 use crate::pins::Pins;
 use crate::replica::Replica;
@@ -40,7 +42,7 @@ use wire::reframe::TrackFilter;
 /// What another process needs to know of a session, besides its sockets.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SessionRecord {
+pub(crate) struct SessionRecord {
     id: u64,
     user: Box<str>,
     client: ClientRecord,
@@ -101,18 +103,11 @@ impl Session {
         let _turn = heir.turn().await;
         // Where bytes pass unread, the proxy may say nothing of its own between them. What the client says meanwhile stays in its
         // socket until it is read.
-        let can_go = (passage.is_some() || self.forget_shared_statements().await) && self.carry();
+        let can_go = (passage.is_some() || self.at.forget_shared_statements().await) && self.client.carry(&mut self.at);
         match can_go.then(|| self.record(passage)).flatten() {
             Some((record, sockets)) => self.offer(&heir, record, sockets).await,
             None => Ok(()),
         }
-    }
-
-    /// Makes its connections such that another process can go on with them; false while one is not at rest.
-    fn carry(&mut self) -> bool {
-        let elsewhere = self.places.iter_mut().flat_map(|places| places.backends_mut());
-        let mut backends = self.backend.iter_mut().chain(elsewhere);
-        self.client.link.stream_mut().carry() && backends.all(|backend| backend.link.stream_mut().carry())
     }
 
     async fn offer(&self, heir: &Heir, record: SessionRecord, sockets: Vec<OwnedFd>) -> Result<(), End> {
@@ -130,19 +125,6 @@ impl Session {
         }
     }
 
-    /// Closes what its servers have prepared for whoever asks: the other process does not know of it. False where one was lost.
-    async fn forget_shared_statements(&mut self) -> bool {
-        let elsewhere = self.places.iter_mut().flat_map(|places| places.backends_mut());
-        for backend in self.backend.iter_mut().chain(elsewhere) {
-            let ids = backend.core.statements.take_shared();
-            if backend.close_statements(&self.worker, &ids).await.is_err() {
-                // The next statement finds it lost.
-                return false;
-            }
-        }
-        true
-    }
-
     /// What is written down of it, and copies of its sockets: the client's, and those of its servers as they are written down. None where
     /// it cannot go now.
     fn record(&self, passage: Option<&Passage>) -> Option<(SessionRecord, Vec<OwnedFd>)> {
@@ -151,30 +133,17 @@ impl Session {
             entry,
             client,
             user,
-            backend,
-            watch,
-            pool,
-            lane: _,
-            pins,
-            places,
-            before: _,
-            flag_in,
-            directions: _,
-            began_us: _,
-            min_gtid: _,
+            at: Attachments { worker: _, entry: _, backend, pool, lane: _, pins, places, replaying, before: _ },
+            wants: Wants { state, lex, family, stand_ins },
+            // What is of a statement that has ended stays here.
+            hand: AtHand { began_us: _, directions: _, flag_in, min_gtid: _, watch, fill, trail: _ },
             writes,
             strand: _,
-            fill,
-            state,
-            family,
-            stand_ins,
-            lex,
             facts,
             statements,
             recovery,
         } = self;
-        let Recovery { again_until_us: _, lost_at_us: _, transcript, reply_hasher: _, replay_until_us: _, replaying, assigned_gtid } =
-            recovery;
+        let Recovery { again_until_us: _, lost_at_us: _, transcript, reply_hasher: _, replay_until_us: _, assigned_gtid } = recovery;
         let is_at_work = watch.is_some() || fill.is_some() || replaying.is_some() || assigned_gtid.is_some();
         if is_at_work || stand_ins.is_some() {
             return None;
@@ -210,6 +179,37 @@ impl Session {
             replica: entry.replica(),
         };
         Some((record, sockets))
+    }
+}
+
+impl Frontend {
+    /// Makes its connections such that another process can go on with them; false while one is not at rest.
+    fn carry(&mut self, at: &mut Attachments) -> bool {
+        let elsewhere = at.places.iter_mut().flat_map(|places| places.backends_mut());
+        let mut backends = at.backend.iter_mut().chain(elsewhere);
+        self.link.stream_mut().carry() && backends.all(|backend| backend.link.stream_mut().carry())
+    }
+}
+
+impl Attachments {
+    /// Closes what its servers have prepared for whoever asks: the other process does not know of it. False where one was lost.
+    async fn forget_shared_statements(&mut self) -> bool {
+        let elsewhere = self.places.iter_mut().flat_map(|places| places.backends_mut());
+        for backend in self.backend.iter_mut().chain(elsewhere) {
+            let ids = backend.core.statements.take_shared();
+            if backend.close_statements(&self.worker.counters, &ids).await.is_err() {
+                // The next statement finds it lost.
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Takes up what it left in other hostgroups, of another process where so many definitions of routines were known.
+    fn take_places(&mut self, places: Vec<super::attachments::Place>, routines_defined: u32) {
+        let now = self.worker.shared.routines_defined.count();
+        self.pins.count_definitions_anew(routines_defined, now);
+        self.places = super::attachments::Places::of(places, |pins| pins.count_definitions_anew(routines_defined, now));
     }
 }
 
@@ -259,7 +259,7 @@ fn client_record(client: &Frontend, entry: &Entry) -> Option<(ClientRecord, Owne
 
 impl SessionRecord {
     /// Its id.
-    pub fn id(&self) -> u64 {
+    pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
@@ -267,7 +267,7 @@ impl SessionRecord {
     ///
     /// # Errors
     /// Why not: nothing was sent to its client or its servers.
-    pub fn resume(self, worker: &Rc<Worker>, sockets: Vec<OwnedFd>) -> Result<(), String> {
+    pub(crate) fn resume(self, worker: &Rc<Worker>, sockets: Vec<OwnedFd>) -> Result<(), String> {
         let mut sockets = sockets.into_iter();
         let mut next = || sockets.next().ok_or_else(|| "a socket is missing".to_owned());
         let shared = &worker.shared;
@@ -292,7 +292,7 @@ impl SessionRecord {
         } = self.client;
         let link = link.attach(next()?).map_err(|e| e.to_string())?;
         let mut numbers = Numbers::new();
-        let backend = backend::attach(self.backend, worker, &user, &mut next, &mut numbers)?;
+        let backend = take_up_any(self.backend, worker, &user, &mut next, &mut numbers)?;
         let mut places = Vec::new();
         for place in self.places {
             places.push(place.attach(worker, &user, &mut next, &mut numbers)?);
@@ -323,44 +323,30 @@ impl SessionRecord {
         entry.view.connected_at_ms.set(self.connected_at_ms);
         entry.view.is_tls.set(is_tls);
         entry.view.passes_through.set(user.fast_forward);
-        let class = crate::class::Class::of(caps);
-        let lane = pool.lane(worker, &LaneKey { hostgroup: self.hostgroup, user: Arc::clone(&user), class });
+        let lane = lane_of(worker, &pool, &user, caps);
         let mut session = Session {
             worker: Rc::clone(worker),
             entry: Rc::clone(&entry),
             client,
             user: Arc::clone(&user),
-            backend,
-            watch: None,
-            pool,
-            lane,
-            pins: self.pins,
-            places: None,
-            before: None,
-            flag_in: self.flag_in,
-            directions: Default::default(),
-            began_us: 0,
-            min_gtid: None,
+            at: Attachments { backend, pins: self.pins, ..Attachments::new(worker, &entry, pool, lane) },
+            wants: Wants { state: self.state, lex: self.lex, family: self.family, stand_ins: None },
+            hand: AtHand { flag_in: self.flag_in, ..AtHand::default() },
             writes: self.writes,
             strand: None,
-            fill: None,
-            state: self.state,
-            family: self.family,
-            stand_ins: None,
-            lex: self.lex,
             facts: self.facts,
             statements: Default::default(),
             recovery: Recovery::default(),
         };
-        session.statements = self.statements.statements(worker, &user, session.lex, &numbers)?;
-        session.take_places(places, self.routines_defined);
-        session.share_state();
+        session.statements = self.statements.statements(worker, &user, session.wants.lex, &numbers)?;
+        session.at.take_places(places, self.routines_defined);
+        session.wants.share_state(&session.at);
         if self.has_transcript {
-            let mut transcript = Transcript::new(session.state.clone(), session.facts.insert_id.known());
+            let mut transcript = Transcript::new(session.wants.state.clone(), session.facts.insert_id.known());
             transcript.progress = Progress::Lost(Gap::HandedOver);
             session.recovery.transcript = Some(Box::new(transcript));
         }
-        entry.set_limits(Limits::from_settings(&session.lane.settings()));
+        entry.set_limits(Limits::from_settings(&session.at.lane.settings()));
         entry.set_own_idle_limit(self.own_idle_ms);
         entry.set_transaction(self.transaction_since_ms > 0, self.transaction_since_ms);
         entry.set_activity(Activity::Idle, worker.clock.now_ms());
@@ -377,7 +363,7 @@ impl SessionRecord {
         shared.note_session(entry.id, Some(&user.name));
         let slot = Registration::new(worker, &entry);
         // Its pins are none that begin now.
-        entry.publish_pins(&session.pins);
+        entry.publish_pins(&session.at.pins);
         session.publish();
         tokio::task::spawn_local(async move {
             let _slot = slot;
@@ -391,27 +377,20 @@ impl SessionRecord {
     }
 }
 
-impl Session {
+impl Wants {
     /// Sessions with equal settings hold one copy of them.
-    pub(super) fn share_state(&mut self) {
-        let memory = &mut self.worker.memory.borrow_mut();
+    pub(super) fn share_state(&mut self, at: &Attachments) {
+        let memory = &mut at.worker.memory.borrow_mut();
         self.state.variables = memory.intern(std::mem::take(&mut self.state.variables));
         if let Some(schema) = self.state.schema.take() {
             self.state.schema = Some(memory.intern_text(schema));
         }
     }
-
-    /// Takes up what it left in other hostgroups, of another process where so many definitions of routines were known.
-    fn take_places(&mut self, places: Vec<super::attachments::Place>, routines_defined: u32) {
-        let now = self.worker.shared.routines_defined.count();
-        self.pins.count_definitions_anew(routines_defined, now);
-        self.places = super::attachments::Places::of(places, |pins| pins.count_definitions_anew(routines_defined, now));
-    }
 }
 
 /// What is offered: the kinds of records.
 #[derive(Serialize, Deserialize)]
-pub enum Offered {
+pub(crate) enum Offered {
     /// A client's session.
     Session(Box<SessionRecord>),
     /// A connection to a server that nobody uses: the user, and what it is.
@@ -430,7 +409,7 @@ impl Offered {
                 let user = worker.snapshot().users.get(&user).cloned().ok_or_else(|| format!("there is no user '{user}'"))?;
                 let socket = sockets.into_iter().next().ok_or("it has no socket")?;
                 let pool = worker.pool(record.hostgroup());
-                let (backend, _) = record.attach(worker, &user, socket)?;
+                let (backend, _) = take_up(*record, worker, &user, socket)?;
                 pool.rest(worker, backend);
                 Ok(())
             }
@@ -450,7 +429,7 @@ impl Offered {
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Sessions at rest and idle connections of this worker go to the process that takes this one's place.
-pub fn hand_over(worker: &Rc<Worker>) {
+pub(crate) fn hand_over(worker: &Rc<Worker>) {
     worker.signal_all(Signal::HandOver);
     tokio::task::spawn_local(hand_over_idle(Rc::clone(worker)));
 }
@@ -472,7 +451,7 @@ async fn hand_over_idle(worker: Rc<Worker>) {
 async fn offer_idle(worker: &Worker, heir: &Heir, mut backend: Backend) -> Result<(), String> {
     let _turn = heir.turn().await;
     let ids = backend.core.statements.take_shared();
-    backend.close_statements(worker, &ids).await.map_err(|e| e.to_string())?;
+    backend.close_statements(&worker.counters, &ids).await.map_err(|e| e.to_string())?;
     if !backend.link.stream_mut().carry() {
         return Err("its TLS session is not at rest".to_owned());
     }
@@ -481,3 +460,7 @@ async fn offer_idle(worker: &Worker, heir: &Heir, mut backend: Backend) -> Resul
     let record = ::handover::encode(&Offered::Idle(user, Box::new(record))).map_err(|e| e.to_string())?;
     heir.offer(record, vec![socket]).await
 }
+
+#[cfg(test)]
+#[path = "hand_over_tests.rs"]
+mod tests;

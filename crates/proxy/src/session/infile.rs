@@ -74,29 +74,10 @@ impl Frames {
 }
 
 impl Session {
-    /// Whether a server may ask for a file of the client's: the client said that it has some, and its text may load one. A text of
-    /// several statements, and SET STATEMENT, may if the word is in it; stored programs cannot.
-    pub(super) fn may_send_file(&self, plan: &Plan) -> bool {
-        let analysis = &plan.analysis;
-        self.client.caps.contains(Capabilities::LOCAL_FILES)
-            && match analysis.kind {
-                Kind::LoadData | Kind::Execute | Kind::Compound => true,
-                kind if kind == Kind::SetStatement || analysis.facts.contains(Facts::MULTI) => {
-                    let sent = plan.rewritten.as_deref().unwrap_or(if self.client.joined.is_empty() {
-                        self.client.input.filled()
-                    } else {
-                        &self.client.joined
-                    });
-                    sent.windows(LOAD.len()).any(|word| word.eq_ignore_ascii_case(LOAD))
-                }
-                _ => false,
-            }
-    }
-
     /// The server asked for a file and the client was told: passes the client's packets on until the empty one.
     /// The client's command is in the input before the file's packets.
     pub(super) async fn send_clients_file(&mut self, reframe: &mut Reframe<'_>) -> Result<(), Fault> {
-        self.make_room_for_file();
+        self.client.make_room_for_file();
         let mut frames = Frames { server_seq: reframe.server_seq(), next_seq: reframe.next_seq(), ..Frames::default() };
         loop {
             let n = frames.pass(self.client.input.filled_mut());
@@ -119,42 +100,24 @@ impl Session {
         Ok(())
     }
 
-    /// Takes the command out of the input: what follows it there is the file. Its text is kept for what is done when it has ended.
-    /// After the first file of several statements nothing is left to take.
-    fn make_room_for_file(&mut self) {
-        if std::mem::replace(&mut self.client.streamed_input, true) {
-            return;
-        }
-        let is_kept = !self.client.joined.is_empty();
-        while let Some((len, _)) = packet::header(self.client.input.filled()) {
-            if !is_kept {
-                self.client.joined = self.client.input.filled().get(HEADER..HEADER + len).unwrap_or_default().to_vec();
-            }
-            self.client.input.consume((HEADER + len).min(self.client.input.len()));
-            if len < MAX_PAYLOAD {
-                break;
-            }
-        }
-    }
-
     /// Sends the first `n` bytes of the input to the server.
     pub(super) async fn send_data(&mut self, n: usize) -> Result<(), Fault> {
         let mut sent = 0;
         loop {
             match self.next_sent(&mut sent, n).await {
                 Ok(Event::Sent) => return Ok(()),
-                Ok(Event::Signal(signal)) => self.interrupt(signal)?,
+                Ok(Event::Signal(signal)) => self.hand.interrupt(&mut self.at, signal)?,
                 // What it sent may wait to be read, and its end behind that.
                 Ok(_) if self.client.link.stream().is_read_closed() => return Err(End::ClientGone.into()),
                 Ok(_) => {}
-                Err(e) => return Err(self.lost_before(&e)),
+                Err(e) => return Err(self.at.lost_before(&e)),
             }
         }
     }
 
     async fn next_sent(&mut self, sent: &mut usize, n: usize) -> io::Result<Event> {
-        let Self { client: Frontend { input, .. }, backend, entry, .. } = self;
-        let Some(backend) = backend.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
+        let Self { client: Frontend { input, .. }, at, entry, .. } = self;
+        let Some(backend) = at.backend.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
         let bytes = input.filled().get(..n).unwrap_or_default();
         let sending = poll_fn(|cx| {
             while let Some(rest) = bytes.get(*sent..).filter(|rest| !rest.is_empty()) {
@@ -180,16 +143,16 @@ impl Session {
                 Ok(Event::Read(Ok(0))) => return Err(End::ClientGone.into()),
                 Ok(Event::Read(Ok(_))) => return Ok(()),
                 Ok(Event::Read(Err(e))) => return Err(End::ClientError(e).into()),
-                Ok(Event::Signal(signal)) => self.interrupt(signal)?,
+                Ok(Event::Signal(signal)) => self.hand.interrupt(&mut self.at, signal)?,
                 Ok(_) => {}
-                Err(e) => return Err(self.lost_before(&e)),
+                Err(e) => return Err(self.at.lost_before(&e)),
             }
         }
     }
 
     async fn next_read(&mut self) -> io::Result<Event> {
-        let Self { client: Frontend { link: front, input, .. }, backend, worker, entry, .. } = self;
-        let Some(backend) = backend.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
+        let Self { client: Frontend { link: front, input, .. }, at, worker, entry, .. } = self;
+        let Some(backend) = at.backend.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
         poll_fn(|cx| {
             if let Poll::Ready(read) = front.poll_read(cx, input, &worker.buffers) {
                 return Poll::Ready(Ok(Event::Read(read)));
@@ -198,6 +161,41 @@ impl Session {
             entry.poll_signal(cx).map_or(Poll::Pending, |signal| Poll::Ready(Ok(Event::Signal(signal))))
         })
         .await
+    }
+}
+
+impl Frontend {
+    /// Whether a server may ask for a file of the client's: the client said that it has some, and its text may load one. A text of
+    /// several statements, and SET STATEMENT, may if the word is in it; stored programs cannot.
+    pub(super) fn may_send_file(&self, plan: &Plan) -> bool {
+        let analysis = &plan.analysis;
+        self.caps.contains(Capabilities::LOCAL_FILES)
+            && match analysis.kind {
+                Kind::LoadData | Kind::Execute | Kind::Compound => true,
+                kind if kind == Kind::SetStatement || analysis.facts.contains(Facts::MULTI) => {
+                    let sent = plan.rewritten.as_deref().unwrap_or(if self.joined.is_empty() { self.input.filled() } else { &self.joined });
+                    sent.windows(LOAD.len()).any(|word| word.eq_ignore_ascii_case(LOAD))
+                }
+                _ => false,
+            }
+    }
+
+    /// Takes the command out of the input: what follows it there is the file. Its text is kept for what is done when it has ended.
+    /// After the first file of several statements nothing is left to take.
+    fn make_room_for_file(&mut self) {
+        if std::mem::replace(&mut self.streamed_input, true) {
+            return;
+        }
+        let is_kept = !self.joined.is_empty();
+        while let Some((len, _)) = packet::header(self.input.filled()) {
+            if !is_kept {
+                self.joined = self.input.filled().get(HEADER..HEADER + len).unwrap_or_default().to_vec();
+            }
+            self.input.consume((HEADER + len).min(self.input.len()));
+            if len < MAX_PAYLOAD {
+                break;
+            }
+        }
     }
 }
 

@@ -21,7 +21,7 @@ enum Owner {
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LastInsertId {
+pub(super) struct LastInsertId {
     /// The last one that the session knew.
     value: u64,
     owner: Owner,
@@ -32,7 +32,7 @@ pub struct LastInsertId {
 
 /// What a reply says of LAST_INSERT_ID().
 #[derive(Clone, Copy, Debug)]
-pub struct Word {
+pub(super) struct Word {
     /// The reply's id; 0 for none.
     pub id: u64,
     /// The statement sets or shows LAST_INSERT_ID() itself: the backend was told the session's before.
@@ -47,43 +47,43 @@ pub struct Word {
 
 impl LastInsertId {
     /// One that the session knows.
-    pub fn of(value: u64) -> Self {
+    pub(super) fn of(value: u64) -> Self {
         Self { value, ..Self::default() }
     }
 
     /// The value, where the session knows it.
-    pub fn known(self) -> Option<u64> {
+    pub(super) fn known(self) -> Option<u64> {
         self.is_known().then_some(self.value)
     }
 
     /// Whether the session knows it.
-    pub fn is_known(self) -> bool {
+    pub(super) fn is_known(self) -> bool {
         self.owner == Owner::Session
     }
 
     /// Whether the backend that the session is pinned to knows it.
-    pub fn is_with_backend(self) -> bool {
+    pub(super) fn is_with_backend(self) -> bool {
         self.owner == Owner::Backend
     }
 
     /// Whether the backend has to be asked who knows it.
-    pub fn is_undecided(self) -> bool {
+    pub(super) fn is_undecided(self) -> bool {
         self.owner == Owner::Either
     }
 
     /// The last one that the session knew.
-    pub fn last_known(self) -> u64 {
+    pub(super) fn last_known(self) -> u64 {
         self.value
     }
 
     /// A server told that it is this.
-    pub fn set(&mut self, id: u64) {
+    pub(super) fn set(&mut self, id: u64) {
         *self = Self { value: id, owner: Owner::Session, replied: self.replied };
     }
 
     /// The backend was asked and has `id`; it `had` this one when the session came to it. An id of before may be another session's:
     /// then the statements have left it alone, and the session's own holds.
-    pub fn read(&mut self, id: u64, had: Option<u64>) {
+    pub(super) fn read(&mut self, id: u64, had: Option<u64>) {
         if self.owner == Owner::Backend || had != Some(id) {
             self.value = id;
         }
@@ -91,7 +91,7 @@ impl LastInsertId {
     }
 
     /// A statement ran on a backend that `had` this one. True when the reply proves that the backend has its id from now on.
-    pub fn replied(&mut self, word: Word, had: Option<u64>) -> bool {
+    pub(super) fn replied(&mut self, word: Word, had: Option<u64>) -> bool {
         let is_proof = !word.decides && word.id != 0 && word.inserts && word.is_certain;
         if word.decides {
             self.owner = Owner::Backend;
@@ -111,7 +111,7 @@ impl LastInsertId {
     }
 
     /// The backend is gone: what replies named is the best word on it.
-    pub fn lose_backend(&mut self) {
+    pub(super) fn lose_backend(&mut self) {
         let replied = mem::take(&mut self.replied);
         if !self.is_known() && replied != 0 {
             self.value = replied;
@@ -120,12 +120,12 @@ impl LastInsertId {
     }
 
     /// The backend is gone, and nothing happened on it that counts.
-    pub fn forget_backend(&mut self) {
+    pub(super) fn forget_backend(&mut self) {
         self.owner = Owner::Session;
     }
 
     /// Another backend was brought to where the lost one was: it knows what that one knew.
-    pub fn moved(&mut self) {
+    pub(super) fn moved(&mut self) {
         if !self.is_known() {
             self.owner = Owner::Backend;
         }

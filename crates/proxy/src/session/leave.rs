@@ -11,11 +11,13 @@
 //! INVARIANT: a statement that is not part of anything begun before never goes to a server that is out of use.
 
 use super::Session;
+use super::attachments::Attachments;
 use super::end::End;
 use super::fault::{Certainty, Fault};
+use super::hand::AtHand;
 use crate::counters::count;
 use crate::entry::{Leaving, Signal};
-use crate::pins::{PinReason, PinSet};
+use crate::pins::{PinReason, TRANSACTION, WISHES};
 use crate::safety::Safety;
 use model::fleet::SignalKind;
 use sql::Analysis;
@@ -23,21 +25,13 @@ use std::io;
 use wire::codes;
 use wire::flags::StatusFlags;
 
-/// Pins that only say that the session is to keep what it has: another backend serves as well.
-pub const WISHES: PinSet =
-    PinSet::of(&[PinReason::MultiplexingOff, PinReason::Rule, PinReason::AutoIncrementDelay, PinReason::AutocommitOff]);
-
-/// Pins that are gone with the transaction. What is lost is told by an error, as for a deadlock.
-pub const TRANSACTION: PinSet =
-    PinSet::of(&[PinReason::Transaction, PinReason::Savepoint, PinReason::NextTransaction, PinReason::FoundRows]);
-
 /// How long a server that is to be left may take to answer a statement that was killed, ms. It is shorter than for other
 /// kills: the session goes on elsewhere.
 const GIVE_UP_AFTER_MS: u64 = 2000;
 
 /// What becomes of the backend at hand when a statement begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub(super) enum Kept {
     /// The statement runs on it.
     AtHand,
     /// There is none, or it was given up: any will do.
@@ -48,7 +42,7 @@ pub enum Kept {
 
 /// What to do with a statement that has not ended when the time to finish on its server is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Overdue {
+pub(super) enum Overdue {
     /// Its answer is passing already: it may finish.
     Finishes,
     /// What is lost with the backend can be said again on another one.
@@ -60,12 +54,12 @@ pub enum Overdue {
 impl Session {
     /// Whether the next statement runs on the backend at hand.
     pub(super) fn keeps_backend(&mut self) -> Result<Kept, Fault> {
-        let pins = self.pins.set();
+        let pins = self.at.pins.set();
         let is_free = pins.without(WISHES).is_empty();
         let moves = !is_free && self.is_movable();
         let is_only_opened = moves && self.recovery.is_only_opened();
-        let is_overtaken = moves && self.is_overtaken();
-        let Some(backend) = self.backend.as_mut() else {
+        let is_overtaken = moves && self.recovery.is_overtaken(&self.at);
+        let Some(backend) = self.at.backend.as_mut() else {
             // Its server is gone, and with it what pinned the session there.
             let is_bare = is_free || pins.contains(PinReason::Replication);
             if moves && self.recovery.is_stranded() {
@@ -79,25 +73,30 @@ impl Session {
         };
         let server = &backend.core.server;
         let now_ms = self.worker.clock.now_ms();
-        if is_free && (self.pool.shared.is_held() || !server.takes_work(now_ms) || backend.core.is_astray()) {
-            self.give_up_backend();
+        if is_free && (self.at.pool.shared.is_held() || !server.takes_work(now_ms) || backend.core.is_astray()) {
+            self.at.give_up_backend();
             return Ok(Kept::None);
         }
-        if moves && (server.is_cut() || server.leave_at_ms() <= now_ms || is_overtaken || !server.is_usable(now_ms) && is_only_opened) {
-            self.leave_transaction();
+        if moves
+            && (server.is_cut()
+                || server.standing.leave_at_ms() <= now_ms
+                || is_overtaken
+                || !server.standing.is_usable(now_ms) && is_only_opened)
+        {
+            self.at.leave_transaction();
             self.replay_is_due();
             return Ok(Kept::Moves);
         }
-        if let Some(why) = server.why_cut() {
-            return Err(self.pinned_backend_lost(why));
+        if let Some(why) = server.standing.why_cut() {
+            return Err(self.at.pinned_backend_lost(why));
         }
-        if server.leave_at_ms_with(pins) <= now_ms {
+        if server.standing.leave_at_ms_with(pins) <= now_ms {
             return Err(self.server_left());
         }
         if backend.link.is_silent() {
             return Ok(Kept::AtHand);
         }
-        let lost = self.pinned_backend_lost("the server closed the connection");
+        let lost = self.at.pinned_backend_lost("the server closed the connection");
         if !moves {
             return Err(lost);
         }
@@ -105,28 +104,21 @@ impl Session {
         Ok(Kept::Moves)
     }
 
-    /// Another backend is to serve: this one goes back to the pool, which keeps it only if its server is used.
-    fn give_up_backend(&mut self) {
-        if let Some(backend) = self.backend.take() {
-            self.lend_on(backend);
-        }
-    }
-
     /// The last look before a statement goes out: may it begin on the backend at hand? If not, the backend is closed: it is
     /// noted to have what was to go ahead of the statement, which was never sent.
     pub(super) fn may_begin(&mut self) -> bool {
-        let Some(backend) = self.backend.as_ref() else { return true };
-        if backend.core.server.is_usable(self.worker.clock.now_ms()) || Safety::LastLook.is_off() {
+        let Some(backend) = self.at.backend.as_ref() else { return true };
+        if backend.core.server.standing.is_usable(self.worker.clock.now_ms()) || Safety::LastLook.is_off() {
             return true;
         }
-        if self.pins.set().without(WISHES).is_empty() {
-            self.backend = None;
+        if self.at.pins.set().without(WISHES).is_empty() {
+            self.at.backend = None;
             return false;
         }
         // A transaction that was only opened is as good as none.
         let begins = self.is_movable() && self.recovery.is_only_opened();
         if begins {
-            self.leave_transaction();
+            self.at.leave_transaction();
         }
         !begins
     }
@@ -139,31 +131,6 @@ impl Session {
         }
     }
 
-    /// The time to finish on its server is over while its statement runs: the statement is ended by the server, which
-    /// says what became of it, if it does so in time. A statement of its own, outside of anything, may end by itself, as long as
-    /// it runs.
-    pub(super) fn hurry_up(&mut self) -> Result<(), Fault> {
-        let is_free = self.pins.set().without(WISHES).is_empty();
-        let now_ms = self.worker.shared.clock.now_ms();
-        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
-        if backend.core.killed || backend.core.server.leave_at_ms() > now_ms {
-            return Ok(());
-        }
-        if is_free {
-            return self.watch_overdue(now_ms);
-        }
-        backend.core.killed = true;
-        super::kill::kill_statement(&self.worker, &self.pool, backend);
-        self.entry.give_up_at(now_ms + GIVE_UP_AFTER_MS);
-        Ok(())
-    }
-
-    /// The time to finish on the server of the backend at hand is over.
-    pub(super) fn must_leave(&self) -> bool {
-        let now_ms = self.worker.shared.clock.now_ms();
-        self.backend.as_ref().is_some_and(|b| b.core.server.leave_at_ms() <= now_ms)
-    }
-
     /// What to do with a statement if the time is over before its answer is here.
     pub(super) fn when_overdue(&self, began: bool, analysis: &Analysis) -> Overdue {
         match began {
@@ -171,6 +138,99 @@ impl Session {
             false if self.recovery.reply_hasher.is_some() && self.is_undone_with_backend(analysis) => Overdue::Moves,
             false => Overdue::MayNeverEnd,
         }
+    }
+
+    /// The session had to leave its server: what it had there is gone.
+    fn server_left(&mut self) -> Fault {
+        let pins = self.at.pins.set();
+        self.at.backend = None;
+        let rest = pins.without(TRANSACTION).without(WISHES);
+        if !rest.is_empty() {
+            let text = format!(
+                "Lost connection to server during query: the server is not used any more for hostgroup {} (the session was pinned: {pins:?})",
+                self.at.pool.shared.id
+            );
+            return Fault::End(End::BackendLost(text));
+        }
+        let failed = self.recovery.transcript.as_mut().and_then(|transcript| transcript.failed.take());
+        self.forget_transaction();
+        count(&self.worker.counters.transactions_left);
+        let id = self.at.pool.shared.id;
+        let text = match failed.as_deref() {
+            Some(why) => format!("The server was lost for hostgroup {id}, and the transaction was rolled back: {why}"),
+            None => format!(
+                "The server is not used any more for hostgroup {id}, and the time to finish there (demotion_grace_ms) is over: the transaction was rolled back"
+            ),
+        };
+        Fault::error(codes::SERVER_LEFT, b"HY000", text)
+    }
+
+    /// The server lost its role before the transaction was committed, and it cannot be said again: it is rolled back there.
+    pub(super) fn commit_refused_for_good(&mut self, error: &str) -> Fault {
+        self.at.backend = None;
+        self.facts.insert_id.lose_backend();
+        self.forget_transaction();
+        count(&self.worker.counters.replays_failed);
+        let text = format!(
+            "The server is not used any more for hostgroup {}, and the transaction was rolled back: what was said in it cannot be said again ({error})",
+            self.at.pool.shared.id
+        );
+        Fault::error(codes::SERVER_LEFT, b"HY000", text)
+    }
+
+    /// The server answered with an error that may say something of the server.
+    pub(super) fn tell_of_error(&self, code: u16, message: &[u8]) {
+        if let Some(backend) = &self.at.backend {
+            let read_only = self.client.status.contains(StatusFlags::IN_TRANS_READONLY);
+            self.worker.shared.server_erred(&backend.core.server, code, message, read_only);
+        }
+    }
+}
+
+impl AtHand {
+    /// The time to finish on its server is over while its statement runs: the statement is ended by the server, which
+    /// says what became of it, if it does so in time. A statement of its own, outside of anything, may end by itself, as long as
+    /// it runs.
+    pub(super) fn hurry_up(&mut self, at: &mut Attachments) -> Result<(), Fault> {
+        let is_free = at.pins.set().without(WISHES).is_empty();
+        let now_ms = at.worker.shared.clock.now_ms();
+        let Some(backend) = at.backend.as_mut() else { return Ok(()) };
+        if backend.core.killed || backend.core.server.standing.leave_at_ms() > now_ms {
+            return Ok(());
+        }
+        if is_free {
+            return self.watch_overdue(at, now_ms);
+        }
+        backend.core.killed = true;
+        crate::aside::kill_statement(&at.worker, &at.pool, backend);
+        at.entry.give_up_at(now_ms + GIVE_UP_AFTER_MS);
+        Ok(())
+    }
+}
+
+impl Attachments {
+    /// The statement at hand is given up with its backend. Whether it was applied is not known: a server that is cut off may
+    /// be joined again and go on, and what it sent last may have been heard.
+    pub(super) fn lost_overdue(&mut self) -> Fault {
+        let why = if self.is_cut_off() {
+            "the server is cut off from its cluster, and did not answer within demotion_grace_ms"
+        } else {
+            "the server is not used any more"
+        };
+        self.lost(&io::Error::other(why), Certainty::Unknown)
+    }
+
+    /// Another backend is to serve: this one goes back to the pool, which keeps it only if its server is used.
+    fn give_up_backend(&mut self) {
+        if let Some(backend) = self.backend.take() {
+            self.lend_on(backend);
+        }
+    }
+
+    /// The time to finish on the server of the backend at hand is over.
+    pub(super) fn must_leave(&self) -> bool {
+        let now_ms = self.worker.shared.clock.now_ms();
+        self.backend.as_ref().is_some_and(|b| b.core.server.standing.leave_at_ms() <= now_ms)
     }
 
     /// Whether the statement at hand is given up now.
@@ -183,18 +243,8 @@ impl Session {
             }
     }
 
-    /// The statement at hand is given up with its backend. Whether it was applied is not known: a server that is cut off may
-    /// be joined again and go on, and what it sent last may have been heard.
-    pub(super) fn lost_overdue(&mut self) -> Fault {
-        let why = match self.is_cut_off() {
-            true => "the server is cut off from its cluster, and did not answer within demotion_grace_ms",
-            false => "the server is not used any more",
-        };
-        self.lost(&io::Error::other(why), Certainty::Unknown)
-    }
-
     fn is_cut_off(&self) -> bool {
-        self.backend.as_ref().is_some_and(|b| b.core.server.is_cut_off())
+        self.backend.as_ref().is_some_and(|b| b.core.server.standing.is_cut_off())
     }
 
     /// Whether the backend at hand is on a server whose connections are closed.
@@ -219,65 +269,23 @@ impl Session {
         if server.is_cut() {
             // The next statement finds it closed, as if the server had done it.
             backend.link.stream().shutdown();
-        } else if server.leave_at_ms_with(pins) <= now_ms {
+        } else if server.standing.leave_at_ms_with(pins) <= now_ms {
             self.backend = None;
             self.entry.view.held.set(None);
         } else {
-            let at_ms = server.disturb_at_ms(pins, now_ms).min(self.entry.leave_at_ms());
+            let at_ms = server.standing.disturb_at_ms(pins, now_ms).min(self.entry.leave_at_ms());
             self.entry.leave_by(at_ms, Leaving::Demoted, now_ms);
-        }
-    }
-
-    /// The session had to leave its server: what it had there is gone.
-    fn server_left(&mut self) -> Fault {
-        let pins = self.pins.set();
-        self.backend = None;
-        let rest = pins.without(TRANSACTION).without(WISHES);
-        if !rest.is_empty() {
-            let text = format!(
-                "Lost connection to server during query: the server is not used any more for hostgroup {} (the session was pinned: {pins:?})",
-                self.pool.shared.id
-            );
-            return Fault::End(End::BackendLost(text));
-        }
-        let failed = self.recovery.transcript.as_mut().and_then(|transcript| transcript.failed.take());
-        self.forget_transaction();
-        count(&self.worker.counters.transactions_left);
-        let id = self.pool.shared.id;
-        let text = match failed.as_deref() {
-            Some(why) => format!("The server was lost for hostgroup {id}, and the transaction was rolled back: {why}"),
-            None => format!(
-                "The server is not used any more for hostgroup {id}, and the time to finish there (demotion_grace_ms) is over: the transaction was rolled back"
-            ),
-        };
-        Fault::error(codes::SERVER_LEFT, b"HY000", text)
-    }
-
-    /// The server lost its role before the transaction was committed, and it cannot be said again: it is rolled back there.
-    pub(super) fn commit_refused_for_good(&mut self, error: &str) -> Fault {
-        self.backend = None;
-        self.facts.insert_id.lose_backend();
-        self.forget_transaction();
-        count(&self.worker.counters.replays_failed);
-        let text = format!(
-            "The server is not used any more for hostgroup {}, and the transaction was rolled back: what was said in it cannot be said again ({error})",
-            self.pool.shared.id
-        );
-        Fault::error(codes::SERVER_LEFT, b"HY000", text)
-    }
-
-    /// The server answered with an error that may say something of the server.
-    pub(super) fn tell_of_error(&self, code: u16, message: &[u8]) {
-        if let Some(backend) = &self.backend {
-            let read_only = self.client.status.contains(StatusFlags::IN_TRANS_READONLY);
-            self.worker.shared.server_erred(&backend.core.server, code, message, read_only);
         }
     }
 
     /// The connection broke; or it was given up, which says nothing new of the server.
     pub(super) fn tell_of_loss(&self) {
-        if let Some(backend) = self.backend.as_ref().filter(|b| !b.core.server.is_cut() && !b.core.server.is_cut_off()) {
+        if let Some(backend) = self.backend.as_ref().filter(|b| !b.core.server.is_cut() && !b.core.server.standing.is_cut_off()) {
             self.worker.shared.signal(&backend.core.server, SignalKind::ConnectionLost);
         }
     }
 }
+
+#[cfg(test)]
+#[path = "leave_tests.rs"]
+mod tests;

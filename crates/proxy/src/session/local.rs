@@ -2,12 +2,16 @@
 //! was lent on, KILL of a session.
 
 use super::Session;
+use super::attachments::Attachments;
 use super::command::Incoming;
 use super::end::End;
 use super::facts::Diagnostics;
+use super::facts::SessionFacts;
+use super::frontend::Frontend;
 use super::respond::Made;
 use super::sync::AUTOCOMMIT;
 use super::tableless::words;
+use super::wants::Wants;
 use crate::mailbox::KillKind;
 use crate::memory::Place;
 use crate::server_info::ServerInfo;
@@ -43,50 +47,45 @@ impl Session {
         match analysis.kind {
             Kind::Show | Kind::Set if self.obeys_token_order(command, start).await? => Ok(true),
             Kind::Kill => self.answer_kill(command, start).await,
-            Kind::Set if self.backend.is_none() && self.pins.set().is_empty() => self.answer_set(command, start, analysis).await,
+            Kind::Set if self.at.backend.is_none() && self.at.pins.set().is_empty() => self.answer_set(command, start, analysis).await,
             Kind::Commit | Kind::Rollback => {
                 let sql = self.client.sql_text(command, start).to_vec();
                 self.answer_idle_end(&sql, analysis).await
             }
             // What follows it in the text has to run: Session::substitute().
-            Kind::ShowWarnings | Kind::ShowErrors if self.knows_diagnostics() && !analysis.facts.contains(Facts::MULTI) => {
+            Kind::ShowWarnings | Kind::ShowErrors if self.facts.knows_diagnostics(&self.at) && !analysis.facts.contains(Facts::MULTI) => {
                 self.answer_warnings(command, start, analysis).await
             }
             _ => Ok(false),
         }
     }
 
-    /// Were the diagnostics read, be a backend held or not?
-    fn knows_diagnostics(&self) -> bool {
-        self.backend.is_none() || self.facts.diagnostics.is_some()
-    }
-
     /// A SET statement that a server has accepted before, word for word: its effect is noted and goes out with the next
     /// statement that needs a backend.
     async fn answer_set(&mut self, command: Incoming, start: usize, analysis: &Analysis) -> Result<bool, End> {
         let plain = !analysis.facts.intersects(Facts::MULTI | Facts::USER_VARIABLE | Facts::SESSION_TRACK | Facts::SYSTEM_VARIABLE);
-        if !plain || !self.state_is_ordinary(self.client.sql_text(command, start)) {
+        if !plain || !self.wants.state_is_ordinary(self.client.sql_text(command, start)) {
             return Ok(false);
         }
-        let Some(info) = self.pool.one_version() else { return Ok(false) };
+        let Some(info) = self.at.pool.one_version() else { return Ok(false) };
         let effect = self.worker.memory.borrow().set_effect(&self.place(&info), self.client.sql_text(command, start));
         let Some(effect) = effect else { return Ok(false) };
-        if self.lane.settings().autocommit_false_is_transaction && effect.changes.iter().any(|(name, _)| &**name == AUTOCOMMIT) {
+        if self.at.lane.settings().autocommit_false_is_transaction && effect.changes.iter().any(|(name, _)| &**name == AUTOCOMMIT) {
             // It has to keep a backend from here on.
             return Ok(false);
         }
         for (name, value) in &effect.changes {
             self.note_learnt_variable(name, value);
         }
-        let leaves_warnings = self.leaves_warnings(analysis, self.client.sql_text(command, start));
-        self.note_success(leaves_warnings);
-        let kept = self.told_changes(&effect.told);
+        let leaves_warnings = self.facts.leaves_warnings(&self.at, analysis, self.client.sql_text(command, start));
+        self.facts.note_success(leaves_warnings);
+        let kept = self.client.told_changes(&effect.told);
         let mut status = self.client.current_status();
         status.set(StatusFlags::SESSION_STATE_CHANGED, !kept.is_empty());
         let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: 0, info: b"", session_state: &kept };
         let mut payload = Vec::with_capacity(16 + kept.len());
         ok.write(&mut payload, OK, self.client.caps);
-        self.send_payload(&payload).await?;
+        self.client.send_payload(&mut self.at, &payload).await?;
         Ok(true)
     }
 
@@ -96,9 +95,9 @@ impl Session {
         if !is_bare || !self.has_nothing_to_end() {
             return Ok(false);
         }
-        let leaves_warnings = self.leaves_warnings(analysis, sql);
-        self.note_success(leaves_warnings);
-        self.send_ok().await?;
+        let leaves_warnings = self.facts.leaves_warnings(&self.at, analysis, sql);
+        self.facts.note_success(leaves_warnings);
+        self.client.send_ok(&mut self.at).await?;
         Ok(true)
     }
 
@@ -106,51 +105,16 @@ impl Session {
     fn has_nothing_to_end(&self) -> bool {
         let open = StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY;
         let decides = ["completion_type", "session_track_transaction_info"];
-        self.backend.is_none()
-            && self.pins.set().is_empty()
+        self.at.backend.is_none()
+            && self.at.pins.set().is_empty()
             && self.client.status.contains(StatusFlags::AUTOCOMMIT)
             && !self.client.status.intersects(open)
-            && decides.iter().all(|name| self.state.variables.get(name).is_none())
-    }
-
-    /// A statement without rows was answered here.
-    fn note_success(&mut self, leaves_warnings: bool) {
-        self.facts.row_count = 0;
-        if !leaves_warnings {
-            self.facts.warnings = 0;
-            self.facts.errors = 0;
-            self.facts.diagnostics = None;
-            self.facts.own_error = None;
-        }
+            && decides.iter().all(|name| self.wants.state.variables.get(name).is_none())
     }
 
     /// Where what servers say to this session holds, all of them being of this version.
     pub(super) fn place<'a>(&'a self, info: &'a ServerInfo) -> Place<'a> {
-        Place { hostgroup: self.pool.shared.id, server: None, version: &info.version, user: &self.user.name }
-    }
-
-    /// False under settings under which this SET text might mean something else.
-    pub(super) fn state_is_ordinary(&self, sql: &[u8]) -> bool {
-        !self.lex.ansi_quotes
-            && !self.lex.no_backslash_escapes
-            && self.lex.multi_byte.reads_alike(sql)
-            && DECIDE_CHARSETS.iter().all(|name| self.state.variables.get(name).is_none())
-    }
-
-    fn told_changes(&self, told: &[crate::memory::Change]) -> Vec<u8> {
-        let mut kept = Vec::new();
-        if let Some(filter) = &self.client.filter {
-            for (name, value) in told {
-                let change = Change::SystemVariable { name: name.as_bytes(), value };
-                if filter.wants(&change) {
-                    session_state::put_change(&mut kept, &change);
-                }
-            }
-            if filter.state_change {
-                session_state::put_change(&mut kept, &Change::StateChange(true));
-            }
-        }
-        kept
+        Place { hostgroup: self.at.pool.shared.id, server: None, version: &info.version, user: &self.user.name }
     }
 
     /// SHOW WARNINGS / SHOW ERRORS from what was read before the backend was lent on.
@@ -166,7 +130,7 @@ impl Session {
         let kind = analysis.kind;
         match kind {
             Kind::Commit | Kind::Rollback => self.answer_idle_end(&text, &analysis).await,
-            Kind::ShowWarnings | Kind::ShowErrors if self.knows_diagnostics() => match wanted(&text, kind) {
+            Kind::ShowWarnings | Kind::ShowErrors if self.facts.knows_diagnostics(&self.at) => match wanted(&text, kind) {
                 Some(wanted) => self.send_warnings(&wanted, true).await,
                 None => Ok(false),
             },
@@ -181,14 +145,7 @@ impl Session {
         let caps = diagnostics.caps;
         self.facts.diagnostics = Some(diagnostics);
         self.facts.row_count = -1;
-        Ok(self.send_made(packets, caps).await? == Made::Sent)
-    }
-
-    /// The rows of a SHOW WARNINGS or SHOW ERRORS with this text, where the session has them.
-    pub(super) fn known_warnings(&self, sql: &[u8], kind: Kind) -> Option<Patch> {
-        let diagnostics = self.facts.diagnostics.as_ref()?;
-        let packets = choose_rows(diagnostics, &wanted(sql, kind)?, Form { binary: false, only_rows: true });
-        Some(Patch::Rows { columns: Diagnostics::COLUMNS as u64, packets })
+        Ok(self.client.send_made(&mut self.at, packets, caps).await? == Made::Sent)
     }
 
     /// KILL of a session by the id that clients see; other ids are the server's own and go to it.
@@ -198,7 +155,7 @@ impl Session {
     }
 
     async fn kill_by_text(&mut self, text: &[u8]) -> Result<bool, End> {
-        let Some(kill) = sql::parse_kill(text, self.lex, self.entry.id) else { return Ok(false) };
+        let Some(kill) = sql::parse_kill(text, self.wants.lex, self.entry.id) else { return Ok(false) };
         let Kill { target: KillTarget::Connection(id) | KillTarget::Query(id), .. } = kill;
         if id < crate::worker::FIRST_SESSION_ID / 2 || self.worker.shared.user_of(id).is_none() {
             return Ok(false);
@@ -211,21 +168,74 @@ impl Session {
     /// Kills a session of the same user and answers.
     pub(super) async fn kill_session(&mut self, id: u64, kind: KillKind) -> Result<(), End> {
         let Some(user) = self.worker.shared.user_of(id) else {
-            return self.send_error(codes::NO_SUCH_THREAD, "HY000", &format!("Unknown thread id: {id}")).await;
+            return self.client.send_error(&mut self.at, codes::NO_SUCH_THREAD, "HY000", &format!("Unknown thread id: {id}")).await;
         };
         if *user != *self.user.name {
-            return self.send_error(codes::KILL_DENIED, "HY000", &format!("You are not owner of thread {id}")).await;
+            return self.client.send_error(&mut self.at, codes::KILL_DENIED, "HY000", &format!("You are not owner of thread {id}")).await;
         }
         if id == self.entry.id {
             let (code, text) = match kind {
                 KillKind::Connection if self.worker.shared.serves_mariadb() => (codes::CONNECTION_KILLED, "Connection was killed"),
                 _ => (codes::QUERY_INTERRUPTED, "Query execution was interrupted"),
             };
-            self.send_error(code, "70100", text).await?;
+            self.client.send_error(&mut self.at, code, "70100", text).await?;
             return if kind == KillKind::Connection { Err(End::Quit) } else { Ok(()) };
         }
         self.worker.shared.kill(id, kind);
-        self.send_ok().await
+        self.client.send_ok(&mut self.at).await
+    }
+}
+
+impl Frontend {
+    fn told_changes(&self, told: &[crate::memory::Change]) -> Vec<u8> {
+        let mut kept = Vec::new();
+        if let Some(filter) = &self.filter {
+            for (name, value) in told {
+                let change = Change::SystemVariable { name: name.as_bytes(), value };
+                if filter.wants(&change) {
+                    session_state::put_change(&mut kept, &change);
+                }
+            }
+            if filter.state_change {
+                session_state::put_change(&mut kept, &Change::StateChange(true));
+            }
+        }
+        kept
+    }
+}
+
+impl SessionFacts {
+    /// Were the diagnostics read, be a backend held or not?
+    fn knows_diagnostics(&self, at: &Attachments) -> bool {
+        at.backend.is_none() || self.diagnostics.is_some()
+    }
+
+    /// A statement without rows was answered here.
+    fn note_success(&mut self, leaves_warnings: bool) {
+        self.row_count = 0;
+        if !leaves_warnings {
+            self.warnings = 0;
+            self.errors = 0;
+            self.diagnostics = None;
+            self.own_error = None;
+        }
+    }
+
+    /// The rows of a SHOW WARNINGS or SHOW ERRORS with this text, where the session has them.
+    pub(super) fn known_warnings(&self, sql: &[u8], kind: Kind) -> Option<Patch> {
+        let diagnostics = self.diagnostics.as_ref()?;
+        let packets = choose_rows(diagnostics, &wanted(sql, kind)?, Form { binary: false, only_rows: true });
+        Some(Patch::Rows { columns: Diagnostics::COLUMNS as u64, packets })
+    }
+}
+
+impl Wants {
+    /// False under settings under which this SET text might mean something else.
+    pub(super) fn state_is_ordinary(&self, sql: &[u8]) -> bool {
+        !self.lex.ansi_quotes
+            && !self.lex.no_backslash_escapes
+            && self.lex.multi_byte.reads_alike(sql)
+            && DECIDE_CHARSETS.iter().all(|name| self.state.variables.get(name).is_none())
     }
 }
 
@@ -332,3 +342,7 @@ mod tests {
         assert!(wanted(b"SHOW WARNINGS LIMIT ?", Kind::ShowWarnings).is_none());
     }
 }
+
+#[cfg(test)]
+#[path = "local_tests.rs"]
+mod local_tests;

@@ -2,21 +2,14 @@
 
 use super::Session;
 use super::end::End;
-use super::facts::SessionFacts;
 use super::frontend::Frontend;
-use super::recovery::Recovery;
-use super::statements::Statements;
 use crate::buffer::{Buffer, CHUNK, grown};
-use crate::class::Class;
 use crate::counters::count;
 use crate::entry::{Entry, Signal};
-use crate::lane::LaneKey;
 use crate::link::Link;
 use crate::overload;
-use crate::pins::Pins;
-use crate::server_info::{Family, name_in_utf8};
+use crate::server_info::name_in_utf8;
 use crate::shared::{HostLogin, Shared};
-use crate::state::State;
 use crate::users::LearntSecrets;
 use crate::worker::Worker;
 use model::refusals::shown_name;
@@ -43,7 +36,7 @@ use wire::packet::{self, HEADER};
 use wire::proxy_protocol::{self, Origin, Parsed};
 
 /// Length of a scramble, bytes.
-pub const SCRAMBLE: usize = 20;
+pub(super) const SCRAMBLE: usize = 20;
 /// Largest packet of a login, bytes: connection attributes may be long.
 pub(super) const MAX_LOGIN_PACKET: usize = 128 << 10;
 /// What is announced as long as no backend was seen and nothing is configured.
@@ -104,7 +97,7 @@ struct Request {
 }
 
 /// Logs a client in; the client has its error when this fails.
-pub async fn log_in(
+pub(super) async fn log_in(
     worker: Rc<Worker>,
     entry: Rc<Entry>,
     link: Link,
@@ -470,56 +463,16 @@ impl Login {
 
     fn into_session(self, entry: Rc<Entry>, user: Arc<User>, request: &Request) -> Result<Session, End> {
         let worker = self.worker;
-        let pool = worker.pool(user.default_hostgroup);
-        let key = LaneKey { hostgroup: user.default_hostgroup, user: Arc::clone(&user), class: Class::of(self.caps) };
         let proxy_addr = worker.memory.borrow_mut().proxy_addr(self.local, &worker.snapshot().listen);
         let client = Frontend {
-            link: self.link,
             input: self.input,
-            caps: self.caps,
-            collation: request.collation,
             zstd_level: request.zstd_level,
-            scramble: self.scramble,
             peer: self.peer,
             addr: self.peer.map(|peer| peer.ip().to_canonical().to_string().into()),
-            proxy_addr,
-            status: StatusFlags::AUTOCOMMIT,
-            filter: None,
-            tracking_wish: None,
-            joined: Vec::new(),
-            streamed_input: false,
-            streamed: Default::default(),
-            is_half_told: false,
-            command_seq: 1,
             login_seq: self.seq,
+            ..Frontend::new(self.link, self.caps, request.collation, self.scramble, proxy_addr)
         };
-        let mut session = Session {
-            lane: pool.lane(&worker, &key),
-            before: None,
-            flag_in: 0,
-            directions: Default::default(),
-            strand: None,
-            fill: None,
-            pool,
-            entry,
-            client,
-            backend: None,
-            watch: None,
-            places: None,
-            user,
-            state: State::default(),
-            family: Family::MySql,
-            stand_ins: None,
-            lex: sql::LexMode::default(),
-            pins: Pins::default(),
-            facts: SessionFacts::default(),
-            statements: Statements::default(),
-            began_us: 0,
-            recovery: Recovery::default(),
-            writes: None,
-            min_gtid: None,
-            worker,
-        };
+        let mut session = Session::new(worker, entry, client, user);
         session.begin(request.schema.as_deref());
         Ok(session)
     }

@@ -5,6 +5,7 @@ use super::command::Incoming;
 use super::end::{End, SERVER_LOST, SERVER_LOST_STATE};
 use super::fault::{Fault, end_of_pinned};
 use super::relay::Outgoing;
+use super::statements::Statements;
 use super::sync::Ahead;
 use crate::backend::ServerError;
 use crate::entry::Activity;
@@ -18,7 +19,7 @@ pub(super) const MIN_LONG_DATA: usize = 7;
 
 /// Where a streamed command stands.
 #[derive(Clone, Copy, Default)]
-pub struct Streamed {
+pub(super) struct Streamed {
     /// Bytes of the current frame not yet taken from the input.
     left: usize,
     /// The current frame is full: another one follows.
@@ -51,29 +52,23 @@ impl Session {
         match (result, id) {
             (Err(Fault::End(end)), _) => return Err(end),
             (Err(Fault::Error { code, sqlstate, text }), Some(id)) => {
-                self.fail_long_data(id, ServerError { code, sqlstate, message: text });
+                self.statements.fail_long_data(id, ServerError { code, sqlstate, message: text });
                 self.skip_long_data().await?;
                 return self.settle_silent(&Analysis::NONE).await;
             }
             (Err(Fault::Lost { text, pins, .. }), _) if !pins.is_empty() => return Err(end_of_pinned(&text, pins)),
             (Err(Fault::Lost { text, .. }), Some(id)) => {
                 let sqlstate = SERVER_LOST_STATE.as_bytes().first_chunk().copied().unwrap_or(ErrPacket::GENERAL);
-                self.fail_long_data(id, ServerError { code: SERVER_LOST, sqlstate, message: text.into_bytes() });
+                self.statements.fail_long_data(id, ServerError { code: SERVER_LOST, sqlstate, message: text.into_bytes() });
             }
             _ => {}
         }
         self.skip_long_data().await
     }
 
-    fn fail_long_data(&mut self, id: u32, why: ServerError) {
-        if let Some(statement) = self.statements.get_mut(id) {
-            statement.failed = Some(why);
-        }
-    }
-
     /// As [`Session::named_statement`], for a packet of which only the start is there.
     fn named_statement_streamed(&self) -> Option<u32> {
-        let id = self.meant_statement(stmt_id(self.client.input.filled().get(HEADER..)?).ok()?);
+        let id = self.statements.meant_statement(&self.at, stmt_id(self.client.input.filled().get(HEADER..)?).ok()?);
         self.statements.get(id).map(|_| id)
     }
 
@@ -82,18 +77,18 @@ impl Session {
         let analysis = Analysis::of_command(command.byte);
         let ahead = self.sync(&analysis).await?;
         self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
-        self.forget_types_of_others(id).await?;
+        self.statements.forget_types_of_others(&mut self.at, id).await?;
         let mut back = Ahead::default();
         let server_id = self.prepared_on_backend(id, &mut back).await;
         self.send_unless_lost(&back).await;
         let server_id = server_id?;
         self.statements.mark(id, |marks| marks.long_data = true);
-        self.set_apart(id);
+        self.statements.set_apart(&mut self.at, id);
         self.note_cursors(analysis.digest);
         if let Some(payload) = self.client.input.filled_mut().get_mut(HEADER..) {
             let _ = put_stmt_id(payload, server_id);
         }
-        if let Some(backend) = self.backend.as_mut() {
+        if let Some(backend) = self.at.backend.as_mut() {
             backend.link.start_command();
         }
         let mut frame = HEADER + packet::header(self.client.input.filled()).map_or(0, |(len, _)| len);
@@ -157,6 +152,14 @@ impl Session {
                 return Ok(());
             }
             self.next_frame_len().await?;
+        }
+    }
+}
+
+impl Statements {
+    fn fail_long_data(&mut self, id: u32, why: ServerError) {
+        if let Some(statement) = self.get_mut(id) {
+            statement.failed = Some(why);
         }
     }
 }

@@ -9,11 +9,12 @@
 
 use super::Session;
 use super::assigned_gtid::{Scope, Standing, set_to};
+use super::attachments::Attachments;
 use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::group_barrier::ask_member;
 use super::guard::{guarded, paused, unless_killed};
-use super::leave::{TRANSACTION, WISHES};
+use super::recovery::Recovery;
 use super::relay::Outgoing;
 use super::retry::Patience;
 use super::sync::Ahead;
@@ -21,6 +22,7 @@ use crate::backend::{Backend, Collected, ServerError};
 use crate::buffer::BufferPool;
 use crate::counters::count;
 use crate::gtid_source::AssignedGtid;
+use crate::pins::{TRANSACTION, WISHES};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +40,7 @@ const MEMBER_LIMIT: Duration = Duration::from_secs(2);
 
 /// What a server says of a GTID.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finding {
+pub(super) enum Finding {
     /// Its transaction is applied.
     Applied,
     /// It is not, and will not be unless by the backend that asked.
@@ -51,7 +53,7 @@ pub enum Finding {
 
 /// Whether the question is asked in a transaction, in which the write may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opening {
+pub(super) enum Opening {
     /// It is.
     Begin,
     /// It is not: a transaction follows that says its own BEGIN.
@@ -70,31 +72,31 @@ impl Session {
         *ahead = Ahead::default();
         match self.claim(Opening::Begin).await? {
             Finding::Applied => {
-                self.unlabel(Some("ROLLBACK")).await;
+                self.at.unlabel(Some("ROLLBACK")).await;
                 match self.recovery.assigned_gtid.as_mut().and_then(|labelled| labelled.answer.take()) {
                     Some(answer) => {
-                        self.found_applied();
-                        self.give_insert_id(answer.facts.last_insert_id).await;
+                        self.recovery.found_applied(&self.at);
+                        self.at.give_insert_id(answer.facts.last_insert_id).await;
                         self.tell(answer).await.map(Some)
                     }
                     // It was applied before it was committed: only tables without transactions do that.
-                    None => Err(self.undecided("it was applied, and what it answered is not known")),
+                    None => Err(self.recovery.undecided(&mut self.at, "it was applied, and what it answered is not known")),
                 }
             }
             Finding::Ours => {
                 if standing == Standing::InDoubt {
                     count(&self.worker.counters.lost_writes_not_applied);
                 }
-                if let Some(error) = self.refused_here() {
+                if let Some(error) = self.recovery.refused_here() {
                     self.recovery.set_standing(Standing::Disproved);
-                    self.unlabel(Some("COMMIT")).await;
+                    self.at.unlabel(Some("COMMIT")).await;
                     return Err(Fault::server(error));
                 }
                 self.recovery.set_standing(Standing::Claimed);
                 Ok(None)
             }
-            Finding::NotYet(why) => Err(self.not_yet(why).await),
-            Finding::Denied(why) => Err(self.undecided(&why)),
+            Finding::NotYet(why) => Err(self.recovery.not_yet(&mut self.at, why).await),
+            Finding::Denied(why) => Err(self.recovery.undecided(&mut self.at, &why)),
         }
     }
 
@@ -105,33 +107,33 @@ impl Session {
             return Ok(None);
         }
         // Asked on any backend of the writer: nothing of the session's is needed for it.
-        let pins = std::mem::take(&mut self.pins);
+        let pins = std::mem::take(&mut self.at.pins);
         let result = self.obtain().await;
-        self.pins = pins;
+        self.at.pins = pins;
         result?;
         match self.claim(Opening::Begin).await? {
             Finding::Applied => {
-                self.unlabel(Some("ROLLBACK")).await;
-                self.found_applied();
+                self.at.unlabel(Some("ROLLBACK")).await;
+                self.recovery.found_applied(&self.at);
                 self.answer_commit().await.map(Some)
             }
             Finding::Ours => {
                 count(&self.worker.counters.lost_writes_not_applied);
                 self.recovery.set_standing(Standing::Disproved);
                 let is_movable = self.is_movable();
-                let refused = self.refused_here();
+                let refused = self.recovery.refused_here();
                 let is_movable = is_movable && refused.is_none();
                 // Without a replay the GTID is used up, whatever the answer to that is: it cannot be applied otherwise.
-                self.unlabel(Some(if is_movable { "ROLLBACK" } else { "COMMIT" })).await;
-                self.lend_back();
+                self.at.unlabel(Some(if is_movable { "ROLLBACK" } else { "COMMIT" })).await;
+                self.at.lend_back();
                 match (is_movable, refused) {
                     (true, _) => Ok(None),
                     (false, Some(error)) => Err(self.not_applied_after(Fault::server(error))),
                     (false, None) => Err(self.not_applied("")),
                 }
             }
-            Finding::NotYet(why) => Err(self.not_yet(why).await),
-            Finding::Denied(why) => Err(self.undecided(&why)),
+            Finding::NotYet(why) => Err(self.recovery.not_yet(&mut self.at, why).await),
+            Finding::Denied(why) => Err(self.recovery.undecided(&mut self.at, &why)),
         }
     }
 
@@ -146,17 +148,17 @@ impl Session {
                 }
                 _ => {
                     self.recovery.set_standing(Standing::InDoubt);
-                    Err(self.lost_before(&io::Error::other("the transaction turned up after all")))
+                    Err(self.at.lost_before(&io::Error::other("the transaction turned up after all")))
                 }
             },
             Some(_) => {
-                self.learn_member().await?;
-                self.renew_label();
+                self.at.learn_member().await?;
+                self.recovery.renew_label(&self.at);
                 let mut ahead = Ahead::default();
-                self.label_ahead(&mut ahead);
+                self.recovery.label_ahead(&mut self.at, &mut ahead);
                 self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
                 if self.recovery.standing() == Some(Standing::Refused) {
-                    self.drop_label(false);
+                    self.recovery.drop_label(&self.at, false);
                 }
                 Ok(())
             }
@@ -172,12 +174,12 @@ impl Session {
             Fault::End(end) => return Err(end.into()),
             Fault::Lost { text, pins, .. } => (text, pins, true),
             // It was refused to the question: the write itself had been sent before.
-            Fault::Refused { text, .. } => (String::from_utf8_lossy(&text).into_owned(), self.pins.set(), true),
-            Fault::Error { text, .. } => (String::from_utf8_lossy(&text).into_owned(), self.pins.set(), false),
+            Fault::Refused { text, .. } => (String::from_utf8_lossy(&text).into_owned(), self.at.pins.set(), true),
+            Fault::Error { text, .. } => (String::from_utf8_lossy(&text).into_owned(), self.at.pins.set(), false),
         };
         let until_us = self.retry_deadline_us();
         if again && self.recovery.standing() == Some(Standing::InDoubt) && now_us < until_us {
-            self.backend = None;
+            self.at.backend = None;
             self.recovery.again_until_us = Some(until_us);
             let pause_ms = patience.next_pause_ms();
             match paused(&self.entry, tokio::time::sleep(Duration::from_millis(pause_ms))).await {
@@ -194,13 +196,13 @@ impl Session {
     /// The backend at hand asks for the label, and owns it if it is not applied.
     async fn claim(&mut self, opening: Opening) -> Result<Finding, Fault> {
         let mut left = Duration::from_micros(self.retry_deadline_us().saturating_sub(self.worker.shared.clock.now_us()));
-        let in_group = self.is_of_group();
+        let in_group = self.at.is_of_group();
         if in_group {
-            self.learn_member().await?;
+            self.at.learn_member().await?;
             left = left.min(MEMBER_LIMIT);
         }
         let Some(labelled) = self.recovery.assigned_gtid.as_mut() else { return Ok(Finding::NotYet("no label")) };
-        let Some(backend) = self.backend.as_mut() else { return Ok(Finding::NotYet("no backend")) };
+        let Some(backend) = self.at.backend.as_mut() else { return Ok(Finding::NotYet("no backend")) };
         let before = labelled.server.as_ref().filter(|before| !Arc::ptr_eq(before, &backend.core.server));
         let is_elsewhere = before.is_some_and(|before| before.is_online());
         backend.core.is_labelled = true;
@@ -208,7 +210,7 @@ impl Session {
             let (label, pool) = (&labelled.label, &self.worker.buffers);
             let asking = async {
                 match (in_group, &labelled.member) {
-                    (true, Some(lost_on)) => ask_member(backend, label, lost_on, opening, &self.pool.shared.labels, pool).await,
+                    (true, Some(lost_on)) => ask_member(backend, label, lost_on, opening, &self.at.pool.shared.labels, pool).await,
                     (true, None) => Ok(Finding::NotYet("it is not known which member was lost")),
                     (false, _) => ask(backend, label, opening, pool).await,
                 }
@@ -231,45 +233,7 @@ impl Session {
                 }
                 Ok(finding)
             }
-            Err(e) => Err(self.lost(&e, Certainty::Unknown)),
-        }
-    }
-
-    /// The error of the member at hand, which has not left its group: then it is true.
-    fn refused_here(&mut self) -> Option<ServerError> {
-        self.recovery.assigned_gtid.as_mut().and_then(|labelled| labelled.refused.take())
-    }
-
-    /// The question is to be asked again in a moment.
-    async fn not_yet(&mut self, why: &str) -> Fault {
-        self.unlabel(Some("ROLLBACK")).await;
-        self.lend_back();
-        // What was proven before holds no longer.
-        self.recovery.set_standing(Standing::InDoubt);
-        Fault::Lost { certainty: Certainty::Unknown, text: why.to_owned(), pins: self.pins.set() }
-    }
-
-    /// Nobody can say.
-    fn undecided(&mut self, why: &str) -> Fault {
-        self.recovery.set_standing(Standing::Undecided);
-        self.backend = None;
-        Fault::Lost { certainty: Certainty::Unknown, text: why.to_owned(), pins: self.pins.set() }
-    }
-
-    fn found_applied(&self) {
-        count(&self.worker.counters.lost_writes_applied);
-        if let Some(labelled) = &self.recovery.assigned_gtid {
-            tracing::info!("session {}: a write whose answer was lost is applied ({})", self.entry.id, labelled.label);
-        }
-    }
-
-    /// The backend that is to be asked for LAST_INSERT_ID() did not run the statement: its reply is the best word on it.
-    async fn give_insert_id(&mut self, id: u64) {
-        let Some(backend) = self.backend.as_mut().filter(|_| id != 0) else { return };
-        backend.core.last_insert_id = None;
-        let set = format!("SET @@session.last_insert_id={id}");
-        if guarded(&self.worker, &self.entry, backend.query(&set, &self.worker.buffers)).await.is_err() {
-            self.backend = None;
+            Err(e) => Err(self.at.lost(&e, Certainty::Unknown)),
         }
     }
 
@@ -278,29 +242,29 @@ impl Session {
         let session_state = self.told_label().unwrap_or_default();
         self.facts.insert_id.lose_backend();
         self.forget_transaction();
-        if !self.pins.set().without(WISHES).is_empty() {
+        if !self.at.pins.set().without(WISHES).is_empty() {
             // What else it had there is gone: the next statement is told.
-            self.lend_back();
+            self.at.lend_back();
         }
         let mut status = self.client.current_status();
         status.set(StatusFlags::SESSION_STATE_CHANGED, !session_state.is_empty());
         let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: 0, info: b"", session_state: &session_state };
         let mut payload = Vec::with_capacity(16 + session_state.len());
         ok.write(&mut payload, OK, self.client.caps);
-        self.send_payload(&payload).await?;
+        self.client.send_payload(&mut self.at, &payload).await?;
         Ok(ReplyFacts { status: Some(self.client.current_status()), ..ReplyFacts::default() })
     }
 
     /// Its replay has failed: its GTID is used up, so that it cannot turn up later, and the client is told.
     pub(super) async fn disproved_for_good(&mut self, why: &str) -> Fault {
-        self.backend = None;
-        let pins = std::mem::take(&mut self.pins);
+        self.at.backend = None;
+        let pins = std::mem::take(&mut self.at.pins);
         let result = self.obtain().await;
-        self.pins = pins;
+        self.at.pins = pins;
         if result.is_ok() {
             let is_ours = matches!(self.claim(Opening::Begin).await, Ok(Finding::Ours));
-            self.unlabel(Some(if is_ours { "COMMIT" } else { "ROLLBACK" })).await;
-            self.lend_back();
+            self.at.unlabel(Some(if is_ours { "COMMIT" } else { "ROLLBACK" })).await;
+            self.at.lend_back();
         }
         self.not_applied(why)
     }
@@ -310,7 +274,7 @@ impl Session {
         let because = if why.is_empty() { String::new() } else { format!(" ({why})") };
         let text = format!(
             "The server was lost during COMMIT (hostgroup {}): the transaction was not applied, and can be done again{because}",
-            self.pool.shared.id
+            self.at.pool.shared.id
         );
         self.not_applied_after(Fault::error(NOT_APPLIED, b"HY000", text))
     }
@@ -318,11 +282,53 @@ impl Session {
     /// The same with this error; what else the session had with the backend is gone.
     fn not_applied_after(&mut self, fault: Fault) -> Fault {
         self.facts.insert_id.lose_backend();
-        let rest = self.pins.set().without(TRANSACTION).without(WISHES);
+        let rest = self.at.pins.set().without(TRANSACTION).without(WISHES);
         self.forget_transaction();
         match fault {
             Fault::Error { text, .. } if !rest.is_empty() => End::BackendLost(String::from_utf8_lossy(&text).into_owned()).into(),
             fault => fault,
+        }
+    }
+}
+
+impl Recovery {
+    /// The error of the member at hand, which has not left its group: then it is true.
+    fn refused_here(&mut self) -> Option<ServerError> {
+        self.assigned_gtid.as_mut().and_then(|labelled| labelled.refused.take())
+    }
+
+    /// The question is to be asked again in a moment.
+    async fn not_yet(&mut self, at: &mut Attachments, why: &str) -> Fault {
+        at.unlabel(Some("ROLLBACK")).await;
+        at.lend_back();
+        // What was proven before holds no longer.
+        self.set_standing(Standing::InDoubt);
+        Fault::Lost { certainty: Certainty::Unknown, text: why.to_owned(), pins: at.pins.set() }
+    }
+
+    /// Nobody can say.
+    fn undecided(&mut self, at: &mut Attachments, why: &str) -> Fault {
+        self.set_standing(Standing::Undecided);
+        at.backend = None;
+        Fault::Lost { certainty: Certainty::Unknown, text: why.to_owned(), pins: at.pins.set() }
+    }
+
+    fn found_applied(&self, at: &Attachments) {
+        count(&at.worker.counters.lost_writes_applied);
+        if let Some(labelled) = &self.assigned_gtid {
+            tracing::info!("session {}: a write whose answer was lost is applied ({})", at.entry.id, labelled.label);
+        }
+    }
+}
+
+impl Attachments {
+    /// The backend that is to be asked for LAST_INSERT_ID() did not run the statement: its reply is the best word on it.
+    async fn give_insert_id(&mut self, id: u64) {
+        let Some(backend) = self.backend.as_mut().filter(|_| id != 0) else { return };
+        backend.core.last_insert_id = None;
+        let set = format!("SET @@session.last_insert_id={id}");
+        if guarded(&self.worker, &self.entry, backend.query(&set, &self.worker.buffers)).await.is_err() {
+            self.backend = None;
         }
     }
 
@@ -349,7 +355,7 @@ async fn ask(backend: &mut Backend, label: &AssignedGtid, opening: Opening, pool
 }
 
 /// Has a server answer these together; its diagnostics are theirs from then on.
-pub async fn exchange(backend: &mut Backend, statements: &[String], pool: &BufferPool) -> io::Result<Vec<Collected>> {
+pub(super) async fn exchange(backend: &mut Backend, statements: &[String], pool: &BufferPool) -> io::Result<Vec<Collected>> {
     let replies = backend.query_all(statements, pool).await?;
     backend.core.has_warnings = true;
     Ok(replies)
@@ -373,7 +379,7 @@ fn found(replies: &[Collected]) -> Finding {
 }
 
 /// The first row, if it is all numbers.
-pub fn numbers(reply: &Collected) -> Vec<u64> {
+pub(super) fn numbers(reply: &Collected) -> Vec<u64> {
     let Some(row) = reply.rows.first() else { return Vec::new() };
     let mut reader = Reader::new(row);
     let mut all = Vec::new();
@@ -411,3 +417,7 @@ mod tests {
         assert_eq!(finding(row(&["1", "1"]), error(1142)), Finding::Applied);
     }
 }
+
+#[cfg(test)]
+#[path = "lost_write_tests.rs"]
+mod settle_tests;

@@ -3,20 +3,21 @@
 //! Latency is from the command's last byte read to the answer's last byte written, by the process clock.
 
 use super::Session;
+use super::attachments::Attachments;
 use super::command::Incoming;
+use super::dump::STREAMS;
 use super::end::{End, SERVER_LOST};
 use super::fault::Fault;
-use super::passthrough::STREAMS;
 use super::pipeline::{Form, Statement};
+use crate::backend::Backend;
 use crate::counters::{add, count};
 use crate::digest::shown;
 use crate::logs::audit::AuditEvent;
 use crate::logs::event::{LoggedCommand, QueryEvent};
-use crate::shared::ServerShared;
-use crate::stats::digest_table::Sums;
-use crate::stats::errors::ErrorKey;
-use crate::stats::meter::{Ended, error_key};
-use crate::view::Held;
+use crate::meter::digest_table::Sums;
+use crate::meter::errors::ErrorKey;
+use crate::meter::{Ended, error_key};
+use crate::server::ServerShared;
 use model::HostgroupId;
 use sql::{Analysis, Facts, Kind};
 use std::borrow::Cow;
@@ -28,7 +29,7 @@ use wire::reframe::ReplyFacts;
 
 /// How a statement came, and its text.
 #[derive(Clone, Copy)]
-pub enum Measured<'a> {
+pub(super) enum Measured<'a> {
     /// COM_QUERY.
     Text(&'a [u8]),
     /// An execution of the client's prepared statement with this id.
@@ -38,7 +39,7 @@ pub enum Measured<'a> {
 }
 
 impl<'a> Measured<'a> {
-    fn text(self) -> &'a [u8] {
+    pub(super) fn text(self) -> &'a [u8] {
         match self {
             Self::Text(text) | Self::Execution(_, text) | Self::Preparation(_, text) => text,
         }
@@ -61,11 +62,12 @@ const OWN_CODES: [u16; 4] =
 impl Session {
     /// A command has come.
     pub(super) fn command_begins(&mut self, command: Incoming) {
+        self.hand.trail_begins(&self.at);
         let counters = &self.worker.counters;
         count(&counters.questions);
-        self.began_us = self.worker.shared.clock.now_us();
+        self.hand.began_us = self.worker.shared.clock.now_us();
         self.recovery.again_until_us = None;
-        self.entry.begin_command(self.began_us / 1000);
+        self.entry.begin_command(self.hand.began_us / 1000);
         let shown: &[u8] = match Command::from_u8(command.byte) {
             Some(Command::Query) => self.client.body(command),
             Some(Command::StmtPrepare) => {
@@ -74,7 +76,8 @@ impl Session {
             }
             Some(Command::StmtExecute) => {
                 count(&counters.executes);
-                let id = wire::prepared::stmt_id(self.client.payload(command)).map_or(0, |id| self.meant_statement(id));
+                let id =
+                    wire::prepared::stmt_id(self.client.payload(command)).map_or(0, |id| self.statements.meant_statement(&self.at, id));
                 self.statements.get(id).map_or(&[], |s| &*s.key.text)
             }
             Some(Command::StmtClose) => {
@@ -95,7 +98,7 @@ impl Session {
         let (to_client, from_client) = self.client.link.take_traffic();
         add(&self.worker.counters.bytes_to_clients, to_client);
         add(&self.worker.counters.bytes_from_clients, from_client);
-        self.recovery.replaying = None;
+        self.at.replaying = None;
         let is_counted = self.entry.error_is_counted.take();
         if let Some((code, text)) = self.entry.take_own_error().filter(|_| !is_counted) {
             self.count_own_error(code, &text, None);
@@ -104,40 +107,30 @@ impl Session {
     }
 
     /// Shows others the session's pins, schema and connection.
-    pub(super) fn publish(&mut self) {
+    pub(super) fn publish(&self) {
         let entry = &self.entry;
-        let new = self.all_pins().without(entry.all_pins());
+        let new = self.at.all_pins().without(entry.all_pins());
         if !new.is_empty() {
             self.worker.meter.pins_began(new);
         }
-        entry.publish_pins(&self.pins);
-        self.publish_places();
-        entry.view.held.set(self.backend.as_ref().map(Held::of));
+        entry.publish_pins(&self.at.pins);
+        self.at.publish_places();
+        entry.view.held.set(self.at.backend.as_ref().map(Backend::held));
         entry.view.status.set(self.client.status.bits());
-        entry.view.set_schema(self.state.schema.as_ref());
-    }
-
-    /// Bytes that passed on the held connection are the server's.
-    pub(super) fn note_traffic(&mut self) {
-        if let Some(backend) = self.backend.as_mut() {
-            let traffic = backend.link.take_traffic();
-            if self.pins.set().intersects(STREAMS) {
-                self.entry.count_replicated(traffic.1);
-            }
-            self.worker.meter.count_traffic((backend.core.server.key.hostgroup, backend.core.server.index), traffic);
-        }
+        entry.view.set_schema(self.wants.state.schema.as_ref());
     }
 
     /// A statement has ended; None: the proxy answered it.
     pub(super) fn measure(&mut self, statement: &Statement, result: Option<Result<&ReplyFacts, &Fault>>) {
-        self.note_traffic();
+        self.at.note_traffic();
+        self.trail_parent(statement);
         match statement.form {
             Form::Text { start } => {
                 let text = self.client.sql_text(statement.command, start);
                 self.statement_ended(Measured::Text(text), &statement.analysis, result);
             }
             Form::Execution { id, .. } | Form::Bulk { id } => {
-                if self.backend.is_some() {
+                if self.at.backend.is_some() {
                     count(&self.worker.counters.backend_executes);
                 }
                 let Some(prepared) = self.statements.get(id) else { return };
@@ -150,13 +143,13 @@ impl Session {
     pub(super) fn preparation_ended(&self, id: u32) {
         let Some(statement) = self.statements.get(id) else { return };
         let logged = Measured::Preparation(id, &statement.key.text);
-        let time_us = self.worker.shared.clock.now_us().saturating_sub(self.began_us);
+        let time_us = self.worker.shared.clock.now_us().saturating_sub(self.hand.began_us);
         self.log(logged, &statement.analysis, None, Sums::one(time_us, 0, 0, 0));
     }
 
     /// A PREPARE of this text was refused, or failed: there is no statement. None: by the proxy.
     pub(super) fn preparation_refused(&self, text: &[u8], analysis: &Analysis, fault: Option<&Fault>) {
-        let time_us = self.worker.shared.clock.now_us().saturating_sub(self.began_us);
+        let time_us = self.worker.shared.clock.now_us().saturating_sub(self.hand.began_us);
         let statement = Measured::Preparation(0, text);
         match fault {
             Some(fault) => self.count_fault(Err(fault), Some((statement, analysis))),
@@ -172,26 +165,20 @@ impl Session {
         }
     }
 
-    /// The proxy sends the client this error.
-    pub(super) fn error_sent(&mut self, code: u16, text: &[u8]) {
-        if !self.entry.error_is_counted.get() {
-            self.entry.set_own_error(Some((code, text.into())));
-        }
-    }
-
     fn statement_ended(&self, statement: Measured<'_>, analysis: &Analysis, result: Option<Result<&ReplyFacts, &Fault>>) {
-        let time_us = self.worker.shared.clock.now_us().saturating_sub(self.began_us);
+        let time_us = self.worker.shared.clock.now_us().saturating_sub(self.hand.began_us);
         let reply = result.and_then(Result::ok);
         let (affected, sent) = reply.map_or((0, 0), |r| (r.all_affected, r.all_rows));
         let sums = Sums::one(time_us, affected, sent, self.now_ms());
-        let held = self.backend.as_ref().map(Held::of).or(self.entry.view.held.get());
+        self.trace(statement, analysis, result, &sums);
+        let held = self.at.backend.as_ref().map(Backend::held).or(self.entry.view.held.get());
         self.worker.meter.count(&Ended {
             analysis,
             sql: statement.text(),
-            lex: self.lex,
-            hostgroup: result.and(Some(self.hostgroup())),
+            lex: self.wants.lex,
+            hostgroup: result.and(Some(self.at.hostgroup())),
             server: result.and(held).map(|held| held.server),
-            schema: self.state.schema.as_deref().unwrap_or_default(),
+            schema: self.wants.state.schema.as_deref().unwrap_or_default(),
             user: &self.user.name,
             client: self.client.ip(),
             sums,
@@ -202,11 +189,6 @@ impl Session {
             None => self.count_answer(statement, analysis),
         }
         self.log(statement, analysis, result, sums);
-    }
-
-    /// Where the session's statements go now.
-    pub(super) fn hostgroup(&self) -> HostgroupId {
-        self.backend.as_ref().map_or(self.pool.shared.id, |b| b.core.lane.hostgroup)
     }
 
     fn count_kind(&self, analysis: &Analysis, sql: &[u8], time_us: u64) {
@@ -235,7 +217,7 @@ impl Session {
         }
         self.entry.error_is_counted.set(true);
         let is_own = matches!(result, Err(Fault::Error { .. })) && (code >= 9000 || OWN_CODES.contains(&code));
-        match self.server().filter(|_| !is_own) {
+        match self.at.server().filter(|_| !is_own) {
             Some(server) => self.count_server_error(&server, code, text, what),
             None => self.count_own_error(code, text, what),
         }
@@ -252,7 +234,7 @@ impl Session {
 
     /// Counts an error that the held server gave to what is no statement.
     pub(super) fn held_server_erred(&self, code: u16, text: &[u8]) {
-        if let Some(server) = self.server() {
+        if let Some(server) = self.at.server() {
             self.entry.error_is_counted.set(true);
             self.count_server_error(&server, code, text, None);
         }
@@ -262,7 +244,7 @@ impl Session {
     /// is quoted.
     fn shown_error<'a>(&self, text: &'a [u8], what: Option<(Measured<'_>, &Analysis)>) -> Cow<'a, [u8]> {
         let is_secret = match what {
-            Some((statement, _)) => sql::error_may_carry_password(statement.text(), self.lex),
+            Some((statement, _)) => sql::error_may_carry_password(statement.text(), self.wants.lex),
             None => self.entry.view.error_may_carry_password(),
         };
         if is_secret { Cow::Owned(sql::without_quoted(text)) } else { Cow::Borrowed(text) }
@@ -273,31 +255,34 @@ impl Session {
         if self.worker.meter.rules().logs_errors {
             tracing::warn!("error on {}: {code}: {}; {}", server.key, String::from_utf8_lossy(text), self.described(what));
         }
-        let schema = self.state.schema.as_deref().unwrap_or_default();
+        let schema = self.wants.state.schema.as_deref().unwrap_or_default();
         let key = error_key(server, &self.user.name, schema, code);
         self.worker.meter.count_error(key, self.client.ip(), text, self.now_ms());
     }
 
     /// Counts an error that no server gave.
     fn count_own_error(&self, code: u16, text: &[u8], what: Option<(Measured<'_>, &Analysis)>) {
-        let (hostgroup, text) = (self.hostgroup(), &*self.shown_error(text, what));
+        let (hostgroup, text) = (self.at.hostgroup(), &*self.shown_error(text, what));
         if self.worker.meter.rules().logs_errors {
             let text = String::from_utf8_lossy(text);
             tracing::warn!("error of the proxy in hostgroup {hostgroup}: {code}: {text}; {}", self.described(what));
         }
-        let schema = self.state.schema.as_deref().unwrap_or_default();
+        let schema = self.wants.state.schema.as_deref().unwrap_or_default();
         let key = ErrorKey { hostgroup: hostgroup.0, host: "".into(), port: 0, user: self.user.name.clone(), schema: schema.into(), code };
         self.worker.meter.count_error(key, self.client.ip(), text, self.now_ms());
     }
 
     /// A session as the program's log names it, and its statement's digest without values.
     fn described(&self, what: Option<(Measured<'_>, &Analysis)>) -> String {
-        let schema = self.state.schema.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
+        let schema = self.wants.state.schema.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
         let client = self.client.peer.map_or_else(|| "unix socket".to_owned(), |peer| peer.to_string());
         let mut described = format!("session {}, user '{}' from {client}, schema '{schema}'", self.entry.id, self.user.name);
         if let Some((statement, analysis)) = what {
-            let digest = self.worker.meter.digest(analysis, statement.text(), self.lex);
+            let digest = self.worker.meter.digest(analysis, statement.text(), self.wants.lex);
             described += &format!(", digest {}: {}", shown(digest.hash), String::from_utf8_lossy(&digest.text));
+        }
+        if let Some(trace_id) = self.hand.trace_id() {
+            described += &format!(", trace {}", traces::shown(&trace_id));
         }
         described
     }
@@ -310,7 +295,7 @@ impl Session {
         }
         let Some(diagnostics) = self.facts.diagnostics.as_ref().filter(|_| self.facts.warnings_read) else { return };
         let digest = shown(analysis.digest);
-        let server = self.server().map(|server| server.key.to_string()).unwrap_or_default();
+        let server = self.at.server().map(|server| server.key.to_string()).unwrap_or_default();
         let is_secret = self.entry.view.error_may_carry_password();
         for warning in diagnostics.lines() {
             let warning = if is_secret { String::from_utf8_lossy(&sql::without_quoted(warning.as_bytes())).into_owned() } else { warning };
@@ -318,20 +303,11 @@ impl Session {
         }
     }
 
-    /// The server that has, or had, the statement.
-    fn server(&self) -> Option<Arc<ServerShared>> {
-        if let Some(backend) = &self.backend {
-            return Some(Arc::clone(&backend.core.server));
-        }
-        let (hostgroup, index) = self.entry.view.held.get()?.server;
-        self.worker.pool(hostgroup).servers().get(index).cloned()
-    }
-
     /// Gives the statement to the query log, if that is on and wants it.
     fn log(&self, statement: Measured<'_>, analysis: &Analysis, result: Option<Result<&ReplyFacts, &Fault>>, sums: Sums) {
         let logs = &self.worker.shared.logs;
         let is_slow = logs.wants_slow(sums.sum_us);
-        let is_wanted = logs.wants_queries() && self.directions.log.unwrap_or(self.worker.meter.rules().logs_by_default);
+        let is_wanted = logs.wants_queries() && self.hand.directions.log.unwrap_or(self.worker.meter.rules().logs_by_default);
         if !is_slow && !is_wanted {
             return;
         }
@@ -344,20 +320,21 @@ impl Session {
             thread_id: self.entry.id,
             command: statement.logged(),
             user: self.user.name.clone(),
-            schema: self.state.schema.clone(),
+            schema: self.wants.state.schema.clone(),
             client: self.client.peer,
-            hostgroup: result.and(Some(self.hostgroup())),
-            server: result.and_then(|_| self.server()).map(|server| server.key.clone()),
+            hostgroup: result.and(Some(self.at.hostgroup())),
+            server: result.and_then(|_| self.at.server()).map(|server| server.key.clone()),
             ended_us: crate::clock::unix_us(),
             duration_us: sums.sum_us,
             rows_affected: reply.filter(|r| r.error.is_none() && (r.rows.is_none() || r.all_affected > 0)).map(|r| r.all_affected),
             last_insert_id: reply.map_or(0, |r| r.last_insert_id),
             rows_sent: sums.rows_sent,
-            digest: self.worker.meter.digest(analysis, statement.text(), self.lex).hash,
+            digest: self.worker.meter.digest(analysis, statement.text(), self.wants.lex).hash,
             query: statement.text().into(),
-            lex: self.lex,
+            lex: self.wants.lex,
             hides_literals: self.worker.snapshot().vars.eventslog_hide_literals,
             error,
+            trace_id: self.hand.trace_id(),
         };
         if is_slow {
             logs.slow.write(event.clone());
@@ -368,7 +345,7 @@ impl Session {
     }
 
     /// The client is logged in.
-    pub(super) fn logged_in(&mut self) {
+    pub(super) fn logged_in(&self) {
         self.entry.view.is_tls.set(self.client.link.stream().is_tls());
         self.entry.view.passes_through.set(self.user.fast_forward);
         self.publish();
@@ -377,7 +354,7 @@ impl Session {
 
     /// The session is over.
     pub(super) fn session_ended(&mut self, end: &End) {
-        self.note_traffic();
+        self.at.note_traffic();
         self.command_ended();
         let counters = &self.worker.counters;
         match end {
@@ -396,8 +373,42 @@ impl Session {
     }
 }
 
+impl Attachments {
+    /// The proxy sends the client this error.
+    pub(super) fn error_sent(&self, code: u16, text: &[u8]) {
+        if !self.entry.error_is_counted.get() {
+            self.entry.set_own_error(Some((code, text.into())));
+        }
+    }
+
+    /// Bytes that passed on the held connection are the server's.
+    pub(super) fn note_traffic(&mut self) {
+        if let Some(backend) = self.backend.as_mut() {
+            let traffic = backend.link.take_traffic();
+            if self.pins.set().intersects(STREAMS) {
+                self.entry.count_replicated(traffic.1);
+            }
+            self.worker.meter.count_traffic((backend.core.server.key.hostgroup, backend.core.server.index), traffic);
+        }
+    }
+
+    /// Where the session's statements go now.
+    pub(super) fn hostgroup(&self) -> HostgroupId {
+        self.backend.as_ref().map_or(self.pool.shared.id, |b| b.core.lane.hostgroup)
+    }
+
+    /// The server that has, or had, the statement.
+    fn server(&self) -> Option<Arc<ServerShared>> {
+        if let Some(backend) = &self.backend {
+            return Some(Arc::clone(&backend.core.server));
+        }
+        let (hostgroup, index) = self.entry.view.held.get()?.server;
+        self.worker.pool(hostgroup).servers().get(index).cloned()
+    }
+}
+
 /// The error that a statement ended with: its number and text.
-fn error_of<'a>(result: Result<&'a ReplyFacts, &'a Fault>) -> Option<(u16, &'a [u8])> {
+pub(super) fn error_of<'a>(result: Result<&'a ReplyFacts, &'a Fault>) -> Option<(u16, &'a [u8])> {
     match result {
         Ok(reply) => reply.error.map(|code| (code, &*reply.message)),
         Err(Fault::Error { code, text, .. } | Fault::Refused { code, text, .. }) => Some((*code, text)),
@@ -418,3 +429,7 @@ fn names_autocommit(sql: &[u8]) -> bool {
     const NAME: &[u8] = b"autocommit";
     sql.get(..LOOKED_AT).unwrap_or(sql).windows(NAME.len()).any(|w| w.eq_ignore_ascii_case(NAME))
 }
+
+#[cfg(test)]
+#[path = "measure_tests.rs"]
+mod tests;

@@ -2,9 +2,9 @@
 
 use super::Session;
 use super::command::Incoming;
+use super::hand::AtHand;
 use super::route::Asked;
-use crate::class::Class;
-use crate::lane::LaneKey;
+use crate::class::{Class, LaneKey};
 use crate::mirror::{self, Execution, Mirrored, Wish};
 use crate::state::{State, Text};
 use routing::Route;
@@ -33,9 +33,9 @@ impl Said<'_> {
 impl Session {
     /// Copies a COM_QUERY that is about to run, if a rule or a comment wants it.
     pub(super) fn mirror(&mut self, command: Incoming, start: usize, analysis: &Analysis) {
-        let Some(wish) = self.wish_for(analysis) else { return };
+        let Some(wish) = self.hand.wish_for(analysis) else { return };
         let body = self.client.body(command);
-        let said = Said { body, start, analysis, schema: self.state.schema.as_ref(), execution: None };
+        let said = Said { body, start, analysis, schema: self.wants.state.schema.as_ref(), execution: None };
         if let Some(copy) = self.copy(wish, said) {
             self.admit(copy);
         }
@@ -43,8 +43,8 @@ impl Session {
 
     /// The same for an execution of this statement.
     pub(super) fn mirror_execution(&mut self, command: Incoming, id: u32) {
-        let Some(statement) = self.directions.mirror.and_then(|_| self.statements.get(id)) else { return };
-        let Some(wish) = self.wish_for(&statement.analysis) else { return };
+        let Some(statement) = self.hand.directions.mirror.and_then(|_| self.statements.get(id)) else { return };
+        let Some(wish) = self.hand.wish_for(&statement.analysis) else { return };
         let is_execution = command.byte == Command::StmtExecute as u8;
         if !is_execution || statement.marks.long_data {
             return mirror::drop_copy(&self.worker, "it came with long data, or with rows of parameters");
@@ -66,10 +66,6 @@ impl Session {
         }
     }
 
-    fn wish_for(&self, analysis: &Analysis) -> Option<Wish> {
-        self.directions.mirror.filter(|_| mirror::is_copied(analysis))
-    }
-
     fn admit(&mut self, copy: Mirrored) {
         let strand = self.strand.get_or_insert_default();
         mirror::admit(&self.worker, strand, copy);
@@ -78,7 +74,7 @@ impl Session {
     /// What the rules say of the copy; None when it is not to run.
     fn route_of_copy(&self, wish: Wish, said: &Said<'_>) -> Option<Route> {
         let Some(flag) = wish.flag else { return Some(Route::default()) };
-        let digest = self.worker.digest(said.text(), self.lex, said.analysis);
+        let digest = self.worker.digest(said.text(), self.wants.lex, said.analysis);
         let asked = Asked { flag_in: flag, comment: None, schema: said.schema.map_or(&[][..], |schema| schema) };
         let route = self.ask_rules(&self.worker.in_force(), said.text(), said.analysis, &digest, asked);
         // A message has nobody to go to.
@@ -97,7 +93,7 @@ impl Session {
             None => (said.body.to_vec(), *said.analysis),
             Some(text) => {
                 let attributes = said.body.get(..said.start).unwrap_or_default();
-                ([attributes, text].concat(), self.worker.analyze(text, self.lex))
+                ([attributes, text].concat(), self.worker.analyze(text, self.wants.lex))
             }
         };
         Some(Mirrored {
@@ -105,13 +101,19 @@ impl Session {
             start: said.start,
             execution: said.execution,
             analysis,
-            lex: self.lex,
-            state: State { schema: said.schema.cloned(), ..state_of_copy(&self.state) },
+            lex: self.wants.lex,
+            state: State { schema: said.schema.cloned(), ..state_of_copy(&self.wants.state) },
             lane: LaneKey { hostgroup, user: Arc::clone(&self.user), class: Class::of(self.client.caps) },
             collation: u8::try_from(self.client.collation).unwrap_or(0),
             timeout_ms: route.timeout_ms,
             client: self.client.ip(),
         })
+    }
+}
+
+impl AtHand {
+    fn wish_for(&self, analysis: &Analysis) -> Option<Wish> {
+        self.directions.mirror.filter(|_| mirror::is_copied(analysis))
     }
 }
 
@@ -122,4 +124,69 @@ fn state_of_copy(state: &State) -> State {
         state.variables.set("autocommit", None);
     }
     state
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::bed::{Bed, OTHER, analysis};
+
+    #[test]
+    fn a_copy_has_the_sessions_state_and_commits_by_itself() {
+        let mut state = State::default();
+        state.variables.set("autocommit", Some(b"OFF"));
+        state.variables.set("sql_mode", Some(b"ANSI"));
+        let copy = state_of_copy(&state);
+        assert_eq!(copy.variables.get("autocommit"), None);
+        assert_eq!(copy.variables.get("sql_mode").map(|value| &**value), Some(&b"ANSI"[..]));
+        assert!(state.variables.get("autocommit").is_some(), "the session keeps its own");
+    }
+    /// The hostgroup and the text of the copy of this statement; None where there is none.
+    fn copied(bed: &Bed, text: &str, wish: Wish) -> Option<(u32, String)> {
+        let analysis = bed.analysis(text);
+        let said = Said { body: text.as_bytes(), start: 0, analysis: &analysis, schema: bed.wants.state.schema.as_ref(), execution: None };
+        let copy = bed.copy(wish, said)?;
+        assert_eq!(copy.state.schema.as_deref(), Some(&b"shop"[..]), "names mean the same there");
+        Some((copy.lane.hostgroup.0, String::from_utf8(copy.body).unwrap()))
+    }
+
+    #[tokio::test]
+    async fn rules_for_copies_say_where_they_go_and_what_they_say() {
+        let rules = r#"mysql_query_rules = (
+            { rule_id=1, active=1, flagIN=7, match_pattern="old", replace_pattern="new", apply=1 },
+            { rule_id=2, active=1, flagIN=7, match_digest="^UPDATE", destination_hostgroup=1, apply=1 },
+            { rule_id=3, active=1, flagIN=7, match_digest="^DELETE", error_msg="none", apply=1 } )"#;
+        let bed = Bed::new(rules);
+        let plain = Wish { hostgroup: Some(OTHER), flag: None };
+        let asks = Wish { hostgroup: Some(OTHER), flag: Some(7) };
+        for (text, wish, expected) in [
+            ("SELECT a FROM old", plain, Some((2, "SELECT a FROM old"))),
+            ("SELECT a FROM old", asks, Some((2, "SELECT a FROM new"))),
+            ("UPDATE t SET a = 1", asks, Some((1, "UPDATE t SET a = 1"))),
+            // A message has nobody to go to.
+            ("DELETE FROM t", asks, None),
+            ("DELETE FROM t", plain, Some((2, "DELETE FROM t"))),
+        ] {
+            assert_eq!(copied(&bed, text, wish), expected.map(|(id, text)| (id, text.to_owned())), "{text}");
+        }
+        assert_eq!(copied(&bed, &format!("SELECT '{}'", "x".repeat(mirror::MAX_TEXT)), plain), None, "it is too long");
+    }
+
+    #[test]
+    fn what_is_about_the_session_is_not_copied() {
+        let mut hand = AtHand::default();
+        assert!(hand.wish_for(&analysis("SELECT 1")).is_none(), "nobody wants it");
+        hand.directions.mirror = Some(Wish { hostgroup: Some(OTHER), flag: None });
+        for (text, expected) in [
+            ("SELECT a FROM t", true),
+            ("INSERT INTO t VALUES (1)", true),
+            ("SET @a = 1", false),
+            ("BEGIN", false),
+            ("COMMIT", false),
+            ("LOCK TABLES t READ", false),
+            ("LOAD DATA LOCAL INFILE 'f' INTO TABLE t", false),
+        ] {
+            assert_eq!(hand.wish_for(&analysis(text)).is_some(), expected, "{text}");
+        }
+    }
 }

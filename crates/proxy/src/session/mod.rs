@@ -12,7 +12,6 @@ mod begin;
 mod cached;
 mod causal;
 mod causal_token;
-pub mod certainty;
 mod change_user;
 mod charsets;
 mod command;
@@ -20,6 +19,7 @@ mod command_sql;
 mod commands;
 mod cursors;
 mod definition;
+mod dump;
 mod effects;
 mod end;
 mod execute;
@@ -27,14 +27,14 @@ mod facts;
 mod failed;
 mod fault;
 mod fetch;
-pub mod flavors;
 mod frontend;
 mod group_barrier;
 mod guard;
+mod hand;
 mod hand_over;
 mod infile;
 mod insert_id;
-pub mod kill;
+mod kill;
 mod leave;
 mod local;
 mod login;
@@ -62,38 +62,36 @@ mod statements;
 mod stored;
 mod sync;
 mod tableless;
+mod take_up;
 mod tracked;
+mod trail;
 mod transcribe;
 mod transcript;
 mod untracked;
 mod variables;
 mod views;
+mod wants;
 
-use crate::backend::Backend;
 use crate::causal::Writes;
+use crate::class::{Class, LaneKey};
 use crate::counters::count;
 use crate::entry::{Activity, Entry};
-use crate::lane::{Lane, LaneKey};
+use crate::lane::Lane;
 use crate::link::Link;
 use crate::logs::audit::AuditEvent;
-use crate::pins::Pins;
 use crate::pool::HostgroupPool;
 use crate::prefetch::{Extent, Warm};
-use crate::server_info::Family;
-use crate::state::State;
 use crate::stream::{DetachedSocket, Stream};
 use crate::worker::{FIRST_SESSION_ID, Worker};
+use attachments::Attachments;
 use end::End;
 use facts::SessionFacts;
 use frontend::Frontend;
-pub use hand_over::{Offered, hand_over};
-pub use leave::WISHES;
+use hand::AtHand;
+pub(crate) use hand_over::{Offered, hand_over};
 use model::HostgroupId;
 use model::snapshot::User;
-pub use prepare::prepare_ok;
 use recovery::Recovery;
-pub use settle::{abandon, is_kept, reset};
-use sql::LexMode;
 use statements::Statements;
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -101,50 +99,32 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
+use wants::Wants;
+use wire::flags::Capabilities;
 
 /// See the module.
-pub struct Session {
+pub(crate) struct Session {
     worker: Rc<Worker>,
     entry: Rc<Entry>,
     client: Frontend,
     user: Arc<User>,
-    backend: Option<Backend>,
-    /// Looks whether the statement at hand runs, on a server that is to be left.
-    watch: Option<Rc<overdue::Watch>>,
-    pool: Rc<HostgroupPool>,
-    lane: Rc<Lane>,
-    pins: Pins,
-    /// What it left in other hostgroups.
-    places: Option<Box<attachments::Places>>,
-    /// The hostgroup used before this one: sessions go back and forth between two.
-    before: Option<Box<(Rc<HostgroupPool>, Rc<Lane>)>>,
-    /// Where rules begin with the next statement: a rule's `next_query_flagIN`.
-    flag_in: u32,
-    /// How the statement at hand is run.
-    directions: route::Directions,
-    /// When the command came (process clock, us).
-    began_us: u64,
-    /// GTIDs that the server of the statement at hand must have: its comment says so.
-    min_gtid: Option<Arc<str>>,
+    /// The backend that it holds, what keeps it, and what it left elsewhere.
+    at: Attachments,
+    /// What it wants of a backend.
+    wants: Wants,
+    /// The statement at hand.
+    hand: AtHand,
     /// What it wrote last, where causal reads are on, and which GTIDs it was told of.
     writes: Option<Box<Writes>>,
     /// The copies of its statements, once there was one.
     strand: Option<Rc<crate::mirror::Strand>>,
-    /// Takes the reply at hand into the query cache.
-    fill: Option<Box<crate::cache::Fill>>,
-    /// What the session wants of a backend.
-    state: State,
-    /// Which servers know its collations, and what stands in for those that they do not.
-    family: Family,
-    stand_ins: Option<Box<flavors::StandIns>>,
-    lex: LexMode,
     facts: SessionFacts,
     statements: Statements,
     recovery: Recovery,
 }
 
 /// Serves a client on this worker until it leaves.
-pub fn start(worker: &Rc<Worker>, socket: DetachedSocket, peer: Option<SocketAddr>, local: Option<SocketAddr>) {
+pub(crate) fn start(worker: &Rc<Worker>, socket: DetachedSocket, peer: Option<SocketAddr>, local: Option<SocketAddr>) {
     let workers = worker.shared.mailboxes.len().max(1) as u64;
     // The id names its worker, so that KILL finds the session without a table of all.
     let number = worker.shared.sessions_begun.fetch_add(1, Ordering::Relaxed) % ((1 << 31) / workers / 2);
@@ -176,10 +156,7 @@ pub fn start(worker: &Rc<Worker>, socket: DetachedSocket, peer: Option<SocketAdd
             }
         };
         session.logged_in();
-        let end = match session.user.fast_forward {
-            true => Box::pin(session.pass_through()).await,
-            false => session.serve().await,
-        };
+        let end = if session.user.fast_forward { Box::pin(session.pass_through()).await } else { session.serve().await };
         // As rare as the login, and as long.
         Box::pin(session.finish(end)).await;
     });
@@ -212,6 +189,26 @@ impl Drop for Registration {
 }
 
 impl Session {
+    /// A session that has just begun, in its user's own hostgroup.
+    fn new(worker: Rc<Worker>, entry: Rc<Entry>, client: Frontend, user: Arc<User>) -> Self {
+        let pool = worker.pool(user.default_hostgroup);
+        let lane = lane_of(&worker, &pool, &user, client.caps);
+        Self {
+            at: Attachments::new(&worker, &entry, pool, lane),
+            worker,
+            entry,
+            client,
+            user,
+            wants: Wants::default(),
+            hand: AtHand::default(),
+            writes: None,
+            strand: None,
+            facts: SessionFacts::default(),
+            statements: Statements::default(),
+            recovery: Recovery::default(),
+        }
+    }
+
     /// Serves the client until it leaves or is told to. What a command needs while it runs is many times what a session
     /// needs while it waits: it is allocated when the client becomes busy, and freed when it has been idle for a while.
     async fn serve(&mut self) -> End {
@@ -238,68 +235,65 @@ impl Session {
     /// Waits until there is anything to do.
     async fn park(&mut self) {
         self.client.input.release(&self.worker.buffers);
+        self.hand.trail = None;
         self.entry.set_parked();
-        self.state.variables = self.worker.memory.borrow_mut().intern(std::mem::take(&mut self.state.variables));
+        self.wants.state.variables = self.worker.memory.borrow_mut().intern(std::mem::take(&mut self.wants.state.variables));
         let Self { client: Frontend { link: front, .. }, entry, .. } = self;
-        poll_fn(|cx| match front.poll_readable(cx).is_ready() || entry.poll_signal(cx).is_some() {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        })
-        .await;
+        poll_fn(|cx| if front.poll_readable(cx).is_ready() || entry.poll_signal(cx).is_some() { Poll::Ready(()) } else { Poll::Pending })
+            .await;
     }
 
     /// Ends the session: the client learns why, the backend is cleaned or closed.
     async fn finish(mut self, end: End) {
         if matches!(end, End::HandedOver) {
             // Its sockets are closed here, and stay open where it goes on.
-            return self.note_traffic();
+            return self.at.note_traffic();
         }
         if let Some((code, state, text)) = end.message().filter(|_| !self.client.is_half_told) {
-            let _ = self.send_error(code, state, text).await;
+            let _ = self.client.send_error(&mut self.at, code, state, text).await;
         }
         self.client.link.stream_mut().close_notify();
         end.log(&self.entry, self.client.peer, self.worker.snapshot().vars.log_unhealthy_connections);
         self.session_ended(&end);
         self.entry.set_activity(Activity::Idle, self.worker.clock.now_ms());
-        self.abandon_places();
-        if let Some(backend) = self.backend.take() {
+        self.at.abandon_places();
+        if let Some(backend) = self.at.backend.take() {
             // The client's socket closes now; the backend may take a moment.
-            let (worker, pool, pins) = (Rc::clone(&self.worker), Rc::clone(&self.pool), self.pins.set());
+            let (worker, pool, pins) = (Rc::clone(&self.worker), Rc::clone(&self.at.pool), self.at.pins.set());
             let running = end.leaves_statement_running();
             drop(self);
-            settle::abandon(worker, pool, backend, pins, running).await;
+            crate::cleaning::abandon(worker, pool, backend, pins, running).await;
         }
     }
 
     /// The lane this session's backends come from; changes with the user and with COM_SET_OPTION.
     fn choose_lane(&mut self) {
-        self.lane = self.lane_in(&self.pool);
-        self.before = None;
+        self.at.lane = self.lane_in(&self.at.pool);
+        self.at.before = None;
     }
 
     fn lane_in(&self, pool: &HostgroupPool) -> Rc<Lane> {
-        let class = crate::class::Class::of(self.client.caps);
-        pool.lane(&self.worker, &LaneKey { hostgroup: pool.shared.id, user: Arc::clone(&self.user), class })
+        lane_of(&self.worker, pool, &self.user, self.client.caps)
     }
 
     /// The next statement goes to `hostgroup`, unless a pin keeps the session where it is.
     fn go_to(&mut self, hostgroup: HostgroupId) {
-        if self.pool.shared.id == hostgroup || !self.pins.set().is_empty() {
+        if self.at.pool.shared.id == hostgroup || !self.at.pins.set().is_empty() {
             return;
         }
         // It may be held for a moment more (connection_delay_multiplex_ms).
-        self.give_back();
-        if let Some(before) = self.before.as_mut().filter(|b| b.0.shared.id == hostgroup) {
-            std::mem::swap(&mut self.pool, &mut before.0);
-            std::mem::swap(&mut self.lane, &mut before.1);
+        self.at.give_back();
+        if let Some(before) = self.at.before.as_mut().filter(|b| b.0.shared.id == hostgroup) {
+            std::mem::swap(&mut self.at.pool, &mut before.0);
+            std::mem::swap(&mut self.at.lane, &mut before.1);
         } else {
             let pool = self.worker.pool(hostgroup);
             let lane = self.lane_in(&pool);
-            let before = (std::mem::replace(&mut self.pool, pool), std::mem::replace(&mut self.lane, lane));
-            self.before = Some(Box::new(before));
+            let before = (std::mem::replace(&mut self.at.pool, pool), std::mem::replace(&mut self.at.lane, lane));
+            self.at.before = Some(Box::new(before));
         }
-        if self.places.is_some() {
-            self.come_back();
+        if self.at.places.is_some() {
+            self.at.come_back();
         }
     }
 
@@ -307,6 +301,14 @@ impl Session {
         self.worker.clock.now_ms()
     }
 }
+
+/// The lane of a pool for the sessions of this user with these capabilities.
+fn lane_of(worker: &Worker, pool: &HostgroupPool, user: &Arc<User>, caps: Capabilities) -> Rc<Lane> {
+    pool.lane(worker, &LaneKey { hostgroup: pool.shared.id, user: Arc::clone(user), class: Class::of(caps) })
+}
+
+#[cfg(test)]
+mod bed;
 
 #[cfg(test)]
 mod tests {
@@ -316,7 +318,7 @@ mod tests {
     #[test]
     fn a_session_is_small() {
         let size = std::mem::size_of::<Session>();
-        assert!(size <= 824, "{size} bytes");
+        assert!(size <= 848, "{size} bytes");
     }
 
     /// What a busy session writes to lies in here, and is cold each time that it is woken among hundreds.

@@ -3,9 +3,10 @@
 //! connection whether it runs there at all. Where it does not, its connection is ended and the statement given up; so it is where
 //! the server cannot be reached from here, though the monitor still sees it.
 
-use super::Session;
+use super::attachments::Attachments;
 use super::fault::{Certainty, Fault};
-use super::kill::{Target, Unanswered, ask_aside};
+use super::hand::AtHand;
+use crate::aside::{Target, Unanswered, ask_aside};
 use crate::pool::HostgroupPool;
 use crate::worker::Worker;
 use std::cell::Cell;
@@ -35,7 +36,7 @@ enum Seen {
 }
 
 /// What looks at a statement found.
-pub struct Watch {
+pub(super) struct Watch {
     /// When the statement began (process clock, ms).
     since_ms: u64,
     next_look_ms: Cell<u64>,
@@ -45,11 +46,11 @@ pub struct Watch {
     is_over: Cell<bool>,
 }
 
-impl Session {
+impl AtHand {
     /// Asks, from time to time, whether the statement at hand runs on its server; an error when it does not.
-    pub(super) fn watch_overdue(&mut self, now_ms: u64) -> Result<(), Fault> {
-        let (_, since_ms) = self.entry.activity();
-        let Some(backend) = &self.backend else { return Ok(()) };
+    pub(super) fn watch_overdue(&mut self, at: &mut Attachments, now_ms: u64) -> Result<(), Fault> {
+        let (_, since_ms) = at.entry.activity();
+        let Some(backend) = &at.backend else { return Ok(()) };
         let begin = || Rc::new(Watch { since_ms, next_look_ms: Cell::new(now_ms), missed: Cell::new(0), is_over: Cell::new(false) });
         let watch = Rc::clone(match self.watch.take_if(|watch| watch.since_ms != since_ms) {
             Some(_) => self.watch.insert(begin()),
@@ -57,11 +58,11 @@ impl Session {
         });
         if watch.is_over.get() {
             let why = "the server is not used any more, and the statement or its answer was lost on the way";
-            return Err(self.lost(&io::Error::other(why), Certainty::Unknown));
+            return Err(at.lost(&io::Error::other(why), Certainty::Unknown));
         }
         if watch.next_look_ms.get() <= now_ms {
             watch.next_look_ms.set(u64::MAX);
-            let (worker, pool) = (Rc::clone(&self.worker), Rc::clone(&self.pool));
+            let (worker, pool) = (Rc::clone(&at.worker), Rc::clone(&at.pool));
             let target = Target::of(&worker, &pool, &backend.core);
             tokio::task::spawn_local(async move { watch.look(&worker, &pool, &target).await });
         }

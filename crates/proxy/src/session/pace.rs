@@ -3,8 +3,9 @@
 //! Nothing is queued: the session waits before it writes, and reads no more of the server's reply meanwhile. What was sent is paid
 //! for by waiting before the next bytes, so that a short answer is never late for its own sake.
 
-use super::Session;
+use super::attachments::Attachments;
 use super::end::End;
+use super::frontend::Frontend;
 use crate::entry::Signal;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -16,31 +17,27 @@ const PIECES_A_SECOND: u64 = 20;
 /// The smallest piece, bytes.
 const MIN_PIECE: u64 = 512;
 
-impl Session {
+impl Frontend {
     /// Writes to the client at `rate` bytes a second.
-    pub(super) async fn write_paced(&mut self, bytes: &[u8], rate: u64) -> Result<(), End> {
+    pub(super) async fn write_paced(&mut self, at: &Attachments, bytes: &[u8], rate: u64) -> Result<(), End> {
         // Compressed, each write becomes a frame, and some clients want a packet in one.
-        let piece = match self.client.link.frame_seq() {
+        let piece = match self.link.frame_seq() {
             Some(_) => bytes.len(),
             None => usize::try_from((rate / PIECES_A_SECOND).max(MIN_PIECE)).unwrap_or(usize::MAX),
         };
         for piece in bytes.chunks(piece.max(1)) {
-            if !self.is_to_end() {
-                self.wait_for_turn(rate, piece.len()).await?;
+            if !at.is_to_end() {
+                at.wait_for_turn(rate, piece.len()).await?;
             }
-            self.write_waiting(piece).await?;
+            self.write_waiting(at, piece).await?;
         }
         Ok(())
     }
+}
 
-    /// The statement at hand was killed, or is to be: what is left of its answer is sent at once.
-    fn is_to_end(&self) -> bool {
-        matches!(self.entry.pending(), Some(Signal::KillQuery | Signal::QueryTimeout))
-            || self.backend.as_ref().is_some_and(|backend| backend.core.killed)
-    }
-
+impl Attachments {
     /// Waits until what was sent before is paid for, and takes a turn to send `len` bytes.
-    async fn wait_for_turn(&mut self, rate: u64, len: usize) -> Result<(), End> {
+    async fn wait_for_turn(&self, rate: u64, len: usize) -> Result<(), End> {
         let (entry, clock) = (&self.entry, &self.worker.shared.clock);
         let wait_us = entry.paid_until_us.get().saturating_sub(clock.now_us());
         if wait_us > 0 {
@@ -65,5 +62,11 @@ impl Session {
         let from_us = if wait_us > 0 { entry.paid_until_us.get() } else { clock.now_us() };
         entry.paid_until_us.set(from_us.saturating_add(cost_us));
         Ok(())
+    }
+
+    /// The statement at hand was killed, or is to be: what is left of its answer is sent at once.
+    fn is_to_end(&self) -> bool {
+        matches!(self.entry.pending(), Some(Signal::KillQuery | Signal::QueryTimeout))
+            || self.backend.as_ref().is_some_and(|backend| backend.core.killed)
     }
 }

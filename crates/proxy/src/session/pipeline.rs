@@ -14,7 +14,7 @@ use wire::reframe::ReplyFacts;
 
 /// A statement that the client wants run.
 #[derive(Clone, Copy)]
-pub struct Statement {
+pub(super) struct Statement {
     /// The command that it came with, or that a rule put in its place.
     pub command: Incoming,
     /// What it is.
@@ -25,7 +25,7 @@ pub struct Statement {
 
 /// How a statement came.
 #[derive(Clone, Copy)]
-pub enum Form {
+pub(super) enum Form {
     /// COM_QUERY.
     Text {
         /// Where its text begins in the command's body, behind query attributes.
@@ -62,7 +62,7 @@ impl Session {
             return Ok(());
         }
         // What the query cache has: cached.rs.
-        if self.directions.cache_ttl_ms.is_some() && Box::pin(self.answer_from_cache(statement)).await? {
+        if self.hand.directions.cache_ttl_ms.is_some() && Box::pin(self.answer_from_cache(statement)).await? {
             return Ok(());
         }
         // A copy for the mirror: mirrored.rs.
@@ -171,3 +171,7 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "prepared_tests.rs"]
+mod tests;

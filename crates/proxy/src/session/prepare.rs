@@ -1,24 +1,26 @@
 //! COM_STMT_PREPARE, and having a statement prepared on whatever backend serves its execution.
 
 use super::Session;
+use super::attachments::Attachments;
 use super::command::Incoming;
 use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::guard::{paused, unless_killed};
 use super::leave::Overdue;
 use super::query::asks_now;
+use super::recovery::Recovery;
 use super::relay::Outgoing;
 use super::route::Phase;
-use super::statements::{ClientStatement, Marks, Original};
+use super::statements::{ClientStatement, Marks, Original, Statements};
 use super::sync::{Ahead, is_about_diagnostics, is_schema_refused};
-use crate::backend::{Backend, Collected, ServerError};
+use crate::backend::{Backend, Collected, ServerError, prepare_ok};
+use crate::cleaning::ping;
 use crate::counters::count;
 use crate::memory::PrepareReply;
 use crate::pins::PinReason;
 use crate::prepared::Side;
 use crate::state::Text;
 use crate::stmt_cache::{Meaning, StatementKey};
-use crate::worker::ping;
 use sql::{Analysis, Facts, Kind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -42,30 +44,32 @@ impl Session {
         self.statements.forget_latest();
         if self.statements.len() >= MAX_STATEMENTS {
             let text = format!("Can't create more than max_prepared_stmt_count statements (current value: {MAX_STATEMENTS})");
-            return self.send_error(codes::MAX_PREPARED_STMT_COUNT_REACHED, "42000", &text).await;
+            return self.client.send_error(&mut self.at, codes::MAX_PREPARED_STMT_COUNT_REACHED, "42000", &text).await;
         }
         let (held, longest) = (self.statements.bytes(), self.worker.snapshot().vars.max_stmts_bytes_per_client);
         if held > 0 && (held + self.client.body(command).len()) as u64 > longest {
             let text = format!("Can't create prepared statements of more than {longest} bytes together (mysql-max_stmts_bytes_per_client)");
-            return self.send_error(codes::MAX_PREPARED_STMT_COUNT_REACHED, "42000", &text).await;
+            return self.client.send_error(&mut self.at, codes::MAX_PREPARED_STMT_COUNT_REACHED, "42000", &text).await;
         }
-        let analysis = self.worker.analyze(self.client.body(command), self.lex);
+        let (command, parent) = self.lift_trace(command, 0);
+        let analysis = self.worker.analyze(self.client.body(command), self.wants.lex);
         let said = analysis;
-        let (command, analysis, original) = match self.needs_no_direction() {
-            true => (command, analysis, None),
-            false => match self.direct(command, 0, &analysis, Phase::Prepare).await? {
+        let (command, analysis, original) = if self.needs_no_direction() {
+            (command, analysis, None)
+        } else {
+            match self.direct(command, 0, &analysis, Phase::Prepare).await? {
                 Some(directed) => directed,
                 None => {
                     self.preparation_refused(self.client.body(command), &analysis, None);
                     return Ok(());
                 }
-            },
+            }
         };
         let text = self.prepared_text(command, &analysis);
         let original = original.or_else(|| (*text != *self.client.body(command)).then(|| self.client.body(command).into()));
-        let fact = sql::single_fact_select(self.client.body(command), self.lex);
+        let fact = sql::single_fact_select(self.client.body(command), self.wants.lex);
         let user_variables = self.named_variables(&text, &analysis);
-        let key = Meaning { schema: self.state.schema.clone(), mode: self.mode(), user_variables, text, types: None };
+        let key = Meaning { schema: self.wants.state.schema.clone(), mode: self.mode(), user_variables, text, types: None };
         let key = self.worker.memory.borrow_mut().intern_statement(key.into());
         let statement = ClientStatement {
             on_backend: Arc::clone(&key),
@@ -79,9 +83,10 @@ impl Session {
             marks: Marks::default(),
             apart: None,
             failed: None,
+            parent,
             holder: None,
         };
-        if self.pins.set().is_empty()
+        if self.at.pins.set().is_empty()
             && let Some((packets, caps, params)) = self.remembered(&statement.key)
         {
             if self.facts.has_diagnostics() {
@@ -92,7 +97,7 @@ impl Session {
         }
         match self.prepare_afresh(&statement).await {
             Ok(reply) => {
-                let caps = self.backend.as_ref().map_or(Capabilities::default(), |b| b.core.caps);
+                let caps = self.at.backend.as_ref().map_or(Capabilities::default(), |b| b.core.caps);
                 self.answer_prepare(statement, reply, caps).await
             }
             Err(fault) => {
@@ -107,7 +112,7 @@ impl Session {
         let text = self.client.body(command);
         let constant = analysis.facts.contains(Facts::CONNECTION_ID)
             && !analysis.facts.intersects(Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS);
-        if constant && asks_now(analysis.kind) && sql::single_fact_select(text, self.lex).is_none() {
+        if constant && asks_now(analysis.kind) && sql::single_fact_select(text, self.wants.lex).is_none() {
             return self.substituted(text, analysis).into();
         }
         text.into()
@@ -120,7 +125,7 @@ impl Session {
             return None;
         }
         let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
-        let info = self.pool.one_version()?;
+        let info = self.at.pool.one_version()?;
         let memory = self.worker.memory.borrow();
         let max_age = self.worker.snapshot().vars.prepared_metadata_max_age;
         let known = memory.prepared(&self.place(&info), key, epoch, self.now_ms(), max_age)?;
@@ -132,7 +137,7 @@ impl Session {
         // Preparing has no effect: it may be done again anywhere.
         let harmless = Analysis { kind: Kind::Show, facts: Facts::NONE, digest: statement.analysis.digest };
         self.recovery.forget_retries();
-        let mut patience = self.patience();
+        let mut patience = self.hand.patience(&self.at);
         loop {
             let fault = match self.try_prepare(statement).await {
                 Ok(reply) => match self.refused_to_prepare(&reply, &harmless) {
@@ -148,13 +153,10 @@ impl Session {
     async fn try_prepare(&mut self, statement: &ClientStatement) -> Result<Collected, Fault> {
         self.obtain().await?;
         let plain = Analysis::NONE;
-        let ahead = match self.has_defined() {
-            true => self.sync_causally(&plain).await?,
-            false => self.sync(&plain).await?,
-        };
+        let ahead = if self.has_defined() { self.sync_causally(&plain).await? } else { self.sync(&plain).await? };
         self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
-        if let Some(old) = self.backend.as_mut().and_then(|b| b.core.statements.remove(&statement.key)) {
-            self.close_on_backend(&[old]).await?;
+        if let Some(old) = self.at.backend.as_mut().and_then(|b| b.core.statements.remove(&statement.key)) {
+            self.at.close_on_backend(&[old]).await?;
         }
         self.prepare_on_backend(&statement.key).await
     }
@@ -164,7 +166,7 @@ impl Session {
         let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
         let mut reply = self.send_prepare(key).await?;
         if reply.error.as_ref().is_some_and(|error| error.code == codes::MAX_PREPARED_STMT_COUNT_REACHED)
-            && Box::pin(self.close_unheld()).await?
+            && Box::pin(self.at.close_unheld()).await?
         {
             reply = self.send_prepare(key).await?;
         }
@@ -172,24 +174,24 @@ impl Session {
             self.tell_of_error(error.code, &error.message);
             return Ok(reply);
         }
-        let Some(ok) = prepare_ok(&reply) else {
-            return Err(self.lost_before(&std::io::Error::other("malformed answer to COM_STMT_PREPARE")));
+        let Some(ok) = prepare_ok(&reply.raw) else {
+            return Err(self.at.lost_before(&std::io::Error::other("malformed answer to COM_STMT_PREPARE")));
         };
         self.keep_prepared(key, &ok, &reply, epoch);
-        self.shrink_statements().await?;
+        self.at.shrink_statements().await?;
         Ok(reply)
     }
 
     /// Has the held backend prepare it. A server may wait for a lock with that, as with a statement, so it is waited for, killed
     /// and given up as one.
     async fn send_prepare(&mut self, key: &Arc<StatementKey>) -> Result<Collected, Fault> {
-        let sent = match self.backend.as_mut() {
+        let sent = match self.at.backend.as_mut() {
             Some(backend) => unless_killed(&self.entry, backend.send(Command::StmtPrepare, &key.text)).await,
             None => Err(std::io::ErrorKind::NotConnected.into()),
         };
-        sent.map_err(|e| self.lost_before(&e))?;
+        sent.map_err(|e| self.at.lost_before(&e))?;
         let mut reply = self.hear_prepared().await?;
-        self.statement_is_over().await;
+        self.at.statement_is_over().await;
         if self.entry.is_timed_out()
             && let Some(error) = reply.error.as_mut().filter(|error| error.code == INTERRUPTED)
         {
@@ -200,29 +202,29 @@ impl Session {
 
     async fn hear_prepared(&mut self) -> Result<Collected, Fault> {
         let overdue = if self.is_movable() { Overdue::Moves } else { Overdue::MayNeverEnd };
-        let Some(backend) = self.backend.as_mut() else { return Err(self.pinned_backend_lost("no backend")) };
+        let Some(backend) = self.at.backend.as_mut() else { return Err(self.at.pinned_backend_lost("no backend")) };
         let mut reply = backend.begin_collecting(ReplyKind::Prepare, true);
         loop {
-            let Some(backend) = self.backend.as_mut() else { return Err(self.pinned_backend_lost("no backend")) };
+            let Some(backend) = self.at.backend.as_mut() else { return Err(self.at.pinned_backend_lost("no backend")) };
             match backend.collect_more(&mut reply) {
                 Ok(None) => {
                     backend.input.release(&self.worker.buffers);
                     return Ok(reply.reply);
                 }
                 Ok(Some(wanted)) => self.read_backend(wanted, overdue).await?,
-                Err(e) => return Err(self.lost(&e, Certainty::Unknown)),
+                Err(e) => return Err(self.at.lost(&e, Certainty::Unknown)),
             }
         }
     }
 
     fn keep_prepared(&mut self, key: &Arc<StatementKey>, ok: &PrepareOk, reply: &Collected, ddl_epoch: u64) {
-        let Some(backend) = self.backend.as_mut() else { return };
+        let Some(backend) = self.at.backend.as_mut() else { return };
         count(&self.worker.counters.backend_prepares);
         let prepared = key.as_prepared();
-        let listed = self.worker.meter.list_prepared(&self.user.name, &prepared, self.lex, (ok.columns, ok.params));
+        let listed = self.worker.meter.list_prepared(&self.user.name, &prepared, self.wants.lex, (ok.columns, ok.params));
         backend.core.statements.insert(Arc::clone(key), ok.stmt_id, listed.hold(Side::Server));
         // The next one's warnings are its own.
-        if self.pins.set().contains(PinReason::TemporaryTable) || key.user_variables.is_some() || ok.warnings > 0 {
+        if self.at.pins.set().contains(PinReason::TemporaryTable) || key.user_variables.is_some() || ok.warnings > 0 {
             return;
         }
         let reply = PrepareReply {
@@ -233,41 +235,9 @@ impl Session {
             at_ms: self.worker.clock.now_ms(),
         };
         let max = usize::try_from(self.worker.snapshot().vars.max_stmts_cache).unwrap_or(usize::MAX);
-        if let Some(info) = self.pool.one_version() {
+        if let Some(info) = self.at.pool.one_version() {
             self.worker.memory.borrow_mut().learn_prepared(&self.place(&info), prepared, reply, max);
         }
-    }
-
-    pub(super) async fn shrink_statements(&mut self) -> Result<(), Fault> {
-        let max = usize::try_from(self.worker.snapshot().vars.max_stmts_per_connection).unwrap_or(usize::MAX).max(1);
-        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
-        let closed = backend.core.statements.shrink(max, MAX_STATEMENT_BYTES);
-        self.close_on_backend(&closed).await
-    }
-
-    pub(super) async fn close_on_backend(&mut self, ids: &[u32]) -> Result<(), Fault> {
-        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
-        let result = backend.close_statements(&self.worker, ids).await;
-        result.map_err(|e| self.lost_before(&e))
-    }
-
-    /// The server has as many statements as it may: those that no client has are closed, on the held backend and on idle ones of
-    /// this worker. False when there were none.
-    async fn close_unheld(&mut self) -> Result<bool, Fault> {
-        let Some(backend) = self.backend.as_mut() else { return Ok(false) };
-        let server = backend.core.server.index;
-        let own = backend.core.statements.take_unheld();
-        self.close_on_backend(&own).await?;
-        let mut closing = Vec::new();
-        for mut idle in self.pool.take_with_unheld(server) {
-            let ids = idle.core.statements.take_unheld();
-            closing.push(tokio::task::spawn_local(ping(Rc::clone(&self.worker), Rc::clone(&self.pool), idle, ids)));
-        }
-        let is_any = !own.is_empty() || !closing.is_empty();
-        for one in closing {
-            _ = paused(&self.entry, one).await?;
-        }
-        Ok(is_any)
     }
 
     /// Passes a backend's answer to PREPARE on.
@@ -277,14 +247,14 @@ impl Session {
         let kind = if keeps { Kind::ShowWarnings } else { Kind::Other };
         let analysis = Analysis { kind, facts: Facts::NONE, digest: statement.analysis.digest };
         if self.facts.has_diagnostics() {
-            self.facts.keeps_warnings = self.leaves_warnings(&statement.analysis, &statement.key.text);
+            self.facts.keeps_warnings = self.facts.leaves_warnings(&self.at, &statement.analysis, &statement.key.text);
         }
         let mut facts = ReplyFacts { error: reply.error.as_ref().map(|e| e.code), ..ReplyFacts::default() };
-        match (&reply.error, prepare_ok(&reply)) {
+        match (&reply.error, prepare_ok(&reply.raw)) {
             (Some(error @ ServerError { code, sqlstate, message }), _) => {
                 self.preparation_refused(&statement.key.text, &statement.analysis, Some(&Fault::server(error.clone())));
                 let state = String::from_utf8_lossy(sqlstate).into_owned();
-                self.send_error_at(self.client.answer_seq(), *code, &state, message).await?;
+                self.client.send_error_at(&mut self.at, self.client.answer_seq(), *code, &state, message).await?;
             }
             (None, Some(ok)) => {
                 (facts.warnings, facts.warned) = (ok.warnings, ok.warnings > 0);
@@ -313,8 +283,8 @@ impl Session {
         params: u16,
     ) -> Result<(), End> {
         statement.params = params;
-        let columns = first_packet(&packets).map_or(0, |ok| ok.columns);
-        let listed = self.worker.meter.list_prepared(&self.user.name, &statement.key, self.lex, (columns, params));
+        let columns = prepare_ok(&packets).map_or(0, |ok| ok.columns);
+        let listed = self.worker.meter.list_prepared(&self.user.name, &statement.key, self.wants.lex, (columns, params));
         statement.holder = Some(listed.hold(Side::Client));
         let id = self.statements.insert(statement);
         self.preparation_ended(id);
@@ -328,7 +298,7 @@ impl Session {
         match reframe.process(&mut packets, &mut out, &mut facts) {
             Ok(p) => {
                 let bytes = if p.direct { packets } else { out };
-                self.write_front(&bytes).await
+                self.client.write_front(&self.at, &bytes).await
             }
             Err(e) => Err(End::BackendLost(e.to_string())),
         }
@@ -340,16 +310,16 @@ impl Session {
         let Some(statement) = self.statements.get(id) else { return Err(self.unknown_statement(id, "mysqld_stmt_execute")) };
         // The held backend has it.
         let stays = statement.apart.is_some();
-        if !stays && self.knows_better(&statement.analysis, statement.fact) {
+        if !stays && knows_better(&statement.analysis, statement.fact) {
             // The numbers are put into the text, which is then another statement.
             let text = self.substituted(&statement.key.text, &statement.analysis).into();
             let meaning = Meaning { text, types: statement.settled_types.clone(), ..(**statement.key).clone() };
-            self.execute_as(id, meaning.into());
+            self.statements.execute_as(id, meaning.into());
         } else if !stays && !statement.is_on_backend_as_bound() {
             let meaning = Meaning { types: statement.settled_types.clone(), ..(**statement.key).clone() };
-            self.execute_as(id, meaning.into());
+            self.statements.execute_as(id, meaning.into());
         }
-        if let Some(found) = self.found_on_backend(id) {
+        if let Some(found) = self.statements.found_on_backend(&mut self.at, id) {
             return Ok(found);
         }
         if stays {
@@ -361,14 +331,14 @@ impl Session {
         };
         // Prepared before the state is in force, it would be another statement.
         self.send_statement(&std::mem::take(ahead), Outgoing::Bytes(&[])).await?;
-        let reply = self.prepare_as_then(&key, ahead).await.map_err(|fault| self.lost_unexecuted(fault))?;
+        let reply = self.prepare_as_then(&key, ahead).await.map_err(|fault| self.recovery.lost_unexecuted(&self.at, fault))?;
         if let Some(by) = self.entry.killed_by().filter(|_| reply.error.is_none()) {
             // The KILL QUERY came too late for this, and is not sent again.
             return Err(Fault::interrupted(by));
         }
-        match (reply.error.clone(), prepare_ok(&reply)) {
+        match (reply.error.clone(), prepare_ok(&reply.raw)) {
             (Some(e), _) => {
-                if let Some(backend) = self.backend.as_mut() {
+                if let Some(backend) = self.at.backend.as_mut() {
                     backend.core.has_warnings = true;
                 }
                 Err(Fault::server(e))
@@ -383,52 +353,11 @@ impl Session {
         if ahead.replies == 0 {
             return;
         }
-        let is_even = self.backend.as_ref().is_some_and(Backend::is_even);
+        let is_even = self.at.backend.as_ref().is_some_and(Backend::is_even);
         let is_sent = is_even && self.recovery.assigned_gtid.is_none() && self.send_statement(ahead, Outgoing::Bytes(&[])).await.is_ok();
-        if !is_sent && self.pins.set().is_empty() {
-            self.backend = None;
+        if !is_sent && self.at.pins.set().is_empty() {
+            self.at.backend = None;
         }
-    }
-
-    /// Preparing a statement has no effect: what was lost with that may be executed elsewhere.
-    fn lost_unexecuted(&mut self, fault: Fault) -> Fault {
-        match fault {
-            Fault::Lost { certainty: Certainty::Unknown, text, pins } => {
-                self.recovery.lost_at_us.get_or_insert(self.worker.shared.clock.now_us());
-                Fault::Lost { certainty: Certainty::NeverSent, text, pins }
-            }
-            other => other,
-        }
-    }
-
-    /// From now on the statement is this one for backends.
-    fn execute_as(&mut self, id: u32, key: StatementKey) {
-        if let Some(statement) = self.statements.get_mut(id).filter(|statement| *statement.on_backend != key) {
-            statement.on_backend = Arc::new(key);
-        }
-    }
-
-    /// The server's id of the statement, where the held backend has it prepared as it is to be executed.
-    pub(super) fn found_on_backend_as_bound(&mut self, id: u32) -> Option<u32> {
-        let statement = self.statements.get(id)?;
-        let is_as_bound = || !self.knows_better(&statement.analysis, statement.fact) && statement.is_on_backend_as_bound();
-        match statement.apart.is_some() || is_as_bound() {
-            true => self.found_on_backend(id),
-            false => None,
-        }
-    }
-
-    /// The server's id of the statement, where the held backend has it prepared.
-    fn found_on_backend(&mut self, id: u32) -> Option<u32> {
-        let statement = self.statements.get(id)?;
-        let prepared = &mut self.backend.as_mut()?.core.statements;
-        if let Some(found) = statement.of(prepared) {
-            return Some(found.id);
-        }
-        if statement.apart.is_some() || statement.on_backend.types.is_none() {
-            return None;
-        }
-        prepared.settle_types(&statement.on_backend).map(|found| found.id)
     }
 
     /// Error 1243, as the servers put it. MariaDB names its function for the command, MySQL (since 8.0) one for all.
@@ -438,12 +367,6 @@ impl Session {
         Fault::error(codes::UNKNOWN_STMT_HANDLER, b"HY000", format!("Unknown prepared statement handler ({id}) given to {function}"))
     }
 
-    /// Does the statement ask for several facts that the session knows and a backend does not?
-    fn knows_better(&self, analysis: &Analysis, fact: Option<sql::Fact>) -> bool {
-        let own = Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS;
-        fact.is_none() && asks_now(analysis.kind) && analysis.facts.intersects(own)
-    }
-
     /// A statement keeps the settings it was prepared under, whatever the session has set since. What brings the session's own
     /// back goes `ahead` of the execution.
     async fn prepare_as_then(&mut self, key: &Arc<StatementKey>, ahead: &mut Ahead) -> Result<Collected, Fault> {
@@ -451,9 +374,9 @@ impl Session {
             return self.prepare_with_values(key).await;
         }
         let then = self.variables_then(&key.mode);
-        let now = std::mem::replace(&mut self.state.variables, then);
+        let now = std::mem::replace(&mut self.wants.state.variables, then);
         let reply = self.prepare_in_state(key, ahead).await;
-        self.state.variables = now;
+        self.wants.state.variables = now;
         let reply = reply?;
         self.sync_state(ahead).await?;
         Ok(reply)
@@ -468,12 +391,12 @@ impl Session {
 
     /// A statement keeps the schema it was prepared in, whatever the session uses since.
     pub(super) async fn prepare_in_schema(&mut self, key: &Arc<StatementKey>) -> Result<Collected, Fault> {
-        let now = self.backend.as_ref().and_then(|b| b.core.state.schema.clone());
+        let now = self.at.backend.as_ref().and_then(|b| b.core.state.schema.clone());
         if now == key.schema {
             return self.prepare_on_backend(key).await;
         }
         if let Some(schema) = &key.schema {
-            match self.sync_schema(schema).await {
+            match self.at.sync_schema(schema).await {
                 // What needs no schema can still be prepared.
                 Err(fault) if now.is_none() && is_schema_refused(&fault) => {}
                 entered => entered?,
@@ -481,18 +404,90 @@ impl Session {
         }
         let reply = self.prepare_on_backend(key).await?;
         if let Some(schema) = now {
-            self.sync_schema(&schema).await?;
+            self.at.sync_schema(&schema).await?;
         }
         Ok(reply)
     }
 }
 
-/// The server's answer to a PREPARE that it took.
-pub fn prepare_ok(reply: &Collected) -> Option<PrepareOk> {
-    first_packet(&reply.raw)
+impl Recovery {
+    /// Preparing a statement has no effect: what was lost with that may be executed elsewhere.
+    fn lost_unexecuted(&mut self, at: &Attachments, fault: Fault) -> Fault {
+        match fault {
+            Fault::Lost { certainty: Certainty::Unknown, text, pins } => {
+                self.lost_at_us.get_or_insert(at.worker.shared.clock.now_us());
+                Fault::Lost { certainty: Certainty::NeverSent, text, pins }
+            }
+            other => other,
+        }
+    }
 }
 
-fn first_packet(packets: &[u8]) -> Option<PrepareOk> {
-    let (len, _) = wire::packet::header(packets)?;
-    PrepareOk::parse(packets.get(HEADER..HEADER + len)?, Capabilities::default()).ok()
+impl Statements {
+    /// From now on the statement is this one for backends.
+    fn execute_as(&mut self, id: u32, key: StatementKey) {
+        if let Some(statement) = self.get_mut(id).filter(|statement| *statement.on_backend != key) {
+            statement.on_backend = Arc::new(key);
+        }
+    }
+
+    /// The server's id of the statement, where the held backend has it prepared as it is to be executed.
+    pub(super) fn found_on_backend_as_bound(&self, at: &mut Attachments, id: u32) -> Option<u32> {
+        let statement = self.get(id)?;
+        let is_as_bound = || !knows_better(&statement.analysis, statement.fact) && statement.is_on_backend_as_bound();
+        if statement.apart.is_some() || is_as_bound() { self.found_on_backend(at, id) } else { None }
+    }
+
+    /// The server's id of the statement, where the held backend has it prepared.
+    fn found_on_backend(&self, at: &mut Attachments, id: u32) -> Option<u32> {
+        let statement = self.get(id)?;
+        let prepared = &mut at.backend.as_mut()?.core.statements;
+        if let Some(found) = statement.of(prepared) {
+            return Some(found.id);
+        }
+        if statement.apart.is_some() || statement.on_backend.types.is_none() {
+            return None;
+        }
+        prepared.settle_types(&statement.on_backend).map(|found| found.id)
+    }
+}
+
+impl Attachments {
+    pub(super) async fn shrink_statements(&mut self) -> Result<(), Fault> {
+        let max = usize::try_from(self.worker.snapshot().vars.max_stmts_per_connection).unwrap_or(usize::MAX).max(1);
+        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
+        let closed = backend.core.statements.shrink(max, MAX_STATEMENT_BYTES);
+        self.close_on_backend(&closed).await
+    }
+
+    pub(super) async fn close_on_backend(&mut self, ids: &[u32]) -> Result<(), Fault> {
+        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
+        let result = backend.close_statements(&self.worker.counters, ids).await;
+        result.map_err(|e| self.lost_before(&e))
+    }
+
+    /// The server has as many statements as it may: those that no client has are closed, on the held backend and on idle ones of
+    /// this worker. False when there were none.
+    async fn close_unheld(&mut self) -> Result<bool, Fault> {
+        let Some(backend) = self.backend.as_mut() else { return Ok(false) };
+        let server = backend.core.server.index;
+        let own = backend.core.statements.take_unheld();
+        self.close_on_backend(&own).await?;
+        let mut closing = Vec::new();
+        for mut idle in self.pool.take_with_unheld(server) {
+            let ids = idle.core.statements.take_unheld();
+            closing.push(tokio::task::spawn_local(ping(Rc::clone(&self.worker), Rc::clone(&self.pool), idle, ids)));
+        }
+        let is_any = !own.is_empty() || !closing.is_empty();
+        for one in closing {
+            _ = paused(&self.entry, one).await?;
+        }
+        Ok(is_any)
+    }
+}
+
+/// Does the statement ask for several facts that the session knows and a backend does not?
+fn knows_better(analysis: &Analysis, fact: Option<sql::Fact>) -> bool {
+    let own = Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS;
+    fact.is_none() && asks_now(analysis.kind) && analysis.facts.intersects(own)
 }

@@ -4,11 +4,13 @@
 //! MySQL (since 8.0.22) settles there what many settings say, and the types of user variables; MariaDB only how the text is read.
 
 use super::Session;
+use super::attachments::Attachments;
 use super::fault::Fault;
 use super::guard::guarded;
-use super::variables::{is_bare_null, type_of_null};
+use super::variables::is_bare_null;
+use super::wants::Wants;
 use crate::backend::{Backend, Collected};
-use crate::state::{CHARSETS, CLIENT_COLLATION, RESULTS_COLLATION, Text, Variables};
+use crate::state::{CHARSETS, CLIENT_COLLATION, RESULTS_COLLATION, Text, Variables, type_of_null};
 use crate::stmt_cache::{StatementKey, UserVariables};
 use sql::{Analysis, Facts};
 use std::io;
@@ -46,7 +48,7 @@ impl Session {
     /// The session variables that decide at PREPARE, joined.
     pub(super) fn mode(&self) -> Text {
         let ignores_space = self.client.caps.contains(Capabilities::IGNORE_SPACE);
-        let mode = join(&self.state.variables, ignores_space, self.settles_at_prepare());
+        let mode = join(&self.wants.state.variables, ignores_space, self.settles_at_prepare());
         self.worker.memory.borrow_mut().intern_text(mode.into())
     }
 
@@ -59,26 +61,18 @@ impl Session {
         if !analysis.facts.intersects(Facts::USER_VARIABLE | Facts::USER_VARIABLE_ASSIGN) || !self.settles_at_prepare() {
             return None;
         }
-        let names = sql::user_variables(text, self.lex).filter(|names| names.iter().all(|name| self.knows_variable(name)));
+        let names = sql::user_variables(text, self.wants.lex).filter(|names| names.iter().all(|name| self.at.knows_variable(name)));
         let Some(names) = names else { return Some(UserVariables::unknown()) };
         let mut values = Variables::default();
         for name in names {
-            values.set(&name, Some(self.user_variable(&name)));
+            values.set(&name, Some(self.wants.user_variable(&name)));
         }
         Some(UserVariables::Known(values))
     }
 
-    fn knows_variable(&self, name: &str) -> bool {
-        !self.pins.hides(name)
-    }
-
-    fn user_variable(&self, name: &str) -> &[u8] {
-        self.state.user_variables.get(name).filter(|literal| !is_bare_null(literal)).map_or(UNSET, |literal| literal)
-    }
-
     /// The session's variables, but for those that decided at the PREPARE: these as they were.
     pub(super) fn variables_then(&self, mode: &[u8]) -> Variables {
-        split(mode, &self.state.variables, self.settles_at_prepare())
+        split(mode, &self.wants.state.variables, self.settles_at_prepare())
     }
 
     /// Is text read as it was at the PREPARE?
@@ -90,7 +84,7 @@ impl Session {
     /// Prepares on the held backend, which is in the state of then but for user variables: those that the statement names get
     /// their values of then for as long as that takes.
     pub(super) async fn prepare_with_values(&mut self, key: &Arc<StatementKey>) -> Result<Collected, Fault> {
-        let changed = self.values_then(key);
+        let changed = self.wants.values_then(&self.at, key);
         if changed.is_empty() {
             return self.prepare_in_schema(key).await;
         }
@@ -98,10 +92,10 @@ impl Session {
         for (at, (name, literal)) in changed.iter().enumerate() {
             let saved = format!("@`tidegate then {at}`");
             let of_session = format!("@`{}`", name.replace('`', "``"));
-            let now = String::from_utf8_lossy(self.user_variable(name));
-            if self.knows_variable(name) && now.as_bytes() == UNSET {
+            let now = String::from_utf8_lossy(self.wants.user_variable(name));
+            if self.at.knows_variable(name) && now.as_bytes() == UNSET {
                 back.unset(&of_session);
-            } else if self.knows_variable(name) && type_of_null(&now).is_some() {
+            } else if self.at.knows_variable(name) && type_of_null(&now).is_some() {
                 back.then.push((of_session.clone(), now.into_owned()));
             } else {
                 there.first.push((saved.clone(), of_session.clone()));
@@ -112,25 +106,33 @@ impl Session {
                 literal => there.then.push((of_session, String::from_utf8_lossy(literal).into_owned())),
             }
         }
-        self.assign(&there).await?;
+        self.at.assign(&there).await?;
         let reply = self.prepare_in_schema(key).await;
-        if self.backend.as_ref().is_some_and(Backend::is_even)
-            && let Err(fault) = self.assign(&back).await
+        if self.at.backend.as_ref().is_some_and(Backend::is_even)
+            && let Err(fault) = self.at.assign(&back).await
         {
             // Nobody may meet what it has now.
-            self.backend = None;
+            self.at.backend = None;
             return Err(fault);
         }
         reply
     }
+}
 
+impl Wants {
     /// Those of the statement's user variables that may be others now, with their literals of then.
-    fn values_then(&self, key: &StatementKey) -> Vec<(Arc<str>, Text)> {
+    fn values_then(&self, at: &Attachments, key: &StatementKey) -> Vec<(Arc<str>, Text)> {
         let Some(UserVariables::Known(values)) = &key.user_variables else { return Vec::new() };
-        let is_other = |name: &str, literal: &[u8]| !self.knows_variable(name) || self.user_variable(name) != literal;
+        let is_other = |name: &str, literal: &[u8]| !at.knows_variable(name) || self.user_variable(name) != literal;
         values.entries().iter().filter(|(name, literal)| is_other(name, literal)).cloned().collect()
     }
 
+    fn user_variable(&self, name: &str) -> &[u8] {
+        self.state.user_variables.get(name).filter(|literal| !is_bare_null(literal)).map_or(UNSET, |literal| literal)
+    }
+}
+
+impl Attachments {
     /// Runs assignments that servers do not refuse.
     async fn assign(&mut self, assignments: &Assignments) -> Result<(), Fault> {
         let Some(backend) = self.backend.as_mut() else { return Ok(()) };
@@ -144,6 +146,10 @@ impl Session {
             Some(error) => Err(self.lost_before(&io::Error::other(error.to_string()))),
             None => Ok(()),
         }
+    }
+
+    fn knows_variable(&self, name: &str) -> bool {
+        !self.pins.hides(name)
     }
 }
 
@@ -243,5 +249,48 @@ mod tests {
         assert_eq!(split(&[0; 7], &plain, true), plain);
         let others = variables(&[("lc_time_names", "de_DE")]);
         assert_eq!(split(&[0; 7], &others, false), others);
+    }
+    #[tokio::test]
+    async fn user_variables_decide_at_prepare_on_mysql() {
+        use crate::session::bed::{Bed, ok};
+        use wire::charset::Flavor::{MariaDb, MySql};
+        for (flavor, text, expected) in [
+            (MySql, "SELECT @a", Some("5")),
+            (MySql, "SELECT @b", Some("NULL")),
+            (MySql, "SELECT a FROM t", None),
+            // It settles nothing there.
+            (MariaDb, "SELECT @a", None),
+        ] {
+            let mut bed = Bed::new("").on(flavor);
+            bed.ran("SET @a = 5", &ok());
+            let found = bed.named_variables(text.as_bytes(), &bed.analysis(text));
+            let literal = found.map(|found| match found {
+                UserVariables::Known(values) => String::from_utf8_lossy(&values.entries()[0].1).into_owned(),
+                UserVariables::Unknown(_) => panic!("{text}"),
+            });
+            assert_eq!(literal.as_deref(), expected, "{flavor:?} {text}");
+        }
+        let mut bed = Bed::new("").on(MySql);
+        bed.ran("SET @a = UUID()", &ok());
+        let unknown = bed.named_variables(b"SELECT @a", &bed.analysis("SELECT @a"));
+        assert!(matches!(unknown, Some(UserVariables::Unknown(_))), "the server alone has its value");
+    }
+
+    #[tokio::test]
+    async fn a_statement_keeps_the_settings_that_it_was_prepared_under() {
+        use crate::session::bed::{Bed, told};
+        use wire::charset::Flavor::MySql;
+        let mut bed = Bed::new("").on(MySql);
+        let then = bed.mode();
+        assert!(bed.reads_as_then(&then));
+        bed.ran("SET autocommit = 0", &told(&[("autocommit", "OFF")]));
+        assert_eq!(bed.mode(), then, "it acts at the execution");
+        bed.ran("SET lc_time_names = 'de_DE'", &told(&[("lc_time_names", "de_DE")]));
+        assert!(bed.mode() != then && bed.reads_as_then(&then), "it is read alike, and means something else");
+        bed.ran("SET sql_mode = 'ANSI'", &told(&[("sql_mode", "ANSI")]));
+        assert!(!bed.reads_as_then(&then));
+        let variables = bed.variables_then(&then);
+        assert_eq!((variables.get("sql_mode"), variables.get("lc_time_names")), (None, None));
+        assert!(variables.get("autocommit").is_some(), "what acts at the execution is as it is now");
     }
 }

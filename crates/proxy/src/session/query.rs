@@ -1,9 +1,11 @@
 //! COM_QUERY: what is sent for a text, and what its reply says.
 
 use super::Session;
+use super::attachments::Attachments;
 use super::charsets;
 use super::command::Incoming;
 use super::effects::contains;
+use super::facts::SessionFacts;
 use super::pipeline::{Form, Statement};
 use super::route::packets_of;
 use super::run::Plan;
@@ -21,19 +23,20 @@ use wire::reframe::{Patch, ReplyFacts};
 
 impl Session {
     /// The statement of a COM_QUERY; None where the command is malformed.
-    pub(super) fn read_text(&self, command: Incoming) -> Option<Statement> {
-        let start = match self.client.caps.contains(Capabilities::QUERY_ATTRIBUTES) {
-            // What is no text to us may be one to the server.
-            true => split_query(self.client.payload(command), self.client.caps).ok()?.sql.start - 1,
-            false => 0,
+    pub(super) fn read_text(&mut self, command: Incoming) -> Option<Statement> {
+        let start = if self.client.caps.contains(Capabilities::QUERY_ATTRIBUTES) {
+            split_query(self.client.payload(command), self.client.caps).ok()?.sql.start - 1
+        } else {
+            0
         };
-        let analysis = self.worker.analyze(self.client.sql_text(command, start), self.lex);
+        let (command, _) = self.lift_trace(command, start);
+        let analysis = self.worker.analyze(self.client.sql_text(command, start), self.wants.lex);
         Some(Statement { command, analysis, form: Form::Text { start } })
     }
 
     /// What is sent for a text.
     pub(super) async fn plan_text(&mut self, command: Incoming, start: usize, plan: &mut Plan) {
-        if !self.pins.set().is_empty() && asks_for_facts(&plan.analysis) {
+        if !self.at.pins.set().is_empty() && asks_for_facts(&plan.analysis) {
             Box::pin(self.read_before(&plan.analysis)).await;
         }
         self.substitute(command, start, plan);
@@ -50,9 +53,9 @@ impl Session {
         if analysis.facts.contains(Facts::MULTI) {
             let (warnings, found_rows) = self.several_keep(self.client.sql_text(command, start));
             self.facts.keeps_warnings = warnings;
-            self.facts.keeps_found_rows = found_rows || self.is_refused_whole(analysis, reply);
+            self.facts.keeps_found_rows = found_rows || self.client.is_refused_whole(analysis, reply);
         } else if self.facts.has_diagnostics() {
-            self.facts.keeps_warnings = self.leaves_warnings(analysis, self.client.sql_text(command, start));
+            self.facts.keeps_warnings = self.facts.leaves_warnings(&self.at, analysis, self.client.sql_text(command, start));
         }
         self.note_counts(analysis, reply);
         if self.lacks_first_insert_id() {
@@ -68,7 +71,7 @@ impl Session {
 
     /// Does nothing in the text look like the id that came back?
     pub(super) fn text_insert_id_is_certain(&self, command: Incoming, start: usize, insert_id: u64) -> bool {
-        sql::insert_id_is_certain(self.client.sql_text(command, start), self.lex, insert_id)
+        sql::insert_id_is_certain(self.client.sql_text(command, start), self.wants.lex, insert_id)
     }
 
     /// Puts what only the session knows into the statement: CONNECTION_ID(), FOUND_ROWS(), ROW_COUNT(), counts.
@@ -86,7 +89,7 @@ impl Session {
         } else if let Some(patch) = self.patch(sql, plan.analysis.kind) {
             plan.patches = vec![Some(patch)];
             return;
-        } else if sql::single_fact_select(sql, self.lex).is_some() || !asks_now(plan.analysis.kind) {
+        } else if sql::single_fact_select(sql, self.wants.lex).is_some() || !asks_now(plan.analysis.kind) {
             return;
         }
         let text = self.substituted(sql, &plan.analysis);
@@ -101,11 +104,11 @@ impl Session {
         let fact = match kind {
             Kind::ShowCountWarnings => sql::Fact::WarningCount,
             Kind::ShowCountErrors => sql::Fact::ErrorCount,
-            Kind::ShowWarnings | Kind::ShowErrors => return self.known_warnings(sql, kind),
-            _ => sql::single_fact_select(sql, self.lex)?,
+            Kind::ShowWarnings | Kind::ShowErrors => return self.facts.known_warnings(sql, kind),
+            _ => sql::single_fact_select(sql, self.wants.lex)?,
         };
-        let value = self.knows(fact).then(|| self.facts.of(fact, self.entry.id))?;
-        let wide = self.state.variables.get("character_set_results").filter(|charset| is_wide(charset));
+        let value = self.facts.knows(&self.at, fact).then(|| self.facts.of(fact, self.entry.id))?;
+        let wide = self.wants.state.variables.get("character_set_results").filter(|charset| is_wide(charset));
         Some(match wide.filter(|_| self.worker.shared.serves_mariadb()) {
             Some(charset) => wide_row(value, charset),
             None => Patch::Number { value, binary: false },
@@ -119,28 +122,28 @@ impl Session {
             // The server may read other statements there.
             return Vec::new();
         }
-        let statements = sql::split(sql, self.lex).map(|one| (one, sql::analyze(one, self.lex)));
-        let showing = statements.take_while(|(one, each)| self.leaves_diagnostics(each, one));
+        let statements = sql::split(sql, self.wants.lex).map(|one| (one, sql::analyze(one, self.wants.lex)));
+        let showing = statements.take_while(|(one, each)| self.facts.leaves_diagnostics(&self.at, each, one));
         showing.map(|(one, each)| self.patch(one, each.kind).filter(|_| shows_diagnostics(each.kind))).collect()
     }
 
     /// The text with the calls replaced by numbers. Of several statements those behind the first are told only what those before
     /// them leave as it was.
     pub(super) fn substituted(&self, sql: &[u8], analysis: &Analysis) -> Vec<u8> {
-        let value = |fact| self.knows(fact).then(|| self.facts.of(fact, self.entry.id));
+        let value = |fact| self.facts.knows(&self.at, fact).then(|| self.facts.of(fact, self.entry.id));
         if !analysis.facts.contains(Facts::MULTI) {
             let is_answer = is_answer(sql, analysis.kind);
-            return sql::substitute_facts(sql, self.lex, |fact| value(fact).filter(|_| is_answer || !fact.is_connection()));
+            return sql::substitute_facts(sql, self.wants.lex, |fact| value(fact).filter(|_| is_answer || !fact.is_connection()));
         }
         let (mut out, mut copied) = (Vec::with_capacity(sql.len() + 64), 0);
         let (mut row_count, mut diagnostics, mut found_rows) = (true, true, true);
-        for place in sql::split_places(sql, self.lex) {
+        for place in sql::split_places(sql, self.wants.lex) {
             let one = sql.get(place.clone()).unwrap_or_default();
-            let each = sql::analyze(one, self.lex);
+            let each = sql::analyze(one, self.wants.lex);
             if asks_now(each.kind) {
                 let is_answer = is_answer(one, each.kind);
                 out.extend_from_slice(sql.get(copied..place.start).unwrap_or_default());
-                out.extend(sql::substitute_facts(one, self.lex, |fact| {
+                out.extend(sql::substitute_facts(one, self.wants.lex, |fact| {
                     let stands = match fact {
                         fact if fact.is_connection() && !is_answer => false,
                         sql::Fact::ConnectionId => true,
@@ -153,7 +156,7 @@ impl Session {
                 copied = place.end;
             }
             row_count &= each.kind == Kind::GetDiagnostics;
-            diagnostics = diagnostics && self.leaves_diagnostics(&each, one);
+            diagnostics = diagnostics && self.facts.leaves_diagnostics(&self.at, &each, one);
             found_rows &= leaves_found_rows(&each, one);
         }
         out.extend_from_slice(sql.get(copied..).unwrap_or_default());
@@ -163,18 +166,21 @@ impl Session {
     /// Do all statements of this text leave the warnings, and FOUND_ROWS(), of the statement before?
     fn several_keep(&self, sql: &[u8]) -> (bool, bool) {
         let (mut warnings, mut found_rows) = (self.facts.has_diagnostics(), true);
-        for one in sql::split(sql, self.lex) {
-            let each = sql::analyze(one, self.lex);
-            warnings = warnings && (self.leaves_diagnostics(&each, one) || self.leaves_warnings(&each, one));
+        for one in sql::split(sql, self.wants.lex) {
+            let each = sql::analyze(one, self.wants.lex);
+            warnings =
+                warnings && (self.facts.leaves_diagnostics(&self.at, &each, one) || self.facts.leaves_warnings(&self.at, &each, one));
             found_rows &= leaves_found_rows(&each, one);
         }
         (warnings, found_rows)
     }
+}
 
+impl SessionFacts {
     /// Does the session know this better than its backend?
-    pub(super) fn knows(&self, fact: sql::Fact) -> bool {
-        let may_be_set = fact == sql::Fact::PseudoThreadId && self.pins.set().contains(PinReason::SessionState);
-        self.pins.set().is_empty() || !may_be_set && !self.facts.is_with_backend(fact)
+    pub(super) fn knows(&self, at: &Attachments, fact: sql::Fact) -> bool {
+        let may_be_set = fact == sql::Fact::PseudoThreadId && at.pins.set().contains(PinReason::SessionState);
+        at.pins.set().is_empty() || !may_be_set && !self.is_with_backend(fact)
     }
 }
 
@@ -196,7 +202,7 @@ fn asks_for_facts(analysis: &Analysis) -> bool {
 }
 
 /// Does a statement of this kind ask for facts as it runs? Stored code asks later, of whatever session calls it.
-pub fn asks_now(kind: Kind) -> bool {
+pub(super) fn asks_now(kind: Kind) -> bool {
     matches!(
         kind,
         Kind::Select
@@ -225,7 +231,7 @@ fn is_answer(sql: &[u8], kind: Kind) -> bool {
 }
 
 /// Are its rows the diagnostics of the statement before, or their number?
-pub fn shows_diagnostics(kind: Kind) -> bool {
+pub(super) fn shows_diagnostics(kind: Kind) -> bool {
     matches!(kind, Kind::ShowWarnings | Kind::ShowErrors | Kind::ShowCountWarnings | Kind::ShowCountErrors)
 }
 
@@ -247,3 +253,77 @@ fn leaves_found_rows(analysis: &Analysis, sql: &[u8]) -> bool {
     );
     leaves && !analysis.facts.intersects(Facts::UNKNOWN_CODE) && !contains(sql, b"select")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sql::LexMode;
+
+    fn analysis(text: &str) -> Analysis {
+        sql::analyze(text.as_bytes(), LexMode::default())
+    }
+
+    #[test]
+    fn the_session_answers_for_its_connection_id_where_no_table_learns_it() {
+        for (text, expected) in [
+            ("SELECT CONNECTION_ID()", true),
+            ("SET @a = CONNECTION_ID()", true),
+            ("KILL CONNECTION_ID()", true),
+            ("SELECT CONNECTION_ID() FROM t", false),
+            ("INSERT INTO t VALUES (CONNECTION_ID())", false),
+        ] {
+            assert_eq!(is_answer(text.as_bytes(), analysis(text).kind), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn facts_are_asked_for_by_name_or_by_the_kind_of_statement() {
+        for text in [
+            "SELECT FOUND_ROWS()",
+            "SELECT ROW_COUNT()",
+            "SELECT CONNECTION_ID()",
+            "SELECT @@warning_count",
+            "SHOW WARNINGS",
+            "SHOW COUNT(*) ERRORS",
+        ] {
+            assert!(asks_for_facts(&analysis(text)), "{text}");
+        }
+        for text in ["SELECT 1", "SELECT 'FOUND_ROWS()'", "SHOW TABLES", "INSERT INTO t VALUES (1)"] {
+            assert!(!asks_for_facts(&analysis(text)), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_only_prepared_or_hidden_in_a_name_asks_for_nothing_now() {
+        for (text, expected) in [
+            ("CREATE TABLE t SELECT FOUND_ROWS() a", true),
+            ("CALL p(FOUND_ROWS())", true),
+            ("DO ROW_COUNT()", true),
+            ("EXECUTE s", false),
+            ("PREPARE s FROM 'SELECT FOUND_ROWS()'", false),
+        ] {
+            assert_eq!(asks_now(analysis(text).kind), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn among_others_a_statement_without_a_query_leaves_found_rows_alone() {
+        for (text, expected) in [
+            ("INSERT INTO t VALUES (1)", true),
+            ("SET @a = 1", true),
+            ("COMMIT", true),
+            ("SHOW WARNINGS", true),
+            ("INSERT INTO t SELECT a FROM u", false),
+            ("SET @a = (SELECT 1)", false),
+            ("UPDATE t SET a = f()", false),
+            ("SELECT 1", false),
+            ("CALL p()", false),
+        ] {
+            assert_eq!(leaves_found_rows(&analysis(text), text.as_bytes()), expected, "{text}");
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "query_tests.rs"]
+mod query_tests;

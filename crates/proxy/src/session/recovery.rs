@@ -3,7 +3,7 @@
 
 use super::assigned_gtid::{Labelled, Scope, Standing};
 use super::transcript::{Progress, Transcript};
-use crate::replays::{Replaying, Stake};
+use crate::replays::Stake;
 use wire::reply_digest::ReplyHasher;
 
 /// See the module.
@@ -19,52 +19,50 @@ pub(super) struct Recovery {
     pub reply_hasher: Option<Box<ReplyHasher>>,
     /// Until when (process clock, us) a replay may take.
     pub replay_until_us: Option<u64>,
-    /// While a lost transaction is to be said again.
-    pub replaying: Option<Replaying>,
     /// The GTID that was chosen for the transaction at hand (`settle_lost_writes`).
     pub assigned_gtid: Option<Box<Labelled>>,
 }
 
 impl Recovery {
     /// A statement begins: what the one before had to wait for is over.
-    pub fn forget_retries(&mut self) {
+    pub(super) fn forget_retries(&mut self) {
         self.again_until_us = None;
         self.lost_at_us = None;
         self.replay_until_us = None;
     }
 
-    pub fn has_gap(&self) -> bool {
+    pub(super) fn has_gap(&self) -> bool {
         self.transcript.as_ref().is_some_and(|t| matches!(t.progress, Progress::Lost(_)))
     }
 
     /// Nothing ran yet in the transaction.
-    pub fn is_only_opened(&self) -> bool {
+    pub(super) fn is_only_opened(&self) -> bool {
         self.transcript.as_ref().is_some_and(|t| t.progress == Progress::Opening)
     }
 
     /// The server of the open transaction is lost, and others let it go first.
-    pub fn is_stranded(&self) -> bool {
+    pub(super) fn is_stranded(&self) -> bool {
         self.transcript.as_ref().and_then(|transcript| transcript.stake.as_ref()).is_some_and(Stake::is_stranded)
     }
 
     /// How things stand with the label at hand.
-    pub fn standing(&self) -> Option<Standing> {
+    pub(super) fn standing(&self) -> Option<Standing> {
         self.assigned_gtid.as_ref().map(|labelled| labelled.standing)
     }
 
-    pub fn set_standing(&mut self, standing: Standing) {
+    pub(super) fn set_standing(&mut self, standing: Standing) {
         if let Some(labelled) = self.assigned_gtid.as_mut() {
             labelled.standing = standing;
             labelled.is_spent |= matches!(standing, Standing::InDoubt | Standing::Undecided);
         }
     }
 
-    pub fn is_of(&self, scope: Scope) -> bool {
+    pub(super) fn is_of(&self, scope: Scope) -> bool {
         self.assigned_gtid.as_ref().is_some_and(|labelled| labelled.scope == scope)
     }
 
     /// The COMMIT of the client's transaction was lost, and is proven not to have happened.
-    pub fn is_commit_disproved(&self) -> bool {
+    pub(super) fn is_commit_disproved(&self) -> bool {
         self.is_of(Scope::Transaction) && matches!(self.standing(), Some(Standing::Disproved | Standing::Claimed))
     }
 }

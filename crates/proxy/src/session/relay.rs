@@ -4,11 +4,14 @@
 //! [`WINDOW`] bytes of a reply are held, but for a single packet that must be understood whole.
 
 use super::Session;
+use super::attachments::Attachments;
 use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::frontend::Frontend;
 use super::guard::{guarded, unless_killed};
+use super::hand::AtHand;
 use super::leave::Overdue;
+use super::recovery::Recovery;
 use super::run::Plan;
 use super::sync::Ahead;
 use crate::backend::OUTSTANDING;
@@ -68,11 +71,11 @@ impl Session {
 
     /// The same as far as that goes without waiting, where nothing goes ahead.
     fn send_at_once(&mut self, ahead: &Ahead, what: Outgoing<'_>) -> Result<Sent, Fault> {
-        let Some(backend) = self.backend.as_mut() else {
-            return Err(self.pinned_backend_lost("no backend"));
+        let Some(backend) = self.at.backend.as_mut() else {
+            return Err(self.at.pinned_backend_lost("no backend"));
         };
         if !backend.is_even() {
-            return Err(self.lost(&io::Error::other(OUTSTANDING), Certainty::NeverSent));
+            return Err(self.at.lost(&io::Error::other(OUTSTANDING), Certainty::NeverSent));
         }
         backend.link.start_command();
         if !ahead.packets.is_empty() {
@@ -80,12 +83,12 @@ impl Session {
         }
         let statement = what.bytes(&self.client.input);
         let certainty = if_it_failed(statement.len());
-        backend.link.send_at_once(statement).map_err(|e| self.lost(&e, certainty))
+        backend.link.send_at_once(statement).map_err(|e| self.at.lost(&e, certainty))
     }
 
     /// Sends what [`Session::send_at_once`] left, and hears the answers to what went ahead.
     async fn send_waiting(&mut self, ahead: &Ahead, what: Outgoing<'_>, taken: usize) -> Result<(), Fault> {
-        let Some(backend) = self.backend.as_mut() else { return Err(self.pinned_backend_lost("no backend")) };
+        let Some(backend) = self.at.backend.as_mut() else { return Err(self.at.pinned_backend_lost("no backend")) };
         let statement = what.bytes(&self.client.input);
         let result = if ahead.packets.is_empty() {
             unless_killed(&self.entry, backend.link.write_all(statement.get(taken..).unwrap_or_default())).await
@@ -96,44 +99,33 @@ impl Session {
             unless_killed(&self.entry, backend.link.write_all(&all)).await
         };
         let certainty = if taken > 0 { Certainty::Unknown } else { if_it_failed(statement.len() + ahead.packets.len()) };
-        result.map_err(|e| self.lost(&e, certainty))?;
+        result.map_err(|e| self.at.lost(&e, certainty))?;
         self.collect_ahead(ahead).await
     }
 
     /// The replies to what was sent ahead.
     async fn collect_ahead(&mut self, ahead: &Ahead) -> Result<(), Fault> {
         for _ in 0..ahead.replies {
-            let Some(backend) = self.backend.as_mut() else { break };
+            let Some(backend) = self.at.backend.as_mut() else { break };
             match guarded(&self.worker, &self.entry, backend.collect(ReplyKind::Results, false, &self.worker.buffers)).await {
                 Ok(reply) if reply.error.is_none() => {}
                 // The server was closing the connection already: it read nothing of this.
                 Ok(reply) if reply.unasked => {
                     let error = reply.error.map(|e| e.to_string()).unwrap_or_default();
-                    return Err(self.lost(&io::Error::other(error), Certainty::NeverSent));
+                    return Err(self.at.lost(&io::Error::other(error), Certainty::NeverSent));
                 }
                 Ok(reply) => {
                     // A value that was accepted before is refused now, and the statement runs without it.
                     let error = reply.error.map(|e| e.to_string()).unwrap_or_default();
                     tracing::error!("session {}: a state change was refused: {error}; connection closed", self.entry.id);
-                    return Err(self.lost(&io::Error::other(error), Certainty::Unknown));
+                    return Err(self.at.lost(&io::Error::other(error), Certainty::Unknown));
                 }
-                Err(e) => return Err(self.lost(&e, Certainty::Unknown)),
+                Err(e) => return Err(self.at.lost(&e, Certainty::Unknown)),
             }
         }
         match ahead.label_replies {
             0 => Ok(()),
             replies => Box::pin(self.hear_label(replies)).await,
-        }
-    }
-
-    pub(super) fn lost(&mut self, e: &io::Error, certainty: Certainty) -> Fault {
-        if certainty == Certainty::Unknown {
-            self.tell_of_loss();
-            self.end_what_runs(e);
-        }
-        match self.pinned_backend_lost(&e.to_string()) {
-            Fault::Lost { text, pins, .. } => Fault::Lost { certainty, text, pins },
-            other => other,
         }
     }
 
@@ -148,7 +140,7 @@ impl Session {
         *facts = ReplyFacts::default();
         self.client.is_half_told = false;
         let mut began = false;
-        if let Some(fill) = self.fill.as_mut() {
+        if let Some(fill) = self.hand.fill.as_mut() {
             fill.restart();
         }
         let began_ns = self.worker.meter.rules().times_backends.then(|| self.worker.shared.clock.now_ns());
@@ -171,29 +163,29 @@ impl Session {
         facts: &mut ReplyFacts,
         began: &mut bool,
     ) -> Result<(), Fault> {
-        let from = match self.backend.as_ref() {
+        let from = match self.at.backend.as_ref() {
             Some(backend) => backend.core.caps,
-            None => return Err(self.pinned_backend_lost("no backend")),
+            None => return Err(self.at.pinned_backend_lost("no backend")),
         };
         let mut reframe = Reframe::new(plan.reply, from, self.client.caps, filter, self.client.current_status())
             .with_patches(&plan.patches)
             .with_whole_packets(self.client.link.frame_seq().is_some())
-            .with_file(self.may_send_file(plan))
+            .with_file(self.client.may_send_file(plan))
             .hiding(self.hidden())
             .hiding_gtids(!self.tells_gtids(filter));
         reframe.set_next_seq(self.client.answer_seq());
         self.recovery.reply_hasher = self.reply_hasher_for(plan, from);
         loop {
             if !*began && let Some(fault) = self.withhold(&plan.analysis) {
-                self.statement_is_over().await;
+                self.at.statement_is_over().await;
                 return Err(fault);
             }
             let forwarded = match self.forward(&mut reframe, facts, began) {
-                Ok(Forwarded::Part(part)) => self.forward_rest(part).await,
+                Ok(Forwarded::Part(part)) => self.client.forward_rest(&mut self.at, part).await,
                 Ok(Forwarded::All { needs }) => Ok(needs),
                 Err(fault) => Err(fault),
             };
-            let needs = forwarded.map_err(|fault| self.cut_short(&reframe, fault))?;
+            let needs = forwarded.map_err(|fault| self.client.cut_short(&reframe, fault))?;
             if reframe.is_done() {
                 break;
             }
@@ -203,15 +195,15 @@ impl Session {
             }
             if let Some(signal @ (Signal::KillQuery | Signal::QueryTimeout)) = self.entry.pending() {
                 // A server that sends faster than the client takes always has more at hand.
-                self.interrupt(signal)?;
+                self.hand.interrupt(&mut self.at, signal)?;
             }
             let overdue = self.when_overdue(*began, &plan.analysis);
-            self.read_backend(needs, overdue).await.map_err(|fault| self.cut_short(&reframe, fault))?;
+            self.read_backend(needs, overdue).await.map_err(|fault| self.client.cut_short(&reframe, fault))?;
             if self.entry.is_timed_out() {
                 reframe.set_timed_out();
             }
         }
-        self.statement_is_over().await;
+        self.at.statement_is_over().await;
         if matches!(self.entry.pending(), Some(Signal::KillQuery | Signal::QueryTimeout)) {
             // It came too late, and is not for the next statement.
             self.entry.clear_signal();
@@ -219,28 +211,13 @@ impl Session {
         if let Some(code) = facts.error {
             self.tell_of_error(code, &facts.message);
         }
-        if let Some(backend) = self.backend.as_mut() {
+        if let Some(backend) = self.at.backend.as_mut() {
             backend.input.release(&self.worker.buffers);
             if let Some(status) = facts.status {
                 backend.core.status = status;
             }
         }
         Ok(())
-    }
-
-    /// The answer ends here. A client that has a part of it can be told nothing more: it would take that for a row, or the rest of one.
-    /// Compressed, it has whole packets only.
-    fn cut_short(&mut self, reframe: &Reframe<'_>, fault: Fault) -> Fault {
-        self.client.is_half_told = self.client.link.numbers_packets() && reframe.next_seq() != self.client.answer_seq();
-        fault
-    }
-
-    /// No KILL QUERY is to end what comes next.
-    pub(super) async fn statement_is_over(&mut self) {
-        if self.backend.as_ref().is_some_and(|backend| backend.core.kill.is_some()) {
-            // Rare, and perhaps long.
-            Box::pin(self.withdraw_kill()).await;
-        }
     }
 
     /// Whether a client with this filter is told GTIDs.
@@ -250,14 +227,16 @@ impl Session {
 
     /// Passes on what the backend's input holds, as far as that goes without waiting for the client.
     fn forward(&mut self, reframe: &mut Reframe<'_>, facts: &mut ReplyFacts, began: &mut bool) -> Result<Forwarded, Fault> {
-        let Some(mut input) = self.backend.as_mut().map(|b| std::mem::take(&mut b.input)) else { return Ok(Forwarded::All { needs: 0 }) };
+        let Some(mut input) = self.at.backend.as_mut().map(|b| std::mem::take(&mut b.input)) else {
+            return Ok(Forwarded::All { needs: 0 });
+        };
         // Only while bytes are passed on: a session that waits for its server leaves it to the others.
         let mut out = self.worker.scratch.take();
         let processed = match reframe.process(input.filled_mut(), &mut out, facts) {
             Ok(processed) => processed,
             Err(e) => {
-                let fault = self.lost(&io::Error::new(io::ErrorKind::InvalidData, e), Certainty::Unknown);
-                self.forwarded(input, out, 0);
+                let fault = self.at.lost(&io::Error::new(io::ErrorKind::InvalidData, e), Certainty::Unknown);
+                self.at.forwarded(input, out, 0);
                 return Err(fault);
             }
         };
@@ -265,7 +244,7 @@ impl Session {
         let bytes: &[u8] = if processed.direct { direct } else { &out };
         let held = self.recovery.assigned_gtid.as_mut().and_then(|labelled| labelled.holds());
         *began |= !bytes.is_empty() && held.is_none();
-        if let Some(fill) = self.fill.as_mut() {
+        if let Some(fill) = self.hand.fill.as_mut() {
             fill.feed(direct);
         }
         if let Some(hasher) = self.recovery.reply_hasher.as_mut() {
@@ -277,60 +256,39 @@ impl Session {
                 Ok(Sent::ALL)
             }
             None if bytes.is_empty() => Ok(Sent::ALL),
-            None => self.write_front_at_once(bytes),
+            None => self.client.write_front_at_once(&self.at, bytes),
         };
         match sent {
             Ok(Sent { is_all: false, taken }) => Ok(Forwarded::Part(Box::new(Part { input, out, processed, taken }))),
             sent => {
-                self.forwarded(input, out, processed.consumed);
+                self.at.forwarded(input, out, processed.consumed);
                 sent.map(|_| Forwarded::All { needs: processed.needs }).map_err(Fault::End)
             }
-        }
-    }
-
-    /// Waits until the client has taken the rest; answers how many bytes must be there to go on.
-    async fn forward_rest(&mut self, part: Box<Part>) -> Result<usize, Fault> {
-        let Part { input, out, processed, taken } = *part;
-        let bytes: &[u8] = if processed.direct { input.filled().get(..processed.consumed).unwrap_or_default() } else { &out };
-        let written = self.write_front_rest(bytes.get(taken..).unwrap_or_default()).await;
-        self.forwarded(input, out, processed.consumed);
-        written.map(|()| processed.needs).map_err(Fault::End)
-    }
-
-    /// What was taken to pass bytes on goes back to where it was.
-    fn forwarded(&mut self, mut input: Buffer, out: Vec<u8>, consumed: usize) {
-        input.consume(consumed);
-        self.worker.scratch.put(out);
-        if let Some(backend) = self.backend.as_mut() {
-            backend.input = input;
         }
     }
 
     /// What the client is not told of the backend's status.
     fn hidden(&self) -> StatusFlags {
         match () {
-            () if self.is_held() => TRANSACTION,
-            () if self.directions.alone => StatusFlags::AUTOCOMMIT,
+            () if self.recovery.is_held() => TRANSACTION,
+            () if self.hand.directions.alone => StatusFlags::AUTOCOMMIT,
             () => StatusFlags::empty(),
         }
     }
 
-    /// Whether the client is not given the reply at hand yet.
-    fn is_held(&self) -> bool {
-        self.recovery.assigned_gtid.as_ref().is_some_and(|labelled| labelled.held.is_some())
-    }
-
     /// Waits for more of the reply; meanwhile a client that leaves and a kill are noticed.
     pub(super) async fn read_backend(&mut self, needs: usize, overdue: Overdue) -> Result<(), Fault> {
-        if let Some(backend) = self.backend.as_mut() {
+        if let Some(backend) = self.at.backend.as_mut() {
             backend.input.reserve(needs, &self.worker.buffers);
         }
         loop {
             match self.next_event().await {
-                Ok(Event::Backend(0)) => return Err(self.lost(&io::ErrorKind::UnexpectedEof.into(), Certainty::Unknown)),
+                Ok(Event::Backend(0)) => return Err(self.at.lost(&io::ErrorKind::UnexpectedEof.into(), Certainty::Unknown)),
                 Ok(Event::Backend(n)) => {
                     let window = usize::try_from(self.worker.snapshot().vars.frontend_window).unwrap_or(WINDOW);
-                    if let Some(backend) = self.backend.as_mut().filter(|b| b.input.is_full() && b.input.len() < window && n > window / 8) {
+                    if let Some(backend) =
+                        self.at.backend.as_mut().filter(|b| b.input.is_full() && b.input.len() < window && n > window / 8)
+                    {
                         // A large reply: a larger window costs fewer system calls.
                         backend.input.reserve(window, &self.worker.buffers);
                     }
@@ -338,12 +296,12 @@ impl Session {
                 }
                 Ok(Event::ClientGone) => return Err(End::ClientGone.into()),
                 Ok(Event::ClientIsAhead) => {}
-                Ok(Event::Signal(Signal::Demoted)) if self.gives_up(overdue) => {
+                Ok(Event::Signal(Signal::Demoted)) if self.at.gives_up(overdue) => {
                     self.entry.clear_signal();
-                    return Err(self.lost_overdue());
+                    return Err(self.at.lost_overdue());
                 }
-                Ok(Event::Signal(signal)) => self.interrupt(signal)?,
-                Err(e) => return Err(self.lost(&e, Certainty::Unknown)),
+                Ok(Event::Signal(signal)) => self.hand.interrupt(&mut self.at, signal)?,
+                Err(e) => return Err(self.at.lost(&e, Certainty::Unknown)),
             }
         }
     }
@@ -361,8 +319,8 @@ impl Session {
     }
 
     async fn next_event_of_all(&mut self) -> io::Result<Event> {
-        let Self { client: Frontend { link: front, input, .. }, backend, worker, entry, .. } = self;
-        let Some(backend) = backend.as_mut() else { return Ok(Event::Backend(0)) };
+        let Self { client: Frontend { link: front, input, .. }, at, worker, entry, .. } = self;
+        let Some(backend) = at.backend.as_mut() else { return Ok(Event::Backend(0)) };
         poll_fn(|cx| {
             // What the kernel does meanwhile takes longer than it takes to come.
             Extent::of(&*backend.core).fetch();
@@ -385,35 +343,92 @@ impl Session {
         })
         .await
     }
+}
 
+impl Frontend {
+    /// The answer ends here. A client that has a part of it can be told nothing more: it would take that for a row, or the rest of one.
+    /// Compressed, it has whole packets only.
+    fn cut_short(&mut self, reframe: &Reframe<'_>, fault: Fault) -> Fault {
+        self.is_half_told = self.link.numbers_packets() && reframe.next_seq() != self.answer_seq();
+        fault
+    }
+
+    /// Waits until the client has taken the rest; answers how many bytes must be there to go on.
+    async fn forward_rest(&mut self, at: &mut Attachments, part: Box<Part>) -> Result<usize, Fault> {
+        let Part { input, out, processed, taken } = *part;
+        let bytes: &[u8] = if processed.direct { input.filled().get(..processed.consumed).unwrap_or_default() } else { &out };
+        let written = self.write_front_rest(at, bytes.get(taken..).unwrap_or_default()).await;
+        at.forwarded(input, out, processed.consumed);
+        written.map(|()| processed.needs).map_err(Fault::End)
+    }
+}
+
+impl Recovery {
+    /// Whether the client is not given the reply at hand yet.
+    fn is_held(&self) -> bool {
+        self.assigned_gtid.as_ref().is_some_and(|labelled| labelled.held.is_some())
+    }
+}
+
+impl AtHand {
     /// A signal while the statement runs.
-    pub(super) fn interrupt(&mut self, signal: Signal) -> Result<(), Fault> {
-        self.entry.clear_signal();
+    pub(super) fn interrupt(&mut self, at: &mut Attachments, signal: Signal) -> Result<(), Fault> {
+        at.entry.clear_signal();
         match signal {
             Signal::KillQuery | Signal::QueryTimeout => {
-                self.entry.kill_statement(signal);
-                if let Some(backend) = self.backend.as_mut() {
+                at.entry.kill_statement(signal);
+                if let Some(backend) = at.backend.as_mut() {
                     backend.core.killed = true;
                     // The server then answers the statement with its own error.
-                    super::kill::kill_statement(&self.worker, &self.pool, backend);
+                    crate::aside::kill_statement(&at.worker, &at.pool, backend);
                 }
-                self.entry.give_up_at(self.worker.shared.clock.now_ms() + GIVE_UP_AFTER_MS);
+                at.entry.give_up_at(at.worker.shared.clock.now_ms() + GIVE_UP_AFTER_MS);
                 Ok(())
             }
             Signal::GiveUp => {
-                Err(self.lost(&io::Error::new(io::ErrorKind::TimedOut, "the server did not answer a KILL"), Certainty::Unknown))
+                Err(at.lost(&io::Error::new(io::ErrorKind::TimedOut, "the server did not answer a KILL"), Certainty::Unknown))
             }
             Signal::Demoted => {
-                self.look_after_places();
-                self.hurry_up()
+                at.look_after_places();
+                self.hurry_up(at)
             }
-            Signal::Cut if !self.is_cut() => Ok(()),
-            Signal::Cut => Err(self.lost(&io::Error::other("the server was taken out of service"), Certainty::Unknown)),
+            Signal::Cut if !at.is_cut() => Ok(()),
+            Signal::Cut => Err(at.lost(&io::Error::other("the server was taken out of service"), Certainty::Unknown)),
             Signal::KillConnection => Err(End::Killed.into()),
             Signal::TransactionTimeout => Err(End::TransactionTimeout.into()),
             Signal::Stop => Err(End::Shutdown.into()),
             // Looked at again when the session is idle.
             Signal::Drain | Signal::IdleTimeout | Signal::Park | Signal::HandOver | Signal::GiveBack => Ok(()),
+        }
+    }
+}
+
+impl Attachments {
+    pub(super) fn lost(&mut self, e: &io::Error, certainty: Certainty) -> Fault {
+        if certainty == Certainty::Unknown {
+            self.tell_of_loss();
+            self.end_what_runs(e);
+        }
+        match self.pinned_backend_lost(&e.to_string()) {
+            Fault::Lost { text, pins, .. } => Fault::Lost { certainty, text, pins },
+            other => other,
+        }
+    }
+
+    /// No KILL QUERY is to end what comes next.
+    pub(super) async fn statement_is_over(&mut self) {
+        if self.backend.as_ref().is_some_and(|backend| backend.core.kill.is_some()) {
+            // Rare, and perhaps long.
+            Box::pin(self.withdraw_kill()).await;
+        }
+    }
+
+    /// What was taken to pass bytes on goes back to where it was.
+    fn forwarded(&mut self, mut input: Buffer, out: Vec<u8>, consumed: usize) {
+        input.consume(consumed);
+        self.worker.scratch.put(out);
+        if let Some(backend) = self.backend.as_mut() {
+            backend.input = input;
         }
     }
 }
@@ -425,7 +440,7 @@ fn if_it_failed(len: usize) -> Certainty {
 
 /// The bytes of a statement.
 #[derive(Clone, Copy)]
-pub enum Outgoing<'a> {
+pub(super) enum Outgoing<'a> {
     /// The first bytes of the session's input, as they came.
     AsItCame(usize),
     /// Rewritten.
@@ -434,7 +449,7 @@ pub enum Outgoing<'a> {
 
 impl<'a> Outgoing<'a> {
     /// They themselves, with `input` the session's.
-    pub fn bytes(self, input: &'a Buffer) -> &'a [u8] {
+    pub(super) fn bytes(self, input: &'a Buffer) -> &'a [u8] {
         match self {
             Outgoing::AsItCame(len) => input.filled().get(..len).unwrap_or_default(),
             Outgoing::Bytes(bytes) => bytes,

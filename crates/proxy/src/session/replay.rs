@@ -6,20 +6,22 @@
 //! moves, and a COMMIT that may have arrived is never sent twice without proof that it did not happen ([`super::lost_write`]).
 
 use super::Session;
-use super::certainty::{self, Refusal};
+use super::attachments::Attachments;
 use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::guard::{guarded, guarded_on, left};
 use super::insert_id::LastInsertId;
-use super::kill::Loss;
-use super::leave::{Kept, TRANSACTION, WISHES};
+use super::leave::Kept;
 use super::lost_write::numbers;
+use super::recovery::Recovery;
 use super::relay::Outgoing;
-use super::settle;
 use super::transcript::{self, Gap, How, Progress, Said, Transcript};
+use crate::aside::Loss;
 use crate::backend::{ServerError, put_command};
+use crate::certainty::{self, Refusal};
+use crate::cleaning;
 use crate::counters::count;
-use crate::pins::{PinReason, PinSet};
+use crate::pins::{PinReason, PinSet, TRANSACTION, WISHES};
 use crate::replays::Replaying;
 use crate::safety::Safety;
 use crate::stmt_cache::StatementKey;
@@ -53,22 +55,9 @@ const CLOSED: [io::ErrorKind; 6] = [
 pub(super) const NO_LIMIT: Duration = Duration::from_secs(3600);
 
 impl Session {
-    /// What is said of a loss that ends the session: why the transaction was not replayed, where that can be helped.
-    pub(super) fn told_with_gap(&self, why: &str) -> String {
-        match self.recovery.transcript.as_ref().map(|transcript| transcript.progress) {
-            Some(Progress::Lost(Gap::TooLarge)) => {
-                format!("{why}; the transaction is larger than transaction_replay_max_bytes, so it cannot be replayed")
-            }
-            Some(Progress::Lost(Gap::HandedOver)) => {
-                format!("{why}; the transaction began before the proxy was upgraded, so it cannot be replayed")
-            }
-            _ => why.to_owned(),
-        }
-    }
-
     /// The backend may be replaced by another one without the client's noticing.
     pub(super) fn is_movable(&self) -> bool {
-        let pins = self.pins.set();
+        let pins = self.at.pins.set();
         if pins.is_empty() || Safety::Movability.is_off() {
             return true;
         }
@@ -79,40 +68,27 @@ impl Session {
         let Some(transcript) = self.recovery.transcript.as_ref().filter(|t| t.last_insert_id.is_some()) else { return false };
         match transcript.progress {
             Progress::Opening => held.without(OPENING).is_empty(),
-            Progress::Kept => held.without(TRANSACTION).is_empty() && self.lane.settings().transaction_replay,
+            Progress::Kept => held.without(TRANSACTION).is_empty() && self.at.lane.settings().transaction_replay,
             Progress::Lost(_) => false,
         }
     }
 
     /// The statement at hand goes with its transaction when the connection is lost, and both can be said again.
     pub(super) fn is_undone_with_backend(&self, analysis: &Analysis) -> bool {
-        let in_transaction = self.pins.set().contains(PinReason::Transaction) || !self.client.status.contains(StatusFlags::AUTOCOMMIT);
+        let in_transaction = self.at.pins.set().contains(PinReason::Transaction) || !self.client.status.contains(StatusFlags::AUTOCOMMIT);
         in_transaction
-            && self.lane.settings().transaction_replay
+            && self.at.lane.settings().transaction_replay
             && transcript::is_undone_with_its_transaction(analysis)
             && self.is_movable()
-    }
-
-    /// Rolls back what is open on the backend at hand, which then serves others if its server is used.
-    pub(super) fn leave_transaction(&mut self) {
-        let Some(backend) = self.backend.take() else { return };
-        let (worker, pool, pins) = (Rc::clone(&self.worker), Rc::clone(&self.pool), self.pins.set());
-        tokio::task::spawn_local(settle::abandon(worker, pool, backend, pins, false));
-    }
-
-    /// The connection of what runs failed, or is given up: while the statement runs on the server, its transaction keeps its locks,
-    /// and what is said again would wait for them.
-    pub(super) fn end_what_runs(&mut self, e: &io::Error) {
-        self.end_lost(if was_closed(e) { Loss::Closed } else { Loss::GivenUp });
     }
 
     /// The transaction is over without the client's having ended it.
     pub(super) fn forget_transaction(&mut self) {
         for reason in TRANSACTION.iter() {
-            self.pins.end(reason);
+            self.at.pins.end(reason);
         }
         self.recovery.transcript = None;
-        self.drop_label(false);
+        self.recovery.drop_label(&self.at, false);
         self.client.status.remove(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
         let now = self.now_ms();
         self.entry.set_transaction(false, now);
@@ -126,32 +102,25 @@ impl Session {
 
     /// The server is lost: what the open transaction has said is to be said again, and others let it go first.
     pub(super) fn replay_is_due(&mut self) {
-        if self.recovery.replaying.is_none() && self.has_more_to_say() {
-            self.recovery.replaying = Some(Replaying::begin(&self.pool.shared));
+        if self.at.replaying.is_none() && self.has_more_to_say() {
+            self.at.replaying = Some(Replaying::begin(&self.at.pool.shared));
         }
-    }
-
-    /// What was written in the open transaction can never be committed where it is: that server lost its role, and another one
-    /// has it. A Galera node would still commit it.
-    pub(super) fn is_overtaken(&self) -> bool {
-        let (Some(backend), Some(transcript)) = (&self.backend, &self.recovery.transcript) else { return false };
-        transcript.wrote && self.pool.is_overtaken(&backend.core.server, self.worker.shared.clock.now_ms())
     }
 
     /// The client is silent, and the server of its transaction is lost, or has lost its role to another one: the transaction is
     /// said again at once, before others take what it was told. If there is no server in time the next statement tries again; if
     /// it fails, that is told of it.
     pub(super) async fn replay_idle(&mut self) -> Result<(), End> {
-        let is_lost = self.backend.as_ref().is_none_or(|b| b.core.server.is_cut()) || self.is_overtaken();
+        let is_lost = self.at.backend.as_ref().is_none_or(|b| b.core.server.is_cut()) || self.recovery.is_overtaken(&self.at);
         if !is_lost || !self.has_more_to_say() {
             return Ok(());
         }
-        self.leave_transaction();
+        self.at.leave_transaction();
         self.replay_is_due();
         self.entry.end_command();
-        self.began_us = self.worker.shared.clock.now_us();
+        self.hand.began_us = self.worker.shared.clock.now_us();
         self.recovery.forget_retries();
-        let mut patience = self.patience();
+        let mut patience = self.hand.patience(&self.at);
         let nothing = Analysis::NONE;
         let result = loop {
             match Box::pin(self.reopen()).await {
@@ -162,7 +131,7 @@ impl Session {
                 },
             }
         };
-        self.recovery.replaying = None;
+        self.at.replaying = None;
         match result {
             Ok(()) => Ok(()),
             Err(Fault::End(End::BackendLost(why))) => {
@@ -179,7 +148,7 @@ impl Session {
             }
             Err(Fault::End(end)) => Err(end),
             Err(_) => {
-                self.backend = None;
+                self.at.backend = None;
                 Ok(())
             }
         }
@@ -188,40 +157,41 @@ impl Session {
     /// Gets a backend for a session whose pins outlive the one that it had.
     pub(super) async fn reopen(&mut self) -> Result<(), Fault> {
         if !self.is_movable() {
-            return Err(self.pinned_backend_lost("the connection is gone"));
+            return Err(self.at.pinned_backend_lost("the connection is gone"));
         }
         let Some(mut transcript) = self.recovery.transcript.take() else {
-            let pins = std::mem::take(&mut self.pins);
+            let pins = std::mem::take(&mut self.at.pins);
             let result = self.obtain().await;
-            self.pins = pins;
+            self.at.pins = pins;
             return self.reopened(result, Progress::Opening);
         };
         // While its state is brought over the session is as one that nothing pins, and wants what it wanted then.
-        let pins = std::mem::take(&mut self.pins);
-        let wanted = std::mem::replace(&mut self.state, transcript.state.clone());
+        let pins = std::mem::take(&mut self.at.pins);
+        let wanted = std::mem::replace(&mut self.wants.state, transcript.state.clone());
         let first = LastInsertId::of(transcript.last_insert_id.unwrap_or_default());
         let mut insert_id = std::mem::replace(&mut self.facts.insert_id, first);
-        let result = match tokio::time::timeout(self.time_to_replay(transcript.progress), self.say(&mut transcript)).await {
-            Ok(result) => result,
-            Err(_) => Err(differs("it took longer than transaction_replay_timeout_ms")),
-        };
+        let result =
+            match tokio::time::timeout(self.recovery.time_to_replay(&self.at, transcript.progress), self.say(&mut transcript)).await {
+                Ok(result) => result,
+                Err(_) => Err(differs("it took longer than transaction_replay_timeout_ms")),
+            };
         // The backend was told what the lost one had at first, and then everything that could change it.
         insert_id.moved();
-        (self.pins, self.state, self.facts.insert_id) = (pins, wanted, insert_id);
-        if let Some(backend) = self.backend.as_mut().filter(|_| result.is_ok() && !transcript.carried) {
-            backend.core.state = self.state.clone();
+        (self.at.pins, self.wants.state, self.facts.insert_id) = (pins, wanted, insert_id);
+        if let Some(backend) = self.at.backend.as_mut().filter(|_| result.is_ok() && !transcript.carried) {
+            backend.core.state = self.wants.state.clone();
         }
         let progress = transcript.progress;
         self.recovery.transcript = Some(transcript);
         self.reopened(result, progress)?;
         self.note_stake();
-        if self.recovery.replaying.take().is_some() {
+        if self.at.replaying.take().is_some() {
             // What comes next is new, and takes nothing from those who are not as far.
             self.let_replays_go_first(u64::MAX).await?;
             // Meanwhile this server may have lost the role, too.
             if self.keeps_backend()? == Kept::Moves {
                 let text = "its server lost the role before the statement could go out".to_owned();
-                return Err(Fault::Lost { certainty: Certainty::NeverSent, text, pins: self.pins.set() });
+                return Err(Fault::Lost { certainty: Certainty::NeverSent, text, pins: self.at.pins.set() });
             }
         }
         Ok(())
@@ -232,6 +202,7 @@ impl Session {
         match (result, progress) {
             (Ok(()), Progress::Kept) => {
                 count(&counters.replays_ok);
+                self.hand.trail_replayed();
                 tracing::debug!("session {}: transaction replayed", self.entry.id);
                 Ok(())
             }
@@ -240,30 +211,19 @@ impl Session {
                 Ok(())
             }
             (Err(Fault::Lost { text, .. }), _) => {
-                self.discard_backend();
-                Err(Fault::Lost { certainty: Certainty::NeverSent, text, pins: self.pins.set() })
+                self.at.discard_backend();
+                Err(Fault::Lost { certainty: Certainty::NeverSent, text, pins: self.at.pins.set() })
             }
             (Err(Fault::End(End::BackendLost(text))), _) => {
                 count(&counters.replays_failed);
-                self.discard_backend();
+                self.at.discard_backend();
                 Err(Fault::End(End::BackendLost(text)))
             }
             (Err(other), _) => {
-                self.discard_backend();
+                self.at.discard_backend();
                 Err(other)
             }
         }
-    }
-
-    /// What is left of `transaction_replay_timeout_ms`, which begins with the first loss.
-    fn time_to_replay(&mut self, progress: Progress) -> Duration {
-        let limit_ms = self.lane.settings().transaction_replay_timeout_ms;
-        if progress != Progress::Kept || limit_ms == 0 {
-            return NO_LIMIT;
-        }
-        let now_us = self.worker.shared.clock.now_us();
-        let until_us = *self.recovery.replay_until_us.get_or_insert(now_us.saturating_add(limit_ms * 1000));
-        Duration::from_micros(until_us.saturating_sub(now_us))
     }
 
     async fn say(&mut self, transcript: &mut Transcript) -> Result<(), Fault> {
@@ -289,7 +249,7 @@ impl Session {
             transcript.forget_ids(&wants.unused);
             match said? {
                 Turn::Done => return Ok(()),
-                Turn::Another if wants.is_spoilt => self.close_transaction().await,
+                Turn::Another if wants.is_spoilt => self.at.close_transaction().await,
                 Turn::Another => {}
             }
         }
@@ -298,19 +258,19 @@ impl Session {
     async fn say_all(&mut self, transcript: &Transcript, wants: &mut Wants) -> Result<Turn, Fault> {
         for (place, (said, bytes)) in transcript.statements().enumerate() {
             if said.generated != 0 || wants.open.is_some() && said.may_insert {
-                self.want_insert_id(wants, place, said.generated).await?;
+                self.at.want_insert_id(wants, place, said.generated).await?;
             }
             let packets = self.packets_of(said, bytes).await?;
             if place == 0 && !self.may_begin() {
                 return Ok(Turn::Another);
             }
-            if self.must_leave() {
-                return Err(self.lost_before(&left()));
+            if self.at.must_leave() {
+                return Err(self.at.lost_before(&left()));
             }
-            self.say_one(said, &packets).await?;
+            self.at.say_one(said, &packets).await?;
         }
         if wants.open.is_some() {
-            self.want_insert_id(wants, usize::MAX, 0).await?;
+            self.at.want_insert_id(wants, usize::MAX, 0).await?;
         }
         Ok(if wants.is_spoilt { Turn::Another } else { Turn::Done })
     }
@@ -330,6 +290,65 @@ impl Session {
         Ok(out)
     }
 
+    async fn prepared_again(&mut self, key: &Arc<StatementKey>) -> Result<u32, Fault> {
+        if let Some(found) = self.at.backend.as_mut().and_then(|b| b.core.statements.get(key)) {
+            // The types of the next execution are said again, whatever was bound.
+            found.bound_types.clear();
+            return Ok(found.id);
+        }
+        if *key.mode != *self.mode()
+            && let Some(backend) = self.at.backend.as_mut()
+        {
+            // Prepared under the settings of now, it is for nobody else.
+            backend.core.must_reset = true;
+        }
+        let reply = self.prepare_with_values(key).await?;
+        if let Some(by) = self.entry.killed_by() {
+            // It was meant for the statement that waits for the replay.
+            return Err(Fault::interrupted(by));
+        }
+        if let Some(error) = reply.error {
+            return Err(refused_again(error));
+        }
+        let found = self.at.backend.as_mut().and_then(|b| b.core.statements.get(key)).map(|found| found.id);
+        found.ok_or_else(|| differs("a statement could not be prepared"))
+    }
+}
+
+impl Recovery {
+    /// What is said of a loss that ends the session: why the transaction was not replayed, where that can be helped.
+    pub(super) fn told_with_gap(&self, why: &str) -> String {
+        match self.transcript.as_ref().map(|transcript| transcript.progress) {
+            Some(Progress::Lost(Gap::TooLarge)) => {
+                format!("{why}; the transaction is larger than transaction_replay_max_bytes, so it cannot be replayed")
+            }
+            Some(Progress::Lost(Gap::HandedOver)) => {
+                format!("{why}; the transaction began before the proxy was upgraded, so it cannot be replayed")
+            }
+            _ => why.to_owned(),
+        }
+    }
+
+    /// What was written in the open transaction can never be committed where it is: that server lost its role, and another one
+    /// has it. A Galera node would still commit it.
+    pub(super) fn is_overtaken(&self, at: &Attachments) -> bool {
+        let (Some(backend), Some(transcript)) = (&at.backend, &self.transcript) else { return false };
+        transcript.wrote && at.pool.is_overtaken(&backend.core.server, at.worker.shared.clock.now_ms())
+    }
+
+    /// What is left of `transaction_replay_timeout_ms`, which begins with the first loss.
+    fn time_to_replay(&mut self, at: &Attachments, progress: Progress) -> Duration {
+        let limit_ms = at.lane.settings().transaction_replay_timeout_ms;
+        if progress != Progress::Kept || limit_ms == 0 {
+            return NO_LIMIT;
+        }
+        let now_us = at.worker.shared.clock.now_us();
+        let until_us = *self.replay_until_us.get_or_insert(now_us.saturating_add(limit_ms * 1000));
+        Duration::from_micros(until_us.saturating_sub(now_us))
+    }
+}
+
+impl Attachments {
     async fn say_one(&mut self, said: &Said, packets: &[u8]) -> Result<(), Fault> {
         let rows = said.digest.map_or(Rows::Counted, |t| t.rows);
         let Some(backend) = self.backend.as_mut() else { return Err(self.pinned_backend_lost("no backend")) };
@@ -375,6 +394,19 @@ impl Session {
         Ok(())
     }
 
+    /// Rolls back what is open on the backend at hand, which then serves others if its server is used.
+    pub(super) fn leave_transaction(&mut self) {
+        let Some(backend) = self.backend.take() else { return };
+        let (worker, pool, pins) = (Rc::clone(&self.worker), Rc::clone(&self.pool), self.pins.set());
+        tokio::task::spawn_local(cleaning::abandon(worker, pool, backend, pins, false));
+    }
+
+    /// The connection of what runs failed, or is given up: while the statement runs on the server, its transaction keeps its locks,
+    /// and what is said again would wait for them.
+    pub(super) fn end_what_runs(&mut self, e: &io::Error) {
+        self.end_lost(if was_closed(e) { Loss::Closed } else { Loss::GivenUp });
+    }
+
     /// Ends what is open on the backend at hand, which serves nobody any more.
     async fn close_transaction(&mut self) {
         if let Some(mut backend) = self.backend.take() {
@@ -384,30 +416,6 @@ impl Session {
             self.backend = Some(backend);
             self.discard_backend();
         }
-    }
-
-    async fn prepared_again(&mut self, key: &Arc<StatementKey>) -> Result<u32, Fault> {
-        if let Some(found) = self.backend.as_mut().and_then(|b| b.core.statements.get(key)) {
-            // The types of the next execution are said again, whatever was bound.
-            found.bound_types.clear();
-            return Ok(found.id);
-        }
-        if *key.mode != *self.mode()
-            && let Some(backend) = self.backend.as_mut()
-        {
-            // Prepared under the settings of now, it is for nobody else.
-            backend.core.must_reset = true;
-        }
-        let reply = self.prepare_with_values(key).await?;
-        if let Some(by) = self.entry.killed_by() {
-            // It was meant for the statement that waits for the replay.
-            return Err(Fault::interrupted(by));
-        }
-        if let Some(error) = reply.error {
-            return Err(refused_again(error));
-        }
-        let found = self.backend.as_mut().and_then(|b| b.core.statements.get(key)).map(|found| found.id);
-        found.ok_or_else(|| differs("a statement could not be prepared"))
     }
 }
 
@@ -487,3 +495,7 @@ fn refused_again(e: ServerError) -> Fault {
         _ => differs(&format!("a statement fails now: {e}")),
     }
 }
+
+#[cfg(test)]
+#[path = "replay_tests.rs"]
+mod tests;

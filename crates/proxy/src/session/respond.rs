@@ -1,7 +1,8 @@
 //! Answers that the proxy makes itself.
 
-use super::Session;
+use super::attachments::Attachments;
 use super::end::End;
+use super::frontend::Frontend;
 use crate::counters::count;
 use crate::entry::Signal;
 use crate::link::Sent;
@@ -19,118 +20,115 @@ const WRITE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// What became of an answer that the proxy made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Made {
+pub(super) enum Made {
     /// The client has it.
     Sent,
     /// It could not be translated, and nothing was sent.
     Not,
 }
 
-impl Session {
+impl Frontend {
     /// Sends result packets as a server with the capabilities `caps` would have sent them.
-    pub(super) async fn send_made(&mut self, mut packets: Vec<u8>, caps: Capabilities) -> Result<Made, End> {
+    pub(super) async fn send_made(&mut self, at: &mut Attachments, mut packets: Vec<u8>, caps: Capabilities) -> Result<Made, End> {
         let mut out = Vec::new();
         let mut facts = ReplyFacts::default();
-        let mut reframe =
-            Reframe::new(ReplyKind::Results, caps, self.client.caps, self.client.filter.as_deref(), self.client.current_status());
-        reframe.set_next_seq(self.client.answer_seq());
+        let mut reframe = Reframe::new(ReplyKind::Results, caps, self.caps, self.filter.as_deref(), self.current_status());
+        reframe.set_next_seq(self.answer_seq());
         let Ok(processed) = reframe.process(&mut packets, &mut out, &mut facts) else { return Ok(Made::Not) };
-        self.write_front(if processed.direct { &packets } else { &out }).await?;
+        self.write_front(at, if processed.direct { &packets } else { &out }).await?;
         Ok(Made::Sent)
     }
 
     /// Sends an OK packet as the whole answer to a command.
-    pub(super) async fn send_ok(&mut self) -> Result<(), End> {
-        self.send_ok_with(b"").await
+    pub(super) async fn send_ok(&mut self, at: &mut Attachments) -> Result<(), End> {
+        self.send_ok_with(at, b"").await
     }
 
     /// The same with a text for people.
-    pub(super) async fn send_ok_with(&mut self, info: &[u8]) -> Result<(), End> {
-        let status = self.client.current_status();
+    pub(super) async fn send_ok_with(&mut self, at: &mut Attachments, info: &[u8]) -> Result<(), End> {
+        let status = self.current_status();
         let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: 0, info, session_state: b"" };
         let mut payload = Vec::with_capacity(16);
-        ok.write(&mut payload, OK, self.client.caps);
-        self.send_payload(&payload).await
+        ok.write(&mut payload, OK, self.caps);
+        self.send_payload(at, &payload).await
     }
 
     /// Sends the EOF packet that answers COM_SET_OPTION.
-    pub(super) async fn send_eof(&mut self) -> Result<(), End> {
+    pub(super) async fn send_eof(&mut self, at: &mut Attachments) -> Result<(), End> {
         let mut payload = Vec::with_capacity(16);
-        if self.client.caps.contains(wire::flags::Capabilities::DEPRECATE_EOF) {
-            let ok = OkPacket {
-                affected_rows: 0,
-                last_insert_id: 0,
-                status: self.client.current_status(),
-                warnings: 0,
-                info: b"",
-                session_state: b"",
-            };
-            ok.write(&mut payload, EOF, self.client.caps);
+        if self.caps.contains(wire::flags::Capabilities::DEPRECATE_EOF) {
+            let ok =
+                OkPacket { affected_rows: 0, last_insert_id: 0, status: self.current_status(), warnings: 0, info: b"", session_state: b"" };
+            ok.write(&mut payload, EOF, self.caps);
         } else {
-            put_eof(&mut payload, 0, self.client.current_status());
+            put_eof(&mut payload, 0, self.current_status());
         }
-        self.send_payload(&payload).await
+        self.send_payload(at, &payload).await
     }
 
     /// Sends an error as the whole answer to a command; the session goes on.
-    pub(super) async fn send_error(&mut self, code: u16, sqlstate: &str, text: &str) -> Result<(), End> {
-        self.send_error_at(self.client.answer_seq(), code, sqlstate, text.as_bytes()).await
+    pub(super) async fn send_error(&mut self, at: &mut Attachments, code: u16, sqlstate: &str, text: &str) -> Result<(), End> {
+        self.send_error_at(at, self.answer_seq(), code, sqlstate, text.as_bytes()).await
     }
 
-    /// As [`Session::send_error`], with the sequence id that is due (an answer had begun).
-    pub(super) async fn send_error_at(&mut self, mut seq: u8, code: u16, sqlstate: &str, text: &[u8]) -> Result<(), End> {
-        count(&self.worker.counters.own_errors);
-        self.error_sent(code, text);
+    /// As [`Frontend::send_error`], with the sequence id that is due (an answer had begun).
+    pub(super) async fn send_error_at(
+        &mut self,
+        at: &mut Attachments,
+        mut seq: u8,
+        code: u16,
+        sqlstate: &str,
+        text: &[u8],
+    ) -> Result<(), End> {
+        count(&at.worker.counters.own_errors);
+        at.error_sent(code, text);
         let mut state = ErrPacket::GENERAL;
         if let Some(given) = sqlstate.as_bytes().first_chunk() {
             state = *given;
         }
         let mut payload = Vec::with_capacity(text.len() + 16);
-        ErrPacket { code, sqlstate: state, message: text }.write(&mut payload, self.client.caps);
+        ErrPacket { code, sqlstate: state, message: text }.write(&mut payload, self.caps);
         let mut out = Vec::with_capacity(payload.len() + 8);
         packet::put_packet(&mut out, &mut seq, &payload);
-        self.write_front(&out).await
+        self.write_front(at, &out).await
     }
 
     /// Sends one packet as the whole answer.
-    pub(super) async fn send_payload(&mut self, payload: &[u8]) -> Result<(), End> {
+    pub(super) async fn send_payload(&mut self, at: &mut Attachments, payload: &[u8]) -> Result<(), End> {
         let mut out = Vec::with_capacity(payload.len() + 8);
-        let mut seq = self.client.answer_seq();
+        let mut seq = self.answer_seq();
         packet::put_packet(&mut out, &mut seq, payload);
-        self.write_front(&out).await
+        self.write_front(at, &out).await
     }
 
     /// Writes to the client, no faster than `throttle_max_bytes_per_second_to_client` allows.
-    pub(super) async fn write_front(&mut self, bytes: &[u8]) -> Result<(), End> {
-        let sent = self.write_front_at_once(bytes)?;
-        match sent.is_all {
-            true => Ok(()),
-            false => self.write_front_rest(bytes.get(sent.taken..).unwrap_or_default()).await,
-        }
+    pub(super) async fn write_front(&mut self, at: &Attachments, bytes: &[u8]) -> Result<(), End> {
+        let sent = self.write_front_at_once(at, bytes)?;
+        if sent.is_all { Ok(()) } else { self.write_front_rest(at, bytes.get(sent.taken..).unwrap_or_default()).await }
     }
 
-    /// The same as far as that goes without waiting; the rest is for [`Session::write_front_rest`].
-    pub(super) fn write_front_at_once(&mut self, bytes: &[u8]) -> Result<Sent, End> {
-        match self.worker.snapshot().vars.throttle_max_bytes_per_second_to_client {
-            0 => self.client.link.send_at_once(bytes).map_err(End::ClientError),
+    /// The same as far as that goes without waiting; the rest is for [`Frontend::write_front_rest`].
+    pub(super) fn write_front_at_once(&mut self, at: &Attachments, bytes: &[u8]) -> Result<Sent, End> {
+        match at.worker.snapshot().vars.throttle_max_bytes_per_second_to_client {
+            0 => self.link.send_at_once(bytes).map_err(End::ClientError),
             _ => Ok(Sent::NONE),
         }
     }
 
     /// Writes what was left to do, and waits for it. Boxed, for it is rare and arms a timer.
-    pub(super) async fn write_front_rest(&mut self, rest: &[u8]) -> Result<(), End> {
-        match self.worker.snapshot().vars.throttle_max_bytes_per_second_to_client {
+    pub(super) async fn write_front_rest(&mut self, at: &Attachments, rest: &[u8]) -> Result<(), End> {
+        match at.worker.snapshot().vars.throttle_max_bytes_per_second_to_client {
             // Where nothing is left, some of it is still held back.
-            rate if rate > 0 && !rest.is_empty() => Box::pin(self.write_paced(rest, rate)).await,
-            _ => Box::pin(self.write_waiting(rest)).await,
+            rate if rate > 0 && !rest.is_empty() => Box::pin(self.write_paced(at, rest, rate)).await,
+            _ => Box::pin(self.write_waiting(at, rest)).await,
         }
     }
 
     /// Writes to the client; a kill, a client that does not read for long, or the end of the server at hand ends the wait.
-    pub(super) async fn write_waiting(&mut self, bytes: &[u8]) -> Result<(), End> {
-        let (entry, backend) = (&self.entry, &self.backend);
+    pub(super) async fn write_waiting(&mut self, at: &Attachments, bytes: &[u8]) -> Result<(), End> {
+        let (entry, backend) = (&at.entry, &at.backend);
         let is_cut = || backend.as_ref().is_some_and(|backend| backend.core.server.is_cut());
-        let mut write = pin!(self.client.link.write_all(bytes));
+        let mut write = pin!(self.link.write_all(bytes));
         let interrupted = poll_fn(|cx| {
             if let Poll::Ready(result) = write.as_mut().poll(cx) {
                 return Poll::Ready(Ok(result));

@@ -9,17 +9,19 @@
 
 use super::Session;
 use super::assigned_gtid::{IMPLICIT_COMMIT, LEAVING_GROUP, Standing};
-use super::certainty::{self, Place, ReadOnlyBy, Refusal};
+use super::attachments::Attachments;
 use super::command::Incoming;
 use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::guard::paused;
-use super::leave::{TRANSACTION, WISHES};
+use super::hand::AtHand;
+use super::recovery::Recovery;
 use super::run::Plan;
 use crate::backend::{Collected, ServerError};
+use crate::certainty::{self, Place, ReadOnlyBy, Refusal};
 use crate::counters::count;
 use crate::entry::Signal;
-use crate::pins::PinReason;
+use crate::pins::{PinReason, TRANSACTION, WISHES};
 use crate::safety::Safety;
 use crate::server_counts::ServerId;
 use crate::view::Held;
@@ -56,59 +58,40 @@ pub(super) struct Patience {
 }
 
 impl Session {
-    /// For a statement that begins.
-    pub(super) fn patience(&self) -> Patience {
-        let retries = self.directions.retries.map_or_else(|| self.lane.settings().query_retries_on_failure, u64::from);
-        // A rule that says 0 means it; elsewhere an idle connection that the server had closed costs no try.
-        let tries = if self.directions.retries == Some(0) { 0 } else { retries.saturating_add(1) };
-        Patience { tries, losses: retries, lost_with: None, pause_ms: PAUSE_FIRST_MS, refused: None, conflict: None, lost_read: None }
-    }
-
     /// Takes the error at the front of the reply away, if another server may take the statement.
     pub(super) fn withhold(&mut self, analysis: &Analysis) -> Option<Fault> {
-        let backend = self.backend.as_ref()?;
+        let backend = self.at.backend.as_ref()?;
         // One byte tells: whoever is no error is not looked at.
         if backend.input.filled().get(wire::packet::HEADER) != Some(&wire::message::ERR) {
             return None;
         }
         let (mut error, len) = ReplyError::at_front(backend.input.filled(), backend.core.caps)?;
         error.unasked &= backend.link.numbers_packets();
-        let refusal = match error.code == IMPLICIT_COMMIT && self.is_in_labelled() {
-            true => Refusal::Label,
-            false => match certainty::refusal(&error).filter(|refusal| self.may_move(*refusal, analysis)) {
+        let refusal = if error.code == IMPLICIT_COMMIT && self.recovery.is_in_labelled(&self.at) {
+            Refusal::Label
+        } else {
+            match certainty::refusal(&error).filter(|refusal| self.may_move(*refusal, analysis)) {
                 Some(refusal) => refusal,
-                None if self.may_be_of_leaving_member(error.code, analysis) => {
+                None if self.recovery.may_be_of_leaving_member(&self.at, error.code, analysis) => {
                     let error = ServerError { code: error.code, sqlstate: error.sqlstate, message: error.message.to_vec() };
                     self.tell_of_error(error.code, &error.message);
-                    return Some(self.refused_by_member(error));
+                    return Some(self.recovery.refused_by_member(&mut self.at, error));
                 }
-                None if self.is_commit_refused_for_good(&error, analysis) => {
+                None if self.at.is_commit_refused_for_good(&error, analysis) => {
                     self.tell_of_error(error.code, error.message);
                     let why = String::from_utf8_lossy(error.message).into_owned();
                     return Some(self.commit_refused_for_good(&why));
                 }
                 None => return None,
-            },
+            }
         };
         let fault = Fault::Refused { refusal, code: error.code, sqlstate: error.sqlstate, text: error.message.to_vec() };
         self.tell_of_error(error.code, error.message);
-        if let Some(backend) = self.backend.as_mut() {
+        if let Some(backend) = self.at.backend.as_mut() {
             backend.input.consume(len);
             backend.core.has_warnings = true;
         }
         Some(fault)
-    }
-
-    /// Whether it is a COMMIT that a writer refused since it is read-only, of a transaction that was to be replayed and cannot be.
-    fn is_commit_refused_for_good(&self, error: &ReplyError<'_>, analysis: &Analysis) -> bool {
-        let is_commit = analysis.kind == Kind::Commit && !analysis.facts.contains(Facts::MULTI);
-        let pins = self.pins.set();
-        is_commit
-            && certainty::refusal(error) == Some(Refusal::ReadOnly)
-            && self.lane.settings().transaction_replay
-            && pins.contains(PinReason::Transaction)
-            && pins.without(TRANSACTION).without(WISHES).is_empty()
-            && Place::of(self.pool.shared.id, &self.worker.snapshot()) == Place::Writer
     }
 
     /// The same for the answer to a PREPARE.
@@ -116,7 +99,7 @@ impl Session {
         let e = reply.error.as_ref()?;
         let error = ReplyError { code: e.code, sqlstate: e.sqlstate, message: &e.message, unasked: reply.unasked };
         let refusal = certainty::refusal(&error).filter(|refusal| self.may_move(*refusal, analysis))?;
-        if let Some(backend) = self.backend.as_mut() {
+        if let Some(backend) = self.at.backend.as_mut() {
             backend.core.has_warnings = true;
         }
         Some(Fault::Refused { refusal, code: e.code, sqlstate: e.sqlstate, text: e.message.clone() })
@@ -125,36 +108,24 @@ impl Session {
     /// May the statement that was refused so go to another server, and is there time?
     fn may_move(&self, refusal: Refusal, analysis: &Analysis) -> bool {
         let by = if self.wants_read_only() { ReadOnlyBy::Client } else { ReadOnlyBy::Server };
-        let place = Place::of(self.pool.shared.id, &self.worker.snapshot());
-        let settings = self.lane.settings();
+        let place = Place::of(self.at.pool.shared.id, &self.worker.snapshot());
+        let settings = self.at.lane.settings();
         let is_wanted = refusal != Refusal::Conflict || settings.transaction_replay && settings.transaction_replay_conflicts;
         // What was refused in a transaction is gone with the rest of it, when the server goes.
         let is_undone = || refusal == Refusal::Leaving && self.is_undone_with_backend(analysis);
         is_wanted
             && self.entry.killed_by().is_none()
-            && (certainty::moves(refusal, analysis, place, by) || is_undone() || self.is_for_writer(refusal, analysis))
+            && (certainty::moves(refusal, analysis, place, by) || is_undone() || self.hand.is_for_writer(&self.at, refusal, analysis))
             && self.is_movable()
-            && self.directions.retries != Some(0)
+            && self.hand.directions.retries != Some(0)
             && self.worker.shared.clock.now_us() < self.retry_deadline_us()
-    }
-
-    /// What a read/write split took for a read, and a reader refused: a view can lock, take a number of a sequence, or call what writes.
-    fn is_for_writer(&self, refusal: Refusal, analysis: &Analysis) -> bool {
-        let is_free = self.pins.set().without(WISHES).is_empty();
-        refusal == Refusal::ReadOnly && self.directions.writer.is_some() && is_free && certainty::is_plain_read(analysis)
-    }
-
-    /// A member that leaves its group says so to a COMMIT, whatever became of it; the group can be asked.
-    fn may_be_of_leaving_member(&self, code: u16, analysis: &Analysis) -> bool {
-        let is_commit = analysis.kind == Kind::Commit && !analysis.facts.contains(Facts::MULTI);
-        is_commit && LEAVING_GROUP.contains(&code) && self.is_in_labelled()
     }
 
     /// The client itself asked for read-only transactions.
     fn wants_read_only(&self) -> bool {
-        let says = |name| self.state.variables.get(name).is_some_and(|v| v.eq_ignore_ascii_case(b"ON") || &**v == b"1");
+        let says = |name| self.wants.state.variables.get(name).is_some_and(|v| v.eq_ignore_ascii_case(b"ON") || &**v == b"1");
         self.client.status.contains(StatusFlags::IN_TRANS_READONLY)
-            || self.pins.set().contains(PinReason::NextTransaction)
+            || self.at.pins.set().contains(PinReason::NextTransaction)
             || says("transaction_read_only")
             || says("tx_read_only")
     }
@@ -162,9 +133,9 @@ impl Session {
     /// Until when (process clock, us) the statement at hand may be sent again. The time that it ran before it was lost does not
     /// count.
     pub(super) fn retry_deadline_us(&self) -> u64 {
-        match self.lane.settings().connect_timeout_server_max {
+        match self.at.lane.settings().connect_timeout_server_max {
             0 => u64::MAX,
-            ms => self.recovery.lost_at_us.unwrap_or(self.began_us).saturating_add(ms * 1000),
+            ms => self.recovery.lost_at_us.unwrap_or(self.hand.began_us).saturating_add(ms * 1000),
         }
     }
 
@@ -184,19 +155,22 @@ impl Session {
         }
         match fault {
             Fault::Lost { certainty, text, pins } if self.may_retry(certainty, analysis) && self.has_patience(patience) => {
-                if certainty == Certainty::Unknown && !self.opens_without_ending(analysis) && !self.may_be_lost_again(patience) {
+                if certainty == Certainty::Unknown
+                    && !self.recovery.opens_without_ending(&self.at, analysis)
+                    && !self.may_be_lost_again(patience)
+                {
                     return Err(Fault::Lost { certainty, text: worn_out(&text), pins });
                 }
                 count(&self.worker.counters.retries);
                 tracing::debug!("session {}: statement sent again: {text}", self.entry.id);
-                self.recovery.again_until_us = self.is_timed().then(|| self.retry_deadline_us());
+                self.recovery.again_until_us = self.hand.is_timed(&self.at).then(|| self.retry_deadline_us());
                 Ok(())
             }
             // It ran until its connection was ended.
             Fault::Refused { code, text, .. } if KILLED.contains(&code) && !self.may_be_lost_again(patience) => {
-                self.backend = None;
+                self.at.backend = None;
                 let text = worn_out(&String::from_utf8_lossy(&text));
-                Err(Fault::Lost { certainty: Certainty::Unknown, text, pins: self.pins.set() })
+                Err(Fault::Lost { certainty: Certainty::Unknown, text, pins: self.at.pins.set() })
             }
             Fault::Refused { refusal, code, sqlstate, text } => {
                 let error = ServerError { code, sqlstate, message: text };
@@ -242,8 +216,8 @@ impl Session {
                         "{}; it is not sent again, since code behind a view may write",
                         patience.lost_read.take().unwrap_or_default()
                     );
-                    self.give_back();
-                    return Err(Fault::Lost { certainty: Certainty::Unknown, text, pins: self.pins.set() });
+                    self.at.give_back();
+                    return Err(Fault::Lost { certainty: Certainty::Unknown, text, pins: self.at.pins.set() });
                 }
                 Err(other) => fault = other,
             }
@@ -263,7 +237,7 @@ impl Session {
     }
 
     /// A statement that was killed is never sent again, whatever became of it.
-    fn killed(&mut self, by: Signal, fault: Fault, analysis: &Analysis) -> Fault {
+    fn killed(&self, by: Signal, fault: Fault, analysis: &Analysis) -> Fault {
         let is_in_doubt = matches!(self.recovery.standing(), Some(Standing::InDoubt | Standing::Undecided));
         match fault {
             Fault::Lost { certainty, .. } if !is_in_doubt && self.may_retry(certainty, analysis) => Fault::interrupted(by),
@@ -290,7 +264,7 @@ impl Session {
         }
         self.leave_backend(refusal);
         patience.refused = Some(error.to_string());
-        if let Some(writer) = self.directions.writer.take_if(|_| refusal == Refusal::ReadOnly) {
+        if let Some(writer) = self.hand.directions.writer.take_if(|_| refusal == Refusal::ReadOnly) {
             self.travel(writer).await;
             return Ok(());
         }
@@ -303,29 +277,25 @@ impl Session {
 
     /// The backend goes back to its pool, or is cleaned or closed.
     fn leave_backend(&mut self, refusal: Refusal) {
-        let is_clean = self.pins.set().is_empty() && (self.client.status.contains(StatusFlags::AUTOCOMMIT) || self.directions.alone);
-        let Some(backend) = self.backend.take() else { return };
+        let is_clean =
+            self.at.pins.set().is_empty() && (self.client.status.contains(StatusFlags::AUTOCOMMIT) || self.hand.directions.alone);
+        let Some(backend) = self.at.backend.take() else { return };
         if self.recovery.assigned_gtid.is_some() {
             // A transaction of the proxy's is open there, or a reply under way to what followed the statement.
             return drop(backend);
         }
         match refusal {
             Refusal::NeverRead | Refusal::Leaving => drop(backend),
-            _ if is_clean => self.pool.release_to(&self.worker, &self.lane, backend),
+            _ if is_clean => self.at.pool.release_to(&self.worker, &self.at.lane, backend),
             _ => {
-                self.backend = Some(backend);
-                self.leave_transaction();
+                self.at.backend = Some(backend);
+                self.at.leave_transaction();
             }
         }
     }
 
-    /// Whether time limits the retries of this statement, not their number.
-    fn is_timed(&self) -> bool {
-        self.directions.retries != Some(0) && Place::of(self.pool.shared.id, &self.worker.snapshot()) != Place::Elsewhere
-    }
-
     fn has_patience(&self, patience: &mut Patience) -> bool {
-        if self.is_timed() {
+        if self.hand.is_timed(&self.at) {
             return self.worker.shared.clock.now_us() < self.retry_deadline_us();
         }
         let left = patience.tries > 0;
@@ -342,7 +312,7 @@ impl Session {
             return true;
         }
         patience.lost_with = patience.lost_with.or(held.map(|held| held.server));
-        let left = !self.is_timed() || patience.losses > 0;
+        let left = !self.hand.is_timed(&self.at) || patience.losses > 0;
         patience.losses = patience.losses.saturating_sub(1);
         left
     }
@@ -355,18 +325,61 @@ impl Session {
             Certainty::Unknown => {
                 Safety::RetryCertainty.is_off()
                     || certainty::is_plain_read(analysis)
-                    || self.opens_without_ending(analysis)
+                    || self.recovery.opens_without_ending(&self.at, analysis)
                     || self.is_undone_with_backend(analysis)
             }
             Certainty::Answering => false,
         };
         harmless && self.is_movable()
     }
+}
+
+impl Recovery {
+    /// A member that leaves its group says so to a COMMIT, whatever became of it; the group can be asked.
+    fn may_be_of_leaving_member(&self, at: &Attachments, code: u16, analysis: &Analysis) -> bool {
+        let is_commit = analysis.kind == Kind::Commit && !analysis.facts.contains(Facts::MULTI);
+        is_commit && LEAVING_GROUP.contains(&code) && self.is_in_labelled(at)
+    }
 
     /// BEGIN outside of a transaction: what it opened is gone with the connection, and it has ended none.
-    fn opens_without_ending(&self, analysis: &Analysis) -> bool {
+    fn opens_without_ending(&self, at: &Attachments, analysis: &Analysis) -> bool {
         let is_alone = analysis.kind == Kind::Begin && !analysis.facts.contains(Facts::MULTI);
-        is_alone && (self.pins.set().without(WISHES).is_empty() || self.recovery.is_only_opened())
+        is_alone && (at.pins.set().without(WISHES).is_empty() || self.is_only_opened())
+    }
+}
+
+impl AtHand {
+    /// For a statement that begins.
+    pub(super) fn patience(&self, at: &Attachments) -> Patience {
+        let retries = self.directions.retries.map_or_else(|| at.lane.settings().query_retries_on_failure, u64::from);
+        // A rule that says 0 means it; elsewhere an idle connection that the server had closed costs no try.
+        let tries = if self.directions.retries == Some(0) { 0 } else { retries.saturating_add(1) };
+        Patience { tries, losses: retries, lost_with: None, pause_ms: PAUSE_FIRST_MS, refused: None, conflict: None, lost_read: None }
+    }
+
+    /// What a read/write split took for a read, and a reader refused: a view can lock, take a number of a sequence, or call what writes.
+    fn is_for_writer(&self, at: &Attachments, refusal: Refusal, analysis: &Analysis) -> bool {
+        let is_free = at.pins.set().without(WISHES).is_empty();
+        refusal == Refusal::ReadOnly && self.directions.writer.is_some() && is_free && certainty::is_plain_read(analysis)
+    }
+
+    /// Whether time limits the retries of this statement, not their number.
+    fn is_timed(&self, at: &Attachments) -> bool {
+        self.directions.retries != Some(0) && Place::of(at.pool.shared.id, &at.worker.snapshot()) != Place::Elsewhere
+    }
+}
+
+impl Attachments {
+    /// Whether it is a COMMIT that a writer refused since it is read-only, of a transaction that was to be replayed and cannot be.
+    fn is_commit_refused_for_good(&self, error: &ReplyError<'_>, analysis: &Analysis) -> bool {
+        let is_commit = analysis.kind == Kind::Commit && !analysis.facts.contains(Facts::MULTI);
+        let pins = self.pins.set();
+        is_commit
+            && certainty::refusal(error) == Some(Refusal::ReadOnly)
+            && self.lane.settings().transaction_replay
+            && pins.contains(PinReason::Transaction)
+            && pins.without(TRANSACTION).without(WISHES).is_empty()
+            && Place::of(self.pool.shared.id, &self.worker.snapshot()) == Place::Writer
     }
 }
 
@@ -402,19 +415,5 @@ impl Patience {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use model::HostgroupId;
-
-    #[test]
-    fn connections_that_die_with_their_server_count_once() {
-        let server = (HostgroupId(1), 0);
-        let held = |opened_ms| Held { server, local: None, thread_id: 7, opened_ms };
-        let lost_at_us = 5_000_000;
-        assert!(!is_same_death(None, held(10), lost_at_us, lost_at_us), "the first loss");
-        assert!(is_same_death(Some(server), held(10), lost_at_us, lost_at_us + 900));
-        assert!(!is_same_death(Some((HostgroupId(1), 1)), held(10), lost_at_us, lost_at_us + 900), "another server died of it");
-        assert!(!is_same_death(Some(server), held(5_001), lost_at_us, lost_at_us + 9_000), "it was there again");
-        assert!(!is_same_death(Some(server), held(10), lost_at_us, lost_at_us + SAME_DEATH_US), "much later");
-    }
-}
+#[path = "retry_tests.rs"]
+mod tests;

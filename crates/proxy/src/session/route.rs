@@ -9,15 +9,15 @@ use super::causal_token::WRONG_VALUE;
 use super::command::Incoming;
 use super::command_sql::quoted;
 use super::end::End;
-use super::leave::WISHES;
 use super::statements::{ClientStatement, Original};
 use super::tracked::UNCARRIED;
+use super::wants::Wants;
 use crate::choice::Needs;
 use crate::counters::{add, count};
 use crate::digest::Digest;
 use crate::in_force::InForce;
 use crate::mirror::Wish;
-use crate::pins::PinReason;
+use crate::pins::{PinReason, WISHES};
 use crate::state::Text;
 use model::HostgroupId;
 use model::snapshot::{ReadWriteSplit, RuleMultiplex};
@@ -31,7 +31,7 @@ use wire::flags::StatusFlags;
 
 /// How the statement at hand is run, beside where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Directions {
+pub(super) struct Directions {
     /// How often it may be sent again; None leaves it to the settings.
     pub retries: Option<u16>,
     /// What becomes of multiplexing.
@@ -52,10 +52,12 @@ pub struct Directions {
     pub alone: bool,
     /// The writers of the read/write split that sends it to readers.
     pub writer: Option<HostgroupId>,
+    /// The rule that matched last.
+    pub rule: Option<NonZeroU32>,
 }
 
 /// What was decided.
-pub struct Decision {
+pub(super) struct Decision {
     hostgroup: HostgroupId,
     /// Whether it ends a transaction that only reads, and that nothing was left in.
     commits_first: bool,
@@ -66,7 +68,7 @@ pub struct Decision {
 }
 
 /// What is left to do with a statement.
-pub enum Directed {
+pub(super) enum Directed {
     /// Run it. The text is the one to send instead, if a rule rewrote it.
     Run(Option<Arc<[u8]>>),
     /// Nothing: it was answered.
@@ -75,7 +77,7 @@ pub enum Directed {
 
 /// Which command carries the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub(super) enum Phase {
     /// COM_QUERY.
     Query,
     /// COM_STMT_PREPARE, whose answer cannot be a plain OK.
@@ -103,7 +105,7 @@ impl<'a> Prepared<'a> {
 
 /// How the rules are asked, beside for what.
 #[derive(Clone, Copy)]
-pub struct Asked<'a> {
+pub(super) struct Asked<'a> {
     /// Where they begin.
     pub flag_in: u32,
     /// The statement's first comment, if it counts.
@@ -115,7 +117,7 @@ pub struct Asked<'a> {
 impl Session {
     /// Where nothing is to be decided: the statement goes home, and is run as the settings say.
     pub(super) fn needs_no_direction(&mut self) -> bool {
-        let settings = self.lane.settings();
+        let settings = self.at.lane.settings();
         let plain = self.worker.in_force().is_plain() && settings.default_query_delay == 0 && settings.max_queries_per_second == 0;
         if plain {
             self.direct_home();
@@ -140,7 +142,7 @@ impl Session {
             Directed::Run(Some(text)) => {
                 let original = (phase == Phase::Prepare).then(|| self.client.sql_text(command, start).into());
                 let command = self.client.replace_text(command, start, &text);
-                Ok(Some((command, self.worker.analyze(&text, self.lex), original)))
+                Ok(Some((command, self.worker.analyze(&text, self.wants.lex), original)))
             }
         }
     }
@@ -172,7 +174,7 @@ impl Session {
         if let Some(began_ns) = began_ns {
             add(&self.worker.counters.rules_ns, self.worker.shared.clock.now_ns().saturating_sub(began_ns));
         }
-        decision.brings = self.needs_variables(analysis, decision.hostgroup).then(|| sql::user_variables(text, self.lex));
+        decision.brings = self.at.needs_variables(analysis, decision.hostgroup).then(|| sql::user_variables(text, self.wants.lex));
         decision
     }
 
@@ -183,14 +185,15 @@ impl Session {
             return Decision { hostgroup: default, commits_first: false, brings: None, directions: Directions::default(), route: None };
         }
         let commits_first = analysis.kind == Kind::Begin && self.may_leave_what_was_read(text);
-        let digest = self.worker.digest(text, self.lex, analysis);
-        let statement = routing::Statement { text, mode: self.lex, analysis: *analysis };
-        let schema = prepared.map_or(self.state.schema.as_deref(), |prepared| prepared.schema).unwrap_or_default();
+        let digest = self.worker.digest(text, self.wants.lex, analysis);
+        let statement = routing::Statement { text, mode: self.wants.lex, analysis: *analysis };
+        let schema = prepared.map_or(self.wants.state.schema.as_deref(), |prepared| prepared.schema).unwrap_or_default();
         if phase == Phase::Query && routing::precedes_rules(&statement) {
             let known = KnownDigest { hash: digest.hash, text: &digest.text };
             // Where the schema is that it enters, not the one that it leaves.
-            let entered = if analysis.kind == Kind::Use { sql::parse_use(text, self.lex).map(|name| self.in_utf8(&name)) } else { None };
-            let asked = Asked { flag_in: self.flag_in, comment: None, schema: entered.as_deref().unwrap_or(schema) };
+            let entered =
+                if analysis.kind == Kind::Use { sql::parse_use(text, self.wants.lex).map(|name| self.in_utf8(&name)) } else { None };
+            let asked = Asked { flag_in: self.hand.flag_in, comment: None, schema: entered.as_deref().unwrap_or(schema) };
             let request = self.request(text, analysis, &known, asked);
             let route = in_force.rules.destination(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next());
             let (hostgroup, _) = self.destination(in_force, text, analysis, &route, phase);
@@ -199,10 +202,10 @@ impl Session {
         let original = prepared.and_then(|prepared| prepared.original);
         let (said, known) = original.map_or((text, analysis), |original| (&original.text, &original.analysis));
         let obeys = self.user.attributes.comment_directives && known.facts.contains(Facts::COMMENT);
-        let comment = if obeys { sql::first_comment(said, self.lex) } else { None };
-        let digest_said = original.map(|_| self.worker.digest(said, self.lex, known));
+        let comment = if obeys { sql::first_comment(said, self.wants.lex) } else { None };
+        let digest_said = original.map(|_| self.worker.digest(said, self.wants.lex, known));
         let digest_said = digest_said.as_ref().unwrap_or(&digest);
-        let mut route = self.ask_rules(in_force, said, known, digest_said, Asked { flag_in: self.flag_in, comment, schema });
+        let mut route = self.ask_rules(in_force, said, known, digest_said, Asked { flag_in: self.hand.flag_in, comment, schema });
         if in_force.snapshot.vars.ignore_min_gtid_annotations {
             route.min_gtid = None;
         }
@@ -224,6 +227,7 @@ impl Session {
             mirror: Wish::of(&route),
             alone: self.reads_alone(in_force, text, analysis, hostgroup, phase),
             writer,
+            rule: route.matched.last().copied().and_then(NonZeroU32::new),
         };
         let is_rare = route.error_msg.is_some()
             || route.ok_msg.is_some()
@@ -248,7 +252,7 @@ impl Session {
         let split = in_force.splits.then(|| routing::split_of(&in_force.snapshot, &self.user, route)).flatten();
         let side = split.map(|split| self.side_of(split, in_force, text, analysis, route, phase));
         let meant = side.or(route.destination_hostgroup).unwrap_or(self.user.default_hostgroup);
-        let drawn_to = self.drawn_to(in_force, text, analysis, meant);
+        let drawn_to = self.at.drawn_to(&self.wants, in_force, text, analysis, meant);
         let hostgroup = self.begins_at(in_force, text, analysis, drawn_to, phase).unwrap_or(drawn_to);
         (hostgroup, split.filter(|split| split.reader == hostgroup).map(|split| split.writer))
     }
@@ -272,7 +276,7 @@ impl Session {
             return None;
         }
         let enforced = || in_force.snapshot.vars.enforce_autocommit_on_reads && self.is_plain_read(text, analysis);
-        if self.lane.settings().autocommit_false_is_transaction || enforced() {
+        if self.at.lane.settings().autocommit_false_is_transaction || enforced() {
             return Some(self.where_begin_goes(in_force));
         }
         let is_home = hostgroup == self.user.default_hostgroup;
@@ -285,10 +289,10 @@ impl Session {
     /// Where the rules send a BEGIN.
     fn where_begin_goes(&self, in_force: &InForce) -> HostgroupId {
         const BEGIN: &[u8] = b"BEGIN";
-        let analysis = self.worker.analyze(BEGIN, self.lex);
-        let digest = self.worker.digest(BEGIN, self.lex, &analysis);
+        let analysis = self.worker.analyze(BEGIN, self.wants.lex);
+        let digest = self.worker.digest(BEGIN, self.wants.lex, &analysis);
         let known = KnownDigest { hash: digest.hash, text: &digest.text };
-        let asked = Asked { flag_in: 0, comment: None, schema: self.state.schema.as_deref().unwrap_or_default() };
+        let asked = Asked { flag_in: 0, comment: None, schema: self.wants.state.schema.as_deref().unwrap_or_default() };
         let request = self.request(BEGIN, &analysis, &known, asked);
         let route = in_force.rules.destination(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next());
         let split = in_force.splits.then(|| routing::split_of(&in_force.snapshot, &self.user, &route)).flatten();
@@ -297,7 +301,7 @@ impl Session {
 
     /// Whether it is certain to only read.
     fn is_plain_read(&self, text: &[u8], analysis: &Analysis) -> bool {
-        let statement = routing::Statement { text, mode: self.lex, analysis: *analysis };
+        let statement = routing::Statement { text, mode: self.wants.lex, analysis: *analysis };
         analysis.kind == Kind::Select
             && routing::side(&statement, &SessionFacts::default(), &self.user.attributes.safe_functions) == Side::Reader
     }
@@ -358,31 +362,15 @@ impl Session {
         let session = SessionFacts {
             transaction: Transaction::None,
             autocommit_off: self.client.is_autocommit_off(),
-            pinned: !self.pins_in(split.writer).without(WISHES).is_empty(),
+            pinned: !self.at.pins_in(split.writer).without(WISHES).is_empty(),
         };
-        let statement = routing::Statement { text, mode: self.lex, analysis: *analysis };
+        let statement = routing::Statement { text, mode: self.wants.lex, analysis: *analysis };
         match routing::side(&statement, &session, &self.user.attributes.safe_functions) {
-            Side::Writer if self.only_changes_session(text, analysis) && route.multiplex != Some(RuleMultiplex::Off) => {
+            Side::Writer if self.wants.only_changes_session(text, analysis) && route.multiplex != Some(RuleMultiplex::Off) => {
                 self.for_state(in_force, split)
             }
             Side::Writer | Side::Stay => split.writer,
             Side::Reader => split.reader,
-        }
-    }
-
-    /// USE, or a SET of constants: all that it changes is carried to whatever server comes next.
-    fn only_changes_session(&self, text: &[u8], analysis: &Analysis) -> bool {
-        let is_carried = |target: &Target| match target {
-            Target::Session(name) => !UNCARRIED.contains(&name.as_str()),
-            Target::User(_) | Target::Names { .. } | Target::CharacterSet(_) | Target::TransactionSession { .. } => true,
-            Target::NextTransaction(_) | Target::Global(_) | Target::Persist(_) => false,
-        };
-        match analysis.kind {
-            _ if analysis.facts.intersects(Facts::MULTI | Facts::TORN) => false,
-            Kind::Use => true,
-            Kind::Set => sql::parse_set(text, self.lex)
-                .is_some_and(|all| all.iter().all(|one| is_carried(&one.target) && one.value != Value::Expression)),
-            _ => false,
         }
     }
 
@@ -394,17 +382,14 @@ impl Session {
             let settings = in_force.snapshot.effective(&self.user, split.reader);
             settings.multiplexing && !settings.autocommit_false_is_transaction
         };
-        match !takes_work(split.writer) && takes_work(split.reader) && may_stay_there() {
-            true => split.reader,
-            false => split.writer,
-        }
+        if !takes_work(split.writer) && takes_work(split.reader) && may_stay_there() { split.reader } else { split.writer }
     }
 
     /// Decides for a command that stands for this statement; false when the client was answered. The command is sent as it came, so a
     /// rule that rewrites the statement has no effect on it.
     pub(super) async fn direct_command(&mut self, sql: &[u8]) -> Result<bool, End> {
         let in_force = self.worker.in_force();
-        let analysis = self.worker.analyze(sql, self.lex);
+        let analysis = self.worker.analyze(sql, self.wants.lex);
         let decision = self.decide_timed(&in_force, sql, &analysis, None, Phase::Query);
         Ok(matches!(self.follow(&in_force, decision, Phase::Query).await?, Directed::Run(_)))
     }
@@ -415,7 +400,7 @@ impl Session {
         let in_force = self.worker.in_force();
         if !in_force.is_plain() {
             let text = [b"USE ", quoted(schema).as_slice()].concat();
-            let analysis = self.worker.analyze(&text, self.lex);
+            let analysis = self.worker.analyze(&text, self.wants.lex);
             hostgroup = self.decide(&in_force, &text, &analysis, None, Phase::Query).hostgroup;
         }
         self.forget_directions();
@@ -427,22 +412,22 @@ impl Session {
         if let Some(names) = decision.brings.take() {
             decision.hostgroup = Box::pin(self.bring_variables(names, decision.hostgroup)).await;
         }
-        self.directions = decision.directions;
-        self.min_gtid = decision.route.as_ref().and_then(|route| route.min_gtid.clone());
+        self.hand.directions = decision.directions;
+        self.hand.min_gtid = decision.route.as_ref().and_then(|route| route.min_gtid.clone());
         let is_answered = decision.route.as_ref().is_some_and(|route| route.ok_msg.is_some() || route.error_msg.is_some());
         if decision.commits_first && phase != Phase::Prepare && !is_answered {
             Box::pin(self.commit_what_was_read(decision.hostgroup)).await;
         }
         self.travel(decision.hostgroup).await;
         // Where it is part of what is open, it stays that.
-        self.directions.alone &= self.pool.shared.id == decision.hostgroup && self.may_read_alone();
+        self.hand.directions.alone &= self.at.pool.shared.id == decision.hostgroup && self.at.may_read_alone();
         match decision.directions.multiplex {
-            Some(RuleMultiplex::On) => self.pins.end(PinReason::Rule),
+            Some(RuleMultiplex::On) => self.at.pins.end(PinReason::Rule),
             Some(RuleMultiplex::Off | RuleMultiplex::IgnoreVariables) | None => {}
         }
         // A statement waits when it runs, not when it is prepared.
         let delays = phase != Phase::Prepare;
-        let delay_ms = if delays { self.lane.settings().default_query_delay } else { 0 };
+        let delay_ms = if delays { self.at.lane.settings().default_query_delay } else { 0 };
         let Some(route) = decision.route else {
             self.entry.set_statement_limit(0);
             return self.delayed(delay_ms, phase, None, None).await;
@@ -450,27 +435,29 @@ impl Session {
         self.entry.set_statement_limit(u64::from(route.timeout_ms.unwrap_or(0)));
         if let Some(flag) = route.next_query_flag_in.filter(|_| phase != Phase::Prepare) {
             // The next statement is the prepared one's execution, which has not had its own rules yet.
-            self.flag_in = flag;
+            self.hand.flag_in = flag;
         }
         if let Some(info) = route.ok_msg.as_ref().filter(|_| phase != Phase::Prepare) {
-            self.send_ok_with(info.as_bytes()).await?;
+            self.client.send_ok_with(&mut self.at, info.as_bytes()).await?;
             return Ok(Directed::Answered);
         }
         if let Some(gtids) = &route.min_gtid
             && let Some(fault) = self.fault_of("min_gtid", gtids, &[decision.hostgroup])
         {
-            self.send_error(WRONG_VALUE, "42000", &fault).await?;
+            self.client.send_error(&mut self.at, WRONG_VALUE, "42000", &fault).await?;
             return Ok(Directed::Answered);
         }
         if let Some(text) = &route.error_msg {
-            self.send_error(codes::NOT_ALLOWED_COMMAND, "42000", text).await?;
+            self.client.send_error(&mut self.at, codes::NOT_ALLOWED_COMMAND, "42000", text).await?;
             return Ok(Directed::Answered);
         }
         let rewritten = route.rewritten.filter(|_| !matches!(phase, Phase::Execution | Phase::Cursor));
         if let Some(text) = &rewritten
             && text.len() as u64 + 1 > in_force.snapshot.vars.max_allowed_packet
         {
-            self.send_error(codes::NET_PACKET_TOO_LARGE, "08S01", "Got a packet bigger than 'max_allowed_packet' bytes").await?;
+            self.client
+                .send_error(&mut self.at, codes::NET_PACKET_TOO_LARGE, "08S01", "Got a packet bigger than 'max_allowed_packet' bytes")
+                .await?;
             return Ok(Directed::Answered);
         }
         let delay_of_rule = route.delay_ms.filter(|_| delays).unwrap_or(0);
@@ -480,7 +467,7 @@ impl Session {
     /// How long (us) the statement waits for its place in time: its user's, and that of the rule `pace`. An error where that is too
     /// long.
     fn wait_for_pace(&self, pace: Option<(u32, u32)>) -> Result<u64, String> {
-        let (settings, shared) = (self.lane.settings(), &self.worker.shared);
+        let (settings, shared) = (self.at.lane.settings(), &self.worker.shared);
         let per_second = settings.max_queries_per_second;
         if per_second == 0 && pace.is_none() {
             return Ok(0);
@@ -518,7 +505,7 @@ impl Session {
             _ => match self.wait_for_pace(pace) {
                 Ok(wait_us) => wait_us,
                 Err(text) => {
-                    Box::pin(self.send_error(codes::USER_LIMIT_REACHED, "42000", &text)).await?;
+                    Box::pin(self.client.send_error(&mut self.at, codes::USER_LIMIT_REACHED, "42000", &text)).await?;
                     return Ok(Directed::Answered);
                 }
             },
@@ -538,9 +525,9 @@ impl Session {
 
     /// Marks that a rule's `multiplex=0` leaves on a session that holds a backend.
     pub(super) fn note_rule(&mut self, analysis: &Analysis) {
-        if self.directions.multiplex == Some(RuleMultiplex::Off) && self.backend.is_some() {
+        if self.hand.directions.multiplex == Some(RuleMultiplex::Off) && self.at.backend.is_some() {
             let now = self.now_ms();
-            self.pins.begin(PinReason::Rule, now, analysis.digest);
+            self.at.pins.begin(PinReason::Rule, now, analysis.digest);
         }
     }
 
@@ -552,15 +539,37 @@ impl Session {
 
     /// The next statement is run as the settings say.
     fn forget_directions(&mut self) {
-        self.directions = Directions::default();
-        self.min_gtid = None;
+        self.hand.directions = Directions::default();
+        self.hand.min_gtid = None;
         self.entry.set_statement_limit(0);
     }
 }
 
+impl Wants {
+    /// USE, or a SET of constants: all that it changes is carried to whatever server comes next.
+    fn only_changes_session(&self, text: &[u8], analysis: &Analysis) -> bool {
+        let is_carried = |target: &Target| match target {
+            Target::Session(name) => !UNCARRIED.contains(&name.as_str()),
+            Target::User(_) | Target::Names { .. } | Target::CharacterSet(_) | Target::TransactionSession { .. } => true,
+            Target::NextTransaction(_) | Target::Global(_) | Target::Persist(_) => false,
+        };
+        match analysis.kind {
+            _ if analysis.facts.intersects(Facts::MULTI | Facts::TORN) => false,
+            Kind::Use => true,
+            Kind::Set => sql::parse_set(text, self.lex)
+                .is_some_and(|all| all.iter().all(|one| is_carried(&one.target) && one.value != Value::Expression)),
+            _ => false,
+        }
+    }
+}
+
 /// The packets of a rewritten command.
-pub fn packets_of(payload: &[u8]) -> Vec<u8> {
+pub(super) fn packets_of(payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(payload.len() + 8);
     wire::packet::put_packet(&mut out, &mut 0, payload);
     out
 }
+
+#[cfg(test)]
+#[path = "route_tests.rs"]
+mod tests;

@@ -14,7 +14,7 @@ use wire::reframe::{Patch, ReplyFacts};
 use wire::reply::ReplyKind;
 
 /// A statement ready to run.
-pub struct Plan {
+pub(super) struct Plan {
     /// What it is.
     pub analysis: Analysis,
     /// The shape of its reply.
@@ -29,7 +29,7 @@ pub struct Plan {
 
 impl Plan {
     /// A plan that sends the client's own bytes.
-    pub fn new(analysis: Analysis) -> Self {
+    pub(super) fn new(analysis: Analysis) -> Self {
         Self { analysis, reply: ReplyKind::Results, patches: Vec::new(), rewritten: None, statement: None }
     }
 
@@ -43,7 +43,7 @@ impl Plan {
     }
 
     /// The body of the command that is sent in place of the client's; None too when it takes several packets.
-    pub fn sent_body(&self) -> Option<&[u8]> {
+    pub(super) fn sent_body(&self) -> Option<&[u8]> {
         self.rewritten.as_deref().filter(|packets| packets.len() < MAX_PAYLOAD)?.get(HEADER + 1..)
     }
 }
@@ -59,11 +59,14 @@ impl Session {
         }
         self.give_label(command, plan);
         let result = loop {
-            match self.try_plan(command, plan, reply).await {
+            self.hand.attempt_begins();
+            let tried = self.try_plan(command, plan, reply).await;
+            self.hand.attempt_ends(&self.at, tried.as_ref().map(|()| &*reply));
+            match tried {
                 Ok(()) => break Ok(()),
                 // Rare, and long.
                 Err(fault) => {
-                    let patience = patience.get_or_insert_with(|| Box::new(self.patience()));
+                    let patience = patience.get_or_insert_with(|| Box::new(self.hand.patience(&self.at)));
                     match Box::pin(self.run_again(patience, fault, command, plan)).await {
                         Ok(()) => {}
                         Err(fault) => break Err(fault),
@@ -71,21 +74,18 @@ impl Session {
                 }
             }
         };
-        if self.fill.is_some() {
-            self.end_fill(result.is_ok());
+        if self.hand.fill.is_some() {
+            self.hand.end_fill(&self.at, result.is_ok());
         }
         if self.recovery.assigned_gtid.is_some() {
-            Box::pin(self.label_after()).await;
+            Box::pin(self.recovery.label_after(&mut self.at)).await;
         }
         result
     }
 
     /// Brings the backend at hand to the session's state for this statement. Returns what is to be sent ahead of it.
     async fn sync_plan(&mut self, plan: &Plan) -> Result<Ahead, Fault> {
-        match self.is_not_causal() {
-            true => self.sync(&plan.as_synced()).await,
-            false => self.sync_causally(&plan.as_synced()).await,
-        }
+        if self.hand.is_not_causal(&self.at) { self.sync(&plan.as_synced()).await } else { self.sync_causally(&plan.as_synced()).await }
     }
 
     async fn try_plan(&mut self, command: Incoming, plan: &Plan, reply: &mut ReplyFacts) -> Result<(), Fault> {
@@ -98,15 +98,20 @@ impl Session {
         let (ahead, readied) = loop {
             match self.obtain_at_once()? {
                 Kept::AtHand => {}
-                kept => self.obtain_later(kept).await?,
+                kept => {
+                    self.hand.attempt_waits(&self.at);
+                    self.obtain_later(kept).await?;
+                }
             }
-            let mut ahead = match self.is_not_causal() && self.is_in_sync(&plan.as_synced()) {
-                true => Ahead::default(),
-                // Exchanges of its own, or something to send ahead.
-                false => Box::pin(self.sync_plan(plan)).await?,
+            self.hand.attempt_has_backend(&self.at);
+            let mut ahead = if self.hand.is_not_causal(&self.at) && self.is_in_sync(&plan.as_synced()) {
+                Ahead::default()
+            } else {
+                self.hand.attempt_syncs();
+                Box::pin(self.sync_plan(plan)).await?
             };
             if self.facts.own_error.is_some() && is_about_diagnostics(&plan.analysis) {
-                Box::pin(self.raise_own_error()).await?;
+                Box::pin(self.facts.raise_own_error(&mut self.at)).await?;
             }
             if self.recovery.assigned_gtid.is_some()
                 && let Some(settled) = Box::pin(self.settle_write(&mut ahead)).await?
@@ -115,18 +120,21 @@ impl Session {
                 return Ok(());
             }
             if self.recovery.assigned_gtid.is_some() {
-                Box::pin(self.learn_member()).await?;
+                Box::pin(self.at.learn_member()).await?;
             }
             let readied = match plan.statement {
-                Some(id) => match self.found_on_backend_as_bound(id) {
+                Some(id) => match self.statements.found_on_backend_as_bound(&mut self.at, id) {
                     Some(server_id) => self.with_server_id(command, id, server_id),
-                    None => match Box::pin(self.ready_execution(command, id, &mut ahead)).await {
-                        Ok(readied) => readied,
-                        Err(fault) => {
-                            Box::pin(self.send_unless_lost(&ahead)).await;
-                            return Err(fault);
+                    None => {
+                        self.hand.attempt_syncs();
+                        match Box::pin(self.ready_execution(command, id, &mut ahead)).await {
+                            Ok(readied) => readied,
+                            Err(fault) => {
+                                Box::pin(self.send_unless_lost(&ahead)).await;
+                                return Err(fault);
+                            }
                         }
-                    },
+                    }
                 },
                 None => None,
             };
@@ -135,6 +143,7 @@ impl Session {
                 break (ahead, readied);
             }
         };
+        self.hand.attempt_sends(&self.at);
         let outgoing = match readied.as_ref().or(plan.rewritten.as_ref()) {
             Some(bytes) => Outgoing::Bytes(bytes),
             None => Outgoing::AsItCame(command.wire_len),
@@ -145,9 +154,13 @@ impl Session {
         }
         self.send_statement(&ahead, outgoing).await?;
         self.relay_to(plan, reply).await?;
-        if self.lane.causal().writes == Writing::Remembered {
+        if self.at.lane.causal().writes == Writing::Remembered {
             self.note_written(&plan.analysis, reply);
         }
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "loss_tests.rs"]
+mod loss_tests;

@@ -1,17 +1,18 @@
 //! SET: what it gave the session, as far as the server's tracker does not tell, and whether that can be repeated without a server.
 
 use super::Session;
+use super::attachments::Attachments;
 use super::charsets::{self, Hidden};
 use super::command::Incoming;
 use super::effects::{contains, may_name_others};
 use super::guard::guarded;
-use super::leave::WISHES;
 use super::settle::Unread;
 use super::sync::AUTOCOMMIT;
 use super::tracked::UNCARRIED;
+use super::wants::Wants;
 use crate::backend::Tracking;
 use crate::memory::{Change, SetEffect};
-use crate::pins::PinReason;
+use crate::pins::{PinReason, WISHES};
 use crate::state::{CHARSETS, NAMED_CHARSETS, NAMED_COLLATIONS, assignment_rank, canonical, displaced_by, follower_of};
 use sql::{Analysis, Assignment, Facts, Kind, LexMode, Target, Value};
 use wire::charset::Flavor;
@@ -39,15 +40,15 @@ enum Left {
 impl Session {
     /// SET: user variables, and what the tracker does not tell.
     pub(super) fn note_set(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, read_by: Option<LexMode>) {
-        let tracked = !self.tracks_nothing();
-        let lex = read_by.unwrap_or(self.lex);
+        let tracked = !self.at.tracks_nothing();
+        let lex = read_by.unwrap_or(self.wants.lex);
         let Some(assignments) = sql::parse_set(sql, lex) else {
             if names_resource_group(sql) {
                 // A thread keeps it over a reset, like a role.
-                self.pin(PinReason::Role, analysis);
+                self.at.pin(PinReason::Role, analysis);
             }
             if !tracked || reply.variables.is_empty() || analysis.facts.intersects(Facts::USER_VARIABLE | Facts::SYSTEM_VARIABLE) {
-                self.pin(PinReason::SessionState, analysis);
+                self.at.pin(PinReason::SessionState, analysis);
             }
             return;
         };
@@ -56,7 +57,7 @@ impl Session {
         if computes && !self.client.status.contains(StatusFlags::AUTOCOMMIT) && contains(sql, b"select") && assignments.iter().any(switches)
         {
             // What it has read stays locked: no status tells, and MariaDB keeps it over a reset.
-            if let Some(backend) = self.backend.as_mut() {
+            if let Some(backend) = self.at.backend.as_mut() {
                 (backend.core.must_reset, backend.core.outlives_reset) = (true, true);
             }
         }
@@ -76,19 +77,21 @@ impl Session {
                 (Target::User(name), Value::Literal(literal)) => self.set_user_variable(name, &literal, analysis),
                 (Target::User(name), _) => self.pin_variables(Some(vec![name]), analysis),
                 (Target::Global(_) | Target::Persist(_), _) => {}
-                (Target::NextTransaction(_), _) => self.pin(PinReason::NextTransaction, analysis),
+                (Target::NextTransaction(_), _) => self.at.pin(PinReason::NextTransaction, analysis),
                 _ if tracked => {}
-                (Target::Session(name), _) if changes_another(&name).is_some() => self.pin(PinReason::SessionState, analysis),
+                (Target::Session(name), _) if changes_another(&name).is_some() => self.at.pin(PinReason::SessionState, analysis),
                 (Target::Session(name), Value::Literal(v) | Value::Word(v)) => {
                     let value = v.trim_matches(|c| c == '\'' || c == '"').to_owned();
-                    self.set_variable(&name, Some(value.as_bytes()));
+                    self.wants.set_variable(&mut self.at, &name, Some(value.as_bytes()));
                     if let Some(collation) = charsets::kept_with(&name) {
-                        self.set_variable(collation, None);
+                        self.wants.set_variable(&mut self.at, collation, None);
                     }
                 }
-                (Target::Session(name), Value::Default) => self.set_variable(&name, None),
-                (Target::Names { charset: Some(charset), collation }, _) => self.set_names(&charset, collation.as_deref()),
-                _ => self.pin(PinReason::SessionState, analysis),
+                (Target::Session(name), Value::Default) => self.wants.set_variable(&mut self.at, &name, None),
+                (Target::Names { charset: Some(charset), collation }, _) => {
+                    self.wants.set_names(&mut self.at, &charset, collation.as_deref())
+                }
+                _ => self.at.pin(PinReason::SessionState, analysis),
             }
         }
     }
@@ -98,12 +101,13 @@ impl Session {
             return self.pin_variables(Some(vec![name]), analysis);
         }
         // NULL is kept too: a variable that was assigned is not one that never was.
-        let kept = match literal.eq_ignore_ascii_case("NULL") {
-            true => self.null_for(&name),
-            false => charsets::portable(literal, self.lex, &self.state),
+        let kept = if literal.eq_ignore_ascii_case("NULL") {
+            self.at.null_for(&self.wants, &name)
+        } else {
+            charsets::portable(literal, self.wants.lex, &self.wants.state)
         };
         match kept {
-            Some(kept) if self.carry_user_variable(&name, &kept) => {}
+            Some(kept) if self.wants.carry_user_variable(&mut self.at, &name, &kept) => {}
             Some(_) => self.pin_variables(None, analysis),
             None => self.pin_variables(Some(vec![name]), analysis),
         }
@@ -111,19 +115,19 @@ impl Session {
 
     /// A SET that failed. Which of its variables are in force, the server is asked behind it: [`Session::learn_failed_set`].
     pub(super) fn note_failed_set(&mut self, sql: &[u8], analysis: &Analysis, code: u16) {
-        let assignments = match left_by_failed_set(sql, self.lex, code) {
+        let assignments = match left_by_failed_set(sql, self.wants.lex, code) {
             Left::Nothing => return,
             Left::Of(assignments) if analysis.kind == Kind::Set && !analysis.facts.contains(Facts::MULTI) => assignments,
             Left::Of(_) | Left::Unknown => {
-                self.pin_variables(sql::user_variables(sql, self.lex), analysis);
-                return self.pin(PinReason::SessionState, analysis);
+                self.pin_variables(sql::user_variables(sql, self.wants.lex), analysis);
+                return self.at.pin(PinReason::SessionState, analysis);
             }
         };
         for assignment in &assignments {
             match &assignment.target {
-                Target::User(_) => self.pin_variables(sql::user_variables(sql, self.lex), analysis),
-                Target::NextTransaction(_) => self.pin(PinReason::NextTransaction, analysis),
-                Target::Session(name) if !can_be_asked_for(name) => self.pin(PinReason::SessionState, analysis),
+                Target::User(_) => self.pin_variables(sql::user_variables(sql, self.wants.lex), analysis),
+                Target::NextTransaction(_) => self.at.pin(PinReason::NextTransaction, analysis),
+                Target::Session(name) if !can_be_asked_for(name) => self.at.pin(PinReason::SessionState, analysis),
                 _ => {}
             }
         }
@@ -132,8 +136,8 @@ impl Session {
     /// Asks what a SET that failed has changed. A variable that the session has not set, and that is as it is globally, was not.
     async fn learn_failed_set(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
         let code = reply.error.unwrap_or_default();
-        let Left::Of(assignments) = left_by_failed_set(sql, self.lex, code) else { return };
-        if self.pins.set().contains(PinReason::SessionState) {
+        let Left::Of(assignments) = left_by_failed_set(sql, self.wants.lex, code) else { return };
+        if self.at.pins.set().contains(PinReason::SessionState) {
             return;
         }
         let (mut names, mut charsets_changed) = (Vec::new(), false);
@@ -150,33 +154,27 @@ impl Session {
             }
         }
         let is_learnt = (!charsets_changed && names.is_empty() || self.keep_warnings().await && self.keep_counts(reply).await)
-            && (!charsets_changed || self.has_kept_charsets().await)
+            && (!charsets_changed || self.wants.has_kept_charsets(&mut self.at).await)
             && (names.is_empty() || self.learn_changed(&names, sql, analysis).await);
         if !is_learnt {
-            self.pin(PinReason::SessionState, analysis);
+            self.at.pin(PinReason::SessionState, analysis);
         }
-    }
-
-    /// Asks for the character sets in force. False when they are others than before: which collations go with them is not known.
-    async fn has_kept_charsets(&mut self) -> bool {
-        let before = self.charset_changes(CHARSETS);
-        self.ask_for_charsets(&[Hidden::Kept; 2]).await && self.charset_changes(CHARSETS) == before
     }
 
     /// Asks for session variables that may have changed, and notes those. False when there is no answer.
     async fn learn_changed(&mut self, names: &[String], sql: &[u8], analysis: &Analysis) -> bool {
-        let is_set = |name: &String| name == AUTOCOMMIT || self.state.variables.get(canonical(name, self.family)).is_some();
+        let is_set = |name: &String| name == AUTOCOMMIT || self.wants.state.variables.get(canonical(name, self.wants.family)).is_some();
         let (own, fresh): (Vec<String>, Vec<String>) = names.iter().cloned().partition(is_set);
         let mut changed = own;
         if !fresh.is_empty() {
             let columns: Vec<String> = fresh.iter().map(|name| format!("@@session.{name} <=> @@global.{name}")).collect();
-            let Some(answers) = self.ask_for_values(&columns).await else { return false };
+            let Some(answers) = self.wants.ask_for_values(&mut self.at, &columns).await else { return false };
             changed.extend(fresh.into_iter().zip(answers).filter(|(_, alike)| alike != b"1").map(|(name, _)| name));
         }
         if changed.is_empty() {
             return true;
         }
-        let Some(mut values) = self.ask_for_variables(&changed).await else { return false };
+        let Some(mut values) = self.wants.ask_for_variables(&mut self.at, &changed).await else { return false };
         values.sort_by_key(|(name, _)| assignment_rank(name, false));
         for (name, value) in &values {
             self.note_variable(name, value, sql, analysis);
@@ -184,32 +182,18 @@ impl Session {
         true
     }
 
-    /// SET NAMES on a server that does not tell.
-    fn set_names(&mut self, charset: &str, collation: Option<&str>) {
-        let flavor = self.backend.as_ref().map(|b| b.core.info.flavor);
-        for name in NAMED_CHARSETS {
-            self.set_variable(name, Some(charset.as_bytes()));
-        }
-        let default = flavor.and_then(|f| wire::charset::default_of(f, charset)).map(|c| c.name);
-        if let Some(collation) = collation.or(default) {
-            for name in NAMED_COLLATIONS {
-                self.set_variable(name, Some(collation.as_bytes()));
-            }
-        }
-    }
-
     /// A server refused what the session has set: what this SET assigns anew need not be brought to it before.
     pub(super) fn make_way_for(&mut self, command: Incoming, start: usize, analysis: &Analysis) {
         if analysis.facts.intersects(Facts::SYSTEM_VARIABLE | Facts::MULTI) {
             return;
         }
-        for assignment in sql::parse_set(self.client.sql_text(command, start), self.lex).unwrap_or_default() {
+        for assignment in sql::parse_set(self.client.sql_text(command, start), self.wants.lex).unwrap_or_default() {
             match assignment.target {
-                Target::Session(name) => self.state.variables.set(canonical(&name, self.family), None),
-                Target::User(name) => self.state.user_variables.set(&name, None),
+                Target::Session(name) => self.wants.state.variables.set(canonical(&name, self.wants.family), None),
+                Target::User(name) => self.wants.state.user_variables.set(&name, None),
                 Target::Names { .. } | Target::CharacterSet(_) => {
                     for name in NAMED_COLLATIONS {
-                        self.state.variables.set(name, None);
+                        self.wants.state.variables.set(name, None);
                     }
                 }
                 _ => {}
@@ -234,8 +218,8 @@ impl Session {
             }
             return None;
         }
-        let mut untold = self.untold(sql, analysis, reply);
-        let mut forgets = !untold.is_empty() && self.is_on(Flavor::MySql);
+        let mut untold = self.at.untold(&self.wants, sql, analysis, reply);
+        let mut forgets = !untold.is_empty() && self.at.is_on(Flavor::MySql);
         if lost_schema(reply) && !self.facts.returned {
             // It has become the session's collation_server, which servers do not tell.
             untold.push("collation_database".to_owned());
@@ -244,12 +228,12 @@ impl Session {
         let charsets_changed = charsets::changed_by(reply) || untold.iter().any(|name| charsets::is_one(name));
         let asks = charsets_changed || !untold.is_empty();
         if forgets && reply.warnings > 0 && !self.keep_warnings().await || asks && !self.keep_counts(reply).await {
-            self.pin(PinReason::SessionState, analysis);
+            self.at.pin(PinReason::SessionState, analysis);
             return None;
         }
-        let untold = if untold.is_empty() { Some(Vec::new()) } else { self.ask_for_variables(&untold).await };
+        let untold = if untold.is_empty() { Some(Vec::new()) } else { self.wants.ask_for_variables(&mut self.at, &untold).await };
         let Some(untold) = untold else {
-            self.pin(PinReason::SessionState, analysis);
+            self.at.pin(PinReason::SessionState, analysis);
             return None;
         };
         let mut in_order: Vec<&Change> = untold.iter().collect();
@@ -258,7 +242,7 @@ impl Session {
             self.note_variable(name, value, sql, analysis);
         }
         if charsets_changed && !self.learn_charsets(sql, analysis, reply).await {
-            self.pin(PinReason::SessionState, analysis);
+            self.at.pin(PinReason::SessionState, analysis);
             return None;
         }
         Some(untold)
@@ -269,73 +253,20 @@ impl Session {
         let plain = !analysis.facts.intersects(Facts::MULTI | Facts::USER_VARIABLE | Facts::SESSION_TRACK | Facts::SYSTEM_VARIABLE);
         let did = reply.error.is_none() && !(reply.variables.is_empty() && untold.is_empty());
         // What a role may set, say, is no matter of those without.
-        let is_free = self.pins.set().without(WISHES).is_empty();
-        if did && plain && is_free && analysis.kind == Kind::Set && reply.warnings == 0 && self.state_is_ordinary(sql) {
-            let effect = sql::parse_set(sql, self.lex).and_then(|all| self.repeatable_effect(&all, reply, untold));
-            if let Some((effect, info)) = effect.zip(self.pool.one_version()) {
+        let is_free = self.at.pins.set().without(WISHES).is_empty();
+        if did && plain && is_free && analysis.kind == Kind::Set && reply.warnings == 0 && self.wants.state_is_ordinary(sql) {
+            let effect = sql::parse_set(sql, self.wants.lex).and_then(|all| self.wants.repeatable_effect(&all, reply, untold));
+            if let Some((effect, info)) = effect.zip(self.at.pool.one_version()) {
                 self.worker.memory.borrow_mut().learn_set(&self.place(&info), sql, effect);
             }
         }
     }
 
-    /// Variables that the statement changed and the server did not tell of: those that others change along with them. MariaDB says
-    /// nothing after `SET @@name = ...` either, and while the client's own tracking settings are there, only what the client tracks
-    /// is told.
-    fn untold(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> Vec<String> {
-        let clients = self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients);
-        if self.tracks_nothing() {
-            return Vec::new();
-        }
-        let may_be_silent = clients || self.is_on(Flavor::MariaDb);
-        let names = assignments(sql, analysis, self.lex).into_iter().filter_map(|assignment| match assignment.target {
-            Target::Session(name) => Some(name),
-            _ => None,
-        });
-        let names: Vec<String> = names.collect();
-        let told_names = reply.variables.iter().map(|(name, _)| &**name);
-        let changed_along = names.iter().map(String::as_str).chain(told_names).filter_map(changes_another).map(str::to_owned);
-        let changed_along: Vec<String> = changed_along.collect();
-        let is_told = |name: &str| reply.variables.iter().any(|(told, _)| **told == *name);
-        // A collation tells its character set; late MariaDB tells nothing else.
-        let told = |name: &str| is_told(name) || displaced_by(name).is_some_and(|other| is_told(other) && other.starts_with("collation_"));
-        let is_untold =
-            |name: &String| !told(name) && (clients || !name.starts_with("session_track_")) && is_variable_name(name.as_bytes());
-        names.into_iter().filter(|name| may_be_silent && is_untold(name)).chain(changed_along).collect()
-    }
-
-    /// Asks the held backend for session variables.
-    pub(super) async fn ask_for_variables(&mut self, names: &[String]) -> Option<Vec<Change>> {
-        let columns: Vec<String> = names.iter().map(|name| format!("@@session.{name}")).collect();
-        let values = self.ask_for_values(&columns).await?;
-        let told = names.iter().zip(values).map(|(name, value)| {
-            let value = match (name.as_str(), value.as_slice()) {
-                (AUTOCOMMIT, b"1") => b"ON".to_vec(),
-                (AUTOCOMMIT, b"0") => b"OFF".to_vec(),
-                _ => value,
-            };
-            (name.as_str().into(), value.into())
-        });
-        Some(told.collect())
-    }
-
-    /// Asks the held backend for the values of these expressions; NULL is empty.
-    async fn ask_for_values(&mut self, columns: &[String]) -> Option<Vec<Vec<u8>>> {
-        let is_wide = self.has_wide_results();
-        let column = |text: &String| if is_wide { format!("CAST({text} AS BINARY)") } else { text.clone() };
-        let columns: Vec<String> = columns.iter().map(column).collect();
-        let question = format!("SELECT {}", columns.join(","));
-        let backend = self.backend.as_mut()?;
-        let reply = guarded(&self.worker, &self.entry, backend.query(&question, &self.worker.buffers)).await.ok()?;
-        let mut values = Reader::new(reply.rows.first()?);
-        // NULL (0xfb) is no string.
-        Some(columns.iter().map(|_| values.lenenc_bytes().map(<[u8]>::to_vec).unwrap_or_default()).collect())
-    }
-
     /// After a change of character sets: asks for them. False when there is no answer.
     async fn learn_charsets(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> bool {
-        let (assignments, is_versioned) = (assignments(sql, analysis, self.lex), analysis.facts.contains(Facts::VERSIONED));
-        let hidden = charsets::hidden_after(&assignments, is_versioned, reply, |charset| self.usual_collation(charset));
-        (reply.warnings == 0 || self.keep_warnings().await) && self.ask_for_charsets(&hidden).await
+        let (assignments, is_versioned) = (assignments(sql, analysis, self.wants.lex), analysis.facts.contains(Facts::VERSIONED));
+        let hidden = charsets::hidden_after(&assignments, is_versioned, reply, |charset| self.at.usual_collation(&self.wants, charset));
+        (reply.warnings == 0 || self.keep_warnings().await) && self.wants.ask_for_charsets(&mut self.at, &hidden).await
     }
 
     /// Reads the statement's warnings before something else is asked, which makes the server forget them. False when they
@@ -352,6 +283,56 @@ impl Session {
         self.facts.row_count_with_backend = false;
         let unread = Unread { found_rows: self.facts.found_rows_with_backend, ..Unread::default() };
         !unread.any() || (reply.warnings == 0 || self.keep_warnings().await) && self.read_unread(unread).await.is_ok()
+    }
+}
+
+impl Wants {
+    /// Asks for the character sets in force. False when they are others than before: which collations go with them is not known.
+    async fn has_kept_charsets(&mut self, at: &mut Attachments) -> bool {
+        let before = self.charset_changes(CHARSETS);
+        self.ask_for_charsets(at, &[Hidden::Kept; 2]).await && self.charset_changes(CHARSETS) == before
+    }
+
+    /// SET NAMES on a server that does not tell.
+    fn set_names(&mut self, at: &mut Attachments, charset: &str, collation: Option<&str>) {
+        let flavor = at.backend.as_ref().map(|b| b.core.info.flavor);
+        for name in NAMED_CHARSETS {
+            self.set_variable(at, name, Some(charset.as_bytes()));
+        }
+        let default = flavor.and_then(|f| wire::charset::default_of(f, charset)).map(|c| c.name);
+        if let Some(collation) = collation.or(default) {
+            for name in NAMED_COLLATIONS {
+                self.set_variable(at, name, Some(collation.as_bytes()));
+            }
+        }
+    }
+
+    /// Asks the held backend for session variables.
+    pub(super) async fn ask_for_variables(&self, at: &mut Attachments, names: &[String]) -> Option<Vec<Change>> {
+        let columns: Vec<String> = names.iter().map(|name| format!("@@session.{name}")).collect();
+        let values = self.ask_for_values(at, &columns).await?;
+        let told = names.iter().zip(values).map(|(name, value)| {
+            let value = match (name.as_str(), value.as_slice()) {
+                (AUTOCOMMIT, b"1") => b"ON".to_vec(),
+                (AUTOCOMMIT, b"0") => b"OFF".to_vec(),
+                _ => value,
+            };
+            (name.as_str().into(), value.into())
+        });
+        Some(told.collect())
+    }
+
+    /// Asks the held backend for the values of these expressions; NULL is empty.
+    async fn ask_for_values(&self, at: &mut Attachments, columns: &[String]) -> Option<Vec<Vec<u8>>> {
+        let is_wide = self.has_wide_results();
+        let column = |text: &String| if is_wide { format!("CAST({text} AS BINARY)") } else { text.clone() };
+        let columns: Vec<String> = columns.iter().map(column).collect();
+        let question = format!("SELECT {}", columns.join(","));
+        let backend = at.backend.as_mut()?;
+        let reply = guarded(&at.worker, &at.entry, backend.query(&question, &at.worker.buffers)).await.ok()?;
+        let mut values = Reader::new(reply.rows.first()?);
+        // NULL (0xfb) is no string.
+        Some(columns.iter().map(|_| values.lenenc_bytes().map(<[u8]>::to_vec).unwrap_or_default()).collect())
     }
 
     /// What the statement would do in any session, if that depends on nothing else.
@@ -389,6 +370,33 @@ impl Session {
         }
         changes.sort_by_key(|(name, _)| assignment_rank(name, false));
         Some(SetEffect { told, changes })
+    }
+}
+
+impl Attachments {
+    /// Variables that the statement changed and the server did not tell of: those that others change along with them. MariaDB says
+    /// nothing after `SET @@name = ...` either, and while the client's own tracking settings are there, only what the client tracks
+    /// is told.
+    fn untold(&self, wants: &Wants, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> Vec<String> {
+        let clients = self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients);
+        if self.tracks_nothing() {
+            return Vec::new();
+        }
+        let may_be_silent = clients || self.is_on(Flavor::MariaDb);
+        let names = assignments(sql, analysis, wants.lex).into_iter().filter_map(|assignment| match assignment.target {
+            Target::Session(name) => Some(name),
+            _ => None,
+        });
+        let names: Vec<String> = names.collect();
+        let told_names = reply.variables.iter().map(|(name, _)| &**name);
+        let changed_along = names.iter().map(String::as_str).chain(told_names).filter_map(changes_another).map(str::to_owned);
+        let changed_along: Vec<String> = changed_along.collect();
+        let is_told = |name: &str| reply.variables.iter().any(|(told, _)| **told == *name);
+        // A collation tells its character set; late MariaDB tells nothing else.
+        let told = |name: &str| is_told(name) || displaced_by(name).is_some_and(|other| is_told(other) && other.starts_with("collation_"));
+        let is_untold =
+            |name: &String| !told(name) && (clients || !name.starts_with("session_track_")) && is_variable_name(name.as_bytes());
+        names.into_iter().filter(|name| may_be_silent && is_untold(name)).chain(changed_along).collect()
     }
 }
 
@@ -437,10 +445,7 @@ fn names_resource_group(sql: &[u8]) -> bool {
 
 /// What all the SETs of a text assign that are understood.
 pub(super) fn assignments(sql: &[u8], analysis: &Analysis, lex: LexMode) -> Vec<Assignment> {
-    let statements = match analysis.facts.contains(Facts::MULTI) {
-        true => sql::split(sql, lex).collect(),
-        false => vec![sql],
-    };
+    let statements = if analysis.facts.contains(Facts::MULTI) { sql::split(sql, lex).collect() } else { vec![sql] };
     statements.into_iter().filter_map(|one| sql::parse_set(one, lex)).flatten().collect()
 }
 
@@ -473,4 +478,61 @@ mod tests {
             assert_eq!(left, expected, "{sql}: {code}");
         }
     }
+
+    fn parsed(text: &str) -> Vec<Assignment> {
+        assignments(text.as_bytes(), &sql::analyze(text.as_bytes(), LexMode::default()), LexMode::default())
+    }
+
+    #[test]
+    fn all_the_sets_of_a_text_are_read_and_nothing_else() {
+        for (text, expected) in
+            [("SET @a = 1, sql_mode = ''", 2), ("SET @a = 1; SELECT 1; SET @b = 2", 2), ("SELECT 'SET @a = 1'", 0), ("", 0)]
+        {
+            assert_eq!(parsed(text).len(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn switches_that_are_named_leave_the_others_as_they_were() {
+        let told = |value: &str| -> Vec<Change> { vec![("optimizer_switch".into(), value.as_bytes().into())] };
+        for (text, value, expected) in [
+            ("SET optimizer_switch = 'mrr=on'", "mrr=on,index_merge=off", true),
+            ("SET optimizer_switch = 'mrr=on'", "MRR=ON", false),
+            ("SET optimizer_switch = mrr", "index_merge=off", true),
+            ("SET sql_mode = 'ANSI'", "", false),
+            ("SET sql_mode = CONCAT(@@sql_mode, ',ANSI')", "", true),
+            ("SET sql_mode = DEFAULT", "", true),
+            ("SET @a = 1 + 1", "", false),
+        ] {
+            assert_eq!(is_relative(&parsed(text)[0], told(value).iter()), expected, "{text} gave {value}");
+        }
+    }
+
+    #[test]
+    fn a_variable_that_acts_once_or_runs_on_is_not_asked_for() {
+        for (name, expected) in [
+            ("sql_mode", true),
+            ("optimizer_switch", true),
+            ("timestamp", false),
+            ("last_insert_id", false),
+            ("identity", false),
+            ("session_track_gtids", false),
+            ("no name", false),
+        ] {
+            assert_eq!(can_be_asked_for(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_schema_is_lost_when_a_success_tells_of_an_empty_one() {
+        let reply = |error, schema: Option<&[u8]>| ReplyFacts { error, schema: schema.map(Into::into), ..ReplyFacts::default() };
+        assert!(lost_schema(&reply(None, Some(b""))));
+        for other in [reply(None, Some(b"s")), reply(None, None), reply(Some(1008), Some(b""))] {
+            assert!(!lost_schema(&other), "{other:?}");
+        }
+    }
 }
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod state_tests;

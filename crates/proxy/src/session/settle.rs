@@ -2,42 +2,27 @@
 //! session that ended.
 
 use super::Session;
+use super::attachments::Attachments;
 use super::charsets;
 use super::end::End;
 use super::facts::Diagnostics;
+use super::facts::SessionFacts;
 use super::failed::may_have_left;
 use super::guard::guarded;
 use super::insert_id::Word;
-use super::kill::{Loss, end_connection, end_lost_connection};
-use super::leave::WISHES;
 use super::sync::is_about_diagnostics;
 use super::tableless;
-use crate::backend::{Backend, Tracking, put_query};
+use crate::backend::{Tracking, put_query};
 use crate::connect;
-use crate::pins::{PinReason, PinSet};
-use crate::pool::HostgroupPool;
-use crate::safety::Safety;
-use crate::worker::Worker;
-use model::snapshot::Effective;
+use crate::pins::{PinReason, is_kept};
 use sql::{Analysis, Facts, Kind};
 use std::io;
-use std::rc::Rc;
-use std::time::Duration;
 use wire::charset::Flavor;
 use wire::codes;
 use wire::command::Command;
-use wire::flags::{Capabilities, StatusFlags};
+use wire::flags::StatusFlags;
 use wire::reframe::ReplyFacts;
 use wire::reply::ReplyKind;
-
-/// Why a backend could not be reset.
-#[derive(Debug, PartialEq, Eq)]
-pub enum ResetError {
-    /// The server cannot, or what is asked needs a new login.
-    Unsupported,
-    /// The connection failed, or the server refused.
-    Failed,
-}
 
 /// Errors that come with the end of the whole transaction, or may: a row that has changed under the snapshot (MariaDB's
 /// `innodb_snapshot_isolation`), lock wait timeout (`innodb_rollback_on_timeout`), deadlock, failure of a cluster at COMMIT (Galera,
@@ -60,18 +45,9 @@ pub(super) struct Unread {
 }
 
 impl Unread {
-    pub fn any(self) -> bool {
+    pub(super) fn any(self) -> bool {
         self.warnings || self.last_insert_id || self.found_rows
     }
-}
-
-/// Whether an idle session keeps its backend under these settings.
-pub fn is_kept(pins: PinSet, settings: &Effective) -> bool {
-    let rest = pins.without(PinSet::of(&[PinReason::MultiplexingOff, PinReason::AutoIncrementDelay]));
-    let is_multiplexing_off = pins.contains(PinReason::MultiplexingOff) && !settings.multiplexing;
-    let is_delayed = pins.contains(PinReason::AutoIncrementDelay) && settings.auto_increment_delay_multiplex > 0;
-    let is_held = pins.is_empty() && settings.connection_delay_multiplex_ms > 0;
-    !rest.is_empty() || is_multiplexing_off || is_delayed || is_held
 }
 
 impl Session {
@@ -103,11 +79,6 @@ impl Session {
         }
     }
 
-    /// Whether pins keep the backend, and no setting says so any more.
-    pub(super) fn keeps_in_vain(&self) -> bool {
-        !self.pins.set().is_empty() && !is_kept(self.pins.set(), &self.lane.settings())
-    }
-
     /// Gives the backend back after something that ended pins without an answer.
     pub(super) async fn settle_silent(&mut self, analysis: &Analysis) -> Result<(), End> {
         let warnings = self.facts.warnings > 0 && self.facts.diagnostics.is_none();
@@ -117,35 +88,32 @@ impl Session {
 
     /// Reads what is unread and gives the backend back, when no pin holds.
     async fn let_go(&mut self, analysis: &Analysis, unread: Unread) -> Result<(), End> {
-        if !self.lane.settings().multiplexing && self.backend.is_some() {
+        if !self.at.lane.settings().multiplexing && self.at.backend.is_some() {
             let now = self.now_ms();
-            self.pins.begin(PinReason::MultiplexingOff, now, analysis.digest);
+            self.at.pins.begin(PinReason::MultiplexingOff, now, analysis.digest);
         } else {
             // It may have been switched on again.
-            self.pins.end(PinReason::MultiplexingOff);
+            self.at.pins.end(PinReason::MultiplexingOff);
         }
         self.note_rule(analysis);
         self.note_autocommit(analysis);
-        match self.is_let_go_at_once(unread) {
-            true => Ok(()),
-            false => Box::pin(self.let_go_later(analysis, unread)).await,
-        }
+        if self.is_let_go_at_once(unread) { Ok(()) } else { Box::pin(self.let_go_later(analysis, unread)).await }
     }
 
     /// Gives the backend back if there is nothing to read, or leaves it where a pin holds that is none to look at.
     fn is_let_go_at_once(&mut self, unread: Unread) -> bool {
-        if self.recovery.assigned_gtid.is_some() || self.pins.only_stored_code().is_some() || self.pins.only_variables().is_some() {
+        if self.recovery.assigned_gtid.is_some() || self.at.pins.only_stored_code().is_some() || self.at.pins.only_variables().is_some() {
             return false;
         }
-        if !self.pins.set().is_empty() {
+        if !self.at.pins.set().is_empty() {
             return true;
         }
-        let keeps_tracking = self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients);
+        let keeps_tracking = self.at.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients);
         let unread = Unread { found_rows: self.facts.found_rows_with_backend, ..unread };
-        if keeps_tracking || unread.any() || self.lacks_gtids() || self.lane.settings().connection_delay_multiplex_ms > 0 {
+        if keeps_tracking || unread.any() || self.lacks_gtids() || self.at.lane.settings().connection_delay_multiplex_ms > 0 {
             return false;
         }
-        self.give_back();
+        self.at.give_back();
         true
     }
 
@@ -153,10 +121,10 @@ impl Session {
         if self.recovery.assigned_gtid.is_some() {
             Box::pin(self.unlabel_ended(&mut unread.warnings)).await;
         }
-        if self.pins.only_stored_code().is_some() {
+        if self.at.pins.only_stored_code().is_some() {
             unread = Box::pin(self.read_stored_code(analysis, unread)).await;
         }
-        if self.pins.only_variables().is_some() {
+        if self.at.pins.only_variables().is_some() {
             return Box::pin(self.learn_user_variables(analysis, unread)).await;
         }
         self.let_go_unpinned(unread).await
@@ -164,11 +132,11 @@ impl Session {
 
     /// Reads what is unread and gives the backend back, unless a pin holds.
     pub(super) async fn let_go_unpinned(&mut self, unread: Unread) -> Result<(), End> {
-        if !self.pins.set().is_empty() {
+        if !self.at.pins.set().is_empty() {
             return Ok(());
         }
-        if self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients) {
-            self.restore_tracking().await;
+        if self.at.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients) {
+            self.at.restore_tracking().await;
         }
         if !self.read_or_lose(Unread { found_rows: self.facts.found_rows_with_backend, ..unread }).await {
             return Ok(());
@@ -176,11 +144,11 @@ impl Session {
         if self.lacks_gtids() {
             Box::pin(self.ask_for_gtids()).await;
         }
-        let delay_ms = self.lane.settings().connection_delay_multiplex_ms;
-        if delay_ms > 0 && self.pins.set().is_empty() {
+        let delay_ms = self.at.lane.settings().connection_delay_multiplex_ms;
+        if delay_ms > 0 && self.at.pins.set().is_empty() {
             self.entry.hold_backend_until(self.worker.shared.clock.now_ms() + delay_ms);
         } else {
-            self.give_back();
+            self.at.give_back();
         }
         Ok(())
     }
@@ -188,7 +156,7 @@ impl Session {
     /// Reads what is unread, as far as it is wanted. False when the connection failed: nothing is lost but the warnings, and the
     /// best word on the id is the reply's.
     pub(super) async fn read_or_lose(&mut self, unread: Unread) -> bool {
-        let unread = self.only_handled(unread);
+        let unread = self.facts.only_handled(&self.at, unread);
         if !unread.any() || self.read_unread(unread).await.is_ok() {
             return true;
         }
@@ -197,48 +165,39 @@ impl Session {
         }
         self.facts.insert_id.lose_backend();
         self.facts.found_rows_with_backend = false;
-        self.backend = None;
+        self.at.backend = None;
         false
     }
 
     /// Where `autocommit_false_is_transaction` is on, autocommit=0 is as good as an open transaction.
     fn note_autocommit(&mut self, analysis: &Analysis) {
-        let is_off = !self.client.status.contains(StatusFlags::AUTOCOMMIT) && self.lane.settings().autocommit_false_is_transaction;
-        if is_off && self.backend.is_some() {
+        let is_off = !self.client.status.contains(StatusFlags::AUTOCOMMIT) && self.at.lane.settings().autocommit_false_is_transaction;
+        if is_off && self.at.backend.is_some() {
             let now = self.now_ms();
-            self.pins.begin(PinReason::AutocommitOff, now, analysis.digest);
+            self.at.pins.begin(PinReason::AutocommitOff, now, analysis.digest);
             self.entry.set_transaction(true, now);
-        } else if self.pins.set().contains(PinReason::AutocommitOff) {
-            self.pins.end(PinReason::AutocommitOff);
-            self.entry.set_transaction(self.pins.set().contains(PinReason::Transaction), self.now_ms());
+        } else if self.at.pins.set().contains(PinReason::AutocommitOff) {
+            self.at.pins.end(PinReason::AutocommitOff);
+            self.entry.set_transaction(self.at.pins.set().contains(PinReason::Transaction), self.now_ms());
         }
-    }
-
-    /// With `handle_warnings=0` a session that gives its backend back forgets its warnings, and a round trip is saved.
-    pub(super) fn only_handled(&mut self, unread: Unread) -> Unread {
-        if unread.warnings && self.lane.settings().handle_warnings == 0 {
-            (self.facts.warnings, self.facts.errors) = (0, 0);
-            return Unread { warnings: false, ..unread };
-        }
-        unread
     }
 
     /// An error says nothing of the transaction: did it end with this one, or begin (autocommit=0)?
     fn may_have_ended(&self, analysis: &Analysis, reply: &ReplyFacts) -> bool {
         if reply.error.is_some()
             && !self.client.status.contains(StatusFlags::AUTOCOMMIT)
-            && self.pins.set().is_empty()
-            && !self.directions.alone
+            && self.at.pins.set().is_empty()
+            && !self.hand.directions.alone
         {
             return true;
         }
         let ends = matches!(analysis.kind, Kind::Commit | Kind::Rollback | Kind::Begin | Kind::Set | Kind::Ddl);
-        reply.error.is_some_and(|code| ends || ROLLS_BACK.contains(&code)) && self.pins.set().contains(PinReason::Transaction)
+        reply.error.is_some_and(|code| ends || ROLLS_BACK.contains(&code)) && self.at.pins.set().contains(PinReason::Transaction)
     }
 
     /// Asks the server whether a transaction is open.
     async fn ask_for_status(&mut self, analysis: &Analysis) {
-        let Some(backend) = self.backend.as_mut() else { return };
+        let Some(backend) = self.at.backend.as_mut() else { return };
         let question = async {
             backend.send(Command::Ping, &[]).await?;
             backend.collect(ReplyKind::Simple, false, &self.worker.buffers).await
@@ -250,22 +209,13 @@ impl Session {
         }
     }
 
-    /// Gives an unpinned backend back to the pool.
-    pub(super) fn give_back(&mut self) {
-        if self.pins.set().is_empty()
-            && let Some(backend) = self.backend.take()
-        {
-            self.lend_on(backend);
-        }
-    }
-
     /// Notes the facts of a reply that later statements may ask for.
     fn remember(&mut self, analysis: &Analysis, reply: &ReplyFacts, certain: impl Fn(&Self, u64) -> bool) -> Unread {
         let mut unread = Unread::default();
         let failed = reply.error.is_some();
         let kept = std::mem::take(&mut self.facts.keeps_warnings) && !failed && !reply.warned;
         let read = std::mem::take(&mut self.facts.warnings_read);
-        if !Self::keeps_diagnostics(analysis) && !kept {
+        if !keeps_diagnostics(analysis) && !kept {
             self.facts.warnings = if failed { 1 } else { reply.warnings };
             self.facts.errors = u16::from(failed);
             self.facts.own_error = None;
@@ -274,7 +224,7 @@ impl Session {
                 // Those of an earlier statement of the text may still stand.
                 unread.warnings = failed || reply.warned;
             }
-            if let Some(backend) = self.backend.as_mut() {
+            if let Some(backend) = self.at.backend.as_mut() {
                 // MariaDB forgets old warnings only when a statement reads a table.
                 let sticky = backend.core.info.flavor == Flavor::MariaDb && backend.core.has_warnings;
                 backend.core.has_warnings = unread.warnings || read || sticky;
@@ -288,30 +238,6 @@ impl Session {
         }
         unread.last_insert_id = self.remember_insert_id(analysis, reply, certain);
         unread
-    }
-
-    /// Is the statement, being one, such that it leaves the diagnostics as they were, whatever it says?
-    fn keeps_diagnostics(analysis: &Analysis) -> bool {
-        let is_about = is_about_diagnostics(&Analysis { facts: Facts::NONE, ..*analysis });
-        is_about && !analysis.facts.contains(Facts::MULTI)
-    }
-
-    /// Does one of several statements leave the diagnostics as they were?
-    pub(super) fn leaves_diagnostics(&self, analysis: &Analysis, sql: &[u8]) -> bool {
-        // MySQL clears them for a SELECT that shows their numbers.
-        Self::keeps_diagnostics(analysis) || is_about_diagnostics(analysis) && self.leaves_warnings(analysis, sql)
-    }
-
-    /// MariaDB keeps the warnings of an earlier statement as long as statements read no table.
-    pub(super) fn leaves_warnings(&self, analysis: &Analysis, sql: &[u8]) -> bool {
-        let mariadb = self.worker.shared.serves_mariadb();
-        mariadb && self.facts.has_diagnostics() && tableless::leaves_warnings(analysis.kind, sql)
-    }
-
-    /// A command that is no statement: MariaDB keeps warnings over it.
-    pub(super) fn leave_warnings(&mut self) {
-        let mariadb = self.worker.shared.serves_mariadb();
-        self.facts.keeps_warnings = mariadb && self.facts.has_diagnostics();
     }
 
     /// Notes FOUND_ROWS() and ROW_COUNT() before the proxy asks anything, which counts there too.
@@ -352,15 +278,15 @@ impl Session {
         let inserts = matches!(analysis.kind, Kind::Insert | Kind::Replace | Kind::LoadData);
         let (id, decides) = (reply.last_insert_id, decides_insert_id(analysis));
         let is_certain = !decides && id != 0 && inserts && certain(self, id);
-        let had = self.backend.as_ref().and_then(|backend| backend.core.last_insert_id);
+        let had = self.at.backend.as_ref().and_then(|backend| backend.core.last_insert_id);
         let word = Word { id, decides, inserts, failed: reply.error.is_some(), is_certain };
         if self.facts.insert_id.replied(word, had)
-            && let Some(backend) = self.backend.as_mut()
+            && let Some(backend) = self.at.backend.as_mut()
         {
             backend.core.last_insert_id = Some(id);
         }
         // While the session keeps the backend it is asked only when the pin ends.
-        self.pins.set().is_empty() && !self.facts.insert_id.is_known()
+        self.at.pins.set().is_empty() && !self.facts.insert_id.is_known()
     }
 
     /// Reads the warnings of the statement that just ran.
@@ -375,7 +301,7 @@ impl Session {
 
     /// Reads warnings, LAST_INSERT_ID() and FOUND_ROWS() in one round trip; the client has its answer already.
     pub(super) async fn read_unread(&mut self, unread: Unread) -> io::Result<()> {
-        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
+        let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
         // The questions have counts of their own.
         self.facts.row_count_with_backend = false;
         let pool = &self.worker.buffers;
@@ -417,9 +343,54 @@ impl Session {
             | (status & (StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY));
         if status.contains(StatusFlags::IN_TRANS) {
             let now = self.now_ms();
-            self.pins.begin(PinReason::Transaction, now, 0);
+            self.at.pins.begin(PinReason::Transaction, now, 0);
         }
         Ok(())
+    }
+}
+
+impl SessionFacts {
+    /// With `handle_warnings=0` a session that gives its backend back forgets its warnings, and a round trip is saved.
+    pub(super) fn only_handled(&mut self, at: &Attachments, unread: Unread) -> Unread {
+        if unread.warnings && at.lane.settings().handle_warnings == 0 {
+            (self.warnings, self.errors) = (0, 0);
+            return Unread { warnings: false, ..unread };
+        }
+        unread
+    }
+
+    /// Does one of several statements leave the diagnostics as they were?
+    pub(super) fn leaves_diagnostics(&self, at: &Attachments, analysis: &Analysis, sql: &[u8]) -> bool {
+        // MySQL clears them for a SELECT that shows their numbers.
+        keeps_diagnostics(analysis) || is_about_diagnostics(analysis) && self.leaves_warnings(at, analysis, sql)
+    }
+
+    /// MariaDB keeps the warnings of an earlier statement as long as statements read no table.
+    pub(super) fn leaves_warnings(&self, at: &Attachments, analysis: &Analysis, sql: &[u8]) -> bool {
+        let mariadb = at.worker.shared.serves_mariadb();
+        mariadb && self.has_diagnostics() && tableless::leaves_warnings(analysis.kind, sql)
+    }
+
+    /// A command that is no statement: MariaDB keeps warnings over it.
+    pub(super) fn leave_warnings(&mut self, at: &Attachments) {
+        let mariadb = at.worker.shared.serves_mariadb();
+        self.keeps_warnings = mariadb && self.has_diagnostics();
+    }
+}
+
+impl Attachments {
+    /// Whether pins keep the backend, and no setting says so any more.
+    pub(super) fn keeps_in_vain(&self) -> bool {
+        !self.pins.set().is_empty() && !is_kept(self.pins.set(), &self.lane.settings())
+    }
+
+    /// Gives an unpinned backend back to the pool.
+    pub(super) fn give_back(&mut self) {
+        if self.pins.set().is_empty()
+            && let Some(backend) = self.backend.take()
+        {
+            self.lend_on(backend);
+        }
     }
 
     async fn restore_tracking(&mut self) {
@@ -439,16 +410,22 @@ impl Session {
     }
 }
 
+/// Is the statement, being one, such that it leaves the diagnostics as they were, whatever it says?
+fn keeps_diagnostics(analysis: &Analysis) -> bool {
+    let is_about = is_about_diagnostics(&Analysis { facts: Facts::NONE, ..*analysis });
+    is_about && !analysis.facts.contains(Facts::MULTI)
+}
+
 /// May the statement change LAST_INSERT_ID() in a way that its reply does not tell? Then the backend has to know the
 /// session's own before.
-pub fn decides_insert_id(analysis: &Analysis) -> bool {
+pub(super) fn decides_insert_id(analysis: &Analysis) -> bool {
     matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Execute | Kind::LoadData)
         || analysis.facts.intersects(Facts::LAST_INSERT_ID_SET | Facts::RETURNING | Facts::MULTI | Facts::UNKNOWN_CODE)
 }
 
 /// Is FOUND_ROWS() another one after this reply? Statements without rows leave it alone, and so do those that show diagnostics and
 /// those whose rows are what they changed (RETURNING).
-pub fn counts_found_rows(analysis: &Analysis, reply: &ReplyFacts) -> bool {
+pub(super) fn counts_found_rows(analysis: &Analysis, reply: &ReplyFacts) -> bool {
     let leaves =
         matches!(analysis.kind, Kind::ShowWarnings | Kind::ShowErrors | Kind::Insert | Kind::Replace | Kind::Update | Kind::Delete);
     reply.error.is_none() && reply.rows.is_some() && !leaves
@@ -460,71 +437,65 @@ fn numbers_in(row: &[u8]) -> [Option<u64>; 2] {
     [(); 2].map(|()| charsets::narrow(columns.lenenc_bytes().ok()?)?.parse().ok())
 }
 
-/// Makes a backend as good as new, without a new connection. The schema stays, unless `change_user`.
-pub async fn reset(worker: &Worker, backend: &mut Backend, change_user: bool) -> Result<(), ResetError> {
-    let core = &backend.core;
-    // MariaDB forgets what only the handshake gives: IGNORE_SPACE in sql_mode, the wait_timeout of an interactive client.
-    let of_the_handshake = core.caps.intersects(Capabilities::IGNORE_SPACE | Capabilities::INTERACTIVE);
-    if core.is_labelled || of_the_handshake && core.info.flavor == Flavor::MariaDb {
-        return Err(ResetError::Unsupported);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sql::LexMode;
+    use wire::codec::put_lenenc_bytes;
+
+    fn analysis(text: &str) -> Analysis {
+        sql::analyze(text.as_bytes(), LexMode::default())
     }
-    // Servers have COM_RESET_CONNECTION since about when they have session tracking (MySQL 5.7, MariaDB 10.2).
-    let logs_in_again = change_user || !core.caps.contains(Capabilities::SESSION_TRACK);
-    if logs_in_again && !core.server.takes_change_user() {
-        return Err(ResetError::Unsupported);
+
+    #[test]
+    fn who_may_change_the_insert_id_unseen_gets_the_sessions_own_before() {
+        for text in [
+            "CALL p()",
+            "EXECUTE s",
+            "LOAD DATA INFILE 'f' INTO TABLE t",
+            "SELECT f()",
+            "UPDATE t SET a = LAST_INSERT_ID(a + 1)",
+            "INSERT INTO t VALUES (1) RETURNING a",
+            "INSERT INTO t VALUES (1); SELECT 1",
+        ] {
+            assert!(decides_insert_id(&analysis(text)), "{text}");
+        }
+        for text in ["INSERT INTO t VALUES (1)", "SELECT LAST_INSERT_ID()", "SELECT a FROM t", "UPDATE t SET a = 1"] {
+            assert!(!decides_insert_id(&analysis(text)), "{text}");
+        }
     }
-    let limit = Duration::from_millis(worker.snapshot().vars.connect_timeout_server);
-    let work = async {
-        if logs_in_again {
-            return connect::log_in_again(worker, backend).await.map_err(|e| {
-                tracing::warn!("COM_CHANGE_USER: {} gets a new connection instead: {e}", backend.core.server.key);
-                ResetError::Failed
-            });
+
+    #[test]
+    fn rows_count_unless_they_are_diagnostics_or_what_was_changed() {
+        let reply = |rows, error| ReplyFacts { rows, error, ..ReplyFacts::default() };
+        for (text, reply, expected) in [
+            ("SELECT a FROM t", reply(Some(0), None), true),
+            ("SHOW TABLES", reply(Some(2), None), true),
+            ("CALL p()", reply(Some(2), None), true),
+            ("CALL p()", reply(None, None), false),
+            ("SELECT a FROM t", reply(Some(1), Some(1317)), false),
+            ("SHOW WARNINGS", reply(Some(1), None), false),
+            ("SHOW ERRORS", reply(Some(1), None), false),
+            ("DELETE FROM t RETURNING a", reply(Some(1), None), false),
+        ] {
+            assert_eq!(counts_found_rows(&analysis(text), &reply), expected, "{text}, {:?}", reply.rows);
         }
-        backend.send(Command::ResetConnection, &[]).await.map_err(|_| ResetError::Failed)?;
-        let reply = backend.collect(ReplyKind::Simple, false, &worker.buffers).await.map_err(|_| ResetError::Failed)?;
-        if reply.error.is_some() {
-            return Err(ResetError::Unsupported);
-        }
-        let core = &mut backend.core;
-        let schema = core.state.schema.take();
-        core.forget();
-        core.state.schema = schema;
-        core.forget_charsets();
-        if core.state.schema.is_some() {
-            // MariaDB keeps the schema, but not its character set: it is entered anew.
-            core.state.variables.set("collation_database", Some(b"?"));
-        }
-        connect::prepare_again(worker, backend).await.map_err(|_| ResetError::Failed)
-    };
-    tokio::time::timeout(limit, work).await.unwrap_or(Err(ResetError::Failed))
+    }
+
+    #[test]
+    fn numbers_are_read_in_whatever_character_set_they_come() {
+        let row = |columns: &[&[u8]]| {
+            let mut row = Vec::new();
+            columns.iter().for_each(|column| put_lenenc_bytes(&mut row, column));
+            numbers_in(&row)
+        };
+        assert_eq!(row(&[b"7", b"18446744073709551615"]), [Some(7), Some(u64::MAX)]);
+        assert_eq!(row(&[b"\x004\x002", b"x"]), [Some(42), None]);
+        assert_eq!(row(&[b"7"]), [Some(7), None]);
+        assert_eq!(numbers_in(&[0xfb]), [None, None], "NULL");
+    }
 }
 
-/// Whether a backend with these pins is closed rather than reset: what passes through is unknown, a role outlives a reset (and on
-/// MariaDB even COM_CHANGE_USER), and MariaDB loses a prepared XA transaction with a reset, though not with a connection.
-pub fn outlives_reset(backend: &Backend, pins: PinSet) -> bool {
-    let lasting = [PinReason::Replication, PinReason::ReplicationGtid, PinReason::Role, PinReason::Xa];
-    backend.core.outlives_reset || lasting.into_iter().any(|reason| pins.contains(reason))
-}
-
-/// The session is gone and left a backend with state on it: end what runs, roll back, give back or close.
-pub async fn abandon(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: Backend, pins: PinSet, running: bool) {
-    if running && worker.snapshot().vars.kill_backend_connection_when_disconnect {
-        return end_connection(worker, pool, backend).await;
-    }
-    if !running && backend.is_owed() && !backend.core.server.is_severed() {
-        return end_lost_connection(worker, pool, backend, Loss::Closed).await;
-    }
-    if running || outlives_reset(&backend, pins) || backend.core.is_labelled {
-        return drop(backend);
-    }
-    let reset = if Safety::ResetOnRelease.is_off() { Ok(()) } else { reset(&worker, &mut backend, false).await };
-    match reset {
-        Ok(()) => pool.release(&worker, backend),
-        // It was closed from without, perhaps, and its server keeps what is open there.
-        Err(ResetError::Failed) if (backend.is_owed() || !pins.without(WISHES).is_empty()) && !backend.core.server.is_severed() => {
-            end_lost_connection(worker, pool, backend, Loss::Closed).await;
-        }
-        Err(_) => {}
-    }
-}
+#[cfg(test)]
+#[path = "settle_tests.rs"]
+mod settle_tests;

@@ -13,12 +13,13 @@ use sql::{Analysis, Fact, LexMode};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
+use traces::Parent;
 use wire::WireError;
 use wire::flags::Capabilities;
 use wire::prepared::{ExecuteParams, rewrite_execute};
 
 /// One statement as the client sees it.
-pub struct ClientStatement {
+pub(super) struct ClientStatement {
     /// What it is the same as, on any backend.
     pub key: Arc<StatementKey>,
     /// The same as the held backend knows it, since the last execution.
@@ -41,6 +42,8 @@ pub struct ClientStatement {
     pub apart: Option<Apart>,
     /// Why long data could not be passed on: said at the execution, as servers do.
     pub failed: Option<ServerError>,
+    /// The client's span that was lifted out of its text. It does not go along to another process.
+    pub parent: Option<Parent>,
     /// Its place in the list of prepared statements.
     pub holder: Option<Holder>,
 }
@@ -48,7 +51,7 @@ pub struct ClientStatement {
 /// What a client's statement has with the one of a backend; changed by [`Statements::mark`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Marks {
+pub(super) struct Marks {
     /// COM_STMT_SEND_LONG_DATA was sent since the last execution.
     pub long_data: bool,
     /// Its cursor is open, in this hostgroup.
@@ -57,13 +60,13 @@ pub struct Marks {
 
 impl Marks {
     /// It has nothing there.
-    pub fn is_none(self) -> bool {
+    pub(super) fn is_none(self) -> bool {
         self == Self::default()
     }
 }
 
 /// A client's own text in the place of which servers have another: rules are asked with this one.
-pub struct Original {
+pub(super) struct Original {
     /// The text.
     pub text: Text,
     /// What it says.
@@ -99,7 +102,8 @@ struct StatementRecord {
 
 impl ClientStatement {
     fn record(&self, id: u32) -> StatementRecord {
-        let Self { key, on_backend, analysis: _, original, params, types, settled_types, fact: _, marks, apart, failed, holder } = self;
+        let Self { key, on_backend, analysis: _, original, params, types, settled_types, fact: _, marks, apart, failed, parent: _, holder } =
+            self;
         StatementRecord {
             id,
             meaning: Meaning::clone(key),
@@ -133,8 +137,21 @@ impl StatementRecord {
         };
         let listed = worker.meter.list_prepared(&user.name, &key, lex, (columns, params));
         let holder = Some(listed.hold(Side::Client));
-        let statement =
-            ClientStatement { key, on_backend, analysis, original, params, types, settled_types, fact, marks, apart, failed, holder };
+        let statement = ClientStatement {
+            key,
+            on_backend,
+            analysis,
+            original,
+            params,
+            types,
+            settled_types,
+            fact,
+            marks,
+            apart,
+            failed,
+            parent: None,
+            holder,
+        };
         Ok((id, statement))
     }
 }
@@ -168,12 +185,12 @@ impl StatementsRecord {
 
 impl ClientStatement {
     /// Whether its long data or its cursor is with a backend's statement.
-    pub fn is_bound(&self) -> bool {
+    pub(super) fn is_bound(&self) -> bool {
         !self.marks.is_none()
     }
 
     /// The same statement of a backend with these.
-    pub fn of<'a>(&self, prepared: &'a mut StatementCache) -> Option<&'a mut Prepared> {
+    pub(super) fn of<'a>(&self, prepared: &'a mut StatementCache) -> Option<&'a mut Prepared> {
         match self.apart {
             Some(apart) => prepared.get_apart(apart),
             None => prepared.get(&self.on_backend),
@@ -181,7 +198,7 @@ impl ClientStatement {
     }
 
     /// Appends an execution that says its types, whether the client sent them with this one or with one before.
-    pub fn put_whole(&self, payload: &[u8], caps: Capabilities, out: &mut Vec<u8>) -> Result<(), WireError> {
+    pub(super) fn put_whole(&self, payload: &[u8], caps: Capabilities, out: &mut Vec<u8>) -> Result<(), WireError> {
         let params = ExecuteParams::parse(payload, self.params, caps)?;
         rewrite_execute(payload, 0, params.as_ref(), Some(&self.types), out)
     }
@@ -192,14 +209,14 @@ impl ClientStatement {
     }
 
     /// Is it the same for backends as the client has it, with the types it binds?
-    pub fn is_on_backend_as_bound(&self) -> bool {
+    pub(super) fn is_on_backend_as_bound(&self) -> bool {
         self.on_backend.types == self.settled_types && Arc::ptr_eq(&self.on_backend.text, &self.key.text)
     }
 }
 
 /// The statements of a session; ids are never used twice.
 #[derive(Default)]
-pub struct Statements {
+pub(super) struct Statements {
     /// None when there are none: most clients prepare nothing.
     held: Option<Box<Held>>,
     /// The highest id.
@@ -237,11 +254,11 @@ impl Held {
 }
 
 /// MariaDB: "the statement prepared last".
-pub const LAST_PREPARED: u32 = u32::MAX;
+pub(super) const LAST_PREPARED: u32 = u32::MAX;
 
 impl Statements {
     /// Adds a statement; answers the client's id.
-    pub fn insert(&mut self, statement: ClientStatement) -> u32 {
+    pub(super) fn insert(&mut self, statement: ClientStatement) -> u32 {
         self.last = self.last.wrapping_add(1).max(1);
         self.remove(self.last);
         self.put(self.last, statement);
@@ -270,29 +287,29 @@ impl Statements {
     }
 
     /// A PREPARE began: nothing is the one prepared last until it has succeeded.
-    pub fn forget_latest(&mut self) {
+    pub(super) fn forget_latest(&mut self) {
         self.is_latest = false;
     }
 
     /// The id of [`LAST_PREPARED`]; 0 for none.
-    pub fn last_prepared(&self) -> u32 {
+    pub(super) fn last_prepared(&self) -> u32 {
         if self.is_latest { self.last } else { 0 }
     }
 
     /// The statement with this id.
-    pub fn get(&self, id: u32) -> Option<&ClientStatement> {
+    pub(super) fn get(&self, id: u32) -> Option<&ClientStatement> {
         let held = self.held.as_deref()?;
         held.all.get(held.place(id)?)
     }
 
     /// The statement with this id, to change it.
-    pub fn get_mut(&mut self, id: u32) -> Option<&mut ClientStatement> {
+    pub(super) fn get_mut(&mut self, id: u32) -> Option<&mut ClientStatement> {
         let held = self.held.as_deref_mut()?;
         held.all.get_mut(held.place(id)?)
     }
 
     /// Changes the marks of the statement with this id.
-    pub fn mark<T>(&mut self, id: u32, change: impl FnOnce(&mut Marks) -> T) -> Option<T> {
+    pub(super) fn mark<T>(&mut self, id: u32, change: impl FnOnce(&mut Marks) -> T) -> Option<T> {
         let held = self.held.as_deref_mut()?;
         let statement = held.all.get_mut(held.place(id)?)?;
         held.marked -= usize::from(statement.is_bound());
@@ -302,19 +319,19 @@ impl Statements {
     }
 
     /// FOUND_ROWS() counts the rows behind this one's cursor from now on; 0: behind none.
-    pub fn count_behind(&mut self, id: u32) {
+    pub(super) fn count_behind(&mut self, id: u32) {
         if let Some(held) = self.held.as_deref_mut() {
             held.behind = id;
         }
     }
 
     /// The statement of which that is so, or 0.
-    pub fn counted_behind(&self) -> u32 {
+    pub(super) fn counted_behind(&self) -> u32 {
         self.held.as_ref().map_or(0, |held| held.behind)
     }
 
     /// The cursors of a hostgroup are gone.
-    pub fn lose_cursors(&mut self, hostgroup: HostgroupId) {
+    pub(super) fn lose_cursors(&mut self, hostgroup: HostgroupId) {
         let Some(held) = self.held.as_deref_mut() else { return };
         for (_, statement) in held.all.iter_mut().filter(|(_, statement)| statement.marks.cursor == Some(hostgroup)) {
             (statement.marks.cursor, statement.apart) = (None, None);
@@ -323,7 +340,7 @@ impl Statements {
     }
 
     /// Forgets a statement.
-    pub fn remove(&mut self, id: u32) -> Option<ClientStatement> {
+    pub(super) fn remove(&mut self, id: u32) -> Option<ClientStatement> {
         let held = self.held.as_deref_mut()?;
         let gone = held.all.try_remove(held.by_id.remove(&id)?)?;
         held.bytes -= gone.bytes();
@@ -336,32 +353,32 @@ impl Statements {
     }
 
     /// Forgets all.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.held = None;
     }
 
     /// How many there are.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.held.as_ref().map_or(0, |held| held.all.len())
     }
 
     /// Bytes of their texts.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.held.as_ref().map_or(0, |held| held.bytes)
     }
 
     /// Is a cursor of this statement open?
-    pub fn has_cursor(&self, id: u32) -> bool {
+    pub(super) fn has_cursor(&self, id: u32) -> bool {
         self.get(id).is_some_and(|statement| statement.marks.cursor.is_some())
     }
 
     /// Is a cursor open in a hostgroup?
-    pub fn any_cursor(&self, hostgroup: HostgroupId) -> bool {
+    pub(super) fn any_cursor(&self, hostgroup: HostgroupId) -> bool {
         self.any_marked(|marks| marks.cursor == Some(hostgroup))
     }
 
     /// Has any statement long data waiting?
-    pub fn any_long_data(&self) -> bool {
+    pub(super) fn any_long_data(&self) -> bool {
         self.any_marked(|marks| marks.long_data)
     }
 
@@ -392,6 +409,7 @@ mod tests {
             marks: Marks::default(),
             apart: None,
             failed: None,
+            parent: None,
             holder: None,
         }
     }

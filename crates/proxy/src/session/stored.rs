@@ -50,33 +50,33 @@ impl Session {
     /// looked up that have none.
     pub(super) fn note_stored_code(&mut self, sql: &[u8], schema: Option<&Text>, analysis: &Analysis, reply: &ReplyFacts) {
         self.facts.failed_calls = FailedCalls::Unknown;
-        if self.is_refused_whole(analysis, reply) {
+        if self.client.is_refused_whole(analysis, reply) {
             return;
         }
         let several = analysis.facts.contains(Facts::MULTI);
         if several || analysis.kind == Kind::Compound {
             // Its user variables are in the text, and are noted as any others.
-            let leaves = |one: &[u8]| sql::analyze(one, self.lex).kind == Kind::Compound && sql::compound(one, self.lex).state;
-            if sql::split(sql, self.lex).any(leaves) {
-                self.pin(PinReason::SessionState, analysis);
+            let leaves = |one: &[u8]| sql::analyze(one, self.wants.lex).kind == Kind::Compound && sql::compound(one, self.wants.lex).state;
+            if sql::split(sql, self.wants.lex).any(leaves) {
+                self.at.pin(PinReason::SessionState, analysis);
             }
         }
         if !analysis.facts.contains(Facts::UNKNOWN_FUNCTION) {
             return;
         }
         // Of several statements a later one may have dropped what ran. In which schema each ran is not known when one may be USE.
-        let defines = several && sql::split(sql, self.lex).any(|one| sql::analyze(one, self.lex).kind == Kind::Ddl);
+        let defines = several && sql::split(sql, self.wants.lex).any(|one| sql::analyze(one, self.wants.lex).kind == Kind::Ddl);
         // The schema is as it was: what went on in another one says no more than that.
         let moved = reply.state_change && reply.schema.is_some();
-        let may_have_moved = several && (reply.schema.is_some() || self.tracks_nothing());
-        let Some(routines) = sql::routines(sql, self.lex).filter(|all| all.len() <= MOST && !defines) else {
-            return self.pin(PinReason::SessionState, analysis);
+        let may_have_moved = several && (reply.schema.is_some() || self.at.tracks_nothing());
+        let Some(routines) = sql::routines(sql, self.wants.lex).filter(|all| all.len() <= MOST && !defines) else {
+            return self.at.pin(PinReason::SessionState, analysis);
         };
-        let mariadb = self.is_on(Flavor::MariaDb);
+        let mariadb = self.at.is_on(Flavor::MariaDb);
         let is_read_alike = !several && !analysis.facts.intersects(Facts::VERSIONED.union(Facts::TORN));
         let not_there = is_read_alike && reply.error.is_some_and(|code| NOT_THERE.contains(&code));
         let is_question = changes_data_at_most(analysis.kind) || analysis.kind == Kind::Do;
-        let has_failed = not_there && matches!(analysis.kind, Kind::Call | Kind::Select | Kind::Do) && !self.tells_after_failures();
+        let has_failed = not_there && matches!(analysis.kind, Kind::Call | Kind::Select | Kind::Do) && !self.at.tells_after_failures();
         let (mut calls, mut only_natives) = (Vec::new(), is_read_alike && is_question);
         for routine in routines {
             if !routine.is_procedure && routine.schema.is_none() && sql::is_native(&routine.name, mariadb) {
@@ -93,7 +93,7 @@ impl Session {
             match located(routine, schema.map(|schema| &**schema)).filter(|routine| !is_lost && is_plain(routine)) {
                 Some(routine) => calls.push(StoredCall { routine, may_be_missing, has_failed, is_bare: moved }),
                 None if may_be_missing && !is_lost && schema.is_none() => {}
-                None => return self.pin(PinReason::SessionState, analysis),
+                None => return self.at.pin(PinReason::SessionState, analysis),
             }
         }
         // What is not there may be a function of the server's, and the error another one's.
@@ -106,12 +106,12 @@ impl Session {
         let defined = self.facts.routines_defined;
         match self.judge(&calls, &[], defined) {
             Verdict::Harmless => {}
-            Verdict::Leaves { role } => self.pin_unknown(role, analysis),
+            Verdict::Leaves { role } => self.at.pin_unknown(role, analysis),
             // What is pinned so is never asked.
-            Verdict::Unread(_) if self.pins.set().contains(PinReason::SessionState) => {}
+            Verdict::Unread(_) if self.at.pins.set().contains(PinReason::SessionState) => {}
             Verdict::Unread(_) => {
                 let now = self.now_ms();
-                self.pins.stored_code_called(calls, defined, now, analysis.digest);
+                self.at.pins.stored_code_called(calls, defined, now, analysis.digest);
             }
         }
     }
@@ -126,7 +126,7 @@ impl Session {
     /// What these calls leave, by the bodies that were just read and those that are remembered. `defined` is how many definitions
     /// of routines there were before they ran.
     fn judge(&self, calls: &[StoredCall], fresh: &[(Routine, Body)], defined: u32) -> Verdict {
-        let Some(info) = self.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else {
+        let Some(info) = self.at.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else {
             return Verdict::Leaves { role: false };
         };
         let (epoch, now_ms) = (self.worker.shared.ddl_epoch.load(Ordering::Acquire), self.now_ms());
@@ -171,27 +171,27 @@ impl Session {
     /// Reads the bodies of the routines that keep the backend, where nothing else does; what is still unread of the statement
     /// before is read first. Answers what is unread then.
     pub(super) async fn read_stored_code(&mut self, analysis: &Analysis, unread: Unread) -> Unread {
-        let Some(calls) = self.pins.only_stored_code().map(<[StoredCall]>::to_vec) else { return unread };
+        let Some(calls) = self.at.pins.only_stored_code().map(<[StoredCall]>::to_vec) else { return unread };
         // The questions take the place of what the statement said of itself, also where the session stays pinned: it has to know.
         self.facts.row_count_with_backend = false;
         let last_insert_id = !self.facts.insert_id.is_known();
         let found_rows = self.facts.found_rows_with_backend;
-        let before = self.only_handled(Unread { warnings: unread.warnings || found_rows, last_insert_id, found_rows });
+        let before = self.facts.only_handled(&self.at, Unread { warnings: unread.warnings || found_rows, last_insert_id, found_rows });
         if before.any() && self.read_unread(before).await.is_err() {
-            self.found_broken();
+            self.at.found_broken();
             return Unread::default();
         }
-        if self.pins.only_stored_code().is_none() {
+        if self.at.pins.only_stored_code().is_none() {
             // A transaction is open, as was seen now.
             return Unread::default();
         }
-        let (mut fresh, defined) = (Vec::new(), self.pins.routines_defined());
+        let (mut fresh, defined) = (Vec::new(), self.at.pins.routines_defined());
         let verdict = loop {
             match self.judge(&calls, &fresh, defined) {
                 Verdict::Unread(routine) if fresh.len() < MOST => match self.ask_for_body(&routine).await {
                     Ok(body) => fresh.push((routine, body)),
                     Err(_) => {
-                        self.found_broken();
+                        self.at.found_broken();
                         return Unread::default();
                     }
                 },
@@ -200,17 +200,17 @@ impl Session {
         };
         match verdict {
             Verdict::Harmless => {}
-            Verdict::Leaves { role } => self.pin_unknown(role, analysis),
-            Verdict::Unread(_) => self.pin_unknown(false, analysis),
+            Verdict::Leaves { role } => self.at.pin_unknown(role, analysis),
+            Verdict::Unread(_) => self.at.pin_unknown(false, analysis),
         }
-        self.pins.stored_code_judged();
+        self.at.pins.stored_code_judged();
         Unread::default()
     }
 
     /// Asks the held backend for a routine's body, and remembers it.
     async fn ask_for_body(&mut self, routine: &Routine) -> io::Result<Body> {
         let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
-        let Some(backend) = self.backend.as_mut() else { return Ok(Body::Unreadable) };
+        let Some(backend) = self.at.backend.as_mut() else { return Ok(Body::Unreadable) };
         let info = Arc::clone(&backend.core.info);
         let kind = if routine.is_procedure { "PROCEDURE" } else { "FUNCTION" };
         let (schema, name) = (routine.schema.as_deref().unwrap_or_default().replace('`', "``"), routine.name.replace('`', "``"));
@@ -220,7 +220,7 @@ impl Session {
             backend.collect(ReplyKind::Results, true, &self.worker.buffers).await
         };
         let reply = guarded(&self.worker, &self.entry, exchange).await?;
-        if let Some(backend) = self.backend.as_mut() {
+        if let Some(backend) = self.at.backend.as_mut() {
             backend.core.has_warnings |= reply.error.is_some() || reply.ok.warnings > 0;
         }
         if is_lossy(&reply, info.flavor) {
@@ -279,3 +279,38 @@ fn body_in(reply: &Collected, flavor: Flavor, routine: &Routine) -> Option<Body>
     let leaves = code.variables || code.state || !calls.iter().all(is_plain);
     Some(Body::Read { leaves, role: code.role, has_more: code.tables || code.reads, calls: calls.into() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn routine(schema: Option<&str>, name: &str) -> Routine {
+        Routine { is_procedure: true, schema: schema.map(str::to_owned), name: name.to_owned() }
+    }
+
+    #[test]
+    fn a_routine_without_a_schema_is_looked_for_in_the_sessions() {
+        for (own, sessions, expected) in [
+            (Some("a"), Some(&b"b"[..]), Some("a")),
+            (Some("a"), None, Some("a")),
+            (None, Some(b"b"), Some("b")),
+            (None, None, None),
+            (None, Some(b"\xff"), None),
+        ] {
+            let found = located(routine(own, "p"), sessions);
+            assert_eq!(found.as_ref().and_then(|routine| routine.schema.as_deref()), expected, "{own:?} {sessions:?}");
+            assert!(found.is_none_or(|routine| routine.name == "p"));
+        }
+    }
+
+    #[test]
+    fn a_name_means_the_same_everywhere_only_in_ascii() {
+        for (schema, name, expected) in [(None, "p", true), (Some("s"), "p", true), (None, "\u{e9}", false), (Some("\u{e9}"), "p", false)] {
+            assert_eq!(is_plain(&routine(schema, name)), expected, "{schema:?} {name}");
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "stored_tests.rs"]
+mod stored_tests;

@@ -3,16 +3,20 @@
 //! What cannot fail travels in the same write as the statement; all else is answered first.
 
 use super::Session;
+use super::attachments::Attachments;
 use super::effects::changes_data_at_most;
+use super::facts::SessionFacts;
 use super::fault::{Certainty, Fault};
 use super::guard::guarded;
-use super::leave::WISHES;
 use super::replay::was_closed;
-use super::settle::{self, ResetError, Unread};
+use super::settle::Unread;
 use super::tracked::TRACK_GTIDS;
+use super::wants::Wants;
 use crate::backend::{Backend, Tracking, put_query};
+use crate::cleaning::{self, ResetError};
 use crate::counters::count;
 use crate::memory::Place;
+use crate::pins::WISHES;
 use crate::safety::Safety;
 use crate::state::{self, Diff, diff};
 use sql::{Analysis, Facts, Kind};
@@ -33,7 +37,7 @@ const SHOWS_TRACKING: Facts = Facts::SESSION_TRACK.union(Facts::VARIABLES);
 
 /// What is to be sent ahead of the statement in the same write.
 #[derive(Default)]
-pub struct Ahead {
+pub(super) struct Ahead {
     /// Whole packets.
     pub packets: Vec<u8>,
     /// How many replies to them come first.
@@ -53,20 +57,20 @@ impl Session {
     /// Whether the backend is as the session wants it for this statement, so that there is nothing for [`Session::sync`] to do. False
     /// also where that takes more than a look.
     pub(super) fn is_in_sync(&mut self, analysis: &Analysis) -> bool {
-        if self.directions.alone
+        if self.hand.directions.alone
             || analysis.kind == Kind::Use
             || analysis.facts.intersects(SHOWS_TRACKING)
             || self.needs_last_insert_id(analysis)
         {
             return false;
         }
-        let Some(backend) = self.backend.as_mut() else { return false };
+        let Some(backend) = self.at.backend.as_mut() else { return false };
         let core = &mut backend.core;
-        if core.has_warnings || core.tracking == Tracking::Clients || self.state != core.state {
+        if core.has_warnings || core.tracking == Tracking::Clients || self.wants.state != core.state {
             return false;
         }
         // One copy in memory from here on: the next comparison is that of two pointers.
-        core.state.variables.share(&self.state.variables);
+        core.state.variables.share(&self.wants.state.variables);
         true
     }
 
@@ -74,24 +78,24 @@ impl Session {
     pub(super) async fn sync(&mut self, analysis: &Analysis) -> Result<Ahead, Fault> {
         let mut ahead = Ahead::default();
         let entering = analysis.kind == Kind::Use && analysis.facts.is_empty();
-        match entering && self.pins.set().without(WISHES).is_empty() {
+        match entering && self.at.pins.set().without(WISHES).is_empty() {
             // The one that it leaves may be gone.
             true => self.sync_but_schema(&mut ahead).await?,
-            false if self.directions.alone => self.sync_but_autocommit(&mut ahead).await?,
+            false if self.hand.directions.alone => self.sync_but_autocommit(&mut ahead).await?,
             false => self.sync_state(&mut ahead).await?,
         }
         self.sync_tracking(analysis).await?;
         if self.needs_last_insert_id(analysis) && !Safety::InsertIdSync.is_off() {
             if self.facts.insert_id.is_undecided() {
-                self.read_insert_id().await.map_err(|e| self.lost_before(&e))?;
+                self.read_insert_id().await.map_err(|e| self.at.lost_before(&e))?;
             }
             let id = self.facts.insert_id.last_known();
-            if let Some(backend) = self.backend.as_mut().filter(|b| b.core.last_insert_id != Some(id)) {
+            if let Some(backend) = self.at.backend.as_mut().filter(|b| b.core.last_insert_id != Some(id)) {
                 ahead.push(&format!("SET @@session.last_insert_id={id}"), backend.core.caps);
                 backend.core.last_insert_id = Some(id);
             }
         }
-        if self.backend.as_ref().is_some_and(|b| b.core.has_warnings) || ahead.replies > 0 {
+        if self.at.backend.as_ref().is_some_and(|b| b.core.has_warnings) || ahead.replies > 0 {
             self.clear_warnings(analysis, entering, &mut ahead);
         }
         Ok(ahead)
@@ -101,12 +105,12 @@ impl Session {
     /// once more with COM_INIT_DB): a statement without any comes between, where this one shows them, or leaves them for the next
     /// one to show on the same backend.
     fn clear_warnings(&mut self, analysis: &Analysis, entering: bool, ahead: &mut Ahead) {
-        if !self.pins.set().is_empty() {
+        if !self.at.pins.set().is_empty() {
             return;
         }
         let shows = (entering || is_about_diagnostics(analysis)) && self.facts.own_error.is_none();
         let keeps = self.may_keep_backend(analysis) && !is_about_diagnostics(analysis);
-        let Some(backend) = self.backend.as_mut() else { return };
+        let Some(backend) = self.at.backend.as_mut() else { return };
         // MySQL forgets them with any statement.
         let leaves = keeps && backend.core.has_warnings && backend.core.info.flavor == Flavor::MariaDb;
         if shows || leaves {
@@ -118,7 +122,7 @@ impl Session {
     /// May the session be pinned once the statement has run?
     fn may_keep_backend(&self, analysis: &Analysis) -> bool {
         let is_quiet = changes_data_at_most(analysis.kind) && analysis.facts.is_empty();
-        let is_off = self.directions.multiplex.is_some() || !self.lane.settings().multiplexing;
+        let is_off = self.hand.directions.multiplex.is_some() || !self.at.lane.settings().multiplexing;
         !is_quiet || is_off || !self.client.status.contains(StatusFlags::AUTOCOMMIT)
     }
 
@@ -132,19 +136,8 @@ impl Session {
             && self.worker.snapshot().vars.last_insert_id_in_triggers;
         analysis.facts.contains(Facts::LAST_INSERT_ID)
             || triggers
-            || settle::decides_insert_id(analysis)
-            || !self.state.variables.is_empty() && self.state.variables.get("sql_auto_is_null").is_some()
-    }
-
-    /// Makes the held backend fail as the session did, so that it tells of that error.
-    pub(super) async fn raise_own_error(&mut self) -> Result<(), Fault> {
-        let (Some(error), Some(backend)) = (self.facts.own_error.as_ref(), self.backend.as_mut()) else { return Ok(()) };
-        let signal = error.signal();
-        backend.core.has_warnings = true;
-        match guarded(&self.worker, &self.entry, backend.query(&signal, &self.worker.buffers)).await {
-            Ok(_) => Ok(()),
-            Err(e) => Err(self.lost_before(&e)),
-        }
+            || super::settle::decides_insert_id(analysis)
+            || !self.wants.state.variables.is_empty() && self.wants.state.variables.get("sql_auto_is_null").is_some()
     }
 
     /// What goes ahead of a statement on a pinned backend takes the place of what that backend alone knows of the statement before:
@@ -159,25 +152,25 @@ impl Session {
         let found_rows = counted && self.facts.found_rows_with_backend;
         let unread = Unread { warnings: self.facts.is_unread() || found_rows, last_insert_id: found_rows, found_rows };
         if unread.any() && self.read_unread(unread).await.is_err() {
-            self.found_broken();
+            self.at.found_broken();
         }
     }
 
     pub(super) async fn sync_state(&mut self, ahead: &mut Ahead) -> Result<(), Fault> {
         for last in [false, false, true] {
-            let Some(backend) = self.backend.as_mut().filter(|_| !Safety::StateSync.is_off()) else { return Ok(()) };
-            match diff(&self.state, &backend.core.state, &backend.core.defaults) {
+            let Some(backend) = self.at.backend.as_mut().filter(|_| !Safety::StateSync.is_off()) else { return Ok(()) };
+            match diff(&self.wants.state, &backend.core.state, &backend.core.defaults) {
                 Diff::Identical => {
                     // One copy in memory from here on: the next comparison is that of two pointers.
-                    backend.core.state.variables.share(&self.state.variables);
+                    backend.core.state.variables.share(&self.wants.state.variables);
                     return Ok(());
                 }
-                Diff::Reset { .. } if !self.pins.set().without(WISHES).is_empty() => return Ok(()),
+                Diff::Reset { .. } if !self.at.pins.set().without(WISHES).is_empty() => return Ok(()),
                 Diff::Reset { change_user } => self.reset_backend(change_user).await?,
                 Diff::Steps { schema, set, sure } => {
                     count(&self.worker.counters.state_syncs);
                     if let Some(schema) = schema
-                        && !self.may_enter(&schema).await?
+                        && !self.at.may_enter(&schema).await?
                     {
                         return Box::pin(self.sync_without_schema(ahead)).await;
                     }
@@ -185,13 +178,13 @@ impl Session {
                     if self.client.caps.contains(Capabilities::IGNORE_SPACE) {
                         set = state::keeping_ignore_space(&set);
                     }
-                    let pinned = !self.pins.set().is_empty();
+                    let pinned = !self.at.pins.set().is_empty();
                     match self.sync_set(&set, sure, ahead).await {
                         // It may be the way back that the server refuses; another connection need not go it.
                         Err(Fault::Error { .. }) if !last && !pinned => self.obtain().await?,
                         result => {
                             if let Err(Fault::Error { code, text, .. }) = &result {
-                                self.forget_unknown(*code, text);
+                                self.wants.forget_unknown(&self.at, *code, text);
                             }
                             return result;
                         }
@@ -199,27 +192,165 @@ impl Session {
                 }
             }
         }
-        Err(self.pinned_backend_lost("the connection could not be brought to the session's state"))
+        Err(self.at.pinned_backend_lost("the connection could not be brought to the session's state"))
     }
 
     /// Brings the backend to the session's state, but leaves it in the schema it is in, if any.
     async fn sync_but_schema(&mut self, ahead: &mut Ahead) -> Result<(), Fault> {
-        let there = self.backend.as_ref().and_then(|b| b.core.state.schema.clone());
-        let own = std::mem::replace(&mut self.state.schema, there);
+        let there = self.at.backend.as_ref().and_then(|b| b.core.state.schema.clone());
+        let own = std::mem::replace(&mut self.wants.state.schema, there);
         let result = self.sync_state(ahead).await;
-        self.state.schema = own;
+        self.wants.state.schema = own;
         result
     }
 
     /// Brings the backend to the session's state, but for autocommit, which is on there.
     async fn sync_but_autocommit(&mut self, ahead: &mut Ahead) -> Result<(), Fault> {
-        let own = self.state.variables.get(AUTOCOMMIT).cloned();
-        self.state.variables.set(AUTOCOMMIT, None);
+        let own = self.wants.state.variables.get(AUTOCOMMIT).cloned();
+        self.wants.state.variables.set(AUTOCOMMIT, None);
         let result = self.sync_state(ahead).await;
-        self.state.variables.set(AUTOCOMMIT, own.as_deref());
+        self.wants.state.variables.set(AUTOCOMMIT, own.as_deref());
         result
     }
 
+    /// The session's schema is gone, or its user has no rights there any more. On a connection of its own the session would keep
+    /// the name: what needs no schema runs, and what needs one fails.
+    async fn sync_without_schema(&mut self, ahead: &mut Ahead) -> Result<(), Fault> {
+        let own = self.wants.state.schema.take();
+        let result = self.sync_state(ahead).await;
+        self.wants.state.schema = own;
+        result
+    }
+
+    async fn reset_backend(&mut self, change_user: bool) -> Result<(), Fault> {
+        let Some(mut backend) = self.at.backend.take() else { return Ok(()) };
+        count(&self.worker.counters.resets);
+        match cleaning::reset(&self.worker, &mut backend, change_user).await {
+            Ok(()) => {
+                self.at.backend = Some(backend);
+                Ok(())
+            }
+            // Another connection serves as well; this one is closed.
+            Err(ResetError::Unsupported | ResetError::Failed) => {
+                self.at.backend = Some(backend);
+                self.at.discard_backend();
+                self.obtain().await
+            }
+        }
+    }
+
+    async fn sync_set(&mut self, set: &str, sure: bool, ahead: &mut Ahead) -> Result<(), Fault> {
+        let now = self.now_ms();
+        let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
+        let core = &backend.core;
+        let (server, info, user) = (Arc::clone(&core.server), Arc::clone(&core.info), Arc::clone(&core.lane.user));
+        let place = Place { hostgroup: server.key.hostgroup, server: Some(server.index), version: &info.version, user: &user.name };
+        let known = sure && self.worker.memory.borrow().is_accepted(&place, set, now);
+        if known {
+            ahead.push(set, backend.core.caps);
+        } else {
+            match guarded(&self.worker, &self.entry, backend.query(set, &self.worker.buffers)).await {
+                Ok(reply) => {
+                    if let Some(e) = reply.error {
+                        // Not known which of the assignments stand: the connection is of no use.
+                        self.at.backend = None;
+                        self.facts.is_refused = true;
+                        self.worker.memory.borrow_mut().forget_sets();
+                        return Err(Fault::server(e));
+                    }
+                    backend.core.has_warnings |= reply.ok.warnings > 0;
+                    self.worker.memory.borrow_mut().accept(&place, set, now);
+                }
+                Err(e) => return Err(self.at.lost_before(&e)),
+            }
+        }
+        if let Some(backend) = self.at.backend.as_mut() {
+            backend.core.tells_gtids &= !set.contains("session_track_gtids");
+            backend.core.state.variables = self.wants.state.variables.clone();
+            backend.core.state.user_variables = self.wants.state.user_variables.clone();
+        }
+        Ok(())
+    }
+
+    /// Session tracking is the proxy's own, but for a statement that may show its settings.
+    async fn sync_tracking(&mut self, analysis: &Analysis) -> Result<(), Fault> {
+        let shows = analysis.facts.intersects(SHOWS_TRACKING);
+        let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
+        let wanted = match backend.core.tracking {
+            Tracking::Ours if shows => Tracking::Clients,
+            Tracking::Clients if !shows => Tracking::Ours,
+            _ => return Ok(()),
+        };
+        let gtids = wanted == Tracking::Clients && self.at.pins.set().is_empty() && backend.core.tells_gtids;
+        let clients = self.clients_tracking(gtids);
+        let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
+        let set = match wanted {
+            Tracking::Clients => clients,
+            _ => match crate::connect::our_tracking(&self.worker, backend).await {
+                Ok(ours) => ours.to_string(),
+                Err(e) => return Err(self.at.lost_before(&e)),
+            },
+        };
+        let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
+        match guarded(&self.worker, &self.entry, backend.query(&set, &self.worker.buffers)).await {
+            Ok(_) => {
+                // The client may have changed it meanwhile.
+                backend.core.tells_gtids &= wanted == Tracking::Clients && !gtids;
+                backend.core.tracking = wanted;
+                Ok(())
+            }
+            Err(e) => Err(self.at.lost_before(&e)),
+        }
+    }
+
+    /// The SET that gives the backend the client's own tracking settings; that for GTIDs only where the proxy changed it.
+    fn clients_tracking(&self, gtids: bool) -> String {
+        let defaults = self.at.backend.as_ref().and_then(|b| b.core.info.tracking.get()).map(|t| t.defaults.clone()).unwrap_or_default();
+        let (names, schema, state_change) = match self.client.tracking_wish.as_deref() {
+            Some(f) => (f.system_variables.join(","), f.schema, f.state_change),
+            None => (defaults.system_variables.unwrap_or_default(), defaults.schema, defaults.state_change),
+        };
+        let on = |b: bool| if b { "ON" } else { "OFF" };
+        let names = names.replace(['\\', '\''], "");
+        let own = self.wants.state.variables.get(TRACK_GTIDS).filter(|value| is_variable_name(value));
+        let own = own.and_then(|value| std::str::from_utf8(value).ok()).unwrap_or("DEFAULT");
+        let gtids = if gtids { format!(",session_track_gtids={own}") } else { String::new() };
+        format!(
+            "SET SESSION session_track_system_variables=_latin1'{names}',session_track_schema={},session_track_state_change={}{gtids}",
+            on(schema),
+            on(state_change)
+        )
+    }
+}
+
+impl SessionFacts {
+    /// Makes the held backend fail as the session did, so that it tells of that error.
+    pub(super) async fn raise_own_error(&self, at: &mut Attachments) -> Result<(), Fault> {
+        let (Some(error), Some(backend)) = (self.own_error.as_ref(), at.backend.as_mut()) else { return Ok(()) };
+        let signal = error.signal();
+        backend.core.has_warnings = true;
+        match guarded(&at.worker, &at.entry, backend.query(&signal, &at.worker.buffers)).await {
+            Ok(_) => Ok(()),
+            Err(e) => Err(at.lost_before(&e)),
+        }
+    }
+}
+
+impl Wants {
+    /// No server has the variable that an error names, or none lets it be set, though one did: its servers were replaced by others.
+    /// The client is told so by this error; without it each statement would fail.
+    fn forget_unknown(&mut self, at: &Attachments, code: u16, message: &[u8]) {
+        if !UNKNOWN.contains(&code) || !at.worker.shared.is_of_one_version() {
+            return;
+        }
+        let name = message.split(|byte| *byte == b'\'').nth(1).and_then(|name| std::str::from_utf8(name).ok());
+        if let Some(name) = name.map(str::to_ascii_lowercase) {
+            self.state.variables.set(&name, None);
+        }
+    }
+}
+
+impl Attachments {
     /// Enters the session's schema; false where it is refused and the backend can serve without one.
     async fn may_enter(&mut self, schema: &crate::state::Text) -> Result<bool, Fault> {
         let is_pinned = !self.pins.set().without(WISHES).is_empty();
@@ -240,32 +371,6 @@ impl Session {
         }
     }
 
-    /// The session's schema is gone, or its user has no rights there any more. On a connection of its own the session would keep
-    /// the name: what needs no schema runs, and what needs one fails.
-    async fn sync_without_schema(&mut self, ahead: &mut Ahead) -> Result<(), Fault> {
-        let own = self.state.schema.take();
-        let result = self.sync_state(ahead).await;
-        self.state.schema = own;
-        result
-    }
-
-    async fn reset_backend(&mut self, change_user: bool) -> Result<(), Fault> {
-        let Some(mut backend) = self.backend.take() else { return Ok(()) };
-        count(&self.worker.counters.resets);
-        match settle::reset(&self.worker, &mut backend, change_user).await {
-            Ok(()) => {
-                self.backend = Some(backend);
-                Ok(())
-            }
-            // Another connection serves as well; this one is closed.
-            Err(ResetError::Unsupported | ResetError::Failed) => {
-                self.backend = Some(backend);
-                self.discard_backend();
-                self.obtain().await
-            }
-        }
-    }
-
     /// The schema is never changed in the same write as the statement: if it is gone, the statement must not run.
     pub(super) async fn sync_schema(&mut self, schema: &crate::state::Text) -> Result<(), Fault> {
         count(&self.worker.counters.backend_init_dbs);
@@ -280,101 +385,6 @@ impl Session {
             },
             Err(e) => Err(self.lost_before(&e)),
         }
-    }
-
-    /// No server has the variable that an error names, or none lets it be set, though one did: its servers were replaced by others.
-    /// The client is told so by this error; without it each statement would fail.
-    fn forget_unknown(&mut self, code: u16, message: &[u8]) {
-        if !UNKNOWN.contains(&code) || !self.worker.shared.is_of_one_version() {
-            return;
-        }
-        let name = message.split(|byte| *byte == b'\'').nth(1).and_then(|name| std::str::from_utf8(name).ok());
-        if let Some(name) = name.map(str::to_ascii_lowercase) {
-            self.state.variables.set(&name, None);
-        }
-    }
-
-    async fn sync_set(&mut self, set: &str, sure: bool, ahead: &mut Ahead) -> Result<(), Fault> {
-        let now = self.now_ms();
-        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
-        let core = &backend.core;
-        let (server, info, user) = (Arc::clone(&core.server), Arc::clone(&core.info), Arc::clone(&core.lane.user));
-        let place = Place { hostgroup: server.key.hostgroup, server: Some(server.index), version: &info.version, user: &user.name };
-        let known = sure && self.worker.memory.borrow().is_accepted(&place, set, now);
-        if known {
-            ahead.push(set, backend.core.caps);
-        } else {
-            match guarded(&self.worker, &self.entry, backend.query(set, &self.worker.buffers)).await {
-                Ok(reply) => {
-                    if let Some(e) = reply.error {
-                        // Not known which of the assignments stand: the connection is of no use.
-                        self.backend = None;
-                        self.facts.is_refused = true;
-                        self.worker.memory.borrow_mut().forget_sets();
-                        return Err(Fault::server(e));
-                    }
-                    backend.core.has_warnings |= reply.ok.warnings > 0;
-                    self.worker.memory.borrow_mut().accept(&place, set, now);
-                }
-                Err(e) => return Err(self.lost_before(&e)),
-            }
-        }
-        if let Some(backend) = self.backend.as_mut() {
-            backend.core.tells_gtids &= !set.contains("session_track_gtids");
-            backend.core.state.variables = self.state.variables.clone();
-            backend.core.state.user_variables = self.state.user_variables.clone();
-        }
-        Ok(())
-    }
-
-    /// Session tracking is the proxy's own, but for a statement that may show its settings.
-    async fn sync_tracking(&mut self, analysis: &Analysis) -> Result<(), Fault> {
-        let shows = analysis.facts.intersects(SHOWS_TRACKING);
-        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
-        let wanted = match backend.core.tracking {
-            Tracking::Ours if shows => Tracking::Clients,
-            Tracking::Clients if !shows => Tracking::Ours,
-            _ => return Ok(()),
-        };
-        let gtids = wanted == Tracking::Clients && self.pins.set().is_empty() && backend.core.tells_gtids;
-        let clients = self.clients_tracking(gtids);
-        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
-        let set = match wanted {
-            Tracking::Clients => clients,
-            _ => match crate::connect::our_tracking(&self.worker, backend).await {
-                Ok(ours) => ours.to_string(),
-                Err(e) => return Err(self.lost_before(&e)),
-            },
-        };
-        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
-        match guarded(&self.worker, &self.entry, backend.query(&set, &self.worker.buffers)).await {
-            Ok(_) => {
-                // The client may have changed it meanwhile.
-                backend.core.tells_gtids &= wanted == Tracking::Clients && !gtids;
-                backend.core.tracking = wanted;
-                Ok(())
-            }
-            Err(e) => Err(self.lost_before(&e)),
-        }
-    }
-
-    /// The SET that gives the backend the client's own tracking settings; that for GTIDs only where the proxy changed it.
-    fn clients_tracking(&self, gtids: bool) -> String {
-        let defaults = self.backend.as_ref().and_then(|b| b.core.info.tracking.get()).map(|t| t.defaults.clone()).unwrap_or_default();
-        let (names, schema, state_change) = match self.client.tracking_wish.as_deref() {
-            Some(f) => (f.system_variables.join(","), f.schema, f.state_change),
-            None => (defaults.system_variables.unwrap_or_default(), defaults.schema, defaults.state_change),
-        };
-        let on = |b: bool| if b { "ON" } else { "OFF" };
-        let names = names.replace(['\\', '\''], "");
-        let own = self.state.variables.get(TRACK_GTIDS).filter(|value| is_variable_name(value));
-        let own = own.and_then(|value| std::str::from_utf8(value).ok()).unwrap_or("DEFAULT");
-        let gtids = if gtids { format!(",session_track_gtids={own}") } else { String::new() };
-        format!(
-            "SET SESSION session_track_system_variables=_latin1'{names}',session_track_schema={},session_track_state_change={}{gtids}",
-            on(schema),
-            on(state_change)
-        )
     }
 
     /// The connection failed before the statement was sent.
@@ -400,7 +410,11 @@ pub(super) fn is_schema_refused(fault: &Fault) -> bool {
 const CLEAR_WARNINGS: &str = "DO (SELECT 1 FROM (SELECT 1) tidegate)";
 
 /// Does the statement read the diagnostics area and leave it as it is?
-pub fn is_about_diagnostics(analysis: &Analysis) -> bool {
+pub(super) fn is_about_diagnostics(analysis: &Analysis) -> bool {
     matches!(analysis.kind, Kind::ShowWarnings | Kind::ShowErrors | Kind::ShowCountWarnings | Kind::ShowCountErrors | Kind::GetDiagnostics)
         || analysis.facts.contains(Facts::DIAGNOSTICS)
 }
+
+#[cfg(test)]
+#[path = "sync_tests.rs"]
+mod tests;

@@ -1,10 +1,12 @@
 //! What a server told of the session's state, by its session tracker: its schema and its variables; and what the client is told of that.
 
 use super::Session;
+use super::attachments::Attachments;
 use super::effects::contains;
 use super::setting::assignments;
 use super::sync::AUTOCOMMIT;
 use super::untracked::LOCK_TIMEOUTS;
+use super::wants::Wants;
 use crate::backend::Tracking;
 use crate::connect::is_of_no_session;
 use crate::pins::PinReason;
@@ -15,7 +17,7 @@ use wire::flags::StatusFlags;
 use wire::reframe::{ReplyFacts, TrackFilter};
 
 /// MySQL's variable that has a client told the GTIDs of its writes.
-pub const TRACK_GTIDS: &str = "session_track_gtids";
+pub(super) const TRACK_GTIDS: &str = "session_track_gtids";
 
 /// Variables that servers tell of and nobody can set: what happened, not what the session wants.
 const OBSERVED: &[&str] = &["last_gtid", "in_transaction", "warning_count", "error_count", "proxy_user", "external_user"];
@@ -49,14 +51,14 @@ impl Session {
     pub(super) fn note_changes(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
         if let Some(schema) = &reply.schema {
             let schema = if schema.is_empty() { None } else { Some(schema.as_ref().into()) };
-            self.enter_schema(schema);
+            self.wants.enter_schema(&mut self.at, schema);
         }
         // `SET STATEMENT x=1 FOR ...` tells of values that are gone again when it is over.
         let passing = analysis.kind == Kind::SetStatement;
         // So does a hint: of the values that the variables have again.
         let hints = has_set_var(sql, analysis);
-        let waits = self.has_own_lock_timeouts(sql, analysis, reply);
-        let lent = self.directions.alone;
+        let waits = self.at.has_own_lock_timeouts(&self.wants, sql, analysis, reply);
+        let lent = self.hand.directions.alone;
         let is_over = |name: &str| {
             passing || hints && contains(sql, name.as_bytes()) || waits && LOCK_TIMEOUTS.contains(&name) || lent && name == AUTOCOMMIT
         };
@@ -68,14 +70,6 @@ impl Session {
         }
     }
 
-    /// The session and its backend have this schema now, and with it the schema's character set.
-    pub(super) fn enter_schema(&mut self, schema: Option<Text>) {
-        self.state.enter_schema(schema.clone());
-        if let Some(backend) = self.backend.as_mut() {
-            backend.core.state.enter_schema(schema);
-        }
-    }
-
     pub(super) fn note_variable(&mut self, name: &str, value: &[u8], sql: &[u8], analysis: &Analysis) {
         match name {
             // MariaDB tells of the proxy's own settings once more with the next reply.
@@ -83,21 +77,21 @@ impl Session {
             "last_insert_id" | "identity" => {
                 if let Some(id) = std::str::from_utf8(value).ok().and_then(|t| t.parse().ok()) {
                     self.facts.insert_id.set(id);
-                    if let Some(backend) = self.backend.as_mut() {
+                    if let Some(backend) = self.at.backend.as_mut() {
                         backend.core.last_insert_id = Some(id);
                     }
                 }
             }
             name if name.starts_with("session_track_") && !analysis.facts.contains(Facts::SESSION_TRACK) => {
-                if !self.is_our_tracking(name, value) {
+                if !self.at.is_our_tracking(name, value) {
                     // Stored code did it, and what comes next may not be told.
-                    self.pin(PinReason::SessionState, analysis);
+                    self.at.pin(PinReason::SessionState, analysis);
                 }
             }
             "session_track_system_variables" | "session_track_schema" | "session_track_state_change" => self.note_tracking(name, value),
             "session_track_transaction_info" | TRACK_GTIDS => {
-                self.set_variable(name, Some(value));
-                if let Some(backend) = self.backend.as_mut() {
+                self.wants.set_variable(&mut self.at, name, Some(value));
+                if let Some(backend) = self.at.backend.as_mut() {
                     backend.core.tells_gtids = false;
                 }
                 if let Some(filter) = self.client.filter.as_mut().filter(|_| name == TRACK_GTIDS) {
@@ -109,33 +103,22 @@ impl Session {
             // No time.
             ASOF if value.eq_ignore_ascii_case(b"DEFAULT") => {}
             name if is_observed(name) => {}
-            name if UNCARRIED.contains(&name) => self.pin(PinReason::SessionState, analysis),
-            "timestamp" if sets_default(sql, self.lex) => self.set_variable(name, None),
+            name if UNCARRIED.contains(&name) => self.at.pin(PinReason::SessionState, analysis),
+            "timestamp" if sets_default(sql, self.wants.lex) => self.wants.set_variable(&mut self.at, name, None),
             // NULL needs a privilege, its default does not.
-            name if value.is_empty() && is_nullable(name) && ends_in_default(name, sql, analysis, self.lex) => {
-                self.set_variable(name, None)
+            name if value.is_empty() && is_nullable(name) && ends_in_default(name, sql, analysis, self.wants.lex) => {
+                self.wants.set_variable(&mut self.at, name, None)
             }
             AUTOCOMMIT => {
-                let is_default = value.eq_ignore_ascii_case(b"ON") == self.autocommit_default();
-                self.set_variable(name, (!is_default).then_some(value));
+                let is_default = value.eq_ignore_ascii_case(b"ON") == self.at.autocommit_default();
+                self.wants.set_variable(&mut self.at, name, (!is_default).then_some(value));
             }
             "sql_mode" => {
-                self.read_text_by(value);
-                self.set_variable(name, Some(value));
+                self.wants.read_text_by(value);
+                self.wants.set_variable(&mut self.at, name, Some(value));
             }
-            _ => self.set_variable(name, Some(value)),
+            _ => self.wants.set_variable(&mut self.at, name, Some(value)),
         }
-    }
-
-    /// What a `sql_mode` says of how text is read. Whether backslashes escape, the server's status tells too.
-    fn read_text_by(&mut self, sql_mode: &[u8]) {
-        self.lex.ansi_quotes = contains_word(sql_mode, b"ANSI_QUOTES");
-        self.lex.oracle = contains_word(sql_mode, b"ORACLE");
-        self.lex.ignore_space = contains_word(sql_mode, b"IGNORE_SPACE");
-    }
-
-    fn autocommit_default(&self) -> bool {
-        self.backend.as_ref().is_none_or(|b| b.core.info.status.contains(StatusFlags::AUTOCOMMIT))
     }
 
     /// A value that a SET answered here gives the session; no backend is held.
@@ -145,57 +128,29 @@ impl Session {
                 let on = value.eq_ignore_ascii_case(b"ON");
                 self.client.status.set(StatusFlags::AUTOCOMMIT, on);
                 let default = self.initial_status().contains(StatusFlags::AUTOCOMMIT);
-                self.set_variable(name, (on != default).then_some(value));
+                self.wants.set_variable(&mut self.at, name, (on != default).then_some(value));
             }
             "sql_mode" => {
-                self.read_text_by(value);
-                self.lex.no_backslash_escapes = contains_word(value, b"NO_BACKSLASH_ESCAPES");
-                self.client.status.set(StatusFlags::NO_BACKSLASH_ESCAPES, self.lex.no_backslash_escapes);
+                self.wants.read_text_by(value);
+                self.wants.lex.no_backslash_escapes = contains_word(value, b"NO_BACKSLASH_ESCAPES");
+                self.client.status.set(StatusFlags::NO_BACKSLASH_ESCAPES, self.wants.lex.no_backslash_escapes);
                 let mariadb = self.worker.shared.serves_mariadb();
-                self.client.status.set(StatusFlags::ANSI_QUOTES, self.lex.ansi_quotes && mariadb);
-                self.set_variable(name, Some(value));
+                self.client.status.set(StatusFlags::ANSI_QUOTES, self.wants.lex.ansi_quotes && mariadb);
+                self.wants.set_variable(&mut self.at, name, Some(value));
             }
-            CLIENT_COLLATION | RESULTS_COLLATION => self.set_variable(name, Some(value).filter(|value| !value.is_empty())),
-            _ => self.set_variable(name, Some(value)),
-        }
-    }
-
-    /// The session and its backend both have this value now.
-    pub(super) fn set_variable(&mut self, name: &str, value: Option<&[u8]>) {
-        let name = canonical(name, self.family);
-        if let Some(other) = displaced_by(name).filter(|other| self.state.variables.get(other).is_some()) {
-            self.set_one_variable(other, None);
-        }
-        self.set_one_variable(name, value);
-    }
-
-    fn set_one_variable(&mut self, name: &str, value: Option<&[u8]>) {
-        if name == "wait_timeout" {
-            let seconds = value.and_then(|value| std::str::from_utf8(value).ok()?.parse::<u64>().ok());
-            self.entry.set_own_idle_limit(seconds.unwrap_or(0).saturating_mul(1000));
-        }
-        self.state.variables.set(name, value);
-        if name == "character_set_client" {
-            self.read_client_charset();
-        }
-        if let Some(backend) = self.backend.as_mut() {
-            if backend.core.state.variables == self.state.variables {
-                return;
+            CLIENT_COLLATION | RESULTS_COLLATION => {
+                self.wants.set_variable(&mut self.at, name, Some(value).filter(|value| !value.is_empty()))
             }
-            backend.core.state.variables.set(name, value);
-            if backend.core.state.variables == self.state.variables {
-                // One copy in memory, and the next comparison is that of two pointers.
-                backend.core.state.variables = self.state.variables.clone();
-            }
+            _ => self.wants.set_variable(&mut self.at, name, Some(value)),
         }
     }
 
     /// The client changed what it wants to be told.
     fn note_tracking(&mut self, name: &str, value: &[u8]) {
-        if let Some(backend) = self.backend.as_mut() {
+        if let Some(backend) = self.at.backend.as_mut() {
             backend.core.tracking = Tracking::Clients;
         }
-        let mut wish = self.client.tracking_wish.take().unwrap_or_else(|| Box::new(self.default_filter()));
+        let mut wish = self.client.tracking_wish.take().unwrap_or_else(|| Box::new(self.wants.default_filter(&self.at)));
         let on = value.eq_ignore_ascii_case(b"ON") || value == b"1";
         match name {
             "session_track_schema" => wish.schema = on,
@@ -207,6 +162,77 @@ impl Session {
             filter.clone_from(&wish);
         }
         self.client.tracking_wish = Some(wish);
+    }
+}
+
+impl Wants {
+    /// The session and its backend have this schema now, and with it the schema's character set.
+    pub(super) fn enter_schema(&mut self, at: &mut Attachments, schema: Option<Text>) {
+        self.state.enter_schema(schema.clone());
+        if let Some(backend) = at.backend.as_mut() {
+            backend.core.state.enter_schema(schema);
+        }
+    }
+
+    /// The session and its backend both have this value now.
+    pub(super) fn set_variable(&mut self, at: &mut Attachments, name: &str, value: Option<&[u8]>) {
+        let name = canonical(name, self.family);
+        if let Some(other) = displaced_by(name).filter(|other| self.state.variables.get(other).is_some()) {
+            self.set_one_variable(at, other, None);
+        }
+        self.set_one_variable(at, name, value);
+    }
+
+    fn set_one_variable(&mut self, at: &mut Attachments, name: &str, value: Option<&[u8]>) {
+        if name == "wait_timeout" {
+            let seconds = value.and_then(|value| std::str::from_utf8(value).ok()?.parse::<u64>().ok());
+            at.entry.set_own_idle_limit(seconds.unwrap_or(0).saturating_mul(1000));
+        }
+        self.state.variables.set(name, value);
+        if name == "character_set_client" {
+            self.read_client_charset();
+        }
+        if let Some(backend) = at.backend.as_mut() {
+            if backend.core.state.variables == self.state.variables {
+                return;
+            }
+            backend.core.state.variables.set(name, value);
+            if backend.core.state.variables == self.state.variables {
+                // One copy in memory, and the next comparison is that of two pointers.
+                backend.core.state.variables = self.state.variables.clone();
+            }
+        }
+    }
+
+    /// What a client is told that never asked for anything else: the server's own defaults.
+    pub(super) fn default_filter(&self, at: &Attachments) -> TrackFilter {
+        let known = at.pool.servers().iter().find_map(|s| s.info.track_defaults());
+        let mut filter = match known {
+            Some(defaults) => TrackFilter {
+                system_variables: variable_list(defaults.system_variables.as_deref().unwrap_or_default().as_bytes()),
+                schema: defaults.schema,
+                state_change: defaults.state_change,
+                gtids: defaults.gtids,
+            },
+            None => TrackFilter { system_variables: variable_list(COMMON_DEFAULT), schema: true, ..TrackFilter::default() },
+        };
+        if let Some(value) = self.state.variables.get(TRACK_GTIDS) {
+            filter.gtids = !value.eq_ignore_ascii_case(b"OFF");
+        }
+        filter
+    }
+
+    /// What a `sql_mode` says of how text is read. Whether backslashes escape, the server's status tells too.
+    fn read_text_by(&mut self, sql_mode: &[u8]) {
+        self.lex.ansi_quotes = contains_word(sql_mode, b"ANSI_QUOTES");
+        self.lex.oracle = contains_word(sql_mode, b"ORACLE");
+        self.lex.ignore_space = contains_word(sql_mode, b"IGNORE_SPACE");
+    }
+}
+
+impl Attachments {
+    fn autocommit_default(&self) -> bool {
+        self.backend.as_ref().is_none_or(|b| b.core.info.status.contains(StatusFlags::AUTOCOMMIT))
     }
 
     /// Whether the proxy itself, or the client, has set this (or it decides nothing of what the proxy is told).
@@ -223,24 +249,6 @@ impl Session {
             }
             _ => true,
         }
-    }
-
-    /// What a client is told that never asked for anything else: the server's own defaults.
-    pub(super) fn default_filter(&self) -> TrackFilter {
-        let known = self.pool.servers().iter().find_map(|s| s.track_defaults());
-        let mut filter = match known {
-            Some(defaults) => TrackFilter {
-                system_variables: variable_list(defaults.system_variables.as_deref().unwrap_or_default().as_bytes()),
-                schema: defaults.schema,
-                state_change: defaults.state_change,
-                gtids: defaults.gtids,
-            },
-            None => TrackFilter { system_variables: variable_list(COMMON_DEFAULT), schema: true, ..TrackFilter::default() },
-        };
-        if let Some(value) = self.state.variables.get(TRACK_GTIDS) {
-            filter.gtids = !value.eq_ignore_ascii_case(b"OFF");
-        }
-        filter
     }
 }
 
@@ -276,4 +284,66 @@ fn sets_default(sql: &[u8], lex: sql::LexMode) -> bool {
     let zero = |v: &Value| matches!(v, Value::Default) || matches!(v, Value::Literal(t) if t == "0");
     sql::parse_set(sql, lex)
         .is_some_and(|all| all.iter().any(|a| matches!(&a.target, Target::Session(n) if n == "timestamp") && zero(&a.value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn analysis(text: &str) -> Analysis {
+        sql::analyze(text.as_bytes(), sql::LexMode::default())
+    }
+
+    #[test]
+    fn the_last_assignment_decides_whether_a_variable_has_its_default() {
+        for (text, expected) in [
+            ("SET sql_mode = DEFAULT", true),
+            ("SET sql_mode = '', sql_mode = DEFAULT", true),
+            ("SET sql_mode = DEFAULT, sql_mode = ''", false),
+            ("SET sql_mode = ''; SET SESSION sql_mode = DEFAULT", true),
+            ("SET sql_mode = DEFAULT; SET sql_mode = ''", false),
+            ("SET sql_mode = 'DEFAULT'", false),
+            ("SET autocommit = DEFAULT", false),
+            ("SET GLOBAL sql_mode = DEFAULT", false),
+        ] {
+            assert_eq!(ends_in_default("sql_mode", text.as_bytes(), &analysis(text), sql::LexMode::default()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_clock_runs_on_after_a_timestamp_of_zero_or_its_default() {
+        for (text, expected) in [
+            ("SET timestamp = DEFAULT", true),
+            ("SET SESSION timestamp = 0", true),
+            ("SET autocommit = 1, timestamp = 0", true),
+            ("SET timestamp = 1", false),
+            ("SET autocommit = 0", false),
+            ("SET @timestamp = 0", false),
+            ("SELECT 1", false),
+        ] {
+            assert_eq!(sets_default(text.as_bytes(), sql::LexMode::default()), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_hint_sets_variables_of_one_statement_only() {
+        for (text, expected) in [
+            ("SELECT /*+ SET_VAR(sort_buffer_size=1M) */ 1", true),
+            ("select /*+ set_var(max_execution_time=1) */ a from t", true),
+            ("SELECT set_var FROM t", false),
+            ("SELECT /* nothing */ 1", false),
+            ("SELECT /*+ SET_VAR(sort_buffer_size=1M) */ 1; SELECT 2", false),
+        ] {
+            assert_eq!(has_set_var(text.as_bytes(), &analysis(text)), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_list_of_variables_is_read_as_servers_read_it() {
+        assert_eq!(variable_list(b" Time_Zone,,autocommit , "), ["time_zone", "autocommit"]);
+        assert!(variable_list(b"").is_empty());
+        for (word, expected) in [(&b"ANSI_QUOTES"[..], true), (b"ansi_quotes", true), (b"ANSI", false), (b"QUOTES", false)] {
+            assert_eq!(contains_word(b"STRICT_ALL_TABLES,ANSI_QUOTES", word), expected);
+        }
+    }
 }

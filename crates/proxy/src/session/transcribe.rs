@@ -1,16 +1,17 @@
 //! Keeping the [`Transcript`] of an open transaction: what the client says in it and hears, as it happens.
 
 use super::Session;
-use super::certainty;
+use super::attachments::Attachments;
 use super::command::Incoming;
 use super::effects::contains;
 use super::guard::guarded;
-use super::leave::{TRANSACTION, WISHES};
 use super::lost_write::numbers;
+use super::recovery::Recovery;
 use super::run::Plan;
 use super::transcript::{self, Gap, How, Ids, MAX_OPENING, Progress, Transcript};
+use crate::certainty;
 use crate::counters::count;
-use crate::pins::PinReason;
+use crate::pins::{PinReason, TRANSACTION, WISHES};
 use crate::replays::Stake;
 use crate::stmt_cache::Meaning;
 use sql::{Analysis, Facts, Kind};
@@ -28,7 +29,7 @@ impl Session {
 
     /// A hasher for the reply to `plan`, where a replay may have to compare the reply.
     pub(super) fn reply_hasher_for(&self, plan: &Plan, from: Capabilities) -> Option<Box<ReplyHasher>> {
-        let is_on = self.lane.settings().transaction_replay;
+        let is_on = self.at.lane.settings().transaction_replay;
         if !is_on || !self.listens() && plan.analysis.kind != Kind::Begin || self.recovery.has_gap() && plan.analysis.kind != Kind::Begin {
             return None;
         }
@@ -48,17 +49,16 @@ impl Session {
                 let body = plan.sent_body().unwrap_or_else(|| self.client.body(command)).to_vec();
                 self.note_opening(plan.analysis.kind, &body, digest);
             }
-            Kind::Commit | Kind::Rollback if is_alone && self.pins.set().contains(PinReason::Transaction) => self.note_chained(),
+            Kind::Commit | Kind::Rollback if is_alone && self.at.pins.set().contains(PinReason::Transaction) => self.note_chained(),
             _ if self.needs_place(plan, reply, digest) => {
                 let ids = ids_of(&plan.analysis, digest);
-                let max = self.transcript_limit();
+                let max = self.at.transcript_limit();
                 let Some(mut transcript) = self.recovery.transcript.take() else { return };
-                match plan.rewritten.is_some() && plan.sent_body().is_none() {
-                    true => _ = transcript.lose(Gap::TooLarge),
-                    false => {
-                        let body = plan.sent_body().unwrap_or_else(|| self.client.body(command));
-                        transcript.keep(How::Text, digest, ids, max, |bytes| bytes.extend_from_slice(body));
-                    }
+                if plan.rewritten.is_some() && plan.sent_body().is_none() {
+                    _ = transcript.lose(Gap::TooLarge);
+                } else {
+                    let body = plan.sent_body().unwrap_or_else(|| self.client.body(command));
+                    transcript.keep(How::Text, digest, ids, max, |bytes| bytes.extend_from_slice(body));
                 }
                 self.recovery.transcript = Some(transcript);
                 self.count_too_large();
@@ -89,7 +89,7 @@ impl Session {
             return self.note_opening(plan.analysis.kind, payload.get(1..).unwrap_or_default(), digest);
         }
         let ends = matches!(plan.analysis.kind, Kind::Commit | Kind::Rollback) && reply.error.is_none();
-        if ends && self.pins.set().contains(PinReason::Transaction) {
+        if ends && self.at.pins.set().contains(PinReason::Transaction) {
             return self.note_chained();
         }
         if !is_plain {
@@ -99,7 +99,7 @@ impl Session {
             return;
         }
         let ids = ids_of(&plan.analysis, digest);
-        let max = self.transcript_limit();
+        let max = self.at.transcript_limit();
         let (Some(mut transcript), Some(statement)) = (self.recovery.transcript.take(), self.statements.get(id)) else { return };
         let payload = self.client.payload(command);
         let key = match &statement.settled_types {
@@ -121,7 +121,7 @@ impl Session {
     /// Whether a transcript is at hand, and goes on, after a statement of this kind. One that ended goes.
     fn is_in_transcript(&mut self, kind: Kind) -> bool {
         let opens = matches!(kind, Kind::Begin | Kind::SetTransaction);
-        let pins = self.pins.set();
+        let pins = self.at.pins.set();
         // With autocommit off a SAVEPOINT is the first of a transaction that no server tells of yet.
         let is_open = pins.contains(PinReason::Transaction) || pins.contains(PinReason::Savepoint);
         let implicit = is_open && !self.client.status.contains(StatusFlags::AUTOCOMMIT);
@@ -145,7 +145,7 @@ impl Session {
     fn note_opening(&mut self, kind: Kind, body: &[u8], digest: Option<ReplyDigest>) {
         let before = self.recovery.transcript.take().filter(|t| !t.is_open);
         let has_gap =
-            self.pins.set().contains(PinReason::NextTransaction) && before.as_ref().is_some_and(|t| t.progress != Progress::Opening);
+            self.at.pins.set().contains(PinReason::NextTransaction) && before.as_ref().is_some_and(|t| t.progress != Progress::Opening);
         let mut transcript = before.filter(|t| t.progress == Progress::Opening).unwrap_or_else(|| self.new_transcript());
         if has_gap {
             // What SET TRANSACTION said is not at hand any more.
@@ -179,7 +179,7 @@ impl Session {
     }
 
     fn new_transcript(&self) -> Box<Transcript> {
-        Box::new(Transcript::new(self.state.clone(), self.facts.insert_id.known()))
+        Box::new(Transcript::new(self.wants.state.clone(), self.facts.insert_id.known()))
     }
 
     /// Whether [`Session::learn_first_insert_id`] is called for.
@@ -187,18 +187,18 @@ impl Session {
         let lacks = |t: &Transcript| t.progress == Progress::Opening && t.last_insert_id.is_none();
         // The question would be counted by FOUND_ROWS(), where only the backend knows that.
         self.recovery.transcript.as_deref().is_some_and(lacks)
-            && self.lane.settings().transaction_replay
+            && self.at.lane.settings().transaction_replay
             && !self.facts.found_rows_with_backend
     }
 
     /// A transaction begins where another one ended, and only the backend knows the LAST_INSERT_ID() that it begins with: it is asked,
     /// else the transaction could never be said again.
     pub(super) async fn learn_first_insert_id(&mut self) {
-        let Some(backend) = self.backend.as_mut() else { return };
+        let Some(backend) = self.at.backend.as_mut() else { return };
         self.facts.row_count_with_backend = false;
         let asked = backend.query("SELECT LAST_INSERT_ID()", &self.worker.buffers);
         // The next statement finds it closed.
-        let Ok(reply) = guarded(&self.worker, &self.entry, asked).await else { return self.found_broken() };
+        let Ok(reply) = guarded(&self.worker, &self.entry, asked).await else { return self.at.found_broken() };
         let Some(id) = numbers(&reply).first().copied() else { return };
         self.facts.insert_id.read(id, backend.core.last_insert_id.replace(id));
         if let Some(transcript) = self.recovery.transcript.as_mut() {
@@ -212,7 +212,8 @@ impl Session {
         if self.recovery.transcript.is_none() {
             // autocommit=0: the statement has opened the transaction. What else it did would not be undone with it.
             let mut transcript = self.new_transcript();
-            if !reply.variables.is_empty() || reply.schema.is_some() || !self.pins.set().without(WISHES).without(TRANSACTION).is_empty() {
+            if !reply.variables.is_empty() || reply.schema.is_some() || !self.at.pins.set().without(WISHES).without(TRANSACTION).is_empty()
+            {
                 transcript.lose(Gap::Unrepeatable);
             }
             self.recovery.transcript = Some(transcript);
@@ -243,10 +244,6 @@ impl Session {
         gap.is_none()
     }
 
-    fn transcript_limit(&self) -> usize {
-        usize::try_from(self.lane.settings().transaction_replay_max_bytes).unwrap_or(usize::MAX)
-    }
-
     fn count_too_large(&self) {
         if self.recovery.transcript.as_ref().is_some_and(|t| t.progress == Progress::Lost(Gap::TooLarge)) {
             count(&self.worker.counters.replays_too_large);
@@ -260,26 +257,34 @@ impl Session {
         self.recovery.transcript = Some(transcript);
     }
 
-    /// The schema was changed by a command of its own.
-    pub(super) fn note_schema_command(&mut self) {
-        match self.recovery.transcript.as_mut() {
-            Some(t) if t.progress == Progress::Opening => t.carried = true,
-            Some(t) => _ = t.lose(Gap::Unrepeatable),
-            None => {}
-        }
-    }
-
     /// Counts the open transaction with the server at hand, if it wrote and can be said again: others let it go first as soon as
     /// that server is lost, whenever the session notices.
     pub(super) fn note_stake(&mut self) {
         let is_at_stake = self.recovery.transcript.as_ref().is_some_and(|t| t.wrote) && self.has_more_to_say();
-        let (hostgroup, backend) = (&self.pool.shared, self.backend.as_ref().filter(|_| is_at_stake));
+        let (hostgroup, backend) = (&self.at.pool.shared, self.at.backend.as_ref().filter(|_| is_at_stake));
         let Some(transcript) = self.recovery.transcript.as_mut() else { return };
         match backend.map(|backend| &backend.core.server) {
             Some(server) if transcript.stake.as_ref().is_some_and(|stake| stake.is_on(server)) => {}
             Some(server) => transcript.stake = Some(Stake::new(hostgroup, server)),
             None => transcript.stake = None,
         }
+    }
+}
+
+impl Recovery {
+    /// The schema was changed by a command of its own.
+    pub(super) fn note_schema_command(&mut self) {
+        match self.transcript.as_mut() {
+            Some(t) if t.progress == Progress::Opening => t.carried = true,
+            Some(t) => _ = t.lose(Gap::Unrepeatable),
+            None => {}
+        }
+    }
+}
+
+impl Attachments {
+    fn transcript_limit(&self) -> usize {
+        usize::try_from(self.lane.settings().transaction_replay_max_bytes).unwrap_or(usize::MAX)
     }
 }
 
@@ -291,3 +296,7 @@ fn ids_of(analysis: &Analysis, digest: Option<ReplyDigest>) -> Ids {
     };
     Ids { generated, may_insert: !certainty::is_plain_read(analysis) }
 }
+
+#[cfg(test)]
+#[path = "transcribe_tests.rs"]
+mod tests;

@@ -1,8 +1,9 @@
 //! What a statement may have left of which servers tell little or nothing: by dynamic SQL, and by stored code behind it.
 
-use super::Session;
+use super::attachments::Attachments;
 use super::effects::{changes_data_at_most, contains, verb};
 use super::tracked::{has_set_var, is_observed};
+use super::wants::Wants;
 use crate::pins::{PinReason, Trace};
 use sql::{Analysis, Facts, Kind, Lexer, TokenKind};
 use std::sync::atomic::Ordering;
@@ -16,13 +17,13 @@ pub(super) const UNKNOWN_STATEMENT: u16 = codes::UNKNOWN_STMT_HANDLER;
 /// What MariaDB changes for a statement that says how long it waits for locks, and for it alone.
 pub(super) const LOCK_TIMEOUTS: [&str; 2] = ["lock_wait_timeout", "innodb_lock_wait_timeout"];
 
-impl Session {
+impl Attachments {
     /// EXECUTE, EXECUTE IMMEDIATE: servers do not tell of temporary tables that dynamic SQL makes, nor of roles.
-    pub(super) fn note_dynamic(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
-        let trace = match sql::prepared_name(sql, self.lex) {
+    pub(super) fn note_dynamic(&mut self, wants: &Wants, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+        let trace = match sql::prepared_name(sql, wants.lex) {
             Some(_) if reply.error == Some(UNKNOWN_STATEMENT) => Trace::Nothing,
             Some(name) => self.pins.trace_of(&name),
-            None => self.trace_of(sql),
+            None => wants.trace_of(sql),
         };
         if trace != Trace::Nothing {
             self.pin(PinReason::SessionState, analysis);
@@ -35,6 +36,58 @@ impl Session {
         }
     }
 
+    /// The server says that state changed, and nothing above explains it: stored code did it, be it behind a trigger or a view.
+    pub(super) fn note_unexplained(&mut self, wants: &Wants, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+        if !reply.state_change {
+            return;
+        }
+        let stored_code =
+            matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Do) || analysis.facts.contains(Facts::UNKNOWN_FUNCTION);
+        // A table made of a view's rows; on MySQL also of a variable that was never set and is NULL now.
+        let is_silent = reply.schema.is_none() && reply.variables.is_empty();
+        let word = |one: &[u8], behind| verb(one, wants.lex, behind).unwrap_or_default();
+        let fills = |one: &[u8]| is_silent && word(one, 0) == "CREATE" && ["TABLE", "OR"].contains(&&*word(one, 1));
+        let is_quiet = |one: &[u8], kind| kind == Kind::LoadData || changes_data_at_most(kind) || kind == Kind::Ddl && fills(one);
+        let changes_nothing_itself = if analysis.facts.contains(Facts::MULTI) {
+            sql::split(sql, wants.lex).all(|one| is_quiet(one, sql::analyze(one, wants.lex).kind))
+        } else {
+            is_quiet(sql, analysis.kind)
+        };
+        let waits = || {
+            reply.variables.iter().all(|(name, _)| LOCK_TIMEOUTS.contains(&&**name))
+                && self.has_own_lock_timeouts(wants, sql, analysis, reply)
+        };
+        if changes_nothing_itself && !stored_code && (has_set_var(sql, analysis) || waits()) {
+            // The hint (or NOWAIT) does it, and undoes it. Perhaps a trigger did more, which others must not meet.
+            if let Some(backend) = self.backend.as_mut() {
+                backend.core.must_reset = true;
+            }
+            return;
+        }
+        if stored_code || changes_nothing_itself {
+            self.pin(PinReason::SessionState, analysis);
+            if let Some(backend) = self.backend.as_mut().filter(|backend| backend.core.info.flavor == Flavor::MariaDb) {
+                // It tells of a role as of any change.
+                backend.core.outlives_reset = true;
+            }
+        }
+        if let Some(backend) = self.backend.as_ref().filter(|_| changes_nothing_itself && !stored_code) {
+            backend.core.server.has_loud_triggers.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Does MariaDB tell of lock timeouts that a statement, being one, had for itself?
+    pub(super) fn has_own_lock_timeouts(&self, wants: &Wants, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> bool {
+        let may_set = matches!(analysis.kind, Kind::Set | Kind::Call | Kind::Compound | Kind::Execute | Kind::Do);
+        !may_set
+            && !analysis.facts.contains(Facts::MULTI)
+            && reply.variables.iter().any(|(name, _)| LOCK_TIMEOUTS.contains(&&**name))
+            && self.is_on(Flavor::MariaDb)
+            && limits_waiting(sql, wants.lex)
+    }
+}
+
+impl Wants {
     /// What the text that this PREPARE or EXECUTE IMMEDIATE gives leaves behind.
     pub(super) fn trace_of(&self, sql: &[u8]) -> Trace {
         let Some(text) = sql::dynamic_text(sql, self.lex) else { return Trace::Anything };
@@ -69,53 +122,6 @@ impl Session {
             && !reply.is_garbled
             && reply.variables.iter().all(|(name, _)| is_observed(name))
             && !sql::names_table(sql, self.lex, |_, _| true)
-    }
-
-    /// The server says that state changed, and nothing above explains it: stored code did it, be it behind a trigger or a view.
-    pub(super) fn note_unexplained(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
-        if !reply.state_change {
-            return;
-        }
-        let stored_code =
-            matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Do) || analysis.facts.contains(Facts::UNKNOWN_FUNCTION);
-        // A table made of a view's rows; on MySQL also of a variable that was never set and is NULL now.
-        let is_silent = reply.schema.is_none() && reply.variables.is_empty();
-        let word = |one: &[u8], behind| verb(one, self.lex, behind).unwrap_or_default();
-        let fills = |one: &[u8]| is_silent && word(one, 0) == "CREATE" && ["TABLE", "OR"].contains(&&*word(one, 1));
-        let is_quiet = |one: &[u8], kind| kind == Kind::LoadData || changes_data_at_most(kind) || kind == Kind::Ddl && fills(one);
-        let changes_nothing_itself = match analysis.facts.contains(Facts::MULTI) {
-            true => sql::split(sql, self.lex).all(|one| is_quiet(one, sql::analyze(one, self.lex).kind)),
-            false => is_quiet(sql, analysis.kind),
-        };
-        let waits =
-            || reply.variables.iter().all(|(name, _)| LOCK_TIMEOUTS.contains(&&**name)) && self.has_own_lock_timeouts(sql, analysis, reply);
-        if changes_nothing_itself && !stored_code && (has_set_var(sql, analysis) || waits()) {
-            // The hint (or NOWAIT) does it, and undoes it. Perhaps a trigger did more, which others must not meet.
-            if let Some(backend) = self.backend.as_mut() {
-                backend.core.must_reset = true;
-            }
-            return;
-        }
-        if stored_code || changes_nothing_itself {
-            self.pin(PinReason::SessionState, analysis);
-            if let Some(backend) = self.backend.as_mut().filter(|backend| backend.core.info.flavor == Flavor::MariaDb) {
-                // It tells of a role as of any change.
-                backend.core.outlives_reset = true;
-            }
-        }
-        if let Some(backend) = self.backend.as_ref().filter(|_| changes_nothing_itself && !stored_code) {
-            backend.core.server.has_loud_triggers.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Does MariaDB tell of lock timeouts that a statement, being one, had for itself?
-    pub(super) fn has_own_lock_timeouts(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> bool {
-        let may_set = matches!(analysis.kind, Kind::Set | Kind::Call | Kind::Compound | Kind::Execute | Kind::Do);
-        !may_set
-            && !analysis.facts.contains(Facts::MULTI)
-            && reply.variables.iter().any(|(name, _)| LOCK_TIMEOUTS.contains(&&**name))
-            && self.is_on(Flavor::MariaDb)
-            && limits_waiting(sql, self.lex)
     }
 }
 

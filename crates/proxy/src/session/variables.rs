@@ -7,15 +7,17 @@
 //! be had so pins.
 
 use super::Session;
+use super::attachments::Attachments;
 use super::charsets;
 use super::definition::{self, Definition};
 use super::end::End;
 use super::guard::guarded;
 use super::settle::Unread;
+use super::wants::Wants;
 use crate::backend::Collected;
 use crate::counters::count;
 use crate::pins::{MOST_VARIABLES, PinReason};
-use crate::state::{is_charset_name, is_wide};
+use crate::state::{is_charset_name, is_wide, type_of_null};
 use sql::Analysis;
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -47,14 +49,8 @@ fn null_of(name: &str, of_type: &str) -> String {
     format!("{of_type},@`{}`=NULL", name.replace('`', "``"))
 }
 
-/// For the literal of a NULL, that of its type.
-pub fn type_of_null(literal: &str) -> Option<&str> {
-    // No other literal ends so.
-    literal.strip_suffix("`=NULL")?.rsplit_once(",@`").map(|(of_type, _)| of_type)
-}
-
 /// Is it the literal of a variable that was never anything but NULL?
-pub fn is_bare_null(literal: &[u8]) -> bool {
+pub(super) fn is_bare_null(literal: &[u8]) -> bool {
     std::str::from_utf8(literal).is_ok_and(|literal| type_of_null(literal) == Some(NO_TYPE))
 }
 
@@ -72,41 +68,15 @@ fn of_type(literal: &str) -> Option<Cow<'_, str>> {
 }
 
 impl Session {
-    /// Carries a user variable, as far as limits allow.
-    pub(super) fn carry_user_variable(&mut self, name: &str, literal: &str) -> bool {
-        let carried = &mut self.state.user_variables;
-        let fits = literal.len() <= LONGEST_LITERAL && (carried.get(name).is_some() || carried.entries().len() < MOST_VARIABLES);
-        if fits {
-            carried.set(name, Some(literal.as_bytes()));
-            if let Some(backend) = self.backend.as_mut() {
-                backend.core.state.user_variables.set(name, Some(literal.as_bytes()));
-            }
-            self.known_elsewhere(name);
-        }
-        fits
-    }
-
-    /// The literal of a NULL that is assigned to this variable now; None when the type that it has is not known.
-    pub(super) fn null_for(&self, name: &str) -> Option<String> {
-        if self.pins.set().contains(PinReason::UserVariable) && self.pins.hides(name) && !self.pins.is_told(name) {
-            return None;
-        }
-        let before = match self.state.user_variables.get(name) {
-            Some(literal) => of_type(std::str::from_utf8(literal).ok()?)?,
-            None => NO_TYPE.into(),
-        };
-        Some(null_of(name, &before))
-    }
-
     /// Asks for these values, to carry them, though something else keeps the backend; whether all could be had.
     pub(super) async fn learn_variables(&mut self, names: &[String]) -> bool {
         let Some(max) = self.longest_asked_for(names) else { return false };
         let Ok(is_known) = self.fetch_user_variables(names, max).await else {
-            self.found_broken();
+            self.at.found_broken();
             return true;
         };
         if is_known {
-            names.iter().for_each(|name| self.pins.variable_known(name));
+            names.iter().for_each(|name| self.at.pins.variable_known(name));
         }
         is_known
     }
@@ -120,13 +90,14 @@ impl Session {
 
     /// Carries what the held backend tells of these variables; false when that is not all of them.
     async fn fetch_user_variables(&mut self, names: &[String], max: u64) -> std::io::Result<bool> {
-        let literals = self.ask_for_user_variables(names, max).await?;
-        Ok(literals.is_some_and(|all| names.iter().zip(&all).all(|(name, literal)| self.carry_user_variable(name, literal))))
+        let literals = self.at.ask_for_user_variables(names, max).await?;
+        Ok(literals
+            .is_some_and(|all| names.iter().zip(&all).all(|(name, literal)| self.wants.carry_user_variable(&mut self.at, name, literal))))
     }
 
     /// Asks for the values that keep the backend, and lets it go when it told them all.
     pub(super) async fn learn_user_variables(&mut self, analysis: &Analysis, unread: Unread) -> Result<(), End> {
-        let Some(names) = self.pins.only_variables().map(<[String]>::to_vec) else { return Ok(()) };
+        let Some(names) = self.at.pins.only_variables().map(<[String]>::to_vec) else { return Ok(()) };
         let Some(max) = self.longest_asked_for(&names) else {
             self.pin_variables(None, analysis);
             return Ok(());
@@ -135,21 +106,51 @@ impl Session {
         self.facts.row_count_with_backend = false;
         let last_insert_id = !self.facts.insert_id.is_known();
         let warnings = unread.warnings || self.facts.found_rows_with_backend;
-        let unread = self.only_handled(Unread { warnings, last_insert_id, found_rows: self.facts.found_rows_with_backend });
+        let unread = self.facts.only_handled(&self.at, Unread { warnings, last_insert_id, found_rows: self.facts.found_rows_with_backend });
         if unread.any() && self.read_unread(unread).await.is_err() {
-            self.found_broken();
+            self.at.found_broken();
             return Ok(());
         }
-        if self.pins.only_variables().is_none() {
+        if self.at.pins.only_variables().is_none() {
             // A transaction is open, as was seen now.
             return Ok(());
         }
         match self.fetch_user_variables(&names, max).await {
-            Ok(true) => self.pins.end(PinReason::UserVariable),
+            Ok(true) => self.at.pins.end(PinReason::UserVariable),
             Ok(false) => self.pin_variables(None, analysis),
-            Err(_) => self.found_broken(),
+            Err(_) => self.at.found_broken(),
         }
         self.let_go_unpinned(Unread::default()).await
+    }
+}
+
+impl Wants {
+    /// Carries a user variable, as far as limits allow.
+    pub(super) fn carry_user_variable(&mut self, at: &mut Attachments, name: &str, literal: &str) -> bool {
+        let carried = &mut self.state.user_variables;
+        let fits = literal.len() <= LONGEST_LITERAL && (carried.get(name).is_some() || carried.entries().len() < MOST_VARIABLES);
+        if fits {
+            carried.set(name, Some(literal.as_bytes()));
+            if let Some(backend) = at.backend.as_mut() {
+                backend.core.state.user_variables.set(name, Some(literal.as_bytes()));
+            }
+            at.known_elsewhere(name);
+        }
+        fits
+    }
+}
+
+impl Attachments {
+    /// The literal of a NULL that is assigned to this variable now; None when the type that it has is not known.
+    pub(super) fn null_for(&self, wants: &Wants, name: &str) -> Option<String> {
+        if self.pins.set().contains(PinReason::UserVariable) && self.pins.hides(name) && !self.pins.is_told(name) {
+            return None;
+        }
+        let before = match wants.state.user_variables.get(name) {
+            Some(literal) => of_type(std::str::from_utf8(literal).ok()?)?,
+            None => NO_TYPE.into(),
+        };
+        Some(null_of(name, &before))
     }
 
     /// The connection failed after the answer: the next statement tells what that means.

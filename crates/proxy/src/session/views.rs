@@ -6,12 +6,13 @@
 //! a data definition. INVARIANT: no proof, no harmlessness.
 
 use super::Session;
-use super::certainty::{self, Refusal};
+use super::attachments::Attachments;
 use super::command::Incoming;
 use super::fault::Fault;
 use super::guard::guarded;
 use super::relay::Outgoing;
 use super::run::Plan;
+use crate::certainty::{self, Refusal};
 use crate::shared::builtins_of;
 use sql::{Facts, Kind, LexMode, TableName};
 use std::fmt::Write;
@@ -31,7 +32,7 @@ const SQL_NULL: u8 = 0xfb;
 
 /// A name that stands for a table, in a schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
+pub(super) struct Table {
     schema: Box<str>,
     name: Box<str>,
 }
@@ -72,13 +73,13 @@ impl Session {
         if statement.is_some_and(|statement| *statement.key.mode != *self.mode()) {
             return None;
         }
-        let own = statement.map_or(self.state.schema.as_ref(), |statement| statement.key.schema.as_ref());
-        located(sql::read_tables(text, self.lex)?, own.map(|own| &**own))
+        let own = statement.map_or(self.wants.state.schema.as_ref(), |statement| statement.key.schema.as_ref());
+        located(sql::read_tables(text, self.wants.lex)?, own.map(|own| &**own))
     }
 
     /// Those of the tables of which it is not known that reading them runs no code that may write; an error where one is known that may.
     pub(super) fn unproven(&self, mut tables: Vec<Table>) -> Result<Vec<Table>, ()> {
-        let Some(info) = self.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else { return Ok(tables) };
+        let Some(info) = self.at.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else { return Ok(tables) };
         let (epoch, now_ms) = (self.worker.shared.ddl_epoch.load(Ordering::Acquire), self.now_ms());
         let max_age_ms = self.worker.snapshot().vars.prepared_metadata_max_age;
         let (memory, place) = (self.worker.memory.borrow(), self.place(&info));
@@ -98,7 +99,7 @@ impl Session {
             return Ok(true);
         }
         self.obtain().await?;
-        if !self.is_not_causal() {
+        if !self.hand.is_not_causal(&self.at) {
             // What it must see has to be there before the question begins a transaction (autocommit=0).
             let ahead = self.sync_causally(&plan.analysis).await?;
             self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
@@ -112,8 +113,8 @@ impl Session {
         if tables.is_empty() {
             return Ok(true);
         }
-        let Some(info) = self.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else {
-            return Err(self.pinned_backend_lost("no backend"));
+        let Some(info) = self.at.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else {
+            return Err(self.at.pinned_backend_lost("no backend"));
         };
         let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
         let mut harmless = vec![true; tables.len()];
@@ -123,7 +124,7 @@ impl Session {
             if asked.is_empty() || asked.len() > MOST {
                 break;
             }
-            let Some(found) = self.look_up(&asked).await? else { return Ok(false) };
+            let Some(found) = self.at.look_up(&asked).await? else { return Ok(false) };
             let mut next = Vec::new();
             for (one, found) in asked.iter().zip(found) {
                 let goes_on = match found {
@@ -157,7 +158,9 @@ impl Session {
         }
         Ok(harmless.iter().all(|is_harmless| *is_harmless))
     }
+}
 
+impl Attachments {
     /// Asks the backend at hand what these are; None where it does not tell.
     async fn look_up(&mut self, asked: &[Asked]) -> Result<Option<Vec<Found>>, Fault> {
         let question = question(asked);

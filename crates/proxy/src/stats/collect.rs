@@ -2,13 +2,13 @@
 //!
 //! INVARIANT: a slice is small enough that a worker's sessions wait a millisecond at most.
 
-use super::commands::CommandTable;
-use super::digest_table::{DigestTotals, Others};
-use super::errors::ErrorTable;
-use super::meter::{Meter, digest_bounds};
 use crate::ask::{ask, ask_all};
 use crate::counters::Counted;
 use crate::entry::{Activity, Entry};
+use crate::meter::commands::CommandTable;
+use crate::meter::digest_table::{DigestTotals, Others};
+use crate::meter::errors::ErrorTable;
+use crate::meter::{Meter, digest_bounds};
 use crate::pins::PinReason;
 use crate::prepared::Listed;
 use crate::server_counts::{ServerId, ServerMeter};
@@ -42,7 +42,7 @@ fn in_slices<T: Send + 'static>(
 }
 
 /// Something of every session, in no order.
-pub fn sessions<T: Send + 'static>(shared: &Shared, make: impl Fn(&Worker, &Entry) -> Option<T> + Clone + Send + 'static) -> Vec<T> {
+pub(crate) fn sessions<T: Send + 'static>(shared: &Shared, make: impl Fn(&Worker, &Entry) -> Option<T> + Clone + Send + 'static) -> Vec<T> {
     let slice = move |worker: &Rc<Worker>, from: usize| {
         let entries = worker.entries.borrow();
         let end = from.saturating_add(SLICE).min(entries.capacity());
@@ -55,16 +55,16 @@ pub fn sessions<T: Send + 'static>(shared: &Shared, make: impl Fn(&Worker, &Entr
 }
 
 /// Moves what the workers counted by digest to the reader's totals.
-pub fn drain_digests(shared: &Shared, totals: &mut DigestTotals) {
+pub(crate) fn drain_digests(shared: &Shared, totals: &mut DigestTotals) {
     let bounds = digest_bounds(&shared.in_force.load().snapshot.vars, shared.mailboxes.len());
     let slice = |worker: &Rc<Worker>, from: usize| worker.meter.digests.borrow_mut().take(from, SLICE);
-    in_slices(shared, slice, |(key, sums)| totals.add(key, &sums, bounds));
+    in_slices(shared, slice, |counted| totals.add(counted, bounds));
     let others = ask_all(shared, |worker| worker.meter.digests.borrow_mut().take_others());
     others.into_iter().for_each(|others: Others| totals.add_others(others));
 }
 
 /// Every server's meter, over all workers.
-pub fn servers(shared: &Shared) -> HashMap<ServerId, ServerMeter> {
+pub(crate) fn servers(shared: &Shared) -> HashMap<ServerId, ServerMeter> {
     let mut all: HashMap<ServerId, ServerMeter> = HashMap::new();
     let slice = |worker: &Rc<Worker>, from: usize| worker.meter.servers.borrow().slice(from, METERS);
     in_slices(shared, slice, |(id, meter)| all.entry(id).or_default().add(&meter));
@@ -72,12 +72,12 @@ pub fn servers(shared: &Shared) -> HashMap<ServerId, ServerMeter> {
 }
 
 /// Latencies begin anew.
-pub fn reset_latency(shared: &Shared) {
+pub(crate) fn reset_latency(shared: &Shared) {
     ask_all(shared, |worker| worker.meter.servers.borrow_mut().reset_latency());
 }
 
 /// Errors of servers.
-pub fn errors(shared: &Shared, reading: Reading) -> ErrorTable {
+pub(crate) fn errors(shared: &Shared, reading: Reading) -> ErrorTable {
     let question = move |worker: &Rc<Worker>| {
         let mut errors = worker.meter.errors.borrow_mut();
         match reading {
@@ -91,7 +91,7 @@ pub fn errors(shared: &Shared, reading: Reading) -> ErrorTable {
 }
 
 /// Statements by command.
-pub fn commands(shared: &Shared) -> CommandTable {
+pub(crate) fn commands(shared: &Shared) -> CommandTable {
     let mut sum = CommandTable::default();
     let tables = ask_all(shared, |worker| worker.meter.commands.borrow().clone());
     tables.iter().for_each(|table| sum.add(table));
@@ -99,7 +99,7 @@ pub fn commands(shared: &Shared) -> CommandTable {
 }
 
 /// Idle connections of every server.
-pub fn idle(shared: &Shared) -> BTreeMap<ServerId, u32> {
+pub(crate) fn idle(shared: &Shared) -> BTreeMap<ServerId, u32> {
     let question = |worker: &Rc<Worker>| {
         let mut idle = Vec::new();
         for pool in worker.pools() {
@@ -117,7 +117,7 @@ pub fn idle(shared: &Shared) -> BTreeMap<ServerId, u32> {
 }
 
 /// Prepared statements that anyone holds; workers list the same statement each for itself.
-pub fn prepared(shared: &Shared) -> Vec<Arc<Listed>> {
+pub(crate) fn prepared(shared: &Shared) -> Vec<Arc<Listed>> {
     let mut all = Vec::new();
     in_slices(shared, |worker: &Rc<Worker>, from| worker.meter.prepared.borrow().held(from, SLICE), |listed| all.push(listed));
     all.sort_unstable_by_key(|listed: &Arc<Listed>| listed.id);
@@ -127,7 +127,7 @@ pub fn prepared(shared: &Shared) -> Vec<Arc<Listed>> {
 
 /// What one worker says of itself in one answer.
 #[derive(Clone, Debug, Default)]
-pub struct Census {
+pub(crate) struct Census {
     /// Its counters.
     pub counted: Counted,
     /// Sessions.
@@ -146,7 +146,7 @@ pub struct Census {
 
 impl Census {
     /// Adds another worker's.
-    pub fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.counted.add(&other.counted);
         self.sessions += other.sessions;
         self.busy += other.busy;
@@ -160,7 +160,7 @@ impl Census {
 }
 
 /// Counters of all workers.
-pub fn counters(shared: &Shared) -> Census {
+pub(crate) fn counters(shared: &Shared) -> Census {
     let of_meter = |meter: &Meter| (meter.pins_begun(), meter.digest_bytes() as u64);
     let question = move |worker: &Rc<Worker>| {
         let (pins_began, digest_bytes) = of_meter(&worker.meter);
@@ -173,7 +173,7 @@ pub fn counters(shared: &Shared) -> Census {
 }
 
 /// Counters of all workers, and what their sessions do now.
-pub fn census(shared: &Shared) -> Census {
+pub(crate) fn census(shared: &Shared) -> Census {
     let mut sum = counters(shared);
     let doing = |_: &Worker, entry: &Entry| {
         let busy = matches!(entry.activity().0, Activity::Running | Activity::Delayed | Activity::Waiting);

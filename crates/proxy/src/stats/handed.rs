@@ -1,14 +1,18 @@
 //! What was counted, on its way to the process that takes this one's place: there it is added to what that counts.
 
 use super::collect;
-use super::digest_table::{DigestKey, Sums};
-use super::meter::digest_bounds;
 use super::source::ProxyStats;
 use crate::ask::{ask, ask_all};
 use crate::digest::Digest;
 use crate::histogram::Histogram;
+use crate::meter::commands::CommandSums;
+use crate::meter::digest_bounds;
+use crate::meter::digest_table::{Counted, DigestKey, Sums};
+use crate::meter::errors::ErrorTable;
+use crate::meter::spread::Spread;
 use crate::server_counts::{LatencyClass, ServerMeter};
 use model::HostgroupId;
+use model::stats::Reading;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,6 +25,8 @@ pub struct Counts {
     counters: Vec<(Box<str>, u64)>,
     digests: Vec<DigestRecord>,
     servers: Vec<ServerRecord>,
+    errors: ErrorTable,
+    commands: Vec<(Box<str>, CommandSums)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -33,6 +39,9 @@ struct DigestRecord {
     hash: u64,
     text: Box<[u8]>,
     sums: Sums,
+    /// An older version does not know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    spread: Option<Box<Spread>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -51,7 +60,7 @@ struct ServerRecord {
 
 impl ProxyStats {
     /// All that was counted.
-    pub fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> Counts {
         let shared = &self.shared;
         let mut counters: Vec<(Box<str>, u64)> = Vec::new();
         for (name, value) in ask_all(shared, |worker| worker.counters.values()).into_iter().flatten() {
@@ -62,11 +71,20 @@ impl ProxyStats {
         }
         let mut totals = self.digests();
         collect::drain_digests(shared, &mut totals);
-        let digests = totals.rows().map(|(key, sums)| {
+        let digests = totals.rows().map(|(key, sums, spread)| {
             let DigestKey { hostgroup, schema, user, client, digest } = key;
             let Digest { hash, text } = &**digest;
             let (schema, user, text) = (schema.clone(), user.clone(), text.clone());
-            DigestRecord { hostgroup: *hostgroup, schema, user, client: *client, hash: *hash, text, sums: *sums }
+            DigestRecord {
+                hostgroup: *hostgroup,
+                schema,
+                user,
+                client: *client,
+                hash: *hash,
+                text,
+                sums: *sums,
+                spread: spread.cloned().map(Box::new),
+            }
         });
         let digests = digests.collect();
         let baselines = self.baselines();
@@ -85,17 +103,20 @@ impl ProxyStats {
                 latency: meter.latency().map(|(class, histogram)| (class.name().into(), histogram.clone())).collect(),
             })
         });
-        Counts { counters, digests, servers: servers.collect() }
+        let errors = collect::errors(shared, Reading::Keep);
+        let commands = collect::commands(shared).rows().map(|(name, sums)| (name.into(), *sums)).collect();
+        Counts { counters, digests, servers: servers.collect(), errors, commands }
     }
 
     /// Adds what another process has counted.
-    pub fn add_counts(&self, counts: Counts) {
-        let Counts { counters, digests, servers } = counts;
+    pub(crate) fn add_counts(&self, counts: Counts) {
+        let Counts { counters, digests, servers, errors, commands } = counts;
         let shared = &self.shared;
         let bounds = digest_bounds(&shared.in_force.load().snapshot.vars, shared.mailboxes.len());
-        for DigestRecord { hostgroup, schema, user, client, hash, text, sums } in digests {
+        for DigestRecord { hostgroup, schema, user, client, hash, text, sums, spread } in digests {
             let digest = Arc::new(Digest { hash, text });
-            self.digests().add(Arc::new(DigestKey { hostgroup, schema, user, client, digest }), &sums, bounds);
+            let key = Arc::new(DigestKey { hostgroup, schema, user, client, digest });
+            self.digests().add(Counted { key, sums, spread }, bounds);
         }
         let mut meters = Vec::new();
         for record in servers {
@@ -116,6 +137,9 @@ impl ProxyStats {
         // They are sums over workers: which one has them makes no difference.
         ask(shared, 0, move |worker| {
             worker.counters.add(&counters);
+            worker.meter.errors.borrow_mut().add(errors);
+            let mut classes = worker.meter.commands.borrow_mut();
+            commands.iter().for_each(|(name, sums)| classes.add_named(name, sums));
             let mut table = worker.meter.servers.borrow_mut();
             meters.iter().for_each(|(id, meter)| table.meter(*id).add(meter));
         });

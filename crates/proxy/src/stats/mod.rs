@@ -1,18 +1,13 @@
 //! What the data plane counts, and the tables and metrics that show it.
 //!
-//! Each worker has a [`meter::Meter`] that only its own thread touches. Readers live on other threads: they ask the
+//! Each worker has a [`crate::meter::Meter`] that only its own thread touches. Readers live on other threads: they ask the
 //! workers for copies, in slices, and add them up. A table is one unit: its description and the function that makes its
 //! rows stand together, and `TABLES` collects them. INVARIANT: reading holds no worker up for more than a slice.
 
-pub mod collect;
-pub mod commands;
-pub mod digest_table;
-pub mod errors;
+pub(crate) mod collect;
 mod handed;
-pub mod hosts;
-pub mod meter;
 mod show;
 mod source;
 
 pub use handed::Counts;
-pub use source::ProxyStats;
+pub(crate) use source::ProxyStats;

@@ -1,16 +1,17 @@
 //! The tables and metrics, as the admin interface asks for them.
 
-use super::digest_table::DigestTotals;
 use super::show::{self, Table};
+use crate::meter::digest_table::DigestTotals;
+use crate::server::ServerShared;
 use crate::server_counts::ServerId;
-use crate::shared::{ServerShared, Shared};
+use crate::shared::Shared;
 use model::stats::{Metric, Reading, StatsSource, StatsTable, Value};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What was shown of a server when its counters were last set to zero: the counters themselves only grow.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Baseline {
+pub(super) struct Baseline {
     /// Logins that succeeded.
     pub connects_ok: u64,
     /// Connects and logins that failed.
@@ -24,7 +25,7 @@ pub struct Baseline {
 }
 
 /// What the data plane publishes. One for the process; called from any thread but a worker's.
-pub struct ProxyStats {
+pub(crate) struct ProxyStats {
     pub(super) shared: Arc<Shared>,
     digests: Mutex<DigestTotals>,
     baselines: Mutex<HashMap<ServerId, Baseline>>,

@@ -6,26 +6,26 @@ use routing::{Explanation, KnownDigest, Memo, Options, Request, Route, RuleSet};
 use sql::{DigestOptions, LexMode};
 
 /// A compiled configuration.
-pub fn snapshot(text: &str) -> Snapshot {
+pub(crate) fn snapshot(text: &str) -> Snapshot {
     let (config, _) = model::parse(text, "p.cnf").unwrap_or_else(|errors| panic!("{text}: {errors:#?}"));
     Snapshot::compile(&config).unwrap()
 }
 
 /// Rows of `mysql_query_rules`, all active, one a line.
-pub fn rules(rows: &str) -> String {
+pub(crate) fn rules(rows: &str) -> String {
     let rows: Vec<String> = rows.lines().filter(|row| !row.trim().is_empty()).map(|row| format!("{{ active=1 {} }}", row.trim())).collect();
     format!("mysql_query_rules = ( {} )\n", rows.join(", "))
 }
 
 /// The rules of a configuration.
-pub fn rule_set(text: &str) -> RuleSet {
+pub(crate) fn rule_set(text: &str) -> RuleSet {
     let snapshot = snapshot(text);
     RuleSet::compile(&snapshot.rules, Options::from_variables(&snapshot.vars)).unwrap_or_else(|errors| panic!("{errors:#?}"))
 }
 
 /// Who sends a statement.
 #[derive(Debug, Clone)]
-pub struct Sender {
+pub(crate) struct Sender {
     pub user: &'static str,
     pub schema: &'static str,
     pub client_addr: Option<&'static str>,
@@ -52,7 +52,7 @@ impl Default for Sender {
 }
 
 /// The digest's text and hash.
-pub fn digest(text: &[u8]) -> (Vec<u8>, u64) {
+pub(crate) fn digest(text: &[u8]) -> (Vec<u8>, u64) {
     let mut digest = Vec::new();
     sql::digest_text(text, &DigestOptions::default(), &mut digest);
     let hash = sql::spooky_hash64(&digest, 0);
@@ -60,7 +60,7 @@ pub fn digest(text: &[u8]) -> (Vec<u8>, u64) {
 }
 
 /// Calls `then` with the request.
-pub fn with_request<T>(sender: &Sender, text: &[u8], then: impl FnOnce(&Request<'_>) -> T) -> T {
+pub(crate) fn with_request<T>(sender: &Sender, text: &[u8], then: impl FnOnce(&Request<'_>) -> T) -> T {
     let (digest, hash) = digest(text);
     let known = KnownDigest { hash, text: &digest };
     then(&Request {
@@ -78,7 +78,7 @@ pub fn with_request<T>(sender: &Sender, text: &[u8], then: impl FnOnce(&Request<
 }
 
 /// Routes twice, so that the second answer is from memory, and explains; all three must agree.
-pub fn route(rules: &RuleSet, memo: &mut Memo, sender: &Sender, text: &[u8]) -> Route {
+pub(crate) fn route(rules: &RuleSet, memo: &mut Memo, sender: &Sender, text: &[u8]) -> Route {
     with_request(sender, text, |request| {
         let first = rules.route(request, memo, sender.random);
         let again = rules.route(request, memo, sender.random);
@@ -90,6 +90,6 @@ pub fn route(rules: &RuleSet, memo: &mut Memo, sender: &Sender, text: &[u8]) -> 
 }
 
 /// The number of the destination, -1 for none.
-pub fn hostgroup(route: &Route) -> i64 {
+pub(crate) fn hostgroup(route: &Route) -> i64 {
     route.destination_hostgroup.map_or(-1, |id| i64::from(id.0))
 }

@@ -14,7 +14,7 @@ use wire::reply::{Frame, ReplyKind, Step, Tracker};
 
 /// What a statement was answered.
 #[derive(Clone, Debug, Default)]
-pub struct Reply {
+pub(super) struct Reply {
     /// Number and text of an error.
     pub error: Option<(u16, String)>,
     /// The generated id.
@@ -26,7 +26,7 @@ pub struct Reply {
 }
 
 /// See the module.
-pub struct Connection {
+pub(super) struct Connection {
     packets: Packets,
     caps: Capabilities,
 }
@@ -40,7 +40,7 @@ fn broken(e: impl std::fmt::Display) -> io::Error {
 
 impl Connection {
     /// Logs in; the error is that of the network, or the server's refusal.
-    pub async fn log_in(end: End, user: &str, schema: &str) -> io::Result<Self> {
+    pub(super) async fn log_in(end: End, user: &str, schema: &str) -> io::Result<Self> {
         let mut packets = Packets::new(end);
         let payload = packets.receive().await?;
         let greeting = Greeting::parse(&payload).map_err(broken)?;
@@ -73,13 +73,13 @@ impl Connection {
     }
 
     /// Sends a command.
-    pub async fn send(&mut self, command: Command, body: &[u8]) -> io::Result<()> {
+    pub(super) async fn send(&mut self, command: Command, body: &[u8]) -> io::Result<()> {
         self.packets.seq = 0;
         self.packets.send(&[&[command as u8], body].concat()).await
     }
 
     /// Reads a whole reply; `is_binary` says how rows are written.
-    pub async fn reply(&mut self, kind: ReplyKind, is_binary: bool) -> io::Result<Reply> {
+    pub(super) async fn reply(&mut self, kind: ReplyKind, is_binary: bool) -> io::Result<Reply> {
         let mut tracker = Tracker::new(kind, self.caps);
         let mut reply = Reply::default();
         let mut columns = 0;
@@ -112,7 +112,7 @@ impl Connection {
     }
 
     /// Waits until the proxy closes the connection.
-    pub async fn closed(&mut self) {
+    pub(super) async fn closed(&mut self) {
         while self.packets.receive().await.is_ok() {}
     }
 }
@@ -138,10 +138,7 @@ fn binary_row(payload: &[u8], columns: usize) -> io::Result<Vec<Option<String>>>
     let mut row = Vec::new();
     for i in 0..columns {
         let is_null = nulls.get((i + 2) / 8).is_some_and(|byte| byte & (1 << ((i + 2) % 8)) != 0);
-        row.push(match is_null {
-            true => None,
-            false => Some(String::from_utf8_lossy(reader.lenenc_bytes().map_err(broken)?).into_owned()),
-        });
+        row.push(if is_null { None } else { Some(String::from_utf8_lossy(reader.lenenc_bytes().map_err(broken)?).into_owned()) });
     }
     Ok(row)
 }

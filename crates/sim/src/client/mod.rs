@@ -4,4 +4,4 @@ mod connection;
 mod script;
 mod session;
 
-pub use script::{Client, Terms};
+pub(crate) use script::{Client, Terms};

@@ -25,7 +25,7 @@ const CLOSED_WITHIN: Duration = Duration::from_secs(5);
 
 /// What holds in the world at hand.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub(crate) struct Terms {
     /// `connect_timeout_server_max`, ms.
     pub hold_ms: u64,
     /// Longest that a write may take while a healthy writer is visible to everybody, ms.
@@ -39,7 +39,7 @@ pub struct Terms {
 }
 
 /// A client: one that writes (user `app`) or one that reads from replicas (`ro`).
-pub struct Client {
+pub(crate) struct Client {
     /// Its number.
     pub id: usize,
     /// Whether it writes.
@@ -69,7 +69,7 @@ struct Session<'a> {
 
 impl Client {
     /// Runs scripts until `end`.
-    pub async fn run(mut self, end: Instant) {
+    pub(crate) async fn run(mut self, end: Instant) {
         while Instant::now() < end {
             let statements = self.random.within(1..=60);
             self.one_session(statements, end).await;
@@ -354,9 +354,10 @@ impl Session<'_> {
     /// An op to look for: in a transaction often its own.
     fn choose_op(&mut self) -> Option<i64> {
         let own: Vec<i64> = self.expected.transaction.iter().flat_map(|t| t.ops.clone()).collect();
-        match !own.is_empty() && self.client.random.chance(60) {
-            true => Some(*self.client.random.pick(&own)),
-            false => self.client.oracle.some_op(&mut self.client.random),
+        if !own.is_empty() && self.client.random.chance(60) {
+            Some(*self.client.random.pick(&own))
+        } else {
+            self.client.oracle.some_op(&mut self.client.random)
         }
     }
 
@@ -486,9 +487,10 @@ impl Session<'_> {
             return Ok(());
         }
         let schema = *self.client.random.pick(&SCHEMAS);
-        let reply = match self.client.random.chance(50) {
-            true => self.query(&format!("USE {schema}")).await?,
-            false => self.ask(Command::InitDb, schema.as_bytes(), ReplyKind::Simple, "COM_INIT_DB").await?,
+        let reply = if self.client.random.chance(50) {
+            self.query(&format!("USE {schema}")).await?
+        } else {
+            self.ask(Command::InitDb, schema.as_bytes(), ReplyKind::Simple, "COM_INIT_DB").await?
         };
         if reply.error.is_none() {
             self.expected.schema = schema.to_owned();
@@ -589,9 +591,10 @@ impl Session<'_> {
     async fn vanish(&mut self) -> Result<(), Broken> {
         if self.client.random.chance(60) {
             let (op, group, alone) = self.next_op();
-            let sql = match self.client.writes && self.client.random.chance(70) {
-                true => format!("INSERT INTO t (op) VALUES ({op})"),
-                false => "SELECT SLEEP(300)".to_owned(),
+            let sql = if self.client.writes && self.client.random.chance(70) {
+                format!("INSERT INTO t (op) VALUES ({op})")
+            } else {
+                "SELECT SLEEP(300)".to_owned()
             };
             let id = self.client.id;
             self.client.trace.note(|| format!("client {id} asks and vanishes: {sql}"));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Variables that clients change, with their defaults and the values they are given.
-pub const VARIABLES: [(&str, &str, [&str; 3]); 4] = [
+pub(super) const VARIABLES: [(&str, &str, [&str; 3]); 4] = [
     ("time_zone", "SYSTEM", ["+00:00", "+02:00", "SYSTEM"]),
     ("group_concat_max_len", "1048576", ["4096", "8192", "1048576"]),
     ("sort_buffer_size", "262144", ["524288", "1048576", "262144"]),
@@ -12,7 +12,7 @@ pub const VARIABLES: [(&str, &str, [&str; 3]); 4] = [
 
 /// An open transaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Open {
+pub(super) struct Open {
     /// The oracle's group of what it wrote; None as long as that is nothing.
     pub group: Option<usize>,
     /// What it wrote.
@@ -25,7 +25,7 @@ pub struct Open {
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub struct Expected {
+pub(super) struct Expected {
     /// DATABASE().
     pub schema: String,
     /// Session variables that were set.
@@ -50,7 +50,7 @@ pub struct Expected {
 
 impl Expected {
     /// After a login with this schema.
-    pub fn new(schema: &str) -> Self {
+    pub(super) fn new(schema: &str) -> Self {
         Self {
             schema: schema.to_owned(),
             variables: BTreeMap::new(),
@@ -66,7 +66,7 @@ impl Expected {
     }
 
     /// Has it state that dies with its server?
-    pub fn is_bound(&self) -> bool {
+    pub(super) fn is_bound(&self) -> bool {
         self.has_own_variable
             || self.transaction.as_ref().is_some_and(|t| !t.is_bare)
             || !self.temporary.is_empty()
@@ -74,12 +74,12 @@ impl Expected {
     }
 
     /// Is a transaction all that it would lose with its server?
-    pub fn has_only_a_transaction(&self) -> bool {
+    pub(super) fn has_only_a_transaction(&self) -> bool {
         !self.has_own_variable && self.temporary.is_empty() && self.locks.is_empty()
     }
 
     /// The value of a variable.
-    pub fn variable(&self, name: &str) -> String {
+    pub(super) fn variable(&self, name: &str) -> String {
         let default = VARIABLES.iter().find(|v| v.0 == name).map_or("", |v| v.1);
         self.variables.get(name).cloned().unwrap_or_else(|| default.to_owned())
     }

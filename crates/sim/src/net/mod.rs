@@ -3,5 +3,5 @@
 mod network;
 mod pipe;
 
-pub use network::{Network, Node, ProxysView, server_of};
-pub use pipe::End;
+pub(crate) use network::{Network, Node, ProxysView, server_of};
+pub(crate) use pipe::End;

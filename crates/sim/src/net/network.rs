@@ -14,7 +14,7 @@ use tokio::sync::{Notify, mpsc};
 
 /// Somebody on the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Node {
+pub(crate) enum Node {
     /// The proxy's workers.
     Proxy,
     /// Who probes the servers.
@@ -53,14 +53,14 @@ struct State {
 }
 
 /// See the module.
-pub struct Network {
+pub(crate) struct Network {
     state: Mutex<State>,
     changed: Notify,
 }
 
 impl Network {
     /// A network with so many servers, none of which listens yet.
-    pub fn new(servers: usize, delay_ms: u64, random: Random) -> Arc<Self> {
+    pub(crate) fn new(servers: usize, delay_ms: u64, random: Random) -> Arc<Self> {
         let state = State {
             random,
             delay_ms,
@@ -77,7 +77,7 @@ impl Network {
     }
 
     /// A connection between a client and the proxy.
-    pub fn client_pair(&self) -> (End, End) {
+    pub(crate) fn client_pair(&self) -> (End, End) {
         let mut state = self.state();
         let (there, back) = (state.delay(), state.delay());
         let (near, far, _) = pair(there, back);
@@ -85,25 +85,25 @@ impl Network {
     }
 
     /// The delay of one message from one node to another.
-    pub fn delay(&self) -> Duration {
+    pub(crate) fn delay(&self) -> Duration {
         self.state().delay()
     }
 
     /// The server listens; accepted connections are answered.
-    pub fn listen(&self, server: usize) -> mpsc::UnboundedReceiver<End> {
+    pub(crate) fn listen(&self, server: usize) -> mpsc::UnboundedReceiver<End> {
         let (sender, receiver) = mpsc::unbounded_channel();
         self.set_host(server, Host::Listening(sender));
         receiver
     }
 
     /// The server's process is gone: its connections are reset, connects refused.
-    pub fn refuse(&self, server: usize) {
+    pub(crate) fn refuse(&self, server: usize) {
         self.set_host(server, Host::Refusing);
         self.reset_all(server);
     }
 
     /// The server's machine is gone: its connections fall silent, as do connects.
-    pub fn silence(&self, server: usize) {
+    pub(crate) fn silence(&self, server: usize) {
         self.set_host(server, Host::Silent);
         for connection in self.state().connections.iter().filter(|c| c.server == server) {
             connection.cable.freeze(true);
@@ -118,14 +118,14 @@ impl Network {
     }
 
     /// Resets every connection of the proxy to a server.
-    pub fn reset_all(&self, server: usize) {
+    pub(crate) fn reset_all(&self, server: usize) {
         for connection in self.of(server) {
             connection.reset();
         }
     }
 
     /// Resets one connection of the proxy to a server, if there is any.
-    pub fn reset_one(&self, server: usize, random: &mut Random) {
+    pub(crate) fn reset_one(&self, server: usize, random: &mut Random) {
         let all = self.of(server);
         if !all.is_empty() {
             random.pick(&all).reset();
@@ -139,7 +139,7 @@ impl Network {
     }
 
     /// Two nodes do not hear each other from now on. Cuts add up: each is to be mended.
-    pub fn cut(&self, a: Node, b: Node) {
+    pub(crate) fn cut(&self, a: Node, b: Node) {
         {
             let mut state = self.state();
             for key in [(a, b), (b, a)] {
@@ -150,7 +150,7 @@ impl Network {
     }
 
     /// Ends one cut.
-    pub fn mend(&self, a: Node, b: Node) {
+    pub(crate) fn mend(&self, a: Node, b: Node) {
         {
             let mut state = self.state();
             for key in [(a, b), (b, a)] {
@@ -175,22 +175,22 @@ impl Network {
     }
 
     /// Can the two hear each other?
-    pub fn hears(&self, a: Node, b: Node) -> bool {
+    pub(crate) fn hears(&self, a: Node, b: Node) -> bool {
         self.state().cuts.get(&(a, b)).is_none_or(|n| *n == 0)
     }
 
     /// Is its machine gone?
-    pub fn is_silent(&self, server: usize) -> bool {
+    pub(crate) fn is_silent(&self, server: usize) -> bool {
         matches!(self.state().hosts.get(server), Some(Host::Silent))
     }
 
     /// Waits for a change of who hears whom.
-    pub fn changed(&self) -> tokio::sync::futures::Notified<'_> {
+    pub(crate) fn changed(&self) -> tokio::sync::futures::Notified<'_> {
         self.changed.notified()
     }
 
     /// Connections of the proxy to a server: now, and the most there were.
-    pub fn open(&self, server: usize) -> (u32, u32) {
+    pub(crate) fn open(&self, server: usize) -> (u32, u32) {
         self.state().open.get(server).copied().unwrap_or_default()
     }
 
@@ -248,12 +248,12 @@ impl State {
 }
 
 /// The number of the server with this address: hosts are named `db0`, `db1`, ...
-pub fn server_of(host: &str) -> Option<usize> {
+pub(crate) fn server_of(host: &str) -> Option<usize> {
     host.strip_prefix("db")?.parse().ok()
 }
 
 /// The network as the proxy sees it.
-pub struct ProxysView(pub Arc<Network>);
+pub(crate) struct ProxysView(pub Arc<Network>);
 
 impl proxy::sim::Network for ProxysView {
     fn connect(&self, address: &Address) -> Connecting {

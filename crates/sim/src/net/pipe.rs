@@ -128,7 +128,7 @@ impl Half {
 }
 
 /// One end of a connection. Dropping it closes the connection.
-pub struct End {
+pub(crate) struct End {
     incoming: Shared,
     outgoing: Shared,
     /// When what was read last had been written.
@@ -136,7 +136,7 @@ pub struct End {
 }
 
 /// Two ends of one connection, with its delay in each direction, and a handle on what is between them.
-pub fn pair(there: Duration, back: Duration) -> (End, End, Cable) {
+pub(super) fn pair(there: Duration, back: Duration) -> (End, End, Cable) {
     let (there, back) = (Half::new(there), Half::new(back));
     let cable = Cable { there: Arc::clone(&there), back: Arc::clone(&back) };
     let near = End { incoming: Arc::clone(&back), outgoing: Arc::clone(&there), read_sent: None };
@@ -146,7 +146,7 @@ pub fn pair(there: Duration, back: Duration) -> (End, End, Cable) {
 
 impl End {
     /// Reads what has arrived, at least one byte; 0 is the end.
-    pub async fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    pub(crate) async fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let mut space = [0; 4096];
         let mut buf = ReadBuf::new(&mut space);
         poll_fn(|cx| Pipe::poll_read(self, cx, &mut buf)).await?;
@@ -155,7 +155,7 @@ impl End {
     }
 
     /// Writes all.
-    pub async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    pub(crate) async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let n = poll_fn(|cx| Pipe::poll_write(self, cx, bytes)).await?;
             bytes = bytes.get(n..).unwrap_or_default();
@@ -164,7 +164,7 @@ impl End {
     }
 
     /// When the peer had written what was read last.
-    pub fn read_sent(&self) -> Option<Instant> {
+    pub(crate) fn read_sent(&self) -> Option<Instant> {
         self.read_sent
     }
 }
@@ -268,14 +268,14 @@ impl Drop for End {
 
 /// What is between the ends.
 #[derive(Clone)]
-pub struct Cable {
+pub(super) struct Cable {
     there: Shared,
     back: Shared,
 }
 
 impl Cable {
     /// Both ends learn that the connection is reset; what was under way is lost.
-    pub fn reset(&self) {
+    pub(super) fn reset(&self) {
         for half in [&self.there, &self.back] {
             let mut half = lock(half);
             half.is_frozen = false;
@@ -284,7 +284,7 @@ impl Cable {
     }
 
     /// Nothing arrives any more, or (false) what was held back arrives.
-    pub fn freeze(&self, is_frozen: bool) {
+    pub(super) fn freeze(&self, is_frozen: bool) {
         for half in [&self.there, &self.back] {
             let mut half = lock(half);
             half.is_frozen = is_frozen;
@@ -293,7 +293,7 @@ impl Cable {
     }
 
     /// True when both ends are gone.
-    pub fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         lock(&self.there).is_reader_gone && lock(&self.back).is_reader_gone
     }
 }

@@ -10,7 +10,7 @@ use wire::handshake::{Greeting, HandshakeResponse};
 use wire::packet::{self, HEADER};
 
 /// The password of every user.
-pub const PASSWORD: &[u8] = b"secret";
+pub(crate) const PASSWORD: &[u8] = b"secret";
 
 const CAPABILITIES: Capabilities = Capabilities::PROTOCOL_41
     .union(Capabilities::FOUND_ROWS)
@@ -27,7 +27,7 @@ const CAPABILITIES: Capabilities = Capabilities::PROTOCOL_41
     .union(Capabilities::DEPRECATE_EOF);
 
 /// Packets over a connection.
-pub struct Packets {
+pub(crate) struct Packets {
     /// The connection.
     pub end: End,
     input: Vec<u8>,
@@ -37,12 +37,12 @@ pub struct Packets {
 
 impl Packets {
     /// Packets over this connection.
-    pub fn new(end: End) -> Self {
+    pub(crate) fn new(end: End) -> Self {
         Self { end, input: Vec::new(), seq: 0 }
     }
 
     /// The next packet's payload.
-    pub async fn receive(&mut self) -> io::Result<Vec<u8>> {
+    pub(crate) async fn receive(&mut self) -> io::Result<Vec<u8>> {
         loop {
             if let Some((len, seq)) = packet::header(&self.input)
                 && self.input.len() >= HEADER + len
@@ -60,7 +60,7 @@ impl Packets {
     }
 
     /// Sends one packet.
-    pub async fn send(&mut self, payload: &[u8]) -> io::Result<()> {
+    pub(crate) async fn send(&mut self, payload: &[u8]) -> io::Result<()> {
         let mut out = Vec::new();
         packet::put_packet(&mut out, &mut self.seq, payload);
         self.end.write_all(&out).await
@@ -68,7 +68,7 @@ impl Packets {
 }
 
 /// Who logged in.
-pub struct LoggedIn {
+pub(super) struct LoggedIn {
     /// The user.
     pub user: String,
     /// What both sides can do.
@@ -80,7 +80,7 @@ pub struct LoggedIn {
 }
 
 /// Lets a client in; None when it may not.
-pub async fn log_in(server: &Server, packets: &mut Packets, id: u32) -> io::Result<Option<LoggedIn>> {
+pub(super) async fn log_in(server: &Server, packets: &mut Packets, id: u32) -> io::Result<Option<LoggedIn>> {
     let mut capabilities = CAPABILITIES;
     capabilities.set(Capabilities::LONG_PASSWORD, server.flavor == Flavor::MySql);
     let scramble: [u8; 20] = std::array::from_fn(|i| 40 + u8::try_from(i).unwrap_or(0));
@@ -102,10 +102,7 @@ pub async fn log_in(server: &Server, packets: &mut Packets, id: u32) -> io::Resu
     let account = Account { stored: Stored::Clear(PASSWORD), fast: None, additional: None, key: None };
     let step = ServerAuth::new(scramble, Plugin::Native, Channel::Plain).start(&account, response.plugin, response.auth_response);
     let known = matches!(step, Ok(Step::Done(_)));
-    let answer = match known {
-        true => super::reply::Answer::default(),
-        false => super::reply::Answer::error(1045, b"28000", "Access denied"),
-    };
+    let answer = if known { super::reply::Answer::default() } else { super::reply::Answer::error(1045, b"28000", "Access denied") };
     let bytes = answer.write(packets.seq, StatusFlags::AUTOCOMMIT, caps, false);
     packets.end.write_all(&bytes).await?;
     Ok(known.then(|| LoggedIn {

@@ -11,8 +11,8 @@ mod session;
 mod sql;
 mod state;
 
-pub use login::{PASSWORD, Packets};
-pub use state::{Flavor, SCHEMAS};
+pub(crate) use login::{PASSWORD, Packets};
+pub(crate) use state::{Flavor, SCHEMAS};
 
 use crate::net::Network;
 use crate::oracle::Oracle;
@@ -29,7 +29,7 @@ use tokio::time::Instant;
 
 /// A committed transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Transaction {
+pub(crate) struct Transaction {
     /// Its own number, in the whole world.
     pub id: u64,
     /// Which of the operator's promotions its writer had.
@@ -40,7 +40,7 @@ pub struct Transaction {
 
 /// How a server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Crash {
+pub(crate) enum Crash {
     /// The process dies: its connections are reset.
     Process,
     /// The machine dies: its connections fall silent.
@@ -48,7 +48,7 @@ pub enum Crash {
 }
 
 /// What others may do to a session.
-pub struct Handle {
+pub(crate) struct Handle {
     /// KILL QUERY came.
     killed: Cell<bool>,
     interrupted: Notify,
@@ -60,7 +60,7 @@ pub struct Handle {
 }
 
 /// What may change.
-pub struct State {
+pub(crate) struct State {
     /// The process runs.
     pub is_up: bool,
     /// When it was started last.
@@ -97,7 +97,7 @@ pub struct State {
 }
 
 /// See the module.
-pub struct Server {
+pub(crate) struct Server {
     /// Its number.
     pub id: usize,
     /// Which product it plays.
@@ -112,7 +112,7 @@ pub struct Server {
 
 impl Server {
     /// A server that does not run yet.
-    pub fn new(
+    pub(crate) fn new(
         id: usize,
         flavor: Flavor,
         network: Arc<Network>,
@@ -145,17 +145,17 @@ impl Server {
     }
 
     /// What may change, to look at or to change: tell others with [`Server::tell`].
-    pub fn state(&self) -> std::cell::RefMut<'_, State> {
+    pub(crate) fn state(&self) -> std::cell::RefMut<'_, State> {
         self.state.borrow_mut()
     }
 
     /// Something changed.
-    pub fn tell(&self) {
+    pub(crate) fn tell(&self) {
         self.moved.notify_waiters();
     }
 
     /// Starts the process. It begins read-only, as a careful operator configures it; what is in its log has happened.
-    pub fn start(self: &Rc<Self>) {
+    pub(crate) fn start(self: &Rc<Self>) {
         {
             let mut state = self.state();
             if state.is_up {
@@ -213,7 +213,7 @@ impl Server {
     }
 
     /// The server is gone, and with it what was not committed.
-    pub fn crash(&self, how: Crash) {
+    pub(crate) fn crash(&self, how: Crash) {
         self.trace.note(|| format!("db{} crashes: {how:?}", self.id));
         match how {
             Crash::Process => self.network.refuse(self.id),
@@ -225,7 +225,7 @@ impl Server {
     }
 
     /// Ends every session at once.
-    pub fn end_sessions(&self) {
+    pub(crate) fn end_sessions(&self) {
         let sessions = std::mem::take(&mut self.state().sessions);
         self.state().locks.clear();
         for handle in sessions.into_values() {
@@ -256,7 +256,7 @@ impl Server {
     }
 
     /// Sessions with an open transaction.
-    pub fn open_transactions(&self) -> usize {
+    pub(crate) fn open_transactions(&self) -> usize {
         self.state().sessions.values().filter(|s| s.in_transaction.get()).count()
     }
 
@@ -268,7 +268,7 @@ impl Server {
     }
 
     /// Lets the log take effect up to (not with) this transaction.
-    pub fn apply(&self, upto: usize) {
+    pub(crate) fn apply(&self, upto: usize) {
         let mut state = self.state();
         let upto = upto.min(state.relay.len());
         while state.applied < upto {
@@ -283,12 +283,12 @@ impl Server {
     }
 
     /// Lets all of the log take effect.
-    pub fn apply_all(&self) {
+    pub(crate) fn apply_all(&self) {
         self.apply(usize::MAX);
     }
 
     /// Becomes a faithful copy of another server's log: what it has beyond that is lost.
-    pub fn rebuild_from(&self, other: &Self) {
+    pub(crate) fn rebuild_from(&self, other: &Self) {
         self.end_sessions();
         self.network.reset_all(self.id);
         let theirs = other.state().relay.clone();

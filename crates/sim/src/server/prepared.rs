@@ -16,7 +16,7 @@ struct Prepared {
 
 /// Prepared statements of one session.
 #[derive(Default)]
-pub struct Statements {
+pub(super) struct Statements {
     by_id: BTreeMap<u32, Prepared>,
     last: u32,
 }
@@ -32,7 +32,7 @@ fn shape(statement: &Statement) -> (u16, u16) {
 
 impl Statements {
     /// COM_STMT_PREPARE: the answer's packets, or an error's text.
-    pub fn prepare(&mut self, text: &str, caps: Capabilities, status: StatusFlags) -> Result<Vec<u8>, String> {
+    pub(super) fn prepare(&mut self, text: &str, caps: Capabilities, status: StatusFlags) -> Result<Vec<u8>, String> {
         let statement = sql::parse(text)?;
         self.last += 1;
         let (params, columns) = shape(&statement);
@@ -55,7 +55,7 @@ impl Statements {
 
     /// COM_STMT_EXECUTE: the statement with its parameter in place; None when there is none of this id, or its parameter
     /// cannot be read.
-    pub fn bind(&mut self, payload: &[u8], caps: Capabilities) -> Option<Statement> {
+    pub(super) fn bind(&mut self, payload: &[u8], caps: Capabilities) -> Option<Statement> {
         let id = wire::prepared::stmt_id(payload).ok()?;
         let prepared = self.by_id.get_mut(&id)?;
         let (params, _) = shape(&prepared.statement);
@@ -78,14 +78,14 @@ impl Statements {
     }
 
     /// COM_STMT_CLOSE.
-    pub fn close(&mut self, payload: &[u8]) {
+    pub(super) fn close(&mut self, payload: &[u8]) {
         if let Ok(id) = wire::prepared::stmt_id(payload) {
             self.by_id.remove(&id);
         }
     }
 
     /// COM_RESET_CONNECTION.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.by_id.clear();
     }
 }

@@ -6,11 +6,11 @@ use wire::message::{EOF, ErrPacket, OK, OkPacket, put_eof};
 use wire::packet::put_packet;
 
 /// Values as text; None is NULL.
-pub type Row = Vec<Option<String>>;
+pub(super) type Row = Vec<Option<String>>;
 
 /// A statement's answer.
 #[derive(Clone, Debug, Default)]
-pub struct Answer {
+pub(super) struct Answer {
     /// Rows changed.
     pub affected: u64,
     /// The generated id.
@@ -27,12 +27,12 @@ pub struct Answer {
 
 impl Answer {
     /// An error.
-    pub fn error(code: u16, sqlstate: &'static [u8; 5], text: impl Into<String>) -> Self {
+    pub(super) fn error(code: u16, sqlstate: &'static [u8; 5], text: impl Into<String>) -> Self {
         Self { error: Some((code, sqlstate, text.into())), ..Self::default() }
     }
 
     /// The packets, from this sequence id on; `is_binary` gives rows as executions have them.
-    pub fn write(&self, seq: u8, status: StatusFlags, caps: Capabilities, is_binary: bool) -> Vec<u8> {
+    pub(super) fn write(&self, seq: u8, status: StatusFlags, caps: Capabilities, is_binary: bool) -> Vec<u8> {
         let (mut out, mut seq) = (Vec::new(), seq);
         if let Some((code, sqlstate, text)) = &self.error {
             let mut payload = Vec::new();
@@ -85,7 +85,7 @@ fn eof(warnings: u16, status: StatusFlags) -> Vec<u8> {
 }
 
 /// A column definition: all columns are VARCHAR.
-pub fn definition(name: &str) -> Vec<u8> {
+pub(super) fn definition(name: &str) -> Vec<u8> {
     let mut payload = Vec::new();
     for text in ["def", "", "", "", name, ""] {
         put_lenenc_bytes(&mut payload, text.as_bytes());

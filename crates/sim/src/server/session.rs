@@ -31,7 +31,7 @@ struct Session<'a> {
 }
 
 /// Serves a connection to its end.
-pub async fn run(server: &Server, end: End, id: u32, handle: Rc<Handle>) {
+pub(super) async fn run(server: &Server, end: End, id: u32, handle: Rc<Handle>) {
     if let Err(e) = serve(server, end, id, handle).await {
         server.trace.note(|| format!("db{} connection {id}: {e}", server.id));
     }
@@ -170,10 +170,13 @@ impl Session<'_> {
             }
             Statement::State => rows(&["STATE"], Vec::new()),
             Statement::Views => rows(&["0", "TABLE_TYPE", "VIEW_DEFINITION"], Vec::new()),
-            Statement::Kill { is_query, id } => match self.server.kill(u32::try_from(id).unwrap_or(0), is_query) {
-                true => Answer::default(),
-                false => Answer::error(1094, b"HY000", format!("Unknown thread id: {id}")),
-            },
+            Statement::Kill { is_query, id } => {
+                if self.server.kill(u32::try_from(id).unwrap_or(0), is_query) {
+                    Answer::default()
+                } else {
+                    Answer::error(1094, b"HY000", format!("Unknown thread id: {id}"))
+                }
+            }
         }
     }
 

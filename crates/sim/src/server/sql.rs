@@ -20,7 +20,7 @@ enum Token {
 
 /// Whose value of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub(super) enum Scope {
     /// The session's.
     Session,
     /// The server's.
@@ -29,7 +29,7 @@ pub enum Scope {
 
 /// Something with a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Expr {
+pub(super) enum Expr {
     /// NULL.
     Null,
     /// A number.
@@ -52,7 +52,7 @@ pub enum Expr {
 
 /// What a SET assigns to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
+pub(super) enum Target {
     /// A session variable.
     Session(String),
     /// A global one.
@@ -65,7 +65,7 @@ pub enum Target {
 
 /// A statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Statement {
+pub(super) enum Statement {
     /// `INSERT INTO table (op) VALUES (n)`.
     Insert {
         /// Which table.
@@ -120,7 +120,7 @@ pub enum Statement {
 }
 
 /// Reads a statement; an error is its text.
-pub fn parse(text: &str) -> Result<Statement, String> {
+pub(super) fn parse(text: &str) -> Result<Statement, String> {
     let asked = text.strip_prefix("SELECT COMMAND,CONNECTION_ID() FROM information_schema.PROCESSLIST WHERE ID=");
     if let Some(id) = asked.and_then(|id| id.parse().ok()) {
         return Ok(Statement::Processlist(id));

@@ -6,11 +6,11 @@ use wire::charset;
 use wire::session_state::{Change, put_change};
 
 /// Schemas that exist.
-pub const SCHEMAS: [&str; 3] = ["one", "two", "three"];
+pub(crate) const SCHEMAS: [&str; 3] = ["one", "two", "three"];
 
 /// Which product a server plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flavor {
+pub(crate) enum Flavor {
     /// MySQL 8.0.
     MySql,
     /// MariaDB 10.11.
@@ -19,7 +19,7 @@ pub enum Flavor {
 
 impl Flavor {
     /// The version of the greeting.
-    pub fn version(self) -> &'static str {
+    pub(crate) fn version(self) -> &'static str {
         match self {
             Self::MySql => "8.0.36",
             Self::MariaDb => "5.5.5-10.11.6-MariaDB",
@@ -57,18 +57,18 @@ const VARIABLES: &[(&str, &str)] = &[
 ];
 
 /// The global value of a variable.
-pub fn global(name: &str) -> Option<&'static str> {
+pub(super) fn global(name: &str) -> Option<&'static str> {
     VARIABLES.iter().find(|(n, _)| *n == name).map(|(_, v)| *v)
 }
 
 /// Names of all variables.
-pub fn names() -> impl Iterator<Item = &'static str> {
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
     VARIABLES.iter().map(|(n, _)| *n)
 }
 
 /// What one session has.
 #[derive(Clone, Debug)]
-pub struct SessionState {
+pub(super) struct SessionState {
     /// The schema.
     pub schema: Option<String>,
     /// Variables that differ from the global ones.
@@ -90,7 +90,7 @@ pub struct SessionState {
 
 impl SessionState {
     /// After a login with this collation.
-    pub fn new(flavor: Flavor, collation: u8) -> Self {
+    pub(super) fn new(flavor: Flavor, collation: u8) -> Self {
         let mut state = Self {
             schema: None,
             variables: BTreeMap::new(),
@@ -109,12 +109,12 @@ impl SessionState {
     }
 
     /// COM_RESET_CONNECTION: all but the schema.
-    pub fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         *self = Self { schema: self.schema.take(), ..Self::new(self.flavor, 45) };
     }
 
     /// The value of a variable.
-    pub fn variable(&self, name: &str) -> Option<String> {
+    pub(super) fn variable(&self, name: &str) -> Option<String> {
         match name {
             "last_insert_id" | "identity" => return Some(self.last_insert_id.to_string()),
             _ => {}
@@ -123,7 +123,7 @@ impl SessionState {
     }
 
     /// Sets a variable that exists.
-    pub fn set_variable(&mut self, name: &str, value: &str) {
+    pub(super) fn set_variable(&mut self, name: &str, value: &str) {
         if name == "last_insert_id" {
             self.last_insert_id = value.parse().unwrap_or(0);
             return;
@@ -141,7 +141,7 @@ impl SessionState {
     }
 
     /// SET NAMES.
-    pub fn set_names(&mut self, charset: &str, collation: &str) {
+    pub(super) fn set_names(&mut self, charset: &str, collation: &str) {
         for name in ["character_set_client", "character_set_connection", "character_set_results"] {
             self.set_variable(name, charset);
         }
@@ -149,12 +149,12 @@ impl SessionState {
     }
 
     /// Whether each statement is a transaction.
-    pub fn autocommit(&self) -> bool {
+    pub(super) fn autocommit(&self) -> bool {
         self.variable("autocommit").as_deref() == Some("ON")
     }
 
     /// Writes an entry of the session tracker, if this variable is tracked.
-    pub fn put_variable(&self, out: &mut Vec<u8>, name: &str) {
+    pub(super) fn put_variable(&self, out: &mut Vec<u8>, name: &str) {
         let tracked = self.variable("session_track_system_variables").unwrap_or_default();
         if tracked != "*" && !tracked.split(',').any(|t| t == name) {
             return;
@@ -165,21 +165,21 @@ impl SessionState {
     }
 
     /// Writes the entry for a new schema, if that is tracked.
-    pub fn put_schema(&self, out: &mut Vec<u8>) {
+    pub(super) fn put_schema(&self, out: &mut Vec<u8>) {
         if self.variable("session_track_schema").as_deref() == Some("ON") {
             put_change(out, &Change::Schema(self.schema.as_deref().unwrap_or_default().as_bytes()));
         }
     }
 
     /// Writes that something changed, if that is tracked.
-    pub fn put_changed(&self, out: &mut Vec<u8>) {
+    pub(super) fn put_changed(&self, out: &mut Vec<u8>) {
         if self.variable("session_track_state_change").as_deref() == Some("ON") {
             put_change(out, &Change::StateChange(true));
         }
     }
 
     /// What SET assigns, as text.
-    pub fn value_of(&self, name: &str, value: &Expr) -> Option<String> {
+    pub(super) fn value_of(&self, name: &str, value: &Expr) -> Option<String> {
         Some(match value {
             Expr::Number(n) => n.to_string(),
             Expr::Text(t) => t.clone(),

@@ -18,7 +18,7 @@ const EXAMPLE: usize = 200;
 
 /// See the module. Clones share what they count.
 #[derive(Clone, Default)]
-pub struct Limit(Arc<Mutex<Kinds>>);
+pub(super) struct Limit(Arc<Mutex<Kinds>>);
 
 struct Kinds {
     lines: u64,
@@ -42,17 +42,17 @@ impl Default for Kinds {
 
 impl Limit {
     /// How many lines of each kind pass in a second; 0 for all.
-    pub fn set(&self, lines: u64) {
+    pub(super) fn set(&self, lines: u64) {
         self.with(|kinds| kinds.lines = lines);
     }
 
     /// Lines that were left out so far.
-    pub fn left_out(&self) -> u64 {
+    pub(super) fn left_out(&self) -> u64 {
         self.with(|kinds| kinds.left_out)
     }
 
     /// A second is over: what to tell of the lines that were left out in it.
-    pub fn next_second(&self) -> Vec<String> {
+    pub(super) fn next_second(&self) -> Vec<String> {
         let kinds = self.with(|kinds| std::mem::take(&mut kinds.kinds));
         let tell = |kind: Kind| format!("{} more lines like this one were left out of the log: {}", kind.left_out, kind.example);
         kinds.into_values().filter(|kind| kind.left_out > 0).map(tell).collect()

@@ -45,7 +45,7 @@ struct Log {
 const END_WITHIN: Duration = Duration::from_secs(1);
 
 /// Starts logging. `errorlog` is the file's setting: relative to the data directory, empty for the terminal.
-pub fn start(cli: &Cli, errorlog: &str, datadir: &Path) -> Result<Ending> {
+pub(crate) fn start(cli: &Cli, errorlog: &str, datadir: &Path) -> Result<Ending> {
     let path = (!cli.foreground && !errorlog.is_empty()).then(|| datadir.join(errorlog));
     let target = path.as_deref().map_or(Ok(Target::Terminal), |path| open(path).map(Target::File))?;
     let queue = Queue::start(target).context("error log")?;
@@ -61,7 +61,7 @@ pub fn start(cli: &Cli, errorlog: &str, datadir: &Path) -> Result<Ending> {
 }
 
 /// Dropped at the end of the process: what was logged is written.
-pub struct Ending(());
+pub(crate) struct Ending(());
 
 impl Drop for Ending {
     fn drop(&mut self) {
@@ -73,7 +73,7 @@ impl Drop for Ending {
 }
 
 /// Takes the settings over, and begins another second.
-pub fn next_second(vars: &MysqlVariables) {
+pub(crate) fn next_second(vars: &MysqlVariables) {
     let Some(log) = LOG.get() else { return };
     log.limit.set(vars.log_lines_per_second);
     log.queue.set_max_bytes(usize::try_from(vars.log_queue_max_mb << 20).unwrap_or(usize::MAX));
@@ -95,7 +95,7 @@ fn tell() {
 }
 
 /// Opens the error log anew: after the old file was moved away.
-pub fn reopen() {
+pub(crate) fn reopen() {
     let Some(Log { queue, path: Some(path), .. }) = LOG.get() else { return };
     match open(path) {
         Ok(file) => queue.redirect(Target::File(file)),
@@ -122,7 +122,7 @@ impl Write for Lines {
 }
 
 /// The log's own numbers.
-pub struct Numbers;
+pub(crate) struct Numbers;
 
 impl StatsSource for Numbers {
     fn tables(&self) -> Vec<&'static StatsTable> {
@@ -188,15 +188,12 @@ impl<W: fmt::Write> OneLine<W> {
             if text.len() <= self.left { text.len() } else { (0..=self.left).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0) };
         let kept = text.get(..end).unwrap_or_default();
         self.out.write_str(kept)?;
-        match kept.len() < text.len() {
-            true => {
-                self.left = 0;
-                Err(fmt::Error)
-            }
-            false => {
-                self.left -= kept.len();
-                Ok(())
-            }
+        if kept.len() < text.len() {
+            self.left = 0;
+            Err(fmt::Error)
+        } else {
+            self.left -= kept.len();
+            Ok(())
         }
     }
 }

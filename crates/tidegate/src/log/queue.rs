@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Lines that wait to be written. See the module.
-pub struct Queue {
+pub(super) struct Queue {
     waiting: Mutex<Waiting>,
     arrived: Condvar,
     written: Condvar,
@@ -27,7 +27,7 @@ struct Waiting {
 }
 
 /// Where lines go.
-pub enum Target {
+pub(super) enum Target {
     /// Standard error.
     Terminal,
     /// The error log.
@@ -58,7 +58,7 @@ impl Queue {
     ///
     /// # Errors
     /// No thread can be started.
-    pub fn start(target: Target) -> io::Result<Arc<Self>> {
+    pub(super) fn start(target: Target) -> io::Result<Arc<Self>> {
         let waiting = Waiting { lines: Vec::new(), max_bytes: MAX_BYTES, target: None, is_writing: false };
         let queue =
             Arc::new(Self { waiting: Mutex::new(waiting), arrived: Condvar::new(), written: Condvar::new(), dropped: AtomicU64::new(0) });
@@ -68,7 +68,7 @@ impl Queue {
     }
 
     /// Puts a line in, or drops it when the queue is full.
-    pub fn put(&self, line: &[u8]) {
+    pub(super) fn put(&self, line: &[u8]) {
         let mut waiting = self.waiting();
         if waiting.lines.len() + line.len() > waiting.max_bytes {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -80,28 +80,28 @@ impl Queue {
     }
 
     /// Lines that were dropped because the queue was full.
-    pub fn dropped(&self) -> u64 {
+    pub(super) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
     /// Whether at least half of the queue is free.
-    pub fn has_room(&self) -> bool {
+    pub(super) fn has_room(&self) -> bool {
         let waiting = self.waiting();
         waiting.lines.len() <= waiting.max_bytes / 2
     }
 
     /// How many bytes may wait.
-    pub fn set_max_bytes(&self, bytes: usize) {
+    pub(super) fn set_max_bytes(&self, bytes: usize) {
         self.waiting().max_bytes = bytes;
     }
 
     /// Writes to another target from here on.
-    pub fn redirect(&self, target: Target) {
+    pub(super) fn redirect(&self, target: Target) {
         self.waiting().target = Some(target);
     }
 
     /// Waits until everything is written, but not longer than `within`.
-    pub fn flush(&self, within: Duration) {
+    pub(super) fn flush(&self, within: Duration) {
         let is_busy = |waiting: &mut Waiting| !waiting.lines.is_empty() || waiting.is_writing;
         let _ = self.written.wait_timeout_while(self.waiting(), within, is_busy);
     }

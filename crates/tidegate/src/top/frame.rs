@@ -7,11 +7,11 @@ const MAX_PINS: usize = 6;
 /// Most lines of servers, when there are digests to be shown too.
 const MAX_SERVERS: usize = 20;
 /// Width of a frame that goes to no terminal, characters.
-pub const PLAIN_WIDTH: usize = 160;
+pub(super) const PLAIN_WIDTH: usize = 160;
 
 /// What a line is, for its colour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Style {
+pub(super) enum Style {
     /// As it is.
     Plain,
     /// The head of a table.
@@ -22,7 +22,7 @@ pub enum Style {
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub(super) struct Line {
     /// How it is shown.
     pub style: Style,
     /// Printable characters alone.
@@ -30,7 +30,7 @@ pub struct Line {
 }
 
 /// What a frame shows.
-pub struct View<'a> {
+pub(super) struct View<'a> {
     /// Where it comes from.
     pub target: &'a str,
     /// Now.
@@ -46,7 +46,7 @@ pub struct View<'a> {
 }
 
 /// Draws a frame, cut to its size.
-pub fn draw(view: &View<'_>) -> Vec<Line> {
+pub(super) fn draw(view: &View<'_>) -> Vec<Line> {
     let mut lines = Vec::new();
     traffic(view, &mut lines);
     servers(view, &mut lines);

@@ -2,7 +2,6 @@
 //!
 //! A client of the admin port like any other; reads statistics and changes nothing, so the `stats` login will do.
 
-mod client;
 mod frame;
 mod sample;
 mod terminal;
@@ -15,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::Args;
 
-use client::Client;
+use ::admin::client::Client;
 use frame::{Line, PLAIN_WIDTH, Style, View};
 use sample::{Sample, Sort};
 use terminal::{Key, Terminal};
@@ -25,7 +24,7 @@ const PASSWORD_VARIABLE: &str = "TIDEGATE_ADMIN_PASSWORD";
 
 /// Shows a running proxy, live.
 #[derive(Args, Debug, Clone)]
-pub struct TopOptions {
+pub(crate) struct TopOptions {
     /// The admin port: host:port, or the path of a Unix socket, with a `/` in it.
     #[arg(default_value = "127.0.0.1:6032")]
     target: String,
@@ -46,19 +45,20 @@ pub struct TopOptions {
 impl TopOptions {
     fn connect(&self) -> Result<Client> {
         let password = self.password.clone().or_else(|| std::env::var(PASSWORD_VARIABLE).ok());
-        Client::connect(&self.target, &self.user, password.as_deref().unwrap_or(&self.user))
+        Client::connect(&self.target, &self.user, password.as_deref().unwrap_or(&self.user), None)
     }
 
     fn interval(&self) -> Result<Duration> {
-        match (0.1..=3_600.0).contains(&self.interval) {
-            true => Ok(Duration::from_secs_f64(self.interval)),
-            false => bail!("--interval must be from 0.1 to 3600 seconds"),
+        if (0.1..=3_600.0).contains(&self.interval) {
+            Ok(Duration::from_secs_f64(self.interval))
+        } else {
+            bail!("--interval must be from 0.1 to 3600 seconds")
         }
     }
 }
 
 /// Shows frames until the user leaves, or prints one.
-pub fn run(options: &TopOptions) -> Result<()> {
+pub(crate) fn run(options: &TopOptions) -> Result<()> {
     if options.once {
         return once(options, &mut std::io::stdout().lock());
     }

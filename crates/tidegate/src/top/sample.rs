@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 
-use super::client::{Client, Field};
+use ::admin::client::{Client, Field};
 
 const GLOBAL: &str = "SELECT Variable_Name, Variable_Value FROM stats_mysql_global";
 const POOL: &str = "SELECT hostgroup, srv_host, srv_port, status, ConnUsed, ConnFree, ConnERR, Queries, Bytes_data_sent, \
@@ -17,7 +17,7 @@ const MAX_DIGESTS: usize = 100;
 
 /// By what digests are ordered, the largest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sort {
+pub(super) enum Sort {
     /// Time in all.
     Total,
     /// Time of one execution.
@@ -40,12 +40,12 @@ impl Sort {
     }
 
     /// For people.
-    pub const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         self.describe().0
     }
 
     /// The next one, in turn.
-    pub const fn next(self) -> Self {
+    pub(super) const fn next(self) -> Self {
         match self {
             Self::Total => Self::Average,
             Self::Average => Self::Slowest,
@@ -57,7 +57,7 @@ impl Sort {
 
 /// One server in one hostgroup.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct ServerLine {
+pub(super) struct ServerLine {
     /// Hostgroup.
     pub hostgroup: String,
     /// `host:port`.
@@ -82,7 +82,7 @@ pub struct ServerLine {
 
 /// Sessions that are pinned for one reason.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct PinLine {
+pub(super) struct PinLine {
     /// Why.
     pub reason: String,
     /// How many.
@@ -93,7 +93,7 @@ pub struct PinLine {
 
 /// One digest.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct DigestLine {
+pub(super) struct DigestLine {
     /// Where it went.
     pub hostgroup: String,
     /// Who sent it.
@@ -111,11 +111,11 @@ pub struct DigestLine {
 }
 
 /// Lines of a table, or why there are none.
-pub type Lines<T> = Result<Vec<T>, String>;
+pub(super) type Lines<T> = Result<Vec<T>, String>;
 
 /// Everything at one moment.
 #[derive(Debug, Clone)]
-pub struct Sample {
+pub(super) struct Sample {
     /// When.
     pub at: Instant,
     /// `stats_mysql_global`; what is not a number is left out.
@@ -130,7 +130,7 @@ pub struct Sample {
 
 impl Sample {
     /// Asks for everything. An error means that the connection is gone.
-    pub fn take(client: &mut Client, sort: Sort) -> Result<Self> {
+    pub(super) fn take(client: &mut Client, sort: Sort) -> Result<Self> {
         let digests = format!("{DIGESTS} ORDER BY {} DESC LIMIT {MAX_DIGESTS}", sort.describe().1);
         Ok(Self {
             global: client.rows(GLOBAL)?.map(|rows| rows.iter().filter_map(|row| variable(row)).collect()),
@@ -142,13 +142,13 @@ impl Sample {
     }
 
     /// A global counter or gauge.
-    pub fn variable(&self, name: &str) -> Option<f64> {
+    pub(super) fn variable(&self, name: &str) -> Option<f64> {
         let all = self.global.as_ref().ok()?;
         all.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
     }
 
     /// Servers by hostgroup and address.
-    pub fn servers_by_name(&self) -> HashMap<(&str, &str), &ServerLine> {
+    pub(super) fn servers_by_name(&self) -> HashMap<(&str, &str), &ServerLine> {
         let lines = self.servers.as_deref().unwrap_or_default();
         lines.iter().map(|line| ((line.hostgroup.as_str(), line.address.as_str()), line)).collect()
     }

@@ -20,7 +20,7 @@ const CTRL_C: u8 = 3;
 
 /// What the user wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Key {
+pub(super) enum Key {
     /// Leave.
     Quit,
     /// Order digests otherwise.
@@ -28,13 +28,13 @@ pub enum Key {
 }
 
 /// The terminal while frames are shown.
-pub struct Terminal {
+pub(super) struct Terminal {
     before: Termios,
 }
 
 impl Terminal {
     /// Takes the terminal over.
-    pub fn open() -> Result<Self> {
+    pub(super) fn open() -> Result<Self> {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
             bail!("this is no terminal; use --once");
         }
@@ -48,7 +48,7 @@ impl Terminal {
     }
 
     /// Width and height, characters.
-    pub fn size(&self) -> (usize, usize) {
+    pub(super) fn size(&self) -> (usize, usize) {
         match tcgetwinsize(io::stdout()) {
             Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (usize::from(size.ws_col), usize::from(size.ws_row)),
             _ => USUAL_SIZE,
@@ -56,7 +56,7 @@ impl Terminal {
     }
 
     /// Shows a frame in place of the last.
-    pub fn show(&self, lines: &[Line]) -> Result<()> {
+    pub(super) fn show(&self, lines: &[Line]) -> Result<()> {
         let mut text = "\x1b[H".to_owned();
         for (index, line) in lines.iter().enumerate() {
             let (on, off) = match line.style {
@@ -71,7 +71,7 @@ impl Terminal {
     }
 
     /// Waits for a key that means something, so long at most.
-    pub fn key(&self, wait: Duration) -> Result<Option<Key>> {
+    pub(super) fn key(&self, wait: Duration) -> Result<Option<Key>> {
         let stdin = io::stdin();
         let mut watched = [PollFd::new(&stdin, PollFlags::IN)];
         match poll(&mut watched, Some(&Timespec::try_from(wait)?)) {

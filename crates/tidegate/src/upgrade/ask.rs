@@ -20,7 +20,7 @@ const REQUEST_WITHIN: Duration = Duration::from_secs(5);
 
 /// Which process, and what is to take its place.
 #[derive(Args, Debug, Clone)]
-pub struct UpgradeOptions {
+pub(crate) struct UpgradeOptions {
     /// The process to be replaced.
     #[arg(long, conflicts_with = "datadir")]
     pub pid: Option<u32>,
@@ -40,7 +40,7 @@ fn address(pid: u32) -> std::io::Result<SocketAddr> {
 ///
 /// # Errors
 /// Why nothing has changed.
-pub fn ask(options: &UpgradeOptions) -> Result<()> {
+pub(crate) fn ask(options: &UpgradeOptions) -> Result<()> {
     let pid = match (options.pid, &options.datadir) {
         (Some(pid), _) => pid,
         (None, datadir) => ::admin::user_of(datadir.as_deref().unwrap_or(Path::new(".")))?,
@@ -61,7 +61,7 @@ pub fn ask(options: &UpgradeOptions) -> Result<()> {
 }
 
 /// Answers who asks, for ever.
-pub async fn serve(engine: EngineHandle) {
+pub(crate) async fn serve(engine: EngineHandle) {
     let listener = address(std::process::id()).and_then(|address| std::os::unix::net::UnixListener::bind_addr(&address));
     let listener = listener.and_then(|listener| {
         listener.set_nonblocking(true)?;
@@ -107,7 +107,7 @@ async fn answer(mut socket: tokio::net::UnixStream, engine: &EngineHandle) -> st
 ///
 /// # Errors
 /// Why nothing has changed.
-pub async fn upgrade(engine: &EngineHandle, who: &str, binary: &str) -> Result<String, String> {
+pub(crate) async fn upgrade(engine: &EngineHandle, who: &str, binary: &str) -> Result<String, String> {
     let session = SessionInfo {
         user: who.to_owned(),
         peer: "localhost".to_owned(),

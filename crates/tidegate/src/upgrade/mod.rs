@@ -19,9 +19,9 @@ mod ask;
 mod new;
 mod old;
 
-pub use ask::{UpgradeOptions, ask, serve, upgrade};
-pub use new::{Predecessor, Seen};
-pub use old::{Outcome, Successor, begin};
+pub(crate) use ask::{UpgradeOptions, ask, serve, upgrade};
+pub(crate) use new::{Predecessor, Seen};
+pub(crate) use old::{Outcome, Successor, begin};
 
 use model::ServerAddr;
 use proxy::{Counts, Holdings, ProcessRecord};

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 const LOOK: Duration = Duration::from_secs(5);
 
 /// The process whose place this one takes.
-pub struct Predecessor {
+pub(crate) struct Predecessor {
     inlet: Inlet,
     outlet: Arc<Mutex<Outlet>>,
     start: Option<Box<Start>>,
@@ -26,7 +26,7 @@ pub struct Predecessor {
 
 /// What is to be as it was with the process before.
 #[derive(Default)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// Clients are not accepted.
     pub is_paused: bool,
     /// How servers are used.
@@ -47,7 +47,7 @@ impl Predecessor {
     ///
     /// # Errors
     /// There is none, or it is of a version that this one cannot follow.
-    pub fn meet() -> Result<Self> {
+    pub(crate) fn meet() -> Result<Self> {
         let stdin = std::io::stdin().as_fd().try_clone_to_owned()?;
         // Nothing that this process starts has the socket.
         let nothing = std::fs::File::open("/dev/null")?;
@@ -83,7 +83,7 @@ impl Predecessor {
     ///
     /// # Errors
     /// It was taken before.
-    pub fn admin(&mut self) -> Result<(Vec<u8>, OwnedFd)> {
+    pub(crate) fn admin(&mut self) -> Result<(Vec<u8>, OwnedFd)> {
         let start = self.start.as_mut().context("nothing is given")?;
         Ok((std::mem::take(&mut start.layers), self.lock.take().context("the lock is gone")?))
     }
@@ -92,7 +92,7 @@ impl Predecessor {
     ///
     /// # Errors
     /// It was taken before.
-    pub fn plane(&mut self) -> Result<(Before, Seen)> {
+    pub(crate) fn plane(&mut self) -> Result<(Before, Seen)> {
         let Start { process, placements, drained, .. } = *self.start.take().context("nothing is given")?;
         let seen = Seen { is_paused: process.is_paused, placements, drained };
         let sockets = self.sockets.take().context("the sockets are gone")?;
@@ -100,7 +100,7 @@ impl Predecessor {
     }
 
     /// This process cannot take over.
-    pub fn fail(&self, why: &str) {
+    pub(crate) fn fail(&self, why: &str) {
         say(&self.outlet, &FromHeir::Failed(why.to_owned()));
     }
 
@@ -109,7 +109,7 @@ impl Predecessor {
     ///
     /// # Errors
     /// The process before is gone, or has given up.
-    pub async fn take_over(self, control: &Arc<Control>, before: &Seen) -> Result<impl Fn() + use<>> {
+    pub(crate) async fn take_over(self, control: &Arc<Control>, before: &Seen) -> Result<impl Fn() + use<>> {
         let before = &before.placements;
         let until = Instant::now() + LOOK;
         while placements(&**control) != *before && Instant::now() < until {

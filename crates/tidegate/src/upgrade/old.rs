@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// A process that is ready to take over, and has changed nothing yet.
-pub struct Successor {
+pub(crate) struct Successor {
     child: Running,
     inlet: Inlet,
     outlet: Outlet,
@@ -53,7 +53,7 @@ impl Drop for Running {
 ///
 /// # Errors
 /// Why it is not, in its own words where it has said any; it is gone then.
-pub fn begin(program: &Path, cli: &Cli, control: &Control, monitor: &Monitor, given: ::admin::Successor) -> Result<Successor> {
+pub(crate) fn begin(program: &Path, cli: &Cli, control: &Control, monitor: &Monitor, given: ::admin::Successor) -> Result<Successor> {
     let ::admin::Successor { program: _, layers, lock, upgrade_timeout_ms, frozen } = given;
     let limit = Duration::from_millis(upgrade_timeout_ms);
     if std::process::id() == 1 {
@@ -100,7 +100,7 @@ pub fn begin(program: &Path, cli: &Cli, control: &Control, monitor: &Monitor, gi
 
 /// How it went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// The other process has all that it takes: this one may end.
     Over,
     /// The other process is gone: this one serves on.
@@ -120,12 +120,12 @@ enum State {
 
 impl Successor {
     /// Its process id.
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Puts it in charge and hands everything over. What is left after `limit` stays here. Once this is dropped, no more goes.
-    pub async fn hand_over(self, proxy: &Proxy, control: &Control, limit: Duration) -> Outcome {
+    pub(crate) async fn hand_over(self, proxy: &Proxy, control: &Control, limit: Duration) -> Outcome {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let Self { child, inlet, mut outlet, frozen } = self;
         let id = child.id();

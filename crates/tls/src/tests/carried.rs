@@ -143,6 +143,31 @@ fn keys_are_updated_before_and_after() {
     }
 }
 
+/// Whoever asks again and again, and reads nothing, is answered once.
+#[test]
+fn wishes_of_the_peer_are_answered_once_at_a_time() {
+    // Where both sides are of our making.
+    for (name, mut pair) in pairs().into_iter().filter(|(name, _)| name.ends_with("to a client")) {
+        assert!(pair.ours.carry() && pair.peer.carry(), "{name}");
+        let Session::Carried(peer) = &mut pair.peer else { panic!("{name}") };
+        for _ in 0..1_000 {
+            if name.starts_with("TLS_") { peer.ask_for_update().unwrap() } else { peer.seal(22, &[0; 4]).unwrap() }
+        }
+        pass(&mut pair.peer, &mut pair.ours, 100).unwrap();
+        let mut answers = Vec::new();
+        while pair.ours.wants_write() {
+            pair.ours.write_tls(&mut answers).unwrap();
+        }
+        assert!(!answers.is_empty() && answers.len() < 100, "{name}: {}", answers.len());
+        let mut answers = &answers[..];
+        while !answers.is_empty() {
+            pair.peer.read_tls(&mut answers).unwrap();
+            pair.peer.process_new_packets().unwrap();
+        }
+        talk(&mut pair, 1_000);
+    }
+}
+
 #[test]
 fn a_session_stays_where_a_record_is_not_whole() {
     for (name, mut pair) in pairs() {

@@ -19,10 +19,10 @@ use rustls::{ClientConnection, ServerConfig, ServerConnection};
 use crate::{ClientConfigs, client, files, listen};
 
 /// A directory of its own for one test, removed at its end.
-pub struct Dir(pub PathBuf);
+pub(super) struct Dir(pub PathBuf);
 
 impl Dir {
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("tidegate-tls-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let path = std::env::temp_dir().join(name);
@@ -30,11 +30,11 @@ impl Dir {
         Self(path)
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
-    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+    pub(super) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         fs::write(&path, text).unwrap();
         path
@@ -48,13 +48,13 @@ impl Drop for Dir {
 }
 
 /// A CA.
-pub struct Ca {
+pub(super) struct Ca {
     pub pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Ca {
-    pub fn new(name: &str) -> Self {
+    pub(super) fn new(name: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = named(name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -63,13 +63,13 @@ impl Ca {
     }
 
     /// Signs `params`; the chain and its key, as PEM.
-    pub fn sign(&self, params: &CertificateParams) -> (String, String) {
+    pub(super) fn sign(&self, params: &CertificateParams) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
     }
 
     /// A CA below this one.
-    pub fn intermediate(&self, name: &str) -> Self {
+    pub(super) fn intermediate(&self, name: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = named(name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -78,7 +78,7 @@ impl Ca {
     }
 
     /// Signed by this CA and able to sign, but not allowed to.
-    pub fn signed_non_ca(&self, name: &str) -> Self {
+    pub(super) fn signed_non_ca(&self, name: &str) -> Self {
         let key = KeyPair::generate().unwrap();
         let params = named(name);
         let pem = params.signed_by(&key, &self.issuer).unwrap().pem();
@@ -86,12 +86,12 @@ impl Ca {
     }
 
     /// Its key, as PEM.
-    pub fn key_pem(&self) -> String {
+    pub(super) fn key_pem(&self) -> String {
         self.issuer.key().serialize_pem()
     }
 
     /// A revocation list of one serial number, outdated at the start of `next_year`.
-    pub fn revoke(&self, serial: u64, next_year: i32) -> String {
+    pub(super) fn revoke(&self, serial: u64, next_year: i32) -> String {
         let revoked = RevokedCertParams {
             serial_number: SerialNumber::from(serial),
             revocation_time: date_time_ymd(2020, 1, 1),
@@ -111,7 +111,7 @@ impl Ca {
 }
 
 /// A certificate of one common name and nothing else.
-pub fn named(common_name: &str) -> CertificateParams {
+pub(super) fn named(common_name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, common_name);
@@ -119,7 +119,7 @@ pub fn named(common_name: &str) -> CertificateParams {
 }
 
 /// As [`named`], with alternative names.
-pub fn with_names(common_name: &str, names: &[&str]) -> CertificateParams {
+pub(super) fn with_names(common_name: &str, names: &[&str]) -> CertificateParams {
     let names: Vec<String> = names.iter().map(ToString::to_string).collect();
     let mut params = named(common_name);
     params.subject_alt_names = CertificateParams::new(names).unwrap().subject_alt_names;
@@ -127,19 +127,19 @@ pub fn with_names(common_name: &str, names: &[&str]) -> CertificateParams {
 }
 
 /// A server with `(chain, key)`, as strict as ours towards clients.
-pub fn server(dir: &Dir, (chain, key): &(String, String)) -> Arc<ServerConfig> {
+pub(super) fn server(dir: &Dir, (chain, key): &(String, String)) -> Arc<ServerConfig> {
     let (cert, key) = (dir.write("server-cert.pem", chain), dir.write("server-key.pem", key));
     server_of_files(&cert, &key)
 }
 
-pub fn server_of_files(cert: &Path, key: &Path) -> Arc<ServerConfig> {
+pub(super) fn server_of_files(cert: &Path, key: &Path) -> Arc<ServerConfig> {
     let provider = aws_lc_rs::default_provider();
     let pair = files::certified_key(&provider, ("cert", cert), ("key", key)).unwrap();
     Arc::new(listen::with_key(provider, pair).unwrap())
 }
 
 /// A server that shows `chain` but signs with another key.
-pub fn mismatched_server(dir: &Dir, chain: &str, key: &str) -> Arc<ServerConfig> {
+pub(super) fn mismatched_server(dir: &Dir, chain: &str, key: &str) -> Arc<ServerConfig> {
     let provider = aws_lc_rs::default_provider();
     let chain = files::certificates("cert", &dir.write("cert.pem", chain)).unwrap();
     let key = files::private_key("key", &dir.write("key.pem", key)).unwrap();
@@ -148,7 +148,7 @@ pub fn mismatched_server(dir: &Dir, chain: &str, key: &str) -> Arc<ServerConfig>
 }
 
 /// A row of `mysql_servers` for `host` with these parameters.
-pub fn row(host: &str, params: &TlsParams) -> Server {
+pub(super) fn row(host: &str, params: &TlsParams) -> Server {
     Server {
         key: ServerKey { hostgroup: HostgroupId(1), host: host.into(), port: 3306 },
         address: Address::Tcp { host: host.into(), port: 3306 },
@@ -167,12 +167,15 @@ pub fn row(host: &str, params: &TlsParams) -> Server {
 }
 
 /// Connects to `server` as the host `host`; the handshake's end as both sides see it.
-pub fn connect(host: &str, params: &TlsParams, server: &Arc<ServerConfig>) -> Result<(ClientConnection, ServerConnection), String> {
+pub(super) fn connect(host: &str, params: &TlsParams, server: &Arc<ServerConfig>) -> Result<(ClientConnection, ServerConnection), String> {
     let ours = client(&ClientConfigs::default(), &row(host, params), "app")?;
     handshake(ours, ServerConnection::new(server.clone()).unwrap())
 }
 
-pub fn handshake(mut client: ClientConnection, mut server: ServerConnection) -> Result<(ClientConnection, ServerConnection), String> {
+pub(super) fn handshake(
+    mut client: ClientConnection,
+    mut server: ServerConnection,
+) -> Result<(ClientConnection, ServerConnection), String> {
     for _ in 0..10 {
         let mut bytes = Vec::new();
         while client.wants_write() {
@@ -187,10 +190,7 @@ pub fn handshake(mut client: ClientConnection, mut server: ServerConnection) -> 
         feed(&bytes, |rest| client.read_tls(rest));
         client.process_new_packets().map_err(|e| format!("client: {e:?}"))?;
     }
-    match client.is_handshaking() || server.is_handshaking() {
-        true => Err("did not end".into()),
-        false => Ok((client, server)),
-    }
+    if client.is_handshaking() || server.is_handshaking() { Err("did not end".into()) } else { Ok((client, server)) }
 }
 
 fn feed(mut bytes: &[u8], mut read: impl FnMut(&mut dyn std::io::Read) -> std::io::Result<usize>) {
@@ -201,7 +201,7 @@ fn feed(mut bytes: &[u8], mut read: impl FnMut(&mut dyn std::io::Read) -> std::i
 
 /// What MySQL's manual makes: an RSA CA, and an X.509 v1 certificate of `server1`, serial number 1, signed by it, as
 /// `ca.pem`, `v1-cert.pem` and `v1-key.pem`. False when this machine has no `openssl`.
-pub fn make_v1(dir: &Dir) -> bool {
+pub(super) fn make_v1(dir: &Dir) -> bool {
     let lines = [
         "req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=v1-ca -keyout ca-key.pem -out ca.pem",
         "req -newkey rsa:2048 -nodes -subj /CN=server1 -keyout v1-key.pem -out v1-req.pem",
@@ -210,7 +210,7 @@ pub fn make_v1(dir: &Dir) -> bool {
     lines.iter().all(|line| openssl(dir, line))
 }
 
-pub fn openssl(dir: &Dir, line: &str) -> bool {
+pub(super) fn openssl(dir: &Dir, line: &str) -> bool {
     match Command::new("openssl").args(line.split(' ')).current_dir(&dir.0).output() {
         Ok(output) => {
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -36,7 +36,7 @@ pub(crate) struct Choice {
 
 impl Choice {
     /// Why a server writes; None where its judgement says it all.
-    pub fn of_chosen(&self, addr: &ServerAddr, judgements: &Judgements) -> Option<String> {
+    pub(crate) fn of_chosen(&self, addr: &ServerAddr, judgements: &Judgements) -> Option<String> {
         let own = self.candidate(addr).filter(|_| self.is_free)?;
         let why = judgements.get(addr).map_or("not seen yet", |judgement| &judgement.why);
         let rivals = || self.candidates.iter().filter(|rival| rival.tier == own.tier && !self.chosen.contains(&rival.rank.addr));
@@ -53,7 +53,7 @@ impl Choice {
     }
 
     /// Why a server that wrote does so no more; None where its judgement says it all.
-    pub fn of_dismissed(&self, addr: &ServerAddr, judgements: &Judgements) -> Option<String> {
+    pub(crate) fn of_dismissed(&self, addr: &ServerAddr, judgements: &Judgements) -> Option<String> {
         let own = self.candidate(addr)?;
         let mut chosen: Vec<&Candidate> = self.chosen.iter().filter_map(|addr| self.candidate(addr)).collect();
         chosen.sort_by_key(|other| self.wrote(other));

@@ -45,7 +45,7 @@ pub(super) fn like<'a>(group: &RoleGroup, members: &'a BTreeMap<ServerAddr, Memb
 
 impl Cluster {
     /// Takes over whom the cluster's own views name, after `reporter` gave a new one in a check of this kind; who came and who left.
-    pub fn enrol(&mut self, world: World<'_>, reporter: &ServerAddr, told: CheckKind) -> Vec<Enrolment> {
+    pub(crate) fn enrol(&mut self, world: World<'_>, reporter: &ServerAddr, told: CheckKind) -> Vec<Enrolment> {
         self.identify(world, &mut self.memory.identity.clone());
         let named = match &self.group.kind {
             RoleKind::GroupReplication => group::named(self.scene(world, &self.memory.writers)),

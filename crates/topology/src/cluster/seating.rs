@@ -157,9 +157,10 @@ impl Cluster {
                 UnderWay::Severed => "it does not answer",
                 UnderWay::MayFinish | UnderWay::EndsAfterGrace => "it cannot be reached",
             };
-            seat.why = match facts.is_some_and(Facts::is_denied) {
-                true => NOT_KNOWN.to_owned(),
-                false => facts.and_then(Facts::closed).unwrap_or_else(|| found().to_owned()),
+            seat.why = if facts.is_some_and(Facts::is_denied) {
+                NOT_KNOWN.to_owned()
+            } else {
+                facts.and_then(Facts::closed).unwrap_or_else(|| found().to_owned())
             };
         }
         if seat.status == ServerStatus::Shunned {

@@ -39,7 +39,7 @@ impl Cluster {
     }
 
     /// A server was asked what it has executed: what it lacks of those it took over from, in words, if it does.
-    pub fn lacks_of_predecessors(&mut self, heir: &ServerAddr, has: Option<&GtidSet>, now_ms: u64) -> Option<String> {
+    pub(crate) fn lacks_of_predecessors(&mut self, heir: &ServerAddr, has: Option<&GtidSet>, now_ms: u64) -> Option<String> {
         let is_settled = |takeover: &Takeover| takeover.heir == *heir && takeover.at_ms < now_ms;
         let Some(has) = has else {
             let all = self.memory.takeovers.iter_mut().chain(&mut self.before.takeovers);
@@ -55,7 +55,7 @@ impl Cluster {
     }
 
     /// Whether a server took over a moment ago, and is still to say what it has.
-    pub fn awaits(&self, heir: &ServerAddr) -> bool {
+    pub(crate) fn awaits(&self, heir: &ServerAddr) -> bool {
         self.memory.takeovers.iter().any(|takeover| takeover.heir == *heir && !takeover.has_failed)
     }
 }

@@ -34,7 +34,7 @@ pub(super) enum Held {
 
 impl Held {
     /// What it is fit for, and why.
-    pub fn fitness(&self) -> (Fitness, String) {
+    pub(super) fn fitness(&self) -> (Fitness, String) {
         const WHY: &str = "(mysql-second_writers)";
         match self {
             Self::Awaited => (Fitness::Reader, "writable; whom it replicates from is to be asked".to_owned()),
@@ -49,7 +49,7 @@ impl Held {
     }
 
     /// What it says is to be heard again soon: it may be the first sign of a new writer.
-    pub fn is_confirming(&self, scene: Scene<'_>, facts: &Facts) -> bool {
+    pub(super) fn is_confirming(&self, scene: Scene<'_>, facts: &Facts) -> bool {
         match self {
             Self::Awaited => true,
             Self::Follows(_) => false,
@@ -118,10 +118,7 @@ fn followed(scene: Scene<'_>, before: &Memory, addr: &ServerAddr, member: &Membe
     if sources.contains(addr) {
         return None;
     }
-    let was_restarted = match before.read_only.contains(addr) {
-        true => before.lost.contains(addr),
-        false => !member.is_explicit_writer,
-    };
+    let was_restarted = if before.read_only.contains(addr) { before.lost.contains(addr) } else { !member.is_explicit_writer };
     let is_new = !before.writable.contains(addr) && was_restarted;
     let was_held = |source: &ServerAddr| before.held.get(addr) == Some(&Held::Follows(source.clone()));
     let known = |source: &ServerAddr| scene.facts.get(source);

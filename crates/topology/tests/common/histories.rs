@@ -8,11 +8,11 @@ use topology::{ProbeError, Seen};
 
 use super::{Fleet, addr, galera, group, group_replication, read_only, unreachable};
 
-pub const NODES: [&str; 3] = ["a", "b", "c"];
+pub(crate) const NODES: [&str; 3] = ["a", "b", "c"];
 
 /// What a check may see, in the test's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Word {
+pub(crate) enum Word {
     /// It may write.
     Writes,
     /// It may only read.
@@ -30,16 +30,16 @@ pub enum Word {
 
 /// A kind of cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     Replication,
     Galera,
     Group,
 }
 
-pub const KINDS: [Kind; 3] = [Kind::Replication, Kind::Galera, Kind::Group];
+pub(crate) const KINDS: [Kind; 3] = [Kind::Replication, Kind::Galera, Kind::Group];
 
 impl Kind {
-    pub fn config(self) -> String {
+    pub(crate) fn config(self) -> String {
         let fast = "mysql_variables = { failback_delay_ms=2000 }\n";
         match self {
             Self::Replication => format!("{fast}{}", super::REPLICATION),
@@ -53,7 +53,7 @@ impl Kind {
         }
     }
 
-    pub fn alphabet(self) -> &'static [Word] {
+    pub(crate) fn alphabet(self) -> &'static [Word] {
         match self {
             Self::Replication => &[Word::Writes, Word::Reads, Word::Unreachable, Word::Timeout, Word::Denied],
             Self::Galera => &[Word::Writes, Word::Reads, Word::Bad, Word::Leaving, Word::Unreachable, Word::Timeout, Word::Denied],
@@ -61,7 +61,7 @@ impl Kind {
         }
     }
 
-    pub fn seen(self, node: &str, word: Word) -> Seen {
+    pub(crate) fn seen(self, node: &str, word: Word) -> Seen {
         let error = match word {
             Word::Unreachable => Some(unreachable()),
             Word::Timeout => Some(ProbeError::Timeout),
@@ -87,7 +87,7 @@ impl Kind {
     }
 
     /// Who is where when all is well and `a` writes.
-    pub fn healthy_layout(self) -> &'static str {
+    pub(crate) fn healthy_layout(self) -> &'static str {
         match self {
             Self::Replication => "1: a; 2: a b c",
             Self::Galera => "1: a; 2: b c; 3: b c",
@@ -96,7 +96,7 @@ impl Kind {
     }
 
     /// What `node` says when all is well.
-    pub fn healthy(self, node: &str) -> Word {
+    pub(crate) fn healthy(self, node: &str) -> Word {
         match (self, node) {
             (Self::Replication, "a") | (Self::Galera, _) => Word::Writes,
             (Self::Group, "a") => Word::Claims,
@@ -104,7 +104,7 @@ impl Kind {
         }
     }
 
-    pub fn settled(self) -> Fleet {
+    pub(crate) fn settled(self) -> Fleet {
         let mut fleet = Fleet::new(&self.config());
         for node in NODES {
             fleet.see(node, self.seen(node, self.healthy(node)));
@@ -117,7 +117,7 @@ impl Kind {
 
 /// A fleet with what it was told, a second apart.
 #[derive(Clone)]
-pub struct History {
+pub(crate) struct History {
     pub kind: Kind,
     pub fleet: Fleet,
     pub told: Vec<(usize, Word)>,
@@ -132,7 +132,7 @@ pub struct History {
 }
 
 impl History {
-    pub fn new(kind: Kind) -> Self {
+    pub(crate) fn new(kind: Kind) -> Self {
         let mut history = Self {
             kind,
             fleet: kind.settled(),
@@ -149,7 +149,7 @@ impl History {
     }
 
     /// One more sighting, a second later.
-    pub fn tell(&mut self, node: usize, word: Word) {
+    pub(crate) fn tell(&mut self, node: usize, word: Word) {
         let before = self.writers();
         let revision = self.fleet.topology.layout().clone();
         self.fleet.pass(1_000).see(NODES[node], self.kind.seen(NODES[node], word));
@@ -179,13 +179,13 @@ impl History {
     }
 
     /// Nodes that are ONLINE in the writer hostgroup.
-    pub fn writers(&self) -> Vec<usize> {
+    pub(crate) fn writers(&self) -> Vec<usize> {
         let names = self.fleet.hostgroup(1);
         names.split(' ').filter_map(|name| NODES.iter().position(|node| *node == name)).collect()
     }
 
     /// What must hold after any history.
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         let writers = self.writers();
         if self.kind != Kind::Replication {
             assert!(writers.len() <= 1, "max_writers: {self:?}");
@@ -220,7 +220,7 @@ impl History {
     }
 
     /// All is well from now on, and time passes: every state that is not ONLINE must end.
-    pub fn recover(&mut self) {
+    pub(crate) fn recover(&mut self) {
         for _ in 0..10 {
             for node in NODES {
                 let word = self.kind.healthy(node);

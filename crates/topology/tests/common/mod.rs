@@ -1,7 +1,7 @@
 //! Fleets from the text of a configuration file, and what is seen of them.
 #![allow(dead_code, clippy::unwrap_used)] // each test uses a part; tests may panic
 
-pub mod histories;
+pub(crate) mod histories;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use model::{HostgroupId, ServerAddr, Snapshot};
 use topology::{AuroraInstance, AuroraView, CheckKind, Event, GaleraView, GroupView, Identity, ProbeError, Seen, Topology};
 
 /// A compiled configuration.
-pub fn snapshot(text: &str) -> Arc<Snapshot> {
+pub(crate) fn snapshot(text: &str) -> Arc<Snapshot> {
     let (config, _) = model::parse(text, "t.cnf").unwrap_or_else(|errors| panic!("{text}: {errors:#?}"));
     Arc::new(Snapshot::compile(&config).unwrap())
 }
 
 /// `a` is `a:3306`.
-pub fn addr(name: &str) -> ServerAddr {
+pub(crate) fn addr(name: &str) -> ServerAddr {
     let (host, port) = name.split_once(':').unwrap_or((name, "3306"));
     ServerAddr { host: host.into(), port: port.parse().unwrap() }
 }
@@ -34,7 +34,7 @@ fn ends(under_way: UnderWay) -> &'static str {
 
 /// A fleet and its clock.
 #[derive(Clone)]
-pub struct Fleet {
+pub(crate) struct Fleet {
     pub topology: Topology,
     pub now_ms: u64,
     /// Whom servers replicate from.
@@ -42,26 +42,26 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    pub fn new(text: &str) -> Self {
+    pub(crate) fn new(text: &str) -> Self {
         let mut topology = Topology::new();
         topology.configure(&snapshot(text), 0);
         Self { topology, now_ms: 0, sources: BTreeMap::new() }
     }
 
     /// The proxy was started again, with what it had kept.
-    pub fn restarted(&self, text: &str) -> Self {
+    pub(crate) fn restarted(&self, text: &str) -> Self {
         let mut topology = Topology::new();
         topology.recall(self.topology.standings());
         topology.configure(&snapshot(text), 0);
         Self { topology, now_ms: 0, sources: BTreeMap::new() }
     }
 
-    pub fn configure(&mut self, text: &str) {
+    pub(crate) fn configure(&mut self, text: &str) {
         self.topology.configure(&snapshot(text), self.now_ms);
     }
 
     /// Lets time pass, and ticks whenever the topology asks for it.
-    pub fn pass(&mut self, ms: u64) -> &mut Self {
+    pub(crate) fn pass(&mut self, ms: u64) -> &mut Self {
         let end = self.now_ms + ms;
         while let Some(at) = self.topology.next_tick().filter(|at| *at <= end) {
             assert!(at > self.now_ms, "next_tick must be in the future");
@@ -73,7 +73,7 @@ impl Fleet {
     }
 
     /// A check ended. A server that is writable replicates from nobody, or from whom the test says.
-    pub fn see(&mut self, server: &str, seen: Seen) -> &mut Self {
+    pub(crate) fn see(&mut self, server: &str, seen: Seen) -> &mut Self {
         let is_writable = seen == read_only(false);
         self.topology.observe(self.now_ms, &addr(server), seen);
         if is_writable {
@@ -84,7 +84,7 @@ impl Fleet {
     }
 
     /// Answers every check of sources that is wanted now.
-    pub fn answer_sources(&mut self) -> &mut Self {
+    pub(crate) fn answer_sources(&mut self) -> &mut Self {
         for check in self.topology.checks().into_iter().filter(|check| check.kind == CheckKind::Sources) {
             let sources = self.sources.get(&*check.addr.host).cloned().unwrap_or_else(|| Ok(Vec::new()));
             self.topology.observe(self.now_ms, &check.addr, Seen::Sources(sources));
@@ -93,19 +93,19 @@ impl Fleet {
     }
 
     /// From now on this server replicates from these.
-    pub fn follow(&mut self, server: &str, sources: &[&str]) -> &mut Self {
+    pub(crate) fn follow(&mut self, server: &str, sources: &[&str]) -> &mut Self {
         self.sources.insert(server.to_owned(), Ok(sources.iter().map(|source| addr(source)).collect()));
         self
     }
 
-    pub fn signal(&mut self, server: &str, hostgroup: u32, kind: SignalKind) -> &mut Self {
+    pub(crate) fn signal(&mut self, server: &str, hostgroup: u32, kind: SignalKind) -> &mut Self {
         let signal = Signal { server: addr(server), hostgroup: HostgroupId(hostgroup), kind };
         self.topology.signal(self.now_ms, &signal);
         self
     }
 
     /// `a b(SHUNNED)`: the servers of a hostgroup, by name.
-    pub fn hostgroup(&self, id: u32) -> String {
+    pub(crate) fn hostgroup(&self, id: u32) -> String {
         let placements = self.topology.layout().hostgroups.get(&HostgroupId(id)).map_or(&[][..], Vec::as_slice);
         let name = |p: &model::fleet::Placement| {
             let name = if p.server.key.port == 3306 { p.server.key.host.to_string() } else { p.server.key.addr().to_string() };
@@ -120,14 +120,14 @@ impl Fleet {
     }
 
     /// Hostgroups that have servers, as `100: a; 101: b c`.
-    pub fn layout(&self) -> String {
+    pub(crate) fn layout(&self) -> String {
         let ids: Vec<u32> = self.topology.layout().hostgroups.keys().map(|id| id.0).collect();
         let all = ids.into_iter().map(|id| (id, self.hostgroup(id))).filter(|(_, servers)| !servers.is_empty());
         all.map(|(id, servers)| format!("{id}: {servers}")).collect::<Vec<_>>().join("; ")
     }
 
     /// Events since the last call, as `kind server from>to`.
-    pub fn events(&mut self) -> Vec<String> {
+    pub(crate) fn events(&mut self) -> Vec<String> {
         let word = |e: &Event| {
             let server = e.server.as_ref().map_or("-".to_owned(), |s| s.host.to_string());
             format!("{} {server} {}>{}", e.kind.as_str(), e.from, e.to)
@@ -136,21 +136,21 @@ impl Fleet {
     }
 
     /// Events of servers since the last call, as `server from>to: why`.
-    pub fn whys(&mut self) -> Vec<String> {
+    pub(crate) fn whys(&mut self) -> Vec<String> {
         let events = self.topology.take_events();
         let word = |e: &Event| Some(format!("{} {}>{}: {}", e.server.as_ref()?.host, e.from, e.to, e.why));
         events.iter().filter_map(word).collect()
     }
 
     /// The shortest interval of the checks of a server that begin with this name.
-    pub fn interval_ms(&self, server: &str, kind: &str) -> u64 {
+    pub(crate) fn interval_ms(&self, server: &str, kind: &str) -> u64 {
         let checks = self.topology.checks();
         let of = checks.iter().filter(|c| c.addr == addr(server) && format!("{:?}", c.kind).starts_with(kind));
         of.map(|c| c.interval_ms).min().unwrap_or_else(|| panic!("{server} has no check {kind}: {checks:#?}"))
     }
 
     /// The kinds of checks of each server.
-    pub fn checks(&self) -> BTreeMap<String, Vec<String>> {
+    pub(crate) fn checks(&self) -> BTreeMap<String, Vec<String>> {
         let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for check in self.topology.checks() {
             all.entry(check.addr.to_string()).or_default().push(format!("{:?}", check.kind));
@@ -159,15 +159,15 @@ impl Fleet {
     }
 }
 
-pub fn read_only(is_set: bool) -> Seen {
+pub(crate) fn read_only(is_set: bool) -> Seen {
     Seen::ReadOnly(Ok(is_set))
 }
 
-pub fn unreachable() -> ProbeError {
+pub(crate) fn unreachable() -> ProbeError {
     ProbeError::Unreachable("connection refused".to_owned())
 }
 
-pub fn synced() -> GaleraView {
+pub(crate) fn synced() -> GaleraView {
     GaleraView {
         local_state: 4,
         read_only: false,
@@ -184,18 +184,18 @@ pub fn synced() -> GaleraView {
 }
 
 /// Says that it belongs to this cluster.
-pub fn of(cluster: &str) -> Option<Identity> {
+pub(crate) fn of(cluster: &str) -> Option<Identity> {
     Identity::new(cluster)
 }
 
-pub fn galera(change: impl FnOnce(&mut GaleraView)) -> Seen {
+pub(crate) fn galera(change: impl FnOnce(&mut GaleraView)) -> Seen {
     let mut view = synced();
     change(&mut view);
     Seen::Galera(Ok(view))
 }
 
 /// The configuration of the issue.
-pub fn issue(writer_is_also_reader: u8) -> String {
+pub(crate) fn issue(writer_is_also_reader: u8) -> String {
     format!(
         "mysql_servers = (
            {{ hostgroup=100, address=\"22\", port=3306, weight=10000, max_connections=2000, comment=\"DC1\" }},
@@ -208,12 +208,12 @@ pub fn issue(writer_is_also_reader: u8) -> String {
 }
 
 /// Three servers of a replication cluster, hostgroups 1 and 2: `a` writes, `b` and `c` read.
-pub const REPLICATION: &str = "mysql_servers = (
+pub(crate) const REPLICATION: &str = "mysql_servers = (
     { hostgroup=1, address=\"a\", port=3306 }, { hostgroup=2, address=\"b\", port=3306 }, { hostgroup=2, address=\"c\", port=3306 } )
   mysql_replication_hostgroups = ( { writer_hostgroup=1, reader_hostgroup=2 } )";
 
 /// A server's view of a group: itself viable and read-only, `a` primary of `a`, `b`, `c`.
-pub fn secondary() -> GroupView {
+pub(crate) fn secondary() -> GroupView {
     GroupView {
         viable: true,
         read_only: true,
@@ -225,14 +225,14 @@ pub fn secondary() -> GroupView {
     }
 }
 
-pub fn group(change: impl FnOnce(&mut GroupView)) -> Seen {
+pub(crate) fn group(change: impl FnOnce(&mut GroupView)) -> Seen {
     let mut view = secondary();
     change(&mut view);
     Seen::Group(Ok(view))
 }
 
 /// Three members; hostgroups 1 (writer), 2 (backup), 3 (reader), 4 (offline).
-pub fn group_replication(max_writers: u8, writer_is_also_reader: u8) -> String {
+pub(crate) fn group_replication(max_writers: u8, writer_is_also_reader: u8) -> String {
     format!(
         "mysql_servers = ( {{ hostgroup=1, address=\"a\", port=3306 }}, {{ hostgroup=3, address=\"b\", port=3306 }},
            {{ hostgroup=3, address=\"c\", port=3306 }} )
@@ -243,7 +243,7 @@ pub fn group_replication(max_writers: u8, writer_is_also_reader: u8) -> String {
 }
 
 /// Who is in the topology as `instances` say it: `name`, lag in ms; the first one writes.
-pub fn aurora(instances: &[(&str, u64)], age_ms: u64) -> Seen {
+pub(crate) fn aurora(instances: &[(&str, u64)], age_ms: u64) -> Seen {
     let row = |(index, (name, lag_ms)): (usize, &(&str, u64))| AuroraInstance {
         server_id: (*name).to_owned(),
         is_writer: index == 0,
@@ -255,7 +255,8 @@ pub fn aurora(instances: &[(&str, u64)], age_ms: u64) -> Seen {
 }
 
 /// Three instances `a.x`, `b.x`, `c.x`, hostgroups 0 and 1.
-pub const AURORA: &str = "mysql_servers = ( { hostgroup=0, address=\"a.x\", port=3306 }, { hostgroup=1, address=\"b.x\", port=3306 },
+pub(crate) const AURORA: &str =
+    "mysql_servers = ( { hostgroup=0, address=\"a.x\", port=3306 }, { hostgroup=1, address=\"b.x\", port=3306 },
     { hostgroup=1, address=\"c.x\", port=3306 } )
   mysql_aws_aurora_hostgroups = ( { writer_hostgroup=0, reader_hostgroup=1, domain_name=\".x\", writer_is_also_reader=1,
     new_reader_weight=7, max_lag_ms=1000 } )";

@@ -168,10 +168,7 @@ impl<'a> ClientAuth<'a> {
 
     /// The password and its NUL, over a secure channel only.
     fn clear_text(&self, password: &[u8]) -> Result<Vec<u8>> {
-        match self.channel.is_secure_for(self.plugin) {
-            true => Ok([password, &[0]].concat()),
-            false => Err(WireError::InsecureChannel),
-        }
+        if self.channel.is_secure_for(self.plugin) { Ok([password, &[0]].concat()) } else { Err(WireError::InsecureChannel) }
     }
 
     /// The password in the best way there is: in clear over a secure channel, under a known key, or after asking for it.

@@ -357,10 +357,7 @@ impl ServerAuth {
             .passwords()
             .filter_map(|(which, known)| if let Stored::CachingSha2(text) = known.stored { Some((which, text.to_owned())) } else { None })
             .collect();
-        match stored.is_empty() {
-            true => self.over(Step::Denied),
-            false => self.over(Step::Check(HashCheck { stored, password: password.to_vec() })),
-        }
+        if stored.is_empty() { self.over(Step::Denied) } else { self.over(Step::Check(HashCheck { stored, password: password.to_vec() })) }
     }
 
     /// Ends the login with `step`.

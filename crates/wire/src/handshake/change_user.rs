@@ -31,10 +31,8 @@ impl<'a> ChangeUser<'a> {
             return Err(WireError::Malformed("not COM_CHANGE_USER"));
         }
         let user = reader.nul_bytes()?;
-        let auth_response = match caps.contains(Capabilities::SECURE_CONNECTION) {
-            true => read_short_bytes(&mut reader)?,
-            false => reader.nul_bytes()?,
-        };
+        let auth_response =
+            if caps.contains(Capabilities::SECURE_CONNECTION) { read_short_bytes(&mut reader)? } else { reader.nul_bytes()? };
         let mut change = Self { user, auth_response, schema: reader.nul_bytes_or_rest(), collation: None, plugin: None, attributes: &[] };
         if reader.remaining() < 2 {
             return Ok(change);
@@ -51,9 +49,10 @@ impl<'a> ChangeUser<'a> {
     pub fn write(&self, out: &mut Vec<u8>, caps: Capabilities) {
         out.push(Command::ChangeUser as u8);
         put_nul_bytes(out, self.user);
-        match caps.contains(Capabilities::SECURE_CONNECTION) {
-            true => put_short_bytes(out, self.auth_response),
-            false => put_nul_bytes(out, self.auth_response),
+        if caps.contains(Capabilities::SECURE_CONNECTION) {
+            put_short_bytes(out, self.auth_response)
+        } else {
+            put_nul_bytes(out, self.auth_response)
         }
         put_nul_bytes(out, self.schema);
         let Some(collation) = self.collation else { return };

@@ -18,7 +18,7 @@ type Call = Box<dyn FnOnce(&mut Front) + Send>;
 type Apply = (FrontSettings, oneshot::Sender<Result<Vec<Listen>, String>>);
 
 /// A running front. Dropping it stops it.
-pub struct Bed {
+pub(super) struct Bed {
     calls: Option<tokio::sync::mpsc::UnboundedSender<Apply>>,
     looks: tokio::sync::mpsc::UnboundedSender<Call>,
     thread: Option<JoinHandle<()>>,
@@ -27,7 +27,7 @@ pub struct Bed {
 }
 
 /// Settings with the default logins, `root:secret` and `hash:` with a stored hash, on a port that the system chooses.
-pub fn settings(tls: Option<Arc<ServerConfig>>) -> FrontSettings {
+pub(super) fn settings(tls: Option<Arc<ServerConfig>>) -> FrontSettings {
     let mut config = Config::default();
     config.admin.set("mysql_ifaces", "127.0.0.1:0").unwrap();
     config.admin.set("admin_credentials", "admin:admin;root:secret").unwrap();
@@ -35,7 +35,7 @@ pub fn settings(tls: Option<Arc<ServerConfig>>) -> FrontSettings {
 }
 
 impl Bed {
-    pub fn start(settings: FrontSettings) -> Self {
+    pub(super) fn start(settings: FrontSettings) -> Self {
         let (handle, jobs) = channel(Arc::new(Config::default()));
         std::thread::spawn(move || {
             for job in jobs {
@@ -68,7 +68,7 @@ impl Bed {
     }
 
     /// Changes the settings of the running front.
-    pub fn apply(&mut self, change: impl FnOnce(&mut FrontSettings)) -> Result<(), String> {
+    pub(super) fn apply(&mut self, change: impl FnOnce(&mut FrontSettings)) -> Result<(), String> {
         let mut settings = self.settings.clone();
         change(&mut settings);
         let (answer, answered) = oneshot::channel();
@@ -78,25 +78,25 @@ impl Bed {
         Ok(())
     }
 
-    pub fn connections(&self) -> usize {
+    pub(super) fn connections(&self) -> usize {
         let (answer, answered) = mpsc::channel();
         self.looks.send(Box::new(move |front| answer.send(front.connections()).unwrap())).unwrap();
         answered.recv().unwrap()
     }
 
-    pub fn options(&self, user: &str, password: &str) -> ConnectOptions {
+    pub(super) fn options(&self, user: &str, password: &str) -> ConnectOptions {
         match &self.addresses[0] {
             Listen::Tcp(address) => ConnectOptions::tcp(address.to_string(), user, password),
             Listen::Unix(path) => ConnectOptions::unix(path.clone(), user, password),
         }
     }
 
-    pub fn admin(&self) -> Client {
+    pub(super) fn admin(&self) -> Client {
         Client::connect(&self.options("admin", "admin")).unwrap()
     }
 
     /// The error of a login that must fail.
-    pub fn refusal(&self, options: &ConnectOptions) -> (u16, String) {
+    pub(super) fn refusal(&self, options: &ConnectOptions) -> (u16, String) {
         match Client::connect(options) {
             Err(LabError::Server { code, message, .. }) => (code, message),
             other => panic!("{other:?}"),

@@ -91,9 +91,10 @@ fn write(client: &mut Client, rng: &mut Rng, key: u64, current: u64) -> Result<O
             let reply = client.run("INSERT INTO ids(ref) VALUES(LAST_INSERT_ID())")?;
             let inserted = id(reply)?;
             let stored = client.scalar(format!("SELECT ref FROM ids WHERE seq = {inserted}"))?;
-            match stored == Some(current.to_string()) {
-                true => Ok(Some(inserted)),
-                false => Err(LabError::Protocol(format!("INSERT of LAST_INSERT_ID() stored {stored:?}, expected {current}"))),
+            if stored == Some(current.to_string()) {
+                Ok(Some(inserted))
+            } else {
+                Err(LabError::Protocol(format!("INSERT of LAST_INSERT_ID() stored {stored:?}, expected {current}")))
             }
         }
         4 => {

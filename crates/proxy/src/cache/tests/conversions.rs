@@ -21,10 +21,7 @@ struct Sample {
 fn integer(type_code: u8, bytes: usize) -> impl Strategy<Value = Sample> {
     (any::<u64>(), any::<bool>()).prop_map(move |(bits, is_unsigned)| {
         let shift = 64 - 8 * bytes as u32;
-        let text = match is_unsigned {
-            true => (bits << shift >> shift).to_string(),
-            false => ((bits << shift) as i64 >> shift).to_string(),
-        };
+        let text = if is_unsigned { (bits << shift >> shift).to_string() } else { ((bits << shift) as i64 >> shift).to_string() };
         let flags = if is_unsigned { UNSIGNED } else { 0 };
         Sample { definition: definition(type_code, flags, 20, 0), text: text.into_bytes(), binary: bits.to_le_bytes()[..bytes].to_vec() }
     })

@@ -5,18 +5,18 @@ use wire::message::put_eof;
 use wire::packet;
 
 /// A backend that still sends EOF packets.
-pub const EOF_CAPS: Capabilities = Capabilities::PROTOCOL_41;
+pub(super) const EOF_CAPS: Capabilities = Capabilities::PROTOCOL_41;
 /// A modern backend.
-pub const TEXT_CAPS: Capabilities =
+pub(super) const TEXT_CAPS: Capabilities =
     Capabilities::PROTOCOL_41.union(Capabilities::DEPRECATE_EOF).union(Capabilities::SESSION_TRACK).union(Capabilities::TRANSACTIONS);
 
 /// A column definition of this type, without flags.
-pub fn column(type_code: u8) -> Vec<u8> {
+pub(super) fn column(type_code: u8) -> Vec<u8> {
     super::super::columns::tests::definition(type_code, 0, 11, 0)
 }
 
 /// A text row.
-pub fn text_row(values: &[Option<&[u8]>]) -> Vec<u8> {
+pub(super) fn text_row(values: &[Option<&[u8]>]) -> Vec<u8> {
     let mut row = Vec::new();
     for value in values {
         match value {
@@ -28,7 +28,7 @@ pub fn text_row(values: &[Option<&[u8]>]) -> Vec<u8> {
 }
 
 /// The end of a result.
-pub struct End {
+pub(super) struct End {
     pub status: StatusFlags,
     pub warnings: u16,
     pub session_state: Vec<u8>,
@@ -41,12 +41,12 @@ impl Default for End {
 }
 
 /// A whole result set.
-pub fn reply(columns: &[Vec<u8>], rows: &[Vec<u8>], caps: Capabilities) -> Vec<u8> {
+pub(super) fn reply(columns: &[Vec<u8>], rows: &[Vec<u8>], caps: Capabilities) -> Vec<u8> {
     reply_with(columns, rows, caps, &End::default())
 }
 
 /// A whole result set with this end.
-pub fn reply_with(columns: &[Vec<u8>], rows: &[Vec<u8>], caps: Capabilities, end: &End) -> Vec<u8> {
+pub(super) fn reply_with(columns: &[Vec<u8>], rows: &[Vec<u8>], caps: Capabilities, end: &End) -> Vec<u8> {
     let (mut out, mut seq) = (Vec::new(), 1);
     let mut put = |payload: &[u8]| packet::put_packet(&mut out, &mut seq, payload);
     put(&[u8::try_from(columns.len()).unwrap()]);
@@ -76,7 +76,7 @@ pub fn reply_with(columns: &[Vec<u8>], rows: &[Vec<u8>], caps: Capabilities, end
 }
 
 /// The payloads of whole packets.
-pub fn payloads(mut packets: &[u8]) -> Vec<Vec<u8>> {
+pub(super) fn payloads(mut packets: &[u8]) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     while let Some((len, _)) = packet::header(packets) {
         all.push(packets[4..4 + len].to_vec());

@@ -6,7 +6,7 @@ use crate::stats::ProxyStats;
 use model::stats::{StatsSchema, StatsTable, Value, stat};
 
 /// See the module.
-pub const TABLES: &[Table] = &[
+pub(super) const TABLES: &[Table] = &[
     Table {
         table: StatsTable {
             schema: StatsSchema::Stats,

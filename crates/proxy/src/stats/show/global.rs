@@ -12,7 +12,7 @@ use model::stats::{Reading, StatsSchema, StatsTable, stat};
 use std::sync::atomic::Ordering;
 
 /// See the module.
-pub const TABLES: &[Table] = &[
+pub(super) const TABLES: &[Table] = &[
     Table {
         table: StatsTable {
             schema: StatsSchema::Stats,
@@ -43,7 +43,7 @@ pub const TABLES: &[Table] = &[
 ];
 
 /// Whether clients are not accepted.
-pub fn is_paused(stats: &ProxyStats) -> bool {
+pub(super) fn is_paused(stats: &ProxyStats) -> bool {
     stats.shared.listening.load(Ordering::Relaxed) == 0
 }
 
@@ -54,7 +54,7 @@ fn rows(stats: &ProxyStats, list: &[Number]) -> Rows {
 }
 
 /// A number: its name in the table (empty: a metric only), and as a metric (None: in the table only).
-pub struct Number {
+pub(super) struct Number {
     /// Name in the table.
     pub name: &'static str,
     /// Name, kind, label, what it counts.
@@ -64,7 +64,7 @@ pub struct Number {
 }
 
 /// A number as a metric.
-pub struct NumberMetric {
+pub(super) struct NumberMetric {
     /// Its name; several numbers may share one, with different labels.
     pub name: &'static str,
     /// What it is.
@@ -109,6 +109,9 @@ const MIRRORED: (&str, MetricKind, &str) = ("tidegate_mirrored_total", Counter, 
 const MEMORY_REFUSALS: (&str, MetricKind, &str) = ("tidegate_memory_refusals_total", Counter, "What was refused for want of memory");
 const PACED: (&str, MetricKind, &str) = ("tidegate_queries_paced_total", Counter, "Statements by what max_queries_per_second did to them");
 const LOG_RECORDS: (&str, MetricKind, &str) = ("tidegate_log_records_total", Counter, "Records of query log, slow log and audit log");
+const TRACE_SPANS: (&str, MetricKind, &str) = ("tidegate_trace_spans_total", Counter, "Spans by what became of them");
+const TRACE_BATCHES: (&str, MetricKind, &str) =
+    ("tidegate_trace_batches_total", Counter, "Batches of spans that a receiver did not take: sent again, or given up");
 /// Replays of transactions.
 const LOST_WRITES: (&str, MetricKind, &str) =
     ("tidegate_lost_writes_total", Counter, "Writes whose answer was lost, by what was found out about them");
@@ -123,7 +126,7 @@ macro_rules! counted {
 }
 
 /// Every number, in ProxySQL's order, then Tidegate's own metrics.
-pub const GLOBAL: &[Number] = &[
+pub(super) const GLOBAL: &[Number] = &[
     both("ProxySQL_Uptime", ("proxysql_uptime_seconds_total", Counter, "Seconds since the start"), None, |t| t.uptime_s),
     both("Active_Transactions", ("proxysql_active_transactions", Gauge, "Sessions in a transaction"), None, |t| t.census.transactions),
     both("Client_Connections_aborted", CLIENTS, Some(("status", "aborted")), |t| {
@@ -393,6 +396,16 @@ pub const GLOBAL: &[Number] = &[
         counted!(labels_refused),
     ),
     both(
+        "tidegate_replicas_refused",
+        (
+            "tidegate_replicas_refused_total",
+            Counter,
+            "Times that a replica was refused because it read its file and position on another server",
+        ),
+        None,
+        counted!(positions_refused),
+    ),
+    both(
         "tidegate_causal_waits",
         ("tidegate_causal_waits_total", Counter, "Times that a replica was asked to wait for a session's own write"),
         None,
@@ -453,6 +466,20 @@ pub const GLOBAL: &[Number] = &[
     both("", LOG_RECORDS, Some(("outcome", "audit_written")), |t| t.audits.written),
     both("", LOG_RECORDS, Some(("outcome", "audit_dropped")), |t| t.audits.dropped),
     both("", LOG_RECORDS, Some(("outcome", "audit_failed")), |t| t.audits.failed),
+    both("Trace_Spans_exported", TRACE_SPANS, Some(("outcome", "exported")), |t| t.traces.exported),
+    both("Trace_Spans_dropped", TRACE_SPANS, Some(("outcome", "dropped")), |t| t.traces.dropped),
+    both("Trace_Spans_failed", TRACE_SPANS, Some(("outcome", "failed")), |t| t.traces.failed),
+    both("Trace_Batches_retried", TRACE_BATCHES, Some(("outcome", "retried")), |t| t.traces.batches_retried),
+    both("Trace_Batches_failed", TRACE_BATCHES, Some(("outcome", "failed")), |t| t.traces.batches_failed),
+    both(
+        "Trace_Statements_limited",
+        ("tidegate_trace_statements_limited_total", Counter, "Statements not traced because of trace_max_per_second"),
+        None,
+        |t| t.traces.limited,
+    ),
+    both("Trace_Spans_waiting", ("tidegate_trace_spans_waiting", Gauge, "Spans that wait to be sent to a receiver"), None, |t| {
+        t.traces.waiting
+    }),
 ];
 
 fn immediate(t: &Totals) -> u64 {
@@ -460,7 +487,7 @@ fn immediate(t: &Totals) -> u64 {
 }
 
 /// Memory by purpose, bytes. What SQLite takes, the admin interface adds.
-pub const MEMORY: &[Number] = &[
+pub(super) const MEMORY: &[Number] = &[
     // A process that was built with that allocator does not ask it.
     both("jemalloc_resident", JEMALLOC, Some(("type", "resident")), NONE),
     both("jemalloc_active", JEMALLOC, Some(("type", "active")), NONE),

@@ -6,8 +6,7 @@ use super::pins::by_reason;
 use super::pool::{Pooled, waiting};
 use super::totals::Totals;
 use crate::histogram::Histogram;
-use crate::stats::ProxyStats;
-use crate::stats::collect;
+use crate::stats::{ProxyStats, collect};
 use model::ServerStatus;
 use model::stats::MetricKind::{Counter, Gauge};
 use model::stats::{Metric, MetricKind, Reading, Sample};
@@ -34,7 +33,7 @@ fn float(number: u64) -> f64 {
 }
 
 /// Every metric.
-pub fn metrics(stats: &ProxyStats) -> Vec<Metric> {
+pub(crate) fn metrics(stats: &ProxyStats) -> Vec<Metric> {
     let totals = Totals::read(stats);
     let mut families = Families::default();
     numbers(&mut families, &totals, GLOBAL);

@@ -12,14 +12,14 @@ mod statements;
 mod totals;
 
 use super::ProxyStats;
-pub use metrics::metrics;
+pub(super) use metrics::metrics;
 use model::stats::{Reading, StatsTable, Value};
 
 /// Rows of a table.
-pub type Rows = Vec<Vec<Value>>;
+pub(super) type Rows = Vec<Vec<Value>>;
 
 /// A table and how its rows are made.
-pub struct Table {
+pub(super) struct Table {
     /// Its description.
     pub table: StatsTable,
     /// Its rows now.
@@ -27,7 +27,7 @@ pub struct Table {
 }
 
 /// Every table.
-pub const TABLES: &[&[Table]] = &[
+pub(super) const TABLES: &[&[Table]] = &[
     statements::TABLES,
     pool::TABLES,
     sessions::TABLES,

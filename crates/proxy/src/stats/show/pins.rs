@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// See the module.
-pub const TABLES: &[Table] = &[
+pub(super) const TABLES: &[Table] = &[
     Table {
         table: StatsTable {
             schema: StatsSchema::Stats,
@@ -117,10 +117,10 @@ fn pins(stats: &ProxyStats, _: Reading) -> Rows {
 }
 
 /// One reason: sessions, the longest (ms).
-pub type Summary = Vec<(PinReason, u64, u64)>;
+pub(super) type Summary = Vec<(PinReason, u64, u64)>;
 
 /// Who is pinned now, by reason; every reason is there.
-pub fn by_reason(shared: &Shared) -> Summary {
+pub(super) fn by_reason(shared: &Shared) -> Summary {
     let sessions = pinned(shared);
     let of = |reason: PinReason| {
         let ages = sessions.iter().flat_map(|s| &s.pins).filter(|pin| pin.reason == reason).map(|pin| pin.age_ms);

@@ -3,11 +3,11 @@
 use super::{Rows, Table, text};
 use crate::ask::{ask, ask_all};
 use crate::backend::Backend;
+use crate::server::ServerShared;
 use crate::server_counts::{ServerId, ServerMeter};
-use crate::shared::{ServerShared, Shared};
-use crate::stats::ProxyStats;
-use crate::stats::collect;
+use crate::shared::Shared;
 use crate::stats::source::Baseline;
+use crate::stats::{ProxyStats, collect};
 use model::HostgroupId;
 use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};
 use serde_json::json;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// See the module.
-pub const TABLES: &[Table] = &[
+pub(super) const TABLES: &[Table] = &[
     Table {
         table: StatsTable {
             schema: StatsSchema::Stats,
@@ -135,7 +135,7 @@ pub const TABLES: &[Table] = &[
 ];
 
 /// One server with all that is known of it.
-pub struct Pooled {
+pub(super) struct Pooled {
     /// The server.
     pub server: Arc<ServerShared>,
     /// Connections in use, and idle ones.
@@ -154,7 +154,7 @@ impl Pooled {
     }
 
     /// Whether it serves the hostgroup, or still has connections there.
-    pub fn is_listed(&self) -> bool {
+    pub(super) fn is_listed(&self) -> bool {
         self.used + self.free > 0 || !self.server.is_removed()
     }
 }
@@ -167,7 +167,7 @@ fn pooled(shared: &Shared) -> Vec<Pooled> {
 }
 
 /// Every server that there was since the start.
-pub fn every(shared: &Shared) -> Vec<Pooled> {
+pub(super) fn every(shared: &Shared) -> Vec<Pooled> {
     let (idle, mut meters) = (collect::idle(shared), collect::servers(shared));
     let mut all = Vec::new();
     for hostgroup in shared.hostgroups() {
@@ -250,7 +250,7 @@ fn latency(stats: &ProxyStats, reading: Reading) -> Rows {
 }
 
 /// Waiters and the longest wait (ms) by hostgroup; every hostgroup that was used is there.
-pub fn waiting(shared: &Shared) -> BTreeMap<HostgroupId, (u64, u64)> {
+pub(super) fn waiting(shared: &Shared) -> BTreeMap<HostgroupId, (u64, u64)> {
     let now_us = shared.clock.now_us();
     let answers = ask_all(shared, |worker| worker.pools().iter().map(|pool| (pool.shared.id, pool.waiting())).collect::<Vec<_>>());
     let mut all = BTreeMap::new();

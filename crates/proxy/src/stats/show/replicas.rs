@@ -1,15 +1,17 @@
 //! Replicas, and clients that read the binlog, which replicate through the proxy.
 
 use super::{Rows, Table};
+use crate::positions::Position;
 use crate::replica::Replica;
-use crate::stats::ProxyStats;
-use crate::stats::collect;
+use crate::stats::{ProxyStats, collect};
 use crate::view::Held;
 use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};
 use std::net::SocketAddr;
 
 /// See the module.
-pub const TABLES: &[Table] = &[Table {
+pub(super) const TABLES: &[Table] = &[STREAMS, POSITIONS];
+
+const STREAMS: Table = Table {
     table: StatsTable {
         schema: StatsSchema::Stats,
         name: "stats_tidegate_replicas",
@@ -30,7 +32,36 @@ pub const TABLES: &[Table] = &[Table {
         help: "Replicas that replicate through the proxy: who they are, the server that serves them, where their stream began, and its bytes",
     },
     rows: replicas,
-}];
+};
+
+const POSITIONS: Table = Table {
+    table: StatsTable {
+        schema: StatsSchema::Stats,
+        name: "stats_tidegate_positions",
+        columns: &[
+            stat("user", "VARCHAR"),
+            stat("server_id", "INTEGER"),
+            stat("server", "VARCHAR"),
+            stat("identity", "VARCHAR"),
+            stat("asked_from", "VARCHAR"),
+            stat("since_ms", "INTEGER"),
+            stat("refused", "INTEGER"),
+        ],
+        primary_key: &["user", "server_id"],
+        has_reset: false,
+        help: "Replicas by file and position: the server that they read last, what it calls itself, and how often another one has refused them since",
+    },
+    rows: positions,
+};
+
+fn positions(stats: &ProxyStats, _: Reading) -> Rows {
+    let now_ms = stats.shared.clock.now_ms();
+    let row = |Position { user, server_id, server, identity, from, since_ms, refused }: Position| {
+        let since_ms = now_ms.saturating_sub(since_ms);
+        vec![(*user).into(), server_id.into(), (*server).into(), (*identity).into(), (*from).into(), since_ms.into(), refused.into()]
+    };
+    stats.shared.positions.all().into_iter().map(row).collect()
+}
 
 fn replicas(stats: &ProxyStats, _: Reading) -> Rows {
     type Found = (u64, String, Option<SocketAddr>, Option<Held>, Replica);

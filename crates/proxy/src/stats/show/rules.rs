@@ -5,7 +5,7 @@ use crate::stats::ProxyStats;
 use model::stats::{Reading, StatsSchema, StatsTable, stat};
 
 /// See the module.
-pub const TABLES: &[Table] = &[Table {
+pub(super) const TABLES: &[Table] = &[Table {
     table: StatsTable {
         schema: StatsSchema::Stats,
         name: "stats_mysql_query_rules",

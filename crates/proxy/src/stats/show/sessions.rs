@@ -3,8 +3,7 @@
 use super::{Rows, Table};
 use crate::entry::{Activity, Entry};
 use crate::pins::PinSet;
-use crate::stats::ProxyStats;
-use crate::stats::collect;
+use crate::stats::{ProxyStats, collect};
 use crate::view::Held;
 use crate::worker::Worker;
 use model::HostgroupId;
@@ -15,7 +14,7 @@ use std::sync::atomic::Ordering;
 use wire::command::Command;
 
 /// See the module.
-pub const TABLES: &[Table] = &[
+pub(super) const TABLES: &[Table] = &[
     Table {
         table: StatsTable {
             schema: StatsSchema::Stats,
@@ -202,7 +201,7 @@ fn client_hosts(stats: &ProxyStats, reading: Reading) -> Rows {
     if reading == Reading::Reset {
         stats.shared.hosts.clear();
     }
-    let row = |(host, known): (std::net::IpAddr, crate::stats::hosts::HostErrors)| {
+    let row = |(host, known): (std::net::IpAddr, crate::host_cache::HostErrors)| {
         vec![host.to_string().into(), known.errors.into(), stats.unix_s(known.updated_ms).into()]
     };
     hosts.into_iter().map(row).collect()

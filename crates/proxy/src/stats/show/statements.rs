@@ -2,39 +2,59 @@
 
 use super::{Rows, Table, text};
 use crate::digest::shown;
+use crate::meter::digest_table::{DigestKey, Sums};
+use crate::meter::spread::Spread;
 use crate::prepared::Side;
-use crate::stats::ProxyStats;
-use crate::stats::collect;
-use crate::stats::digest_table::{DigestKey, Sums};
-use model::stats::{Reading, StatsSchema, StatsTable, stat, stat_null};
+use crate::stats::{ProxyStats, collect};
+use model::stats::{Reading, StatsColumn, StatsSchema, StatsTable, Value, stat, stat_null};
+
+/// Columns of `stats_mysql_query_digest`, and behind them those that ProxySQL does not have.
+const OF_DIGESTS: &[StatsColumn] = &[
+    stat_null("hostgroup", "INT"),
+    stat("schemaname", "VARCHAR"),
+    stat("username", "VARCHAR"),
+    stat("client_address", "VARCHAR"),
+    stat("digest", "VARCHAR"),
+    stat("digest_text", "VARCHAR"),
+    stat("count_star", "INTEGER"),
+    stat("first_seen", "INTEGER"),
+    stat("last_seen", "INTEGER"),
+    stat("sum_time", "INTEGER"),
+    stat("min_time", "INTEGER"),
+    stat("max_time", "INTEGER"),
+    stat("sum_rows_affected", "INTEGER"),
+    stat("sum_rows_sent", "INTEGER"),
+    stat_null("p50_us", "INTEGER"),
+    stat_null("p95_us", "INTEGER"),
+    stat_null("p99_us", "INTEGER"),
+];
+/// How many of them ProxySQL has.
+const OF_PROXYSQL: usize = 14;
+const KEY_OF_DIGESTS: &[&str] = &["hostgroup", "schemaname", "username", "client_address", "digest"];
 
 /// See the module.
-pub const TABLES: &[Table] = &[
+pub(super) const TABLES: &[Table] = &[
     Table {
         table: StatsTable {
             schema: StatsSchema::Stats,
             name: "stats_mysql_query_digest",
-            columns: &[
-                stat_null("hostgroup", "INT"),
-                stat("schemaname", "VARCHAR"),
-                stat("username", "VARCHAR"),
-                stat("client_address", "VARCHAR"),
-                stat("digest", "VARCHAR"),
-                stat("digest_text", "VARCHAR"),
-                stat("count_star", "INTEGER"),
-                stat("first_seen", "INTEGER"),
-                stat("last_seen", "INTEGER"),
-                stat("sum_time", "INTEGER"),
-                stat("min_time", "INTEGER"),
-                stat("max_time", "INTEGER"),
-                stat("sum_rows_affected", "INTEGER"),
-                stat("sum_rows_sent", "INTEGER"),
-            ],
-            primary_key: &["hostgroup", "schemaname", "username", "client_address", "digest"],
+            columns: OF_DIGESTS.split_at(OF_PROXYSQL).0,
+            primary_key: KEY_OF_DIGESTS,
             has_reset: true,
             help: "Statements by digest; times in us. Hostgroup -1: answered by the proxy",
         },
         rows: digests,
+    },
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_tidegate_query_digest",
+            columns: OF_DIGESTS,
+            primary_key: KEY_OF_DIGESTS,
+            has_reset: false,
+            help: "The same, with percentiles to within a quarter: NULL for digests that ran 16 times or less on each worker",
+        },
+        rows: digests_with_percentiles,
     },
     Table {
         table: StatsTable {
@@ -144,29 +164,42 @@ pub const TABLES: &[Table] = &[
 fn digests(stats: &ProxyStats, reading: Reading) -> Rows {
     let mut totals = stats.digests();
     collect::drain_digests(&stats.shared, &mut totals);
-    let row = |(key, sums): (&DigestKey, &Sums)| {
-        vec![
-            key.hostgroup.into(),
-            text(&key.schema),
-            (*key.user).into(),
-            key.client.map(|client| client.to_string()).unwrap_or_default().into(),
-            shown(key.digest.hash).into(),
-            text(&key.digest.text),
-            sums.count.into(),
-            stats.unix_s(sums.first_ms).into(),
-            stats.unix_s(sums.last_ms).into(),
-            sums.sum_us.into(),
-            sums.min_us.into(),
-            sums.max_us.into(),
-            sums.rows_affected.into(),
-            sums.rows_sent.into(),
-        ]
-    };
-    let rows = totals.rows().map(row).collect();
+    let rows = totals.rows().map(|(key, sums, _)| digest(stats, key, sums)).collect();
     if reading == Reading::Reset {
         totals.clear();
     }
     rows
+}
+
+fn digests_with_percentiles(stats: &ProxyStats, _: Reading) -> Rows {
+    let mut totals = stats.digests();
+    collect::drain_digests(&stats.shared, &mut totals);
+    let row = |(key, sums, spread): (&DigestKey, &Sums, Option<&Spread>)| {
+        let percentile = |per_mille| spread.map_or(Value::Null, |spread| spread.quantile(per_mille, sums.min_us, sums.max_us).into());
+        let mut row = digest(stats, key, sums);
+        row.extend([500, 950, 990].map(percentile));
+        row
+    };
+    totals.rows().map(row).collect()
+}
+
+fn digest(stats: &ProxyStats, key: &DigestKey, sums: &Sums) -> Vec<Value> {
+    vec![
+        key.hostgroup.into(),
+        text(&key.schema),
+        (*key.user).into(),
+        key.client.map(|client| client.to_string()).unwrap_or_default().into(),
+        shown(key.digest.hash).into(),
+        text(&key.digest.text),
+        sums.count.into(),
+        stats.unix_s(sums.first_ms).into(),
+        stats.unix_s(sums.last_ms).into(),
+        sums.sum_us.into(),
+        sums.min_us.into(),
+        sums.max_us.into(),
+        sums.rows_affected.into(),
+        sums.rows_sent.into(),
+    ]
 }
 
 fn commands(stats: &ProxyStats, _: Reading) -> Rows {

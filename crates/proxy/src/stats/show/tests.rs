@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::ask::{ask, ask_all};
+use crate::class::LaneKey;
 use crate::in_force::InForce;
-use crate::lane::LaneKey;
 use crate::mailbox::Mail;
+use crate::meter::digest_table::Sums;
+use crate::meter::{Ended, error_key};
 use crate::shared::Shared;
-use crate::stats::digest_table::Sums;
-use crate::stats::meter::{Ended, error_key};
 use crate::worker::Worker;
 use model::stats::{StatsSchema, StatsSource};
 use model::{Config, HostgroupId, Snapshot};
@@ -40,7 +40,7 @@ impl Bed {
         let shared = Arc::new(Shared::new(in_force, None, 2, None));
         let start = |index| {
             let shared = Arc::clone(&shared);
-            std::thread::spawn(move || Worker::run(index, shared).unwrap())
+            std::thread::spawn(move || crate::work::run(index, shared).unwrap())
         };
         let workers = (0..2).map(start).collect();
         Self { stats: ProxyStats::new(Arc::clone(&shared)), shared, workers }
@@ -138,6 +138,19 @@ fn digests_of_all_workers_add_up_and_reset_begins_anew() {
 }
 
 #[test]
+fn percentiles_stand_in_a_table_of_their_own() {
+    let bed = Bed::new();
+    for n in 0..200 {
+        bed.run(n % 2, "SELECT 1", 1_000);
+    }
+    bed.run(0, "SELECT 1", 500_000);
+    bed.run(0, "SELECT a FROM t", 5);
+    let columns = ["digest_text", "count_star", "p50_us", "p95_us", "p99_us"];
+    let rows = bed.columns("stats_tidegate_query_digest", &columns);
+    assert_eq!(rows, [["SELECT ?", "201", "1000", "1000", "1000"], ["SELECT a FROM t", "1", "NULL", "NULL", "NULL"]]);
+}
+
+#[test]
 fn servers_show_what_passed_and_only_the_table_is_reset() {
     let bed = Bed::new();
     bed.run(0, "SELECT 1", 100);
@@ -227,10 +240,10 @@ fn connects_that_failed_are_errors_of_their_server() {
         let class = crate::class::Class::of(Default::default());
         let lane = LaneKey { hostgroup: HostgroupId(1), user, class };
         let refused: Result<(), _> = Err(crate::connect::ConnectError::Server("refused".into()));
-        crate::stats::meter::connected(worker, &server, &lane, &refused);
+        crate::connect::counted(worker, &server, &lane, &refused);
         let full = crate::backend::ServerError { code: 1040, sqlstate: *b"08004", message: b"Too many connections".to_vec() };
         let full: Result<(), _> = Err(crate::connect::ConnectError::Closed(full));
-        crate::stats::meter::connected(worker, &server, &lane, &full);
+        crate::connect::counted(worker, &server, &lane, &full);
     });
     let errors = bed.columns("stats_mysql_errors", &["errno", "last_error"]);
     assert_eq!(errors, [["1040", "Too many connections"], ["2003", "refused"]]);

@@ -2,18 +2,18 @@
 
 use super::pool::{Pooled, every};
 use crate::logs::LogCounts;
+use crate::meter::digest_table::Others;
 use crate::prepared::{Side, last_id};
 use crate::shared::Shared;
 use crate::stats::ProxyStats;
 use crate::stats::collect::{self, Census};
-use crate::stats::digest_table::Others;
 use model::Snapshot;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// See the module.
-pub struct Totals {
+pub(super) struct Totals {
     /// Counters of all workers.
     pub census: Census,
     /// The servers, those too that serve no more: sums over the process do not shrink.
@@ -36,6 +36,8 @@ pub struct Totals {
     /// The slow log.
     pub slow: LogCounts,
     pub audits: LogCounts,
+    /// Spans.
+    pub traces: traces::Counts,
     /// Digests pushed out of their table.
     pub others: Others,
     /// Bytes of statistics by digest, workers' and the reader's.
@@ -46,7 +48,7 @@ pub struct Totals {
 
 /// Prepared statements: how many times held, and how many of them are different, on each side.
 #[derive(Default)]
-pub struct PreparedTotals {
+pub(super) struct PreparedTotals {
     /// Held by clients.
     pub clients: u64,
     /// Different ones of those.
@@ -63,7 +65,7 @@ pub struct PreparedTotals {
 
 impl Totals {
     /// Asks the workers.
-    pub fn read(stats: &ProxyStats) -> Self {
+    pub(super) fn read(stats: &ProxyStats) -> Self {
         let shared = &stats.shared;
         let census = collect::census(shared);
         let (others, reader_bytes) = {
@@ -84,17 +86,18 @@ impl Totals {
             events_made_room: shared.logs.kept.overwritten.load(Ordering::Relaxed),
             slow: shared.logs.slow.counts(),
             audits: shared.logs.audits.counts(),
+            traces: shared.traces.counts(),
             others,
         }
     }
 
     /// The servers that are shown one by one.
-    pub fn listed(&self) -> impl Iterator<Item = &Pooled> {
+    pub(super) fn listed(&self) -> impl Iterator<Item = &Pooled> {
         self.servers.iter().filter(|server| server.is_listed())
     }
 
     /// A sum over the servers.
-    pub fn of_servers(&self, what: impl Fn(&Pooled) -> u64) -> u64 {
+    pub(super) fn of_servers(&self, what: impl Fn(&Pooled) -> u64) -> u64 {
         self.servers.iter().map(what).sum()
     }
 }

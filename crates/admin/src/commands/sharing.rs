@@ -1,0 +1,317 @@
+//! CONFIG, where several proxies share it: SHARE, FOLLOW, REBASE, HISTORY SHARED, ROLLBACK SHARED, ROLLOUT, PROMOTE, ABORT.
+
+use std::sync::Arc;
+
+use model::Config;
+use model::config::merge::Prefer;
+use model::config::shared::{to_shared_text, with_shared};
+use shared_config::{Head, Revision, Rollout};
+
+use super::layers::{MODULES, Module, everything};
+use super::{Answer, Command, done, exact, open, refuse, rows as reply};
+use crate::engine::statement::unquoted;
+use crate::engine::{Ask, By, Engine, draft};
+use crate::error::AdminError;
+use crate::reply::Reply;
+use crate::sharing::peers::{self, PeerLine};
+use crate::sharing::{Sharing, described, made_by};
+use crate::store::rows;
+
+pub(super) const COMMANDS: &[Command] = &[
+    exact("CONFIG SHARE", share),
+    exact("CONFIG FOLLOW", follow),
+    exact("CONFIG REBASE", |engine, ask| rebase(engine, ask, Prefer::Nobody)),
+    exact("CONFIG REBASE MINE", |engine, ask| rebase(engine, ask, Prefer::Mine)),
+    exact("CONFIG REBASE SHARED", |engine, ask| rebase(engine, ask, Prefer::Theirs)),
+    exact("CONFIG REVISION", revision),
+    exact("CONFIG REVISION TEXT", revision_text),
+    exact("CONFIG HISTORY SHARED", list),
+    exact("CONFIG ROLLBACK SHARED *", rollback),
+    open("CONFIG ROLLOUT", rollout),
+    exact("CONFIG PROMOTE", promote),
+    open("CONFIG ABORT", abort),
+];
+
+/// This proxy's part, where something is shared.
+fn sharing(engine: &Engine) -> Result<Arc<Sharing>, AdminError> {
+    match &engine.sharing {
+        Some(sharing) if Sharing::is_on(&engine.runtime()) => Ok(Arc::clone(sharing)),
+        _ => refuse("this proxy shares its configuration with nobody: admin-shared_config_endpoints is empty"),
+    }
+}
+
+fn head(sharing: &Sharing) -> Result<Arc<Head>, AdminError> {
+    let head = sharing.head()?;
+    head.ok_or_else(|| AdminError::Refused("etcd has no shared configuration: CONFIG SHARE puts this proxy's there".to_owned()))
+}
+
+/// `CONFIG SHARE`: what is in force here becomes the shared configuration, where there is none.
+fn share(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
+    let sharing = sharing(engine)?;
+    if let Some(head) = sharing.head()? {
+        return refuse(format!("there is one: the shared configuration is at {}", described(&head.manifest)));
+    }
+    let own = sharing.standing().map_or(0, |standing| standing.number);
+    let seen = sharing.seen();
+    if let Some(newer) = seen.proxies.iter().filter(|proxy| proxy.applied > own).max_by_key(|proxy| proxy.applied) {
+        return refuse(format!(
+            "{} has revision {} of the configuration that was shared, newer than this proxy's {own}: CONFIG SHARE there",
+            newer.name, newer.applied
+        ));
+    }
+    let standing = sharing.put(draft(ask, to_shared_text(&engine.runtime())), own + 1, None, None)?;
+    tracing::info!("{}@{}: {}: revision {}", ask.session.user, ask.session.peer, ask.statement.text, standing.number);
+    let text = format!("revision {} is shared", standing.number);
+    engine.stands_at(&standing, &[]);
+    Ok(done(0, text))
+}
+
+/// `CONFIG FOLLOW`: what was read of etcd is put in force.
+fn follow(engine: &mut Engine, _: &Ask<'_>) -> Answer {
+    if let Some(pulled) = engine.peers.as_ref().and_then(|peers| peers.pulled()) {
+        let mine = engine.peers.as_ref().and_then(|peers| peers.descent());
+        // A LOAD may have been faster.
+        return match peers::relation(mine.as_ref(), Some(&pulled.descent)) {
+            peers::Relation::Newer => engine.follow_peer(&pulled),
+            _ => Ok(Reply::done()),
+        };
+    }
+    let sharing = sharing(engine)?;
+    match sharing.fetched() {
+        // A LOAD may have been faster.
+        Some(fetched) if sharing.standing().is_some_and(|now| now.number >= fetched.revision.number && now.cluster == fetched.cluster) => {
+            Ok(Reply::done())
+        }
+        Some(fetched) => engine.follow(&fetched),
+        None => Ok(done(0, "nothing is waiting to be put in force")),
+    }
+}
+
+/// `CONFIG REBASE [MINE|SHARED]`: first what is shared, whatever is in force here; then what was edited in memory, over it.
+fn rebase(engine: &mut Engine, ask: &Ask<'_>, prefer: Prefer) -> Answer {
+    if peers::is_on(&engine.runtime()) {
+        return rebase_on_peers(engine, ask, prefer);
+    }
+    let sharing = sharing(engine)?;
+    let head = head(&sharing)?;
+    let wanted = head.manifest.wanted_by(&sharing.me().uuid).clone();
+    let mut said = format!("revision {} is in force", wanted.number);
+    if sharing.standing().is_none_or(|standing| standing.id != wanted.id) {
+        let text = text_of(&sharing, &wanted)?;
+        engine.follow(&crate::sharing::Fetched { cluster: head.manifest.cluster.clone(), revision: wanted, text })?;
+    }
+    said.push_str(&rebased(&engine.rebase(prefer)?));
+    Ok(done(0, said))
+}
+
+fn rebased(modules: &[&str]) -> String {
+    if modules.is_empty() {
+        ", and nothing in memory is based on an older one".to_owned()
+    } else {
+        format!("; in memory your changes of {} lie over it: LOAD puts them in force", modules.join(", "))
+    }
+}
+
+/// The same among peers: first the conflict, if there is one, is decided; then memory.
+fn rebase_on_peers(engine: &mut Engine, ask: &Ask<'_>, prefer: Prefer) -> Answer {
+    let Some(peers) = engine.peers.clone() else { return refuse("this proxy has no peers") };
+    let rivals = peers.rivals();
+    match prefer {
+        _ if rivals.is_empty() => {}
+        Prefer::Nobody => {
+            let named: Vec<&str> = rivals.iter().map(|(_, line)| line.name.as_str()).collect();
+            return refuse(format!(
+                "the configurations of this proxy and of {} came from neither each other: CONFIG REBASE MINE has this one's hold everywhere, \
+                 CONFIG REBASE SHARED takes the other one's",
+                named.join(", ")
+            ));
+        }
+        Prefer::Mine => {
+            let (runtime, theirs) = (engine.runtime(), rivals.into_iter().filter_map(|(_, line)| line.descent).collect::<Vec<_>>());
+            engine.descend(&runtime, ask, &theirs, &[]);
+        }
+        Prefer::Theirs => {
+            let number = |line: &PeerLine| line.descent.as_ref().map_or(0, |one| one.revision.number);
+            let Some((at, line)) = rivals.into_iter().max_by_key(|(_, line)| number(line)) else { return refuse("nobody differs") };
+            let pulled = peers.pull_from(&at, line, &engine.runtime()).map_err(AdminError::Refused)?;
+            engine.follow_peer(&pulled)?;
+        }
+    }
+    let modules = engine.rebase(prefer)?;
+    let now = peers.descent().map_or_else(|| "no revision".to_owned(), |descent| format!("revision {}", peers::described(&descent)));
+    Ok(done(0, format!("{now} is in force{}", rebased(&modules))))
+}
+
+/// `CONFIG REVISION`: what peers ask each other.
+fn revision(engine: &mut Engine, _: &Ask<'_>) -> Answer {
+    match engine.peers.as_ref().filter(|_| peers::is_on(&engine.runtime())) {
+        Some(peers) => Ok(super::single("revision", serde_json::to_string(&peers.line()).unwrap_or_default())),
+        None => refuse("this proxy pulls from no peers: admin-cluster_username or proxysql_servers is empty, or etcd has what is shared"),
+    }
+}
+
+/// `CONFIG REVISION TEXT`: what a peer pulls, passwords included, in pieces.
+fn revision_text(engine: &mut Engine, _: &Ask<'_>) -> Answer {
+    const PIECE: usize = 256 << 10;
+    let text = peers::text_of(&engine.runtime());
+    let mut pieces = Vec::new();
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let mut end = rest.len().min(PIECE);
+        while !rest.is_char_boundary(end) {
+            end -= 1;
+        }
+        let (piece, behind) = rest.split_at(end);
+        pieces.push(vec![Some(piece.to_owned())]);
+        rest = behind;
+    }
+    Ok(reply(&["text"], pieces))
+}
+
+fn text_of(sharing: &Sharing, revision: &Revision) -> Result<String, AdminError> {
+    sharing.shared().text(revision.clone()).map_err(|error| AdminError::Refused(format!("the shared configuration: {error}")))
+}
+
+/// What holds for all, as this proxy would run by it: the layer SHARED of CONFIG DIFF.
+pub(super) fn shared(engine: &Engine) -> Result<Config, AdminError> {
+    let sharing = sharing(engine)?;
+    let head = head(&sharing)?;
+    read(engine, &sharing, &head.manifest.revision)
+}
+
+fn read(engine: &Engine, sharing: &Sharing, revision: &Revision) -> Result<Config, AdminError> {
+    let name = format!("revision {} of the shared configuration", revision.number);
+    with_shared(&text_of(sharing, revision)?, &name, &engine.runtime()).map_err(AdminError::Config)
+}
+
+/// `CONFIG HISTORY SHARED`
+fn list(engine: &mut Engine, _: &Ask<'_>) -> Answer {
+    let sharing = sharing(engine)?;
+    let all = sharing.shared().history().map_err(|error| AdminError::Refused(format!("the shared configuration: {error}")))?;
+    let line = |manifest: shared_config::Manifest| {
+        let (revision, tried) = (manifest.revision, manifest.rollout.map(|rollout| rollout.to.len().to_string()));
+        let by = made_by(&revision);
+        vec![
+            Some(revision.number.to_string()),
+            Some(revision.time.to_string()),
+            Some(by),
+            Some(revision.command),
+            tried,
+            Some(revision.bytes.to_string()),
+        ]
+    };
+    Ok(reply(&["revision", "time", "by", "command", "tried_by", "bytes"], all.into_iter().map(line).collect()))
+}
+
+/// `CONFIG ROLLBACK SHARED n`: a new revision with the content of an old one.
+fn rollback(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
+    let sharing = sharing(engine)?;
+    let number = ask.statement.word(3);
+    let all = sharing.shared().history().map_err(|error| AdminError::Refused(format!("the shared configuration: {error}")))?;
+    let Some(old) = all.into_iter().find(|manifest| manifest.revision.number.to_string() == number) else {
+        return refuse(format!("there is no revision '{number}' in CONFIG HISTORY SHARED"));
+    };
+    let config = read(engine, &sharing, &old.revision)?;
+    engine.roll_back(config, ask)
+}
+
+/// `CONFIG ROLLOUT TO 'proxy'[, ...]`, `CONFIG ROLLOUT TO n PERCENT`: memory, every module at once, for some proxies first.
+fn rollout(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
+    let sharing = sharing(engine)?;
+    let head = head(&sharing)?;
+    if head.manifest.rollout.is_some() {
+        return refuse(format!("revision {} is being tried already: CONFIG PROMOTE or CONFIG ABORT", head.manifest.revision.number));
+    }
+    if sharing.standing().is_none_or(|standing| standing.id != head.manifest.revision.id) {
+        return refuse("this proxy has not the revision that is shared yet: try again");
+    }
+    let named = ask.statement.rest(if ask.statement.is(2, "TO") { 3 } else { 2 });
+    let to = chosen(&sharing, named)?;
+    let modules: Vec<&'static Module> = MODULES.iter().collect();
+    engine.refuse_behind(&modules)?;
+    let config = rows::read(&engine.store.admin, "main", &everything(), &engine.runtime())?;
+    let config = Arc::new(config);
+    let checked = engine.check(&config)?;
+    let text = to_shared_text(&config);
+    if shared_config::sum(text.as_bytes()) == head.manifest.revision.sha256 {
+        return refuse("memory is what is shared already: there is nothing to try");
+    }
+    let is_here = to.contains(&sharing.me().uuid);
+    let count = to.len();
+    let trial = Rollout { to, before: head.manifest.revision.clone() };
+    let standing = sharing.put(draft(ask, text), head.manifest.revision.number + 1, Some(&head), Some(trial))?;
+    if !is_here {
+        sharing.follows_itself();
+    } else {
+        let by = By { user: &ask.session.user, peer: &ask.session.peer, text: &ask.statement.text };
+        engine.put_in_force(&config, checked, &modules, &by)?;
+        engine.stands_at(&standing, &modules);
+    }
+    Ok(done(
+        0,
+        format!("revision {} is tried by {count} proxies: stats_tidegate_proxies, then CONFIG PROMOTE or CONFIG ABORT", standing.number),
+    ))
+}
+
+/// The uuids of those that are named, by name, address or uuid, or of so many of 100.
+fn chosen(sharing: &Sharing, named: &str) -> Result<Vec<String>, AdminError> {
+    const USAGE: &str = "CONFIG ROLLOUT TO 'proxy'[, ...] or CONFIG ROLLOUT TO n PERCENT";
+    let seen = sharing.seen();
+    let mut proxies: Vec<_> = seen.proxies.iter().collect();
+    proxies.sort_by(|one, other| (&one.name, &one.uuid).cmp(&(&other.name, &other.uuid)));
+    let words: Vec<&str> = named.split_whitespace().collect();
+    if let [percent, word] = words[..]
+        && word.eq_ignore_ascii_case("PERCENT")
+    {
+        let percent: usize = match percent.parse() {
+            Ok(percent @ 1..=99) => percent,
+            _ => return refuse(format!("'{percent}' is no number from 1 to 99; the command is: {USAGE}")),
+        };
+        let count = (proxies.len() * percent).div_ceil(100);
+        return Ok(proxies.into_iter().take(count).map(|proxy| proxy.uuid.clone()).collect());
+    }
+    let mut to = Vec::new();
+    for name in named.split(',').map(|name| unquoted(name.trim())) {
+        let known = proxies.iter().filter(|proxy| proxy.name == name || proxy.uuid == name || proxy.address == name);
+        match known.collect::<Vec<_>>()[..] {
+            [proxy] if !to.contains(&proxy.uuid) => to.push(proxy.uuid.clone()),
+            [_] => {}
+            [] => return refuse(format!("'{name}' is no proxy of stats_tidegate_proxies; the command is: {USAGE}")),
+            _ => return refuse(format!("several proxies are called '{name}': name them by uuid")),
+        }
+    }
+    if to.len() >= proxies.len() {
+        return refuse("these are all proxies: CONFIG APPLY puts memory in force everywhere");
+    }
+    Ok(to)
+}
+
+/// `CONFIG PROMOTE`: what is tried holds for all.
+fn promote(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
+    end_trial(engine, ask, |head, _| head.manifest.revision.clone(), "in force everywhere")
+}
+
+/// `CONFIG ABORT ['reason']`: what was before holds again.
+fn abort(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
+    end_trial(engine, ask, |_, rollout| rollout.before.clone(), "taken back")
+}
+
+fn end_trial(engine: &mut Engine, ask: &Ask<'_>, content: fn(&Head, &Rollout) -> Revision, outcome: &str) -> Answer {
+    let sharing = sharing(engine)?;
+    let head = head(&sharing)?;
+    let Some(rollout) = &head.manifest.rollout else {
+        return refuse("no revision is being tried: CONFIG ROLLOUT begins that");
+    };
+    let tried = head.manifest.revision.number;
+    let text = text_of(&sharing, &content(&head, rollout))?;
+    let standing = sharing.put(draft(ask, text), tried + 1, Some(&head), None)?;
+    sharing.follows_itself();
+    tracing::info!("{}@{}: {}", ask.session.user, ask.session.peer, ask.statement.text);
+    // Everybody follows, this proxy too.
+    Ok(Reply::Ok {
+        affected: 0,
+        insert_id: 0,
+        info: format!("revision {tried} is {outcome}, as revision {}", standing.number),
+        warnings: Vec::new(),
+    })
+}

@@ -1,0 +1,98 @@
+//! Reads what others have published, and has the engine put it in force.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use shared_config::{Link, Seen, Verdict, judge};
+
+use super::rollout::Trial;
+use super::{Fetched, Sharing};
+use crate::handle::WeakHandle;
+use crate::reply::{Reply, Role, SessionInfo};
+use crate::take_over::Frozen;
+
+/// Time between looks when nothing is new.
+const LOOK: Duration = Duration::from_secs(1);
+/// Time after which a revision that was refused is tried again: files that it needs may be there by now.
+const AGAIN: Duration = Duration::from_secs(30);
+
+/// Follows for as long as the engine lives.
+pub(super) async fn follow(sharing: Arc<Sharing>, engine: WeakHandle, frozen: Frozen) {
+    let mut news = sharing.shared.news();
+    let mut refused: Option<(String, Instant)> = None;
+    let mut trial = Trial::default();
+    while engine.is_alive() {
+        let seen = news.borrow_and_update().clone();
+        // Another process follows while it is frozen.
+        if seen.link != Link::Off && !frozen.is_set() {
+            step(&sharing, &engine, &seen, &mut refused).await;
+            trial.step(&sharing, &engine, &seen).await;
+        }
+        let _ = tokio::time::timeout(LOOK, news.changed()).await;
+    }
+}
+
+/// The engine's answer to a statement of the proxy's own.
+pub(super) async fn ask(engine: &WeakHandle, user: &str, sql: &str) -> Option<Reply> {
+    let session = SessionInfo { user: user.to_owned(), ..SessionInfo::default() };
+    engine.execute_async(Role::Admin, &session, sql).await
+}
+
+async fn step(sharing: &Arc<Sharing>, engine: &WeakHandle, seen: &Seen, refused: &mut Option<(String, Instant)>) {
+    let Some(head) = &seen.head else {
+        let why = match (&seen.fault, sharing.standing()) {
+            (Some(fault), _) => fault.clone(),
+            (None, Some(_)) if seen.is_known => {
+                "etcd has no shared configuration any more: what is in force stays, and CONFIG SHARE puts it there again".to_owned()
+            }
+            _ => String::new(),
+        };
+        return sharing.shared.report(|line| line.error = why);
+    };
+    let uuid = sharing.me().uuid;
+    let wanted = Sharing::wanted(head, &uuid);
+    match judge(&head.manifest, &uuid, sharing.standing().as_ref()) {
+        Verdict::Same => {
+            *refused = None;
+            sharing.shared.report(|line| {
+                line.wanted = wanted.number;
+                line.error.clear();
+            });
+        }
+        Verdict::Keep(why) => {
+            if sharing.me().error != why {
+                tracing::warn!("shared configuration: {why}");
+            }
+            sharing.shared.report(|line| (line.wanted, line.error) = (wanted.number, why));
+        }
+        Verdict::Take if sharing.is_under_way(&wanted) => {}
+        Verdict::Take => {
+            if refused.as_ref().is_some_and(|(id, when)| *id == wanted.id && when.elapsed() < AGAIN) {
+                return;
+            }
+            sharing.shared.report(|line| line.wanted = wanted.number);
+            let outcome = match sharing.shared.read(&wanted).await {
+                Ok(text) => {
+                    sharing.lock().fetched = Some(Fetched { cluster: head.manifest.cluster.clone(), revision: wanted.clone(), text });
+                    match ask(engine, "shared", "CONFIG FOLLOW").await {
+                        Some(Reply::Err { text, .. }) => Err(text),
+                        Some(_) => Ok(()),
+                        None => return,
+                    }
+                }
+                Err(error) => Err(error.to_string()),
+            };
+            match outcome {
+                Ok(()) => *refused = None,
+                Err(why) => {
+                    let why = why.trim_start_matches("ProxySQL Admin Error: ").to_owned();
+                    if refused.as_ref().is_none_or(|(id, _)| *id != wanted.id) {
+                        tracing::error!("shared configuration: revision {} is not used: {why}; what is in force stays", wanted.number);
+                    }
+                    *refused = Some((wanted.id.clone(), Instant::now()));
+                    sharing.shared.report(|line| line.error = why.chars().take(1_000).collect());
+                }
+            }
+        }
+    }
+}

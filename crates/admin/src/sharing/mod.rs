@@ -1,0 +1,209 @@
+//! One configuration for many proxies: which revision of it this one has in force, and how it gets the next.
+//!
+//! etcd is spoken to by [`shared_config`]. A LOAD is published there before it is in force here ([`publish`]); what others publish is read
+//! ([`follow`]) and given to the engine, which puts it in force ([`take`]). What cannot be put in force is refused, and what is in force
+//! stays.
+//!
+//! INVARIANT: [`Standing`] names the revision that the configuration in force is of, but for this proxy's own variables.
+
+mod board;
+mod follow;
+mod orders;
+pub(crate) mod peers;
+mod publish;
+mod rollout;
+mod take;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use model::Config;
+use model::fleet::Operator;
+use shared_config::{Head, Link, Manifest, ProxyLine, Revision, Seen, SharedConfig, Standing};
+
+use crate::engine::now;
+use crate::handle::WeakHandle;
+use crate::take_over::Frozen;
+
+pub(crate) use publish::{Draft, ago};
+pub(crate) use rollout::Band;
+pub(crate) use take::{BehindModules, KeptBehind};
+
+/// A revision that was read, for the engine.
+#[derive(Debug, Clone)]
+pub(crate) struct Fetched {
+    /// Of which cluster it is.
+    pub cluster: String,
+    /// The revision.
+    pub revision: Revision,
+    /// Its text.
+    pub text: String,
+}
+
+/// What is known of this proxy.
+#[derive(Debug, Default)]
+struct State {
+    standing: Option<Standing>,
+    fetched: Option<Fetched>,
+    /// The id of a revision that was published here, and that the engine is putting in force.
+    own: Option<String>,
+    /// `admin-shared_config_error_band`.
+    band: u64,
+}
+
+/// This proxy's part in a shared configuration. One a process.
+#[derive(Debug)]
+pub(crate) struct Sharing {
+    shared: Arc<SharedConfig>,
+    state: Mutex<State>,
+}
+
+impl Sharing {
+    /// Starts to follow what is shared, once [`Sharing::configure`] says where that is.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn start(
+        me: ProxyLine,
+        standing: Option<Standing>,
+        engine: WeakHandle,
+        frozen: Frozen,
+        operator: Option<Arc<dyn Operator>>,
+    ) -> std::io::Result<Arc<Self>> {
+        let shared = SharedConfig::start(me, frozen.flag())?;
+        shared.report(|line| {
+            line.applied = standing.as_ref().map_or(0, |standing| standing.number);
+            line.since = now();
+        });
+        let sharing = Arc::new(Self { shared: Arc::clone(&shared), state: Mutex::new(State { standing, ..State::default() }) });
+        if let Some(operator) = &operator {
+            operator.keep_company(Arc::new(orders::Others(Arc::clone(&sharing))));
+        }
+        if let Some(operator) = operator {
+            shared.spawn(orders::Orders::new(operator).follow(Arc::clone(&sharing), frozen.clone()));
+        }
+        shared.spawn(follow::follow(Arc::clone(&sharing), engine, frozen));
+        Ok(sharing)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the shared configuration is.
+    ///
+    /// # Errors
+    /// The variable at fault.
+    pub(crate) fn configure(&self, config: &Config) -> Result<(), String> {
+        self.lock().band = config.admin.shared_config_error_band;
+        self.shared.configure(shared_config::Settings::read(&config.admin)?);
+        Ok(())
+    }
+
+    /// Whether a configuration is shared.
+    pub(crate) fn is_on(config: &Config) -> bool {
+        !config.admin.shared_config_endpoints.is_empty()
+    }
+
+    /// How far the error rate of a revision that is tried may leave what it was.
+    pub(crate) fn band(&self) -> Band {
+        Band(self.lock().band)
+    }
+
+    /// Ends it.
+    pub(crate) fn stop(&self) {
+        self.shared.stop();
+    }
+
+    /// What is known of etcd.
+    pub(crate) fn seen(&self) -> Arc<Seen> {
+        self.shared.seen()
+    }
+
+    /// This proxy, as the others see it.
+    pub(crate) fn me(&self) -> ProxyLine {
+        self.shared.line()
+    }
+
+    /// What speaks to etcd.
+    pub(crate) fn shared(&self) -> &Arc<SharedConfig> {
+        &self.shared
+    }
+
+    /// The revision in force here.
+    pub(crate) fn standing(&self) -> Option<Standing> {
+        self.lock().standing.clone()
+    }
+
+    /// This revision is in force here from now on.
+    pub(crate) fn stands_at(&self, standing: Standing) {
+        self.shared.report(|line| {
+            (line.applied, line.wanted, line.since) = (standing.number, standing.number, now());
+            line.error.clear();
+        });
+        let mut state = self.lock();
+        (state.standing, state.own) = (Some(standing), None);
+    }
+
+    /// What was published here is not put in force by the one who published it: this proxy follows as the others do.
+    pub(crate) fn follows_itself(&self) {
+        self.lock().own = None;
+        self.shared.report(|line| line.error.clear());
+    }
+
+    /// Whether this revision was published here, and is being put in force.
+    fn is_under_way(&self, revision: &Revision) -> bool {
+        self.lock().own.as_ref() == Some(&revision.id)
+    }
+
+    /// No revision is.
+    pub(crate) fn stands_nowhere(&self) {
+        self.shared.report(|line| (line.applied, line.wanted) = (0, 0));
+        self.lock().standing = None;
+    }
+
+    /// The revision that was read last, once.
+    pub(crate) fn fetched(&self) -> Option<Fetched> {
+        self.lock().fetched.take()
+    }
+
+    /// Whether this proxy may be sent clients: not before it has the configuration that it shares, or knows that there is none.
+    ///
+    /// # Errors
+    /// What it waits for.
+    pub(crate) fn is_ready(&self) -> Result<(), String> {
+        let seen = self.seen();
+        match &seen.link {
+            Link::Off => return Ok(()),
+            _ if self.lock().standing.is_some() => return Ok(()),
+            _ => {}
+        }
+        let error = self.me().error;
+        match (&seen.link, &seen.head) {
+            _ if !error.is_empty() => Err(format!("no revision of the shared configuration is in force: {error}")),
+            (Link::Down(_, why), _) => Err(format!("no revision of the shared configuration was read yet: {why}")),
+            (_, None) if seen.is_known && seen.fault.is_none() => Ok(()),
+            _ => Err("no revision of the shared configuration was read yet".to_owned()),
+        }
+    }
+
+    /// The revision that this proxy is to have.
+    fn wanted(head: &Head, uuid: &str) -> Revision {
+        head.manifest.wanted_by(uuid).clone()
+    }
+}
+
+/// How a revision stands, once it is in force.
+pub(crate) fn standing_of(cluster: &str, revision: &Revision) -> Standing {
+    Standing { cluster: cluster.to_owned(), number: revision.number, id: revision.id.clone(), sha256: revision.sha256.clone() }
+}
+
+/// Who made a revision, for people.
+pub(crate) fn made_by(revision: &Revision) -> String {
+    format!("{}@{}", revision.author, revision.proxy)
+}
+
+/// A revision in one line.
+pub(crate) fn described(manifest: &Manifest) -> String {
+    let revision = &manifest.revision;
+    format!("{} (by {}, {}: {})", revision.number, made_by(revision), ago(now() - revision.time), revision.command)
+}

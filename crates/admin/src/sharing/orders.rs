@@ -1,0 +1,404 @@
+//! Orders that hold for all proxies of the cluster: what was paused, drained or preferred anywhere is so everywhere, and a switchover that
+//! one proxy makes is waited for by the others.
+//!
+//! Below `orders/` in etcd: `paused/HOSTGROUP`, `drained/SERVER`, `preferred/HOSTGROUP` are there for as long as they hold;
+//! `failback/HOSTGROUP` is carried out once, whenever it is written; `switchover/HOSTGROUP` ends with its lease, and the proxies answer it
+//! under `held/HOSTGROUP/UUID`. What was observed is never written there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use model::fleet::{Company, CompanyHold, Held, Operator, StandingOrder};
+use model::{HostgroupId, ServerAddr};
+use serde::{Deserialize, Serialize};
+use shared_config::{Link, Seen, new_id};
+
+use super::Sharing;
+use crate::take_over::Frozen;
+
+/// How long a proxy waits for the new writer to be seen before its sessions go on.
+const SEEN_WITHIN: Duration = Duration::from_secs(3);
+/// How much longer than its limit an order to wait is kept.
+const SPARE: Duration = Duration::from_secs(2);
+/// Seconds that the end of a switchover can be read.
+const OVER_S: u64 = 30;
+/// Time between attempts to carry out what could not be.
+const AGAIN: Duration = Duration::from_secs(2);
+
+/// The value of `switchover/HOSTGROUP`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Wait {
+    /// Different for each.
+    id: String,
+    /// Who switches over, by uuid and by name.
+    by: String,
+    proxy: String,
+    hostgroups: Vec<u32>,
+    /// How long a proxy may wait until nothing runs, ms.
+    patience_ms: u64,
+    /// When sessions go on whatever happens, ms after this was read.
+    limit_ms: u64,
+    /// Who writes now, once it is over.
+    writer: Option<String>,
+}
+
+/// The value of `held/HOSTGROUP/UUID`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Answer {
+    id: String,
+    /// Why this proxy does not wait; empty when it does.
+    error: String,
+}
+
+/// A hold for another proxy's switchover.
+enum Hold {
+    /// Nothing is held yet.
+    Asked,
+    /// Sessions wait.
+    Held(Box<dyn Held>),
+    /// It is over, or was refused.
+    Over,
+}
+
+/// Which order waits how it stands here: by the hostgroup, the id of what was asked and the hold.
+type Holds = Arc<Mutex<BTreeMap<String, (String, Hold)>>>;
+
+/// Carries out here what was ordered anywhere.
+pub(super) struct Orders {
+    operator: Arc<dyn Operator>,
+    standing: BTreeSet<StandingOrder>,
+    /// The revision of the fail-back that was carried out last, by hostgroup.
+    failbacks: BTreeMap<String, i64>,
+    /// Whether what is there was read once: fail-backs of before are over.
+    is_known: bool,
+    failed: Option<Instant>,
+    holds: Holds,
+}
+
+fn server(text: &str) -> Option<ServerAddr> {
+    if text.starts_with('/') {
+        return Some(ServerAddr { host: text.into(), port: 0 });
+    }
+    let (host, port) = text.rsplit_once(':')?;
+    Some(ServerAddr { host: host.trim_start_matches('[').trim_end_matches(']').into(), port: port.parse().ok()? })
+}
+
+/// The order that a key stands for.
+fn standing(name: &str, value: &str) -> Option<StandingOrder> {
+    let (kind, subject) = name.split_once('/')?;
+    match kind {
+        "paused" => Some(StandingOrder::Paused(HostgroupId(subject.parse().ok()?))),
+        "drained" => Some(StandingOrder::Drained(server(subject)?)),
+        "preferred" => Some(StandingOrder::Preferred(HostgroupId(subject.parse().ok()?), server(value)?)),
+        _ => None,
+    }
+}
+
+/// The key of an order, and its value.
+fn key(order: &StandingOrder) -> (String, String) {
+    match order {
+        StandingOrder::Paused(hostgroup) => (format!("paused/{hostgroup}"), String::new()),
+        StandingOrder::Drained(server) => (format!("drained/{server}"), String::new()),
+        StandingOrder::Preferred(hostgroup, server) => (format!("preferred/{hostgroup}"), server.to_string()),
+    }
+}
+
+impl Orders {
+    pub(super) fn new(operator: Arc<dyn Operator>) -> Self {
+        let (standing, failbacks) = (BTreeSet::new(), BTreeMap::new());
+        Self { operator, standing, failbacks, is_known: false, failed: None, holds: Holds::default() }
+    }
+
+    /// Follows for as long as the thread lives. Nobody waits for a configuration here: a switchover does not, either.
+    pub(super) async fn follow(mut self, sharing: Arc<Sharing>, frozen: Frozen) {
+        let mut news = sharing.shared.news();
+        loop {
+            let seen = news.borrow_and_update().clone();
+            if seen.link != Link::Off && !frozen.is_set() {
+                self.step(&sharing, &seen).await;
+            }
+            let _ = tokio::time::timeout(AGAIN, news.changed()).await;
+        }
+    }
+
+    /// Brings what holds here to what was ordered.
+    async fn step(&mut self, sharing: &Arc<Sharing>, seen: &Seen) {
+        if !seen.is_known {
+            return;
+        }
+        self.follow_switchovers(sharing, seen);
+        if self.failed.is_some_and(|when| when.elapsed() < AGAIN) {
+            return;
+        }
+        self.failed = None;
+        let wanted: BTreeSet<StandingOrder> = seen.orders.iter().filter_map(|(name, (value, _))| standing(name, value)).collect();
+        // Whose subject has another order now is not taken back: the new one replaces it.
+        let over: Vec<_> = self.standing.difference(&wanted).cloned().map(|order| (order, false)).collect();
+        let is_replaced = |order: &StandingOrder| wanted.iter().any(|other| key(other).0 == key(order).0);
+        let over = over.into_iter().filter(|(order, _)| !is_replaced(order));
+        let new: Vec<_> = wanted.difference(&self.standing).cloned().map(|order| (order, true)).collect();
+        for (order, holds) in over.chain(new).collect::<Vec<_>>() {
+            let (operator, same) = (Arc::clone(&self.operator), order.clone());
+            match sharing.shared.block_on(move || operator.stand(&same, holds)).await {
+                Some(Ok(())) => {
+                    tracing::info!("shared order: {order:?} {}", if holds { "holds" } else { "holds no more" });
+                    let subject = key(&order).0;
+                    self.standing.retain(|other| key(other).0 != subject);
+                    if holds {
+                        self.standing.insert(order);
+                    }
+                }
+                // What is taken back and unknown here is gone.
+                Some(Err(_)) if !holds => _ = self.standing.remove(&order),
+                Some(Err(why)) => {
+                    tracing::debug!("shared order {order:?}: {why}");
+                    self.failed = Some(Instant::now());
+                }
+                None => return,
+            }
+        }
+        self.fail_back(sharing, seen).await;
+        self.is_known = true;
+    }
+
+    async fn fail_back(&mut self, sharing: &Arc<Sharing>, seen: &Seen) {
+        let me = sharing.me().uuid;
+        for (name, (by, revision)) in seen.orders.iter().filter(|(name, _)| name.starts_with("failback/")) {
+            let is_new = self.failbacks.insert(name.clone(), *revision).is_none_or(|known| known < *revision);
+            let hostgroup = name.strip_prefix("failback/").and_then(|id| id.parse().ok()).map(HostgroupId);
+            let Some(hostgroup) = hostgroup.filter(|_| is_new && self.is_known && *by != me) else { continue };
+            let operator = Arc::clone(&self.operator);
+            let outcome = sharing.shared.block_on(move || operator.failback(hostgroup)).await;
+            tracing::info!("shared order: FAILBACK HOSTGROUP {hostgroup}: {:?}", outcome);
+        }
+    }
+
+    /// Waits for the switchovers of others.
+    fn follow_switchovers(&self, sharing: &Arc<Sharing>, seen: &Seen) {
+        let me = sharing.me().uuid;
+        let orders = seen.orders.iter().filter_map(|(name, (value, _))| {
+            let wait: Wait = serde_json::from_str(value).ok()?;
+            (wait.by != me).then_some((name.strip_prefix("switchover/")?.to_owned(), wait))
+        });
+        let orders: BTreeMap<String, Wait> = orders.collect();
+        let mut holds = self.holds.lock().unwrap_or_else(PoisonError::into_inner);
+        // An order that is gone is over: its hold is let go.
+        holds.retain(|hostgroup, (id, _)| orders.get(hostgroup).is_some_and(|wait| wait.id == *id));
+        for (hostgroup, wait) in orders {
+            let known = holds.get_mut(&hostgroup);
+            match (known, &wait.writer) {
+                (None, None) => {
+                    holds.insert(hostgroup.clone(), (wait.id.clone(), Hold::Asked));
+                    self.begin(sharing, hostgroup, wait);
+                }
+                (Some((_, hold)), Some(writer)) => {
+                    if let (Hold::Held(held), Some(writer)) = (std::mem::replace(hold, Hold::Over), server(writer)) {
+                        tracing::info!("switchover of hostgroup {hostgroup} by {}: {writer} writes", wait.proxy);
+                        std::thread::spawn(move || held.until_writes(&writer, SEEN_WITHIN));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Holds, and says so.
+    fn begin(&self, sharing: &Arc<Sharing>, hostgroup: String, wait: Wait) {
+        let (operator, holds, sharing) = (Arc::clone(&self.operator), Arc::clone(&self.holds), Arc::clone(sharing));
+        let shared = Arc::clone(&sharing.shared);
+        shared.spawn(async move {
+            let hostgroups: Vec<HostgroupId> = wait.hostgroups.iter().copied().map(HostgroupId).collect();
+            let patience = Duration::from_millis(wait.patience_ms);
+            let outcome = sharing.shared.block_on(move || operator.hold_for(&hostgroups, patience)).await;
+            let error = match outcome {
+                Some(Ok(held)) => {
+                    let mut holds = holds.lock().unwrap_or_else(PoisonError::into_inner);
+                    match holds.get_mut(&hostgroup) {
+                        Some((id, hold)) if *id == wait.id && matches!(hold, Hold::Asked) => *hold = Hold::Held(held),
+                        // It was taken back meanwhile.
+                        _ => return,
+                    }
+                    String::new()
+                }
+                Some(Err(why)) => why,
+                None => "this proxy stops".to_owned(),
+            };
+            tracing::info!(
+                "switchover of hostgroup {hostgroup} by {}: {}",
+                wait.proxy,
+                if error.is_empty() { "sessions wait" } else { &error }
+            );
+            let answer = serde_json::to_string(&Answer { id: wait.id.clone(), error }).unwrap_or_default();
+            let name = format!("held/{hostgroup}/{}", sharing.me().uuid);
+            if let Err(why) = sharing.shared.tell(&name, &answer, 60).await {
+                tracing::warn!("switchover of hostgroup {hostgroup} by {}: {why}", wait.proxy);
+            }
+            // However the other one fares.
+            tokio::time::sleep(Duration::from_millis(wait.limit_ms) + SPARE).await;
+            let mut holds = holds.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((id, hold)) = holds.get_mut(&hostgroup)
+                && *id == wait.id
+                && matches!(std::mem::replace(hold, Hold::Over), Hold::Held(_))
+            {
+                tracing::warn!(
+                    "switchover of hostgroup {hostgroup} by {}: nothing was heard of it in time, and sessions go on",
+                    wait.proxy
+                );
+            }
+        });
+    }
+}
+
+impl Sharing {
+    /// An order was carried out here: it holds for all from now on, or no more. Answers what the operator should know.
+    pub(crate) fn share_order(&self, order: &StandingOrder, holds: bool) -> Option<String> {
+        let (name, value) = key(order);
+        self.share(&name, holds.then_some(value.as_str()))
+    }
+
+    /// A fail-back was carried out here, and is to be everywhere.
+    pub(crate) fn share_failback(&self, hostgroup: HostgroupId) -> Option<String> {
+        let preferred = self.share(&format!("preferred/{hostgroup}"), None);
+        preferred.or_else(|| self.share(&format!("failback/{hostgroup}"), Some(&self.me().uuid)))
+    }
+
+    fn share(&self, name: &str, value: Option<&str>) -> Option<String> {
+        if self.seen().link == Link::Off {
+            return None;
+        }
+        let failed = self.shared.order(name, value).err()?;
+        Some(format!("this holds for this proxy alone: {failed}"))
+    }
+}
+
+/// A switchover of this proxy's, for which the others wait.
+struct Asked {
+    sharing: Arc<Sharing>,
+    name: String,
+    wait: Wait,
+    warning: Option<String>,
+    is_over: bool,
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if !self.is_over && self.warning.is_none() {
+            self.sharing.shared.take_back(&self.name);
+        }
+    }
+}
+
+impl CompanyHold for Asked {
+    fn over(mut self: Box<Self>, writer: &ServerAddr, is_by_preference: bool) {
+        if self.warning.is_some() {
+            return;
+        }
+        if is_by_preference && let Some(hostgroup) = self.name.strip_prefix("switchover/").and_then(|id| id.parse().ok()).map(HostgroupId) {
+            self.sharing.share_order(&StandingOrder::Preferred(hostgroup, writer.clone()), true);
+        }
+        self.wait.writer = Some(writer.to_string());
+        let value = serde_json::to_string(&self.wait).unwrap_or_default();
+        // Without an answer the others go on when the order ends.
+        self.is_over = self.sharing.shared.order_for(&self.name, &value, OVER_S).is_ok();
+    }
+
+    fn warning(&self) -> Option<String> {
+        self.warning.clone()
+    }
+}
+
+/// What the operator gives the monitor.
+#[derive(Debug)]
+pub(super) struct Others(pub(super) Arc<Sharing>);
+
+impl Company for Others {
+    fn hold(
+        &self,
+        writer: HostgroupId,
+        hostgroups: &[HostgroupId],
+        patience: Duration,
+        limit: Duration,
+    ) -> Result<Box<dyn CompanyHold>, String> {
+        let sharing = &self.0;
+        let me = sharing.me();
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let wait = Wait {
+            id: new_id(),
+            by: me.uuid.clone(),
+            proxy: me.name,
+            hostgroups: hostgroups.iter().map(|id| id.0).collect(),
+            patience_ms: ms(patience),
+            limit_ms: ms(limit),
+            writer: None,
+        };
+        let name = format!("switchover/{writer}");
+        let mut asked = Asked { sharing: Arc::clone(sharing), name: name.clone(), wait, warning: None, is_over: false };
+        let seen = sharing.seen();
+        if seen.link != Link::Up {
+            asked.warning = (seen.link != Link::Off).then(|| "etcd is not reached, so other proxies were not asked to wait".to_owned());
+            asked.is_over = true;
+            return Ok(Box::new(asked));
+        }
+        let (base, before) = seen.orders.get(&name).map_or((0, None), |(value, at)| (*at, serde_json::from_str::<Wait>(value).ok()));
+        if let Some(before) = before.filter(|before| before.writer.is_none() && before.by != me.uuid) {
+            return Err(format!("a switchover of hostgroup {writer} is under way, which {} makes", before.proxy));
+        }
+        let value = serde_json::to_string(&asked.wait).map_err(|e| e.to_string())?;
+        let given = sharing.shared.order_if(&name, &value, base, (limit + SPARE).as_secs() + 1);
+        match given {
+            Ok(true) => {}
+            Ok(false) => return Err(format!("a switchover of hostgroup {writer} is under way, which another proxy makes")),
+            Err(error) => {
+                asked.warning = Some(format!("{error}; so other proxies were not asked to wait"));
+                return Ok(Box::new(asked));
+            }
+        }
+        let (begun, prefix) = (Instant::now(), format!("held/{writer}/"));
+        loop {
+            let seen = sharing.seen();
+            let answers: BTreeMap<&str, Answer> = seen
+                .orders
+                .range(prefix.clone()..)
+                .map_while(|(name, (value, _))| Some((name.strip_prefix(&prefix)?, value)))
+                .filter_map(|(uuid, value)| Some((uuid, serde_json::from_str::<Answer>(value).ok()?)))
+                .filter(|(_, answer)| answer.id == asked.wait.id)
+                .collect();
+            let others = || seen.proxies.iter().filter(|proxy| proxy.uuid != me.uuid);
+            let refused =
+                others().find_map(|proxy| Some((proxy, answers.get(proxy.uuid.as_str()).filter(|answer| !answer.error.is_empty())?)));
+            if let Some((proxy, answer)) = refused {
+                return Err(format!("{}: {}", proxy.name, answer.error));
+            }
+            let Some(silent) = others().find(|proxy| !answers.contains_key(proxy.uuid.as_str())) else {
+                return Ok(Box::new(asked));
+            };
+            if begun.elapsed() >= patience {
+                return Err(format!("proxy {} has not answered in {} ms that its sessions wait", silent.name, begun.elapsed().as_millis()));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_is_found_again_by_its_key() {
+        let db = |host: &str, port| ServerAddr { host: host.into(), port };
+        for order in [
+            StandingOrder::Paused(HostgroupId(7)),
+            StandingOrder::Drained(db("db1.example", 3306)),
+            StandingOrder::Drained(db("::1", 3307)),
+            StandingOrder::Drained(db("/run/mysqld.sock", 0)),
+            StandingOrder::Preferred(HostgroupId(10), db("db2", 3306)),
+        ] {
+            let (name, value) = key(&order);
+            assert_eq!(standing(&name, &value), Some(order), "{name} {value}");
+        }
+        assert_eq!(standing("switchover/10", "{}"), None);
+        assert_eq!(standing("paused/x", ""), None);
+    }
+}

@@ -1,0 +1,136 @@
+//! A new revision: what it is based on must be what etcd has.
+
+use shared_config::{FORMAT, Head, Manifest, PublishError, Revision, Rollout, Standing, new_id, sum};
+
+use super::{Sharing, described, standing_of};
+use crate::engine::now;
+use crate::error::AdminError;
+
+/// Longest statement that is kept with a revision, characters.
+const COMMAND: usize = 200;
+
+/// A revision that is to be.
+#[derive(Debug, Clone)]
+pub(crate) struct Draft {
+    /// Its text.
+    pub text: String,
+    /// Who makes it.
+    pub author: String,
+    /// By which statement.
+    pub command: String,
+}
+
+/// How long ago something was, for people.
+pub(crate) fn ago(seconds: i64) -> String {
+    match seconds.max(0) {
+        s if s < 120 => format!("{s} s ago"),
+        s if s < 7_200 => format!("{} min ago", s / 60),
+        s if s < 172_800 => format!("{} h ago", s / 3_600),
+        s => format!("{} days ago", s / 86_400),
+    }
+}
+
+fn refused<T>(text: impl Into<String>) -> Result<T, AdminError> {
+    Err(AdminError::Refused(text.into()))
+}
+
+impl Sharing {
+    /// What holds now, for those who are about to change it.
+    ///
+    /// # Errors
+    /// etcd was not read, or what is in it cannot be.
+    pub(crate) fn head(&self) -> Result<Option<std::sync::Arc<Head>>, AdminError> {
+        let seen = self.seen();
+        if !seen.is_known || seen.link != shared_config::Link::Up {
+            let why = match &seen.link {
+                shared_config::Link::Down(since, why) => format!("not reachable since {}: {why}", ago(now() - since)),
+                _ => "not reached yet".to_owned(),
+            };
+            return refused(format!("the shared configuration is {why}. What is in force stays; nothing was changed"));
+        }
+        match &seen.fault {
+            Some(fault) => refused(format!("the shared configuration: {fault}")),
+            None => Ok(seen.head.clone()),
+        }
+    }
+
+    /// Publishes what is to be in force here, unless it is what the revision in force says. Answers how this proxy stands once it is.
+    ///
+    /// # Errors
+    /// What etcd has is no longer what this proxy has, or etcd is away. Nothing was changed.
+    pub(crate) fn publish(&self, draft: Draft) -> Result<Option<Standing>, AdminError> {
+        let standing = self.standing();
+        if standing.as_ref().is_some_and(|standing| standing.sha256 == sum(draft.text.as_bytes())) {
+            return Ok(None);
+        }
+        let head = self.head()?;
+        let (Some(standing), Some(head)) = (&standing, &head) else {
+            return match (standing, head) {
+                (None, None) => self.put(draft, 1, None, None).map(Some),
+                (_, Some(head)) => lost(Some(&head), None),
+                (Some(standing), None) => refused(format!(
+                    "etcd has no shared configuration any more, though revision {} is in force here: CONFIG SHARE puts it there again",
+                    standing.number
+                )),
+            };
+        };
+        if let Some(rollout) = &head.manifest.rollout {
+            return refused(format!(
+                "revision {} is being tried by {} of the proxies: CONFIG PROMOTE or CONFIG ABORT ends that",
+                head.manifest.revision.number,
+                rollout.to.len()
+            ));
+        }
+        if head.manifest.revision.id != standing.id {
+            return lost(Some(head), Some(standing.number));
+        }
+        self.put(draft, head.manifest.revision.number + 1, Some(head), None).map(Some)
+    }
+
+    /// Puts a revision there, behind `head` or as the first one.
+    ///
+    /// # Errors
+    /// See [`Sharing::publish`].
+    pub(crate) fn put(&self, draft: Draft, number: u64, head: Option<&Head>, rollout: Option<Rollout>) -> Result<Standing, AdminError> {
+        let me = self.me();
+        let cluster = head.map(|head| head.manifest.cluster.clone()).or_else(|| self.standing().map(|standing| standing.cluster));
+        let revision = Revision {
+            number,
+            id: new_id(),
+            sha256: String::new(),
+            bytes: 0,
+            parts: Vec::new(),
+            author: draft.author,
+            proxy: me.name,
+            time: now(),
+            command: draft.command.chars().take(COMMAND).collect(),
+        };
+        let cluster = cluster.unwrap_or_else(new_id);
+        let manifest = Manifest { format: FORMAT, cluster, version: me.version, revision, rollout };
+        self.lock().own = Some(manifest.revision.id.clone());
+        let outcome = self.shared.publish(draft.text, manifest, head.map_or(0, |head| head.mod_revision));
+        if outcome.is_err() {
+            self.lock().own = None;
+        }
+        match outcome {
+            Ok(head) => Ok(standing_of(&head.manifest.cluster, &head.manifest.revision)),
+            Err(PublishError::Lost(now)) => lost(now.as_deref(), head.map(|head| head.manifest.revision.number)),
+            Err(PublishError::Etcd(error)) => refused(format!(
+                "the shared configuration: {error}. Nothing was changed here; if etcd has taken the change all the same, it comes into force"
+            )),
+        }
+    }
+}
+
+/// The race is lost.
+fn lost<T>(head: Option<&Head>, based_on: Option<u64>) -> Result<T, AdminError> {
+    let yours = based_on.map_or_else(|| "this proxy has none of it yet".to_owned(), |number| format!("yours is based on {number}"));
+    match head {
+        Some(head) => refused(format!(
+            "the shared configuration is at {}, {yours}: nothing was changed. CONFIG DIFF SHARED shows the differences; repeat the command, \
+             or CONFIG REBASE first where both have changed the same module",
+            described(&head.manifest)
+        )),
+        None => refused("the shared configuration is gone from etcd: nothing was changed. CONFIG SHARE puts it there again"),
+    }
+}

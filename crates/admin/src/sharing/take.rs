@@ -1,0 +1,255 @@
+//! Puts a revision of others in force, and keeps what is being edited here.
+//!
+//! A module of `main` that nobody has edited follows what is in force. One that was edited stays as it is; where the revision has changed
+//! the same module, it is behind: it cannot be loaded before CONFIG REBASE has laid both together.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::Config;
+use model::config::diff::{Sheet, VARIABLES, diff};
+use model::config::merge::{Prefer, merge};
+use model::config::shared::{is_local, to_shared_text, with_shared};
+use serde::{Deserialize, Serialize};
+use shared_config::{Revision, Standing};
+
+use super::peers::{self, Descent, Pulled};
+use super::{Fetched, made_by, standing_of};
+use crate::commands::layers::{MODULES, Module};
+use crate::engine::{By, Engine};
+use crate::error::AdminError;
+use crate::reply::Reply;
+use crate::store::layout::SHARED_TABLE;
+use crate::store::rows;
+use crate::store::standing;
+
+/// What a module of `main` is based on, which is no longer in force.
+#[derive(Debug, Clone)]
+pub(super) struct Behind {
+    /// The revision.
+    pub number: u64,
+    /// The configuration that was in force then.
+    pub base: Arc<Config>,
+}
+
+/// The same, for a process that takes over.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct KeptBehind {
+    module: String,
+    number: u64,
+    base: String,
+}
+
+/// Modules of `main` that are behind, by their words.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct BehindModules(BTreeMap<&'static str, Behind>);
+
+impl BehindModules {
+    /// Whether all of these may be loaded.
+    ///
+    /// # Errors
+    /// The first that is behind.
+    pub(crate) fn refuse(&self, modules: &[&'static Module], now: impl Fn() -> String) -> Result<(), AdminError> {
+        let Some((module, behind)) = modules.iter().find_map(|module| Some((module, self.0.get(module.words)?))) else {
+            return Ok(());
+        };
+        let now = now();
+        Err(AdminError::Refused(format!(
+            "the shared configuration is at {now}, and {} in memory is based on {}: nothing was changed. CONFIG DIFF SHARED shows the \
+             differences, CONFIG REBASE lays your changes over it",
+            module.words, behind.number
+        )))
+    }
+
+    /// For a process that takes over.
+    pub(crate) fn keep(&self) -> Vec<KeptBehind> {
+        let one = |(module, behind): (&&str, &Behind)| KeptBehind {
+            module: (*module).to_owned(),
+            number: behind.number,
+            base: model::config::text::to_text(&behind.base),
+        };
+        self.0.iter().map(one).collect()
+    }
+
+    /// What the process before had kept.
+    pub(crate) fn recall(kept: &[KeptBehind]) -> Self {
+        let one = |kept: &KeptBehind| {
+            let module = MODULES.iter().find(|module| module.words == kept.module)?;
+            let (base, _) = model::config::parse(&kept.base, "the base of what is in memory").ok()?;
+            Some((module.words, Behind { number: kept.number, base: Arc::new(base) }))
+        };
+        Self(kept.iter().filter_map(one).collect())
+    }
+}
+
+/// Modules in which two configurations differ, but for local variables.
+fn differing(left: &Sheet, right: &Sheet) -> Vec<&'static Module> {
+    let is_shared = |name: &str| model::Setting::by_full_name(name).is_none_or(|setting| !is_local(setting));
+    let mut found: Vec<&'static Module> = Vec::new();
+    for difference in diff(left, right) {
+        let of_module = |module: &&Module| {
+            if difference.table == VARIABLES {
+                let name = difference.key.strip_prefix("variable_name=").unwrap_or_default();
+                let module = module.part.variables;
+                module.is_some_and(|module| name.split('-').next() == Some(module)) && is_shared(name)
+            } else {
+                module.part.tables.contains(&difference.table)
+            }
+        };
+        if let Some(module) = MODULES.iter().find(of_module).filter(|module| !found.iter().any(|one| one.words == module.words)) {
+            found.push(module);
+        }
+    }
+    found
+}
+
+impl Engine {
+    /// `CONFIG FOLLOW`: puts in force what was read of etcd.
+    ///
+    /// # Errors
+    /// It is nothing that this proxy can run by; what is in force stays.
+    pub(crate) fn follow(&mut self, fetched: &Fetched) -> Result<Reply, AdminError> {
+        let name = format!("revision {} of the shared configuration", fetched.revision.number);
+        let config = with_shared(&fetched.text, &name, &self.runtime()).map_err(AdminError::Config)?;
+        let number = self.sharing.as_ref().and_then(|sharing| sharing.standing()).map_or(0, |standing| standing.number);
+        let (reply, changed) = self.take(config, &fetched.revision, number)?;
+        self.stands_at(&standing_of(&fetched.cluster, &fetched.revision), &changed);
+        Ok(reply)
+    }
+
+    /// The same with what was pulled from a peer: the modules that both share.
+    ///
+    /// # Errors
+    /// As those of [`Engine::follow`].
+    pub(crate) fn follow_peer(&mut self, pulled: &Pulled) -> Result<Reply, AdminError> {
+        let (runtime, revision) = (self.runtime(), &pulled.descent.revision);
+        let name = format!("revision {} of {}", revision.number, revision.proxy);
+        let theirs = with_shared(&pulled.text, &name, &runtime).map_err(AdminError::Config)?;
+        let modules = peers::shared_modules(&runtime).into_iter().filter(|module| pulled.modules.iter().any(|words| words == module.words));
+        let config = peers::with_modules(&runtime, &theirs, &modules.collect::<Vec<_>>());
+        let number = self.peers.as_ref().and_then(|peers| peers.descent()).map_or(0, |descent| descent.revision.number);
+        let (reply, changed) = self.take(config, revision, number)?;
+        let saved: Vec<&'static Module> = changed.into_iter().filter(|module| peers::is_saved(&runtime, module.words)).collect();
+        self.descends_from(Some(pulled.descent.clone()), &saved);
+        Ok(reply)
+    }
+
+    /// Puts a revision of others in force; the modules that it has changed. `number` is that of the revision before.
+    fn take(&mut self, config: Config, revision: &Revision, number: u64) -> Result<(Reply, Vec<&'static Module>), AdminError> {
+        let before = self.runtime();
+        let config = Arc::new(config);
+        let checked = self.check(&config)?;
+        let (old, new) = (Sheet::of(&before), Sheet::of(&config));
+        let changed = differing(&old, &new);
+        let memory = rows::sheet(&self.store.admin, "main")?;
+        let edited: Vec<&str> = differing(&memory, &old).iter().map(|module| module.words).collect();
+        let author = made_by(revision);
+        let text = format!("revision {}: {}", revision.number, revision.command);
+        let reply = if changed.is_empty() {
+            Reply::done()
+        } else {
+            self.put_in_force(&config, checked, &changed, &By { user: &author, peer: "", text: &text })?
+        };
+        for module in &changed {
+            if edited.contains(&module.words) {
+                self.behind.0.entry(module.words).or_insert_with(|| Behind { number, base: Arc::clone(&before) });
+            } else {
+                self.memory_follows(module, &config)?;
+            }
+        }
+        self.caught_up()?;
+        Ok((reply, changed))
+    }
+
+    /// Modules of memory that are as what is in force are behind no more.
+    fn caught_up(&mut self) -> Result<(), AdminError> {
+        if !self.behind.0.is_empty() {
+            let memory = rows::sheet(&self.store.admin, "main")?;
+            let still: Vec<&str> = differing(&memory, &Sheet::of(&self.runtime())).iter().map(|module| module.words).collect();
+            self.behind.0.retain(|words, _| still.contains(words));
+        }
+        Ok(())
+    }
+
+    /// Nobody has edited this module: it is as what is in force. Local variables of memory stay.
+    fn memory_follows(&self, module: &Module, config: &Config) -> Result<(), AdminError> {
+        let db = &self.store.admin;
+        rows::transaction(db, || rows::write_shared(db, "main", &[module.part], config))
+    }
+
+    /// This revision is in force: it is kept on disk, where these modules are brought up to date.
+    pub(crate) fn stands_at(&mut self, standing: &Standing, changed: &[&'static Module]) {
+        let Some(sharing) = self.sharing.clone() else { return };
+        self.keep_revision(standing, None, &to_shared_text(&self.runtime()), changed);
+        sharing.stands_at(standing.clone());
+    }
+
+    /// The same among peers; None where there is no revision of theirs.
+    pub(crate) fn descends_from(&mut self, descent: Option<Descent>, changed: &[&'static Module]) {
+        let (Some(peers), runtime) = (self.peers.clone(), self.runtime()) else { return };
+        if let Some(descent) = &descent {
+            let standing = standing_of("", &descent.revision);
+            self.keep_revision(&standing, Some(descent), &peers::text_of(&runtime), changed);
+        }
+        peers.stands_at(descent, &runtime);
+    }
+
+    fn keep_revision(&self, standing: &Standing, descent: Option<&Descent>, text: &str, changed: &[&'static Module]) {
+        let (db, runtime) = (&self.store.admin, self.runtime());
+        let parts: Vec<_> = changed.iter().map(|module| module.part).collect();
+        let kept = rows::transaction(db, || {
+            rows::write_shared(db, "disk", &parts, &runtime)?;
+            standing::keep(db, standing, descent, text)
+        });
+        if let Err(error) = kept {
+            // A restart would begin with an older revision, and take this one again from others.
+            tracing::error!("revision {} of the shared configuration was not kept on disk: {error}", standing.number);
+        }
+    }
+
+    /// What is in force is no revision of what is shared from now on.
+    pub(crate) fn stands_nowhere(&mut self) {
+        self.behind = BehindModules::default();
+        if let Err(error) = self.store.admin.execute(&format!("DELETE FROM disk.{SHARED_TABLE}"), []) {
+            tracing::warn!("the revision of the shared configuration is still on disk: {error}");
+        }
+        self.sharing.iter().for_each(|sharing| sharing.stands_nowhere());
+        let runtime = self.runtime();
+        self.peers.iter().for_each(|peers| peers.stands_at(None, &runtime));
+    }
+
+    /// `CONFIG REBASE`: what was edited in memory, laid over what is in force. Answers which modules that were.
+    ///
+    /// # Errors
+    /// Rows that both have changed.
+    pub(crate) fn rebase(&mut self, prefer: Prefer) -> Result<Vec<&'static str>, AdminError> {
+        let (db, runtime) = (&self.store.admin, self.runtime());
+        let behind = self.behind.0.clone();
+        let modules: Vec<(&'static Module, &Behind)> =
+            MODULES.iter().filter_map(|module| Some((module, behind.get(module.words)?))).collect();
+        let mut conflicts = Vec::new();
+        let mut merged = Vec::new();
+        for (module, behind) in &modules {
+            let memory = rows::read(db, "main", &[module.part], &runtime)?;
+            let variables: Vec<&str> = module.part.variables.into_iter().collect();
+            match merge(&behind.base, &memory, &runtime, module.part.tables, &variables, prefer) {
+                Ok(config) => merged.push((module.part, config)),
+                Err(found) => conflicts.extend(found),
+            }
+        }
+        if !conflicts.is_empty() {
+            let named: Vec<&str> = conflicts.iter().take(5).map(String::as_str).collect();
+            let rest = if conflicts.len() > 5 { ", ..." } else { "" };
+            return Err(AdminError::Refused(format!(
+                "{} rows were changed here and by others: {}{rest}. CONFIG REBASE MINE keeps yours, CONFIG REBASE SHARED takes those of the \
+                 others; nothing was changed",
+                conflicts.len(),
+                named.join("; ")
+            )));
+        }
+        rows::transaction(db, || merged.iter().try_for_each(|(part, config)| rows::write(db, "main", &[*part], config)))?;
+        self.behind.0.clear();
+        Ok(modules.into_iter().map(|(module, _)| module.words).collect())
+    }
+}

@@ -1,0 +1,443 @@
+//! The web page: an operator's view of the proxy, and what is done from it. What it shows and does is SQL of the admin port, with the
+//! rights of who logged in.
+//!
+//! | path | answer |
+//! |---|---|
+//! | `GET /`, `/app.js`, `/app.css`, `/favicon.svg` | the page, made by npm from `web/` and part of the program |
+//! | `POST /api/login`, `/api/logout`, `GET /api/session` | who looks at it |
+//! | `GET /api/view/<name>` | the tables of a view, one copy for all viewers |
+//! | `GET /api/samples?since=<Unix ms>` | numbers of the last hour, one row a second |
+//! | `POST /api/sql` | one statement on the admin port |
+//!
+//! INVARIANT: nothing is changed for a page of another origin.
+
+mod guard;
+mod samples;
+mod sessions;
+#[cfg(test)]
+mod tests;
+mod views;
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use handover::Sockets;
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HOST, HeaderName, HeaderValue, IF_NONE_MATCH, LOCATION, SET_COOKIE,
+};
+use hyper::{Method, Request, Response, StatusCode};
+use model::control::{AdminAction, AdminEvent};
+use model::stats::StatsSource;
+use model::{Config, Secret};
+use rustls::ServerConfig;
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+use crate::engine::now_ms;
+use crate::front::{Accounts, AdminAccount, Origin, may_connect};
+use crate::handle::EngineHandle;
+use crate::http::port::{Port, converse};
+use crate::http::seats::Seat;
+use crate::reply::{Reply, Role, SessionInfo};
+use guard::Caller;
+use samples::Samples;
+use sessions::{Sessions, Viewer};
+use views::Views;
+
+/// Most connections at a time; a browser opens up to six.
+const MAX_CONNECTIONS: usize = 1_024;
+/// Largest body of a request, bytes.
+const MAX_BODY: usize = 1 << 20;
+/// Most rows of an answer to a statement.
+const MAX_ROWS: usize = 10_000;
+/// How long a TLS handshake may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// First byte of a TLS record that begins a handshake.
+const TLS_HANDSHAKE: u8 = 0x16;
+/// What a browser may do for the page: nothing but load what comes from here.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+     frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
+
+/// A file of the page: path, type, content.
+type Asset = (&'static str, &'static str, &'static [u8]);
+
+const ASSETS: [Asset; 4] = [
+    ("/", "text/html; charset=utf-8", include_bytes!("../../../../web/dist/index.html")),
+    ("/app.js", "text/javascript; charset=utf-8", include_bytes!("../../../../web/dist/app.js")),
+    ("/app.css", "text/css; charset=utf-8", include_bytes!("../../../../web/dist/app.css")),
+    ("/favicon.svg", "image/svg+xml", include_bytes!("../../../../web/dist/favicon.svg")),
+];
+
+/// All that an operator can set about the page.
+#[derive(Debug, Clone)]
+pub struct WebSettings {
+    /// Where to listen; `None` when `admin-web_enabled` is off.
+    pub listen: Option<SocketAddr>,
+    /// Who may log in.
+    accounts: Accounts,
+    /// TLS, when there is a certificate.
+    tls: Option<Arc<ServerConfig>>,
+    /// `admin-web_plain_http`.
+    allows_plain: bool,
+    /// `admin-web_hosts`, in lower case.
+    hosts: Vec<String>,
+    /// `admin-web_idle_timeout`.
+    idle: Duration,
+}
+
+impl WebSettings {
+    /// Reads what the configuration says.
+    ///
+    /// # Errors
+    /// A sentence that names the variable.
+    pub fn read(config: &Config, tls: Option<Arc<ServerConfig>>) -> Result<Self, String> {
+        let admin = &config.admin;
+        let address: IpAddr = admin.web_address.trim().parse().map_err(|_| "admin-web_address must be an IP address".to_owned())?;
+        let port = u16::try_from(admin.web_port).map_err(|_| "admin-web_port is out of range".to_owned())?;
+        Ok(Self {
+            listen: admin.web_enabled.then_some(SocketAddr::new(address, port)),
+            accounts: Accounts::of(config),
+            tls,
+            allows_plain: admin.web_plain_http,
+            hosts: admin.web_hosts.split(',').map(|host| host.trim().to_ascii_lowercase()).filter(|host| !host.is_empty()).collect(),
+            idle: Duration::from_millis(admin.web_idle_timeout),
+        })
+    }
+
+    /// The account of who says he is `user`, from there.
+    fn account(&self, user: &str, from: IpAddr) -> Option<&AdminAccount> {
+        self.accounts.get(user.as_bytes()).filter(|_| may_connect(user.as_bytes(), Origin::of(Some(from))))
+    }
+}
+
+/// What every connection sees.
+struct Shared {
+    engine: EngineHandle,
+    settings: RwLock<Arc<WebSettings>>,
+    sessions: Sessions,
+    views: Views,
+    samples: Samples,
+    assets: Vec<Packed>,
+    last_id: AtomicU64,
+}
+
+/// A file of the page, as it is sent.
+struct Packed {
+    path: &'static str,
+    content_type: &'static str,
+    tag: HeaderValue,
+    gzip: Bytes,
+}
+
+impl Shared {
+    fn settings(&self) -> Arc<WebSettings> {
+        Arc::clone(&self.settings.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// The page's port. Lives on the runtime that calls [`Web::apply`].
+pub struct Web {
+    shared: Arc<Shared>,
+    port: Port,
+    sockets: Arc<Sockets>,
+    sampling: Option<JoinHandle<()>>,
+}
+
+impl Web {
+    /// A port that is closed; [`Web::apply`] opens it when it is enabled. `sources` are sampled once a second while it is.
+    pub fn new(engine: EngineHandle, settings: WebSettings, sources: Vec<Arc<dyn StatsSource>>, sockets: Arc<Sockets>) -> Self {
+        let shared = Shared {
+            engine,
+            settings: RwLock::new(Arc::new(settings)),
+            sessions: Sessions::default(),
+            views: Views::new(),
+            samples: Samples::new(sources),
+            assets: ASSETS.iter().filter_map(packed).collect(),
+            last_id: AtomicU64::new(0),
+        };
+        Self { shared: Arc::new(shared), port: Port::new("web page", MAX_CONNECTIONS, Arc::clone(&sockets)), sockets, sampling: None }
+    }
+
+    /// Puts settings in force.
+    ///
+    /// # Errors
+    /// The address that cannot be opened; the old one stays open then.
+    pub async fn apply(&mut self, settings: WebSettings) -> Result<(), (SocketAddr, io::Error)> {
+        let shared = Arc::clone(&self.shared);
+        self.port.listen(settings.listen, move |stream, peer, seat| serve(stream, peer, Arc::clone(&shared), seat)).await?;
+        match (settings.listen, &self.sampling) {
+            (Some(_), None) => {
+                let (shared, sockets) = (Arc::clone(&self.shared), Arc::clone(&self.sockets));
+                self.sampling = Some(tokio::spawn(async move { shared.samples.keep_sampling(&sockets).await }));
+            }
+            (None, Some(_)) => self.stop_sampling(),
+            _ => {}
+        }
+        *self.shared.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+        Ok(())
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.port.address()
+    }
+
+    /// Stops listening.
+    pub async fn close(&mut self) {
+        self.stop_sampling();
+        self.port.shut().await;
+    }
+
+    fn stop_sampling(&mut self) {
+        self.sampling.take().inspect(JoinHandle::abort);
+    }
+}
+
+fn packed((path, content_type, content): &Asset) -> Option<Packed> {
+    use std::io::Write;
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    gzip.write_all(content).ok()?;
+    let sum: String = shared_config::sum(content).chars().take(16).collect();
+    let tag = HeaderValue::from_str(&format!("\"{sum}\"")).ok()?;
+    Some(Packed { path, content_type, tag, gzip: gzip.finish().ok()?.into() })
+}
+
+async fn serve(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>, seat: Seat) {
+    let _ = stream.set_nodelay(true);
+    let is_loopback = stream.local_addr().is_ok_and(|address| address.ip().is_loopback());
+    let mut first = [0];
+    // Who says nothing is no client; hyper gives those a limit who begin to speak.
+    let peeked = tokio::time::timeout(HANDSHAKE_TIMEOUT, stream.peek(&mut first)).await;
+    let Ok(Ok(1)) = peeked else { return };
+    let settings = shared.settings();
+    let is_tls = first[0] == TLS_HANDSHAKE;
+    let caller = Caller { peer, is_tls, is_loopback };
+    let answer = |request| {
+        let shared = Arc::clone(&shared);
+        async move { guarded(answer(&shared, &request, caller).await) }
+    };
+    match (is_tls, settings.tls.clone()) {
+        (false, _) => converse(stream, seat, MAX_BODY, answer).await,
+        (true, None) => tracing::debug!("web page: {peer} speaks TLS, and there is no certificate"),
+        (true, Some(tls)) => match tokio::time::timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(tls).accept(stream)).await {
+            Ok(Ok(stream)) => converse(stream, seat, MAX_BODY, answer).await,
+            failed => tracing::debug!("web page: no TLS with {peer}: {:?}", failed.map(|done| done.err())),
+        },
+    }
+}
+
+/// What every answer says to the browser.
+fn guarded(mut response: Response<Full<Bytes>>) -> Response<Full<Bytes>> {
+    let headers = response.headers_mut();
+    let all = [
+        ("content-security-policy", POLICY),
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+        ("cross-origin-opener-policy", "same-origin"),
+        ("cross-origin-resource-policy", "same-origin"),
+    ];
+    for (name, value) in all {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+fn text(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(text.to_owned() + "\n")));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}
+
+fn json_bytes(status: StatusCode, body: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+fn json_of(status: StatusCode, value: &Value) -> Response<Full<Bytes>> {
+    json_bytes(status, value.to_string().into())
+}
+
+fn refused(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
+    json_of(status, &json!({ "error": why }))
+}
+
+async fn answer(shared: &Arc<Shared>, request: &Request<Bytes>, caller: Caller) -> Response<Full<Bytes>> {
+    let settings = shared.settings();
+    let headers = request.headers();
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    if !guard::is_own_name(host, &settings.hosts, caller.is_tls) {
+        return text(
+            StatusCode::MISDIRECTED_REQUEST,
+            "This page is not known by that name: admin-web_hosts has those that it is known by.",
+        );
+    }
+    if !caller.is_tls && !caller.is_loopback && !settings.allows_plain {
+        let to = HeaderValue::from_str(&format!("https://{host}{}", request.uri().path()));
+        let (Some(_), Ok(to)) = (&settings.tls, to) else {
+            return text(
+                StatusCode::FORBIDDEN,
+                "This page needs TLS: mysql-have_ssl gives a certificate, admin-web_plain_http allows none.",
+            );
+        };
+        let mut response = text(StatusCode::PERMANENT_REDIRECT, "This page is served by TLS.");
+        response.headers_mut().insert(LOCATION, to);
+        return response;
+    }
+    let path = request.uri().path();
+    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let Some(api) = path.strip_prefix("/api/") else {
+        return match shared.assets.iter().find(|asset| asset.path == path) {
+            Some(asset) if is_read => file(asset, request),
+            Some(_) => text(StatusCode::METHOD_NOT_ALLOWED, "GET only"),
+            None => text(StatusCode::NOT_FOUND, "not found"),
+        };
+    };
+    if let Err(why) = guard::is_from_own_page(request, host, caller.is_tls) {
+        return refused(StatusCode::FORBIDDEN, why);
+    }
+    let viewer = guard::session_id(headers, caller.is_tls).and_then(|id| {
+        let is_known = |viewer: &Viewer| settings.account(&viewer.user, caller.peer.ip()) == Some(&viewer.account);
+        shared.sessions.find(&id, settings.idle, is_known)
+    });
+    match (is_read, api, viewer) {
+        (false, "login", _) => login(shared, &settings, request.body(), caller).await,
+        (_, _, None) => refused(StatusCode::UNAUTHORIZED, "log in first"),
+        (true, "session", Some(viewer)) => json_of(StatusCode::OK, &session(shared, &viewer)),
+        (true, "samples", Some(_)) => json_bytes(StatusCode::OK, shared.samples.since(request.uri().query().unwrap_or_default())),
+        (true, _, Some(viewer)) => match api.strip_prefix("view/") {
+            Some(name) => match shared.views.show(name, viewer.account.role, &shared.engine).await {
+                Some(body) => json_bytes(StatusCode::OK, body),
+                None => refused(StatusCode::NOT_FOUND, "there is no such view"),
+            },
+            None => refused(StatusCode::NOT_FOUND, "not found"),
+        },
+        (false, _, Some(viewer)) if !guard::has_token(headers, &viewer.token) => {
+            refused(StatusCode::FORBIDDEN, "the page's token is missing: load the page again")
+        }
+        (false, "logout", Some(viewer)) => {
+            shared.sessions.end(&viewer.id);
+            tell(shared, &viewer.user, viewer.number, caller, AdminAction::Quit, None);
+            let mut response = text(StatusCode::NO_CONTENT, "");
+            *response.body_mut() = Full::default();
+            response.headers_mut().extend(guard::cookie("", caller.is_tls).map(|cookie| (SET_COOKIE, cookie)));
+            response
+        }
+        (false, "sql", Some(viewer)) => sql(shared, &viewer, request.body(), caller).await,
+        (false, _, Some(_)) => refused(StatusCode::NOT_FOUND, "not found"),
+    }
+}
+
+fn file(asset: &Packed, request: &Request<Bytes>) -> Response<Full<Bytes>> {
+    let is_known = request.headers().get(IF_NONE_MATCH) == Some(&asset.tag);
+    let mut response = Response::new(if is_known { Full::default() } else { Full::new(asset.gzip.clone()) });
+    let headers = response.headers_mut();
+    headers.insert(ETAG, asset.tag.clone());
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    if is_known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        return response;
+    }
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(asset.content_type));
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    response
+}
+
+/// A line in the audit log.
+fn tell(shared: &Shared, user: &str, number: u64, caller: Caller, action: AdminAction, extra: Option<String>) {
+    shared.engine.audit(AdminEvent {
+        action,
+        session_id: number,
+        user: model::refusals::shown_name(user.as_bytes()),
+        schema: String::new(),
+        client: caller.peer.to_string(),
+        connected_at_ms: now_ms(),
+        is_tls: caller.is_tls,
+        extra,
+    });
+}
+
+/// What the page is told of who looks at it.
+fn session(shared: &Shared, viewer: &Viewer) -> Value {
+    let me = shared.engine.sharing().map(|sharing| sharing.me());
+    let (name, version) = me.map(|me| (me.name, me.version)).unwrap_or_default();
+    let role = match viewer.account.role {
+        Role::Admin => "admin",
+        Role::Stats => "stats",
+    };
+    json!({ "user": viewer.user, "role": role, "token": viewer.token, "name": name, "version": version })
+}
+
+async fn login(shared: &Arc<Shared>, settings: &WebSettings, body: &[u8], caller: Caller) -> Response<Full<Bytes>> {
+    let parsed: Option<Value> = serde_json::from_slice(body).ok();
+    let given = |name: &str| parsed.as_ref()?.get(name)?.as_str().map(ToOwned::to_owned);
+    let (Some(user), Some(password)) = (given("user"), given("password").map(|password| Secret::from(password.as_str()))) else {
+        return refused(StatusCode::BAD_REQUEST, "user and password are needed, as JSON");
+    };
+    let Some(_turn) = shared.sessions.may_try(caller.peer.ip()) else {
+        return refused(StatusCode::TOO_MANY_REQUESTS, "too many logins failed: try again in a minute");
+    };
+    let number = shared.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+    let account = settings.account(&user, caller.peer.ip()).cloned();
+    // Hashes are made slow on purpose.
+    let proven = tokio::task::spawn_blocking(move || account.filter(|account| account.is_proven_by(password.expose())));
+    let Some(account) = proven.await.ok().flatten() else {
+        shared.sessions.has_failed(caller.peer.ip());
+        let why = "Access denied";
+        tracing::warn!("web page: a login as '{}' from {} was refused", model::refusals::shown_name(user.as_bytes()), caller.peer);
+        tell(shared, &user, number, caller, AdminAction::ConnectErr, Some(why.to_owned()));
+        tokio::time::sleep(sessions::PAUSE).await;
+        return refused(StatusCode::UNAUTHORIZED, "wrong user or password, or this user may not come from there");
+    };
+    let viewer = shared.sessions.begin(user, account, number);
+    tell(shared, &viewer.user, number, caller, AdminAction::ConnectOk, None);
+    let mut response = json_of(StatusCode::OK, &session(shared, &viewer));
+    response.headers_mut().extend(guard::cookie(&viewer.id, caller.is_tls).map(|cookie| (SET_COOKIE, cookie)));
+    response
+}
+
+/// Whether a statement only reads, by its first word.
+fn only_reads(sql: &str) -> bool {
+    let word: String = sql.trim_start().chars().take_while(char::is_ascii_alphabetic).collect();
+    ["SELECT", "SHOW", "EXPLAIN", "WITH", "DESC", "DESCRIBE"].iter().any(|known| word.eq_ignore_ascii_case(known))
+}
+
+async fn sql(shared: &Arc<Shared>, viewer: &Viewer, body: &[u8], caller: Caller) -> Response<Full<Bytes>> {
+    let parsed: Option<Value> = serde_json::from_slice(body).ok();
+    let Some(sql) = parsed.as_ref().and_then(|value| value.get("sql")?.as_str()) else {
+        return refused(StatusCode::BAD_REQUEST, "sql is needed, as JSON");
+    };
+    if !only_reads(sql) {
+        // Its texts may be passwords.
+        tell(shared, &viewer.user, viewer.number, caller, AdminAction::Statement, Some(views::without_texts(sql)));
+    }
+    let info = SessionInfo {
+        user: viewer.user.clone(),
+        peer: caller.peer.to_string(),
+        connection_id: u32::try_from(viewer.number).unwrap_or(u32::MAX),
+        ..SessionInfo::default()
+    };
+    let reply = shared.engine.execute(viewer.account.role, &info, sql.as_bytes().to_vec()).await;
+    json_of(
+        StatusCode::OK,
+        &match reply {
+            Reply::Rows { columns, mut rows } => {
+                let is_cut = rows.len() > MAX_ROWS;
+                rows.truncate(MAX_ROWS);
+                json!({ "columns": columns, "rows": views::rows_of(&rows), "cut": is_cut })
+            }
+            Reply::Ok { affected, info, warnings, .. } => json!({ "affected": affected, "info": info, "warnings": warnings }),
+            Reply::Err { code, text, .. } => json!({ "error": { "code": code, "text": text } }),
+        },
+    )
+}

@@ -1,0 +1,118 @@
+//! Who is logged in to the page, and who failed to log in too often.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::front::AdminAccount;
+
+/// Most sessions; one more ends the one that was used least recently.
+const MOST: usize = 1_024;
+/// How long a session lasts at most.
+const LONGEST: Duration = Duration::from_secs(12 * 3600);
+/// How long a login that failed waits for its answer.
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
+/// Logins of one address that may fail in [`WINDOW`].
+const FAILURES: u32 = 10;
+/// See [`FAILURES`].
+const WINDOW: Duration = Duration::from_secs(60);
+/// Most addresses whose failures are remembered.
+const ADDRESSES: usize = 4_096;
+/// Most logins at a time.
+const AT_A_TIME: usize = 4;
+
+/// Who looks at the page.
+#[derive(Debug, Clone)]
+pub(super) struct Viewer {
+    /// The session's id, which the cookie has.
+    pub id: String,
+    /// What every change has to say.
+    pub token: String,
+    /// The name.
+    pub user: String,
+    /// The account as of the login: another password ends the session.
+    pub account: AdminAccount,
+    /// The session's number in the audit log.
+    pub number: u64,
+    began: Instant,
+    used: Instant,
+}
+
+/// All sessions.
+#[derive(Debug)]
+pub(super) struct Sessions {
+    by_id: Mutex<HashMap<String, Viewer>>,
+    failures: Mutex<HashMap<IpAddr, (u32, Instant)>>,
+    turns: Semaphore,
+}
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self { by_id: Mutex::default(), failures: Mutex::default(), turns: Semaphore::new(AT_A_TIME) }
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// 128 bits that nobody guesses, in hex.
+fn secret() -> String {
+    let mut bytes = [0_u8; 16];
+    // INVARIANT: the system's generator does not fail once the process has started; an id that can be guessed must never be given.
+    aws_lc_rs::rand::fill(&mut bytes).unwrap_or_else(|_| std::process::abort());
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Sessions {
+    /// Begins one.
+    pub(super) fn begin(&self, user: String, account: AdminAccount, number: u64) -> Viewer {
+        let now = Instant::now();
+        let viewer = Viewer { id: secret(), token: secret(), user, account, number, began: now, used: now };
+        let mut all = locked(&self.by_id);
+        if all.len() >= MOST {
+            let oldest = all.values().min_by_key(|viewer| viewer.used).map(|viewer| viewer.id.clone());
+            oldest.and_then(|id| all.remove(&id));
+        }
+        all.insert(viewer.id.clone(), viewer.clone());
+        viewer
+    }
+
+    /// The session with this id, if it has not ended: by time, or because `is_known` says that its account has changed.
+    pub(super) fn find(&self, id: &str, idle: Duration, is_known: impl Fn(&Viewer) -> bool) -> Option<Viewer> {
+        let mut all = locked(&self.by_id);
+        let lives = |viewer: &Viewer| viewer.used.elapsed() < idle && viewer.began.elapsed() < LONGEST && is_known(viewer);
+        match all.get_mut(id) {
+            Some(viewer) if lives(viewer) => {
+                viewer.used = Instant::now();
+                Some(viewer.clone())
+            }
+            Some(_) => all.remove(id).and(None),
+            None => None,
+        }
+    }
+
+    /// Ends one.
+    pub(super) fn end(&self, id: &str) {
+        locked(&self.by_id).remove(id);
+    }
+
+    /// A turn to log in, unless too many from there failed, or too many try now.
+    pub(super) fn may_try(&self, from: IpAddr) -> Option<SemaphorePermit<'_>> {
+        let failures = locked(&self.failures);
+        let is_barred = failures.get(&from).is_some_and(|(count, since)| *count >= FAILURES && since.elapsed() < WINDOW);
+        (!is_barred).then(|| self.turns.try_acquire().ok()).flatten()
+    }
+
+    /// A login from there failed.
+    pub(super) fn has_failed(&self, from: IpAddr) {
+        let mut failures = locked(&self.failures);
+        failures.retain(|_, (_, since)| since.elapsed() < WINDOW);
+        if failures.len() < ADDRESSES || failures.contains_key(&from) {
+            failures.entry(from).or_insert((0, Instant::now())).0 += 1;
+        }
+    }
+}

@@ -1,0 +1,135 @@
+use std::thread;
+
+use hyper::header::{COOKIE, ORIGIN};
+
+use super::*;
+use crate::handle::channel;
+
+const HOST_NAME: &str = "127.0.0.1:6080";
+
+fn config(change: impl FnOnce(&mut Config)) -> Config {
+    let mut config = Config::default();
+    config.admin.set("web_enabled", "true").unwrap();
+    change(&mut config);
+    config
+}
+
+/// A page whose statements are answered with the role that asks.
+fn page(config: &Config) -> Arc<Shared> {
+    let (engine, jobs) = channel(Arc::new(config.clone()));
+    thread::spawn(move || {
+        for job in jobs {
+            let rows = vec![vec![Some(format!("{:?}", job.who).into_bytes()), None]];
+            let _ = job.answer.send(Reply::Rows { columns: vec!["role".to_owned(), "empty".to_owned()], rows });
+        }
+    });
+    Web::new(engine, WebSettings::read(config, None).unwrap(), Vec::new(), Sockets::fresh()).shared
+}
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
+}
+
+const LOCAL: fn() -> Caller = || Caller { peer: "127.0.0.1:40000".parse().unwrap(), is_tls: false, is_loopback: true };
+
+struct Answered {
+    status: u16,
+    body: String,
+    cookie: Option<String>,
+}
+
+impl Answered {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap()
+    }
+}
+
+async fn ask_from(caller: Caller, shared: &Arc<Shared>, method: Method, path: &str, headers: &[(&str, &str)], body: &Value) -> Answered {
+    use http_body_util::BodyExt;
+    let own = format!("http://{HOST_NAME}");
+    let mut request = Request::builder().method(method).uri(path).header(HOST, HOST_NAME);
+    request = request.header(CONTENT_TYPE, "application/json").header(ORIGIN, own);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let response = guarded(answer(shared, &request.body(Bytes::from(body.to_string())).unwrap(), caller).await);
+    assert!(response.headers().contains_key("content-security-policy"));
+    let cookie = response.headers().get(SET_COOKIE).map(|value| value.to_str().unwrap().split(';').next().unwrap().to_owned());
+    let status = response.status().as_u16();
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    Answered { status, body: String::from_utf8_lossy(&bytes).into_owned(), cookie }
+}
+
+async fn ask(shared: &Arc<Shared>, method: Method, path: &str, headers: &[(&str, &str)], body: &Value) -> Answered {
+    ask_from(LOCAL(), shared, method, path, headers, body).await
+}
+
+async fn log_in(shared: &Arc<Shared>, user: &str, password: &str) -> Answered {
+    ask(shared, Method::POST, "/api/login", &[], &json!({ "user": user, "password": password })).await
+}
+
+#[test]
+fn a_viewer_has_the_rights_of_the_login() {
+    let shared = page(&config(|_| ()));
+    run(async {
+        for path in ["/api/session", "/api/view/now", "/api/samples"] {
+            assert_eq!(ask(&shared, Method::GET, path, &[], &Value::Null).await.status, 401, "{path}");
+        }
+        for (user, role) in [("admin", "Admin"), ("stats", "Stats")] {
+            let session = log_in(&shared, user, user).await;
+            let (cookie, token) = (session.cookie.clone().unwrap(), session.json()["token"].as_str().unwrap().to_owned());
+            let with_token = [(COOKIE.as_str(), cookie.as_str()), ("x-tidegate-token", token.as_str())];
+            let view = ask(&shared, Method::GET, "/api/view/now", &with_token[..1], &Value::Null).await.json();
+            let results = view["results"].as_object().unwrap();
+            assert!(results.values().all(|result| result["rows"] == json!([[role, null]])), "{view}");
+            let statement = json!({ "sql": "SELECT 1" });
+            assert_eq!(ask(&shared, Method::POST, "/api/sql", &with_token[..1], &statement).await.status, 403, "the token is missing");
+            let answer = ask(&shared, Method::POST, "/api/sql", &with_token, &statement).await.json();
+            assert_eq!(answer, json!({ "columns": ["role", "empty"], "rows": [[role, null]], "cut": false }));
+            assert_eq!(ask(&shared, Method::POST, "/api/logout", &with_token, &Value::Null).await.status, 204);
+            assert_eq!(ask(&shared, Method::GET, "/api/session", &with_token, &Value::Null).await.status, 401, "it is over");
+        }
+    });
+}
+
+#[test]
+fn another_password_ends_the_session() {
+    let shared = page(&config(|_| ()));
+    run(async {
+        let cookie = log_in(&shared, "admin", "admin").await.cookie.unwrap();
+        let headers = [(COOKIE.as_str(), cookie.as_str())];
+        assert_eq!(ask(&shared, Method::GET, "/api/session", &headers, &Value::Null).await.status, 200);
+        let changed = config(|config| config.admin.set("admin_credentials", "admin:changed").unwrap());
+        *shared.settings.write().unwrap() = Arc::new(WebSettings::read(&changed, None).unwrap());
+        assert_eq!(ask(&shared, Method::GET, "/api/session", &headers, &Value::Null).await.status, 401);
+        assert_eq!(log_in(&shared, "admin", "changed").await.status, 200);
+    });
+}
+
+#[test]
+fn logins_that_fail_are_slow_and_few() {
+    let shared = page(&config(|_| ()));
+    run(async {
+        let began = std::time::Instant::now();
+        assert_eq!(log_in(&shared, "admin", "wrong").await.status, 401);
+        assert!(began.elapsed() >= sessions::PAUSE);
+        for _ in 0..10 {
+            shared.sessions.has_failed(LOCAL().peer.ip());
+        }
+        assert_eq!(log_in(&shared, "admin", "admin").await.status, 429);
+        // The admin port's rule: these names are for this machine.
+        let remote = Caller { peer: "192.0.2.1:4000".parse().unwrap(), ..LOCAL() };
+        let body = json!({ "user": "admin", "password": "admin" });
+        assert_eq!(ask_from(remote, &shared, Method::POST, "/api/login", &[], &body).await.status, 401);
+    });
+}
+
+#[test]
+fn without_tls_the_page_is_for_this_machine() {
+    let remote = Caller { is_loopback: false, ..LOCAL() };
+    let status = |shared: &Arc<Shared>, caller| run(ask_from(caller, shared, Method::GET, "/", &[], &Value::Null)).status;
+    let (closed, open) = (page(&config(|_| ())), page(&config(|config| config.admin.set("web_plain_http", "true").unwrap())));
+    assert_eq!((status(&closed, LOCAL()), status(&closed, remote), status(&open, remote)), (200, 403, 200));
+    let encrypted = Caller { is_tls: true, ..remote };
+    assert_eq!(status(&closed, encrypted), 200);
+}

@@ -1,0 +1,197 @@
+//! Several proxies that list each other in proxysql_servers, without etcd.
+
+#![allow(clippy::unwrap_used)] // helpers of tests may panic
+
+use std::time::Duration;
+
+use lab::port::Port;
+use lab::{LabError, Tidegate, wait};
+
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Proxies that list each other and themselves.
+fn peers<const N: usize>(more: impl Fn(usize, lab::tidegate::Builder) -> lab::tidegate::Builder) -> [Tidegate; N] {
+    let ports: [(u16, u16); N] = std::array::from_fn(|_| (Port::reserve().unwrap().number(), Port::reserve().unwrap().number()));
+    std::array::from_fn(|n| {
+        let mut builder = Tidegate::builder()
+            .preferred_ports(ports[n].0, ports[n].1)
+            .variable("monitor_enabled", false)
+            .admin_variable("admin_credentials", "admin:admin;cluster:cluster-pass")
+            .admin_variable("cluster_username", "cluster")
+            .admin_variable("cluster_password", "cluster-pass")
+            .admin_variable("cluster_check_interval_ms", 50);
+        for (_, admin) in ports {
+            builder = builder.row("proxysql_servers", &[("hostname", "127.0.0.1".into()), ("port", i64::from(admin).into())]);
+        }
+        let proxy = more(n, builder).start().unwrap();
+        assert_eq!(proxy.admin_port(), ports[n].1);
+        proxy
+    })
+}
+
+fn get(proxy: &Tidegate, sql: &str) -> String {
+    proxy.admin().unwrap().scalar(sql).unwrap().unwrap_or_default()
+}
+
+fn order(proxy: &Tidegate, sql: &str) -> Result<String, String> {
+    match proxy.admin().unwrap().run(sql) {
+        Ok(reply) => Ok(reply.ok().map(|ok| ok.info.clone()).unwrap_or_default()),
+        Err(LabError::Server { message, .. }) => Err(message),
+        Err(other) => panic!("{sql}: {other}"),
+    }
+}
+
+fn add_user(proxy: &Tidegate, name: &str) {
+    order(proxy, &format!("INSERT INTO mysql_users (username, password) VALUES ('{name}', 'x')")).unwrap();
+    order(proxy, "LOAD MYSQL USERS TO RUNTIME").unwrap();
+}
+
+fn users(proxy: &Tidegate) -> String {
+    get(proxy, "SELECT GROUP_CONCAT(username) FROM (SELECT DISTINCT username FROM runtime_mysql_users ORDER BY username)")
+}
+
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    wait::until(what, LIMIT, || is_so().then_some(())).unwrap();
+}
+
+fn applied(proxy: &Tidegate) -> String {
+    get(proxy, "SELECT applied FROM stats_tidegate_proxies WHERE is_this")
+}
+
+fn error(proxy: &Tidegate) -> String {
+    get(proxy, "SELECT error FROM stats_tidegate_proxies WHERE is_this")
+}
+
+#[test]
+fn a_load_on_one_peer_reaches_the_others_and_outlasts_restarts() {
+    let [one, mut two, three] = peers(|_, builder| builder);
+    add_user(&one, "anna");
+    for proxy in [&two, &three] {
+        eventually("the user is everywhere", || users(proxy) == "anna");
+        assert_eq!(get(proxy, "SELECT COUNT(*) FROM disk.mysql_users"), "1");
+        assert!(get(proxy, "SELECT @@mysql-interfaces").contains(&proxy.port().to_string()));
+    }
+    order(&two, "SET mysql-max_connections = 77").unwrap();
+    order(&two, "LOAD MYSQL VARIABLES TO RUNTIME").unwrap();
+    eventually("a variable is everywhere", || get(&one, "SELECT @@mysql-max_connections") == "77" && applied(&three) == "2");
+    // What was loaded on one, while another was away, reaches that one; and it gives nothing older to anybody.
+    two.kill9();
+    add_user(&three, "bert");
+    eventually("the others have it", || users(&one) == "anna,bert");
+    two.start_again(&[]).unwrap();
+    eventually("who was away has it", || users(&two) == "anna,bert" && applied(&two) == "3");
+    // What was not saved goes on after a restart, and is no older than what it was.
+    add_user(&two, "cleo");
+    two.start_again(&[]).unwrap();
+    eventually("all have it", || [&one, &two, &three].iter().all(|proxy| users(proxy) == "anna,bert,cleo"));
+    assert_eq!(error(&one), "");
+}
+
+#[test]
+fn changes_of_two_peers_at_the_same_time_are_a_conflict_that_waits() {
+    let [one, two] = peers(|_, builder| builder);
+    add_user(&one, "anna");
+    eventually("both have it", || users(&two) == "anna");
+    let frozen = || two.signal(rustix::process::Signal::STOP);
+    frozen();
+    add_user(&one, "bert");
+    one.signal(rustix::process::Signal::STOP);
+    two.signal(rustix::process::Signal::CONT);
+    // It may have been about to pull: it cannot, now.
+    add_user(&two, "cleo");
+    one.signal(rustix::process::Signal::CONT);
+    for proxy in [&one, &two] {
+        eventually("the conflict is told", || error(proxy).contains("conflict with"));
+    }
+    assert_eq!((users(&one), users(&two)), ("anna,bert".to_owned(), "anna,cleo".to_owned()), "nobody wins by himself");
+    let refused = order(&one, "CONFIG REBASE").unwrap_err();
+    assert!(refused.contains("CONFIG REBASE MINE"), "{refused}");
+    order(&one, "CONFIG REBASE MINE").unwrap();
+    eventually("one holds everywhere", || users(&two) == "anna,bert" && error(&two).is_empty() && error(&one).is_empty());
+    add_user(&two, "dora");
+    eventually("it goes on", || users(&one) == "anna,bert,dora");
+}
+
+#[test]
+fn a_module_with_no_checks_before_sync_is_each_peers_own() {
+    let [one, two] = peers(|n, builder| match n {
+        0 => builder,
+        _ => builder
+            .admin_variable("cluster_mysql_users_diffs_before_sync", 0)
+            .admin_variable("cluster_admin_variables_diffs_before_sync", 0),
+    });
+    add_user(&one, "anna");
+    order(&one, "SET mysql-max_connections = 77").unwrap();
+    order(&one, "LOAD MYSQL VARIABLES TO RUNTIME").unwrap();
+    eventually("the variable is there", || get(&two, "SELECT @@mysql-max_connections") == "77");
+    assert_eq!(users(&two), "");
+    add_user(&two, "bert");
+    order(&two, "SET mysql-max_connections = 78").unwrap();
+    order(&two, "LOAD MYSQL VARIABLES TO RUNTIME").unwrap();
+    eventually("the variable is there", || get(&one, "SELECT @@mysql-max_connections") == "78");
+    assert_eq!((users(&one), users(&two)), ("anna".to_owned(), "bert".to_owned()));
+}
+
+#[test]
+fn proxysqls_tables_tell_the_truth() {
+    let [one, two] = peers(|_, builder| builder.admin_variable("cluster_check_status_frequency", 1));
+    add_user(&one, "anna");
+    eventually("both have it", || users(&two) == "anna");
+    // As a chart's health check asks.
+    let differing = "SELECT COUNT(*) FROM stats_proxysql_servers_checksums WHERE diff_check > 0";
+    let listed = "SELECT COUNT(*) FROM stats_proxysql_servers_checksums WHERE name = 'mysql_users'";
+    for proxy in [&one, &two] {
+        eventually("nothing differs", || get(proxy, listed) == "2" && get(proxy, differing) == "0");
+        let of = |column: &str, table: &str| {
+            get(proxy, &format!("SELECT GROUP_CONCAT({column}) FROM (SELECT {column} FROM {table} ORDER BY port)"))
+        };
+        assert_eq!(of("global_version", "stats_proxysql_servers_status"), "1,1");
+        eventually("checks go on", || get(proxy, "SELECT MIN(checks_OK) FROM stats_proxysql_servers_status").parse::<u64>().unwrap() > 3);
+        eventually("metrics are there", || of("Uptime_s", "stats_proxysql_servers_metrics").split(',').all(|uptime| uptime != "0"));
+        let sums = "SELECT COUNT(DISTINCT checksum) FROM stats_proxysql_servers_checksums WHERE name = 'mysql_users'";
+        assert_eq!(get(proxy, sums), "1");
+    }
+    let own = "SELECT checksum FROM runtime_checksums_values WHERE name = 'mysql_users'";
+    assert_eq!(get(&one, own), get(&two, own));
+    two.kill9();
+    eventually("a peer that is gone is told", || {
+        get(&one, "SELECT MAX(checks_ERR) FROM stats_proxysql_servers_status").parse::<u64>().unwrap() > 0
+    });
+    // Only administrators may have what others pull.
+    let mut stats = lab::Client::connect(&lab::ConnectOptions::tcp(format!("127.0.0.1:{}", one.admin_port()), "stats", "stats")).unwrap();
+    assert!(stats.run("CONFIG REVISION TEXT").is_err());
+}
+
+/// What peers give each other travels under TLS where the admin port has it, and with a CA they take nobody else for a peer.
+#[test]
+fn what_is_pulled_travels_under_tls() {
+    for has_tls in [true, false] {
+        let [one, two] = peers(|_, builder| builder.variable("have_ssl", has_tls).variable("auditlog_filename", "audit"));
+        add_user(&one, "anna");
+        eventually("the other one has it", || users(&two) == "anna");
+        let audit = || {
+            let files =
+                std::fs::read_dir(one.dir()).unwrap().flatten().filter(|file| file.file_name().to_string_lossy().starts_with("audit"));
+            files.map(|file| std::fs::read_to_string(file.path()).unwrap()).collect::<String>()
+        };
+        let is_login = |line: &&str| line.contains("\"cluster\"") && line.contains("Admin_Connect_OK");
+        eventually("the login is in the log", || audit().lines().any(|line| is_login(&line)));
+        let text = audit();
+        let logins: Vec<&str> = text.lines().filter(is_login).collect();
+        assert!(logins.iter().all(|line| line.contains("\"ssl\":true") == has_tls), "{logins:?}");
+        // One's certificate is not from two's CA.
+        let trusts = |ca: &Tidegate| {
+            order(&two, &format!("SET admin-shared_config_ca = '{}'", ca.dir().join("proxysql-ca.pem").display())).unwrap();
+            order(&two, "LOAD ADMIN VARIABLES TO RUNTIME").unwrap();
+        };
+        trusts(&two);
+        let why = if has_tls { "certificate" } else { "it offers no TLS" };
+        let peer = format!("peer 127.0.0.1:{}: ", one.admin_port());
+        eventually("the peer is refused", || two.log().lines().any(|line| line.contains(&peer) && line.contains(why)));
+        if has_tls {
+            trusts(&one);
+            add_user(&one, "bert");
+            eventually("the peer is one again", || users(&two) == "anna,bert");
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! What is known of the statement at hand: it begins with a command, and the next one begins anew.
+
+use super::overdue::Watch;
+use super::route::Directions;
+use super::trail::Trail;
+use crate::cache::Fill;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct AtHand {
+    /// When its command came (process clock, us).
+    pub began_us: u64,
+    /// How it is run.
+    pub directions: Directions,
+    /// Where rules begin with the next statement: a rule's `next_query_flagIN`.
+    pub flag_in: u32,
+    /// GTIDs that its server must have: its comment says so.
+    pub min_gtid: Option<Arc<str>>,
+    /// Looks whether it runs, on a server that is to be left.
+    pub watch: Option<Rc<Watch>>,
+    /// Takes its reply into the query cache.
+    pub fill: Option<Box<Fill>>,
+    /// What is noted of it, while traces go anywhere.
+    pub trail: Option<Box<Trail>>,
+}

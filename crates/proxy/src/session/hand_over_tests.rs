@@ -1,0 +1,155 @@
+use super::*;
+use crate::bed;
+use crate::session::bed::{Bed, HOME, OTHER, ok, ok_open, rows, told, worker};
+use tokio::task::LocalSet;
+use wire::charset::Flavor::MySql;
+use wire::reframe::ReplyFacts;
+
+/// What another process reads of this session; None where it cannot go.
+fn carried(session: &Session) -> Option<(SessionRecord, Vec<OwnedFd>)> {
+    let (record, sockets) = session.record(None)?;
+    let bytes = ::handover::encode(&Offered::Session(Box::new(record))).unwrap();
+    match ::handover::decode(&bytes).unwrap() {
+        Offered::Session(record) => Some((*record, sockets)),
+        Offered::Idle(..) => panic!("it is a session"),
+    }
+}
+
+#[tokio::test]
+async fn what_a_session_is_reaches_another_process() {
+    let mut bed = Bed::new("").on(MySql);
+    bed.ran("SET time_zone = '+02:00'", &told(&[("time_zone", "+02:00")]));
+    bed.ran("SET @a = 5", &ok());
+    bed.ran("SELECT GET_LOCK('a', 1)", &rows(1));
+    bed.ran("CREATE TEMPORARY TABLE t (a INT)", &ok());
+    bed.facts.insert_id.set(9);
+    (bed.facts.found_rows, bed.facts.row_count, bed.hand.flag_in) = (4, -1, 7);
+    bed.facts.note_own_error(9001, *b"HY000", b"late");
+    bed.wants.lex.ansi_quotes = true;
+    bed.entry.set_own_idle_limit(5_000);
+    let (record, sockets) = carried(&bed).unwrap();
+    assert_eq!((record.id, &*record.user, record.hostgroup), (bed.entry.id, "anna", HOME));
+    assert_eq!((&record.state, record.lex, record.family), (&bed.wants.state, bed.wants.lex, bed.wants.family));
+    assert_eq!(record.pins.set(), bed.at.pins.set());
+    assert_eq!(record.pins.temporary_tables(), bed.at.pins.temporary_tables());
+    let facts = |facts: &SessionFacts| (facts.insert_id, facts.found_rows, facts.row_count, facts.errors);
+    assert_eq!(facts(&record.facts), facts(&bed.facts));
+    assert_eq!(record.facts.own_error.as_ref().map(|error| error.signal()), bed.facts.own_error.as_ref().map(|error| error.signal()));
+    assert_eq!((record.flag_in, record.own_idle_ms, record.has_transcript), (7, 5_000, false));
+    assert_eq!(
+        (record.client.status, record.client.caps, record.client.scramble),
+        (bed.client.status, bed.client.caps, bed.client.scramble)
+    );
+    assert_eq!((record.backend.is_some(), sockets.len()), (true, 2), "the client's socket, and the backend's");
+}
+
+#[tokio::test]
+async fn what_a_session_left_elsewhere_goes_with_it() {
+    let mut bed = Bed::new("").on(MySql);
+    bed.ran("SELECT GET_LOCK('a', 1)", &rows(1));
+    bed.travel(OTHER).await;
+    bed.connect(MySql);
+    bed.ran("CREATE TEMPORARY TABLE t (a INT)", &ok());
+    let (record, sockets) = carried(&bed).unwrap();
+    assert_eq!((record.hostgroup, record.places.len(), sockets.len()), (OTHER, 1, 3));
+}
+
+#[tokio::test]
+async fn a_session_that_is_not_at_rest_stays() {
+    type Change = fn(&mut Bed);
+    let cases: [(&str, Change, bool); 7] = [
+        ("at rest", |_| {}, true),
+        ("in a transaction", |bed| bed.ran_and_noted("BEGIN", &ok_open()), true),
+        (
+            "with a part of a command",
+            |bed| {
+                let (input, pool) = (&mut bed.client.input, crate::buffer::BufferPool::default());
+                input.reserve(8, &pool);
+                input.space(&pool)[0] = 1;
+                input.advance(1);
+            },
+            false,
+        ),
+        ("with a part of an answer", |bed| bed.client.is_half_told = true, false),
+        (
+            "while it says a transaction again",
+            |bed| {
+                let replaying = crate::replays::Replaying::begin(&bed.at.pool.shared);
+                bed.at.replaying = Some(replaying);
+            },
+            false,
+        ),
+        ("while collations stand in for its own", |bed| bed.wants.stand_ins = Some(Box::default()), false),
+        ("while its backend owes an answer", |bed| bed.at.backend.as_mut().unwrap().start_exchange().unwrap(), false),
+    ];
+    for (what, change, expected) in cases {
+        let mut bed = Bed::new("").on(MySql);
+        change(&mut bed);
+        assert_eq!(carried(&bed).is_some(), expected, "{what}");
+    }
+}
+
+const ANNA: &str = "mysql_users = ( { username=\"anna\", password=\"x\", default_hostgroup=1 } )";
+
+#[tokio::test]
+async fn a_session_goes_on_in_another_process() {
+    let all = async {
+        let mut bed = Bed::new("").on(MySql);
+        bed.ran_and_noted("BEGIN", &ok_open());
+        bed.ran("SELECT GET_LOCK('a', 1)", &ReplyFacts { status: ok_open().status, ..rows(1) });
+        bed.entry.set_own_idle_limit(5_000);
+        let (record, sockets) = carried(&bed).unwrap();
+        assert!(record.has_transcript, "what was said is not known there");
+        let worker = worker(ANNA);
+        record.resume(&worker, sockets).unwrap();
+        let entries = worker.entries.borrow();
+        let (_, entry) = entries.iter().next().unwrap();
+        assert_eq!((entries.len(), entry.id, entry.own_idle_ms()), (1, bed.entry.id, 5_000));
+        assert_eq!(entry.all_pins(), bed.at.all_pins());
+        assert!(entry.is_idle() && entry.is_in_transaction());
+        let held = entry.view.held.get().unwrap();
+        assert_eq!((held.server, held.thread_id), ((HOME, 0), 7), "the same connection, by the server's number");
+        assert_eq!(entry.user.borrow().as_ref().map(|user| user.name.to_string()).as_deref(), Some("anna"));
+        assert_eq!(worker.shared.user_of(entry.id).as_deref(), Some("anna"), "KILL finds it");
+        assert_eq!(worker.shared.frontends.load(Ordering::Acquire), 1);
+    };
+    LocalSet::new().run_until(all).await;
+}
+
+#[tokio::test]
+async fn a_session_is_refused_that_cannot_go_on() {
+    let all = async {
+        let refusal = |more: &str, lose_socket: bool| {
+            let bed = Bed::new("").on(MySql);
+            let (record, mut sockets) = carried(&bed).unwrap();
+            if lose_socket {
+                sockets.pop();
+            }
+            let worker = worker(more);
+            let refused = record.resume(&worker, sockets).unwrap_err();
+            assert!(worker.entries.borrow().is_empty() && worker.shared.frontends.load(Ordering::Acquire) == 0, "{refused}");
+            refused
+        };
+        let bert = ANNA.replace("anna", "bert");
+        assert_eq!(refusal(&bert, false), "there is no user 'anna' any more");
+        assert_eq!(refusal(ANNA, true), "a socket is missing");
+        let elsewhere = bed::worker(bed::snapshot(&[(HOME.0, "db3")], ANNA));
+        let bed = Bed::new("").on(MySql);
+        let (record, sockets) = carried(&bed).unwrap();
+        assert_eq!(record.resume(&elsewhere, sockets).unwrap_err(), "127.0.0.1:1 is no server of hostgroup 1");
+    };
+    LocalSet::new().run_until(all).await;
+}
+
+#[tokio::test]
+async fn an_idle_connection_serves_in_another_process() {
+    let mut bed = Bed::new("").on(MySql);
+    let backend = bed.at.backend.take().unwrap();
+    let (record, socket) = backend.record().unwrap();
+    let worker = worker(ANNA);
+    let offered = Offered::Idle("anna".into(), Box::new(record));
+    assert_eq!(offered.place(4), None, "any worker may have it");
+    offered.take_in(&worker, vec![socket]).unwrap();
+    let found = worker.pool(HOME).take_any_idle().unwrap();
+    assert_eq!((found.core.thread_id, found.core.state == bed.wants.state), (7, true));
+}

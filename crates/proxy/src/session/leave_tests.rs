@@ -1,0 +1,221 @@
+use super::*;
+use crate::session::bed::{Bed, ok_open};
+use model::fleet::UnderWay;
+use model::snapshot::ServerStatus;
+use tokio::task::LocalSet;
+use wire::charset::Flavor::MySql;
+
+/// How the server of the session is placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Case {
+    Used,
+    /// A moment ago it lost its role.
+    Left,
+    /// The time to finish there is over.
+    LeftForLong,
+    Drains,
+    DrainsForLong,
+    Dead,
+    /// The server closed the connection.
+    Closed,
+    /// There is no connection any more.
+    Gone,
+}
+
+/// What becomes of the backend in each of these cases.
+type Outcomes = &'static [(Case, &'static str)];
+
+/// Time to finish, ms.
+const LONG: u64 = 60_000;
+
+async fn case(bed: &mut Bed, case: Case) {
+    match case {
+        Case::Used => {}
+        Case::Left => bed.place(ServerStatus::Shunned, UnderWay::MayFinish, LONG),
+        Case::LeftForLong => bed.place(ServerStatus::Shunned, UnderWay::MayFinish, 0),
+        Case::Drains => bed.place(ServerStatus::OfflineSoft, UnderWay::MayFinish, LONG),
+        Case::DrainsForLong => bed.place(ServerStatus::OfflineSoft, UnderWay::MayFinish, 0),
+        Case::Dead => bed.place(ServerStatus::Online, UnderWay::Severed, LONG),
+        Case::Closed => {
+            bed.ends.truncate(1);
+            let link = &mut bed.at.backend.as_mut().unwrap().link;
+            std::future::poll_fn(|cx| link.poll_readable(cx)).await;
+        }
+        Case::Gone => bed.at.backend = None,
+    }
+}
+
+/// What becomes of the backend, in short.
+fn told(kept: Result<Kept, Fault>) -> &'static str {
+    match kept {
+        Ok(Kept::AtHand) => "stays",
+        Ok(Kept::None) => "any",
+        Ok(Kept::Moves) => "moves",
+        Err(Fault::Error { code: codes::SERVER_LEFT, .. }) => "rolled back",
+        Err(Fault::Error { .. }) => "error",
+        Err(Fault::Lost { certainty: Certainty::NeverSent, .. }) => "lost unsent",
+        Err(Fault::Lost { .. }) => "lost",
+        Err(Fault::End(_)) => "ends",
+        Err(Fault::Refused { .. }) => "refused",
+    }
+}
+
+#[tokio::test]
+async fn what_a_session_has_on_a_server_decides_when_it_leaves() {
+    use Case::*;
+    use PinReason::*;
+    let cases: [(&[PinReason], Outcomes); 5] = [
+        (&[], &[(Used, "stays"), (Left, "any"), (Drains, "any"), (Dead, "any"), (Closed, "lost unsent"), (Gone, "any")]),
+        (&[Rule], &[(Used, "stays"), (Left, "any"), (Drains, "any"), (Dead, "any"), (Gone, "any")]),
+        (
+            &[Transaction],
+            &[
+                (Used, "stays"),
+                (Left, "stays"),
+                (LeftForLong, "rolled back"),
+                (Drains, "stays"),
+                (DrainsForLong, "stays"),
+                (Dead, "lost unsent"),
+                (Closed, "lost unsent"),
+                (Gone, "rolled back"),
+            ],
+        ),
+        (
+            &[UserLock],
+            &[
+                (Used, "stays"),
+                (Left, "stays"),
+                (LeftForLong, "ends"),
+                (Drains, "stays"),
+                (DrainsForLong, "ends"),
+                (Dead, "lost unsent"),
+                (Closed, "lost unsent"),
+                (Gone, "ends"),
+            ],
+        ),
+        (&[Transaction, TemporaryTable], &[(Left, "stays"), (LeftForLong, "ends"), (DrainsForLong, "stays"), (Gone, "ends")]),
+    ];
+    let all = async {
+        for (pins, cases) in cases {
+            for (one, expected) in cases {
+                let mut bed = Bed::new("").on(MySql);
+                bed.pin(pins);
+                case(&mut bed, *one).await;
+                assert_eq!(told(bed.keeps_backend()), *expected, "{pins:?}: {one:?}");
+                let stays = *expected == "stays";
+                assert_eq!(bed.at.backend.is_some(), stays, "{pins:?}: {one:?}");
+            }
+        }
+    };
+    LocalSet::new().run_until(all).await;
+}
+
+#[tokio::test]
+async fn a_transaction_that_was_only_opened_moves_whenever_it_has_to() {
+    let all = async {
+        for (one, expected) in [
+            (Case::Used, "stays"),
+            (Case::Left, "moves"),
+            (Case::Drains, "moves"),
+            (Case::Dead, "moves"),
+            (Case::Closed, "moves"),
+            (Case::Gone, "moves"),
+        ] {
+            let mut bed = Bed::new("").on(MySql);
+            bed.ran_and_noted("BEGIN", &ok_open());
+            case(&mut bed, one).await;
+            assert_eq!(told(bed.keeps_backend()), expected, "{one:?}");
+        }
+        for (replays, expected) in [(false, "rolled back"), (true, "moves")] {
+            let mut bed = Bed::new(&format!("mysql_variables = {{ transaction_replay = {replays} }}")).on(MySql);
+            bed.ran_and_noted("BEGIN", &ok_open());
+            bed.ran_and_noted("INSERT INTO t VALUES (1)", &ok_open());
+            case(&mut bed, Case::LeftForLong).await;
+            assert_eq!(told(bed.keeps_backend()), expected, "transaction_replay {replays}");
+        }
+    };
+    LocalSet::new().run_until(all).await;
+}
+
+#[tokio::test]
+async fn a_transaction_that_was_rolled_back_is_told_once() {
+    let mut bed = Bed::new("").on(MySql);
+    bed.ran_and_noted("BEGIN", &ok_open());
+    bed.ran_and_noted("INSERT INTO t VALUES (1)", &ok_open());
+    case(&mut bed, Case::Gone).await;
+    assert_eq!(told(bed.keeps_backend()), "rolled back");
+    assert!(bed.pins().is_empty() && bed.client.status == StatusFlags::AUTOCOMMIT);
+    assert_eq!(told(bed.keeps_backend()), "any");
+}
+
+#[tokio::test]
+async fn the_last_look_keeps_what_begins_from_a_server_out_of_use() {
+    use PinReason::*;
+    let all = async {
+        for (pins, one, expected) in [
+            (&[][..], Case::Used, true),
+            (&[], Case::Left, false),
+            (&[], Case::Drains, false),
+            (&[MultiplexingOff], Case::Left, false),
+            // Part of what has begun, which may finish.
+            (&[Transaction], Case::Left, true),
+            (&[UserLock], Case::Drains, true),
+            (&[], Case::Gone, true),
+        ] {
+            let mut bed = Bed::new("").on(MySql);
+            bed.pin(pins);
+            case(&mut bed, one).await;
+            assert_eq!(bed.may_begin(), expected, "{pins:?} {one:?}");
+            assert_eq!(bed.at.backend.is_some(), expected && one != Case::Gone, "{pins:?} {one:?}");
+        }
+        let mut bed = Bed::new("").on(MySql);
+        bed.ran_and_noted("BEGIN", &ok_open());
+        case(&mut bed, Case::Left).await;
+        assert!(!bed.may_begin(), "nothing ran in it: it may as well begin elsewhere");
+        let mut bed = Bed::new("").on(MySql);
+        case(&mut bed, Case::Used).await;
+        bed.at.backend.as_ref().unwrap().core.server.suspect(u64::MAX);
+        assert!(!bed.may_begin(), "its role is in doubt");
+    };
+    LocalSet::new().run_until(all).await;
+}
+
+#[tokio::test]
+async fn a_statement_that_is_overdue_finishes_moves_or_may_never_end() {
+    let replays = "mysql_variables = { transaction_replay = true }";
+    for (config, opens, text, began, expected) in [
+        (replays, true, "SELECT a FROM t FOR UPDATE", true, Overdue::Finishes),
+        (replays, true, "SELECT a FROM t FOR UPDATE", false, Overdue::Moves),
+        (replays, true, "UPDATE t SET a = 1", false, Overdue::Moves),
+        (replays, true, "ROLLBACK", false, Overdue::Moves),
+        (replays, true, "COMMIT", false, Overdue::MayNeverEnd),
+        (replays, true, "DROP TABLE t", false, Overdue::MayNeverEnd),
+        (replays, true, "SELECT GET_LOCK('a', 1)", false, Overdue::MayNeverEnd),
+        (replays, false, "UPDATE t SET a = 1", false, Overdue::MayNeverEnd),
+        ("", true, "UPDATE t SET a = 1", false, Overdue::MayNeverEnd),
+    ] {
+        let mut bed = Bed::new(config).on(MySql);
+        if opens {
+            bed.ran_and_noted("BEGIN", &ok_open());
+        }
+        let analysis = bed.analysis(text);
+        bed.recovery.reply_hasher = bed.reply_hasher_for(&crate::session::run::Plan::new(analysis), Default::default());
+        assert_eq!(bed.when_overdue(began, &analysis), expected, "{config} {opens} {text}");
+    }
+}
+
+#[tokio::test]
+async fn what_may_never_end_is_given_up_only_on_a_server_that_is_cut_off() {
+    for (status, under_way, grace_ms, expected) in [
+        (ServerStatus::Online, UnderWay::MayFinish, 0, [false, false, false]),
+        (ServerStatus::Shunned, UnderWay::MayFinish, LONG, [false, false, false]),
+        (ServerStatus::Shunned, UnderWay::MayFinish, 0, [false, true, false]),
+        (ServerStatus::Shunned, UnderWay::EndsAfterGrace, LONG, [false, false, false]),
+        (ServerStatus::Shunned, UnderWay::EndsAfterGrace, 0, [false, true, true]),
+    ] {
+        let bed = Bed::new("").on(MySql);
+        bed.place(status, under_way, grace_ms);
+        let gives_up = [Overdue::Finishes, Overdue::Moves, Overdue::MayNeverEnd].map(|overdue| bed.at.gives_up(overdue));
+        assert_eq!(gives_up, expected, "{status:?} {under_way:?} {grace_ms}");
+    }
+}

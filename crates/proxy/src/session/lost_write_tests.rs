@@ -1,0 +1,165 @@
+use super::*;
+use crate::pins::PinReason;
+use crate::session::assigned_gtid::Answer;
+use crate::session::bed::{Bed, error, ok, ok_open, packet_of, result_of};
+use crate::session::run::Plan;
+use tokio::task::LocalSet;
+use wire::charset::Flavor::MySql;
+
+const SETTLES: &str = "mysql_replication_hostgroups = ( { writer_hostgroup=1, reader_hostgroup=2 } )
+mysql_variables = { settle_lost_writes = true }";
+
+/// A session that has lost the answer to this statement, which had a label; on a new connection.
+fn in_doubt(text: &str) -> Bed {
+    let mut bed = Bed::new(SETTLES).on(MySql);
+    let (plan, command) = (Plan::new(bed.analysis(text)), bed.says(text));
+    bed.hand.began_us = bed.worker.shared.clock.now_us();
+    bed.give_label(command, &plan);
+    bed.recovery.set_standing(Standing::InDoubt);
+    bed
+}
+
+/// What a server answers that is asked for a label: whether it is there, whether the server is read-only, and what may still come.
+fn found_there(there: &str, read_only: &str, coming: &str) -> Vec<Vec<u8>> {
+    vec![packet_of(&ok()), packet_of(&ok_open()), result_of(&[&[there, read_only]]), result_of(&[&[coming]])]
+}
+
+/// It ends its transaction, and forgets the label.
+fn unlabels() -> [Vec<u8>; 2] {
+    [packet_of(&ok()), packet_of(&ok())]
+}
+
+#[tokio::test]
+async fn a_write_that_is_not_there_goes_on_under_its_own_gtid() {
+    let mut bed = in_doubt("INSERT INTO t VALUES (1)");
+    let label = bed.recovery.assigned_gtid.as_ref().unwrap().label.to_string();
+    bed.answers(&found_there("0", "0", "0"));
+    let reply = bed.settle_write(&mut Ahead::default()).await.unwrap();
+    assert!(reply.is_none(), "it is to be sent");
+    let sent = bed.sent();
+    assert_eq!(sent[..2], [format!("SET SESSION gtid_next='{label}'"), "BEGIN".to_owned()]);
+    assert!(sent[2].contains("GTID_SUBSET") && sent[3].contains("replication_connection_status"), "{sent:?}");
+    assert_eq!(bed.recovery.standing(), Some(Standing::Claimed));
+    assert!(bed.at.backend.as_ref().unwrap().core.is_labelled);
+}
+
+#[tokio::test]
+async fn a_write_that_is_there_is_answered_as_it_was() {
+    let mut bed = in_doubt("INSERT INTO t VALUES (1)");
+    let facts = ReplyFacts { affected_rows: 1, ..ok() };
+    let answer = Answer { packets: packet_of(&facts), facts };
+    bed.recovery.assigned_gtid.as_mut().unwrap().answer = Some(answer);
+    bed.answers(&[found_there("1", "0", "0"), unlabels().to_vec()].concat());
+    let reply = bed.settle_write(&mut Ahead::default()).await.unwrap();
+    assert_eq!(reply.map(|reply| reply.affected_rows), Some(1));
+    let sent = bed.sent();
+    assert_eq!(sent[4..], ["ROLLBACK".to_owned(), crate::session::assigned_gtid::AUTOMATIC.to_owned()], "what was opened to ask");
+    // What no table with transactions has may be there before its COMMIT: its answer is not known.
+    let mut bed = in_doubt("INSERT INTO t VALUES (1)");
+    bed.answers(&[found_there("1", "0", "0"), unlabels().to_vec()].concat());
+    let fault = bed.settle_write(&mut Ahead::default()).await.unwrap_err();
+    assert!(matches!(fault, Fault::Lost { certainty: Certainty::Unknown, .. }), "{fault:?}");
+    assert_eq!(bed.recovery.standing(), Some(Standing::Undecided));
+}
+
+#[tokio::test]
+async fn without_a_proof_it_is_asked_again_or_told_to_be_unknown() {
+    let denied = vec![packet_of(&error(1227)), packet_of(&ok()), result_of(&[&["0", "0"]]), result_of(&[&["0"]])];
+    let cases = [
+        ("it is read-only", found_there("0", "1", "0"), Standing::InDoubt),
+        ("it still follows a server", found_there("0", "0", "1"), Standing::InDoubt),
+        ("it does not let the user ask", denied, Standing::Undecided),
+    ];
+    for (why, answers, expected) in cases {
+        let mut bed = in_doubt("INSERT INTO t VALUES (1)");
+        bed.answers(&[answers, unlabels().to_vec()].concat());
+        let fault = bed.settle_write(&mut Ahead::default()).await.unwrap_err();
+        assert!(matches!(fault, Fault::Lost { certainty: Certainty::Unknown, .. }), "{why}: {fault:?}");
+        assert_eq!((bed.recovery.standing(), bed.at.backend.is_none()), (Some(expected), true), "{why}");
+    }
+    let all = async {
+        let mut bed = in_doubt("INSERT INTO t VALUES (1)");
+        bed.ends.truncate(1);
+        let fault = bed.settle_write(&mut Ahead::default()).await.unwrap_err();
+        assert!(matches!(fault, Fault::Lost { certainty: Certainty::Unknown, .. }), "lost again: {fault:?}");
+    };
+    LocalSet::new().run_until(all).await;
+}
+
+#[tokio::test]
+async fn what_is_in_no_doubt_is_not_asked() {
+    for (text, standing) in [
+        ("INSERT INTO t VALUES (1)", Standing::Fresh),
+        ("INSERT INTO t VALUES (1)", Standing::Set),
+        ("INSERT INTO t VALUES (1)", Standing::Refused),
+        // A transaction is asked for at its COMMIT.
+        ("BEGIN", Standing::InDoubt),
+    ] {
+        let mut bed = in_doubt(text);
+        bed.recovery.set_standing(standing);
+        assert!(bed.settle_write(&mut Ahead::default()).await.unwrap().is_none());
+        assert!(bed.sent().is_empty(), "{text} {standing:?}");
+    }
+}
+
+#[tokio::test]
+async fn while_there_is_time_what_is_in_doubt_is_looked_at_again() {
+    let lost = || Fault::Lost { certainty: Certainty::Unknown, text: "gone".into(), pins: Default::default() };
+    for (fault, standing, expected) in [
+        (lost(), Standing::InDoubt, "again"),
+        (
+            Fault::Refused { refusal: crate::certainty::Refusal::ReadOnly, code: 1290, sqlstate: *b"HY000", text: vec![] },
+            Standing::InDoubt,
+            "again",
+        ),
+        (lost(), Standing::Undecided, "unknown"),
+        // It is an answer to the question, of which no other server would know more.
+        (Fault::error(1045, b"28000", "denied"), Standing::InDoubt, "unknown"),
+        (Fault::End(End::ClientGone), Standing::InDoubt, "ends"),
+    ] {
+        let mut bed = in_doubt("INSERT INTO t VALUES (1)");
+        bed.recovery.set_standing(standing);
+        let (mut patience, shown) = (bed.hand.patience(&bed.at), format!("{fault:?} {standing:?}"));
+        let heard = match bed.doubt_again(&mut patience, fault).await {
+            Ok(()) => "again",
+            Err(Fault::Lost { certainty: Certainty::Unknown, .. }) => "unknown",
+            Err(Fault::End(_)) => "ends",
+            Err(other) => panic!("{other:?}"),
+        };
+        assert_eq!(heard, expected, "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_that_was_disproved_can_be_done_again() {
+    for (pins, ends) in [(&[PinReason::Transaction][..], false), (&[PinReason::Transaction, PinReason::TemporaryTable], true)] {
+        let mut bed = in_doubt("BEGIN");
+        bed.pin(pins);
+        let fault = bed.not_applied("its replay differs");
+        match fault {
+            Fault::Error { code: NOT_APPLIED, text, .. } if !ends => {
+                let text = String::from_utf8(text).unwrap();
+                assert!(text.contains("was not applied, and can be done again (its replay differs)"), "{text}");
+            }
+            Fault::End(End::BackendLost(text)) if ends => assert!(text.contains("was not applied"), "{text}"),
+            other => panic!("{pins:?}: {other:?}"),
+        }
+        assert!(bed.recovery.assigned_gtid.is_none() && !bed.at.pins.set().contains(PinReason::Transaction));
+    }
+}
+
+#[tokio::test]
+async fn a_backend_forgets_its_label_or_serves_nobody() {
+    for (answers, verb, sent, keeps) in [
+        (unlabels().to_vec(), Some("COMMIT"), 2, true),
+        (vec![packet_of(&ok())], None, 1, true),
+        (vec![packet_of(&ok()), packet_of(&error(1790))], Some("ROLLBACK"), 2, false),
+    ] {
+        let mut bed = in_doubt("INSERT INTO t VALUES (1)");
+        bed.at.backend.as_mut().unwrap().core.is_labelled = true;
+        bed.answers(&answers);
+        assert_eq!(bed.at.unlabel(verb).await, keeps, "{verb:?}");
+        assert_eq!(bed.sent().len(), sent, "{verb:?}");
+        assert_eq!(bed.at.backend.as_ref().map(|backend| backend.core.is_labelled), keeps.then_some(false), "{verb:?}");
+    }
+}

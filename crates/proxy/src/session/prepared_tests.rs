@@ -1,0 +1,185 @@
+//! Prepared statements, from the client's command to what a server is sent.
+
+use crate::session::bed::{Bed, error, numbered, ok, ok_open, packet_of, result_of};
+use crate::session::end::End;
+use wire::charset::Flavor::{MariaDb, MySql};
+use wire::command::Command;
+use wire::message::{ERR, OK};
+
+/// A server's answer to a PREPARE: this id, no columns, no parameters.
+fn prepared(id: u32) -> Vec<u8> {
+    numbered(&[[&[0][..], &id.to_le_bytes(), &[0; 7]].concat()])
+}
+
+/// COM_STMT_EXECUTE's body for a statement without parameters.
+fn execution(id: u32) -> Vec<u8> {
+    [&id.to_le_bytes()[..], &[0, 1, 0, 0, 0]].concat()
+}
+
+/// The client's id of the statement that it prepares.
+async fn prepare(bed: &mut Bed, text: &str) -> u32 {
+    let heard = bed.serve(Command::StmtPrepare, text.as_bytes()).await.unwrap();
+    assert_eq!(heard[0][0], OK, "{text}");
+    u32::from_le_bytes([heard[0][1], heard[0][2], heard[0][3], heard[0][4]])
+}
+
+#[tokio::test]
+async fn a_client_has_ids_of_its_own() {
+    let mut bed = Bed::new("").on(MySql);
+    bed.ran("BEGIN", &ok_open());
+    bed.answers(&[prepared(71), prepared(72)]);
+    assert_eq!((prepare(&mut bed, "INSERT INTO t VALUES (1)").await, prepare(&mut bed, "DELETE FROM t").await), (1, 2));
+    bed.sent();
+    bed.answers(&[packet_of(&ok_open())]);
+    let heard = bed.serve(Command::StmtExecute, &execution(2)).await.unwrap();
+    assert_eq!((heard[0][0], bed.sent()), (OK, vec!["Some(StmtExecute)".to_owned()]));
+    let unknown = bed.serve(Command::StmtExecute, &execution(3)).await.unwrap();
+    assert_eq!(unknown[0][0], ERR);
+    assert!(bed.sent().is_empty(), "no server is asked");
+}
+
+#[tokio::test]
+async fn a_statement_is_prepared_where_it_is_executed() {
+    let mut bed = Bed::new("").on(MySql);
+    bed.ran("BEGIN", &ok_open());
+    bed.answers(&[prepared(71)]);
+    let id = prepare(&mut bed, "INSERT INTO t VALUES (1)").await;
+    bed.sent();
+    // Another connection does not have it.
+    bed.connect(MySql);
+    bed.answers(&[prepared(5), packet_of(&ok_open())]);
+    bed.serve(Command::StmtExecute, &execution(id)).await.unwrap();
+    assert_eq!(bed.sent(), ["Some(StmtPrepare)", "Some(StmtExecute)"]);
+    bed.answers(&[packet_of(&ok_open())]);
+    bed.serve(Command::StmtExecute, &execution(id)).await.unwrap();
+    assert_eq!(bed.sent(), ["Some(StmtExecute)"], "it has it now");
+}
+
+#[tokio::test]
+async fn a_statement_that_cannot_be_prepared_is_none() {
+    let mut bed = Bed::new("").on(MySql);
+    bed.ran("BEGIN", &ok_open());
+    bed.answers(&[packet_of(&error(1146))]);
+    let heard = bed.serve(Command::StmtPrepare, b"SELECT a FROM nowhere").await.unwrap();
+    assert_eq!(heard[0][0], ERR);
+    assert_eq!(bed.statements.len(), 0);
+}
+
+#[tokio::test]
+async fn a_statement_that_is_closed_is_gone_without_an_answer() {
+    let mut bed = Bed::new("").on(MySql);
+    bed.ran("BEGIN", &ok_open());
+    bed.answers(&[prepared(71)]);
+    let id = prepare(&mut bed, "DELETE FROM t").await;
+    let heard = bed.serve(Command::StmtClose, &id.to_le_bytes()).await.unwrap();
+    assert_eq!((heard.len(), bed.statements.len()), (0, 0));
+    assert_eq!(bed.serve(Command::StmtExecute, &execution(id)).await.unwrap()[0][0], ERR);
+    assert_eq!(bed.serve(Command::StmtReset, &id.to_le_bytes()).await.unwrap()[0][0], ERR);
+}
+
+#[tokio::test]
+async fn an_execution_does_what_its_text_does() {
+    for (text, reply, pins) in [
+        ("BEGIN", ok_open(), &["transaction"][..]),
+        ("SET @a = UUID()", ok_open(), &["transaction", "user_variable"]),
+        ("CREATE TEMPORARY TABLE t (a INT)", ok_open(), &["transaction", "temporary_table"]),
+        ("COMMIT", ok(), &[]),
+    ] {
+        let mut bed = Bed::new("").on(MariaDb);
+        bed.ran("BEGIN", &ok_open());
+        bed.answers(&[prepared(71), packet_of(&reply)]);
+        let id = prepare(&mut bed, text).await;
+        bed.serve(Command::StmtExecute, &execution(id)).await.unwrap();
+        assert_eq!(bed.pins(), pins, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn so_many_bytes_of_statements_a_client_may_have() {
+    let mut bed = Bed::new("mysql_variables = { max_stmts_bytes_per_client = 65536 }").on(MySql);
+    bed.ran("BEGIN", &ok_open());
+    let long = format!("SELECT '{}'", "x".repeat(60_000));
+    bed.answers(&[prepared(71)]);
+    prepare(&mut bed, &long).await;
+    let refused = bed.serve(Command::StmtPrepare, long.as_bytes()).await.unwrap();
+    assert_eq!((refused[0][0], u16::from_le_bytes([refused[0][1], refused[0][2]])), (ERR, 1461));
+}
+
+#[tokio::test]
+async fn what_is_cached_is_answered_without_a_server() {
+    let rule = r#"mysql_query_rules = ( { rule_id=1, active=1, match_digest="^SELECT a", cache_ttl=60000, apply=1 } )"#;
+    let mut bed = Bed::new(rule);
+    let (text, rows) = (b"SELECT a FROM t", result_of(&[&["1"]]));
+    // A backend that rests in the pool serves the first.
+    bed.connect(MySql);
+    bed.at.give_back();
+    bed.answers(std::slice::from_ref(&rows));
+    let first = bed.serve(Command::Query, text).await.unwrap();
+    assert_eq!(bed.sent(), ["SELECT a FROM t"]);
+    let second = bed.serve(Command::Query, text).await.unwrap();
+    assert!(bed.sent().is_empty() && second == first, "the same without a server");
+    // Never inside of anything.
+    bed.pin(&[crate::pins::PinReason::Transaction]);
+    bed.connect(MySql);
+    bed.answers(&[rows]);
+    bed.serve(Command::Query, text).await.unwrap();
+    assert_eq!(bed.sent(), ["SELECT a FROM t"]);
+}
+
+#[tokio::test]
+async fn a_backend_that_rests_serves_the_next_statement_brought_to_the_sessions_state() {
+    let mut bed = Bed::new("");
+    bed.connect(MySql);
+    bed.at.give_back();
+    bed.wants.state.variables.set("time_zone", Some(b"+02:00"));
+    bed.answers(&[packet_of(&ok()), result_of(&[&["1"]])]);
+    bed.serve(Command::Query, b"SELECT a FROM t").await.unwrap();
+    assert_eq!(bed.sent(), ["SET @@session.time_zone='+02:00'", "SELECT a FROM t"]);
+    assert!(bed.at.backend.is_none(), "it rests again");
+}
+
+#[tokio::test]
+async fn rules_answer_rewrite_and_refuse() {
+    let rules = r#"mysql_query_rules = (
+        { rule_id=1, active=1, match_digest="^DELETE", error_msg="not today", apply=1 },
+        { rule_id=2, active=1, match_digest="^OPTIMIZE", OK_msg="done", apply=1 },
+        { rule_id=3, active=1, match_pattern="old", replace_pattern="new", apply=1 } )"#;
+    for (text, first, sent) in [
+        ("DELETE FROM t", ERR, &[][..]),
+        ("OPTIMIZE TABLE t", OK, &[]),
+        ("UPDATE old SET a = 1", OK, &["UPDATE new SET a = 1"]),
+        ("UPDATE t SET a = 1", OK, &["UPDATE t SET a = 1"]),
+    ] {
+        let mut bed = Bed::new(rules).on(MySql);
+        bed.answers(&[packet_of(&ok())]);
+        let heard = bed.serve(Command::Query, text.as_bytes()).await.unwrap();
+        assert_eq!(heard[0][0], first, "{text}");
+        assert_eq!(bed.sent(), sent, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_ends_with_the_only_connection_that_had_its_state() {
+    let all = async {
+        for (pins, expected) in
+            [(&[crate::pins::PinReason::TemporaryTable][..], "ends"), (&[crate::pins::PinReason::Transaction], "goes on")]
+        {
+            let mut bed = Bed::new("").on(MySql);
+            bed.pin(pins);
+            bed.at.backend = None;
+            let heard = match bed.serve(Command::Query, b"SELECT a FROM t").await {
+                Ok(packets) => {
+                    assert_eq!((packets[0][0], u16::from_le_bytes([packets[0][1], packets[0][2]])), (ERR, 9004));
+                    "goes on"
+                }
+                Err(End::BackendLost(why)) => {
+                    assert!(why.contains("temporary_table"), "it names what is lost: {why}");
+                    "ends"
+                }
+                Err(other) => panic!("{other:?}"),
+            };
+            assert_eq!(heard, expected, "{pins:?}");
+        }
+    };
+    tokio::task::LocalSet::new().run_until(all).await;
+}

@@ -1,0 +1,306 @@
+//! What a session wants of a connection after a statement: as servers tell it, and as the text says where they do not.
+
+use crate::backend::Tracking;
+use crate::bed::info;
+use crate::session::Wants;
+use crate::session::bed::{Bed, analysis, error, ok, told};
+use crate::session::setting::assignments;
+use crate::session::variables::is_bare_null;
+use sql::{LexMode, MultiByte};
+use wire::charset::Flavor::{MariaDb, MySql};
+use wire::reframe::ReplyFacts;
+
+/// The values of these session variables; `-` for a default.
+fn values(bed: &Bed, names: &[&str]) -> Vec<String> {
+    let value = |name: &&str| bed.wants.state.variables.get(name).map_or("-".into(), |value| String::from_utf8_lossy(value).into_owned());
+    names.iter().map(value).collect()
+}
+
+/// What a user variable is carried as.
+fn carried(bed: &Bed, name: &str) -> Option<String> {
+    bed.wants.state.user_variables.get(name).map(|literal| String::from_utf8_lossy(literal).into_owned())
+}
+
+#[tokio::test]
+async fn what_a_server_tells_is_wanted_and_had() {
+    for (flavor, text, said, name, expected) in [
+        (MySql, "SET sql_mode = 'ANSI'", ("sql_mode", "REAL_AS_FLOAT,ANSI"), "sql_mode", "REAL_AS_FLOAT,ANSI"),
+        (MySql, "SET autocommit = 0", ("autocommit", "OFF"), "autocommit", "OFF"),
+        (MySql, "SET autocommit = 1", ("autocommit", "ON"), "autocommit", "-"),
+        (MySql, "SET timestamp = 5", ("timestamp", "5.000000"), "timestamp", "5.000000"),
+        (MySql, "SET timestamp = DEFAULT", ("timestamp", "1764325200.000000"), "timestamp", "-"),
+        (
+            MySql,
+            "SET transaction_isolation = 'SERIALIZABLE'",
+            ("transaction_isolation", "SERIALIZABLE"),
+            "transaction_isolation",
+            "SERIALIZABLE",
+        ),
+        (MariaDb, "SET tx_isolation = 'SERIALIZABLE'", ("transaction_isolation", "SERIALIZABLE"), "tx_isolation", "SERIALIZABLE"),
+        (MariaDb, "SET storage_engine = MyISAM", ("default_storage_engine", "MyISAM"), "default_storage_engine", "MyISAM"),
+        // Events, not wishes.
+        (MariaDb, "INSERT INTO t VALUES (1)", ("last_gtid", "0-1-7"), "last_gtid", "-"),
+        (MySql, "SELECT 1", ("statement_id", "7"), "statement_id", "-"),
+        // They are gone again when the statement is over.
+        (MariaDb, "SET STATEMENT sort_buffer_size = 4096 FOR SELECT 1", ("sort_buffer_size", "4096"), "sort_buffer_size", "-"),
+        (MySql, "SELECT /*+ SET_VAR(sort_buffer_size = 4096) */ 1", ("sort_buffer_size", "262144"), "sort_buffer_size", "-"),
+    ] {
+        let mut bed = Bed::new("").on(flavor);
+        bed.ran(text, &told(&[said]));
+        assert_eq!(values(&bed, &[name]), [expected], "{flavor:?}: {text}");
+        assert_eq!(bed.at.backend.as_ref().unwrap().core.state.variables, bed.wants.state.variables, "{flavor:?}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_assigned_last_has_the_last_word() {
+    let mut bed = Bed::new("").on(MySql);
+    bed.ran("SET character_set_server = latin1", &told(&[("character_set_server", "latin1")]));
+    assert_eq!(values(&bed, &["character_set_server", "collation_server"]), ["latin1", "-"]);
+    bed.ran("SET collation_server = utf8mb4_bin", &told(&[("collation_server", "utf8mb4_bin")]));
+    assert_eq!(values(&bed, &["character_set_server", "collation_server"]), ["-", "utf8mb4_bin"]);
+}
+
+#[tokio::test]
+async fn a_mode_decides_how_text_is_read() {
+    for (mode, expected) in [
+        ("ANSI_QUOTES,STRICT_ALL_TABLES", (true, false, false)),
+        ("ORACLE,PIPES_AS_CONCAT", (false, true, false)),
+        ("IGNORE_SPACE", (false, false, true)),
+        ("STRICT_ALL_TABLES", (false, false, false)),
+        ("", (false, false, false)),
+    ] {
+        let mut bed = Bed::new("").on(MariaDb);
+        bed.ran("SET sql_mode = 'x'", &told(&[("sql_mode", mode)]));
+        let lex = bed.wants.lex;
+        assert_eq!((lex.ansi_quotes, lex.oracle, lex.ignore_space), expected, "{mode}");
+    }
+    let mut bed = Bed::new("").on(MySql);
+    bed.ran("SET NAMES gbk", &told(&[("character_set_client", "gbk")]));
+    assert_eq!(bed.wants.lex.multi_byte, MultiByte::of(b"gbk"));
+}
+
+#[tokio::test]
+async fn a_schema_is_as_the_server_says() {
+    let entered = |schema: &str| ReplyFacts { schema: Some(schema.as_bytes().into()), state_change: true, ..ok() };
+    let mut bed = Bed::new("").on(MySql);
+    bed.wants.state.variables.set("collation_database", Some(b"latin1_bin"));
+    bed.ran("USE other", &entered("other"));
+    assert_eq!((bed.wants.state.schema.as_deref(), values(&bed, &["collation_database"])), (Some(&b"other"[..]), vec!["-".to_owned()]));
+    bed.ran("DROP SCHEMA other", &entered(""));
+    assert_eq!((bed.wants.state.schema.as_deref(), bed.at.backend.as_ref().unwrap().core.state.schema.as_deref()), (None, None));
+    bed.ran("USE nonsense", &error(1049));
+    assert_eq!(bed.wants.state.schema, None);
+}
+
+#[tokio::test]
+async fn where_servers_tell_nothing_the_text_says_it() {
+    for (text, names, expected, pins) in [
+        ("USE other", &[][..], &[][..], &[][..]),
+        ("SET sql_mode = 'ANSI', time_zone = '+02:00'", &["sql_mode", "time_zone"], &["ANSI", "+02:00"], &[]),
+        ("SET sql_mode = DEFAULT", &["sql_mode"], &["-"], &[]),
+        (
+            "SET NAMES latin1",
+            &["character_set_client", "character_set_results", "collation_connection"],
+            &["latin1", "latin1", "latin1_swedish_ci"],
+            &[],
+        ),
+        ("SET NAMES latin1 COLLATE latin1_bin", &["character_set_client", "collation_connection"], &["latin1", "latin1_bin"], &[]),
+        ("SET GLOBAL sql_mode = 'ANSI'", &["sql_mode"], &["-"], &[]),
+        ("SET sql_mode = CONCAT(@@sql_mode, ',ANSI')", &["sql_mode"], &["-"], &["session_state"]),
+        // It changes sql_big_selects along, by what that was.
+        ("SET max_join_size = 5", &["max_join_size"], &["-"], &["session_state"]),
+        ("SET CHARACTER SET latin1", &["character_set_connection"], &["utf8mb4"], &["session_state"]),
+    ] {
+        let mut bed = Bed::new("").on(MariaDb);
+        bed.at.backend.as_mut().unwrap().core.tracking = Tracking::None;
+        bed.ran(text, &ok());
+        assert_eq!(values(&bed, names), expected, "{text}");
+        assert_eq!(bed.pins(), pins, "{text}");
+        if text.starts_with("USE") {
+            assert_eq!(bed.wants.state.schema.as_deref(), Some(&b"other"[..]));
+        }
+    }
+}
+
+#[tokio::test]
+async fn user_variables_are_carried_as_literals_that_mean_the_same_anywhere() {
+    for (text, expected) in [
+        ("SET @a = 5", Some("5")),
+        ("SET @a = -5.5", Some("-5.5")),
+        ("SET @a := 'x'", Some("_utf8mb4 x'78' COLLATE `utf8mb4_general_ci`")),
+        ("SET @a = NULL", Some("_binary'',@`a`=NULL")),
+        ("SET @a = UUID()", None),
+        ("SET @a = @b", None),
+        ("SET @a = (SELECT 1)", None),
+    ] {
+        let mut bed = Bed::new("").on(MariaDb);
+        bed.ran(text, &ok());
+        assert_eq!(carried(&bed, "a").as_deref(), expected, "{text}");
+        assert_eq!(bed.pins().is_empty(), expected.is_some(), "{text}");
+        assert_eq!(bed.at.backend.as_ref().unwrap().core.state.user_variables, bed.wants.state.user_variables, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_null_keeps_the_type_of_its_variable() {
+    let mut bed = Bed::new("").on(MySql);
+    bed.ran("SET @a = NULL", &ok());
+    assert!(is_bare_null(carried(&bed, "a").unwrap().as_bytes()));
+    bed.ran("SET @a = 5", &ok());
+    bed.ran("SET @a = NULL", &ok());
+    assert_eq!(carried(&bed, "a").as_deref(), Some("5,@`a`=NULL"));
+    bed.ran("SET @a = UUID()", &ok());
+    bed.ran("SET @a = NULL", &ok());
+    assert_eq!(bed.at.null_for(&bed.wants, "a"), None, "which type it has is not known");
+    assert_eq!(bed.pins(), ["user_variable"]);
+}
+
+#[tokio::test]
+async fn so_many_user_variables_are_carried_and_no_longer_ones() {
+    let mut bed = Bed::new("").on(MySql);
+    let bed = &mut *bed;
+    let carry = |bed: &mut crate::session::Session, name: &str, literal: &str| bed.wants.carry_user_variable(&mut bed.at, name, literal);
+    let long = format!("'{}'", "x".repeat(64 << 10));
+    assert!(!carry(bed, "a", &long));
+    for i in 0..crate::pins::MOST_VARIABLES {
+        assert!(carry(bed, &format!("v{i}"), "1"), "{i}");
+    }
+    assert!(!carry(bed, "one_more", "1"));
+    assert!(carry(bed, "v0", "2"), "it has its place");
+}
+
+#[tokio::test]
+async fn a_set_that_failed_may_have_left_what_came_before() {
+    for (text, code, expected) in [
+        ("SET sql_mode = 'nonsense'", 1231, &[][..]),
+        ("SET nonsense = 1", 1193, &[]),
+        // It is asked which of them are in force.
+        ("SET unique_checks = 1, sql_mode = 'nonsense'", 1231, &[]),
+        ("SET @a = 1, sql_mode = 'nonsense'", 1231, &["user_variable"]),
+        // Those act once: no question tells whether they did.
+        ("SET timestamp = 5, sql_mode = 'nonsense'", 1231, &["session_state"]),
+        ("SET insert_id = 5, sql_mode = 'nonsense'", 1231, &["session_state"]),
+        ("SET sql_mode = (@a := 'nonsense')", 1231, &["user_variable", "session_state"]),
+    ] {
+        let mut bed = Bed::new("").on(MySql);
+        bed.ran(text, &error(code));
+        assert_eq!(bed.pins(), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_set_that_a_server_took_means_the_same_in_any_session() {
+    let is_repeatable = |text: &str, reply: &ReplyFacts| {
+        let all = assignments(text.as_bytes(), &analysis(text), LexMode::default());
+        Wants::default().repeatable_effect(&all, reply, &[]).is_some()
+    };
+    for (text, variables, expected) in [
+        ("SET time_zone = '+02:00'", &[("time_zone", "+02:00")][..], true),
+        ("SET sql_mode = 'ANSI', autocommit = 0", &[("sql_mode", "ANSI"), ("autocommit", "OFF")], true),
+        ("SET optimizer_switch = 'mrr=on'", &[("optimizer_switch", "mrr=on,index_merge=off")], false),
+        ("SET sql_mode = DEFAULT", &[("sql_mode", "ANSI")], false),
+        ("SET sql_mode = CONCAT(@@sql_mode, ',ANSI')", &[("sql_mode", "ANSI")], false),
+        ("SET insert_id = 5", &[("insert_id", "5")], false),
+        ("SET timestamp = 5", &[("timestamp", "5")], false),
+        ("SET GLOBAL sql_mode = 'ANSI'", &[], false),
+        ("SET CHARACTER SET latin1", &[("character_set_client", "latin1")], false),
+        ("SET max_join_size = 5", &[("max_join_size", "5"), ("sql_big_selects", "OFF")], false),
+        // Something else did that.
+        ("SET time_zone = '+02:00'", &[("time_zone", "+02:00"), ("sql_mode", "ANSI")], false),
+    ] {
+        assert_eq!(is_repeatable(text, &told(variables)), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_session_takes_its_collations_to_servers_that_do_not_know_them() {
+    let (mysql, mariadb) = (info(MySql, "9.7.0"), info(MariaDb, "10.11.6"));
+    let mut wants = Wants::default();
+    wants.state.variables.set("collation_connection", Some(b"utf8mb4_0900_ai_ci"));
+    assert!(!wants.come_to(&mysql) && wants.stand_ins.is_none());
+    wants.come_to(&mariadb);
+    let collation = |wants: &Wants| wants.state.variables.get("collation_connection").unwrap().to_vec();
+    assert_eq!((collation(&wants), wants.stand_ins.is_some()), (b"utf8mb4_general_ci".to_vec(), true));
+    wants.come_to(&mysql);
+    assert_eq!((collation(&wants), wants.stand_ins.is_none()), (b"utf8mb4_0900_ai_ci".to_vec(), true));
+    // What is a function of the one is a stored function of the other.
+    let mut wants = Wants { family: mariadb.family, ..Wants::default() };
+    wants.lex.builtins = sql::Builtins::MariaDb;
+    assert!(wants.come_to(&mysql) && !wants.come_to(&mariadb), "it was read as one for another flavor, once");
+}
+
+#[test]
+fn a_prepared_text_leaves_what_its_statement_leaves() {
+    use crate::pins::Trace;
+    for (text, expected) in [
+        ("PREPARE s FROM 'SELECT a FROM t'", Trace::Nothing),
+        ("PREPARE s FROM 'INSERT INTO t VALUES (?)'", Trace::Nothing),
+        ("PREPARE s FROM 'SET @a = 1'", Trace::State),
+        ("PREPARE s FROM 'SELECT @a := 1'", Trace::State),
+        ("PREPARE s FROM 'SELECT GET_LOCK(1, 1)'", Trace::State),
+        ("PREPARE s FROM 'SELECT f()'", Trace::State),
+        ("PREPARE s FROM 'CREATE TEMPORARY TABLE t (a INT)'", Trace::Definition),
+        ("PREPARE s FROM 'CREATE FUNCTION f() RETURNS INT RETURN 1'", Trace::Definition),
+        ("PREPARE s FROM 'CALL p()'", Trace::Anything),
+        ("PREPARE s FROM 'SET ROLE r'", Trace::Anything),
+        ("PREPARE s FROM @text", Trace::Anything),
+    ] {
+        assert_eq!(Wants::default().trace_of(text.as_bytes()), expected, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_schema_that_was_entered_and_left_explains_a_change() {
+    let moved = |schema: &str| ReplyFacts { schema: Some(schema.as_bytes().into()), state_change: true, ..ok() };
+    let bed = Bed::new("");
+    assert!(bed.wants.returns_to_its_schema(&moved("shop")));
+    assert!(!bed.wants.returns_to_its_schema(&moved("other")) && !bed.wants.returns_to_its_schema(&ok()));
+    for (text, reply, expected) in [
+        ("SELECT f()", moved("shop"), true),
+        ("CALL p()", moved("shop"), true),
+        // A trigger or a view may have run.
+        ("INSERT INTO t VALUES (1)", moved("shop"), false),
+        ("SELECT a FROM v", moved("shop"), false),
+        ("CREATE TABLE t (a INT)", moved("shop"), false),
+        ("SELECT f(@a)", moved("shop"), false),
+        ("CALL p()", ReplyFacts { is_garbled: true, ..moved("shop") }, false),
+        ("CALL p()", ReplyFacts { variables: told(&[("sql_mode", "")]).variables, ..moved("shop") }, false),
+    ] {
+        assert_eq!(bed.wants.only_moved(text.as_bytes(), &analysis(text), &reply), expected, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn tracking_that_stored_code_changed_tells_no_more() {
+    let schema = "session_track_schema";
+    for (text, value, expected) in
+        [("INSERT INTO t VALUES (1)", "OFF", true), ("INSERT INTO t VALUES (1)", "ON", false), ("CALL p()", "OFF", true)]
+    {
+        let mut bed = Bed::new("").on(MySql);
+        bed.ran(text, &ReplyFacts { state_change: false, ..told(&[(schema, value)]) });
+        assert_eq!(bed.pins().contains(&"session_state"), expected, "{text} {value}");
+    }
+    let mut bed = Bed::new("").on(MySql);
+    bed.ran("SET session_track_schema = OFF", &told(&[(schema, "OFF")]));
+    assert!(bed.pins().is_empty());
+    assert_eq!(bed.at.backend.as_ref().unwrap().core.tracking, Tracking::Clients, "a statement may show it");
+    assert!(bed.client.tracking_wish.as_ref().is_some_and(|wish| !wish.schema));
+}
+
+#[test]
+fn a_text_means_the_same_under_ordinary_settings() {
+    let mut wants = Wants::default();
+    for (mode, sql, expected) in [
+        (None, "SET sql_mode = 'ANSI'", true),
+        (Some("default_collation_for_utf8mb4"), "SET NAMES utf8mb4", false),
+        (Some("old_mode"), "SET NAMES utf8", false),
+        (Some("time_zone"), "SET NAMES utf8", true),
+    ] {
+        wants.state = Default::default();
+        mode.iter().for_each(|name| wants.state.variables.set(name, Some(b"x")));
+        assert_eq!(wants.state_is_ordinary(sql.as_bytes()), expected, "{mode:?} {sql}");
+    }
+    wants.lex = LexMode { ansi_quotes: true, ..LexMode::default() };
+    assert!(!wants.state_is_ordinary(b"SET sql_mode = \"ANSI\""), "quotes mean something else");
+}

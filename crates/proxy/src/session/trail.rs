@@ -1,0 +1,278 @@
+//! What a session notes of the statement at hand, for the case that it is traced: when each attempt began, had a connection, was sent and
+//! ended. It is noted while traces go anywhere, since only a statement's end tells whether it is kept.
+//!
+//! INVARIANT: nothing is allocated for a statement that is not kept, but a session's first; where nothing is traced there is no trail.
+
+use super::Session;
+use super::attachments::Attachments;
+use super::command::Incoming;
+use super::end::End;
+use super::fault::Fault;
+use super::hand::AtHand;
+use super::measure::{Measured, error_of};
+use super::pipeline::{Form, Statement};
+use crate::digest::shown;
+use crate::meter::digest_table::Sums;
+use crate::view::Held;
+use sql::{Analysis, Facts, LexMode, Lexer, TokenKind};
+use std::cell::Cell;
+use traces::{Answered, Attempt, Failure, MAX_ATTEMPTS, MAX_TEXT, Outcome, Parent, Record, TraceId};
+use wire::charset::Flavor;
+use wire::reframe::ReplyFacts;
+
+/// Name of the query attribute that says which trace a statement belongs to.
+const TRACEPARENT: &[u8] = b"traceparent";
+
+/// Whether a word behind this beginning of a text is a word, and no part of a comment or string.
+fn is_outside(before: &[u8], lex: LexMode) -> bool {
+    let text = [before, b" x"].concat();
+    let mut lexer = Lexer::new(&text, lex);
+    loop {
+        let token = lexer.token();
+        if token.kind == TokenKind::End || token.end >= text.len() {
+            return token.kind == TokenKind::Word && token.start > before.len();
+        }
+    }
+}
+
+/// See the module. Times are of the process clock, us.
+#[derive(Default)]
+pub(super) struct Trail {
+    attempts: Vec<Noted>,
+    /// How many there were.
+    tried: u32,
+    is_held: bool,
+    is_replayed: bool,
+    is_mariadb: bool,
+    /// What was lifted out of the command's text.
+    lifted: Option<Parent>,
+    parent: Cell<Option<Parent>>,
+    /// The trace that the statement is in, once that is known.
+    trace_id: Cell<Option<TraceId>>,
+}
+
+/// The plain path reads the clock once: when a backend is at hand, which is then sent the statement at once.
+#[derive(Default)]
+struct Noted {
+    /// None: it had a backend at once.
+    began_us: Option<u64>,
+    held_us: Option<u64>,
+    sent_us: Option<u64>,
+    /// What goes ahead of the statement took exchanges.
+    has_synced: bool,
+    /// None: with the statement.
+    ended_us: Option<u64>,
+    held: Option<Held>,
+    failure: Option<Failure>,
+}
+
+impl Session {
+    /// Lifts the client's span out of a text's comment, where that is asked for: from here on the command is without it.
+    pub(super) fn lift_trace(&mut self, command: Incoming, start: usize) -> (Incoming, Option<Parent>) {
+        let text = self.client.sql_text(command, start);
+        if !Parent::may_be_in(text) || !self.worker.snapshot().vars.trace_lift_comments {
+            return (command, None);
+        }
+        let lex = self.wants.lex;
+        let Some((parent, rest)) = Parent::lift(text, |before| is_outside(before, lex)) else { return (command, None) };
+        if let Some(trail) = self.hand.trail.as_mut() {
+            trail.lifted = Some(parent);
+        }
+        (self.client.replace_text(command, start, &rest), Some(parent))
+    }
+
+    /// Finds what the client says of a trace: its query attribute, or its comment.
+    pub(super) fn trail_parent(&self, statement: &Statement) {
+        let Some(trail) = self.hand.trail.as_ref() else { return };
+        let (payload, caps) = (self.client.payload(statement.command), self.client.caps);
+        let (attribute, text, lifted) = match statement.form {
+            Form::Text { start } => {
+                (wire::query::query_attribute(payload, caps, TRACEPARENT), self.client.sql_text(statement.command, start), trail.lifted)
+            }
+            Form::Execution { id, .. } | Form::Bulk { id } => {
+                let Some(prepared) = self.statements.get(id) else { return };
+                (wire::prepared::execute_attribute(payload, prepared.params, caps, TRACEPARENT), &*prepared.key.text, prepared.parent)
+            }
+        };
+        let of_comment =
+            || lifted.or_else(|| statement.analysis.facts.contains(Facts::COMMENT).then(|| Parent::of_comment(text)).flatten());
+        let parent = attribute.and_then(Parent::parse).or_else(of_comment);
+        trail.parent.set(parent);
+        trail.trace_id.set(parent.map(|parent| parent.trace_id));
+    }
+
+    /// The statement has ended: hands it to the exporter if it is kept. None: the proxy answered it.
+    pub(super) fn trace(&self, statement: Measured<'_>, analysis: &Analysis, result: Option<Result<&ReplyFacts, &Fault>>, sums: &Sums) {
+        let Some(trail) = self.hand.trail.as_ref() else { return };
+        let error = match result {
+            Some(result) => error_of(result).map(|(code, _)| code),
+            None => self.entry.own_error_code(),
+        };
+        let outcome = Outcome {
+            duration_us: sums.sum_us,
+            failed: error.is_some() || matches!(result, Some(Err(_))),
+            is_retried: trail.tried > 1,
+            is_replayed: trail.is_replayed,
+            is_held: trail.is_held,
+        };
+        let shared = &self.worker.shared;
+        let (parent, now_us) = (trail.parent.get(), self.hand.began_us + sums.sum_us);
+        let Some(why) = shared.traces.keeps(parent.as_ref(), outcome, now_us, || self.worker.random.next()) else { return };
+        let Some(trace_id) = trail.trace_id.get().or_else(traces::new_trace_id) else { return };
+        trail.trace_id.set(Some(trace_id));
+        let digest = self.worker.meter.digest(analysis, statement.text(), self.wants.lex);
+        shared.traces.write(Record {
+            trace_id,
+            parent,
+            why,
+            began_us: self.hand.began_us,
+            ended_us: now_us,
+            ended_unix_us: crate::clock::unix_us(),
+            text: digest.text.get(..MAX_TEXT).unwrap_or(&digest.text).into(),
+            digest: shown(digest.hash),
+            is_execution: matches!(statement, Measured::Execution(..)),
+            is_mariadb: trail.is_mariadb,
+            session: self.entry.id,
+            user: self.user.name.as_ref().into(),
+            schema: self.wants.state.schema.as_deref().map(Into::into),
+            client: self.client.peer,
+            rule: self.hand.directions.rule.map(Into::into),
+            answered: if trail.tried > 0 { Answered::Server } else { Answered::Proxy },
+            error,
+            rows_sent: sums.rows_sent,
+            rows_affected: sums.rows_affected,
+            attempts: trail.attempts.iter().map(|noted| self.attempt(noted, now_us)).collect(),
+            tried: trail.tried,
+            is_replayed: trail.is_replayed,
+            is_held: trail.is_held,
+        });
+    }
+
+    fn attempt(&self, noted: &Noted, statement_ended_us: u64) -> Attempt {
+        let ended_us = noted.ended_us.unwrap_or(statement_ended_us);
+        let server = noted.held.and_then(|held| {
+            let (hostgroup, index) = held.server;
+            self.worker.pool(hostgroup).servers().get(index).map(|server| server.key.clone())
+        });
+        Attempt {
+            began_us: noted.began_us.or(noted.held_us).unwrap_or(ended_us),
+            held_us: noted.held_us,
+            sent_us: noted.sent_us,
+            ended_us,
+            server,
+            thread_id: noted.held.map_or(0, |held| held.thread_id),
+            failure: noted.failure,
+        }
+    }
+}
+
+impl AtHand {
+    /// A command has come.
+    pub(super) fn trail_begins(&mut self, at: &Attachments) {
+        if !at.worker.shared.traces.is_on() {
+            self.trail = None;
+            return;
+        }
+        let trail = self.trail.get_or_insert_default();
+        trail.attempts.clear();
+        (trail.tried, trail.is_held, trail.is_replayed, trail.lifted) = (0, false, false, None);
+        trail.parent.set(None);
+        trail.trace_id.set(None);
+    }
+
+    /// It has to wait for one, or to open one.
+    pub(super) fn attempt_waits(&mut self, at: &Attachments) {
+        if let Some(attempt) = self.trail.as_mut().and_then(|trail| trail.attempts.last_mut()) {
+            attempt.began_us.get_or_insert_with(|| at.worker.shared.clock.now_us());
+        }
+    }
+
+    /// It has one.
+    pub(super) fn attempt_has_backend(&mut self, at: &Attachments) {
+        let (Some(trail), Some(backend)) = (self.trail.as_mut(), at.backend.as_ref()) else { return };
+        trail.is_mariadb = backend.core.info.flavor == Flavor::MariaDb;
+        if let Some(attempt) = trail.attempts.last_mut() {
+            attempt.held_us = Some(at.worker.shared.clock.now_us());
+            attempt.held = Some(backend.held());
+        }
+    }
+
+    /// The backend is ready, and the statement goes out.
+    pub(super) fn attempt_sends(&mut self, at: &Attachments) {
+        if let Some(attempt) = self.trail.as_mut().and_then(|trail| trail.attempts.last_mut()) {
+            attempt.sent_us = if attempt.has_synced { Some(at.worker.shared.clock.now_us()) } else { attempt.held_us };
+        }
+    }
+
+    /// The attempt is over.
+    pub(super) fn attempt_ends(&mut self, at: &Attachments, result: Result<&ReplyFacts, &Fault>) {
+        if let Some(attempt) = self.trail.as_mut().and_then(|trail| trail.attempts.last_mut()) {
+            attempt.ended_us = result.is_err().then(|| at.worker.shared.clock.now_us());
+            attempt.failure = match result {
+                Err(Fault::Lost { .. } | Fault::End(End::BackendLost(_))) => Some(Failure::Lost),
+                Err(Fault::End(_)) => Some(Failure::Ended),
+                result => error_of(result).map(|(code, _)| Failure::Error(code)),
+            };
+        }
+    }
+
+    /// It waits in its pool's queue, or for replays of others.
+    pub(super) fn trail_waits(&mut self, at: &Attachments, lets_others_go_first: bool) {
+        let now_ms = at.worker.clock.now_ms();
+        if let Some(trail) = self.trail.as_mut() {
+            trail.is_held |= lets_others_go_first || !at.pool.servers().iter().any(|server| server.standing.is_usable(now_ms));
+        }
+    }
+
+    /// The statement asks for a backend.
+    pub(super) fn attempt_begins(&mut self) {
+        let Some(trail) = self.trail.as_mut() else { return };
+        trail.tried += 1;
+        trail.attempts.truncate(MAX_ATTEMPTS - 1);
+        trail.attempts.push(Noted::default());
+    }
+
+    /// What goes ahead of the statement takes exchanges.
+    pub(super) fn attempt_syncs(&mut self) {
+        if let Some(attempt) = self.trail.as_mut().and_then(|trail| trail.attempts.last_mut()) {
+            attempt.has_synced = true;
+        }
+    }
+
+    /// Its transaction was said again.
+    pub(super) fn trail_replayed(&mut self) {
+        if let Some(trail) = self.trail.as_mut() {
+            trail.is_replayed = true;
+        }
+    }
+
+    /// The trace that the statement at hand is in.
+    pub(super) fn trace_id(&self) -> Option<TraceId> {
+        self.trail.as_ref()?.trace_id.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_in_a_comment_or_string_is_not_outside() {
+        for (before, is) in [
+            ("", true),
+            ("SELECT 1", true),
+            ("SELECT 1 ", true),
+            ("SELECT /* a */ 'b' /*+ c */", true),
+            ("SELECT 1 -- a\n", true),
+            ("SELECT 1; ", true),
+            ("SELECT 1 /* a ", false),
+            ("SELECT 'a", false),
+            ("SELECT \"a", false),
+            ("SELECT `a", false),
+            ("SELECT 1 -- a", false),
+            ("SELECT 1 # a", false),
+        ] {
+            assert_eq!(is_outside(before.as_bytes(), LexMode::default()), is, "{before}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What a session wants of a connection, and how its texts are read.
+//!
+//! It is the session's own: whatever connection serves it is brought to this state before a statement runs.
+
+use crate::flavors::{StandIns, adapt};
+use crate::server_info::{Family, ServerInfo};
+use crate::state::State;
+use sql::{Builtins, LexMode};
+
+/// See the module.
+pub(super) struct Wants {
+    /// Schema, character sets, variables.
+    pub state: State,
+    /// How its texts are read, as its `sql_mode` and its server's flavor say.
+    pub lex: LexMode,
+    /// Which servers know its collations.
+    pub family: Family,
+    /// What stands in for those that other servers do not know.
+    pub stand_ins: Option<Box<StandIns>>,
+}
+
+impl Default for Wants {
+    fn default() -> Self {
+        Self { state: State::default(), lex: LexMode::default(), family: Family::MySql, stand_ins: None }
+    }
+}
+
+impl Wants {
+    /// The session came to a server: one of another family than its state was learnt on may not know all of it. Returns whether the
+    /// statement was read as one for another flavor, so that a stored function may have gone unseen.
+    pub(super) fn come_to(&mut self, info: &ServerInfo) -> bool {
+        if info.family == self.family {
+            return false;
+        }
+        let is_of_other_flavor = info.flavor != self.family.flavor();
+        if let Some(put) = self.stand_ins.take() {
+            put.undo(&mut self.state);
+        }
+        self.stand_ins = Some(Box::new(adapt(&mut self.state, info))).filter(|put| !put.is_empty());
+        self.family = info.family;
+        is_of_other_flavor && std::mem::replace(&mut self.lex.builtins, Builtins::Common) != Builtins::Common
+    }
+}

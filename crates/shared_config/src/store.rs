@@ -1,0 +1,236 @@
+//! What is where in etcd, and how a revision gets there.
+//!
+//! Below `PREFIX/CLUSTER/`: `live/config` is the manifest; `live/proxies/UUID` are the proxies, each under a lease; `live/orders/...` are
+//! orders; `parts/SHA256` are pieces of text, compressed; `history/NUMBER` are manifests that held; `collected` changes whenever parts are
+//! thrown away.
+//!
+//! INVARIANT: every part of a manifest is there before the manifest is. Whoever publishes writes parts first, and its transaction fails if
+//! parts were thrown away meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::{Value, json};
+
+use crate::etcd::{Entry, Etcd, EtcdError, encode, encode_bytes};
+use crate::manifest::{Manifest, Revision};
+use crate::parts::{cut, sum};
+
+/// Most bytes of compressed parts in one request.
+const BATCH: usize = 700 << 10;
+/// Most operations in one request; etcd's own limit is 128.
+const OPERATIONS: usize = 100;
+/// Most bytes of a configuration's text.
+const LONGEST: u64 = 1 << 30;
+/// Times that a publication begins anew because parts were thrown away meanwhile.
+const TRIES: usize = 5;
+/// Every so many revisions what nobody needs is thrown away.
+const COLLECT_EVERY: u64 = 10;
+
+/// A manifest as it stands in etcd.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// What it says.
+    pub manifest: Manifest,
+    /// The revision of etcd that wrote it.
+    pub mod_revision: i64,
+}
+
+/// Why a revision was not published.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PublishError {
+    /// Somebody else was first; what holds now, if anything does.
+    #[error("another revision is there")]
+    Lost(Option<Box<Head>>),
+    /// See [`EtcdError`].
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
+}
+
+/// Keys below the root.
+#[derive(Debug)]
+pub(crate) struct Store {
+    etcd: Etcd,
+    root: String,
+    /// Parts of the text that was read last.
+    known: Mutex<BTreeMap<String, Vec<u8>>>,
+}
+
+/// The key behind all that begin with `prefix`.
+pub(crate) fn end(prefix: &str) -> String {
+    // Our prefixes end with a slash, and '0' is the character behind it.
+    format!("{}0", prefix.trim_end_matches('/'))
+}
+
+impl Store {
+    pub(crate) fn new(etcd: Etcd) -> Self {
+        let root = etcd.settings().root.clone();
+        Self { etcd, root, known: Mutex::default() }
+    }
+
+    pub(crate) fn etcd(&self) -> &Etcd {
+        &self.etcd
+    }
+
+    pub(crate) fn key(&self, name: &str) -> String {
+        format!("{}{name}", self.root)
+    }
+
+    /// Publishes `text` as `manifest` says, if `base` (a revision of etcd; 0 for no manifest) is what the manifest was written by.
+    /// Numbers of parts and bytes are filled in.
+    pub(crate) async fn publish(&self, text: &str, mut manifest: Manifest, base: i64) -> Result<Head, PublishError> {
+        let parts: Vec<(String, &[u8])> = cut(text).into_iter().map(|part| (sum(part), part)).collect();
+        manifest.revision.sha256 = sum(text.as_bytes());
+        manifest.revision.bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
+        manifest.revision.parts = parts.iter().map(|(sum, _)| sum.clone()).collect();
+        let value = encode_bytes(&json_of(&manifest));
+        for _ in 0..TRIES {
+            let collected = self.etcd.range(&self.key("collected"), None, false).await?;
+            let collected = collected.entries.first().map_or(0, |entry| entry.mod_revision);
+            self.put_parts(&parts).await?;
+            let (config, old) = (self.key("live/config"), self.key(&history_name(manifest.revision.number)));
+            let compare = vec![is_at(&config, base), is_at(&self.key("collected"), collected)];
+            let success = vec![put(&config, &value), put(&old, &value)];
+            let failure = vec![json!({ "request_range": { "key": encode(&config) } })];
+            let (held, found) = self.etcd.transact(compare, success, failure).await?;
+            if held {
+                return Ok(Head { manifest, mod_revision: found.revision });
+            }
+            let now = found.entries.first().map(head).transpose().map_err(EtcdError::Refused)?;
+            match now {
+                // An answer was lost, and the transaction said twice.
+                Some(head) if head.manifest.revision.id == manifest.revision.id => return Ok(head),
+                now if now.as_ref().map_or(0, |head| head.mod_revision) != base => return Err(PublishError::Lost(now.map(Box::new))),
+                _ => {}
+            }
+        }
+        Err(EtcdError::Refused("parts are thrown away again and again: try again".to_owned()).into())
+    }
+
+    async fn put_parts(&self, parts: &[(String, &[u8])]) -> Result<(), EtcdError> {
+        let prefix = self.key("parts/");
+        let there = self.etcd.range(&prefix, Some(&end(&prefix)), true).await?;
+        let there: BTreeSet<&str> = there.entries.iter().filter_map(|entry| entry.key.strip_prefix(&prefix)).collect();
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        for (sum, part) in parts.iter().filter(|(sum, _)| !there.contains(sum.as_str())) {
+            let packed = zstd::bulk::compress(part, 3).map_err(|e| EtcdError::Refused(format!("compressing: {e}")))?;
+            bytes += packed.len();
+            if !batch.is_empty() && (bytes > BATCH || batch.len() >= OPERATIONS) {
+                self.etcd.transact(Vec::new(), std::mem::take(&mut batch), Vec::new()).await?;
+                bytes = packed.len();
+            }
+            batch.push(put(&format!("{prefix}{sum}"), &encode_bytes(&packed)));
+        }
+        if !batch.is_empty() {
+            self.etcd.transact(Vec::new(), batch, Vec::new()).await?;
+        }
+        Ok(())
+    }
+
+    /// The text of a revision, checked by its sums.
+    pub(crate) async fn text(&self, revision: &Revision) -> Result<String, EtcdError> {
+        let broken = |why: String| EtcdError::Refused(format!("revision {}: {why}", revision.number));
+        if revision.bytes > LONGEST {
+            return Err(broken(format!("{} bytes are too many", revision.bytes)));
+        }
+        let known = std::mem::take(&mut *self.known.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut parts = BTreeMap::new();
+        for sum in &revision.parts {
+            if parts.contains_key(sum) {
+                continue;
+            }
+            let part = match known.get(sum) {
+                Some(part) => part.clone(),
+                None => self.part(sum).await.map_err(|e| match e {
+                    EtcdError::Refused(why) => broken(why),
+                    away => away,
+                })?,
+            };
+            parts.insert(sum.clone(), part);
+        }
+        let whole: Vec<u8> = revision.parts.iter().filter_map(|sum| parts.get(sum)).flatten().copied().collect();
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = parts;
+        if sum(&whole) != revision.sha256 {
+            return Err(broken("its parts do not make its sum".to_owned()));
+        }
+        String::from_utf8(whole).map_err(|_| broken("it is no UTF-8".to_owned()))
+    }
+
+    async fn part(&self, name: &str) -> Result<Vec<u8>, EtcdError> {
+        let found = self.etcd.range(&self.key(&format!("parts/{name}")), None, false).await?;
+        let packed = found.entries.first().ok_or_else(|| EtcdError::Refused(format!("part {name} is not there")))?;
+        let mut part = Vec::new();
+        let unpacked = zstd::stream::read::Decoder::new(packed.value.as_slice()).and_then(|from| from.take(LONGEST).read_to_end(&mut part));
+        match unpacked {
+            Ok(_) if sum(&part) == name => Ok(part),
+            _ => Err(EtcdError::Refused(format!("part {name} is damaged"))),
+        }
+    }
+
+    /// Sets a key under a lease if it was last written by this revision; whether it was.
+    pub(crate) async fn put_if(&self, name: &str, value: &str, base: i64, lease: i64) -> Result<bool, EtcdError> {
+        let key = self.key(name);
+        let mut act = put(&key, &encode(value));
+        act["request_put"]["lease"] = lease.to_string().into();
+        Ok(self.etcd.transact(vec![is_at(&key, base)], vec![act], Vec::new()).await?.0)
+    }
+
+    /// Manifests that held, the newest first.
+    pub(crate) async fn history(&self) -> Result<Vec<Manifest>, EtcdError> {
+        let prefix = self.key("history/");
+        let found = self.etcd.range(&prefix, Some(&end(&prefix)), false).await?;
+        Ok(found.entries.iter().rev().filter_map(|entry| serde_json::from_slice(&entry.value).ok()).collect())
+    }
+
+    /// Throws away what is older than the history is long, if it is time.
+    pub(crate) async fn collect(&self, head: &Head) -> Result<(), EtcdError> {
+        if !head.manifest.revision.number.is_multiple_of(COLLECT_EVERY) {
+            return Ok(());
+        }
+        let (old, prefix) = (self.history().await?, self.key("parts/"));
+        let most = usize::try_from(self.etcd.settings().history).unwrap_or(usize::MAX);
+        let kept = || old.iter().take(most).chain([&head.manifest]);
+        let before = kept().filter_map(|manifest| manifest.rollout.as_ref()).map(|rollout| &rollout.before);
+        let needed: BTreeSet<&String> = kept().map(|manifest| &manifest.revision).chain(before).flat_map(|one| &one.parts).collect();
+        let parts = self.etcd.range(&prefix, Some(&end(&prefix)), true).await?;
+        let unused = parts.entries.into_iter().map(|entry| entry.key);
+        let unused = unused.filter(|key| key.strip_prefix(&prefix).is_some_and(|sum| !needed.contains(&sum.to_owned())));
+        let gone: Vec<String> =
+            old.iter().skip(most).map(|manifest| self.key(&history_name(manifest.revision.number))).chain(unused).collect();
+        for some in gone.chunks(OPERATIONS - 1) {
+            let mut acts: Vec<Value> = some.iter().map(|key| json!({ "request_delete_range": { "key": encode(key) } })).collect();
+            acts.push(put(&self.key("collected"), &encode(&head.manifest.revision.number.to_string())));
+            // A manifest that has come since may need what this one does not.
+            let (held, _) = self.etcd.transact(vec![is_at(&self.key("live/config"), head.mod_revision)], acts, Vec::new()).await?;
+            if !held {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A manifest, with the revision that wrote it.
+pub(crate) fn head(entry: &Entry) -> Result<Head, String> {
+    let manifest = serde_json::from_slice(&entry.value).map_err(|e| format!("the manifest cannot be read: {e}"))?;
+    Ok(Head { manifest, mod_revision: entry.mod_revision })
+}
+
+pub(crate) fn json_of<T: serde::Serialize>(value: &T) -> Vec<u8> {
+    // Types of this crate have text keys only, so that nothing can fail.
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+fn history_name(number: u64) -> String {
+    format!("history/{number:020}")
+}
+
+fn put(key: &str, value: &str) -> Value {
+    json!({ "request_put": { "key": encode(key), "value": value } })
+}
+
+/// The key was written by this revision; 0 says that it is not there.
+fn is_at(key: &str, mod_revision: i64) -> Value {
+    json!({ "key": encode(key), "target": "MOD", "result": "EQUAL", "mod_revision": mod_revision.to_string() })
+}
