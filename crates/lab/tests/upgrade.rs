@@ -360,6 +360,11 @@ fn a_process_that_cannot_take_over_changes_nothing() {
         proxy.connect_app().unwrap();
     }
     std::fs::write(proxy.config_file(), config).unwrap();
+    // A busy machine may take longer for it than the limit that `slow` was held to.
+    let mut admin = proxy.admin().unwrap();
+    for sql in ["SET admin-upgrade_timeout = 60000", "LOAD ADMIN VARIABLES TO RUNTIME"] {
+        admin.run(sql).unwrap().ok().unwrap();
+    }
     proxy.upgrade(None).unwrap();
     assert_eq!(scalar(&mut client, "SELECT COUNT(*) FROM own"), "8");
 }
@@ -612,7 +617,8 @@ fn what_was_counted_goes_on() {
     let mut client = proxy.connect_app().unwrap();
     let number = |proxy: &Tidegate, sql: &str| scalar(&mut proxy.admin().unwrap(), sql).parse::<u64>().unwrap();
     let counted = [
-        "SELECT count_star FROM stats_mysql_query_digest WHERE digest_text = 'SELECT ? AS counted'",
+        // None until the old process's counts are there.
+        "SELECT COALESCE(SUM(count_star), 0) FROM stats_mysql_query_digest WHERE digest_text = 'SELECT ? AS counted'",
         "SELECT queries FROM stats_mysql_connection_pool",
         "SELECT variable_value FROM stats_mysql_global WHERE variable_name = 'Questions'",
         "SELECT Total_cnt FROM stats_mysql_commands_counters WHERE Command = 'SELECT'",
@@ -732,11 +738,16 @@ fn a_process_that_freezes_is_given_up() {
     let mut busy = proxy.connect_app().unwrap();
     busy.run("CREATE TEMPORARY TABLE own (id INT)").unwrap();
     let id = scalar(&mut busy, "SELECT CONNECTION_ID()");
-    busy.send_query("SELECT SLEEP(2)").unwrap();
+    let mut holder = Client::connect(&ConnectOptions::app(server)).unwrap();
+    assert_eq!(scalar(&mut holder, "SELECT GET_LOCK('freezes', 0)"), "1");
+    busy.send_query("SELECT GET_LOCK('freezes', 60)").unwrap();
+    let waits = || server.scalar("SELECT COUNT(*) FROM information_schema.processlist WHERE info = 'SELECT GET_LOCK(''freezes'', 60)'");
+    wait::until("the statement to run", LIMIT, || (waits().ok()?.as_deref() == Some("1")).then_some(())).unwrap();
     let answer = proxy.admin().unwrap().run("PROXYSQL UPGRADE").unwrap().ok().unwrap().info.clone();
     wait::until("the new process to be in charge", LIMIT, || proxy.log().contains("has taken over as process").then_some(())).unwrap();
     let heir: i32 = answer.split(' ').find_map(|word| word.parse().ok()).unwrap();
     rustix::process::kill_process(Pid::from_raw(heir).unwrap(), Signal::STOP).unwrap();
+    holder.quit().unwrap();
     busy.recv_reply(lab::client::Encoding::Text).unwrap();
     let limit = Duration::from_secs(30);
     wait::until("the heir to be given up", limit, || (!is_there(heir as u32)).then_some(())).unwrap();

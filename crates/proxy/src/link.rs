@@ -376,6 +376,13 @@ impl Link {
         self.compression.is_none()
     }
 
+    /// What is sent next answers a command of one frame that has not come yet.
+    pub(crate) fn begin_answer(&mut self) {
+        if let Some(c) = self.compression.as_mut() {
+            c.compressor.set_seq(1);
+        }
+    }
+
     /// A new command begins: compressed sequence ids start again at 0.
     pub(crate) fn start_command(&mut self) {
         if let Some(c) = self.compression.as_mut() {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use lab::client::{Encoding, Execution};
+use lab::client::{Compression, Encoding, Execution};
 use lab::tidegate::Builder;
 use lab::{Client, Flavor, wait};
 use wire::command::Command;
@@ -222,8 +222,13 @@ fn a_clients_own_wait_timeout() {
     let mut reset = bed.client();
     reset.run("SET wait_timeout=1").unwrap();
     reset.reset_connection().unwrap().ok().unwrap();
+    let options = bed.proxy.options("app", "app-pass").timeout(LIMIT).compression(Compression::Zlib);
+    let mut compressed = Client::connect(&options).unwrap();
+    compressed.run("SET wait_timeout=1").unwrap();
+    // An answer of many packets: what comes unasked does not count on from it.
+    compressed.run("SELECT seq FROM test.seq_1_to_100").unwrap();
     wait_sessions(&bed.proxy, 1);
-    for client in [&mut idle, &mut pinned] {
+    for client in [&mut idle, &mut pinned, &mut compressed] {
         assert!(matches!(attempt(client, "SELECT 1"), Seen::Error(4031) | Seen::Closed));
     }
     assert_eq!(attempt(&mut reset, "SELECT IS_FREE_LOCK('own')"), Seen::Done);

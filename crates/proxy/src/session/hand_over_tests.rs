@@ -89,6 +89,27 @@ async fn a_session_that_is_not_at_rest_stays() {
     }
 }
 
+/// The strongest signal stays, so one that waits may hide that another process takes over.
+#[tokio::test]
+async fn a_session_goes_whatever_else_it_is_told_at_that_moment() {
+    for hides in [Signal::HandOver, Signal::Park, Signal::GiveBack, Signal::Demoted, Signal::KillQuery, Signal::Cut] {
+        let mut bed = Bed::new("").on(MySql);
+        let (entry, worker) = (Rc::clone(&bed.entry), Rc::clone(&bed.worker));
+        // It waits for its client, and is not parked.
+        entry.signal(Signal::KillQuery);
+        let mut serve = Box::pin(Session::serve(&mut bed));
+        let cx = &mut std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(serve.as_mut().poll(cx).is_pending());
+        assert_eq!(entry.pending(), None);
+        entry.signal(hides);
+        let (heir, mut offers) = Heir::new(1);
+        worker.shared.set_heir(Some(heir));
+        entry.signal(Signal::HandOver);
+        assert!(serve.as_mut().poll(cx).is_pending(), "it waits for the answer");
+        assert!(offers.try_recv().is_ok(), "{hides:?}");
+    }
+}
+
 const ANNA: &str = "mysql_users = ( { username=\"anna\", password=\"x\", default_hostgroup=1 } )";
 
 #[tokio::test]

@@ -232,8 +232,11 @@ impl Session {
         Ok(())
     }
 
-    /// Waits until there is anything to do.
+    /// Waits until there is anything to do. A session does not rest like that while another process takes over: it goes there first.
     async fn park(&mut self) {
+        if self.worker.shared.has_heir() {
+            return;
+        }
         self.client.input.release(&self.worker.buffers);
         self.hand.trail = None;
         self.entry.set_parked();
@@ -250,6 +253,10 @@ impl Session {
             return self.at.note_traffic();
         }
         if let Some((code, state, text)) = end.message().filter(|_| !self.client.is_half_told) {
+            if self.entry.is_idle() && self.client.input.is_empty() {
+                // The client reads it as the answer to what it says next.
+                self.client.link.begin_answer();
+            }
             let _ = self.client.send_error(&mut self.at, code, state, text).await;
         }
         self.client.link.stream_mut().close_notify();
