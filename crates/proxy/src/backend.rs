@@ -111,7 +111,7 @@ pub(crate) struct Core {
     pub worked_ms: u64,
     /// When (process clock, us) one who waited got it, if one did; 0 once it is idle.
     pub taken_us: u64,
-    _slot: Slot,
+    slot: Slot,
 }
 
 impl Core {
@@ -264,7 +264,7 @@ impl Backend {
             idle_since_ms: now_ms,
             worked_ms: now_ms,
             taken_us: 0,
-            _slot: slot,
+            slot,
         };
         Self { link, input: Buffer::default(), core: Box::new(core) }
     }

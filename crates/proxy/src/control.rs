@@ -6,7 +6,7 @@
 use crate::ask;
 use crate::before::ProcessRecord;
 use crate::cache::CacheSettings;
-use crate::elsewhere::{Holdings, SendKill};
+use crate::elsewhere::{Connections, Holdings, SendKill};
 use crate::explain;
 use crate::heir::Answer;
 use crate::in_force::InForce;
@@ -17,6 +17,7 @@ use crate::overload;
 use crate::session::Offered;
 use crate::shared::Shared;
 use crate::stats::{Counts, ProxyStats};
+use crate::stream::DetachedSocket;
 use crate::worker::{FIRST_SESSION_ID, Worker};
 use ::handover::Sockets;
 use model::ConfigError;
@@ -26,7 +27,6 @@ use model::remark::{Remark, Scope};
 use model::snapshot::{ServerStatus, Snapshot};
 use model::stats::{Metric, Reading, StatsSource, StatsTable, Value};
 use model::{HostgroupId, Listen};
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -103,7 +103,7 @@ impl Control {
     }
 
     /// Takes in what another process offers; `answer` is called once that is decided.
-    pub fn take_in(&self, record: &[u8], sockets: Vec<OwnedFd>, answer: Answer) {
+    pub fn take_in(&self, record: &[u8], sockets: Vec<DetachedSocket>, answer: Answer) {
         let offered = match ::handover::decode::<Offered>(record) {
             Ok(offered) => offered,
             Err(e) => return answer(Err(e.to_string())),
@@ -125,6 +125,16 @@ impl Control {
     /// What the process before still has: it counts towards the limits here. KILLs of its sessions go to `kill`.
     pub fn count_elsewhere(&self, holdings: Holdings, kill: Option<SendKill>) {
         self.shared.count_elsewhere(holdings, kill);
+    }
+
+    /// This process's connections, for the one whose place it takes.
+    pub fn own_connections(&self) -> Connections {
+        self.shared.own_connections()
+    }
+
+    /// The process that takes this one's place has these connections: they count towards limits here.
+    pub fn count_connections_elsewhere(&self, connections: &Connections) {
+        self.shared.count_connections_elsewhere(connections);
     }
 
     /// What was counted here, for the process that takes this one's place.

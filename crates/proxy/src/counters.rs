@@ -1,4 +1,5 @@
-//! What a worker counts: plain adds, read by others only through a copy.
+//! What a worker counts: plain adds, read by others only through a copy. They only grow, and go along to the process that takes
+//! this one's place; what falls too belongs into a [`crate::stats::collect::Census`].
 
 use std::cell::Cell;
 
@@ -168,14 +169,10 @@ counters! {
     unexpected_quits,
     /// Clients that broke the protocol.
     unexpected_packets,
-    /// Bytes from clients, to clients.
+    /// Bytes from clients.
     bytes_from_clients,
     /// Bytes to clients.
     bytes_to_clients,
-    /// Mirrored statements that run now.
-    mirrors_running,
-    /// Mirrored statements that wait now.
-    mirrors_waiting,
     /// Mirrored statements that a server has answered without an error.
     mirrors_done,
     /// Mirrored statements that a server has answered with an error.

@@ -1,4 +1,4 @@
-//! What the process before still has, while both live: it counts towards every limit here, and KILL finds it.
+//! What the other process has, while one takes the other's place: it counts towards limits here, and KILL finds it.
 
 use crate::positions::Position;
 use model::HostgroupId;
@@ -9,14 +9,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Sends a KILL to the other process: of a session, or (true) of its statement.
 pub(crate) type SendKill = Box<dyn Fn(u64, bool) + Send>;
 
+/// How many connections a process has to each server of a hostgroup.
+#[derive(Serialize, Deserialize, Default)]
+pub struct Connections(pub(crate) Vec<(HostgroupId, Arc<str>, u16, u32)>);
+
 /// What a process has.
 #[derive(Serialize, Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 pub struct Holdings {
     /// Ids and users of its sessions.
     pub(crate) sessions: Vec<(u64, Box<str>)>,
-    /// How many connections it has to each server of a hostgroup.
-    pub(crate) connections: Vec<(HostgroupId, Arc<str>, u16, u32)>,
+    /// How many connections it has.
+    pub(crate) connections: Connections,
     /// Where replicas read last.
     #[serde(default)]
     pub(crate) positions: Vec<Position>,

@@ -124,8 +124,8 @@ pub(crate) struct Entry {
     /// How it began: worker clock (ms), digest.
     first_pin_began: Cell<(u64, u64)>,
     rare: Cell<Option<Box<Rare>>>,
-    /// The number of the process that would not take it over; 0 for none.
-    pub refused_by: Cell<u32>,
+    /// When (process clock, ms) another process would not take it over; 0 for never.
+    pub refused_ms: Cell<u64>,
     /// Its place among the connections of its address; none over a Unix socket.
     pub place: RefCell<Option<Place>>,
     /// What it keeps in other hostgroups than the one where it is.
@@ -202,7 +202,7 @@ impl Entry {
             first_pin: Cell::default(),
             first_pin_began: Cell::default(),
             rare: Cell::default(),
-            refused_by: Cell::new(0),
+            refused_ms: Cell::new(0),
             place: RefCell::default(),
             elsewhere: RefCell::default(),
             view: Default::default(),

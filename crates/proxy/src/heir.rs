@@ -3,7 +3,7 @@
 //! INVARIANT: a session is served by one of the two. The one that gives it keeps it, silent, until the other one has said that it has it;
 //! when that one refuses it or is gone, it goes on where it is.
 
-use std::os::fd::OwnedFd;
+use crate::stream::DetachedSocket;
 use std::sync::Arc;
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot};
 
@@ -15,24 +15,22 @@ pub struct Offer {
     /// What it is, for the other process.
     pub record: Vec<u8>,
     /// Its sockets.
-    pub sockets: Vec<OwnedFd>,
+    pub sockets: Vec<DetachedSocket>,
     /// Whether the other process has it; else why not.
     pub answer: oneshot::Sender<Result<(), String>>,
 }
 
 /// The process that takes this one's place, as workers see it.
 pub struct Heir {
-    /// Which one it is, counted from 1: one that refused a session is not asked again.
-    pub number: u32,
     offers: mpsc::UnboundedSender<Offer>,
     turns: Semaphore,
 }
 
 impl Heir {
     /// A way to it, and where what goes there comes out. Bounded: each that offers waits for the answer, and some at a time do.
-    pub fn new(number: u32) -> (Arc<Self>, mpsc::UnboundedReceiver<Offer>) {
+    pub fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Offer>) {
         let (offers, out) = mpsc::unbounded_channel();
-        (Arc::new(Self { number, offers, turns: Semaphore::new(UNDER_WAY) }), out)
+        (Arc::new(Self { offers, turns: Semaphore::new(UNDER_WAY) }), out)
     }
 
     /// Waits for a turn.
@@ -44,7 +42,7 @@ impl Heir {
     ///
     /// # Errors
     /// Why it stays here.
-    pub async fn offer(&self, record: Vec<u8>, sockets: Vec<OwnedFd>) -> Result<(), String> {
+    pub async fn offer(&self, record: Vec<u8>, sockets: Vec<DetachedSocket>) -> Result<(), String> {
         let (answer, answered) = oneshot::channel();
         let gone = || "the other process is gone".to_owned();
         self.offers.send(Offer { record, sockets, answer }).map_err(|_| gone())?;

@@ -3,11 +3,10 @@
 //! Above this module there are only plain packets.
 
 use crate::buffer::{Buffer, BufferPool, WINDOW};
-use crate::stream::{DetachedStream, Stream, StreamRecord, invalid};
+use crate::stream::{DetachedSocket, DetachedStream, Stream, StreamRecord, invalid};
 use serde::{Deserialize, Serialize};
 use std::future::{Future, poll_fn};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker, ready};
 use wire::compress::{Compressor, Decompressor, Method};
@@ -192,7 +191,7 @@ impl LinkRecord {
     ///
     /// # Errors
     /// The system's words.
-    pub(crate) fn attach(self, socket: OwnedFd) -> io::Result<Link> {
+    pub(crate) fn attach(self, socket: DetachedSocket) -> io::Result<Link> {
         let Self { stream, compression, traffic } = self;
         let compression = compression.map(|CompressionRecord { method, sends, reads, begins }| {
             let mut compression = Compression::new(method);
@@ -396,7 +395,6 @@ impl Link {
 mod tests {
     use super::*;
     use crate::buffer::CHUNK;
-    use crate::stream::DetachedSocket;
     use std::cell::Cell;
     use std::os::unix::net::UnixStream;
 

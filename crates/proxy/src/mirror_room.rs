@@ -83,6 +83,10 @@ fn size(wanted: u64) -> usize {
 #[derive(Default)]
 pub(crate) struct Mirrors {
     bytes: Cell<usize>,
+    /// Copies that run now.
+    pub running: Cell<u64>,
+    /// Copies that wait now.
+    pub waiting: Cell<u64>,
 }
 
 impl Mirrors {

@@ -100,6 +100,14 @@ impl Slot {
     pub(crate) fn extra() -> Self {
         Self(None)
     }
+
+    /// The connection is another process's from now on, and counts here as that one's.
+    pub(crate) fn hand_over(&mut self) {
+        if let Some((server, quota)) = self.0.take() {
+            server.room.hand_over();
+            quota.closed(&server);
+        }
+    }
 }
 
 impl Drop for Slot {
@@ -226,6 +234,11 @@ impl ServerShared {
     /// See [`Room::connections`].
     pub(crate) fn connections(&self) -> u32 {
         self.room.connections()
+    }
+
+    /// See [`Room::own`].
+    pub(crate) fn own_connections(&self) -> u32 {
+        self.room.own()
     }
 
     /// See [`Measurements::latency_us`].

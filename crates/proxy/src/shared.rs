@@ -6,7 +6,7 @@
 use crate::addresses::Addresses;
 use crate::cache::{CacheSettings, QueryCache};
 use crate::clock::Clock;
-use crate::elsewhere::{Elsewhere, Holdings, SendKill};
+use crate::elsewhere::{Connections, Elsewhere, Holdings, SendKill};
 use crate::heir::Heir;
 use crate::host_cache::HostCache;
 use crate::hostgroup::HostgroupShared;
@@ -402,10 +402,18 @@ impl Shared {
     pub(crate) fn holdings(&self) -> Holdings {
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         let sessions = sessions.iter().map(|(id, user)| (*id, user.clone())).collect();
+        Holdings { sessions, connections: self.own_connections(), positions: self.positions.all() }
+    }
+
+    /// This process's connections.
+    pub(crate) fn own_connections(&self) -> Connections {
         let servers = self.hostgroups().into_iter().flat_map(|hostgroup| hostgroup.servers().to_vec());
-        let counted = servers.filter(|server| server.connections() > 0);
-        let connections = counted.map(|server| (server.key.hostgroup, Arc::clone(&server.key.host), server.key.port, server.connections()));
-        Holdings { sessions, connections: connections.collect(), positions: self.positions.all() }
+        let counted = servers.filter(|server| server.own_connections() > 0);
+        let of = |server: Arc<ServerShared>| {
+            let ServerKey { hostgroup, host, port } = &server.key;
+            (*hostgroup, Arc::clone(host), *port, server.own_connections())
+        };
+        Connections(counted.map(of).collect())
     }
 
     /// What the process before still has counts here, in the place of what was counted before.
@@ -425,6 +433,11 @@ impl Shared {
             self.frontends.fetch_sub(1, Ordering::AcqRel);
             self.user(&user).connections.fetch_sub(1, Ordering::AcqRel);
         }
+        self.count_connections_elsewhere(&connections);
+    }
+
+    /// The other process has these connections now, in the place of what was counted before.
+    pub(crate) fn count_connections_elsewhere(&self, Connections(connections): &Connections) {
         for server in self.hostgroups().into_iter().flat_map(|hostgroup| hostgroup.servers().to_vec()) {
             let is_it = |(id, host, port, _): &&(HostgroupId, Arc<str>, u16, u32)| {
                 (*id, host, *port) == (server.key.hostgroup, &server.key.host, server.key.port)

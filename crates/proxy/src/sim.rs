@@ -5,6 +5,7 @@
 //! proxy lives on the calling thread, whose runtime must be a local one (`build_local`) with paused time.
 
 use crate::control::Control;
+use crate::heir::{Heir, Offer};
 use crate::in_force::InForce;
 use crate::mailbox::Mail;
 pub use crate::safety::{Safety, do_without};
@@ -24,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use tokio::io::ReadBuf;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 /// One end of a connection in memory. Dropping it closes it.
 pub trait Pipe: Send {
@@ -42,6 +43,9 @@ pub trait Pipe: Send {
 
     /// Closes both directions at once.
     fn shutdown(&self) -> io::Result<()>;
+
+    /// The same end once more, as `dup(2)` has it: it closes when all copies are dropped.
+    fn copy(&self) -> Box<dyn Pipe>;
 }
 
 /// A connect under way.
@@ -79,15 +83,41 @@ pub struct Simulated {
 }
 
 impl Simulated {
+    /// The process that takes the place of `before`: what goes with the process as a whole is taken over, clients and connections are
+    /// not: see [`Simulated::hand_over`].
+    ///
+    /// # Errors
+    /// As for [`Simulated::start`].
+    pub fn take_over(before: &Self, keeper: Arc<dyn RoleKeeper>, network: Arc<dyn Network>, seed: u64) -> Result<Self, StartError> {
+        let snapshot = Arc::clone(&before.shared.in_force.load().snapshot);
+        Self::start_after(Some(before), snapshot, keeper, network, seed)
+    }
+
     /// Starts the workers as tasks of the calling thread's runtime. No listeners are opened: see [`Simulated::accept`].
     /// `keeper` says which server has which role.
     ///
     /// # Errors
     /// [`StartError::Config`] when patterns of rules cannot be used.
     pub fn start(snapshot: Arc<Snapshot>, keeper: Arc<dyn RoleKeeper>, network: Arc<dyn Network>, seed: u64) -> Result<Self, StartError> {
+        Self::start_after(None, snapshot, keeper, network, seed)
+    }
+
+    fn start_after(
+        before: Option<&Self>,
+        snapshot: Arc<Snapshot>,
+        keeper: Arc<dyn RoleKeeper>,
+        network: Arc<dyn Network>,
+        seed: u64,
+    ) -> Result<Self, StartError> {
         let in_force = Arc::new(InForce::compile(Arc::clone(&snapshot), None).map_err(StartError::Config)?);
         let threads = usize::try_from(snapshot.vars.threads).unwrap_or(1).max(1);
-        let shared = Arc::new(Shared::new(in_force, Some(keeper), threads, None));
+        let mut shared = Shared::new(in_force, Some(keeper), threads, None);
+        if let Some(before) = before {
+            crate::start::take_over(&before.control.process_record(), &mut shared);
+            // The simulated time is not the system's.
+            shared.clock = before.shared.clock;
+        }
+        let shared = Arc::new(shared);
         let _ = shared.simulated.set(World { network, seed });
         let (open, _) = watch::channel(true);
         let stats = Arc::new(ProxyStats::new(Arc::clone(&shared)));
@@ -109,6 +139,23 @@ impl Simulated {
         let Some(mailbox) = self.shared.mailboxes.get(turn % self.shared.mailboxes.len().max(1)) else { return };
         self.shared.frontends.fetch_add(1, Ordering::AcqRel);
         mailbox.send(Mail::Accept { socket: DetachedSocket::Memory(pipe), peer: Some(peer), local: None });
+    }
+
+    /// Sessions and idle connections go to another process from now on: each when it is at rest. Answers what goes.
+    pub fn hand_over(&self) -> mpsc::UnboundedReceiver<Offer> {
+        let (heir, offers) = Heir::new();
+        self.shared.set_heir(Some(heir));
+        for mailbox in &self.shared.mailboxes {
+            mailbox.send(Mail::Ask(Box::new(crate::session::hand_over)));
+        }
+        offers
+    }
+
+    /// The process ends: what it still has is closed.
+    pub fn stop(&self) {
+        for mailbox in &self.shared.mailboxes {
+            mailbox.send(Mail::Stop);
+        }
     }
 
     /// Clients that are connected, as the proxy sees it.

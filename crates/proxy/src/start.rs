@@ -233,7 +233,7 @@ impl Proxy {
 }
 
 /// Before the first worker runs.
-fn take_over(process: &ProcessRecord, shared: &mut Shared) {
+pub(crate) fn take_over(process: &ProcessRecord, shared: &mut Shared) {
     shared.clock = Clock::since_ns(process.clock_origin_ns);
     let workers = shared.mailboxes.len().max(1) as u64;
     let begun = process.next_session_id.saturating_sub(FIRST_SESSION_ID) / workers + 1;

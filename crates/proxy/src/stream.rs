@@ -31,8 +31,8 @@ pub(crate) enum Socket {
     Memory(Box<dyn crate::sim::Pipe>),
 }
 
-/// A socket that belongs to no runtime, on its way to another worker.
-pub(crate) enum DetachedSocket {
+/// A socket that belongs to no runtime, on its way to another worker or process.
+pub enum DetachedSocket {
     /// TCP.
     Tcp(std::net::TcpStream),
     /// Unix.
@@ -60,9 +60,9 @@ impl StreamRecord {
     ///
     /// # Errors
     /// The system's words, or that the keys do not fit.
-    pub(crate) fn attach(self, socket: OwnedFd) -> io::Result<Stream> {
+    pub(crate) fn attach(self, socket: DetachedSocket) -> io::Result<Stream> {
         let tls = self.tls.map(tls::Session::resume).transpose()?.map(Box::new);
-        Ok(Stream { socket: DetachedSocket::given(socket)?.attach()?, tls })
+        Ok(Stream { socket: socket.attach()?, tls })
     }
 }
 
@@ -197,9 +197,22 @@ impl DetachedSocket {
     ///
     /// # Errors
     /// The system's words.
-    pub(crate) fn given(socket: OwnedFd) -> io::Result<Self> {
+    pub fn given(socket: OwnedFd) -> io::Result<Self> {
         let is_unix = socket2::SockRef::from(&socket).local_addr()?.is_unix();
         Ok(if is_unix { Self::Unix(socket.into()) } else { Self::Tcp(socket.into()) })
+    }
+
+    /// Its descriptor, for another process.
+    ///
+    /// # Errors
+    /// The simulator's has none.
+    pub fn into_descriptor(self) -> io::Result<OwnedFd> {
+        match self {
+            Self::Tcp(socket) => Ok(socket.into()),
+            Self::Unix(socket) => Ok(socket.into()),
+            #[cfg(feature = "sim")]
+            Self::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     /// Registers the socket with the runtime of the calling thread.
@@ -352,17 +365,17 @@ impl Stream {
         looked.is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// A copy of the socket's descriptor, for another process.
+    /// A copy of the socket, for another process: it is closed when all copies are.
     ///
     /// # Errors
     /// The process has too many open.
-    pub(crate) fn copy(&self) -> io::Result<OwnedFd> {
-        match &self.socket {
-            Socket::Tcp(socket) => socket.as_fd().try_clone_to_owned(),
-            Socket::Unix(socket) => socket.as_fd().try_clone_to_owned(),
+    pub(crate) fn copy(&self) -> io::Result<DetachedSocket> {
+        Ok(match &self.socket {
+            Socket::Tcp(socket) => DetachedSocket::Tcp(socket.as_fd().try_clone_to_owned()?.into()),
+            Socket::Unix(socket) => DetachedSocket::Unix(socket.as_fd().try_clone_to_owned()?.into()),
             #[cfg(feature = "sim")]
-            Socket::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
-        }
+            Socket::Memory(pipe) => DetachedSocket::Memory(pipe.copy()),
+        })
     }
 
     /// Whether it is under TLS.

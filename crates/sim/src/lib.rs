@@ -12,6 +12,7 @@ mod lack;
 mod net;
 pub mod oracle;
 mod prober;
+mod proxies;
 mod random;
 mod server;
 mod trace;

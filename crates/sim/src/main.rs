@@ -25,6 +25,9 @@ struct Arguments {
     /// Switches a safety check off, or leaves something out; --list names them.
     #[arg(long)]
     without: Vec<String>,
+    /// The proxy's process stays: without upgrades a seed's world is what it was before there were any.
+    #[arg(long)]
+    never_upgraded: bool,
     /// Lists what --without takes.
     #[arg(long)]
     list: bool,
@@ -56,7 +59,7 @@ fn main() -> ExitCode {
         eprintln!("--without takes what --list names");
         return ExitCode::FAILURE;
     };
-    let settings = Settings { is_traced: arguments.trace, without };
+    let settings = Settings { is_traced: arguments.trace, without, is_never_upgraded: arguments.never_upgraded };
     let range = arguments.seed.map_or(arguments.seeds.clone(), |seed| seed..seed + 1);
     let (began, mut failed) = (Instant::now(), 0);
     let mut counts: BTreeMap<&'static str, u64> = BTreeMap::new();

@@ -4,11 +4,11 @@
 use crate::fleet::Fleet;
 use crate::net::{Node, server_of};
 use crate::oracle::Oracle;
+use crate::proxies::Proxies;
 use crate::trace::Trace;
-use model::fleet::{Fleet as _, Layout, RoleKeeper, Signal, UnderWay};
+use model::fleet::{Layout, RoleKeeper, Signal, UnderWay};
 use model::snapshot::{ServerStatus, Snapshot};
 use model::{HostgroupId, ServerAddr};
-use proxy::Control;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -71,7 +71,7 @@ pub(crate) struct Prober {
     /// What is probed.
     pub fleet: Rc<Fleet>,
     /// Who is told.
-    pub control: Arc<Control>,
+    pub proxies: Rc<Proxies>,
     /// Who must know what the proxy was told.
     pub oracle: Rc<Oracle>,
     /// Where it is noted.
@@ -214,7 +214,7 @@ impl Prober {
         let online = placements.iter().filter(|p| p.status == ServerStatus::Online);
         let writers: BTreeSet<usize> = online.filter_map(|p| server_of(&p.server.key.host)).collect();
         self.trace.note(|| format!("layout {}: {}", layout.revision, shown(&layout)));
-        self.control.arrange(layout);
+        self.proxies.arrange(&layout);
         self.oracle.writers_are(&writers, self.fleet.servers.len());
     }
 }

@@ -7,11 +7,11 @@ use crate::lack::Lack;
 use crate::net::{Network, ProxysView};
 use crate::oracle::Oracle;
 use crate::prober::{Keeper, Prober};
+use crate::proxies::Proxies;
 use crate::random::Random;
 use crate::server::{Flavor, Server};
 use crate::trace::Trace;
 use model::snapshot::Snapshot;
-use proxy::sim::Simulated;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::rc::Rc;
@@ -35,6 +35,8 @@ pub struct Outcome {
 const ENDS_WITHIN: Duration = Duration::from_secs(300);
 /// When nothing of a client that has left may be left.
 const QUIET_WITHIN: Duration = Duration::from_secs(15);
+/// Where the choices of upgrades begin, beside the seed.
+const UPGRADING: u64 = 0x7570_6772_6164_6521;
 /// How often it is looked at whether a healthy writer is visible.
 const CALM_LOOKS: Duration = Duration::from_millis(10);
 
@@ -45,6 +47,8 @@ pub struct Settings {
     pub is_traced: bool,
     /// What is missing.
     pub without: Vec<Lack>,
+    /// The proxy's process stays, in worlds too where others would take its place.
+    pub is_never_upgraded: bool,
 }
 
 /// Runs the world of a seed.
@@ -76,6 +80,8 @@ struct Plan {
     run_ms: u64,
     is_peaceful: bool,
     terms: Terms,
+    /// How often another process takes the proxy's place.
+    upgrades: u64,
 }
 
 impl Plan {
@@ -106,6 +112,18 @@ impl Plan {
                 replays,
                 pause_ms: *random.pick(&[5, 40, 200]),
             },
+            upgrades: 0,
+        }
+    }
+
+    /// Every third world is upgraded. It has choices of its own for that, so that all else is drawn as without.
+    fn draw_upgrades(&mut self, random: &mut Random) {
+        if random.chance(33) {
+            self.upgrades = random.within(1..=4);
+            if random.chance(30) {
+                // Sessions rest after a second.
+                self.terms.pause_ms = 3000;
+            }
         }
     }
 
@@ -135,6 +153,7 @@ impl Plan {
 struct World {
     seed: u64,
     random: Random,
+    upgrading: Random,
     plan: Plan,
     oracle: Rc<Oracle>,
     trace: Trace,
@@ -146,7 +165,11 @@ struct World {
 impl World {
     fn new(seed: u64, settings: &Settings) -> Self {
         let mut random = Random::new(seed);
-        let plan = Plan::draw(&mut random);
+        let mut plan = Plan::draw(&mut random);
+        let mut upgrading = Random::new(seed ^ UPGRADING);
+        if !settings.is_never_upgraded {
+            plan.draw_upgrades(&mut upgrading);
+        }
         let oracle = Rc::new(Oracle::new(plan.grace_ms));
         let trace = Trace::new(settings.is_traced);
         trace.note(|| format!("seed {seed}: {plan:?}"));
@@ -159,7 +182,7 @@ impl World {
         let fleet = Fleet::new(servers, Arc::clone(&network), Rc::clone(&moved), Rc::clone(&oracle), trace.clone(), random.fork());
         fleet.servers.iter().for_each(|s| s.state().waits_for_replica = !settings.without.contains(&Lack::SemiSync));
         let tells_layouts = !settings.without.contains(&Lack::Layouts);
-        Self { seed, random, plan, oracle, trace, network, fleet, tells_layouts }
+        Self { seed, random, upgrading, plan, oracle, trace, network, fleet, tells_layouts }
     }
 
     async fn run(mut self) -> Outcome {
@@ -173,8 +196,9 @@ impl World {
         }
         for (id, server) in self.fleet.servers.iter().enumerate() {
             let (_, most) = self.network.open(id);
-            // One more may be there for a KILL, in each hostgroup that the server is in.
-            if u64::from(most) > self.plan.max_connections * 2 + 2 {
+            // One more of each process may be there for a KILL, in each hostgroup that the server is in.
+            let processes = 1 + self.plan.upgrades.min(1);
+            if u64::from(most) > (self.plan.max_connections + processes) * 2 {
                 self.oracle.violation(format!("limits: {most} connections to db{id}, max_connections is {}", self.plan.max_connections));
             }
             let _ = server;
@@ -187,11 +211,12 @@ impl World {
         let keeper = Keeper::new();
         let network = Arc::new(ProxysView(Arc::clone(&self.network)));
         let role_keeper: Arc<dyn model::fleet::RoleKeeper> = Arc::<Keeper>::clone(&keeper);
-        let proxy = Rc::new(Simulated::start(snapshot, role_keeper, network, self.seed).map_err(|e| e.to_string())?);
+        let (oracle, trace) = (Rc::clone(&self.oracle), self.trace.clone());
+        let proxies = Proxies::start(snapshot, role_keeper, network, self.seed, oracle, trace)?;
         let prober = Prober {
             keeper,
             fleet: Rc::clone(&self.fleet),
-            control: proxy.control(),
+            proxies: Rc::clone(&proxies),
             oracle: Rc::clone(&self.oracle),
             trace: self.trace.clone(),
             tells_layouts: self.tells_layouts,
@@ -201,7 +226,8 @@ impl World {
         // The first roles are known before anything happens.
         tokio::time::sleep(Duration::from_secs(2)).await;
         let end = Instant::now() + Duration::from_millis(self.plan.run_ms);
-        let clients = self.start_clients(&proxy, end);
+        let clients = self.start_clients(&proxies, end);
+        let upgrades = tokio::task::spawn_local(upgrade(Rc::clone(&proxies), self.upgrading.fork(), self.plan.upgrades, self.plan.run_ms));
         if !self.plan.is_peaceful {
             let chaos = Chaos { fleet: Rc::clone(&self.fleet), oracle: Rc::clone(&self.oracle), trace: self.trace.clone() };
             Rc::new(chaos).run(self.random.fork(), end).await;
@@ -213,11 +239,12 @@ impl World {
             }
         };
         tokio::time::timeout(ENDS_WITHIN, all).await.map_err(|_| "hang: clients do not come to their end".to_owned())?;
-        self.check_quiet(&proxy).await;
+        upgrades.await.map_err(|e| e.to_string())??;
+        self.check_quiet(&proxies).await;
         Ok(())
     }
 
-    fn start_clients(&mut self, proxy: &Rc<Simulated>, end: Instant) -> Vec<tokio::task::JoinHandle<()>> {
+    fn start_clients(&mut self, proxy: &Rc<Proxies>, end: Instant) -> Vec<tokio::task::JoinHandle<()>> {
         let mut started = Vec::new();
         for id in 0..self.plan.clients + self.plan.readers {
             let client = Client {
@@ -236,7 +263,7 @@ impl World {
     }
 
     /// Nothing of the clients is left, and what was acknowledged is there.
-    async fn check_quiet(&self, proxy: &Simulated) {
+    async fn check_quiet(&self, proxy: &Proxies) {
         let deadline = Instant::now() + QUIET_WITHIN;
         let left = || proxy.frontends() + self.fleet.servers.iter().map(|s| s.open_transactions()).sum::<usize>();
         while left() > 0 && Instant::now() < deadline {
@@ -251,6 +278,15 @@ impl World {
             None => self.oracle.violation("there is no primary at the end"),
         }
     }
+}
+
+/// Other processes take the proxy's place, one after the other, at any time.
+async fn upgrade(proxies: Rc<Proxies>, mut random: Random, times: u64, within_ms: u64) -> Result<(), String> {
+    for _ in 0..times {
+        tokio::time::sleep(Duration::from_millis(random.within(1..=within_ms / times))).await;
+        proxies.upgrade(random.fork()).await?;
+    }
+    Ok(())
 }
 
 async fn watch_calm(fleet: Rc<Fleet>, oracle: Rc<Oracle>) {

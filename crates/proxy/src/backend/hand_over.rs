@@ -9,10 +9,10 @@ use crate::server::{ServerShared, Slot, Transport};
 use crate::server_info::{InfoRecord, ServerInfo};
 use crate::state::{State, Text, Variables};
 use crate::stmt_cache::{Apart, ApartRecord, StatementKey};
+use crate::stream::DetachedSocket;
 use model::HostgroupId;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use wire::flags::{Capabilities, StatusFlags};
 
@@ -66,7 +66,7 @@ pub(crate) struct Home {
 pub(crate) type Numbers = HashMap<Apart, Apart>;
 
 /// [`Backend::record`] of one that may be none; its socket follows the others.
-pub(crate) fn record(backend: Option<&Backend>, sockets: &mut Vec<OwnedFd>) -> Option<Option<BackendRecord>> {
+pub(crate) fn record(backend: Option<&Backend>, sockets: &mut Vec<DetachedSocket>) -> Option<Option<BackendRecord>> {
     let Some(backend) = backend else { return Some(None) };
     let (record, socket) = backend.record()?;
     sockets.push(socket);
@@ -74,9 +74,14 @@ pub(crate) fn record(backend: Option<&Backend>, sockets: &mut Vec<OwnedFd>) -> O
 }
 
 impl Backend {
+    /// Another process has it, and counts it: here it is dropped.
+    pub(crate) fn is_handed_over(&mut self) {
+        self.core.slot.hand_over();
+    }
+
     /// What another process needs to go on with it, and a copy of its socket. Statements that it has prepared for whoever asks are
     /// unknown there: they are closed before. None where it cannot go.
-    pub(crate) fn record(&self) -> Option<(BackendRecord, OwnedFd)> {
+    pub(crate) fn record(&self) -> Option<(BackendRecord, DetachedSocket)> {
         if !self.is_even() {
             return None;
         }
@@ -112,7 +117,7 @@ impl Backend {
             idle_since_ms,
             worked_ms,
             taken_us: _,
-            _slot: _,
+            slot: _,
         } = &**core;
         if *is_labelled {
             return None;
@@ -170,7 +175,7 @@ impl BackendRecord {
         self,
         home: impl FnOnce(Class, ServerInfo) -> Home,
         list: impl Fn(&Arc<StatementKey>, (u16, u16)) -> Arc<Listed>,
-        socket: OwnedFd,
+        socket: DetachedSocket,
     ) -> Result<(Backend, Numbers), String> {
         let Self {
             hostgroup: _,

@@ -82,11 +82,11 @@ pub(crate) fn admit(worker: &Rc<Worker>, strand: &Rc<Strand>, copy: Mirrored) {
     if let Some(turn) = turn {
         return serve(worker, strand, Some((turn, copy)));
     }
-    if worker.counters.mirrors_waiting.get() >= worker.snapshot().vars.mirror_max_queue_length {
+    if worker.mirrors.waiting.get() >= worker.snapshot().vars.mirror_max_queue_length {
         worker.mirrors.give_room(bytes);
         return drop_copy(worker, "mysql-mirror_max_queue_length wait already");
     }
-    count(&worker.counters.mirrors_waiting);
+    count(&worker.mirrors.waiting);
     strand.waiting.borrow_mut().push_back(copy);
     if !strand.is_served.get() {
         serve(worker, strand, None);
@@ -115,7 +115,7 @@ fn serve(worker: &Rc<Worker>, strand: &Rc<Strand>, first: Option<(Turn, Mirrored
             // A turn is for one copy: strands take turns when there are more of them than turns.
             let turn = worker.shared.mirrors.begin().await;
             let Some(copy) = strand.waiting.borrow_mut().pop_front() else { break };
-            worker.counters.mirrors_waiting.set(worker.counters.mirrors_waiting.get().saturating_sub(1));
+            worker.mirrors.waiting.set(worker.mirrors.waiting.get().saturating_sub(1));
             run_one(&worker, copy, turn).await;
         }
         strand.is_served.set(false);
@@ -124,7 +124,7 @@ fn serve(worker: &Rc<Worker>, strand: &Rc<Strand>, first: Option<(Turn, Mirrored
 
 async fn run_one(worker: &Rc<Worker>, copy: Mirrored, turn: Turn) {
     let bytes = copy.bytes();
-    let running = &worker.counters.mirrors_running;
+    let running = &worker.mirrors.running;
     count(running);
     run::run(worker, copy).await;
     running.set(running.get().saturating_sub(1));

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub(crate) struct Room {
     max_connections: AtomicU32,
     connections: AtomicU32,
-    /// How many of them another process has, whose place this one takes.
+    /// How many of them another process has, whose place this one takes or which takes this one's.
     elsewhere: AtomicU32,
 }
 
@@ -30,6 +30,11 @@ impl Room {
         self.connections.load(Ordering::Acquire)
     }
 
+    /// Those of them that are this process's.
+    pub(super) fn own(&self) -> u32 {
+        self.connections().saturating_sub(self.elsewhere.load(Ordering::Acquire))
+    }
+
     /// True when `max_connections` is reached.
     pub(crate) fn is_full(&self) -> bool {
         self.connections() >= self.max_connections() && !Safety::ConnectionLimit.is_off()
@@ -47,6 +52,11 @@ impl Room {
         if !was_counted {
             self.connections.fetch_add(1, Ordering::AcqRel);
         }
+    }
+
+    /// A connection is another process's now: that one closes it.
+    pub(super) fn hand_over(&self) {
+        self.elsewhere.fetch_add(1, Ordering::AcqRel);
     }
 
     /// A connection is closed.
@@ -96,6 +106,17 @@ mod tests {
         assert_eq!(room.connections(), 2, "the same count again changes nothing");
         room.count_elsewhere(0);
         assert_eq!(room.connections(), 1);
+    }
+
+    #[test]
+    fn what_is_handed_over_takes_room_until_the_other_process_says_what_it_has() {
+        let room = room(2);
+        assert!(room.take() && room.take());
+        room.hand_over();
+        assert!(room.is_full(), "it is open still");
+        assert_eq!(room.own(), 1);
+        room.count_elsewhere(0);
+        assert_eq!((room.own(), room.connections()), (1, 1), "it was closed there");
     }
 
     #[test]

@@ -17,12 +17,12 @@ use crate::pins::{PinReason, PinSet, Pins, UNSEEN, WISHES};
 use crate::pool::HostgroupPool;
 use crate::replays::Replaying;
 use crate::stmt_cache::Apart;
+use crate::stream::DetachedSocket;
 use crate::worker::Worker;
 use model::HostgroupId;
 use model::snapshot::User;
 use serde::{Deserialize, Serialize};
 use sql::{Analysis, Facts, Kind, LexMode};
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use wire::charset::Flavor;
@@ -97,7 +97,7 @@ pub(super) struct PlaceRecord {
 
 impl Places {
     /// What another process needs of them; the sockets follow the others. None where one cannot go.
-    pub(super) fn records(&self, sockets: &mut Vec<OwnedFd>) -> Option<Vec<PlaceRecord>> {
+    pub(super) fn records(&self, sockets: &mut Vec<DetachedSocket>) -> Option<Vec<PlaceRecord>> {
         let mut records = Vec::new();
         for Place { pool, backend, pins } in &self.0 {
             let backend = backend::record(backend.as_ref(), sockets)?;
@@ -123,7 +123,7 @@ impl PlaceRecord {
         self,
         worker: &Rc<Worker>,
         user: &Arc<User>,
-        next: &mut impl FnMut() -> Result<OwnedFd, String>,
+        next: &mut impl FnMut() -> Result<DetachedSocket, String>,
         numbers: &mut Numbers,
     ) -> Result<Place, String> {
         let Self { hostgroup, backend, pins } = self;

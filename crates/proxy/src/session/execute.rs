@@ -9,7 +9,7 @@ use super::frontend::Frontend;
 use super::pipeline::{Form, Statement};
 use super::route::Phase;
 use super::run::Plan;
-use super::statements::{ClientStatement, LAST_PREPARED, Marks, Statements};
+use super::statements::{ClientStatement, LAST_PREPARED, Marks, Statements, lex_at};
 use super::sync::Ahead;
 use sql::{Analysis, Facts, Kind, LexMode};
 use std::sync::Arc;
@@ -268,7 +268,7 @@ impl Session {
         if command.byte != Command::StmtExecute as u8 || statement.marks.long_data {
             return false;
         }
-        if !sql::prepared_insert_id_is_certain(&statement.key.text, self.wants.lex, insert_id) {
+        if !sql::prepared_insert_id_is_certain(&statement.key.text, lex_at(&statement.key.mode, self.wants.lex), insert_id) {
             return false;
         }
         let payload = self.client.payload(command);

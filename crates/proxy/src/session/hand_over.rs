@@ -26,12 +26,12 @@ use crate::pins::Pins;
 use crate::replica::Replica;
 use crate::server_info::Family;
 use crate::state::State;
+use crate::stream::DetachedSocket;
 use crate::worker::Worker;
 use model::HostgroupId;
 use serde::{Deserialize, Serialize};
 use sql::LexMode;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -92,6 +92,9 @@ struct ClientRecord {
     login_seq: u8,
 }
 
+/// A session that was refused is offered again after so long, ms: it may have left the server that is unknown there.
+const ASK_AGAIN_MS: u64 = 1_000;
+
 impl Session {
     /// Hands the session over to the process that takes this one's place, if there is one, and it can go now. Answers where it stays.
     /// A session whose bytes pass unread says so: it can go whenever none of them is here.
@@ -99,7 +102,9 @@ impl Session {
     /// # Errors
     /// It is over here, for it goes on there.
     pub(super) async fn hand_over(&mut self, passage: Option<&Passage>) -> Result<(), End> {
-        let Some(heir) = self.worker.shared.heir().filter(|heir| self.entry.refused_by.get() != heir.number) else { return Ok(()) };
+        let refused_ms = self.entry.refused_ms.get();
+        let is_due = refused_ms == 0 || self.now_ms() >= refused_ms + ASK_AGAIN_MS;
+        let Some(heir) = self.worker.shared.heir().filter(|_| is_due) else { return Ok(()) };
         let _turn = heir.turn().await;
         // Where bytes pass unread, the proxy may say nothing of its own between them. What the client says meanwhile stays in its
         // socket until it is read.
@@ -110,16 +115,21 @@ impl Session {
         }
     }
 
-    async fn offer(&self, heir: &Heir, record: SessionRecord, sockets: Vec<OwnedFd>) -> Result<(), End> {
+    async fn offer(&mut self, heir: &Heir, record: SessionRecord, sockets: Vec<DetachedSocket>) -> Result<(), End> {
         let offered = match ::handover::encode(&Offered::Session(Box::new(record))) {
             Ok(record) => heir.offer(record, sockets).await,
             Err(e) => Err(e.to_string()),
         };
         match offered {
-            Ok(()) => Err(End::HandedOver),
+            Ok(()) => {
+                self.at.backends_mut().for_each(Backend::is_handed_over);
+                Err(End::HandedOver)
+            }
             Err(why) => {
-                self.entry.refused_by.set(heir.number);
-                tracing::info!("session {} stays in this process: {why}", self.entry.id);
+                let is_first = self.entry.refused_ms.replace(self.now_ms().max(1)) == 0;
+                if is_first {
+                    tracing::info!("session {} stays in this process for now: {why}", self.entry.id);
+                }
                 Ok(())
             }
         }
@@ -127,7 +137,7 @@ impl Session {
 
     /// What is written down of it, and copies of its sockets: the client's, and those of its servers as they are written down. None where
     /// it cannot go now.
-    fn record(&self, passage: Option<&Passage>) -> Option<(SessionRecord, Vec<OwnedFd>)> {
+    fn record(&self, passage: Option<&Passage>) -> Option<(SessionRecord, Vec<DetachedSocket>)> {
         let Self {
             worker,
             entry,
@@ -185,13 +195,17 @@ impl Session {
 impl Frontend {
     /// Makes its connections such that another process can go on with them; false while one is not at rest.
     fn carry(&mut self, at: &mut Attachments) -> bool {
-        let elsewhere = at.places.iter_mut().flat_map(|places| places.backends_mut());
-        let mut backends = at.backend.iter_mut().chain(elsewhere);
-        self.link.stream_mut().carry() && backends.all(|backend| backend.link.stream_mut().carry())
+        self.link.stream_mut().carry() && at.backends_mut().all(|backend| backend.link.stream_mut().carry())
     }
 }
 
 impl Attachments {
+    /// All that it has, here and elsewhere.
+    fn backends_mut(&mut self) -> impl Iterator<Item = &mut Backend> {
+        let elsewhere = self.places.iter_mut().flat_map(|places| places.backends_mut());
+        self.backend.iter_mut().chain(elsewhere)
+    }
+
     /// Closes what its servers have prepared for whoever asks: the other process does not know of it. False where one was lost.
     async fn forget_shared_statements(&mut self) -> bool {
         let elsewhere = self.places.iter_mut().flat_map(|places| places.backends_mut());
@@ -213,7 +227,7 @@ impl Attachments {
     }
 }
 
-fn client_record(client: &Frontend, entry: &Entry) -> Option<(ClientRecord, OwnedFd)> {
+fn client_record(client: &Frontend, entry: &Entry) -> Option<(ClientRecord, DetachedSocket)> {
     let Frontend {
         link,
         input,
@@ -267,7 +281,7 @@ impl SessionRecord {
     ///
     /// # Errors
     /// Why not: nothing was sent to its client or its servers.
-    pub(crate) fn resume(self, worker: &Rc<Worker>, sockets: Vec<OwnedFd>) -> Result<(), String> {
+    pub(crate) fn resume(self, worker: &Rc<Worker>, sockets: Vec<DetachedSocket>) -> Result<(), String> {
         let mut sockets = sockets.into_iter();
         let mut next = || sockets.next().ok_or_else(|| "a socket is missing".to_owned());
         let shared = &worker.shared;
@@ -402,7 +416,7 @@ impl Offered {
     ///
     /// # Errors
     /// Why not: its sockets are closed here, and nothing was sent over them.
-    pub(crate) fn take_in(self, worker: &Rc<Worker>, sockets: Vec<OwnedFd>) -> Result<(), String> {
+    pub(crate) fn take_in(self, worker: &Rc<Worker>, sockets: Vec<DetachedSocket>) -> Result<(), String> {
         match self {
             Self::Session(record) => record.resume(worker, sockets),
             Self::Idle(user, record) => {
@@ -458,7 +472,9 @@ async fn offer_idle(worker: &Worker, heir: &Heir, mut backend: Backend) -> Resul
     let (record, socket) = backend.record().ok_or("it is not at rest")?;
     let user = backend.core.lane.user.name.as_ref().into();
     let record = ::handover::encode(&Offered::Idle(user, Box::new(record))).map_err(|e| e.to_string())?;
-    heir.offer(record, vec![socket]).await
+    heir.offer(record, vec![socket]).await?;
+    backend.is_handed_over();
+    Ok(())
 }
 
 #[cfg(test)]

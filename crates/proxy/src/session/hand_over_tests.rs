@@ -6,7 +6,7 @@ use wire::charset::Flavor::MySql;
 use wire::reframe::ReplyFacts;
 
 /// What another process reads of this session; None where it cannot go.
-fn carried(session: &Session) -> Option<(SessionRecord, Vec<OwnedFd>)> {
+fn carried(session: &Session) -> Option<(SessionRecord, Vec<DetachedSocket>)> {
     let (record, sockets) = session.record(None)?;
     let bytes = ::handover::encode(&Offered::Session(Box::new(record))).unwrap();
     match ::handover::decode(&bytes).unwrap() {
@@ -102,7 +102,7 @@ async fn a_session_goes_whatever_else_it_is_told_at_that_moment() {
         assert!(serve.as_mut().poll(cx).is_pending());
         assert_eq!(entry.pending(), None);
         entry.signal(hides);
-        let (heir, mut offers) = Heir::new(1);
+        let (heir, mut offers) = Heir::new();
         worker.shared.set_heir(Some(heir));
         entry.signal(Signal::HandOver);
         assert!(serve.as_mut().poll(cx).is_pending(), "it waits for the answer");

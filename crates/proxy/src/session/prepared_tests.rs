@@ -1,6 +1,6 @@
 //! Prepared statements, from the client's command to what a server is sent.
 
-use crate::session::bed::{Bed, error, numbered, ok, ok_open, packet_of, result_of};
+use crate::session::bed::{Bed, error, numbered, ok, ok_open, packet_of, result_of, told};
 use crate::session::end::End;
 use wire::charset::Flavor::{MariaDb, MySql};
 use wire::command::Command;
@@ -36,6 +36,23 @@ async fn a_client_has_ids_of_its_own() {
     let unknown = bed.serve(Command::StmtExecute, &execution(3)).await.unwrap();
     assert_eq!(unknown[0][0], ERR);
     assert!(bed.sent().is_empty(), "no server is asked");
+}
+
+/// With ANSI_QUOTES `"c"` is a column, whose default may be any number.
+#[tokio::test]
+async fn what_proves_an_insert_id_is_read_as_it_was_prepared() {
+    for (prepared_by, executed_by, is_certain) in [("", "", true), ("", "ANSI_QUOTES", true), ("ANSI_QUOTES", "", false)] {
+        let mut bed = Bed::new("").on(MySql);
+        bed.ran("BEGIN", &ok_open());
+        let set = |mode: &str| format!("SET sql_mode = '{mode}'");
+        bed.ran(&set(prepared_by), &told(&[("sql_mode", prepared_by)]));
+        bed.answers(&[prepared(71)]);
+        let id = prepare(&mut bed, "INSERT INTO t (id) VALUES (\"c\")").await;
+        bed.ran(&set(executed_by), &told(&[("sql_mode", executed_by)]));
+        bed.arrives(&[&[10, 0, 0, 0, Command::StmtExecute as u8][..], &execution(id)].concat());
+        let command = bed.next_command().await.unwrap().unwrap();
+        assert_eq!(bed.execution_insert_id_is_certain(command, id, 7), is_certain, "{prepared_by:?}, then {executed_by:?}");
+    }
 }
 
 #[tokio::test]

@@ -157,7 +157,7 @@ impl StatementRecord {
 }
 
 /// How a text was read at its PREPARE, by the settings of then; `now` is how the session reads texts now.
-fn lex_at(mode: &[u8], now: LexMode) -> LexMode {
+pub(super) fn lex_at(mode: &[u8], now: LexMode) -> LexMode {
     let has = |word: &[u8]| mode.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word));
     LexMode {
         ansi_quotes: has(b"ANSI_QUOTES"),

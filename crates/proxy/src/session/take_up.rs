@@ -4,9 +4,9 @@ use crate::backend::{Backend, BackendRecord, Home, Numbers};
 use crate::class::{Class, LaneKey};
 use crate::server_info::ServerInfo;
 use crate::stmt_cache::StatementKey;
+use crate::stream::DetachedSocket;
 use crate::worker::Worker;
 use model::snapshot::User;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -14,7 +14,12 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// Its server is not in the hostgroup, or the system's words.
-pub(super) fn take_up(record: BackendRecord, worker: &Rc<Worker>, user: &Arc<User>, socket: OwnedFd) -> Result<(Backend, Numbers), String> {
+pub(super) fn take_up(
+    record: BackendRecord,
+    worker: &Rc<Worker>,
+    user: &Arc<User>,
+    socket: DetachedSocket,
+) -> Result<(Backend, Numbers), String> {
     let (hostgroup, (host, port)) = (record.hostgroup(), record.server());
     let pool = worker.pool(hostgroup);
     let found = pool.servers().iter().find(|server| *server.key.host == *host && server.key.port == port).cloned();
@@ -37,7 +42,7 @@ pub(super) fn take_up_any(
     record: Option<BackendRecord>,
     worker: &Rc<Worker>,
     user: &Arc<User>,
-    next: &mut impl FnMut() -> Result<OwnedFd, String>,
+    next: &mut impl FnMut() -> Result<DetachedSocket, String>,
     numbers: &mut Numbers,
 ) -> Result<Option<Backend>, String> {
     let Some(record) = record else { return Ok(None) };

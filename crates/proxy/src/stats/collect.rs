@@ -125,7 +125,7 @@ pub(crate) fn prepared(shared: &Shared) -> Vec<Arc<Listed>> {
     all
 }
 
-/// What one worker says of itself in one answer.
+/// What one worker says of itself in one answer, and the sum of all.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Census {
     /// Its counters.
@@ -136,6 +136,10 @@ pub(crate) struct Census {
     pub busy: u64,
     /// Sessions with an open transaction.
     pub transactions: u64,
+    /// Mirrored statements that run.
+    pub mirrors_running: u64,
+    /// Mirrored statements that wait.
+    pub mirrors_waiting: u64,
     /// Pins that began, by reason.
     pub pins_began: [u64; PinReason::ALL.len()],
     /// Bytes that its digests take.
@@ -151,6 +155,8 @@ impl Census {
         self.sessions += other.sessions;
         self.busy += other.busy;
         self.transactions += other.transactions;
+        self.mirrors_running += other.mirrors_running;
+        self.mirrors_waiting += other.mirrors_waiting;
         self.digest_bytes += other.digest_bytes;
         self.buffer_bytes += other.buffer_bytes;
         for (mine, theirs) in self.pins_began.iter_mut().zip(other.pins_began) {
@@ -165,7 +171,9 @@ pub(crate) fn counters(shared: &Shared) -> Census {
     let question = move |worker: &Rc<Worker>| {
         let (pins_began, digest_bytes) = of_meter(&worker.meter);
         let buffer_bytes = worker.buffers.free_bytes() as u64;
-        Census { counted: worker.counters.copy(), pins_began, digest_bytes, buffer_bytes, ..Census::default() }
+        let (mirrors_running, mirrors_waiting) = (worker.mirrors.running.get(), worker.mirrors.waiting.get());
+        let counted = worker.counters.copy();
+        Census { counted, mirrors_running, mirrors_waiting, pins_began, digest_bytes, buffer_bytes, ..Census::default() }
     };
     let mut sum = Census::default();
     ask_all(shared, question).iter().for_each(|one| sum.add(one));

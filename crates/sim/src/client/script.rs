@@ -4,10 +4,10 @@ use super::connection::{Connection, Reply};
 use super::session::{Expected, Open, VARIABLES};
 use crate::net::Network;
 use crate::oracle::{Fate, Oracle};
+use crate::proxies::Proxies;
 use crate::random::Random;
 use crate::server::SCHEMAS;
 use crate::trace::Trace;
-use proxy::sim::Simulated;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub(crate) struct Client {
     /// Whether it writes.
     pub writes: bool,
     /// Whom it talks to.
-    pub proxy: Rc<Simulated>,
+    pub proxy: Rc<Proxies>,
     /// What is in between.
     pub network: Arc<Network>,
     /// Who knows what must be true.

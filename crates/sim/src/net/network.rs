@@ -234,7 +234,8 @@ impl Network {
                 tokio::time::sleep(self.delay()).await;
                 let end = answer?;
                 self.count(server, 1);
-                return Ok(Box::new(Counted { end, server, network: Arc::clone(&self) }));
+                let open = Arc::new(Open { server, network: Arc::clone(&self) });
+                return Ok(Box::new(Counted { end, open }));
             }
             changed.await;
         }
@@ -274,11 +275,16 @@ impl proxy::sim::Network for ProxysView {
 /// The proxy's end of a connection to a server.
 struct Counted {
     end: End,
+    open: Arc<Open>,
+}
+
+/// A connection that is counted until its last copy is dropped.
+struct Open {
     server: usize,
     network: Arc<Network>,
 }
 
-impl Drop for Counted {
+impl Drop for Open {
     fn drop(&mut self) {
         self.network.count(self.server, -1);
     }
@@ -303,5 +309,9 @@ impl Pipe for Counted {
 
     fn shutdown(&self) -> io::Result<()> {
         self.end.shutdown()
+    }
+
+    fn copy(&self) -> Box<dyn Pipe> {
+        Box::new(Self { end: self.end.clone(), open: Arc::clone(&self.open) })
     }
 }

@@ -127,10 +127,12 @@ impl Half {
     }
 }
 
-/// One end of a connection. Dropping it closes the connection.
+/// One end of a connection. Dropping it closes the connection, unless there are copies.
+#[derive(Clone)]
 pub(crate) struct End {
     incoming: Shared,
     outgoing: Shared,
+    _closes: Arc<Closes>,
     /// When what was read last had been written.
     read_sent: Option<Instant>,
 }
@@ -139,12 +141,15 @@ pub(crate) struct End {
 pub(super) fn pair(there: Duration, back: Duration) -> (End, End, Cable) {
     let (there, back) = (Half::new(there), Half::new(back));
     let cable = Cable { there: Arc::clone(&there), back: Arc::clone(&back) };
-    let near = End { incoming: Arc::clone(&back), outgoing: Arc::clone(&there), read_sent: None };
-    let far = End { incoming: there, outgoing: back, read_sent: None };
-    (near, far, cable)
+    (End::new(Arc::clone(&back), Arc::clone(&there)), End::new(there, back), cable)
 }
 
 impl End {
+    fn new(incoming: Shared, outgoing: Shared) -> Self {
+        let closes = Closes { incoming: Arc::clone(&incoming), outgoing: Arc::clone(&outgoing) };
+        Self { incoming, outgoing, _closes: Arc::new(closes), read_sent: None }
+    }
+
     /// Reads what has arrived, at least one byte; 0 is the end.
     pub(crate) async fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let mut space = [0; 4096];
@@ -243,27 +248,35 @@ impl Pipe for End {
     }
 
     fn shutdown(&self) -> io::Result<()> {
-        self.close();
+        close(&self.incoming, &self.outgoing);
         Ok(())
     }
-}
 
-impl End {
-    fn close(&self) {
-        lock(&self.outgoing).end(Ending::Closed);
-        let mut incoming = lock(&self.incoming);
-        incoming.is_reader_gone = true;
-        incoming.is_shut = true;
-        incoming.chunks.clear();
-        incoming.held = 0;
-        incoming.wake();
+    fn copy(&self) -> Box<dyn Pipe> {
+        Box::new(self.clone())
     }
 }
 
-impl Drop for End {
+/// Closes an end when it is dropped: with the last copy.
+struct Closes {
+    incoming: Shared,
+    outgoing: Shared,
+}
+
+impl Drop for Closes {
     fn drop(&mut self) {
-        self.close();
+        close(&self.incoming, &self.outgoing);
     }
+}
+
+fn close(incoming: &Shared, outgoing: &Shared) {
+    lock(outgoing).end(Ending::Closed);
+    let mut incoming = lock(incoming);
+    incoming.is_reader_gone = true;
+    incoming.is_shut = true;
+    incoming.chunks.clear();
+    incoming.held = 0;
+    incoming.wake();
 }
 
 /// What is between the ends.

@@ -24,11 +24,11 @@ pub(crate) use new::{Predecessor, Seen};
 pub(crate) use old::{Outcome, Successor, begin};
 
 use model::ServerAddr;
-use proxy::{Counts, Holdings, ProcessRecord};
+use proxy::{Connections, Counts, Holdings, ProcessRecord};
 use serde::{Deserialize, Serialize};
 
 /// Version of the messages between the two: a process refuses another one.
-const PROTOCOL: u32 = 1;
+const PROTOCOL: u32 = 2;
 
 /// What the old process says.
 #[derive(Serialize, Deserialize)]
@@ -76,6 +76,8 @@ enum FromHeir {
     Refused(u64, String),
     /// KILL of a session that the old process still has.
     Kill { session: u64, is_query: bool },
+    /// It has these connections.
+    Holds(Connections),
     /// It was told to stop: nobody needs to go on in its place.
     Stops,
 }

@@ -5,7 +5,7 @@ use crate::cli::VERSION;
 use anyhow::{Context, Result, bail};
 use handover::{Inlet, Outlet, Sockets};
 use model::ServerAddr;
-use proxy::{Before, Control, Holdings};
+use proxy::{Before, Control, DetachedSocket, Holdings};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -153,13 +153,17 @@ fn listen(mut inlet: Inlet, outlet: &Arc<Mutex<Outlet>>, control: &Control, char
                     Ok(()) => say(&outlet, &FromHeir::Taken(number)),
                     Err(why) => say(&outlet, &FromHeir::Refused(number, why)),
                 };
-                match sockets.all() {
+                let attached = |sockets: Vec<OwnedFd>| sockets.into_iter().map(DetachedSocket::given).collect::<std::io::Result<_>>();
+                match sockets.all().and_then(|sockets| attached(sockets).map_err(|e| e.to_string())) {
                     Ok(sockets) => control.take_in(&record, sockets, Box::new(answer)),
                     Err(why) => answer(Err(why)),
                 }
             }
             Ok(Some((ToHeir::Counted(counts), _))) => control.add_counts(*counts),
-            Ok(Some((ToHeir::Left(left), _))) => control.count_elsewhere(left, None),
+            Ok(Some((ToHeir::Left(left), _))) => {
+                control.count_elsewhere(left, None);
+                say(outlet, &FromHeir::Holds(control.own_connections()));
+            }
             Ok(Some((ToHeir::Start(_), _))) => {}
             Ok(None) => break tracing::info!("the process before has ended"),
             Err(e) => break tracing::error!("the process before is not understood, and keeps what it has: {e}"),

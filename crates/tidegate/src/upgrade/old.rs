@@ -6,14 +6,13 @@ use ::admin::Frozen;
 use anyhow::{Context, Result, bail};
 use handover::{Inlet, Outlet};
 use monitor::Monitor;
-use proxy::{Control, Heir, Offer, Proxy};
+use proxy::{Connections, Control, DetachedSocket, Heir, Offer, Proxy};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -126,7 +125,6 @@ impl Successor {
 
     /// Puts it in charge and hands everything over. What is left after `limit` stays here. Once this is dropped, no more goes.
     pub(crate) async fn hand_over(self, proxy: &Proxy, control: &Control, limit: Duration) -> Outcome {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
         let Self { child, inlet, mut outlet, frozen } = self;
         let id = child.id();
         let sockets = control.sockets();
@@ -139,6 +137,7 @@ impl Successor {
                 let _ = child.wait();
             }
             proxy.keep_all();
+            control.count_connections_elsewhere(&Connections::default());
             sockets.set_in_charge(true);
             frozen.set(false);
             tracing::error!("upgrade: {why}: this process serves on");
@@ -147,7 +146,7 @@ impl Successor {
         if let Err(e) = told {
             return failed(&format!("the new process is gone ({e})"));
         }
-        let (heir, offers) = Heir::new(NUMBER.fetch_add(1, Ordering::Relaxed) + 1);
+        let (heir, offers) = Heir::new();
         let _ = outlet.limit(ANSWER_WITHIN);
         let (pending, outlet) = (Pending::default(), Arc::new(Mutex::new(outlet)));
         let (state, mut states) = watch::channel(State::Serves);
@@ -221,8 +220,11 @@ fn offer(mut offers: mpsc::UnboundedReceiver<Offer>, outlet: &Mutex<Outlet>, pen
     while let Some(Offer { record, sockets, answer }) = offers.blocking_recv() {
         number += 1;
         pending.lock().unwrap_or_else(PoisonError::into_inner).insert(number, (Instant::now(), answer));
-        let sockets: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
-        if let Err(e) = outlet.lock().unwrap_or_else(PoisonError::into_inner).send(&ToHeir::Offer { number, record }, &sockets)
+        let sent = sockets.into_iter().map(DetachedSocket::into_descriptor).collect::<std::io::Result<Vec<_>>>().and_then(|sockets| {
+            let sockets: Vec<_> = sockets.iter().map(AsFd::as_fd).collect();
+            outlet.lock().unwrap_or_else(PoisonError::into_inner).send(&ToHeir::Offer { number, record }, &sockets)
+        });
+        if let Err(e) = sent
             && let Some((_, answer)) = pending.lock().unwrap_or_else(PoisonError::into_inner).remove(&number)
         {
             let _ = answer.send(Err(e.to_string()));
@@ -240,6 +242,10 @@ fn answers(mut inlet: Inlet, pending: &Pending, state: &watch::Sender<State>, co
             Ok(Some((FromHeir::Refused(number, why), _))) => (number, Err(why)),
             Ok(Some((FromHeir::Kill { session, is_query }, _))) => {
                 control.kill_here(session, is_query);
+                continue;
+            }
+            Ok(Some((FromHeir::Holds(connections), _))) => {
+                control.count_connections_elsewhere(&connections);
                 continue;
             }
             Ok(Some((FromHeir::Stops, _))) => {

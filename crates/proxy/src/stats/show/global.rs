@@ -112,7 +112,6 @@ const LOG_RECORDS: (&str, MetricKind, &str) = ("tidegate_log_records_total", Cou
 const TRACE_SPANS: (&str, MetricKind, &str) = ("tidegate_trace_spans_total", Counter, "Spans by what became of them");
 const TRACE_BATCHES: (&str, MetricKind, &str) =
     ("tidegate_trace_batches_total", Counter, "Batches of spans that a receiver did not take: sent again, or given up");
-/// Replays of transactions.
 const LOST_WRITES: (&str, MetricKind, &str) =
     ("tidegate_lost_writes_total", Counter, "Writes whose answer was lost, by what was found out about them");
 
@@ -284,8 +283,10 @@ pub(super) const GLOBAL: &[Number] = &[
         None,
         counted!(hosts_blocked),
     ),
-    both("Mirror_concurrency", ("proxysql_mirror_concurrency", Gauge, "Mirrored statements that run"), None, counted!(mirrors_running)),
-    both("Mirror_queue_length", ("proxysql_mirror_queue_lengths", Gauge, "Mirrored statements that wait"), None, counted!(mirrors_waiting)),
+    both("Mirror_concurrency", ("proxysql_mirror_concurrency", Gauge, "Mirrored statements that run"), None, |t| t.census.mirrors_running),
+    both("Mirror_queue_length", ("proxysql_mirror_queue_lengths", Gauge, "Mirrored statements that wait"), None, |t| {
+        t.census.mirrors_waiting
+    }),
     both("Mirror_done", MIRRORED, Some(("outcome", "done")), counted!(mirrors_done)),
     both("Mirror_errors", MIRRORED, Some(("outcome", "error")), counted!(mirrors_refused)),
     both("Mirror_failed", MIRRORED, Some(("outcome", "failed")), counted!(mirrors_failed)),

@@ -32,9 +32,9 @@ pub(super) struct Totals {
     pub events: LogCounts,
     /// Logged queries in memory that made room before a dump.
     pub events_made_room: u64,
-    /// Audit log.
     /// The slow log.
     pub slow: LogCounts,
+    /// Audit log.
     pub audits: LogCounts,
     /// Spans.
     pub traces: traces::Counts,
