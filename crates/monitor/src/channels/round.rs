@@ -117,6 +117,8 @@ impl Keeping {
                 return Some(cluster);
             }
             self.writers = writers;
+            // Another proxy may have known of them before this one, and moved channels: nobody quarrels.
+            self.known.values_mut().for_each(|known| known.contests.clear());
             tokio::time::sleep(SETTLED).await;
         }
     }
