@@ -142,7 +142,7 @@ impl Session {
         Ok(())
     }
 
-    /// Commits the write; answers the error if that was refused.
+    /// Commits the write; returns the error if that was refused.
     async fn commit_write(&mut self, plan: &Plan) -> Result<Option<Answer>, Fault> {
         let is_labelled = self.at.backend.as_ref().is_some_and(|backend| backend.core.is_labelled);
         let mut bytes = Vec::with_capacity(96);

@@ -161,7 +161,7 @@ impl Bed {
     pub(crate) async fn serve(&mut self, command: Command, body: &[u8]) -> Result<Vec<Vec<u8>>, End> {
         self.arrives(&packets_of(&[&[command as u8], body].concat()));
         let command = self.next_command().await?.unwrap();
-        self.run(command).await?;
+        self.serve_command(command).await?;
         Ok(self.heard_by_client())
     }
 
@@ -187,7 +187,7 @@ impl Bed {
             hasher.feed(&packet_of(reply));
         }
         self.note_effects(command, 0, &plan.analysis, reply);
-        self.note_said(command, &plan, reply);
+        self.transcribe_text(command, &plan, reply);
     }
 
     /// The server of its backend is placed so now, and what is there has so long to finish.
@@ -255,17 +255,31 @@ pub(crate) fn packet_of(reply: &ReplyFacts) -> Vec<u8> {
         Some(code) => ErrPacket { code, sqlstate: *b"HY000", message: &reply.message }.write(&mut payload, Capabilities::PROTOCOL_41),
         None => {
             let status = reply.status.unwrap_or_default();
-            let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: reply.warnings, info: b"", session_state: b"" };
+            let ok = OkPacket {
+                affected_rows: reply.affected_rows,
+                last_insert_id: reply.last_insert_id,
+                status,
+                warnings: reply.warnings,
+                info: b"",
+                session_state: b"",
+            };
             ok.write(&mut payload, OK, Capabilities::PROTOCOL_41);
         }
     }
     numbered(&[payload])
 }
 
+/// What a server says of a column or a parameter.
+pub(crate) const COLUMN: &[u8] = b"\x03def\0\0\0\x01c\0\x0c\x2d\0\xff\0\0\0\xfd\0\0\0\0\0";
+
+/// What ends a list of columns, parameters or rows.
+pub(crate) fn eof() -> Vec<u8> {
+    [&[EOF, 0, 0][..], &StatusFlags::AUTOCOMMIT.bits().to_le_bytes()].concat()
+}
+
 /// Rows of text, as a server sends them: as many columns as the first has values.
 pub(crate) fn result_of(rows: &[&[&str]]) -> Vec<u8> {
-    const COLUMN: &[u8] = b"\x03def\0\0\0\x01c\0\x0c\x2d\0\xff\0\0\0\xfd\0\0\0\0\0";
-    let eof = [&[EOF, 0, 0][..], &StatusFlags::AUTOCOMMIT.bits().to_le_bytes()].concat();
+    let eof = eof();
     let columns = rows.first().map_or(1, |row| row.len());
     let mut payloads = vec![vec![u8::try_from(columns).unwrap()]];
     payloads.extend(std::iter::repeat_n(COLUMN.to_vec(), columns));

@@ -2,9 +2,11 @@
 
 use super::Session;
 use super::attachments::Attachments;
+use super::command::Incoming;
 use super::end::End;
 use super::frontend::Frontend;
 use super::login::{MAX_LOGIN_PACKET, account, count_session, decoy, denied, learn, malformed, scramble, stored, tls_is_required};
+use crate::cleaning::{self, outlives_reset};
 use crate::counters::count;
 use crate::server_info::name_in_utf8;
 use crate::shared::HostLogin;
@@ -12,6 +14,7 @@ use model::snapshot::User;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use wire::WireError;
 use wire::auth::Plugin;
 use wire::auth::server::{ServerAuth, Step};
@@ -20,9 +23,35 @@ use wire::flags::Capabilities;
 use wire::handshake::{AuthSwitchRequest, ChangeUser};
 use wire::packet::{self, HEADER};
 
-/// COM_CHANGE_USER: the whole login but greeting and TLS. The old user's state is gone whatever comes. What a client with plugins
+impl Session {
+    /// COM_CHANGE_USER: a new login on the same connection.
+    pub(super) async fn change_user(&mut self, command: Incoming) -> Result<(), End> {
+        let payload = self.client.payload(command).to_vec();
+        // The old user's backends are cleaned whatever comes: the session never sees them again.
+        self.at.abandon_places();
+        let pins = self.at.pins.set();
+        self.at.pins.clear();
+        self.recovery.drop_label(&self.at, false);
+        if let Some(mut backend) = self.at.backend.take()
+            && !outlives_reset(&backend, pins)
+            && cleaning::reset(&self.worker, &mut backend, false).await.is_ok()
+        {
+            self.at.pool.release_to(&self.worker, &self.at.lane, backend);
+        }
+        let limit = Duration::from_millis(self.worker.snapshot().vars.connect_timeout_client);
+        match tokio::time::timeout(limit, log_in_again(self, &payload)).await {
+            Ok(result) => result,
+            Err(_) => {
+                self.worker.shared.note_host(self.client.peer, HostLogin::Failed);
+                Err(End::LoginTimeout)
+            }
+        }
+    }
+}
+
+/// The whole login but greeting and TLS. The old user's state is gone whatever comes. What a client with plugins
 /// sends along counts for nothing: it is asked.
-pub(super) async fn change_user(session: &mut Session, payload: &[u8]) -> Result<(), End> {
+async fn log_in_again(session: &mut Session, payload: &[u8]) -> Result<(), End> {
     let change = ChangeUser::parse(payload, session.client.caps).map_err(malformed)?;
     let worker = Rc::clone(&session.worker);
     let collation = change.collation.unwrap_or(session.client.collation);

@@ -12,10 +12,8 @@ use crate::cleaning::{self, outlives_reset};
 use crate::logs::audit::AuditEvent;
 use crate::mailbox::KillKind;
 use crate::pins::PinReason;
-use crate::shared::HostLogin;
 use crate::state::State;
 use sql::{Analysis, Facts, Kind};
-use std::time::Duration;
 use wire::codes;
 use wire::command::Command;
 use wire::flags::Capabilities;
@@ -24,7 +22,7 @@ use wire::reply::ReplyKind;
 
 impl Session {
     /// Serves one command.
-    pub(super) async fn run(&mut self, command: Incoming) -> Result<(), End> {
+    pub(super) async fn serve_command(&mut self, command: Incoming) -> Result<(), End> {
         self.command_begins(command);
         self.client.streamed_input = false;
         self.client.is_half_told = false;
@@ -54,9 +52,9 @@ impl Session {
         if kind == Command::Query { self.read_text(command) } else { self.execution_at_hand(command) }
     }
 
-    /// Serves a statement that is malformed, or unknown, or has a cursor open.
+    /// Serves a statement that is malformed, or unknown, or has a cursor that ends first.
     async fn serve_odd(&mut self, kind: Command, command: Incoming) -> Result<(), End> {
-        if kind == Command::Query { self.client.malformed(&mut self.at).await } else { self.execute(command).await }
+        if kind == Command::Query { self.client.malformed(&mut self.at).await } else { self.execute_odd(command).await }
     }
 
     /// Commands that are not on the hot path.
@@ -263,30 +261,6 @@ impl Session {
             return self.kill_session(id, KillKind::Connection).await;
         }
         self.send_on(command, ReplyKind::Simple).await
-    }
-
-    /// COM_CHANGE_USER: a new login on the same connection.
-    async fn change_user(&mut self, command: Incoming) -> Result<(), End> {
-        let payload = self.client.payload(command).to_vec();
-        // The old user's backends are cleaned whatever comes: the session never sees them again.
-        self.at.abandon_places();
-        let pins = self.at.pins.set();
-        self.at.pins.clear();
-        self.recovery.drop_label(&self.at, false);
-        if let Some(mut backend) = self.at.backend.take()
-            && !outlives_reset(&backend, pins)
-            && cleaning::reset(&self.worker, &mut backend, false).await.is_ok()
-        {
-            self.at.pool.release_to(&self.worker, &self.at.lane, backend);
-        }
-        let limit = Duration::from_millis(self.worker.snapshot().vars.connect_timeout_client);
-        match tokio::time::timeout(limit, super::change_user::change_user(self, &payload)).await {
-            Ok(result) => result,
-            Err(_) => {
-                self.worker.shared.note_host(self.client.peer, HostLogin::Failed);
-                Err(End::LoginTimeout)
-            }
-        }
     }
 }
 

@@ -61,7 +61,7 @@ impl Session {
             self.at.pin_unknown(true, analysis);
         }
         let returns = self.wants.returns_to_its_schema(reply);
-        self.facts.returned = returns;
+        self.facts.came_back_to_schema = returns;
         self.note_changes(sql, analysis, reply);
         if analysis.facts.contains(Facts::MULTI) {
             for one in sql::split(sql, self.wants.lex) {

@@ -46,8 +46,9 @@ impl Session {
         Some(Statement { command, analysis, form: Form::Execution { id, phase } })
     }
 
-    /// Serves any COM_STMT_EXECUTE.
-    pub(super) async fn execute(&mut self, command: Incoming) -> Result<(), End> {
+    /// Serves a COM_STMT_EXECUTE that [`Session::execution_at_hand`] left: it is malformed, of an unknown statement, or of one with a
+    /// cursor that ends first.
+    pub(super) async fn execute_odd(&mut self, command: Incoming) -> Result<(), End> {
         let raw_id = stmt_id(self.client.payload(command)).unwrap_or(0);
         let Some(id) = self.named_statement(command) else {
             if self.client.is_short(&self.at, command, 9) {
@@ -59,7 +60,7 @@ impl Session {
         self.serve_execution(command, id, Form::Execution { id, phase }).await
     }
 
-    /// Serves one of either kind.
+    /// Serves an execution or a bulk execution, after the end of the statement's cursor.
     async fn serve_execution(&mut self, command: Incoming, id: u32, form: Form) -> Result<(), End> {
         if self.statements.has_cursor(id) {
             self.end_cursor_ahead(id).await?;
@@ -111,7 +112,8 @@ impl Session {
         plan.statement = Some(id);
     }
 
-    /// Reads parameters' types; None when the packet is malformed.
+    /// Reads the packet into the plan: the statement, a cursor or none, the fact that is put into its rows. Keeps the types that it
+    /// binds. None when it is malformed.
     fn read_execution(&mut self, command: Incoming, id: u32, plan: &mut Plan) -> Option<()> {
         let caps = self.client.caps;
         let statement = self.statements.get(id)?;
@@ -156,8 +158,8 @@ impl Session {
         !params.new_types && needs_them
     }
 
-    /// Makes the packet ready for the held backend: the server's id in place, types put in where that server has not
-    /// seen them. Answers the packet when it could not be changed in place.
+    /// Puts the held backend's id of the statement into the client's packet. Where its server has not seen the types, returns a new
+    /// packet that has them.
     pub(super) async fn ready_execution(&mut self, command: Incoming, id: u32, ahead: &mut Ahead) -> Result<Option<Vec<u8>>, Fault> {
         let server_id = self.prepared_on_backend(id, ahead).await?;
         Ok(self.with_server_id(command, id, server_id))
@@ -216,7 +218,7 @@ impl Session {
         let read_by = self.wants.lex;
         self.note_status(&plan.analysis, reply);
         self.note_effects_of(id, reply, read_by);
-        self.note_executed(command, id, plan, reply);
+        self.transcribe_execution(command, id, plan, reply);
         self.note_counts(&plan.analysis, reply);
         if self.lacks_first_insert_id() {
             Box::pin(self.learn_first_insert_id()).await;

@@ -73,7 +73,7 @@ pub(super) struct SessionFacts {
     /// LAST_INSERT_ID().
     pub insert_id: LastInsertId,
     /// The schema that the server last told of is the one that the session was in all along.
-    pub returned: bool,
+    pub came_back_to_schema: bool,
     /// A server refused what the session has set; the next SET may mend it.
     pub is_refused: bool,
     /// FOUND_ROWS().
@@ -150,7 +150,7 @@ impl SessionFacts {
         }
     }
 
-    /// @@error_count, @@warning_count as numbers to patch in.
+    /// A fact as the number that is put into a statement or its reply.
     pub(super) fn of(&self, fact: sql::Fact, connection_id: u64) -> i64 {
         match fact {
             sql::Fact::FoundRows => i64::try_from(self.found_rows).unwrap_or(i64::MAX),

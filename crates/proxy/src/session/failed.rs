@@ -12,12 +12,10 @@ use super::facts::FailedCalls;
 use super::frontend::Frontend;
 use super::guard::guarded;
 use super::query::shows_diagnostics;
-use crate::backend::{Backend, Tracking};
-use crate::cleaning;
-use crate::pins::{PinReason, PinSet};
+use crate::backend::Tracking;
+use crate::pins::PinReason;
 use sql::{Analysis, Facts, Kind};
 use std::io;
-use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use wire::charset::Flavor;
 use wire::codes;
@@ -186,15 +184,6 @@ impl Attachments {
         };
         let reply = guarded(&self.worker, &self.entry, question).await?;
         Ok(ReplyFacts::told_by(reply.ok.status, &reply.ok.session_state))
-    }
-
-    /// A backend that nothing pins goes back to its pool, to be reset first where it must; one that owes an answer is ended.
-    pub(super) fn lend_on(&self, backend: Backend) {
-        if !backend.core.must_reset && !backend.is_owed() {
-            return self.pool.release_to(&self.worker, &self.lane, backend);
-        }
-        let (worker, pool) = (Rc::clone(&self.worker), Rc::clone(&self.pool));
-        tokio::task::spawn_local(cleaning::abandon(worker, pool, backend, PinSet::default(), false));
     }
 }
 

@@ -96,7 +96,7 @@ struct ClientRecord {
 const ASK_AGAIN_MS: u64 = 1_000;
 
 impl Session {
-    /// Hands the session over to the process that takes this one's place, if there is one, and it can go now. Answers where it stays.
+    /// Hands the session over to the process that takes this one's place, if there is one, and it can go now. Returns where it stays.
     /// A session whose bytes pass unread says so: it can go whenever none of them is here.
     ///
     /// # Errors

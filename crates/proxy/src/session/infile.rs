@@ -48,7 +48,7 @@ struct Frames {
 }
 
 impl Frames {
-    /// Looks over the frames at hand up to the end of the file, and renumbers them as the server counts; answers how many bytes
+    /// Looks over the frames at hand up to the end of the file, and renumbers them as the server counts; returns how many bytes
     /// may go.
     fn pass(&mut self, bytes: &mut [u8]) -> usize {
         let mut pos = 0;

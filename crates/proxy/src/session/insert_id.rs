@@ -2,9 +2,15 @@
 //!
 //! A reply tells an id only when its statement made one, and not every statement that changes LAST_INSERT_ID() says so. Where a reply
 //! is no proof, the backend is asked before the session leaves it.
+//!
+//! What a text proves says `sql::insert_id_is_certain`, what parameters prove says `wire::prepared::binary_values_may_equal`. They are
+//! put together for a text in `query.rs`, for an execution in `execute.rs`. Decision 0003 says why.
 
+use super::Session;
 use serde::{Deserialize, Serialize};
+use sql::{Analysis, Facts, Kind};
 use std::mem;
+use wire::reframe::ReplyFacts;
 
 /// Who knows LAST_INSERT_ID().
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,7 +20,8 @@ enum Owner {
     Session,
     /// The backend that the session is pinned to.
     Backend,
-    /// That backend, if it has another one than before; else the session.
+    /// That backend, if it has another one than before; else the session. Example: the backend had another session's 99. After an
+    /// INSERT that proves nothing it has 99: nothing has changed. It has 7: that is this session's.
     Either,
 }
 
@@ -35,8 +42,8 @@ pub(super) struct LastInsertId {
 pub(super) struct Word {
     /// The reply's id; 0 for none.
     pub id: u64,
-    /// The statement sets or shows LAST_INSERT_ID() itself: the backend was told the session's before.
-    pub decides: bool,
+    /// The statement may change LAST_INSERT_ID() without its reply telling: the backend was told the session's own before.
+    pub changes_unseen: bool,
     /// The statement inserts.
     pub inserts: bool,
     /// The statement failed.
@@ -71,8 +78,8 @@ impl LastInsertId {
         self.owner == Owner::Either
     }
 
-    /// The last one that the session knew.
-    pub(super) fn last_known(self) -> u64 {
+    /// The one that a backend is told ahead of a statement: the last that the session knew.
+    pub(super) fn to_tell(self) -> u64 {
         self.value
     }
 
@@ -92,8 +99,8 @@ impl LastInsertId {
 
     /// A statement ran on a backend that `had` this one. True when the reply proves that the backend has its id from now on.
     pub(super) fn replied(&mut self, word: Word, had: Option<u64>) -> bool {
-        let is_proof = !word.decides && word.id != 0 && word.inserts && word.is_certain;
-        if word.decides {
+        let is_proof = !word.changes_unseen && word.id != 0 && word.inserts && word.is_certain;
+        if word.changes_unseen {
             self.owner = Owner::Backend;
         } else if is_proof {
             (self.value, self.owner) = (word.id, Owner::Session);
@@ -132,13 +139,72 @@ impl LastInsertId {
     }
 }
 
+impl Session {
+    /// May the statement read LAST_INSERT_ID(), and does the session know it better than the backend? Stored code may read it, though
+    /// the statement's text does not say so: procedures, unknown functions, and triggers (`last_insert_id_in_triggers`).
+    pub(super) fn needs_last_insert_id(&self, analysis: &Analysis) -> bool {
+        if self.facts.insert_id.is_with_backend() {
+            return false;
+        }
+        let triggers = matches!(analysis.kind, Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace)
+            && self.worker.snapshot().vars.last_insert_id_in_triggers;
+        analysis.facts.contains(Facts::LAST_INSERT_ID)
+            || triggers
+            || changes_unseen(analysis)
+            || !self.wants.state.variables.is_empty() && self.wants.state.variables.get("sql_auto_is_null").is_some()
+    }
+
+    /// Notes LAST_INSERT_ID(); true when it must be asked for because the reply does not prove it.
+    pub(super) fn remember_insert_id(&mut self, analysis: &Analysis, reply: &ReplyFacts, certain: impl Fn(&Self, u64) -> bool) -> bool {
+        let inserts = matches!(analysis.kind, Kind::Insert | Kind::Replace | Kind::LoadData);
+        let (id, changes_unseen) = (reply.last_insert_id, changes_unseen(analysis));
+        // The text is read only where it can matter; `replied` decides.
+        let is_certain = !changes_unseen && id != 0 && inserts && certain(self, id);
+        let had = self.at.backend.as_ref().and_then(|backend| backend.core.last_insert_id);
+        let word = Word { id, changes_unseen, inserts, failed: reply.error.is_some(), is_certain };
+        if self.facts.insert_id.replied(word, had)
+            && let Some(backend) = self.at.backend.as_mut()
+        {
+            backend.core.last_insert_id = Some(id);
+        }
+        // While the session keeps the backend it is asked only when the pin ends.
+        self.at.pins.set().is_empty() && !self.facts.insert_id.is_known()
+    }
+}
+
+/// May the statement change LAST_INSERT_ID() in a way that its reply does not tell? Then the backend has to know the
+/// session's own before.
+fn changes_unseen(analysis: &Analysis) -> bool {
+    matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Execute | Kind::LoadData)
+        || analysis.facts.intersects(Facts::LAST_INSERT_ID_SET | Facts::RETURNING | Facts::MULTI | Facts::UNKNOWN_CODE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::bed::analysis;
+
+    #[test]
+    fn who_may_change_the_insert_id_unseen_gets_the_sessions_own_before() {
+        for text in [
+            "CALL p()",
+            "EXECUTE s",
+            "LOAD DATA INFILE 'f' INTO TABLE t",
+            "SELECT f()",
+            "UPDATE t SET a = LAST_INSERT_ID(a + 1)",
+            "INSERT INTO t VALUES (1) RETURNING a",
+            "INSERT INTO t VALUES (1); SELECT 1",
+        ] {
+            assert!(changes_unseen(&analysis(text)), "{text}");
+        }
+        for text in ["INSERT INTO t VALUES (1)", "SELECT LAST_INSERT_ID()", "SELECT a FROM t", "UPDATE t SET a = 1"] {
+            assert!(!changes_unseen(&analysis(text)), "{text}");
+        }
+    }
 
     /// An INSERT that made this id.
     fn insert(id: u64, is_certain: bool) -> Word {
-        Word { id, decides: false, inserts: true, failed: false, is_certain }
+        Word { id, changes_unseen: false, inserts: true, failed: false, is_certain }
     }
 
     #[test]
@@ -179,11 +245,11 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_that_sets_it_leaves_it_with_the_backend() {
+    fn a_statement_that_changes_it_unseen_leaves_it_with_the_backend() {
         let mut id = LastInsertId::of(5);
-        assert!(!id.replied(Word { decides: true, ..insert(9, true) }, Some(5)));
+        assert!(!id.replied(Word { changes_unseen: true, ..insert(9, true) }, Some(5)));
         assert!(id.is_with_backend() && id.known().is_none());
-        assert_eq!(id.last_known(), 5);
+        assert_eq!(id.to_tell(), 5);
     }
 
     #[test]

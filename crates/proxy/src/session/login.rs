@@ -436,7 +436,7 @@ impl Login {
         malformed(e)
     }
 
-    /// Sends an error and answers the reason for the log.
+    /// Sends an error and returns the reason for the log.
     async fn refuse(&mut self, code: u16, sqlstate: &str, text: &str) -> End {
         let counters = &self.worker.counters;
         count(&counters.own_errors);

@@ -61,7 +61,7 @@ pub(super) enum Opening {
 }
 
 impl Session {
-    /// Before a single write is sent once more: asks what became of the attempt before. Answers the reply if it was applied.
+    /// Before a single write is sent once more: asks what became of the attempt before. Returns the reply if it was applied.
     pub(super) async fn settle_write(&mut self, ahead: &mut Ahead) -> Result<Option<ReplyFacts>, Fault> {
         let Some(standing) = self.recovery.standing() else { return Ok(None) };
         if !matches!(standing, Standing::InDoubt | Standing::Disproved | Standing::Claimed) || !self.recovery.is_of(Scope::Statement) {
@@ -100,7 +100,7 @@ impl Session {
         }
     }
 
-    /// Before the COMMIT of a transaction is sent once more: asks what became of the one before. Answers the reply if it was
+    /// Before the COMMIT of a transaction is sent once more: asks what became of the one before. Returns the reply if it was
     /// applied; an error if it was not, and its transaction cannot be replayed.
     pub(super) async fn settle_commit(&mut self) -> Result<Option<ReplyFacts>, Fault> {
         if self.recovery.standing() != Some(Standing::InDoubt) || !self.recovery.is_of(Scope::Transaction) {

@@ -1,7 +1,7 @@
 //! A session: one client's life, from its socket to its end, on one worker.
 //!
-//! [`serve`](Session::serve) reads as the list of phases: wait for a command, do it, settle. Each phase has a file of
-//! its name. A session holds a backend only while a command runs or a pin says so. INVARIANT: between commands an
+//! [`serve_busy`](Session::serve_busy) waits for a command (`command.rs`) and serves it (`commands.rs`); `pipeline.rs` lists the
+//! steps of a statement. A session holds a backend only while a command runs or a pin says so. INVARIANT: between commands an
 //! unpinned session owns no backend and no buffer.
 
 mod acquire;
@@ -227,7 +227,7 @@ impl Session {
     /// Serves commands until the client has been idle for a while.
     async fn serve_busy(&mut self) -> Result<(), End> {
         while let Some(command) = self.next_command().await? {
-            self.run(command).await?;
+            self.serve_command(command).await?;
         }
         Ok(())
     }

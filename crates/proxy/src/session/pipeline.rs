@@ -1,4 +1,4 @@
-//! The life of a statement: the steps of serving one, in order. Each step is a file of its name.
+//! The life of a statement: the steps of serving one, in order. The comment before each step names its file.
 //!
 //! A text and an execution of a prepared statement take the same steps. Where a step differs, it branches by the [`Form`].
 
@@ -49,7 +49,7 @@ impl Session {
     /// Serves a statement.
     pub(super) async fn serve_statement(&mut self, statement: &mut Statement) -> Result<(), End> {
         // Where it goes, and how it is run: route.rs.
-        if !self.needs_no_direction() && !self.direct_statement(statement).await? {
+        if !self.goes_home_undirected() && !self.direct_statement(statement).await? {
             return Ok(());
         }
         // What needs no server: local.rs.
@@ -70,7 +70,7 @@ impl Session {
         // A backend (acquire.rs), the session's state on it (sync.rs), statement and reply (relay.rs); again where that is safe: run.rs.
         let mut reply = ReplyFacts::default();
         let result = self.run_plan(statement.command, &plan, &mut reply).await;
-        // What is counted: measure.rs.
+        // What is counted, before more is asked of the server: measure.rs.
         self.measure(statement, Some(result.as_ref().map(|()| &reply)));
         // What the client is told where it did not run: fault.rs.
         if let Err(fault) = result {

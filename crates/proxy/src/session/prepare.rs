@@ -54,7 +54,7 @@ impl Session {
         let (command, parent) = self.lift_trace(command, 0);
         let analysis = self.worker.analyze(self.client.body(command), self.wants.lex);
         let said = analysis;
-        let (command, analysis, original) = if self.needs_no_direction() {
+        let (command, analysis, original) = if self.goes_home_undirected() {
             (command, analysis, None)
         } else {
             match self.direct(command, 0, &analysis, Phase::Prepare).await? {
@@ -304,7 +304,7 @@ impl Session {
         }
     }
 
-    /// Has the statement prepared on the held backend, after what goes `ahead` where it is not yet; answers the server's
+    /// Has the statement prepared on the held backend, after what goes `ahead` where it is not yet; returns the server's
     /// id.
     pub(super) async fn prepared_on_backend(&mut self, id: u32, ahead: &mut Ahead) -> Result<u32, Fault> {
         let Some(statement) = self.statements.get(id) else { return Err(self.unknown_statement(id, "mysqld_stmt_execute")) };

@@ -1,10 +1,11 @@
 //! Prepared statements, from the client's command to what a server is sent.
 
-use crate::session::bed::{Bed, error, numbered, ok, ok_open, packet_of, result_of, told};
+use crate::session::bed::{Bed, COLUMN, eof, error, numbered, ok, ok_open, packet_of, result_of, told};
 use crate::session::end::End;
 use wire::charset::Flavor::{MariaDb, MySql};
 use wire::command::Command;
 use wire::message::{ERR, OK};
+use wire::reframe::ReplyFacts;
 
 /// A server's answer to a PREPARE: this id, no columns, no parameters.
 fn prepared(id: u32) -> Vec<u8> {
@@ -52,6 +53,29 @@ async fn what_proves_an_insert_id_is_read_as_it_was_prepared() {
         bed.arrives(&[&[10, 0, 0, 0, Command::StmtExecute as u8][..], &execution(id)].concat());
         let command = bed.next_command().await.unwrap().unwrap();
         assert_eq!(bed.execution_insert_id_is_certain(command, id, 7), is_certain, "{prepared_by:?}, then {executed_by:?}");
+    }
+}
+
+/// A value that was bound may be the id that came back, which is no proof then that it was generated.
+#[tokio::test]
+async fn an_insert_id_that_an_execution_does_not_prove_is_asked_for() {
+    const ASKS: &str = "SELECT LAST_INSERT_ID(),FOUND_ROWS()";
+    let one_parameter = [vec![0, 71, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0], COLUMN.to_vec(), eof()];
+    let bound = [&[0, 1, 8, 0][..], &7_u64.to_le_bytes()].concat();
+    for (text, prepared, parameters, asks, expected) in [
+        ("INSERT INTO t (id) VALUES (?)", numbered(&one_parameter), &bound[..], true, 5),
+        ("INSERT INTO t (id) VALUES (NULL)", prepared(71), &[], false, 7),
+    ] {
+        let mut bed = Bed::new("mysql_variables = { last_insert_id_in_triggers = false }").on(MySql);
+        bed.answers(&[prepared]);
+        let id = prepare(&mut bed, text).await;
+        bed.sent();
+        let inserted = ReplyFacts { last_insert_id: 7, affected_rows: 1, ..ok() };
+        bed.answers(&[packet_of(&inserted), result_of(&[&["5", "0"]])]);
+        bed.serve(Command::StmtExecute, &[&execution(id), parameters].concat()).await.unwrap();
+        let sent = bed.sent();
+        assert_eq!((&*sent[0], sent.contains(&ASKS.to_owned())), ("Some(StmtExecute)", asks), "{text}: {sent:?}");
+        assert_eq!(bed.facts.insert_id.known(), Some(expected), "{text}");
     }
 }
 

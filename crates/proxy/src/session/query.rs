@@ -49,7 +49,7 @@ impl Session {
     pub(super) async fn note_text(&mut self, command: Incoming, start: usize, plan: &Plan, reply: &ReplyFacts) {
         let analysis = &plan.analysis;
         self.note_effects(command, start, analysis, reply);
-        self.note_said(command, plan, reply);
+        self.transcribe_text(command, plan, reply);
         if analysis.facts.contains(Facts::MULTI) {
             let (warnings, found_rows) = self.several_keep(self.client.sql_text(command, start));
             self.facts.keeps_warnings = warnings;

@@ -129,7 +129,7 @@ impl Session {
         }
     }
 
-    /// Passes the reply on to the client; answers what it said.
+    /// Passes the reply on to the client; returns what it said.
     pub(super) async fn relay(&mut self, plan: &Plan) -> Result<ReplyFacts, Fault> {
         let mut facts = ReplyFacts::default();
         self.relay_to(plan, &mut facts).await.map(|()| facts)
@@ -353,7 +353,7 @@ impl Frontend {
         fault
     }
 
-    /// Waits until the client has taken the rest; answers how many bytes must be there to go on.
+    /// Waits until the client has taken the rest; returns how many bytes must be there to go on.
     async fn forward_rest(&mut self, at: &mut Attachments, part: Box<Part>) -> Result<usize, Fault> {
         let Part { input, out, processed, taken } = *part;
         let bytes: &[u8] = if processed.direct { input.filled().get(..processed.consumed).unwrap_or_default() } else { &out };

@@ -44,7 +44,7 @@ async fn a_session_whose_insert_id_only_the_backend_knows_stays() {
     let mut bed = Bed::new("").on(MySql);
     bed.pin(&[PinReason::Rule]);
     bed.facts.insert_id = LastInsertId::of(3);
-    bed.facts.insert_id.replied(Word { id: 0, decides: true, inserts: false, failed: false, is_certain: false }, None);
+    bed.facts.insert_id.replied(Word { id: 0, changes_unseen: true, inserts: false, failed: false, is_certain: false }, None);
     assert!(!bed.is_movable());
     bed.facts.insert_id.set(4);
     assert!(bed.is_movable());

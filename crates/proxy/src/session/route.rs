@@ -1,8 +1,9 @@
 //! Where a statement goes and how it is run: query rules, comments, the firewall, the read/write split.
 //!
-//! [`decide`](Session::decide) is asked before each statement and changes nothing; [`follow`](Session::follow) does what
-//! was decided. What is pinned by a transaction or its like stays where it is, whatever was decided; other pins keep a connection,
-//! not statements (see the module `places`). With a read/write split, what only changes the session does not wait for a writer.
+//! [`decide`](Session::decide) is asked before each statement, and changes nothing but memories. Its [`Decision`] is carried out by
+//! [`follow`](Session::follow), which leaves [`Directions`] for later steps and returns [`Directed`]. What is pinned by a transaction
+//! or its like stays where it is, whatever was decided; other pins keep a connection, not statements ([`super::attachments`]). With a
+//! read/write split, what only changes the session does not wait for a writer.
 
 use super::Session;
 use super::causal_token::WRONG_VALUE;
@@ -115,8 +116,8 @@ pub(super) struct Asked<'a> {
 }
 
 impl Session {
-    /// Where nothing is to be decided: the statement goes home, and is run as the settings say.
-    pub(super) fn needs_no_direction(&mut self) -> bool {
+    /// True where nothing is configured that decides, delays or paces: then the session is sent home at once.
+    pub(super) fn goes_home_undirected(&mut self) -> bool {
         let settings = self.at.lane.settings();
         let plain = self.worker.in_force().is_plain() && settings.default_query_delay == 0 && settings.max_queries_per_second == 0;
         if plain {
@@ -125,7 +126,7 @@ impl Session {
         plain
     }
 
-    /// Decides for a COM_QUERY or COM_STMT_PREPARE, and does what was decided up to running it. Answers the client's own text too if
+    /// Decides for a COM_QUERY or COM_STMT_PREPARE, and does what was decided up to running it. Returns the client's own text too if
     /// a rule rewrote it for a PREPARE.
     pub(super) async fn direct(
         &mut self,
@@ -464,9 +465,9 @@ impl Session {
         self.delayed(delay_ms + u64::from(delay_of_rule), phase, route.pace, rewritten).await
     }
 
-    /// How long (us) the statement waits for its place in time: its user's, and that of the rule `pace`. An error where that is too
-    /// long.
-    fn wait_for_pace(&self, pace: Option<(u32, u32)>) -> Result<u64, String> {
+    /// How long the statement is to wait for its place in time: its user's, and that of the rule `pace`. An error where that is too
+    /// long. Counts those that wait and those that are refused.
+    fn pace_wait_us(&self, pace: Option<(u32, u32)>) -> Result<u64, String> {
         let (settings, shared) = (self.at.lane.settings(), &self.worker.shared);
         let per_second = settings.max_queries_per_second;
         if per_second == 0 && pace.is_none() {
@@ -502,7 +503,7 @@ impl Session {
     ) -> Result<Directed, End> {
         let wait_us = match phase {
             Phase::Prepare => 0,
-            _ => match self.wait_for_pace(pace) {
+            _ => match self.pace_wait_us(pace) {
                 Ok(wait_us) => wait_us,
                 Err(text) => {
                     Box::pin(self.client.send_error(&mut self.at, codes::USER_LIMIT_REACHED, "42000", &text)).await?;

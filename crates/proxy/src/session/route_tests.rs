@@ -19,9 +19,9 @@ impl Bed {
 
 #[tokio::test]
 async fn without_rules_all_goes_home_undecided() {
-    assert!(Bed::new("").needs_no_direction());
-    assert!(!Bed::new(READS_TO_OTHER).needs_no_direction());
-    assert!(!Bed::new("mysql_variables = { default_query_delay = 5 }").needs_no_direction(), "a delay is a direction");
+    assert!(Bed::new("").goes_home_undirected());
+    assert!(!Bed::new(READS_TO_OTHER).goes_home_undirected());
+    assert!(!Bed::new("mysql_variables = { default_query_delay = 5 }").goes_home_undirected(), "a delay is a direction");
     let bed = Bed::new("");
     for text in ["SELECT 1", "BEGIN", "SET @a = 1", "nonsense"] {
         let decision = bed.decided(text, Phase::Query);

@@ -209,7 +209,7 @@ impl Session {
         sets || lost_schema(reply) || changes_others() || !reply.variables.is_empty() && charsets::changed_by(reply)
     }
 
-    /// After a SET: learns what the tracker does not tell. Answers those variables; None when something is not known, so
+    /// After a SET: learns what the tracker does not tell. Returns those variables; None when something is not known, so
     /// that the statement's effect cannot be repeated.
     pub(super) async fn learn_set(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> Option<Vec<Change>> {
         if reply.error.is_some() && !analysis.facts.contains(Facts::MULTI) {
@@ -220,7 +220,7 @@ impl Session {
         }
         let mut untold = self.at.untold(&self.wants, sql, analysis, reply);
         let mut forgets = !untold.is_empty() && self.at.is_on(Flavor::MySql);
-        if lost_schema(reply) && !self.facts.returned {
+        if lost_schema(reply) && !self.facts.came_back_to_schema {
             // It has become the session's collation_server, which servers do not tell.
             untold.push("collation_database".to_owned());
             forgets = true;

@@ -1,5 +1,4 @@
-//! After a statement: what must be read before the backend is lent on, then giving it back; cleaning up after a
-//! session that ended.
+//! After a statement: what must be read before the backend is lent on, then giving it back.
 
 use super::Session;
 use super::attachments::Attachments;
@@ -9,14 +8,15 @@ use super::facts::Diagnostics;
 use super::facts::SessionFacts;
 use super::failed::may_have_left;
 use super::guard::guarded;
-use super::insert_id::Word;
 use super::sync::is_about_diagnostics;
 use super::tableless;
-use crate::backend::{Tracking, put_query};
+use crate::backend::{Backend, Tracking, put_query};
+use crate::cleaning;
 use crate::connect;
-use crate::pins::{PinReason, is_kept};
+use crate::pins::{PinReason, PinSet, is_kept};
 use sql::{Analysis, Facts, Kind};
 use std::io;
+use std::rc::Rc;
 use wire::charset::Flavor;
 use wire::codes;
 use wire::command::Command;
@@ -52,7 +52,7 @@ impl Unread {
 
 impl Session {
     /// Ends a statement: reads what the session must know, gives the backend back when no pin holds.
-    /// `certain` answers whether the statement's text proves that an insert id was generated.
+    /// `certain` says whether text and parameters prove that an insert id was generated.
     pub(super) async fn settle(
         &mut self,
         analysis: &Analysis,
@@ -273,22 +273,6 @@ impl Session {
         }
     }
 
-    /// Notes LAST_INSERT_ID(); true when it must be asked for because the reply does not prove it.
-    fn remember_insert_id(&mut self, analysis: &Analysis, reply: &ReplyFacts, certain: impl Fn(&Self, u64) -> bool) -> bool {
-        let inserts = matches!(analysis.kind, Kind::Insert | Kind::Replace | Kind::LoadData);
-        let (id, decides) = (reply.last_insert_id, decides_insert_id(analysis));
-        let is_certain = !decides && id != 0 && inserts && certain(self, id);
-        let had = self.at.backend.as_ref().and_then(|backend| backend.core.last_insert_id);
-        let word = Word { id, decides, inserts, failed: reply.error.is_some(), is_certain };
-        if self.facts.insert_id.replied(word, had)
-            && let Some(backend) = self.at.backend.as_mut()
-        {
-            backend.core.last_insert_id = Some(id);
-        }
-        // While the session keeps the backend it is asked only when the pin ends.
-        self.at.pins.set().is_empty() && !self.facts.insert_id.is_known()
-    }
-
     /// Reads the warnings of the statement that just ran.
     pub(super) async fn read_warnings(&mut self) -> io::Result<()> {
         self.read_unread(Unread { warnings: true, ..Unread::default() }).await
@@ -393,6 +377,15 @@ impl Attachments {
         }
     }
 
+    /// A backend that nothing pins goes back to its pool, to be reset first where it must; one that owes an answer is ended.
+    pub(super) fn lend_on(&self, backend: Backend) {
+        if !backend.core.must_reset && !backend.is_owed() {
+            return self.pool.release_to(&self.worker, &self.lane, backend);
+        }
+        let (worker, pool) = (Rc::clone(&self.worker), Rc::clone(&self.pool));
+        tokio::task::spawn_local(cleaning::abandon(worker, pool, backend, PinSet::default(), false));
+    }
+
     async fn restore_tracking(&mut self) {
         let Some(backend) = self.backend.as_mut() else { return };
         let Ok(set) = guarded(&self.worker, &self.entry, connect::our_tracking(&self.worker, backend)).await else {
@@ -416,13 +409,6 @@ fn keeps_diagnostics(analysis: &Analysis) -> bool {
     is_about && !analysis.facts.contains(Facts::MULTI)
 }
 
-/// May the statement change LAST_INSERT_ID() in a way that its reply does not tell? Then the backend has to know the
-/// session's own before.
-pub(super) fn decides_insert_id(analysis: &Analysis) -> bool {
-    matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Execute | Kind::LoadData)
-        || analysis.facts.intersects(Facts::LAST_INSERT_ID_SET | Facts::RETURNING | Facts::MULTI | Facts::UNKNOWN_CODE)
-}
-
 /// Is FOUND_ROWS() another one after this reply? Statements without rows leave it alone, and so do those that show diagnostics and
 /// those whose rows are what they changed (RETURNING).
 pub(super) fn counts_found_rows(analysis: &Analysis, reply: &ReplyFacts) -> bool {
@@ -431,7 +417,7 @@ pub(super) fn counts_found_rows(analysis: &Analysis, reply: &ReplyFacts) -> bool
     reply.error.is_none() && reply.rows.is_some() && !leaves
 }
 
-/// The number in a row of one column.
+/// The numbers in the first two columns of a row; None for what is none.
 fn numbers_in(row: &[u8]) -> [Option<u64>; 2] {
     let mut columns = wire::codec::Reader::new(row);
     [(); 2].map(|()| charsets::narrow(columns.lenenc_bytes().ok()?)?.parse().ok())
@@ -445,24 +431,6 @@ mod tests {
 
     fn analysis(text: &str) -> Analysis {
         sql::analyze(text.as_bytes(), LexMode::default())
-    }
-
-    #[test]
-    fn who_may_change_the_insert_id_unseen_gets_the_sessions_own_before() {
-        for text in [
-            "CALL p()",
-            "EXECUTE s",
-            "LOAD DATA INFILE 'f' INTO TABLE t",
-            "SELECT f()",
-            "UPDATE t SET a = LAST_INSERT_ID(a + 1)",
-            "INSERT INTO t VALUES (1) RETURNING a",
-            "INSERT INTO t VALUES (1); SELECT 1",
-        ] {
-            assert!(decides_insert_id(&analysis(text)), "{text}");
-        }
-        for text in ["INSERT INTO t VALUES (1)", "SELECT LAST_INSERT_ID()", "SELECT a FROM t", "UPDATE t SET a = 1"] {
-            assert!(!decides_insert_id(&analysis(text)), "{text}");
-        }
     }
 
     #[test]

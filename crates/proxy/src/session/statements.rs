@@ -257,7 +257,7 @@ impl Held {
 pub(super) const LAST_PREPARED: u32 = u32::MAX;
 
 impl Statements {
-    /// Adds a statement; answers the client's id.
+    /// Adds a statement; returns the client's id.
     pub(super) fn insert(&mut self, statement: ClientStatement) -> u32 {
         self.last = self.last.wrapping_add(1).max(1);
         self.remove(self.last);

@@ -169,7 +169,7 @@ impl Session {
     }
 
     /// Reads the bodies of the routines that keep the backend, where nothing else does; what is still unread of the statement
-    /// before is read first. Answers what is unread then.
+    /// before is read first. Returns what is unread then.
     pub(super) async fn read_stored_code(&mut self, analysis: &Analysis, unread: Unread) -> Unread {
         let Some(calls) = self.at.pins.only_stored_code().map(<[StoredCall]>::to_vec) else { return unread };
         // The questions take the place of what the statement said of itself, also where the session stays pinned: it has to know.

@@ -89,7 +89,7 @@ impl Session {
             if self.facts.insert_id.is_undecided() {
                 self.read_insert_id().await.map_err(|e| self.at.lost_before(&e))?;
             }
-            let id = self.facts.insert_id.last_known();
+            let id = self.facts.insert_id.to_tell();
             if let Some(backend) = self.at.backend.as_mut().filter(|b| b.core.last_insert_id != Some(id)) {
                 ahead.push(&format!("SET @@session.last_insert_id={id}"), backend.core.caps);
                 backend.core.last_insert_id = Some(id);
@@ -124,20 +124,6 @@ impl Session {
         let is_quiet = changes_data_at_most(analysis.kind) && analysis.facts.is_empty();
         let is_off = self.hand.directions.multiplex.is_some() || !self.at.lane.settings().multiplexing;
         !is_quiet || is_off || !self.client.status.contains(StatusFlags::AUTOCOMMIT)
-    }
-
-    /// May the statement read LAST_INSERT_ID(), and does the session know it better than the backend? Stored code may,
-    /// whatever its text says.
-    fn needs_last_insert_id(&self, analysis: &Analysis) -> bool {
-        if self.facts.insert_id.is_with_backend() {
-            return false;
-        }
-        let triggers = matches!(analysis.kind, Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace)
-            && self.worker.snapshot().vars.last_insert_id_in_triggers;
-        analysis.facts.contains(Facts::LAST_INSERT_ID)
-            || triggers
-            || super::settle::decides_insert_id(analysis)
-            || !self.wants.state.variables.is_empty() && self.wants.state.variables.get("sql_auto_is_null").is_some()
     }
 
     /// What goes ahead of a statement on a pinned backend takes the place of what that backend alone knows of the statement before:

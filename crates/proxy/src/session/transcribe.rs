@@ -38,7 +38,7 @@ impl Session {
     }
 
     /// Notes what a COM_QUERY said, if it opens a transaction or is part of one.
-    pub(super) fn note_said(&mut self, command: Incoming, plan: &Plan, reply: &ReplyFacts) {
+    pub(super) fn transcribe_text(&mut self, command: Incoming, plan: &Plan, reply: &ReplyFacts) {
         let digest = self.recovery.reply_hasher.take().and_then(|w| w.finish());
         if !self.is_in_transcript(plan.analysis.kind) {
             return;
@@ -69,7 +69,7 @@ impl Session {
     }
 
     /// The same for an execution of the prepared statement `id`.
-    pub(super) fn note_executed(&mut self, command: Incoming, id: u32, plan: &Plan, reply: &ReplyFacts) {
+    pub(super) fn transcribe_execution(&mut self, command: Incoming, id: u32, plan: &Plan, reply: &ReplyFacts) {
         let digest = self.recovery.reply_hasher.take().and_then(|w| w.finish());
         if !self.is_in_transcript(plan.analysis.kind) {
             return;
