@@ -98,7 +98,8 @@ pub struct StatsTable {
     pub columns: &'static [StatsColumn],
     /// Columns of its primary key; empty for none. Shown, not enforced.
     pub primary_key: &'static [&'static str],
-    /// Whether a twin called `<name>_reset` exists: reading that one sets the counters to zero.
+    /// Whether a twin called `<name>_reset` exists: reading that one sets the counters to zero. Only for counters that
+    /// their source can set to zero.
     pub has_reset: bool,
     /// One line for people.
     pub help: &'static str,
@@ -113,7 +114,7 @@ pub enum Reading {
     Reset,
 }
 
-/// Whoever counts.
+/// Where tables of statistics and metrics come from: the data plane, the monitor, parts of the admin.
 pub trait StatsSource: Send + Sync {
     /// Its tables. Two sources may give rows for one table; both must describe it alike.
     fn tables(&self) -> Vec<&'static StatsTable>;

@@ -1,4 +1,5 @@
 //! The walls: which crate may use which, as ARCHITECTURE.md's table says, and which modules of this crate use each other in a circle.
+//! And the links of the pages that lead newcomers through the code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -153,4 +154,18 @@ fn crates_use_what_the_architecture_allows() {
         let more: Vec<_> = row.iter().flat_map(|may| uses.difference(may)).collect();
         assert!(more.is_empty(), "the crate {name} uses {more:?}, which ARCHITECTURE.md does not allow");
     }
+}
+
+#[test]
+fn links_of_the_first_pages_lead_somewhere() {
+    let targets = |page: &str| -> Vec<String> {
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        text.split("](").skip(1).filter_map(|rest| rest.split(')').next()).map(str::to_owned).collect()
+    };
+    let links = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"].map(|page| targets(page).into_iter().map(move |to| (page, to)));
+    let links: Vec<_> = links.into_iter().flatten().filter(|(_, to)| !to.contains("://") && !to.starts_with('#')).collect();
+    assert!(links.len() > 100, "this looked at nothing: {links:?}");
+    let leads = |to: &str| root().join(to.split('#').next().unwrap_or_default()).exists();
+    let broken: Vec<_> = links.iter().filter(|(_, to)| !leads(to)).collect();
+    assert!(broken.is_empty(), "links that lead nowhere: {broken:?}");
 }

@@ -1,4 +1,5 @@
-//! `docs/tables.md` and `docs/metrics.md` say what a proxy has. `UPDATE_DOCS=1` rewrites them.
+//! `docs/tables.md` and `docs/metrics.md` say what a proxy has. With `UPDATE_DOCS=1` they are written anew. The program that is
+//! asked is the one that was built last: `cargo build -p tidegate` first.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
@@ -55,7 +56,7 @@ fn is_fresh(name: &str, page: &str) {
         std::fs::write(&path, page).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == page, "{name} is stale: run UPDATE_DOCS=1 cargo test -p lab --test admin page_of");
+    assert!(written == page, "{name} is stale: run cargo build -p tidegate && UPDATE_DOCS=1 cargo test -p lab --test admin page_of");
 }
 
 /// Where a metric's unit is told by its name, as Prometheus advises, and where it is not.
