@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{LIMIT, READERS, Running, WRITERS, addr, online, snapshot};
+use common::{BACKUP_WRITERS, LIMIT, READERS, Running, WRITERS, addr, online, snapshot};
 use lab::flavor::Flavor;
 use lab::galera::Galera;
 use lab::group::Group;
@@ -315,6 +315,14 @@ fn a_galera_cluster() {
     let all = [(); 2].map(|()| Running::start(&configured));
     let writer = || all[0].plane.look(|told| online(&told.layout, WRITERS).first().cloned());
     let index_of = |addr: &ServerAddr| servers().position(|server| common::addr(server) == *addr);
+    // Proxies that see different nodes fit to write choose different writers: then nobody knows where the channel belongs.
+    let is_settled = |writes: usize| {
+        let writer = common::addr(galera.server(writes));
+        let sees_all = |one: &Running| {
+            one.plane.look(|told| online(&told.layout, WRITERS) == [writer.clone()] && online(&told.layout, BACKUP_WRITERS).len() == 2)
+        };
+        all.iter().all(sees_all).then_some(())
+    };
 
     let last = while_written(&source, || {
         wait_state(&all, "running", galera.server(0));
@@ -325,6 +333,7 @@ fn a_galera_cluster() {
         // Both ways, so that a node has an older position of its own.
         let mut writes = 0;
         for _ in 0..4 {
+            wait::until("both proxies to see all nodes in their roles", LIMIT, || is_settled(writes)).unwrap();
             galera.nodes[writes].desync(true).unwrap();
             let next = || writer().and_then(|addr| index_of(&addr)).filter(|index| *index != writes);
             let next = wait::until("another writer", LIMIT, next).unwrap();
@@ -340,6 +349,7 @@ fn a_galera_cluster() {
                 galera.server(writes).scalar("SELECT @@gtid_binlog_pos")
             );
         }
+        wait::until("both proxies to see all nodes in their roles", LIMIT, || is_settled(writes)).unwrap();
         galera.server(writes).kill9();
         let next = || writer().and_then(|addr| index_of(&addr)).filter(|index| *index != writes);
         let next = wait::until("another writer", LIMIT, next).unwrap();

@@ -41,7 +41,7 @@ fn has_placeholder(sql: &[u8], mode: LexMode) -> bool {
     }
     let mut cursor = Cursor::new(sql, mode);
     while !cursor.at_end() {
-        if cursor.token().is(b'?') {
+        if cursor.kind() == TokenKind::Placeholder {
             return true;
         }
         cursor.bump();
@@ -131,7 +131,7 @@ fn value(cursor: &mut Cursor<'_>, id: u64) -> bool {
     }
     match (cursor.kind(), cursor.kw()) {
         (TokenKind::Number | TokenKind::String, _) => literal(cursor, id),
-        (TokenKind::Punct(b'?'), _) => ends_value(cursor),
+        (TokenKind::Placeholder, _) => ends_value(cursor),
         (_, Kw::Null) => ends_value(cursor),
         (_, Kw::Default) => ends_value(cursor),
         (_, Kw::True | Kw::False) => id != 1 && ends_value(cursor),

@@ -272,13 +272,27 @@ pub fn binary_values_may_equal(types: &[u8], named: bool, values: &[u8], null_bi
     !reader.is_empty()
 }
 
-/// True unless the value is surely another than `id`.
+/// True unless the number is surely another than `id` when it is rounded, up or down; large ids are no exact numbers here.
+fn rounds_to(number: f64, id: u64) -> bool {
+    let id = id as f64;
+    let is_far = (number - id).abs() >= f64::max(1.0, 2.0 * id * f64::EPSILON);
+    !(number >= 0.0 && is_far)
+}
+
+/// True unless the value is surely another than `id`, also once a column has rounded it. A negative value comes back as its two's
+/// complement.
 fn may_equal(layout: Layout, value: &[u8], id: u64) -> bool {
     match layout {
-        Layout::Integer(len) => value == &id.to_le_bytes()[..len] && id.to_le_bytes()[len..].iter().all(|byte| *byte == 0),
-        Layout::Float => value.first_chunk().is_none_or(|bytes| f32::from_le_bytes(*bytes) == id as f32),
-        Layout::Double => value.first_chunk().is_none_or(|bytes| f64::from_le_bytes(*bytes) == id as f64),
-        Layout::Text => id == 0 || value.trim_ascii_start().first().is_some_and(|byte| matches!(byte, b'0'..=b'9' | b'+' | b'.')),
+        Layout::Integer(len) => {
+            let bytes = id.to_le_bytes();
+            let (low, high) = bytes.split_at(len);
+            value == low && (high.iter().all(|byte| *byte == 0) || high.iter().all(|byte| *byte == u8::MAX))
+        }
+        Layout::Float => value.first_chunk().is_none_or(|bytes| rounds_to(f32::from_le_bytes(*bytes).into(), id)),
+        Layout::Double => value.first_chunk().is_none_or(|bytes| rounds_to(f64::from_le_bytes(*bytes), id)),
+        Layout::Text => {
+            id == 0 || value.trim_ascii_start().first().is_some_and(|byte| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | 0x0b))
+        }
         Layout::Temporal | Layout::Bytes => true,
     }
 }
@@ -358,12 +372,21 @@ mod tests {
 
     #[test]
     fn values_against_an_id() {
-        let cases: [(&[u8], &[u8], u64, bool); 12] = [
+        let cases: [(&[u8], &[u8], u64, bool); 21] = [
             (b"\x08\0", b"\x09\0\0\0\0\0\0\0", 9, true),
             (b"\x08\0", b"\x09\0\0\0\0\0\0\0", 8, false),
             (b"\x01\0", b"\x09", 9, true),
             (b"\x01\0", b"\x09", 0x109, false),
             (b"\x05\0", b"\0\0\0\0\0\0\x22\x40", 9, true),
+            (b"\x05\0", b"\0\0\0\0\0\0\x23\x40", 9, true),
+            (b"\x05\0", b"\0\0\0\0\0\0\x24\x40", 9, false),
+            (b"\x05\0", b"\0\0\0\0\0\0\x22\xc0", 9, true),
+            (b"\x05\0", b"\0\0\0\0\0\0\xf8\x7f", 9, true),
+            (b"\x04\0", b"\0\0\x18\x41", 9, true),
+            (b"\x04\0", b"\0\0\x20\x41", 9, false),
+            (b"\x01\0", b"\xf7", u64::MAX - 8, true),
+            (b"\x01\0", b"\xf7", 0xf7, true),
+            (b"\xfd\0", b"\x02-9", u64::MAX - 8, true),
             (b"\xfd\0", b"\x01x", 9, false),
             (b"\xfd\0", b"\x029x", 9, true),
             (b"\xfd\0", b"\x01x", 0, true),

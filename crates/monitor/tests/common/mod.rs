@@ -17,6 +17,8 @@ use monitor::{Monitor, MonitorThread};
 pub(crate) const WRITERS: HostgroupId = HostgroupId(10);
 /// Its readers.
 pub(crate) const READERS: HostgroupId = HostgroupId(20);
+/// Those of a Galera cluster that may become its writer.
+pub(crate) const BACKUP_WRITERS: HostgroupId = HostgroupId(11);
 /// For what happens within milliseconds on a machine with nothing else to do.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 

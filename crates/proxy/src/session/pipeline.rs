@@ -6,6 +6,7 @@ use super::Session;
 use super::command::Incoming;
 use super::end::End;
 use super::local::ends_transaction;
+use super::query::asks_for_facts;
 use super::route::Phase;
 use super::run::Plan;
 use crate::counters::count;
@@ -127,8 +128,11 @@ impl Session {
 
     /// False where it was answered.
     async fn plan(&mut self, statement: &Statement, plan: &mut Plan) -> Result<bool, End> {
+        if !self.at.pins.set().is_empty() && asks_for_facts(&plan.analysis) {
+            Box::pin(self.read_before(&plan.analysis)).await;
+        }
         match statement.form {
-            Form::Text { start } => self.plan_text(statement.command, start, plan).await,
+            Form::Text { start } => self.plan_text(statement.command, start, plan),
             Form::Execution { id, .. } => return self.plan_execution(statement.command, id, plan).await,
             Form::Bulk { id } => self.plan_bulk(statement.command, id, plan),
         }

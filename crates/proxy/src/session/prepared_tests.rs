@@ -61,10 +61,11 @@ async fn what_proves_an_insert_id_is_read_as_it_was_prepared() {
 async fn an_insert_id_that_an_execution_does_not_prove_is_asked_for() {
     const ASKS: &str = "SELECT LAST_INSERT_ID(),FOUND_ROWS()";
     let one_parameter = [vec![0, 71, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0], COLUMN.to_vec(), eof()];
-    let bound = [&[0, 1, 8, 0][..], &7_u64.to_le_bytes()].concat();
+    let bound = |id: u64| [&[0, 1, 8, 0][..], &id.to_le_bytes()].concat();
     for (text, prepared, parameters, asks, expected) in [
-        ("INSERT INTO t (id) VALUES (?)", numbered(&one_parameter), &bound[..], true, 5),
-        ("INSERT INTO t (id) VALUES (NULL)", prepared(71), &[], false, 7),
+        ("INSERT INTO t (id) VALUES (?)", numbered(&one_parameter), bound(7), true, 5),
+        ("INSERT INTO t (a) VALUES (?)", numbered(&one_parameter), bound(8), false, 7),
+        ("INSERT INTO t (id) VALUES (NULL)", prepared(71), Vec::new(), false, 7),
     ] {
         let mut bed = Bed::new("mysql_variables = { last_insert_id_in_triggers = false }").on(MySql);
         bed.answers(&[prepared]);
@@ -72,11 +73,32 @@ async fn an_insert_id_that_an_execution_does_not_prove_is_asked_for() {
         bed.sent();
         let inserted = ReplyFacts { last_insert_id: 7, affected_rows: 1, ..ok() };
         bed.answers(&[packet_of(&inserted), result_of(&[&["5", "0"]])]);
-        bed.serve(Command::StmtExecute, &[&execution(id), parameters].concat()).await.unwrap();
+        bed.serve(Command::StmtExecute, &[execution(id), parameters].concat()).await.unwrap();
         let sent = bed.sent();
         assert_eq!((&*sent[0], sent.contains(&ASKS.to_owned())), ("Some(StmtExecute)", asks), "{text}: {sent:?}");
         assert_eq!(bed.facts.insert_id.known(), Some(expected), "{text}");
     }
+}
+
+/// What is asked for ahead would take the place of what the backend alone knows: that is read first, as for a text.
+#[tokio::test]
+async fn an_execution_finds_what_the_statement_before_it_left() {
+    let mut bed = Bed::new("").on(MySql);
+    bed.ran("SELECT GET_LOCK('a', 1)", &ok());
+    bed.answers(&[prepared(71)]);
+    let id = prepare(&mut bed, "SELECT FOUND_ROWS(), LAST_INSERT_ID()").await;
+    bed.facts.insert_id.set(5);
+    bed.at.backend.as_mut().unwrap().core.last_insert_id = Some(99);
+    let insert = bed.analysis("INSERT INTO t VALUES (7)");
+    bed.remember(&insert, &ReplyFacts { last_insert_id: 7, ..ok() }, |_, _| false);
+    bed.facts.found_rows_with_backend = true;
+    assert!(bed.facts.insert_id.is_undecided() && bed.facts.found_rows_with_backend);
+    bed.sent();
+    bed.answers(&[result_of(&[&["Note", "1", "a"]])]);
+    let body = execution(id);
+    let serves = bed.serve(Command::StmtExecute, &body);
+    let _ = tokio::time::timeout(std::time::Duration::from_millis(100), serves).await;
+    assert_eq!(bed.sent()[0], "SHOW WARNINGS");
 }
 
 #[tokio::test]

@@ -35,10 +35,7 @@ impl Session {
     }
 
     /// What is sent for a text.
-    pub(super) async fn plan_text(&mut self, command: Incoming, start: usize, plan: &mut Plan) {
-        if !self.at.pins.set().is_empty() && asks_for_facts(&plan.analysis) {
-            Box::pin(self.read_before(&plan.analysis)).await;
-        }
+    pub(super) fn plan_text(&mut self, command: Incoming, start: usize, plan: &mut Plan) {
         self.substitute(command, start, plan);
         if command.rewritten && plan.rewritten.is_none() {
             plan.rewritten = Some(packets_of(self.client.payload(command)));
@@ -197,7 +194,7 @@ fn wide_row(value: i64, charset: &[u8]) -> Patch {
 const OWN: Facts = Facts::CONNECTION_ID.union(Facts::FOUND_ROWS).union(Facts::ROW_COUNT).union(Facts::DIAGNOSTICS);
 
 /// Does the statement ask for what the session may know better than its backend?
-fn asks_for_facts(analysis: &Analysis) -> bool {
+pub(super) fn asks_for_facts(analysis: &Analysis) -> bool {
     analysis.facts.intersects(OWN) || shows_diagnostics(analysis.kind)
 }
 

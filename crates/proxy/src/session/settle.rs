@@ -210,7 +210,7 @@ impl Session {
     }
 
     /// Notes the facts of a reply that later statements may ask for.
-    fn remember(&mut self, analysis: &Analysis, reply: &ReplyFacts, certain: impl Fn(&Self, u64) -> bool) -> Unread {
+    pub(super) fn remember(&mut self, analysis: &Analysis, reply: &ReplyFacts, certain: impl Fn(&Self, u64) -> bool) -> Unread {
         let mut unread = Unread::default();
         let failed = reply.error.is_some();
         let kept = std::mem::take(&mut self.facts.keeps_warnings) && !failed && !reply.warned;
