@@ -77,7 +77,5 @@ impl Fleet for Control {
 
 /// Workers look at what has changed as soon as they can; nobody waits for them.
 fn tell_workers(shared: &Shared) {
-    for mailbox in &shared.mailboxes {
-        mailbox.send(Mail::Arranged);
-    }
+    shared.send_all(|| Mail::Arranged);
 }

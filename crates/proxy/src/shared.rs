@@ -446,6 +446,11 @@ impl Shared {
         }
     }
 
+    /// Sends mail to every worker.
+    pub(crate) fn send_all(&self, mail: impl Fn() -> Mail) {
+        self.mailboxes.iter().for_each(|mailbox| mailbox.send(mail()));
+    }
+
     /// KILLs a session, wherever it is.
     pub(crate) fn kill(&self, id: u64, kind: KillKind) {
         let is_here = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&id);

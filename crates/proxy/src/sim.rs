@@ -145,17 +145,13 @@ impl Simulated {
     pub fn hand_over(&self) -> mpsc::UnboundedReceiver<Offer> {
         let (heir, offers) = Heir::new();
         self.shared.set_heir(Some(heir));
-        for mailbox in &self.shared.mailboxes {
-            mailbox.send(Mail::Ask(Box::new(crate::session::hand_over)));
-        }
+        self.shared.send_all(|| Mail::Ask(Box::new(crate::session::hand_over)));
         offers
     }
 
     /// The process ends: what it still has is closed.
     pub fn stop(&self) {
-        for mailbox in &self.shared.mailboxes {
-            mailbox.send(Mail::Stop);
-        }
+        self.shared.send_all(|| Mail::Stop);
     }
 
     /// Clients that are connected, as the proxy sees it.

@@ -173,7 +173,7 @@ impl Proxy {
             let _ = model::listen::remove_socket(path);
         }
         self.shared.draining.store(true, Ordering::Release);
-        self.send_all(|| Mail::Drain);
+        self.shared.send_all(|| Mail::Drain);
         let deadline = Instant::now() + drain;
         while self.shared.frontends.load(Ordering::Acquire) > 0 && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -187,7 +187,7 @@ impl Proxy {
             };
             tracing::warn!("{left} sessions{why} are closed");
         }
-        self.send_all(|| Mail::Stop);
+        self.shared.send_all(|| Mail::Stop);
         for worker in self.workers.drain(..) {
             // A worker that hangs must not keep the process: it is left behind after a moment.
             let deadline = Instant::now() + Duration::from_secs(3);
@@ -206,7 +206,7 @@ impl Proxy {
     /// Sessions and idle connections go to another process from now on: each when it is at rest.
     pub fn hand_over(&self, heir: Arc<Heir>) {
         self.shared.set_heir(Some(heir));
-        self.send_all(|| Mail::Ask(Box::new(session::hand_over)));
+        self.shared.send_all(|| Mail::Ask(Box::new(session::hand_over)));
     }
 
     /// That process is gone: what is here stays.
@@ -222,13 +222,7 @@ impl Proxy {
     /// Asks every worker to write what it does and knows to the log; begins new files of query log and audit log.
     pub fn report(&self) {
         self.shared.logs.flush_soon();
-        self.send_all(|| Mail::Report);
-    }
-
-    fn send_all(&self, mail: impl Fn() -> Mail) {
-        for mailbox in &self.shared.mailboxes {
-            mailbox.send(mail());
-        }
+        self.shared.send_all(|| Mail::Report);
     }
 }
 

@@ -74,8 +74,8 @@ pub(crate) fn record(backend: Option<&Backend>, sockets: &mut Vec<DetachedSocket
 }
 
 impl Backend {
-    /// Another process has it, and counts it: here it is dropped.
-    pub(crate) fn is_handed_over(&mut self) {
+    /// It is another process's from here on, and is counted as that one's; here it is dropped.
+    pub(crate) fn count_elsewhere(&mut self) {
         self.core.slot.hand_over();
     }
 

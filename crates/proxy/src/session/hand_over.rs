@@ -122,7 +122,7 @@ impl Session {
         };
         match offered {
             Ok(()) => {
-                self.at.backends_mut().for_each(Backend::is_handed_over);
+                self.at.backends_mut().for_each(Backend::count_elsewhere);
                 Err(End::HandedOver)
             }
             Err(why) => {
@@ -208,10 +208,10 @@ impl Attachments {
 
     /// Closes what its servers have prepared for whoever asks: the other process does not know of it. False where one was lost.
     async fn forget_shared_statements(&mut self) -> bool {
-        let elsewhere = self.places.iter_mut().flat_map(|places| places.backends_mut());
-        for backend in self.backend.iter_mut().chain(elsewhere) {
+        let worker = Rc::clone(&self.worker);
+        for backend in self.backends_mut() {
             let ids = backend.core.statements.take_shared();
-            if backend.close_statements(&self.worker.counters, &ids).await.is_err() {
+            if backend.close_statements(&worker.counters, &ids).await.is_err() {
                 // The next statement finds it lost.
                 return false;
             }
@@ -473,7 +473,7 @@ async fn offer_idle(worker: &Worker, heir: &Heir, mut backend: Backend) -> Resul
     let user = backend.core.lane.user.name.as_ref().into();
     let record = ::handover::encode(&Offered::Idle(user, Box::new(record))).map_err(|e| e.to_string())?;
     heir.offer(record, vec![socket]).await?;
-    backend.is_handed_over();
+    backend.count_elsewhere();
     Ok(())
 }
 
