@@ -13,15 +13,16 @@ setup: ## install what build and tests need (apt, Rust, MySQL and a late MariaDB
 	scripts/setup mysql
 	scripts/setup mariadb-11.8
 
+# The build of the tests: it starts within minutes on a fresh machine. `make release` builds what is fast.
 demo: ## a MariaDB primary, two replicas and the proxy before them; Ctrl-C ends it
 	scripts/setup
-	$(CARGO) build --release -p tidegate -p lab
-	target/release/lab demo
+	$(CARGO) build -p tidegate -p lab
+	target/debug/lab demo
 
 demo-fleet: ## the same with two proxies, which share their configuration in etcd
 	scripts/setup
-	$(CARGO) build --release -p tidegate -p lab
-	target/release/lab demo --fleet
+	$(CARGO) build -p tidegate -p lab
+	target/debug/lab demo --fleet
 
 test: setup build unit e2e seeds web ## everything: set up, build, unit tests, end-to-end tests with real servers
 

@@ -19,6 +19,7 @@ mod operator;
 mod probe;
 mod scheduler;
 mod stats;
+mod survey;
 #[cfg(test)]
 mod testing;
 mod thread;
@@ -26,4 +27,5 @@ mod timetable;
 
 pub use error::MonitorError;
 pub use monitor::Monitor;
+pub use survey::{Account, Membership, Survey, Visited, execute, existing_accounts, survey};
 pub use thread::MonitorThread;

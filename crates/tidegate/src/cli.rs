@@ -1,5 +1,6 @@
 //! The command line: ProxySQL's words, and a few more.
 
+use crate::init::InitOptions;
 use crate::top::TopOptions;
 use crate::upgrade::UpgradeOptions;
 use clap::{Args, Parser, Subcommand};
@@ -198,6 +199,8 @@ impl Cli {
 /// What to do instead of serving.
 #[derive(Subcommand, Debug, Clone)]
 pub(crate) enum Command {
+    /// Look at a server, find its replicas or cluster members, and write a complete configuration file.
+    Init(InitOptions),
     /// Check a configuration file and say what is wrong or doubtful in it.
     Check {
         /// The file.

@@ -3,6 +3,7 @@
 mod admin;
 mod check;
 mod cli;
+mod init;
 mod log;
 mod manual;
 mod notify;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
     }
     let outcome = match &cli.command {
         Some(Command::Check { file, strict }) => check::check(file, *strict),
+        Some(Command::Init(options)) => init::init(options),
         Some(Command::Top(options)) => top::run(options),
         Some(Command::Upgrade(options)) => upgrade::ask(options),
         Some(Command::Manual { directory }) => manual::write(directory),

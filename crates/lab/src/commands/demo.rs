@@ -81,7 +81,7 @@ fn check_shared(one: &Tidegate, two: &Tidegate) -> Result<(), LabError> {
     Ok(())
 }
 
-/// The primary takes writes, the replicas take reads.
+/// The primary takes writes, the replicas take all plain reads.
 fn configuration(topology: &Replication) -> Builder {
     let mut builder = Tidegate::builder().preferred_ports(USUAL_PORTS.0, USUAL_PORTS.1).web_port(USUAL_WEB_PORT);
     builder = builder.backend(WRITER, &topology.primary);
@@ -90,6 +90,7 @@ fn configuration(topology: &Replication) -> Builder {
     }
     builder
         .variable("switchover_manages_read_only", true)
+        .variable("monitor_writer_is_also_reader", false)
         .user_with("app", "app-pass", WRITER, &[("attributes", r#"{"read_write_split": true}"#.into())])
         .row("mysql_replication_hostgroups", &[("writer_hostgroup", WRITER.into()), ("reader_hostgroup", READER.into())])
 }
@@ -119,7 +120,11 @@ fn introduction(topology: &Replication, proxies: &[Tidegate], etcd: Option<&Etcd
     if let Some(port) = proxy.web_port() {
         text.push_str(&format!("\nor open http://127.0.0.1:{port} in a browser: user admin, password admin\n"));
     }
-    text.push_str("\nreads go to the replicas, all else to the primary; Ctrl-C stops everything\n");
+    text.push_str("\nPlain reads of tables go to the replicas; writes, transactions and locking reads go to the primary.\n");
+    text.push_str("A statement that asks for @@hostname or @@port always goes to the primary. To see the split, run\n\n");
+    text.push_str("  > CREATE TABLE t (i INT PRIMARY KEY); INSERT INTO t VALUES (1); SELECT i FROM t;\n");
+    text.push_str("\nand look at `hostgroup` in stats_mysql_query_digest: 0 is the primary, 1 are the replicas.\n");
+    text.push_str("\nCtrl-C stops everything.\n");
     text
 }
 

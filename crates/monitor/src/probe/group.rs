@@ -59,7 +59,7 @@ pub(crate) struct Group {
 }
 
 /// What a member says of itself and of its group.
-pub(super) async fn look(connection: &mut Connection) -> Result<Group, Fault> {
+pub(crate) async fn look(connection: &mut Connection) -> Result<Group, Fault> {
     if connection.version().is_mariadb {
         return Err(Fault::Unfit("MariaDB has no Group Replication".into()));
     }

@@ -47,7 +47,7 @@ fn age(lag_ms: Option<i64>, table: &str) -> Result<Lag, Fault> {
 }
 
 /// Whom it replicates from: the sources of its channels, but of those whose receiver is stopped.
-pub(super) async fn sources(connection: &mut Connection) -> Result<Vec<ServerAddr>, Fault> {
+pub(crate) async fn sources(connection: &mut Connection) -> Result<Vec<ServerAddr>, Fault> {
     Ok(running(&channels(connection).await?))
 }
 

@@ -25,8 +25,8 @@ use crate::client::{Connection, Fault};
 use crate::clock::whole;
 
 pub(crate) use aurora::AuroraRow;
-pub(crate) use group::{Group, view as group_view};
-pub(crate) use lag::{channels, name as channel_name, source as channel_source};
+pub(crate) use group::{Group, look as group, view as group_view};
+pub(crate) use lag::{channels, name as channel_name, source as channel_source, sources};
 pub(crate) use read_only::is_read_only;
 
 /// What probes need to know besides the server.
