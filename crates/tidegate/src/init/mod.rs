@@ -6,7 +6,7 @@ mod password;
 mod plan;
 
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -91,7 +91,7 @@ pub(crate) fn init(options: &InitOptions) -> Result<()> {
         refuse_existing(options, &plan, &account, &[(has_app, &choices.app.0), (has_monitor, &choices.monitor.0)])?;
     }
     write(&options.output, &plan::file(&plan, &choices))?;
-    println!("\nwrote {} (mode 600: it holds passwords)", options.output.display());
+    println!("\nwrote {}, which holds passwords", options.output.display());
     create_accounts(options, &plan, &account, &statements)?;
     println!("\n$ tidegate check {}", options.output.display());
     crate::check::check(&options.output, false)?;
@@ -180,12 +180,16 @@ fn say_what_was_found(plan: &Plan<'_>, survey: &Survey) {
     }
 }
 
-/// A file that only its owner may read, in place of what was there.
+/// A file that only its owner may read. One that is overwritten keeps its owner, group and mode: a package's service reads it by its group.
 fn write(path: &Path, text: &str) -> Result<()> {
     let named = || path.display().to_string();
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
     let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new).with_context(named)?;
+    if let Ok(old) = std::fs::metadata(path) {
+        fchown(&file, Some(old.uid()), Some(old.gid())).with_context(named)?;
+        file.set_permissions(std::fs::Permissions::from_mode(old.mode() & 0o640)).with_context(named)?;
+    }
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).with_context(named)?;
     std::fs::rename(&new, path).with_context(named)
 }
@@ -233,7 +237,9 @@ fn say_what_next(options: &InitOptions, plan: &Plan<'_>) {
         println!("\nthe user {} has no rights yet: GRANT it what your application needs (--database does it)", options.app_user);
     }
     if plan.rows.len() > 1 {
-        println!("\nA statement that asks for @@hostname always goes to the writer. To see the split, read from a table, then ask the admin port:");
+        println!(
+            "\nA statement that asks for @@hostname always goes to the writer. To see the split, read from a table, then ask the admin port:"
+        );
         println!("  SELECT hostgroup, digest_text, count_star FROM stats_mysql_query_digest");
     }
 }
@@ -257,12 +263,14 @@ mod tests {
 
     #[test]
     fn the_file_is_its_owners_only() {
-        use std::os::unix::fs::PermissionsExt;
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.cnf");
         write(&path, "one").unwrap();
         write(&path, "two").unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "two");
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        write(&path, "three").unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640, "not for everybody");
     }
 }
