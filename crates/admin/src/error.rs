@@ -33,6 +33,14 @@ impl AdminError {
         Self::File { file: path.display().to_string(), reason: reason.to_string() }
     }
 
+    /// SQLite's word for what is no SQL says nothing to an operator who misspelt a command: `advice` says more, if it has something to say.
+    pub(crate) fn of_no_command(self, advice: impl FnOnce() -> Option<String>) -> Self {
+        match self {
+            Self::Sql(text) if text.contains("syntax error") => advice().map_or(Self::Sql(text), Self::Refused),
+            other => other,
+        }
+    }
+
     /// Two truths.
     pub(crate) fn declarative_and_shared() -> Self {
         Self::Refused(

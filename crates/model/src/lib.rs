@@ -36,3 +36,4 @@ pub use secret::Secret;
 pub use secret_files::SecretFiles;
 pub use settings::{AdminVariables, Effect, MysqlVariables, Setting, SettingError};
 pub use snapshot::{Address, Hostgroup, Password, QueryRule, ReadWriteSplit, RuleConfig, Server, ServerStatus, Snapshot, TlsParams, User};
+pub use suggest::edits;

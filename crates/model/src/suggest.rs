@@ -21,6 +21,11 @@ pub(crate) fn hint(suggestion: &Option<impl AsRef<str>>) -> String {
     }
 }
 
+/// How many letters must be replaced, added or taken away to make one word of the other; ASCII case does not count.
+pub fn edits(left: &str, right: &str) -> usize {
+    distance(left.as_bytes(), right.as_bytes())
+}
+
 /// Levenshtein distance over bytes, one row at a time.
 fn distance(left: &[u8], right: &[u8]) -> usize {
     let mut row: Vec<usize> = (0..=right.len()).collect();

@@ -15,12 +15,28 @@ use crate::remarks;
 use crate::store::rows;
 
 pub(super) const COMMANDS: &[Command] = &[
-    open("CONFIG DIFF", differences),
-    exact("CONFIG APPLY", apply),
-    open("CONFIG APPLY FILE", apply_file),
-    exact("CONFIG CHECK", check),
-    exact("CONFIG HISTORY", history::list),
-    exact("CONFIG ROLLBACK *", history::rollback),
+    open("CONFIG DIFF", differences).help(
+        "CONFIG DIFF [left] [right]",
+        "Rows and columns that differ between MEMORY, RUNTIME, DISK, FILE ['name'] and HISTORY n.",
+        "CONFIG DIFF RUNTIME DISK",
+    ),
+    exact("CONFIG APPLY", apply).help("CONFIG APPLY", "Puts all of memory in force at once, or nothing.", "CONFIG APPLY"),
+    open("CONFIG APPLY FILE", apply_file).help(
+        "CONFIG APPLY FILE ['name']",
+        "Replaces memory, runtime and disk by what a file says.",
+        "CONFIG APPLY FILE '/etc/tidegate.cnf'",
+    ),
+    exact("CONFIG CHECK", check).help(
+        "CONFIG CHECK",
+        "What CONFIG APPLY would refuse. SHOW WARNINGS then lists doubtful rows.",
+        "CONFIG CHECK",
+    ),
+    exact("CONFIG HISTORY", history::list).help("CONFIG HISTORY", "Configurations that were in force, newest first.", "CONFIG HISTORY"),
+    exact("CONFIG ROLLBACK *", history::rollback).help(
+        "CONFIG ROLLBACK n",
+        "Puts an earlier configuration in memory and in force.",
+        "CONFIG ROLLBACK 12",
+    ),
 ];
 
 /// `CONFIG APPLY`: memory to runtime, every module at once.

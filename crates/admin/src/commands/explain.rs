@@ -7,27 +7,36 @@ use super::{Answer, Command, open, refuse, rows as reply};
 use crate::engine::{Ask, Engine};
 use crate::error::AdminError;
 
-pub(super) const COMMANDS: &[Command] = &[open("EXPLAIN ROUTE *", route), open("SHOW EFFECTIVE SETTINGS FOR USER * HOSTGROUP *", settings)];
-
-const USAGE: &str = "EXPLAIN ROUTE 'statement' [USER 'name'] [SCHEMA 'name'] [FROM 'address'] [ON 'address:port']";
+pub(super) const COMMANDS: &[Command] = &[
+    open("EXPLAIN ROUTE *", route).help(
+        "EXPLAIN ROUTE 'statement' [USER 'name'] [SCHEMA 'name'] [FROM 'address'] [ON 'address:port']",
+        "Where a statement would go, and why. Nothing is sent.",
+        "EXPLAIN ROUTE 'SELECT * FROM t FOR UPDATE' USER app",
+    ),
+    open("SHOW EFFECTIVE SETTINGS FOR USER * HOSTGROUP *", settings).help(
+        "SHOW EFFECTIVE SETTINGS FOR USER name HOSTGROUP n",
+        "Settings that hold for a user in a hostgroup, and where each comes from.",
+        "SHOW EFFECTIVE SETTINGS FOR USER app HOSTGROUP 0",
+    ),
+];
 
 /// `EXPLAIN ROUTE '<sql>' [USER u] [SCHEMA s] [FROM addr] [ON 'addr:port']`
 fn route(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let statement = ask.statement;
     if !statement.head.get(2).is_some_and(|token| token.is_quoted) {
-        return refuse(USAGE);
+        return refuse(format!("the command is: {}", super::form(statement)));
     }
     let mut question = RouteQuestion { sql: statement.word(2).to_owned(), ..RouteQuestion::default() };
     let mut at = 3;
     while at < statement.head.len() {
         let value = statement.head.get(at + 1).map(|token| token.text.clone());
         let place = match () {
-            () if value.is_none() => return refuse(USAGE),
+            () if value.is_none() => return refuse(format!("the command is: {}", super::form(statement))),
             () if statement.is(at, "USER") => &mut question.user,
             () if statement.is(at, "SCHEMA") => &mut question.schema,
             () if statement.is(at, "FROM") => &mut question.client_addr,
             () if statement.is(at, "ON") => &mut question.listener,
-            () => return refuse(USAGE),
+            () => return refuse(format!("the command is: {}", super::form(statement))),
         };
         *place = value;
         at += 2;

@@ -15,24 +15,25 @@ use crate::reply::Reply;
 use crate::sharing::Sharing;
 
 pub(super) const COMMANDS: &[Command] = &[
-    open("SWITCHOVER", order),
-    open("FAILBACK", order),
-    open("ACCEPT", order),
-    open("PAUSE", order),
-    open("RESUME", order),
-    open("DRAIN", order),
-    open("UNDRAIN", order),
-];
-
-/// Every form, for those who err.
-const USAGE: &[(&str, &str)] = &[
-    ("SWITCHOVER", "SWITCHOVER HOSTGROUP n TO 'host:port' [TIMEOUT ms]"),
-    ("FAILBACK", "FAILBACK HOSTGROUP n"),
-    ("ACCEPT", "ACCEPT CLUSTER HOSTGROUP n [FROM 'host:port']"),
-    ("PAUSE", "PAUSE HOSTGROUP n"),
-    ("RESUME", "RESUME HOSTGROUP n"),
-    ("DRAIN", "DRAIN SERVER 'host:port' [TIMEOUT ms]"),
-    ("UNDRAIN", "UNDRAIN SERVER 'host:port'"),
+    open("SWITCHOVER", order).help(
+        "SWITCHOVER HOSTGROUP n TO 'host:port' [TIMEOUT ms]",
+        "Makes a server the writer of a cluster, or leaves everything as it was.",
+        "SWITCHOVER HOSTGROUP 0 TO '10.0.0.2:3306'",
+    ),
+    open("FAILBACK", order).help("FAILBACK HOSTGROUP n", "Lets the preferred server become writer again.", "FAILBACK HOSTGROUP 0"),
+    open("ACCEPT", order).help(
+        "ACCEPT CLUSTER HOSTGROUP n [FROM 'host:port']",
+        "Accepts servers that were refused as members of another cluster.",
+        "ACCEPT CLUSTER HOSTGROUP 0",
+    ),
+    open("PAUSE", order).help("PAUSE HOSTGROUP n", "Holds new work of a hostgroup in order. Open transactions go on.", "PAUSE HOSTGROUP 0"),
+    open("RESUME", order).help("RESUME HOSTGROUP n", "Ends PAUSE HOSTGROUP.", "RESUME HOSTGROUP 0"),
+    open("DRAIN", order).help(
+        "DRAIN SERVER 'host:port' [TIMEOUT ms]",
+        "Gives a server no new work, and returns when nothing runs there.",
+        "DRAIN SERVER '10.0.0.2:3306'",
+    ),
+    open("UNDRAIN", order).help("UNDRAIN SERVER 'host:port'", "Ends DRAIN SERVER.", "UNDRAIN SERVER '10.0.0.2:3306'"),
 ];
 
 /// What is ordered.
@@ -126,7 +127,7 @@ fn answer(operator: &Arc<dyn Operator>, sharing: Option<&Sharing>, order: &Order
 }
 
 fn parse(statement: &Statement) -> Result<Order, String> {
-    let usage = USAGE.iter().find(|(verb, _)| statement.is(0, verb)).map_or("", |(_, form)| form);
+    let usage = super::form(statement);
     let wrong = |what: String| format!("{what}; the command is: {usage}");
     let hostgroup_at = |at: usize| match statement.word(at).parse() {
         Ok(number) if number <= HostgroupId::MAX => Ok(HostgroupId(number)),

@@ -18,9 +18,18 @@ pub(super) const COMMANDS: &[Command] = &[
         let path = unquoted(ask.statement.rest(4));
         write(engine, &path)?;
         Ok(done(0, format!("File {path} is saved.")))
-    }),
-    open("SELECT CONFIG INTO OUTFILE", |engine, ask| Ok(done(write(engine, &unquoted(ask.statement.rest(4)))?, ""))),
-    super::exact("SELECT CONFIG FILE", |engine, _| Ok(single("Data", to_text(&configuration(engine)?)))),
+    })
+    .help("SAVE CONFIG TO FILE path", "Writes the configuration in memory into a file.", "SAVE CONFIG TO FILE /etc/tidegate.cnf"),
+    open("SELECT CONFIG INTO OUTFILE", |engine, ask| Ok(done(write(engine, &unquoted(ask.statement.rest(4)))?, ""))).help(
+        "SELECT CONFIG INTO OUTFILE path",
+        "Writes the configuration in memory into a file.",
+        "SELECT CONFIG INTO OUTFILE /tmp/tidegate.cnf",
+    ),
+    super::exact("SELECT CONFIG FILE", |engine, _| Ok(single("Data", to_text(&configuration(engine)?)))).help(
+        "SELECT CONFIG FILE",
+        "The configuration in memory as the text of a file.",
+        "SELECT CONFIG FILE",
+    ),
 ];
 
 fn configuration(engine: &Engine) -> Result<Config, AdminError> {

@@ -6,6 +6,7 @@ use model::Config;
 use model::config::text;
 use rusqlite::Connection;
 
+use super::help::Topic;
 use super::{Answer, Command, done, open, refuse};
 use crate::engine::statement::{Statement, unquoted};
 use crate::engine::{Ask, Engine};
@@ -96,6 +97,31 @@ const FORMS: &[(&str, &str, Move)] = &[
     ("SAVE", "FROM RUNTIME|RUN", Move::RuntimeToMemory),
     ("LOAD", "FROM CONFIG", Move::FileToMemory),
 ];
+
+/// The moves of which HELP speaks, one form each, and what they do; the other forms are synonyms.
+const TOPICS: &[(&str, &str, &str)] = &[
+    ("LOAD", "TO RUNTIME", "Checks what is in memory and puts it in force, or changes nothing."),
+    ("SAVE", "TO DISK", "Saves what is in memory for the next start."),
+    ("LOAD", "FROM DISK", "Copies what was saved into memory."),
+    ("SAVE", "FROM RUNTIME", "Copies what is in force into memory."),
+    ("LOAD", "FROM CONFIG", "Lays the configuration file's rows over memory."),
+];
+
+/// What HELP says of LOAD and SAVE: a topic for each module and move.
+pub(super) fn topics() -> impl Iterator<Item = Topic> {
+    let of_module = |module: &'static Module| {
+        TOPICS.iter().map(move |(verb, tail, what)| {
+            let form = format!("{verb} {} {tail}", module.words);
+            Topic { example: form.clone(), form, what: (*what).to_owned() }
+        })
+    };
+    let user = Topic {
+        form: "LOAD MYSQL USER name TO RUNTIME".to_owned(),
+        what: "Puts one user in force.".to_owned(),
+        example: "LOAD MYSQL USER app TO RUNTIME".to_owned(),
+    };
+    MODULES.iter().flat_map(of_module).chain([user])
+}
 
 /// The command, if a statement loads or saves.
 pub(super) fn find(statement: &Statement) -> Option<Command> {

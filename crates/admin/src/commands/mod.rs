@@ -9,6 +9,7 @@ mod configuration;
 mod explain;
 mod failover;
 mod files;
+mod help;
 pub(crate) mod history;
 pub(crate) mod layers;
 mod process;
@@ -21,6 +22,8 @@ use crate::engine::statement::Statement;
 use crate::engine::{Ask, Engine, sql};
 use crate::error::AdminError;
 use crate::reply::{Reply, Role};
+
+pub(crate) use help::advice;
 
 /// What a command answers.
 pub(crate) type Answer = Result<Reply, AdminError>;
@@ -45,6 +48,19 @@ pub(crate) struct Command {
     pub needs: Role,
     /// What it does.
     pub action: Action,
+    /// What HELP says of it; None for what only drivers and tools say.
+    pub help: Option<Help>,
+}
+
+/// What HELP says of a command.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Help {
+    /// Its words: `[...]` may be left out, small letters stand for a value.
+    pub form: &'static str,
+    /// What it does, in a sentence or two.
+    pub what: &'static str,
+    /// One that works.
+    pub example: &'static str,
 }
 
 /// What a command does.
@@ -64,17 +80,17 @@ impl std::fmt::Debug for Command {
 
 /// A command for administrators whose words are all there is.
 const fn exact(words: &'static str, run: fn(&mut Engine, &Ask<'_>) -> Answer) -> Command {
-    Command { words, tail: Tail::None, needs: Role::Admin, action: Action::Call(run) }
+    Command { words, tail: Tail::None, needs: Role::Admin, action: Action::Call(run), help: None }
 }
 
 /// A command for administrators with arguments.
 const fn open(words: &'static str, run: fn(&mut Engine, &Ask<'_>) -> Answer) -> Command {
-    Command { words, tail: Tail::Any, needs: Role::Admin, action: Action::Call(run) }
+    Command { words, tail: Tail::Any, needs: Role::Admin, action: Action::Call(run), help: None }
 }
 
 /// A command for administrators that stands for a query.
 const fn query(words: &'static str, text: &'static str) -> Command {
-    Command { words, tail: Tail::None, needs: Role::Admin, action: Action::Query(text) }
+    Command { words, tail: Tail::None, needs: Role::Admin, action: Action::Query(text), help: None }
 }
 
 /// The same for everybody.
@@ -94,6 +110,7 @@ const TABLES: &[&[Command]] = &[
     failover::COMMANDS,
     views::COMMANDS,
     sharing::COMMANDS,
+    help::COMMANDS,
 ];
 
 /// The command that a statement is.
@@ -107,6 +124,11 @@ pub(crate) fn find(statement: &Statement) -> Option<Command> {
 }
 
 impl Command {
+    /// The same with what HELP says of it.
+    const fn help(self, form: &'static str, what: &'static str, example: &'static str) -> Self {
+        Self { help: Some(Help { form, what, example }), ..self }
+    }
+
     /// Carries it out.
     pub(crate) fn run(&self, engine: &mut Engine, ask: &Ask<'_>) -> Answer {
         match self.action {
@@ -135,6 +157,11 @@ fn single(column: &str, value: impl Into<String>) -> Reply {
 /// Done, with a word about it.
 fn done(affected: u64, info: impl Into<String>) -> Reply {
     Reply::Ok { affected, insert_id: 0, info: info.into(), warnings: Vec::new() }
+}
+
+/// The form of the command that a statement begins, for those who err in it.
+fn form(statement: &Statement) -> &'static str {
+    find(statement).and_then(|command| command.help).map_or("", |help| help.form)
 }
 
 fn refuse<T>(text: impl Into<String>) -> Result<T, AdminError> {

@@ -17,19 +17,42 @@ use crate::sharing::peers::{self, PeerLine};
 use crate::sharing::{Sharing, described, made_by};
 use crate::store::rows;
 
+/// The forms of CONFIG ROLLOUT.
+const ROLLOUT: &str = "CONFIG ROLLOUT TO 'proxy'[, ...] | n PERCENT";
+
 pub(super) const COMMANDS: &[Command] = &[
-    exact("CONFIG SHARE", share),
-    exact("CONFIG FOLLOW", follow),
-    exact("CONFIG REBASE", |engine, ask| rebase(engine, ask, Prefer::Nobody)),
-    exact("CONFIG REBASE MINE", |engine, ask| rebase(engine, ask, Prefer::Mine)),
-    exact("CONFIG REBASE SHARED", |engine, ask| rebase(engine, ask, Prefer::Theirs)),
-    exact("CONFIG REVISION", revision),
-    exact("CONFIG REVISION TEXT", revision_text),
-    exact("CONFIG HISTORY SHARED", list),
-    exact("CONFIG ROLLBACK SHARED *", rollback),
-    open("CONFIG ROLLOUT", rollout),
-    exact("CONFIG PROMOTE", promote),
-    open("CONFIG ABORT", abort),
+    exact("CONFIG SHARE", share).help("CONFIG SHARE", "Makes the configuration of this proxy the shared one.", "CONFIG SHARE"),
+    exact("CONFIG FOLLOW", follow).help("CONFIG FOLLOW", "Takes the shared configuration and follows it.", "CONFIG FOLLOW"),
+    exact("CONFIG REBASE", |engine, ask| rebase(engine, ask, Prefer::Nobody)).help(
+        "CONFIG REBASE",
+        "Lays this proxy's edited rows over the newest shared revision. Rows that both changed are named.",
+        "CONFIG REBASE",
+    ),
+    exact("CONFIG REBASE MINE", |engine, ask| rebase(engine, ask, Prefer::Mine)).help(
+        "CONFIG REBASE MINE",
+        "CONFIG REBASE; where both changed a row, this proxy's row counts.",
+        "CONFIG REBASE MINE",
+    ),
+    exact("CONFIG REBASE SHARED", |engine, ask| rebase(engine, ask, Prefer::Theirs)).help(
+        "CONFIG REBASE SHARED",
+        "CONFIG REBASE; where both changed a row, the shared row counts.",
+        "CONFIG REBASE SHARED",
+    ),
+    exact("CONFIG REVISION", revision).help(
+        "CONFIG REVISION",
+        "The shared revision that is in force here, and its state.",
+        "CONFIG REVISION",
+    ),
+    exact("CONFIG REVISION TEXT", revision_text).help("CONFIG REVISION TEXT", "The text of the shared revision.", "CONFIG REVISION TEXT"),
+    exact("CONFIG HISTORY SHARED", list).help("CONFIG HISTORY SHARED", "Shared revisions, newest first.", "CONFIG HISTORY SHARED"),
+    exact("CONFIG ROLLBACK SHARED *", rollback).help(
+        "CONFIG ROLLBACK SHARED n",
+        "Makes an earlier shared revision the newest one.",
+        "CONFIG ROLLBACK SHARED 12",
+    ),
+    open("CONFIG ROLLOUT", rollout).help(ROLLOUT, "The next change goes to some proxies first.", "CONFIG ROLLOUT TO 20 PERCENT"),
+    exact("CONFIG PROMOTE", promote).help("CONFIG PROMOTE", "Puts a rollout in force on all proxies.", "CONFIG PROMOTE"),
+    open("CONFIG ABORT", abort).help("CONFIG ABORT", "Ends a rollout; its proxies return to the shared revision.", "CONFIG ABORT"),
 ];
 
 /// This proxy's part, where something is shared.
@@ -255,7 +278,6 @@ fn rollout(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
 
 /// The uuids of those that are named, by name, address or uuid, or of so many of 100.
 fn chosen(sharing: &Sharing, named: &str) -> Result<Vec<String>, AdminError> {
-    const USAGE: &str = "CONFIG ROLLOUT TO 'proxy'[, ...] or CONFIG ROLLOUT TO n PERCENT";
     let seen = sharing.seen();
     let mut proxies: Vec<_> = seen.proxies.iter().collect();
     proxies.sort_by(|one, other| (&one.name, &one.uuid).cmp(&(&other.name, &other.uuid)));
@@ -265,7 +287,7 @@ fn chosen(sharing: &Sharing, named: &str) -> Result<Vec<String>, AdminError> {
     {
         let percent: usize = match percent.parse() {
             Ok(percent @ 1..=99) => percent,
-            _ => return refuse(format!("'{percent}' is no number from 1 to 99; the command is: {USAGE}")),
+            _ => return refuse(format!("'{percent}' is no number from 1 to 99; the command is: {ROLLOUT}")),
         };
         let count = (proxies.len() * percent).div_ceil(100);
         return Ok(proxies.into_iter().take(count).map(|proxy| proxy.uuid.clone()).collect());
@@ -276,7 +298,7 @@ fn chosen(sharing: &Sharing, named: &str) -> Result<Vec<String>, AdminError> {
         match known.collect::<Vec<_>>()[..] {
             [proxy] if !to.contains(&proxy.uuid) => to.push(proxy.uuid.clone()),
             [_] => {}
-            [] => return refuse(format!("'{name}' is no proxy of stats_tidegate_proxies; the command is: {USAGE}")),
+            [] => return refuse(format!("'{name}' is no proxy of stats_tidegate_proxies; the command is: {ROLLOUT}")),
             _ => return refuse(format!("several proxies are called '{name}': name them by uuid")),
         }
     }

@@ -11,36 +11,75 @@ use crate::reply::{Reply, Role};
 use crate::store::layout::stored_ddl;
 
 pub(super) const COMMANDS: &[Command] = &[
-    for_all(open("SHOW TABLES", |engine, ask| tables(engine, ask, 2, false))),
+    for_all(open("SHOW TABLES", |engine, ask| tables(engine, ask, 2, false)).help(
+        "SHOW TABLES [FROM schema] [LIKE 'pattern']",
+        "Tables of a schema.",
+        "SHOW TABLES FROM stats",
+    )),
     for_all(open("SHOW FULL TABLES", |engine, ask| tables(engine, ask, 3, true))),
     for_all(open("SHOW TABLE STATUS", table_status)),
-    for_all(open("SHOW CREATE TABLE|VIEW", create_table)),
+    for_all(open("SHOW CREATE TABLE|VIEW", create_table).help(
+        "SHOW CREATE TABLE table",
+        "The definition of a table or a view.",
+        "SHOW CREATE TABLE mysql_servers",
+    )),
     for_all(open("SHOW CREATE DATABASE|SCHEMA *", |_, ask| {
         let name = ask.statement.word(3);
         Ok(reply(&["Database", "Create Database"], vec![vec![Some(name.to_owned()), Some(format!("CREATE DATABASE `{name}`"))]]))
     })),
-    for_all(open("SHOW DATABASES|SCHEMAS", databases)),
+    for_all(open("SHOW DATABASES|SCHEMAS", databases).help("SHOW DATABASES", "The schemas.", "SHOW DATABASES")),
     for_all(open("SHOW CHARSET", charsets)),
     for_all(open("SHOW CHARACTER SET", charsets)),
     for_all(open("SHOW COLLATION", collations)),
-    query("SHOW MYSQL USERS", "SELECT * FROM mysql_users ORDER BY username, frontend"),
-    query("SHOW MYSQL SERVERS", "SELECT * FROM mysql_servers ORDER BY hostgroup_id, hostname, port"),
-    open("SHOW MYSQL VARIABLES", |engine, ask| own_variables(engine, ask, "mysql-%")),
-    open("SHOW ADMIN VARIABLES", |engine, ask| own_variables(engine, ask, "admin-%")),
+    query("SHOW MYSQL USERS", "SELECT * FROM mysql_users ORDER BY username, frontend").help(
+        "SHOW MYSQL USERS",
+        "Users in memory.",
+        "SHOW MYSQL USERS",
+    ),
+    query("SHOW MYSQL SERVERS", "SELECT * FROM mysql_servers ORDER BY hostgroup_id, hostname, port").help(
+        "SHOW MYSQL SERVERS",
+        "Servers in memory. runtime_mysql_servers has their present roles.",
+        "SHOW MYSQL SERVERS",
+    ),
+    open("SHOW MYSQL VARIABLES", |engine, ask| own_variables(engine, ask, "mysql-%")).help(
+        "SHOW MYSQL VARIABLES [LIKE 'pattern']",
+        "Settings of the data plane in memory.",
+        "SHOW MYSQL VARIABLES LIKE 'monitor%'",
+    ),
+    open("SHOW ADMIN VARIABLES", |engine, ask| own_variables(engine, ask, "admin-%")).help(
+        "SHOW ADMIN VARIABLES [LIKE 'pattern']",
+        "Settings of the admin interface in memory.",
+        "SHOW ADMIN VARIABLES",
+    ),
     open("SHOW LDAP VARIABLES", |engine, ask| own_variables(engine, ask, "ldap-%")),
-    for_all(open("SHOW VARIABLES", |engine, ask| variables(engine, ask, 2))),
+    for_all(open("SHOW VARIABLES", |engine, ask| variables(engine, ask, 2)).help(
+        "SHOW VARIABLES [LIKE 'pattern']",
+        "All settings in memory.",
+        "SHOW VARIABLES LIKE '%timeout%'",
+    )),
     for_all(open("SHOW GLOBAL|SESSION|LOCAL|ALL VARIABLES", |engine, ask| variables(engine, ask, 3))),
-    for_all(query("SHOW MYSQL STATUS", STATUS)),
+    for_all(query("SHOW MYSQL STATUS", STATUS).help("SHOW MYSQL STATUS", "Counters of the proxy.", "SHOW MYSQL STATUS")),
     for_all(open("SHOW STATUS", |engine, ask| status(engine, ask, 2))),
     for_all(open("SHOW GLOBAL|SESSION|LOCAL STATUS", |engine, ask| status(engine, ask, 3))),
-    for_all(query(
-        "SHOW PROCESSLIST",
-        "SELECT SessionID, user, db, hostgroup, command, time_ms, SUBSTR(info, 1, 99) AS info FROM stats_mysql_processlist",
+    for_all(
+        query(
+            "SHOW PROCESSLIST",
+            "SELECT SessionID, user, db, hostgroup, command, time_ms, SUBSTR(info, 1, 99) AS info FROM stats_mysql_processlist",
+        )
+        .help("SHOW PROCESSLIST", "Sessions and what they do.", "SHOW PROCESSLIST"),
+    ),
+    for_all(query("SHOW FULL PROCESSLIST", "SELECT * FROM stats_mysql_processlist").help(
+        "SHOW FULL PROCESSLIST",
+        "Sessions with all columns and whole statements.",
+        "SHOW FULL PROCESSLIST",
     )),
-    for_all(query("SHOW FULL PROCESSLIST", "SELECT * FROM stats_mysql_processlist")),
     for_all(open("SHOW FIELDS|COLUMNS FROM|IN *", |engine, ask| fields(engine, ask, 3))),
     for_all(open("SHOW FULL FIELDS|COLUMNS FROM|IN *", |engine, ask| fields(engine, ask, 4))),
-    for_all(open("DESCRIBE|DESC *", |engine, ask| fields(engine, ask, 1))),
+    for_all(open("DESCRIBE|DESC *", |engine, ask| fields(engine, ask, 1)).help(
+        "DESCRIBE table",
+        "Columns of a table.",
+        "DESCRIBE mysql_servers",
+    )),
 ];
 
 const STATUS: &str = "SELECT Variable_Name AS Variable_name, Variable_Value AS Value FROM stats_mysql_global ORDER BY Variable_Name";

@@ -11,7 +11,11 @@ use crate::reply::{Reply, Role};
 use crate::store::rows;
 
 pub(super) const COMMANDS: &[Command] = &[
-    for_all(open("SET", set)),
+    for_all(open("SET", set).help(
+        "SET variable = value",
+        "Changes a setting in memory. LOAD ... VARIABLES TO RUNTIME puts it in force.",
+        "SET mysql-max_connections = 4000",
+    )),
     for_all(open("SET NAMES|PASSWORD", |_, _| Ok(Reply::done()))),
     for_all(open("SET CHARACTER SET", |_, _| Ok(Reply::done()))),
     for_all(open("SET CHARSET *", |_, _| Ok(Reply::done()))),

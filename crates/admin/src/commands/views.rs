@@ -11,7 +11,11 @@ use crate::engine::{Ask, Engine, sql};
 use crate::error::AdminError;
 use crate::store::layout::stored_ddl;
 
-pub(super) const COMMANDS: &[Command] = &[open("CREATE VIEW", create)];
+pub(super) const COMMANDS: &[Command] = &[open("CREATE VIEW", create).help(
+    "CREATE VIEW name AS SELECT ...",
+    "A view over tables of the admin interface.",
+    "CREATE VIEW busy AS SELECT * FROM stats_mysql_processlist",
+)];
 
 /// What SQLite says of a view that names another schema.
 const FOREIGN: &str = "cannot reference objects in database";

@@ -257,7 +257,9 @@ impl Engine {
                 Err(AdminError::Refused("Command not allowed".to_owned()))
             }
             Some(command) => command.run(self, &ask),
-            None => sql::in_schema(self, who, session, &statement.text).and_then(|sql| sql::run(self, who, session, &sql)),
+            None => sql::in_schema(self, who, session, &statement.text)
+                .and_then(|sql| sql::run(self, who, session, &sql))
+                .map_err(|error| error.of_no_command(|| commands::advice(&statement))),
         };
         outcome.unwrap_or_else(Reply::refused)
     }

@@ -179,7 +179,7 @@ fn show() {
         assert!(bed.rows(&format!("SHOW GLOBAL STATUS {named}")).is_empty());
     }
     assert_eq!(bed.rows("SHOW VARIABLES WHERE Variable_name IN ('mysql-threads', 'time_zone')"), ["mysql-threads|2", "time_zone|SYSTEM"]);
-    assert!(bed.refused("SHOW NONSENSE").contains("syntax error"));
+    assert!(bed.refused("SHOW NONSENSE").contains("HELP SHOW"));
 }
 
 #[test]
@@ -226,4 +226,19 @@ fn a_file_is_written_that_can_be_read() {
     bed.ok("UPDATE mysql_query_rules SET attributes=''");
     bed.ok(&format!("SELECT CONFIG INTO OUTFILE {}", file.display()));
     model::load(&file).unwrap();
+}
+
+#[test]
+fn help_lists_commands_and_prints_one() {
+    let bed = Bed::new();
+    let all = bed.rows("SHOW COMMANDS");
+    assert!(all.len() > 100 && all.iter().any(|row| row.starts_with("LOAD MYSQL USERS TO RUNTIME|")), "{} commands", all.len());
+    assert!(bed.rows("SHOW COMMANDS LIKE '%USERS TO RUN%'").iter().all(|row| row.contains("USERS TO RUNTIME")));
+    let of_load = bed.rows("HELP LOAD");
+    assert!(of_load.len() > 10 && of_load.iter().all(|row| row.starts_with("LOAD|LOAD ")), "{of_load:?}");
+    let one = bed.rows("help 'switchover'");
+    assert_eq!(one.len(), 1);
+    assert!(one[0].starts_with("SWITCHOVER HOSTGROUP n TO 'host:port'"), "{one:?}");
+    assert!(bed.refused("HELP SWICHOVER").contains("did you mean SWITCHOVER"));
+    assert!(bed.refused("LOAD MYSQL RULES TO RUN").contains("did you mean LOAD MYSQL QUERY RULES TO RUNTIME?"));
 }

@@ -182,7 +182,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("INSERT INTO mysql_servers (hostname, heft) VALUES ('x', 1)", "heft"),
     ("INSERT INTO mysql_users (username, password, active) VALUES ('app', 'y', 2)", "active"),
     ("SELECT * FROM mysql_server", "mysql_server"),
-    ("SELEC 1", "syntax error"),
+    ("SELEC 1", "did you mean SELECT?"),
     ("SET mysql-threadz=1", "mysql-threads"),
     ("SET mysql-threads=0", "out of range"),
     ("DROP TABLE mysql_servers", "not authorized"),
@@ -191,7 +191,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("CONFIG DIFF MOON", "MOON"),
     ("CONFIG ROLLBACK 99", "99"),
     ("KILL CONNECTION 12", "12"),
-    ("LOAD MYSQL SERVERS", "syntax error"),
+    ("LOAD MYSQL SERVERS", "did you mean LOAD MYSQL SERVERS TO RUNTIME?"),
 ];
 
 #[test]
