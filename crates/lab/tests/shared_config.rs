@@ -280,6 +280,12 @@ fn a_wiped_etcd_takes_nothing_from_anybody() {
     eventually("it is known that etcd is empty", || error(&one).contains("etcd has no shared configuration any more"));
     assert_eq!(users(&one), "anna,bert");
     assert!(add_user(&one, "cleo").unwrap_err().contains("CONFIG SHARE"));
+    // Nor may who comes.
+    let fresh = builder(&etcd.endpoints()).start().unwrap();
+    all_know(&[&one, &fresh], 2);
+    let refused = add_user(&fresh, "dora").unwrap_err();
+    assert!(refused.contains("newer than this proxy's 0") && refused.contains("CONFIG SHARE there"), "{refused}");
+    fresh.stop().unwrap();
     two.start_again(&[]).unwrap();
     all_know(&[&one, &two], 2);
     assert_eq!(users(&two), "anna");
@@ -290,6 +296,134 @@ fn a_wiped_etcd_takes_nothing_from_anybody() {
     eventually("the other one has it", || users(&two) == "anna,bert");
     order(&one, "LOAD MYSQL USERS TO RUNTIME").unwrap();
     eventually("it goes on", || users(&two) == "anna,bert,cleo");
+}
+
+/// Two proxies at revision 5, and etcd as it was at revision 3.
+fn restored(etcd: &mut Etcd) -> [Tidegate; 2] {
+    let [one, two] = proxies(etcd);
+    all_know(&[&one, &two], 2);
+    for user in ["u1", "u2", "u3"] {
+        add_user(&one, user).unwrap();
+    }
+    eventually("both have it", || applied(&two) == 3);
+    let dir = dirs::instance("etcd-snapshot").unwrap();
+    let file = dir.join("snapshot");
+    etcd.save(&file).unwrap();
+    for user in ["u4", "u5"] {
+        add_user(&two, user).unwrap();
+    }
+    eventually("both have it", || applied(&one) == 5);
+    etcd.restore(&file).unwrap();
+    std::fs::remove_dir_all(dir).unwrap();
+    for proxy in [&one, &two] {
+        eventually("what etcd lost is told", || {
+            let why = error(proxy);
+            why.contains("etcd has revision 3") && why.contains("this proxy has revision 5") && why.contains("CONFIG REBASE MINE")
+        });
+    }
+    [one, two]
+}
+
+const ALL: &str = "u1,u2,u3,u4,u5";
+
+#[test]
+fn a_restored_etcd_loses_nothing_that_a_proxy_has() {
+    let mut etcd = etcd(3);
+    let [one, two] = restored(&mut etcd);
+    let refused = add_user(&one, "u6").unwrap_err();
+    assert!(refused.contains("nothing older is taken") && refused.contains("Nothing was changed"), "{refused}");
+    assert!(one.log().contains("nothing older is taken"));
+    let conflict = |proxy: &Tidegate| get(proxy, "SHOW PROMETHEUS METRICS").contains("tidegate_config_conflict 1");
+    assert!(conflict(&one));
+    // A proxy that comes has what etcd has, and may not go on from there.
+    let third = builder(&etcd.endpoints()).start().unwrap();
+    all_know(&[&one, &two, &third], 3);
+    eventually("it has what etcd has", || applied(&third) == 3);
+    let refused = add_user(&third, "x").unwrap_err();
+    assert!(refused.contains("2 of the proxies would not take the change") && refused.contains("CONFIG REBASE MINE"), "{refused}");
+    assert!(order(&third, "CONFIG ROLLOUT TO 20 PERCENT").unwrap_err().contains("would not take"));
+    // Nobody decides by accident.
+    let refused = order(&one, "CONFIG REBASE").unwrap_err();
+    assert!(refused.contains("CONFIG REBASE MINE") && refused.contains("CONFIG REBASE SHARED"), "{refused}");
+    assert_eq!((users(&one), users(&two), users(&third)), (ALL.to_owned(), ALL.to_owned(), "u1,u2,u3".to_owned()));
+    let said = order(&one, "CONFIG REBASE MINE").unwrap();
+    assert!(said.contains("revision 6 is shared") && said.contains("takes the place of 3"), "{said}");
+    for proxy in [&one, &two, &third] {
+        eventually("it holds everywhere", || users(proxy) == ALL && applied(proxy) == 6 && error(proxy).is_empty());
+    }
+    assert!(!conflict(&one));
+    // What was refused is in memory still.
+    order(&one, "LOAD MYSQL USERS TO RUNTIME").unwrap();
+    order(&third, "CONFIG REBASE MINE").unwrap();
+    eventually("it goes on", || users(&two) == format!("{ALL},u6"));
+}
+
+#[test]
+fn a_restored_etcd_that_went_on_without_them_is_not_followed() {
+    let mut etcd = etcd(1);
+    let [mut one, mut two] = restored(&mut etcd);
+    one.stop().unwrap();
+    two.stop().unwrap();
+    let third = builder(&etcd.endpoints()).start().unwrap();
+    all_know(&[&third], 1);
+    eventually("it has what etcd has", || applied(&third) == 3);
+    for user in ["n1", "n2", "n3", "n4"] {
+        add_user(&third, user).unwrap();
+    }
+    // Its lineage is on disk.
+    one.start_again(&[]).unwrap();
+    two.start_again(&[]).unwrap();
+    for proxy in [&one, &two] {
+        eventually("it is told", || {
+            error(proxy).contains("etcd has revision 7") && error(proxy).contains("did not come from this proxy's")
+        });
+        assert_eq!((users(proxy).as_str(), applied(proxy)), (ALL, 5));
+    }
+    let refused = add_user(&one, "u6").unwrap_err();
+    assert!(refused.contains("did not come from") && refused.contains("Nothing was changed"), "{refused}");
+    edit(&one, &["DELETE FROM mysql_users WHERE username = 'u6'"]);
+    assert_eq!(order(&one, "CONFIG DIFF SHARED").map(drop), Ok(()));
+    let said = order(&one, "CONFIG REBASE MINE").unwrap();
+    assert!(said.contains("revision 8 is shared") && said.contains("takes the place of 7"), "{said}");
+    for proxy in [&one, &two, &third] {
+        eventually("it holds everywhere", || users(proxy) == ALL && applied(proxy) == 8 && error(proxy).is_empty());
+    }
+    add_user(&third, "u6").unwrap();
+    eventually("it goes on", || users(&two) == format!("{ALL},u6"));
+}
+
+#[test]
+fn who_takes_what_a_restored_etcd_has_drops_its_own() {
+    let mut etcd = etcd(1);
+    let [one, two] = restored(&mut etcd);
+    order(&one, "CONFIG REBASE SHARED").unwrap();
+    assert_eq!((users(&one).as_str(), applied(&one)), ("u1,u2,u3", 3));
+    all_know(&[&one, &two], 2);
+    let refused = add_user(&one, "x").unwrap_err();
+    assert!(refused.contains(&name(&two)) && refused.contains("would not take the change"), "{refused}");
+    order(&two, "CONFIG REBASE SHARED").unwrap();
+    eventually("nobody is ahead", || order(&one, "LOAD MYSQL USERS TO RUNTIME").is_ok());
+    eventually("both have it", || users(&two) == "u1,u2,u3,x" && error(&two).is_empty());
+}
+
+/// A proxy of an older version writes manifests without a lineage, and is followed by numbers.
+#[test]
+fn a_manifest_without_a_lineage_is_taken_by_its_number() {
+    let etcd = etcd(1);
+    let [one, two] = proxies(&etcd);
+    add_user(&one, "u1").unwrap();
+    add_user(&one, "u2").unwrap();
+    eventually("both have it", || applied(&two) == 2);
+    let key = "/tidegate/main/live/config";
+    let mut manifest: serde_json::Value = serde_json::from_str(etcd.ctl(0, &["get", "--print-value-only", key]).unwrap().trim()).unwrap();
+    assert_eq!(manifest.as_object_mut().unwrap().remove("lineage").unwrap().as_array().unwrap().len(), 1);
+    (manifest["number"], manifest["id"]) = (5.into(), "by-an-older-version".into());
+    etcd.put(key, manifest.to_string().as_bytes()).unwrap();
+    for proxy in [&one, &two] {
+        eventually("it is taken", || applied(proxy) == 5 && error(proxy).is_empty());
+    }
+    add_user(&two, "u3").unwrap();
+    eventually("it goes on", || users(&one) == "u1,u2,u3" && applied(&one) == 6);
 }
 
 #[test]

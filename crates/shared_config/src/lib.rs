@@ -12,7 +12,7 @@ mod thread;
 
 pub use etcd::EtcdError;
 pub use http_client::Endpoint;
-pub use manifest::{FORMAT, Manifest, ProxyLine, Revision, Rollout, Standing, Verdict, judge};
+pub use manifest::{Ancestor, Conflict, FORMAT, Manifest, ProxyLine, Revision, Rollout, Standing, Verdict, descend, judge};
 pub use parts::sum;
 pub use settings::Settings;
 pub use store::{Head, PublishError};

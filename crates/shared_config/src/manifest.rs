@@ -1,9 +1,17 @@
 //! What etcd says of a revision, who serves, and which of two revisions a proxy wants.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 
 /// The form of manifest and text that this version writes. One that is newer is refused.
 pub const FORMAT: u32 = 1;
+/// Most revisions that a manifest names as its ancestors.
+const LINEAGE: usize = 500;
+
+/// A revision that another one came from: its number and its id.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ancestor(pub u64, pub String);
 
 /// One revision's content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +60,9 @@ pub struct Manifest {
     /// While it is tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Rollout>,
+    /// The revisions that `revision` came from, the newest first. Manifests of older versions and of the history name none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lineage: Vec<Ancestor>,
 }
 
 impl Manifest {
@@ -62,6 +73,40 @@ impl Manifest {
             _ => &self.revision,
         }
     }
+
+    /// How the proxy of this uuid stands once it has what it is to have.
+    pub fn standing_of(&self, uuid: &str) -> Standing {
+        let wanted = self.wanted_by(uuid);
+        Standing {
+            cluster: self.cluster.clone(),
+            number: wanted.number,
+            id: wanted.id.clone(),
+            sha256: wanted.sha256.clone(),
+            lineage: self.ancestors(wanted).to_vec(),
+        }
+    }
+
+    /// The ancestors of the revision that holds, or of the one that holds beside a trial.
+    fn ancestors(&self, of: &Revision) -> &[Ancestor] {
+        if of.id == self.revision.id {
+            return &self.lineage;
+        }
+        let at = self.lineage.iter().position(|ancestor| ancestor.1 == of.id);
+        at.map_or(&[], |at| &self.lineage[at + 1..])
+    }
+}
+
+/// The lineage of a revision that comes from all of these: each with its own lineage.
+pub fn descend<'a>(from: impl IntoIterator<Item = &'a Standing>) -> Vec<Ancestor> {
+    let (mut lineage, mut known) = (Vec::new(), BTreeSet::new());
+    let from: Vec<&Standing> = from.into_iter().collect();
+    let nearest = from.iter().map(|one| Ancestor(one.number, one.id.clone()));
+    for ancestor in nearest.chain(from.iter().flat_map(|one| one.lineage.iter().cloned())) {
+        if lineage.len() < LINEAGE && known.insert(ancestor.1.clone()) {
+            lineage.push(ancestor);
+        }
+    }
+    lineage
 }
 
 /// Of which revision a proxy's configuration in force is.
@@ -75,6 +120,9 @@ pub struct Standing {
     pub id: String,
     /// SHA-256 of its text.
     pub sha256: String,
+    /// The revisions that it came from, the newest first, as far as they are known.
+    #[serde(default)]
+    pub lineage: Vec<Ancestor>,
 }
 
 /// What a proxy does about a manifest.
@@ -86,10 +134,26 @@ pub enum Verdict {
     Take,
     /// It keeps what it has, for this reason.
     Keep(String),
+    /// As [`Verdict::Keep`]: what the manifest wants did not come from what the proxy has, and an operator has to decide.
+    Conflict(Conflict, String),
 }
 
-/// Whether a proxy that stands here takes what the manifest wants. Nothing that is older, of another cluster, or of a form that is not
-/// known here is ever taken.
+/// How what etcd has and what a proxy has are apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conflict {
+    /// etcd has the configuration of another cluster.
+    Cluster,
+    /// etcd has an older revision: it was restored from a snapshot, for instance.
+    Older,
+    /// Neither came from the other.
+    Apart,
+}
+
+/// Whether a proxy that stands here takes what the manifest wants. It takes what came from the revision in force. Nothing that is older,
+/// of another cluster, or of a form that is not known here is ever taken.
+///
+/// A lineage may not reach back to the revision in force: manifests of older versions have none, and [`LINEAGE`] bounds it. The greater
+/// number is taken then.
 pub fn judge(manifest: &Manifest, uuid: &str, standing: Option<&Standing>) -> Verdict {
     let wanted = manifest.wanted_by(uuid);
     if manifest.format > FORMAT {
@@ -102,19 +166,33 @@ pub fn judge(manifest: &Manifest, uuid: &str, standing: Option<&Standing>) -> Ve
     if standing.id == wanted.id && standing.number == wanted.number && standing.cluster == manifest.cluster {
         return Verdict::Same;
     }
+    let lineage = manifest.ancestors(wanted);
+    if lineage.iter().any(|ancestor| ancestor.1 == standing.id) {
+        return Verdict::Take;
+    }
+    let theirs = format!("revision {} by {}@{}", wanted.number, wanted.author, wanted.proxy);
+    let own = standing.number;
     if standing.cluster != manifest.cluster {
-        return Verdict::Keep(format!(
-            "etcd has the configuration of another cluster (revision {} by {}@{}): CONFIG REBASE takes it",
-            wanted.number, wanted.author, wanted.proxy
-        ));
+        return Verdict::Conflict(
+            Conflict::Cluster,
+            format!("etcd has the configuration of another cluster ({theirs}): CONFIG REBASE SHARED takes it, and drops this proxy's"),
+        );
     }
-    if wanted.number <= standing.number {
-        return Verdict::Keep(format!(
-            "etcd has revision {} by {}@{}, and this proxy has revision {}: nothing older is taken. CONFIG REBASE takes it all the same",
-            wanted.number, wanted.author, wanted.proxy, standing.number
-        ));
+    const CHOICE: &str = "CONFIG DIFF SHARED shows the differences. CONFIG REBASE MINE makes this proxy's configuration that of all proxies, \
+                          CONFIG REBASE SHARED takes the one in etcd";
+    if wanted.number <= own {
+        return Verdict::Conflict(
+            Conflict::Older,
+            format!("etcd has {theirs}, and this proxy has revision {own}: nothing older is taken. {CHOICE}"),
+        );
     }
-    Verdict::Take
+    match lineage.iter().map(|ancestor| ancestor.0).min() {
+        Some(oldest) if oldest <= own => Verdict::Conflict(
+            Conflict::Apart,
+            format!("etcd has {theirs}, which did not come from this proxy's revision {own}: it is not taken. {CHOICE}"),
+        ),
+        _ => Verdict::Take,
+    }
 }
 
 /// What a proxy says of itself, under a lease.
@@ -136,6 +214,27 @@ pub struct ProxyLine {
     pub since: i64,
     /// Why it has not what it is to have; empty when all is well.
     pub error: String,
+    /// The cluster of the revision in force; empty where an older version runs.
+    #[serde(default)]
+    pub cluster: String,
+    /// The id of the revision in force; empty for none, and where an older version runs.
+    #[serde(default)]
+    pub id: String,
+}
+
+impl ProxyLine {
+    /// Notes which revision is in force; `None` for none.
+    pub fn stands_at(&mut self, standing: Option<&Standing>) {
+        let none = Standing::default();
+        let standing = standing.unwrap_or(&none);
+        (self.applied, self.cluster, self.id) = (standing.number, standing.cluster.clone(), standing.id.clone());
+    }
+
+    /// The revision in force there, without its lineage, if the proxy says it.
+    pub fn standing(&self) -> Option<Standing> {
+        let (cluster, id) = (self.cluster.clone(), self.id.clone());
+        (!id.is_empty()).then(|| Standing { cluster, number: self.applied, id, ..Standing::default() })
+    }
 }
 
 #[cfg(test)]
@@ -157,43 +256,121 @@ mod tests {
         }
     }
 
-    fn manifest(number: u64, id: &str) -> Manifest {
-        Manifest { format: FORMAT, cluster: "c".into(), version: "1".into(), revision: revision(number, id), rollout: None }
+    /// A manifest whose ancestors are of one letter each, the newest first.
+    fn manifest(number: u64, id: &str, lineage: &str) -> Manifest {
+        let ancestor = |(back, id): (u64, char)| Ancestor(number - 1 - back, id.to_string());
+        let lineage = (0..).zip(lineage.chars()).map(ancestor).collect();
+        Manifest { format: FORMAT, cluster: "c".into(), version: "1".into(), revision: revision(number, id), rollout: None, lineage }
     }
 
     fn at(number: u64, id: &str) -> Standing {
-        Standing { cluster: "c".into(), number, id: id.into(), sha256: "s".into() }
+        Standing { cluster: "c".into(), number, id: id.into(), ..Standing::default() }
     }
 
-    fn why(verdict: Verdict) -> String {
-        let Verdict::Keep(why) = verdict else { panic!("{verdict:?}") };
-        why
+    /// What a proxy at this revision does.
+    fn is(manifest: &Manifest, standing: &Standing) -> &'static str {
+        match judge(manifest, "p1", Some(standing)) {
+            Verdict::Same => "same",
+            Verdict::Take => "take",
+            Verdict::Keep(why) => {
+                if why.contains("does not know") {
+                    "unknown form"
+                } else {
+                    "keep"
+                }
+            }
+            Verdict::Conflict(Conflict::Cluster, why) => {
+                if why.contains("another cluster") {
+                    "cluster"
+                } else {
+                    "?"
+                }
+            }
+            Verdict::Conflict(Conflict::Older, why) => {
+                if why.contains("nothing older") {
+                    "older"
+                } else {
+                    "?"
+                }
+            }
+            Verdict::Conflict(Conflict::Apart, why) => {
+                if why.contains("did not come from") {
+                    "apart"
+                } else {
+                    "?"
+                }
+            }
+        }
     }
 
     #[test]
-    fn a_newer_revision_is_taken_and_an_older_one_never() {
-        assert_eq!(judge(&manifest(5, "e"), "p1", None), Verdict::Take);
-        assert_eq!(judge(&manifest(5, "e"), "p1", Some(&at(4, "d"))), Verdict::Take);
-        assert_eq!(judge(&manifest(5, "e"), "p1", Some(&at(5, "e"))), Verdict::Same);
-        assert!(why(judge(&manifest(5, "e"), "p1", Some(&at(6, "f")))).contains("nothing older"));
-        assert!(why(judge(&manifest(5, "other"), "p1", Some(&at(5, "e")))).contains("nothing older"));
+    fn a_revision_is_taken_by_its_ancestors_only() {
+        assert_eq!(judge(&manifest(5, "e", "dcba"), "p1", None), Verdict::Take);
+        for (number, id, verdict) in [
+            (5, "e", "same"),
+            (4, "d", "take"),
+            (1, "a", "take"),
+            (6, "f", "older"),
+            (5, "other", "older"),
+            // etcd was restored at 3, and went on from there.
+            (4, "other", "apart"),
+            (1, "other", "apart"),
+        ] {
+            assert_eq!(is(&manifest(5, "e", "dcba"), &at(number, id)), verdict, "{number} {id}");
+        }
+        let other = Standing { cluster: "x".into(), ..at(5, "e") };
+        assert_eq!(is(&manifest(5, "e", "dcba"), &other), "cluster");
+        let newer = Manifest { format: FORMAT + 1, ..manifest(5, "e", "dcba") };
+        assert_eq!(is(&newer, &at(4, "d")), "unknown form");
+    }
+
+    /// Manifests of older versions name no ancestors, and one of this version that follows them names those since.
+    #[test]
+    fn where_ancestors_are_unknown_the_greater_number_is_taken() {
+        for lineage in ["", "d"] {
+            for (number, verdict) in [(3, "take"), (1, "take"), (5, "older"), (6, "older")] {
+                assert_eq!(is(&manifest(5, "e", lineage), &at(number, "other")), verdict, "{lineage} {number}");
+            }
+        }
+        assert_eq!(is(&manifest(5, "e", ""), &at(4, "other")), "take");
+        assert_eq!(is(&manifest(5, "e", "d"), &at(4, "other")), "apart");
+        let kept = serde_json::to_string(&manifest(5, "e", "")).unwrap();
+        assert!(!kept.contains("lineage"), "{kept}");
+        assert_eq!(serde_json::from_str::<Manifest>(&kept).unwrap(), manifest(5, "e", ""));
     }
 
     #[test]
-    fn another_cluster_and_a_newer_form_are_refused() {
-        let other = Standing { cluster: "x".into(), ..at(1, "a") };
-        assert!(why(judge(&manifest(5, "e"), "p1", Some(&other))).contains("another cluster"));
-        let newer = Manifest { format: FORMAT + 1, ..manifest(5, "e") };
-        assert!(why(judge(&newer, "p1", Some(&at(4, "d")))).contains("does not know"));
+    fn a_revision_that_comes_from_both_sides_ends_the_conflict() {
+        let theirs = manifest(6, "z", "yxcba").standing_of("p1");
+        let mine = Standing { lineage: manifest(5, "e", "dcba").lineage, ..at(5, "e") };
+        let lineage = descend([&theirs, &mine]);
+        let ids: String = lineage.iter().map(|ancestor| ancestor.1.as_str()).collect();
+        assert_eq!(ids, "zeyxcbad");
+        let ended = Manifest { lineage, ..manifest(7, "g", "") };
+        for standing in [&theirs, &mine, &at(5, "y"), &at(4, "d"), &at(3, "c")] {
+            assert_eq!(is(&ended, standing), "take", "{standing:?}");
+        }
+        assert_eq!(is(&ended, &at(5, "other")), "apart");
+        // Whichever cluster it was of.
+        assert_eq!(is(&ended, &Standing { cluster: "x".into(), ..mine }), "take");
+    }
+
+    #[test]
+    fn a_lineage_is_bounded() {
+        let long = Standing { lineage: (0..2_000).map(|n| Ancestor(n, n.to_string())).collect(), ..at(2_000, "x") };
+        assert_eq!(descend([&long]).len(), LINEAGE);
     }
 
     #[test]
     fn a_rollout_is_for_those_it_names() {
         let rollout = Rollout { to: vec!["p1".into()], before: revision(4, "d") };
-        let manifest = Manifest { rollout: Some(rollout), ..manifest(5, "e") };
+        let manifest = Manifest { rollout: Some(rollout), ..manifest(5, "e", "dcba") };
         assert_eq!(judge(&manifest, "p1", Some(&at(4, "d"))), Verdict::Take);
         assert_eq!(judge(&manifest, "p2", Some(&at(4, "d"))), Verdict::Same);
         assert_eq!(judge(&manifest, "p2", Some(&at(3, "c"))), Verdict::Take);
+        assert!(matches!(judge(&manifest, "p2", Some(&at(3, "other"))), Verdict::Conflict(Conflict::Apart, _)));
+        let ids = |uuid: &str| manifest.standing_of(uuid).lineage.into_iter().map(|ancestor| ancestor.1).collect::<String>();
+        assert_eq!((ids("p1"), ids("p2")), ("dcba".to_owned(), "cba".to_owned()));
         let kept = serde_json::to_string(&manifest).unwrap();
         assert_eq!(serde_json::from_str::<Manifest>(&kept).unwrap(), manifest);
     }

@@ -85,13 +85,15 @@ impl Store {
         manifest.revision.bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
         manifest.revision.parts = parts.iter().map(|(sum, _)| sum.clone()).collect();
         let value = encode_bytes(&json_of(&manifest));
+        // The history is a lineage itself.
+        let past = encode_bytes(&json_of(&Manifest { lineage: Vec::new(), ..manifest.clone() }));
         for _ in 0..TRIES {
             let collected = self.etcd.range(&self.key("collected"), None, false).await?;
             let collected = collected.entries.first().map_or(0, |entry| entry.mod_revision);
             self.put_parts(&parts).await?;
             let (config, old) = (self.key("live/config"), self.key(&history_name(manifest.revision.number)));
             let compare = vec![is_at(&config, base), is_at(&self.key("collected"), collected)];
-            let success = vec![put(&config, &value), put(&old, &value)];
+            let success = vec![put(&config, &value), put(&old, &past)];
             let failure = vec![json!({ "request_range": { "key": encode(&config) } })];
             let (held, found) = self.etcd.transact(compare, success, failure).await?;
             if held {

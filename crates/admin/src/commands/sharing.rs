@@ -5,7 +5,7 @@ use std::sync::Arc;
 use model::Config;
 use model::config::merge::Prefer;
 use model::config::shared::{to_shared_text, with_shared};
-use shared_config::{Head, Revision, Rollout};
+use shared_config::{Conflict, Head, Revision, Rollout};
 
 use super::layers::{MODULES, Module, everything};
 use super::{Answer, Command, done, exact, open, refuse, rows as reply};
@@ -14,7 +14,7 @@ use crate::engine::{Ask, By, Engine, draft};
 use crate::error::AdminError;
 use crate::reply::Reply;
 use crate::sharing::peers::{self, PeerLine};
-use crate::sharing::{Sharing, described, made_by};
+use crate::sharing::{Fetched, Sharing, described, made_by};
 use crate::store::rows;
 
 /// The forms of CONFIG ROLLOUT.
@@ -75,14 +75,9 @@ fn share(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
         return refuse(format!("there is one: the shared configuration is at {}", described(&head.manifest)));
     }
     let own = sharing.standing().map_or(0, |standing| standing.number);
-    let seen = sharing.seen();
-    if let Some(newer) = seen.proxies.iter().filter(|proxy| proxy.applied > own).max_by_key(|proxy| proxy.applied) {
-        return refuse(format!(
-            "{} has revision {} of the configuration that was shared, newer than this proxy's {own}: CONFIG SHARE there",
-            newer.name, newer.applied
-        ));
-    }
-    let standing = sharing.put(draft(ask, to_shared_text(&engine.runtime())), own + 1, None, None)?;
+    sharing.refuse_newer(own)?;
+    let ancestors: Vec<_> = sharing.standing().into_iter().collect();
+    let standing = sharing.put(draft(ask, to_shared_text(&engine.runtime())), own + 1, None, &ancestors, None)?;
     tracing::info!("{}@{}: {}: revision {}", ask.session.user, ask.session.peer, ask.statement.text, standing.number);
     let text = format!("revision {} is shared", standing.number);
     engine.stands_at(&standing, &[]);
@@ -102,7 +97,9 @@ fn follow(engine: &mut Engine, _: &Ask<'_>) -> Answer {
     let sharing = sharing(engine)?;
     match sharing.fetched() {
         // A LOAD may have been faster.
-        Some(fetched) if sharing.standing().is_some_and(|now| now.number >= fetched.revision.number && now.cluster == fetched.cluster) => {
+        Some(fetched)
+            if sharing.standing().is_some_and(|now| now.number >= fetched.revision.number && now.cluster == fetched.standing.cluster) =>
+        {
             Ok(Reply::done())
         }
         Some(fetched) => engine.follow(&fetched),
@@ -117,14 +114,34 @@ fn rebase(engine: &mut Engine, ask: &Ask<'_>, prefer: Prefer) -> Answer {
     }
     let sharing = sharing(engine)?;
     let head = head(&sharing)?;
-    let wanted = head.manifest.wanted_by(&sharing.me().uuid).clone();
+    let uuid = sharing.me().uuid;
+    let wanted = head.manifest.wanted_by(&uuid).clone();
     let mut said = format!("revision {} is in force", wanted.number);
-    if sharing.standing().is_none_or(|standing| standing.id != wanted.id) {
-        let text = text_of(&sharing, &wanted)?;
-        engine.follow(&crate::sharing::Fetched { cluster: head.manifest.cluster.clone(), revision: wanted, text })?;
+    match (sharing.conflict(&head), prefer) {
+        (Some((_, why)), Prefer::Nobody) => return refuse(why),
+        (Some((Conflict::Cluster, why)), Prefer::Mine) => {
+            return refuse(format!("{why}. To keep this proxy's, delete the keys of this cluster in etcd, then CONFIG SHARE here"));
+        }
+        (Some(_), Prefer::Mine) => said = overrule(engine, ask, &sharing, &head)?,
+        (None, Prefer::Mine) if sharing.standing().is_some() && sharing.is_behind_others(&head) => {
+            said = overrule(engine, ask, &sharing, &head)?
+        }
+        _ if sharing.standing().is_none_or(|standing| standing.id != wanted.id) => {
+            let (text, standing) = (text_of(&sharing, &wanted)?, head.manifest.standing_of(&uuid));
+            engine.follow(&Fetched { standing, revision: wanted, text })?;
+        }
+        _ => {}
     }
     said.push_str(&rebased(&engine.rebase(prefer)?));
     Ok(done(0, said))
+}
+
+/// What is in force here is published as what follows all that is known: it ends the conflict.
+fn overrule(engine: &mut Engine, ask: &Ask<'_>, sharing: &Sharing, head: &Head) -> Result<String, AdminError> {
+    let standing = sharing.overrule(draft(ask, to_shared_text(&engine.runtime())), head)?;
+    tracing::info!("{}@{}: {}: revision {}", ask.session.user, ask.session.peer, ask.statement.text, standing.number);
+    engine.stands_at(&standing, &[]);
+    Ok(format!("revision {} is shared, with what is in force here; it takes the place of {}", standing.number, described(&head.manifest)))
 }
 
 fn rebased(modules: &[&str]) -> String {
@@ -248,6 +265,7 @@ fn rollout(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     if sharing.standing().is_none_or(|standing| standing.id != head.manifest.revision.id) {
         return refuse("this proxy has not the revision that is shared yet: try again");
     }
+    sharing.refuse_ahead(&head)?;
     let named = ask.statement.rest(if ask.statement.is(2, "TO") { 3 } else { 2 });
     let to = chosen(&sharing, named)?;
     let modules: Vec<&'static Module> = MODULES.iter().collect();
@@ -262,7 +280,7 @@ fn rollout(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let is_here = to.contains(&sharing.me().uuid);
     let count = to.len();
     let trial = Rollout { to, before: head.manifest.revision.clone() };
-    let standing = sharing.put(draft(ask, text), head.manifest.revision.number + 1, Some(&head), Some(trial))?;
+    let standing = sharing.put(draft(ask, text), head.manifest.revision.number + 1, Some(&head), &[], Some(trial))?;
     if !is_here {
         sharing.follows_itself();
     } else {
@@ -326,7 +344,7 @@ fn end_trial(engine: &mut Engine, ask: &Ask<'_>, content: fn(&Head, &Rollout) ->
     };
     let tried = head.manifest.revision.number;
     let text = text_of(&sharing, &content(&head, rollout))?;
-    let standing = sharing.put(draft(ask, text), tried + 1, Some(&head), None)?;
+    let standing = sharing.put(draft(ask, text), tried + 1, Some(&head), &[], None)?;
     sharing.follows_itself();
     tracing::info!("{}@{}: {}", ask.session.user, ask.session.peer, ask.statement.text);
     // Everybody follows, this proxy too.

@@ -88,6 +88,12 @@ impl StatsSource for Sharing {
                 MetricKind::Gauge,
                 count(behind.count()),
             ),
+            one(
+                "tidegate_config_conflict",
+                "Whether the shared configuration did not come from the one in force here: an operator has to decide",
+                MetricKind::Gauge,
+                u64::from(seen.head.as_ref().is_some_and(|head| self.conflict(head).is_some())),
+            ),
             one("tidegate_config_store_up", "Whether etcd is reached", MetricKind::Gauge, u64::from(seen.link == Link::Up)),
             one("tidegate_config_store_lost_total", "Times that etcd was lost", MetricKind::Counter, counted(&counts.lost)),
             one("tidegate_config_watches_total", "Watches of etcd that were begun", MetricKind::Counter, counted(&counts.watches)),

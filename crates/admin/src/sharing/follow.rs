@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use shared_config::{Link, Seen, Verdict, judge};
+use shared_config::{Link, Verdict, judge};
 
 use super::rollout::Trial;
 use super::{Fetched, Sharing};
@@ -25,7 +25,7 @@ pub(super) async fn follow(sharing: Arc<Sharing>, engine: WeakHandle, frozen: Fr
         let seen = news.borrow_and_update().clone();
         // Another process follows while it is frozen.
         if seen.link != Link::Off && !frozen.is_set() {
-            step(&sharing, &engine, &seen, &mut refused).await;
+            step(&sharing, &engine, &mut refused).await;
             trial.step(&sharing, &engine, &seen).await;
         }
         let _ = tokio::time::timeout(LOOK, news.changed()).await;
@@ -38,9 +38,11 @@ pub(super) async fn ask(engine: &WeakHandle, user: &str, sql: &str) -> Option<Re
     engine.execute_async(Role::Admin, &session, sql).await
 }
 
-async fn step(sharing: &Arc<Sharing>, engine: &WeakHandle, seen: &Seen, refused: &mut Option<(String, Instant)>) {
+async fn step(sharing: &Arc<Sharing>, engine: &WeakHandle, refused: &mut Option<(String, Instant)>) {
+    // In this order: what was published here is known as the head before it is in force.
+    let (standing, seen) = (sharing.standing(), sharing.seen());
     let Some(head) = &seen.head else {
-        let why = match (&seen.fault, sharing.standing()) {
+        let why = match (&seen.fault, &standing) {
             (Some(fault), _) => fault.clone(),
             (None, Some(_)) if seen.is_known => {
                 "etcd has no shared configuration any more: what is in force stays, and CONFIG SHARE puts it there again".to_owned()
@@ -51,7 +53,7 @@ async fn step(sharing: &Arc<Sharing>, engine: &WeakHandle, seen: &Seen, refused:
     };
     let uuid = sharing.me().uuid;
     let wanted = Sharing::wanted(head, &uuid);
-    match judge(&head.manifest, &uuid, sharing.standing().as_ref()) {
+    match judge(&head.manifest, &uuid, standing.as_ref()) {
         Verdict::Same => {
             *refused = None;
             sharing.shared.report(|line| {
@@ -59,9 +61,9 @@ async fn step(sharing: &Arc<Sharing>, engine: &WeakHandle, seen: &Seen, refused:
                 line.error.clear();
             });
         }
-        Verdict::Keep(why) => {
+        Verdict::Keep(why) | Verdict::Conflict(_, why) => {
             if sharing.me().error != why {
-                tracing::warn!("shared configuration: {why}");
+                tracing::error!("shared configuration: {why}");
             }
             sharing.shared.report(|line| (line.wanted, line.error) = (wanted.number, why));
         }
@@ -73,7 +75,8 @@ async fn step(sharing: &Arc<Sharing>, engine: &WeakHandle, seen: &Seen, refused:
             sharing.shared.report(|line| line.wanted = wanted.number);
             let outcome = match sharing.shared.read(&wanted).await {
                 Ok(text) => {
-                    sharing.lock().fetched = Some(Fetched { cluster: head.manifest.cluster.clone(), revision: wanted.clone(), text });
+                    let standing = head.manifest.standing_of(&uuid);
+                    sharing.lock().fetched = Some(Fetched { standing, revision: wanted.clone(), text });
                     match ask(engine, "shared", "CONFIG FOLLOW").await {
                         Some(Reply::Err { text, .. }) => Err(text),
                         Some(_) => Ok(()),

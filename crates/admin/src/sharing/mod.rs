@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::Config;
 use model::fleet::Operator;
-use shared_config::{Head, Link, Manifest, ProxyLine, Revision, Seen, SharedConfig, Standing};
+use shared_config::{Conflict, Head, Link, Manifest, ProxyLine, Revision, Seen, SharedConfig, Standing, Verdict, judge};
 
 use crate::engine::now;
 use crate::handle::WeakHandle;
@@ -31,8 +31,8 @@ pub(crate) use take::{BehindModules, KeptBehind};
 /// A revision that was read, for the engine.
 #[derive(Debug, Clone)]
 pub(crate) struct Fetched {
-    /// Of which cluster it is.
-    pub cluster: String,
+    /// How this proxy stands once it is in force.
+    pub standing: Standing,
     /// The revision.
     pub revision: Revision,
     /// Its text.
@@ -71,7 +71,7 @@ impl Sharing {
     ) -> std::io::Result<Arc<Self>> {
         let shared = SharedConfig::start(me, frozen.flag())?;
         shared.report(|line| {
-            line.applied = standing.as_ref().map_or(0, |standing| standing.number);
+            line.stands_at(standing.as_ref());
             line.since = now();
         });
         let sharing = Arc::new(Self { shared: Arc::clone(&shared), state: Mutex::new(State { standing, ..State::default() }) });
@@ -137,7 +137,8 @@ impl Sharing {
     /// This revision is in force here from now on.
     pub(crate) fn stands_at(&self, standing: Standing) {
         self.shared.report(|line| {
-            (line.applied, line.wanted, line.since) = (standing.number, standing.number, now());
+            line.stands_at(Some(&standing));
+            (line.wanted, line.since) = (standing.number, now());
             line.error.clear();
         });
         let mut state = self.lock();
@@ -157,7 +158,10 @@ impl Sharing {
 
     /// No revision is.
     pub(crate) fn stands_nowhere(&self) {
-        self.shared.report(|line| (line.applied, line.wanted) = (0, 0));
+        self.shared.report(|line| {
+            line.stands_at(None);
+            line.wanted = 0;
+        });
         self.lock().standing = None;
     }
 
@@ -186,15 +190,36 @@ impl Sharing {
         }
     }
 
+    /// Whether what etcd has did not come from what is in force here, and why an operator has to decide.
+    pub(crate) fn conflict(&self, head: &Head) -> Option<(Conflict, String)> {
+        match judge(&head.manifest, &self.me().uuid, self.standing().as_ref()) {
+            Verdict::Conflict(conflict, why) => Some((conflict, why)),
+            _ => None,
+        }
+    }
+
+    /// Live proxies with a revision of this cluster that has a greater number than etcd's, and that etcd's did not come from: etcd was
+    /// restored from a snapshot, and this proxy has read it since.
+    fn ahead(&self, head: &Head) -> Vec<(String, Standing)> {
+        let (seen, me) = (self.seen(), self.me().uuid);
+        let others = seen.proxies.iter().filter(|line| line.uuid != me);
+        let ahead = others.filter_map(|line| {
+            let standing = line.standing().filter(|one| one.number > Self::wanted(head, &line.uuid).number)?;
+            let verdict = judge(&head.manifest, &line.uuid, Some(&standing));
+            matches!(verdict, Verdict::Conflict(Conflict::Older, _)).then(|| (line.name.clone(), standing))
+        });
+        ahead.collect()
+    }
+
+    /// Whether there are any such.
+    pub(crate) fn is_behind_others(&self, head: &Head) -> bool {
+        !self.ahead(head).is_empty()
+    }
+
     /// The revision that this proxy is to have.
     fn wanted(head: &Head, uuid: &str) -> Revision {
         head.manifest.wanted_by(uuid).clone()
     }
-}
-
-/// How a revision stands, once it is in force.
-pub(crate) fn standing_of(cluster: &str, revision: &Revision) -> Standing {
-    Standing { cluster: cluster.to_owned(), number: revision.number, id: revision.id.clone(), sha256: revision.sha256.clone() }
 }
 
 /// Who made a revision, for people.

@@ -1,8 +1,8 @@
 //! A new revision: what it is based on must be what etcd has.
 
-use shared_config::{FORMAT, Head, Manifest, PublishError, Revision, Rollout, Standing, new_id, sum};
+use shared_config::{FORMAT, Head, Manifest, PublishError, Revision, Rollout, Standing, descend, new_id, sum};
 
-use super::{Sharing, described, standing_of};
+use super::{Sharing, described};
 use crate::engine::now;
 use crate::error::AdminError;
 
@@ -66,7 +66,10 @@ impl Sharing {
         let head = self.head()?;
         let (Some(standing), Some(head)) = (&standing, &head) else {
             return match (standing, head) {
-                (None, None) => self.put(draft, 1, None, None).map(Some),
+                (None, None) => {
+                    self.refuse_newer(0)?;
+                    self.put(draft, 1, None, &[], None).map(Some)
+                }
                 (_, Some(head)) => lost(Some(&head), None),
                 (Some(standing), None) => refused(format!(
                     "etcd has no shared configuration any more, though revision {} is in force here: CONFIG SHARE puts it there again",
@@ -81,17 +84,73 @@ impl Sharing {
                 rollout.to.len()
             ));
         }
+        if let Some((_, why)) = self.conflict(head) {
+            return refused(format!("{why}. Nothing was changed"));
+        }
         if head.manifest.revision.id != standing.id {
             return lost(Some(head), Some(standing.number));
         }
-        self.put(draft, head.manifest.revision.number + 1, Some(head), None).map(Some)
+        self.refuse_ahead(head)?;
+        self.put(draft, head.manifest.revision.number + 1, Some(head), &[], None).map(Some)
     }
 
-    /// Puts a revision there, behind `head` or as the first one.
+    /// What live proxies have is not newer than `own`, where etcd has nothing.
+    ///
+    /// # Errors
+    /// It is: what this proxy would publish would take its place.
+    pub(crate) fn refuse_newer(&self, own: u64) -> Result<(), AdminError> {
+        let seen = self.seen();
+        match seen.proxies.iter().filter(|proxy| proxy.applied > own).max_by_key(|proxy| proxy.applied) {
+            None => Ok(()),
+            Some(newer) => refused(format!(
+                "{} has revision {} of the configuration that was shared, newer than this proxy's {own}: CONFIG SHARE there",
+                newer.name, newer.applied
+            )),
+        }
+    }
+
+    /// A change of what etcd has would be in force everywhere.
+    ///
+    /// # Errors
+    /// Live proxies have newer revisions, which etcd has lost.
+    pub(crate) fn refuse_ahead(&self, head: &Head) -> Result<(), AdminError> {
+        let ahead = self.ahead(head);
+        let Some((name, standing)) = ahead.iter().max_by_key(|(_, standing)| standing.number) else { return Ok(()) };
+        refused(format!(
+            "{} of the proxies would not take the change: {name} has revision {}, and etcd has only {}. Nothing was changed. CONFIG REBASE \
+             MINE, there or here, makes that proxy's configuration that of all proxies; CONFIG REBASE SHARED there takes the one in etcd",
+            ahead.len(),
+            standing.number,
+            described(&head.manifest)
+        ))
+    }
+
+    /// `CONFIG REBASE MINE` in a conflict: what is in force here holds everywhere, with whatever etcd and live proxies have as its ancestors.
     ///
     /// # Errors
     /// See [`Sharing::publish`].
-    pub(crate) fn put(&self, draft: Draft, number: u64, head: Option<&Head>, rollout: Option<Rollout>) -> Result<Standing, AdminError> {
+    pub(crate) fn overrule(&self, draft: Draft, head: &Head) -> Result<Standing, AdminError> {
+        let mut ancestors: Vec<Standing> = self.standing().into_iter().collect();
+        ancestors.extend(self.seen().proxies.iter().filter_map(|line| line.standing().filter(|one| one.cluster == head.manifest.cluster)));
+        // Proxies of older versions go by numbers.
+        let applied = self.seen().proxies.iter().map(|line| line.applied).max().unwrap_or(0);
+        let known = ancestors.iter().map(|one| one.number).max().unwrap_or(0);
+        let number = head.manifest.revision.number.max(known).max(applied) + 1;
+        self.put(draft, number, Some(head), &ancestors, None)
+    }
+
+    /// Puts a revision there, behind `head` or as the first one. It comes from `more`, too.
+    ///
+    /// # Errors
+    /// See [`Sharing::publish`].
+    pub(crate) fn put(
+        &self,
+        draft: Draft,
+        number: u64,
+        head: Option<&Head>,
+        more: &[Standing],
+        rollout: Option<Rollout>,
+    ) -> Result<Standing, AdminError> {
         let me = self.me();
         let cluster = head.map(|head| head.manifest.cluster.clone()).or_else(|| self.standing().map(|standing| standing.cluster));
         let revision = Revision {
@@ -106,20 +165,29 @@ impl Sharing {
             command: draft.command.chars().take(COMMAND).collect(),
         };
         let cluster = cluster.unwrap_or_else(new_id);
-        let manifest = Manifest { format: FORMAT, cluster, version: me.version, revision, rollout };
+        // A trial is an ancestor of what ends it: the proxies that try it take that.
+        let before = head.map(standing_of);
+        let lineage = descend(before.iter().chain(more));
+        let manifest = Manifest { format: FORMAT, cluster, version: me.version, revision, rollout, lineage };
         self.lock().own = Some(manifest.revision.id.clone());
         let outcome = self.shared.publish(draft.text, manifest, head.map_or(0, |head| head.mod_revision));
         if outcome.is_err() {
             self.lock().own = None;
         }
         match outcome {
-            Ok(head) => Ok(standing_of(&head.manifest.cluster, &head.manifest.revision)),
+            Ok(head) => Ok(standing_of(&head)),
             Err(PublishError::Lost(now)) => lost(now.as_deref(), head.map(|head| head.manifest.revision.number)),
             Err(PublishError::Etcd(error)) => refused(format!(
                 "the shared configuration: {error}. Nothing was changed here; if etcd has taken the change all the same, it comes into force"
             )),
         }
     }
+}
+
+/// How a proxy stands that has what was published, or tries it.
+fn standing_of(head: &Head) -> Standing {
+    let Manifest { cluster, revision, lineage, .. } = head.manifest.clone();
+    Standing { cluster, number: revision.number, id: revision.id, sha256: revision.sha256, lineage }
 }
 
 /// The race is lost.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use shared_config::{Revision, Standing};
 
 use super::peers::{self, Descent, Pulled};
-use super::{Fetched, made_by, standing_of};
+use super::{Fetched, made_by};
 use crate::commands::layers::{MODULES, Module};
 use crate::engine::{By, Engine};
 use crate::error::AdminError;
@@ -114,7 +114,7 @@ impl Engine {
         let config = with_shared(&fetched.text, &name, &self.runtime()).map_err(AdminError::Config)?;
         let number = self.sharing.as_ref().and_then(|sharing| sharing.standing()).map_or(0, |standing| standing.number);
         let (reply, changed) = self.take(config, &fetched.revision, number)?;
-        self.stands_at(&standing_of(&fetched.cluster, &fetched.revision), &changed);
+        self.stands_at(&fetched.standing, &changed);
         Ok(reply)
     }
 
@@ -189,7 +189,8 @@ impl Engine {
     pub(crate) fn descends_from(&mut self, descent: Option<Descent>, changed: &[&'static Module]) {
         let (Some(peers), runtime) = (self.peers.clone(), self.runtime()) else { return };
         if let Some(descent) = &descent {
-            let standing = standing_of("", &descent.revision);
+            let Revision { number, id, sha256, .. } = descent.revision.clone();
+            let standing = Standing { number, id, sha256, ..Standing::default() };
             self.keep_revision(&standing, Some(descent), &peers::text_of(&runtime), changed);
         }
         peers.stands_at(descent, &runtime);

@@ -6,7 +6,7 @@ use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use rusqlite::{Connection, OptionalExtension, params};
-use shared_config::{Standing, sum};
+use shared_config::{Ancestor, Standing, sum};
 
 use super::layout::SHARED_TABLE;
 use crate::error::AdminError;
@@ -32,10 +32,15 @@ pub(crate) fn keep(db: &Connection, standing: &Standing, descent: Option<&Descen
     let mut packed = ZlibEncoder::new(Vec::new(), Compression::fast());
     packed.write_all(text.as_bytes()).map_err(failed)?;
     let packed = packed.finish().map_err(failed)?;
-    let Standing { cluster, number, id, sha256 } = standing;
+    let Standing { cluster, number, id, sha256, lineage } = standing;
     let number = i64::try_from(*number).unwrap_or(i64::MAX);
     let sql = format!("INSERT OR REPLACE INTO disk.{SHARED_TABLE} VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7)");
-    let descent = descent.map(|descent| serde_json::to_string(descent).unwrap_or_default());
+    // Older versions read an array as no descent.
+    let descent = match descent {
+        Some(descent) => serde_json::to_string(descent),
+        None => serde_json::to_string(lineage),
+    };
+    let descent = descent.unwrap_or_default();
     db.execute(&sql, params![cluster, number, id, sha256, sum(text.as_bytes()), descent, packed])?;
     Ok(())
 }
@@ -52,15 +57,18 @@ pub(crate) fn recall(db: &Connection) -> Result<Option<Kept>, AdminError> {
             number: u64::try_from(row.get::<_, i64>(1)?).unwrap_or_default(),
             id: row.get(2)?,
             sha256: row.get(3)?,
+            lineage: Vec::new(),
         };
         Ok((standing, row.get::<_, String>(4)?, row.get::<_, Option<String>>(5)?, row.get::<_, Vec<u8>>(6)?))
     });
-    let Some((standing, expected, descent, packed)) = row.optional()? else { return Ok(None) };
+    let Some((mut standing, expected, descent, packed)) = row.optional()? else { return Ok(None) };
     let mut text = String::new();
     let read = ZlibDecoder::new(packed.as_slice()).take(LONGEST).read_to_string(&mut text);
     match read {
         Ok(_) if sum(text.as_bytes()) == expected => {
-            let descent = descent.and_then(|descent| serde_json::from_str(&descent).ok());
+            let descent = descent.unwrap_or_default();
+            standing.lineage = serde_json::from_str::<Vec<Ancestor>>(&descent).unwrap_or_default();
+            let descent = serde_json::from_str(&descent).ok();
             Ok(Some(Kept { standing, descent, text }))
         }
         _ => Err(AdminError::Refused(format!("{SHARED_TABLE}: revision {} that was kept is damaged", standing.number))),
