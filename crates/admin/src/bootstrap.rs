@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use model::config::diff::Sheet;
 use model::config::shared::with_shared;
 use model::config::text::to_text;
 use model::config::{Row, inert};
@@ -31,7 +32,7 @@ use crate::live::Live;
 use crate::process::Process;
 use crate::remarks::LOGGED;
 use crate::sharing::peers::{self, Peers};
-use crate::sharing::{BehindModules, Sharing};
+use crate::sharing::{BehindModules, Sharing, differing};
 use crate::store::rows::{read, transaction, write};
 use crate::store::standing::{self, Kept};
 use crate::store::{self, DISK_FILE, Store, import, layout};
@@ -183,7 +184,7 @@ fn create_memory(store: &Store) -> Result<(), AdminError> {
 }
 
 /// What is shared, laid over what this proxy has on disk, if it shares anything and was given a revision before.
-fn over_disk(store: &Store, own: Config, notices: &mut Vec<String>) -> Result<Config, AdminError> {
+fn over_disk(store: &Store, own: Config, options: &EngineOptions, notices: &mut Vec<String>) -> Result<Config, AdminError> {
     let is_among_peers = peers::is_on(&own);
     if !Sharing::is_on(&own) && !is_among_peers {
         return Ok(own);
@@ -202,6 +203,9 @@ fn over_disk(store: &Store, own: Config, notices: &mut Vec<String>) -> Result<Co
     match taken {
         Ok(Some(config)) => {
             transaction(db, || write(db, "main", &everything(), &config))?;
+            if options.precedence == Precedence::Reload {
+                notices.extend(unused_file(store, options, &config)?);
+            }
             Ok(config)
         }
         Ok(None) => Ok(own),
@@ -211,6 +215,23 @@ fn over_disk(store: &Store, own: Config, notices: &mut Vec<String>) -> Result<Co
             Ok(own)
         }
     }
+}
+
+/// A notice when the file that was to be laid over the database would change what is shared, which holds.
+fn unused_file(store: &Store, options: &EngineOptions, config: &Config) -> Result<Option<String>, AdminError> {
+    let db = &store.admin;
+    transaction(db, || everything().iter().try_for_each(|part| merge(db, &options.file, part).map(drop)))?;
+    let with_file = read(db, "main", &everything(), config)?;
+    transaction(db, || write(db, "main", &everything(), config))?;
+    let modules: Vec<&str> = differing(&Sheet::of(config), &Sheet::of(&with_file)).iter().map(|module| module.words).collect();
+    let path = options.config_file.as_ref().map_or_else(|| "the file".to_owned(), |path| path.display().to_string());
+    Ok((!modules.is_empty()).then(|| {
+        format!(
+            "{path}: --reload changes nothing in {}, where the shared configuration holds. LOAD ... FROM CONFIG, then LOAD ... TO RUNTIME, \
+             makes what the file says a new revision for all proxies",
+            modules.join(", ")
+        )
+    }))
 }
 
 fn refuse_blank(options: &EngineOptions) -> Result<(), AdminError> {
@@ -364,7 +385,7 @@ fn of_database(store: &Store, options: &EngineOptions, notices: &mut Vec<String>
         transaction(db, || everything().iter().try_for_each(|part| merge(db, &options.file, part).map(drop)))?;
     }
     let own = read(db, "main", &everything(), &Config { globals: options.file.globals.clone(), ..Config::default() })?;
-    over_disk(store, own, notices)
+    over_disk(store, own, options, notices)
 }
 
 fn take_variables(store: &Store, notices: &mut Vec<String>) -> Result<(), AdminError> {

@@ -112,6 +112,112 @@ fn changes_of_two_peers_at_the_same_time_are_a_conflict_that_waits() {
     eventually("it goes on", || users(&one) == "anna,bert,dora");
 }
 
+/// Adds to what stands in a proxy's file.
+fn write_to_file(proxy: &Tidegate, text: &str) {
+    let file = proxy.config_file();
+    let before = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(file, format!("{before}\n{text}\n")).unwrap();
+}
+
+/// As a playbook does.
+#[test]
+fn the_same_statements_on_every_peer_are_one_revision() {
+    let proxies: [Tidegate; 3] = peers(|_, builder| builder);
+    let tell = |proxy: &Tidegate, steps: &[&str]| steps.iter().for_each(|sql| drop(order(proxy, sql).unwrap()));
+    let rule = |id: u32| format!("INSERT OR REPLACE INTO mysql_query_rules (rule_id, active) VALUES ({id}, 1)");
+    for round in 0..3 {
+        let (user, rule) = (format!("INSERT OR REPLACE INTO mysql_users (username, password) VALUES ('u{round}', 'x')"), rule(round + 1));
+        std::thread::scope(|scope| {
+            for (n, proxy) in proxies.iter().enumerate() {
+                let users = [user.as_str(), "LOAD MYSQL USERS TO RUNTIME"];
+                let rules = [rule.as_str(), "LOAD MYSQL QUERY RULES TO RUNTIME"];
+                scope.spawn(move || if n == 1 { tell(proxy, &[rules, users].concat()) } else { tell(proxy, &[users, rules].concat()) });
+            }
+        });
+        // By whatever ways they came there.
+        let rules = |proxy: &Tidegate| get(proxy, "SELECT COUNT(*) FROM runtime_mysql_query_rules").parse::<u32>().unwrap();
+        for proxy in &proxies {
+            eventually("it is in force, and nobody is in conflict", || {
+                error(proxy).is_empty() && users(proxy).split(',').count() as u32 == round + 1 && rules(proxy) == round + 1
+            });
+        }
+        let one = &proxies[round as usize];
+        order(one, &format!("SET mysql-max_connections = {}", 70 + round)).unwrap();
+        order(one, "LOAD MYSQL VARIABLES TO RUNTIME").unwrap();
+        for proxy in &proxies {
+            eventually("what one of them loads next is everywhere", || {
+                get(proxy, "SELECT @@mysql-max_connections") == (70 + round).to_string()
+            });
+        }
+    }
+}
+
+#[test]
+fn the_same_content_by_different_ways_is_no_conflict() {
+    let [one, two] = peers(|_, builder| builder);
+    let (users_first, rules_first) = (
+        ["INSERT INTO mysql_users (username, password) VALUES ('anna', 'x')", "LOAD MYSQL USERS TO RUNTIME"],
+        ["INSERT INTO mysql_query_rules (rule_id) VALUES (1)", "LOAD MYSQL QUERY RULES TO RUNTIME"],
+    );
+    let tell = |proxy: &Tidegate, steps: &[[&str; 2]; 2]| steps.as_flattened().iter().for_each(|sql| drop(order(proxy, sql).unwrap()));
+    two.signal(rustix::process::Signal::STOP);
+    tell(&one, &[users_first, rules_first]);
+    one.signal(rustix::process::Signal::STOP);
+    two.signal(rustix::process::Signal::CONT);
+    tell(&two, &[rules_first, users_first]);
+    one.signal(rustix::process::Signal::CONT);
+    let known = |proxy: &Tidegate| get(proxy, "CONFIG REVISION");
+    for proxy in [&one, &two] {
+        eventually("each knows the other's name for it", || known(proxy).contains("\"equal\":[") && error(proxy).is_empty());
+    }
+    add_user(&two, "bert");
+    eventually("what comes next is taken", || users(&one) == "anna,bert" && error(&one).is_empty());
+    add_user(&one, "cleo");
+    eventually("on either side", || users(&two) == "anna,bert,cleo" && error(&two).is_empty());
+}
+
+#[test]
+fn a_load_without_a_change_gives_what_the_file_has_to_empty_peers() {
+    for sql in ["LOAD MYSQL USERS TO RUNTIME", "CONFIG SHARE"] {
+        let [one, two] = peers(|n, builder| {
+            let user = [("username", "anna".into()), ("password", "x".into())];
+            if n == 0 { builder.row("mysql_users", &user) } else { builder }
+        });
+        for proxy in [&one, &two] {
+            eventually("that they differ is told", || error(proxy).contains("no peer has a revision yet"));
+        }
+        assert!(get(&one, "SHOW PROMETHEUS METRICS").contains("tidegate_config_conflict 1"));
+        // The one that has nothing takes nothing away.
+        order(&two, "LOAD MYSQL USERS TO RUNTIME").unwrap();
+        assert_eq!((applied(&two).as_str(), users(&one).as_str()), ("0", "anna"));
+        order(&one, sql).unwrap();
+        eventually("the empty one has it", || users(&two) == "anna" && applied(&two) == "1");
+        for proxy in [&one, &two] {
+            eventually("nothing differs", || error(proxy).is_empty());
+        }
+        assert!(two.log().contains("takes the place of what this proxy started with, in MYSQL USERS"), "{}", two.log());
+        let refused = order(&two, "CONFIG SHARE").unwrap_err();
+        assert!(refused.contains("there is one: this proxy has revision 1"), "{refused}");
+    }
+}
+
+#[test]
+fn a_file_that_is_reloaded_beside_peers_is_told_to_have_no_effect() {
+    let [one, mut two] = peers(|_, builder| builder);
+    add_user(&one, "anna");
+    eventually("both have it", || users(&two) == "anna");
+    two.start_again(&["--reload"]).unwrap();
+    assert!(!two.log().contains("--reload changes nothing"), "the file says nothing new");
+    write_to_file(&two, "mysql_users = ( { username=\"bert\", password=\"x\" } )");
+    two.start_again(&["--reload"]).unwrap();
+    assert!(two.log().contains("--reload changes nothing in MYSQL USERS"), "{}", two.log());
+    assert_eq!(users(&two), "anna");
+    // What the line says to do.
+    order(&two, "LOAD MYSQL USERS FROM CONFIG").unwrap();
+    order(&two, "LOAD MYSQL USERS TO RUNTIME").unwrap();
+    eventually("it is everywhere", || users(&one).contains("bert"));
+}
+
 #[test]
 fn a_module_with_no_checks_before_sync_is_each_peers_own() {
     let [one, two] = peers(|n, builder| match n {

@@ -511,6 +511,24 @@ fn tls_users_and_tokens_that_run_out() {
 }
 
 #[test]
+fn a_file_that_is_reloaded_beside_etcd_is_told_to_have_no_effect() {
+    let etcd = etcd(1);
+    let [one, mut two] = proxies(&etcd);
+    add_user(&one, "anna").unwrap();
+    eventually("both have it", || users(&two) == "anna");
+    let file = two.config_file();
+    let before = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, format!("{before}\nmysql_users = ( {{ username=\"bert\", password=\"x\" }} )\n")).unwrap();
+    two.start_again(&["--reload"]).unwrap();
+    assert!(two.log().contains("--reload changes nothing in MYSQL USERS"), "{}", two.log());
+    assert_eq!(users(&two), "anna");
+    // Nor has a file that a proxy begins with anew.
+    two.start_again(&["--initial"]).unwrap();
+    eventually("it takes what is shared", || users(&two) == "anna");
+    assert!(two.log().contains("takes the place of what this proxy started with, in MYSQL USERS"), "{}", two.log());
+}
+
+#[test]
 fn what_cannot_be_applied_is_refused_and_named() {
     let etcd = etcd(1);
     let [one, two] = proxies(&etcd);

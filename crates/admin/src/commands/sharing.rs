@@ -70,6 +70,9 @@ fn head(sharing: &Sharing) -> Result<Arc<Head>, AdminError> {
 
 /// `CONFIG SHARE`: what is in force here becomes the shared configuration, where there is none.
 fn share(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
+    if peers::is_on(&engine.runtime()) {
+        return share_with_peers(engine, ask);
+    }
     let sharing = sharing(engine)?;
     if let Some(head) = sharing.head()? {
         return refuse(format!("there is one: the shared configuration is at {}", described(&head.manifest)));
@@ -84,8 +87,23 @@ fn share(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     Ok(done(0, text))
 }
 
+/// The same among peers: what is in force here becomes the first revision.
+fn share_with_peers(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
+    let Some(peers) = engine.peers.clone() else { return refuse("this proxy has no peers") };
+    let known = peers.descent().map(|own| ("this proxy".to_owned(), own)).or_else(|| peers.known_revision());
+    if let Some((name, descent)) = known {
+        return refuse(format!("there is one: {name} has revision {}", peers::described(&descent)));
+    }
+    engine.descend(&engine.runtime(), ask, &[], &[], true);
+    Ok(done(0, "revision 1 is shared"))
+}
+
 /// `CONFIG FOLLOW`: what was read of etcd is put in force.
 fn follow(engine: &mut Engine, _: &Ask<'_>) -> Answer {
+    if let Some(joined) = engine.peers.as_ref().and_then(|peers| peers.joined()) {
+        engine.descends_from(Some(joined), &[]);
+        return Ok(Reply::done());
+    }
     if let Some(pulled) = engine.peers.as_ref().and_then(|peers| peers.pulled()) {
         let mine = engine.peers.as_ref().and_then(|peers| peers.descent());
         // A LOAD may have been faster.
@@ -168,7 +186,7 @@ fn rebase_on_peers(engine: &mut Engine, ask: &Ask<'_>, prefer: Prefer) -> Answer
         }
         Prefer::Mine => {
             let (runtime, theirs) = (engine.runtime(), rivals.into_iter().filter_map(|(_, line)| line.descent).collect::<Vec<_>>());
-            engine.descend(&runtime, ask, &theirs, &[]);
+            engine.descend(&runtime, ask, &theirs, &[], true);
         }
         Prefer::Theirs => {
             let number = |line: &PeerLine| line.descent.as_ref().map_or(0, |one| one.revision.number);

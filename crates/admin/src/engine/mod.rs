@@ -376,7 +376,7 @@ impl Engine {
         if is_elsewhere && reply.is_ok() {
             self.stands_nowhere();
         } else if reply.is_ok() && peers::is_on(&config) {
-            self.descend(&config, ask, &[], modules);
+            self.descend(&config, ask, &[], modules, false);
         }
         let Some(standing) = published else { return reply };
         match reply {
@@ -394,11 +394,18 @@ impl Engine {
         }
     }
 
-    /// What was just loaded is a new revision, where peers share without etcd. `others` end conflicts with them.
-    pub(crate) fn descend(&mut self, config: &Config, ask: &Ask<'_>, others: &[Descent], modules: &[&'static layers::Module]) {
+    /// What was just loaded is a new revision, where peers share without etcd; see [`Peers::descend`].
+    pub(crate) fn descend(
+        &mut self,
+        config: &Config,
+        ask: &Ask<'_>,
+        others: &[Descent],
+        modules: &[&'static layers::Module],
+        is_ordered: bool,
+    ) {
         let Some(peers) = self.peers.clone() else { return };
         let draft = draft(ask, peers::text_of(config));
-        if let Some(descent) = peers.descend(config, draft, others) {
+        if let Some(descent) = peers.descend(config, draft, others, is_ordered) {
             self.descends_from(Some(descent), modules);
         }
     }

@@ -29,6 +29,16 @@ pub(super) static TABLE: StatsTable = StatsTable {
     help: "Proxies that share a configuration: the revision that each has in force, the one it is to have, since when, and what is wrong.",
 };
 
+/// Among peers too.
+pub(super) fn conflict(is_there: bool) -> Metric {
+    Metric {
+        name: "tidegate_config_conflict",
+        help: "Whether the shared configuration did not come from the one in force here: an operator has to decide",
+        kind: MetricKind::Gauge,
+        samples: vec![Sample { suffix: "", labels: Vec::new(), value: f64::from(u8::from(is_there)) }],
+    }
+}
+
 impl StatsSource for Sharing {
     fn tables(&self) -> Vec<&'static StatsTable> {
         vec![&TABLE]
@@ -88,12 +98,7 @@ impl StatsSource for Sharing {
                 MetricKind::Gauge,
                 count(behind.count()),
             ),
-            one(
-                "tidegate_config_conflict",
-                "Whether the shared configuration did not come from the one in force here: an operator has to decide",
-                MetricKind::Gauge,
-                u64::from(seen.head.as_ref().is_some_and(|head| self.conflict(head).is_some())),
-            ),
+            conflict(seen.head.as_ref().is_some_and(|head| self.conflict(head).is_some())),
             one("tidegate_config_store_up", "Whether etcd is reached", MetricKind::Gauge, u64::from(seen.link == Link::Up)),
             one("tidegate_config_store_lost_total", "Times that etcd was lost", MetricKind::Counter, counted(&counts.lost)),
             one("tidegate_config_watches_total", "Watches of etcd that were begun", MetricKind::Counter, counted(&counts.watches)),

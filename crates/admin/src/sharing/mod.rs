@@ -26,7 +26,7 @@ use crate::take_over::Frozen;
 
 pub(crate) use publish::{Draft, ago};
 pub(crate) use rollout::Band;
-pub(crate) use take::{BehindModules, KeptBehind};
+pub(crate) use take::{BehindModules, KeptBehind, differing};
 
 /// A revision that was read, for the engine.
 #[derive(Debug, Clone)]

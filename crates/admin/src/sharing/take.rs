@@ -84,7 +84,7 @@ impl BehindModules {
 }
 
 /// Modules in which two configurations differ, but for local variables.
-fn differing(left: &Sheet, right: &Sheet) -> Vec<&'static Module> {
+pub(crate) fn differing(left: &Sheet, right: &Sheet) -> Vec<&'static Module> {
     let is_shared = |name: &str| model::Setting::by_full_name(name).is_none_or(|setting| !is_local(setting));
     let mut found: Vec<&'static Module> = Vec::new();
     for difference in diff(left, right) {
@@ -145,6 +145,14 @@ impl Engine {
         let memory = rows::sheet(&self.store.admin, "main")?;
         let edited: Vec<&str> = differing(&memory, &old).iter().map(|module| module.words).collect();
         let author = made_by(revision);
+        if number == 0 && !changed.is_empty() {
+            let named: Vec<&str> = changed.iter().map(|module| module.words).collect();
+            tracing::warn!(
+                "shared configuration: revision {} by {author} takes the place of what this proxy started with, in {}",
+                revision.number,
+                named.join(", ")
+            );
+        }
         let text = format!("revision {}: {}", revision.number, revision.command);
         let reply = if changed.is_empty() {
             Reply::done()

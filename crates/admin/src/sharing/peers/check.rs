@@ -181,7 +181,7 @@ impl Checks {
 
     /// Pulls the peer's revision, if it is the one to be had, and has been for long enough.
     fn decide(&self, client: &mut Option<Client>, at: &(String, u16), config: &Config) {
-        let line = {
+        let (line, is_joining) = {
             let mut state = self.peers.lock();
             let own = &self.peers.uuid;
             let lines: Vec<(&(String, u16), &PeerLine)> =
@@ -200,12 +200,30 @@ impl Checks {
                         named.join(", ")
                     ))
                 }
+                Choice::Undecided(indices) => {
+                    // Those that share other modules differ in any case.
+                    let differing = indices.iter().map(|index| lines[*index].1).filter(|line| line.modules == state.modules);
+                    let named: Vec<&str> = differing.map(|line| line.name.as_str()).collect();
+                    (!named.is_empty()).then(|| {
+                        format!(
+                            "the configuration of {} differs, and no peer has a revision yet: LOAD or CONFIG SHARE on the proxy whose \
+                             configuration is right makes it that of all peers",
+                            named.join(", ")
+                        )
+                    })
+                }
                 _ => None,
             };
+            let joining = match &choice {
+                Choice::Join(index) if lines[*index].0 == at => Some(lines[*index].1.clone()),
+                _ => None,
+            };
+            let is_joining = joining.is_some();
             if let Some(conflict) = conflict.as_ref().filter(|conflict| state.conflict.as_ref() != Some(conflict)) {
                 tracing::error!("shared configuration: {conflict}");
             }
             state.conflict = conflict;
+            state.joining = joining.or(state.joining.take());
             let refused = state.refused.clone();
             let Some(peer) = state.peers.get_mut(at) else { return };
             peer.newer = if is_this { peer.newer + 1 } else { 0 };
@@ -214,9 +232,15 @@ impl Checks {
                 |line: &PeerLine| refused.as_ref().is_some_and(|(id, _)| line.descent.as_ref().is_some_and(|one| one.revision.id == *id));
             // Not at each check, while the reason may go away by itself.
             let again = AGAIN.as_millis().checked_div(u128::from(config.admin.cluster_check_interval_ms)).unwrap_or(1).max(1);
-            line.filter(|line| !is_refused(line) || u128::from(peer.newer).is_multiple_of(again))
+            (line.filter(|line| !is_refused(line) || u128::from(peer.newer).is_multiple_of(again)), is_joining)
         };
-        let (Some(line), Some(client), false) = (line, client.as_mut(), self.frozen.is_set()) else { return };
+        if self.frozen.is_set() {
+            return;
+        }
+        if is_joining {
+            let _ = self.ask_self("CONFIG FOLLOW");
+        }
+        let (Some(line), Some(client)) = (line, client.as_mut()) else { return };
         let (number, id) = line.descent.as_ref().map(|one| (one.revision.number, one.revision.id.clone())).unwrap_or_default();
         let outcome = pull(client, line).and_then(|pulled| {
             self.peers.lock().pulled = Some(pulled);

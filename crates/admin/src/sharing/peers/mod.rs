@@ -3,6 +3,9 @@
 //! A revision knows those that it came from. A proxy takes a revision that came from its own, and no other: nothing older ever wins. Two
 //! that came from neither each other are a conflict, which waits for an operator (CONFIG REBASE). Nothing puts changes into one order
 //! here: who changes two proxies at the same time makes a conflict, which etcd would have refused.
+//!
+//! INVARIANT: revisions with the same content are one revision, whoever made them. The same change of the same revision has the same id
+//! everywhere; where peers came to the same content by different ways, each notes the other's id as another name of its own revision.
 
 mod check;
 mod tables;
@@ -13,7 +16,7 @@ use std::time::Instant;
 
 use model::Config;
 use serde::{Deserialize, Serialize};
-use shared_config::{Revision, new_id};
+use shared_config::Revision;
 
 use super::{Draft, made_by};
 use crate::commands::layers::{MODULES, Module};
@@ -39,6 +42,48 @@ pub(crate) struct Descent {
     pub revision: Revision,
     /// Ids of those before it.
     pub lineage: Vec<String>,
+    /// Ids of revisions of other peers with the same content.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub equal: Vec<String>,
+}
+
+impl Descent {
+    /// Every name of the revision.
+    fn ids(&self) -> impl Iterator<Item = &String> {
+        std::iter::once(&self.revision.id).chain(&self.equal)
+    }
+
+    /// The name that each peer which has this content knows it by, once they have heard of each other.
+    fn name(&self) -> &str {
+        self.ids().min().map_or("", String::as_str)
+    }
+
+    fn came_from(&self, other: &Self) -> bool {
+        other.ids().any(|id| self.lineage.contains(id))
+    }
+
+    /// This revision with what `other`, whose content is the same, has for names and ancestors; None where that is nothing new.
+    fn joined(&self, other: &Self) -> Option<Self> {
+        let mut joined = self.clone();
+        for id in other.ids() {
+            if *id != joined.revision.id && joined.equal.len() < LINEAGE && !joined.equal.contains(id) {
+                joined.equal.push(id.clone());
+            }
+        }
+        let own: Vec<String> = joined.ids().cloned().collect();
+        extend(&mut joined.lineage, other.lineage.iter().filter(|id| !own.contains(id)));
+        joined.revision.number = joined.revision.number.max(other.revision.number);
+        (joined != *self).then_some(joined)
+    }
+}
+
+/// Adds what is not there yet, as far as a lineage goes.
+fn extend<'a>(lineage: &mut Vec<String>, ids: impl IntoIterator<Item = &'a String>) {
+    for id in ids {
+        if lineage.len() < LINEAGE && !lineage.contains(id) {
+            lineage.push(id.clone());
+        }
+    }
 }
 
 /// How another proxy's revision stands to this one's.
@@ -61,9 +106,9 @@ pub(crate) fn relation(mine: Option<&Descent>, theirs: Option<&Descent>) -> Rela
         (None, Some(_)) => Relation::Newer,
         (Some(_), None) => Relation::Older,
         (Some(mine), Some(theirs)) => match () {
-            () if mine.revision.id == theirs.revision.id => Relation::Same,
-            () if theirs.lineage.contains(&mine.revision.id) => Relation::Newer,
-            () if mine.lineage.contains(&theirs.revision.id) => Relation::Older,
+            () if mine.ids().any(|id| theirs.ids().any(|other| id == other)) => Relation::Same,
+            () if theirs.came_from(mine) => Relation::Newer,
+            () if mine.came_from(theirs) => Relation::Older,
             () => Relation::Apart,
         },
     }
@@ -76,8 +121,12 @@ pub(crate) enum Choice {
     Nothing,
     /// The revision of the one with this index is.
     Pull(usize),
+    /// The revision of the one with this index has the same content, and names or ancestors that this proxy does not know.
+    Join(usize),
     /// These came from neither each other, or from neither this one's.
     Conflict(Vec<usize>),
+    /// Nobody has a revision, and these have another content.
+    Undecided(Vec<usize>),
 }
 
 /// Which of the others' revisions is taken. `is_equal` says of which the content is what this proxy has.
@@ -92,12 +141,22 @@ pub(crate) fn choose(mine: Option<&Descent>, others: &[Option<&Descent>], is_equ
         let to_one = |other: &usize| matches!(relation(others[*other], others[*one]), Relation::Same | Relation::Newer);
         newer.iter().all(to_one)
     };
+    let is_join = |index: &usize| {
+        let joined = mine.zip(others[*index]).map(|(mine, theirs)| mine.joined(theirs).is_some());
+        is_equal.get(*index) == Some(&true) && joined == Some(true)
+    };
+    let join = of(Relation::Apart).chain(of(Relation::Same)).find(is_join);
+    let undecided = || of(Relation::Same).filter(|index| mine.is_none() && is_equal.get(*index) == Some(&false)).collect::<Vec<_>>();
     match (newer.iter().find(|one| is_newest(one)), newer.is_empty()) {
         // One that came from all that are apart ends the conflict.
         (Some(one), _) if apart.iter().all(|other| relation(others[*other], others[*one]) == Relation::Newer) => Choice::Pull(*one),
+        _ if let Some(join) = join => Choice::Join(join),
         (Some(_), _) | (None, true) if !apart.is_empty() => Choice::Conflict(apart),
         (None, false) => Choice::Conflict(newer),
-        _ => Choice::Nothing,
+        _ => match undecided() {
+            differing if differing.is_empty() => Choice::Nothing,
+            differing => Choice::Undecided(differing),
+        },
     }
 }
 
@@ -169,6 +228,8 @@ struct State {
     modules: Vec<String>,
     peers: BTreeMap<(String, u16), Peer>,
     pulled: Option<Pulled>,
+    /// A peer with the same content, whose names and ancestors this proxy is to know.
+    joining: Option<PeerLine>,
     conflict: Option<String>,
     since: i64,
     /// What an operator refused or this proxy cannot run by.
@@ -216,6 +277,12 @@ pub(crate) fn is_saved(config: &Config, words: &str) -> bool {
 /// The modules that this proxy shares.
 pub(crate) fn shared_modules(config: &Config) -> Vec<&'static Module> {
     MODULES.iter().filter(|module| diffs_before_sync(config, module.words) > 0).collect()
+}
+
+/// Whether there is nothing that a proxy could give to its peers but where they are.
+fn is_blank(config: &Config) -> bool {
+    let mut tables = shared_modules(config).into_iter().flat_map(|module| module.part.tables.iter().copied());
+    tables.all(|table| table == "proxysql_servers" || config.rows(table).is_empty())
 }
 
 /// `base` with these modules of `from`.
@@ -283,25 +350,29 @@ impl Peers {
         self.note(config);
     }
 
-    /// A LOAD has put this in force: the revision that it is, if it differs from the one before. `others` end conflicts with them.
-    pub(crate) fn descend(&self, config: &Config, draft: Draft, others: &[Descent]) -> Option<Descent> {
+    /// A LOAD has put this in force: the revision that it is. A LOAD without a change makes none, unless it would be the first one and has
+    /// something to give, or `is_ordered`. `others` end conflicts with them.
+    pub(crate) fn descend(&self, config: &Config, draft: Draft, others: &[Descent], is_ordered: bool) -> Option<Descent> {
         let sum = shared_config::sum(draft.text.as_bytes());
-        let state = self.lock();
-        if state.sha256 == sum && others.is_empty() {
+        let (is_unchanged, before) = {
+            let state = self.lock();
+            (state.sha256 == sum, state.descent.clone())
+        };
+        let is_first = before.is_none() && !is_blank(config);
+        if is_unchanged && others.is_empty() && !is_first && !is_ordered {
             return None;
         }
-        drop(state);
-        let before = self.descent();
         let all = || before.iter().chain(others);
-        let mut lineage: Vec<String> = all().map(|one| one.revision.id.clone()).collect();
-        for id in all().flat_map(|one| &one.lineage) {
-            if lineage.len() < LINEAGE && !lineage.contains(id) {
-                lineage.push(id.clone());
-            }
-        }
+        let mut lineage = Vec::new();
+        extend(&mut lineage, all().flat_map(Descent::ids));
+        extend(&mut lineage, all().flat_map(|one| &one.lineage));
+        // Whoever makes this change of these revisions makes this revision.
+        let mut names: Vec<&str> = all().map(Descent::name).collect();
+        names.sort_unstable();
+        let id = shared_config::sum(format!("{sum} {}", names.join(" ")).as_bytes());
         let revision = Revision {
             number: all().map(|one| one.revision.number).max().unwrap_or(0) + 1,
-            id: new_id(),
+            id: id.chars().take(32).collect(),
             sha256: sum,
             bytes: u64::try_from(draft.text.len()).unwrap_or(u64::MAX),
             parts: Vec::new(),
@@ -310,7 +381,7 @@ impl Peers {
             time: now(),
             command: draft.command,
         };
-        let descent = Descent { revision, lineage };
+        let descent = Descent { revision, lineage, equal: Vec::new() };
         self.stands_at(Some(descent.clone()), config);
         Some(descent)
     }
@@ -331,6 +402,21 @@ impl Peers {
     /// The revision that was pulled last, once.
     pub(crate) fn pulled(&self) -> Option<Pulled> {
         self.lock().pulled.take()
+    }
+
+    /// This proxy's revision with the names and ancestors that a peer's has whose content is the same, once.
+    pub(crate) fn joined(&self) -> Option<Descent> {
+        let mut state = self.lock();
+        let line = state.joining.take()?;
+        // A LOAD may have been faster.
+        if line.sha256 == state.sha256 { state.descent.as_ref()?.joined(&line.descent?) } else { None }
+    }
+
+    /// A peer that has a revision, for one that has none.
+    pub(crate) fn known_revision(&self) -> Option<(String, Descent)> {
+        let state = self.lock();
+        let lines = state.peers.values().filter_map(|peer| peer.line.as_ref());
+        lines.filter_map(|line| Some((line.name.clone(), line.descent.clone()?))).next()
     }
 
     /// A peer's revision. Blocks.
@@ -376,7 +462,67 @@ mod tests {
             time: 0,
             command: text("LOAD"),
         };
-        Descent { revision, lineage: lineage.iter().map(|id| text(id)).collect() }
+        Descent { revision, lineage: lineage.iter().map(|id| text(id)).collect(), equal: vec![] }
+    }
+
+    /// Two peers that came to the same content by different ways, and have heard of each other.
+    #[test]
+    fn the_same_content_is_one_revision() {
+        let (a, b, x) = (of("a", &[]), of("b", &["x"]), of("x", &[]));
+        assert_eq!(choose(Some(&a), &[Some(&b)], &[true]), Choice::Join(0));
+        let (mine, theirs) = (a.joined(&b).unwrap(), b.joined(&a).unwrap());
+        assert_eq!((mine.name(), theirs.name()), ("a", "a"));
+        assert_eq!((mine.lineage.clone(), theirs.lineage.clone()), (vec!["x".to_owned()], vec!["x".to_owned()]));
+        // Whether the other one has heard of it or not.
+        for other in [&b, &theirs] {
+            assert_eq!(relation(Some(&mine), Some(other)), Relation::Same);
+            assert_eq!(choose(Some(&mine), &[Some(other)], &[true]), Choice::Nothing);
+        }
+        // What comes from either of them is newer to all.
+        let next = of("n", &["b", "x"]);
+        assert_eq!(choose(Some(&mine), &[Some(&next), Some(&b)], &[false, true]), Choice::Pull(0));
+        let peers = Peers::new(&shared_config::ProxyLine::default(), Some(mine.clone()), &Config::default());
+        let draft = || Draft { text: "new".to_owned(), author: String::new(), command: String::new() };
+        let next = peers.descend(&Config::default(), draft(), &[], false).unwrap();
+        for before in [&a, &b, &x, &mine, &theirs] {
+            assert_eq!(relation(Some(before), Some(&next)), Relation::Newer);
+        }
+        // The same change of it is the same revision.
+        let peers = Peers::new(&shared_config::ProxyLine::default(), Some(theirs), &Config::default());
+        assert_eq!(peers.descend(&Config::default(), draft(), &[], false).unwrap().revision.id, next.revision.id);
+        let kept: Descent = serde_json::from_str(&serde_json::to_string(&mine).unwrap()).unwrap();
+        assert_eq!(kept, mine);
+    }
+
+    #[test]
+    fn what_is_newer_is_pulled_before_names_are_exchanged() {
+        let (a, b, next) = (of("a", &[]), of("b", &[]), of("n", &["a"]));
+        assert_eq!(choose(Some(&a), &[Some(&b), Some(&next)], &[true, false]), Choice::Pull(1));
+        assert_eq!(choose(Some(&b), &[Some(&a), Some(&next)], &[true, false]), Choice::Join(0));
+        assert_eq!(choose(b.joined(&a).as_ref(), &[Some(&a), Some(&next)], &[true, false]), Choice::Pull(1));
+    }
+
+    #[test]
+    fn peers_without_a_revision_that_differ_are_told() {
+        assert_eq!(choose(None, &[None, None], &[true, false]), Choice::Undecided(vec![1]));
+        assert_eq!(choose(None, &[None, None], &[true, true]), Choice::Nothing);
+        assert_eq!(choose(None, &[None, Some(&of("a", &[]))], &[false, false]), Choice::Pull(1));
+    }
+
+    #[test]
+    fn the_first_revision_is_of_a_proxy_that_has_something_to_give() {
+        let config = |text: &str| model::parse(text, "test.cnf").unwrap().0;
+        let shared = r#"admin_variables = { cluster_username="c" } proxysql_servers = ( { hostname="p", port=6032 } ) "#;
+        let load = |text: &str, is_ordered: bool| {
+            let config = config(&format!("{shared}{text}"));
+            let peers = Peers::new(&shared_config::ProxyLine::default(), None, &config);
+            let draft = || Draft { text: text_of(&config), author: String::new(), command: String::new() };
+            let first = peers.descend(&config, draft(), &[], is_ordered);
+            assert!(first.is_none() || peers.descend(&config, draft(), &[], false).is_none(), "one is enough");
+            first.map(|first| first.revision.number)
+        };
+        let users = r#"mysql_users = ( { username="anna" } )"#;
+        assert_eq!((load(users, false), load("", false), load("", true)), (Some(1), None, Some(1)));
     }
 
     #[test]
@@ -403,7 +549,7 @@ mod tests {
         assert_eq!(chosen(&c, &[&d, &b]), Choice::Conflict(vec![0]));
         let ended = of("e", &["c", "d", "b", "a"]);
         assert_eq!(chosen(&c, &[&d, &ended]), Choice::Pull(1));
-        assert_eq!(choose(Some(&c), &[Some(&d)], &[true]), Choice::Nothing, "the same content is no conflict");
+        assert_eq!(choose(Some(&c), &[Some(&d)], &[true]), Choice::Join(0), "the same content is no conflict");
         assert_eq!(choose(None, &[None, Some(&a)], &[false, false]), Choice::Pull(1));
     }
 }

@@ -1,6 +1,6 @@
 //! ProxySQL's tables about peers: `stats_proxysql_servers_status`, `_metrics`, `_checksums`; this proxy is in them if it is listed.
 
-use model::stats::{Reading, StatsColumn, StatsSchema, StatsSource, StatsTable, Value, stat};
+use model::stats::{Metric, Reading, StatsColumn, StatsSchema, StatsSource, StatsTable, Value, stat};
 
 use super::{Peer, Peers, Relation, relation};
 
@@ -71,6 +71,11 @@ static OWNED: &[&StatsTable] = &[&STATUS, &METRICS, &CHECKSUMS];
 impl StatsSource for Peers {
     fn tables(&self) -> Vec<&'static StatsTable> {
         OWNED.iter().copied().chain([&super::super::board::TABLE]).collect()
+    }
+
+    fn metrics(&self) -> Vec<Metric> {
+        let state = self.lock();
+        if state.peers.is_empty() { Vec::new() } else { vec![super::super::board::conflict(state.conflict.is_some())] }
     }
 
     fn rows(&self, table: &'static StatsTable, _: Reading) -> Vec<Vec<Value>> {
