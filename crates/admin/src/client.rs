@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use model::settings::BackendSslVerify;
@@ -22,8 +22,14 @@ use wire::{Capabilities, query};
 
 /// Limit for connecting and for each read and write.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Largest answer packet that is taken, bytes.
+/// The largest packet that a server is told to send, bytes.
 const MAX_PACKET: u32 = 64 << 20;
+/// For all that is said until the login is over.
+const LOGIN: Limit = Limit { bytes: 1 << 20, time: Duration::from_secs(30) };
+/// Most columns of an answer.
+const COLUMNS: usize = 4_096;
+/// Memory of a row and of a value beside the bytes that came, bytes.
+const OVERHEAD: usize = 32;
 /// utf8mb4_general_ci.
 const COLLATION: u8 = 45;
 /// What is asked for.
@@ -32,11 +38,60 @@ const WANTED: Capabilities = Capabilities::LOGIN.union(Capabilities::DEPRECATE_E
 /// One value; `None` is NULL.
 pub type Field = Option<String>;
 
+/// How much of an answer is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    /// Memory for all of it, bytes.
+    pub bytes: u64,
+    /// Time for all of it.
+    pub time: Duration,
+}
+
+/// Why nothing more can be asked on a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// An answer had more bytes than its limit.
+    TooLong,
+    /// Anything else.
+    Lost,
+}
+
+/// A socket that is read up to a time: a limit for each read is none for all of them.
+struct Timed<S> {
+    socket: S,
+    until: Instant,
+}
+
+impl<S> Timed<S> {
+    fn new(socket: S) -> Self {
+        Self { socket, until: Instant::now() + LOGIN.time }
+    }
+}
+
+impl<S: Read> Read for Timed<S> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if Instant::now() >= self.until {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the answer was not complete in time"));
+        }
+        self.socket.read(buffer)
+    }
+}
+
+impl<S: Write> Write for Timed<S> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
+}
+
 /// How bytes get there.
 enum Line {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+    Unix(Timed<UnixStream>),
+    Tcp(Timed<TcpStream>),
+    Tls(Box<StreamOwned<ClientConnection, Timed<TcpStream>>>),
     /// TLS could not begin.
     Lost,
 }
@@ -44,6 +99,15 @@ enum Line {
 impl Line {
     fn channel(&self) -> Channel {
         if matches!(self, Self::Tcp(_)) { Channel::Plain } else { Channel::Secure }
+    }
+
+    fn read_until(&mut self, until: Instant) {
+        match self {
+            Self::Unix(socket) => socket.until = until,
+            Self::Tcp(socket) => socket.until = until,
+            Self::Tls(stream) => stream.sock.until = until,
+            Self::Lost => {}
+        }
     }
 }
 
@@ -78,6 +142,10 @@ pub struct Client {
     line: Line,
     caps: Capabilities,
     seq: u8,
+    limit: Limit,
+    /// Bytes of the limit that are left.
+    left: u64,
+    fault: Option<Fault>,
 }
 
 impl Client {
@@ -85,7 +153,7 @@ impl Client {
     /// certificate, or only with one from the CAs of the file `ca`, and then not without.
     pub fn connect(target: &str, user: &str, password: &str, ca: Option<&Path>) -> Result<Self> {
         let line = open(target).with_context(|| format!("cannot connect to {target}"))?;
-        let mut client = Self { line, caps: Capabilities::empty(), seq: 0 };
+        let mut client = Self { line, caps: Capabilities::empty(), seq: 0, limit: LOGIN, left: LOGIN.bytes, fault: None };
         client.log_in(user, password, ca).with_context(|| format!("cannot log in to {target}"))?;
         Ok(client)
     }
@@ -147,8 +215,24 @@ impl Client {
         }
     }
 
+    /// Why this connection is of no more use, if so.
+    pub fn fault(&self) -> Option<Fault> {
+        self.fault
+    }
+
     /// The rows of a statement; none for one without rows. A refusal is an error that leaves the connection usable.
-    pub fn rows(&mut self, sql: &str) -> Result<Result<Vec<Vec<Field>>, String>> {
+    pub fn rows(&mut self, sql: &str, limit: Limit) -> Result<Result<Vec<Vec<Field>>, String>> {
+        (self.limit, self.left) = (limit, limit.bytes);
+        self.line.read_until(Instant::now() + limit.time);
+        let rows = self.ask(sql);
+        if rows.is_err() {
+            // The rest of the answer may still come.
+            self.fault = self.fault.or(Some(Fault::Lost));
+        }
+        rows
+    }
+
+    fn ask(&mut self, sql: &str) -> Result<Result<Vec<Vec<Field>>, String>> {
         self.seq = 0;
         let mut payload = Vec::new();
         query::put_query(&mut payload, sql.as_bytes(), self.caps);
@@ -160,6 +244,9 @@ impl Client {
             Some(_) => {}
         }
         let columns = usize::try_from(Reader::new(&first).lenenc()?)?;
+        if columns > COLUMNS {
+            bail!("an answer has {columns} columns");
+        }
         let ends = if self.caps.contains(Capabilities::DEPRECATE_EOF) { 0 } else { 1 };
         for _ in 0..columns + ends {
             self.receive()?;
@@ -170,7 +257,10 @@ impl Client {
             match payload.first() {
                 Some(&EOF) if payload.len() < MAX_PAYLOAD => return Ok(Ok(rows)),
                 Some(&ERR) => return Ok(Err(self.error_text(&payload)?)),
-                _ => rows.push(row(&payload, columns)?),
+                _ => {
+                    self.take(OVERHEAD * (1 + columns))?;
+                    rows.push(row(&payload, columns)?);
+                }
             }
         }
     }
@@ -194,6 +284,18 @@ impl Client {
         Ok(self.line.flush()?)
     }
 
+    /// Counts what an answer takes.
+    fn take(&mut self, bytes: usize) -> Result<()> {
+        match self.left.checked_sub(u64::try_from(bytes)?) {
+            Some(left) => self.left = left,
+            None => {
+                self.fault = Some(Fault::TooLong);
+                bail!("an answer has more than {} bytes", self.limit.bytes);
+            }
+        }
+        Ok(())
+    }
+
     fn receive(&mut self) -> Result<Vec<u8>> {
         let mut payload = Vec::new();
         loop {
@@ -201,9 +303,7 @@ impl Client {
             self.line.read_exact(&mut head)?;
             let (len, seq) = packet::header(&head).context("no packet header")?;
             self.seq = seq.wrapping_add(1);
-            if payload.len() + len > MAX_PACKET as usize {
-                bail!("an answer is too long");
-            }
+            self.take(HEADER + len)?;
             let read = (&mut self.line).take(len as u64).read_to_end(&mut payload)?;
             if read < len {
                 bail!("the connection was cut");
@@ -233,12 +333,109 @@ fn open(target: &str) -> Result<Line> {
         let socket = UnixStream::connect(target)?;
         socket.set_read_timeout(Some(TIMEOUT))?;
         socket.set_write_timeout(Some(TIMEOUT))?;
-        return Ok(Line::Unix(socket));
+        return Ok(Line::Unix(Timed::new(socket)));
     }
     let address = target.to_socket_addrs()?.next().context("the name has no address")?;
     let socket = TcpStream::connect_timeout(&address, TIMEOUT)?;
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(TIMEOUT))?;
     socket.set_write_timeout(Some(TIMEOUT))?;
-    Ok(Line::Tcp(socket))
+    Ok(Line::Tcp(Timed::new(socket)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+    use wire::message::OkPacket;
+
+    const LIMIT: Limit = Limit { bytes: 100_000, time: Duration::from_secs(20) };
+
+    /// What is said to a question, by `answer`, after a login that takes anybody. Also how long it took.
+    fn asked(limit: Limit, answer: fn(&mut dyn FnMut(&[u8]) -> io::Result<()>)) -> (Result<usize>, Client, Duration) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let capabilities = Capabilities::LOGIN | Capabilities::DEPRECATE_EOF;
+            let (plugin, scramble) = (b"mysql_native_password".to_vec(), vec![7; 20]);
+            let greeting = Greeting { capabilities, plugin, scramble, server_version: b"8".to_vec(), ..Greeting::default() };
+            let (mut payload, mut seq, mut out, mut input) = (Vec::new(), 0, Vec::new(), [0; 4_096]);
+            greeting.write(&mut payload);
+            packet::put_packet(&mut out, &mut seq, &payload);
+            socket.write_all(&out).unwrap();
+            let _ = socket.read(&mut input).unwrap();
+            (payload, out, seq) = (Vec::new(), Vec::new(), 2);
+            OkPacket::default().write(&mut payload, OK, capabilities);
+            packet::put_packet(&mut out, &mut seq, &payload);
+            socket.write_all(&out).unwrap();
+            let _ = socket.read(&mut input).unwrap();
+            let mut seq = 1;
+            answer(&mut |payload| {
+                let mut out = Vec::new();
+                packet::put_packet(&mut out, &mut seq, payload);
+                // Byte by byte, so that each read has something.
+                out.chunks(payload.len().clamp(1, 4)).try_for_each(|some| socket.write_all(some))
+            });
+        });
+        let mut client = Client::connect(&path.display().to_string(), "me", "secret", None).unwrap();
+        let begun = Instant::now();
+        let rows = client.rows("CONFIG REVISION", limit).map(|rows| rows.unwrap().len());
+        (rows, client, begun.elapsed())
+    }
+
+    #[test]
+    fn an_answer_without_end_is_cut_off() {
+        let endless: [fn(&mut dyn FnMut(&[u8]) -> io::Result<()>); 4] = [
+            // Rows, and rows of one byte; columns; one packet.
+            |say| {
+                let _ = say(&[1]).and_then(|()| say(b"column"));
+                while say(&[9; 10]).is_ok() {}
+            },
+            |say| {
+                let _ = say(&[1]).and_then(|()| say(b"column"));
+                while say(&[0xfb]).is_ok() {}
+            },
+            |say| {
+                let _ = say(&[0xfc, 0, 16]);
+                while say(b"column").is_ok() {}
+            },
+            |say| drop(say(&vec![1; 1 << 20])),
+        ];
+        for (n, answer) in endless.into_iter().enumerate() {
+            let (rows, client, _) = asked(LIMIT, answer);
+            assert!(format!("{:#}", rows.unwrap_err()).contains("more than 100000 bytes"), "{n}");
+            assert_eq!(client.fault(), Some(Fault::TooLong), "{n}");
+        }
+        let (rows, client, _) = asked(LIMIT, |say| drop(say(&[0xfd, 0xff, 0xff, 0xff])));
+        assert!(format!("{:#}", rows.unwrap_err()).contains("columns"));
+        assert_eq!(client.fault(), Some(Fault::Lost));
+    }
+
+    #[test]
+    fn an_answer_that_trickles_is_cut_off() {
+        let limit = Limit { time: Duration::from_millis(300), ..LIMIT };
+        let (rows, client, took) = asked(limit, |say| {
+            let _ = say(&[1]).and_then(|()| say(b"column"));
+            while say(&[2, b'a', b'b']).is_ok() {
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        assert!(format!("{:#}", rows.unwrap_err()).contains("not complete in time"));
+        assert!(client.fault() == Some(Fault::Lost) && took < TIMEOUT, "{took:?}");
+    }
+
+    #[test]
+    fn an_answer_within_its_limits_is_read() {
+        let (rows, client, _) = asked(LIMIT, |say| {
+            let _ = say(&[1]).and_then(|()| say(b"column"));
+            for _ in 0..100 {
+                say(&[2, b'a', b'b']).unwrap();
+            }
+            say(&[EOF, 0, 0, 0, 0]).unwrap();
+        });
+        assert_eq!((rows.unwrap(), client.fault()), (100, None));
+    }
 }

@@ -268,6 +268,31 @@ fn proxysqls_tables_tell_the_truth() {
     assert!(stats.run("CONFIG REVISION TEXT").is_err());
 }
 
+#[test]
+fn a_configuration_that_is_larger_than_allowed_is_not_pulled() {
+    let [one, two] = peers(|n, builder| if n == 0 { builder } else { builder.admin_variable("shared_config_max_bytes", 1_048_576) });
+    let insert = |count: u32| {
+        format!(
+            "INSERT OR REPLACE INTO mysql_query_rules (rule_id, active, comment) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n \
+             WHERE i < {count}) SELECT i, 1, HEX(ZEROBLOB(40000)) FROM n"
+        )
+    };
+    let rules = |proxy: &Tidegate| get(proxy, "SELECT COUNT(*) FROM runtime_mysql_query_rules");
+    for (count, is_taken) in [(5, true), (40, false)] {
+        order(&one, &insert(count)).unwrap();
+        order(&one, "LOAD MYSQL QUERY RULES TO RUNTIME").unwrap();
+        if is_taken {
+            eventually("it is taken", || rules(&two) == count.to_string());
+        }
+    }
+    eventually("it is refused", || error(&two).contains("more than 1048576 bytes, which admin-shared_config_max_bytes allows"));
+    assert!(!get(&two, "SHOW PROMETHEUS METRICS").contains("tidegate_config_too_large_total 0"));
+    assert_eq!(rules(&two), "5");
+    order(&one, "DELETE FROM mysql_query_rules WHERE rule_id > 3").unwrap();
+    order(&one, "LOAD MYSQL QUERY RULES TO RUNTIME").unwrap();
+    eventually("the next one is taken", || rules(&two) == "3" && error(&two).is_empty());
+}
+
 /// What peers give each other travels under TLS where the admin port has it, and with a CA they take nobody else for a peer.
 #[test]
 fn what_is_pulled_travels_under_tls() {

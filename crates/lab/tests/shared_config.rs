@@ -553,8 +553,9 @@ fn what_cannot_be_applied_is_refused_and_named() {
         let cluster = good.split("\"cluster\":\"").nth(1).unwrap().split('"').next().unwrap();
         let rest = r#""author":"a","proxy":"p","time":1,"command":"c""#;
         format!(
-            r#"{{"format":1,"cluster":"{cluster}","version":"9","number":{number},"id":"n{number}","sha256":"{}","bytes":1,"parts":["{parts}"],{rest}}}"#,
-            sum(text)
+            r#"{{"format":1,"cluster":"{cluster}","version":"9","number":{number},"id":"n{number}","sha256":"{}","bytes":{},"parts":["{parts}"],{rest}}}"#,
+            sum(text),
+            text.len()
         )
     };
     etcd.put(key, manifest(9, "x", &sum("x")).as_bytes()).unwrap();
@@ -577,6 +578,68 @@ fn what_cannot_be_applied_is_refused_and_named() {
     eventually("it is empty", || error(&one).contains("CONFIG SHARE"));
     order(&one, "CONFIG SHARE").unwrap();
     eventually("all is well", || error(&two).is_empty() && applied(&two) == applied(&one));
+}
+
+/// Whoever may write below the prefix may name parts that unpack to far more than they are, any number of times.
+#[test]
+fn no_more_of_etcd_is_kept_than_is_allowed() {
+    let etcd = etcd(1);
+    let [one, two] = proxies(&etcd);
+    add_user(&one, "anna").unwrap();
+    eventually("both have it", || users(&two) == "anna");
+    let peak = |proxy: &Tidegate| {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", proxy.pid())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim().trim_end_matches(" kB").to_owned();
+        peak.parse::<u64>().unwrap() >> 10
+    };
+    let before = peak(&two);
+    let key = "/tidegate/main/live/config";
+    let head: serde_json::Value = serde_json::from_str(etcd.ctl(0, &["get", "--print-value-only", key]).unwrap().trim()).unwrap();
+    etcd.put("/tidegate/main/parts/bomb", &zstd::bulk::compress(&vec![b' '; 512 << 20], 1).unwrap()).unwrap();
+    let small = "x".repeat(100_000);
+    etcd.put(&format!("/tidegate/main/parts/{}", sum(&small)), &zstd::bulk::compress(small.as_bytes(), 1).unwrap()).unwrap();
+    let too_large = |proxy: &Tidegate| {
+        let metrics = get(proxy, "SHOW PROMETHEUS METRICS");
+        metrics.lines().find_map(|line| line.strip_prefix("tidegate_config_too_large_total ")).unwrap().parse::<u64>().unwrap()
+    };
+    assert_eq!(too_large(&two), 0);
+    for (number, bytes, parts, why) in [
+        (2, 1 << 20, vec!["bomb".to_owned()], "more than the 1048576 bytes"),
+        (3, 60 << 20, vec!["bomb".to_owned(); 1_000], "more than the 62914560 bytes"),
+        (4, 1 << 20, vec![sum(&small); 20_000], "more than the 1048576 bytes"),
+        (5, 1 << 20, vec![sum(&small)], "less than it says"),
+        (6, 1_u64 << 40, vec!["bomb".to_owned()], "admin-shared_config_max_bytes"),
+    ] {
+        let mut manifest = head.clone();
+        for (name, value) in
+            [("number", number.into()), ("id", number.to_string().into()), ("bytes", bytes.into()), ("parts", parts.into())]
+        {
+            manifest[name] = value;
+        }
+        etcd.put(key, manifest.to_string().as_bytes()).unwrap();
+        for proxy in [&one, &two] {
+            eventually("it is refused", || error(proxy).contains(&format!("revision {number}")) && error(proxy).contains(why));
+        }
+    }
+    assert!(too_large(&one) > 0 && too_large(&two) > 0);
+    let grown = peak(&two) - before;
+    assert!(grown < 150, "{grown} MiB");
+    // What is listed and watched, as well.
+    etcd.put(key, head.to_string().as_bytes()).unwrap();
+    eventually("all is well", || error(&two).is_empty());
+    edit(&two, &["SET admin-shared_config_max_bytes = 1048576", "LOAD ADMIN VARIABLES TO RUNTIME"]);
+    for n in 0..3 {
+        etcd.put(&format!("/tidegate/main/live/orders/{n}"), &vec![b' '; 400_000]).unwrap();
+    }
+    eventually("they are refused", || error(&two).contains("has more than 1048576 bytes"));
+    etcd.ctl(0, &["del", "--prefix", "/tidegate/main/live/orders/"]).unwrap();
+    eventually("all is well", || error(&two).is_empty() && order(&two, "LOAD MYSQL USERS TO RUNTIME").is_ok());
+    // A configuration that is too large is not published.
+    let insert = "INSERT INTO mysql_query_rules (rule_id, match_digest) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n \
+                  WHERE i < 20) SELECT i, HEX(ZEROBLOB(40000)) FROM n";
+    edit(&two, &[insert]);
+    let refused = order(&two, "LOAD MYSQL QUERY RULES TO RUNTIME").unwrap_err();
+    assert!(refused.contains("the configuration has more than 1048576 bytes"), "{refused}");
 }
 
 #[test]
@@ -646,7 +709,13 @@ fn a_trial_that_a_proxy_refuses_is_taken_back() {
     let before = manifest.clone();
     let uuid = get(&two, "SELECT uuid FROM stats_tidegate_proxies WHERE is_this");
     manifest["rollout"] = serde_json::json!({ "to": [uuid], "before": before });
-    for (name, value) in [("number", 2.into()), ("id", "next".into()), ("sha256", sum(text).into()), ("parts", vec![sum(text)].into())] {
+    for (name, value) in [
+        ("number", 2.into()),
+        ("id", "next".into()),
+        ("sha256", sum(text).into()),
+        ("bytes", text.len().into()),
+        ("parts", vec![sum(text)].into()),
+    ] {
         manifest[name] = value;
     }
     etcd.put(key, manifest.to_string().as_bytes()).unwrap();

@@ -27,6 +27,16 @@ pub enum EtcdError {
     /// etcd has refused.
     #[error("etcd refuses: {0}")]
     Refused(String),
+    /// More bytes than a limit allows.
+    #[error("{0}")]
+    TooLarge(String),
+}
+
+impl EtcdError {
+    /// More than [`Settings::max_bytes`].
+    pub(crate) fn too_large(what: &str, limit: u64) -> Self {
+        Self::TooLarge(format!("{what} has more than {limit} bytes, which admin-shared_config_max_bytes allows"))
+    }
 }
 
 /// One key.
@@ -38,6 +48,13 @@ pub(crate) struct Entry {
     pub value: Vec<u8>,
     /// The revision of etcd that wrote it last.
     pub mod_revision: i64,
+}
+
+impl Entry {
+    /// Bytes that it takes.
+    pub(crate) fn bytes(&self) -> u64 {
+        u64::try_from(self.key.len() + self.value.len()).unwrap_or(u64::MAX)
+    }
 }
 
 /// What a range has.

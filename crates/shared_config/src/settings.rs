@@ -26,6 +26,8 @@ pub struct Settings {
     pub password: Secret,
     /// How long one member may take for one answer.
     pub timeout: Duration,
+    /// Most bytes of a configuration's text, and of the live keys.
+    pub max_bytes: u64,
     /// Revisions that etcd keeps.
     pub history: u64,
     /// Certificates.
@@ -65,6 +67,7 @@ impl Settings {
             username: vars.shared_config_username.clone(),
             password: vars.shared_config_password.clone(),
             timeout: Duration::from_millis(vars.shared_config_timeout),
+            max_bytes: vars.shared_config_max_bytes,
             history: vars.config_history_size.clamp(1, 200),
             tls,
         }))

@@ -21,8 +21,8 @@ use crate::parts::{cut, sum};
 const BATCH: usize = 700 << 10;
 /// Most operations in one request; etcd's own limit is 128.
 const OPERATIONS: usize = 100;
-/// Most bytes of a configuration's text.
-const LONGEST: u64 = 1 << 30;
+/// Most memory that unpacking a part may take for what repeats, as a power of two. Parts have half a MiB.
+const WINDOW: u32 = 23;
 /// Times that a publication begins anew because parts were thrown away meanwhile.
 const TRIES: usize = 5;
 /// Every so many revisions what nobody needs is thrown away.
@@ -80,6 +80,10 @@ impl Store {
     /// Publishes `text` as `manifest` says, if `base` (a revision of etcd; 0 for no manifest) is what the manifest was written by.
     /// Numbers of parts and bytes are filled in.
     pub(crate) async fn publish(&self, text: &str, mut manifest: Manifest, base: i64) -> Result<Head, PublishError> {
+        let limit = self.etcd.settings().max_bytes;
+        if u64::try_from(text.len()).unwrap_or(u64::MAX) > limit {
+            return Err(EtcdError::too_large("the configuration", limit).into());
+        }
         let parts: Vec<(String, &[u8])> = cut(text).into_iter().map(|part| (sum(part), part)).collect();
         manifest.revision.sha256 = sum(text.as_bytes());
         manifest.revision.bytes = u64::try_from(text.len()).unwrap_or(u64::MAX);
@@ -133,23 +137,30 @@ impl Store {
     /// The text of a revision, checked by its sums.
     pub(crate) async fn text(&self, revision: &Revision) -> Result<String, EtcdError> {
         let broken = |why: String| EtcdError::Refused(format!("revision {}: {why}", revision.number));
-        if revision.bytes > LONGEST {
-            return Err(broken(format!("{} bytes are too many", revision.bytes)));
+        let (name, limit) = (format!("revision {}", revision.number), self.etcd.settings().max_bytes);
+        if revision.bytes > limit {
+            return Err(EtcdError::too_large(&name, limit));
         }
+        // Whoever may write below our prefix may write anything: no more is unpacked or joined than the manifest says.
+        let mut left = revision.bytes;
         let known = std::mem::take(&mut *self.known.lock().unwrap_or_else(PoisonError::into_inner));
-        let mut parts = BTreeMap::new();
+        let mut parts: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         for sum in &revision.parts {
-            if parts.contains_key(sum) {
-                continue;
+            if !parts.contains_key(sum) {
+                let part = match known.get(sum) {
+                    Some(part) => part.clone(),
+                    None => self.part(sum, left).await.map_err(|e| match e {
+                        EtcdError::Refused(why) => broken(why),
+                        other => other,
+                    })?,
+                };
+                parts.insert(sum.clone(), part);
             }
-            let part = match known.get(sum) {
-                Some(part) => part.clone(),
-                None => self.part(sum).await.map_err(|e| match e {
-                    EtcdError::Refused(why) => broken(why),
-                    away => away,
-                })?,
-            };
-            parts.insert(sum.clone(), part);
+            let bytes = parts.get(sum).map_or(0, |part| u64::try_from(part.len()).unwrap_or(u64::MAX));
+            left = left.checked_sub(bytes).ok_or_else(|| broken(more_than(revision.bytes)))?;
+        }
+        if left > 0 {
+            return Err(broken(format!("its parts have {left} bytes less than it says")));
         }
         let whole: Vec<u8> = revision.parts.iter().filter_map(|sum| parts.get(sum)).flatten().copied().collect();
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = parts;
@@ -159,15 +170,11 @@ impl Store {
         String::from_utf8(whole).map_err(|_| broken("it is no UTF-8".to_owned()))
     }
 
-    async fn part(&self, name: &str) -> Result<Vec<u8>, EtcdError> {
+    async fn part(&self, name: &str, most: u64) -> Result<Vec<u8>, EtcdError> {
         let found = self.etcd.range(&self.key(&format!("parts/{name}")), None, false).await?;
         let packed = found.entries.first().ok_or_else(|| EtcdError::Refused(format!("part {name} is not there")))?;
-        let mut part = Vec::new();
-        let unpacked = zstd::stream::read::Decoder::new(packed.value.as_slice()).and_then(|from| from.take(LONGEST).read_to_end(&mut part));
-        match unpacked {
-            Ok(_) if sum(&part) == name => Ok(part),
-            _ => Err(EtcdError::Refused(format!("part {name} is damaged"))),
-        }
+        let part = unpack(&packed.value, most).map_err(EtcdError::Refused)?;
+        part.filter(|part| sum(part) == name).ok_or_else(|| EtcdError::Refused(format!("part {name} is damaged")))
     }
 
     /// Sets a key under a lease if it was last written by this revision; whether it was.
@@ -224,6 +231,27 @@ pub(crate) fn json_of<T: serde::Serialize>(value: &T) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 
+fn more_than(bytes: u64) -> String {
+    format!("its parts have more than the {bytes} bytes that it says")
+}
+
+/// What was packed, if it is whole.
+///
+/// # Errors
+/// It has more bytes than these.
+fn unpack(packed: &[u8], most: u64) -> Result<Option<Vec<u8>>, String> {
+    let mut part = Vec::new();
+    let unpacked = zstd::stream::read::Decoder::new(packed).and_then(|mut from| {
+        from.window_log_max(WINDOW)?;
+        from.take(most.saturating_add(1)).read_to_end(&mut part)
+    });
+    match unpacked {
+        Ok(bytes) if u64::try_from(bytes).unwrap_or(u64::MAX) > most => Err(more_than(most)),
+        Ok(_) => Ok(Some(part)),
+        Err(_) => Ok(None),
+    }
+}
+
 fn history_name(number: u64) -> String {
     format!("history/{number:020}")
 }
@@ -235,4 +263,24 @@ fn put(key: &str, value: &str) -> Value {
 /// The key was written by this revision; 0 says that it is not there.
 fn is_at(key: &str, mod_revision: i64) -> Value {
     json!({ "key": encode(key), "target": "MOD", "result": "EQUAL", "mod_revision": mod_revision.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_unpacked_than_is_allowed() {
+        let packed = |bytes: usize| zstd::bulk::compress(&vec![0; bytes], 3).unwrap();
+        assert_eq!(unpack(&packed(1_000), 1_000), Ok(Some(vec![0; 1_000])));
+        assert!(unpack(&packed(1_001), 1_000).unwrap_err().contains("more than the 1000 bytes"));
+        assert!(unpack(&packed(64 << 20), 1_000).is_err());
+        assert_eq!(unpack(b"no zstd", 1_000), Ok(None));
+        // One that wants a window of half a GiB.
+        let mut wide = zstd::stream::write::Encoder::new(Vec::new(), 3).unwrap();
+        wide.window_log(29).unwrap();
+        wide.long_distance_matching(true).unwrap();
+        std::io::Write::write_all(&mut wide, &[1; 1_000]).unwrap();
+        assert_eq!(unpack(&wide.finish().unwrap(), 1_000), Ok(None));
+    }
 }

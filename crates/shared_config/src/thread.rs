@@ -67,6 +67,8 @@ pub struct Counts {
     pub published: AtomicU64,
     /// Publications that somebody else was faster than.
     pub races_lost: AtomicU64,
+    /// Revisions and lists of keys that were refused because they were too large.
+    pub too_large: AtomicU64,
 }
 
 /// See the crate.
@@ -237,7 +239,7 @@ impl SharedConfig {
                 self.counts.races_lost.fetch_add(1, Ordering::Relaxed);
                 self.note_head(head.as_deref().cloned());
             }
-            Err(PublishError::Etcd(_)) => {}
+            Err(PublishError::Etcd(error)) => _ = self.measured::<()>(Err(error.clone())),
         }
         outcome
     }
@@ -258,7 +260,7 @@ impl SharedConfig {
     /// # Errors
     /// etcd does not answer, or has not all of it.
     pub fn text(&self, revision: Revision) -> Result<String, EtcdError> {
-        self.wait(move |store| async move { store.text(&revision).await })?
+        self.measured(self.wait(move |store| async move { store.text(&revision).await })?)
     }
 
     /// The text of a revision, for those who run on the thread.
@@ -267,7 +269,14 @@ impl SharedConfig {
     /// See [`SharedConfig::text`].
     pub async fn read(&self, revision: &Revision) -> Result<String, EtcdError> {
         let store = self.current()?;
-        store.text(revision).await
+        self.measured(store.text(revision).await)
+    }
+
+    fn measured<T>(&self, outcome: Result<T, EtcdError>) -> Result<T, EtcdError> {
+        if matches!(outcome, Err(EtcdError::TooLarge(_))) {
+            self.counts.too_large.fetch_add(1, Ordering::Relaxed);
+        }
+        outcome
     }
 
     /// Manifests that held, the newest first. Blocks.
@@ -405,6 +414,9 @@ impl SharedConfig {
             Err(error) => return error.to_string(),
         };
         let mut keys: BTreeMap<String, Entry> = listed.entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect();
+        if let Err(error) = self.bounded(store, &keys) {
+            return error.to_string();
+        }
         self.publish_seen(store, &keys, true);
         let mut watch = match store.etcd().watch(&live, &end(&live), listed.revision + 1).await {
             Ok(watch) => watch,
@@ -431,6 +443,9 @@ impl SharedConfig {
                                 }
                             }
                         }
+                        if let Err(error) = self.bounded(store, &keys) {
+                            return error.to_string();
+                        }
                         self.publish_seen(store, &keys, false);
                     }
                 },
@@ -442,6 +457,13 @@ impl SharedConfig {
                 },
             }
         }
+    }
+
+    /// Whether the keys that are kept take no more than is allowed, whoever writes them.
+    fn bounded(&self, store: &Store, keys: &BTreeMap<String, Entry>) -> Result<(), EtcdError> {
+        let (bytes, limit) = (keys.values().map(Entry::bytes).sum::<u64>(), store.etcd().settings().max_bytes);
+        let refused = || EtcdError::too_large(&format!("etcd, below {},", store.key("live/")), limit);
+        self.measured(if bytes > limit { Err(refused()) } else { Ok(()) })
     }
 
     /// Whether the manifest is another than the watch has told, or etcd begins anew.

@@ -39,6 +39,16 @@ pub(super) fn conflict(is_there: bool) -> Metric {
     }
 }
 
+/// Among peers too.
+pub(super) fn too_large(count: u64) -> Metric {
+    Metric {
+        name: "tidegate_config_too_large_total",
+        help: "Revisions and answers of etcd or peers that were refused because they were larger than allowed",
+        kind: MetricKind::Counter,
+        samples: vec![Sample { suffix: "", labels: Vec::new(), value: count as f64 }],
+    }
+}
+
 impl StatsSource for Sharing {
     fn tables(&self) -> Vec<&'static StatsTable> {
         vec![&TABLE]
@@ -99,6 +109,7 @@ impl StatsSource for Sharing {
                 count(behind.count()),
             ),
             conflict(seen.head.as_ref().is_some_and(|head| self.conflict(head).is_some())),
+            too_large(counted(&counts.too_large)),
             one("tidegate_config_store_up", "Whether etcd is reached", MetricKind::Gauge, u64::from(seen.link == Link::Up)),
             one("tidegate_config_store_lost_total", "Times that etcd was lost", MetricKind::Counter, counted(&counts.lost)),
             one("tidegate_config_watches_total", "Watches of etcd that were begun", MetricKind::Counter, counted(&counts.watches)),

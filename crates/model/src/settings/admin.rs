@@ -1,7 +1,7 @@
 //! The table of `admin-*` variables of ProxySQL 2.7.
 
 use super::Effect::{self, Live, NoEffect};
-use super::value::{BOOL, Kind, NULLABLE, TEXT, TextRule, count, ms, secs};
+use super::value::{BOOL, Kind, NULLABLE, TEXT, TextRule, bytes, count, ms, secs};
 use crate::secret::Secret;
 
 const TELNET: Effect = NoEffect("there is no telnet interface");
@@ -83,6 +83,7 @@ settings! {
     shared_config_cert: String = "", NULLABLE, Live, "Client certificate that is shown to etcd.";
     shared_config_key: String = "", NULLABLE, Live, "Its key.";
     shared_config_timeout: u64 = 2_000, ms(100, 60_000), Live, "How long one member of etcd may take for an answer before the next one is asked.";
+    shared_config_max_bytes: u64 = 67_108_864, bytes(1_048_576, 1_073_741_824), Live, "Largest shared configuration, uncompressed: a larger one is neither published nor taken from etcd or a peer.";
     shared_config_error_band: u64 = 5, count(1, 100), Live, "A CONFIG ROLLOUT is aborted where, in 10 seconds with 20 statements or more, so many more of 100 statements fail than before it.";
 
     // HTTP and debugging

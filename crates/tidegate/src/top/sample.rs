@@ -1,17 +1,19 @@
 //! What the admin port says at one moment.
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use ::admin::client::{Client, Field};
+use ::admin::client::{Client, Field, Limit};
 
 const GLOBAL: &str = "SELECT Variable_Name, Variable_Value FROM stats_mysql_global";
 const POOL: &str = "SELECT hostgroup, srv_host, srv_port, status, ConnUsed, ConnFree, ConnERR, Queries, Bytes_data_sent, \
     Bytes_data_recv, Latency_us FROM stats_mysql_connection_pool ORDER BY hostgroup, srv_host, srv_port";
 const PINS: &str = "SELECT reason, sessions, longest_ms FROM stats_tidegate_pins_summary WHERE sessions > 0 ORDER BY sessions DESC";
 const DIGESTS: &str = "SELECT hostgroup, username, schemaname, digest_text, count_star, sum_time, max_time FROM stats_mysql_query_digest";
+/// Far more than 100 digests and all servers have.
+const LIMIT: Limit = Limit { bytes: 64 << 20, time: Duration::from_secs(60) };
 /// Most digests that are asked for.
 const MAX_DIGESTS: usize = 100;
 
@@ -133,10 +135,10 @@ impl Sample {
     pub(super) fn take(client: &mut Client, sort: Sort) -> Result<Self> {
         let digests = format!("{DIGESTS} ORDER BY {} DESC LIMIT {MAX_DIGESTS}", sort.describe().1);
         Ok(Self {
-            global: client.rows(GLOBAL)?.map(|rows| rows.iter().filter_map(|row| variable(row)).collect()),
-            servers: client.rows(POOL)?.map(|rows| rows.iter().map(|row| server(row)).collect()),
-            pins: client.rows(PINS)?.map(|rows| rows.iter().map(|row| pin(row)).collect()),
-            digests: client.rows(&digests)?.map(|rows| rows.iter().map(|row| digest(row)).collect()),
+            global: client.rows(GLOBAL, LIMIT)?.map(|rows| rows.iter().filter_map(|row| variable(row)).collect()),
+            servers: client.rows(POOL, LIMIT)?.map(|rows| rows.iter().map(|row| server(row)).collect()),
+            pins: client.rows(PINS, LIMIT)?.map(|rows| rows.iter().map(|row| pin(row)).collect()),
+            digests: client.rows(&digests, LIMIT)?.map(|rows| rows.iter().map(|row| digest(row)).collect()),
             at: Instant::now(),
         })
     }

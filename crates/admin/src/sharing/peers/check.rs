@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
 use super::{Choice, Peer, PeerChecksum, PeerLine, Peers, Pulled, choose, diffs_before_sync, is_on};
-use crate::client::Client;
+use crate::client::{Client, Fault, Limit};
 use crate::engine::now;
 use crate::handle::WeakHandle;
 use crate::reply::{Reply, Role, SessionInfo};
@@ -19,6 +19,10 @@ use crate::take_over::Frozen;
 
 /// Most peers that are asked.
 const MOST: usize = 256;
+/// How long an answer may be that is no configuration. 1,000 ids of revisions have 40 kB.
+const SHORT: Limit = Limit { bytes: 256 << 10, time: Duration::from_secs(30) };
+/// How long a configuration may take to come.
+const PULL: Duration = Duration::from_secs(60);
 /// Time after which a revision that was refused is pulled again.
 const AGAIN: Duration = Duration::from_secs(30);
 
@@ -111,6 +115,7 @@ impl Checks {
             match self.check(&mut client, at, &config, with_status) {
                 Ok(()) => checks += 1,
                 Err(why) => {
+                    client.iter().for_each(|client| self.peers.measure(client));
                     client = None;
                     if let Some(peer) = self.peers.lock().peers.get_mut(at) {
                         peer.checks_err += 1;
@@ -138,7 +143,8 @@ impl Checks {
         let begun = Instant::now();
         let line = ask(client, "CONFIG REVISION")?;
         let text = line.first().and_then(|row| row.first()?.clone()).ok_or("it has not said which revision it has")?;
-        let line: PeerLine = serde_json::from_str(&text).map_err(|e| format!("what it says of its revision cannot be read: {e}"))?;
+        let line = serde_json::from_str(&text).map(PeerLine::bounded);
+        let line = line.map_err(|e| format!("what it says of its revision cannot be read: {e}"))?;
         let ping_us = i64::try_from(begun.elapsed().as_micros()).unwrap_or(i64::MAX);
         let sums = ask(client, "SELECT name, version, epoch, checksum FROM runtime_checksums_values")?;
         let own = match self.ask_self("SELECT name, checksum FROM runtime_checksums_values") {
@@ -151,6 +157,8 @@ impl Checks {
         peer.line = Some(line);
         (peer.ping_us, peer.checked, peer.checks_ok) = (ping_us, Some(Instant::now()), peer.checks_ok + 1);
         peer.error.clear();
+        let is_told = |name: &String| sums.iter().any(|row| row.first().is_some_and(|told| told.as_ref() == Some(name)));
+        peer.checksums.retain(|name, _| is_told(name));
         for row in sums {
             let field = |index: usize| row.get(index).cloned().flatten().unwrap_or_default();
             let (name, checksum) = (field(0), field(3));
@@ -240,15 +248,19 @@ impl Checks {
         if is_joining {
             let _ = self.ask_self("CONFIG FOLLOW");
         }
-        let (Some(line), Some(client)) = (line, client.as_mut()) else { return };
+        let (Some(line), Some(open)) = (line, client.as_mut()) else { return };
         let (number, id) = line.descent.as_ref().map(|one| (one.revision.number, one.revision.id.clone())).unwrap_or_default();
-        let outcome = pull(client, line).and_then(|pulled| {
+        let outcome = pull(open, line, config).and_then(|pulled| {
             self.peers.lock().pulled = Some(pulled);
             match self.ask_self("CONFIG FOLLOW") {
                 Some(Reply::Err { text, .. }) => Err(text.trim_start_matches("ProxySQL Admin Error: ").to_owned()),
                 _ => Ok(()),
             }
         });
+        if open.fault().is_some() {
+            self.peers.measure(open);
+            *client = None;
+        }
         if let Err(why) = outcome {
             tracing::error!("shared configuration: revision {number} of {}:{} is not used: {why}; what is in force stays", at.0, at.1);
             self.peers.lock().refused = Some((id, why));
@@ -278,13 +290,18 @@ pub(super) fn connect(at: &(String, u16), config: &Config) -> Result<Client, Str
 }
 
 fn ask(client: &mut Client, sql: &str) -> Result<Vec<Vec<Option<String>>>, String> {
-    client.rows(sql).map_err(|e| format!("{e:#}"))?.map_err(|why| format!("{why}: it is no Tidegate of this version"))
+    client.rows(sql, SHORT).map_err(|e| format!("{e:#}"))?.map_err(|why| format!("{why}: it is no Tidegate of this version"))
 }
 
 /// The revision that a peer has said it has, whole.
-pub(super) fn pull(client: &mut Client, line: PeerLine) -> Result<Pulled, String> {
+pub(super) fn pull(client: &mut Client, line: PeerLine, config: &Config) -> Result<Pulled, String> {
     let descent = line.descent.ok_or("it has no revision")?;
-    let rows = client.rows("CONFIG REVISION TEXT").map_err(|e| format!("{e:#}"))??;
+    let bytes = config.admin.shared_config_max_bytes;
+    let rows = client.rows("CONFIG REVISION TEXT", Limit { bytes: bytes + SHORT.bytes, time: PULL });
+    let rows = rows.map_err(|e| match client.fault() {
+        Some(Fault::TooLong) => format!("it has more than {bytes} bytes, which admin-shared_config_max_bytes allows"),
+        _ => format!("{e:#}"),
+    })??;
     let text: String = rows.into_iter().filter_map(|row| row.into_iter().next()?).collect();
     if shared_config::sum(text.as_bytes()) == line.sha256 {
         Ok(Pulled { descent, modules: line.modules, text })

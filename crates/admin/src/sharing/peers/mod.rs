@@ -11,6 +11,7 @@ mod check;
 mod tables;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use shared_config::Revision;
 
 use super::{Draft, made_by};
+use crate::client::{Client, Fault};
 use crate::commands::layers::{MODULES, Module};
 use crate::engine::now;
 
@@ -192,6 +194,17 @@ struct PeerChecksum {
     differs: i64,
 }
 
+impl PeerLine {
+    /// No more is kept than this version would say.
+    fn bounded(mut self) -> Self {
+        if let Some(descent) = &mut self.descent {
+            descent.lineage.truncate(LINEAGE);
+            descent.equal.truncate(LINEAGE);
+        }
+        self
+    }
+}
+
 /// A proxy's answer to `CONFIG REVISION`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PeerLine {
@@ -243,6 +256,8 @@ pub(crate) struct Peers {
     name: String,
     version: String,
     address: String,
+    /// Answers that were longer than allowed.
+    too_large: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -317,6 +332,7 @@ impl Peers {
             name: me.name.clone(),
             version: me.version.clone(),
             address: me.address.clone(),
+            too_large: AtomicU64::new(0),
             state: Mutex::new(State { descent, since: now(), ..State::default() }),
         };
         peers.note(config);
@@ -424,7 +440,15 @@ impl Peers {
     /// # Errors
     /// It does not answer, or has another one by now.
     pub(crate) fn pull_from(&self, at: &(String, u16), line: PeerLine, config: &Config) -> Result<Pulled, String> {
-        check::connect(at, config).and_then(|mut client| check::pull(&mut client, line))
+        let mut client = check::connect(at, config)?;
+        let pulled = check::pull(&mut client, line, config);
+        self.measure(&client);
+        pulled
+    }
+
+    /// Counts an answer that was too long.
+    fn measure(&self, client: &Client) {
+        self.too_large.fetch_add(u64::from(client.fault() == Some(Fault::TooLong)), Ordering::Relaxed);
     }
 
     /// The others whose revisions are in conflict with this one's: where they are, and what they have.

@@ -1,7 +1,10 @@
 //! ProxySQL's tables about peers: `stats_proxysql_servers_status`, `_metrics`, `_checksums`; this proxy is in them if it is listed.
 
+use std::sync::atomic::Ordering;
+
 use model::stats::{Metric, Reading, StatsColumn, StatsSchema, StatsSource, StatsTable, Value, stat};
 
+use super::super::board;
 use super::{Peer, Peers, Relation, relation};
 
 const fn table(
@@ -70,12 +73,16 @@ static OWNED: &[&StatsTable] = &[&STATUS, &METRICS, &CHECKSUMS];
 
 impl StatsSource for Peers {
     fn tables(&self) -> Vec<&'static StatsTable> {
-        OWNED.iter().copied().chain([&super::super::board::TABLE]).collect()
+        OWNED.iter().copied().chain([&board::TABLE]).collect()
     }
 
     fn metrics(&self) -> Vec<Metric> {
         let state = self.lock();
-        if state.peers.is_empty() { Vec::new() } else { vec![super::super::board::conflict(state.conflict.is_some())] }
+        if state.peers.is_empty() {
+            Vec::new()
+        } else {
+            vec![board::conflict(state.conflict.is_some()), board::too_large(self.too_large.load(Ordering::Relaxed))]
+        }
     }
 
     fn rows(&self, table: &'static StatsTable, _: Reading) -> Vec<Vec<Value>> {
