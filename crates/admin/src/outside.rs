@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use handover::Sockets;
 use model::stats::StatsSource;
 use model::{Config, Listen};
-use rustls::ServerConfig;
+use tls::ServerTls;
 use tokio::sync::{oneshot, watch};
 
 use crate::error::AdminError;
@@ -35,7 +35,7 @@ pub struct OutsideParts {
     /// Where the scheduler shows its runs; give it to the engine as a source too.
     pub board: Arc<Board>,
     /// TLS for clients of the MySQL port, as the data plane offers it; a reload sends a new one.
-    pub tls: watch::Receiver<Option<Arc<ServerConfig>>>,
+    pub tls: watch::Receiver<Option<Arc<ServerTls>>>,
     /// What `/readyz` says.
     pub is_ready: Readiness,
     /// The process's listening sockets. While it is not in charge, nobody is let in and no script is run.
@@ -166,7 +166,7 @@ impl Parts {
     async fn follow(
         &mut self,
         runtime: &mut watch::Receiver<Arc<Config>>,
-        tls: &mut watch::Receiver<Option<Arc<ServerConfig>>>,
+        tls: &mut watch::Receiver<Option<Arc<ServerTls>>>,
         in_charge: &mut watch::Receiver<bool>,
         stopped: &mut oneshot::Receiver<()>,
     ) {
@@ -186,7 +186,7 @@ impl Parts {
     }
 
     /// Puts a configuration in force; what could not be, one line each.
-    async fn apply(&mut self, config: &Config, tls: Option<Arc<ServerConfig>>) -> Vec<String> {
+    async fn apply(&mut self, config: &Config, tls: Option<Arc<ServerTls>>) -> Vec<String> {
         let mut faults = Vec::new();
         match FrontSettings::read(config, tls.clone()) {
             Ok(settings) => {

@@ -54,6 +54,34 @@ fn every_user_logs_in() {
     });
 }
 
+/// MDEV-31855: clients of MariaDB believe in a certificate without a CA by what the login's OK says.
+#[test]
+fn mariadb_proves_its_certificate_since_11_4() {
+    use wire::auth::ed25519::public_key;
+    use wire::auth::hash::{certificate_proof, native_stored, sha256};
+    let server = server(Flavor::Mariadb);
+    let number = |version: &[u8]| {
+        let text = String::from_utf8_lossy(version).into_owned();
+        let mut numbers = text.split('.').map(|part| part.parse::<u32>().unwrap_or_default());
+        (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default())
+    };
+    let hash = |user, password: &str| match user {
+        "ed" => public_key(password.as_bytes()).to_vec(),
+        _ => native_stored(password.as_bytes()).to_vec(),
+    };
+    for (user, password) in [("native", "native-pass"), ("app", "app-pass"), ("ed", "ed-pass"), ("empty", "")] {
+        let options = ConnectOptions::tcp(server.address(), user, password).tls();
+        let mut client = Client::connect(&options).unwrap();
+        let is_proven = number(client.greeting().version()) >= (11, 4) && user != "empty";
+        let fingerprint = sha256(&[client.certificate().unwrap()]);
+        // The greeting's scramble, also where the plugin was asked with a longer one of its own.
+        let proof = certificate_proof(&hash(user, password), &client.greeting().scramble, &fingerprint);
+        let expected: &[u8] = if is_proven { &proof } else { b"" };
+        assert_eq!(client.login_status().info.as_bytes(), expected, "{user}");
+        assert_eq!(client.change_user(&options).unwrap().info, "", "{user}");
+    }
+}
+
 #[test]
 fn replies_show_everything() {
     each_flavor(|server| {

@@ -43,7 +43,7 @@ pub struct Control {
     /// Whether clients are accepted.
     open: watch::Sender<bool>,
     /// TLS towards clients as it is offered, for the admin port.
-    tls: watch::Sender<Option<Arc<rustls::ServerConfig>>>,
+    tls: watch::Sender<Option<Arc<tls::ServerTls>>>,
     applying: Mutex<()>,
     /// The worker that gets the next idle connection of another process.
     next_taker: AtomicUsize,
@@ -68,11 +68,11 @@ impl Control {
     }
 
     /// TLS towards clients as it is offered, now and after each change.
-    pub fn server_tls(&self) -> watch::Receiver<Option<Arc<rustls::ServerConfig>>> {
+    pub fn server_tls(&self) -> watch::Receiver<Option<Arc<tls::ServerTls>>> {
         self.tls.subscribe()
     }
 
-    fn offer_tls(&self, config: Option<Arc<rustls::ServerConfig>>) {
+    fn offer_tls(&self, config: Option<Arc<tls::ServerTls>>) {
         self.shared.tls.store(config.clone());
         self.tls.send_replace(config);
     }

@@ -121,7 +121,7 @@ pub(crate) struct Shared {
     /// Results that may be given again.
     pub cache: Arc<QueryCache>,
     /// TLS towards clients, when it is offered.
-    pub tls: ArcSwapOption<rustls::ServerConfig>,
+    pub tls: ArcSwapOption<tls::ServerTls>,
     /// When what that is made of was read.
     pub tls_loads: TlsLoads,
     /// TLS towards servers.

@@ -1,10 +1,9 @@
 //! When certificates for clients were read, and which: what operators look at after they were renewed.
 
 use crate::clock::unix_us;
-use rustls::ServerConfig;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tls::{Certificate, ClientConfigs};
+use tls::{Certificate, ClientConfigs, ServerTls};
 
 /// See the module. One for the process.
 #[derive(Default)]
@@ -29,7 +28,7 @@ pub(crate) struct Loads {
 
 impl TlsLoads {
     /// Reads the files of `datadir`, and notes it. A failure leaves what was read before.
-    pub(crate) fn load(&self, datadir: &Path, configs: &ClientConfigs) -> Result<Arc<ServerConfig>, String> {
+    pub(crate) fn load(&self, datadir: &Path, configs: &ClientConfigs) -> Result<Arc<ServerTls>, String> {
         let outcome = tls::server(datadir, configs.keys());
         let certificates = outcome.is_ok().then(|| tls::certificates(datadir));
         let mut loads = self.get();

@@ -28,9 +28,10 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use aws_lc_rs::digest::{SHA256, digest};
 use model::snapshot::{Address, Server, TlsParams};
 use rustls::{ClientConfig, ClientConnection, ServerConfig};
-use rustls_pki_types::{IpAddr, ServerName};
+use rustls_pki_types::{CertificateDer, IpAddr, ServerName};
 
 use files::Stamp;
 pub use keys::KeyFile;
@@ -114,18 +115,36 @@ fn server_name(host: &str, params: &TlsParams) -> Result<ServerName<'static>, St
     }
 }
 
+/// TLS as clients are offered it.
+#[derive(Debug)]
+pub struct ServerTls {
+    /// What handshakes are made with.
+    pub config: Arc<ServerConfig>,
+    /// SHA-256 of the certificate that clients are shown.
+    pub fingerprint: [u8; 32],
+}
+
+impl ServerTls {
+    /// `config` shows `certificate` first.
+    pub fn new(config: Arc<ServerConfig>, certificate: &CertificateDer<'_>) -> Self {
+        let mut fingerprint = [0; 32];
+        fingerprint.copy_from_slice(digest(&SHA256, certificate).as_ref());
+        Self { config, fingerprint }
+    }
+}
+
 /// TLS towards clients, with `proxysql-ca.pem`, `proxysql-cert.pem` and `proxysql-key.pem` of `datadir`, which are
 /// generated when none of them exists. TLS 1.2 and 1.3, no session tickets; a client may show any certificate. The keys of sessions go
 /// to `keys`.
 ///
 /// # Errors
 /// Files that are missing beside others that exist, unreadable, or do not belong together, each by its path.
-pub fn server(datadir: &Path, keys: &Arc<KeyFile>) -> Result<Arc<ServerConfig>, String> {
+pub fn server(datadir: &Path, keys: &Arc<KeyFile>) -> Result<Arc<ServerTls>, String> {
     generate::ensure_files(datadir)?;
-    let mut config = listen::config(datadir)?;
+    let (mut config, certificate) = listen::config(datadir)?;
     config.key_log = keys.clone();
     config.enable_secret_extraction = true;
-    Ok(Arc::new(config))
+    Ok(Arc::new(ServerTls::new(Arc::new(config), &certificate)))
 }
 
 /// TLS towards a service that is no database server: its certificate must chain to the CA of `params`, or to one of the system's, and

@@ -15,14 +15,16 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use super::generate::{CA_FILE, CERT_FILE, KEY_FILE};
 use super::{files, proof};
 
-/// Builds it from the files of `datadir`. The CA is only read to find out early that it is unfit: trust in client
+/// Builds it from the files of `datadir`, and gives the certificate that it shows. The CA is only read to find out early that it is unfit: trust in client
 /// certificates is decided by what a user's row says, not here.
-pub(super) fn config(datadir: &Path) -> Result<ServerConfig, String> {
+pub(super) fn config(datadir: &Path) -> Result<(ServerConfig, CertificateDer<'static>), String> {
     let provider = aws_lc_rs::default_provider();
     files::certificates("TLS to clients", &datadir.join(CA_FILE))?;
     let (cert, key) = (datadir.join(CERT_FILE), datadir.join(KEY_FILE));
     let pair = files::certified_key(&provider, ("TLS to clients", &cert), ("TLS to clients", &key))?;
-    with_key(provider, pair)
+    // INVARIANT: a pair that was read has one certificate or more.
+    let leaf = pair.cert.first().cloned().ok_or("TLS to clients: no certificate")?;
+    Ok((with_key(provider, pair)?, leaf))
 }
 
 /// Tickets and sessions are off: they cost a packet a handshake, and would outlive the certificate they were made with.

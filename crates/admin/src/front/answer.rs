@@ -76,7 +76,12 @@ pub(super) async fn put_reply(packets: &mut Packets, caps: Capabilities, reply: 
 
 /// Puts an OK without anything to say.
 pub(super) async fn put_done(packets: &mut Packets, caps: Capabilities) -> io::Result<()> {
-    put_ok(packets, caps, OK, &OkPacket { status: Follows::Nothing.status(), ..OkPacket::default() }).await
+    put_welcome(packets, caps, b"").await
+}
+
+/// Puts the OK that ends a login, with what it proves of the certificate.
+pub(super) async fn put_welcome(packets: &mut Packets, caps: Capabilities, info: &[u8]) -> io::Result<()> {
+    put_ok(packets, caps, OK, &OkPacket { status: Follows::Nothing.status(), info, ..OkPacket::default() }).await
 }
 
 /// Puts an error.

@@ -1,9 +1,11 @@
 //! The login to the admin port: greeting, TLS, proof of the password, who may come from where. Also COM_CHANGE_USER.
 
 use std::io;
+use std::sync::Arc;
 
 use model::Secret;
 use model::refusals::shown_name;
+use wire::auth::hash::certificate_proof;
 use wire::auth::server::{Account, ServerAuth, Step, Stored};
 use wire::auth::{Channel, Plugin};
 use wire::handshake::{AuthSwitchRequest, ChangeUser, Greeting, HandshakeResponse, SslRequest};
@@ -59,6 +61,10 @@ pub(super) struct Login {
     pub trace: Trace,
     channel: Channel,
     scramble: [u8; SCRAMBLE],
+    /// Of the certificate that the client was shown.
+    fingerprint: Option<[u8; 32]>,
+    /// What the login's OK proves of that certificate; empty where it proves nothing.
+    pub proof: Vec<u8>,
 }
 
 /// Who came in.
@@ -93,7 +99,17 @@ fn scramble() -> [u8; SCRAMBLE] {
 impl Login {
     /// A connection that nothing was said on. `channel` is that of the bare socket.
     pub(super) fn new(packets: Packets, channel: Channel, origin: Origin, host: String, trace: Trace) -> Self {
-        Self { packets, caps: Capabilities::default(), origin, host, trace, channel, scramble: scramble() }
+        Self {
+            packets,
+            caps: Capabilities::default(),
+            origin,
+            host,
+            trace,
+            channel,
+            scramble: scramble(),
+            fingerprint: None,
+            proof: Vec::new(),
+        }
     }
 
     /// Greets and lets in; the client has its error when this fails. The OK is not sent yet.
@@ -150,8 +166,9 @@ impl Login {
     async fn request(mut self, offered: Capabilities, settings: &FrontSettings) -> Result<(Self, Request), End> {
         let mut payload = self.receive().await?;
         if SslRequest::parse(&payload)?.is_some() {
-            let config = settings.tls.clone().ok_or(WireError::Malformed("TLS was not offered"))?;
-            self.packets = self.packets.accept_tls(config).await?;
+            let tls = settings.tls.clone().ok_or(WireError::Malformed("TLS was not offered"))?;
+            self.packets = self.packets.accept_tls(Arc::clone(&tls.config)).await?;
+            self.fingerprint = Some(tls.fingerprint);
             self.channel = Channel::Secure;
             self.trace.is_tls();
             payload = self.receive().await?;
@@ -212,6 +229,9 @@ impl Login {
         if let Some(payload) = verified.before_ok {
             self.packets.send(&payload).await?;
         }
+        let is_mariadb = !self.caps.contains(Capabilities::LONG_PASSWORD);
+        let proven = verified.native.zip(self.fingerprint).filter(|_| is_mariadb);
+        self.proof = proven.map_or(Vec::new(), |(hash, print)| certificate_proof(&hash, &self.scramble, &print).to_vec());
         let schema = Some(String::from_utf8_lossy(&request.schema).into_owned()).filter(|s| !s.is_empty());
         Ok(Known { user: name, role: account.role, schema })
     }

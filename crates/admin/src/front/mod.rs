@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use handover::Sockets;
 use model::refusals::{Refusals, Told, WINDOW};
 use model::{Config, Listen};
-use rustls::ServerConfig;
+use tls::ServerTls;
 use wire::auth::rsa::RsaKey;
 use wire::auth::{Channel, Plugin};
 
@@ -60,7 +60,7 @@ pub struct FrontSettings {
     /// The plugin that clients are offered first: `mysql-default_authentication_plugin`.
     pub plugin: Plugin,
     /// TLS, when it is offered.
-    pub tls: Option<Arc<ServerConfig>>,
+    pub tls: Option<Arc<ServerTls>>,
     /// The key for passwords that are kept as hashes; made when one is first needed.
     pub rsa: Option<Arc<RsaKey>>,
 }
@@ -70,7 +70,7 @@ impl FrontSettings {
     ///
     /// # Errors
     /// A sentence that names the variable.
-    pub fn read(config: &Config, tls: Option<Arc<ServerConfig>>) -> Result<Self, String> {
+    pub fn read(config: &Config, tls: Option<Arc<ServerTls>>) -> Result<Self, String> {
         let (admin, mysql) = (&config.admin, &config.mysql);
         let listen = Listen::parse_list(&admin.mysql_ifaces).map_err(|e| format!("admin-mysql_ifaces: {e}"))?;
         let version = if mysql.server_version.is_empty() { FALLBACK_VERSION } else { &mysql.server_version };

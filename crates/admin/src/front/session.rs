@@ -72,7 +72,8 @@ pub(super) async fn serve(login: Login, id: u32, seat: Held, shared: Arc<Shared>
 
 impl Session {
     async fn run(&mut self) -> Result<End, End> {
-        self.done().await?;
+        let proof = std::mem::take(&mut self.login.proof);
+        answer::put_welcome(&mut self.login.packets, self.login.caps, &proof).await?;
         loop {
             self.login.packets.flush().await?;
             self.seat.waits();

@@ -34,8 +34,8 @@ use hyper::{Method, Request, Response, StatusCode};
 use model::control::{AdminAction, AdminEvent};
 use model::stats::StatsSource;
 use model::{Config, Secret};
-use rustls::ServerConfig;
 use serde_json::{Value, json};
+use tls::ServerTls;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
@@ -83,7 +83,7 @@ pub struct WebSettings {
     /// Who may log in.
     accounts: Accounts,
     /// TLS, when there is a certificate.
-    tls: Option<Arc<ServerConfig>>,
+    tls: Option<Arc<ServerTls>>,
     /// `admin-web_plain_http`.
     allows_plain: bool,
     /// `admin-web_hosts`, in lower case.
@@ -97,7 +97,7 @@ impl WebSettings {
     ///
     /// # Errors
     /// A sentence that names the variable.
-    pub fn read(config: &Config, tls: Option<Arc<ServerConfig>>) -> Result<Self, String> {
+    pub fn read(config: &Config, tls: Option<Arc<ServerTls>>) -> Result<Self, String> {
         let admin = &config.admin;
         let address: IpAddr = admin.web_address.trim().parse().map_err(|_| "admin-web_address must be an IP address".to_owned())?;
         let port = u16::try_from(admin.web_port).map_err(|_| "admin-web_port is out of range".to_owned())?;
@@ -226,7 +226,8 @@ async fn serve(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>, seat: S
     match (is_tls, settings.tls.clone()) {
         (false, _) => converse(stream, seat, MAX_BODY, answer).await,
         (true, None) => tracing::debug!("web page: {peer} speaks TLS, and there is no certificate"),
-        (true, Some(tls)) => match tokio::time::timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(tls).accept(stream)).await {
+        (true, Some(tls)) => match tokio::time::timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(Arc::clone(&tls.config)).accept(stream)).await
+        {
             Ok(Ok(stream)) => converse(stream, seat, MAX_BODY, answer).await,
             failed => tracing::debug!("web page: no TLS with {peer}: {:?}", failed.map(|done| done.err())),
         },

@@ -108,6 +108,14 @@ impl Channel {
         }
     }
 
+    /// The certificate that the server showed (DER); None without TLS.
+    pub(super) fn certificate(&self) -> Option<&[u8]> {
+        match &self.stream {
+            Stream::Tls(tls) => tls.conn.peer_certificates()?.first().map(|cert| &cert[..]),
+            _ => None,
+        }
+    }
+
     /// What passwords may be sent on.
     pub(super) fn secrecy(&self) -> Secrecy {
         match self.stream {

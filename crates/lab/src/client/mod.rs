@@ -93,6 +93,11 @@ impl Client {
         &self.login
     }
 
+    /// The certificate that the server showed (DER); None without TLS.
+    pub fn certificate(&self) -> Option<&[u8]> {
+        self.channel.certificate()
+    }
+
     /// The connection id from the greeting.
     pub fn connection_id(&self) -> u32 {
         self.greeting.connection_id

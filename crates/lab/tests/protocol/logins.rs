@@ -4,6 +4,8 @@ use super::common::{proxy_with, server};
 use super::proxied_only;
 use lab::flavor::Installation;
 use lab::{Client, ConnectOptions, Flavor, Tidegate};
+use wire::Capabilities;
+use wire::auth::hash::{certificate_proof, native_stored, sha256};
 
 /// What the proxy may announce.
 const DEFAULTS: [&str; 2] = ["mysql_native_password", "caching_sha2_password"];
@@ -99,6 +101,94 @@ fn every_plugin_of_a_change_of_user() {
                 }
             }
         }
+    }
+}
+
+/// Whether the login's OK proves the certificate that the client was shown to one who knows this password; it says nothing else.
+fn is_certificate_proven(client: &Client, password: &str) -> bool {
+    let Some(certificate) = client.certificate() else {
+        assert_eq!(client.login_status().info, "");
+        return false;
+    };
+    let hash = native_stored(password.as_bytes());
+    let proof = certificate_proof(&hash, &client.greeting().scramble, &sha256(&[certificate]));
+    let said = client.login_status().info.as_bytes();
+    assert!(said.is_empty() || said == proof, "{said:?}");
+    !said.is_empty()
+}
+
+/// Whether the MariaDB of these tests is one that proves certificates (11.4 and later).
+fn has_certificate_proof() -> bool {
+    let client = server(Flavor::Mariadb).root().unwrap();
+    let version = String::from_utf8_lossy(client.greeting().version()).into_owned();
+    let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or_default());
+    (numbers.next(), numbers.next()) >= (Some(11), Some(4))
+}
+
+/// mariadb-java-client 4.0.0 with its default settings believes in the proxy's own certificate by nothing else (MDEV-31855).
+#[test]
+fn the_certificate_is_proven_to_clients_of_mariadb() {
+    if !proxied_only() {
+        return;
+    }
+    for version in ["", "8.0.36"] {
+        let hashed = native("hashed-pass");
+        let proxy = proxy_with(server(Flavor::Mariadb), 8, |builder| {
+            builder.variable("server_version", version).user("empty", "", 0).user("hashed", &hashed, 0).user_with(
+                "native",
+                "native-pass",
+                0,
+                &[("fast_forward", 1.into())],
+            )
+        });
+        let mut admin = proxy.admin().unwrap();
+        admin.query(r#"UPDATE mysql_users SET attributes='{"additional_password": "new-pass"}' WHERE username='app'"#).unwrap();
+        admin.query("LOAD MYSQL USERS TO RUNTIME").unwrap();
+        let options = |user: &str, password: &str| proxy.options(user, password).without(Capabilities::LONG_PASSWORD);
+        for (user, password) in [("app", "app-pass"), ("app", "new-pass"), ("hashed", "hashed-pass"), ("native", "native-pass")] {
+            for tls in [options(user, password).tls(), options(user, password).tls12(), options(user, password).plugin("dialog").tls()] {
+                let client = Client::connect(&tls).unwrap();
+                assert!(is_certificate_proven(&client, password), "{version} {user} {password}");
+            }
+            assert!(!is_certificate_proven(&Client::connect(&options(user, password)).unwrap(), password), "{version} {user}");
+        }
+        // A client of MySQL is told nothing that it would not be told by MySQL.
+        let of_mysql = Client::connect(&proxy.options("app", "app-pass").with(Capabilities::LONG_PASSWORD).tls()).unwrap();
+        assert_eq!(is_certificate_proven(&of_mysql, "app-pass"), version.is_empty());
+        // No password, or one that went over the wire, proves nothing.
+        assert!(!is_certificate_proven(&Client::connect(&options("empty", "").tls()).unwrap(), ""));
+        for plugin in ["mysql_clear_password", "caching_sha2_password"] {
+            let mut client = Client::connect(&options("app", "app-pass").plugin(plugin).tls()).unwrap();
+            assert!(!is_certificate_proven(&client, "app-pass"), "{plugin}");
+            let changed = client.change_user(&options("app", "app-pass").plugin("mysql_native_password").tls()).unwrap();
+            assert_eq!(changed.info, "");
+        }
+        // MariaDB's own client believes in 127.0.0.1 without a proof, but in no name.
+        if has_certificate_proof() {
+            let mut command = Installation::find(Flavor::Mariadb).unwrap().client_command();
+            let port = format!("-P{}", proxy.port());
+            command.args([
+                "-hlocalhost",
+                "--protocol=TCP",
+                &port,
+                "-uapp",
+                "-papp-pass",
+                "--ssl-verify-server-cert",
+                "-NBe",
+                "SELECT 'in'",
+            ]);
+            let ended = command.output().unwrap();
+            assert_eq!(ended.stdout, b"in\n", "{}", String::from_utf8_lossy(&ended.stderr));
+        }
+        // Another certificate from now on.
+        let before = Client::connect(&options("app", "app-pass").tls()).unwrap();
+        for kind in ["ca", "cert", "key"] {
+            std::fs::remove_file(proxy.dir().join(format!("proxysql-{kind}.pem"))).unwrap();
+        }
+        admin.query("PROXYSQL RELOAD TLS").unwrap();
+        let after = Client::connect(&options("app", "app-pass").tls()).unwrap();
+        assert_ne!(before.certificate().unwrap(), after.certificate().unwrap());
+        assert!(is_certificate_proven(&after, "app-pass"));
     }
 }
 

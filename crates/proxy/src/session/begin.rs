@@ -186,7 +186,10 @@ impl Session {
             session_state::put_change(&mut told, &Change::Schema(schema));
         }
         let status = self.client.current_status();
-        let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: 0, info: b"", session_state: &told };
+        // Of the greeting's login alone: COM_CHANGE_USER proves nothing, as on MariaDB.
+        let proof = self.client.certificate_proof.take();
+        let info = proof.as_deref().map_or(&b""[..], |proof| &proof[..]);
+        let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: 0, info, session_state: &told };
         let mut payload = Vec::new();
         ok.write(&mut payload, OK, self.client.caps);
         let mut out = Vec::new();

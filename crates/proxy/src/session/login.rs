@@ -27,6 +27,7 @@ use std::task::Poll;
 use std::time::Duration;
 use wire::WireError;
 use wire::auth::Plugin;
+use wire::auth::hash::{CERTIFICATE_PROOF, certificate_proof};
 use wire::auth::server::{Account, Known, ServerAuth, Step, Stored, Verified, Which};
 use wire::codes;
 use wire::flags::{Capabilities, StatusFlags};
@@ -84,6 +85,10 @@ struct Login {
     offered: Capabilities,
     caps: Capabilities,
     scramble: [u8; SCRAMBLE],
+    /// SHA-256 of the certificate that the client was shown.
+    fingerprint: Option<[u8; 32]>,
+    /// What the login's OK says of that certificate.
+    certificate_proof: Option<Box<[u8; CERTIFICATE_PROOF]>>,
 }
 
 /// What the client asked for.
@@ -114,6 +119,8 @@ pub(super) async fn log_in(
         offered: Capabilities::default(),
         caps: Capabilities::default(),
         scramble: scramble(),
+        fingerprint: None,
+        certificate_proof: None,
         worker: Rc::clone(&worker),
     };
     let waits = Rc::clone(&entry);
@@ -285,10 +292,11 @@ impl Login {
             Err(e) => return Err(self.bad_handshake(e).await),
         };
         if asks_for_tls {
-            let Some(config) = self.worker.shared.tls.load_full().filter(|_| self.offered.contains(Capabilities::SSL)) else {
+            let Some(tls) = self.worker.shared.tls.load_full().filter(|_| self.offered.contains(Capabilities::SSL)) else {
                 return Err(self.bad_handshake(WireError::Malformed("TLS was not offered")).await);
             };
-            let connection = rustls::ServerConnection::new(config).map_err(|e| End::Refused(e.to_string()))?;
+            let connection = rustls::ServerConnection::new(Arc::clone(&tls.config)).map_err(|e| End::Refused(e.to_string()))?;
+            self.fingerprint = Some(tls.fingerprint);
             let early = self.input.filled().to_vec();
             self.input.consume(early.len());
             self.link.stream_mut().accept_tls(connection, &early).await.map_err(|e| End::Refused(format!("TLS: {e}")))?;
@@ -366,6 +374,9 @@ impl Login {
             return Err(self.deny(&name, auth.with_password()).await);
         }
         worker.shared.note_host(self.peer, HostLogin::Succeeded);
+        // As MariaDB from 11.4 on; a client of MySQL would take it for a statement's text.
+        let proven = verified.native.zip(self.fingerprint).filter(|_| !self.caps.contains(Capabilities::LONG_PASSWORD));
+        self.certificate_proof = proven.map(|(hash, fingerprint)| Box::new(certificate_proof(&hash, &self.scramble, &fingerprint)));
         if let Some(packet) = verified.before_ok {
             self.send(&packet).await?;
         }
@@ -470,6 +481,7 @@ impl Login {
             peer: self.peer,
             addr: self.peer.map(|peer| peer.ip().to_canonical().to_string().into()),
             login_seq: self.seq,
+            certificate_proof: self.certificate_proof,
             ..Frontend::new(self.link, self.caps, request.collation, self.scramble, proxy_addr)
         };
         let mut session = Session::new(worker, entry, client, user);

@@ -60,7 +60,7 @@ fn pairs() -> Vec<(String, Pair)> {
     let certificate = Ca::new("ca").sign(&named("db"));
     let files = (dir.write("proxysql-cert.pem", &certificate.0), dir.write("proxysql-key.pem", &certificate.1));
     dir.write("proxysql-ca.pem", &certificate.0);
-    let listens = server(&dir.0, &Arc::new(KeyFile::default())).unwrap();
+    let listens = server(&dir.0, &Arc::new(KeyFile::default())).unwrap().config.clone();
     let theirs = server_of_files(&files.0, &files.1);
     let suites = [
         ("TLSv1.3", "TLS_AES_128_GCM_SHA256"),

@@ -31,10 +31,13 @@ fn generated_files_survive_a_second_start() {
     let second = server(&dir.0, &Arc::default()).unwrap();
     assert_eq!(before, contents(&dir));
     assert_eq!(fs::read_dir(&dir.0).unwrap().count(), 3, "nothing else is left behind");
+    let shown = super::super::certificates(&dir.0);
+    let fingerprint = |server: &super::super::ServerTls| server.fingerprint.map(|byte| format!("{byte:02x}")).join(":");
+    assert_eq!(shown.iter().find(|one| one.kind == "server").unwrap().fingerprint.to_lowercase(), fingerprint(&first));
     for server in [first, second] {
-        connect("any", &TlsParams::default(), &server).unwrap();
+        connect("any", &TlsParams::default(), &server.config).unwrap();
         let trusting = TlsParams { verify: BackendSslVerify::Ca, ..trusting_generated(&dir) };
-        connect("any", &trusting, &server).unwrap();
+        connect("any", &trusting, &server.config).unwrap();
     }
 }
 
@@ -86,12 +89,12 @@ fn unfit_files_are_refused_by_name() {
 #[test]
 fn no_tickets_and_both_versions() {
     let dir = Dir::new();
-    let config = server(&dir.0, &Arc::default()).unwrap();
+    let config = &server(&dir.0, &Arc::default()).unwrap().config;
     assert_eq!(config.send_tls13_tickets, 0);
     assert!(!config.ticketer.enabled() && !config.session_storage.can_cache());
     for version in ["TLSv1.2", "TLSv1.3"] {
         let params = TlsParams { tls_version: Some(version.into()), ..TlsParams::default() };
-        connect("any", &params, &config).unwrap();
+        connect("any", &params, config).unwrap();
     }
 }
 

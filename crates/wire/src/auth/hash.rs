@@ -91,6 +91,20 @@ pub fn fast_verify(key: &[u8; 32], scramble: &[u8], response: &[u8]) -> bool {
     equal(&sha256(&[&password_sha256]), key)
 }
 
+/// Length of a [`certificate_proof`], bytes.
+pub const CERTIFICATE_PROOF: usize = 65;
+
+/// The info text of the OK packet that ends a login on MariaDB 11.4 and later (MDEV-31855): 0x01, then SHA-256 in upper-case
+/// hexadecimal over the stored password hash, the greeting's scramble and the SHA-256 fingerprint of the server's certificate.
+/// A client that knows the password so learns that the certificate is the server's own, without any CA.
+#[must_use]
+pub fn certificate_proof(stored: &[u8], scramble: &[u8], fingerprint: &[u8; 32]) -> [u8; CERTIFICATE_PROOF] {
+    let digits = |byte: u8| [byte >> 4, byte & 15].map(|digit| digit + if digit < 10 { b'0' } else { b'A' - 10 });
+    let mut proof = [1; CERTIFICATE_PROOF];
+    proof[1..].iter_mut().zip(sha256(&[stored, scramble, fingerprint]).into_iter().flat_map(digits)).for_each(|(to, from)| *to = from);
+    proof
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,6 +122,13 @@ mod tests {
         assert_eq!(native_verify(&stored, SCRAMBLE, &response[..19]), None);
         assert_eq!(parse_native_stored(b"*14"), None);
         assert_eq!(parse_native_stored(&[b'g'; 41]), None);
+    }
+
+    #[test]
+    fn a_certificate_is_proven_in_hexadecimal() {
+        let proof = certificate_proof(&native_stored(b"secret"), SCRAMBLE, &[0xab; 32]);
+        // printf of the 20, 20 and 32 bytes | sha256sum
+        assert_eq!(&proof[..], b"\x0141AB581EDB6D35246F408989EE2B18925A7BA0EB0353A1208FA76793D6F48900");
     }
 
     #[test]

@@ -78,6 +78,9 @@ pub struct Verified {
     pub sha1: Option<[u8; 20]>,
     /// SHA256(SHA256(password)): keep it with the account for the next login's fast path.
     pub fast: Option<[u8; 32]>,
+    /// SHA1(SHA1(password)), where mysql_native_password proved it: the hash in the proof of the certificate
+    /// ([`super::hash::certificate_proof`]), which clients make by the plugin that they used.
+    pub native: Option<[u8; 20]>,
     /// A payload to send before the OK packet (caching_sha2_password's "fast ok").
     pub before_ok: Option<[u8; 2]>,
 }
@@ -290,7 +293,7 @@ impl ServerAuth {
                 Stored::Empty | Stored::CachingSha2(_) => return None,
             };
             let sha1 = native_verify(&stored, &self.scramble, response)?;
-            Some(Verified { which, clear, sha1: Some(sha1), ..Verified::default() })
+            Some(Verified { which, clear, sha1: Some(sha1), native: Some(stored), ..Verified::default() })
         });
         self.over(proven.map_or(Step::Denied, Step::Done))
     }
@@ -374,7 +377,8 @@ fn is_empty(response: &[u8]) -> bool {
 
 /// All that follows from a known password.
 fn verified_clear(which: Which, password: &[u8]) -> Verified {
-    Verified { which, clear: Some(password.to_vec()), sha1: Some(sha1(&[password])), fast: Some(fast_key(password)), before_ok: None }
+    let (sha1, fast) = (sha1(&[password]), fast_key(password));
+    Verified { which, clear: Some(password.to_vec()), sha1: Some(sha1), fast: Some(fast), ..Verified::default() }
 }
 
 /// A step that sends AuthMoreData.

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use lab::client::{Client, ConnectOptions};
 use lab::error::LabError;
 use model::{Config, Listen};
-use rustls::ServerConfig;
+use tls::ServerTls;
 use tokio::sync::oneshot;
 
 use crate::front::{Front, FrontSettings};
@@ -27,7 +27,7 @@ pub(super) struct Bed {
 }
 
 /// Settings with the default logins, `root:secret` and `hash:` with a stored hash, on a port that the system chooses.
-pub(super) fn settings(tls: Option<Arc<ServerConfig>>) -> FrontSettings {
+pub(super) fn settings(tls: Option<Arc<ServerTls>>) -> FrontSettings {
     let mut config = Config::default();
     config.admin.set("mysql_ifaces", "127.0.0.1:0").unwrap();
     config.admin.set("admin_credentials", "admin:admin;root:secret").unwrap();

@@ -10,14 +10,17 @@ use std::time::{Duration, Instant};
 use bed::{Bed, settings};
 use lab::client::{Client, ConnectOptions, Outcome, Param, Value};
 use rustls::ServerConfig;
+use tls::ServerTls;
+use wire::auth::hash::{certificate_proof, native_stored};
 use wire::{Capabilities, Command};
 
-fn tls() -> Arc<ServerConfig> {
+fn tls() -> Arc<ServerTls> {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     let key = rustls_pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let builder = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
     let config = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
-    Arc::new(config.with_single_cert(vec![made.cert.der().clone()], key).unwrap())
+    let config = config.with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+    Arc::new(ServerTls::new(Arc::new(config), made.cert.der()))
 }
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -37,6 +40,13 @@ fn logins_of_every_kind() {
             assert_eq!(client.scalar("who").unwrap().unwrap(), "Admin admin 127.0.0.1 None");
         }
     }
+    // Clients of MariaDB believe in a certificate without a CA by this.
+    let mut sent = bed.options("admin", "admin").tls();
+    sent.capabilities.remove(Capabilities::LONG_PASSWORD);
+    let client = Client::connect(&sent).unwrap();
+    let fingerprint = wire::auth::hash::sha256(&[client.certificate().unwrap()]);
+    let proof = certificate_proof(&native_stored(b"admin"), &client.greeting().scramble, &fingerprint);
+    assert_eq!(client.login_status().info.as_bytes(), proof);
     let mut stats = Client::connect(&bed.options("stats", "stats").database("monitor")).unwrap();
     assert_eq!(stats.scalar("who").unwrap().unwrap(), r#"Stats stats 127.0.0.1 Some("monitor")"#);
     let mut monitor = Client::connect(&bed.options("monitor", "monitor")).unwrap();
