@@ -818,6 +818,47 @@ fn clients_without_tls_are_turned_away_where_it_is_required() {
     );
 }
 
+/// MariaDB 10 greets with `5.5.5-` before its version. Clients see that as an operator wants it, and operators do not see it.
+#[test]
+fn a_version_is_announced_as_the_server_does_or_without_its_prefix() {
+    let announced = |proxy: &Tidegate| {
+        // The first connection to the server tells the version.
+        proxy.connect_app().unwrap().run("SELECT 1").unwrap();
+        let client = proxy.connect_app().unwrap();
+        String::from_utf8_lossy(&client.greeting().server_version).into_owned()
+    };
+    for flavor in [Flavor::Mariadb, Flavor::Mysql] {
+        let version = common::server(flavor).root().unwrap().scalar("SELECT VERSION()").unwrap().unwrap();
+        configured(
+            flavor,
+            |builder| builder.variable("mariadb_version_prefix", false),
+            |proxy| {
+                // A server's suffix (-log) is not in its greeting.
+                assert!(version.starts_with(&announced(proxy)), "{version}, {}", announced(proxy));
+                let stats = proxy.admin().unwrap().query("SELECT * FROM stats_proxysql_global").unwrap();
+                assert!(!stats.table().unwrap().iter().flatten().flatten().any(|cell| cell.contains("5.5.5-")));
+                assert!(!proxy.log().contains("5.5.5-"), "{}", proxy.log());
+            },
+        );
+        let greeting = common::server(flavor).root().unwrap().greeting().server_version.clone();
+        configured(
+            flavor,
+            |builder| builder,
+            |proxy| {
+                assert_eq!(announced(proxy).as_bytes(), greeting);
+            },
+        );
+        // What an operator wrote stands.
+        configured(
+            flavor,
+            |builder| builder.variable("server_version", "5.5.5-10.6.1-MariaDB"),
+            |proxy| {
+                assert_eq!(announced(proxy), "5.5.5-10.6.1-MariaDB");
+            },
+        );
+    }
+}
+
 /// MariaDB's COM_STMT_BULK_EXECUTE: several rows in one command. Source: MariaDB KB, "COM_STMT_BULK_EXECUTE".
 #[test]
 fn bulk_execution() {

@@ -93,6 +93,7 @@ impl StandIns {
 mod tests {
     use super::*;
     use crate::bed::info;
+    use crate::server_info::InfoRecord;
     use wire::charset::Flavor;
 
     fn collations(state: &State) -> Vec<String> {
@@ -111,10 +112,27 @@ mod tests {
     #[test]
     fn a_version_tells_which_of_mysqls_names_mariadb_took_over() {
         let of = |version| info(Flavor::MariaDb, version).login_collation(255).map(|collation| collation.name);
-        assert_eq!(of("5.5.5-10.11.6-MariaDB-0+deb12u1"), None);
+        assert_eq!(of("10.11.6-MariaDB-0+deb12u1"), None);
         assert_eq!(of("11.4.4-MariaDB"), None);
         assert_eq!(of("11.4.5-MariaDB-log"), Some("utf8mb4_0900_ai_ci"));
         assert_eq!(of("12.1-MariaDB"), Some("utf8mb4_0900_ai_ci"));
+    }
+
+    /// Fleets hold both kinds of MariaDB; a process of an earlier version handed versions over as they were greeted with.
+    #[test]
+    fn a_version_has_its_prefix_where_it_is_asked_for() {
+        for (flavor, version, with_prefix) in [
+            (Flavor::MariaDb, "10.11.6-MariaDB", "5.5.5-10.11.6-MariaDB"),
+            (Flavor::MariaDb, "5.5.68-MariaDB", "5.5.68-MariaDB"),
+            (Flavor::MariaDb, "11.0.2-MariaDB", "11.0.2-MariaDB"),
+            (Flavor::MySql, "5.5.5-m3", "5.5.5-m3"),
+            (Flavor::MySql, "9.7.0", "9.7.0"),
+        ] {
+            let info = info(flavor, version);
+            assert_eq!((info.announced(false), info.announced(true)), (version.to_owned(), with_prefix.to_owned()));
+            let handed = ServerInfo { version: with_prefix.to_owned(), ..info };
+            assert_eq!(InfoRecord::of(&handed).info().version, version);
+        }
     }
 
     #[test]
@@ -128,8 +146,8 @@ mod tests {
             ("latin1_swedish_ci", &mariadb, "latin1_swedish_ci"),
             ("gb18030_chinese_ci", &mariadb, "gb18030_chinese_ci"),
             ("utf8mb4_uca1400_ai_ci", &mariadb, "utf8mb4_uca1400_ai_ci"),
-            ("utf8mb4_uca1400_ai_ci", &info(Flavor::MariaDb, "5.5.5-10.10.2-MariaDB"), "utf8mb4_uca1400_ai_ci"),
-            ("utf8mb4_uca1400_ai_ci", &info(Flavor::MariaDb, "5.5.5-10.5.29-MariaDB"), "utf8mb4_general_ci"),
+            ("utf8mb4_uca1400_ai_ci", &info(Flavor::MariaDb, "10.10.2-MariaDB"), "utf8mb4_uca1400_ai_ci"),
+            ("utf8mb4_uca1400_ai_ci", &info(Flavor::MariaDb, "10.5.29-MariaDB"), "utf8mb4_general_ci"),
         ] {
             let mut state = state(wanted);
             adapt(&mut state, server);

@@ -9,7 +9,7 @@ use wire::flags::{Capabilities, StatusFlags};
 /// What a server said of itself when it was last logged in to.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerInfo {
-    /// `8.0.36`, `5.5.5-10.11.6-MariaDB-...` without the replication prefix.
+    /// As VERSION() says it there: `8.0.36`, `10.11.6-MariaDB-...`. MariaDB before 11.0 greets with `5.5.5-` before that.
     pub version: String,
     /// Which family's extensions it has.
     pub flavor: Flavor,
@@ -49,6 +49,8 @@ const FIRST_0900: u16 = 255;
 const LAST_0900: u16 = 309;
 /// utf8mb3_uca1400_ai_ci.
 const FIRST_UCA1400: u16 = 2048;
+/// What MariaDB from 10.0 to 10.11 greets with before its version.
+const MARIADB_PREFIX: &str = "5.5.5-";
 /// MariaDB's `character_set_collations` since 11.5, unless it was set.
 const COLLATIONS_SINCE_11_5: &str = "utf8mb3=utf8mb3_uca1400_ai_ci,ucs2=ucs2_uca1400_ai_ci,utf8mb4=utf8mb4_uca1400_ai_ci,\
     utf16=utf16_uca1400_ai_ci,utf32=utf32_uca1400_ai_ci";
@@ -91,6 +93,13 @@ impl ServerInfo {
     /// Has it `character_set_collations`?
     pub(crate) fn chooses_collations(&self) -> bool {
         self.is_mariadb_since((11, 2, 0))
+    }
+
+    /// The version as a greeting announces it; `with_prefix` as these servers greet themselves.
+    pub(crate) fn announced(&self, with_prefix: bool) -> String {
+        let has_prefix = self.is_mariadb_since((10, 0, 0)) && !self.is_mariadb_since((11, 0, 0));
+        let prefix = if with_prefix && has_prefix { MARIADB_PREFIX } else { "" };
+        format!("{prefix}{}", self.version)
     }
 
     fn is_mariadb_since(&self, since: (u32, u32, u32)) -> bool {
@@ -193,6 +202,11 @@ impl InfoRecord {
             known: known(ids),
         });
         let tracking = Arc::new(tracking.map_or_else(OnceLock::new, OnceLock::from));
+        // A process of an earlier version hands it over as the server greeted.
+        let version = match version.strip_prefix(MARIADB_PREFIX) {
+            Some(own) if flavor == Flavor::MariaDb => own.to_owned(),
+            _ => version,
+        };
         ServerInfo { version, flavor, family, capabilities, collation, status, tracking }
     }
 }
@@ -217,9 +231,9 @@ impl Family {
     }
 }
 
-/// Major, minor and patch, behind the 5.5.5 that MariaDB 10 says first.
+/// Major, minor and patch.
 fn numbers(version: &str) -> Option<(u32, u32, u32)> {
-    let mut parts = version.strip_prefix("5.5.5-").unwrap_or(version).split(['.', '-']);
+    let mut parts = version.split(['.', '-']);
     let mut number = || parts.next()?.parse::<u32>().ok();
     Some((number()?, number()?, number().unwrap_or_default()))
 }

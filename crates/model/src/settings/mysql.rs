@@ -110,6 +110,8 @@ settings! {
     max_allowed_packet: u64 = 67_108_864, bytes(8_192, 1_073_741_824), Live, "Largest command a client may send; a larger one gets error 1153.";
     // ProxySQL announces the fixed text 8.0.11.
     server_version: String = "", TEXT, Live, "Version that the greeting announces; empty means the one that the backends announce.";
+    // Without it Connector/J 8.3 and 26.10 take MariaDB 10 for MySQL 10, ask for @@transaction_isolation and give up (1193).
+    mariadb_version_prefix: bool = true, BOOL, Live, "Announce the versions of MariaDB 10 with 5.5.5- before them, as these servers do. The text of server_version is announced as it stands.";
     server_capabilities: u64 = 569_867, count(11, 4_294_967_295), NoEffect("the greeting announces what the proxy can do"), "Capability bits that the greeting announces.";
     default_authentication_plugin: AuthPlugin = AuthPlugin::MysqlNativePassword, AuthPlugin::KIND, Live, "Authentication plugin that the greeting announces.";
     default_schema: String = "", TEXT, Live, "Schema of a session when neither the client nor its user names one.";

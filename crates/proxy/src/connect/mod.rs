@@ -177,7 +177,7 @@ pub(crate) async fn probe(worker: &Worker, server: &ServerShared) -> Result<Serv
 }
 
 fn info_of(greeting: &Greeting) -> ServerInfo {
-    let version = String::from_utf8_lossy(&greeting.server_version).into_owned();
+    let version = String::from_utf8_lossy(greeting.version()).into_owned();
     let flavor = if greeting.is_mariadb() { Flavor::MariaDb } else { Flavor::MySql };
     ServerInfo {
         family: Family::of(flavor, &version),

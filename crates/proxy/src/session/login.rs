@@ -29,6 +29,7 @@ use wire::WireError;
 use wire::auth::Plugin;
 use wire::auth::hash::{CERTIFICATE_PROOF, certificate_proof};
 use wire::auth::server::{Account, Known, ServerAuth, Step, Stored, Verified, Which};
+use wire::charset::Flavor;
 use wire::codes;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::handshake::{AuthSwitchRequest, Greeting, HandshakeResponse, SslRequest};
@@ -247,11 +248,14 @@ impl Login {
         let vars = &snapshot.vars;
         let info = self.worker.shared.info.get();
         let version = match (vars.server_version.as_str(), &info) {
-            ("", Some(info)) => info.version.clone(),
+            ("", Some(info)) => info.announced(vars.mariadb_version_prefix),
             ("", None) => FALLBACK_VERSION.to_owned(),
             (version, _) => version.to_owned(),
         };
-        let is_mariadb = version.contains("MariaDB");
+        let is_mariadb = match (vars.server_version.as_str(), &info) {
+            ("", Some(info)) => info.flavor == Flavor::MariaDb,
+            _ => version.contains("MariaDB"),
+        };
         let mut offered = OFFERED;
         offered.set(Capabilities::LONG_PASSWORD, !is_mariadb);
         offered.set(Capabilities::MULTI_STATEMENTS, vars.client_multi_statements);

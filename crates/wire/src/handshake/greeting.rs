@@ -8,6 +8,7 @@ use crate::message::ErrPacket;
 /// The only handshake protocol version that is spoken.
 pub const PROTOCOL_VERSION: u8 = 10;
 /// What MariaDB before 11 puts before its version, for clients that compare numbers.
+/// It keeps replicas of MySQL 5.5 from taking the major version for 1.
 const MARIADB_PREFIX: &[u8] = b"5.5.5-";
 /// Length of the scramble's first part, in bytes.
 const PART_1: usize = 8;
@@ -109,7 +110,7 @@ impl Greeting {
         !self.capabilities.contains(Capabilities::LONG_PASSWORD) || memchr::memmem::find(&self.server_version, b"MariaDB").is_some()
     }
 
-    /// The version text less the `5.5.5-` that MariaDB before 11 puts before it.
+    /// The version text less the `5.5.5-` that MariaDB before 11.0 puts before it: what the server's VERSION() says.
     #[must_use]
     pub fn version(&self) -> &[u8] {
         match self.server_version.strip_prefix(MARIADB_PREFIX) {
