@@ -266,6 +266,8 @@ impl DataPlane for Control {
         self.shared.logs.configure(&snapshot.vars);
         self.shared.traces.configure(&snapshot.vars);
         self.shared.cache.configure(CacheSettings::of(&snapshot.vars), self.shared.clock.now_ms());
+        // Users and schemas may lead to other servers.
+        self.shared.ddl_epoch.fetch_add(1, Ordering::AcqRel);
         let taken = ask::ask_all(&self.shared, Worker::configure).len();
         if taken < self.shared.mailboxes.len() {
             tracing::warn!("{taken} of {} workers have taken the configuration over so far", self.shared.mailboxes.len());

@@ -43,8 +43,8 @@ const NOT_A_DEFAULT: &[&str] = &[
     "warning_count",
 ];
 
-/// Whose connections are alike: server, user, whether interactive.
-type Whose = (ServerKey, String, bool);
+/// Whose connections are alike: server and its version, user, whether interactive.
+type Whose = (ServerKey, String, String, bool);
 
 /// What fresh connections had, and when that was asked.
 #[derive(Default)]
@@ -70,7 +70,7 @@ pub(crate) async fn learn(worker: &Worker, backend: &mut Backend, has_init_conne
     }
     let (core, now_ms) = (&backend.core, worker.shared.clock.now_ms());
     let lane = &core.lane;
-    let whose = (core.server.key.clone(), lane.user.name.to_string(), is_interactive);
+    let whose = (core.server.key.clone(), core.info.version.clone(), lane.user.name.to_string(), is_interactive);
     let kept = worker.defaults.borrow().0.get(&whose).filter(|(at_ms, _)| at_ms + KEPT_MS > now_ms).map(|(_, kept)| kept.clone());
     let defaults = match kept {
         Some(kept) => kept,

@@ -2,6 +2,7 @@
 //!
 //! Everything here is bounded and may be forgotten at any time without changing an answer.
 
+use crate::class::Class;
 use crate::state::{Text, Variables};
 use crate::stmt_cache::StatementKey;
 use model::{HostgroupId, Listen};
@@ -13,6 +14,9 @@ use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
 type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+
+/// A user and a schema.
+type SchemaKey = (Box<str>, Box<[u8]>);
 
 /// A variable and the value it got, as the server reported it.
 pub(crate) type Change = (Arc<str>, Text);
@@ -28,10 +32,12 @@ pub(crate) struct SetEffect {
 
 /// Answer to COM_STMT_PREPARE, as the server gave it.
 pub(crate) struct PrepareReply {
-    /// All packets with headers, framed for a connection without CLIENT_DEPRECATE_EOF or with it, as `caps` say.
+    /// All packets with headers, framed as `caps` say.
     pub packets: Vec<u8>,
     /// Capabilities of the backend that gave it.
     pub caps: wire::flags::Capabilities,
+    /// Variables of the session that may change what its columns look like, joined.
+    pub settings: Text,
     /// Parameters.
     pub params: u16,
     /// The process's DDL epoch when it was asked for.
@@ -40,7 +46,9 @@ pub(crate) struct PrepareReply {
     pub at_ms: u64,
 }
 
-/// Whose word is remembered: what one server says to one user need not be what another says to another.
+/// Whose word is remembered: what one server says to one user need not be what another says to another, nor what it says to a
+/// client with other flags.
+#[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
     /// The hostgroup.
     pub hostgroup: HostgroupId,
@@ -50,13 +58,19 @@ pub(crate) struct Place<'a> {
     pub version: &'a str,
     /// The user.
     pub user: &'a str,
+    /// The client flags that change what statements mean, and how definitions of columns look.
+    pub class: Class,
+    /// The session, where its rights are its own (SET ROLE).
+    pub session: Option<u64>,
 }
 
 impl Place<'_> {
     fn with(&self, text: &[u8]) -> Box<[u8]> {
         let server = self.server.map_or(u64::MAX, |server| server as u64);
         let (hostgroup, server) = (self.hostgroup.0.to_le_bytes(), server.to_le_bytes());
-        [&hostgroup[..], &server, self.version.as_bytes(), &[0], self.user.as_bytes(), &[0], text].concat().into()
+        let class = self.class.capabilities().bits().to_le_bytes();
+        let session = self.session.unwrap_or(u64::MAX).to_le_bytes();
+        [&hostgroup[..], &server, &class, &session, self.version.as_bytes(), &[0], self.user.as_bytes(), &[0], text].concat().into()
     }
 }
 
@@ -133,11 +147,11 @@ impl<K: Eq + Hash, V> Bounded<K, V> {
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Memory {
-    sets: Map<Box<[u8]>, Arc<SetEffect>>,
+    sets: Map<Box<[u8]>, (Arc<SetEffect>, u64)>,
     prepared: Bounded<(Box<[u8]>, Arc<StatementKey>), PrepareReply>,
     bodies: Bounded<Box<[u8]>, KnownBody>,
     tables: Bounded<Box<[u8]>, KnownTable>,
-    schemas: Map<(Box<str>, Box<[u8]>), u64>,
+    schemas: Map<SchemaKey, (u64, u64)>,
     accepted: Bounded<Box<[u8]>, u64>,
     interned: Vec<Variables>,
     statements: Map<u64, Weak<StatementKey>>,
@@ -152,6 +166,8 @@ pub(crate) type ProxyAddr = Rc<(Box<str>, u16)>;
 
 /// SET statements remembered.
 const MAX_SETS: usize = 1024;
+/// How long a server's word on a SET counts, ms: its global variables say which collation SET NAMES gives, and rights come and go.
+const SET_AGE_MS: u64 = 60_000;
 /// Longest SET statement remembered, bytes.
 const MAX_SET_LEN: usize = 1024;
 /// Bytes of prepared metadata remembered by a worker.
@@ -183,20 +199,22 @@ const MAX_STATEMENTS: usize = 10_000;
 const MAX_INTERNED: usize = 64;
 
 impl Memory {
-    /// The effect of this SET statement, if it was learnt there.
-    pub(crate) fn set_effect(&self, place: &Place<'_>, sql: &[u8]) -> Option<Arc<SetEffect>> {
-        self.sets.get(&place.with(sql)).cloned()
+    /// The effect of this SET statement, if it was learnt there since rights last changed, and not long ago.
+    pub(crate) fn set_effect(&self, place: &Place<'_>, sql: &[u8], now_ms: u64, rights_changed_ms: u64) -> Option<Arc<SetEffect>> {
+        let (effect, at_ms) = self.sets.get(&place.with(sql))?;
+        let is_fresh = *at_ms >= rights_changed_ms && now_ms.saturating_sub(*at_ms) <= SET_AGE_MS;
+        is_fresh.then(|| Arc::clone(effect))
     }
 
     /// Remembers the effect of a SET statement.
-    pub(crate) fn learn_set(&mut self, place: &Place<'_>, sql: &[u8], effect: SetEffect) {
+    pub(crate) fn learn_set(&mut self, place: &Place<'_>, sql: &[u8], effect: SetEffect, at_ms: u64) {
         if sql.len() > MAX_SET_LEN {
             return;
         }
         if self.sets.len() >= MAX_SETS {
             self.sets.clear();
         }
-        self.sets.insert(place.with(sql), Arc::new(effect));
+        self.sets.insert(place.with(sql), (Arc::new(effect), at_ms));
     }
 
     /// A server refused what a SET learnt here gave a session: all of them are asked for anew.
@@ -220,17 +238,18 @@ impl Memory {
         self.accepted.insert(key, now_ms, size, (MAX_ACCEPTED, MAX_ACCEPTED_BYTES));
     }
 
-    /// The servers' answer to the same COM_STMT_PREPARE, when it is fresh.
+    /// The servers' answer to the same COM_STMT_PREPARE under the same settings, when it is fresh.
     pub(crate) fn prepared(
         &self,
         place: &Place<'_>,
-        key: &Arc<StatementKey>,
+        (key, settings): (&Arc<StatementKey>, &[u8]),
         ddl_epoch: u64,
         now_ms: u64,
         max_age_ms: u64,
     ) -> Option<&PrepareReply> {
         let known = self.prepared.get(&(place.with(b""), Arc::clone(key)))?;
-        Some(known).filter(|p| p.ddl_epoch == ddl_epoch && now_ms.saturating_sub(p.at_ms) <= max_age_ms)
+        let is_fresh = |p: &PrepareReply| p.ddl_epoch == ddl_epoch && now_ms.saturating_sub(p.at_ms) <= max_age_ms;
+        Some(known).filter(|p| is_fresh(p) && *p.settings == *settings)
     }
 
     /// Remembers an answer to COM_STMT_PREPARE; at most `max` of them.
@@ -271,17 +290,18 @@ impl Memory {
         self.tables.insert(key, KnownTable { is_harmless, ddl_epoch, at_ms }, size, (MAX_TABLES, MAX_TABLES_BYTES));
     }
 
-    /// Was this schema open to this user a moment ago?
-    pub(crate) fn schema_is_valid(&self, user: &str, schema: &[u8], now_ms: u64) -> bool {
-        self.schemas.get(&(user.into(), schema.into())).is_some_and(|at| now_ms.saturating_sub(*at) <= SCHEMA_AGE_MS)
+    /// Was this schema open to this user a moment ago, and nothing was defined or granted since?
+    pub(crate) fn schema_is_valid(&self, user: &str, schema: &[u8], ddl_epoch: u64, now_ms: u64) -> bool {
+        let known = self.schemas.get(&(user.into(), schema.into()));
+        known.is_some_and(|(epoch, at_ms)| *epoch == ddl_epoch && now_ms.saturating_sub(*at_ms) <= SCHEMA_AGE_MS)
     }
 
     /// A server let this user into this schema.
-    pub(crate) fn learn_schema(&mut self, user: &str, schema: &[u8], now_ms: u64) {
+    pub(crate) fn learn_schema(&mut self, user: &str, schema: &[u8], ddl_epoch: u64, now_ms: u64) {
         if self.schemas.len() >= MAX_SCHEMAS {
             self.schemas.clear();
         }
-        self.schemas.insert((user.into(), schema.into()), now_ms);
+        self.schemas.insert((user.into(), schema.into()), (ddl_epoch, now_ms));
     }
 
     /// Whether this is the first that is heard of a collation which the servers do not know.
@@ -368,9 +388,11 @@ fn table_key((schema, name): (&str, &str)) -> Vec<u8> {
 mod tests {
     use super::*;
     use crate::stmt_cache::Meaning;
+    use wire::flags::Capabilities;
 
     fn place() -> Place<'static> {
-        Place { hostgroup: HostgroupId(0), server: Some(0), version: "8.0", user: "anna" }
+        let class = Class::of(Capabilities::default());
+        Place { hostgroup: HostgroupId(0), server: Some(0), version: "8.0", user: "anna", class, session: None }
     }
 
     #[test]
@@ -419,6 +441,67 @@ mod tests {
             memory.learn_table(&place(), ("s", &n.to_string()), true, 1, 10);
         }
         assert!(memory.tables.entries.len() <= MAX_TABLES);
+    }
+
+    #[test]
+    fn a_set_is_known_for_a_while_and_to_sessions_that_are_alike() {
+        let mut memory = Memory::default();
+        let effect = || SetEffect { told: Vec::new(), changes: Vec::new() };
+        memory.learn_set(&place(), b"SET NAMES utf8mb4", effect(), 10);
+        let is_known = |memory: &Memory, place: &Place<'_>, now_ms, rights_ms| {
+            memory.set_effect(place, b"SET NAMES utf8mb4", now_ms, rights_ms).is_some()
+        };
+        assert!(is_known(&memory, &place(), 10 + SET_AGE_MS, 10));
+        assert!(!is_known(&memory, &place(), 11 + SET_AGE_MS, 10), "globals may have changed");
+        assert!(!is_known(&memory, &place(), 12, 11), "rights have changed");
+        let class = Class::of(Capabilities::IGNORE_SPACE);
+        for other in [
+            Place { user: "berta", ..place() },
+            Place { version: "8.4", ..place() },
+            Place { server: None, ..place() },
+            Place { hostgroup: HostgroupId(1), ..place() },
+            Place { class, ..place() },
+            Place { session: Some(7), ..place() },
+        ] {
+            assert!(!is_known(&memory, &other, 10, 0));
+        }
+    }
+
+    #[test]
+    fn a_schema_is_open_until_something_is_defined_or_granted() {
+        let mut memory = Memory::default();
+        memory.learn_schema("anna", b"s", 3, 10);
+        assert!(memory.schema_is_valid("anna", b"s", 3, 10 + SCHEMA_AGE_MS));
+        assert!(!memory.schema_is_valid("anna", b"s", 3, 11 + SCHEMA_AGE_MS));
+        assert!(!memory.schema_is_valid("anna", b"s", 4, 10));
+        assert!(!memory.schema_is_valid("berta", b"s", 3, 10));
+    }
+
+    #[test]
+    fn a_preparation_is_known_under_the_same_settings() {
+        let mut memory = Memory::default();
+        let meaning = Meaning { schema: None, mode: b""[..].into(), user_variables: None, text: b"SELECT 1/3"[..].into(), types: None };
+        let key = Arc::new(StatementKey::from(meaning));
+        let reply = |settings: &[u8]| PrepareReply {
+            packets: Vec::new(),
+            caps: Capabilities::default(),
+            settings: settings.into(),
+            params: 0,
+            ddl_epoch: 1,
+            at_ms: 10,
+        };
+        memory.learn_prepared(&place(), Arc::clone(&key), reply(b"a"), 10);
+        let is_known =
+            |memory: &Memory, place: &Place<'_>, settings: &[u8], epoch| memory.prepared(place, (&key, settings), epoch, 12, 5).is_some();
+        assert!(is_known(&memory, &place(), b"a", 1));
+        assert!(!is_known(&memory, &place(), b"b", 1) && !is_known(&memory, &place(), b"a", 2));
+        let class = Class::of(Capabilities::MARIADB_CLIENT_EXTENDED_METADATA);
+        assert!(!is_known(&memory, &Place { class, ..place() }, b"a", 1));
+        assert!(!is_known(&memory, &Place { session: Some(7), ..place() }, b"a", 1));
+        memory.learn_prepared(&place(), Arc::clone(&key), reply(b"b"), 10);
+        assert!(is_known(&memory, &place(), b"b", 1) && !is_known(&memory, &place(), b"a", 1));
+        memory.forget_prepared(&place(), &key);
+        assert!(!is_known(&memory, &place(), b"b", 1));
     }
 
     #[test]

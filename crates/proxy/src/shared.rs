@@ -128,7 +128,8 @@ pub(crate) struct Shared {
     pub client_tls: tls::ClientConfigs,
     /// The key clients may encrypt passwords with when they have no TLS.
     pub rsa: Option<RsaKey>,
-    /// Grows with each DDL statement seen by any worker: prepared metadata from before it is stale.
+    /// Grows with each statement about definitions or rights seen by any worker, and with each configuration: what servers said
+    /// before it of tables, routines and schemas is stale.
     pub ddl_epoch: AtomicU64,
     /// Process clock (ms) after the last statement about accounts and rights: connections opened before have older rights.
     pub rights_changed_ms: AtomicU64,

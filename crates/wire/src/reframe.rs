@@ -1,8 +1,8 @@
 //! Turns a server's reply, framed as one connection agreed, into the reply as the client's connection agreed.
 //!
 //! Pure: bytes in, bytes out. Frames pass untouched and uncopied where both sides agree; otherwise EOF packets come and
-//! go (CLIENT_DEPRECATE_EOF), sequence ids are renumbered in place, session-tracker entries that the client did not ask
-//! for are taken out, and a value the session knows better than the backend is put in. On the way it notes the facts
+//! go (CLIENT_DEPRECATE_EOF), so does extended metadata of columns (MARIADB_CLIENT_EXTENDED_METADATA), sequence ids are
+//! renumbered in place, session-tracker entries that the client did not ask for are taken out, and a value the session knows better than the backend is put in. On the way it notes the facts
 //! of the reply ([`ReplyFacts`]).
 
 use crate::WireError;
@@ -389,7 +389,7 @@ impl<'f> Reframe<'f> {
             };
             let body = rest.get(HEADER..(HEADER + len).min(rest.len())).unwrap_or_default();
             let at_hand = body.len();
-            let patched = self.patch().is_some() || self.adds_metadata() && self.defines();
+            let patched = self.patch().is_some() || self.changes_metadata() && self.defines();
             if (patched || self.whole) && at_hand < len {
                 needs = HEADER + len;
                 break;
@@ -451,9 +451,9 @@ impl<'f> Reframe<'f> {
         Ok(Processed { consumed: pos, direct, needs })
     }
 
-    /// The client expects extended metadata in each definition, which the server does not send.
-    fn adds_metadata(&self) -> bool {
-        self.to.contains(EXTENDED_METADATA) && !self.from.contains(EXTENDED_METADATA)
+    /// One side has extended metadata in each definition, and the other side has none.
+    fn changes_metadata(&self) -> bool {
+        self.to.contains(EXTENDED_METADATA) != self.from.contains(EXTENDED_METADATA)
     }
 
     /// The next packet may be a definition.
@@ -537,10 +537,10 @@ impl<'f> Reframe<'f> {
         }
     }
 
-    /// A definition with empty extended metadata, where the client expects some and the server sends none. It follows six
-    /// strings: catalog, schema, table twice, column twice.
+    /// The definition with empty extended metadata where only the client has this field, without it where only the server has
+    /// it. The field follows six strings: catalog, schema, table twice, column twice.
     fn with_metadata(&self, definition: &[u8]) -> Option<Vec<u8>> {
-        if !self.adds_metadata() {
+        if !self.changes_metadata() {
             return None;
         }
         let mut reader = Reader::new(definition);
@@ -548,7 +548,12 @@ impl<'f> Reframe<'f> {
             reader.lenenc_bytes().ok()?;
         }
         let (names, rest) = definition.split_at_checked(definition.len() - reader.remaining())?;
-        Some([names, &[0], rest].concat())
+        if self.to.contains(EXTENDED_METADATA) {
+            return Some([names, &[0], rest].concat());
+        }
+        reader.lenenc_bytes().ok()?;
+        let rest = rest.get(rest.len() - reader.remaining()..)?;
+        Some([names, rest].concat())
     }
 
     /// Error 1907, as ProxySQL puts it, in place of the 1317 that follows a KILL.
@@ -860,41 +865,44 @@ mod tests {
 
     /// In text and prepared results and in COM_FIELD_LIST, with EOF packets made or not; bytes come one by one.
     #[test]
-    fn definitions_get_the_metadata_that_the_client_was_promised() {
+    fn definitions_have_the_metadata_that_the_client_was_promised() {
         for (kind, first) in
             [(ReplyKind::Results, &[1][..]), (ReplyKind::Prepare, &[0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0][..]), (ReplyKind::FieldList, &[])]
         {
-            for to_eof in [Capabilities::DEPRECATE_EOF, Capabilities::default()] {
-                let from = CAPS | Capabilities::DEPRECATE_EOF;
-                let to = CAPS | to_eof | EXTENDED_METADATA;
-                let make = |definition: Vec<u8>, eof: bool| {
-                    let (mut seq, mut out) = (1, Vec::new());
-                    if !first.is_empty() {
-                        packet::put_packet(&mut out, &mut seq, first);
+            let (none, plain, uuid) = (None, Some(&b""[..]), Some(&b"\x00\x04uuid"[..]));
+            for (sent, told) in [(none, none), (none, plain), (plain, plain), (uuid, uuid), (plain, none), (uuid, none)] {
+                for to_eof in [Capabilities::DEPRECATE_EOF, Capabilities::default()] {
+                    let with = |metadata: Option<&[u8]>| if metadata.is_some() { EXTENDED_METADATA } else { Capabilities::default() };
+                    let (from, to) = (CAPS | Capabilities::DEPRECATE_EOF | with(sent), CAPS | to_eof | with(told));
+                    let make = |definition: Vec<u8>, eof: bool| {
+                        let (mut seq, mut out) = (1, Vec::new());
+                        if !first.is_empty() {
+                            packet::put_packet(&mut out, &mut seq, first);
+                        }
+                        packet::put_packet(&mut out, &mut seq, &definition);
+                        if eof && kind != ReplyKind::FieldList {
+                            let start = packet::begin_packet(&mut out);
+                            put_eof(&mut out, 0, StatusFlags::AUTOCOMMIT);
+                            packet::finish_packet(&mut out, start, &mut seq);
+                        }
+                        out
+                    };
+                    let (input, expected) = (make(definition(sent), false), make(definition(told), to_eof != Capabilities::DEPRECATE_EOF));
+                    let mut reframe = Reframe::new(kind, from, to, None, StatusFlags::AUTOCOMMIT);
+                    let (mut at_hand, mut seen, mut facts) = (Vec::new(), Vec::new(), ReplyFacts::default());
+                    for byte in input {
+                        at_hand.push(byte);
+                        let mut out = Vec::new();
+                        let processed = reframe.process(&mut at_hand, &mut out, &mut facts).unwrap();
+                        seen.extend_from_slice(if processed.direct { &at_hand[..processed.consumed] } else { &out });
+                        at_hand.drain(..processed.consumed);
                     }
-                    packet::put_packet(&mut out, &mut seq, &definition);
-                    if eof && kind != ReplyKind::FieldList {
-                        let start = packet::begin_packet(&mut out);
-                        put_eof(&mut out, 0, StatusFlags::AUTOCOMMIT);
-                        packet::finish_packet(&mut out, start, &mut seq);
+                    if kind == ReplyKind::Results && to_eof == Capabilities::default() {
+                        // The EOF comes with what follows.
+                        seen.extend_from_slice(&expected[seen.len()..]);
                     }
-                    out
-                };
-                let (input, expected) = (make(definition(None), false), make(definition(Some(b"")), to_eof != Capabilities::DEPRECATE_EOF));
-                let mut reframe = Reframe::new(kind, from, to, None, StatusFlags::AUTOCOMMIT);
-                let (mut at_hand, mut told, mut facts) = (Vec::new(), Vec::new(), ReplyFacts::default());
-                for byte in input {
-                    at_hand.push(byte);
-                    let mut out = Vec::new();
-                    let processed = reframe.process(&mut at_hand, &mut out, &mut facts).unwrap();
-                    told.extend_from_slice(if processed.direct { &at_hand[..processed.consumed] } else { &out });
-                    at_hand.drain(..processed.consumed);
+                    assert_eq!(seen, expected, "{kind:?} {sent:?} {told:?}");
                 }
-                if kind == ReplyKind::Results && to_eof == Capabilities::default() {
-                    // The EOF comes with what follows.
-                    told.extend_from_slice(&expected[told.len()..]);
-                }
-                assert_eq!(told, expected, "{kind:?}");
             }
         }
     }

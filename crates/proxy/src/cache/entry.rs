@@ -2,7 +2,8 @@
 
 use super::budget::Permit;
 use super::columns::Coding;
-use super::reply::{CAPS, Captured};
+use super::policy::CachePolicy;
+use super::reply::Captured;
 use super::rows::{Form, convert};
 use std::sync::atomic::{AtomicU8, Ordering};
 use wire::flags::{Capabilities, StatusFlags};
@@ -17,6 +18,9 @@ pub(crate) struct Entry {
     rows_at: usize,
     rows: u64,
     status: StatusFlags,
+    caps: Capabilities,
+    /// When its server was asked for it.
+    asked_ms: u64,
     created_ms: u64,
     expires_ms: u64,
     crossing: AtomicU8,
@@ -38,13 +42,15 @@ pub(crate) enum Crossing {
 const OF_RESULT: StatusFlags = StatusFlags::NO_GOOD_INDEX_USED.union(StatusFlags::NO_INDEX_USED);
 
 impl Entry {
-    pub(super) fn new(captured: Captured, form: Form, created_ms: u64, expires_ms: u64, permit: Permit) -> Self {
+    pub(super) fn new(captured: Captured, form: Form, (asked_ms, created_ms, expires_ms): (u64, u64, u64), permit: Permit) -> Self {
         Self {
             form,
             packets: captured.packets.into_boxed_slice(),
             rows_at: captured.rows_at,
             rows: captured.rows,
             status: captured.status,
+            caps: captured.caps,
+            asked_ms,
             created_ms,
             expires_ms,
             crossing: AtomicU8::new(Crossing::Unknown as u8),
@@ -69,12 +75,17 @@ impl Entry {
 
     /// How its packets are framed: give this to [`Reframe`](wire::reframe::Reframe) as the server's capabilities.
     pub(crate) fn caps(&self) -> Capabilities {
-        CAPS
+        self.caps
     }
 
-    /// True while it may be answered under a rule that now says `ttl_ms`.
-    pub(super) fn is_fresh(&self, ttl_ms: u64, now_ms: u64) -> bool {
-        now_ms < self.expires_ms && now_ms < self.created_ms.saturating_add(ttl_ms)
+    /// True while it may be answered under what the rule says now.
+    pub(super) fn is_fresh(&self, policy: CachePolicy, now_ms: u64) -> bool {
+        now_ms < self.expires_ms && now_ms < self.created_ms.saturating_add(policy.ttl_ms) && self.is_since(policy.since_ms)
+    }
+
+    /// True when its server was asked for it then or later.
+    pub(super) fn is_since(&self, since_ms: u64) -> bool {
+        self.asked_ms >= since_ms
     }
 
     /// True when `percent` of its life is over.
@@ -120,7 +131,7 @@ impl Entry {
         let status = status | (self.status & OF_RESULT);
         let end = OkPacket { status, ..OkPacket::default() };
         let mut payload = Vec::with_capacity(8);
-        end.write(&mut payload, EOF, CAPS);
+        end.write(&mut payload, EOF, self.caps);
         packet::put_packet(out, &mut 0, &payload);
         Some(())
     }

@@ -147,7 +147,7 @@ impl Fill {
         let mut permit = std::mem::replace(&mut self.permit, self.cache.budget.permit());
         permit.shrink_to(self.cost(captured.packets.len()));
         let expires_ms = now_ms.saturating_add(self.ask.policy.ttl_ms);
-        Ok(Arc::new(Entry::new(captured, self.ask.form, now_ms, expires_ms, permit)))
+        Ok(Arc::new(Entry::new(captured, self.ask.form, (self.ask.now_ms, now_ms, expires_ms), permit)))
     }
 
     fn publish(mut self, entry: Arc<Entry>) -> Result<Arc<Entry>, Refusal> {
@@ -218,6 +218,8 @@ pub(crate) struct Waiting {
     pub(super) cache: Arc<QueryCache>,
     pub(super) landed: watch::Receiver<Fetched>,
     pub(super) form: Form,
+    /// What was asked for before that is of no use.
+    pub(super) since_ms: u64,
     pub(super) wait_ms: u64,
 }
 
@@ -229,7 +231,7 @@ impl Waiting {
             Ok(Ok(fetched)) => fetched.clone()?,
             _ => return None,
         };
-        if !entry.answers(self.form) {
+        if !entry.is_since(self.since_ms) || !entry.answers(self.form) {
             return None;
         }
         self.cache.counts.answer(&entry);

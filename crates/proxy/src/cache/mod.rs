@@ -122,7 +122,9 @@ impl QueryCache {
             }
             Found::Lead(landing) => self.lead(key, ask, Role::First { id: flight_id, landing }),
             Found::LeadAlone(epoch) => self.lead(key, ask, Role::Alone { epoch }),
-            Found::Flying(landed) if wait_ms > 0 => Look::Follow(Waiting { cache: Arc::clone(self), landed, form, wait_ms }),
+            Found::Flying(landed) if wait_ms > 0 => {
+                Look::Follow(Waiting { cache: Arc::clone(self), landed, form, since_ms: policy.since_ms, wait_ms })
+            }
             Found::Flying(_) | Found::Hopeless | Found::Check(_) => Look::Off,
         }
     }

@@ -55,4 +55,6 @@ pub(crate) struct CachePolicy {
     pub ttl_ms: u64,
     /// `cache_empty_result`: whether an empty result is kept; None leaves it to the settings.
     pub keeps_empty: Option<bool>,
+    /// Results that were asked for before that (process clock, ms) are not given: rights have changed since.
+    pub since_ms: u64,
 }

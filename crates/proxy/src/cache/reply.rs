@@ -1,8 +1,8 @@
 //! A server's whole reply, cut down to what a cache keeps: column count, column definitions and rows.
 //!
 //! [`Captured::read`] takes the bytes as the server sent them and refuses ([`Refusal`]) what must not be given to another
-//! client. What is kept is framed as for [`CAPS`], whatever the backend had agreed to: no EOF packets, and the end is made
-//! anew for each answer. Pure.
+//! client. EOF packets are taken out, and the end is made anew for each answer. Definitions of columns stay as the server made
+//! them: [`Captured::caps`] says how that was. Pure.
 
 use wire::flags::{Capabilities, StatusFlags};
 use wire::message::{ErrPacket, OkPacket};
@@ -10,8 +10,13 @@ use wire::packet::{self, HEADER, MAX_PAYLOAD};
 use wire::reply::{Frame, ReplyKind, Step, Tracker};
 use wire::session_state::{Change, changes};
 
-/// The framing of what a cache keeps and answers.
-pub(crate) const CAPS: Capabilities = Capabilities::PROTOCOL_41.union(Capabilities::TRANSACTIONS).union(Capabilities::DEPRECATE_EOF);
+/// The framing of what a cache keeps and answers, whatever the server had agreed to.
+const FRAMING: Capabilities = Capabilities::PROTOCOL_41.union(Capabilities::TRANSACTIONS).union(Capabilities::DEPRECATE_EOF);
+
+/// What decides, of what was agreed with the server, how definitions of columns and rows look. `CLIENT_DEPRECATE_EOF` and session
+/// tracking are dealt with by [`Captured::read`]. `CLIENT_OPTIONAL_RESULTSET_METADATA` and `MARIADB_CLIENT_CACHE_METADATA` are agreed
+/// with no server.
+const SHAPE: Capabilities = Capabilities::MARIADB_CLIENT_EXTENDED_METADATA;
 
 /// Why a reply is not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +60,8 @@ pub(crate) struct Captured {
     pub warnings: u16,
     /// Status flags of the end.
     pub status: StatusFlags,
+    /// As if agreed with a server that sent these packets.
+    pub caps: Capabilities,
 }
 
 impl Captured {
@@ -67,7 +74,8 @@ impl Captured {
         bytes.truncate(marks.rows_end);
         bytes.drain(marks.definitions_end..marks.rows_at);
         let rows_at = marks.definitions_end;
-        Ok(Self { packets: bytes, rows_at, rows: marks.rows, warnings: marks.warnings, status: marks.status })
+        let caps = FRAMING | (from & SHAPE);
+        Ok(Self { packets: bytes, rows_at, rows: marks.rows, warnings: marks.warnings, status: marks.status, caps })
     }
 }
 

@@ -84,7 +84,7 @@ impl Slot {
 
     fn fresh(&self, form: Form, ask: &Question) -> Option<&Arc<Entry>> {
         match self.held(form) {
-            Some(Held::Entry(entry)) if entry.is_fresh(ask.policy.ttl_ms, ask.now_ms) => Some(entry),
+            Some(Held::Entry(entry)) if entry.is_fresh(ask.policy, ask.now_ms) => Some(entry),
             _ => None,
         }
     }

@@ -14,7 +14,7 @@ use super::{CachePolicy, CacheSettings, Entry, Form, Key, Look, QueryCache};
 use server::{TEXT_CAPS, column, reply, text_row};
 use std::sync::Arc;
 
-const TTL: CachePolicy = CachePolicy { ttl_ms: 1000, keeps_empty: None };
+const TTL: CachePolicy = CachePolicy { ttl_ms: 1000, keeps_empty: None, since_ms: 0 };
 
 fn cache(change: impl FnOnce(&mut CacheSettings)) -> Arc<QueryCache> {
     let mut settings = CacheSettings::default();

@@ -12,6 +12,7 @@ use crate::server_info::{Family, ServerInfo, charset_of};
 use crate::state::{Text, canonical, is_wide};
 use model::settings::SessionTrackGtids;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::charset::{self, Flavor};
 use wire::codes;
@@ -126,8 +127,8 @@ impl Session {
             return Ok(());
         }
         if let Some(schema) = self.wants.state.schema.clone() {
-            let now = self.now_ms();
-            let known = self.worker.memory.borrow().schema_is_valid(&self.user.name, &schema, now);
+            let (epoch, now) = (self.worker.shared.ddl_epoch.load(Ordering::Acquire), self.now_ms());
+            let known = self.worker.memory.borrow().schema_is_valid(&self.user.name, &schema, epoch, now);
             if !known {
                 self.ask_for_schema(&schema).await?;
             }
@@ -143,6 +144,7 @@ impl Session {
     }
 
     pub(super) async fn ask_for_schema(&mut self, schema: &Text) -> Result<(), End> {
+        let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
         self.direct_for_schema(schema).await;
         // A hostgroup that is down does not keep clients from logging in: their statements wait, and say why.
         match tokio::time::timeout(SCHEMA_CHECK, self.obtain()).await {
@@ -172,7 +174,7 @@ impl Session {
                     return Err(End::Refused(e.to_string()));
                 }
                 let now = self.now_ms();
-                self.worker.memory.borrow_mut().learn_schema(&self.user.name, schema, now);
+                self.worker.memory.borrow_mut().learn_schema(&self.user.name, schema, epoch, now);
             }
             // Lost, or silent: no reason to turn a client away.
             Ok(Err(_)) | Err(_) => self.at.discard_backend(),

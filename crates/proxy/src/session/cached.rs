@@ -13,6 +13,7 @@ use crate::cache::{Asked, Asker, CachePolicy, Entry, Execution, Form, Key, Look}
 use crate::class::Class;
 use sql::Analysis;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use wire::flags::Capabilities;
 use wire::query::split_query;
 
@@ -63,7 +64,8 @@ impl Session {
 
     async fn look_in_cache(&mut self, key: Option<Key>, form: Form) -> Result<bool, End> {
         let (Some(key), Some(ttl_ms)) = (key, self.hand.directions.cache_ttl_ms) else { return Ok(false) };
-        let policy = CachePolicy { ttl_ms: u64::from(ttl_ms.get()), keeps_empty: self.hand.directions.cache_empty_result };
+        let since_ms = self.worker.shared.rights_changed_ms.load(Ordering::Acquire);
+        let policy = CachePolicy { ttl_ms: u64::from(ttl_ms.get()), keeps_empty: self.hand.directions.cache_empty_result, since_ms };
         let entry = match self.worker.shared.cache.look(key, form, policy, self.worker.shared.clock.now_ms()) {
             Look::Hit(entry) => entry,
             Look::Lead(fill) => {

@@ -146,6 +146,8 @@ impl Session {
     fn rights_changed(&self) {
         count(&self.worker.counters.rights_changed);
         let shared = &self.worker.shared;
+        // What a user may prepare, enter and read the body of is asked anew, too.
+        shared.ddl_epoch.fetch_add(1, Ordering::AcqRel);
         shared.rights_changed_ms.fetch_max(shared.clock.now_ms() + 1, Ordering::AcqRel);
     }
 

@@ -14,8 +14,10 @@ use super::tableless::words;
 use super::wants::Wants;
 use crate::mailbox::KillKind;
 use crate::memory::Place;
+use crate::pins::PinReason;
 use crate::server_info::ServerInfo;
 use sql::{Analysis, Facts, Kill, KillTarget, Kind};
+use std::sync::atomic::Ordering;
 use wire::codec::{Reader, put_lenenc_bytes};
 use wire::codes;
 use wire::flags::{Capabilities, StatusFlags};
@@ -68,7 +70,9 @@ impl Session {
             return Ok(false);
         }
         let Some(info) = self.at.pool.one_version() else { return Ok(false) };
-        let effect = self.worker.memory.borrow().set_effect(&self.place(&info), self.client.sql_text(command, start));
+        let (place, sql) = (self.place(&info), self.client.sql_text(command, start));
+        let rights_changed_ms = self.worker.shared.rights_changed_ms.load(Ordering::Acquire);
+        let effect = self.worker.memory.borrow().set_effect(&place, sql, self.now_ms(), rights_changed_ms);
         let Some(effect) = effect else { return Ok(false) };
         if self.at.lane.settings().autocommit_false_is_transaction && effect.changes.iter().any(|(name, _)| &**name == AUTOCOMMIT) {
             // It has to keep a backend from here on.
@@ -114,7 +118,13 @@ impl Session {
 
     /// Where what servers say to this session holds, all of them being of this version.
     pub(super) fn place<'a>(&'a self, info: &'a ServerInfo) -> Place<'a> {
-        Place { hostgroup: self.at.pool.shared.id, server: None, version: &info.version, user: &self.user.name }
+        let (hostgroup, class) = (self.at.pool.shared.id, self.at.lane.key.class);
+        Place { hostgroup, server: None, version: &info.version, user: &self.user.name, class, session: self.with_own_rights() }
+    }
+
+    /// The session's number, where it may do other things than the user's other sessions.
+    pub(super) fn with_own_rights(&self) -> Option<u64> {
+        Some(self.entry.id).filter(|_| self.at.pins.set().contains(PinReason::Role))
     }
 
     /// SHOW WARNINGS / SHOW ERRORS from what was read before the backend was lent on.

@@ -17,7 +17,7 @@ use crate::backend::{Backend, Collected, ServerError, prepare_ok};
 use crate::cleaning::ping;
 use crate::counters::count;
 use crate::memory::PrepareReply;
-use crate::pins::PinReason;
+use crate::pins::{PinReason, PinSet};
 use crate::prepared::Side;
 use crate::state::Text;
 use crate::stmt_cache::{Meaning, StatementKey};
@@ -35,6 +35,8 @@ use wire::reply::ReplyKind;
 
 /// Most statements a client may have prepared at once (a server's default `max_prepared_stmt_count`).
 const MAX_STATEMENTS: usize = 16382;
+/// With these, a statement may be described otherwise than to other sessions with the same known state.
+const APART: PinSet = PinSet::of(&[PinReason::TemporaryTable, PinReason::SessionState, PinReason::StoredCode, PinReason::Role]);
 /// Bytes of statement text kept prepared on one backend.
 const MAX_STATEMENT_BYTES: usize = 4 << 20;
 
@@ -126,9 +128,10 @@ impl Session {
         }
         let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
         let info = self.at.pool.one_version()?;
+        let settings = self.column_settings();
         let memory = self.worker.memory.borrow();
         let max_age = self.worker.snapshot().vars.prepared_metadata_max_age;
-        let known = memory.prepared(&self.place(&info), key, epoch, self.now_ms(), max_age)?;
+        let known = memory.prepared(&self.place(&info), (key, &settings), epoch, self.now_ms(), max_age)?;
         Some((known.packets.clone(), known.caps, known.params))
     }
 
@@ -224,12 +227,14 @@ impl Session {
         let listed = self.worker.meter.list_prepared(&self.user.name, &prepared, self.wants.lex, (ok.columns, ok.params));
         backend.core.statements.insert(Arc::clone(key), ok.stmt_id, listed.hold(Side::Server));
         // The next one's warnings are its own.
-        if self.at.pins.set().contains(PinReason::TemporaryTable) || key.user_variables.is_some() || ok.warnings > 0 {
+        if self.at.pins.set().intersects(APART) || key.user_variables.is_some() || ok.warnings > 0 {
             return;
         }
+        let caps = backend.core.caps;
         let reply = PrepareReply {
             packets: reply.raw.clone(),
-            caps: backend.core.caps,
+            caps,
+            settings: self.column_settings(),
             params: ok.params,
             ddl_epoch,
             at_ms: self.worker.clock.now_ms(),

@@ -52,6 +52,14 @@ impl Session {
         self.worker.memory.borrow_mut().intern_text(mode.into())
     }
 
+    /// The session variables that decide what the columns of a statement look like, joined. On MariaDB most of them act at the
+    /// execution too, and are no part of [`Session::mode`].
+    pub(super) fn column_settings(&self) -> Text {
+        let ignores_space = self.client.caps.contains(Capabilities::IGNORE_SPACE);
+        let settings = join(&self.wants.state.variables, ignores_space, true);
+        self.worker.memory.borrow_mut().intern_text(settings.into())
+    }
+
     fn settles_at_prepare(&self) -> bool {
         self.worker.shared.serves_mysql()
     }

@@ -226,11 +226,12 @@ impl Session {
     }
 
     async fn sync_set(&mut self, set: &str, sure: bool, ahead: &mut Ahead) -> Result<(), Fault> {
-        let now = self.now_ms();
+        let (now, session) = (self.now_ms(), self.with_own_rights());
         let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
         let core = &backend.core;
         let (server, info, user) = (Arc::clone(&core.server), Arc::clone(&core.info), Arc::clone(&core.lane.user));
-        let place = Place { hostgroup: server.key.hostgroup, server: Some(server.index), version: &info.version, user: &user.name };
+        let (hostgroup, class) = (server.key.hostgroup, core.lane.class);
+        let place = Place { hostgroup, server: Some(server.index), version: &info.version, user: &user.name, class, session };
         let known = sure && self.worker.memory.borrow().is_accepted(&place, set, now);
         if known {
             ahead.push(set, backend.core.caps);

@@ -29,12 +29,27 @@ fn a_result_is_answered_for_its_ttl() {
 fn the_rules_present_ttl_counts_too() {
     let cache = cache(|_| {});
     fill(look(&cache, "q", 0), &one("a"), 0).unwrap();
-    let with = |ttl_ms, now_ms| cache.look(key(&cache, "q"), Form::Text, CachePolicy { ttl_ms, keeps_empty: None }, now_ms);
+    let with = |ttl_ms, now_ms| cache.look(key(&cache, "q"), Form::Text, CachePolicy { ttl_ms, keeps_empty: None, since_ms: 0 }, now_ms);
     assert!(is_hit(&with(100, 99)));
     assert!(matches!(with(100, 100), Look::Lead(_)));
     assert!(is_hit(&with(5000, 999)));
     assert!(matches!(with(5000, 1000), Look::Lead(_)));
     assert!(matches!(with(0, 1), Look::Off));
+}
+
+/// What was asked for under other rights answers nobody, nor those who wait for it.
+#[test]
+fn results_of_before_a_change_of_rights_are_not_given() {
+    let cache = cache(|_| {});
+    let since = |since_ms, now_ms| cache.look(key(&cache, "q"), Form::Text, CachePolicy { since_ms, ..TTL }, now_ms);
+    let leader = since(0, 10);
+    let Look::Follow(waiting) = since(11, 12) else { panic!() };
+    fill(leader, &one("a"), 12).unwrap();
+    assert!(run(waiting.wait()).is_none());
+    assert!(is_hit(&since(10, 13)));
+    fill(since(11, 13), &one("b"), 14).unwrap();
+    let Look::Hit(entry) = since(11, 14) else { panic!() };
+    assert_eq!(read_one(&entry), "b");
 }
 
 #[test]
@@ -116,7 +131,7 @@ fn reply_empty() -> Vec<u8> {
 #[test]
 fn the_rule_outweighs_the_setting_about_empty_results() {
     let cache = cache(|settings| settings.keeps_empty = false);
-    let ask = |keeps_empty| cache.look(key(&cache, "q"), Form::Text, CachePolicy { ttl_ms: 1000, keeps_empty }, 0);
+    let ask = |keeps_empty| cache.look(key(&cache, "q"), Form::Text, CachePolicy { ttl_ms: 1000, keeps_empty, since_ms: 0 }, 0);
     fill(ask(Some(true)), &reply_empty(), 0).unwrap();
     cache.flush();
     cache.configure(CacheSettings::default(), 0);
@@ -208,7 +223,7 @@ proptest! {
                     model.clear();
                 }
                 Step::Ask { name, ttl_ms } => {
-                    let policy = CachePolicy { ttl_ms, keeps_empty: None };
+                    let policy = CachePolicy { ttl_ms, keeps_empty: None, since_ms: 0 };
                     let found = cache.look(key(&cache, &name.to_string()), Form::Text, policy, now);
                     let known = model.get(&name).filter(|(created, ttl, _)| now < created + ttl && now < created + ttl_ms);
                     match (found, known) {

@@ -1,11 +1,13 @@
 //! What is captured, what is refused, and what a client of any kind then gets.
 
-use super::server::{EOF_CAPS, End, payloads, reply_with};
+use super::server::{EOF_CAPS, End, described_column, payloads, reply_with};
 use super::*;
 use proptest::prelude::*;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::reframe::{Reframe, ReplyFacts, TrackFilter};
 use wire::reply::ReplyKind;
+
+const EXTENDED: Capabilities = Capabilities::MARIADB_CLIENT_EXTENDED_METADATA;
 
 fn refusal(bytes: &[u8], caps: Capabilities) -> Refusal {
     let cache = cache(|_| {});
@@ -72,21 +74,36 @@ proptest! {
         values in proptest::collection::vec(proptest::collection::vec(proptest::option::of(".{0,40}"), 3), 0..20),
         modern_backend: bool,
         modern_client: bool,
+        extended_backend: bool,
+        extended_client: bool,
+        type_name in ".{0,8}",
         chunk in 1usize..200,
     ) {
-        let kind = |modern| if modern { TEXT_CAPS } else { EOF_CAPS };
-        let columns = [column(253), column(254), column(252)];
+        let extended = |is_extended| if is_extended { EXTENDED } else { Capabilities::default() };
+        let kind = |modern, is_extended| if modern { TEXT_CAPS | extended(is_extended) } else { EOF_CAPS | extended(is_extended) };
+        let (from, to) = (kind(modern_backend, extended_backend), kind(modern_client, extended_client));
+        // As a server would describe the columns to the client, which is told nothing that the proxy was not told.
+        let columns = |described: bool, as_told: bool| [253, 254, 252].map(|type_code| match (described, as_told) {
+            (false, _) => column(type_code),
+            (true, true) => described_column(type_code, type_name.as_bytes()),
+            (true, false) => described_column(type_code, b""),
+        });
         let rows: Vec<_> =
             values.iter().map(|row| text_row(&row.iter().map(|v| v.as_ref().map(|v| v.as_bytes())).collect::<Vec<_>>())).collect();
         let cache = cache(|_| {});
         let Look::Lead(mut fill) = look(&cache, "q", 0) else { panic!() };
-        for part in reply(&columns, &rows, kind(modern_backend)).chunks(chunk) {
+        for part in reply(&columns(extended_backend, true), &rows, from).chunks(chunk) {
             fill.feed(part);
         }
-        let entry = fill.finish(kind(modern_backend), 0).unwrap();
+        let entry = fill.finish(from, 0).unwrap();
         prop_assert_eq!(entry.rows(), rows.len() as u64);
-        let expected = reply(&columns, &rows, kind(modern_client));
-        prop_assert_eq!(seen_by(&entry, Form::Text, kind(modern_client)), expected);
+        let columns = columns(extended_client, extended_backend);
+        let expected = reply(&columns, &rows, to);
+        prop_assert_eq!(seen_by(&entry, Form::Text, to), expected);
+        if entry.answers(Form::Binary) {
+            let binary = payloads(&seen_by(&entry, Form::Binary, to));
+            prop_assert_eq!(&binary[1..=columns.len()], columns);
+        }
     }
 
     #[test]

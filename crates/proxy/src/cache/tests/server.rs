@@ -15,6 +15,19 @@ pub(super) fn column(type_code: u8) -> Vec<u8> {
     super::super::columns::tests::definition(type_code, 0, 11, 0)
 }
 
+/// The same with the name of a data type, as MariaDB sends it under MARIADB_CLIENT_EXTENDED_METADATA; without a name empty.
+pub(super) fn described_column(type_code: u8, type_name: &[u8]) -> Vec<u8> {
+    let plain = column(type_code);
+    let (names, fixed) = plain.split_at(plain.len() - 13);
+    let (mut named, mut metadata) = (Vec::new(), Vec::new());
+    if !type_name.is_empty() {
+        metadata.push(0);
+        wire::codec::put_lenenc_bytes(&mut metadata, type_name);
+    }
+    wire::codec::put_lenenc_bytes(&mut named, &metadata);
+    [names, &named, fixed].concat()
+}
+
 /// A text row.
 pub(super) fn text_row(values: &[Option<&[u8]>]) -> Vec<u8> {
     let mut row = Vec::new();
