@@ -11,7 +11,7 @@ use crate::link::{DetachedLink, Link};
 use crate::proven::Proven;
 use crate::server::{ServerShared, Slot, Transport};
 use crate::server_info::ServerInfo;
-use crate::state::{CHARSETS, State, Text, Variables, is_charset_name};
+use crate::state::{self, CHARSETS, Diff, State, Text, Variables, is_charset_name};
 use crate::stmt_cache::StatementCache;
 use crate::stream::invalid;
 use crate::view::Held;
@@ -31,7 +31,7 @@ pub(crate) use hand_over::{BackendRecord, Home, Numbers, record};
 /// Which session-tracking settings the connection has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Tracking {
-    /// The server has no session tracker: SET statements are parsed instead.
+    /// The server does not tell: it is asked after each SET, and what a statement may have left unseen is never lent on.
     None,
     /// Everything, as the proxy wants it.
     Ours,
@@ -125,6 +125,20 @@ impl Core {
     /// Its server, as causal reads tell it from another one in its place.
     pub(crate) fn end(&self) -> End<'_> {
         End { server: &self.server.key, ip: self.peer, since_ms: self.opened_ms.max(self.server.standing.used_since_ms()) }
+    }
+
+    /// Whether the server tells what changes in the session. INVARIANT: nothing is concluded from its silence where it does not.
+    pub(crate) fn tracks(&self) -> bool {
+        self.tracking != Tracking::None
+    }
+
+    /// What brings it to `want`. A server that does not track sessions is an old one: `=DEFAULT` for a variable without a global value
+    /// ended MySQL 5.5.9 (`insert_id`) and MariaDB 10.1 (`gtid_seq_no`), and COM_CHANGE_USER leaves `timestamp` as it was.
+    pub(crate) fn diff_to(&self, want: &State) -> Diff {
+        if !self.tracks() && state::lacks_way_back(want, &self.state) {
+            return Diff::Reset { change_user: false };
+        }
+        state::diff(want, &self.state, &self.defaults)
     }
 
     /// Which character sets it has is not known any more.

@@ -31,14 +31,14 @@ pub(crate) async fn reset(worker: &Worker, backend: &mut Backend, change_user: b
     if core.is_labelled || of_the_handshake && core.info.flavor == Flavor::MariaDb {
         return Err(ResetError::Unsupported);
     }
-    // Servers have COM_RESET_CONNECTION since about when they have session tracking (MySQL 5.7, MariaDB 10.2).
-    let logs_in_again = change_user || !core.caps.contains(Capabilities::SESSION_TRACK);
-    if logs_in_again && !core.server.info.takes_change_user() {
+    // Servers have COM_RESET_CONNECTION since about when they track sessions (MySQL 5.7, MariaDB 10.2), and COM_CHANGE_USER leaves
+    // `timestamp`, `insert_id` and LAST_INSERT_ID() on those before.
+    if !core.tracks() || change_user && !core.server.info.takes_change_user() {
         return Err(ResetError::Unsupported);
     }
     let limit = Duration::from_millis(worker.snapshot().vars.connect_timeout_server);
     let work = async {
-        if logs_in_again {
+        if change_user {
             return connect::log_in_again(worker, backend).await.map_err(|e| {
                 tracing::warn!("COM_CHANGE_USER: {} gets a new connection instead: {e}", backend.core.server.key);
                 ResetError::Failed

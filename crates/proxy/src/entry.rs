@@ -103,6 +103,8 @@ pub(crate) struct Entry {
     statement_ms: Cell<u64>,
     /// Until when (ms) an unpinned backend is held; 0 when none is.
     held_until_ms: Cell<u64>,
+    /// It keeps its backend only because that may serve nobody else: see [`crate::worker::Worker::make_places`].
+    pub keeps_unseen: Cell<bool>,
     /// The running statement has had its time limit's signal.
     timed_out: Cell<bool>,
     /// When (ms) a killed statement's connection is given up; 0 while none was killed.
@@ -189,6 +191,7 @@ impl Entry {
             own_idle_ms: Cell::new(0),
             statement_ms: Cell::new(0),
             held_until_ms: Cell::new(0),
+            keeps_unseen: Cell::new(false),
             timed_out: Cell::new(false),
             give_up_at_ms: Cell::new(0),
             killed_by: Cell::new(None),

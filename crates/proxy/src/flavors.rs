@@ -31,9 +31,7 @@ fn instead(name: &[u8], info: &ServerInfo) -> Option<&'static Collation> {
     if known(info, name).is_some() {
         return None;
     }
-    let charset = charset::by_name(std::str::from_utf8(name).ok()?)?.charset;
-    let default = charset::default_of(info.flavor, charset)?;
-    info.login_collation(default.id)
+    info.default_of(charset::by_name(std::str::from_utf8(name).ok()?)?.charset)
 }
 
 /// Puts in `state` what a server like this takes for collations that it does not know.
@@ -142,7 +140,8 @@ mod tests {
             ("utf8mb4_0900_ai_ci", &mariadb, "utf8mb4_general_ci"),
             ("utf8mb4_uca1400_ai_ci", &mysql, "utf8mb4_0900_ai_ci"),
             ("utf8mb4_0900_ai_ci", &mysql, "utf8mb4_0900_ai_ci"),
-            ("utf8mb4_0900_ai_ci", &info(Flavor::MySql, "5.7.44"), "utf8mb4_0900_ai_ci"),
+            ("utf8mb4_0900_ai_ci", &info(Flavor::MySql, "5.7.44"), "utf8mb4_general_ci"),
+            ("utf8mb4_uca1400_ai_ci", &info(Flavor::MySql, "5.5.9"), "utf8mb4_general_ci"),
             ("latin1_swedish_ci", &mariadb, "latin1_swedish_ci"),
             ("gb18030_chinese_ci", &mariadb, "gb18030_chinese_ci"),
             ("utf8mb4_uca1400_ai_ci", &mariadb, "utf8mb4_uca1400_ai_ci"),

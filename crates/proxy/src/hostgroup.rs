@@ -204,6 +204,11 @@ impl HostgroupShared {
         taken.is_ok()
     }
 
+    /// Whether somebody waits who could connect if a connection of this user's were closed, on any worker.
+    pub(crate) fn is_place_wanted(&self, user: &str) -> bool {
+        !self.queue.is_empty() || !self.quota(user).queue.is_empty()
+    }
+
     /// What a user may have here, for all workers.
     pub(crate) fn quota(&self, user: &str) -> Arc<Quota> {
         if let Some(quota) = self.quotas.read().unwrap_or_else(PoisonError::into_inner).get(user) {

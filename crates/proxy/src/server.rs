@@ -66,6 +66,8 @@ pub(crate) struct ServerShared {
     transport: AtomicU8,
     /// A trigger, or a function behind a view, has changed a session here.
     pub has_loud_triggers: AtomicBool,
+    /// That it does not track sessions was told.
+    pub is_known_silent: AtomicBool,
     /// Open transactions that would have to be said again if it were lost.
     stakes: AtomicU32,
     /// Connections for KILL: one at a time.
@@ -152,6 +154,7 @@ impl ServerShared {
             addresses: AddressHistory::default(),
             transport: AtomicU8::new(0),
             has_loud_triggers: AtomicBool::new(false),
+            is_known_silent: AtomicBool::new(false),
             stakes: AtomicU32::new(0),
             kills: tokio::sync::Semaphore::new(1),
             given: Given::default(),

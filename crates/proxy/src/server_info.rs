@@ -64,7 +64,7 @@ impl ServerInfo {
         }
         let is_newer = match self.family {
             Family::MySql5 => id > LAST_OF_MYSQL_5,
-            Family::MariaDb => id >= FIRST_UCA1400,
+            Family::MariaDbEarly | Family::MariaDb => id >= FIRST_UCA1400,
             Family::MySql | Family::MariaDbUca1400 => false,
         };
         // MariaDB took over MySQL's names (MDEV-20912).
@@ -88,6 +88,12 @@ impl ServerInfo {
             Flavor::MariaDb => charset::chosen_for(collation, self.tracking.get().map_or(usual, |tracking| &tracking.collations)),
             Flavor::MySql => collation,
         })
+    }
+
+    /// The collation that SET NAMES gives a character set: utf8mb4 has another one since MySQL 8. None where the server knows neither.
+    pub(crate) fn default_of(&self, charset: &str) -> Option<&'static Collation> {
+        let usual = charset::default_of(self.flavor, charset)?;
+        self.login_collation(usual.id).or_else(|| self.collation_named(&format!("{}_general_ci", usual.charset)))
     }
 
     /// Has it `character_set_collations`?
@@ -126,7 +132,7 @@ pub(crate) struct TrackDefaults {
 pub(crate) struct ServerTracking {
     /// As it stands without us.
     pub defaults: TrackDefaults,
-    /// The SET that makes it tell all.
+    /// The SET that makes it tell all; empty where it has no tracker.
     pub ours: Arc<str>,
     /// `character_set_collations`; empty where there is no such variable.
     pub collations: Box<str>,
@@ -141,6 +147,8 @@ pub(crate) enum Family {
     MySql5,
     /// MySQL 8 and later.
     MySql,
+    /// MariaDB before 10.3.7, which has no `alter_algorithm` yet.
+    MariaDbEarly,
     /// MariaDB before 10.10.
     MariaDb,
     /// MariaDB that knows uca1400.
@@ -217,8 +225,11 @@ impl Family {
         match flavor {
             Flavor::MySql if version.starts_with("5.") => Self::MySql5,
             Flavor::MySql => Self::MySql,
-            Flavor::MariaDb if numbers(version).is_some_and(|version| version < (10, 10, 0)) => Self::MariaDb,
-            Flavor::MariaDb => Self::MariaDbUca1400,
+            Flavor::MariaDb => match numbers(version) {
+                Some(version) if version < (10, 3, 7) => Self::MariaDbEarly,
+                Some(version) if version < (10, 10, 0) => Self::MariaDb,
+                _ => Self::MariaDbUca1400,
+            },
         }
     }
 
@@ -226,7 +237,7 @@ impl Family {
     pub(crate) fn flavor(self) -> Flavor {
         match self {
             Self::MySql5 | Self::MySql => Flavor::MySql,
-            Self::MariaDb | Self::MariaDbUca1400 => Flavor::MariaDb,
+            Self::MariaDbEarly | Self::MariaDb | Self::MariaDbUca1400 => Flavor::MariaDb,
         }
     }
 }

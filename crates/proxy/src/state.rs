@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
-use wire::charset::{Collation, Flavor};
+use wire::charset::Collation;
 use wire::session_state::is_variable_name;
 
 /// Bytes shared between the sessions and backends that hold the same value.
@@ -232,8 +232,8 @@ const TX_ALIASES: &[(&str, &str)] = &[("transaction_isolation", "tx_isolation"),
 /// The name under which a variable is kept that has two.
 pub(crate) fn canonical(name: &str, family: Family) -> &str {
     let of_family = if family == Family::MySql { &[] } else { TX_ALIASES };
-    // MySQL's old_alter_table is another one.
-    if name == "old_alter_table" && family.flavor() == Flavor::MariaDb {
+    // MySQL's old_alter_table is another one, and so is that of early MariaDB.
+    if name == "old_alter_table" && matches!(family, Family::MariaDb | Family::MariaDbUca1400) {
         return "alter_algorithm";
     }
     ALIASES.iter().chain(of_family).find(|(alias, _)| *alias == name).map_or(name, |(_, kept)| kept)
@@ -302,6 +302,11 @@ pub(crate) fn diff(want: &State, have: &State, defaults: &Variables) -> Diff {
     have.enter_schema(schema.clone());
     let (set, sure) = set_statement(want, &have, defaults);
     Diff::Steps { schema, set, sure }
+}
+
+/// Whether a variable would have to go back to its default that has no global value.
+pub(crate) fn lacks_way_back(want: &State, have: &State) -> bool {
+    have.variables.entries().iter().any(|(name, _)| NO_GLOBAL.contains(&&**name) && want.variables.get(name).is_none())
 }
 
 /// A measure for choosing the nearest backend: 0 is identical, a reset is far.
@@ -655,6 +660,8 @@ mod tests {
         assert_eq!(canonical("transaction_isolation", Family::MySql), "transaction_isolation");
         assert_eq!(canonical("old_alter_table", Family::MySql), "old_alter_table");
         assert_eq!(canonical("old_alter_table", Family::MariaDbUca1400), "alter_algorithm");
+        assert_eq!(canonical("old_alter_table", Family::MariaDb), "alter_algorithm");
+        assert_eq!(canonical("old_alter_table", Family::MariaDbEarly), "old_alter_table");
         assert_eq!(canonical("sql_mode", Family::MariaDb), "sql_mode");
     }
 
@@ -680,6 +687,16 @@ mod tests {
         assert_eq!(set.unwrap(), "SET @@session.collation_connection=0x61272c40713d2731");
         let Diff::Steps { set, .. } = diff(&state(None, &charsets, &[]), &State::default()) else { panic!() };
         assert!(set.unwrap().starts_with("SET @@session.character_set_client=0x"));
+    }
+
+    #[test]
+    fn a_variable_without_a_global_value_has_no_way_back() {
+        let none = State::default();
+        for name in ["timestamp", "sql_log_bin", "insert_id"] {
+            let set = state(None, &[(name, "1")], &[]);
+            assert!(lacks_way_back(&none, &set) && !lacks_way_back(&set, &set) && !lacks_way_back(&set, &none), "{name}");
+        }
+        assert!(!lacks_way_back(&none, &state(None, &[("sql_mode", "ANSI")], &[])));
     }
 
     #[test]

@@ -131,6 +131,7 @@ async fn sweep(worker: Rc<Worker>) {
         worker.clock.set(now_ms);
         worker.shared.beats.beat(worker.index, now_ms);
         worker.look_at_sessions(now_ms);
+        worker.make_places();
         round = round.wrapping_add(1);
         if round.is_multiple_of(SWEEPS_PER_MAINTENANCE) {
             maintain(&worker);

@@ -206,6 +206,22 @@ impl Worker {
         }
     }
 
+    /// Where somebody waits for a place on a full server, idle sessions give up connections that may serve nobody else, and that they
+    /// need for nothing that is known.
+    pub(crate) fn make_places(&self) {
+        for (id, pool) in self.pools.borrow().iter() {
+            if !pool.servers().iter().any(|server| server.is_known_silent.load(std::sync::atomic::Ordering::Relaxed)) {
+                continue;
+            }
+            for (_, entry) in self.entries.borrow().iter().filter(|(_, entry)| entry.keeps_unseen.get() && entry.is_idle()) {
+                let is_there = entry.view.held.get().is_some_and(|held| held.server.0 == *id);
+                if is_there && entry.user.borrow().as_ref().is_some_and(|user| pool.shared.is_place_wanted(&user.name)) {
+                    entry.signal(Signal::GiveBack);
+                }
+            }
+        }
+    }
+
     /// Takes over how servers are placed now.
     pub(crate) fn arranged(self: &Rc<Self>) {
         self.clock.set(self.shared.clock.now_ms());

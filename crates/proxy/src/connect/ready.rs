@@ -6,6 +6,7 @@ use crate::defaults;
 use crate::server_info::{Family, ServerInfo, ServerTracking, TrackDefaults};
 use crate::worker::Worker;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use wire::charset::{self, Collation, Flavor};
 use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
@@ -52,10 +53,18 @@ pub(crate) async fn prepare_again(worker: &Worker, backend: &mut Backend) -> Res
 /// Brings a fresh (or just reset) connection to the proxy's own settings: session tracking, `init_connect`. Returns whether there
 /// is an `init_connect`.
 async fn prepare(worker: &Worker, backend: &mut Backend) -> Result<bool, ConnectError> {
-    if backend.core.caps.contains(Capabilities::SESSION_TRACK) {
-        let set = our_tracking(worker, backend).await?;
-        let reply = backend.query(&set, &worker.buffers).await?;
-        backend.core.tracking = if reply.error.is_none() { Tracking::Ours } else { Tracking::None };
+    let set = our_tracking(worker, backend).await?;
+    backend.core.tracking = match &*set {
+        "" => Tracking::None,
+        // A server that tells at all tells of this too: one that takes the SET and says nothing only looks like it.
+        set => match backend.query(set, &worker.buffers).await? {
+            reply if reply.error.is_none() && !reply.ok.session_state.is_empty() => Tracking::Ours,
+            _ => Tracking::None,
+        },
+    };
+    if !backend.core.tracks() && !backend.core.server.is_known_silent.swap(true, Ordering::Relaxed) {
+        let (key, version) = (&backend.core.server.key, &backend.core.info.version);
+        tracing::warn!("{key} ({version}) does not track session state: sessions keep their connections there, see docs/versions.md");
     }
     let snapshot = worker.snapshot();
     let hostgroup = snapshot.hostgroup(backend.core.lane.hostgroup);
@@ -93,17 +102,21 @@ async fn allow_several(worker: &Worker, backend: &mut Backend, is_allowed: bool)
     }
 }
 
-/// The SET that makes the session tracker tell everything that changes; worked out once for each version of a server.
+/// The SET that makes the session tracker tell everything that changes, empty where there is none; worked out once for each version of
+/// a server.
 pub(crate) async fn our_tracking(worker: &Worker, backend: &mut Backend) -> std::io::Result<Arc<str>> {
     if let Some(tracking) = backend.core.info.tracking.get() {
         return Ok(Arc::clone(&tracking.ours));
     }
-    let (defaults, collations) = read_track_defaults(worker, backend).await?;
-    let names = match backend.core.info.flavor {
-        Flavor::MariaDb => "*".to_owned(),
-        Flavor::MySql => changeable_variables(worker, backend).await?,
-    };
-    let ours = format!("SET SESSION session_track_system_variables=_latin1'{names}',session_track_schema=ON,session_track_state_change=ON");
+    let (mut defaults, mut collations, mut ours) = (TrackDefaults::default(), Box::default(), String::new());
+    if backend.core.caps.contains(Capabilities::SESSION_TRACK) {
+        (defaults, collations) = read_track_defaults(worker, backend).await?;
+        let names = match backend.core.info.flavor {
+            Flavor::MariaDb => "*".to_owned(),
+            Flavor::MySql => changeable_variables(worker, backend).await?,
+        };
+        ours = format!("SET SESSION session_track_system_variables=_latin1'{names}',session_track_schema=ON,session_track_state_change=ON");
+    }
     let known = read_collations(worker, backend).await?;
     let tracking = ServerTracking { defaults, ours: ours.into(), collations, known };
     let ours = Arc::clone(&tracking.ours);
@@ -148,7 +161,9 @@ async fn changeable_variables(worker: &Worker, backend: &mut Backend) -> std::io
 async fn read_collations(worker: &Worker, backend: &mut Backend) -> std::io::Result<Box<[&'static Collation]>> {
     let question = match backend.core.info.family {
         Family::MariaDbUca1400 => "SELECT ID,FULL_COLLATION_NAME FROM information_schema.COLLATION_CHARACTER_SET_APPLICABILITY",
-        Family::MariaDb | Family::MySql | Family::MySql5 => "SELECT ID,COLLATION_NAME FROM information_schema.COLLATIONS",
+        Family::MariaDbEarly | Family::MariaDb | Family::MySql | Family::MySql5 => {
+            "SELECT ID,COLLATION_NAME FROM information_schema.COLLATIONS"
+        }
     };
     let reply = backend.query(question, &worker.buffers).await?;
     let known = reply.rows.iter().filter_map(|row| {

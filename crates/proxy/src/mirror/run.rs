@@ -15,7 +15,7 @@ use crate::meter::digest_table::Sums;
 use crate::meter::{Ended, error_key};
 use crate::pins::PinSet;
 use crate::pool::{AcquireError, HostgroupPool, Wish};
-use crate::state::{Diff, State, diff};
+use crate::state::{Diff, State};
 use crate::stream::invalid;
 use crate::worker::Worker;
 use std::future::poll_fn;
@@ -174,7 +174,7 @@ async fn bring_to(worker: &Worker, backend: &mut Backend, want: &State) -> io::R
     }
     let want = adapted.as_ref().unwrap_or(want);
     for _ in 0..2 {
-        match diff(want, &backend.core.state, &backend.core.defaults) {
+        match backend.core.diff_to(want) {
             Diff::Identical => return Ok(Readied::Yes),
             Diff::Reset { change_user } => {
                 count(&worker.counters.resets);
@@ -270,8 +270,9 @@ fn measure(worker: &Worker, copy: &Mirrored, backend: &Backend, reply: &Discarde
 /// Gives the backend back without anything of the copy on it.
 async fn clean(worker: &Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: Backend, copy: &Mirrored, reply: &Discarded) {
     let changed = StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY | StatusFlags::SESSION_STATE_CHANGED;
-    // An error does not say whether it left a transaction open.
-    let is_clean = plan::leaves_nothing(&copy.analysis) && reply.error.is_none() && !reply.status.intersects(changed);
+    // An error does not say whether it left a transaction open, and silence says nothing where sessions are not tracked.
+    let is_clean =
+        plan::leaves_nothing(&copy.analysis) && backend.core.tracks() && reply.error.is_none() && !reply.status.intersects(changed);
     if !is_clean {
         // MariaDB keeps roles over a reset.
         let may_have_set_one = plan::may_set_role(&copy.analysis) || reply.status.contains(StatusFlags::SESSION_STATE_CHANGED);

@@ -84,9 +84,11 @@ impl HeardInfo {
         self.turns.load(Ordering::Acquire)
     }
 
-    /// Session tracking on the server, once a connection has asked.
+    /// Session tracking on the server, once a connection has asked; None where it has none.
     pub(crate) fn track_defaults(&self) -> Option<TrackDefaults> {
-        self.latest.load().as_ref()?.tracking.get().map(|tracking| tracking.defaults.clone())
+        let info = self.latest.load();
+        let tracking = info.as_ref()?.tracking.get().filter(|tracking| !tracking.ours.is_empty())?;
+        Some(tracking.defaults.clone())
     }
 
     /// Whether connections may be reset by COM_CHANGE_USER.

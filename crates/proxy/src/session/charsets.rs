@@ -40,11 +40,6 @@ pub(super) enum Hidden {
     Unknown,
 }
 
-/// The name under which the hidden collation of a variable is kept, if it has one.
-pub(super) fn kept_with(variable: &str) -> Option<&'static str> {
-    HIDING.iter().find(|(name, _)| *name == variable).map(|(_, kept)| *kept)
-}
-
 /// What these assignments did to the hidden collations of client and results. With `versioned` they may not have run; what the
 /// server told of without one of them was done by something else. `usual` is the collation that SET NAMES gives a character set.
 pub(super) fn hidden_after(
@@ -187,10 +182,9 @@ impl Wants {
 impl Attachments {
     /// The collation that SET NAMES gives a character set, where neither names another and the session has not chosen its own.
     pub(super) fn usual_collation(&self, wants: &Wants, charset: &str) -> Option<&'static str> {
-        let info = &self.backend.as_ref()?.core.info;
-        let default = charset::default_of(info.flavor, charset)?;
         let is_chosen = wants.state.variables.get("character_set_collations").is_some();
-        info.login_collation(default.id).filter(|_| !is_chosen).map(|collation| collation.name)
+        let default = self.backend.as_ref()?.core.info.default_of(charset).filter(|_| !is_chosen)?;
+        Some(default.name)
     }
 }
 

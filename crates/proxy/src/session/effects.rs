@@ -11,7 +11,6 @@ use super::settle::counts_found_rows;
 use super::tracked::contains_word;
 use super::untracked::{UNKNOWN_STATEMENT, mentions_role};
 use super::wants::Wants;
-use crate::backend::Tracking;
 use crate::counters::count;
 use crate::pins::PinReason;
 use crate::routines::has_word;
@@ -53,6 +52,7 @@ impl Session {
         if self.client.is_refused_whole(analysis, reply) {
             return;
         }
+        self.at.note_unseen(&self.wants, sql, analysis);
         if analysis.facts.contains(Facts::MULTI) && (self.wants.is_read_anew(sql, reply) || self.wants.is_read_anew_untold(sql)) {
             // What followed was read in another way by the server than here.
             self.at.pin(PinReason::SessionState, analysis);
@@ -323,7 +323,7 @@ impl Attachments {
         let waits = self.pins.set().contains(PinReason::FoundRows)
             || self.pins.set().contains(PinReason::NextTransaction)
             || analysis.kind == Kind::Begin && self.pins.set().contains(PinReason::LockTables);
-        !is_plain(analysis, reply) || waits || counts_inserts
+        !is_plain(analysis, reply) || waits || counts_inserts || self.tracks_nothing()
     }
 
     pub(super) fn pin(&mut self, reason: PinReason, analysis: &Analysis) {
@@ -350,7 +350,7 @@ impl Attachments {
     }
 
     pub(super) fn tracks_nothing(&self) -> bool {
-        self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::None)
+        self.backend.as_ref().is_some_and(|b| !b.core.tracks())
     }
 
     /// What SET TRANSACTION asked for is over with COMMIT and ROLLBACK. Other statements use it up or not, as the engines of their

@@ -12,7 +12,6 @@ use super::facts::FailedCalls;
 use super::frontend::Frontend;
 use super::guard::guarded;
 use super::query::shows_diagnostics;
-use crate::backend::Tracking;
 use crate::pins::PinReason;
 use sql::{Analysis, Facts, Kind};
 use std::io;
@@ -171,7 +170,7 @@ impl Frontend {
 impl Attachments {
     /// Whether the server at hand tells with its next answer what a statement did that failed.
     pub(super) fn tells_after_failures(&self) -> bool {
-        self.backend.as_ref().is_some_and(|backend| backend.core.info.flavor == Flavor::MySql && backend.core.tracking != Tracking::None)
+        self.backend.as_ref().is_some_and(|backend| backend.core.info.flavor == Flavor::MySql && backend.core.tracks())
     }
 
     /// Has the server say what it has not said yet.

@@ -13,7 +13,9 @@ use super::wants::Wants;
 use crate::backend::Tracking;
 use crate::memory::{Change, SetEffect};
 use crate::pins::{PinReason, WISHES};
-use crate::state::{CHARSETS, NAMED_CHARSETS, NAMED_COLLATIONS, assignment_rank, canonical, displaced_by, follower_of};
+use crate::state::{
+    CHARSETS, CLIENT_COLLATION, NAMED_COLLATIONS, RESULTS_COLLATION, assignment_rank, canonical, displaced_by, follower_of,
+};
 use sql::{Analysis, Assignment, Facts, Kind, LexMode, Target, Value};
 use wire::charset::Flavor;
 use wire::codec::Reader;
@@ -40,14 +42,13 @@ enum Left {
 impl Session {
     /// SET: user variables, and what the tracker does not tell.
     pub(super) fn note_set(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, read_by: Option<LexMode>) {
-        let tracked = !self.at.tracks_nothing();
         let lex = read_by.unwrap_or(self.wants.lex);
         let Some(assignments) = sql::parse_set(sql, lex) else {
             if names_resource_group(sql) {
                 // A thread keeps it over a reset, like a role.
                 self.at.pin(PinReason::Role, analysis);
             }
-            if !tracked || reply.variables.is_empty() || analysis.facts.intersects(Facts::USER_VARIABLE | Facts::SYSTEM_VARIABLE) {
+            if reply.variables.is_empty() || analysis.facts.intersects(Facts::USER_VARIABLE | Facts::SYSTEM_VARIABLE) {
                 self.at.pin(PinReason::SessionState, analysis);
             }
             return;
@@ -78,20 +79,8 @@ impl Session {
                 (Target::User(name), _) => self.pin_variables(Some(vec![name]), analysis),
                 (Target::Global(_) | Target::Persist(_), _) => {}
                 (Target::NextTransaction(_), _) => self.at.pin(PinReason::NextTransaction, analysis),
-                _ if tracked => {}
-                (Target::Session(name), _) if changes_another(&name).is_some() => self.at.pin(PinReason::SessionState, analysis),
-                (Target::Session(name), Value::Literal(v) | Value::Word(v)) => {
-                    let value = v.trim_matches(|c| c == '\'' || c == '"').to_owned();
-                    self.wants.set_variable(&mut self.at, &name, Some(value.as_bytes()));
-                    if let Some(collation) = charsets::kept_with(&name) {
-                        self.wants.set_variable(&mut self.at, collation, None);
-                    }
-                }
-                (Target::Session(name), Value::Default) => self.wants.set_variable(&mut self.at, &name, None),
-                (Target::Names { charset: Some(charset), collation }, _) => {
-                    self.wants.set_names(&mut self.at, &charset, collation.as_deref())
-                }
-                _ => self.at.pin(PinReason::SessionState, analysis),
+                // The server's word counts: what it tells, or answers to [`Session::learn_set`].
+                _ => {}
             }
         }
     }
@@ -293,20 +282,6 @@ impl Wants {
         self.ask_for_charsets(at, &[Hidden::Kept; 2]).await && self.charset_changes(CHARSETS) == before
     }
 
-    /// SET NAMES on a server that does not tell.
-    fn set_names(&mut self, at: &mut Attachments, charset: &str, collation: Option<&str>) {
-        let flavor = at.backend.as_ref().map(|b| b.core.info.flavor);
-        for name in NAMED_CHARSETS {
-            self.set_variable(at, name, Some(charset.as_bytes()));
-        }
-        let default = flavor.and_then(|f| wire::charset::default_of(f, charset)).map(|c| c.name);
-        if let Some(collation) = collation.or(default) {
-            for name in NAMED_COLLATIONS {
-                self.set_variable(at, name, Some(collation.as_bytes()));
-            }
-        }
-    }
-
     /// Asks the held backend for session variables.
     pub(super) async fn ask_for_variables(&self, at: &mut Attachments, names: &[String]) -> Option<Vec<Change>> {
         let columns: Vec<String> = names.iter().map(|name| format!("@@session.{name}")).collect();
@@ -324,7 +299,8 @@ impl Wants {
 
     /// Asks the held backend for the values of these expressions; NULL is empty.
     async fn ask_for_values(&self, at: &mut Attachments, columns: &[String]) -> Option<Vec<Vec<u8>>> {
-        let is_wide = self.has_wide_results();
+        // Where nothing is told, the results may be in a character set that is not known yet.
+        let is_wide = self.has_wide_results() || at.tracks_nothing();
         let column = |text: &String| if is_wide { format!("CAST({text} AS BINARY)") } else { text.clone() };
         let columns: Vec<String> = columns.iter().map(column).collect();
         let question = format!("SELECT {}", columns.join(","));
@@ -375,19 +351,27 @@ impl Wants {
 
 impl Attachments {
     /// Variables that the statement changed and the server did not tell of: those that others change along with them. MariaDB says
-    /// nothing after `SET @@name = ...` either, and while the client's own tracking settings are there, only what the client tracks
-    /// is told.
+    /// nothing after `SET @@name = ...` either, while the client's own tracking settings are there only what the client tracks is told,
+    /// and a server that does not track sessions tells nothing.
     fn untold(&self, wants: &Wants, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> Vec<String> {
         let clients = self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients);
-        if self.tracks_nothing() {
-            return Vec::new();
+        let is_silent = self.tracks_nothing();
+        let may_be_silent = clients || is_silent || self.is_on(Flavor::MariaDb);
+        let mut names: Vec<String> = Vec::new();
+        for assignment in assignments(sql, analysis, wants.lex) {
+            match assignment.target {
+                Target::Session(name) => names.push(name),
+                Target::Names { .. } | Target::CharacterSet(_) if is_silent => {
+                    names.extend(CHARSETS.iter().filter(|name| is_variable(name)).map(|name| (*name).to_owned()));
+                }
+                // By the names that all such servers have.
+                Target::TransactionSession { isolation, read_only } if is_silent => {
+                    names.extend(isolation.map(|_| "tx_isolation".to_owned()));
+                    names.extend(read_only.map(|_| "tx_read_only".to_owned()));
+                }
+                _ => {}
+            }
         }
-        let may_be_silent = clients || self.is_on(Flavor::MariaDb);
-        let names = assignments(sql, analysis, wants.lex).into_iter().filter_map(|assignment| match assignment.target {
-            Target::Session(name) => Some(name),
-            _ => None,
-        });
-        let names: Vec<String> = names.collect();
         let told_names = reply.variables.iter().map(|(name, _)| &**name);
         let changed_along = names.iter().map(String::as_str).chain(told_names).filter_map(changes_another).map(str::to_owned);
         let changed_along: Vec<String> = changed_along.collect();
@@ -425,6 +409,11 @@ fn can_be_asked_for(name: &str) -> bool {
         && !matches!(name, "timestamp" | "last_insert_id" | "identity")
         && !name.starts_with("session_track_")
         && is_variable_name(name.as_bytes())
+}
+
+/// Is it one, and not what is kept beside them?
+fn is_variable(name: &str) -> bool {
+    ![CLIENT_COLLATION, RESULTS_COLLATION].contains(&name)
 }
 
 /// Variables with switches: a SET changes those that it names.

@@ -88,6 +88,7 @@ impl Session {
 
     /// Reads what is unread and gives the backend back, when no pin holds.
     async fn let_go(&mut self, analysis: &Analysis, unread: Unread) -> Result<(), End> {
+        self.entry.keeps_unseen.set(false);
         if !self.at.lane.settings().multiplexing && self.at.backend.is_some() {
             let now = self.now_ms();
             self.at.pins.begin(PinReason::MultiplexingOff, now, analysis.digest);
@@ -110,7 +111,12 @@ impl Session {
         }
         let keeps_tracking = self.at.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients);
         let unread = Unread { found_rows: self.facts.found_rows_with_backend, ..unread };
-        if keeps_tracking || unread.any() || self.lacks_gtids() || self.at.lane.settings().connection_delay_multiplex_ms > 0 {
+        if keeps_tracking
+            || unread.any()
+            || self.at.keeps_unseen()
+            || self.lacks_gtids()
+            || self.at.lane.settings().connection_delay_multiplex_ms > 0
+        {
             return false;
         }
         self.at.give_back();
@@ -147,6 +153,8 @@ impl Session {
         let delay_ms = self.at.lane.settings().connection_delay_multiplex_ms;
         if delay_ms > 0 && self.at.pins.set().is_empty() {
             self.entry.hold_backend_until(self.worker.shared.clock.now_ms() + delay_ms);
+        } else if self.at.keeps_unseen() && !self.at.pool.shared.is_place_wanted(&self.user.name) {
+            self.entry.keeps_unseen.set(true);
         } else {
             self.at.give_back();
         }

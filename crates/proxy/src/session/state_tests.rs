@@ -2,11 +2,15 @@
 
 use crate::backend::Tracking;
 use crate::bed::info;
+use crate::cleaning::{self, ResetError};
+use crate::connect::prepare_again;
 use crate::session::Wants;
-use crate::session::bed::{Bed, analysis, error, ok, told};
+use crate::session::bed::{Bed, analysis, error, ok, packet_of, result_of, told};
 use crate::session::setting::assignments;
 use crate::session::variables::is_bare_null;
+use crate::state::Diff;
 use sql::{LexMode, MultiByte};
+use std::sync::atomic::Ordering;
 use wire::charset::Flavor::{MariaDb, MySql};
 use wire::reframe::ReplyFacts;
 
@@ -93,34 +97,138 @@ async fn a_schema_is_as_the_server_says() {
     assert_eq!(bed.wants.state.schema, None);
 }
 
+/// A session on a server that does not track sessions.
+fn on_a_silent_server() -> Bed {
+    let mut bed = Bed::new("").on(MariaDb);
+    bed.at.backend.as_mut().unwrap().core.tracking = Tracking::None;
+    bed
+}
+
 #[tokio::test]
-async fn where_servers_tell_nothing_the_text_says_it() {
-    for (text, names, expected, pins) in [
-        ("USE other", &[][..], &[][..], &[][..]),
-        ("SET sql_mode = 'ANSI', time_zone = '+02:00'", &["sql_mode", "time_zone"], &["ANSI", "+02:00"], &[]),
-        ("SET sql_mode = DEFAULT", &["sql_mode"], &["-"], &[]),
+async fn where_servers_tell_nothing_they_are_asked() {
+    let charsets = ["utf8mb4", "latin1", "latin1", "latin1", "latin1_swedish_ci"];
+    let names = "SELECT CAST(@@session.character_set_client AS BINARY),CAST(@@session.character_set_connection AS BINARY),\
+        CAST(@@session.character_set_results AS BINARY),CAST(@@session.collation_connection AS BINARY)";
+    for (text, question, answers, names, expected, pins) in [
+        (
+            "SET sql_mode = concat(@@sql_mode, ',ANSI'), long_query_time = 1e1",
+            "SELECT CAST(@@session.sql_mode AS BINARY),CAST(@@session.long_query_time AS BINARY)",
+            &[&["ANSI", "10.000000"][..]][..],
+            &["sql_mode", "long_query_time"][..],
+            &["ANSI", "10.000000"][..],
+            &[][..],
+        ),
+        ("SET sql_warnings = TRUE", "SELECT CAST(@@session.sql_warnings AS BINARY)", &[&["1"]], &["sql_warnings"], &["1"], &[]),
+        ("SET autocommit = 0", "SELECT CAST(@@session.autocommit AS BINARY)", &[&["0"]], &["autocommit"], &["OFF"], &[]),
+        (
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+            "SELECT CAST(@@session.tx_isolation AS BINARY)",
+            &[&["READ-COMMITTED"]],
+            &["tx_isolation"],
+            &["READ-COMMITTED"],
+            &[],
+        ),
+        // It changes sql_big_selects along.
+        (
+            "SET max_join_size = 5",
+            "SELECT CAST(@@session.max_join_size AS BINARY),CAST(@@session.sql_big_selects AS BINARY)",
+            &[&["5", "0"]],
+            &["max_join_size", "sql_big_selects"],
+            &["5", "0"],
+            &[],
+        ),
+        ("SET insert_id = 7", "SELECT CAST(@@session.insert_id AS BINARY)", &[&["7"]], &["insert_id"], &["-"], &["session_state"]),
         (
             "SET NAMES latin1",
+            names,
+            &[&charsets[1..], &charsets],
             &["character_set_client", "character_set_results", "collation_connection"],
             &["latin1", "latin1", "latin1_swedish_ci"],
             &[],
         ),
-        ("SET NAMES latin1 COLLATE latin1_bin", &["character_set_client", "collation_connection"], &["latin1", "latin1_bin"], &[]),
-        ("SET GLOBAL sql_mode = 'ANSI'", &["sql_mode"], &["-"], &[]),
-        ("SET sql_mode = CONCAT(@@sql_mode, ',ANSI')", &["sql_mode"], &["-"], &["session_state"]),
-        // It changes sql_big_selects along, by what that was.
-        ("SET max_join_size = 5", &["max_join_size"], &["-"], &["session_state"]),
-        ("SET CHARACTER SET latin1", &["character_set_connection"], &["utf8mb4"], &["session_state"]),
+        (
+            "SET CHARACTER SET latin1",
+            names,
+            &[&["latin1", "utf8mb4", "latin1", "utf8mb4_bin"], &["latin1", "latin1", "utf8mb4", "latin1", "utf8mb4_bin"]],
+            &["character_set_client", "character_set_connection", "collation_connection"],
+            &["latin1", "utf8mb4", "utf8mb4_bin"],
+            &[],
+        ),
     ] {
-        let mut bed = Bed::new("").on(MariaDb);
-        bed.at.backend.as_mut().unwrap().core.tracking = Tracking::None;
+        let mut bed = on_a_silent_server();
+        bed.answers(&answers.iter().map(|row| result_of(&[row])).collect::<Vec<_>>());
         bed.ran(text, &ok());
+        let analysis = bed.analysis(text);
+        bed.learn_set(text.as_bytes(), &analysis, &ok()).await;
         assert_eq!(values(&bed, names), expected, "{text}");
         assert_eq!(bed.pins(), pins, "{text}");
-        if text.starts_with("USE") {
-            assert_eq!(bed.wants.state.schema.as_deref(), Some(&b"other"[..]));
-        }
+        assert_eq!(bed.sent()[0], question, "{text}");
     }
+}
+
+#[tokio::test]
+async fn a_server_that_takes_the_tracker_settings_and_tells_nothing_is_believed_nothing() {
+    let mut bed = Bed::new("").on(MySql);
+    bed.answers(&[packet_of(&ok())]);
+    let mut backend = bed.at.backend.take().unwrap();
+    prepare_again(&bed.worker, &mut backend).await.unwrap();
+    assert!(!backend.core.tracks() && backend.core.server.is_known_silent.load(Ordering::Relaxed));
+    assert_eq!(cleaning::reset(&bed.worker, &mut backend, false).await, Err(ResetError::Unsupported), "a new one is the answer");
+    assert_eq!(cleaning::reset(&bed.worker, &mut backend, true).await, Err(ResetError::Unsupported));
+    backend.core.state.variables.set("timestamp", Some(b"86400"));
+    assert_eq!(backend.core.diff_to(&bed.wants.state), Diff::Reset { change_user: false });
+}
+
+#[tokio::test]
+async fn where_servers_tell_nothing_use_names_the_schema() {
+    let mut bed = on_a_silent_server();
+    bed.ran("USE other", &ok());
+    assert_eq!(bed.wants.state.schema.as_deref(), Some(&b"other"[..]));
+}
+
+#[tokio::test]
+async fn where_servers_tell_nothing_what_may_have_run_stored_code_serves_nobody_else() {
+    for (text, unseen, pins) in [
+        ("SELECT 1", false, &[][..]),
+        ("SELECT @@version, NOW()", false, &[]),
+        ("SET sql_mode = ''", false, &[]),
+        ("BEGIN", false, &[]),
+        ("COMMIT", false, &[]),
+        ("SELECT 1; SELECT 2", false, &[]),
+        ("INSERT INTO t VALUES (1)", true, &[]),
+        ("SELECT a FROM v", true, &[]),
+        ("SET @a = (SELECT MAX(a) FROM v)", true, &["user_variable"]),
+        ("SELECT 1; DELETE FROM t", true, &[]),
+        ("SELECT 1 /*!50001 FROM v */", true, &[]),
+        ("CREATE TABLE u AS SELECT 1", true, &[]),
+        ("SELECT f()", false, &["session_state"]),
+        ("CALL p()", true, &["session_state"]),
+    ] {
+        let mut bed = on_a_silent_server();
+        bed.ran(text, &ok());
+        assert_eq!(bed.at.backend.as_ref().unwrap().core.must_reset, unseen, "{text}");
+        assert_eq!(bed.pins(), pins, "{text}");
+        bed = Bed::new("").on(MariaDb);
+        bed.ran(text, &ok());
+        assert!(!bed.at.backend.as_ref().unwrap().core.must_reset, "{text}: others tell");
+    }
+}
+
+#[tokio::test]
+async fn what_no_server_tells_is_kept_for_its_session_and_closed_for_another() {
+    let mut bed = on_a_silent_server();
+    bed.ran("SELECT a FROM v", &ok());
+    let analysis = bed.analysis("SELECT a FROM v");
+    bed.settle_silent(&analysis).await.unwrap();
+    assert!(bed.at.backend.is_some() && bed.entry.keeps_unseen.get() && bed.pins().is_empty());
+    bed.at.pool.shared.queue.set_oldest(0, 1);
+    let gives_back = async {
+        bed.settle_silent(&analysis).await.unwrap();
+        tokio::task::yield_now().await;
+    };
+    tokio::task::LocalSet::new().run_until(gives_back).await;
+    assert!(bed.at.backend.is_none() && !bed.entry.keeps_unseen.get(), "somebody waits");
+    assert_eq!(bed.at.pool.idle(0), 0, "it is closed");
 }
 
 #[tokio::test]

@@ -103,6 +103,10 @@ impl Session {
             true => FailedCalls::Judged,
             false => FailedCalls::Unknown,
         };
+        if self.at.tracks_nothing() && !calls.is_empty() {
+            // Also what its body sets, and a tracker tells.
+            return self.at.pin(PinReason::SessionState, analysis);
+        }
         let defined = self.facts.routines_defined;
         match self.judge(&calls, &[], defined) {
             Verdict::Harmless => {}

@@ -18,7 +18,7 @@ use crate::counters::count;
 use crate::memory::Place;
 use crate::pins::WISHES;
 use crate::safety::Safety;
-use crate::state::{self, Diff, diff};
+use crate::state::{self, Diff};
 use sql::{Analysis, Facts, Kind};
 use std::sync::Arc;
 use wire::charset::Flavor;
@@ -145,7 +145,7 @@ impl Session {
     pub(super) async fn sync_state(&mut self, ahead: &mut Ahead) -> Result<(), Fault> {
         for last in [false, false, true] {
             let Some(backend) = self.at.backend.as_mut().filter(|_| !Safety::StateSync.is_off()) else { return Ok(()) };
-            match diff(&self.wants.state, &backend.core.state, &backend.core.defaults) {
+            match backend.core.diff_to(&self.wants.state) {
                 Diff::Identical => {
                     // One copy in memory from here on: the next comparison is that of two pointers.
                     backend.core.state.variables.share(&self.wants.state.variables);

@@ -18,6 +18,28 @@ pub(super) const UNKNOWN_STATEMENT: u16 = codes::UNKNOWN_STMT_HANDLER;
 pub(super) const LOCK_TIMEOUTS: [&str; 2] = ["lock_wait_timeout", "innodb_lock_wait_timeout"];
 
 impl Attachments {
+    /// On a server that does not track sessions nobody tells what a statement left by triggers, or by functions behind views: what
+    /// names a table may have run some. The session keeps the connection, and it never serves another.
+    pub(super) fn note_unseen(&mut self, wants: &Wants, sql: &[u8], analysis: &Analysis) {
+        if !self.tracks_nothing() {
+            return;
+        }
+        let is_bare = |one: &[u8], kind| runs_nothing_stored(kind) && !sql::names_table(one, wants.lex, |_, _| true);
+        let leaves_nothing = match analysis.facts.contains(Facts::MULTI) {
+            _ if analysis.facts.intersects(Facts::VERSIONED | Facts::TORN) => false,
+            true => sql::split(sql, wants.lex).all(|one| is_bare(one, sql::analyze(one, wants.lex).kind)),
+            false => is_bare(sql, analysis.kind),
+        };
+        if let Some(backend) = self.backend.as_mut().filter(|_| !leaves_nothing) {
+            backend.core.must_reset = true;
+        }
+    }
+
+    /// Whether the backend may hold what nobody knows of. The session has it to itself, for as long as nobody waits for its place.
+    pub(super) fn keeps_unseen(&self) -> bool {
+        self.backend.as_ref().is_some_and(|backend| backend.core.must_reset && !backend.core.tracks())
+    }
+
     /// EXECUTE, EXECUTE IMMEDIATE: servers do not tell of temporary tables that dynamic SQL makes, nor of roles.
     pub(super) fn note_dynamic(&mut self, wants: &Wants, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
         let trace = match sql::prepared_name(sql, wants.lex) {
@@ -123,6 +145,37 @@ impl Wants {
             && reply.variables.iter().all(|(name, _)| is_observed(name))
             && !sql::names_table(sql, self.lex, |_, _| true)
     }
+}
+
+/// Kinds of statements that run no stored code where they name neither a table nor a function of their own.
+fn runs_nothing_stored(kind: Kind) -> bool {
+    use Kind::{
+        Begin, Commit, Deallocate, Do, Empty, Kill, Prepare, ReleaseSavepoint, Rollback, RollbackTo, Savepoint, Select, Set,
+        SetTransaction, Show, ShowCountErrors, ShowCountWarnings, ShowErrors, ShowWarnings, Use,
+    };
+    matches!(
+        kind,
+        Begin
+            | Commit
+            | Deallocate
+            | Do
+            | Empty
+            | Kill
+            | Prepare
+            | ReleaseSavepoint
+            | Rollback
+            | RollbackTo
+            | Savepoint
+            | Select
+            | Set
+            | SetTransaction
+            | Show
+            | ShowCountErrors
+            | ShowCountWarnings
+            | ShowErrors
+            | ShowWarnings
+            | Use
+    )
 }
 
 /// Does the text say how long it waits for locks: `NOWAIT`, `WAIT 5`?
