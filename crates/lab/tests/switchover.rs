@@ -51,6 +51,72 @@ fn sessions_with_temporary_tables_or_locks_are_named_and_nobody_waits() {
     assert_eq!(at_work.get("SELECT @@port"), replica.port().to_string());
 }
 
+/// After a SWITCHOVER the old primary replicates from nobody, and the other replica from it. Though no limit of lag is set, neither is
+/// read from until it replicates from the new primary.
+fn who_stands_still_after_a_switchover_serves_no_reads(flavor: Flavor) {
+    let servers = Replication::start(flavor, 2, &Options::new()).unwrap();
+    let (old, [new, leaf]) = (&servers.primary, &servers.replicas[..]) else { panic!("three servers") };
+    old.sql("CREATE TABLE test.t(i INT PRIMARY KEY)").unwrap();
+    match flavor {
+        Flavor::Mariadb => old.sql("GRANT READ_ONLY ADMIN ON *.* TO monitor@'%'").unwrap(),
+        Flavor::Mysql => old.sql("GRANT SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN ON *.* TO monitor@'%'").unwrap(),
+    };
+    servers.wait_caught_up().unwrap();
+    let builder = Tidegate::builder().app_user().variable("switchover_manages_read_only", true);
+    let builder = builder.row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
+    let rule = [("match_digest", "^SELECT".into()), ("destination_hostgroup", 1.into()), ("apply", 1.into())];
+    let builder = builder.row("mysql_query_rules", &[&[("rule_id", 1.into()), ("active", 1.into())][..], &rule].concat());
+    let proxy = builder.backend(0, old).backend(1, new).backend(1, leaf).start().unwrap();
+    let mut admin = proxy.admin().unwrap();
+    let mut status = |server: &Server| {
+        let port = server.port();
+        let sql = format!("SELECT status FROM runtime_mysql_servers WHERE hostgroup_id=1 AND port={port}");
+        admin.scalar(&sql).unwrap().unwrap_or_default()
+    };
+    let mut until = |server: &Server, wanted: &str| {
+        wait::until("the status", LIMIT, || (status(server) == wanted).then_some(())).unwrap();
+    };
+    until(old, "ONLINE");
+    let mut orders = proxy.admin().unwrap();
+    let answer = orders.query(format!("SWITCHOVER HOSTGROUP 0 TO '127.0.0.1:{}' TIMEOUT 20000", new.port())).unwrap().check().unwrap();
+    println!("{answer:?}");
+    assert!(format!("{answer:?}").contains("serves no reads until it does"), "{answer:?}");
+    until(old, "SHUNNED");
+    until(leaf, "SHUNNED");
+    until(new, "ONLINE");
+    let mut app = proxy.connect_app().unwrap();
+    app.run("INSERT INTO test.t VALUES (1)").unwrap();
+    for _ in 0..20 {
+        assert_eq!(app.scalar("SELECT COUNT(*) FROM test.t").unwrap().as_deref(), Some("1"));
+    }
+    let event = format!("SELECT why FROM stats_tidegate_events WHERE port={} AND to_state='SHUNNED'", old.port());
+    let why = orders.scalar(&event).unwrap().unwrap();
+    let said = format!("it replicates from nobody, not from 127.0.0.1:{}, which takes writes", new.port());
+    assert!(why.starts_with(&said), "{why}");
+    let metrics = orders.scalar("SHOW PROMETHEUS METRICS").unwrap().unwrap();
+    assert!(metrics.contains("tidegate_stray_replicas{cluster=\"0\"} 2"), "{metrics}");
+    // Only the old primary is pointed at the new one; what follows it has everything by it.
+    match flavor {
+        Flavor::Mariadb => new.sql("STOP SLAVE").unwrap(),
+        Flavor::Mysql => new.sql("STOP REPLICA").unwrap(),
+    };
+    follow(old, new).unwrap();
+    until(old, "ONLINE");
+    until(leaf, "ONLINE");
+    let metrics = orders.scalar("SHOW PROMETHEUS METRICS").unwrap().unwrap();
+    assert!(metrics.contains("tidegate_stray_replicas{cluster=\"0\"} 0"), "{metrics}");
+}
+
+#[test]
+fn who_stands_still_after_a_switchover_serves_no_reads_mariadb() {
+    who_stands_still_after_a_switchover_serves_no_reads(Flavor::Mariadb);
+}
+
+#[test]
+fn who_stands_still_after_a_switchover_serves_no_reads_mysql() {
+    who_stands_still_after_a_switchover_serves_no_reads(Flavor::Mysql);
+}
+
 /// A replica that replicates by GTID through the proxy is cut when the writer changes, comes back, and goes on at the new one: it forbids
 /// no SWITCHOVER, and misses nothing.
 fn a_replica_behind_the_proxy_follows_the_writer(flavor: Flavor) {

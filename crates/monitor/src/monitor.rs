@@ -285,6 +285,11 @@ impl Monitor {
         self.core().topology.writable()
     }
 
+    /// How many servers of each replication cluster serve no reads because they do not replicate from its writer, by writer hostgroup.
+    pub(crate) fn strays(&self) -> Vec<(model::HostgroupId, usize)> {
+        self.core().topology.strays()
+    }
+
     /// What the servers say of the clusters that they belong to.
     pub(crate) fn identities(&self) -> Vec<MemberIdentity> {
         self.core().topology.identities()

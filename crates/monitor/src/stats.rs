@@ -35,6 +35,7 @@ impl StatsSource for Monitor {
         metrics.push(lock(&self.channels).metric());
         metrics.push(strangers(&self.identities()));
         metrics.push(writable(self.writable()));
+        metrics.push(strays(self.strays()));
         metrics.push(refused(lock(&self.log).refused()));
         metrics
     }
@@ -58,14 +59,26 @@ fn strangers(identities: &[MemberIdentity]) -> Metric {
 
 /// Servers that say that they are writable, for each replication cluster.
 fn writable(counts: Vec<(HostgroupId, usize)>) -> Metric {
+    by_cluster(
+        "tidegate_writable_servers",
+        "Servers of a replication cluster that say read_only=0, by writer hostgroup, those that are kept out too",
+        counts,
+    )
+}
+
+/// Servers that do not replicate from the writer, for each replication cluster where that is judged.
+fn strays(counts: Vec<(HostgroupId, usize)>) -> Metric {
+    by_cluster(
+        "tidegate_stray_replicas",
+        "Servers of a replication cluster that serve no reads because they do not replicate from its writer, by writer hostgroup",
+        counts,
+    )
+}
+
+fn by_cluster(name: &'static str, help: &'static str, counts: Vec<(HostgroupId, usize)>) -> Metric {
     let sample =
         |(writer, count): (HostgroupId, usize)| Sample { suffix: "", labels: vec![("cluster", writer.to_string())], value: count as f64 };
-    Metric {
-        name: "tidegate_writable_servers",
-        help: "Servers of a replication cluster that say read_only=0, by writer hostgroup, those that are kept out too",
-        kind: MetricKind::Gauge,
-        samples: counts.into_iter().map(sample).collect(),
-    }
+    Metric { name, help, kind: MetricKind::Gauge, samples: counts.into_iter().map(sample).collect() }
 }
 
 /// Servers of which the monitor learns nothing, for each kind of check.

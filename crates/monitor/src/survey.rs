@@ -191,7 +191,7 @@ async fn visit(connector: &Connector, addr: &ServerAddr, account: &Account) -> R
     let membership = membership(&mut connection, &variables).await?;
     let sources = match membership {
         Membership::Aurora => Vec::new(),
-        _ => probe::sources(&mut connection).await?,
+        _ => sources(&probe::channels(&mut connection).await?),
     };
     let mut named = sources.clone();
     match &membership {
@@ -218,6 +218,12 @@ async fn visit(connector: &Connector, addr: &ServerAddr, account: &Account) -> R
     };
     connection.quit().await;
     Ok((server, named))
+}
+
+/// Where the server replicates from, outside of a group's own channels, whether the receiver runs or not.
+fn sources(channels: &Rows) -> Vec<ServerAddr> {
+    let asynchronous = channels.iter().filter(|row| !probe::channel_name(row).starts_with("group_replication_"));
+    asynchronous.filter_map(|row| probe::channel_source(&row)).collect()
 }
 
 /// One statement of names and values: a variable that the server lacks is a missing row.

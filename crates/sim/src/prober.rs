@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use topology::{Check, CheckKind, Lag, ProbeError, Seen, Topology};
+use topology::{Check, CheckKind, Lag, ProbeError, Seen, SourcesView, Topology};
 
 /// The hostgroup that takes writes.
 pub(crate) const WRITER: HostgroupId = HostgroupId(0);
@@ -146,8 +146,8 @@ impl Prober {
             CheckKind::Ping => Seen::Ping(seen.map(|_| us)),
             CheckKind::ReadOnly(_) => Seen::ReadOnly(seen.map(|s| s.read_only)),
             CheckKind::Lag => Seen::Lag(seen.map(|s| s.lag)),
-            // A server of the simulation that may be written to replicates from nobody.
-            CheckKind::Sources => Seen::Sources(seen.map(|_| Vec::new())),
+            // A server of the simulation that may be written to replicates from nobody; the others get all that is written.
+            CheckKind::Sources => Seen::Sources(seen.map(|s| SourcesView { is_member: s.read_only, ..SourcesView::default() })),
             CheckKind::BufferPool => Seen::BufferPool(seen.map(|s| (true, s.uptime_s))),
             CheckKind::Connect | CheckKind::Gtids | CheckKind::Galera | CheckKind::Group | CheckKind::Aurora | CheckKind::RdsTopology => {
                 return;

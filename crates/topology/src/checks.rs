@@ -8,7 +8,7 @@ use model::settings::MysqlVariables;
 use model::snapshot::{RoleKind, Server, Snapshot};
 
 use crate::check::{Check, CheckKind};
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, SourcesWanted};
 use crate::facts::Facts;
 use crate::member::{Member, is_checked};
 use crate::rds;
@@ -36,8 +36,8 @@ enum Urgency {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ClusterNeeds {
     urgency: Urgency,
-    /// Of each member, whether it is asked whom it replicates from, and whether its transactions are waited for.
-    members: Vec<(bool, bool)>,
+    /// Of each member, how urgently it is asked whom it replicates from, and whether its transactions are waited for.
+    members: Vec<(SourcesWanted, bool)>,
 }
 
 impl ClusterNeeds {
@@ -55,7 +55,7 @@ pub(crate) fn checks(snapshot: &Snapshot, clusters: &[Cluster], facts: &BTreeMap
     let peers = peers(clusters);
     let mut add = |server: &Arc<Server>, kind: CheckKind, (interval_ms, timeout_ms): (u64, u64)| {
         let addr = server.key.addr();
-        let peers = if kind == CheckKind::Lag { peers.get(&addr).cloned() } else { None };
+        let peers = if matches!(kind, CheckKind::Lag | CheckKind::Sources) { peers.get(&addr).cloned() } else { None };
         let peers = peers.unwrap_or_default();
         let check = Check { addr: addr.clone(), server: Arc::clone(server), kind, interval_ms, timeout_ms, peers };
         let known = all.entry((addr, kind)).or_insert_with(|| check.clone());
@@ -83,8 +83,14 @@ pub(crate) fn checks(snapshot: &Snapshot, clusters: &[Cluster], facts: &BTreeMap
                 add(server, CheckKind::Gtids, (interval_ms, vars.monitor_replication_lag_timeout));
             }
             add(server, CheckKind::Ping, (hasten(vars.monitor_ping_interval, urgency, vars), vars.monitor_ping_timeout));
-            if cluster.asks_sources(&server.key.addr(), facts) {
-                add(server, CheckKind::Sources, (hasten(vars.monitor_read_only_interval, urgency, vars), vars.monitor_read_only_timeout));
+            let interval_ms = match cluster.asks_sources(&server.key.addr(), facts) {
+                SourcesWanted::No => None,
+                SourcesWanted::Sometimes => Some(vars.monitor_replication_lag_interval.max(vars.monitor_read_only_interval)),
+                SourcesWanted::Soon => Some(vars.monitor_read_only_interval),
+                SourcesWanted::ForRoles => Some(hasten(vars.monitor_read_only_interval, urgency, vars)),
+            };
+            if let Some(interval_ms) = interval_ms {
+                add(server, CheckKind::Sources, (interval_ms, vars.monitor_read_only_timeout));
             }
             if let (RoleKind::Replication(_), Some(interval_ms), true) =
                 (&cluster.group.kind, rds::interval_ms(vars), rds::is_rds(&server.key.host))

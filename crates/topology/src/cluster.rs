@@ -118,6 +118,7 @@ pub(crate) struct Cluster {
     awaited: Option<ServerAddr>,
     comeback: Return,
     second_writers: SecondWriters,
+    shuns_strays: bool,
     /// Servers whose rows the operator changed while nobody looked, and when (ms): they are as configured until they are seen.
     rewritten: BTreeMap<ServerAddr, u64>,
     /// Who is in it by its own words.
@@ -127,6 +128,19 @@ pub(crate) struct Cluster {
     at_ms: u64,
     /// When time alone changes something, ms.
     next_ms: Option<u64>,
+}
+
+/// How urgently it is asked whom a server replicates from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SourcesWanted {
+    /// Not at all.
+    No,
+    /// As often as its lag: it is known, and may change.
+    Sometimes,
+    /// As often as its role: it is not known yet, or what it said keeps it from serving reads.
+    Soon,
+    /// As its role is, in haste too.
+    ForRoles,
 }
 
 /// What an operator ordered just now. What came before it in the same instant has happened by then.
@@ -183,6 +197,7 @@ impl Cluster {
             roll,
             comeback: Return { policy, delay_ms: settings.failback_delay_ms },
             second_writers: settings.second_writers,
+            shuns_strays: settings.shun_stray_replicas,
             rewritten,
             before: memory.clone(),
             memory,
@@ -260,14 +275,32 @@ impl Cluster {
         self.before = self.memory.clone();
     }
 
+    /// How many of its servers serve no reads because they do not replicate from the writer; None where that is not judged.
+    pub(crate) fn strays(&self) -> Option<usize> {
+        let is_judged = self.shuns_strays && replication::tells_strays(&self.group.kind);
+        is_judged.then(|| self.memory.replication.strays.values().filter(|stray| stray.is_out).count())
+    }
+
     /// Servers that are kept out because others took over.
     pub(crate) fn fenced(&self) -> impl Iterator<Item = &ServerAddr> {
         self.memory.replication.fenced.keys()
     }
 
-    /// Whether it matters whom a server replicates from: it says that it is writable, and is not the one that alone does; or nobody
-    /// writes, and another one says so.
-    pub(crate) fn asks_sources(&self, addr: &ServerAddr, facts: &BTreeMap<ServerAddr, Facts>) -> bool {
+    /// How urgently it is asked whom a server replicates from.
+    pub(crate) fn asks_sources(&self, addr: &ServerAddr, facts: &BTreeMap<ServerAddr, Facts>) -> SourcesWanted {
+        let is_stray = || self.memory.replication.strays.contains_key(addr);
+        let is_new = || facts.get(addr).is_none_or(|facts| facts.sources.at_ms < facts.read_only.since_ms);
+        match () {
+            () if self.decides_by_sources(addr, facts) => SourcesWanted::ForRoles,
+            () if !self.shuns_strays || self.members.len() < 2 || !replication::tells_strays(&self.group.kind) => SourcesWanted::No,
+            () if is_stray() || is_new() => SourcesWanted::Soon,
+            () => SourcesWanted::Sometimes,
+        }
+    }
+
+    /// Whether a server's role depends on whom it replicates from: it says that it is writable, and is not the one that alone does; or
+    /// nobody writes, and another one says so.
+    fn decides_by_sources(&self, addr: &ServerAddr, facts: &BTreeMap<ServerAddr, Facts>) -> bool {
         let is_asked = matches!(self.group.kind, RoleKind::Replication(_)) && self.second_writers == SecondWriters::Configured;
         let is_writable = |addr: &ServerAddr| facts.get(addr).is_some_and(|facts| facts.read_only.last == Some(false));
         let is_other = || self.members.keys().any(|other| other != addr && is_writable(other));
@@ -362,6 +395,7 @@ impl Cluster {
             facts: world.facts,
             strangers: &self.strangers.all,
             second_writers: self.second_writers,
+            shuns_strays: self.shuns_strays,
             drained: world.drained,
             writers,
             now_ms: world.now_ms,

@@ -6,11 +6,10 @@
 
 use std::collections::VecDeque;
 
-use model::ServerAddr;
 use model::fleet::SignalKind;
 
 use crate::gtids::GtidSet;
-use crate::seen::{AuroraView, GaleraView, GroupView, Lag, ProbeError, RdsView, Seen};
+use crate::seen::{AuroraView, GaleraView, GroupView, Lag, ProbeError, RdsView, Seen, SourcesView};
 
 /// Samples that are kept where several in a row decide; the largest count that a setting may ask for.
 const KEPT_SAMPLES: usize = 10;
@@ -190,7 +189,7 @@ pub(crate) struct Facts {
     /// The cluster by RDS's table.
     pub rds: Track<RdsView>,
     /// Whom it replicates from.
-    pub sources: Track<Vec<ServerAddr>>,
+    pub sources: Track<SourcesView>,
     /// Replication lag, and when it was told (ms).
     pub lag: Samples<(u64, Lag)>,
     /// How far it was behind when it last knew.

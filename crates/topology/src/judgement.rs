@@ -128,6 +128,8 @@ pub(crate) struct Scene<'a> {
     pub strangers: &'a BTreeMap<ServerAddr, Identity>,
     /// Which of its servers may write beside the one that does.
     pub second_writers: SecondWriters,
+    /// Whether a server that does not replicate from the writer serves no reads.
+    pub shuns_strays: bool,
     /// Servers that an operator drains.
     pub drained: &'a BTreeSet<ServerAddr>,
     /// Who wrote before.

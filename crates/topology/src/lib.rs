@@ -36,6 +36,6 @@ pub use event::{Event, EventKind};
 pub use gtids::GtidSet;
 pub use identity::{Identity, MemberIdentity};
 pub use order::Order;
-pub use seen::{AuroraInstance, AuroraView, GaleraView, GroupView, Lag, ProbeError, RdsView, Seen};
+pub use seen::{AuroraInstance, AuroraView, GaleraView, GroupView, Lag, ProbeError, RdsView, Seen, ServerId, Source, SourcesView};
 pub use standing::{KnownIdentity, Standing, Standings};
 pub use topology::Topology;

@@ -10,6 +10,9 @@
 //! writes, when the other leaves the configuration, or when an operator orders it.
 
 mod second;
+mod stray;
+
+pub(crate) use stray::is_judged as tells_strays;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +20,7 @@ use model::ServerAddr;
 use model::fleet::UnderWay;
 
 use self::second::{Held, held};
+use self::stray::Stray;
 use crate::facts::{Facts, Troubles};
 use crate::judgement::{Fitness, Judgement, Judgements, Scene, describe, small, under_way};
 
@@ -45,6 +49,8 @@ pub(crate) struct Memory {
     held: BTreeMap<ServerAddr, Held>,
     /// Servers that an operator let write all the same, until they say that they are read-only.
     ordered: BTreeSet<ServerAddr>,
+    /// Servers that do not replicate from the writer.
+    pub strays: BTreeMap<ServerAddr, Stray>,
     /// Servers that are kept out, and who took over.
     pub fenced: BTreeMap<ServerAddr, ServerAddr>,
 }
@@ -98,6 +104,7 @@ pub(crate) fn judge(scene: Scene<'_>, memory: &mut Memory) -> Judgements {
     settle_doubts(scene, memory);
     lift_fences(memory);
     note_returns(scene, memory);
+    stray::note(scene, memory);
     scene.known().map(|(addr, _, facts)| (addr.clone(), server(scene, addr, facts, memory))).collect()
 }
 
@@ -118,6 +125,7 @@ fn forget(scene: Scene<'_>, memory: &mut Memory) {
     memory.replaced.retain(|(addr, newer)| is_member(addr) && is_member(newer));
     memory.doubted.retain(|addr, (newer, _)| is_member(addr) && is_member(newer));
     memory.ordered.retain(is_member);
+    memory.strays.retain(|addr, _| is_member(addr));
     memory.fenced.retain(|addr, _| is_member(addr));
 }
 
@@ -312,6 +320,10 @@ fn server(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, memory: &Memory) -
             (None, None) if memory.writable.contains(addr) => (Fitness::Writer, "read_only is off".to_owned()),
             (None, None) => (Fitness::Reader, "writable, to be confirmed".to_owned()),
         },
+    };
+    let (fitness, why) = match memory.strays.get(addr).filter(|stray| stray.is_out && fitness == Fitness::Reader) {
+        Some(stray) => (Fitness::Fenced, stray.why.clone()),
+        None => (fitness, why),
     };
     let is_awaited = match held {
         Some(held) => held.is_confirming(scene, facts),

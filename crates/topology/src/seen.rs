@@ -60,8 +60,8 @@ pub enum Seen {
     Aurora(Result<AuroraView, ProbeError>),
     /// Whether the buffer pool has been loaded since the start, and the server's uptime in seconds.
     BufferPool(Result<(bool, u64), ProbeError>),
-    /// Whom it replicates from: the sources of its running channels.
-    Sources(Result<Vec<ServerAddr>, ProbeError>),
+    /// Whom it replicates from.
+    Sources(Result<SourcesView, ProbeError>),
     /// What an instance of RDS says of its Multi-AZ DB cluster.
     Rds(Result<RdsView, ProbeError>),
 }
@@ -106,6 +106,59 @@ pub enum Lag {
     Unknown,
     /// So far behind, ms.
     Behind(u64),
+}
+
+/// Whom a server replicates from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SourcesView {
+    /// What others call it in their own views.
+    pub id: ServerId,
+    /// The sources of its channels whose receiver runs, but for channels that are known to come from other clusters.
+    pub sources: Vec<Source>,
+    /// It gets what is written in another way too: a member of Galera, Group Replication or Aurora.
+    pub is_member: bool,
+}
+
+impl SourcesView {
+    /// It replicates from the servers at these addresses, and that is all that is known.
+    pub fn from_addresses(sources: impl IntoIterator<Item = ServerAddr>) -> Self {
+        let sources = sources.into_iter().map(|addr| Source { addr, id: ServerId::default() }).collect();
+        Self { sources, ..Self::default() }
+    }
+}
+
+/// A server that another one replicates from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Its address as the replica spells it; it may have another name in the configuration.
+    pub addr: ServerAddr,
+    /// What it called itself when the replica last connected.
+    pub id: ServerId,
+}
+
+/// What tells a server from others in replication, whatever its address.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ServerId {
+    /// `server_id`; None where it is not known.
+    pub number: Option<u64>,
+    /// `server_uuid` in lower case; None where it is not known. MariaDB has none.
+    pub uuid: Option<Box<str>>,
+}
+
+impl ServerId {
+    /// From the words of a server; empty ones and 0 say nothing.
+    pub fn new(number: Option<u64>, uuid: Option<&str>) -> Self {
+        let uuid = uuid.filter(|uuid| !uuid.is_empty()).map(|uuid| uuid.to_ascii_lowercase().into());
+        Self { number: number.filter(|number| *number > 0), uuid }
+    }
+
+    /// Both are known, and of the same server. UUIDs tell more than numbers where both have one.
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (&self.uuid, &other.uuid) {
+            (Some(own), Some(other)) => own == other,
+            _ => self.number.is_some() && self.number == other.number,
+        }
+    }
 }
 
 /// One row of the Galera query.

@@ -112,6 +112,11 @@ impl Topology {
         self.clusters.iter().filter_map(count).collect()
     }
 
+    /// How many servers of each replication cluster serve no reads because they do not replicate from its writer, by writer hostgroup.
+    pub fn strays(&self) -> Vec<(HostgroupId, usize)> {
+        self.clusters.iter().filter_map(|cluster| Some((cluster.group.writer, cluster.strays()?))).collect()
+    }
+
     /// What the servers say of the cluster that they belong to, where kinds tell.
     pub fn identities(&self) -> Vec<MemberIdentity> {
         self.clusters.iter().flat_map(|cluster| cluster.identities(&self.known.facts)).collect()
@@ -189,6 +194,10 @@ impl Topology {
             _ => None,
         };
         let was_warming = facts.warming_since_ms.is_some();
+        let untold = match &seen {
+            Seen::Sources(Err(ProbeError::Denied(text))) if !facts.sources.is_denied => Some(text.clone()),
+            _ => None,
+        };
         let was_forgotten = (facts.lag.is_forgotten(), facts.gtids.is_forgotten());
         let tells_members = match seen {
             Seen::Group(Ok(_)) => Some(CheckKind::Group),
@@ -209,6 +218,10 @@ impl Topology {
         if let Some(error) = error.filter(|_| is_forgotten > was_forgotten) {
             let why = "the check of how far it is behind fails, so what it said before counts no more";
             self.tell(server, EventKind::Suspicion, ("", "lag unknown"), &error, Cause::Probe, why);
+        }
+        if let Some(text) = untold {
+            let why = "whom it replicates from cannot be read, so it is not known whether it follows the writer: it serves reads as before";
+            self.tell(server, EventKind::Suspicion, ("", "source unknown"), &text, Cause::Probe, why);
         }
         if let Some(text) = denied.filter(|_| !was_denied) {
             self.tell(

@@ -359,9 +359,9 @@ fn what_is_looked_at() {
       mysql_replication_hostgroups = ( { writer_hostgroup=1, reader_hostgroup=2, check_type=\"super_read_only\" } )";
     let fleet = Fleet::new(text);
     let checks = fleet.checks();
-    assert_eq!(checks["a:3306"], ["Connect", "Ping", "ReadOnly(SuperReadOnly)", "Lag"]);
-    assert_eq!(checks["a:3307"], ["Connect", "Ping", "ReadOnly(SuperReadOnly)"], "another port is another server");
-    assert_eq!(checks["/run/s"], ["Connect", "Ping", "ReadOnly(SuperReadOnly)"], "a Unix socket is a server like others");
+    assert_eq!(checks["a:3306"], ["Connect", "Ping", "ReadOnly(SuperReadOnly)", "Lag", "Sources"]);
+    assert_eq!(checks["a:3307"], ["Connect", "Ping", "ReadOnly(SuperReadOnly)", "Sources"], "another port is another server");
+    assert_eq!(checks["/run/s"], ["Connect", "Ping", "ReadOnly(SuperReadOnly)", "Sources"], "a Unix socket is a server like others");
     assert_eq!(checks.len(), 3, "not what is OFFLINE_HARD");
     let of_ports = |check: &&topology::Check| check.addr.port != 0;
     assert!(fleet.topology.checks().iter().filter(of_ports).all(|check| check.server.use_ssl), "TLS wins over none");

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use model::fleet::{Bound, CompanyHold, HostgroupLoad, Told};
-use model::snapshot::Server;
+use model::snapshot::{ReadOnlyCheck, Server};
 use model::{HostgroupId, ServerAddr};
 use tokio::task::JoinSet;
 use topology::{CheckKind, Order};
@@ -131,7 +131,8 @@ pub(super) async fn run(
         text.push_str("; known to this proxy alone: order every other one the same");
     }
     if !warnings.is_empty() {
-        text.push_str(&format!("; WARNING: who replicates from whom was not changed: {}", warnings.join(", ")));
+        let unread = if work.shuns_strays() { ". Who does not replicate from the new writer serves no reads until it does" } else { "" };
+        text.push_str(&format!("; WARNING: who replicates from whom was not changed: {}{unread}", warnings.join(", ")));
     }
     if let Some(warning) = warning {
         text.push_str(&format!("; WARNING: {warning}"));
@@ -259,6 +260,12 @@ impl Switchover {
             sum.in_transaction += load.in_transaction;
         }
         sum
+    }
+
+    /// Whether servers that do not replicate from the new writer serve no reads.
+    fn shuns_strays(&self) -> bool {
+        let is_judged = matches!(self.plan.way, Way::Replication(ReadOnlyCheck::ReadOnly | ReadOnlyCheck::SuperReadOnly, _));
+        is_judged && self.monitor.consult(|snapshot, _| snapshot.effective_in(self.plan.writer).shun_stray_replicas)
     }
 
     /// Warnings about servers that do not replicate from the new writer. No session waits for it; within twice [`OTHERS_LIMIT`].

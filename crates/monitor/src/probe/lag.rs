@@ -5,7 +5,7 @@
 //! `mysql_replication_channels`, as names of sources may differ.
 
 use model::ServerAddr;
-use topology::Lag;
+use topology::{Lag, ServerId, Source, SourcesView};
 
 use super::ProbeSettings;
 use crate::client::{Connection, Fault, Row, Rows, Version, is_on};
@@ -17,6 +17,10 @@ const AHEAD_MAX_MS: i64 = 2_000;
 /// What tells the members of clusters that get what is written in another way.
 const MEMBER: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
                       ('wsrep_on', 'wsrep_provider', 'group_replication_group_name', 'aurora_version')";
+
+/// The same, and what a server is called by its replicas.
+const WHO: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
+                   ('server_id', 'server_uuid', 'wsrep_on', 'wsrep_provider', 'group_replication_group_name', 'aurora_version')";
 
 /// How far it is behind.
 pub(super) async fn look(connection: &mut Connection, settings: &ProbeSettings) -> Result<Lag, Fault> {
@@ -46,16 +50,20 @@ fn age(lag_ms: Option<i64>, table: &str) -> Result<Lag, Fault> {
     }
 }
 
-/// Whom it replicates from: the sources of its channels, but of those whose receiver is stopped.
-pub(crate) async fn sources(connection: &mut Connection) -> Result<Vec<ServerAddr>, Fault> {
-    Ok(running(&channels(connection).await?))
+/// Whom it replicates from: the sources of its channels, but of those whose receiver is stopped, and of those that
+/// `mysql_replication_channels` brings from other clusters.
+pub(super) async fn sources(connection: &mut Connection, settings: &ProbeSettings) -> Result<SourcesView, Fault> {
+    let sources = running(&channels(connection).await?, settings);
+    let variables = connection.query(WHO).await?;
+    let number = variables.named("server_id").and_then(|number| number.parse().ok());
+    Ok(SourcesView { id: ServerId::new(number, variables.named("server_uuid")), sources, is_member: is_member(&variables) })
 }
 
-fn running(rows: &Rows) -> Vec<ServerAddr> {
+fn running(rows: &Rows, settings: &ProbeSettings) -> Vec<Source> {
     let receiver = |row: &Row<'_>| row.text("replica_io_running").or_else(|| row.text("slave_io_running")).map(str::to_owned);
     // One that connects again and again runs too.
     let runs = |row: &Row<'_>| receiver(row).is_none_or(|state| !state.eq_ignore_ascii_case("no"));
-    asynchronous(rows).filter(runs).filter_map(|row| source(&row)).collect()
+    unlisted(rows, settings).into_iter().filter(runs).filter_map(|row| Some(Source { addr: source(&row)?, id: source_id(&row) })).collect()
 }
 
 async fn status(connection: &mut Connection, settings: &ProbeSettings) -> Result<Lag, Fault> {
@@ -106,6 +114,12 @@ pub(crate) fn source(row: &Row<'_>) -> Option<ServerAddr> {
     let host = row.text("source_host").or_else(|| row.text("master_host"))?;
     let port = row.number("source_port").or_else(|| row.number("master_port"))?;
     Some(ServerAddr { host: host.into(), port: u16::try_from(port).ok()? })
+}
+
+/// What the source of a channel called itself when the channel last connected.
+fn source_id(row: &Row<'_>) -> ServerId {
+    let number = row.number("source_server_id").or_else(|| row.number("master_server_id"));
+    ServerId::new(number, row.text("source_uuid").or_else(|| row.text("master_uuid")))
 }
 
 /// Of Galera, of a group, or of Aurora.
@@ -223,11 +237,21 @@ mod tests {
         let row = |name, host, running| [Some(name), Some(host), Some("3306"), Some(running)];
         let [one, two, stopped] = [row("", "a", "Yes"), row("x", "b", "Connecting"), row("y", "c", "No")];
         let group = row("group_replication_applier", "d", "Yes");
-        let hosts = |rows: &[&[Option<&str>]]| running(&Rows::of(columns, rows)).iter().map(|s| s.host.to_string()).collect::<Vec<_>>();
-        assert_eq!(hosts(&[&one, &two, &stopped, &group]), ["a", "b"]);
+        let settings = ProbeSettings { foreign: ["far".into()].into(), ..ProbeSettings::default() };
+        let hosts = |rows: &[&[Option<&str>]]| {
+            running(&Rows::of(columns, rows), &settings).iter().map(|s| s.addr.host.to_string()).collect::<Vec<_>>()
+        };
+        let far = row("Far", "e", "Yes");
+        assert_eq!(hosts(&[&one, &two, &stopped, &group, &far]), ["a", "b"]);
         assert_eq!(hosts(&[]), [] as [&str; 0]);
-        let old = Rows::of(&["Connection_name", "Master_Host", "Master_Port", "Slave_IO_Running"], &[&stopped, &one]);
-        assert_eq!(running(&old).len(), 1);
+        let columns = &["Connection_name", "Master_Host", "Master_Port", "Slave_IO_Running", "Master_Server_Id"];
+        let old = |id| [Some(""), Some("a"), Some("3306"), Some("Yes"), Some(id)];
+        let ids = running(&Rows::of(columns, &[&old("7"), &old("0")]), &settings);
+        assert_eq!((ids[0].id.number, ids[1].id.number), (Some(7), None), "one that never connected does not know");
+        let columns = &["Channel_Name", "Source_Host", "Source_Port", "Source_Server_Id", "Source_UUID"];
+        let new = [Some(""), Some("a"), Some("3306"), Some("7"), Some("AA-1")];
+        let id = running(&Rows::of(columns, &[&new]), &settings)[0].id.clone();
+        assert!(id.is_same(&ServerId::new(Some(9), Some("aa-1"))), "{id:?}");
     }
 
     #[test]

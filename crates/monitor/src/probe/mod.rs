@@ -19,14 +19,14 @@ use std::time::Instant;
 
 use model::ServerAddr;
 use model::snapshot::Snapshot;
-use topology::{CheckKind, GaleraView, GtidSet, Lag, ProbeError, RdsView, Seen};
+use topology::{CheckKind, GaleraView, GtidSet, Lag, ProbeError, RdsView, Seen, SourcesView};
 
 use crate::client::{Connection, Fault};
 use crate::clock::whole;
 
 pub(crate) use aurora::AuroraRow;
 pub(crate) use group::{Group, look as group, view as group_view};
-pub(crate) use lag::{channels, name as channel_name, source as channel_source, sources};
+pub(crate) use lag::{channels, name as channel_name, source as channel_source};
 pub(crate) use read_only::is_read_only;
 
 /// What probes need to know besides the server.
@@ -84,7 +84,7 @@ pub(crate) enum Found {
     /// Whether the buffer pool is loaded; uptime, s.
     BufferPool(bool, u64),
     /// Whom it replicates from.
-    Sources(Vec<ServerAddr>),
+    Sources(SourcesView),
     /// Who is in the cluster.
     Rds(RdsView),
 }
@@ -101,7 +101,7 @@ pub(crate) async fn look(kind: CheckKind, connection: &mut Connection, settings:
         CheckKind::Group => group::look(connection).await.map(Found::Group),
         CheckKind::Aurora => aurora::look(connection).await.map(Found::Aurora),
         CheckKind::BufferPool => buffer_pool::look(connection).await.map(|(is_loaded, uptime_s)| Found::BufferPool(is_loaded, uptime_s)),
-        CheckKind::Sources => lag::sources(connection).await.map(Found::Sources),
+        CheckKind::Sources => lag::sources(connection, settings).await.map(Found::Sources),
         CheckKind::RdsTopology => rds::look(connection).await.map(Found::Rds),
     }
 }

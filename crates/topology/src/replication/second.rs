@@ -13,6 +13,7 @@ use super::{CONFIRMED_AFTER, Memory, RECENT_MS, is_down, is_failing, is_outdated
 use crate::facts::{Facts, Track};
 use crate::judgement::{Fitness, Scene};
 use crate::member::Member;
+use crate::seen::{Source, SourcesView};
 
 /// Checks of the sources that fail in a row before it is decided without them.
 const GIVEN_UP_AFTER: u32 = 3;
@@ -146,26 +147,31 @@ fn ancestors(scene: Scene<'_>, addr: &ServerAddr) -> BTreeSet<ServerAddr> {
     while let Some(at) = next.pop() {
         // What others said before they were lost may still hold: a ring is one until it is known that it is not.
         let said = |facts| if at == *addr { told(facts) } else { facts.sources.last.as_ref() };
-        let sources = scene.facts.get(&at).and_then(said).into_iter().flatten();
-        let members = sources.filter_map(|source| named(scene, source));
+        let sources = scene.facts.get(&at).and_then(said).into_iter().flat_map(|view| &view.sources);
+        let members = sources.flat_map(|source| members_at(scene, source));
         next.extend(members.filter(|member| all.insert((*member).clone())).cloned());
     }
     all
 }
 
-/// The member at an address as replication spells it.
-fn named<'a>(scene: Scene<'a>, source: &ServerAddr) -> Option<&'a ServerAddr> {
-    let is_it = |addr: &&ServerAddr| addr.port == source.port && addr.host.eq_ignore_ascii_case(&source.host);
-    scene.members.get_key_value(source).map(|(addr, _)| addr).or_else(|| scene.members.keys().find(is_it))
+/// The members that a source may be: those that call themselves so, and the one at its address. Names may differ from those of the
+/// configuration, so what servers call themselves counts too.
+pub(super) fn members_at<'a>(scene: Scene<'a>, source: &Source) -> Vec<&'a ServerAddr> {
+    let calls_itself = |addr: &ServerAddr| {
+        let said = scene.facts.get(addr).and_then(|facts| facts.sources.last.as_ref());
+        said.is_some_and(|view| view.id.is_same(&source.id))
+    };
+    let is_at = |addr: &ServerAddr| addr.port == source.addr.port && addr.host.eq_ignore_ascii_case(&source.addr.host);
+    scene.members.keys().filter(|addr| is_at(addr) || calls_itself(addr)).collect()
 }
 
 /// What it said of its sources since it was last lost.
-fn told(facts: &Facts) -> Option<&Vec<ServerAddr>> {
+pub(super) fn told(facts: &Facts) -> Option<&SourcesView> {
     let is_of_now = facts.unreachable_ms.is_none_or(|at_ms| facts.sources.at_ms > at_ms);
     facts.sources.last.as_ref().filter(|_| is_of_now && !is_given_up(&facts.sources))
 }
 
-fn is_given_up<T>(track: &Track<T>) -> bool {
+pub(super) fn is_given_up<T>(track: &Track<T>) -> bool {
     track.is_denied || track.failed > 0 || track.timeouts >= GIVEN_UP_AFTER || track.unreachable >= GIVEN_UP_AFTER
 }
 
@@ -192,7 +198,7 @@ fn second(
         return None;
     }
     let sources = told(facts);
-    let is_apart = facts.read_only.repeats >= CONFIRMED_AFTER && sources.is_some_and(Vec::is_empty);
+    let is_apart = facts.read_only.repeats >= CONFIRMED_AFTER && sources.is_some_and(|view| view.sources.is_empty());
     let held = Held::Second { writer: writer.clone(), is_apart };
     match member.is_explicit_writer && other.is_explicit_writer {
         false => (was_read_only || other.is_explicit_writer).then_some(held),

@@ -221,12 +221,13 @@ impl History {
 
     /// All is well from now on, and time passes: every state that is not ONLINE must end.
     pub(crate) fn recover(&mut self) {
+        self.fleet.follow("b", &["a"]).follow("c", &["a"]);
         for _ in 0..10 {
             for node in NODES {
                 let word = self.kind.healthy(node);
                 self.fleet.see(node, Seen::Ping(Ok(100))).see(node, self.kind.seen(node, word));
             }
-            self.fleet.pass(1_000);
+            self.fleet.answer_sources().pass(1_000);
         }
         assert_eq!(self.fleet.layout(), self.kind.healthy_layout(), "{self:?}");
     }

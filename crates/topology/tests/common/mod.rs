@@ -9,7 +9,7 @@ use std::sync::Arc;
 use model::fleet::{Signal, SignalKind, UnderWay};
 use model::snapshot::ServerStatus;
 use model::{HostgroupId, ServerAddr, Snapshot};
-use topology::{AuroraInstance, AuroraView, CheckKind, Event, GaleraView, GroupView, Identity, ProbeError, Seen, Topology};
+use topology::{AuroraInstance, AuroraView, CheckKind, Event, GaleraView, GroupView, Identity, ProbeError, Seen, SourcesView, Topology};
 
 /// A compiled configuration.
 pub(crate) fn snapshot(text: &str) -> Arc<Snapshot> {
@@ -78,8 +78,16 @@ impl Fleet {
         self.topology.observe(self.now_ms, &addr(server), seen);
         if is_writable {
             let sources = self.sources.get(server).cloned().unwrap_or_else(|| Ok(Vec::new()));
-            self.topology.observe(self.now_ms, &addr(server), Seen::Sources(sources));
+            self.topology.observe(self.now_ms, &addr(server), Seen::Sources(sources.map(SourcesView::from_addresses)));
         }
+        self
+    }
+
+    /// This server says what it is, and whom it replicates from.
+    pub(crate) fn see_both(&mut self, server: &str, is_read_only: bool) -> &mut Self {
+        self.see(server, read_only(is_read_only));
+        let sources = self.sources.get(server).cloned().unwrap_or_else(|| Ok(Vec::new()));
+        self.topology.observe(self.now_ms, &addr(server), Seen::Sources(sources.map(SourcesView::from_addresses)));
         self
     }
 
@@ -87,7 +95,7 @@ impl Fleet {
     pub(crate) fn answer_sources(&mut self) -> &mut Self {
         for check in self.topology.checks().into_iter().filter(|check| check.kind == CheckKind::Sources) {
             let sources = self.sources.get(&*check.addr.host).cloned().unwrap_or_else(|| Ok(Vec::new()));
-            self.topology.observe(self.now_ms, &check.addr, Seen::Sources(sources));
+            self.topology.observe(self.now_ms, &check.addr, Seen::Sources(sources.map(SourcesView::from_addresses)));
         }
         self
     }
