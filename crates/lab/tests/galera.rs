@@ -139,6 +139,40 @@ fn a_node_that_wakes_up_moves_no_writer() {
     });
 }
 
+/// The writer was away, is back and writes. Another node dies a few seconds later, which is no reason to take the writer away: what it
+/// says of the cluster is of the present, though others may see the change before it.
+#[test]
+fn a_writer_that_came_back_stays_when_another_node_dies() {
+    let topology = Topology::Galera(Galera::start(3, &Options::new()).unwrap());
+    let Topology::Galera(cluster) = &topology else { unreachable!("a cluster was started") };
+    let proxy = topology.proxied().variable("monitor_galera_healthcheck_interval", 500).variable("failback", "immediate").start().unwrap();
+    let port = cluster.server(0).port().to_string();
+    let writes = || {
+        let is_there = |p: &lab::topology::Placed| p.hostgroup == WRITER && p.status == "ONLINE" && p.server.ends_with(&port);
+        layout(&proxy).unwrap().iter().any(is_there)
+    };
+    wait::until("the writer", LIMIT, || writes().then_some(())).unwrap();
+    for after_ms in [2_000, 4_000, 7_000] {
+        cluster.server(0).kill9();
+        wait::until("another writer", LIMIT, || (!writes()).then_some(())).unwrap();
+        cluster.restart(0).unwrap();
+        wait::until("the writer to be back", LIMIT, || writes().then_some(())).unwrap();
+        let mut admin = proxy.admin().unwrap();
+        let told = admin.scalar("SELECT MAX(sequence) FROM stats_tidegate_events").unwrap().unwrap();
+        // Its return is to be that long ago.
+        std::thread::sleep(Duration::from_millis(after_ms));
+        cluster.server(2).kill9();
+        cluster.wait_size(0, 2).unwrap();
+        cluster.wait_size(1, 2).unwrap();
+        // The proxy has looked at both since.
+        std::thread::sleep(Duration::from_millis(2_000));
+        let moved = format!("SELECT COUNT(*) FROM stats_tidegate_events WHERE sequence > {told} AND port = {port} AND kind = 'role'");
+        assert_eq!(admin.scalar(&moved).unwrap().as_deref(), Some("0"), "{after_ms}\n{}", proxy.log());
+        assert!(writes());
+        cluster.restart(2).unwrap();
+    }
+}
+
 #[test]
 fn is_founded_again_after_all_have_crashed() {
     let cluster = Galera::start(3, &Options::new()).unwrap();

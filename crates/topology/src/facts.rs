@@ -27,6 +27,8 @@ const YOUNG_UPTIME_S: u64 = 600;
 pub(crate) struct Track<T> {
     /// The last good answer.
     pub last: Option<T>,
+    /// The last one that said something else.
+    pub before: Option<T>,
     /// When it came, ms.
     pub at_ms: u64,
     /// Good answers in a row that said the same.
@@ -53,6 +55,7 @@ impl<T> Default for Track<T> {
     fn default() -> Self {
         Self {
             last: None,
+            before: None,
             at_ms: 0,
             repeats: 0,
             since_ms: 0,
@@ -77,7 +80,8 @@ impl<T> Track<T> {
                 let (count, since_ms) = if repeats { (self.repeats.saturating_add(1), self.since_ms) } else { (1, now_ms) };
                 let (resumed_ms, missed) =
                     if self.is_troubled() { (now_ms, Troubles::from(&*self)) } else { (self.resumed_ms, self.missed) };
-                *self = Self { last: Some(answer), at_ms: now_ms, repeats: count, since_ms, resumed_ms, missed, ..Self::default() };
+                let before = if repeats { self.before.take() } else { self.last.take() };
+                *self = Self { last: Some(answer), before, at_ms: now_ms, repeats: count, since_ms, resumed_ms, missed, ..Self::default() };
             }
             Err(ProbeError::Timeout | ProbeError::Unresolved(_)) => self.timeouts = self.timeouts.saturating_add(1),
             Err(ProbeError::Unreachable(_) | ProbeError::Closed(_)) => self.unreachable = self.unreachable.saturating_add(1),

@@ -105,22 +105,36 @@ fn split(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, view: &GaleraView) 
     }
     let others = scene.known().filter(|(other, ..)| *other != addr).filter_map(|(_, _, other)| Some((other, component(other)?)));
     let larger = others.filter(|(other, size)| *size > view.cluster_size && other.galera.at_ms >= facts.galera.since_ms);
-    // How long both have said so: a view that is old says nothing of how long another one has been.
-    let disagreed_ms = |other: &Facts| {
-        let begun_ms = |facts: &Facts| facts.galera.since_ms.max(facts.galera.resumed_ms);
-        let until_ms = other.galera.at_ms.min(facts.galera.at_ms);
-        until_ms.saturating_sub(begun_ms(other).max(begun_ms(facts)))
-    };
     let own = Support::of(scene, view.cluster_size);
     let is_believed = |(other, size): (&Facts, u32)| {
         let needed_ms = if Support::of(scene, size).outweighs(own) { SPLIT_AFTER_MS } else { STALE_FOR_MS };
-        disagreed_ms(other) >= needed_ms
+        disagreed_ms(facts, other) >= needed_ms
     };
     match larger.map(is_believed).max() {
         None => Split::Agreed,
         Some(true) => Split::CutOff,
         Some(false) => Split::Suspected,
     }
+}
+
+/// How long two nodes have both said what they say now, ms: a view that is old says nothing of how long another one has been.
+fn disagreed_ms(one: &Facts, other: &Facts) -> u64 {
+    let begun_ms = |facts: &Facts| facts.galera.since_ms.max(facts.galera.resumed_ms);
+    let until_ms = other.galera.at_ms.min(one.galera.at_ms);
+    until_ms.saturating_sub(begun_ms(other).max(begun_ms(one)))
+}
+
+/// Whether a node that was away has said the same as another one since it is back, before one of them, or both, saw the cluster change:
+/// its view is none of before it was away.
+fn have_agreed(facts: &Facts, other: &Facts) -> bool {
+    // What it said before it changed its mind, and after it was back.
+    let before = |of: &Facts| {
+        let view = of.galera.before.as_ref().filter(|view| of.galera.since_ms > facts.galera.resumed_ms && view.primary_partition);
+        view.map(|view| view.cluster_size)
+    };
+    let now = |of: &Facts| of.galera.last.as_ref().map(|view| view.cluster_size);
+    let (own, others) = (before(facts), before(other));
+    (own.is_some() && (own == now(other) || own == others)) || (others.is_some() && others == now(facts))
 }
 
 /// The size of the primary component that a node sees, if it answers.
@@ -137,7 +151,10 @@ fn outdated(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, view: &GaleraVie
         return is_evicted(scene, addr, facts, size).then_some(Outage::Silent { may_write });
     }
     let own = Support::of(scene, size);
-    let others = scene.known().filter_map(|(_, _, other)| component(other)).filter(|other| *other != view.cluster_size);
+    // Two that have agreed since see a change of the cluster at slightly different times, and are asked at different times.
+    let is_to_be_heard = |other: &Facts| !have_agreed(facts, other) || disagreed_ms(facts, other) >= SPLIT_AFTER_MS;
+    let others = scene.known().map(|(_, _, other)| other).filter(|other| is_to_be_heard(other)).filter_map(component);
+    let others = others.filter(|other| *other != view.cluster_size);
     others.map(|other| Support::of(scene, other)).any(|other| other > own).then_some(Outage::Silent { may_write })
 }
 

@@ -463,6 +463,59 @@ fn a_frozen_writer_that_wakes_up_does_not_take_over_at_once() {
     assert_eq!(fleet.hostgroup(100), "22");
 }
 
+/// The writer was away, is back and writes. Then another node dies, or joins: the views of those that are left change at slightly different
+/// times, and they are asked at different times. Whoever is asked first, the writer stays.
+#[test]
+fn a_writer_that_came_back_stays_when_the_cluster_changes() {
+    let of_size = |size| galera(move |view| view.cluster_size = size);
+    for size in [2, 4] {
+        for first in ["22", "23"] {
+            for seconds in [1, 3, 8, 14] {
+                let mut fleet = with("failback=\"immediate\"");
+                for _ in 0..4 {
+                    fleet.pass(500).see("22", Seen::Galera(Err(unreachable()))).see("23", of_size(2)).see("233", of_size(2));
+                }
+                assert_eq!(fleet.hostgroup(100), "233", "{}", fleet.layout());
+                fleet.pass(500).see("23", of_size(3)).see("233", of_size(3)).pass(20).see("22", of_size(3));
+                assert_eq!(fleet.hostgroup(100), "22", "{}", fleet.layout());
+                for _ in 0..seconds * 2 {
+                    fleet.pass(500);
+                    fleet.see("22", of_size(3)).see("23", of_size(3)).see("233", of_size(3));
+                }
+                fleet.events();
+                let second = if first == "22" { "23" } else { "22" };
+                let dies = || Seen::Galera(Err(unreachable()));
+                let third = || if size == 2 { dies() } else { of_size(4) };
+                fleet.see("233", third()).pass(400).see(first, of_size(size)).pass(20).see(second, of_size(3)).see("233", third());
+                assert_eq!(fleet.hostgroup(100), "22", "{size} {first} {seconds} {}", fleet.layout());
+                fleet.pass(500).see(first, of_size(size)).see(second, of_size(size)).pass(20_000);
+                assert_eq!(fleet.hostgroup(100), "22", "{size} {first} {seconds} {}", fleet.layout());
+                let moved = fleet.whys().into_iter().find(|why| why.starts_with("22 "));
+                assert_eq!(moved, None, "{size} {first} {seconds}");
+            }
+        }
+    }
+}
+
+/// As long as it is not known to have been back, a node that tells of another cluster is out, and so is one that goes on telling of it.
+#[test]
+fn a_node_that_lags_behind_the_others_is_out_in_the_end() {
+    let of_size = |size| galera(move |view| view.cluster_size = size);
+    let mut fleet = with("failback=\"immediate\"");
+    for _ in 0..4 {
+        fleet.pass(500).see("22", Seen::Galera(Err(ProbeError::Timeout))).see("23", of_size(2)).see("233", of_size(2));
+    }
+    fleet.pass(500).see("23", of_size(3)).see("233", of_size(3)).see("22", of_size(3));
+    assert_eq!(fleet.hostgroup(100), "22", "{}", fleet.layout());
+    // It is frozen again for less than counts, and the others go on without it.
+    fleet.pass(1_000).see("23", of_size(2)).see("233", of_size(2)).see("22", of_size(3));
+    assert_eq!(fleet.hostgroup(100), "22");
+    for _ in 0..4 {
+        fleet.pass(500).see("22", of_size(3)).see("23", of_size(2)).see("233", of_size(2));
+    }
+    assert_eq!(fleet.hostgroup(100), "233", "{}", fleet.layout());
+}
+
 /// Two that were frozen say the same old thing; of those that were there all along only one answers just now.
 #[test]
 fn several_that_wake_up_do_not_outvote_who_was_there() {
