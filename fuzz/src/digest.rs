@@ -35,7 +35,9 @@ fn every_option(text: &[u8], flags: u8) {
     let written = out.strip_prefix(b"before").expect("what was there before");
     assert!(written.len() <= max_query_length);
     assert_eq!(written, digest(text, &options), "what was there before counts");
-    spooky_hash64(written, u64::from(flags));
+    let whole = digest(text, &DigestOptions { max_query_length: usize::MAX, ..options });
+    let digested = sql::digest(text, &options);
+    assert_eq!((digested.hash, digested.len), (spooky_hash64(&whole, 0), whole.len() as u64));
 }
 
 fn idempotent(text: &[u8]) {

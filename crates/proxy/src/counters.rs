@@ -133,6 +133,8 @@ counters! {
     retries,
     /// Statements that a server refused without applying them, kept from the client to try another.
     refusals_hidden,
+    /// Statements that were refused because their digest text is too long for the rules that would have to read it.
+    digests_too_long,
     /// Statements with a directive in their comment of which something was passed over.
     misread_comments,
     /// Sessions that went on with another backend although something pinned them.

@@ -5,15 +5,39 @@
 use hashbrown::HashMap;
 use model::MysqlVariables;
 use sql::{DigestOptions, Grouping, LexMode};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// A digest. Two with the same hash are the same.
 #[derive(Debug, Eq)]
 pub(crate) struct Digest {
-    /// SpookyHash V2 of the text's first `query_digests_max_digest_length` bytes.
+    /// SpookyHash V2 of the whole normalised text.
     pub hash: u64,
-    /// The normalised text, as long as is kept.
+    /// The beginning of that text: as much as is kept.
     pub text: Box<[u8]>,
+    /// Bytes of the whole text.
+    pub len: u64,
+}
+
+/// The digest of a statement for query rules, which read the whole text and not what is kept of it.
+pub(crate) struct Judged<'a> {
+    pub digest: &'a Digest,
+    pub rules: &'a DigestRules,
+    pub sql: &'a [u8],
+    pub lex: LexMode,
+}
+
+impl routing::Digest for Judged<'_> {
+    fn hash(&self) -> u64 {
+        self.digest.hash
+    }
+
+    fn text(&self) -> Option<Cow<'_, [u8]>> {
+        if self.digest.len == self.digest.text.len() as u64 {
+            return Some(Cow::Borrowed(&self.digest.text));
+        }
+        (self.digest.len <= self.rules.max_match).then(|| Cow::Owned(self.rules.whole_text(self.sql, self.lex)))
+    }
 }
 
 impl PartialEq for Digest {
@@ -37,8 +61,8 @@ pub(crate) fn shown(hash: u64) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DigestRules {
     options: DigestOptions,
-    /// Bytes of a text that are hashed and kept.
-    max_text: usize,
+    /// Bytes of a text that rules may read.
+    max_match: u64,
 }
 
 impl DigestRules {
@@ -51,10 +75,10 @@ impl DigestRules {
             replace_null: vars.query_digests_replace_null,
             no_digits: vars.query_digests_no_digits,
             keep_comment: vars.query_digests_keep_comment,
-            max_query_length: size(vars.query_digests_max_query_length),
+            max_query_length: size(vars.query_digests_max_digest_length),
             lex: LexMode::default(),
         };
-        Self { options, max_text: size(vars.query_digests_max_digest_length) }
+        Self { options, max_match: vars.query_digests_max_match_length }
     }
 
     /// List limits, which [`sql::analyze_with`] must be given for its key to stand for one text.
@@ -69,12 +93,17 @@ impl DigestRules {
 
     /// The digest of a statement.
     pub(crate) fn digest(&self, sql: &[u8], lex: LexMode) -> Digest {
-        let mut text = Vec::new();
         // A digest keeps names, and a password may stand as one.
         let sql = &sql::without_named_passwords(sql, lex);
-        sql::digest_text(sql, &DigestOptions { lex, ..self.options }, &mut text);
-        text.truncate(self.max_text);
-        Digest { hash: sql::spooky_hash64(&text, 0), text: text.into() }
+        let sql::Digested { hash, text, len } = sql::digest(sql, &DigestOptions { lex, ..self.options });
+        Digest { hash, text: text.into(), len }
+    }
+
+    fn whole_text(&self, sql: &[u8], lex: LexMode) -> Vec<u8> {
+        let sql = &sql::without_named_passwords(sql, lex);
+        let mut text = Vec::new();
+        sql::digest_text(sql, &DigestOptions { lex, max_query_length: usize::MAX, ..self.options }, &mut text);
+        text
     }
 }
 
@@ -127,21 +156,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_and_hash_end_where_the_setting_says() {
+    fn the_setting_cuts_the_text_and_not_the_hash() {
         let mut vars = MysqlVariables { query_digests_max_digest_length: 16, ..Default::default() };
         let rules = DigestRules::from_variables(&vars);
         let digest = rules.digest(b"SELECT a, b, c FROM t WHERE x = 1", LexMode::default());
         assert_eq!(&*digest.text, b"SELECT a,b,c FRO");
-        assert_eq!(digest.hash, sql::spooky_hash64(b"SELECT a,b,c FRO", 0));
+        assert_eq!(digest.hash, sql::spooky_hash64(b"SELECT a,b,c FROM t WHERE x = ?", 0));
         vars.query_digests_lowercase = true;
         let lower = DigestRules::from_variables(&vars).digest(b"SELECT 1", LexMode::default());
         assert_eq!(&*lower.text, b"select ?");
     }
 
     #[test]
+    fn rules_read_the_whole_text_or_none() {
+        let judged = |sql: &[u8], max_match: u64| {
+            let vars =
+                MysqlVariables { query_digests_max_digest_length: 16, query_digests_max_match_length: max_match, ..Default::default() };
+            let rules = DigestRules::from_variables(&vars);
+            let lex = LexMode::default();
+            let digest = rules.digest(sql, lex);
+            routing::Digest::text(&Judged { digest: &digest, rules: &rules, sql, lex }).map(|text| text.into_owned())
+        };
+        let sql = b"SELECT a, b, c FROM t WHERE x = 1";
+        assert_eq!(judged(sql, 31).as_deref(), Some(&b"SELECT a,b,c FROM t WHERE x = ?"[..]));
+        assert_eq!(judged(sql, 30), None);
+        assert_eq!(judged(b"SELECT 1", 1).as_deref(), Some(&b"SELECT ?"[..]), "what is kept costs nothing");
+    }
+
+    #[test]
     fn a_text_is_made_once_and_memory_is_bounded() {
         let mut known = KnownDigests::default();
-        let make = |n: u64| move || Digest { hash: n, text: vec![b'x'; 100].into() };
+        let make = |n: u64| move || Digest { hash: n, text: vec![b'x'; 100].into(), len: 100 };
         let first = known.get_or_make(1, make(1));
         let again = known.get_or_make(1, || unreachable!("it is known"));
         assert!(Arc::ptr_eq(&first, &again));

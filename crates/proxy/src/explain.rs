@@ -1,6 +1,7 @@
 //! `EXPLAIN ROUTE`: how a statement would go, for people. The same code as on the hot path, with a recorder.
 
 use crate::absent::no_server;
+use crate::digest::Judged;
 use crate::hostgroup::HostgroupShared;
 use crate::in_force::InForce;
 use crate::pins::PinReason;
@@ -11,7 +12,7 @@ use model::HostgroupId;
 use model::control::{RouteQuestion, RouteStep};
 use model::listen::Listen;
 use model::snapshot::User;
-use routing::{Decider, KnownDigest, Request, Route, SessionFacts, Side, Statement, Verdict};
+use routing::{Decider, Request, Route, SessionFacts, Side, Statement, Verdict};
 use sql::{Analysis, Facts, Kind, LexMode};
 use std::sync::Arc;
 
@@ -48,7 +49,7 @@ pub(crate) fn explain(shared: &Shared, question: &RouteQuestion) -> Result<Vec<R
         proxy_addr: &reached.address,
         proxy_port: reached.port,
         digest_key: analysis.digest,
-        digest: &KnownDigest { hash: digest.hash, text: &digest.text },
+        digest: &Judged { digest: &digest, rules: &in_force.digests, sql: text, lex },
         text,
         flag_in: 0,
         comment: if obeys { sql::first_comment(text, lex) } else { None },

@@ -146,7 +146,7 @@ mod tests {
     }
 
     fn digest() -> Arc<Digest> {
-        Arc::new(Digest { hash: 1, text: Box::default() })
+        Arc::new(Digest { hash: 1, text: Box::default(), len: 0 })
     }
 
     #[test]

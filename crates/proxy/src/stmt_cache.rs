@@ -295,7 +295,7 @@ mod tests {
     use crate::prepared::PreparedList;
 
     fn holder(key: &Arc<StatementKey>) -> Holder {
-        let digest = || Arc::new(Digest { hash: 0, text: Box::default() });
+        let digest = || Arc::new(Digest { hash: 0, text: Box::default(), len: 0 });
         PreparedList::default().list("anna", key, digest, (0, 0)).hold(Side::Server)
     }
 

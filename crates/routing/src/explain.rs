@@ -4,7 +4,7 @@ use crate::plan::{Next, Outcome, Walk};
 use crate::request::Request;
 use crate::route::Route;
 use crate::rule::Rule;
-use crate::ruleset::RuleSet;
+use crate::ruleset::{DIGEST_TOO_LONG, RuleSet};
 
 /// A rule that was tried.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,12 @@ impl RuleSet {
     }
 
     fn explained_walk(&self, request: &Request<'_>, random: u64, told: &mut Vec<ExplainedRule>) -> Outcome {
-        let digest = request.digest.text();
+        if self.plan(&self.class_of(request), request, &mut Vec::new()).is_none() {
+            let mut asks = self.rules.iter().filter(|rule| rule.match_digest.is_some()).map(|rule| rule.row.rule_id);
+            told.extend(asks.next().map(|rule_id| ExplainedRule { rule_id, matched: false, why: DIGEST_TOO_LONG.to_owned() }));
+            return Outcome::refused(request.flag_in);
+        }
+        let digest = request.digest.text().unwrap_or_default();
         let mut state = Walk::new(request.flag_in, self.iterations, random);
         let mut at = 0;
         while let Some(rule) = self.rules.get(at) {
@@ -75,6 +80,7 @@ fn refusal(rule: &Rule, request: &Request<'_>, digest: &[u8], state: &Walk) -> O
             (Ok(true), _) => return None,
             (Ok(false), false) => "does not match",
             (Ok(false), true) => "matches, and negate_match_pattern is 1",
+            (Err(_), _) if rule.if_given_up() => return None,
             (Err(_), _) => "took too many steps, which is no match",
         };
         Some(format!("{column} {word}"))

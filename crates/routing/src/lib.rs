@@ -38,5 +38,5 @@ pub use lint::{dead, lint};
 pub use memo::Memo;
 pub use request::{Digest, KnownDigest, Request};
 pub use route::{Decider, Route};
-pub use ruleset::{Options, RuleSet};
+pub use ruleset::{DIGEST_TOO_LONG, Options, RuleSet};
 pub use split::{SessionFacts, Side, Statement, Transaction, side, split_of};

@@ -9,6 +9,7 @@ use crate::pattern::LimitExceeded;
 use crate::prefilter::Prefilter;
 use crate::route::Route;
 use crate::rule::Rule;
+use crate::ruleset::DIGEST_TOO_LONG;
 
 /// Rules that are left for a class of statements, by their places, ascending.
 #[derive(Debug, PartialEq, Eq, Hash, Default)]
@@ -34,6 +35,14 @@ pub(crate) struct Outcome {
     pub places: Box<[u32]>,
     /// Whether chance decided: then it is not remembered.
     pub by_chance: bool,
+}
+
+impl Outcome {
+    /// Of a statement that no rule may judge, so that none may let it pass.
+    pub(crate) fn refused(flag: u32) -> Self {
+        let route = Route { final_flag: flag, applied: true, error_msg: Some(DIGEST_TOO_LONG.into()), ..Route::default() };
+        Self { route, places: Box::default(), by_chance: false }
+    }
 }
 
 /// What follows a match.

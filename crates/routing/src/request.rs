@@ -6,8 +6,9 @@ use std::borrow::Cow;
 pub trait Digest {
     /// The hash that operators see.
     fn hash(&self) -> u64;
-    /// The normalised text, cut to `mysql-query_digests_max_digest_length`.
-    fn text(&self) -> Cow<'_, [u8]>;
+    /// The whole normalised text, or None where it is longer than rules may read. Never a part of it: what stands behind the part
+    /// would pass every `match_digest`.
+    fn text(&self) -> Option<Cow<'_, [u8]>>;
 }
 
 /// A digest that was made already.
@@ -15,7 +16,7 @@ pub trait Digest {
 pub struct KnownDigest<'a> {
     /// The hash that operators see.
     pub hash: u64,
-    /// The normalised text.
+    /// The whole normalised text.
     pub text: &'a [u8],
 }
 
@@ -24,8 +25,8 @@ impl Digest for KnownDigest<'_> {
         self.hash
     }
 
-    fn text(&self) -> Cow<'_, [u8]> {
-        Cow::Borrowed(self.text)
+    fn text(&self) -> Option<Cow<'_, [u8]>> {
+        Some(Cow::Borrowed(self.text))
     }
 }
 

@@ -65,9 +65,14 @@ impl Rule {
     pub(crate) fn holds(&self, pattern: &Option<Pattern>, text: &[u8]) -> Result<bool, LimitExceeded> {
         match pattern {
             None => Ok(true),
-            // What could not be tried to the end counts as no match, negated or not.
             Some(pattern) => Ok(pattern.is_match(text)? != self.row.negate_match_pattern),
         }
+    }
+
+    /// Whether the rule counts as matched when its expression was given up. A rule that refuses statements does: otherwise a statement
+    /// that is hard to search would pass it. Any other rule does not, negated or not.
+    pub(crate) fn if_given_up(&self) -> bool {
+        self.row.error_msg.is_some()
     }
 
     /// The statement with the match replaced, if this rule rewrites and there is one.

@@ -6,6 +6,7 @@
 //!
 //! INVARIANT: what is remembered is what walking through all rules in order would give.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,6 +25,10 @@ use crate::prefilter::Prefilter;
 use crate::request::{ClassKey, Request};
 use crate::route::{Decider, Route};
 use crate::rule::Rule;
+
+/// The answer to a statement whose digest text a `match_digest` would have to read and is too long for that.
+pub const DIGEST_TOO_LONG: &str =
+    "The statement's digest text is longer than mysql-query_digests_max_match_length, and query rules with match_digest apply to it";
 
 /// Settings that change what rules mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -144,7 +149,7 @@ impl RuleSet {
         if !memo.belongs_to(&self.identity) {
             memo.serve(&self.identity, self.new_counters());
         }
-        let key = self.facets.key(request);
+        let key = self.class_of(request);
         let known = memo.class(&key).unwrap_or_else(|| self.learn(key, request, memo));
         match known {
             Known::Fixed(outcome) => outcome,
@@ -160,7 +165,11 @@ impl RuleSet {
 
     /// Finds the rules that are left for a class, and the answer if the text does not matter.
     fn learn(&self, key: ClassKey, request: &Request<'_>, memo: &mut Memo) -> Known {
-        let plan = self.plan(&key, request, &mut memo.scratch.candidates);
+        let Some(plan) = self.plan(&key, request, &mut memo.scratch.candidates) else {
+            let refused = Known::Fixed(Arc::new(Outcome::refused(request.flag_in)));
+            memo.remember_class(key, refused.clone());
+            return refused;
+        };
         let depends = |place: &u32| {
             let gate = &self.gates[at(*place)];
             !gate.is_certain || gate.is_by_chance
@@ -182,16 +191,25 @@ impl RuleSet {
         outcome
     }
 
-    /// The rules whose conditions on the class hold and whose flag can be reached.
-    fn plan(&self, key: &ClassKey, request: &Request<'_>, found: &mut Vec<u32>) -> Plan {
-        let digest = request.digest.text();
-        self.digest_filter.candidates(&digest, found);
+    /// The rules whose conditions on the class hold and whose flag can be reached. None where one of them would have to read a digest
+    /// text that is too long.
+    pub(crate) fn plan(&self, key: &ClassKey, request: &Request<'_>, found: &mut Vec<u32>) -> Option<Plan> {
+        let asks_digest = self.rules.iter().any(|rule| rule.match_digest.is_some());
+        let digest = if asks_digest { request.digest.text() } else { Some(Cow::default()) };
+        match &digest {
+            Some(digest) => self.digest_filter.candidates(digest, found),
+            // Any rule may match what cannot be searched.
+            None => {
+                found.clear();
+                found.extend((0..).zip(&self.rules).map(|(place, _)| place));
+            }
+        }
         let mut hash = None;
         let mut reach = Reach::new(request.flag_in, self.iterations);
         let (mut always, mut filtered) = (Vec::new(), Vec::new());
         for (place, gate) in (0..).zip(&self.gates) {
             let admitted = reach.may_reach(gate) && gate.admits(place, key, found, || *hash.get_or_insert_with(|| request.digest.hash()));
-            if !admitted || (gate.asks_more && !self.holds_for_class(self.rule(place), request, &digest)) {
+            if !admitted || (gate.asks_more && !self.holds_for_class(self.rule(place), request, digest.as_deref())?) {
                 continue;
             }
             if gate.text_filtered {
@@ -203,12 +221,23 @@ impl RuleSet {
                 break;
             }
         }
-        Plan { always: always.into(), filtered: filtered.into() }
+        Some(Plan { always: always.into(), filtered: filtered.into() })
     }
 
-    /// What a gate cannot ask: the address, and the expression for the digest.
-    fn holds_for_class(&self, rule: &Rule, request: &Request<'_>, digest: &[u8]) -> bool {
-        rule.admits_address(request.client_addr) && self.noting(rule.holds(&rule.match_digest, digest))
+    /// The key of a request's class.
+    pub(crate) fn class_of(&self, request: &Request<'_>) -> ClassKey {
+        self.facets.key(request)
+    }
+
+    /// What a gate cannot ask: the address, and the expression for the digest. None where that needs a digest text that is too long.
+    fn holds_for_class(&self, rule: &Rule, request: &Request<'_>, digest: Option<&[u8]>) -> Option<bool> {
+        if !rule.admits_address(request.client_addr) {
+            return Some(false);
+        }
+        if rule.match_digest.is_none() {
+            return Some(true);
+        }
+        Some(self.noting(rule, rule.holds(&rule.match_digest, digest?)))
     }
 
     fn walk(&self, plan: &Plan, request: &Request<'_>, memo: &mut Memo, random: u64) -> Outcome {
@@ -220,11 +249,11 @@ impl RuleSet {
             next_at += 1;
             let rule = self.rule(place);
             let text = state.current(request.text);
-            if rule.row.flag_in != state.route.final_flag || !self.noting(rule.holds(&rule.match_pattern, text)) {
+            if rule.row.flag_in != state.route.final_flag || !self.noting(rule, rule.holds(&rule.match_pattern, text)) {
                 continue;
             }
             let (next, rewriting) = state.take(place, rule, request.text);
-            self.noting(rewriting.map(|()| true));
+            self.noting(rule, rewriting.map(|()| true));
             if rule.rewrite.is_some() {
                 places(plan, &self.text_filter, state.current(request.text), &mut scratch.candidates, &mut scratch.walk);
                 next_at = scratch.walk.partition_point(|other| *other <= place);
@@ -242,11 +271,11 @@ impl RuleSet {
         &self.rules[at(place)]
     }
 
-    /// Counts an expression that was given up, which is no match.
-    fn noting(&self, outcome: Result<bool, LimitExceeded>) -> bool {
+    /// Counts an expression that was given up: see [`Rule::if_given_up`].
+    fn noting(&self, rule: &Rule, outcome: Result<bool, LimitExceeded>) -> bool {
         outcome.unwrap_or_else(|LimitExceeded| {
             self.limits_exceeded.fetch_add(1, Ordering::Relaxed);
-            false
+            rule.if_given_up()
         })
     }
 }

@@ -54,9 +54,9 @@ impl Digest for Asked {
         self.hash
     }
 
-    fn text(&self) -> Cow<'_, [u8]> {
+    fn text(&self) -> Option<Cow<'_, [u8]>> {
         self.times.set(self.times.get() + 1);
-        Cow::Borrowed(&self.text)
+        Some(Cow::Borrowed(&self.text))
     }
 }
 

@@ -328,6 +328,55 @@ fn runaways_are_counted_and_match_nothing() {
     assert_eq!(set.limits_exceeded(), 1, "the second time it was remembered");
 }
 
+/// A statement that is made hard to search does not pass a rule that refuses it.
+#[test]
+fn runaways_do_not_pass_a_rule_that_refuses() {
+    for pattern in ["match_pattern", "match_digest"] {
+        let set = rule_set(&rules(&format!(r#"rule_id=1 {pattern}="^SELECT (a+)+\\1?$" error_msg="no""#)));
+        let text = format!("SELECT {}!", "a".repeat(60));
+        let refused = route(&set, &mut Memo::new(), &Sender::default(), text.as_bytes());
+        assert_eq!(refused.error_msg.as_deref(), Some("no"), "{pattern}");
+        assert_eq!(route(&set, &mut Memo::new(), &Sender::default(), b"SELECT b").error_msg, None, "{pattern}");
+    }
+}
+
+/// A digest whose text is longer than may be read.
+struct TooLong;
+
+impl routing::Digest for TooLong {
+    fn hash(&self) -> u64 {
+        7
+    }
+
+    fn text(&self) -> Option<std::borrow::Cow<'_, [u8]>> {
+        None
+    }
+}
+
+#[test]
+fn what_is_too_long_to_be_judged_by_its_digest_is_refused() {
+    let judged = |rows: &str, sender: Sender| {
+        let set = rule_set(&rules(rows));
+        let routed = with_request(&sender, b"SELECT 1", |request| {
+            let request = routing::Request { digest: &TooLong, ..*request };
+            let first = set.route(&request, &mut Memo::new(), 0);
+            assert_eq!(first, set.explain(&request, 0).route, "{rows}");
+            first
+        });
+        (hostgroup(&routed), routed.error_msg.as_deref() == Some(routing::DIGEST_TOO_LONG))
+    };
+    let other = || Sender { user: "other", ..Sender::default() };
+    let elsewhere = "rule_id=1 username=\"app\" match_digest=\"secret\" destination_hostgroup=3";
+    assert_eq!(judged(elsewhere, Sender::default()), (-1, true));
+    assert_eq!(judged(elsewhere, other()), (-1, false), "the rule is not about this user");
+    let negated = "rule_id=1 match_digest=\"^SELECT a$\" negate_match_pattern=1 error_msg=\"no\"";
+    assert_eq!(judged(negated, Sender::default()), (-1, true));
+    let before = "rule_id=1 destination_hostgroup=4 apply=1\nrule_id=2 match_digest=\"secret\" error_msg=\"no\"";
+    assert_eq!(judged(before, Sender::default()), (4, false), "a rule before it decides");
+    assert_eq!(judged("rule_id=1 digest=\"0x7\" destination_hostgroup=5", Sender::default()), (5, false), "the hash is that of the whole");
+    assert_eq!(judged("rule_id=1 match_pattern=\"SELECT\" destination_hostgroup=6", Sender::default()), (6, false));
+}
+
 #[test]
 fn explained() {
     let set = rule_set(&rules(

@@ -9,6 +9,7 @@
 use crate::bytes::{Class, class, comment_end, is_dash_comment, is_name, is_variable, line_end, number, version_comment};
 use crate::keywords::{Kw, lookup};
 use crate::split::has_body;
+use crate::spooky::SpookyStream;
 use crate::token::{LexMode, TokenKind};
 
 /// How many values and rows a list keeps before the rest becomes `...`.
@@ -39,7 +40,7 @@ pub struct DigestOptions {
     pub no_digits: bool,
     /// Keep comments as they are.
     pub keep_comment: bool,
-    /// Longest text, in bytes (`query_digests_max_query_length`), 16..=1048576.
+    /// Bytes of the text that are written. The hash of a [`Digested`] is that of the whole text.
     pub max_query_length: usize,
     /// How literals end. ProxySQL knows only the default mode.
     pub lex: LexMode,
@@ -64,6 +65,51 @@ pub fn digest_text(sql: &[u8], opts: &DigestOptions, out: &mut Vec<u8>) {
     let mut writer = Writer::new(sql, opts, out);
     while writer.step() {}
     writer.finish();
+}
+
+/// What [`digest`] finds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Digested {
+    /// [`spooky_hash64`](crate::spooky_hash64) of the whole digest text, with seed 0.
+    pub hash: u64,
+    /// The text's first [`DigestOptions::max_query_length`] bytes.
+    pub text: Vec<u8>,
+    /// Bytes of the whole text.
+    pub len: u64,
+}
+
+/// Reads all of `sql`, however long, and keeps as much of the digest text as `opts` says. Beside that it takes memory for one token
+/// and one run of signs or semicolons, not for the text.
+pub fn digest(sql: &[u8], opts: &DigestOptions) -> Digested {
+    const PIECE: usize = 16 << 10;
+    digest_in_pieces(sql, opts, PIECE)
+}
+
+fn digest_in_pieces(sql: &[u8], opts: &DigestOptions, piece: usize) -> Digested {
+    let whole = DigestOptions { max_query_length: usize::MAX, ..*opts };
+    let mut out = Vec::new();
+    let mut writer = Writer::new(sql, &whole, &mut out);
+    let mut hash = SpookyStream::new(0);
+    let mut digested = Digested { hash: 0, text: Vec::new(), len: 0 };
+    let mut take = |text: &[u8]| {
+        let room = opts.max_query_length.saturating_sub(digested.text.len());
+        digested.text.extend_from_slice(text.get(..room).unwrap_or(text));
+        digested.len += text.len() as u64;
+        hash.add(text);
+    };
+    let mut full = piece;
+    while writer.step() {
+        if writer.out.len() >= full {
+            let settled = writer.settled();
+            take(&writer.out[..settled]);
+            writer.forget(settled);
+            full = writer.out.len() * 2 + piece;
+        }
+    }
+    writer.finish();
+    take(&out);
+    digested.hash = hash.finish();
+    digested
 }
 
 /// The content of the first plain `/* ... */` comment, blanks trimmed: where ProxySQL looks for
@@ -188,6 +234,34 @@ impl<'a> Writer<'a> {
             in_chain: false,
             rows: 0,
             row_end: 0,
+        }
+    }
+
+    /// Bytes of the output, from its beginning on, that nothing that follows can change. The last byte is not among them.
+    fn settled(&self) -> usize {
+        let tail = self.out.iter().rev().take_while(|byte| matches!(byte, b' ' | b';')).count();
+        let mut end = self.out.len().saturating_sub(tail.max(1));
+        if let Some(sign) = self.sign {
+            end = end.min(sign.len);
+        }
+        if self.run > 0 {
+            end = end.min(self.run_start);
+        }
+        let chain_goes_on = self.prev == Prev::Row || self.prev == Prev::Comma && self.after_row || self.in_chain && self.pure;
+        if self.rows > 0 && chain_goes_on {
+            end = end.min(self.row_end);
+        }
+        end
+    }
+
+    /// Takes the first bytes of the output away.
+    fn forget(&mut self, len: usize) {
+        self.out.drain(..len);
+        self.row_end = self.row_end.saturating_sub(len);
+        self.run_start = self.run_start.saturating_sub(len);
+        self.joining_dot = self.joining_dot.and_then(|at| at.checked_sub(len));
+        if let Some(sign) = &mut self.sign {
+            sign.len = sign.len.saturating_sub(len);
         }
     }
 
@@ -508,5 +582,64 @@ impl<'a> Writer<'a> {
         self.space = true;
         self.pos = end;
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spooky::spooky_hash64;
+    use proptest::prelude::*;
+
+    fn whole(sql: &[u8], opts: &DigestOptions) -> Vec<u8> {
+        let mut text = Vec::new();
+        digest_text(sql, &DigestOptions { max_query_length: usize::MAX, ..*opts }, &mut text);
+        text
+    }
+
+    #[test]
+    fn what_is_kept_is_cut_and_what_is_judged_is_not() {
+        let opts = DigestOptions { max_query_length: 16, ..DigestOptions::default() };
+        let said = |tail: &str| digest(format!("SELECT a, b, c FROM t WHERE x = 1{tail}").as_bytes(), &opts);
+        assert_eq!(said("").text, b"SELECT a,b,c FRO");
+        assert_eq!((said("").len, said(" ").hash), (31, spooky_hash64(b"SELECT a,b,c FROM t WHERE x = ?", 0)));
+        assert_ne!(said("").hash, said(" UNION SELECT secret FROM u").hash);
+        assert_eq!(said("").text, said(" UNION SELECT secret FROM u").text);
+    }
+
+    #[test]
+    fn a_long_text_is_not_held() {
+        let sql = [b"SELECT 1".to_vec(), b"+f(x),now(),(1,2,3,4,5,6),(7,8,9,10,11,12),-1".repeat(100_000)].concat();
+        let digested = digest(&sql, &DigestOptions { max_query_length: 2_048, ..DigestOptions::default() });
+        let text = whole(&sql, &DigestOptions::default());
+        assert_eq!((digested.hash, digested.len), (spooky_hash64(&text, 0), text.len() as u64));
+        assert_eq!(digested.text, text[..2_048]);
+    }
+
+    #[rustfmt::skip]
+    const PIECES: &[&str] = &[
+        "SELECT ", "a", "tbl_9", "1", "-1", "'x'", ",", ",", "(", ")", "(1,2,3,4,5,6)", ",(1,2,3,4,5,6)", ",(1,2,3,4,5,6)", "(1,2,3,4,5,-6),",
+        "- ", "+", "*", "=", ".", ".5", "@", "@@", "@v.1", " ", ";", "; ", "`b`", "`c`.", "`d'e`", "/* c */", "/*!50000 ", "*/", "# x\n",
+        "NULL", "LIMIT ", "IN ", "VALUES", "\"s\"", "?", "?,?,?,?,?",
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn pieces_of_a_text_are_the_text(
+            words in proptest::collection::vec(proptest::sample::select(PIECES), 0..80),
+            piece in 1..12_usize,
+            (values, rows) in (1..4_usize, 0..3_usize),
+            (replace_null, no_digits, keep_comment) in any::<(bool, bool, bool)>(),
+        ) {
+            let sql = words.concat().into_bytes();
+            let grouping = Grouping { values, rows };
+            let opts = DigestOptions { grouping, replace_null, no_digits, keep_comment, ..DigestOptions::default() };
+            let text = whole(&sql, &opts);
+            let digested = digest_in_pieces(&sql, &opts, piece);
+            prop_assert_eq!(String::from_utf8_lossy(&digested.text), String::from_utf8_lossy(&text));
+            prop_assert_eq!((digested.hash, digested.len), (spooky_hash64(&text, 0), text.len() as u64));
+        }
     }
 }

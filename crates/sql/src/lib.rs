@@ -40,7 +40,7 @@ pub use analyze::{Analysis, analyze, analyze_with};
 pub use calls::{Call, unknown_calls};
 pub use code::{Code, Routine, compound, is_native, routines, stored};
 pub use cursor::unquote_name;
-pub use digest::{DigestOptions, Grouping, digest_text, first_comment};
+pub use digest::{DigestOptions, Digested, Grouping, digest, digest_text, first_comment};
 pub use facts::Facts;
 pub use insert_id::{insert_id_is_certain, prepared_insert_id_is_certain};
 pub use kind::Kind;

@@ -19,6 +19,38 @@ pub fn spooky_hash64(data: &[u8], seed: u64) -> u64 {
     if data.len() < SHORT_BELOW { short(data, seed) } else { long(data, seed) }
 }
 
+/// [`spooky_hash64`] of data that comes in pieces.
+#[derive(Clone, Debug)]
+pub(crate) struct SpookyStream {
+    seed: u64,
+    state: [u64; LANES],
+    /// What belongs to no whole block yet; all data as long as it may be short.
+    rest: Vec<u8>,
+    is_long: bool,
+}
+
+impl SpookyStream {
+    pub(crate) fn new(seed: u64) -> Self {
+        SpookyStream { seed, state: long_begin(seed), rest: Vec::with_capacity(SHORT_BELOW), is_long: false }
+    }
+
+    pub(crate) fn add(&mut self, data: &[u8]) {
+        self.rest.extend_from_slice(data);
+        self.is_long |= self.rest.len() >= SHORT_BELOW;
+        if self.is_long {
+            let whole = self.rest.len() - self.rest.len() % BLOCK;
+            for block in self.rest[..whole].chunks_exact(BLOCK) {
+                long_mix(&mut self.state, block);
+            }
+            self.rest.drain(..whole);
+        }
+    }
+
+    pub(crate) fn finish(self) -> u64 {
+        if self.is_long { long_end(self.state, &self.rest) } else { short(&self.rest, self.seed) }
+    }
+}
+
 /// Little-endian load of up to eight bytes; missing bytes read as zero.
 fn load(bytes: &[u8]) -> u64 {
     if let Some(chunk) = bytes.first_chunk::<8>() {
@@ -73,12 +105,20 @@ fn short_end(mut state: [u64; 4]) -> u64 {
 }
 
 fn long(data: &[u8], seed: u64) -> u64 {
-    let mut state: [u64; LANES] = std::array::from_fn(|lane| if lane % 3 == 2 { CONST } else { seed });
+    let mut state = long_begin(seed);
     let mut blocks = data.chunks_exact(BLOCK);
     for block in blocks.by_ref() {
         long_mix(&mut state, block);
     }
-    let rest = blocks.remainder();
+    long_end(state, blocks.remainder())
+}
+
+fn long_begin(seed: u64) -> [u64; LANES] {
+    std::array::from_fn(|lane| if lane % 3 == 2 { CONST } else { seed })
+}
+
+/// `rest` is what follows the last whole block.
+fn long_end(mut state: [u64; LANES], rest: &[u8]) -> u64 {
     let mut last = [0u8; BLOCK];
     last[..rest.len()].copy_from_slice(rest);
     last[BLOCK - 1] = u8::try_from(rest.len()).unwrap_or(0);
@@ -119,6 +159,18 @@ mod tests {
     #[test]
     fn known_digest() {
         assert_eq!(spooky_hash64(b"SELECT c FROM sbtest1 WHERE id=?", 0), 0xBF00_1A0C_1378_1C1D);
+    }
+
+    #[test]
+    fn pieces_make_the_hash_of_the_whole() {
+        let data: Vec<u8> = (0..1_000u32).map(|n| n.to_le_bytes()[0]).collect();
+        for len in [0, 1, 95, 96, 97, 191, 192, 193, 287, 288, 1_000] {
+            for piece in [1, 7, 96, 190, 1_000] {
+                let mut stream = SpookyStream::new(0);
+                data[..len].chunks(piece).for_each(|piece| stream.add(piece));
+                assert_eq!(stream.finish(), spooky_hash64(&data[..len], 0), "{len} bytes by {piece}");
+            }
+        }
     }
 
     /// The verification code that SMHasher publishes for SpookyHash V2 (64 bit):

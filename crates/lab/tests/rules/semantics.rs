@@ -571,6 +571,54 @@ fn the_firewall_lets_pass_what_is_listed() {
     assert!(log.contains("Firewall blocked unknown query") && log.contains("Firewall detected unknown query"));
 }
 
+/// What is kept of a digest's text is no measure of what is judged.
+#[test]
+fn guards_read_what_no_table_shows() {
+    let mut bed = Bed::start();
+    let columns: Vec<String> = (0..1_100).map(|n| format!("'x' AS column_{n}")).collect();
+    let listed = format!("SELECT @@port AS port, {}", columns.join(", "));
+    let with_a_tail = format!("{listed} UNION ALL SELECT SLEEP(0), {}", columns.join(", "));
+    bed.load(&["match_digest='SLEEP'; error_msg='no function'"]);
+    for mut peer in bed.sessions() {
+        assert!(peer.ask(&listed).err().is_none());
+        assert_eq!(peer.ask(&with_a_tail).err().map(|error| error.message.clone()).as_deref(), Some("no function"));
+    }
+    bed.load(&[]);
+    let digest = bed.admin.scalar("SELECT digest FROM stats_mysql_query_digest WHERE digest_text LIKE '%column_9%'").unwrap().unwrap();
+    let kept = bed.admin.scalar("SELECT MAX(LENGTH(digest_text)) FROM stats_mysql_query_digest").unwrap();
+    assert_eq!(kept.as_deref(), Some("2048"), "query_digests_max_digest_length");
+    bed.change(
+        "FIREWALL",
+        &[
+            "INSERT INTO mysql_firewall_whitelist_users (active, username, client_address, mode) VALUES (1, 'app', '', 'PROTECTING')",
+            &format!(
+                "INSERT INTO mysql_firewall_whitelist_rules (active, username, client_address, schemaname, flagIN, digest, comment) \
+                 VALUES (1, 'app', '', 'test', 0, '{digest}', '')"
+            ),
+        ],
+    );
+    bed.change("VARIABLES", &["SET mysql-firewall_whitelist_enabled=true", "SET mysql-firewall_whitelist_errormsg='not listed'"]);
+    for mut peer in bed.sessions() {
+        assert!(peer.ask(&listed).err().is_none());
+        assert_eq!(peer.ask(&with_a_tail).err().map(|error| error.message.clone()).as_deref(), Some("not listed"));
+    }
+    // More than rules may read is refused where a rule would have to read it, and nowhere else.
+    bed.change("VARIABLES", &["SET mysql-firewall_whitelist_enabled=false", "SET mysql-query_digests_max_match_length=65536"]);
+    let long = format!("{listed}, {}", (0..1_500).map(|n| format!("'x' AS another_{n:0>50}")).collect::<Vec<_>>().join(", "));
+    let message = |peer: &mut Peer| peer.ask(&long).err().map(|error| error.message.clone()).unwrap_or_default();
+    assert_ne!(message(&mut bed.session(Encoding::Text)), routing_refusal());
+    bed.load(&["match_digest='SLEEP'; destination_hostgroup=2"]);
+    assert_eq!(message(&mut bed.session(Encoding::Text)), routing_refusal());
+    let counted =
+        bed.admin.scalar("SELECT Variable_Value FROM stats_mysql_global WHERE Variable_Name='tidegate_digests_too_long'").unwrap();
+    assert_eq!(counted.as_deref(), Some("1"));
+}
+
+/// What the proxy says of a digest that is too long to be judged.
+fn routing_refusal() -> &'static str {
+    "The statement's digest text is longer than mysql-query_digests_max_match_length, and query rules with match_digest apply to it"
+}
+
 /// Commands beside COM_QUERY that reach a server, each with a body that a server would act on.
 fn commands_that_act() -> [(Command, Vec<u8>); 11] {
     let dump = [&4_u32.to_le_bytes()[..], &0_u16.to_le_bytes(), &99_u32.to_le_bytes()].concat();

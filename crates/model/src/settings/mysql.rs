@@ -226,8 +226,10 @@ settings! {
     query_digests_track_hostname: bool = false, BOOL, Live, "Count digests by client address too.";
     query_digests_percentiles: bool = true, BOOL, Live, "Count how the times of each digest are spread (stats_tidegate_query_digest), once it has run 16 times on a worker; 192 bytes each.";
     query_digests_keep_comment: bool = false, BOOL, Live, "Keep comments in digests.";
-    query_digests_max_digest_length: u64 = 2_048, bytes(16, 1_048_576), Live, "Bytes of a digest's text that are kept.";
-    query_digests_max_query_length: u64 = 65_000, bytes(16, 1_048_576), Live, "Bytes of a query that its digest is made of.";
+    query_digests_max_digest_length: u64 = 2_048, bytes(16, 1_048_576), Live, "Bytes of a digest's text that are kept and shown. The hash, and rules by match_digest, are about the whole text.";
+    query_digests_max_query_length: u64 = 65_000, bytes(16, 1_048_576), Live, "Bytes of a prepared statement's text that stats_mysql_prepared_statements_info shows.";
+    // Tidegate's own
+    query_digests_max_match_length: u64 = 16_777_216, bytes(65_536, 1_073_741_824), Live, "Bytes of a digest's text that match_digest reads. A statement with a longer one is refused if a rule with match_digest applies to its user, schema and address.";
     query_digests_grouping_limit: u64 = 3, count(1, 2_089), Live, "Values of a list that a digest keeps.";
     query_digests_groups_grouping_limit: u64 = 10, count(0, 2_089), Live, "Row groups that a digest keeps; 0 keeps all.";
     stats_time_backend_query: bool = false, BOOL, Live, "Measure time from when a statement was sent to a backend to the end of its reply (Backend_query_time_nsec).";

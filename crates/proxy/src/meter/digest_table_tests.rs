@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 const PLENTY: Bounds = Bounds { keys: 100_000, bytes: 1 << 30, spreads: true };
 
 fn digest(n: u64) -> Arc<Digest> {
-    Arc::new(Digest { hash: n, text: format!("SELECT {n}").into_bytes().into() })
+    Arc::new(Digest { hash: n, text: format!("SELECT {n}").into_bytes().into(), len: 0 })
 }
 
 fn parts(n: u64, user: &str) -> KeyParts<'_> {

@@ -15,14 +15,14 @@ use super::tracked::UNCARRIED;
 use super::wants::Wants;
 use crate::choice::Needs;
 use crate::counters::{add, count};
-use crate::digest::Digest;
+use crate::digest::{Digest, Judged};
 use crate::in_force::InForce;
 use crate::mirror::Wish;
 use crate::pins::{PinReason, WISHES};
 use crate::state::Text;
 use model::HostgroupId;
 use model::snapshot::{ReadWriteSplit, RuleMultiplex};
-use routing::{KnownDigest, Request, Route, SessionFacts, Side, Transaction, Verdict};
+use routing::{Request, Route, SessionFacts, Side, Transaction, Verdict};
 use sql::{Analysis, Facts, Kind, Target, Value};
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -190,7 +190,7 @@ impl Session {
         let statement = routing::Statement { text, mode: self.wants.lex, analysis: *analysis };
         let schema = prepared.map_or(self.wants.state.schema.as_deref(), |prepared| prepared.schema).unwrap_or_default();
         if phase == Phase::Query && routing::precedes_rules(&statement) {
-            let known = KnownDigest { hash: digest.hash, text: &digest.text };
+            let known = Judged { digest: &digest, rules: &in_force.digests, sql: text, lex: self.wants.lex };
             // Where the schema is that it enters, not the one that it leaves.
             let entered =
                 if analysis.kind == Kind::Use { sql::parse_use(text, self.wants.lex).map(|name| self.in_utf8(&name)) } else { None };
@@ -212,6 +212,9 @@ impl Session {
         }
         if route.is_comment_misread {
             count(&self.worker.counters.misread_comments);
+        }
+        if route.error_msg.as_deref() == Some(routing::DIGEST_TOO_LONG) {
+            count(&self.worker.counters.digests_too_long);
         }
         if in_force.snapshot.vars.firewall_whitelist_enabled {
             self.ask_firewall(in_force, digest_said, schema, &mut route);
@@ -292,7 +295,7 @@ impl Session {
         const BEGIN: &[u8] = b"BEGIN";
         let analysis = self.worker.analyze(BEGIN, self.wants.lex);
         let digest = self.worker.digest(BEGIN, self.wants.lex, &analysis);
-        let known = KnownDigest { hash: digest.hash, text: &digest.text };
+        let known = Judged { digest: &digest, rules: &in_force.digests, sql: BEGIN, lex: self.wants.lex };
         let asked = Asked { flag_in: 0, comment: None, schema: self.wants.state.schema.as_deref().unwrap_or_default() };
         let request = self.request(BEGIN, &analysis, &known, asked);
         let route = in_force.rules.destination(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next());
@@ -309,12 +312,12 @@ impl Session {
 
     /// What the rules say of a statement.
     pub(super) fn ask_rules(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, digest: &Digest, asked: Asked<'_>) -> Route {
-        let known = KnownDigest { hash: digest.hash, text: &digest.text };
+        let known = Judged { digest, rules: &in_force.digests, sql: text, lex: self.wants.lex };
         let request = self.request(text, analysis, &known, asked);
         in_force.rules.route(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next())
     }
 
-    fn request<'a>(&'a self, text: &'a [u8], analysis: &Analysis, digest: &'a KnownDigest<'a>, asked: Asked<'a>) -> Request<'a> {
+    fn request<'a>(&'a self, text: &'a [u8], analysis: &Analysis, digest: &'a Judged<'a>, asked: Asked<'a>) -> Request<'a> {
         Request {
             user: self.user.name.as_bytes(),
             schema: asked.schema,

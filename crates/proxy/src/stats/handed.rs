@@ -73,7 +73,7 @@ impl ProxyStats {
         collect::drain_digests(shared, &mut totals);
         let digests = totals.rows().map(|(key, sums, spread)| {
             let DigestKey { hostgroup, schema, user, client, digest } = key;
-            let Digest { hash, text } = &**digest;
+            let Digest { hash, text, len: _ } = &**digest;
             let (schema, user, text) = (schema.clone(), user.clone(), text.clone());
             DigestRecord {
                 hostgroup: *hostgroup,
@@ -114,7 +114,8 @@ impl ProxyStats {
         let shared = &self.shared;
         let bounds = digest_bounds(&shared.in_force.load().snapshot.vars, shared.mailboxes.len());
         for DigestRecord { hostgroup, schema, user, client, hash, text, sums, spread } in digests {
-            let digest = Arc::new(Digest { hash, text });
+            let len = text.len() as u64;
+            let digest = Arc::new(Digest { hash, text, len });
             let key = Arc::new(DigestKey { hostgroup, schema, user, client, digest });
             self.digests().add(Counted { key, sums, spread }, bounds);
         }

@@ -363,6 +363,16 @@ pub(super) const GLOBAL: &[Number] = &[
         counted!(refusals_hidden),
     ),
     both(
+        "tidegate_digests_too_long",
+        (
+            "tidegate_digests_too_long_total",
+            Counter,
+            "Statements refused because their digest text exceeds mysql-query_digests_max_match_length and a rule has match_digest",
+        ),
+        None,
+        counted!(digests_too_long),
+    ),
+    both(
         "tidegate_comments_misread",
         (
             "tidegate_comments_misread_total",
