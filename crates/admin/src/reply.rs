@@ -1,6 +1,8 @@
 //! What a session says to the engine and what it is told.
 
 use std::sync::Arc;
+
+use model::control::AdminEvent;
 use wire::codes;
 
 /// What a session may do.
@@ -25,6 +27,8 @@ pub struct SessionInfo {
     pub schema: Option<String>,
     /// Warnings of the last statement that was none about warnings.
     pub warnings: Arc<[String]>,
+    /// The line of the audit log that each statement of this session gets that changes something, but for its text. None: no lines.
+    pub audit: Option<Box<AdminEvent>>,
 }
 
 /// The answer to one statement. All values are text, as ProxySQL sends them.

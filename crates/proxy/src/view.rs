@@ -6,6 +6,7 @@
 use crate::server_counts::ServerId;
 use crate::state::Text;
 use sql::LexMode;
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 
@@ -76,12 +77,13 @@ impl View {
     /// carries a password.
     pub(crate) fn info(&self, limit: usize) -> String {
         let info = self.info.borrow();
-        String::from_utf8_lossy(&sql::shown(info.get(..limit).unwrap_or(&info), LexMode::default())).into_owned()
+        String::from_utf8_lossy(&sql::shown_in_any_mode(info.get(..limit).unwrap_or(&info))).into_owned()
     }
 
     /// May what a server says of the statement that runs, or ran last, quote a password?
     pub(crate) fn error_may_carry_password(&self) -> bool {
-        sql::error_may_carry_password(&self.info.borrow(), LexMode::default())
+        let info = self.info.borrow();
+        matches!(sql::shown_in_any_mode(&info), Cow::Owned(_)) || sql::error_may_carry_password(&info, LexMode::default())
     }
 
     /// The session's schema, told after each command.

@@ -47,7 +47,9 @@ pub use kind::Kind;
 pub use locks::{LockCall, lock_names};
 pub use multibyte::MultiByte;
 pub use reads::{TableName, read_tables};
-pub use secret::{carries_password, error_may_carry_password, shown, without_literals, without_named_passwords, without_quoted};
+pub use secret::{
+    carries_password, error_may_carry_password, shown, shown_in_any_mode, without_literals, without_named_passwords, without_quoted,
+};
 pub use session_facts::{Fact, single_fact_select};
 pub use set::{Assignment, Target, TransactionTraits, Value, parse_set, parse_set_transaction, user_variables};
 pub use shape::{Shapes, shape_of};

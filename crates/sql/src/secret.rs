@@ -114,6 +114,23 @@ pub fn shown(sql: &[u8], mode: LexMode) -> Cow<'_, [u8]> {
     if carries_password(sql, mode) { Cow::Owned(without_literals(sql, mode)) } else { Cow::Borrowed(sql) }
 }
 
+/// As [`shown`], where it is not known how its session reads quotes and backslashes. If the text carries a password in any of these
+/// modes, it is shown up to its first quote.
+pub fn shown_in_any_mode(sql: &[u8]) -> Cow<'_, [u8]> {
+    let modes = [(false, false), (true, false), (false, true), (true, true)];
+    let mut texts = modes.into_iter().map(|(ansi_quotes, no_backslash_escapes)| {
+        let mode = LexMode { ansi_quotes, no_backslash_escapes, ..LexMode::default() };
+        carries_password(sql, mode).then(|| without_literals(sql, mode))
+    });
+    let first = texts.next().flatten();
+    match (first, texts.collect::<Vec<_>>()) {
+        (None, others) if others.iter().all(Option::is_none) => Cow::Borrowed(sql),
+        // It means the same in all of them.
+        (Some(text), others) if others.iter().all(|other| other.as_ref() == Some(&text)) => Cow::Owned(text),
+        _ => Cow::Owned(without_quoted(&without_names(sql, LexMode::default()))),
+    }
+}
+
 /// Its digest text, without passwords that stand as names.
 pub fn without_literals(sql: &[u8], mode: LexMode) -> Vec<u8> {
     let options = DigestOptions { max_query_length: 1 << 20, lex: mode, ..DigestOptions::default() };
@@ -253,6 +270,21 @@ mod tests {
             "",
         ] {
             assert_eq!(shown(sql.as_bytes(), LexMode::default()), sql.as_bytes());
+        }
+    }
+
+    #[test]
+    fn a_text_whose_mode_is_not_known_shows_no_password() {
+        let text = |sql: &str| String::from_utf8(shown_in_any_mode(sql.as_bytes()).into_owned()).unwrap();
+        assert_eq!(text("UPDATE users SET comment='c:\\', password='S3cret'"), "UPDATE users SET comment='...'");
+        assert_eq!(text("UPDATE users SET comment='c:\\\\', password='S3cret'"), "UPDATE users SET comment=?,password=?");
+        assert_eq!(text("SELECT 'c:\\', 'x'"), "SELECT 'c:\\', 'x'");
+        assert_eq!(text("CREATE USER u IDENTIFIED BY 'S3cret'"), "CREATE USER u IDENTIFIED BY ?");
+        let quoted = text("SET PASSWORD FOR \"a\\\" = 'S3cret'");
+        assert!(!quoted.contains("S3cret"), "{quoted}");
+        for before in ["'\\'", "\"\\\"", "\"'\"", "'\"'", "/* ' */", "`'`"] {
+            let sql = format!("UPDATE u SET a = {before}, password = 'S3cret'");
+            assert!(!text(&sql).contains("S3cret"), "{sql}: {}", text(&sql));
         }
     }
 

@@ -137,6 +137,32 @@ impl Command {
         }
     }
 
+    /// Whether it changes nothing, here and in files.
+    pub(crate) fn only_reads(&self, statement: &Statement) -> bool {
+        const READERS: [&str; 8] = [
+            "CONFIG CHECK",
+            "CONFIG DIFF",
+            "CONFIG HISTORY",
+            "CONFIG HISTORY SHARED",
+            "CONFIG REVISION",
+            "CONFIG REVISION TEXT",
+            "SELECT CONFIG FILE",
+            "SELECT GLOBAL_CHECKSUM ( )",
+        ];
+        let is_by_verb = statement.is(0, "SHOW|EXPLAIN|DESC|DESCRIBE|CHECKSUM|USE");
+        is_by_verb || matches!(self.action, Action::Query(_)) || READERS.contains(&self.words) || self.words == "SELECT $$"
+    }
+
+    /// Whether its words are followed by values of variables.
+    pub(crate) fn sets(&self) -> bool {
+        self.words.starts_with("SET")
+    }
+
+    /// Whether what follows its words is SQL, or anything at all.
+    pub(crate) fn takes_texts(&self) -> bool {
+        ["CREATE VIEW", "LOGENTRY"].contains(&self.words)
+    }
+
     fn is(&self, statement: &Statement) -> bool {
         let count = self.words.split(' ').count();
         statement.has(0, self.words) && (self.tail == Tail::Any || statement.head.len() == count)

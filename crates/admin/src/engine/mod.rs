@@ -6,6 +6,7 @@
 mod orders;
 pub(crate) mod sql;
 pub(crate) mod statement;
+mod told;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use model::config::shared::to_shared_text;
-use model::control::DataPlane;
+use model::control::{AdminEvent, DataPlane};
 use model::fleet::Operator;
 use model::{Config, SecretFiles, Snapshot};
 use rusqlite::Connection;
@@ -248,11 +249,13 @@ impl Engine {
                 Reply::Err { code: 1065, sqlstate: "42000", text: "Query was empty".to_owned() }
             };
         }
+        let command = commands::find(&statement);
+        self.audit(who, session, &statement, command.as_ref());
         if self.frozen.is_set() && !READS.iter().any(|word| statement.is(0, word)) {
             return Reply::refused("another process takes over, and nothing is changed here any more: connect again");
         }
         let ask = Ask { who, session, statement: &statement };
-        let outcome = match commands::find(&statement) {
+        let outcome = match command {
             Some(command) if who == Role::Stats && command.needs == Role::Admin => {
                 Err(AdminError::Refused("Command not allowed".to_owned()))
             }
@@ -262,6 +265,18 @@ impl Engine {
                 .map_err(|error| error.of_no_command(|| commands::advice(&statement))),
         };
         outcome.unwrap_or_else(Reply::refused)
+    }
+
+    /// Tells the audit log of a statement that does more than read, before it is executed, if the session's are told at all.
+    fn audit(&self, who: Role, session: &SessionInfo, statement: &Statement, command: Option<&commands::Command>) {
+        let Some(line) = &session.audit else { return };
+        let only_reads = match command {
+            Some(command) => command.only_reads(statement),
+            None => sql::only_reads(self, who, session, &statement.text).unwrap_or(false),
+        };
+        if !only_reads {
+            self.plane.audit(AdminEvent { extra: Some(told::masked(statement, command)), ..(**line).clone() });
+        }
     }
 
     /// The connection that serves `who`.

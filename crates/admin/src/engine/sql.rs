@@ -56,6 +56,22 @@ pub(crate) fn run(engine: &Engine, who: Role, session: &SessionInfo, sql: &str) 
     outcome.map_err(|error| explain(error, level, made_way))
 }
 
+/// Whether SQLite says that `sql` only reads. What cannot be prepared counts as a change: nobody knows what was meant.
+pub(crate) fn only_reads(engine: &Engine, who: Role, session: &SessionInfo, sql: &str) -> Result<bool, AdminError> {
+    let sql = &*in_schema(engine, who, session, sql)?;
+    let sql = &*as_sqlite(sql);
+    let has_variables = sql.contains("@@");
+    let db = engine.connection(who);
+    engine.live.describe(who, names_schema(sql).then_some(db))?;
+    engine.store.guard.enter(Level::Admin, Some(TIME_LIMIT));
+    let prepared = if has_variables { db.prepare(&with_variables(sql)) } else { db.prepare(sql) };
+    // SQLite answers for EXPLAIN as for what it explains, and does none of that.
+    let is_reading = |asked: bool, statement: &rusqlite::Statement<'_>| statement.is_explain() != 0 || statement.readonly() && !asked;
+    let reads = prepared.map(|statement| is_reading(engine.store.guard.was_asked_to_change(), &statement));
+    engine.store.guard.leave();
+    Ok(reads?)
+}
+
 /// The schema whose tables have the names of those of `main`; all others' names are met once.
 const TWIN: &str = "disk";
 

@@ -3,7 +3,7 @@
 //! The engine sets the [`Level`] before it prepares a statement for a session. Its own statements run at
 //! [`Level::Internal`].
 
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -59,6 +59,8 @@ pub(crate) struct Guard {
     /// When the statement at hand began, the same.
     began_ms: AtomicU64,
     start: OnceLock<Instant>,
+    /// Whether the statement at hand was prepared for more than reading.
+    asked_to_change: AtomicBool,
     /// Administrators' statements that are on their way.
     waiting: OnceLock<Arc<AtomicUsize>>,
 }
@@ -66,6 +68,7 @@ pub(crate) struct Guard {
 impl Guard {
     /// From now on statements are `level`'s and may run for `limit`.
     pub(crate) fn enter(&self, level: Level, limit: Option<Duration>) {
+        self.asked_to_change.store(false, Relaxed);
         self.began_ms.store(self.now_ms(), Relaxed);
         let index = LEVELS.iter().position(|other| *other == level).unwrap_or_default();
         self.level.store(u8::try_from(index).unwrap_or_default(), Relaxed);
@@ -81,6 +84,18 @@ impl Guard {
     /// Back to the engine's own statements.
     pub(crate) fn leave(&self) {
         self.enter(Level::Internal, None);
+    }
+
+    /// Whether what was prepared since [`Guard::enter`] does more than read. SQLite tells every access while it prepares.
+    pub(crate) fn was_asked_to_change(&self) -> bool {
+        self.asked_to_change.load(Relaxed)
+    }
+
+    fn note(&self, action: &AuthAction<'_>) {
+        let resets = matches!(action, AuthAction::Read { table_name, .. } if table_name.to_ascii_lowercase().ends_with("_reset"));
+        if resets || !reads(action) {
+            self.asked_to_change.store(true, Relaxed);
+        }
     }
 
     fn level(&self) -> Level {
@@ -105,7 +120,10 @@ impl Guard {
 /// Puts the guard before every statement of `db`.
 pub(super) fn install(db: &mut Connection, guard: &Arc<Guard>) -> Result<(), AdminError> {
     let (asked, clock) = (guard.clone(), guard.clone());
-    db.authorizer(Some(move |context: AuthContext<'_>| decide(asked.level(), &context)))?;
+    db.authorizer(Some(move |context: AuthContext<'_>| {
+        asked.note(&context.action);
+        decide(asked.level(), &context)
+    }))?;
     db.progress_handler(STEPS, Some(move || clock.is_late()))?;
     Ok(())
 }

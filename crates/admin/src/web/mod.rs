@@ -354,9 +354,9 @@ fn file(asset: &Packed, request: &Request<Bytes>) -> Response<Full<Bytes>> {
     response
 }
 
-/// A line in the audit log.
-fn tell(shared: &Shared, user: &str, number: u64, caller: Caller, action: AdminAction, extra: Option<String>) {
-    shared.engine.audit(AdminEvent {
+/// A line of the audit log.
+fn line(user: &str, number: u64, caller: Caller, action: AdminAction) -> AdminEvent {
+    AdminEvent {
         action,
         session_id: number,
         user: model::refusals::shown_name(user.as_bytes()),
@@ -364,8 +364,13 @@ fn tell(shared: &Shared, user: &str, number: u64, caller: Caller, action: AdminA
         client: caller.peer.to_string(),
         connected_at_ms: now_ms(),
         is_tls: caller.is_tls,
-        extra,
-    });
+        extra: None,
+    }
+}
+
+/// Writes a line to the audit log.
+fn tell(shared: &Shared, user: &str, number: u64, caller: Caller, action: AdminAction, extra: Option<String>) {
+    shared.engine.audit(AdminEvent { extra, ..line(user, number, caller, action) });
 }
 
 /// What the page is told of who looks at it.
@@ -407,25 +412,16 @@ async fn login(shared: &Arc<Shared>, settings: &WebSettings, body: &[u8], caller
     response
 }
 
-/// Whether a statement only reads, by its first word.
-fn only_reads(sql: &str) -> bool {
-    let word: String = sql.trim_start().chars().take_while(char::is_ascii_alphabetic).collect();
-    ["SELECT", "SHOW", "EXPLAIN", "WITH", "DESC", "DESCRIBE"].iter().any(|known| word.eq_ignore_ascii_case(known))
-}
-
 async fn sql(shared: &Arc<Shared>, viewer: &Viewer, body: &[u8], caller: Caller) -> Response<Full<Bytes>> {
     let parsed: Option<Value> = serde_json::from_slice(body).ok();
     let Some(sql) = parsed.as_ref().and_then(|value| value.get("sql")?.as_str()) else {
         return refused(StatusCode::BAD_REQUEST, "sql is needed, as JSON");
     };
-    if !only_reads(sql) {
-        // Its texts may be passwords.
-        tell(shared, &viewer.user, viewer.number, caller, AdminAction::Statement, Some(views::without_texts(sql)));
-    }
     let info = SessionInfo {
         user: viewer.user.clone(),
         peer: caller.peer.to_string(),
         connection_id: u32::try_from(viewer.number).unwrap_or(u32::MAX),
+        audit: Some(Box::new(line(&viewer.user, viewer.number, caller, AdminAction::Statement))),
         ..SessionInfo::default()
     };
     let reply = shared.engine.execute(viewer.account.role, &info, sql.as_bytes().to_vec()).await;

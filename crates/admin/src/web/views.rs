@@ -97,30 +97,6 @@ pub(super) fn rows_of(rows: &[Vec<Option<Vec<u8>>>]) -> Value {
     rows.iter().map(|row| Value::Array(row.iter().map(value).collect())).collect()
 }
 
-/// A statement whose texts are left out, for a log: `'...'` and `"..."` become `?`.
-pub(super) fn without_texts(sql: &str) -> String {
-    let (mut out, mut letters) = (String::with_capacity(sql.len()), sql.chars());
-    while let Some(letter) = letters.next() {
-        if letter != '\'' && letter != '"' {
-            out.push(letter);
-            continue;
-        }
-        out.push('?');
-        while let Some(inner) = letters.next() {
-            match inner {
-                '\\' => _ = letters.next(),
-                end if end == letter => break,
-                _ => {}
-            }
-        }
-    }
-    // What doubled quotes leave.
-    while out.contains("??") {
-        out = out.replace("??", "?");
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,23 +107,10 @@ mod tests {
         assert!(views.len() > 5, "{views:?}");
         for (name, view) in views {
             assert!((200..=60_000).contains(&view.every_ms), "{name}: {}", view.every_ms);
-            assert!(view.queries.values().all(|sql| super::super::only_reads(sql) || sql.starts_with("CONFIG ")), "{name}");
+            assert!(view.queries.values().all(|sql| ["SELECT ", "SHOW ", "CONFIG "].iter().any(|verb| sql.starts_with(verb))), "{name}");
             let has_secrets =
                 |sql: &String| ["users", "CONFIG", "SELECT * FROM runtime_global_variables"].iter().any(|word| sql.contains(word));
             assert!(!view.is_for_all || !view.queries.values().any(has_secrets), "{name}");
-        }
-    }
-
-    #[test]
-    fn a_log_has_no_texts_of_a_statement() {
-        let cases = [
-            ("INSERT INTO mysql_users VALUES ('anna', \"it''s\\\"\", 1)", "INSERT INTO mysql_users VALUES (?, ?, 1)"),
-            ("SET x = 'a''b'", "SET x = ?"),
-            ("KILL 7", "KILL 7"),
-            ("SET x = 'never ends", "SET x = ?"),
-        ];
-        for (sql, wanted) in cases {
-            assert_eq!(without_texts(sql), wanted);
         }
     }
 }

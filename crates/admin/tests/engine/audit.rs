@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use admin::outside::{Outside, OutsideParts};
-use admin::{Precedence, Role};
+use admin::{Precedence, Role, SessionInfo};
 use lab::client::{Client, ConnectOptions};
 use model::Listen;
-use model::control::AdminAction;
+use model::control::{AdminAction, AdminEvent};
 
 use crate::bed::Bed;
 
@@ -43,4 +43,58 @@ fn sessions_of_the_admin_port_are_noted() {
     assert!(noted[0].extra.as_ref().is_some_and(|why| why.starts_with("Access denied")), "{noted:?}");
     assert_eq!((noted[3].schema.as_str(), noted[3].session_id), ("stats", noted[1].session_id));
     outside.stop();
+}
+
+/// What the audit log is told of one statement of the web page's console.
+fn told(bed: &Bed, sql: &str) -> Option<String> {
+    let line = AdminEvent {
+        action: AdminAction::Statement,
+        session_id: 1,
+        user: "admin".to_owned(),
+        schema: String::new(),
+        client: "127.0.0.1:1".to_owned(),
+        connected_at_ms: 1,
+        is_tls: false,
+        extra: None,
+    };
+    let session = SessionInfo { user: "admin".to_owned(), audit: Some(Box::new(line)), ..SessionInfo::default() };
+    bed.plane.audits.lock().unwrap().clear();
+    bed.runtime.block_on(bed.handle.execute(Role::Admin, &session, sql.as_bytes().to_vec()));
+    let told = bed.plane.audits.lock().unwrap().clone();
+    assert!(told.len() < 2, "{told:?}");
+    told.into_iter().next().map(|event| event.extra.unwrap())
+}
+
+#[test]
+fn what_changes_something_is_noted_by_sqlites_word() {
+    let bed = Bed::new();
+    for sql in [
+        "SELECT 1",
+        "SELECT * FROM mysql_users",
+        "WITH a AS (SELECT 1) SELECT * FROM a",
+        "EXPLAIN UPDATE mysql_users SET active=0",
+        "/* x */ SHOW MYSQL USERS",
+        "DESC mysql_users",
+        "SELECT @@mysql-threads",
+        "CONFIG DIFF",
+        "CONFIG HISTORY",
+        "SELECT CONFIG FILE",
+        "PRAGMA table_info(mysql_users)",
+        "",
+    ] {
+        assert_eq!(told(&bed, sql), None, "{sql}");
+    }
+    for (sql, extra) in [
+        ("WITH a AS (SELECT 1) UPDATE mysql_users SET password='s3cret'", "WITH ? AS (SELECT ?) UPDATE mysql_users SET password=?"),
+        ("/* it's */ UPDATE mysql_users SET password='s3cret'", "UPDATE mysql_users SET password=?"),
+        ("SET mysql-monitor_password=s3cret", "SET mysql-monitor_password=?"),
+        ("SELECT CONFIG INTO OUTFILE '/nowhere/s3cret'", "SELECT CONFIG INTO OUTFILE ?"),
+        ("EXPLAIN s3cret 's3cret'", "EXPLAIN ? ?"),
+        ("SELECT * FROM stats_mysql_query_digest_reset", "SELECT * FROM ?"),
+        ("LOAD MYSQL USERS TO RUNTIME", "LOAD MYSQL USERS TO RUNTIME"),
+        ("KILL 7", "KILL 7"),
+        ("DELETE FROM disk.mysql_users WHERE username = s3cret", "DELETE FROM disk.mysql_users WHERE username = ?"),
+    ] {
+        assert_eq!(told(&bed, sql).as_deref(), Some(extra), "{sql}");
+    }
 }

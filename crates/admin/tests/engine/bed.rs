@@ -203,7 +203,7 @@ pub(crate) struct Bed {
     pub process: Arc<Calls>,
     pub notices: Vec<String>,
     pub datadir: Arc<TempDir>,
-    runtime: tokio::runtime::Runtime,
+    pub(crate) runtime: tokio::runtime::Runtime,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 

@@ -108,13 +108,7 @@ async fn answer(mut socket: tokio::net::UnixStream, engine: &EngineHandle) -> st
 /// # Errors
 /// Why nothing has changed.
 pub(crate) async fn upgrade(engine: &EngineHandle, who: &str, binary: &str) -> Result<String, String> {
-    let session = SessionInfo {
-        user: who.to_owned(),
-        peer: "localhost".to_owned(),
-        connection_id: 0,
-        schema: None,
-        warnings: std::sync::Arc::new([]),
-    };
+    let session = SessionInfo { user: who.to_owned(), peer: "localhost".to_owned(), ..SessionInfo::default() };
     let sql = match binary {
         "" => "PROXYSQL UPGRADE".to_owned(),
         binary => format!("PROXYSQL UPGRADE '{}'", binary.replace('\'', "''")),

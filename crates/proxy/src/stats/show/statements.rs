@@ -238,7 +238,7 @@ fn prepared(stats: &ProxyStats, _: Reading) -> Rows {
     let longest = usize::try_from(longest).unwrap_or(usize::MAX);
     let rows = listed.iter().map(|statement| {
         let (columns, params) = statement.shape;
-        let query = sql::shown(&statement.key.text, sql::LexMode::default());
+        let query = sql::shown_in_any_mode(&statement.key.text);
         vec![
             statement.id.into(),
             text(statement.key.schema.as_deref().unwrap_or_default()),
