@@ -35,7 +35,8 @@ async function call(method: string, path: string, body?: unknown, limit_ms = ANS
   const headers: Record<string, string> = {};
   const now = session.get();
   if (body !== undefined) headers['content-type'] = 'application/json';
-  if (now && now !== 'asking') headers['x-tidegate-token'] = now.token;
+  const token = now && now !== 'asking' ? now.token : localStorage.getItem(TOKEN);
+  if (token) headers['x-tidegate-token'] = token;
   let reply: Response;
   try {
     const signal = AbortSignal.timeout(limit_ms);
@@ -62,6 +63,9 @@ async function call(method: string, path: string, body?: unknown, limit_ms = ANS
 /** Says that there may be a cookie, which scripts cannot see: without it nobody is asked. */
 const LOGGED_IN = 'tidegate.login';
 
+/** The token, where there is no TLS: a cookie goes to all ports of this host then, and proves nothing. What is stored here is this port's. */
+const TOKEN = 'tidegate.token';
+
 export async function resume(): Promise<void> {
   try {
     if (!localStorage.getItem(LOGGED_IN)) throw new ApiError(401, 'nobody');
@@ -74,11 +78,14 @@ export async function resume(): Promise<void> {
 export async function login(user: string, password: string): Promise<void> {
   session.set(await call('POST', 'api/login', { user, password }) as Session);
   localStorage.setItem(LOGGED_IN, '1');
+  const now = session.get();
+  if (now && now !== 'asking' && location.protocol === 'http:') localStorage.setItem(TOKEN, now.token);
 }
 
 export async function logout(): Promise<void> {
   await call('POST', 'api/logout', {}).catch(() => null);
   localStorage.removeItem(LOGGED_IN);
+  localStorage.removeItem(TOKEN);
   session.set(null);
 }
 

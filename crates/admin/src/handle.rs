@@ -10,6 +10,7 @@ use model::stats::StatsSource;
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::attempts::Attempts;
 use crate::numbers::Numbers;
 use crate::reply::{Reply, Role, SessionInfo};
 use crate::sharing::Sharing;
@@ -88,6 +89,7 @@ pub struct EngineHandle {
     administrators: Arc<AtomicUsize>,
     plane: Option<Arc<dyn DataPlane>>,
     numbers: Option<Arc<Numbers>>,
+    attempts: Arc<Attempts>,
     sharing: Option<Arc<Sharing>>,
 }
 
@@ -132,7 +134,12 @@ impl EngineHandle {
 
     /// The same, with what the engine counts.
     pub(crate) fn with_numbers(self, numbers: Arc<Numbers>) -> Self {
-        Self { numbers: Some(numbers), ..self }
+        Self { attempts: Arc::clone(&numbers.attempts), numbers: Some(numbers), ..self }
+    }
+
+    /// Logins that were tried.
+    pub(crate) fn attempts(&self) -> &Arc<Attempts> {
+        &self.attempts
     }
 
     /// The same, with its part in a shared configuration.
@@ -216,6 +223,7 @@ pub fn channel(runtime: Arc<Config>) -> (EngineHandle, Jobs) {
         administrators: administrators.clone(),
         plane: None,
         numbers: None,
+        attempts: Arc::default(),
         sharing: None,
     };
     (handle, Jobs { queue: queue_out, runtime: runtime_in, administrators })

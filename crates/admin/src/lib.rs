@@ -9,6 +9,7 @@
 //!
 //! INVARIANT: what is observed is never written back as configuration, and a refused command changes nothing.
 
+mod attempts;
 mod bootstrap;
 pub mod client;
 mod commands;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::attempts::Attempts;
 use model::stats::{Metric, MetricKind, Reading, Sample, StatsSource, StatsTable, Value};
 
 /// Lines of other sources' `stats_mysql_global` that are metrics of ProxySQL's too.
@@ -20,6 +21,8 @@ pub(crate) struct Numbers {
     servers_version: AtomicU64,
     secret_files: AtomicUsize,
     unreadable: AtomicUsize,
+    /// Logins to the admin port and to the web page.
+    pub attempts: Arc<Attempts>,
 }
 
 impl Numbers {
@@ -31,6 +34,7 @@ impl Numbers {
             servers_version: AtomicU64::new(0),
             secret_files: AtomicUsize::new(0),
             unreadable: AtomicUsize::new(0),
+            attempts: Arc::default(),
         }
     }
 
@@ -116,6 +120,17 @@ impl StatsSource for Numbers {
             ("tidegate_secret_files_unreadable", "Those that cannot be read now: what they held before is in force", &self.unreadable),
         ] {
             metrics.push(single(name, MetricKind::Gauge, help, Vec::new(), number.load(Ordering::Relaxed) as f64));
+        }
+        let (failed, refused) = self.attempts.counts();
+        for (name, help, number) in [
+            ("tidegate_admin_logins_failed_total", "Logins to the admin port and the web page with a wrong name or password", failed),
+            (
+                "tidegate_admin_logins_refused_total",
+                "Those that were refused unjudged: too many failed from there, and too many waited for their turn (admin-login_failures)",
+                refused,
+            ),
+        ] {
+            metrics.push(single(name, MetricKind::Counter, help, Vec::new(), number as f64));
         }
         metrics.extend(self.listed());
         metrics

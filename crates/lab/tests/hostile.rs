@@ -254,6 +254,75 @@ fn logins_that_announce_much_take_little() {
     assert!(grown < 500 * 40_000, "{grown} bytes for 500 strangers");
 }
 
+/// Bodies of requests to the web page, from clients that nobody knows: none is read but of a login, and of that little.
+#[test]
+fn bodies_of_strangers_take_no_memory() {
+    const STRANGERS: usize = 400;
+    let proxy = proxy_with(server(Flavor::Mariadb), 1, |builder| builder.web_port(26_080));
+    let address = format!("127.0.0.1:{}", proxy.web_port().unwrap());
+    let body = vec![b'x'; 1_000_000];
+    let stranger = |path: &str| {
+        let mut stranger = TcpStream::connect(&address).unwrap();
+        stranger.set_write_timeout(Some(std::time::Duration::from_millis(20))).unwrap();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: {address}\r\nOrigin: http://{address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len() + 1
+        );
+        stranger.write_all(head.as_bytes()).unwrap();
+        // The end of the body never comes.
+        let _ = stranger.write_all(&body);
+        stranger
+    };
+    drop(stranger("/api/sql"));
+    let before = memory_of(&proxy, "VmRSS");
+    let paths = ["/api/sql", "/api/login", "/", "/api/view/now"];
+    let strangers: Vec<TcpStream> = paths.iter().cycle().take(STRANGERS).map(|path| stranger(path)).collect();
+    let grown = memory_of(&proxy, "VmHWM").saturating_sub(before);
+    assert!(grown < STRANGERS as u64 * 64_000, "{grown} bytes for {STRANGERS} strangers");
+    drop(strangers);
+    let login = "{\"user\":\"admin\",\"password\":\"admin\"}";
+    let mut operator = TcpStream::connect(&address).unwrap();
+    let request = format!(
+        "POST /api/login HTTP/1.1\r\nHost: {address}\r\nOrigin: http://{address}\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{login}",
+        login.len()
+    );
+    operator.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    operator.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+/// Who guesses passwords of the admin port is told of one a second, and who knows it gets in beside him.
+#[test]
+fn guesses_at_the_admin_port_are_slow() {
+    let proxy = proxy_with(server(Flavor::Mariadb), 1, |builder| builder);
+    let address = format!("127.0.0.1:{}", proxy.admin_port());
+    let options = |password: &str| ConnectOptions::tcp(address.clone(), "admin", password).timeout(LIMIT);
+    let (began, told) = (std::time::Instant::now(), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while began.elapsed().as_secs() < 3 {
+                    match Client::connect(&options("wrong")) {
+                        Err(LabError::Server { code: 1045, .. }) => told.fetch_add(1, Ordering::Relaxed),
+                        outcome => panic!("{outcome:?}"),
+                    };
+                }
+            });
+        }
+        while told.load(Ordering::Relaxed) < 12 {
+            thread::yield_now();
+        }
+        Client::connect(&options("admin")).unwrap();
+    });
+    let (told, seconds) = (told.into_inner(), usize::try_from(began.elapsed().as_secs()).unwrap());
+    assert!(told <= 10 + seconds + 2, "{told} guesses in {seconds} s");
+    let metrics = Client::connect(&options("admin")).unwrap().run("SHOW PROMETHEUS METRICS").unwrap().scalar().unwrap().unwrap().clone();
+    let failed = metrics.lines().find_map(|line| line.strip_prefix("tidegate_admin_logins_failed_total ")).unwrap();
+    assert_eq!(failed.parse::<usize>().unwrap(), told, "{metrics}");
+}
+
 /// Many commands that are never finished: they are refused before the proxy has more than its budget, and nobody else notices.
 #[test]
 fn commands_that_are_never_finished_stay_within_the_budget() {

@@ -1,6 +1,7 @@
 //! The login to the admin port: greeting, TLS, proof of the password, who may come from where. Also COM_CHANGE_USER.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use model::Secret;
@@ -16,6 +17,7 @@ use super::answer;
 use super::packets::Packets;
 use super::trace::Trace;
 use super::{End, FrontSettings};
+use crate::attempts::{Attempt, Attempts};
 use crate::reply::Role;
 use wire::codes;
 
@@ -53,10 +55,8 @@ pub(super) struct Login {
     pub packets: Packets,
     /// What both sides speak.
     pub caps: Capabilities,
-    /// Local clients may more.
-    pub origin: Origin,
-    /// How the client is called in errors: its address, or `localhost`.
-    pub host: String,
+    /// The client.
+    pub peer: Peer,
     /// What the audit log is told of the session.
     pub trace: Trace,
     channel: Channel,
@@ -65,6 +65,18 @@ pub(super) struct Login {
     fingerprint: Option<[u8; 32]>,
     /// What the login's OK proves of that certificate; empty where it proves nothing.
     pub proof: Vec<u8>,
+}
+
+/// Where a client is.
+pub(super) struct Peer {
+    /// None is a Unix socket.
+    pub address: Option<IpAddr>,
+    /// Local clients may more.
+    pub origin: Origin,
+    /// How the client is called in errors: its address, or `localhost`.
+    pub host: String,
+    /// Logins that were tried, from there and from elsewhere.
+    pub attempts: Arc<Attempts>,
 }
 
 /// Who came in.
@@ -98,12 +110,11 @@ fn scramble() -> [u8; SCRAMBLE] {
 
 impl Login {
     /// A connection that nothing was said on. `channel` is that of the bare socket.
-    pub(super) fn new(packets: Packets, channel: Channel, origin: Origin, host: String, trace: Trace) -> Self {
+    pub(super) fn new(packets: Packets, channel: Channel, peer: Peer, trace: Trace) -> Self {
         Self {
             packets,
             caps: Capabilities::default(),
-            origin,
-            host,
+            peer,
             trace,
             channel,
             scramble: scramble(),
@@ -202,12 +213,18 @@ impl Login {
         } else {
             auth.start(&proof, request.plugin.as_deref(), &request.response)?
         };
+        let mut attempt = None;
         let verified = loop {
+            // Nothing is hashed, and nothing said of the password, before it is this login's turn.
+            if attempt.is_none() && matches!(step, Step::Done(_) | Step::Denied | Step::Check(_)) {
+                attempt = Some(self.turn(settings).await?);
+            }
             let payload = match step {
                 Step::Done(verified) => break Some(verified),
                 Step::Denied => break None,
                 Step::Check(check) => {
                     // Milliseconds of hashing: others are served meanwhile.
+                    let _hashing = self.peer.attempts.hashing().await;
                     step = tokio::task::spawn_blocking(move || check.run()).await.unwrap_or(Step::Denied);
                     continue;
                 }
@@ -220,10 +237,11 @@ impl Login {
         let name = shown_name(&request.user);
         let Some((account, verified)) = account.zip(verified) else {
             let using = if auth.with_password() { "YES" } else { "NO" };
-            let text = format!("Access denied for user '{name}'@'{}' (using password: {using})", self.host);
+            let text = format!("Access denied for user '{name}'@'{}' (using password: {using})", self.peer.host);
             return Err(self.refuse(codes::ACCESS_DENIED, "28000", text).await);
         };
-        if !may_connect(&request.user, self.origin) {
+        attempt.into_iter().for_each(Attempt::is_good);
+        if !may_connect(&request.user, self.peer.origin) {
             return Err(self.refuse(codes::CON_COUNT, "42000", format!("User '{name}' can only connect locally")).await);
         }
         if let Some(payload) = verified.before_ok {
@@ -234,6 +252,15 @@ impl Login {
         self.proof = proven.map_or(Vec::new(), |(hash, print)| certificate_proof(&hash, &self.scramble, &print).to_vec());
         let schema = Some(String::from_utf8_lossy(&request.schema).into_owned()).filter(|s| !s.is_empty());
         Ok(Known { user: name, role: account.role, schema })
+    }
+
+    /// Waits until a login from there may be judged.
+    async fn turn(&mut self, settings: &FrontSettings) -> Result<Attempt, End> {
+        if let Some(attempt) = self.peer.attempts.begin(self.peer.address, settings.most_failures).await {
+            return Ok(attempt);
+        }
+        let text = format!("Host '{}' is blocked: too many logins failed, and too many wait (admin-login_failures)", self.peer.host);
+        Err(self.refuse(codes::HOST_IS_BLOCKED, "HY000", text).await)
     }
 
     fn switch_request(&self, plugin: Plugin) -> Vec<u8> {

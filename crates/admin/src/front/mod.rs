@@ -36,7 +36,7 @@ pub use accounts::{Accounts, AdminAccount, Origin, may_connect};
 
 use crate::handle::EngineHandle;
 use listen::{Arrival, Listeners};
-use login::Login;
+use login::{Login, Peer};
 use packets::Packets;
 use seats::Seats;
 use trace::Trace;
@@ -59,6 +59,8 @@ pub struct FrontSettings {
     pub server_version: String,
     /// The plugin that clients are offered first: `mysql-default_authentication_plugin`.
     pub plugin: Plugin,
+    /// `admin-login_failures`.
+    pub most_failures: u64,
     /// TLS, when it is offered.
     pub tls: Option<Arc<ServerTls>>,
     /// The key for passwords that are kept as hashes; made when one is first needed.
@@ -79,6 +81,7 @@ impl FrontSettings {
             accounts: Accounts::of(config),
             max_connections: usize::try_from(admin.max_connections).unwrap_or(usize::MAX),
             idle_timeout: Duration::from_millis(admin.wait_timeout),
+            most_failures: admin.login_failures,
             server_version: version.to_owned(),
             plugin: Plugin::from_name(mysql.default_authentication_plugin.as_str().as_bytes()).unwrap_or(Plugin::Native),
             tls,
@@ -200,7 +203,8 @@ fn arrive(shared: &Arc<Shared>, arrival: Arrival) {
     let trace = Trace::new(shared.engine.clone(), id, peer);
     let (refusals, started) = (Arc::clone(&shared.refusals), shared.started);
     let now_ms = move || u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    let login = Login::new(packets, channel, origin, host, trace.clone());
+    let attempts = Arc::clone(shared.engine.attempts());
+    let login = Login::new(packets, channel, Peer { address: peer.map(|peer| peer.ip()), origin, host, attempts }, trace.clone());
     let Some(seat) = shared.seats.take(u64::from(id), origin, settings.max_connections) else {
         trace.is_turned_away("Too many connections");
         tokio::spawn(session::turn_away(login));

@@ -62,7 +62,7 @@ pub(super) async fn serve(login: Login, id: u32, seat: Held, shared: Arc<Shared>
         return login.refuse(codes::CON_COUNT, "08004", "Too many connections".to_owned()).await;
     }
     let info =
-        SessionInfo { user: known.user, peer: login.host.clone(), connection_id: id, schema: known.schema, ..SessionInfo::default() };
+        SessionInfo { user: known.user, peer: login.peer.host.clone(), connection_id: id, schema: known.schema, ..SessionInfo::default() };
     login.trace.enters(info.schema.as_deref());
     let mut session = Session { login, shared, seat, info, role: known.role, statements: Statements::default() };
     let end = session.run().await.unwrap_or_else(|end| end);

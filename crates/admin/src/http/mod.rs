@@ -22,6 +22,7 @@ use handover::Sockets;
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
+use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use model::Config;
 use model::stats::StatsSource;
@@ -30,12 +31,15 @@ use tokio::net::TcpStream;
 pub use routes::Route;
 
 use crate::metrics;
-use port::{Port, converse};
+use port::{Port, Vetted, converse};
 use routes::{MAX_BODY, Runner};
 use seats::Seat;
 
 /// Most connections at a time: for one more, the one that has been without a request for the longest time is closed.
 const MAX_CONNECTIONS: usize = 128;
+
+/// Largest head of a request, bytes: parameters of a GET are part of it.
+const MAX_HEAD: usize = 64 << 10;
 
 /// Whether clients can be served now; else the reason why not.
 pub type Readiness = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
@@ -139,11 +143,20 @@ impl Server {
 
 async fn serve(stream: TcpStream, shared: Arc<Shared>, seat: Seat) {
     let is_loopback = stream.local_addr().is_ok_and(|address| address.ip().is_loopback());
-    let answer = |request| {
+    let vet = |head: &Parts| Ok(Vetted { max_body: body_of(&shared, head, is_loopback), known: () });
+    let answer = |request, ()| {
         let shared = Arc::clone(&shared);
         async move { answer(&shared, request, is_loopback).await.into_response() }
     };
-    converse(stream, seat, MAX_BODY, answer).await;
+    converse(stream, seat, MAX_HEAD, vet, answer).await;
+}
+
+/// Bytes of its body that a request may send: only a script's parameters are read.
+fn body_of(shared: &Shared, head: &Parts, is_loopback: bool) -> usize {
+    let routes = Arc::clone(&shared.routes.read().unwrap_or_else(PoisonError::into_inner));
+    let route = head.uri.path().strip_prefix("/sync/").and_then(|uri| Route::find(&routes, uri, &head.method));
+    let is_read = route.is_some() && head.method == Method::POST && !is_foreign(&head.headers, is_loopback);
+    if is_read { MAX_BODY } else { 0 }
 }
 
 async fn answer(shared: &Arc<Shared>, request: Request<Bytes>, is_loopback: bool) -> Answer {

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use handover::{Opened, Sockets};
 use http_body_util::Full;
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
+use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -127,27 +128,45 @@ impl Port {
     }
 }
 
-/// Answers one request after the other, with bodies of at most `max_body` bytes, until the client leaves or has to.
-pub(crate) async fn converse<I, A, F>(io: I, seat: Seat, max_body: usize, answer: A)
+/// What a request may send beside its head, and what is known of it already.
+pub(crate) struct Vetted<G> {
+    /// Bytes of its body, at most. 0: its body is not read.
+    pub max_body: usize,
+    /// What `answer` is given.
+    pub known: G,
+}
+
+/// Answers one request after the other, until the client leaves or has to. `vet` judges a request by its head: only then is any of its
+/// body read, so that a stranger can make the process keep a head and no more. A head has at most `max_head` bytes.
+pub(crate) async fn converse<I, G, V, A, F>(io: I, seat: Seat, max_head: usize, vet: V, answer: A)
 where
     I: AsyncRead + AsyncWrite + Unpin,
-    A: Fn(Request<Bytes>) -> F,
+    V: Fn(&Parts) -> Result<Vetted<G>, Response<Full<Bytes>>>,
+    A: Fn(Request<Bytes>, G) -> F,
     F: Future<Output = Response<Full<Bytes>>>,
 {
-    let service = service_fn(|request| {
-        let (seat, answer) = (&seat, &answer);
+    let service = service_fn(|request: Request<Incoming>| {
+        let (seat, vet, answer) = (&seat, &vet, &answer);
         async move {
+            let (head, body) = request.into_parts();
+            let Vetted { max_body, known } = match vet(&head) {
+                Ok(vetted) => vetted,
+                Err(refusal) => return Ok::<_, Infallible>(refusal),
+            };
             // Who is still sending has asked nothing, and makes room for others.
-            let request = match routes::whole(request, max_body).await {
-                Ok(request) => request,
-                Err(refusal) => return Ok::<_, Infallible>(refusal.into_response()),
+            let body = match max_body {
+                0 => Bytes::new(),
+                _ => match routes::whole(body, max_body).await {
+                    Ok(body) => body,
+                    Err(refusal) => return Ok(refusal.into_response()),
+                },
             };
             let _working = seat.works();
-            Ok(answer(request).await)
+            Ok(answer(Request::from_parts(head, body), known).await)
         }
     });
     let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(64 << 10);
+    server.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(max_head);
     tokio::select! {
         outcome = server.serve_connection(TokioIo::new(io), service) => {
             if let Err(e) = outcome {

@@ -39,6 +39,11 @@ pub struct Route {
 }
 
 impl Route {
+    /// The route of a request to `/sync/<uri>`.
+    pub(super) fn find<'a>(routes: &'a [Self], uri: &str, method: &Method) -> Option<&'a Self> {
+        routes.iter().find(|route| route.uri == uri.trim_matches('/') && route.method == *method)
+    }
+
     /// The active rows.
     pub fn read(config: &Config) -> Vec<Self> {
         let rows = config.rows("restapi_routes").iter().filter(|row| row.flag("active"));
@@ -81,8 +86,7 @@ impl Runner {
 
     /// Answers a request to `/sync/<uri>`.
     pub(super) async fn answer(&self, routes: &[Route], uri: &str, request: Request<Bytes>) -> Answer {
-        let uri = uri.trim_matches('/');
-        let Some(route) = routes.iter().find(|route| route.uri == uri && route.method == *request.method()) else {
+        let Some(route) = Route::find(routes, uri, request.method()) else {
             return refused("The requested route does not exist");
         };
         let parameters = match parameters(&request) {
@@ -98,17 +102,15 @@ impl Runner {
     }
 }
 
-/// A request with all that belongs to it, or why it is refused.
-pub(super) async fn whole<B>(request: Request<B>, max_body: usize) -> Result<Request<Bytes>, Answer>
+/// The whole body of a request, or why it is refused.
+pub(super) async fn whole<B>(body: B, max_body: usize) -> Result<Bytes, Answer>
 where
     B: Body,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let (head, body) = request.into_parts();
     let collected = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, max_body).collect()).await;
     let collected = collected.map_err(|_| refused("The parameters took too long"))?;
-    let body = collected.map_err(|_| refused("The parameters are too long or were cut"))?.to_bytes();
-    Ok(Request::from_parts(head, body))
+    Ok(collected.map_err(|_| refused("The parameters are too long or were cut"))?.to_bytes())
 }
 
 /// The script's argument.

@@ -1,10 +1,10 @@
 //! Who may ask: names that the page is known by, requests of other pages, cookies and tokens.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use hyper::body::Bytes;
+use hyper::Method;
 use hyper::header::{CONTENT_TYPE, COOKIE, HeaderMap, HeaderValue, ORIGIN};
-use hyper::{Method, Request};
+use hyper::http::request::Parts;
 use wire::auth::hash::equal;
 
 use crate::http::is_fixed_name;
@@ -20,6 +20,23 @@ pub(super) struct Caller {
     pub is_loopback: bool,
 }
 
+impl Caller {
+    /// The same with the client's address, where a proxy that is trusted says it. What is not understood changes nothing.
+    pub(super) fn behind(self, trusted: &[IpAddr], headers: &HeaderMap) -> Self {
+        let is_trusted = |ip: &IpAddr| trusted.contains(&ip.to_canonical());
+        if !is_trusted(&self.peer.ip()) {
+            return self;
+        }
+        // Each proxy adds whom it saw at the end; what stands before the first stranger is a stranger's word.
+        let lines = headers.get_all("x-forwarded-for").iter().rev().filter_map(|line| line.to_str().ok());
+        let hops = lines.flat_map(|line| line.rsplit(',')).map(|hop| hop.trim().parse::<IpAddr>());
+        match hops.map_while(Result::ok).find(|hop| !is_trusted(hop)) {
+            Some(client) => Self { peer: SocketAddr::new(client, 0), ..self },
+            None => self,
+        }
+    }
+}
+
 /// Whether `host` (a name or address, perhaps with a port) is this page, and no name that somebody else leads here. A certificate proves a
 /// name, so without a list of names TLS takes all.
 pub(super) fn is_own_name(host: &str, hosts: &[String], is_tls: bool) -> bool {
@@ -33,11 +50,11 @@ pub(super) fn is_own_name(host: &str, hosts: &[String], is_tls: bool) -> bool {
 ///
 /// # Errors
 /// Why not.
-pub(super) fn is_from_own_page(request: &Request<Bytes>, host: &str, is_tls: bool) -> Result<(), &'static str> {
-    let headers = request.headers();
+pub(super) fn is_from_own_page(request: &Parts, host: &str, is_tls: bool) -> Result<(), &'static str> {
+    let headers = &request.headers;
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
     let own = format!("{}://{host}", if is_tls { "https" } else { "http" });
-    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let is_read = matches!(request.method, Method::GET | Method::HEAD);
     match (text("sec-fetch-site"), text(ORIGIN.as_str())) {
         (Some("same-origin"), None) => {}
         (Some("same-origin") | None, Some(origin)) if origin.eq_ignore_ascii_case(&own) => {}
@@ -73,6 +90,30 @@ pub(super) fn cookie(id: &str, is_tls: bool) -> Option<HeaderValue> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hyper::Request;
+
+    #[test]
+    fn only_a_trusted_proxy_says_who_the_client_is() {
+        let trusted = ["192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap()];
+        let seen = |peer: &str, lines: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append("x-forwarded-for", HeaderValue::from_str(line).unwrap());
+            }
+            let peer = SocketAddr::new(peer.parse().unwrap(), 9);
+            Caller { peer, is_tls: true, is_loopback: false }.behind(&trusted, &headers).peer.ip().to_string()
+        };
+        assert_eq!(seen("192.0.2.1", &["198.51.100.7"]), "198.51.100.7");
+        assert_eq!(
+            seen("192.0.2.1", &["127.0.0.1, 198.51.100.7, 192.0.2.2"]),
+            "198.51.100.7",
+            "what a client says of itself counts for nothing"
+        );
+        assert_eq!(seen("192.0.2.1", &["127.0.0.1", "198.51.100.7"]), "198.51.100.7");
+        assert_eq!(seen("192.0.2.1", &["127.0.0.1, nonsense"]), "192.0.2.1");
+        assert_eq!(seen("192.0.2.1", &[]), "192.0.2.1");
+        assert_eq!(seen("198.51.100.8", &["127.0.0.1"]), "198.51.100.8");
+    }
 
     #[test]
     fn names_that_somebody_else_may_lead_here_are_not_answered() {
@@ -115,11 +156,12 @@ mod tests {
             for (name, value) in headers {
                 request = request.header(*name, *value);
             }
-            let request = request.body(Bytes::new()).unwrap();
+            let request = request.body(()).unwrap().into_parts().0;
             assert_eq!(is_from_own_page(&request, "127.0.0.1:6080", false).is_ok(), wanted, "{method} {headers:?}");
         }
         // A form of another page cannot send JSON.
-        let form = Request::builder().method("POST").header("origin", PAGE).header(CONTENT_TYPE, "text/plain").body(Bytes::new()).unwrap();
+        let form = Request::builder().method("POST").header("origin", PAGE).header(CONTENT_TYPE, "text/plain").body(()).unwrap();
+        let form = form.into_parts().0;
         assert!(is_from_own_page(&form, "127.0.0.1:6080", false).is_err());
     }
 }

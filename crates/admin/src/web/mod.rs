@@ -9,7 +9,7 @@
 //! | `GET /api/samples?since=<Unix ms>` | numbers of the last hour, one row a second |
 //! | `POST /api/sql` | one statement on the admin port |
 //!
-//! INVARIANT: nothing is changed for a page of another origin.
+//! INVARIANT: nothing is changed for a page of another origin, and no body is read but of a login, before it is known who asks.
 
 mod guard;
 mod samples;
@@ -30,6 +30,7 @@ use hyper::body::Bytes;
 use hyper::header::{
     CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HOST, HeaderName, HeaderValue, IF_NONE_MATCH, LOCATION, SET_COOKIE,
 };
+use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use model::control::{AdminAction, AdminEvent};
 use model::stats::StatsSource;
@@ -40,10 +41,11 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
+use crate::attempts::PAUSE;
 use crate::engine::now_ms;
 use crate::front::{Accounts, AdminAccount, Origin, may_connect};
 use crate::handle::EngineHandle;
-use crate::http::port::{Port, converse};
+use crate::http::port::{Port, Vetted, converse};
 use crate::http::seats::Seat;
 use crate::reply::{Reply, Role, SessionInfo};
 use guard::Caller;
@@ -53,7 +55,11 @@ use views::Views;
 
 /// Most connections at a time; a browser opens up to six.
 const MAX_CONNECTIONS: usize = 1_024;
-/// Largest body of a request, bytes.
+/// Largest head of a request, bytes. As much memory a connection may take before anybody knows whose it is.
+const MAX_HEAD: usize = 16 << 10;
+/// Largest body of a login, bytes.
+const MAX_LOGIN: usize = 4 << 10;
+/// Largest body of a statement, bytes.
 const MAX_BODY: usize = 1 << 20;
 /// Most rows of an answer to a statement.
 const MAX_ROWS: usize = 10_000;
@@ -90,6 +96,10 @@ pub struct WebSettings {
     hosts: Vec<String>,
     /// `admin-web_idle_timeout`.
     idle: Duration,
+    /// `admin-web_trusted_proxies`.
+    trusted: Vec<IpAddr>,
+    /// `admin-login_failures`.
+    most_failures: u64,
 }
 
 impl WebSettings {
@@ -108,6 +118,8 @@ impl WebSettings {
             allows_plain: admin.web_plain_http,
             hosts: admin.web_hosts.split(',').map(|host| host.trim().to_ascii_lowercase()).filter(|host| !host.is_empty()).collect(),
             idle: Duration::from_millis(admin.web_idle_timeout),
+            trusted: addresses("admin-web_trusted_proxies", &admin.web_trusted_proxies)?,
+            most_failures: admin.login_failures,
         })
     }
 
@@ -115,6 +127,13 @@ impl WebSettings {
     fn account(&self, user: &str, from: IpAddr) -> Option<&AdminAccount> {
         self.accounts.get(user.as_bytes()).filter(|_| may_connect(user.as_bytes(), Origin::of(Some(from))))
     }
+}
+
+fn addresses(variable: &str, list: &str) -> Result<Vec<IpAddr>, String> {
+    let each = list.split(',').map(str::trim).filter(|text| !text.is_empty());
+    let read =
+        |text: &str| text.parse::<IpAddr>().map(|ip| ip.to_canonical()).map_err(|_| format!("{variable}: '{text}' is no IP address"));
+    each.map(read).collect()
 }
 
 /// What every connection sees.
@@ -219,16 +238,17 @@ async fn serve(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>, seat: S
     let settings = shared.settings();
     let is_tls = first[0] == TLS_HANDSHAKE;
     let caller = Caller { peer, is_tls, is_loopback };
-    let answer = |request| {
+    let vet = |head: &Parts| vet(&shared, head, caller).map_err(guarded);
+    let answer = |request, known| {
         let shared = Arc::clone(&shared);
-        async move { guarded(answer(&shared, &request, caller).await) }
+        async move { guarded(answer(&shared, &request, known).await) }
     };
     match (is_tls, settings.tls.clone()) {
-        (false, _) => converse(stream, seat, MAX_BODY, answer).await,
+        (false, _) => converse(stream, seat, MAX_HEAD, vet, answer).await,
         (true, None) => tracing::debug!("web page: {peer} speaks TLS, and there is no certificate"),
         (true, Some(tls)) => match tokio::time::timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(Arc::clone(&tls.config)).accept(stream)).await
         {
-            Ok(Ok(stream)) => converse(stream, seat, MAX_BODY, answer).await,
+            Ok(Ok(stream)) => converse(stream, seat, MAX_HEAD, vet, answer).await,
             failed => tracing::debug!("web page: no TLS with {peer}: {:?}", failed.map(|done| done.err())),
         },
     }
@@ -273,60 +293,104 @@ fn refused(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
     json_of(status, &json!({ "error": why }))
 }
 
-async fn answer(shared: &Arc<Shared>, request: &Request<Bytes>, caller: Caller) -> Response<Full<Bytes>> {
+/// What a request asks for, as its head says.
+enum Wants {
+    /// A file of the page, by its place.
+    File(usize),
+    Login,
+    Session(Viewer),
+    Samples,
+    View(Viewer),
+    Logout(Viewer),
+    Sql(Viewer),
+}
+
+/// What was found of a request before its body was read.
+struct Known {
+    settings: Arc<WebSettings>,
+    /// The client, behind proxies that are trusted.
+    caller: Caller,
+    wants: Wants,
+}
+
+/// Judges a request by its head. Who is not logged in may send a name and a password, and nothing else.
+fn vet(shared: &Shared, head: &Parts, caller: Caller) -> Result<Vetted<Known>, Response<Full<Bytes>>> {
     let settings = shared.settings();
-    let headers = request.headers();
+    let headers = &head.headers;
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     if !guard::is_own_name(host, &settings.hosts, caller.is_tls) {
-        return text(
+        return Err(text(
             StatusCode::MISDIRECTED_REQUEST,
             "This page is not known by that name: admin-web_hosts has those that it is known by.",
-        );
+        ));
     }
     if !caller.is_tls && !caller.is_loopback && !settings.allows_plain {
-        let to = HeaderValue::from_str(&format!("https://{host}{}", request.uri().path()));
-        let (Some(_), Ok(to)) = (&settings.tls, to) else {
-            return text(
-                StatusCode::FORBIDDEN,
-                "This page needs TLS: mysql-have_ssl gives a certificate, admin-web_plain_http allows none.",
-            );
-        };
-        let mut response = text(StatusCode::PERMANENT_REDIRECT, "This page is served by TLS.");
-        response.headers_mut().insert(LOCATION, to);
-        return response;
+        return Err(needs_tls(&settings, host, head));
     }
-    let path = request.uri().path();
-    let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+    let caller = caller.behind(&settings.trusted, headers);
+    let path = head.uri.path();
+    let is_read = matches!(head.method, Method::GET | Method::HEAD);
     let Some(api) = path.strip_prefix("/api/") else {
-        return match shared.assets.iter().find(|asset| asset.path == path) {
-            Some(asset) if is_read => file(asset, request),
-            Some(_) => text(StatusCode::METHOD_NOT_ALLOWED, "GET only"),
-            None => text(StatusCode::NOT_FOUND, "not found"),
+        return match shared.assets.iter().position(|asset| asset.path == path) {
+            Some(place) if is_read => Ok(Vetted { max_body: 0, known: Known { settings, caller, wants: Wants::File(place) } }),
+            Some(_) => Err(text(StatusCode::METHOD_NOT_ALLOWED, "GET only")),
+            None => Err(text(StatusCode::NOT_FOUND, "not found")),
         };
     };
-    if let Err(why) = guard::is_from_own_page(request, host, caller.is_tls) {
-        return refused(StatusCode::FORBIDDEN, why);
+    guard::is_from_own_page(head, host, caller.is_tls).map_err(|why| refused(StatusCode::FORBIDDEN, why))?;
+    if !is_read && api == "login" {
+        return Ok(Vetted { max_body: MAX_LOGIN, known: Known { settings, caller, wants: Wants::Login } });
     }
     let viewer = guard::session_id(headers, caller.is_tls).and_then(|id| {
         let is_known = |viewer: &Viewer| settings.account(&viewer.user, caller.peer.ip()) == Some(&viewer.account);
         shared.sessions.find(&id, settings.idle, is_known)
     });
-    match (is_read, api, viewer) {
-        (false, "login", _) => login(shared, &settings, request.body(), caller).await,
-        (_, _, None) => refused(StatusCode::UNAUTHORIZED, "log in first"),
-        (true, "session", Some(viewer)) => json_of(StatusCode::OK, &session(shared, &viewer)),
-        (true, "samples", Some(_)) => json_bytes(StatusCode::OK, shared.samples.since(request.uri().query().unwrap_or_default())),
-        (true, _, Some(viewer)) => match api.strip_prefix("view/") {
-            Some(name) => match shared.views.show(name, viewer.account.role, &shared.engine).await {
+    let has_token = |viewer: &Viewer| guard::has_token(headers, &viewer.token);
+    // Without TLS a browser gives the cookie to every port of this host, so it proves nothing by itself.
+    let viewer = viewer.filter(|viewer| caller.is_tls || has_token(viewer));
+    let Some(viewer) = viewer else { return Err(refused(StatusCode::UNAUTHORIZED, "log in first")) };
+    if !is_read && !has_token(&viewer) {
+        return Err(refused(StatusCode::FORBIDDEN, "the page's token is missing: load the page again"));
+    }
+    let (wants, max_body) = match (is_read, api) {
+        (true, "session") => (Wants::Session(viewer), 0),
+        (true, "samples") => (Wants::Samples, 0),
+        (true, _) if api.starts_with("view/") => (Wants::View(viewer), 0),
+        (false, "logout") => (Wants::Logout(viewer), MAX_LOGIN),
+        (false, "sql") => (Wants::Sql(viewer), MAX_BODY),
+        _ => return Err(refused(StatusCode::NOT_FOUND, "not found")),
+    };
+    Ok(Vetted { max_body, known: Known { settings, caller, wants } })
+}
+
+fn needs_tls(settings: &WebSettings, host: &str, head: &Parts) -> Response<Full<Bytes>> {
+    let to = HeaderValue::from_str(&format!("https://{host}{}", head.uri.path()));
+    let (Some(_), Ok(to)) = (&settings.tls, to) else {
+        return text(StatusCode::FORBIDDEN, "This page needs TLS: mysql-have_ssl gives a certificate, admin-web_plain_http allows none.");
+    };
+    let mut response = text(StatusCode::PERMANENT_REDIRECT, "This page is served by TLS.");
+    response.headers_mut().insert(LOCATION, to);
+    response
+}
+
+async fn answer(shared: &Arc<Shared>, request: &Request<Bytes>, known: Known) -> Response<Full<Bytes>> {
+    let Known { settings, caller, wants } = known;
+    match wants {
+        Wants::File(place) => match shared.assets.get(place) {
+            Some(asset) => file(asset, request),
+            None => text(StatusCode::NOT_FOUND, "not found"),
+        },
+        Wants::Login => login(shared, &settings, request.body(), caller).await,
+        Wants::Session(viewer) => json_of(StatusCode::OK, &session(shared, &viewer)),
+        Wants::Samples => json_bytes(StatusCode::OK, shared.samples.since(request.uri().query().unwrap_or_default())),
+        Wants::View(viewer) => {
+            let name = request.uri().path().strip_prefix("/api/view/").unwrap_or_default();
+            match shared.views.show(name, viewer.account.role, &shared.engine).await {
                 Some(body) => json_bytes(StatusCode::OK, body),
                 None => refused(StatusCode::NOT_FOUND, "there is no such view"),
-            },
-            None => refused(StatusCode::NOT_FOUND, "not found"),
-        },
-        (false, _, Some(viewer)) if !guard::has_token(headers, &viewer.token) => {
-            refused(StatusCode::FORBIDDEN, "the page's token is missing: load the page again")
+            }
         }
-        (false, "logout", Some(viewer)) => {
+        Wants::Logout(viewer) => {
             shared.sessions.end(&viewer.id);
             tell(shared, &viewer.user, viewer.number, caller, AdminAction::Quit, None);
             let mut response = text(StatusCode::NO_CONTENT, "");
@@ -334,8 +398,7 @@ async fn answer(shared: &Arc<Shared>, request: &Request<Bytes>, caller: Caller) 
             response.headers_mut().extend(guard::cookie("", caller.is_tls).map(|cookie| (SET_COOKIE, cookie)));
             response
         }
-        (false, "sql", Some(viewer)) => sql(shared, &viewer, request.body(), caller).await,
-        (false, _, Some(_)) => refused(StatusCode::NOT_FOUND, "not found"),
+        Wants::Sql(viewer) => sql(shared, &viewer, request.body(), caller).await,
     }
 }
 
@@ -390,21 +453,26 @@ async fn login(shared: &Arc<Shared>, settings: &WebSettings, body: &[u8], caller
     let (Some(user), Some(password)) = (given("user"), given("password").map(|password| Secret::from(password.as_str()))) else {
         return refused(StatusCode::BAD_REQUEST, "user and password are needed, as JSON");
     };
-    let Some(_turn) = shared.sessions.may_try(caller.peer.ip()) else {
-        return refused(StatusCode::TOO_MANY_REQUESTS, "too many logins failed: try again in a minute");
+    let attempts = shared.engine.attempts();
+    let Some(attempt) = attempts.begin(Some(caller.peer.ip()), settings.most_failures).await else {
+        return refused(StatusCode::TOO_MANY_REQUESTS, "too many logins from your address failed, and too many wait: try again");
     };
     let number = shared.last_id.fetch_add(1, Ordering::Relaxed) + 1;
     let account = settings.account(&user, caller.peer.ip()).cloned();
-    // Hashes are made slow on purpose.
+    // Hashes are made slow on purpose. The turn ends with the hash: who is wrong keeps nobody else waiting.
+    let turn = attempts.hashing().await;
     let proven = tokio::task::spawn_blocking(move || account.filter(|account| account.is_proven_by(password.expose())));
-    let Some(account) = proven.await.ok().flatten() else {
-        shared.sessions.has_failed(caller.peer.ip());
+    let proven = proven.await.ok().flatten();
+    drop(turn);
+    let Some(account) = proven else {
+        drop(attempt);
         let why = "Access denied";
         tracing::warn!("web page: a login as '{}' from {} was refused", model::refusals::shown_name(user.as_bytes()), caller.peer);
         tell(shared, &user, number, caller, AdminAction::ConnectErr, Some(why.to_owned()));
-        tokio::time::sleep(sessions::PAUSE).await;
+        tokio::time::sleep(PAUSE).await;
         return refused(StatusCode::UNAUTHORIZED, "wrong user or password, or this user may not come from there");
     };
+    attempt.is_good();
     let viewer = shared.sessions.begin(user, account, number);
     tell(shared, &viewer.user, number, caller, AdminAction::ConnectOk, None);
     let mut response = json_of(StatusCode::OK, &session(shared, &viewer));

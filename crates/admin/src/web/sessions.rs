@@ -1,11 +1,8 @@
-//! Who is logged in to the page, and who failed to log in too often.
+//! Who is logged in to the page.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::front::AdminAccount;
 
@@ -13,16 +10,6 @@ use crate::front::AdminAccount;
 const MOST: usize = 1_024;
 /// How long a session lasts at most.
 const LONGEST: Duration = Duration::from_secs(12 * 3600);
-/// How long a login that failed waits for its answer.
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
-/// Logins of one address that may fail in [`WINDOW`].
-const FAILURES: u32 = 10;
-/// See [`FAILURES`].
-const WINDOW: Duration = Duration::from_secs(60);
-/// Most addresses whose failures are remembered.
-const ADDRESSES: usize = 4_096;
-/// Most logins at a time.
-const AT_A_TIME: usize = 4;
 
 /// Who looks at the page.
 #[derive(Debug, Clone)]
@@ -42,17 +29,9 @@ pub(super) struct Viewer {
 }
 
 /// All sessions.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Sessions {
     by_id: Mutex<HashMap<String, Viewer>>,
-    failures: Mutex<HashMap<IpAddr, (u32, Instant)>>,
-    turns: Semaphore,
-}
-
-impl Default for Sessions {
-    fn default() -> Self {
-        Self { by_id: Mutex::default(), failures: Mutex::default(), turns: Semaphore::new(AT_A_TIME) }
-    }
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -98,21 +77,5 @@ impl Sessions {
     /// Ends one.
     pub(super) fn end(&self, id: &str) {
         locked(&self.by_id).remove(id);
-    }
-
-    /// A turn to log in, unless too many from there failed, or too many try now.
-    pub(super) fn may_try(&self, from: IpAddr) -> Option<SemaphorePermit<'_>> {
-        let failures = locked(&self.failures);
-        let is_barred = failures.get(&from).is_some_and(|(count, since)| *count >= FAILURES && since.elapsed() < WINDOW);
-        (!is_barred).then(|| self.turns.try_acquire().ok()).flatten()
-    }
-
-    /// A login from there failed.
-    pub(super) fn has_failed(&self, from: IpAddr) {
-        let mut failures = locked(&self.failures);
-        failures.retain(|_, (_, since)| since.elapsed() < WINDOW);
-        if failures.len() < ADDRESSES || failures.contains_key(&from) {
-            failures.entry(from).or_insert((0, Instant::now())).0 += 1;
-        }
     }
 }

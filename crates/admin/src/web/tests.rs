@@ -52,7 +52,12 @@ async fn ask_from(caller: Caller, shared: &Arc<Shared>, method: Method, path: &s
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let response = guarded(answer(shared, &request.body(Bytes::from(body.to_string())).unwrap(), caller).await);
+    let request = request.body(Bytes::from(body.to_string())).unwrap();
+    let head = request.clone().into_parts().0;
+    let response = guarded(match vet(shared, &head, caller) {
+        Ok(vetted) => answer(shared, &request, vetted.known).await,
+        Err(refusal) => refusal,
+    });
     assert!(response.headers().contains_key("content-security-policy"));
     let cookie = response.headers().get(SET_COOKIE).map(|value| value.to_str().unwrap().split(';').next().unwrap().to_owned());
     let status = response.status().as_u16();
@@ -79,11 +84,11 @@ fn a_viewer_has_the_rights_of_the_login() {
             let session = log_in(&shared, user, user).await;
             let (cookie, token) = (session.cookie.clone().unwrap(), session.json()["token"].as_str().unwrap().to_owned());
             let with_token = [(COOKIE.as_str(), cookie.as_str()), ("x-tidegate-token", token.as_str())];
-            let view = ask(&shared, Method::GET, "/api/view/now", &with_token[..1], &Value::Null).await.json();
+            let view = ask(&shared, Method::GET, "/api/view/now", &with_token, &Value::Null).await.json();
             let results = view["results"].as_object().unwrap();
             assert!(results.values().all(|result| result["rows"] == json!([[role, null]])), "{view}");
             let statement = json!({ "sql": "SELECT 1" });
-            assert_eq!(ask(&shared, Method::POST, "/api/sql", &with_token[..1], &statement).await.status, 403, "the token is missing");
+            assert_eq!(ask(&shared, Method::POST, "/api/sql", &with_token[..1], &statement).await.status, 401, "the token is missing");
             let answer = ask(&shared, Method::POST, "/api/sql", &with_token, &statement).await.json();
             assert_eq!(answer, json!({ "columns": ["role", "empty"], "rows": [[role, null]], "cut": false }));
             assert_eq!(ask(&shared, Method::POST, "/api/logout", &with_token, &Value::Null).await.status, 204);
@@ -96,8 +101,9 @@ fn a_viewer_has_the_rights_of_the_login() {
 fn another_password_ends_the_session() {
     let shared = page(&config(|_| ()));
     run(async {
-        let cookie = log_in(&shared, "admin", "admin").await.cookie.unwrap();
-        let headers = [(COOKIE.as_str(), cookie.as_str())];
+        let session = log_in(&shared, "admin", "admin").await;
+        let (cookie, token) = (session.cookie.clone().unwrap(), session.json()["token"].as_str().unwrap().to_owned());
+        let headers = [(COOKIE.as_str(), cookie.as_str()), ("x-tidegate-token", token.as_str())];
         assert_eq!(ask(&shared, Method::GET, "/api/session", &headers, &Value::Null).await.status, 200);
         let changed = config(|config| config.admin.set("admin_credentials", "admin:changed").unwrap());
         *shared.settings.write().unwrap() = Arc::new(WebSettings::read(&changed, None).unwrap());
@@ -107,21 +113,90 @@ fn another_password_ends_the_session() {
 }
 
 #[test]
-fn logins_that_fail_are_slow_and_few() {
+fn logins_that_fail_are_slow_and_shut_nobody_out() {
     let shared = page(&config(|_| ()));
     run(async {
         let began = std::time::Instant::now();
         assert_eq!(log_in(&shared, "admin", "wrong").await.status, 401);
-        assert!(began.elapsed() >= sessions::PAUSE);
+        assert!(began.elapsed() >= PAUSE);
         for _ in 0..10 {
-            shared.sessions.has_failed(LOCAL().peer.ip());
+            drop(shared.engine.attempts().begin(Some(LOCAL().peer.ip()), 0).await);
         }
-        assert_eq!(log_in(&shared, "admin", "admin").await.status, 429);
+        // Behind a balancer all clients have one address.
+        assert_eq!(log_in(&shared, "admin", "admin").await.status, 200);
         // The admin port's rule: these names are for this machine.
         let remote = Caller { peer: "192.0.2.1:4000".parse().unwrap(), ..LOCAL() };
         let body = json!({ "user": "admin", "password": "admin" });
         assert_eq!(ask_from(remote, &shared, Method::POST, "/api/login", &[], &body).await.status, 401);
     });
+}
+
+#[test]
+fn who_guesses_from_many_addresses_keeps_nobody_waiting() {
+    let shared = page(&config(|config| config.admin.set("admin_credentials", "admin:admin;far:right").unwrap()));
+    run(async {
+        let from = |n: u8| Caller { peer: SocketAddr::new([192, 0, 2, n].into(), 4000), ..LOCAL() };
+        let guess = |n: u8| {
+            let shared = Arc::clone(&shared);
+            tokio::spawn(async move {
+                let body = json!({ "user": "far", "password": "wrong" });
+                for _ in 0..3 {
+                    assert_eq!(ask_from(from(n), &shared, Method::POST, "/api/login", &[], &body).await.status, 401);
+                }
+            })
+        };
+        let guesses: Vec<_> = (1..=12).map(guess).collect();
+        let right = json!({ "user": "far", "password": "right" });
+        for _ in 0..30 {
+            tokio::task::yield_now().await;
+            assert_eq!(ask_from(from(99), &shared, Method::POST, "/api/login", &[], &right).await.status, 200);
+        }
+        for guess in guesses {
+            guess.await.unwrap();
+        }
+        assert_eq!(shared.engine.attempts().counts(), (36, 0));
+    });
+}
+
+/// Without TLS another program on this host is given the cookie too.
+#[test]
+fn without_tls_the_cookie_alone_is_nobody() {
+    let shared = page(&config(|_| ()));
+    run(async {
+        let session = log_in(&shared, "admin", "admin").await;
+        let (cookie, token) = (session.cookie.clone().unwrap(), session.json()["token"].as_str().unwrap().to_owned());
+        let both = [(COOKIE.as_str(), cookie.as_str()), ("x-tidegate-token", token.as_str())];
+        for path in ["/api/session", "/api/view/now", "/api/samples"] {
+            assert_eq!(ask(&shared, Method::GET, path, &both[..1], &Value::Null).await.status, 401, "{path}");
+            assert_eq!(ask(&shared, Method::GET, path, &both[1..], &Value::Null).await.status, 401, "{path}: the token alone");
+            assert_eq!(ask(&shared, Method::GET, path, &both, &Value::Null).await.status, 200, "{path}");
+        }
+    });
+}
+
+/// What a stranger's request may make the process keep, by its head.
+#[test]
+fn bodies_of_strangers_are_not_read() {
+    let shared = page(&config(|_| ()));
+    let limit = |path: &str, host: &str, headers: &[(&str, &str)]| {
+        let mut request = Request::builder().method(Method::POST).uri(path).header(HOST, host).header(CONTENT_TYPE, "application/json");
+        request = request.header(ORIGIN, format!("http://{host}"));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let head = request.body(()).unwrap().into_parts().0;
+        vet(&shared, &head, LOCAL()).map(|vetted| vetted.max_body).unwrap_or(0)
+    };
+    assert_eq!(limit("/api/sql", HOST_NAME, &[]), 0);
+    assert_eq!(limit("/api/sql", HOST_NAME, &[(COOKIE.as_str(), "tidegate_session=0")]), 0);
+    assert_eq!(limit("/api/login", "evil.example", &[]), 0);
+    assert_eq!(limit("/", HOST_NAME, &[]), 0);
+    assert_eq!(limit("/api/login", HOST_NAME, &[]), MAX_LOGIN);
+    let session = run(log_in(&shared, "admin", "admin"));
+    let (cookie, token) = (session.cookie.clone().unwrap(), session.json()["token"].as_str().unwrap().to_owned());
+    let both = [(COOKIE.as_str(), cookie.as_str()), ("x-tidegate-token", token.as_str())];
+    assert_eq!((limit("/api/sql", HOST_NAME, &both), limit("/api/sql", HOST_NAME, &both[..1])), (MAX_BODY, 0));
+    assert_eq!(limit("/api/nothing", HOST_NAME, &both), 0);
 }
 
 #[test]

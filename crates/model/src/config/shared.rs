@@ -33,6 +33,7 @@ pub const LOCAL: &[&str] = &[
     "admin-web_address",
     "admin-web_hosts",
     "admin-web_plain_http",
+    "admin-web_trusted_proxies",
     "admin-ssl_keylog_file",
     "admin-version",
     "admin-shared_config_*",

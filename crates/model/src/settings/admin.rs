@@ -19,6 +19,8 @@ settings! {
     stats_credentials_file: String = "", NULLABLE, Live, "File that holds them, read again when it changes; empty: stats_credentials holds.";
     mysql_ifaces: String = "0.0.0.0:6032", Kind::Text(TextRule::Listeners), Live, "Where administrators connect.";
     max_connections: u64 = 200, count(1, 10_000), Live, "Most connections to the admin port; clients of this machine have a few more.";
+    // Tidegate's own
+    login_failures: u64 = 10, count(0, 1_000_000), Live, "Logins to the admin port and the web page from one address (IPv6: one /64) that may fail in a minute. Beyond it they are judged one at a time, a second after one that failed. 0: no limit.";
     wait_timeout: u64 = 28_800_000, ms(1_000, 31_536_000_000), Live, "How long an admin session may wait for its next command.";
     telnet_admin_ifaces: String = "", NULLABLE, TELNET, "Kept for compatibility.";
     telnet_stats_ifaces: String = "", NULLABLE, TELNET, "Kept for compatibility.";
@@ -96,6 +98,7 @@ settings! {
     web_plain_http: bool = false, BOOL, Live, "Serve the web page without TLS too; on loopback it always is.";
     web_hosts: String = "", NULLABLE, Live, "Names, separated by commas, that the web page is known by. Addresses and localhost always are; with TLS and an empty list all names are.";
     web_idle_timeout: u64 = 1_800_000, ms(10_000, 43_200_000), Live, "Time without a request after which one has to log in to the web page again; 12 hours after the login one always has to.";
+    web_trusted_proxies: String = "", NULLABLE, Live, "IP addresses, separated by commas, of proxies in front of the web page. What they say in X-Forwarded-For is the client's address: for limits, for logins that are for this machine only, and in logs.";
     web_verbosity: u64 = 0, count(0, 10), NoEffect("what it logs is little, and log levels sort it"), "How much the web interface logs.";
     coredump_generation_interval_ms: u64 = 30_000, ms(0, 2_147_483_646), NoEffect("core dumps are left to the system"), "Least time between core dumps.";
     coredump_generation_threshold: u64 = 10, count(1, 500), NoEffect("core dumps are left to the system"), "Most core dumps.";

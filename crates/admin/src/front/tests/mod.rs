@@ -58,6 +58,23 @@ fn logins_of_every_kind() {
 }
 
 #[test]
+fn guesses_are_answered_one_a_second() {
+    let mut bed = Bed::start(settings(None));
+    bed.apply(|settings| settings.most_failures = 2).unwrap();
+    for _ in 0..3 {
+        assert_eq!(bed.refusal(&bed.options("admin", "wrong")).0, 1045);
+    }
+    let began = std::time::Instant::now();
+    assert_eq!(bed.refusal(&bed.options("nobody", "wrong")).0, 1045);
+    assert!(began.elapsed() >= std::time::Duration::from_millis(900), "whatever name is said");
+    bed.admin();
+    bed.apply(|settings| settings.most_failures = 0).unwrap();
+    let began = std::time::Instant::now();
+    (0..20).for_each(|_| assert_eq!(bed.refusal(&bed.options("admin", "wrong")).0, 1045));
+    assert!(began.elapsed() < std::time::Duration::from_secs(15), "0 is no limit");
+}
+
+#[test]
 fn a_stored_hash_takes_tls_or_rsa() {
     let hash = wire::auth::crypt::generate(b"secret", b"01234567890123456789");
     let mut config = model::Config::default();
