@@ -239,11 +239,11 @@ fn what_is_kept_for_a_restart_is_what_holds() {
     let mut admin = proxy.admin().unwrap();
     let prefer = format!("SWITCHOVER HOSTGROUP {WRITER} TO '{chosen}'");
     wait::until("all nodes to be seen", LIMIT, || admin.run(&prefer).ok()).unwrap();
-    wait_kept(&proxy, "true", true);
+    wait_kept(&proxy, "\"is_preferred\": true", true);
     for active in [0, 1] {
         admin.run(format!("UPDATE mysql_galera_hostgroups SET active = {active}")).unwrap();
         admin.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap();
-        wait_kept(&proxy, "true", false);
+        wait_kept(&proxy, "\"is_preferred\": true", false);
     }
     wait::until("the first to write", LIMIT, || writer(&proxy).filter(|name| *name == first)).unwrap();
     for (policy, is_kept) in [("never", true), ("delayed", false), ("command", true)] {
@@ -259,10 +259,10 @@ fn what_is_kept_for_a_restart_is_what_holds() {
         fs::remove_dir(&in_the_way).unwrap();
     };
     refused(&prefer);
-    wait_kept(&proxy, "true", true);
+    wait_kept(&proxy, "\"is_preferred\": true", true);
     refused(&format!("FAILBACK HOSTGROUP {WRITER}"));
     proxy.stop().unwrap();
-    wait_kept(&proxy, "true", false);
+    wait_kept(&proxy, "\"is_preferred\": true", false);
 }
 
 /// Whom a SWITCHOVER chose writes again when the proxy is started again, though another one is heavier.
@@ -278,7 +278,8 @@ fn the_choice_of_a_writer_outlasts_the_proxy() {
         .unwrap();
     assert_eq!(writer(&proxy).as_ref(), Some(chosen));
     let file = proxy.dir().join("tidegate_writers.json");
-    wait::until("the choice to be kept", LIMIT, || fs::read_to_string(&file).ok().filter(|text| text.contains("true"))).unwrap();
+    wait::until("the choice to be kept", LIMIT, || fs::read_to_string(&file).ok().filter(|text| text.contains("\"is_preferred\": true")))
+        .unwrap();
     for (end, expected) in [("killed", chosen), ("stopped", chosen), ("--initial", &first)] {
         if end == "killed" {
             proxy.kill9()

@@ -91,7 +91,8 @@ fn the_choice_of_a_writer_in_a_group_outlasts_the_proxy() {
     let order = format!("SWITCHOVER HOSTGROUP {WRITER} TO '{}:{}'", chosen.host(), chosen.port());
     wait::until("all members to be seen", LIMIT, || proxy.admin().unwrap().run(&order).ok()).unwrap();
     let file = proxy.dir().join("tidegate_writers.json");
-    wait::until("the choice to be kept", LIMIT, || fs::read_to_string(&file).ok().filter(|text| text.contains("true"))).unwrap();
+    wait::until("the choice to be kept", LIMIT, || fs::read_to_string(&file).ok().filter(|text| text.contains("\"is_preferred\": true")))
+        .unwrap();
     for _ in 0..2 {
         proxy.stop().unwrap();
         chosen.sigstop();

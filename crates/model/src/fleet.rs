@@ -9,6 +9,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{HostgroupId, ServerAddr};
 use crate::snapshot::{Server, ServerStatus, Snapshot};
 
@@ -77,7 +79,7 @@ pub struct Signal {
 }
 
 /// What the data plane may see of a server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SignalKind {
     /// A connect failed.
     ConnectFailed,

@@ -17,7 +17,7 @@ use model::snapshot::{Server, Snapshot};
 use model::{Secret, ServerAddr};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock, watch};
-use topology::{Check, CheckKind, Event, EventKind, Lag, MemberIdentity, Order, ProbeError, Seen, Standings, Topology};
+use topology::{Check, CheckKind, Event, EventKind, Knowledge, Lag, MemberIdentity, Order, ProbeError, Seen, Topology};
 
 use crate::channels::Board;
 use crate::client::{Access, Connector};
@@ -25,7 +25,7 @@ use crate::clock::Clock;
 use crate::counts::Counts;
 use crate::dns::{DnsSettings, Moved};
 use crate::inbox::Inbox;
-use crate::kept::Kept;
+use crate::kept::{Kept, Memory};
 use crate::lane::Checked;
 use crate::log::{CheckLog, History};
 use crate::operator::{Claims, Holds};
@@ -36,6 +36,9 @@ const PINGS_KEPT: usize = 3;
 
 /// Between two attempts to write down who writes.
 const KEEP_AGAIN: Duration = Duration::from_secs(3);
+
+/// Between two looks at whether something else is known that no event told.
+const KEEP_LOOK: Duration = Duration::from_secs(10);
 
 /// Watches the servers, decides who serves what, and remembers why.
 #[derive(Debug)]
@@ -92,7 +95,9 @@ struct Core {
     topology: Topology,
     snapshot: Arc<Snapshot>,
     /// What is to be in the file.
-    standings: Standings,
+    memory: Memory,
+    /// Checks that tell roles and have been made since the process was started.
+    made: HashSet<(ServerAddr, CheckKind)>,
     /// Revision of the last layout that was handed out.
     published: u64,
     /// Members of groups, by the UUIDs that they told when they were asked under these addresses.
@@ -187,15 +192,34 @@ impl Monitor {
     /// otherwise it is forgotten. Once, and before the first configuration.
     pub fn keep_in(&self, datadir: &Path, recall: bool) {
         let kept = self.kept.get_or_init(|| Kept::new(datadir));
-        let found = if recall { kept.read() } else { kept.forget().map(|()| Standings::default()) };
+        let found = if recall { kept.read() } else { kept.forget().map(|()| Memory::default()) };
         match found {
-            Ok(standings) => {
+            Ok(memory) => {
                 let mut core = self.core();
-                core.standings.clone_from(&standings);
-                core.topology.recall(standings);
+                core.memory.clone_from(&memory);
+                core.topology.recall(memory.standings);
+                core.topology.learn(memory.knowledge);
             }
             Err(e) => tracing::warn!("who wrote when the proxy was last up is not known: {e}"),
         }
+    }
+
+    /// What is known of the servers, for the monitor of a process that takes this one's place.
+    pub fn knowledge(&self) -> Knowledge {
+        self.core().topology.knowledge()
+    }
+
+    /// Goes on with what the monitor of another process knew, whatever the file says. Before the first configuration.
+    pub fn learn(&self, knowledge: Knowledge) {
+        self.core().topology.learn(knowledge);
+    }
+
+    /// Every check that tells a server's role was made once since the process was started, whatever it met.
+    pub fn has_looked(&self) -> bool {
+        let core = self.core();
+        let is_wanted = core.snapshot.vars.monitor_enabled;
+        let checks = if is_wanted { core.topology.checks() } else { Vec::new() };
+        checks.into_iter().filter(|check| check.kind.tells_role()).all(|check| core.made.contains(&(check.addr, check.kind)))
     }
 
     /// Writes who is to write again after a restart whenever that has changed, for ever. On the monitor's thread.
@@ -212,6 +236,7 @@ impl Monitor {
             tokio::select! {
                 () = self.stood.notified() => {}
                 () = tokio::time::sleep(KEEP_AGAIN), if !was_kept => {}
+                () = tokio::time::sleep(KEEP_LOOK) => self.keep(&mut self.core()),
             }
         }
     }
@@ -219,6 +244,9 @@ impl Monitor {
     /// The file is this process's, or (false) another one's that takes its place.
     pub fn keep_standings_here(&self, is_own: bool) {
         self.keeps.store(is_own, Ordering::Release);
+        if let Some(kept) = self.kept.get() {
+            kept.doubt();
+        }
         self.stood.notify_one();
     }
 
@@ -228,7 +256,7 @@ impl Monitor {
             return Ok(());
         }
         let Some(me) = self.me() else { return Ok(()) };
-        let write = move || me.kept.get().map_or(Ok(()), |kept| kept.write(|| me.core().standings.clone()));
+        let write = move || me.kept.get().map_or(Ok(()), |kept| kept.write(|| me.core().memory.clone()));
         tokio::task::spawn_blocking(write).await.map_err(std::io::Error::other).flatten()
     }
 
@@ -335,7 +363,10 @@ impl Monitor {
     /// A check is over; [`Monitor::take_sightings`] decides by it. On the monitor's thread.
     pub(crate) fn checked(&self, checked: Checked) {
         self.counts.checked(&checked);
-        let measured = self.learn(&checked);
+        if checked.kind.tells_role() {
+            self.core().made.insert((checked.addr.clone(), checked.kind));
+        }
+        let measured = self.measure(&checked);
         let seen = probe::seen(checked.kind, &checked.outcome, |group| probe::group_view(group, &self.core().members));
         let addr = checked.addr.clone();
         // Whoever hears of a decision finds in the log what it was made from.
@@ -350,7 +381,7 @@ impl Monitor {
     }
 
     /// Keeps what a check says besides roles; what is measured of the server if that has changed.
-    fn learn(&self, checked: &Checked) -> Option<Measured> {
+    fn measure(&self, checked: &Checked) -> Option<Measured> {
         let mut core = self.core();
         match (&checked.outcome, checked.kind) {
             (Ok(Found::Group(group)), _) if !group.me.is_empty() => {
@@ -458,9 +489,9 @@ impl Monitor {
 
     /// Has what must outlast the process written down, if it has changed.
     fn keep(&self, core: &mut Core) {
-        let standings = core.topology.standings();
-        if standings != core.standings {
-            core.standings = standings;
+        let memory = Memory::new(core.topology.standings(), core.topology.knowledge_to_keep());
+        if !memory.is_as(&core.memory) {
+            core.memory = memory;
             self.stood.notify_one();
         }
     }
@@ -544,6 +575,7 @@ impl Core {
     fn forget_strangers(&mut self, known: &HashSet<ServerAddr>) {
         self.gauges.retain(|addr, _| known.contains(addr));
         self.members.retain(|_, addr| known.contains(addr));
+        self.made.retain(|(addr, _)| known.contains(addr));
     }
 }
 

@@ -197,6 +197,10 @@ async fn serve(
         Some(before) => before.plane()?,
         None => (Before::default(), Seen { is_paused: cli.no_start, ..Seen::default() }),
     };
+    if before.is_some() {
+        monitor.keep_standings_here(false);
+        seen.tell(&monitor);
+    }
     let proxy = proxy::Proxy::take_over(found.snapshot.clone(), datadir, Some(monitor.clone()), given).await?;
     let control = proxy.control();
     control.use_address_book(monitor.clone());
@@ -222,7 +226,8 @@ async fn serve(
             None
         }
         Some(before) => {
-            let tell = before.take_over(&control, &seen).await?;
+            let tell = before.take_over(&control, &monitor, &seen).await?;
+            monitor.keep_standings_here(true);
             pidfile.write()?;
             tracing::info!("Tidegate {} has taken over as process {}", cli::VERSION, std::process::id());
             notify::tell(&notify::taken_over());

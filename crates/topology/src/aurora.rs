@@ -10,9 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::ServerAddr;
 use model::fleet::UnderWay;
 use model::snapshot::Aurora;
+use serde::{Deserialize, Serialize};
 
 use crate::facts::{Facts, Troubles};
 use crate::judgement::{Fitness, Judgement, Judgements, Scene, describe, under_way};
+use crate::knowledge::pairs;
 use crate::roll::Roll;
 use crate::seen::{AuroraInstance, AuroraView};
 
@@ -27,12 +29,21 @@ const AGREED_AFTER: usize = 2;
 const FIRST_TIMEOUT: u64 = 2;
 
 /// What has to be remembered of a cluster.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Memory {
     /// Who was believed to be the writer.
     writer: Option<ServerAddr>,
     /// When each instance's row was last updated, as far as was seen, on our clock, ms.
+    #[serde(with = "pairs")]
     updated_ms: BTreeMap<ServerAddr, u64>,
+}
+
+impl Memory {
+    /// Without times.
+    pub(crate) fn gist(&self) -> Self {
+        Self { writer: self.writer.clone(), updated_ms: BTreeMap::new() }
+    }
 }
 
 /// A view, and who answered with it.

@@ -48,3 +48,10 @@ pub enum CheckKind {
     /// The topology table of an RDS Multi-AZ DB cluster.
     RdsTopology,
 }
+
+impl CheckKind {
+    /// Whether it says what a server is, not only that it lives.
+    pub fn tells_role(self) -> bool {
+        matches!(self, Self::ReadOnly(_) | Self::Galera | Self::Group | Self::Aurora)
+    }
+}

@@ -5,12 +5,14 @@
 
 mod choice;
 mod enrolment;
+mod knowledge;
 mod seating;
 mod succession;
 mod writers;
 
 pub(crate) use choice::Choice;
 pub(crate) use enrolment::Enrolment;
+pub(crate) use knowledge::ClusterKnowledge;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,12 +21,14 @@ use model::fleet::{Placement, UnderWay};
 use model::settings::{Failback, SecondWriters};
 use model::snapshot::{RoleGroup, RoleKind, ServerDefaults, ServerStatus, Snapshot};
 use model::{HostgroupId, ServerAddr};
+use serde::{Deserialize, Serialize};
 
 use self::succession::Takeover;
 use crate::facts::Facts;
 use crate::health::{HostgroupPolicy, Lags, Quiet, Vital, lags, missed_pings, place, vital};
 use crate::identity::{self, Identity, MemberIdentity, STRANGER, Strangers, Turn, Voices};
 use crate::judgement::{Fitness, Judgement, Judgements, Outage, Scene};
+use crate::knowledge::pairs;
 use crate::member::{self, Member};
 use crate::roll::Roll;
 use crate::standing::{KnownIdentity, Standing, Standings};
@@ -53,15 +57,18 @@ impl World<'_> {
 }
 
 /// What is remembered from one instant to the next.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 struct Memory {
     /// Who was chosen to write.
     writers: BTreeSet<ServerAddr>,
     /// The hostgroups that a server served when it last served any.
+    #[serde(with = "pairs")]
     places: BTreeMap<ServerAddr, BTreeSet<HostgroupId>>,
     /// Who was in use as a reader.
     readers: BTreeSet<ServerAddr>,
     /// Since when a server is fit to write, ms.
+    #[serde(with = "pairs")]
     fit_since_ms: BTreeMap<ServerAddr, u64>,
     /// Every server that is checked was asked once: from now on writers stay.
     is_settled: bool,

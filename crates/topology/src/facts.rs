@@ -4,9 +4,12 @@
 //! [`health`](crate::health) read it. INVARIANT: sightings of different servers touch different facts, so the order in which
 //! they arrive cannot matter.
 
+mod lasting;
+
 use std::collections::VecDeque;
 
 use model::fleet::SignalKind;
+use serde::{Deserialize, Serialize};
 
 use crate::gtids::GtidSet;
 use crate::seen::{AuroraView, GaleraView, GroupView, Lag, ProbeError, RdsView, Seen, SourcesView};
@@ -23,7 +26,8 @@ const QUIET_AFTER_MS: u64 = 60_000;
 const YOUNG_UPTIME_S: u64 = 600;
 
 /// The answers to one kind of check.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Track<T> {
     /// The last good answer.
     pub last: Option<T>,
@@ -129,7 +133,8 @@ struct Loss {
 }
 
 /// Samples of which several in a row decide, the latest last.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Samples<T> {
     latest: VecDeque<T>,
     /// Answers since the last sample that were errors.
@@ -175,7 +180,8 @@ impl<T> Samples<T> {
 }
 
 /// What is known of one server.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Facts {
     /// COM_PING: round trips, us.
     pub ping: Track<u64>,
@@ -217,7 +223,7 @@ pub(crate) struct Facts {
 }
 
 /// How far a replica was behind when it last knew.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KnownLag {
     /// How far, ms.
     pub ms: u64,
@@ -226,7 +232,8 @@ pub(crate) struct KnownLag {
 }
 
 /// The failures of the check that tells a server's role, without its answer.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Troubles {
     /// Refused or broken connections in a row.
     pub unreachable: u32,

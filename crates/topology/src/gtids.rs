@@ -6,11 +6,13 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 /// Both ends belong to it.
 type Interval = (u64, u64);
 
 /// What a server has executed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GtidSet(BTreeMap<Box<str>, Vec<Interval>>);
 
 impl GtidSet {

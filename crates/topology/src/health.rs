@@ -12,6 +12,7 @@ use model::ServerAddr;
 use model::fleet::{Placement, UnderWay};
 use model::settings::MysqlVariables;
 use model::snapshot::{Server, ServerStatus, Snapshot};
+use serde::{Deserialize, Serialize};
 
 use crate::facts::Facts;
 use crate::gtids::GtidSet;
@@ -67,7 +68,7 @@ pub(crate) struct Behind {
 pub(crate) type Lags = BTreeMap<ServerAddr, String>;
 
 /// A time in which nobody could write to a cluster: who replicates in it fell no further behind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Quiet {
     /// When who wrote was last seen to work, ms.
     pub from_ms: u64,

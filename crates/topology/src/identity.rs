@@ -11,12 +11,13 @@ use std::sync::Arc;
 
 use model::snapshot::{RoleGroup, RoleKind};
 use model::{HostgroupId, ServerAddr};
+use serde::{Deserialize, Serialize};
 
 use crate::facts::Facts;
 use crate::member::Member;
 
 /// What tells one cluster from another: the UUID and the name of a Galera cluster, the name of a group.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Identity(Arc<str>);
 
 impl Identity {
@@ -107,7 +108,8 @@ impl Strangers {
 }
 
 /// What has to be remembered of a cluster's identity.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Memory {
     own: Option<Identity>,
     /// More than half of the servers have said it, or an operator: votes change it no more.

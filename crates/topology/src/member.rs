@@ -54,6 +54,12 @@ impl Member {
         Self { rows, configured: Vec::new(), is_explicit_writer: false, weight }
     }
 
+    /// One of a configuration of before, of which only this is known. It has no rows, and counts until the present one is laid out.
+    pub(crate) fn remembered(group: &RoleGroup, configured: Vec<HostgroupId>) -> Self {
+        let is_explicit_writer = configured.contains(&group.writer);
+        Self { rows: BTreeMap::new(), configured, is_explicit_writer, weight: 0 }
+    }
+
     /// Its row for a hostgroup of the cluster.
     pub(crate) fn row(&self, id: HostgroupId) -> Option<&Arc<Server>> {
         self.rows.get(&id)

@@ -18,11 +18,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::ServerAddr;
 use model::fleet::UnderWay;
+use serde::{Deserialize, Serialize};
 
 use self::second::{Held, held};
 use self::stray::Stray;
 use crate::facts::{Facts, Troubles};
 use crate::judgement::{Fitness, Judgement, Judgements, Scene, describe, small, under_way};
+use crate::knowledge::pairs;
 
 /// A writer whose port was found closed within this time counts as broken when another server becomes writable, though it may
 /// have answered since: it was restarted while a failover was under way, ms.
@@ -31,7 +33,8 @@ const RECENT_MS: u64 = 60_000;
 const CONFIRMED_AFTER: u32 = 2;
 
 /// What has to be remembered of a cluster.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Memory {
     /// Servers whose word that they are writable was accepted, and that have not taken it back.
     writable: BTreeSet<ServerAddr>,
@@ -42,16 +45,20 @@ pub(crate) struct Memory {
     /// Servers that were down when another one was made a writer: who may have taken over from them.
     replaced: BTreeSet<(ServerAddr, ServerAddr)>,
     /// Writers that have not been seen since another server became one: who, and when.
+    #[serde(with = "pairs")]
     doubted: BTreeMap<ServerAddr, (ServerAddr, u64)>,
     /// Servers that are kept out and have said since that they are writable.
     returned: BTreeSet<ServerAddr>,
     /// Servers that say that they are writable and are not to write for that.
+    #[serde(with = "pairs")]
     held: BTreeMap<ServerAddr, Held>,
     /// Servers that an operator let write all the same, until they say that they are read-only.
     ordered: BTreeSet<ServerAddr>,
     /// Servers that do not replicate from the writer.
+    #[serde(with = "pairs")]
     pub strays: BTreeMap<ServerAddr, Stray>,
     /// Servers that are kept out, and who took over.
+    #[serde(with = "pairs")]
     pub fenced: BTreeMap<ServerAddr, ServerAddr>,
 }
 

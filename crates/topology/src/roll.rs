@@ -7,6 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::ServerAddr;
 use model::snapshot::Aurora;
+use serde::{Deserialize, Serialize};
+
+use crate::knowledge::pairs;
 
 /// Samples in a row without a server after which it has left.
 const GONE_AFTER: u32 = 3;
@@ -15,21 +18,31 @@ const GONE_AFTER: u32 = 3;
 const ENTRIES_MAX: usize = 256;
 
 /// What the cluster says of one server.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 struct Entry {
     /// Samples since it was last named.
     unlisted: u32,
     /// Aurora's lag by time and by who told it, ms.
+    #[serde(with = "pairs")]
     lags: BTreeMap<(u64, ServerAddr), u64>,
 }
 
 /// Every server that the cluster has named.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub(crate) struct Roll {
+    #[serde(with = "pairs")]
     entries: BTreeMap<ServerAddr, Entry>,
 }
 
 impl Roll {
+    /// Who is in it, without samples.
+    pub(crate) fn gist(&self) -> Self {
+        let listed = self.entries.keys().filter(|addr| !self.is_gone(addr));
+        Self { entries: listed.map(|addr| (addr.clone(), Entry::default())).collect() }
+    }
+
     /// A sample came in; `named` are the servers that current views name.
     pub(crate) fn call(&mut self, named: &BTreeSet<ServerAddr>) {
         for addr in named {

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use model::ServerAddr;
+use serde::{Deserialize, Serialize};
 
 use crate::gtids::GtidSet;
 use crate::identity::Identity;
 use crate::rds;
 
 /// Why a probe saw nothing.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProbeError {
     /// No answer in time: the server may be slow, or cut off.
     Timeout,
@@ -96,7 +97,7 @@ impl Seen {
 }
 
 /// Replication lag.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lag {
     /// It replicates from nobody.
     NotReplica,
@@ -109,7 +110,7 @@ pub enum Lag {
 }
 
 /// Whom a server replicates from.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourcesView {
     /// What others call it in their own views.
     pub id: ServerId,
@@ -128,7 +129,7 @@ impl SourcesView {
 }
 
 /// A server that another one replicates from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     /// Its address as the replica spells it; it may have another name in the configuration.
     pub addr: ServerAddr,
@@ -137,7 +138,7 @@ pub struct Source {
 }
 
 /// What tells a server from others in replication, whatever its address.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerId {
     /// `server_id`; None where it is not known.
     pub number: Option<u64>,
@@ -162,7 +163,7 @@ impl ServerId {
 }
 
 /// One row of the Galera query.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GaleraView {
     /// `wsrep_local_state`: 4 is Synced, 2 Donor/Desynced.
     pub local_state: u32,
@@ -211,7 +212,7 @@ impl GaleraView {
 }
 
 /// What a Group Replication member says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupView {
     /// It is ONLINE and sees a majority.
     pub viable: bool,
@@ -230,7 +231,7 @@ pub struct GroupView {
 }
 
 /// What an Aurora instance says of its cluster: `information_schema.replica_host_status`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuroraView {
     /// One for each instance, fresh rows only.
     pub instances: Vec<AuroraInstance>,
@@ -249,7 +250,7 @@ impl AuroraInstance {
 }
 
 /// One row of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuroraInstance {
     /// `SERVER_ID`.
     pub server_id: String,
@@ -264,7 +265,7 @@ pub struct AuroraInstance {
 }
 
 /// Who is in an RDS Multi-AZ DB cluster, by one of its instances: `mysql.rds_topology`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RdsView {
     instances: BTreeSet<ServerAddr>,
 }

@@ -18,6 +18,7 @@ use crate::health::{
 };
 use crate::identity::{Identity, MemberIdentity, Turn};
 use crate::judgement::{Judgements, describe, small};
+use crate::knowledge::Knowledge;
 use crate::order::Order;
 use crate::replication;
 use crate::seen::{ProbeError, Seen};
@@ -43,6 +44,10 @@ pub struct Topology {
     layout: Layout,
     /// What was kept of clusters that are not watched yet.
     kept: Standings,
+    /// What another topology knew, until the first configuration.
+    recalled: Knowledge,
+    /// What servers had said before the proxy was started again: it counts of those that do not let anybody ask.
+    aside: BTreeMap<ServerAddr, Facts>,
     events: Vec<Event>,
     /// The present, ms.
     now_ms: u64,
@@ -101,6 +106,22 @@ impl Topology {
         all
     }
 
+    /// What is known, for a topology that goes on with it.
+    pub fn knowledge(&self) -> Knowledge {
+        Knowledge::exact(self.known.now_ms, &self.clusters, &self.known.facts)
+    }
+
+    /// The part of it that is written down; all while the monitor is off, as nothing changes then.
+    pub fn knowledge_to_keep(&self) -> Knowledge {
+        if self.is_watching() { self.knowledge().kept() } else { self.knowledge() }
+    }
+
+    /// Goes on with what another topology knew. Before the first configuration, which decides what of it is still of use.
+    pub fn learn(&mut self, knowledge: Knowledge) {
+        self.known.now_ms = knowledge.now_ms;
+        self.recalled = knowledge;
+    }
+
     /// The servers that an operator drains.
     pub fn drained(&self) -> &BTreeSet<ServerAddr> {
         &self.known.drained
@@ -131,8 +152,9 @@ impl Topology {
         let mut old: BTreeMap<_, _> = std::mem::take(&mut self.clusters).into_iter().map(|cluster| (key(&cluster), cluster)).collect();
         let mut lasting = Vec::new();
         self.kept.retain(|writer| snapshot.roles.iter().any(|group| group.writer == writer));
+        let mut recalled = std::mem::take(&mut self.recalled);
         for group in &snapshot.roles {
-            let known = old.remove(&group_key(group));
+            let known = old.remove(&group_key(group)).or_else(|| recalled.take_cluster(group, is_watching));
             if known.is_some() {
                 lasting.push(self.clusters.len());
             }
@@ -141,14 +163,17 @@ impl Topology {
                 let mut cluster = Cluster::new(group, snapshot, known, self.known.now_ms);
                 if is_new {
                     cluster.recall(&self.kept);
-                    self.kept.retain(|writer| writer != group.writer);
                 }
+                self.kept.retain(|writer| writer != group.writer);
                 self.clusters.push(cluster);
             }
         }
         let claimed: BTreeSet<HostgroupId> = self.clusters.iter().flat_map(|cluster| cluster.group.hostgroups()).collect();
         self.plain = snapshot.hostgroups.keys().copied().filter(|id| !claimed.contains(id)).collect();
         self.known.policies = self.plain.iter().chain(&claimed).map(|id| (*id, HostgroupPolicy::of(snapshot, *id))).collect();
+        if !recalled.is_empty() {
+            (self.known.facts, self.aside) = recalled.take_facts(is_watching);
+        }
         self.find_places();
         if is_watching != was_watching {
             lasting.into_iter().for_each(|index| self.tell_of_watch(index));
@@ -208,6 +233,12 @@ impl Topology {
         let before = self.plain_seats(server);
         let mut is_forgotten = was_forgotten;
         if let Some(facts) = self.known.facts.get_mut(server) {
+            if let Some(kept) = self.aside.get(server) {
+                facts.recall(kept, &seen);
+            }
+            if seen.tells_role() {
+                self.aside.remove(server);
+            }
             facts.observe(now_ms, seen, limit);
             is_forgotten = (facts.lag.is_forgotten(), facts.gtids.is_forgotten());
             self.are_checks_changed |= facts.warming_since_ms.is_some() != was_warming;
@@ -327,7 +358,7 @@ impl Topology {
         let warming = self.known.facts.values().filter_map(|facts| Some(facts.warming_since_ms? + WARMING_LIMIT_MS));
         let suspicion = self.known.facts.values().map(|facts| facts.suspected_until_ms);
         let next_ms = clusters.chain(haste).chain(warming).chain(suspicion).filter(|at_ms| *at_ms > self.known.now_ms).min()?;
-        Some(next_ms + (self.now_ms - self.known.now_ms))
+        Some(next_ms - self.known.now_ms + self.now_ms)
     }
 
     /// Who serves what. Its revision grows whenever it changes.
@@ -375,6 +406,7 @@ impl Topology {
             }
         }
         self.known.facts.retain(|addr, _| places.contains_key(addr));
+        self.aside.retain(|addr, _| places.contains_key(addr));
         self.known.drained.retain(|addr| places.contains_key(addr));
         for addr in places.keys() {
             self.known.facts.entry(addr.clone()).or_default();

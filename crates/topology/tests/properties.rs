@@ -61,6 +61,53 @@ proptest! {
     }
 
     #[test]
+    fn whoever_goes_on_with_what_was_known_decides_the_same(
+        kind in kinds(),
+        before in tellings(20),
+        after in prop::collection::vec((0..3_usize, 0..12_usize, any::<bool>(), 1..3_000_u64), 0..20),
+    ) {
+        let mut old = told(kind, &before).fleet;
+        let mut new = old.upgraded(&kind.config());
+        prop_assert_eq!(&new.topology.layout().hostgroups, &old.topology.layout().hostgroups);
+        for (node, index, is_ping, pause_ms) in after {
+            let seen = kind.seen(NODES[node], letter(kind, index));
+            let seen = if is_ping { Seen::Ping(seen.error().cloned().map_or(Ok(1), Err)) } else { seen };
+            old.pass(pause_ms).see(NODES[node], seen.clone());
+            new.pass(pause_ms).see(NODES[node], seen);
+            prop_assert_eq!(&new.topology.layout().hostgroups, &old.topology.layout().hostgroups);
+            prop_assert_eq!(new.topology.checks(), old.topology.checks());
+        }
+    }
+
+    #[test]
+    fn a_monitor_that_is_off_moves_nobody_at_a_restart(kind in kinds(), tellings in tellings(30)) {
+        let off = kind.config().replace("mysql_variables = {", "mysql_variables = { monitor_enabled=false,");
+        let mut fleet = told(kind, &tellings).fleet;
+        fleet.configure(&off);
+        let frozen = fleet.topology.layout().hostgroups.clone();
+        let restarted = fleet.restarted(&off);
+        prop_assert_eq!(&restarted.topology.layout().hostgroups, &frozen);
+        prop_assert_eq!(restarted.topology.knowledge_to_keep(), fleet.topology.knowledge_to_keep(), "for the next time");
+        prop_assert_eq!(fleet.upgraded(&off).topology.layout().hostgroups.clone(), frozen);
+    }
+
+    #[test]
+    fn who_is_kept_out_is_so_after_a_restart(tellings in tellings(30)) {
+        let kind = Kind::Replication;
+        let mut old = told(kind, &tellings);
+        let mut fleet = old.fleet.restarted(&kind.config());
+        let names = |fleet: &Fleet| fleet.hostgroup(1).split(' ').filter(|name| !name.contains('(')).map(str::to_owned).collect::<Vec<_>>();
+        prop_assert_eq!(names(&fleet), names(&old.fleet));
+        // Whoever says the same again is what it would have been without a restart.
+        let words: Vec<_> = old.last_words().filter(|(_, word)| matches!(word, Word::Writes | Word::Reads)).collect();
+        for (node, word) in words {
+            fleet.pass(1_000).see(node, kind.seen(node, word));
+            old.fleet.pass(1_000).see(node, kind.seen(node, word));
+            prop_assert!(names(&fleet).iter().all(|name| names(&old.fleet).contains(name)), "{} {:?}", fleet.layout(), old);
+        }
+    }
+
+    #[test]
     fn the_order_of_simultaneous_sightings_does_not_matter(
         kind in kinds(),
         tellings in tellings(12),

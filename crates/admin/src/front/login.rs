@@ -111,16 +111,7 @@ fn scramble() -> [u8; SCRAMBLE] {
 impl Login {
     /// A connection that nothing was said on. `channel` is that of the bare socket.
     pub(super) fn new(packets: Packets, channel: Channel, peer: Peer, trace: Trace) -> Self {
-        Self {
-            packets,
-            caps: Capabilities::default(),
-            peer,
-            trace,
-            channel,
-            scramble: scramble(),
-            fingerprint: None,
-            proof: Vec::new(),
-        }
+        Self { packets, caps: Capabilities::default(), peer, trace, channel, scramble: scramble(), fingerprint: None, proof: Vec::new() }
     }
 
     /// Greets and lets in; the client has its error when this fails. The OK is not sent yet.

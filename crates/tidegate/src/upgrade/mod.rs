@@ -8,7 +8,7 @@
 //! | step | the old process | the new process |
 //! |---|---|---|
 //! | 1 | starts it, sends [`ToHeir::Start`] | reads it, compiles, starts workers, monitor, admin interface |
-//! | 2 | waits, serves | sees the servers in their roles, says [`FromHeir::Ready`] or [`FromHeir::Failed`] |
+//! | 2 | waits, serves | looks at the servers, says [`FromHeir::Ready`], or [`FromHeir::Failed`] if it sees their roles otherwise |
 //! | 3 | accepts nobody any more, sends [`ToHeir::TakeOver`] | accepts clients and administrators, runs scripts |
 //! | 4 | offers sessions, one after the other | says of each whether it has it |
 //! | 5 | ends | goes on alone |
@@ -18,6 +18,7 @@
 mod ask;
 mod new;
 mod old;
+mod roles;
 
 pub(crate) use ask::{UpgradeOptions, ask, serve, upgrade};
 pub(crate) use new::{Predecessor, Seen};
@@ -61,6 +62,10 @@ struct Start {
     open_files: u64,
     /// Which servers are used where, and how.
     placements: Vec<String>,
+    /// What the monitor knows of the servers, by itself so that one of another form does not keep the rest from being read. Processes of
+    /// before do not send it.
+    #[serde(default)]
+    knowledge: Option<Vec<u8>>,
 }
 
 /// What the new process says.
@@ -82,7 +87,7 @@ enum FromHeir {
     Stops,
 }
 
-/// How servers are used, in words that two processes can compare.
+/// How servers are used, in words that two processes can compare: a hostgroup's server, and its status.
 fn placements(plane: &dyn model::control::DataPlane) -> Vec<String> {
     let word = |placement: &model::fleet::Placement| format!("{} {}", placement.server.key, placement.status.as_str());
     let mut words: Vec<String> = plane.placements().iter().map(word).collect();

@@ -1,10 +1,13 @@
 //! The new process's side.
 
+use super::roles::{self, Difference};
 use super::{FromHeir, PROTOCOL, Start, ToHeir, placements};
 use crate::cli::VERSION;
 use anyhow::{Context, Result, bail};
 use handover::{Inlet, Outlet, Sockets};
 use model::ServerAddr;
+use model::control::DataPlane;
+use monitor::Monitor;
 use proxy::{Before, Control, DetachedSocket, Holdings};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -12,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// How long the new process looks at the servers before it takes over though it sees them otherwise than the old one.
+/// How long the new process looks at the servers before it gives up seeing them as the old one does.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// The process whose place this one takes.
@@ -33,6 +36,21 @@ pub(crate) struct Seen {
     pub placements: Vec<String>,
     /// Servers that an operator drains.
     pub drained: Vec<ServerAddr>,
+    /// What the monitor knew.
+    pub knowledge: Option<Vec<u8>>,
+}
+
+impl Seen {
+    /// Has the monitor go on with what the one of the process before knew. Without it the data directory's file holds.
+    pub(crate) fn tell(&mut self, monitor: &Monitor) {
+        match self.knowledge.take().map(|knowledge| handover::decode(&knowledge)) {
+            Some(Ok(knowledge)) => monitor.learn(knowledge),
+            Some(Err(e)) => tracing::warn!(
+                "what the process before knows of the servers is not understood, so the file in the data directory holds: {e}"
+            ),
+            None => tracing::info!("the process before does not say what it knows of the servers, so the file in the data directory holds"),
+        }
+    }
 }
 
 /// Says something; the other process may be gone, which whoever waits for it notices.
@@ -93,8 +111,8 @@ impl Predecessor {
     /// # Errors
     /// It was taken before.
     pub(crate) fn plane(&mut self) -> Result<(Before, Seen)> {
-        let Start { process, placements, drained, .. } = *self.start.take().context("nothing is given")?;
-        let seen = Seen { is_paused: process.is_paused, placements, drained };
+        let Start { process, placements, drained, knowledge, .. } = *self.start.take().context("nothing is given")?;
+        let seen = Seen { is_paused: process.is_paused, placements, drained, knowledge };
         let sockets = self.sockets.take().context("the sockets are gone")?;
         Ok((Before { sockets, process: Some(process) }, seen))
     }
@@ -108,20 +126,24 @@ impl Predecessor {
     /// What it takes in later arrives by itself. The answer says, when it is called, that this process stops.
     ///
     /// # Errors
-    /// The process before is gone, or has given up.
-    pub(crate) async fn take_over(self, control: &Arc<Control>, before: &Seen) -> Result<impl Fn() + use<>> {
-        let before = &before.placements;
+    /// The process before is gone, or has given up. Or the servers of a cluster have other roles, as this process sees them.
+    pub(crate) async fn take_over(self, control: &Arc<Control>, monitor: &Monitor, before: &Seen) -> Result<impl Fn() + use<>> {
+        let clusters: Vec<_> = control.snapshot().roles.iter().flat_map(|group| group.hostgroups()).collect();
+        let differences = || roles::differences(&before.placements, &placements(&**control), &clusters);
         let until = Instant::now() + LOOK;
-        while placements(&**control) != *before && Instant::now() < until {
+        while (!monitor.has_looked() || !differences().is_empty()) && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        let now = placements(&**control);
-        if now != *before {
-            let other =
-                |of: &[String], than: &[String]| of.iter().filter(|one| !than.contains(one)).cloned().collect::<Vec<_>>().join(", ");
-            tracing::warn!("servers are seen otherwise than before: {}; before: {}", other(&now, before), other(before, &now));
-        }
         let Self { inlet, outlet, .. } = self;
+        let (roles, others): (Vec<_>, Vec<_>) = differences().into_iter().partition(Difference::is_of_role);
+        if !roles.is_empty() {
+            let why = format!("it sees servers in other roles than the process that serves: {}", roles::words(&roles));
+            say(&outlet, &FromHeir::Failed(why.clone()));
+            bail!(why);
+        }
+        if !others.is_empty() {
+            tracing::warn!("servers are seen otherwise than by the process before: {}", roles::words(&others));
+        }
         say(&outlet, &FromHeir::Ready { version: VERSION.to_owned() });
         let (charge, in_charge) = oneshot::channel();
         let (answers, plane) = (Arc::clone(&outlet), Arc::clone(control));

@@ -77,6 +77,7 @@ pub(crate) fn begin(program: &Path, cli: &Cli, control: &Control, monitor: &Moni
         drained,
         open_files: crate::open_files(),
         placements: placements(control),
+        knowledge: Some(handover::encode(&monitor.knowledge()).map_err(anyhow::Error::msg)?),
     };
     outlet.limit(limit)?;
     inlet.limit(Some(limit))?;

@@ -7,12 +7,13 @@ use std::collections::BTreeSet;
 
 use model::ServerAddr;
 use model::snapshot::RoleKind;
+use serde::{Deserialize, Serialize};
 
 use super::{Cluster, Memory, World};
 use crate::gtids::GtidSet;
 
 /// A server took over.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Takeover {
     heir: ServerAddr,
     /// When, ms.

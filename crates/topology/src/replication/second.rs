@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::ServerAddr;
 use model::settings::SecondWriters;
 use model::snapshot::ServerStatus;
+use serde::{Deserialize, Serialize};
 
 use super::{CONFIRMED_AFTER, Memory, RECENT_MS, is_down, is_failing, is_outdated, is_timed_out};
 use crate::facts::{Facts, Track};
@@ -19,7 +20,7 @@ use crate::seen::{Source, SourcesView};
 const GIVEN_UP_AFTER: u32 = 3;
 
 /// Why a server that says that it is writable does not write.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Held {
     /// Whom it replicates from is not known yet.
     Awaited,

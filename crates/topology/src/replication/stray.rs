@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use model::ServerAddr;
 use model::snapshot::{ReadOnlyCheck, RoleKind};
+use serde::{Deserialize, Serialize};
 
 use super::second::{is_given_up, members_at, told};
 use super::{Memory, is_down, is_timed_out};
@@ -19,7 +20,7 @@ use crate::seen::SourcesView;
 const STRAY_AFTER_MS: u64 = 5_000;
 
 /// A server that does not replicate from the writer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stray {
     /// Since when, ms.
     pub since_ms: u64,

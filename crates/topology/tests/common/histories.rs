@@ -178,6 +178,11 @@ impl History {
         assert!(!is_changed || layout.revision > revision.revision, "the revision must grow: {self:?}");
     }
 
+    /// What each node said last.
+    pub(crate) fn last_words(&self) -> impl Iterator<Item = (&'static str, Word)> + '_ {
+        NODES.into_iter().enumerate().filter_map(|(index, node)| Some((node, self.last[index][0]?)))
+    }
+
     /// Nodes that are ONLINE in the writer hostgroup.
     pub(crate) fn writers(&self) -> Vec<usize> {
         let names = self.fleet.hostgroup(1);

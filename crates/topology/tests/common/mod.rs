@@ -9,7 +9,9 @@ use std::sync::Arc;
 use model::fleet::{Signal, SignalKind, UnderWay};
 use model::snapshot::ServerStatus;
 use model::{HostgroupId, ServerAddr, Snapshot};
-use topology::{AuroraInstance, AuroraView, CheckKind, Event, GaleraView, GroupView, Identity, ProbeError, Seen, SourcesView, Topology};
+use topology::{
+    AuroraInstance, AuroraView, CheckKind, Event, GaleraView, GroupView, Identity, Knowledge, ProbeError, Seen, SourcesView, Topology,
+};
 
 /// A compiled configuration.
 pub(crate) fn snapshot(text: &str) -> Arc<Snapshot> {
@@ -32,6 +34,11 @@ fn ends(under_way: UnderWay) -> &'static str {
     }
 }
 
+/// What is left of it once it was written and read again.
+fn through_a_file(knowledge: &Knowledge) -> Knowledge {
+    serde_json::from_str(&serde_json::to_string(knowledge).unwrap()).unwrap()
+}
+
 /// A fleet and its clock.
 #[derive(Clone)]
 pub(crate) struct Fleet {
@@ -52,8 +59,18 @@ impl Fleet {
     pub(crate) fn restarted(&self, text: &str) -> Self {
         let mut topology = Topology::new();
         topology.recall(self.topology.standings());
+        topology.learn(through_a_file(&self.topology.knowledge_to_keep()));
         topology.configure(&snapshot(text), 0);
-        Self { topology, now_ms: 0, sources: BTreeMap::new() }
+        Self { topology, now_ms: 0, sources: self.sources.clone() }
+    }
+
+    /// A new process goes on with all that this one knows.
+    pub(crate) fn upgraded(&self, text: &str) -> Self {
+        let mut topology = Topology::new();
+        topology.recall(self.topology.standings());
+        topology.learn(through_a_file(&self.topology.knowledge()));
+        topology.configure(&snapshot(text), 0);
+        Self { topology, now_ms: 0, sources: self.sources.clone() }
     }
 
     pub(crate) fn configure(&mut self, text: &str) {

@@ -1,0 +1,93 @@
+//! What the topology knows, as a value: who took over from whom, who is kept out, what each server said last.
+//!
+//! Another [`Topology`](crate::Topology) goes on with it. As it is, it gives that one the same decisions for the same input; a new
+//! process that takes the old one's place gets it so. What is written down leaves out what changes all the time. It holds after a
+//! restart until servers say otherwise.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use model::ServerAddr;
+use model::snapshot::{RoleGroup, RoleKind};
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::{Cluster, ClusterKnowledge};
+use crate::facts::Facts;
+
+/// See the module.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Knowledge {
+    /// With samples, as of this moment.
+    is_exact: bool,
+    /// The present of what is known, ms.
+    pub(crate) now_ms: u64,
+    clusters: Vec<ClusterKnowledge>,
+    #[serde(with = "pairs")]
+    facts: BTreeMap<ServerAddr, Facts>,
+}
+
+impl Knowledge {
+    pub(crate) fn exact(now_ms: u64, clusters: &[Cluster], facts: &BTreeMap<ServerAddr, Facts>) -> Self {
+        Self { is_exact: true, now_ms, clusters: clusters.iter().map(Cluster::knowledge).collect(), facts: facts.clone() }
+    }
+
+    /// The part of it that is written down.
+    pub(crate) fn kept(self) -> Self {
+        let facts = self.facts.iter().map(|(addr, facts)| (addr.clone(), facts.kept())).collect();
+        let clusters = self.clusters.into_iter().map(ClusterKnowledge::kept).collect();
+        Self { is_exact: false, now_ms: self.now_ms, clusters, facts }
+    }
+
+    /// What is news when it changes. Times, counts and measured values, which change all the time, are left out.
+    pub fn gist(&self) -> Self {
+        let facts = self.facts.iter().map(|(addr, facts)| (addr.clone(), facts.gist())).collect();
+        Self { is_exact: self.is_exact, now_ms: 0, clusters: self.clusters.iter().map(ClusterKnowledge::gist).collect(), facts }
+    }
+
+    /// Nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.clusters.is_empty() && self.facts.is_empty()
+    }
+
+    /// The cluster of this row as it was. Members that agree among themselves who writes are asked after a restart instead, unless
+    /// nobody may ask.
+    pub(crate) fn take_cluster(&mut self, group: &Arc<RoleGroup>, is_watching: bool) -> Option<Cluster> {
+        let index = self.clusters.iter().position(|known| known.is_of(group))?;
+        let known = self.clusters.swap_remove(index);
+        let holds = self.is_exact || !is_watching || matches!(group.kind, RoleKind::Replication(_));
+        holds.then(|| known.into_cluster(group))
+    }
+
+    /// What is known of servers, and what counts only of those that do not let anybody ask.
+    pub(crate) fn take_facts(&mut self, is_watching: bool) -> (BTreeMap<ServerAddr, Facts>, BTreeMap<ServerAddr, Facts>) {
+        let facts = std::mem::take(&mut self.facts);
+        let facts: BTreeMap<_, _> = facts.into_iter().map(|(addr, facts)| (addr, facts.within_limits())).collect();
+        if self.is_exact || !is_watching {
+            return (facts, BTreeMap::new());
+        }
+        (facts.iter().map(|(addr, facts)| (addr.clone(), facts.clone().without_views())).collect(), facts)
+    }
+}
+
+/// Maps as lists of pairs: JSON has no other keys than texts.
+pub(crate) mod pairs {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    /// See the module.
+    pub(crate) fn serialize<K: Serialize, V: Serialize, S: Serializer>(map: &BTreeMap<K, V>, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(map)
+    }
+
+    /// See the module.
+    pub(crate) fn deserialize<'de, K, V, D>(deserializer: D) -> Result<BTreeMap<K, V>, D::Error>
+    where
+        K: Deserialize<'de> + Ord,
+        V: Deserialize<'de>,
+        D: Deserializer<'de>,
+    {
+        Vec::<(K, V)>::deserialize(deserializer).map(|pairs| pairs.into_iter().collect())
+    }
+}
