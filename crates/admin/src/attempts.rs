@@ -169,7 +169,7 @@ impl Drop for Waiting<'_> {
 
 impl Attempt {
     /// The password was right.
-    pub(crate) fn is_good(mut self) {
+    pub(crate) fn succeeds(mut self) {
         self.is_good = true;
     }
 }
@@ -221,11 +221,11 @@ mod tests {
                 fails(&attempts, from).await;
             }
             assert!(began.elapsed() >= pause * 5, "{:?}", began.elapsed());
-            attempts.begin(from, MOST).await.unwrap().is_good();
+            attempts.begin(from, MOST).await.unwrap().succeeds();
             assert_eq!(attempts.one(place_of(from)).gate.available_permits(), 1, "after a right one nobody waits");
             // Other places know nothing of it, a socket neither.
             for other in [Some("192.0.2.2".parse().unwrap()), None] {
-                attempts.begin(other, MOST).await.unwrap().is_good();
+                attempts.begin(other, MOST).await.unwrap().succeeds();
             }
             assert_eq!(attempts.counts(), (MOST + 6, 0));
         });
@@ -254,7 +254,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
             assert_eq!(attempts.counts(), (MOST, 1));
-            at_the_gate.is_good();
+            at_the_gate.succeeds();
             assert!(tries.remove(0).await.unwrap());
         });
     }

@@ -260,6 +260,8 @@ fn bodies_of_strangers_take_no_memory() {
     const STRANGERS: usize = 400;
     let proxy = proxy_with(server(Flavor::Mariadb), 1, |builder| builder.web_port(26_080));
     let address = format!("127.0.0.1:{}", proxy.web_port().unwrap());
+    // It is opened a moment after the proxy is ready.
+    wait::until("the web page", LIMIT, || TcpStream::connect(&address).ok()).unwrap();
     let body = vec![b'x'; 1_000_000];
     let stranger = |path: &str| {
         let mut stranger = TcpStream::connect(&address).unwrap();

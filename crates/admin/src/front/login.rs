@@ -231,7 +231,7 @@ impl Login {
             let text = format!("Access denied for user '{name}'@'{}' (using password: {using})", self.peer.host);
             return Err(self.refuse(codes::ACCESS_DENIED, "28000", text).await);
         };
-        attempt.into_iter().for_each(Attempt::is_good);
+        attempt.into_iter().for_each(Attempt::succeeds);
         if !may_connect(&request.user, self.peer.origin) {
             return Err(self.refuse(codes::CON_COUNT, "42000", format!("User '{name}' can only connect locally")).await);
         }

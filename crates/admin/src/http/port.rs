@@ -136,12 +136,15 @@ pub(crate) struct Vetted<G> {
     pub known: G,
 }
 
+/// The answer to a request of which no more is read.
+pub(crate) type Refusal = Box<Response<Full<Bytes>>>;
+
 /// Answers one request after the other, until the client leaves or has to. `vet` judges a request by its head: only then is any of its
 /// body read, so that a stranger can make the process keep a head and no more. A head has at most `max_head` bytes.
 pub(crate) async fn converse<I, G, V, A, F>(io: I, seat: Seat, max_head: usize, vet: V, answer: A)
 where
     I: AsyncRead + AsyncWrite + Unpin,
-    V: Fn(&Parts) -> Result<Vetted<G>, Response<Full<Bytes>>>,
+    V: Fn(&Parts) -> Result<Vetted<G>, Refusal>,
     A: Fn(Request<Bytes>, G) -> F,
     F: Future<Output = Response<Full<Bytes>>>,
 {
@@ -151,7 +154,7 @@ where
             let (head, body) = request.into_parts();
             let Vetted { max_body, known } = match vet(&head) {
                 Ok(vetted) => vetted,
-                Err(refusal) => return Ok::<_, Infallible>(refusal),
+                Err(refusal) => return Ok::<_, Infallible>(*refusal),
             };
             // Who is still sending has asked nothing, and makes room for others.
             let body = match max_body {

@@ -45,7 +45,7 @@ use crate::attempts::PAUSE;
 use crate::engine::now_ms;
 use crate::front::{Accounts, AdminAccount, Origin, may_connect};
 use crate::handle::EngineHandle;
-use crate::http::port::{Port, Vetted, converse};
+use crate::http::port::{Port, Refusal, Vetted, converse};
 use crate::http::seats::Seat;
 use crate::reply::{Reply, Role, SessionInfo};
 use guard::Caller;
@@ -238,7 +238,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>, seat: S
     let settings = shared.settings();
     let is_tls = first[0] == TLS_HANDSHAKE;
     let caller = Caller { peer, is_tls, is_loopback };
-    let vet = |head: &Parts| vet(&shared, head, caller).map_err(guarded);
+    let vet = |head: &Parts| vet(&shared, head, caller).map_err(|refusal| Box::new(guarded(*refusal)));
     let answer = |request, known| {
         let shared = Arc::clone(&shared);
         async move { guarded(answer(&shared, &request, known).await) }
@@ -314,18 +314,18 @@ struct Known {
 }
 
 /// Judges a request by its head. Who is not logged in may send a name and a password, and nothing else.
-fn vet(shared: &Shared, head: &Parts, caller: Caller) -> Result<Vetted<Known>, Response<Full<Bytes>>> {
+fn vet(shared: &Shared, head: &Parts, caller: Caller) -> Result<Vetted<Known>, Refusal> {
     let settings = shared.settings();
     let headers = &head.headers;
     let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     if !guard::is_own_name(host, &settings.hosts, caller.is_tls) {
-        return Err(text(
+        return Err(Box::new(text(
             StatusCode::MISDIRECTED_REQUEST,
             "This page is not known by that name: admin-web_hosts has those that it is known by.",
-        ));
+        )));
     }
     if !caller.is_tls && !caller.is_loopback && !settings.allows_plain {
-        return Err(needs_tls(&settings, host, head));
+        return Err(Box::new(needs_tls(&settings, host, head)));
     }
     let caller = caller.behind(&settings.trusted, headers);
     let path = head.uri.path();
@@ -333,11 +333,11 @@ fn vet(shared: &Shared, head: &Parts, caller: Caller) -> Result<Vetted<Known>, R
     let Some(api) = path.strip_prefix("/api/") else {
         return match shared.assets.iter().position(|asset| asset.path == path) {
             Some(place) if is_read => Ok(Vetted { max_body: 0, known: Known { settings, caller, wants: Wants::File(place) } }),
-            Some(_) => Err(text(StatusCode::METHOD_NOT_ALLOWED, "GET only")),
-            None => Err(text(StatusCode::NOT_FOUND, "not found")),
+            Some(_) => Err(Box::new(text(StatusCode::METHOD_NOT_ALLOWED, "GET only"))),
+            None => Err(Box::new(text(StatusCode::NOT_FOUND, "not found"))),
         };
     };
-    guard::is_from_own_page(head, host, caller.is_tls).map_err(|why| refused(StatusCode::FORBIDDEN, why))?;
+    guard::is_from_own_page(head, host, caller.is_tls).map_err(|why| Box::new(refused(StatusCode::FORBIDDEN, why)))?;
     if !is_read && api == "login" {
         return Ok(Vetted { max_body: MAX_LOGIN, known: Known { settings, caller, wants: Wants::Login } });
     }
@@ -348,9 +348,9 @@ fn vet(shared: &Shared, head: &Parts, caller: Caller) -> Result<Vetted<Known>, R
     let has_token = |viewer: &Viewer| guard::has_token(headers, &viewer.token);
     // Without TLS a browser gives the cookie to every port of this host, so it proves nothing by itself.
     let viewer = viewer.filter(|viewer| caller.is_tls || has_token(viewer));
-    let Some(viewer) = viewer else { return Err(refused(StatusCode::UNAUTHORIZED, "log in first")) };
+    let Some(viewer) = viewer else { return Err(Box::new(refused(StatusCode::UNAUTHORIZED, "log in first"))) };
     if !is_read && !has_token(&viewer) {
-        return Err(refused(StatusCode::FORBIDDEN, "the page's token is missing: load the page again"));
+        return Err(Box::new(refused(StatusCode::FORBIDDEN, "the page's token is missing: load the page again")));
     }
     let (wants, max_body) = match (is_read, api) {
         (true, "session") => (Wants::Session(viewer), 0),
@@ -358,7 +358,7 @@ fn vet(shared: &Shared, head: &Parts, caller: Caller) -> Result<Vetted<Known>, R
         (true, _) if api.starts_with("view/") => (Wants::View(viewer), 0),
         (false, "logout") => (Wants::Logout(viewer), MAX_LOGIN),
         (false, "sql") => (Wants::Sql(viewer), MAX_BODY),
-        _ => return Err(refused(StatusCode::NOT_FOUND, "not found")),
+        _ => return Err(Box::new(refused(StatusCode::NOT_FOUND, "not found"))),
     };
     Ok(Vetted { max_body, known: Known { settings, caller, wants } })
 }
@@ -472,7 +472,7 @@ async fn login(shared: &Arc<Shared>, settings: &WebSettings, body: &[u8], caller
         tokio::time::sleep(PAUSE).await;
         return refused(StatusCode::UNAUTHORIZED, "wrong user or password, or this user may not come from there");
     };
-    attempt.is_good();
+    attempt.succeeds();
     let viewer = shared.sessions.begin(user, account, number);
     tell(shared, &viewer.user, number, caller, AdminAction::ConnectOk, None);
     let mut response = json_of(StatusCode::OK, &session(shared, &viewer));

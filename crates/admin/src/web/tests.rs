@@ -56,7 +56,7 @@ async fn ask_from(caller: Caller, shared: &Arc<Shared>, method: Method, path: &s
     let head = request.clone().into_parts().0;
     let response = guarded(match vet(shared, &head, caller) {
         Ok(vetted) => answer(shared, &request, vetted.known).await,
-        Err(refusal) => refusal,
+        Err(refusal) => *refusal,
     });
     assert!(response.headers().contains_key("content-security-policy"));
     let cookie = response.headers().get(SET_COOKIE).map(|value| value.to_str().unwrap().split(';').next().unwrap().to_owned());
