@@ -525,7 +525,8 @@ impl Bootstrap {
         sources.push(sharing.clone());
         sources.push(peers.clone());
         let live = Arc::new(Live::new(plane.clone(), sources, first_runtime(self.config, self.given.as_ref()), process.version()));
-        let handle = handle.with_audit(plane.clone()).with_numbers(live.numbers()).with_sharing(Arc::clone(&sharing));
+        let handle =
+            handle.with_audit(plane.clone()).with_numbers(live.numbers()).with_frozen(frozen.clone()).with_sharing(Arc::clone(&sharing));
         live.install(&self.store.admin, true)?;
         live.install(&self.store.stats, false)?;
         let clock = tokio::runtime::Builder::new_current_thread().enable_time().build().map_err(failed)?;

@@ -14,6 +14,7 @@ use crate::attempts::Attempts;
 use crate::numbers::Numbers;
 use crate::reply::{Reply, Role, SessionInfo};
 use crate::sharing::Sharing;
+use crate::take_over::Frozen;
 
 /// Statements that may wait for the engine; one more waits in front of the queue.
 const QUEUE: usize = 64;
@@ -90,6 +91,7 @@ pub struct EngineHandle {
     plane: Option<Arc<dyn DataPlane>>,
     numbers: Option<Arc<Numbers>>,
     attempts: Arc<Attempts>,
+    frozen: Frozen,
     sharing: Option<Arc<Sharing>>,
 }
 
@@ -140,6 +142,16 @@ impl EngineHandle {
     /// Logins that were tried.
     pub(crate) fn attempts(&self) -> &Arc<Attempts> {
         &self.attempts
+    }
+
+    /// The same, which knows whether another process takes over.
+    pub(crate) fn with_frozen(self, frozen: Frozen) -> Self {
+        Self { frozen, ..self }
+    }
+
+    /// Whether another process is about to take over, or has. False again if that has failed, and this one serves on.
+    pub fn is_frozen(&self) -> bool {
+        self.frozen.is_set()
     }
 
     /// The same, with its part in a shared configuration.
@@ -224,6 +236,7 @@ pub fn channel(runtime: Arc<Config>) -> (EngineHandle, Jobs) {
         plane: None,
         numbers: None,
         attempts: Arc::default(),
+        frozen: Frozen::default(),
         sharing: None,
     };
     (handle, Jobs { queue: queue_out, runtime: runtime_in, administrators })

@@ -513,6 +513,44 @@ fn an_upgrade_can_be_asked_for_in_other_ways() {
     proxy.stop().unwrap();
 }
 
+/// A process that takes the name of another one's socket is asked nothing, and a new process that dies after the answer is told.
+#[test]
+fn who_asks_for_an_upgrade_is_told_the_truth() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+    use std::process::{Command, Stdio};
+    let program = lab::tidegate::find_program().unwrap();
+    let mut other = Command::new("sleep").arg("60").spawn().unwrap();
+    let name = SocketAddr::from_abstract_name(format!("tidegate-{}", other.id())).unwrap();
+    let impostor = UnixListener::bind_addr(&name).unwrap();
+    let fooled = Command::new(&program).args(["upgrade", "--pid", &other.id().to_string()]).output().unwrap();
+    let (mut asked, mut heard) = (impostor.accept().unwrap().0, Vec::new());
+    std::io::Read::read_to_end(&mut asked, &mut heard).unwrap();
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert!(!fooled.status.success() && heard.is_empty(), "{fooled:?} {heard:?}");
+    let said = String::from_utf8_lossy(&fooled.stderr);
+    assert!(said.contains(&format!("process {} of user", std::process::id())), "{said}");
+
+    let builder = Tidegate::builder().backend(0, server(Flavor::Mariadb)).app_user().variable("drain_timeout", 60_000);
+    let proxy = builder.variable("threads", 2).start().unwrap();
+    let mut busy = proxy.connect_app().unwrap();
+    busy.send_query("SELECT SLEEP(20)").unwrap();
+    let asks = Command::new(&program)
+        .args(["upgrade", "--pid", &proxy.pid().to_string()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let heir = wait::until("the new process", LIMIT, || children(proxy.pid()).first().copied()).unwrap();
+    wait::until("the new process to be in charge", LIMIT, || proxy.log().contains("has taken over as process").then_some(())).unwrap();
+    rustix::process::kill_process(Pid::from_raw(heir as i32).unwrap(), Signal::KILL).unwrap();
+    let told = asks.wait_with_output().unwrap();
+    assert!(!told.status.success(), "{told:?}");
+    assert!(String::from_utf8_lossy(&told.stderr).contains("this one serves on"), "{told:?}");
+    wait::until("the old one to serve", LIMIT, || proxy.connect_app().ok()).unwrap();
+}
+
 /// What administrators have loaded and not saved, and what they are editing, goes along; so do a pause and orders.
 #[test]
 fn configuration_goes_on_as_it_is() {
