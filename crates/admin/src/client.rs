@@ -351,9 +351,11 @@ mod tests {
     use wire::message::OkPacket;
 
     const LIMIT: Limit = Limit { bytes: 100_000, time: Duration::from_secs(20) };
+    /// Says packets by what it is given.
+    type Answer = fn(&mut dyn FnMut(&[u8]) -> io::Result<()>);
 
     /// What is said to a question, by `answer`, after a login that takes anybody. Also how long it took.
-    fn asked(limit: Limit, answer: fn(&mut dyn FnMut(&[u8]) -> io::Result<()>)) -> (Result<usize>, Client, Duration) {
+    fn asked(limit: Limit, answer: Answer) -> (Result<usize>, Client, Duration) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         let listener = UnixListener::bind(&path).unwrap();
@@ -388,7 +390,7 @@ mod tests {
 
     #[test]
     fn an_answer_without_end_is_cut_off() {
-        let endless: [fn(&mut dyn FnMut(&[u8]) -> io::Result<()>); 4] = [
+        let endless: [Answer; 4] = [
             // Rows, and rows of one byte; columns; one packet.
             |say| {
                 let _ = say(&[1]).and_then(|()| say(b"column"));

@@ -343,8 +343,10 @@ fn a_restored_etcd_loses_nothing_that_a_proxy_has() {
     assert!(refused.contains("2 of the proxies would not take the change") && refused.contains("CONFIG REBASE MINE"), "{refused}");
     assert!(order(&third, "CONFIG ROLLOUT TO 20 PERCENT").unwrap_err().contains("would not take"));
     // Nobody decides by accident.
-    let refused = order(&one, "CONFIG REBASE").unwrap_err();
-    assert!(refused.contains("CONFIG REBASE MINE") && refused.contains("CONFIG REBASE SHARED"), "{refused}");
+    for sql in ["CONFIG REBASE", "CONFIG SHARE"] {
+        let refused = order(&one, sql).unwrap_err();
+        assert!(refused.contains("CONFIG REBASE MINE") && refused.contains("CONFIG REBASE SHARED"), "{refused}");
+    }
     assert_eq!((users(&one), users(&two), users(&third)), (ALL.to_owned(), ALL.to_owned(), "u1,u2,u3".to_owned()));
     let said = order(&one, "CONFIG REBASE MINE").unwrap();
     assert!(said.contains("revision 6 is shared") && said.contains("takes the place of 3"), "{said}");

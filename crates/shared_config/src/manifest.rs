@@ -1,5 +1,6 @@
 //! What etcd says of a revision, who serves, and which of two revisions a proxy wants.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
@@ -102,10 +103,13 @@ pub fn descend<'a>(from: impl IntoIterator<Item = &'a Standing>) -> Vec<Ancestor
     let from: Vec<&Standing> = from.into_iter().collect();
     let nearest = from.iter().map(|one| Ancestor(one.number, one.id.clone()));
     for ancestor in nearest.chain(from.iter().flat_map(|one| one.lineage.iter().cloned())) {
-        if lineage.len() < LINEAGE && known.insert(ancestor.1.clone()) {
+        if known.insert(ancestor.1.clone()) {
             lineage.push(ancestor);
         }
     }
+    // Of each line the newest are kept.
+    lineage.sort_by_key(|ancestor| Reverse(ancestor.0));
+    lineage.truncate(LINEAGE);
     lineage
 }
 
@@ -345,7 +349,7 @@ mod tests {
         let mine = Standing { lineage: manifest(5, "e", "dcba").lineage, ..at(5, "e") };
         let lineage = descend([&theirs, &mine]);
         let ids: String = lineage.iter().map(|ancestor| ancestor.1.as_str()).collect();
-        assert_eq!(ids, "zeyxcbad");
+        assert_eq!(ids, "zeyxdcba");
         let ended = Manifest { lineage, ..manifest(7, "g", "") };
         for standing in [&theirs, &mine, &at(5, "y"), &at(4, "d"), &at(3, "c")] {
             assert_eq!(is(&ended, standing), "take", "{standing:?}");
@@ -357,8 +361,12 @@ mod tests {
 
     #[test]
     fn a_lineage_is_bounded() {
-        let long = Standing { lineage: (0..2_000).map(|n| Ancestor(n, n.to_string())).collect(), ..at(2_000, "x") };
+        let long = Standing { lineage: (0..2_000).rev().map(|n| Ancestor(n, n.to_string())).collect(), ..at(2_000, "x") };
         assert_eq!(descend([&long]).len(), LINEAGE);
+        // A long line leaves room for another one.
+        let other = Standing { lineage: vec![Ancestor(1_998, "z".into())], ..at(1_999, "y") };
+        let ids: Vec<String> = descend([&long, &other]).into_iter().take(6).map(|ancestor| ancestor.1).collect();
+        assert_eq!(ids, ["x", "y", "1999", "1998", "z", "1997"]);
     }
 
     #[test]

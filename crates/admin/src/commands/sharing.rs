@@ -75,6 +75,9 @@ fn share(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     }
     let sharing = sharing(engine)?;
     if let Some(head) = sharing.head()? {
+        if let Some((_, why)) = sharing.conflict(&head) {
+            return refuse(why);
+        }
         return refuse(format!("there is one: the shared configuration is at {}", described(&head.manifest)));
     }
     let own = sharing.standing().map_or(0, |standing| standing.number);

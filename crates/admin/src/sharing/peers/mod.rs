@@ -381,7 +381,9 @@ impl Peers {
         let all = || before.iter().chain(others);
         let mut lineage = Vec::new();
         extend(&mut lineage, all().flat_map(Descent::ids));
-        extend(&mut lineage, all().flat_map(|one| &one.lineage));
+        // In turn, so that of each the newest are kept.
+        let longest = all().map(|one| one.lineage.len()).max().unwrap_or(0);
+        extend(&mut lineage, (0..longest).flat_map(|back| all().filter_map(move |one| one.lineage.get(back))));
         // Whoever makes this change of these revisions makes this revision.
         let mut names: Vec<&str> = all().map(Descent::name).collect();
         names.sort_unstable();
@@ -516,6 +518,16 @@ mod tests {
         assert_eq!(peers.descend(&Config::default(), draft(), &[], false).unwrap().revision.id, next.revision.id);
         let kept: Descent = serde_json::from_str(&serde_json::to_string(&mine).unwrap()).unwrap();
         assert_eq!(kept, mine);
+    }
+
+    #[test]
+    fn what_ends_a_conflict_names_both_lines() {
+        let line = |name: &str| (0..LINEAGE).map(|n| format!("{name}{n}")).collect::<Vec<_>>();
+        let of = |name: &str| of(name, &line(name).iter().map(String::as_str).collect::<Vec<_>>());
+        let peers = Peers::new(&shared_config::ProxyLine::default(), Some(of("a")), &Config::default());
+        let draft = Draft { text: "new".to_owned(), author: String::new(), command: String::new() };
+        let next = peers.descend(&Config::default(), draft, &[of("b")], true).unwrap();
+        assert_eq!((&next.lineage[..6], next.lineage.len()), (&["a", "b", "a0", "b0", "a1", "b1"].map(str::to_owned)[..], LINEAGE));
     }
 
     #[test]
