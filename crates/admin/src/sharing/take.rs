@@ -147,7 +147,7 @@ impl Engine {
         let author = made_by(revision);
         if number == 0 && !changed.is_empty() {
             let named: Vec<&str> = changed.iter().map(|module| module.words).collect();
-            tracing::warn!(
+            tracing::info!(
                 "shared configuration: revision {} by {author} takes the place of what this proxy started with, in {}",
                 revision.number,
                 named.join(", ")
