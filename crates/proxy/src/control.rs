@@ -165,10 +165,17 @@ impl Control {
     /// Why not every client is served: a listener does not accept them, or a worker is stuck.
     ///
     /// # Errors
-    /// Clients are not accepted, which worker is stuck, or which listeners cannot be opened.
+    /// Clients are not accepted, or every new one is refused; which worker is stuck, or which listeners cannot be opened.
     pub fn is_ready(&self) -> Result<(), String> {
         if !self.is_open() {
             return Err("clients are not accepted".to_owned());
+        }
+        let (clients, most) = (self.shared.frontends.load(Ordering::Acquire) as u64, self.shared.most_clients());
+        if clients >= most {
+            return Err(format!("{clients} clients are there, and more than {most} are refused (error 1040)"));
+        }
+        if self.shared.memory.step() >= overload::Step::Logins {
+            return Err("no new clients are taken: the memory in use is close to mysql-memory_budget (error 1041)".to_owned());
         }
         let (now_ms, limit_ms) = (self.shared.clock.now_ms(), self.shared.in_force.load().snapshot.vars.stuck_worker_ms);
         if let Some((worker, ms)) = self.shared.beats.stuck(now_ms, limit_ms).next() {

@@ -399,6 +399,11 @@ impl Shared {
         here.or_else(|| self.elsewhere.user_of(session))
     }
 
+    /// How many clients may be there: as configured, or fewer where descriptors are few.
+    pub(crate) fn most_clients(&self) -> u64 {
+        self.in_force.load().snapshot.vars.max_connections.min(self.clients_max.load(Ordering::Relaxed))
+    }
+
     /// What this process has, for the one that takes its place.
     pub(crate) fn holdings(&self) -> Holdings {
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);

@@ -17,8 +17,8 @@ pub(crate) fn start(
     control: Arc<Control>,
     monitor: Arc<Monitor>,
     process: Arc<Requests>,
+    board: Arc<Board>,
 ) -> Result<(Outside, EngineHandle)> {
-    let board = Arc::new(Board::default());
     if let Err(why) = control.log_tls_keys(&found.config.admin.ssl_keylog_file) {
         tracing::error!("admin-ssl_keylog_file: {why}");
     }

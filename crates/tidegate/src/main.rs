@@ -12,6 +12,7 @@ mod supervise;
 mod top;
 mod upgrade;
 
+use ::admin::scheduler::Board;
 use ::admin::{Bootstrap, EngineOptions, Precedence, Stop, bootstrap, take_over};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
@@ -24,9 +25,10 @@ use proxy::Before;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use upgrade::{Outcome, Predecessor, Seen};
+use upgrade::{Leaving, Outcome, Predecessor, Seen};
 
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
@@ -216,8 +218,9 @@ async fn serve(
         let done = tokio::task::spawn_blocking(move || monitor.drain_as_before(drained)).await;
         done?.map_err(anyhow::Error::msg)?;
     }
-    let (process, mut requests) = Requests::new(control.clone(), monitor.clone(), cli.clone());
-    let (admin, engine) = admin::start(found, control.clone(), monitor.clone(), process)?;
+    let (leaving, board) = (Arc::<Leaving>::default(), Arc::<Board>::default());
+    let (process, mut requests) = Requests::new(control.clone(), monitor.clone(), cli.clone(), leaving.clone());
+    let (admin, engine) = admin::start(found, control.clone(), monitor.clone(), process, board.clone())?;
     first_start.succeeded();
     let tell_before = match before.take() {
         None => {
@@ -226,7 +229,7 @@ async fn serve(
             None
         }
         Some(before) => {
-            let tell = before.take_over(&control, &monitor, &seen).await?;
+            let tell = before.take_over(&control, &monitor, &seen, (&leaving, &board)).await?;
             monitor.keep_standings_here(true);
             pidfile.write()?;
             tracing::info!("Tidegate {} has taken over as process {}", cli::VERSION, std::process::id());
@@ -247,12 +250,14 @@ async fn serve(
             _ = terminate.recv() => break Event::Shutdown(Stop::Drain),
             _ = interrupt.recv() => break Event::Shutdown(Stop::Drain),
             Some(event) = requests.recv() => {
-                let Event::Upgrade(successor) = event else { break event };
+                let Event::Upgrade(successor, in_charge) = event else { break event };
                 let limit = Duration::from_millis(control.snapshot().vars.drain_timeout);
                 monitor.keep_standings_here(false);
-                let mut outcome = Box::pin(successor.hand_over(&proxy, &control, limit));
+                let mut outcome = Box::pin(successor.hand_over(&proxy, &control, (limit, &board), in_charge));
                 let outcome = loop {
                     tokio::select! {
+                        // The new process is in charge before anything else is looked at.
+                        biased;
                         outcome = &mut outcome => break outcome,
                         _ = second.tick() => log::next_second(&control.snapshot().vars),
                         _ = terminate.recv() => break Outcome::Over,
@@ -292,9 +297,12 @@ async fn serve(
     let limit = match event {
         Event::Shutdown(Stop::Now) => Duration::ZERO,
         Event::Shutdown(Stop::Slow) => NO_LIMIT,
-        Event::Shutdown(Stop::Drain) | Event::Restart | Event::Upgrade(_) => Duration::from_millis(control.snapshot().vars.drain_timeout),
+        Event::Shutdown(Stop::Drain) | Event::Restart | Event::Upgrade(..) => Duration::from_millis(control.snapshot().vars.drain_timeout),
     };
     tracing::info!("stopping");
+    // A process that was to take over ends, and whoever asked for it hears so.
+    requests.close();
+    while requests.try_recv().is_ok() {}
     let mut restarts = matches!(event, Event::Restart);
     asked.abort();
     if let Some(tell) = &tell_before {

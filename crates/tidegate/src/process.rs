@@ -1,7 +1,7 @@
 //! What administrators may do to the process, as the admin engine asks for it.
 
 use crate::cli::{Cli, program_name};
-use crate::upgrade::{self, Successor};
+use crate::upgrade::{self, Leaving, Successor};
 use ::admin::{Process, Stop};
 use anyhow::{Context, Result};
 use model::control::DataPlane;
@@ -13,7 +13,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::sync::mpsc;
+use std::sync::mpsc;
+use std::time::Duration;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// What the main task is told.
 pub(crate) enum Event {
@@ -21,8 +23,8 @@ pub(crate) enum Event {
     Shutdown(Stop),
     /// End, and start again.
     Restart,
-    /// Hand over to this process.
-    Upgrade(Box<Successor>),
+    /// Hand over to this process, and say when it is in charge.
+    Upgrade(Box<Successor>, mpsc::Sender<()>),
 }
 
 /// The engine's end: requests go to the main task, which alone ends things.
@@ -30,14 +32,20 @@ pub(crate) struct Requests {
     control: Arc<Control>,
     monitor: Arc<Monitor>,
     cli: Cli,
-    sender: mpsc::UnboundedSender<Event>,
+    leaving: Arc<Leaving>,
+    sender: UnboundedSender<Event>,
 }
 
 impl Requests {
     /// The engine's end and the main task's.
-    pub(crate) fn new(control: Arc<Control>, monitor: Arc<Monitor>, cli: Cli) -> (Arc<Self>, mpsc::UnboundedReceiver<Event>) {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        (Arc::new(Self { control, monitor, cli, sender }), receiver)
+    pub(crate) fn new(
+        control: Arc<Control>,
+        monitor: Arc<Monitor>,
+        cli: Cli,
+        leaving: Arc<Leaving>,
+    ) -> (Arc<Self>, UnboundedReceiver<Event>) {
+        let (sender, receiver) = unbounded_channel();
+        (Arc::new(Self { control, monitor, cli, leaving, sender }), receiver)
     }
 
     fn send(&self, event: Event) {
@@ -61,10 +69,19 @@ impl Process for Requests {
 
     fn upgrade(&self, given: ::admin::Successor) -> Result<String, String> {
         let program = given.program.clone().map_or_else(program, Ok).map_err(|e| format!("{e:#}"))?;
+        if !self.leaving.wait(Duration::from_millis(given.upgrade_timeout_ms)) {
+            let why =
+                "the process before this one still has sessions or scripts, which end within mysql-drain_timeout: upgrade again after that";
+            return Err(why.to_owned());
+        }
         let successor = upgrade::begin(&program, &self.cli, &self.control, &self.monitor, given).map_err(|e| format!("{e:#}"))?;
         let text = format!("process {} takes over", successor.id());
-        self.send(Event::Upgrade(Box::new(successor)));
-        Ok(text)
+        let (in_charge, said) = mpsc::channel();
+        self.send(Event::Upgrade(Box::new(successor), in_charge));
+        // Nobody says so if this process was told to stop meanwhile, or the new one is gone.
+        said.recv()
+            .map(|()| text)
+            .map_err(|_| "the new process does not take over: this one was told to stop, or the new one is gone".to_owned())
     }
 
     fn reopen_log(&self) {

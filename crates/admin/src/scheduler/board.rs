@@ -1,6 +1,6 @@
 //! What came of each row's runs: `stats_tidegate_scheduler`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -47,9 +47,25 @@ struct Line {
 #[derive(Debug, Default)]
 pub struct Board {
     lines: Mutex<BTreeMap<i64, Line>>,
+    /// Rows of which the process before this one still has a run.
+    elsewhere: Mutex<BTreeSet<i64>>,
 }
 
 impl Board {
+    /// Rows of which a run goes on now.
+    pub fn running(&self) -> Vec<i64> {
+        self.lock().iter().filter(|(_, line)| line.is_running).map(|(id, _)| *id).collect()
+    }
+
+    /// The process before this one has a run of these rows: they are not begun here meanwhile.
+    pub fn set_elsewhere(&self, ids: impl IntoIterator<Item = i64>) {
+        *self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner) = ids.into_iter().collect();
+    }
+
+    pub(super) fn runs_elsewhere(&self, id: i64) -> bool {
+        self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
+    }
+
     pub(super) fn add(&self, job: &Job) {
         self.lock().insert(job.id, Line { filename: job.filename.clone(), ..Line::default() });
     }

@@ -1,7 +1,7 @@
 //! The table `scheduler`: scripts that run at an interval.
 //!
-//! One task for each active row. A row's runs never overlap: a run that takes longer than the interval is followed by the
-//! next due time after it. The first run comes one interval after the row was loaded; a LOAD leaves rows that it does not
+//! One task for each active row. A row's runs never overlap, over an upgrade neither: a run that takes longer than the interval is
+//! followed by the next due time after it. The first run comes one interval after the row was loaded; a LOAD leaves rows that it does not
 //! change alone. What runs when its row is changed or removed ends by itself; at the shutdown all are ended.
 
 mod board;
@@ -119,6 +119,9 @@ async fn look_after(job: Job, board: Arc<Board>, mut stop: watch::Receiver<bool>
             _ = stop.wait_for(|stop| *stop) => break,
             () = retire.notified() => break,
             _ = due.tick() => {}
+        }
+        if board.runs_elsewhere(job.id) {
+            continue;
         }
         board.begins(job.id);
         let run = script::run(&script, &mut stop).await;

@@ -70,6 +70,22 @@ fn runs_of_a_row_never_overlap_even_over_a_change() {
     });
 }
 
+/// The process before has not finished its run: this one waits for that.
+#[test]
+fn what_runs_elsewhere_is_not_begun() {
+    block_on(async {
+        let board = Arc::new(Board::default());
+        board.set_elsewhere([1]);
+        let mut scheduler = Scheduler::new(Arc::clone(&board));
+        scheduler.apply(vec![job(1, "true".into()), job(2, "exec sleep 1000".into())]);
+        wait_until("the other one", || board.running() == [2]).await;
+        assert_eq!(shown(&board, "runs"), Some(Value::Integer(0)));
+        board.set_elsewhere([]);
+        wait_until("it to run", || shown(&board, "runs").is_some_and(|runs| runs > Value::Integer(0))).await;
+        scheduler.stop().await;
+    });
+}
+
 #[test]
 fn a_load_leaves_unchanged_rows_alone() {
     block_on(async {

@@ -168,8 +168,7 @@ impl Login {
         if self.worker.shared.is_draining() {
             return Err(self.refuse(codes::SERVER_SHUTDOWN, "08S01", "Server shutdown in progress").await);
         }
-        let max = self.worker.snapshot().vars.max_connections.min(self.worker.shared.clients_max.load(Ordering::Relaxed));
-        if self.worker.shared.frontends.load(Ordering::Acquire) as u64 > max {
+        if self.worker.shared.frontends.load(Ordering::Acquire) as u64 > self.worker.shared.most_clients() {
             return Err(self.refuse(codes::CON_COUNT, "08004", "Too many connections").await);
         }
         if self.worker.shared.memory.step() >= overload::Step::Logins {

@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | 1 | starts it, sends [`ToHeir::Start`] | reads it, compiles, starts workers, monitor, admin interface |
 //! | 2 | waits, serves | looks at the servers, says [`FromHeir::Ready`], or [`FromHeir::Failed`] if it sees their roles otherwise |
-//! | 3 | accepts nobody any more, sends [`ToHeir::TakeOver`] | accepts clients and administrators, runs scripts |
+//! | 3 | accepts nobody any more, sends [`ToHeir::TakeOver`] | accepts clients and administrators, runs scripts that have ended there |
 //! | 4 | offers sessions, one after the other | says of each whether it has it |
 //! | 5 | ends | goes on alone |
 //!
@@ -27,6 +27,8 @@ pub(crate) use old::{Outcome, Successor, begin};
 use model::ServerAddr;
 use proxy::{Connections, Counts, Holdings, ProcessRecord};
 use serde::{Deserialize, Serialize};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 /// Version of the messages between the two: a process refuses another one.
 const PROTOCOL: u32 = 2;
@@ -40,6 +42,8 @@ enum ToHeir {
     TakeOver(Holdings),
     /// The old process still has this.
     Left(Holdings),
+    /// Rows of the scheduler of which the old process still has a run.
+    Scripts(Vec<i64>),
     /// What was counted so far: the last that it says.
     Counted(Box<Counts>),
     /// Something is to go on there; its sockets go with it.
@@ -85,6 +89,28 @@ enum FromHeir {
     Holds(Connections),
     /// It was told to stop: nobody needs to go on in its place.
     Stops,
+}
+
+/// Whether the process before this one still finishes something. A third process would count what the second one has, and nothing of the
+/// first one's: it does not begin meanwhile.
+#[derive(Default)]
+pub(crate) struct Leaving {
+    is: Mutex<bool>,
+    over: Condvar,
+}
+
+impl Leaving {
+    fn set(&self, is: bool) {
+        *self.is.lock().unwrap_or_else(PoisonError::into_inner) = is;
+        self.over.notify_all();
+    }
+
+    /// Waits for its end; whether that came in time.
+    pub(crate) fn wait(&self, limit: Duration) -> bool {
+        let is = self.is.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.over.wait_timeout_while(is, limit, |is| *is);
+        !*waited.unwrap_or_else(PoisonError::into_inner).0
+    }
 }
 
 /// How servers are used, in words that two processes can compare: a hostgroup's server, and its status.

@@ -1,8 +1,9 @@
 //! The new process's side.
 
 use super::roles::{self, Difference};
-use super::{FromHeir, PROTOCOL, Start, ToHeir, placements};
+use super::{FromHeir, Leaving, PROTOCOL, Start, ToHeir, placements};
 use crate::cli::VERSION;
+use ::admin::scheduler::Board;
 use anyhow::{Context, Result, bail};
 use handover::{Inlet, Outlet, Sockets};
 use model::ServerAddr;
@@ -127,7 +128,13 @@ impl Predecessor {
     ///
     /// # Errors
     /// The process before is gone, or has given up. Or the servers of a cluster have other roles, as this process sees them.
-    pub(crate) async fn take_over(self, control: &Arc<Control>, monitor: &Monitor, before: &Seen) -> Result<impl Fn() + use<>> {
+    pub(crate) async fn take_over(
+        self,
+        control: &Arc<Control>,
+        monitor: &Monitor,
+        before: &Seen,
+        (leaving, board): (&Arc<Leaving>, &Arc<Board>),
+    ) -> Result<impl Fn() + use<>> {
         let clusters: Vec<_> = control.snapshot().roles.iter().flat_map(|group| group.hostgroups()).collect();
         let differences = || roles::differences(&before.placements, &placements(&**control), &clusters);
         let until = Instant::now() + LOOK;
@@ -147,7 +154,14 @@ impl Predecessor {
         say(&outlet, &FromHeir::Ready { version: VERSION.to_owned() });
         let (charge, in_charge) = oneshot::channel();
         let (answers, plane) = (Arc::clone(&outlet), Arc::clone(control));
-        std::thread::Builder::new().name("upgrade-in".to_owned()).spawn(move || listen(inlet, &answers, &plane, charge))?;
+        let (leaving, board) = (Arc::clone(leaving), Arc::clone(board));
+        leaving.set(true);
+        let work = move || {
+            listen(inlet, &answers, &plane, &board, charge);
+            board.set_elsewhere([]);
+            leaving.set(false);
+        };
+        std::thread::Builder::new().name("upgrade-in".to_owned()).spawn(work)?;
         in_charge.await.context("the process before has given up, or is gone")?;
         let sockets = control.sockets();
         sockets.forget_given();
@@ -157,7 +171,7 @@ impl Predecessor {
 }
 
 /// Takes in what the process before offers, until it is gone.
-fn listen(mut inlet: Inlet, outlet: &Arc<Mutex<Outlet>>, control: &Control, charge: oneshot::Sender<()>) {
+fn listen(mut inlet: Inlet, outlet: &Arc<Mutex<Outlet>>, control: &Control, board: &Board, charge: oneshot::Sender<()>) {
     let mut charge = Some(charge);
     loop {
         match inlet.receive::<ToHeir>() {
@@ -186,6 +200,7 @@ fn listen(mut inlet: Inlet, outlet: &Arc<Mutex<Outlet>>, control: &Control, char
                 control.count_elsewhere(left, None);
                 say(outlet, &FromHeir::Holds(control.own_connections()));
             }
+            Ok(Some((ToHeir::Scripts(ids), _))) => board.set_elsewhere(ids),
             Ok(Some((ToHeir::Start(_), _))) => {}
             Ok(None) => break tracing::info!("the process before has ended"),
             Err(e) => break tracing::error!("the process before is not understood, and keeps what it has: {e}"),

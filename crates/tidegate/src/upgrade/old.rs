@@ -3,6 +3,7 @@
 use super::{FromHeir, PROTOCOL, Start, ToHeir, placements};
 use crate::cli::{Cli, VERSION, program_name};
 use ::admin::Frozen;
+use ::admin::scheduler::Board;
 use anyhow::{Context, Result, bail};
 use handover::{Inlet, Outlet};
 use monitor::Monitor;
@@ -124,13 +125,21 @@ impl Successor {
         self.child.id()
     }
 
-    /// Puts it in charge and hands everything over. What is left after `limit` stays here. Once this is dropped, no more goes.
-    pub(crate) async fn hand_over(self, proxy: &Proxy, control: &Control, limit: Duration) -> Outcome {
+    /// Puts it in charge, says so to `in_charge`, and hands everything over. What is left after `limit` stays here, and so do scripts. Once
+    /// this is dropped, no more goes.
+    pub(crate) async fn hand_over(
+        self,
+        proxy: &Proxy,
+        control: &Control,
+        (limit, board): (Duration, &Board),
+        in_charge: std::sync::mpsc::Sender<()>,
+    ) -> Outcome {
         let Self { child, inlet, mut outlet, frozen } = self;
         let id = child.id();
         let sockets = control.sockets();
         sockets.set_in_charge(false);
-        let told = outlet.send(&ToHeir::TakeOver(control.holdings()), &[]);
+        let scripts = outlet.send(&ToHeir::Scripts(board.running()), &[]);
+        let told = scripts.and_then(|()| outlet.send(&ToHeir::TakeOver(control.holdings()), &[]));
         let mut child = child.let_go();
         let mut failed = |why: &str| {
             if let Some(child) = &mut child {
@@ -147,6 +156,8 @@ impl Successor {
         if let Err(e) = told {
             return failed(&format!("the new process is gone ({e})"));
         }
+        // Whoever asked for it may be gone.
+        let _ = in_charge.send(());
         let (heir, offers) = Heir::new();
         let _ = outlet.limit(ANSWER_WITHIN);
         let (pending, outlet) = (Pending::default(), Arc::new(Mutex::new(outlet)));
@@ -171,8 +182,9 @@ impl Successor {
                 _ = look.tick() => {}
                 _ = states.changed() => {}
                 _ = count.tick() => {
-                    let left = ToHeir::Left(control.holdings());
-                    let _ = outlet.lock().unwrap_or_else(PoisonError::into_inner).send(&left, &[]);
+                    let left = [ToHeir::Left(control.holdings()), ToHeir::Scripts(board.running())];
+                    let mut outlet = outlet.lock().unwrap_or_else(PoisonError::into_inner);
+                    let _ = left.iter().try_for_each(|left| outlet.send(left, &[]));
                 }
             }
             match *states.borrow() {
@@ -180,7 +192,7 @@ impl Successor {
                 State::Stops => break,
                 State::Serves => {}
             }
-            if proxy.clients() == 0 || began.elapsed() >= limit {
+            if (proxy.clients() == 0 && board.running().is_empty()) || began.elapsed() >= limit {
                 break;
             }
             if longest(&pending) > ANSWER_WITHIN {
