@@ -7,6 +7,8 @@ mod common;
 mod logins;
 #[path = "protocol/prepared.rs"]
 mod prepared;
+#[path = "protocol/rare.rs"]
+mod rare;
 
 use std::io::Write;
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -21,6 +23,7 @@ use lab::{Client, ConnectOptions, Flavor, Tidegate, wait};
 use prepared::{
     cursors, cursors_of_one_text, long_data_and_cursors, long_data_of_one_text, more_than_a_connection_keeps, prepared_statements,
 };
+use rare::{bulk_counts, refresh};
 use wire::handshake::ChangeUser;
 use wire::session_state::Change;
 use wire::{Capabilities, Command, StatusFlags};
@@ -48,7 +51,7 @@ fn run_text(flavor: Flavor, body: impl Fn(&World)) {
     if std::env::var_os("LAB_DIRECT_ONLY").is_none() {
         println!("-- {} through the proxy", flavor.name());
         body(&World::proxied(flavor, 2, |builder| {
-            builder.variable("enable_load_data_local_infile", true).variable("max_allowed_packet", 134_217_728)
+            builder.user("root", "", 0).variable("enable_load_data_local_infile", true).variable("max_allowed_packet", 134_217_728)
         }));
     }
 }
@@ -84,6 +87,8 @@ each_flavor_as_text!(
     pipelining,
     wrong_password,
     unknown_database,
+    refresh,
+    bulk_counts,
 );
 
 fn proxied_only() -> bool {

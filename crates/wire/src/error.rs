@@ -16,8 +16,8 @@ pub enum WireError {
     #[error("server refused the connection with error {0}")]
     ServerRefused(u16),
     /// The authentication plugin is not one we can speak.
-    #[error("authentication plugin is not supported")]
-    UnknownPlugin,
+    #[error("authentication plugin '{0}' is not supported")]
+    UnknownPlugin(PluginName),
     /// The plugin would send the password in clear text and the channel is neither TLS nor a Unix socket.
     #[error("refused to send a clear text password over a channel that is not secure")]
     InsecureChannel,
@@ -41,6 +41,40 @@ pub enum WireError {
         /// The sequence id that came, 0..=255.
         got: u8,
     },
+}
+
+/// A plugin's name as a server says it, cut to what is worth showing.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PluginName {
+    bytes: [u8; Self::MAX],
+    len: usize,
+}
+
+impl PluginName {
+    /// Bytes that are kept.
+    const MAX: usize = 48;
+
+    /// The name; bytes that are no printable ASCII are shown as `?`.
+    pub fn new(name: &[u8]) -> Self {
+        let mut bytes = [0; Self::MAX];
+        for (kept, byte) in bytes.iter_mut().zip(name) {
+            *kept = if byte.is_ascii_graphic() { *byte } else { b'?' };
+        }
+        Self { bytes, len: name.len().min(Self::MAX) }
+    }
+}
+
+impl std::fmt::Display for PluginName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let shown = self.bytes.get(..self.len).unwrap_or_default();
+        f.write_str(std::str::from_utf8(shown).unwrap_or_default())
+    }
+}
+
+impl std::fmt::Debug for PluginName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self}")
+    }
 }
 
 /// Shorthand for results of this crate.

@@ -128,7 +128,7 @@ settings! {
     enable_client_deprecate_eof: bool = true, BOOL, Live, "Offer CLIENT_DEPRECATE_EOF to clients.";
     client_session_track_gtid: bool = true, BOOL, Live, "Tell clients that ask for them (session_track_gtids, MySQL) the GTIDs of their writes.";
     proxy_protocol_networks: String = "", Kind::Text(TextRule::Networks), Live, "Networks whose connections may begin with a PROXY protocol header: address/bits separated by commas, '*' for all.";
-    forward_administrative_commands: bool = false, BOOL, Live, "Pass COM_SHUTDOWN, COM_DEBUG and COM_REFRESH on to servers; rules and the firewall judge them as SHUTDOWN, DEBUG and FLUSH.";
+    forward_administrative_commands: bool = false, BOOL, Live, "Pass COM_SHUTDOWN and COM_DEBUG on to servers; rules and the firewall judge them as SHUTDOWN and DEBUG.";
     use_tcp_keepalive: bool = true, BOOL, Live, "Switch TCP keepalive on, on both sides.";
     tcp_keepalive_time: u64 = 120, secs(0, 7_200), Live, "Silence before the first TCP keepalive; 0 leaves it to the system.";
     tcp_keepalive_interval: u64 = 15, secs(0, 7_200), Live, "Time between TCP keepalives that are not answered; 0 leaves it to the system (Linux: 75 s).";

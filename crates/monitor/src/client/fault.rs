@@ -156,7 +156,7 @@ impl From<io::Error> for Fault {
 impl From<WireError> for Fault {
     fn from(e: WireError) -> Self {
         match e {
-            WireError::ClearTextNeeded | WireError::InsecureChannel | WireError::UnknownPlugin | WireError::UnexpectedAuth(_) => {
+            WireError::ClearTextNeeded | WireError::InsecureChannel | WireError::UnknownPlugin(_) | WireError::UnexpectedAuth(_) => {
                 Self::Login(e.to_string())
             }
             e => Self::Protocol(e.to_string()),

@@ -52,7 +52,7 @@ impl From<wire::WireError> for ConnectError {
         match e {
             wire::WireError::ClearTextNeeded
             | wire::WireError::InsecureChannel
-            | wire::WireError::UnknownPlugin
+            | wire::WireError::UnknownPlugin(_)
             // A password that is too long for the key, mostly.
             | wire::WireError::Rsa(_) => Self::Impossible(e.to_string()),
             e => Self::Server(e.to_string()),

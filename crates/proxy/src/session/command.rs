@@ -261,13 +261,19 @@ fn ended(entry: &Entry, cx: &Context<'_>) -> Option<End> {
     }
 }
 
-fn check_size(worker: &Worker, len: usize) -> Result<(), End> {
+/// What servers say of a packet that is longer than they take, before they close the connection.
+pub(super) fn too_large() -> End {
+    End::Protocol {
+        code: codes::NET_PACKET_TOO_LARGE,
+        sqlstate: "08S01",
+        text: "Got a packet bigger than 'max_allowed_packet' bytes".into(),
+    }
+}
+
+/// A command of so many bytes, or more, is refused as the server would refuse it.
+pub(super) fn check_size(worker: &Worker, len: usize) -> Result<(), End> {
     if len as u64 > worker.snapshot().vars.max_allowed_packet {
-        return Err(End::Protocol {
-            code: codes::NET_PACKET_TOO_LARGE,
-            sqlstate: "08S01",
-            text: "Got a packet bigger than 'max_allowed_packet' bytes".into(),
-        });
+        return Err(too_large());
     }
     if len > overload::LARGE && worker.shared.memory.step() >= overload::Step::LargeCommands {
         worker.shared.memory.refused_commands.fetch_add(1, Ordering::Relaxed);

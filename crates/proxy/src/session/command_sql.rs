@@ -6,7 +6,8 @@
 use wire::command::Command;
 
 /// Bits of COM_REFRESH and what FLUSH calls them; 64 and 128 are RESET REPLICA and RESET MASTER.
-const REFRESH: [(u8, &str); 6] = [(1, "PRIVILEGES"), (2, "LOGS"), (4, "TABLES"), (8, "HOSTS"), (16, "STATUS"), (32, "THREADS")];
+const REFRESH: [(u8, &str); 6] = [(PRIVILEGES, "PRIVILEGES"), (2, "LOGS"), (4, "TABLES"), (8, "HOSTS"), (16, "STATUS"), (32, "THREADS")];
+pub(super) const PRIVILEGES: u8 = 1;
 const RESET_REPLICA: u8 = 64;
 const RESET_BINLOG: u8 = 128;
 

@@ -3,7 +3,7 @@
 use super::Session;
 use super::attachments::Attachments;
 use super::command::Incoming;
-use super::command_sql::sql_of;
+use super::command_sql::{self, sql_of};
 use super::end::End;
 use super::frontend::Frontend;
 use super::pipeline::Statement;
@@ -85,7 +85,13 @@ impl Session {
                 self.worker.shared.anything_was_defined();
                 result
             }
-            Command::CreateDb | Command::Refresh | Command::Debug | Command::Shutdown => self.send_on(command, ReplyKind::Simple).await,
+            Command::Refresh => {
+                if self.client.body(command).first().is_some_and(|bits| bits & command_sql::PRIVILEGES != 0) {
+                    self.rights_changed();
+                }
+                self.send_on(command, ReplyKind::Simple).await
+            }
+            Command::CreateDb | Command::Debug | Command::Shutdown => self.send_on(command, ReplyKind::Simple).await,
             Command::RegisterSlave | Command::BinlogDump | Command::BinlogDumpGtid => self.replicate(command).await,
             _ => self.client.send_error(&mut self.at, codes::UNKNOWN_COM, "08S01", "Unknown command").await,
         }
@@ -94,7 +100,7 @@ impl Session {
     /// Asks settings, rules and the firewall whether a command may run, and answers the client if it may not.
     async fn may_run(&mut self, kind: Command, command: Incoming) -> Result<bool, End> {
         let needs = match kind {
-            Command::Shutdown | Command::Debug | Command::Refresh if !self.worker.snapshot().vars.forward_administrative_commands => {
+            Command::Shutdown | Command::Debug if !self.worker.snapshot().vars.forward_administrative_commands => {
                 "mysql-forward_administrative_commands=true"
             }
             Command::RegisterSlave | Command::BinlogDump | Command::BinlogDumpGtid if !self.user.attributes.replication => {

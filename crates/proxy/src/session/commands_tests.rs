@@ -23,7 +23,6 @@ async fn short_commands_are_answered_here() {
         (Command::Sleep, b"", (ERR, 1047)),
         // A server may be stopped by nobody but who may do so on it.
         (Command::Shutdown, b"", (ERR, 1227)),
-        (Command::Refresh, b"\x01", (ERR, 1227)),
         (Command::BinlogDump, &[0; 10], (ERR, 1227)),
         (Command::StmtExecute, &[9, 0, 0, 0, 0, 1, 0, 0, 0], (ERR, 1243)),
         (Command::ResetConnection, b"", (OK, 0)),

@@ -143,7 +143,7 @@ impl Session {
     }
 
     /// Servers give new rights to new connections only, and those on a schema to whoever enters it anew.
-    fn rights_changed(&self) {
+    pub(super) fn rights_changed(&self) {
         count(&self.worker.counters.rights_changed);
         let shared = &self.worker.shared;
         // What a user may prepare, enter and read the body of is asked anew, too.

@@ -220,6 +220,9 @@ impl Session {
         self.note_effects_of(id, reply, read_by);
         self.transcribe_execution(command, id, plan, reply);
         self.note_counts(&plan.analysis, reply);
+        if command.byte == Command::StmtBulkExecute as u8 {
+            Box::pin(self.note_bulk_count(&plan.analysis, reply)).await;
+        }
         if self.lacks_first_insert_id() {
             Box::pin(self.learn_first_insert_id()).await;
         }

@@ -1,9 +1,11 @@
 //! LOAD DATA LOCAL INFILE: the client's file, streamed to the server. Whatever ends a statement ends the wait for either of them.
 
 use super::Session;
+use super::command::too_large;
 use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::frontend::Frontend;
+use super::guard::guarded;
 use super::relay::LOOK_AGAIN;
 use super::run::Plan;
 use crate::backend::Backend;
@@ -15,8 +17,10 @@ use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
 use wire::Capabilities;
+use wire::codes;
 use wire::packet::{self, HEADER, MAX_PAYLOAD};
 use wire::reframe::Reframe;
+use wire::reply::ReplyKind;
 
 /// The first word of a statement that loads a file.
 const LOAD: &[u8] = b"LOAD";
@@ -110,9 +114,22 @@ impl Session {
                 // What it sent may wait to be read, and its end behind that.
                 Ok(_) if self.client.link.stream().is_read_closed() => return Err(End::ClientGone.into()),
                 Ok(_) => {}
-                Err(e) => return Err(self.at.lost_before(&e)),
+                Err(e) => {
+                    return match Box::pin(self.too_long_for_server()).await {
+                        Some(end) => Err(end.into()),
+                        None => Err(self.at.lost_before(&e)),
+                    };
+                }
             }
         }
+    }
+
+    /// The server's last word, where it closed the connection for a packet that is longer than it takes.
+    pub(super) async fn too_long_for_server(&mut self) -> Option<End> {
+        let backend = self.at.backend.as_mut()?;
+        let answer = backend.collect(ReplyKind::Simple, false, &self.worker.buffers);
+        let error = guarded(&self.worker, &self.entry, answer).await.ok()?.error;
+        error.filter(|error| error.code == codes::NET_PACKET_TOO_LARGE).map(|_| too_large())
     }
 
     async fn next_sent(&mut self, sent: &mut usize, n: usize) -> io::Result<Event> {

@@ -31,9 +31,10 @@ use wire::auth::hash::{CERTIFICATE_PROOF, certificate_proof};
 use wire::auth::server::{Account, Known, ServerAuth, Step, Stored, Verified, Which};
 use wire::charset::Flavor;
 use wire::codes;
+use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
-use wire::handshake::{AuthSwitchRequest, Greeting, HandshakeResponse, SslRequest};
-use wire::message::ErrPacket;
+use wire::handshake::{AuthSwitchRequest, Greeting, HandshakeResponse, OldLogin, SslRequest};
+use wire::message::{ErrPacket, OK, OkPacket};
 use wire::packet::{self, HEADER};
 use wire::proxy_protocol::{self, Origin, Parsed};
 
@@ -90,6 +91,8 @@ struct Login {
     fingerprint: Option<[u8; 32]>,
     /// What the login's OK says of that certificate.
     certificate_proof: Option<Box<[u8; CERTIFICATE_PROOF]>>,
+    /// The client is from before MySQL 4.1, and knows no SQLSTATE.
+    is_old: bool,
 }
 
 /// What the client asked for.
@@ -122,6 +125,7 @@ pub(super) async fn log_in(
         scramble: scramble(),
         fingerprint: None,
         certificate_proof: None,
+        is_old: false,
         worker: Rc::clone(&worker),
     };
     let waits = Rc::clone(&entry);
@@ -133,7 +137,7 @@ pub(super) async fn log_in(
             Err(End::LoginTimeout)
         }
     };
-    if result.is_err() {
+    if result.as_ref().is_err_and(|end| !matches!(end, End::Quit)) {
         count(&worker.counters.clients_refused);
     }
     result
@@ -292,6 +296,7 @@ impl Login {
         let mut payload = self.receive().await?;
         let asks_for_tls = match SslRequest::parse(&payload) {
             Ok(request) => request.is_some(),
+            Err(WireError::OldClient) => return Err(self.old_login(&payload).await),
             Err(e) => return Err(self.bad_handshake(e).await),
         };
         if asks_for_tls {
@@ -318,6 +323,35 @@ impl Login {
             collation: u16::from(response.collation),
             zstd_level: response.zstd_level,
         })
+    }
+
+    /// A client from before MySQL 4.1. Where the servers are MariaDB's it is logged in without a password, as there: a check of
+    /// HAProxy's asks for no more. What it asks beyond COM_QUIT is refused.
+    async fn old_login(&mut self, payload: &[u8]) -> End {
+        self.is_old = true;
+        let Some(login) = OldLogin::parse(payload).ok().filter(|_| self.worker.shared.serves_mariadb()) else {
+            return self.bad_handshake(WireError::OldClient).await;
+        };
+        if let Err(text) = self.is_safe_enough() {
+            return self.refuse(codes::SECURE_TRANSPORT_REQUIRED, "HY000", &text).await;
+        }
+        let user = self.worker.snapshot().frontend_user(login.user).cloned();
+        let is_let_in = |user: &User| user.password == Password::Empty && !user.use_ssl && !login.has_password;
+        if !user.is_some_and(|user| is_let_in(&user)) {
+            return self.deny(login.user, login.has_password).await;
+        }
+        self.worker.shared.note_host(self.peer, HostLogin::Succeeded);
+        let mut ok = Vec::new();
+        OkPacket { status: StatusFlags::AUTOCOMMIT, ..OkPacket::default() }.write(&mut ok, OK, login.capabilities);
+        if let Err(end) = self.send(&ok).await {
+            return end;
+        }
+        self.seq = 0;
+        match self.receive().await {
+            Ok(command) if command.first() == Some(&(Command::Quit as u8)) => End::Quit,
+            Ok(_) => self.bad_handshake(WireError::OldClient).await,
+            Err(_) => End::Quit,
+        }
     }
 
     /// A proxy before us may say who the client is: only one from a trusted network is believed, and another one is told so.
@@ -468,7 +502,7 @@ impl Login {
             state = *given;
         }
         let mut payload = Vec::new();
-        let caps = self.caps | if self.seq > 1 { Capabilities::PROTOCOL_41 } else { Capabilities::default() };
+        let caps = self.caps | if self.seq > 1 && !self.is_old { Capabilities::PROTOCOL_41 } else { Capabilities::default() };
         ErrPacket { code, sqlstate: state, message: text.as_bytes() }.write(&mut payload, caps);
         let _ = self.send(&payload).await;
         self.link.stream_mut().close_notify();

@@ -1,21 +1,26 @@
 //! COM_STMT_SEND_LONG_DATA: a parameter's bytes, passed on as they arrive. It has no answer: what goes wrong is said at the execution.
 
 use super::Session;
-use super::command::Incoming;
+use super::command::{Incoming, check_size};
 use super::end::{End, SERVER_LOST, SERVER_LOST_STATE};
 use super::fault::{Fault, end_of_pinned};
+use super::guard::guarded;
 use super::relay::Outgoing;
 use super::statements::Statements;
 use super::sync::Ahead;
 use crate::backend::ServerError;
 use crate::entry::Activity;
 use sql::Analysis;
+use wire::command::Command;
 use wire::message::ErrPacket;
 use wire::packet::{self, HEADER, MAX_PAYLOAD};
 use wire::prepared::{put_stmt_id, stmt_id};
 
 /// The shortest COM_STMT_SEND_LONG_DATA: command, statement, parameter.
 pub(super) const MIN_LONG_DATA: usize = 7;
+
+/// The least `max_allowed_packet` that any version of a server has by default, bytes.
+const TAKEN_BY_ALL: u32 = 1 << 20;
 
 /// Where a streamed command stands.
 #[derive(Clone, Copy, Default)]
@@ -26,6 +31,8 @@ pub(super) struct Streamed {
     full: bool,
     /// The current frame's sequence id, as the server counts.
     seq: u8,
+    /// Bytes of the packet so far, the current frame with them.
+    total: u32,
 }
 
 impl Session {
@@ -34,7 +41,7 @@ impl Session {
         let (len, _) = packet::header(self.client.input.filled()).unwrap_or_default();
         // MySQL answers one without its parameter's number, though this command has no answer.
         let is_whole = len >= MIN_LONG_DATA;
-        self.client.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD, seq: 0 };
+        self.client.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD, seq: 0, total: size(len) };
         self.client.streamed_input = true;
         let id = self.named_statement_streamed();
         let result = match id.filter(|_| is_whole) {
@@ -107,9 +114,26 @@ impl Session {
             }
             self.client.streamed.full = full;
             if !full {
-                return Ok(());
+                return Box::pin(self.was_taken()).await;
             }
             frame = self.next_frame_len().await?;
+        }
+    }
+
+    /// Asks the server whether it took a packet that is longer than some servers take: it says so in place of an answer.
+    async fn was_taken(&mut self) -> Result<(), Fault> {
+        if self.client.streamed.total <= TAKEN_BY_ALL {
+            return Ok(());
+        }
+        let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
+        // What it said already is there to be read, though nothing can be sent any more.
+        let sent = guarded(&self.worker, &self.entry, backend.send(Command::Ping, &[])).await;
+        self.facts.row_count_with_backend = false;
+        let is_refused = self.too_long_for_server().await;
+        match (is_refused, sent) {
+            (Some(end), _) => Err(end.into()),
+            (None, Err(e)) => Err(self.at.lost_before(&e)),
+            (None, Ok(())) => Ok(()),
         }
     }
 
@@ -121,7 +145,10 @@ impl Session {
                 if let Some(byte) = self.client.input.filled_mut().get_mut(3) {
                     *byte = seq;
                 }
-                self.client.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD, seq };
+                let total = self.client.streamed.total.saturating_add(size(len));
+                // Servers answer this one, though the command has no answer.
+                check_size(&self.worker, usize::try_from(total).unwrap_or(usize::MAX))?;
+                self.client.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD, seq, total };
                 return Ok(HEADER + len);
             }
             self.read_data(HEADER).await?;
@@ -154,6 +181,11 @@ impl Session {
             self.next_frame_len().await?;
         }
     }
+}
+
+/// The length of a frame: three bytes say it.
+fn size(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
 }
 
 impl Statements {

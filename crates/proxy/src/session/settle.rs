@@ -18,6 +18,7 @@ use sql::{Analysis, Facts, Kind};
 use std::io;
 use std::rc::Rc;
 use wire::charset::Flavor;
+use wire::codec::Reader;
 use wire::codes;
 use wire::command::Command;
 use wire::flags::StatusFlags;
@@ -278,6 +279,28 @@ impl Session {
         } else if analysis.kind == Kind::Select && reply.error.is_none() && !reply.had_rows {
             // SELECT ... INTO: its rows are told as changed ones.
             self.facts.found_rows = reply.affected_rows;
+        }
+    }
+
+    /// Notes ROW_COUNT() of a bulk execution. INSERT and REPLACE count all rows of parameters, as the reply does; any other statement
+    /// counts what the last row of parameters changed, which only the server knows.
+    pub(super) async fn note_bulk_count(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
+        let is_sum = matches!(analysis.kind, Kind::Insert | Kind::Replace) || reply.affected_rows == 0;
+        if is_sum || reply.error.is_some() || reply.had_rows {
+            return;
+        }
+        if !self.at.pins.set().is_empty() {
+            self.facts.row_count_with_backend = true;
+            return;
+        }
+        // A question that reads no table leaves the warnings standing on MariaDB, which alone has this command.
+        let Some(backend) = self.at.backend.as_mut() else { return };
+        let question = backend.query("SELECT ROW_COUNT()", &self.worker.buffers);
+        if let Ok(told) = guarded(&self.worker, &self.entry, question).await
+            && let Some(count) = told.rows.first().and_then(|row| Reader::new(row).lenenc_bytes().ok())
+            && let Some(count) = std::str::from_utf8(count).ok().and_then(|count| count.parse().ok())
+        {
+            self.facts.row_count = count;
         }
     }
 

@@ -7,7 +7,7 @@
 
 use super::hash::{fast_response, native_response, sha1};
 use super::{ASK_KEY_CACHING, ASK_KEY_SHA256, Channel, FAST_OK, FULL_NEEDED, Plugin, ed25519, rsa};
-use crate::error::{Result, WireError};
+use crate::error::{PluginName, Result, WireError};
 use crate::handshake::{AUTH_MORE_DATA, AUTH_SWITCH, AuthSwitchRequest, auth_more_data};
 use crate::message::{ERR, OK};
 
@@ -131,7 +131,7 @@ impl<'a> ClientAuth<'a> {
         if self.switches > MOST_SWITCHES {
             return Err(WireError::UnexpectedAuth("the server switches plugins without end"));
         }
-        self.plugin = Plugin::from_name(request.plugin).ok_or(WireError::UnknownPlugin)?;
+        self.plugin = Plugin::from_name(request.plugin).ok_or(WireError::UnknownPlugin(PluginName::new(request.plugin)))?;
         self.scramble = request.data.to_vec();
         Ok(ClientStep::Send(self.answer()?))
     }

@@ -255,7 +255,10 @@ fn ed25519_answers_its_nonce() {
     let Ok(ClientStep::Send(answer)) = client.feed(&request) else { panic!("no answer") };
     assert!(super::ed25519::verify(&super::ed25519::public_key(b"secret"), &nonce, &answer));
     assert!(client.feed(b"\xfeclient_ed25519\0short").is_err());
-    assert_eq!(client.feed(b"\xfesome_plugin\0"), Err(WireError::UnknownPlugin));
+    let says = |client: &mut ClientAuth<'_>, packet: &[u8]| client.feed(packet).map_err(|error| error.to_string());
+    assert_eq!(says(&mut client, b"\xfesome_plugin\0"), Err("authentication plugin 'some_plugin' is not supported".to_owned()));
+    assert_eq!(says(&mut client, b"\xfe"), Err("authentication plugin 'mysql_old_password' is not supported".to_owned()));
+    assert_eq!(says(&mut client, b"\xfea\nb\0"), Err("authentication plugin 'a?b' is not supported".to_owned()));
 }
 
 proptest! {

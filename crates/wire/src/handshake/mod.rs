@@ -11,4 +11,4 @@ mod response;
 pub use change_user::ChangeUser;
 pub use envelope::{AUTH_MORE_DATA, AUTH_SWITCH, AuthSwitchRequest, auth_more_data, put_auth_more_data};
 pub use greeting::{Greeting, PROTOCOL_VERSION};
-pub use response::{Attributes, HandshakeResponse, SslRequest, attributes, put_attribute};
+pub use response::{Attributes, HandshakeResponse, OldLogin, SslRequest, attributes, put_attribute};

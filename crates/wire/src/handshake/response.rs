@@ -54,6 +54,32 @@ impl SslRequest {
     }
 }
 
+/// The login of a client from before MySQL 4.1 (HandshakeResponse320), as far as a login without a password goes: HAProxy's
+/// `mysql-check user NAME pre-41` sends one, and a COM_QUIT behind it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OldLogin<'a> {
+    /// What the client can do: 16 bits without CLIENT_PROTOCOL_41.
+    pub capabilities: Capabilities,
+    /// Who logs in.
+    pub user: &'a [u8],
+    /// It came with a password.
+    pub has_password: bool,
+}
+
+impl<'a> OldLogin<'a> {
+    /// Reads a login that [`HandshakeResponse::parse`] calls [`WireError::OldClient`].
+    pub fn parse(payload: &'a [u8]) -> Result<Self> {
+        let mut reader = Reader::new(payload);
+        let capabilities = Capabilities::from_parts(u32::from(reader.u16()?), 0);
+        // The longest packet.
+        reader.bytes(3)?;
+        let user = reader.nul_bytes_or_rest();
+        // The length of the answer, or an answer that ends with a NUL.
+        let has_password = reader.peek().is_some_and(|first| first != 0);
+        Ok(Self { capabilities, user, has_password })
+    }
+}
+
 /// HandshakeResponse41, borrowed from its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandshakeResponse<'a> {
@@ -232,6 +258,16 @@ mod tests {
     #[test]
     fn old_clients_are_named() {
         assert_eq!(HandshakeResponse::parse(&[5, 0, 0, 0, 1, b'u', 0]), Err(WireError::OldClient));
+        for (payload, user, has_password) in [
+            (&b"\x00\x80\x00\x00\x01check\0\0"[..], &b"check"[..], false),
+            (b"\x00\x80\x00\x00\x01check\0", b"check", false),
+            (b"\x00\x80\x00\x00\x01\0\0", b"", false),
+            (b"\x05\x20\x00\x00\x01u\0scramble\0", b"u", true),
+        ] {
+            let login = OldLogin::parse(payload).unwrap();
+            assert_eq!((login.user, login.has_password), (user, has_password));
+        }
+        assert!(OldLogin::parse(b"\x00\x80\x00").is_err());
     }
 
     #[test]
