@@ -11,7 +11,7 @@ use std::thread;
 
 use common::{LIMIT, Peer, World};
 use lab::client::{Encoding, Outcome, Param};
-use lab::{Flavor, LabError, wait};
+use lab::{ConnectOptions, Flavor, LabError, wait};
 use wire::flags::Capabilities;
 
 each_flavor!(
@@ -26,6 +26,7 @@ each_flavor!(
     failed_texts_leave_nothing,
     names_that_no_variable_has,
     returning,
+    found_rows_behind_an_offset,
 );
 
 /// What the other session does between statements: it leaves ids, counts and warnings behind.
@@ -843,5 +844,60 @@ fn names_that_no_variable_has(world: &World) {
                 assert_eq!(a.get(&format!("SELECT @`{name}` + 1")), "2", "{sql}");
             }
         }
+    }
+}
+
+/// FOUND_ROWS() is the server's own, whatever a LIMIT leaves out at the front.
+fn found_rows_behind_an_offset(world: &World) {
+    let mut peer = world.connect();
+    peer.exec_all(&["CREATE TABLE five(a INT, `offset` INT)", "INSERT INTO five VALUES (1,1),(2,2),(3,3),(4,4),(5,5)"]);
+    let options = ConnectOptions::app(world.server).database(&world.schema).timeout(LIMIT);
+    let mut direct = Peer::with(&options, world.encoding);
+    let mut other = world.connect();
+    let mut compare = |text: &str, run: &dyn Fn(&mut Peer) -> usize| {
+        let seen = [&mut direct, &mut peer].map(|peer| {
+            peer.exec("SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6 UNION SELECT 7");
+            let rows = run(peer);
+            other.disturb();
+            (rows, peer.get("SELECT FOUND_ROWS()"))
+        });
+        assert_eq!(seen[0], seen[1], "{text}: direct, and here");
+    };
+    for sql in [
+        "SELECT a FROM five LIMIT 2",
+        "SELECT a FROM five LIMIT 2 OFFSET 1",
+        "SELECT a FROM five LIMIT 2 OFFSET 4",
+        "SELECT a FROM five LIMIT 2 OFFSET 5",
+        "SELECT a FROM five LIMIT 2 OFFSET 9",
+        "SELECT a FROM five LIMIT 0, 2",
+        "SELECT a FROM five LIMIT 1, 0",
+        "SELECT a FROM five LIMIT 0 OFFSET 3",
+        "SELECT a FROM five LIMIT 3, 100",
+        "SELECT a FROM five ORDER BY a DESC LIMIT 2 OFFSET 7",
+        "SELECT a FROM five GROUP BY a LIMIT 2 OFFSET 1",
+        "SELECT DISTINCT a FROM five LIMIT 2 OFFSET 5",
+        "SELECT COUNT(*) FROM five LIMIT 1 OFFSET 1",
+        "SELECT 1 LIMIT 1 OFFSET 1",
+        "SELECT a FROM five WHERE 0 LIMIT 0, 2",
+        "SELECT a FROM five WHERE a > 9 LIMIT 2 OFFSET 1",
+        "SELECT a FROM five UNION SELECT a + 1 FROM five LIMIT 2 OFFSET 1",
+        "SELECT a FROM five UNION ALL SELECT a FROM five LIMIT 2 OFFSET 50",
+        "(SELECT a FROM five LIMIT 2 OFFSET 1) LIMIT 1",
+        "(SELECT a FROM five LIMIT 2 OFFSET 1) UNION ALL (SELECT a FROM five LIMIT 1 OFFSET 3)",
+        "SELECT a FROM (SELECT a FROM five LIMIT 3 OFFSET 1) d",
+        "SELECT a FROM (SELECT a FROM five LIMIT 3 OFFSET 1) d LIMIT 1 OFFSET 1",
+        "WITH c AS (SELECT a FROM five) SELECT a FROM c LIMIT 2 OFFSET 1",
+        "SELECT `offset` FROM five WHERE `offset` > 2 LIMIT 2",
+        "SELECT a FROM five LIMIT 2 OFFSET 1 FOR UPDATE",
+    ] {
+        compare(sql, &|peer| peer.table(sql).len());
+    }
+    for (skipped, wanted) in [(0, 2), (1, 2), (4, 2), (5, 2), (9, 1), (2, 0)] {
+        let sql = "SELECT a FROM five WHERE a > ? LIMIT ?, ?";
+        compare(&format!("{sql}: {skipped}, {wanted}"), &|peer| {
+            let statement = peer.prepare(sql).unwrap();
+            let params = [Param::Int(0), Param::Int(skipped), Param::Int(wanted)];
+            peer.execute(&statement, &params).unwrap().table().unwrap().len()
+        });
     }
 }

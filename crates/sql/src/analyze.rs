@@ -222,6 +222,8 @@ impl<'a> Scan<'a> {
     fn word_facts(&self, kw: Kw) -> Facts {
         match (kw, self.last_kw) {
             (Kw::SqlCalcFoundRows, _) => Facts::CALC_FOUND_ROWS,
+            (Kw::Offset, _) => Facts::OFFSET,
+            (Kw::Limit, _) => self.limit(),
             (Kw::Temporary, _) => Facts::TEMPORARY,
             (Kw::Update, Kw::For) | (Kw::Share, Kw::For | Kw::In) => Facts::LOCKING_READ,
             (Kw::Value, Kw::Previous) => Facts::UNKNOWN_FUNCTION,
@@ -232,6 +234,14 @@ impl<'a> Scan<'a> {
             _ if kw.is_variable_table() => Facts::VARIABLES,
             _ => Facts::NONE,
         }
+    }
+
+    /// `LIMIT 1, 2`
+    #[inline(never)]
+    fn limit(&self) -> Facts {
+        let mut ahead = self.lexer.clone();
+        ahead.token();
+        if ahead.token().is(b',') { Facts::OFFSET } else { Facts::NONE }
     }
 
     fn last_is(&self, word: &[u8]) -> bool {

@@ -64,6 +64,8 @@ impl Facts {
     pub const TORN: Facts = Facts(1 << 22);
     /// A version comment that not every server runs: what the text says may not have happened.
     pub const VERSIONED: Facts = Facts(1 << 23);
+    /// A LIMIT may leave out rows at the front: `LIMIT 1, 2`, `OFFSET`.
+    pub const OFFSET: Facts = Facts(1 << 24);
     /// Code may run that the text does not show.
     pub const UNKNOWN_CODE: Facts = Facts::UNKNOWN_FUNCTION.union(Facts::TORN);
 
@@ -129,6 +131,7 @@ const NAMES: &[(Facts, &str)] = &[
     (Facts::RETURNING, "INSERT ... RETURNING or ANALYZE"),
     (Facts::TORN, "cannot be read with certainty"),
     (Facts::VERSIONED, "version comment"),
+    (Facts::OFFSET, "LIMIT with an offset"),
 ];
 
 impl BitOr for Facts {

@@ -24,6 +24,7 @@ mod keywords;
 mod kind;
 mod locks;
 mod multibyte;
+mod offset;
 mod reads;
 mod secret;
 mod session_facts;
@@ -46,6 +47,7 @@ pub use insert_id::{insert_id_is_certain, prepared_insert_id_is_certain};
 pub use kind::Kind;
 pub use locks::{LockCall, lock_names};
 pub use multibyte::MultiByte;
+pub use offset::{Offset, offset};
 pub use reads::{TableName, read_tables};
 pub use secret::{
     carries_password, error_may_carry_password, shown, shown_in_any_mode, without_literals, without_named_passwords, without_quoted,

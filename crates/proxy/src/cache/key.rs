@@ -76,6 +76,14 @@ pub(crate) struct Execution<'a> {
     pub caps: Capabilities,
 }
 
+impl Execution<'_> {
+    /// The text with its parameters as literals, where they can be written so.
+    pub(crate) fn with_literals(&self) -> Option<Vec<u8>> {
+        let params = ExecuteParams::parse(self.payload, self.params, self.caps).ok()?;
+        with_literals(&self.statement.text, self.lex, bound(self, params.as_ref())?)
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Key {

@@ -9,9 +9,11 @@ use super::frontend::Frontend;
 use super::pipeline::{Form, Statement};
 use super::route::Phase;
 use super::run::Plan;
+use super::settle::leaves_out_rows;
 use super::statements::{ClientStatement, LAST_PREPARED, Marks, Statements, lex_at};
 use super::sync::Ahead;
-use sql::{Analysis, Facts, Kind, LexMode};
+use crate::cache::Execution;
+use sql::{Analysis, Facts, Kind, LexMode, Offset};
 use std::sync::Arc;
 use wire::codec::Reader;
 use wire::codes;
@@ -220,6 +222,10 @@ impl Session {
         self.note_effects_of(id, reply, read_by);
         self.transcribe_execution(command, id, plan, reply);
         self.note_counts(&plan.analysis, reply);
+        if leaves_out_rows(&plan.analysis, reply) {
+            let offset = self.executed_offset(command, id);
+            self.facts.skipped_rows(offset);
+        }
         if command.byte == Command::StmtBulkExecute as u8 {
             Box::pin(self.note_bulk_count(&plan.analysis, reply)).await;
         }
@@ -286,6 +292,26 @@ impl Session {
             }
             Err(_) => false,
         }
+    }
+
+    /// The offset of a LIMIT, perhaps a parameter.
+    fn executed_offset(&self, command: Incoming, id: u32) -> Offset {
+        let Some(statement) = self.statements.get(id) else { return Offset::Unclear };
+        let (text, lex) = (&*statement.key.text, self.wants.lex);
+        if !statement.analysis.facts.contains(Facts::PLACEHOLDER) {
+            return sql::offset(text, lex);
+        }
+        let mode = self.mode();
+        let execution = Execution {
+            statement: &statement.key,
+            mode: &mode,
+            lex,
+            params: statement.params,
+            types: &statement.types,
+            payload: self.client.payload(command),
+            caps: self.client.caps,
+        };
+        execution.with_literals().map_or(Offset::Unclear, |text| sql::offset(&text, lex))
     }
 
     /// COM_STMT_BULK_EXECUTE (MariaDB): many rows of parameters at once.

@@ -9,6 +9,7 @@ use super::facts::SessionFacts;
 use super::pipeline::{Form, Statement};
 use super::route::packets_of;
 use super::run::Plan;
+use super::settle::leaves_out_rows;
 use super::tableless::reads_table;
 use crate::backend::put_command;
 use crate::pins::PinReason;
@@ -55,6 +56,10 @@ impl Session {
             self.facts.keeps_warnings = self.facts.leaves_warnings(&self.at, analysis, self.client.sql_text(command, start));
         }
         self.note_counts(analysis, reply);
+        if leaves_out_rows(analysis, reply) {
+            let offset = sql::offset(self.client.sql_text(command, start), self.wants.lex);
+            self.facts.skipped_rows(offset);
+        }
         if self.lacks_first_insert_id() {
             Box::pin(self.learn_first_insert_id()).await;
         }

@@ -14,7 +14,7 @@ use crate::backend::{Backend, Tracking, put_query};
 use crate::cleaning;
 use crate::connect;
 use crate::pins::{PinReason, PinSet, is_kept};
-use sql::{Analysis, Facts, Kind};
+use sql::{Analysis, Facts, Kind, Offset};
 use std::io;
 use std::rc::Rc;
 use wire::charset::Flavor;
@@ -365,6 +365,17 @@ impl Session {
 }
 
 impl SessionFacts {
+    /// FOUND_ROWS() of a query with a LIMIT: the rows that its offset skipped count with those that were sent. Where none were sent,
+    /// there may have been fewer than that, and only the server knows.
+    pub(super) fn skipped_rows(&mut self, offset: Offset) {
+        match offset {
+            _ if self.found_rows_with_backend => {}
+            Offset::None | Offset::Rows(0) => {}
+            Offset::Rows(rows) if self.found_rows > 0 => self.found_rows = self.found_rows.saturating_add(rows),
+            Offset::Rows(_) | Offset::Unclear => self.found_rows_with_backend = true,
+        }
+    }
+
     /// With `handle_warnings=0` a session that gives its backend back forgets its warnings, and a round trip is saved.
     pub(super) fn only_handled(&mut self, at: &Attachments, unread: Unread) -> Unread {
         if unread.warnings && at.lane.settings().handle_warnings == 0 {
@@ -446,6 +457,11 @@ pub(super) fn counts_found_rows(analysis: &Analysis, reply: &ReplyFacts) -> bool
     let leaves =
         matches!(analysis.kind, Kind::ShowWarnings | Kind::ShowErrors | Kind::Insert | Kind::Replace | Kind::Update | Kind::Delete);
     reply.error.is_none() && reply.rows.is_some() && !leaves
+}
+
+/// May FOUND_ROWS() count rows that a LIMIT left out at the front?
+pub(super) fn leaves_out_rows(analysis: &Analysis, reply: &ReplyFacts) -> bool {
+    analysis.facts.contains(Facts::OFFSET) && analysis.kind == Kind::Select && counts_found_rows(analysis, reply)
 }
 
 /// The numbers in the first two columns of a row; None for what is none.
