@@ -52,7 +52,17 @@ impl<'a> OkPacket<'a> {
             if ok.status.contains(StatusFlags::SESSION_STATE_CHANGED) {
                 // MariaDB puts up to three zero bytes ahead while the schema's character set is ucs2, utf16 or utf32.
                 while ok.session_state.is_empty() && !reader.is_empty() {
-                    ok.session_state = reader.lenenc_bytes()?;
+                    let (all, mut behind) = (reader.remaining(), reader);
+                    behind.lenenc()?;
+                    ok.session_state = match reader.lenenc_bytes() {
+                        Ok(state) => state,
+                        // MariaDB 10.2 counts the length's own bytes along: all that is left is the state.
+                        Err(_) if is_misframed(payload, all, behind.remaining()) => {
+                            reader = behind;
+                            reader.rest()
+                        }
+                        Err(e) => return Err(e),
+                    };
                 }
             }
         }
@@ -81,6 +91,14 @@ impl<'a> OkPacket<'a> {
             put_lenenc_bytes(out, self.session_state);
         }
     }
+}
+
+/// Does the packet end with a session state of `left` bytes whose length, with which it takes `all` bytes, says two bytes more?
+/// MariaDB 10.2 sends that where the length takes more than one byte.
+fn is_misframed(payload: &[u8], all: usize, left: usize) -> bool {
+    let said = payload.get(payload.len().saturating_sub(all)..).and_then(|end| end.get(..3));
+    let claimed = left.checked_add(2).and_then(|claimed| u16::try_from(claimed).ok()).map(u16::to_le_bytes);
+    left > 250 && claimed.is_some_and(|[low, high]| said == Some(&[0xfc, low, high]))
 }
 
 /// The info text when no session state can follow: length-encoded as servers send it, else the page's `string<EOF>`.

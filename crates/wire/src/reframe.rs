@@ -577,7 +577,7 @@ impl<'f> Reframe<'f> {
         if ok.last_insert_id != 0 {
             facts.last_insert_id = ok.last_insert_id;
         }
-        self.rewritten(&ok, crate::message::OK, facts)
+        self.rewritten(&ok, (body, crate::message::OK), facts)
     }
 
     /// An EOF packet that is the whole answer, as an OK packet (some servers send a plain one all the same): plain, for a client
@@ -612,7 +612,7 @@ impl<'f> Reframe<'f> {
         if ok.last_insert_id != 0 {
             facts.last_insert_id = ok.last_insert_id;
         }
-        let rewritten = self.rewritten(&ok, EOF, facts);
+        let rewritten = self.rewritten(&ok, (body, EOF), facts);
         if self.to.contains(Capabilities::DEPRECATE_EOF) {
             return rewritten.map(Instead::Payload);
         }
@@ -632,12 +632,12 @@ impl<'f> Reframe<'f> {
     }
 
     /// Notes session changes; the packet anew when the client must not see them all.
-    fn rewritten(&self, ok: &OkPacket<'_>, header: u8, facts: &mut ReplyFacts) -> Option<Vec<u8>> {
+    fn rewritten(&self, ok: &OkPacket<'_>, (body, header): (&[u8], u8), facts: &mut ReplyFacts) -> Option<Vec<u8>> {
         if ok.session_state.is_empty() && !ok.status.contains(StatusFlags::SESSION_STATE_CHANGED) && !self.hides_something() {
             return None;
         }
         let mut kept = Vec::new();
-        let mut all = !self.hides_something();
+        let mut all = !self.hides_something() && is_well_framed(ok, body);
         for change in session_state::changes(ok.session_state) {
             // What cannot be read is not passed on.
             let Ok(change) = change else {
@@ -668,6 +668,14 @@ impl<'f> Reframe<'f> {
         OkPacket { session_state: &kept, status, ..*ok }.write(&mut payload, header, self.to);
         Some(payload)
     }
+}
+
+/// Does the packet's end say how long its session state is? That of MariaDB 10.2 says two bytes too many.
+fn is_well_framed(ok: &OkPacket<'_>, body: &[u8]) -> bool {
+    let Some(length) = ok.session_state.len().checked_add(2).and_then(|claimed| u16::try_from(claimed).ok()) else { return true };
+    let [low, high] = length.to_le_bytes();
+    let end = body.len().saturating_sub(ok.session_state.len());
+    ok.session_state.len() <= 250 || body.get(..end).is_none_or(|head| !head.ends_with(&[0xfc, low, high]))
 }
 
 /// A row with a number, for a column of this type (binary protocol: integers have the width of their type).
@@ -749,6 +757,30 @@ mod tests {
             assert_eq!(ok.status.contains(StatusFlags::SESSION_STATE_CHANGED), told, "{gtids} {hides}");
             assert_eq!(facts.gtids.as_deref(), Some(&b"aa:1"[..]), "the session itself knows");
         }
+    }
+
+    /// MariaDB 10.2 says that a session state over 250 bytes is two bytes longer than it is; clients take that for a broken packet.
+    #[test]
+    fn a_session_state_that_says_too_much_is_put_right() {
+        let value = vec![b'x'; 300];
+        let right = ok_with(&[Change::SystemVariable { name: b"optimizer_switch", value: &value }, Change::Schema(b"d")]);
+        let at = right.windows(3).position(|bytes| bytes[0] == 0xfc).unwrap();
+        let mut wrong = right.clone();
+        wrong[at + 1] += 2;
+        let all = TrackFilter { system_variables: vec!["*".into()], schema: true, ..TrackFilter::default() };
+        let schema = TrackFilter { schema: true, ..TrackFilter::default() };
+        for (filter, expected) in [(&all, right.clone()), (&schema, ok_with(&[Change::Schema(b"d")]))] {
+            for reply in [&right, &wrong] {
+                let (mut out, mut facts, mut input) = (Vec::new(), ReplyFacts::default(), reply.clone());
+                let mut reframe = Reframe::new(ReplyKind::Results, CAPS, CAPS, Some(filter), StatusFlags::AUTOCOMMIT);
+                let processed = reframe.process(&mut input, &mut out, &mut facts).unwrap();
+                assert_eq!(if processed.direct { input } else { out }, expected);
+                assert!(facts.variables.len() == 1 && facts.schema.as_deref() == Some(b"d") && !facts.is_garbled);
+            }
+        }
+        // By any other number it is broken.
+        wrong[at + 1] += 1;
+        assert!(OkPacket::parse(&wrong[HEADER..], CAPS).is_err());
     }
 
     /// The results of a text with several statements, each of one column, as a server with CLIENT_DEPRECATE_EOF sends them.
