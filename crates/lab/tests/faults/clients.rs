@@ -153,6 +153,38 @@ fn five_thousand_connects() {
     assert!(rss[ROUNDS - 1] <= rss[1] + 12, "memory grows with each round: {rss:?} MiB");
 }
 
+/// What a peak took is the system's again within seconds, in the build that is tested as in the one that is shipped: a budget for
+/// memory goes by what the process has.
+#[test]
+fn memory_of_a_peak_is_given_back() {
+    const SESSIONS: usize = 200;
+    const VALUES: usize = 50;
+    const BYTES: usize = 4_000;
+    let bed = Bed::mariadb(2, |b| b.variable("max_connections", 2_000));
+    bed.client().run("SELECT 1").unwrap();
+    let before = bed.proxy.rss_bytes().unwrap();
+    let value = "v".repeat(BYTES);
+    let values: Vec<_> = (0..VALUES).map(|nth| format!("@v{nth}='{value}'")).collect();
+    let mut clients: Vec<_> = (0..SESSIONS).map(|_| bed.client()).collect();
+    for client in &mut clients {
+        client.run(format!("SET {}", values.join(", "))).unwrap();
+    }
+    let mut peak = 0;
+    wait::until("the peak", LIMIT, || {
+        peak = bed.proxy.rss_bytes().unwrap();
+        (peak > before + (SESSIONS * VALUES * BYTES / 2) as u64).then_some(())
+    })
+    .unwrap();
+    // Those in between stay.
+    let kept: Vec<_> = clients.into_iter().enumerate().filter_map(|(nth, client)| (nth % 20 == 0).then_some(client)).collect();
+    wait::until("memory to be given back", LIMIT, || {
+        let now = bed.proxy.rss_bytes().unwrap();
+        (now < before + (peak - before) / 2).then_some(())
+    })
+    .unwrap();
+    assert_eq!(kept.len(), SESSIONS / 20);
+}
+
 /// A client that goes away while its statement runs: the statement ends on the server, the place is free again.
 fn client_leaves_a_running_statement(flavor: Flavor) {
     let bed = Bed::new(flavor, 3, |b| b);
