@@ -8,6 +8,7 @@ use crate::replica::Replica;
 use model::HostgroupId;
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Waker};
+use wire::auth::hash::CERTIFICATE_PROOF;
 
 /// Why a session is disturbed. Later ones are stronger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,6 +131,8 @@ pub(crate) struct Entry {
     pub refused_ms: Cell<u64>,
     /// Its place among the connections of its address; none over a Unix socket.
     pub place: RefCell<Option<Place>>,
+    /// What the login's OK is to say of the certificate, for clients without a CA.
+    pub certificate_proof: Cell<Option<Box<[u8; CERTIFICATE_PROOF]>>>,
     /// What it keeps in other hostgroups than the one where it is.
     pub elsewhere: RefCell<Vec<Elsewhere>>,
     /// What operators see of it.
@@ -207,6 +210,7 @@ impl Entry {
             rare: Cell::default(),
             refused_ms: Cell::new(0),
             place: RefCell::default(),
+            certificate_proof: Cell::default(),
             elsewhere: RefCell::default(),
             view: Default::default(),
         }

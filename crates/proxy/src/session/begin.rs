@@ -189,7 +189,7 @@ impl Session {
         }
         let status = self.client.current_status();
         // Of the greeting's login alone: COM_CHANGE_USER proves nothing, as on MariaDB.
-        let proof = self.client.certificate_proof.take();
+        let proof = self.entry.certificate_proof.take();
         let info = proof.as_deref().map_or(&b""[..], |proof| &proof[..]);
         let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: 0, info, session_state: &told };
         let mut payload = Vec::new();

@@ -7,7 +7,6 @@ use crate::buffer::Buffer;
 use crate::link::Link;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
-use wire::auth::hash::CERTIFICATE_PROOF;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::packet::HEADER;
 use wire::reframe::{LASTING, TrackFilter};
@@ -47,8 +46,6 @@ pub(super) struct Frontend {
     pub command_seq: u8,
     /// Sequence id of the next packet of a login under way.
     pub login_seq: u8,
-    /// What the login's OK says of the certificate, for clients without a CA ([`wire::auth::hash::certificate_proof`]).
-    pub certificate_proof: Option<Box<[u8; CERTIFICATE_PROOF]>>,
 }
 
 impl Frontend {
@@ -73,7 +70,6 @@ impl Frontend {
             is_half_told: false,
             command_seq: 1,
             login_seq: 0,
-            certificate_proof: None,
         }
     }
 

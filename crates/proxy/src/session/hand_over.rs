@@ -247,8 +247,6 @@ fn client_record(client: &Frontend, entry: &Entry) -> Option<(ClientRecord, Deta
         is_half_told,
         command_seq,
         login_seq,
-        // Sent by the login's OK.
-        certificate_proof: _,
     } = client;
     if !input.is_empty() || *is_half_told {
         return None;
@@ -333,7 +331,6 @@ impl SessionRecord {
             is_half_told: false,
             command_seq,
             login_seq,
-            certificate_proof: None,
         };
         let entry = Rc::new(Entry::new(self.id, worker.clock.now_ms()));
         entry.view.is_between(peer, local);

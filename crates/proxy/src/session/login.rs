@@ -518,9 +518,9 @@ impl Login {
             peer: self.peer,
             addr: self.peer.map(|peer| peer.ip().to_canonical().to_string().into()),
             login_seq: self.seq,
-            certificate_proof: self.certificate_proof,
             ..Frontend::new(self.link, self.caps, request.collation, self.scramble, proxy_addr)
         };
+        entry.certificate_proof.set(self.certificate_proof);
         let mut session = Session::new(worker, entry, client, user);
         session.begin(request.schema.as_deref());
         Ok(session)
