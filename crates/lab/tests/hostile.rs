@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use common::{LIMIT, proxy_with, server};
 use lab::client::{Encoding, Param};
@@ -718,4 +719,38 @@ fn a_log_that_nobody_reads() {
     })
     .unwrap();
     std::fs::remove_dir_all(&dir).unwrap();
+}
+
+/// A text of megabytes is read in turns: the only worker serves others in between, whatever becomes of the text.
+#[test]
+fn long_texts_are_read_in_turns() {
+    const ROWS: usize = 500_000;
+    let proxy = proxy_with(server(Flavor::Mariadb), 2, |builder| builder.variable("threads", 1));
+    let mut writer = Client::connect(&app(&proxy).database("test").timeout(LIMIT * 4)).unwrap();
+    let mut bystander = connect(&proxy);
+    writer.run("CREATE OR REPLACE TABLE long_texts(id INT AUTO_INCREMENT PRIMARY KEY, a INT, b INT)").unwrap();
+    let good = format!("INSERT INTO long_texts(a,b) VALUES{}", vec!["(1,2)"; ROWS].join(","));
+    let texts = [format!("{good},(1)"), good.clone(), good];
+    let (sent, answers) = mpsc::channel();
+    let writing = thread::spawn(move || {
+        for (text, error) in texts.iter().zip([Some(1136), None, None]) {
+            let begun = Instant::now();
+            let reply = writer.query(text).unwrap();
+            sent.send(begun.elapsed()).unwrap();
+            assert_eq!(reply.err().map(|error| error.code), error);
+        }
+    });
+    let (mut longest, mut took) = (Duration::ZERO, Vec::new());
+    while took.len() < 3 {
+        let begun = Instant::now();
+        bystander.run("DO 0").unwrap();
+        longest = longest.max(begun.elapsed());
+        if let Ok(one) = answers.try_recv() {
+            println!("{longest:?} of {one:?}");
+            assert!(longest < one / 4, "{longest:?} of {one:?}");
+            longest = Duration::ZERO;
+            took.push(one);
+        }
+    }
+    writing.join().unwrap();
 }

@@ -98,6 +98,14 @@ pub(crate) const FIRST_SESSION_ID: u64 = 1 << 30;
 /// Pinned sessions listed one by one in a report.
 const REPORTED_PINS: usize = 50;
 
+/// Bytes of a long text that are read in one turn: about a millisecond.
+const TURN: usize = 128 << 10;
+
+/// Is a text so long that it is read in turns?
+pub(crate) fn is_long(sql: &[u8]) -> bool {
+    sql.len() > TURN
+}
+
 impl Worker {
     /// A worker that does nothing yet.
     pub(crate) fn new(index: usize, shared: Arc<Shared>) -> Rc<Self> {
@@ -157,6 +165,24 @@ impl Worker {
     /// What a statement is, as [`sql::analyze_with`] finds.
     pub(crate) fn analyze(&self, sql: &[u8], lex: LexMode) -> Analysis {
         self.shapes.borrow_mut().analyze(sql, lex, self.meter.grouping())
+    }
+
+    /// The same for a long text: other sessions are served in between. Its digest is met as well, since that reads the text again.
+    pub(crate) async fn analyze_in_turns(&self, sql: &[u8], lex: LexMode) -> Analysis {
+        let mut reading = sql::AnalysisInTurns::new(sql, lex, self.meter.grouping());
+        let analysis = loop {
+            match reading.turn(TURN) {
+                Some(analysis) => break analysis,
+                None => tokio::task::yield_now().await,
+            }
+        };
+        if let Some(rules) = self.meter.lacks_digest(&analysis) {
+            let text = sql.to_vec();
+            if let Some(digest) = self.check(move || rules.digest(&text, lex)).await {
+                self.meter.learn_digest(&analysis, rules, digest);
+            }
+        }
+        analysis
     }
 
     /// The digest of a statement.

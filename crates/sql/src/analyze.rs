@@ -47,20 +47,65 @@ pub fn analyze_with(sql: &[u8], mode: LexMode, grouping: Grouping) -> Analysis {
 
 /// Does a statement stand partly in a version comment that some servers skip? They run what is left of it, which is another statement:
 /// `/*M!999999 a */ SET @x = 1` has no verb here, and is a SET there. A statement that stands in one such comment runs whole or not at all.
-#[cold]
-fn is_split_by_version(sql: &[u8], mode: LexMode) -> bool {
-    let mut lexer = Lexer::new(sql, mode);
-    let mut begun_in = None;
-    loop {
-        let token = lexer.token();
+struct Versions<'a> {
+    lexer: Lexer<'a>,
+    begun_in: Option<Option<usize>>,
+}
+
+impl Versions<'_> {
+    /// Reads one token; the answer once it is known.
+    fn step(&mut self) -> Option<bool> {
+        let token = self.lexer.token();
         match token.kind {
-            TokenKind::End => return false,
+            TokenKind::End => return Some(false),
             TokenKind::Punct(b';') => {
-                begun_in = None;
-                lexer.end_statement();
+                self.begun_in = None;
+                self.lexer.end_statement();
             }
-            _ if *begun_in.get_or_insert(lexer.skipped_comment()) != lexer.skipped_comment() => return true,
+            _ if *self.begun_in.get_or_insert(self.lexer.skipped_comment()) != self.lexer.skipped_comment() => return Some(true),
             _ => {}
+        }
+        None
+    }
+}
+
+/// [`analyze_with`] for a long text, of which one piece after the other is read: whoever has others to serve does so in between.
+pub struct AnalysisInTurns<'a> {
+    scan: Scan<'a>,
+    /// Once the scan is over, where the text asks for a second reading.
+    versions: Option<Versions<'a>>,
+}
+
+impl<'a> AnalysisInTurns<'a> {
+    /// Reads nothing yet.
+    #[must_use]
+    pub fn new(sql: &'a [u8], mode: LexMode, grouping: Grouping) -> Self {
+        Self { scan: Scan::new(sql, mode, grouping), versions: None }
+    }
+
+    /// Reads on for so many bytes, and to the end of the token there; the analysis once all was read.
+    pub fn turn(&mut self, bytes: usize) -> Option<Analysis> {
+        if self.versions.is_none() {
+            let end = self.scan.lexer.position().saturating_add(bytes);
+            while self.scan.step() {
+                if self.scan.lexer.position() >= end {
+                    return None;
+                }
+            }
+            if !self.scan.may_be_split() {
+                return Some(self.scan.analysis(false));
+            }
+        }
+        let scan = &self.scan;
+        let versions = self.versions.get_or_insert_with(|| scan.versions());
+        let end = versions.lexer.position().saturating_add(bytes);
+        loop {
+            if let Some(is_split) = versions.step() {
+                return Some(scan.analysis(is_split));
+            }
+            if versions.lexer.position() >= end {
+                return None;
+            }
         }
     }
 }
@@ -105,11 +150,40 @@ impl<'a> Scan<'a> {
     }
 
     fn finish(self) -> Analysis {
-        let mut comments = self.lexer.comments_met();
-        if comments.contains(Facts::VERSIONED) && !comments.contains(Facts::TORN) && is_split_by_version(self.sql, self.lexer.mode()) {
-            comments |= Facts::TORN;
+        let is_split = self.may_be_split() && self.is_split();
+        let facts = self.all_facts(is_split);
+        Analysis { kind: self.first.unwrap_or(Kind::Empty), facts, digest: self.key.finish() }
+    }
+
+    /// Has to be read again, for [`Versions`]?
+    fn may_be_split(&self) -> bool {
+        let comments = self.lexer.comments_met();
+        comments.contains(Facts::VERSIONED) && !comments.contains(Facts::TORN)
+    }
+
+    fn versions(&self) -> Versions<'a> {
+        Versions { lexer: Lexer::new(self.sql, self.lexer.mode()), begun_in: None }
+    }
+
+    #[cold]
+    fn is_split(&self) -> bool {
+        let mut versions = self.versions();
+        loop {
+            if let Some(is_split) = versions.step() {
+                return is_split;
+            }
         }
-        Analysis { kind: self.first.unwrap_or(Kind::Empty), facts: self.facts | comments, digest: self.key.finish() }
+    }
+
+    fn all_facts(&self, is_split: bool) -> Facts {
+        let torn = if is_split { Facts::TORN } else { Facts::NONE };
+        self.facts | self.lexer.comments_met() | torn
+    }
+
+    /// As [`Self::finish`], with what a second reading said.
+    fn analysis(&self, is_split: bool) -> Analysis {
+        let facts = self.all_facts(is_split);
+        Analysis { kind: self.first.unwrap_or(Kind::Empty), facts, digest: self.key.clone().finish() }
     }
 
     /// Reads one token; false at the end.

@@ -42,6 +42,7 @@ enum Held {
     CommaAfterRow,
 }
 
+#[derive(Clone)]
 pub(crate) struct Key {
     hash: u64,
     grouping: Grouping,

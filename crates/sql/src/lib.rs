@@ -37,7 +37,7 @@ mod substitute;
 mod tables;
 mod token;
 
-pub use analyze::{Analysis, analyze, analyze_with};
+pub use analyze::{Analysis, AnalysisInTurns, analyze, analyze_with};
 pub use calls::{Call, unknown_calls};
 pub use code::{Code, Routine, compound, is_native, routines, stored};
 pub use cursor::unquote_name;

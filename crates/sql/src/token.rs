@@ -128,6 +128,12 @@ impl<'a> Lexer<'a> {
         Lexer { sql, pos: 0, mode, version_depth: 0, skipped_to: 0, after_dot: false, after_name: false, comments_met: Facts::NONE }
     }
 
+    /// Where the next token is looked for.
+    #[inline]
+    pub(crate) fn position(&self) -> usize {
+        self.pos
+    }
+
     /// How the text is read.
     #[inline]
     pub(crate) fn mode(&self) -> LexMode {

@@ -276,6 +276,19 @@ proptest! {
     }
 
     #[test]
+    fn an_analysis_in_turns_is_that_of_one_pass(sql in texts(), mode in modes(), values in 0usize..5, turns in prop::collection::vec(0usize..40, 1..9)) {
+        let grouping = Grouping { values, ..Grouping::default() };
+        let mut reading = AnalysisInTurns::new(&sql, mode, grouping);
+        let mut turns = turns.iter().cycle();
+        let found = loop {
+            if let Some(found) = reading.turn(*turns.next().unwrap()) {
+                break found;
+            }
+        };
+        prop_assert_eq!(found, analyze_with(&sql, mode, grouping));
+    }
+
+    #[test]
     fn nothing_panics(sql in texts(), mode in modes(), id in any::<u64>()) {
         analyze(&sql, mode);
         parse_set(&sql, mode);

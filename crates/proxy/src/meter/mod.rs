@@ -197,6 +197,20 @@ impl Meter {
         self.known.borrow_mut().get_or_make(analysis.digest, || rules.digest.digest(sql, lex))
     }
 
+    /// How the digest of this statement is made, where it was not met and would be kept.
+    pub(crate) fn lacks_digest(&self, analysis: &Analysis) -> Option<DigestRules> {
+        let rules = self.rules.get();
+        let is_met = rules.has_own_text(analysis) || self.known.borrow().get(analysis.digest).is_some();
+        (!is_met).then_some(rules.digest)
+    }
+
+    /// Keeps a digest that was made elsewhere, unless digests are made by other rules by now.
+    pub(crate) fn learn_digest(&self, analysis: &Analysis, made_by: DigestRules, digest: Digest) {
+        if self.rules.get().digest == made_by {
+            self.known.borrow_mut().get_or_make(analysis.digest, || digest);
+        }
+    }
+
     /// The digest that an analysis' key stands for, if it was met.
     pub(crate) fn known_digest(&self, key: u64) -> Option<Arc<Digest>> {
         self.known.borrow().get(key).cloned()

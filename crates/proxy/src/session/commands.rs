@@ -27,6 +27,7 @@ impl Session {
         self.client.streamed_input = false;
         self.client.is_half_told = false;
         let result = match Command::from_u8(command.byte) {
+            Some(kind) if self.is_long_text(kind, command) => Box::pin(self.serve_long_text(kind, command)).await,
             Some(kind @ (Command::Query | Command::StmtExecute)) => match self.statement(kind, command) {
                 Some(mut statement) => self.serve_statement(&mut statement).await,
                 None => Box::pin(self.serve_odd(kind, command)).await,
@@ -45,6 +46,14 @@ impl Session {
         }
         self.command_ended();
         result
+    }
+
+    /// Serves a text of which the reading alone takes long.
+    async fn serve_long_text(&mut self, kind: Command, command: Incoming) -> Result<(), End> {
+        match self.read_long_text(command).await {
+            Some(mut statement) => self.serve_statement(&mut statement).await,
+            None => self.serve_odd(kind, command).await,
+        }
     }
 
     /// The statement that a command is; None for one that needs a closer look.

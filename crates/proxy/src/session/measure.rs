@@ -18,6 +18,7 @@ use crate::meter::digest_table::Sums;
 use crate::meter::errors::ErrorKey;
 use crate::meter::{Ended, error_key};
 use crate::server::ServerShared;
+use crate::worker::is_long;
 use model::HostgroupId;
 use sql::{Analysis, Facts, Kind};
 use std::borrow::Cow;
@@ -241,10 +242,10 @@ impl Session {
     }
 
     /// An error's text as it may be written down: of a statement that carries a password, or may do so in what it executes, nothing
-    /// is quoted.
+    /// is quoted, nor of one that is too long to be read for that.
     fn shown_error<'a>(&self, text: &'a [u8], what: Option<(Measured<'_>, &Analysis)>) -> Cow<'a, [u8]> {
         let is_secret = match what {
-            Some((statement, _)) => sql::error_may_carry_password(statement.text(), self.wants.lex),
+            Some((statement, _)) => is_long(statement.text()) || sql::error_may_carry_password(statement.text(), self.wants.lex),
             None => self.entry.view.error_may_carry_password(),
         };
         if is_secret { Cow::Owned(sql::without_quoted(text)) } else { Cow::Borrowed(text) }

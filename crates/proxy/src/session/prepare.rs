@@ -21,6 +21,7 @@ use crate::pins::{PinReason, PinSet};
 use crate::prepared::Side;
 use crate::state::Text;
 use crate::stmt_cache::{Meaning, StatementKey};
+use crate::worker::is_long;
 use sql::{Analysis, Facts, Kind};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -54,7 +55,11 @@ impl Session {
             return self.client.send_error(&mut self.at, codes::MAX_PREPARED_STMT_COUNT_REACHED, "42000", &text).await;
         }
         let (command, parent) = self.lift_trace(command, 0);
-        let analysis = self.worker.analyze(self.client.body(command), self.wants.lex);
+        let text = self.client.body(command);
+        let analysis = match is_long(text) {
+            true => Box::pin(self.worker.analyze_in_turns(text, self.wants.lex)).await,
+            false => self.worker.analyze(text, self.wants.lex),
+        };
         let said = analysis;
         let (command, analysis, original) = if self.goes_home_undirected() {
             (command, analysis, None)

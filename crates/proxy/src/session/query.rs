@@ -14,6 +14,7 @@ use super::tableless::reads_table;
 use crate::backend::put_command;
 use crate::pins::PinReason;
 use crate::state::is_wide;
+use crate::worker::is_long;
 use sql::{Analysis, Facts, Kind};
 use wire::codec::put_lenenc_bytes;
 use wire::command::Command;
@@ -23,16 +24,34 @@ use wire::query::split_query;
 use wire::reframe::{Patch, ReplyFacts};
 
 impl Session {
+    /// Is the command a text that is read in turns ([`Self::read_long_text`])?
+    pub(super) fn is_long_text(&self, kind: Command, command: Incoming) -> bool {
+        kind == Command::Query && is_long(self.client.payload(command))
+    }
+
     /// The statement of a COM_QUERY; None where the command is malformed.
     pub(super) fn read_text(&mut self, command: Incoming) -> Option<Statement> {
+        let (command, start) = self.place_text(command)?;
+        let analysis = self.worker.analyze(self.client.sql_text(command, start), self.wants.lex);
+        Some(Statement { command, analysis, form: Form::Text { start } })
+    }
+
+    /// The same, while others are served.
+    pub(super) async fn read_long_text(&mut self, command: Incoming) -> Option<Statement> {
+        let (command, start) = self.place_text(command)?;
+        let analysis = self.worker.analyze_in_turns(self.client.sql_text(command, start), self.wants.lex).await;
+        Some(Statement { command, analysis, form: Form::Text { start } })
+    }
+
+    /// The command without its trace, and where its text begins.
+    fn place_text(&mut self, command: Incoming) -> Option<(Incoming, usize)> {
         let start = if self.client.caps.contains(Capabilities::QUERY_ATTRIBUTES) {
             split_query(self.client.payload(command), self.client.caps).ok()?.sql.start - 1
         } else {
             0
         };
         let (command, _) = self.lift_trace(command, start);
-        let analysis = self.worker.analyze(self.client.sql_text(command, start), self.wants.lex);
-        Some(Statement { command, analysis, form: Form::Text { start } })
+        Some((command, start))
     }
 
     /// What is sent for a text.
