@@ -82,6 +82,26 @@ fn mariadb_proves_its_certificate_since_11_4() {
     }
 }
 
+/// `$A$005$` is 5,000 rounds; MySQL 9.7 writes 10,000, in hexadecimal.
+#[test]
+fn mysql_9_7_hashes_with_ten_thousand_rounds() {
+    let mut root = server(Flavor::Mysql).root().unwrap();
+    let stored = root.scalar("SELECT LEFT(authentication_string, 7) FROM mysql.user WHERE user='app'").unwrap();
+    assert_eq!(stored.as_deref(), Some("$A$00A$"));
+}
+
+/// Servers forget prepared statements at COM_CHANGE_USER. vertx executes those of before, and is told 1243.
+#[test]
+fn a_change_of_user_forgets_prepared_statements() {
+    each_flavor(|server| {
+        let options = ConnectOptions::app(server);
+        let mut client = Client::connect(&options).unwrap();
+        let statement = client.prepare("SELECT 1").unwrap();
+        client.change_user(&options).unwrap();
+        assert_eq!(client.execute(&statement, &[]).unwrap().err().unwrap().code, 1243);
+    });
+}
+
 #[test]
 fn replies_show_everything() {
     each_flavor(|server| {

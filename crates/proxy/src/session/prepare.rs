@@ -56,9 +56,10 @@ impl Session {
         }
         let (command, parent) = self.lift_trace(command, 0);
         let text = self.client.body(command);
-        let analysis = match is_long(text) {
-            true => Box::pin(self.worker.analyze_in_turns(text, self.wants.lex)).await,
-            false => self.worker.analyze(text, self.wants.lex),
+        let analysis = if is_long(text) {
+            Box::pin(self.worker.analyze_in_turns(text, self.wants.lex)).await
+        } else {
+            self.worker.analyze(text, self.wants.lex)
         };
         let said = analysis;
         let (command, analysis, original) = if self.goes_home_undirected() {
