@@ -12,6 +12,7 @@ setup: ## install what build and tests need (apt, Rust, MySQL and a late MariaDB
 	scripts/setup
 	scripts/setup mysql
 	scripts/setup mariadb-11.8
+	scripts/setup old-servers
 
 # The build of the tests: it starts within minutes on a fresh machine. `make release` builds what is fast.
 demo: ## a MariaDB primary, two replicas and the proxy before them; Ctrl-C ends it

@@ -18,6 +18,7 @@ pub mod flavor;
 pub mod galera;
 pub mod group;
 pub mod network;
+pub mod old;
 pub mod plot;
 pub mod port;
 pub mod process;

@@ -178,6 +178,11 @@ impl Peer {
         reply
     }
 
+    /// Must succeed, as text: what some server cannot prepare.
+    pub(crate) fn exec_text(&mut self, sql: &str) {
+        self.client.run(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    }
+
     /// All of these must succeed.
     pub(crate) fn exec_all(&mut self, statements: &[&str]) {
         for sql in statements {

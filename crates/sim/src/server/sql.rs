@@ -193,7 +193,13 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
                 let word = word_at(&mut i);
                 tokens.push(word.parse().map_or(Token::Word(word), Token::Number));
             }
-            c if is_word(c) => tokens.push(Token::Word(word_at(&mut i))),
+            c if is_word(c) => {
+                let word = word_at(&mut i);
+                // An introducer: texts are ASCII here.
+                if !(word.starts_with('_') && chars.get(i) == Some(&'\'')) {
+                    tokens.push(Token::Word(word));
+                }
+            }
             c => {
                 tokens.push(Token::Sign(c));
                 i += 1;
@@ -371,7 +377,7 @@ mod tests {
         ];
         assert_eq!(set, Statement::Set(wanted));
         for text in [
-            "SET SESSION session_track_system_variables='*',session_track_schema=ON,session_track_state_change=ON",
+            "SET SESSION session_track_system_variables=_latin1'*',session_track_schema=ON,session_track_state_change=ON",
             "SET NAMES 'utf8mb4' COLLATE 'utf8mb4_bin',@@session.time_zone='UTC'",
             "SELECT @@session_track_system_variables,@@session_track_schema,@@session_track_state_change",
             "DO (SELECT 1 FROM (SELECT 1) tidegate)",
