@@ -216,4 +216,10 @@ fn schemas(world: &World) {
     assert_eq!(b.get("SELECT DATABASE()"), "test");
     assert_eq!(a.get("SELECT DATABASE()"), "mysql");
     assert_eq!(b.get("SELECT DATABASE()"), "test");
+    let gone = format!("gone_{:?}", world.encoding).to_lowercase();
+    a.exec(&format!("CREATE DATABASE {gone}"));
+    a.exec_text(&format!("USE {gone}"));
+    a.exec(&format!("DROP DATABASE {gone}"));
+    assert_eq!(b.get("SELECT DATABASE()"), "test");
+    assert_eq!(a.get("SELECT DATABASE()"), "NULL");
 }

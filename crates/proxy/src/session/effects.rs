@@ -166,6 +166,9 @@ impl Session {
         if matches!(analysis.kind, Kind::Ddl | Kind::Compound) && ROUTINES.iter().any(|word| has_word(sql, word)) {
             self.worker.shared.routines_defined.note(Some(sql));
         }
+        if analysis.kind == Kind::Ddl && !failed && self.at.tracks_nothing() && self.wants.drops_its_schema(sql) {
+            self.wants.enter_schema(&mut self.at, None);
+        }
         match analysis.kind {
             Kind::Ddl if contains(sql, b"rename") => self.at.pins.tables_renamed(),
             Kind::Set => match reply.error {
@@ -412,6 +415,13 @@ impl Wants {
         sql::split(sql, self.lex)
             .filter(|one| may_change(one) && sql::analyze(one, self.lex).kind == Kind::Set)
             .any(|one| sql::parse_set(one, self.lex).is_none_or(|all| all.iter().any(changes)))
+    }
+
+    /// Does the text, where it is DROP DATABASE, name the session's own schema?
+    fn drops_its_schema(&self, sql: &[u8]) -> bool {
+        let word = |behind| verb(sql, self.lex, behind).unwrap_or_default();
+        let own = || self.state.schema.as_deref().and_then(|schema| std::str::from_utf8(schema).ok());
+        word(0) == "DROP" && ["DATABASE", "SCHEMA"].contains(&&*word(1)) && own().is_some_and(|own| has_word(sql, own))
     }
 
     /// The tables that are made or dropped, with their schemas.

@@ -360,6 +360,7 @@ impl SessionRecord {
             transcript.progress = Progress::Lost(Gap::HandedOver);
             session.recovery.transcript = Some(Box::new(transcript));
         }
+        session.at.keep_unseen();
         entry.set_limits(Limits::from_settings(&session.at.lane.settings()));
         entry.set_own_idle_limit(self.own_idle_ms);
         entry.set_transaction(self.transaction_since_ms > 0, self.transaction_since_ms);

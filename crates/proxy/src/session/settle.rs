@@ -154,9 +154,7 @@ impl Session {
         let delay_ms = self.at.lane.settings().connection_delay_multiplex_ms;
         if delay_ms > 0 && self.at.pins.set().is_empty() {
             self.entry.hold_backend_until(self.worker.shared.clock.now_ms() + delay_ms);
-        } else if self.at.keeps_unseen() && !self.at.pool.shared.is_place_wanted(&self.user.name) {
-            self.entry.keeps_unseen.set(true);
-        } else {
+        } else if self.at.pool.shared.is_place_wanted(&self.user.name) || !self.at.keep_unseen() {
             self.at.give_back();
         }
         Ok(())

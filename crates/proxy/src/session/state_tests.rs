@@ -184,6 +184,15 @@ async fn where_servers_tell_nothing_use_names_the_schema() {
     let mut bed = on_a_silent_server();
     bed.ran("USE other", &ok());
     assert_eq!(bed.wants.state.schema.as_deref(), Some(&b"other"[..]));
+    for text in ["DROP DATABASE another", "DROP TABLE other", "CREATE DATABASE IF NOT EXISTS other"] {
+        bed.ran(text, &ok());
+        assert_eq!(bed.wants.state.schema.as_deref(), Some(&b"other"[..]), "{text}");
+    }
+    bed.ran("drop schema IF EXISTS `other`", &error(1008));
+    assert_eq!(bed.wants.state.schema.as_deref(), Some(&b"other"[..]));
+    bed.ran("drop schema IF EXISTS `other`", &ok());
+    assert_eq!(bed.wants.state.schema, None);
+    assert_eq!(bed.at.backend.as_ref().unwrap().core.state.schema, None);
 }
 
 #[tokio::test]

@@ -40,6 +40,17 @@ impl Attachments {
         self.backend.as_ref().is_some_and(|backend| backend.core.must_reset && !backend.core.tracks())
     }
 
+    /// Notes that, so that [`Worker::make_places`](crate::worker::Worker::make_places) finds the session. False where something else
+    /// keeps the backend, or nothing.
+    pub(super) fn keep_unseen(&self) -> bool {
+        let keeps = self.pins.set().is_empty() && self.keeps_unseen();
+        self.entry.keeps_unseen.set(keeps);
+        if let Some(backend) = self.backend.as_ref().filter(|_| keeps) {
+            backend.core.server.is_known_silent.store(true, Ordering::Relaxed);
+        }
+        keeps
+    }
+
     /// EXECUTE, EXECUTE IMMEDIATE: servers do not tell of temporary tables that dynamic SQL makes, nor of roles.
     pub(super) fn note_dynamic(&mut self, wants: &Wants, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
         let trace = match sql::prepared_name(sql, wants.lex) {
