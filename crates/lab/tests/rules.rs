@@ -237,6 +237,67 @@ fn a_view_that_writes_is_read_on_the_writer() {
     }
 }
 
+/// With the only reader switched off, shunned or gone, reads go to the writer: those that wait after a moment, later ones at once. With
+/// a reader there, or where the setting is 0, they do not.
+#[test]
+fn reads_of_a_split_go_to_the_writer_while_there_is_no_reader() {
+    let [one, two] = [1, 2].map(|_| Server::start(Flavor::Mariadb, &Options::new()).unwrap());
+    for server in [&one, &two] {
+        server.sql("CREATE TABLE test.plain AS SELECT @@port p").unwrap();
+    }
+    let proxy = Tidegate::builder()
+        .backend(1, &one)
+        .backend(2, &two)
+        .user_with("app", "app-pass", 1, &[("attributes", r#"{"read_write_split": {"writer": 1, "reader": 2}}"#.into())])
+        .start()
+        .unwrap();
+    let [writer, reader] = [&one, &two].map(|server| server.port().to_string());
+    let mut admin = proxy.admin().unwrap();
+    let mut peers = [Encoding::Text, Encoding::Binary].map(|encoding| Peer::through(&proxy, encoding));
+    let insert = format!("INSERT INTO mysql_servers(hostgroup_id, hostname, port) VALUES(2, '{}', {})", two.host(), two.port());
+    let ways = [
+        "UPDATE mysql_servers SET status='OFFLINE_SOFT' WHERE hostgroup_id=2",
+        "UPDATE mysql_servers SET status='SHUNNED' WHERE hostgroup_id=2",
+        "UPDATE mysql_servers SET weight=0 WHERE hostgroup_id=2",
+        "DELETE FROM mysql_servers WHERE hostgroup_id=2",
+    ];
+    let mut load = |sql: &str| {
+        admin.run(sql).unwrap();
+        admin.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap().check().unwrap();
+    };
+    for way in ways {
+        peers.iter_mut().for_each(|peer| assert_eq!(peer.get("SELECT p FROM plain"), reader, "{way}"));
+        load(way);
+        let begun = Instant::now();
+        peers.iter_mut().for_each(|peer| assert_eq!(peer.get("SELECT p FROM plain"), writer, "{way}"));
+        assert!(begun.elapsed() < Duration::from_secs(5), "{way} {:?}", begun.elapsed());
+        let begun = Instant::now();
+        for peer in &mut peers {
+            (0..20).for_each(|_| assert_eq!(peer.get("SELECT p FROM plain"), writer, "{way}"));
+            peer.exec("START TRANSACTION READ ONLY");
+            assert_eq!(peer.get("SELECT p FROM plain"), writer, "{way}");
+            peer.exec("COMMIT");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(5), "only those that were first had to wait: {way} {:?}", begun.elapsed());
+        load("DELETE FROM mysql_servers WHERE hostgroup_id=2");
+        load(&insert);
+    }
+    peers.iter_mut().for_each(|peer| assert_eq!(peer.get("SELECT p FROM plain"), reader));
+    let mut admin = proxy.admin().unwrap();
+    let told = "SELECT GROUP_CONCAT(from_state || '>' || to_state) FROM stats_tidegate_events WHERE kind='reads'";
+    let told = admin.scalar(told).unwrap().unwrap();
+    assert_eq!(told, ["reads: 2>reads: 1,reads: 1>reads: 2"; 4].join(","));
+    let metrics = admin.scalar("SHOW PROMETHEUS METRICS").unwrap().unwrap();
+    assert!(!metrics.contains("tidegate_reads_to_writer_total 0"), "{metrics}");
+
+    for sql in ["SET mysql-reads_to_writer_after_ms=0", "SET mysql-connect_timeout_server_max=1500", "LOAD MYSQL VARIABLES TO RUNTIME"] {
+        admin.run(sql).unwrap();
+    }
+    admin.run(ways[0]).unwrap();
+    admin.run("LOAD MYSQL SERVERS TO RUNTIME").unwrap().check().unwrap();
+    peers.iter_mut().for_each(|peer| assert_eq!(peer.fails("SELECT p FROM plain"), 9001));
+}
+
 /// A SET or USE needs no writer, and what only needs a reader not either; all else waits.
 #[test]
 fn a_split_session_reads_while_there_is_no_writer() {

@@ -151,6 +151,8 @@ counters! {
     causal_waits,
     /// Reads that the writer served because no replica had the session's own write in time.
     causal_timeouts,
+    /// Reads of a read/write split that the writer served because no reader took work.
+    reads_to_writer,
     /// Lost writes that turned out to be applied.
     lost_writes_applied,
     /// Lost writes that turned out not to be applied.

@@ -38,6 +38,8 @@ pub(crate) struct HostgroupShared {
     is_warmed: AtomicBool,
     terms: ArcSwap<Terms>,
     held: AtomicBool,
+    /// Reads that waited for it went to the writer, and nobody has seen since that it takes work.
+    is_left: AtomicBool,
     /// More servers than this may not be ONLINE, and so many are.
     most_online: AtomicU32,
     online: AtomicU32,
@@ -64,6 +66,7 @@ impl HostgroupShared {
             workers,
             terms: ArcSwap::default(),
             held: AtomicBool::new(false),
+            is_left: AtomicBool::new(false),
             most_online: AtomicU32::new(u32::MAX),
             online: AtomicU32::new(0),
             is_crowded: AtomicBool::new(false),
@@ -160,6 +163,26 @@ impl HostgroupShared {
     /// Whether a statement that comes now can expect a server: nothing is held, and one is used that does not refuse connects.
     pub(crate) fn takes_work(&self, now_ms: u64) -> bool {
         !self.is_held() && self.servers.load().iter().any(|server| server.takes_work(now_ms) && !server.connects.are_backing_off(now_ms))
+    }
+
+    /// Whether reads are not to wait here: no server takes work, for another reason than a hold.
+    pub(crate) fn lacks_servers(&self, now_ms: u64) -> bool {
+        !self.is_held() && !self.takes_work(now_ms)
+    }
+
+    /// Reads that waited in vain go to the writer, and new ones follow them at once.
+    pub(crate) fn leave(&self) {
+        self.is_left.store(true, Ordering::Release);
+    }
+
+    /// Whether new reads go to the writer at once. It ends when a server takes work again.
+    pub(crate) fn is_left(&self, now_ms: u64) -> bool {
+        if !self.is_left.load(Ordering::Acquire) {
+            return false;
+        }
+        let is_left = self.lacks_servers(now_ms);
+        self.is_left.store(is_left, Ordering::Release);
+        is_left
     }
 
     /// Begins or ends a hold.

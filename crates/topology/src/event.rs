@@ -34,6 +34,8 @@ pub enum EventKind {
     Status,
     /// A cluster lost its last writer, or has one again.
     Writer,
+    /// The reads of a read/write split go elsewhere than before.
+    Reads,
     /// A server was found or has left.
     Discovery,
     /// A server's name was moved to another address.
@@ -55,6 +57,7 @@ impl EventKind {
             Self::Role => "role",
             Self::Status => "status",
             Self::Writer => "writer",
+            Self::Reads => "reads",
             Self::Discovery => "discovery",
             Self::Address => "address",
             Self::Suspicion => "suspicion",

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::fleet::{Layout, Placement, Signal, SignalKind, UnderWay};
-use model::snapshot::{RoleGroup, Server, ServerStatus, Snapshot};
+use model::snapshot::{ReadWriteSplit, RoleGroup, Server, ServerStatus, Snapshot, UserSplit};
 use model::{HostgroupId, ServerAddr};
 
 use crate::check::{Check, CheckKind};
@@ -42,6 +42,10 @@ pub struct Topology {
     /// The checks may have changed since [`Topology::take_checks_changed`].
     are_checks_changed: bool,
     layout: Layout,
+    /// The read/write splits of the configuration, whose reads go to the writer while no reader takes work.
+    splits: BTreeSet<ReadWriteSplit>,
+    /// Those of which no reader takes work, as somebody was told.
+    left: BTreeSet<ReadWriteSplit>,
     /// What was kept of clusters that are not watched yet.
     kept: Standings,
     /// What another topology knew, until the first configuration.
@@ -174,6 +178,7 @@ impl Topology {
         if !recalled.is_empty() {
             (self.known.facts, self.aside) = recalled.take_facts(is_watching);
         }
+        self.splits = splits(snapshot);
         self.find_places();
         if is_watching != was_watching {
             lasting.into_iter().for_each(|index| self.tell_of_watch(index));
@@ -582,8 +587,52 @@ impl Topology {
             self.layout.hostgroups.remove(&id);
             self.layout.revision += 1;
         }
+        if cause == Cause::Configuration {
+            self.left.retain(|split| self.splits.contains(split));
+        }
         (0..self.clusters.len()).for_each(|index| self.decide(index, cause, cluster::Order::None));
         self.plain.clone().into_iter().for_each(|id| self.decide_plain(id, cause));
+        self.tell_of_readers(cause);
+    }
+
+    /// A read/write split has no reader any more, or has one again.
+    fn tell_of_readers(&mut self, by: Cause) {
+        let takes_work = |id: HostgroupId| {
+            let all = self.layout.hostgroups.get(&id).map(Vec::as_slice).unwrap_or_default();
+            all.iter().any(|placed| placed.status == ServerStatus::Online && placed.server.weight > 0)
+        };
+        let left: BTreeSet<ReadWriteSplit> = self.splits.iter().copied().filter(|split| !takes_work(split.reader)).collect();
+        if left == self.left {
+            return;
+        }
+        let before = std::mem::replace(&mut self.left, left);
+        let events = self.left.symmetric_difference(&before).map(|split| {
+            let ReadWriteSplit { writer, reader } = split;
+            let (to, why) = if self.left.contains(split) {
+                let why = format!(
+                    "no server of hostgroup {reader} takes reads: those of the read/write split go to hostgroup {writer} \
+                     (mysql-reads_to_writer_after_ms)"
+                );
+                (*writer, why)
+            } else {
+                (*reader, format!("hostgroup {reader} takes the reads of the read/write split again"))
+            };
+            let from = if to == *writer { reader } else { writer };
+            let (from, to) = (format!("reads: {from}"), format!("reads: {to}"));
+            Event {
+                at_ms: self.now_ms,
+                cluster: Some(*writer),
+                server: None,
+                kind: EventKind::Reads,
+                from,
+                to,
+                seen: String::new(),
+                by: by.as_str(),
+                why,
+            }
+        });
+        let events = events.collect();
+        self.remember(events);
     }
 
     fn decide(&mut self, index: usize, cause: Cause, order: cluster::Order) {
@@ -696,6 +745,10 @@ impl Topology {
         self.remember(events);
         self.layout.hostgroups.extend(part);
         self.layout.revision += 1;
+        // Of a configuration it is told once, when all of it is in force.
+        if teller.cause != Cause::Configuration {
+            self.tell_of_readers(teller.cause);
+        }
     }
 
     /// What the pings of an event's server met, if they fail.
@@ -752,6 +805,17 @@ impl Topology {
         let excess = self.events.len().saturating_sub(MAX_EVENTS);
         self.events.drain(..excess);
     }
+}
+
+/// The read/write splits whose reads go to the writer while no reader takes work.
+fn splits(snapshot: &Snapshot) -> BTreeSet<ReadWriteSplit> {
+    let of_users = snapshot.users.values().filter_map(|user| match user.attributes.read_write_split {
+        UserSplit::On(split) => Some(split),
+        UserSplit::Unset | UserSplit::Off => None,
+    });
+    let of_hostgroups =
+        snapshot.hostgroups.values().filter_map(|h| Some(ReadWriteSplit { writer: h.id, reader: h.attributes.split_reader? }));
+    of_users.chain(of_hostgroups).filter(|split| snapshot.effective_in(split.reader).reads_to_writer_after_ms > 0).collect()
 }
 
 /// What makes two clusters of two configurations the same one.

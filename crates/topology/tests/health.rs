@@ -494,3 +494,39 @@ fn events_of_a_status_tell_the_reason_of_that_change() {
     fleet.configure(PLAIN);
     assert_eq!(fleet.whys(), ["b OFFLINE_SOFT>ONLINE: the configuration says ONLINE"]);
 }
+
+/// The reads of a read/write split go to the writer while no reader takes work, and each turn is told once.
+#[test]
+fn a_split_without_a_reader_is_told() {
+    let split = r#"{\"read_write_split\": {\"writer\": 1, \"reader\": 2}}"#;
+    let config = |row: &str, more: &str| {
+        format!(
+            "mysql_variables = {{ {more} }}
+             mysql_servers = ( {{ hostgroup=1, address=\"a\", port=3306 }} {row} )
+             mysql_users = ( {{ username=\"u\", password=\"p\", default_hostgroup=1, attributes=\"{split}\" }} )"
+        )
+    };
+    let row = |more: &str| format!(", {{ hostgroup=2, address=\"b\", port=3306 {more} }}");
+    for out in [row(", status=\"OFFLINE_SOFT\""), row(", status=\"SHUNNED\""), row(", weight=0"), String::new()] {
+        let mut fleet = Fleet::new(&config(&row(""), ""));
+        let reads = |fleet: &mut Fleet| fleet.events().into_iter().filter(|event| event.starts_with("reads")).collect::<Vec<_>>();
+        assert_eq!(reads(&mut fleet), [""; 0]);
+        fleet.configure(&config(&out, ""));
+        assert_eq!(reads(&mut fleet), ["reads - reads: 2>reads: 1"], "{out}");
+        fleet.configure(&config(&out, ""));
+        assert_eq!(reads(&mut fleet), [""; 0]);
+        fleet.configure(&config(&row(""), ""));
+        assert_eq!(reads(&mut fleet), ["reads - reads: 1>reads: 2"], "{out}");
+        fleet.configure(&config(&out, "reads_to_writer_after_ms=0"));
+        assert_eq!(reads(&mut fleet), [""; 0], "they wait");
+    }
+    // What is seen of a server counts as well.
+    let mut fleet = Fleet::new(&config(&row(""), ""));
+    for _ in 0..4 {
+        fleet.pass(20).see("b", Seen::Ping(Err(unreachable())));
+    }
+    let told = fleet.events();
+    assert!(told.contains(&"reads - reads: 2>reads: 1".to_owned()), "{told:?}");
+    fleet.pass(20).see("b", Seen::Ping(Ok(1)));
+    assert!(fleet.events().contains(&"reads - reads: 1>reads: 2".to_owned()));
+}

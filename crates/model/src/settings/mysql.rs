@@ -328,6 +328,7 @@ settings! {
     monitor_events_max: u64 = 1_000, count(0, 1_000_000), Live, "Role changes that stats_tidegate_events keeps; beyond it the oldest go.";
     failback: Failback = Failback::Delayed, Failback::KIND, Live, "When the heaviest server becomes the writer again after another one took over: never, immediate, delayed, command.";
     second_writers: SecondWriters = SecondWriters::Configured, SecondWriters::KIND, Live, "Which servers of a replication cluster may write beside the one that does: configured (those written to the writer hostgroup, unless they replicate from one that writes), any (all that say read_only=0).";
+    reads_to_writer_after_ms: u64 = 500, ms(0, 3_600_000), Live, "Reads that the read/write split sends to a reader hostgroup go to the writer while no server there takes work: those that wait after this time, and new ones at once. 0 lets them wait up to connect_timeout_server_max. The reader hostgroup's counts.";
     shun_stray_replicas: bool = true, BOOL, Live, "A server of a replication cluster (check_type read_only or super_read_only) that does not replicate from the writer, directly or through other servers of the cluster, is SHUNNED: it serves no reads, whatever max_replication_lag says. False lets it serve.";
     failback_delay_ms: u64 = 10_000, ms(0, 86_400_000), Live, "With failback=delayed: how long it must have been healthy.";
     server_ramp_ms: u64 = 10_000, ms(0, 3_600_000), Live, "The share of work of a server that came back grows to its weight over this time; 0 gives it all at once.";

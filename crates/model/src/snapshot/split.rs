@@ -12,7 +12,7 @@ use crate::error::ErrorKind;
 use crate::ids::HostgroupId;
 
 /// Where writes and reads go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadWriteSplit {
     /// Takes writes, transactions, and whatever is not certain to be a read.
     pub writer: HostgroupId,

@@ -114,7 +114,13 @@ fn report(event: &Event) {
     let line = format!("{cluster}{server}{}: {from} -> {to} ({why}; seen by {by}{seen})", kind.as_str());
     match event.kind {
         EventKind::Identity if event.to != "stranger" => tracing::info!("{line}"),
-        EventKind::Status | EventKind::Writer | EventKind::Role | EventKind::Address | EventKind::Identity | EventKind::Channel => {
+        EventKind::Status
+        | EventKind::Writer
+        | EventKind::Reads
+        | EventKind::Role
+        | EventKind::Address
+        | EventKind::Identity
+        | EventKind::Channel => {
             tracing::warn!("{line}")
         }
         EventKind::Discovery | EventKind::Suspicion | EventKind::Order => tracing::info!("{line}"),

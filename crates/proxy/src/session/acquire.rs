@@ -14,8 +14,9 @@ use crate::connect::Raw;
 use crate::counters::count;
 use crate::entry::{Activity, Entry, Signal};
 use crate::pins::WISHES;
-use crate::pool::{AcquireError, Wish};
+use crate::pool::{Acquire, AcquireError, Wish};
 use crate::safety::Safety;
+use model::HostgroupId;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
@@ -24,6 +25,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 use wire::codes;
 use wire::flags::StatusFlags;
+
+/// A read waits for its readers for this long at least before it looks elsewhere.
+const SHORTEST_HOLD: Duration = Duration::from_millis(10);
 
 impl Session {
     /// Makes sure that the session holds a backend.
@@ -87,7 +91,11 @@ impl Session {
                     return Ok(backend);
                 }
             }
-            let backend = self.wait_in_queue(asked_us, deadline_us).await?;
+            let Some(backend) = self.wait_in_queue(asked_us, deadline_us).await? else {
+                // It waits elsewhere now.
+                others_go_first = true;
+                continue;
+            };
             if self.at.head_start_ends_us(deadline_us).is_none() {
                 return Ok(backend);
             }
@@ -97,8 +105,8 @@ impl Session {
         }
     }
 
-    /// Waits in the queue, in line since `asked_us`, or since its transaction began.
-    async fn wait_in_queue(&mut self, asked_us: u64, deadline_us: u64) -> Result<Backend, Fault> {
+    /// Waits in the queue, in line since `asked_us`, or since its transaction began. None when the statement left for another hostgroup.
+    async fn wait_in_queue(&mut self, asked_us: u64, deadline_us: u64) -> Result<Option<Backend>, Fault> {
         let collation = u8::try_from(self.client.collation).unwrap_or(0);
         if self.at.replaying.is_some() && self.at.lane.is_used_up() {
             // It waits for its own user, and others not for it.
@@ -108,9 +116,55 @@ impl Session {
         let wish = Wish { needs: self.hand.directions.needs, collation, raw: None };
         self.entry.begin_wait(self.at.pool.shared.id, self.now_ms());
         self.hand.trail_waits(&self.at, false);
-        let result = self.wait_for(wish, since_us, (asked_us, deadline_us)).await;
+        let mut acquire = self.at.pool.enqueue(&self.worker, &self.at.lane, wish, since_us, deadline_us);
+        let result = match self.hand.directions.writer {
+            Some(writer) => Box::pin(self.wait_among_readers(&mut acquire, writer, deadline_us)).await,
+            None => self.wait(|cx| acquire.poll(cx)).await.map(Some),
+        };
+        drop(acquire);
         self.entry.set_activity(Activity::Running, self.worker.shared.clock.now_ms());
-        result
+        match result? {
+            Some(outcome) => self.acquired(outcome, asked_us).map(Some),
+            None => {
+                self.leave_readers();
+                Ok(None)
+            }
+        }
+    }
+
+    /// A read of a read/write split waits for one of its readers. None when none takes work for a while, and the writer does.
+    async fn wait_among_readers(
+        &mut self,
+        acquire: &mut Acquire,
+        writer: HostgroupId,
+        deadline_us: u64,
+    ) -> Result<Option<Result<Backend, AcquireError>>, Fault> {
+        let patience = match self.at.lane.settings().reads_to_writer_after_ms {
+            0 => NO_LIMIT,
+            ms => Duration::from_millis(ms),
+        };
+        loop {
+            // Whoever waits for a short time only is to be served too.
+            let left = Duration::from_micros(deadline_us.saturating_sub(self.worker.shared.clock.now_us()) / 2);
+            let waited = tokio::time::timeout(patience.min(left.max(SHORTEST_HOLD)), self.wait(|cx| acquire.poll(cx))).await;
+            let now_ms = self.worker.shared.clock.now_ms();
+            match waited {
+                Ok(outcome) => return outcome.map(Some),
+                Err(_) if patience == NO_LIMIT || self.at.replaying.is_some() => {}
+                Err(_) if !self.at.pool.shared.lacks_servers(now_ms) => {}
+                Err(_) if self.worker.pool(writer).shared.takes_work(now_ms) => return Ok(None),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// The statement at hand goes to the writer, and new reads follow it until a reader takes work.
+    fn leave_readers(&mut self) {
+        let Some(writer) = self.hand.directions.writer.take() else { return };
+        count(&self.worker.counters.reads_to_writer);
+        self.at.pool.shared.leave();
+        self.hand.directions.needs.max_lag_ms = None;
+        self.go_to(writer);
     }
 
     /// Waits until this client's own connection is there: opened as it logged in, for nobody else.
@@ -124,7 +178,13 @@ impl Session {
     /// Waits in the queue, in line since `since_us`, for what was asked for at one time, until another.
     async fn wait_for(&mut self, wish: Wish, since_us: u64, (asked_us, deadline_us): (u64, u64)) -> Result<Backend, Fault> {
         let mut acquire = self.at.pool.enqueue(&self.worker, &self.at.lane, wish, since_us, deadline_us);
-        match self.wait(|cx| acquire.poll(cx)).await? {
+        let outcome = self.wait(|cx| acquire.poll(cx)).await?;
+        self.acquired(outcome, asked_us)
+    }
+
+    /// What one got that waited, or why not.
+    fn acquired(&self, outcome: Result<Backend, AcquireError>, asked_us: u64) -> Result<Backend, Fault> {
+        match outcome {
             Ok(backend) => Ok(backend),
             Err(AcquireError::Refused(e)) => Err(Fault::server(e)),
             Err(AcquireError::Impossible(text)) => {

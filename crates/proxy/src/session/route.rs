@@ -374,8 +374,21 @@ impl Session {
                 self.for_state(in_force, split)
             }
             Side::Writer | Side::Stay => split.writer,
+            Side::Reader if self.is_left_to_writer(in_force, split) => split.writer,
             Side::Reader => split.reader,
         }
+    }
+
+    /// Whether a read goes to the writer at once: others waited in vain for a server among the readers, and none takes work since.
+    fn is_left_to_writer(&self, in_force: &InForce, split: ReadWriteSplit) -> bool {
+        let now_ms = self.worker.shared.clock.now_ms();
+        let is_left = self.worker.pool(split.reader).shared.is_left(now_ms)
+            && in_force.snapshot.effective(&self.user, split.reader).reads_to_writer_after_ms > 0
+            && self.worker.pool(split.writer).shared.takes_work(now_ms);
+        if is_left {
+            count(&self.worker.counters.reads_to_writer);
+        }
+        is_left
     }
 
     /// Where what only changes the session goes: to the writer; to the reader while no writer takes work and a reader does.

@@ -428,6 +428,12 @@ pub(super) const GLOBAL: &[Number] = &[
         None,
         counted!(causal_timeouts),
     ),
+    both(
+        "tidegate_reads_to_writer",
+        ("tidegate_reads_to_writer_total", Counter, "Reads of a read/write split that the writer served because no reader took work"),
+        None,
+        counted!(reads_to_writer),
+    ),
     both("", ("tidegate_handed_over_total", Counter, "Connections that changed workers"), None, counted!(handed_over)),
     both(
         "tidegate_user_variables_asked",
