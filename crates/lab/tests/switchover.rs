@@ -117,6 +117,49 @@ fn who_stands_still_after_a_switchover_serves_no_reads_mysql() {
     who_stands_still_after_a_switchover_serves_no_reads(Flavor::Mysql);
 }
 
+/// MariaDB lets an old primary join that has writes which the new one lacks, and waits for numbers, whoever wrote under them. SWITCHOVER
+/// looks at who wrote: the new writer has higher numbers, and lacks two transactions.
+#[test]
+fn a_server_that_lacks_transactions_under_higher_numbers_is_refused() {
+    let servers = Replication::start(Flavor::Mariadb, 1, &Options::new()).unwrap();
+    let (old, new) = (&servers.primary, &servers.replicas[0]);
+    old.sql("CREATE TABLE test.t(i INT PRIMARY KEY)").unwrap();
+    old.sql("GRANT READ_ONLY ADMIN ON *.* TO monitor@'%'").unwrap();
+    servers.wait_caught_up().unwrap();
+    let parted = old.scalar("SELECT @@gtid_binlog_pos").unwrap().unwrap();
+    for server in [old, new] {
+        server.sql("SET GLOBAL gtid_strict_mode=0").unwrap();
+    }
+    // Two writes that are on the old one only, then three on the other one, which the old one gets.
+    new.sql("STOP SLAVE").unwrap();
+    (1..3).for_each(|row| drop(old.sql(&format!("INSERT INTO test.t VALUES({row})")).unwrap()));
+    new.sql("SET GLOBAL read_only=0").unwrap();
+    (11..14).for_each(|row| drop(new.sql(&format!("INSERT INTO test.t VALUES({row})")).unwrap()));
+    old.sql(&format!("SET GLOBAL gtid_slave_pos='{parted}'")).unwrap();
+    follow(old, new).unwrap();
+    let count = |server: &Server| server.scalar("SELECT COUNT(*) FROM test.t").unwrap().unwrap();
+    wait::until("the old one to have all", LIMIT, || (count(old) == "5").then_some(())).unwrap();
+    // And back.
+    old.sql("STOP SLAVE").unwrap();
+    old.sql("RESET SLAVE ALL").unwrap();
+    new.sql("SET GLOBAL read_only=1").unwrap();
+    new.sql("CHANGE MASTER TO MASTER_USE_GTID=current_pos").unwrap();
+    new.sql("START SLAVE").unwrap();
+    // Something that comes by replication, of another server, so that the number says nothing of the old one's.
+    let mut root = old.root().unwrap();
+    root.run("SET SESSION server_id=999").unwrap();
+    root.run("INSERT INTO test.t VALUES(21)").unwrap();
+    let builder = Tidegate::builder().app_user().variable("switchover_manages_read_only", true);
+    let builder = builder.row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
+    let proxy = builder.backend(0, old).backend(1, new).start().unwrap();
+    let order = format!("SWITCHOVER HOSTGROUP 0 TO '127.0.0.1:{}' TIMEOUT 5000", new.port());
+    let refused = proxy.admin().unwrap().query(order).unwrap().err().cloned().unwrap();
+    println!("{}", refused.message);
+    assert!(refused.message.contains("lacks 2 transactions, though it has higher numbers"), "{}", refused.message);
+    assert!(refused.message.contains("nothing was changed"), "{}", refused.message);
+    assert_eq!((old.scalar("SELECT @@read_only").unwrap().unwrap().as_str(), count(new).as_str()), ("0", "4"));
+}
+
 /// A replica that replicates by GTID through the proxy is cut when the writer changes, comes back, and goes on at the new one: it forbids
 /// no SWITCHOVER, and misses nothing.
 fn a_replica_behind_the_proxy_follows_the_writer(flavor: Flavor) {

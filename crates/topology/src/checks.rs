@@ -11,7 +11,7 @@ use crate::check::{Check, CheckKind};
 use crate::cluster::{Cluster, SourcesWanted};
 use crate::facts::Facts;
 use crate::member::{Member, is_checked};
-use crate::rds;
+use crate::{rds, replication};
 
 /// A cluster that has had no writer for so long is probed less hastily: it may be meant to have none, ms.
 pub(crate) const HASTE_MS: u64 = 60_000;
@@ -77,7 +77,7 @@ pub(crate) fn checks(snapshot: &Snapshot, clusters: &[Cluster], facts: &BTreeMap
         let (kind, (interval_ms, timeout_ms)) = role_check(&cluster.group.kind, vars);
         for server in cluster.members.values().filter_map(|member| member.any_row()).filter(|server| is_checked(server)) {
             add(server, kind, (hasten(interval_ms, urgency, vars), timeout_ms));
-            if counts_transactions(snapshot, cluster) {
+            if counts_transactions(snapshot, cluster) || has_successors(cluster) {
                 let urgency = if cluster.awaits(&server.key.addr()) { Urgency::Urgent } else { Urgency::Calm };
                 let interval_ms = hasten(vars.monitor_replication_lag_interval, urgency, vars);
                 add(server, CheckKind::Gtids, (interval_ms, vars.monitor_replication_lag_timeout));
@@ -137,8 +137,13 @@ fn waits_for_buffer_pool(snapshot: &Snapshot, server: &Server, facts: &BTreeMap<
     is_warming && snapshot.effective_in(server.key.hostgroup).wait_for_buffer_pool_load
 }
 
+/// Whether one of its servers may take over from another one, of which it is to be known what it had.
+fn has_successors(cluster: &Cluster) -> bool {
+    replication::tells_strays(&cluster.group.kind) && cluster.members.len() > 1
+}
+
 /// Whether the distance of its replicas is asked for. Other kinds of clusters say it themselves.
-fn counts_transactions(snapshot: &Snapshot, cluster: &Cluster) -> bool {
+pub(crate) fn counts_transactions(snapshot: &Snapshot, cluster: &Cluster) -> bool {
     let is_limited = |id| snapshot.effective_in(id).max_transactions_behind > 0;
     matches!(cluster.group.kind, RoleKind::Replication(_)) && is_limited(cluster.group.reader)
 }

@@ -23,6 +23,7 @@ use model::snapshot::{RoleGroup, RoleKind, ServerDefaults, ServerStatus, Snapsho
 use model::{HostgroupId, ServerAddr};
 use serde::{Deserialize, Serialize};
 
+pub use self::succession::Fork;
 use self::succession::Takeover;
 use crate::facts::Facts;
 use crate::health::{HostgroupPolicy, Lags, Quiet, Vital, lags, missed_pings, place, vital};
@@ -85,6 +86,8 @@ struct Memory {
     last_writers: BTreeSet<ServerAddr>,
     /// Takeovers of which what the new writer lacks is not known yet.
     takeovers: Vec<Takeover>,
+    /// What servers had when they were promoted, the latest last.
+    forks: Vec<Fork>,
 }
 
 /// When the preferred writer comes back.
@@ -296,7 +299,10 @@ impl Cluster {
     /// How urgently it is asked whom a server replicates from.
     pub(crate) fn asks_sources(&self, addr: &ServerAddr, facts: &BTreeMap<ServerAddr, Facts>) -> SourcesWanted {
         let is_stray = || self.memory.replication.strays.contains_key(addr);
-        let is_new = || facts.get(addr).is_none_or(|facts| facts.sources.at_ms < facts.read_only.since_ms);
+        // One that refuses to say may do so for ever.
+        let is_told =
+            |facts: &Facts| facts.sources.at_ms >= facts.read_only.since_ms || facts.sources.is_denied || facts.sources.failed > 0;
+        let is_new = || !facts.get(addr).is_some_and(is_told);
         match () {
             () if self.decides_by_sources(addr, facts) => SourcesWanted::ForRoles,
             () if !self.shuns_strays || self.members.len() < 2 || !replication::tells_strays(&self.group.kind) => SourcesWanted::No,

@@ -152,7 +152,7 @@ pub(crate) fn excessive_lack(replica: &Facts, writers: &[&Facts], policy: Hostgr
     let count = usize::try_from(vars.monitor_replication_lag_count).unwrap_or(1);
     let lacks = |(at_ms, has): &(u64, GtidSet)| {
         let said_before =
-            |writer: &&Facts| writer.gtids.iter().rev().find(|(said_ms, _)| said_ms <= at_ms).map(|(_, set)| set.missing_in(has));
+            |writer: &&Facts| writer.gtids.iter().rev().find(|(said_ms, _)| said_ms <= at_ms).map(|(_, set)| set.ahead_of(has));
         writers.iter().filter_map(said_before).max()
     };
     let limit = policy.max_transactions_behind;

@@ -33,6 +33,7 @@ mod story;
 mod topology;
 
 pub use check::{Check, CheckKind};
+pub use cluster::Fork;
 pub use event::{Event, EventKind};
 pub use gtids::GtidSet;
 pub use identity::{Identity, MemberIdentity};

@@ -8,8 +8,8 @@ use model::snapshot::{ReadWriteSplit, RoleGroup, Server, ServerStatus, Snapshot,
 use model::{HostgroupId, ServerAddr};
 
 use crate::check::{Check, CheckKind};
-use crate::checks::{ClusterNeeds, HASTE_MS, checks};
-use crate::cluster::{self, Cluster, Enrolment, World};
+use crate::checks::{ClusterNeeds, HASTE_MS, checks, counts_transactions};
+use crate::cluster::{self, Cluster, Enrolment, Fork, World};
 use crate::event::{Event, EventKind};
 use crate::facts::{Facts, Troubles};
 use crate::gtids::GtidSet;
@@ -142,6 +142,11 @@ impl Topology {
         self.clusters.iter().filter_map(|cluster| Some((cluster.group.writer, cluster.strays()?))).collect()
     }
 
+    /// What servers had when they were promoted, before their first write.
+    pub fn forks(&self) -> Vec<Fork> {
+        self.clusters.iter().flat_map(Cluster::forks).cloned().collect()
+    }
+
     /// What the servers say of the cluster that they belong to, where kinds tell.
     pub fn identities(&self) -> Vec<MemberIdentity> {
         self.clusters.iter().flat_map(|cluster| cluster.identities(&self.known.facts)).collect()
@@ -212,7 +217,11 @@ impl Topology {
         let limit = small(self.known.snapshot.vars.monitor_ping_max_failures);
         let Some(facts) = self.known.facts.get(server) else { return };
         let was_denied = facts.is_denied();
-        let is_distance = matches!(seen, Seen::Lag(_) | Seen::Gtids(_));
+        let is_distance = match seen {
+            Seen::Lag(_) => true,
+            Seen::Gtids(_) => self.counts_transactions(server),
+            _ => false,
+        };
         let is_aside = seen.is_aside();
         let denied = match seen.error() {
             Some(ProbeError::Denied(text)) if !is_aside => Some(text.clone()),
@@ -282,6 +291,13 @@ impl Topology {
         if before != self.plain_seats(server) {
             concerned.plain.extend(self.plain_rows(server).iter().map(|row| row.key.hostgroup));
         }
+    }
+
+    /// Whether what a server has executed decides whether it is read from.
+    fn counts_transactions(&self, server: &ServerAddr) -> bool {
+        let clusters = self.places.get(server).map(|places| places.clusters.as_slice()).unwrap_or_default();
+        let mut all = clusters.iter().filter_map(|index| self.clusters.get(*index));
+        all.any(|cluster| counts_transactions(&self.known.snapshot, cluster))
     }
 
     /// Traffic saw something.
@@ -768,8 +784,15 @@ impl Topology {
     /// A server that may have taken over was asked what it has.
     fn tell_of_lack(&mut self, heir: &ServerAddr, has: Option<&GtidSet>) {
         let now_ms = self.known.now_ms;
-        let lacks: Vec<String> = self.clusters.iter_mut().filter_map(|cluster| cluster.lacks_of_predecessors(heir, has, now_ms)).collect();
-        for lack in lacks {
+        let view = self.known.facts.get(heir).and_then(|facts| facts.sources.last.as_ref());
+        let id = view.map(|view| view.id.clone()).unwrap_or_default();
+        let found: Vec<_> = self.clusters.iter_mut().map(|cluster| cluster.succeeds(heir, &id, has, now_ms)).collect();
+        for fork in found.iter().filter_map(|found| found.fork.as_ref()) {
+            let why =
+                "it was promoted, and had this before its first write: what others have beyond it is lost, unless it comes from there";
+            self.tell(heir, EventKind::Writer, ("", "fork"), &in_short(&fork.had), Cause::Probe, why);
+        }
+        for lack in found.into_iter().filter_map(|found| found.lacks) {
             let why = "it took over, and lacks transactions that were seen on who wrote before: they are on that one only, and are lost \
                        unless somebody brings them over";
             self.tell(heir, EventKind::Suspicion, ("", "lacks transactions"), &lack, Cause::Probe, why);
@@ -804,6 +827,16 @@ impl Topology {
         self.events.extend(events);
         let excess = self.events.len().saturating_sub(MAX_EVENTS);
         self.events.drain(..excess);
+    }
+}
+
+/// What a server had, for an event: sets of MySQL may be long.
+fn in_short(had: &GtidSet) -> String {
+    const CHARS_MAX: usize = 400;
+    let text = format!("had={had}");
+    match text.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
     }
 }
 

@@ -359,9 +359,13 @@ fn what_is_looked_at() {
       mysql_replication_hostgroups = ( { writer_hostgroup=1, reader_hostgroup=2, check_type=\"super_read_only\" } )";
     let fleet = Fleet::new(text);
     let checks = fleet.checks();
-    assert_eq!(checks["a:3306"], ["Connect", "Ping", "ReadOnly(SuperReadOnly)", "Lag", "Sources"]);
-    assert_eq!(checks["a:3307"], ["Connect", "Ping", "ReadOnly(SuperReadOnly)", "Sources"], "another port is another server");
-    assert_eq!(checks["/run/s"], ["Connect", "Ping", "ReadOnly(SuperReadOnly)", "Sources"], "a Unix socket is a server like others");
+    assert_eq!(checks["a:3306"], ["Connect", "Ping", "ReadOnly(SuperReadOnly)", "Lag", "Gtids", "Sources"]);
+    assert_eq!(checks["a:3307"], ["Connect", "Ping", "ReadOnly(SuperReadOnly)", "Gtids", "Sources"], "another port is another server");
+    assert_eq!(
+        checks["/run/s"],
+        ["Connect", "Ping", "ReadOnly(SuperReadOnly)", "Gtids", "Sources"],
+        "a Unix socket is a server like others"
+    );
     assert_eq!(checks.len(), 3, "not what is OFFLINE_HARD");
     let of_ports = |check: &&topology::Check| check.addr.port != 0;
     assert!(fleet.topology.checks().iter().filter(of_ports).all(|check| check.server.use_ssl), "TLS wins over none");
@@ -468,12 +472,17 @@ fn a_new_writer_that_was_behind_is_told_of() {
 }
 
 #[test]
-fn gtids_are_asked_for_where_a_limit_is() {
+fn gtids_are_asked_for_where_a_limit_is_or_somebody_may_take_over() {
     let asked = |fleet: &Fleet| fleet.checks().values().flatten().filter(|kind| *kind == "Gtids").count();
-    assert_eq!(asked(&Fleet::new(REPLICATION)), 0);
-    assert_eq!(asked(&counted("")), 3);
+    assert_eq!(asked(&Fleet::new(REPLICATION)), 3);
+    let of_aurora = REPLICATION.replace("reader_hostgroup=2 }", "reader_hostgroup=2, check_type=\"innodb_read_only\" }");
+    assert_eq!(asked(&Fleet::new(&of_aurora)), 0);
+    assert_eq!(asked(&Fleet::new(&format!("mysql_variables = {{ max_transactions_behind=10 }}\n{of_aurora}"))), 3);
+    let lone = "mysql_servers = ( { hostgroup=1, address=\"a\", port=3306 } )
+        mysql_replication_hostgroups = ( { writer_hostgroup=1, reader_hostgroup=2 } )";
+    assert_eq!(asked(&Fleet::new(lone)), 0);
     let of_the_readers = "mysql_hostgroup_attributes = ( { hostgroup_id=2, hostgroup_settings=\"{\\\"max_transactions_behind\\\":5}\" } )";
-    assert_eq!(asked(&Fleet::new(&format!("{of_the_readers}\n{REPLICATION}"))), 3);
+    assert_eq!(asked(&Fleet::new(&format!("{of_the_readers}\n{of_aurora}"))), 3);
 }
 
 #[test]

@@ -101,6 +101,7 @@ fn what_is_not_known_makes_no_stray() {
     assert_eq!(fleet.hostgroup(2), "a b c", "it does not say, so the other rules hold");
     let told = fleet.topology.take_events().iter().filter(|event| event.to == "source unknown").count();
     assert_eq!(told, 1, "which is said once");
+    assert_eq!(fleet.interval_ms("a", "Sources"), 10_000, "nor is it asked in haste");
     // The right is given: now it is known.
     fleet.follow("a", &[]);
     look(&mut fleet, 7);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use model::ServerAddr;
 use model::snapshot::ReadOnlyCheck;
 use tokio::task::JoinSet;
-use topology::CheckKind;
+use topology::{CheckKind, GtidSet};
 
 use super::LOOK_AGAIN;
 use super::control::Control;
@@ -60,8 +60,9 @@ pub(super) async fn prepare(work: &mut Switchover, check: ReadOnlyCheck, hand: H
     match has(&mut work.new, &position, limit).await {
         Ok(true) => Ok(()),
         Ok(false) => Err(format!(
-            "{new} does not catch up: after {ms} ms, which is what TIMEOUT leaves for that before anybody waits, it has not got {position}; \
-             nothing was changed"
+            "{new} does not catch up: after {ms} ms, which is what TIMEOUT leaves for that before anybody waits, it has not got {}; \
+             nothing was changed",
+            position.text
         )),
         Err(why) => Err(format!("{why}; nothing was changed")),
     }
@@ -96,7 +97,7 @@ pub(super) async fn change(work: &mut Switchover, check: ReadOnlyCheck, hand: Ha
     let position = position(&mut work.old).await?;
     reach(&mut work.new, &position, work.deadline).await?;
     let new = work.new.addr.clone();
-    work.note(format!("{new} has everything ({position})"));
+    work.note(format!("{new} has everything ({})", position.text));
     match (hand, &gates) {
         (Hand::Ours, Some(gates)) => open_new(work, check, gates).await?,
         _ => wait_for_new(work, check).await?,
@@ -159,8 +160,31 @@ pub(super) async fn strays(work: &mut Switchover) -> Vec<String> {
     answers.into_iter().filter_map(|(_, answer)| answer.err()).collect()
 }
 
-/// All that a server has written, of which a statement for another one may be made; empty when that is nothing.
-async fn position(server: &mut Control) -> Result<String, String> {
+/// All that a server has.
+struct Position {
+    /// In words of which a statement for another server may be made; empty when it has nothing.
+    text: String,
+    /// Of MariaDB, which waits for numbers: by who wrote them.
+    set: Option<GtidSet>,
+}
+
+async fn position(server: &mut Control) -> Result<Position, String> {
+    // In this order, while it may be written to: who has the position has the set.
+    let set = set(server).await?;
+    Ok(Position { text: position_in_words(server).await?, set })
+}
+
+/// What a server of MariaDB has, by who wrote it; None of MySQL, whose sets are exact.
+async fn set(server: &mut Control) -> Result<Option<GtidSet>, String> {
+    const SET: &str = "SELECT CONCAT_WS(',', @@global.gtid_binlog_state, @@global.gtid_slave_pos)";
+    if !server.version().is_mariadb {
+        return Ok(None);
+    }
+    let text = server.value(SET).await?;
+    GtidSet::parse(&text).map(Some).ok_or_else(|| format!("{}: '{text}' is no set of GTIDs", server.addr))
+}
+
+async fn position_in_words(server: &mut Control) -> Result<String, String> {
     let (has_gtids, position) = if server.version().is_mariadb {
         ("SELECT @@global.log_bin", "SELECT IF(@@global.gtid_binlog_pos = '', @@global.gtid_current_pos, @@global.gtid_binlog_pos)")
     } else {
@@ -181,26 +205,41 @@ pub(super) async fn catch_up(work: &mut Switchover) -> Result<(), String> {
 }
 
 /// Waits until a replica has everything up to `position`.
-async fn reach(server: &mut Control, position: &str, until: Instant) -> Result<(), String> {
+async fn reach(server: &mut Control, position: &Position, until: Instant) -> Result<(), String> {
     let limit = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(10));
     if has(server, position, limit).await? {
         Ok(())
     } else {
-        Err(format!("{} does not catch up: after {} ms it has not got {position}", server.addr, limit.as_millis()))
+        Err(format!("{} does not catch up: after {} ms it has not got {}", server.addr, limit.as_millis(), position.text))
     }
 }
 
-/// Whether a replica has everything up to `position`, or gets it within `limit`.
-async fn has(server: &mut Control, position: &str, limit: Duration) -> Result<bool, String> {
-    if position.is_empty() {
+/// Whether a replica has everything up to `position`, or gets it within `limit`. An error when it has gone on without a part of it.
+async fn has(server: &mut Control, position: &Position, limit: Duration) -> Result<bool, String> {
+    if position.text.is_empty() {
         return Ok(true);
     }
+    let text = &position.text;
     let sql = if server.version().is_mariadb {
-        format!("SELECT MASTER_GTID_WAIT('{position}', {:.3})", limit.as_secs_f64())
+        format!("SELECT MASTER_GTID_WAIT('{text}', {:.3})", limit.as_secs_f64())
     } else {
-        format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{position}', {:.3})", limit.as_secs_f64())
+        format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{text}', {:.3})", limit.as_secs_f64())
     };
-    Ok(server.value(&sql).await? == "0")
+    if server.value(&sql).await? != "0" {
+        return Ok(false);
+    }
+    // MariaDB takes any transaction of the domain with that number or a higher one, whoever wrote it.
+    if let (Some(wanted), Some(has)) = (&position.set, set(server).await?) {
+        let lacks = wanted.missing_in(&has);
+        if lacks > 0 {
+            return Err(format!(
+                "{} lacks {lacks} transactions, though it has higher numbers: it was written to apart from the writer, which has {wanted}; \
+                 it has {has}",
+                server.addr
+            ));
+        }
+    }
+    Ok(true)
 }
 
 /// Sets `read_only` on the old writer. It waits for writes that are being committed, so its wait is bounded too.

@@ -13,10 +13,11 @@ pub(super) async fn look(connection: &mut Connection) -> Result<(GtidSet, String
     Ok((set, text))
 }
 
-/// MariaDB notes what a server wrote and what it replicated in two places, and a replica need not have a binlog.
+/// MariaDB notes what a server wrote and what it replicated in two places, and a replica need not have a binlog. The state of the binlog
+/// says the last transaction of each server that wrote, a position only the last one of all.
 fn statement(version: &Version) -> &'static str {
     if version.is_mariadb {
-        "SELECT CONCAT_WS(',', @@global.gtid_binlog_pos, @@global.gtid_slave_pos)"
+        "SELECT CONCAT_WS(',', @@global.gtid_binlog_state, @@global.gtid_slave_pos)"
     } else {
         "SELECT @@global.gtid_executed"
     }

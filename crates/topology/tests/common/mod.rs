@@ -10,7 +10,8 @@ use model::fleet::{Signal, SignalKind, UnderWay};
 use model::snapshot::ServerStatus;
 use model::{HostgroupId, ServerAddr, Snapshot};
 use topology::{
-    AuroraInstance, AuroraView, CheckKind, Event, GaleraView, GroupView, Identity, Knowledge, ProbeError, Seen, SourcesView, Topology,
+    AuroraInstance, AuroraView, CheckKind, Event, GaleraView, GroupView, Identity, Knowledge, ProbeError, Seen, ServerId, SourcesView,
+    Topology,
 };
 
 /// A compiled configuration.
@@ -46,13 +47,15 @@ pub(crate) struct Fleet {
     pub now_ms: u64,
     /// Whom servers replicate from.
     pub sources: BTreeMap<String, Result<Vec<ServerAddr>, ProbeError>>,
+    /// What servers call themselves.
+    pub ids: BTreeMap<String, ServerId>,
 }
 
 impl Fleet {
     pub(crate) fn new(text: &str) -> Self {
         let mut topology = Topology::new();
         topology.configure(&snapshot(text), 0);
-        Self { topology, now_ms: 0, sources: BTreeMap::new() }
+        Self { topology, now_ms: 0, sources: BTreeMap::new(), ids: BTreeMap::new() }
     }
 
     /// The proxy was started again, with what it had kept.
@@ -61,7 +64,7 @@ impl Fleet {
         topology.recall(self.topology.standings());
         topology.learn(through_a_file(&self.topology.knowledge_to_keep()));
         topology.configure(&snapshot(text), 0);
-        Self { topology, now_ms: 0, sources: self.sources.clone() }
+        Self { topology, now_ms: 0, sources: self.sources.clone(), ids: self.ids.clone() }
     }
 
     /// A new process goes on with all that this one knows.
@@ -70,7 +73,7 @@ impl Fleet {
         topology.recall(self.topology.standings());
         topology.learn(through_a_file(&self.topology.knowledge()));
         topology.configure(&snapshot(text), 0);
-        Self { topology, now_ms: 0, sources: self.sources.clone() }
+        Self { topology, now_ms: 0, sources: self.sources.clone(), ids: self.ids.clone() }
     }
 
     pub(crate) fn configure(&mut self, text: &str) {
@@ -94,8 +97,7 @@ impl Fleet {
         let is_writable = seen == read_only(false);
         self.topology.observe(self.now_ms, &addr(server), seen);
         if is_writable {
-            let sources = self.sources.get(server).cloned().unwrap_or_else(|| Ok(Vec::new()));
-            self.topology.observe(self.now_ms, &addr(server), Seen::Sources(sources.map(SourcesView::from_addresses)));
+            self.topology.observe(self.now_ms, &addr(server), self.sources_of(server));
         }
         self
     }
@@ -103,16 +105,21 @@ impl Fleet {
     /// This server says what it is, and whom it replicates from.
     pub(crate) fn see_both(&mut self, server: &str, is_read_only: bool) -> &mut Self {
         self.see(server, read_only(is_read_only));
-        let sources = self.sources.get(server).cloned().unwrap_or_else(|| Ok(Vec::new()));
-        self.topology.observe(self.now_ms, &addr(server), Seen::Sources(sources.map(SourcesView::from_addresses)));
+        self.topology.observe(self.now_ms, &addr(server), self.sources_of(server));
         self
+    }
+
+    /// Whom a server says that it replicates from.
+    fn sources_of(&self, server: &str) -> Seen {
+        let sources = self.sources.get(server).cloned().unwrap_or_else(|| Ok(Vec::new()));
+        let id = self.ids.get(server).cloned().unwrap_or_default();
+        Seen::Sources(sources.map(|sources| SourcesView { id, ..SourcesView::from_addresses(sources) }))
     }
 
     /// Answers every check of sources that is wanted now.
     pub(crate) fn answer_sources(&mut self) -> &mut Self {
         for check in self.topology.checks().into_iter().filter(|check| check.kind == CheckKind::Sources) {
-            let sources = self.sources.get(&*check.addr.host).cloned().unwrap_or_else(|| Ok(Vec::new()));
-            self.topology.observe(self.now_ms, &check.addr, Seen::Sources(sources.map(SourcesView::from_addresses)));
+            self.topology.observe(self.now_ms, &check.addr, self.sources_of(&check.addr.host));
         }
         self
     }

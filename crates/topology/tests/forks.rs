@@ -1,0 +1,111 @@
+//! Replication: what a promoted server had before its first write is kept, and what others have beyond it is told.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Fleet, REPLICATION, addr, read_only, unreachable};
+use topology::{GtidSet, Seen, ServerId};
+
+/// A flavor's GTIDs: what `a` had, what `b` had of that, and what `b` has after its first writes.
+struct Words {
+    ids: [ServerId; 2],
+    all: &'static str,
+    part: &'static str,
+    after: &'static str,
+    lost: u64,
+}
+
+fn flavors() -> [Words; 2] {
+    let mysql = ["aa", "bb"].map(|uuid| ServerId::new(Some(1), Some(uuid)));
+    let mariadb = [1, 2].map(|number| ServerId::new(Some(number), None));
+    [
+        Words { ids: mariadb, all: "0-1-7", part: "0-1-5", after: "0-1-5,0-2-8", lost: 2 },
+        Words { ids: mysql, all: "aa:1-7", part: "aa:1-5", after: "aa:1-5,bb:1-3", lost: 2 },
+    ]
+}
+
+fn gtids(set: &str) -> Seen {
+    Seen::Gtids(Ok(GtidSet::parse(set).unwrap()))
+}
+
+/// `a` writes, and `b` has a part of it.
+fn settled(words: &Words) -> Fleet {
+    let mut fleet = Fleet::new(REPLICATION);
+    fleet.ids = ["a", "b"].map(str::to_owned).into_iter().zip(words.ids.clone()).collect();
+    fleet.follow("b", &["a"]).follow("c", &["a"]).see_both("a", false).see_both("b", true).see_both("c", true).follow("b", &[]);
+    fleet.see("a", gtids(words.all)).see("b", gtids(words.part));
+    fleet.events();
+    fleet
+}
+
+fn dies(fleet: &mut Fleet, server: &str) {
+    for _ in 0..3 {
+        fleet.pass(20).see(server, Seen::ReadOnly(Err(unreachable())));
+    }
+}
+
+#[test]
+fn a_promotion_leaves_a_fork_and_names_what_is_lost() {
+    for words in flavors() {
+        let mut fleet = settled(&words);
+        dies(&mut fleet, "a");
+        fleet.pass(20).see("b", read_only(false));
+        assert_eq!(fleet.hostgroup(1), "b");
+        assert_eq!(fleet.interval_ms("b", "Gtids"), 20, "it is asked at once");
+        let promoted_ms = fleet.now_ms;
+        // It writes before anybody asks: more numbers than the old one ever had.
+        fleet.pass(20).see("b", gtids(words.after));
+        let events = fleet.topology.take_events();
+        let lost = events.iter().find(|event| event.to == "lacks transactions").unwrap();
+        assert_eq!(lost.seen, format!("{} transactions of a:3306", words.lost));
+        let forks = fleet.topology.forks();
+        assert_eq!(forks.len(), 1);
+        assert_eq!((&forks[0].heir, forks[0].at_ms, &forks[0].from), (&addr("b"), promoted_ms, &vec![addr("a")]));
+        assert_eq!(forks[0].had, GtidSet::parse(words.part).unwrap(), "its own writes came later");
+        assert!(forks[0].is_exact);
+        assert_eq!(GtidSet::parse(words.all).unwrap().missing_in(&forks[0].had), words.lost);
+        let told = events.iter().find(|event| event.to == "fork").unwrap();
+        assert_eq!((&told.server, &told.seen), (&Some(addr("b")), &format!("had={}", words.part)));
+        assert_eq!(fleet.interval_ms("b", "Gtids"), 10_000, "and then all is calm");
+    }
+}
+
+/// The old primary comes back, is let in by a tool that looks at numbers only, and is promoted again: what it has beyond the first fork
+/// is still told apart.
+#[test]
+fn a_flip_back_does_not_hide_the_first_fork() {
+    let words = &flavors()[0];
+    let mut fleet = settled(words);
+    dies(&mut fleet, "a");
+    fleet.pass(20).see("b", read_only(false)).pass(20).see("b", gtids(words.after));
+    let returned = "0-1-7,0-2-8";
+    fleet.pass(1_000).see("a", read_only(true)).see("a", gtids(returned));
+    fleet.pass(1_000).see("b", read_only(true)).see("a", read_only(false)).pass(20).see("a", gtids("0-1-9,0-2-8"));
+    let forks = fleet.topology.forks();
+    let words: Vec<String> = forks.iter().map(|fork| format!("{} {}", fork.heir, fork.had)).collect();
+    assert_eq!(words, ["b:3306 0-1-5", "a:3306 0-1-7,0-2-8"]);
+    assert_eq!(GtidSet::parse(returned).unwrap().missing_in(&GtidSet::parse("0-1-5,0-2-8").unwrap()), 2, "0-1-6 and 0-1-7");
+}
+
+#[test]
+fn what_was_not_seen_before_is_no_exact_fork() {
+    let words = &flavors()[1];
+    let mut fleet = Fleet::new(REPLICATION);
+    fleet.ids.insert("b".to_owned(), words.ids[1].clone());
+    fleet.see_both("a", false).see("b", read_only(true)).see("c", read_only(true));
+    dies(&mut fleet, "a");
+    fleet.pass(20).see("b", read_only(false)).pass(20).see("b", gtids(words.after));
+    let forks = fleet.topology.forks();
+    assert_eq!(forks.len(), 1);
+    assert!(!forks[0].is_exact && forks[0].had == GtidSet::parse(words.part).unwrap(), "{forks:?}");
+    // The first writer that is seen was not promoted, as far as is known.
+    let mut fleet = Fleet::new(REPLICATION);
+    fleet.see("a", read_only(false)).pass(20).see("a", gtids(words.all));
+    assert!(fleet.topology.forks().is_empty());
+    // Nor does a set that cannot be had make a fork.
+    let mut fleet = settled(words);
+    dies(&mut fleet, "a");
+    fleet.pass(20).see("b", read_only(false)).pass(20).see("b", Seen::Gtids(Err(topology::ProbeError::Failed("1193".to_owned()))));
+    assert_eq!(fleet.interval_ms("b", "Gtids"), 10_000, "nor is it asked in haste for ever");
+    assert!(fleet.topology.forks().is_empty());
+}
