@@ -56,6 +56,7 @@ const WRITES: &[&str] = &[
     "SELECT f(1)",
     "SELECT shop.f(1)",
     "SELECT NEXTVAL(s)",
+    "SELECT DEFAULT(n) FROM t",
     "SELECT NEXT VALUE FOR s",
     "SELECT LAST_INSERT_ID(5)",
     "SELECT @a := 1",

@@ -7,7 +7,7 @@ use crate::facts::Facts;
 use crate::key::Key;
 use crate::keywords::{Kw, fold_head, head_at, lookup, lookup_with};
 use crate::kind::{Class, Kind, classify};
-use crate::token::{LexMode, Lexer, Token, TokenKind};
+use crate::token::{Builtins, LexMode, Lexer, Token, TokenKind};
 
 /// What one pass over the text found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -375,12 +375,21 @@ impl<'a> Scan<'a> {
                     self.query_met = true;
                     Facts::NONE
                 }
+                Kw::Default if self.may_take_a_number() => self.unknown_call(),
                 kw if kw.is_always_built_in() => Facts::NONE,
                 kw => self.perhaps_stored(kw, parenthesis),
             },
             TokenKind::Word | TokenKind::QuotedName => self.unknown_call(),
             _ => Facts::NONE,
         }
+    }
+
+    /// Does `DEFAULT(column)` evaluate the column's default here? MariaDB does, and takes a number from a sequence where the default is
+    /// `NEXTVAL(s)`. A change takes such numbers for any row, said or not.
+    #[inline(never)]
+    fn may_take_a_number(&self) -> bool {
+        let reads = matches!(self.kind(), Kind::Select | Kind::Explain | Kind::Show | Kind::Do);
+        reads && self.lexer.mode().builtins != Builtins::MySql
     }
 
     /// The same of a word that is not always built in.

@@ -18,6 +18,8 @@ pub(crate) enum Class {
     Quote,
     DoubleQuote,
     Backtick,
+    /// `[`: opens a name under `MSSQL`.
+    Bracket,
     At,
     Dot,
     Colon,
@@ -34,6 +36,7 @@ const fn class_of(byte: u8) -> Class {
         b'\'' => Class::Quote,
         b'"' => Class::DoubleQuote,
         b'`' => Class::Backtick,
+        b'[' => Class::Bracket,
         b'@' => Class::At,
         b'.' => Class::Dot,
         b':' => Class::Colon,
@@ -123,7 +126,7 @@ pub(crate) fn in_range(low: u64, first: u8, last: u8) -> u64 {
     from_first & !past_last
 }
 
-/// Offset after the literal whose opening `quote` stands at `open`.
+/// Offset after the literal or name that opens at `open`, and that `quote` closes.
 #[inline]
 pub(crate) fn quoted_end(sql: &[u8], open: usize, quote: u8, backslash: bool) -> usize {
     let mut at = open + 1;

@@ -149,6 +149,7 @@ pub fn unquote_name(text: &[u8]) -> Cow<'_, [u8]> {
     let Some((&quote, rest)) = text.split_first() else {
         return Cow::Borrowed(text);
     };
+    let quote = if quote == b'[' { b']' } else { quote };
     let content = rest.strip_suffix(&[quote]).unwrap_or(rest);
     if !content.contains(&quote) {
         return Cow::Borrowed(content);

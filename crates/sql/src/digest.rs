@@ -121,6 +121,7 @@ pub fn first_comment(sql: &[u8], mode: LexMode) -> Option<&[u8]> {
             b'\'' => mode.multi_byte.quoted_end(sql, at, byte, !mode.no_backslash_escapes),
             b'"' => mode.multi_byte.quoted_end(sql, at, byte, !mode.no_backslash_escapes && !mode.ansi_quotes),
             b'`' => mode.multi_byte.quoted_end(sql, at, byte, false),
+            b'[' if mode.brackets => mode.multi_byte.quoted_end(sql, at, b']', false),
             0x80.. => mode.multi_byte.name_end(sql, at).max(at + 1),
             b'#' => line_end(sql, at),
             b'-' if is_dash_comment(sql, at, mode.multi_byte) => line_end(sql, at),
@@ -291,6 +292,7 @@ impl<'a> Writer<'a> {
             Class::Digit => self.number(),
             Class::Quote | Class::DoubleQuote => self.string(byte),
             Class::Backtick => self.backtick(),
+            Class::Bracket if self.opts.lex.brackets => self.bracket(),
             Class::Question => self.value(at + 1),
             Class::Comment if self.comment(byte) => {}
             Class::Dot if self.starts_number() => self.number(),
@@ -320,7 +322,8 @@ impl<'a> Writer<'a> {
 
     /// A `.` here belongs to the name before it.
     fn joins_names(&self) -> bool {
-        let quoted = self.out.len() > self.base && self.out.last() == Some(&b'`');
+        let closes = |byte: &u8| *byte == b'`' || *byte == b']' && self.opts.lex.brackets;
+        let quoted = self.out.len() > self.base && self.out.last().is_some_and(closes);
         !self.space && (quoted || matches!(self.prev, Prev::Word { .. }))
     }
 
@@ -427,6 +430,16 @@ impl<'a> Writer<'a> {
             self.name_close = Some(end - 1);
             return self.punct(b'`');
         }
+        self.name_as_it_is(end);
+    }
+
+    /// `[name]`. What an unclosed bracket opens is treated as a cut literal.
+    fn bracket(&mut self) {
+        let end = self.opts.lex.multi_byte.quoted_end(self.sql, self.pos, b']', false);
+        if end > self.pos + 1 && self.sql[end - 1] == b']' { self.name_as_it_is(end) } else { self.value(end) }
+    }
+
+    fn name_as_it_is(&mut self, end: usize) {
         self.break_run();
         self.gap(false);
         self.copy(end);

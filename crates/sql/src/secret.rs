@@ -4,6 +4,7 @@
 //! named like a password and is compared, assigned or inserted counts as well.
 
 use crate::analyze::analyze;
+use crate::cursor::unquote_name;
 use crate::digest::{DigestOptions, digest_text};
 use crate::kind::Kind;
 use crate::token::{LexMode, Lexer, TokenKind};
@@ -66,7 +67,8 @@ fn carries(sql: &[u8], mode: LexMode, depth: u8) -> bool {
         asks = match token.kind {
             TokenKind::Word if is(&["IDENTIFIED"]) => Asks::Way,
             TokenKind::Word if is(&["INSERT", "REPLACE"]) => Asks::Target,
-            TokenKind::Word | TokenKind::QuotedName if is(&["CONNECTION", "`CONNECTION`", "OPTION_LIST"]) => Asks::Place,
+            TokenKind::Word if is(&["CONNECTION", "OPTION_LIST"]) => Asks::Place,
+            TokenKind::QuotedName if unquote_name(text).eq_ignore_ascii_case(b"CONNECTION") => Asks::Place,
             TokenKind::Word if is(&["COMMENT"]) => Asks::Comment,
             TokenKind::Punct(b'=') if asks == Asks::Comment => Asks::Comment,
             // Within a string, quotes have a backslash.
@@ -99,7 +101,7 @@ const KEYED_FUNCTIONS: &[&[u8]] = &[b"aes_encrypt", b"aes_decrypt", b"des_encryp
 const SECRET_VARIABLES: &[&[u8]] = &[b"@p", b"@pw"];
 
 fn names_password(name: &[u8]) -> bool {
-    let name = name.strip_suffix(b"`").or_else(|| name.strip_suffix(b"\"")).unwrap_or(name);
+    let name = name.strip_suffix(b"`").or_else(|| name.strip_suffix(b"\"")).or_else(|| name.strip_suffix(b"]")).unwrap_or(name);
     let ends_so =
         |word: &[u8]| name.len().checked_sub(word.len()).and_then(|at| name.get(at..)).is_some_and(|end| end.eq_ignore_ascii_case(word));
     SECRET_NAMES.iter().any(|word| ends_so(word)) || is_one_of(KEYED_FUNCTIONS, name) || is_one_of(SECRET_VARIABLES, name)

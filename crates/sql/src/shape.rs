@@ -66,7 +66,7 @@ const fn is_apart(byte: u8) -> bool {
 
 /// Writes the shape of `sql` and answers its length; `None` when the text would have to be read for it.
 fn shape(sql: &[u8], mode: LexMode, room: &mut Room) -> Option<usize> {
-    if sql.len() > MAX_SHAPED {
+    if sql.len() > MAX_SHAPED || mode.brackets {
         return None;
     }
     let is_plain = mode.multi_byte == MultiByte::Plain;

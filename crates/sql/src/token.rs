@@ -28,8 +28,24 @@ pub struct LexMode {
     pub multi_byte: MultiByte,
     /// `IGNORE_SPACE`: blanks may stand between a built-in function's name and its parenthesis.
     pub ignore_space: bool,
+    /// MariaDB's `MSSQL`: `[x]` is an identifier.
+    #[serde(default)]
+    pub brackets: bool,
     /// Which functions are built in.
     pub builtins: Builtins,
+}
+
+impl LexMode {
+    /// The words of a `sql_mode` that change how a server splits text into tokens, or where a statement ends. Combined modes
+    /// (`ANSI`, `DB2`) stand in a session's value together with the words that they imply. The other words change what an expression
+    /// means (`PIPES_AS_CONCAT`, `HIGH_NOT_PRECEDENCE`) or what a value becomes.
+    pub const SQL_MODES: [&str; 5] = ["ANSI_QUOTES", "NO_BACKSLASH_ESCAPES", "ORACLE", "IGNORE_SPACE", "MSSQL"];
+
+    /// The same character set and functions under a `sql_mode` of which `has` tells the words.
+    pub fn under(self, has: impl Fn(&str) -> bool) -> LexMode {
+        let [ansi_quotes, no_backslash_escapes, oracle, ignore_space, brackets] = Self::SQL_MODES.map(has);
+        LexMode { ansi_quotes, no_backslash_escapes, oracle, ignore_space, brackets, ..self }
+    }
 }
 
 /// Whose built-in functions hide stored ones of their names.
@@ -51,7 +67,7 @@ pub enum TokenKind {
     End,
     /// A keyword or an unquoted identifier.
     Word,
-    /// An identifier in backticks, or in double quotes under `ANSI_QUOTES`.
+    /// An identifier in backticks, in double quotes under `ANSI_QUOTES`, or in brackets under `MSSQL`.
     QuotedName,
     /// `'...'`, or `"..."` without `ANSI_QUOTES`.
     String,
@@ -209,6 +225,7 @@ impl<'a> Lexer<'a> {
             Class::DoubleQuote if self.mode.ansi_quotes => self.quoted_name(start, byte),
             Class::DoubleQuote => (TokenKind::String, self.string_end(start, byte)),
             Class::Backtick => self.quoted_name(start, byte),
+            Class::Bracket if self.mode.brackets => self.quoted_name(start, b']'),
             Class::At => self.variable(start),
             Class::Dot => self.dot(start, spaced),
             Class::Colon if self.byte(start + 1) == Some(b'=') => (TokenKind::Assign, start + 2),

@@ -1,6 +1,6 @@
 //! Table-driven tests of statement kinds, facts and splitting.
 
-use sql::{Builtins, Facts, Kind, LexMode, MultiByte, analyze, split};
+use sql::*;
 
 fn kind(sql: &str) -> Kind {
     analyze(sql.as_bytes(), LexMode::default()).kind
@@ -402,6 +402,63 @@ fn names_of_stored_functions() {
     for (sql, expected) in [("SELECT s.nextval", true), ("SELECT s.CurrVal FROM dual", true), ("SELECT nextval", false)] {
         assert_eq!(analyze(sql.as_bytes(), oracle).facts.contains(Facts::UNKNOWN_FUNCTION), expected, "{sql}");
     }
+}
+
+/// MariaDB 10.11 and 11.8: `]]` within a name is a `]`, backslashes and other quotes mean nothing there, and a name may be empty.
+#[test]
+fn brackets_are_names_under_mssql() {
+    let mssql = LexMode { brackets: true, ansi_quotes: true, ignore_space: true, ..LexMode::default() };
+    let locks = Facts::GET_LOCK;
+    for (sql, under, without) in [
+        ("SELECT 1 AS ['], GET_LOCK('a', 1)", locks, Facts::NONE),
+        ("SELECT 1 AS [x]]'], GET_LOCK('a', 1) -- '", locks, Facts::NONE),
+        ("SELECT 1 AS [/*], GET_LOCK('a', 1), 2 AS [*/]", locks, Facts::COMMENT),
+        ("SELECT 1 AS [#], GET_LOCK('a', 1)", locks, Facts::NONE),
+        ("SELECT 1 AS [\\], GET_LOCK('a', 1)", locks, locks),
+        ("SELECT 1 AS [;], 2", Facts::NONE, Facts::MULTI),
+        ("SELECT 1 AS [@a]", Facts::NONE, Facts::USER_VARIABLE),
+        ("SELECT 1 AS [GET_LOCK(]", Facts::NONE, locks),
+        ("SELECT [GET_LOCK]('a', 1)", locks, Facts::NONE),
+        ("SELECT [f](1), a[1]", Facts::UNKNOWN_FUNCTION, Facts::NONE),
+        ("SELECT '[', f(1), ']'", Facts::UNKNOWN_FUNCTION, Facts::UNKNOWN_FUNCTION),
+        ("SELECT [], f(1)", Facts::UNKNOWN_FUNCTION, Facts::UNKNOWN_FUNCTION),
+        ("SELECT 1 AS [f(1)", Facts::NONE, Facts::UNKNOWN_FUNCTION),
+    ] {
+        assert_eq!(analyze(sql.as_bytes(), mssql).facts, under, "{sql}");
+        assert_eq!(analyze(sql.as_bytes(), LexMode::default()).facts, without, "{sql} in another mode");
+    }
+    let sjis = LexMode { multi_byte: MultiByte::of(b"sjis"), ..mssql };
+    assert_eq!(analyze(b"SELECT 1 AS [\x81], f(1)]", sjis).facts, Facts::NONE, "the second byte of a character closes nothing");
+    assert_eq!(&*unquote_name(b"[a]]b]"), b"a]b");
+    assert_eq!(parse_use(b"USE [a b]", mssql).as_deref(), Some(&b"a b"[..]));
+    assert_eq!(temporary_tables(b"CREATE TEMPORARY TABLE [s].[t] (a INT)", mssql), [(Some("s".into()), "t".into())]);
+    let digest = |sql: &[u8]| {
+        let mut out = Vec::new();
+        digest_text(sql, &DigestOptions { lex: mssql, ..DigestOptions::default() }, &mut out);
+        String::from_utf8(out).unwrap()
+    };
+    assert_eq!(digest(b"SELECT [it's 5].[a] , 7"), "SELECT [it's 5].[a],?");
+}
+
+#[test]
+fn a_default_may_take_a_number_where_nothing_is_changed() {
+    let calls =
+        |sql: &str, builtins| analyze(sql.as_bytes(), LexMode { builtins, ..LexMode::default() }).facts.contains(Facts::UNKNOWN_FUNCTION);
+    for (sql, expected) in [
+        ("SELECT DEFAULT(n) FROM t", true),
+        ("SELECT a FROM t WHERE n > DEFAULT (n)", true),
+        ("ANALYZE SELECT DEFAULT(n) FROM t", true),
+        ("DO (SELECT DEFAULT(n) FROM t)", true),
+        ("INSERT INTO t VALUES (DEFAULT)", false),
+        ("UPDATE t SET n = DEFAULT(n)", false),
+        ("CREATE TABLE t (a INT DEFAULT (1))", false),
+        ("SELECT default_value FROM t", false),
+    ] {
+        assert_eq!(calls(sql, Builtins::MariaDb), expected, "{sql}");
+        assert_eq!(calls(sql, Builtins::Common), expected, "{sql}");
+        assert!(!calls(sql, Builtins::MySql), "{sql}");
+    }
+    assert_eq!(routines(b"SELECT DEFAULT(n) FROM t", LexMode::default()), Some(Vec::new()), "it leaves nothing");
 }
 
 #[test]

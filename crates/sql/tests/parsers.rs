@@ -8,6 +8,7 @@ const MODE: LexMode = LexMode {
     oracle: false,
     multi_byte: MultiByte::Plain,
     ignore_space: false,
+    brackets: false,
     builtins: Builtins::Common,
 };
 

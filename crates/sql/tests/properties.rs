@@ -13,7 +13,9 @@ fn modes() -> impl Strategy<Value = LexMode> {
         1 => Just(MultiByte::Latin1),
         1 => Just(MultiByte::Cp866),
     ];
-    (any::<bool>(), any::<bool>(), any::<bool>(), multi_byte).prop_map(|(ansi_quotes, no_backslash_escapes, oracle, multi_byte)| LexMode {
+    let modes = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), multi_byte);
+    modes.prop_map(|(ansi_quotes, no_backslash_escapes, oracle, brackets, multi_byte)| LexMode {
+        brackets,
         ansi_quotes,
         no_backslash_escapes,
         oracle,

@@ -1,5 +1,6 @@
 //! The client's prepared statements: its ids, and what each stands for.
 
+use super::effects::contains;
 use crate::backend::{Numbers, ServerError};
 use crate::prepared::{Holder, Side};
 use crate::state::Text;
@@ -158,14 +159,8 @@ impl StatementRecord {
 
 /// How a text was read at its PREPARE, by the settings of then; `now` is how the session reads texts now.
 pub(super) fn lex_at(mode: &[u8], now: LexMode) -> LexMode {
-    let has = |word: &[u8]| mode.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word));
-    LexMode {
-        ansi_quotes: has(b"ANSI_QUOTES"),
-        no_backslash_escapes: has(b"NO_BACKSLASH_ESCAPES"),
-        oracle: has(b"ORACLE"),
-        ignore_space: now.ignore_space || has(b"IGNORE_SPACE"),
-        ..now
-    }
+    let then = now.under(|word| contains(mode, word.as_bytes()));
+    LexMode { ignore_space: now.ignore_space || then.ignore_space, ..then }
 }
 
 impl StatementsRecord {

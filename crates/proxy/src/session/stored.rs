@@ -269,14 +269,7 @@ fn body_in(reply: &Collected, flavor: Flavor, routine: &Routine) -> Option<Body>
     if row.peek()? == SQL_NULL || !READABLE.contains(&collation.charset) {
         return None;
     }
-    let mode = LexMode {
-        ansi_quotes: contains_word(sql_mode, b"ANSI_QUOTES"),
-        no_backslash_escapes: contains_word(sql_mode, b"NO_BACKSLASH_ESCAPES"),
-        oracle: contains_word(sql_mode, b"ORACLE"),
-        ignore_space: contains_word(sql_mode, b"IGNORE_SPACE"),
-        builtins: builtins_of(flavor),
-        ..LexMode::default()
-    };
+    let mode = LexMode { builtins: builtins_of(flavor), ..LexMode::default() }.under(|word| contains_word(sql_mode, word.as_bytes()));
     let code = sql::stored(row.lenenc_bytes().ok()?, mode)?;
     let schema = routine.schema.as_ref().map(String::as_bytes);
     let calls: Vec<Routine> = code.calls.into_iter().filter_map(|called| located(called, schema)).collect();

@@ -11,7 +11,7 @@ use crate::backend::Tracking;
 use crate::connect::is_of_no_session;
 use crate::pins::PinReason;
 use crate::state::{CLIENT_COLLATION, RESULTS_COLLATION, Text, assignment_rank, canonical, displaced_by, is_nullable};
-use sql::{Analysis, Facts, Kind, Target, Value};
+use sql::{Analysis, Facts, Kind, LexMode, Target, Value};
 use std::sync::Arc;
 use wire::flags::StatusFlags;
 use wire::reframe::{ReplyFacts, TrackFilter};
@@ -224,9 +224,8 @@ impl Wants {
 
     /// What a `sql_mode` says of how text is read. Whether backslashes escape, the server's status tells too.
     fn read_text_by(&mut self, sql_mode: &[u8]) {
-        self.lex.ansi_quotes = contains_word(sql_mode, b"ANSI_QUOTES");
-        self.lex.oracle = contains_word(sql_mode, b"ORACLE");
-        self.lex.ignore_space = contains_word(sql_mode, b"IGNORE_SPACE");
+        let no_backslash_escapes = self.lex.no_backslash_escapes;
+        self.lex = LexMode { no_backslash_escapes, ..self.lex.under(|word| contains_word(sql_mode, word.as_bytes())) };
     }
 }
 
