@@ -31,6 +31,7 @@ each_flavor!(
     autocommit,
     session_variables,
     less_common_variables,
+    settings_beside_the_clients_tracking,
     values_that_are_none,
     variables_with_two_names,
     variables_that_change_others,
@@ -62,6 +63,7 @@ each_flavor!(
     temporary_tables_with_other_names,
     characters_that_end_in_a_backslash,
     oracle_blocks,
+    names_in_brackets,
     analyzed_inserts,
     named_locks,
     locked_tables,
@@ -381,6 +383,63 @@ fn less_common_variables(world: &World) {
     assert_eq!(now, "1700000000");
     assert_ne!(b.get("SELECT UNIX_TIMESTAMP(NOW())"), now);
     assert_eq!(a.get("SELECT UNIX_TIMESTAMP(NOW())"), now);
+}
+
+/// A statement that names a tracking setting runs under the client's own, or changes them: the server reports less than it does.
+fn settings_beside_the_clients_tracking(world: &World) {
+    const CHARSETS: &str = "SELECT @@character_set_client, @@character_set_results, @@collation_connection";
+    const LENGTH: &str = "SELECT @@group_concat_max_len, @a";
+    let isolation = if world.is_mysql() { "SELECT @@transaction_isolation" } else { "SELECT @@tx_isolation" };
+    world.connect().exec("CREATE TABLE t(i INT)");
+    let mut root = world.server.root().unwrap();
+    for sql in [
+        &format!("USE {}", world.schema),
+        "CREATE TRIGGER ti BEFORE INSERT ON t FOR EACH ROW SET group_concat_max_len = 5555, @a = 7",
+        "CREATE FUNCTION f() RETURNS INT DETERMINISTIC BEGIN SET group_concat_max_len = 5555, @a = 7; RETURN 70000; END",
+    ] {
+        root.run(sql).unwrap();
+    }
+    let check = |text: &str, query: &str, expected: &str, shares: bool| {
+        // Connections are lent to those with the same flags.
+        let connect = || world.connect_with(&world.options().with(Capabilities::MULTI_STATEMENTS));
+        let fresh = connect().row(query);
+        assert_ne!(fresh, expected, "{query}");
+        let mut a = connect();
+        if text.contains("; ") {
+            assert!(a.query(text).unwrap().err().is_none(), "{text}")
+        } else {
+            drop(a.exec(text))
+        }
+        assert_eq!(a.row(query), expected, "after {text}");
+        if shares {
+            each_keeps(&mut a, &mut connect(), query, expected, &fresh);
+        }
+        drop(a);
+        assert_eq!(connect().row(query), fresh, "another session, after {text}");
+    };
+    for (text, query, expected) in [
+        ("SET NAMES latin1, session_track_system_variables = 'time_zone'", CHARSETS, "latin1 latin1 latin1_swedish_ci"),
+        ("SET session_track_system_variables = 'time_zone', NAMES latin1 COLLATE latin1_bin", CHARSETS, "latin1 latin1 latin1_bin"),
+        ("SET session_track_schema = OFF, @@session.character_set_results = latin1", "SELECT @@character_set_results", "latin1"),
+        ("SET CHARACTER SET latin1, session_track_state_change = ON", "SELECT @@character_set_client", "latin1"),
+        ("SET session_track_system_variables = ''; SET NAMES latin1", CHARSETS, "latin1 latin1 latin1_swedish_ci"),
+        ("SET session_track_system_variables = '', sql_mode = 'ANSI_QUOTES'", "SELECT @@sql_mode", "ANSI_QUOTES"),
+        ("SET session_track_system_variables = ''; SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE", isolation, "SERIALIZABLE"),
+    ] {
+        check(text, query, expected, true);
+    }
+    for text in [
+        "SET session_track_system_variables = '', sort_buffer_size = f()",
+        "DO @@session_track_schema + f()",
+        "INSERT INTO t VALUES(@@session_track_schema)",
+        "INSERT INTO t VALUES(1); SELECT @@session_track_schema",
+    ] {
+        check(text, LENGTH, "5555 7", false);
+    }
+    let other = format!("{}_other", world.schema);
+    world.connect().exec(&format!("CREATE DATABASE IF NOT EXISTS {other}"));
+    check(&format!("SET session_track_schema = OFF; USE {other}"), "SELECT DATABASE()", &other, true);
+    world.connect().exec(&format!("DROP DATABASE {other}"));
 }
 
 fn isolation_level(world: &World) {
@@ -776,6 +835,27 @@ fn oracle_blocks(world: &World) {
         drop(a);
         assert_eq!(world.connect().get("SELECT @x"), "NULL", "after {block}");
     }
+}
+
+/// MariaDB reads `[x]` as a name under MSSQL: what stands there is no string, comment or end, and what follows runs.
+fn names_in_brackets(world: &World) {
+    if world.is_mysql() {
+        return;
+    }
+    for text in ["SELECT 1 AS ['], @x := 2", "SELECT 1 AS [x]]`], @x := 2 -- `", "SELECT 1 AS [/*], @x := 2, 3 AS [*/]"] {
+        let mut a = world.connect();
+        a.exec_all(&["SET sql_mode = MSSQL", text]);
+        assert_eq!(a.get("SELECT @x"), "2", "after {text}");
+        drop(a);
+        assert_eq!(world.connect().get("SELECT @x"), "NULL", "after {text}");
+    }
+    let lock = format!("{}_lock", world.schema);
+    let mut a = world.connect();
+    a.exec_all(&["SET sql_mode = MSSQL", &format!("SELECT 1 AS ['], GET_LOCK('{lock}', 0)")]);
+    drop(a);
+    let mut b = world.connect();
+    let free = format!("SELECT IS_FREE_LOCK('{lock}')");
+    wait::until("the lock to be free", LIMIT, || (b.get(&free) == "1").then_some(())).unwrap();
 }
 
 /// MariaDB's ANALYZE of an INSERT runs it, and tells no insert id.

@@ -11,6 +11,7 @@ use super::settle::counts_found_rows;
 use super::tracked::contains_word;
 use super::untracked::{UNKNOWN_STATEMENT, mentions_role};
 use super::wants::Wants;
+use crate::backend::Tracking;
 use crate::counters::count;
 use crate::pins::PinReason;
 use crate::routines::has_word;
@@ -24,8 +25,11 @@ use wire::codes;
 use wire::flags::StatusFlags;
 use wire::reframe::ReplyFacts;
 
-/// What in sql_mode decides how text is read.
-const READS_TEXT: &[&[u8]] = &[b"ANSI_QUOTES", b"NO_BACKSLASH_ESCAPES", b"ORACLE", b"IGNORE_SPACE"];
+/// A transaction is open.
+const IN_TRANSACTION: StatusFlags = StatusFlags::IN_TRANS.union(StatusFlags::IN_TRANS_READONLY);
+
+/// What a value that a text gives sql_mode may have in it, so that text is read in another way; combined modes too.
+const MODES_OF_TEXT: [&[u8]; 8] = [b"ANSI", b"NO_BACKSLASH_ESCAPES", b"ORACLE", b"IGNORE_SPACE", b"MSSQL", b"DB2", b"MAXDB", b"POSTGRESQL"];
 
 /// What holds stored routines, as a data definition names it.
 const ROUTINES: [&str; 5] = ["procedure", "function", "package", "database", "schema"];
@@ -53,7 +57,8 @@ impl Session {
             return;
         }
         self.at.note_unseen(&self.wants, sql, analysis);
-        if analysis.facts.contains(Facts::MULTI) && (self.wants.is_read_anew(sql, reply) || self.wants.is_read_anew_untold(sql)) {
+        let clients = self.at.tells_by_clients_wish();
+        if analysis.facts.contains(Facts::MULTI) && (self.wants.is_read_anew(sql, reply) || self.wants.is_read_anew_untold(sql, clients)) {
             // What followed was read in another way by the server than here.
             self.at.pin(PinReason::SessionState, analysis);
         }
@@ -64,17 +69,26 @@ impl Session {
         self.facts.came_back_to_schema = returns;
         self.note_changes(sql, analysis, reply);
         if analysis.facts.contains(Facts::MULTI) {
+            let mut ends_transaction = false;
             for one in sql::split(sql, self.wants.lex) {
                 let each = sql::analyze(one, self.wants.lex);
+                ends_transaction |= ends_transaction_alone(&each, reply);
                 self.note_statement(one, &each, reply, read_by);
                 if reply.error.is_some() && !leaves_nothing(&each) {
                     // Which one failed is not known.
                     self.at.pin_state(one, analysis);
                 }
             }
+            if ends_transaction && self.client.status.intersects(IN_TRANSACTION) {
+                self.begin_transaction_anew(analysis);
+            }
         } else {
             self.note_statement(sql, analysis, reply, read_by);
             self.at.note_dropped(&self.wants, sql, analysis, reply);
+        }
+        // The statement may have changed the settings itself.
+        if (clients || self.at.tells_by_clients_wish()) && !self.wants.is_told_by_text(sql, analysis) {
+            self.at.pin_state(sql, analysis);
         }
         self.at.note_next_transaction(analysis, reply);
         if !(returns && self.wants.only_moved(sql, analysis, reply)) {
@@ -99,7 +113,10 @@ impl Session {
             // It is on for the statement only.
             status.remove(StatusFlags::AUTOCOMMIT);
         }
-        let in_transaction = status.intersects(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
+        let in_transaction = status.intersects(IN_TRANSACTION);
+        if in_transaction && self.client.status.intersects(IN_TRANSACTION) && ends_transaction_alone(analysis, reply) {
+            self.begin_transaction_anew(analysis);
+        }
         if status == self.client.status {
             return;
         }
@@ -112,6 +129,17 @@ impl Session {
             self.at.pins.end(PinReason::Transaction);
         }
         self.entry.set_transaction(in_transaction, now);
+    }
+
+    /// A transaction ended and the next one began with it: `COMMIT AND CHAIN`, `BEGIN` within a transaction. It has its own time.
+    fn begin_transaction_anew(&mut self, analysis: &Analysis) {
+        let now = self.now_ms();
+        self.entry.set_transaction(false, now);
+        self.entry.set_transaction(true, now);
+        if self.at.pins.set().contains(PinReason::Transaction) {
+            self.at.pins.end(PinReason::Transaction);
+            self.at.pins.begin(PinReason::Transaction, now, analysis.digest);
+        }
     }
 
     /// User variables have values that the text does not tell; None when it is not known which.
@@ -213,7 +241,7 @@ impl Session {
                 HandlerVerb::Close => self.at.pins.handler_closed(),
                 HandlerVerb::Read => {}
             },
-            Kind::Use if reply.schema.is_none() && !failed && self.at.tracks_nothing() => {
+            Kind::Use if reply.schema.is_none() && !failed && (self.at.tracks_nothing() || self.at.tells_by_clients_wish()) => {
                 let schema = sql::parse_use(sql, self.wants.lex).map(|name| self.in_utf8(&name));
                 self.wants.enter_schema(&mut self.at, schema);
             }
@@ -326,7 +354,7 @@ impl Attachments {
         let waits = self.pins.set().contains(PinReason::FoundRows)
             || self.pins.set().contains(PinReason::NextTransaction)
             || analysis.kind == Kind::Begin && self.pins.set().contains(PinReason::LockTables);
-        !is_plain(analysis, reply) || waits || counts_inserts || self.tracks_nothing()
+        !is_plain(analysis, reply) || waits || counts_inserts || self.tracks_nothing() || self.tells_by_clients_wish()
     }
 
     pub(super) fn pin(&mut self, reason: PinReason, analysis: &Analysis) {
@@ -354,6 +382,11 @@ impl Attachments {
 
     pub(super) fn tracks_nothing(&self) -> bool {
         self.backend.as_ref().is_some_and(|b| !b.core.tracks())
+    }
+
+    /// Are the client's own tracking settings in force? Then the server reports less than it changes, or nothing.
+    pub(super) fn tells_by_clients_wish(&self) -> bool {
+        self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients)
     }
 
     /// What SET TRANSACTION asked for is over with COMMIT and ROLLBACK. Other statements use it up or not, as the engines of their
@@ -387,17 +420,18 @@ impl Wants {
         reply.variables.iter().any(|(name, value)| {
             let before = self.state.variables.get(name).map_or(&b""[..], |value| value);
             match &**name {
-                "sql_mode" => [before, value].into_iter().any(|mode| READS_TEXT.iter().any(|word| contains_word(mode, word))),
+                "sql_mode" => [before, value].into_iter().any(reads_text),
                 "character_set_client" => differ_on(sql, MultiByte::of(before), MultiByte::of(value)),
                 _ => false,
             }
         })
     }
 
-    /// The same of a SET that is written with @@, of which MariaDB does not tell.
-    fn is_read_anew_untold(&self, sql: &[u8]) -> bool {
+    /// The same of a SET that servers do not report: MariaDB none that is written with @@, and no server what the `clients` own
+    /// tracking settings leave out.
+    fn is_read_anew_untold(&self, sql: &[u8], clients: bool) -> bool {
         let names = [b"sql_mode".as_slice(), b"character_set_client"];
-        let may_change = |one: &[u8]| contains(one, b"@@") && names.iter().any(|name| contains(one, name));
+        let may_change = |one: &[u8]| clients || contains(one, b"@@") && names.iter().any(|name| contains(one, name));
         let text = |value: &Value| match value {
             Value::Literal(text) | Value::Word(text) => Some(text.trim_matches(['\'', '"']).to_owned()),
             Value::Default | Value::Expression => None,
@@ -405,9 +439,12 @@ impl Wants {
         let changes = |assignment: &sql::Assignment| match (&assignment.target, text(&assignment.value)) {
             (Target::Session(name), value) if name == "sql_mode" => value.is_none_or(|mode| {
                 let before = self.state.variables.get(name).map_or(&b""[..], |value| value);
-                [before, mode.as_bytes()].into_iter().any(|mode| READS_TEXT.iter().any(|word| contains(mode, word)))
+                reads_text(before) || may_read_text(mode.as_bytes())
             }),
             (Target::Session(name), value) if name == "character_set_client" => {
+                value.is_none_or(|charset| differ_on(sql, self.lex.multi_byte, MultiByte::of(charset.as_bytes())))
+            }
+            (Target::Names { .. } | Target::CharacterSet(_), value) if clients => {
                 value.is_none_or(|charset| differ_on(sql, self.lex.multi_byte, MultiByte::of(charset.as_bytes())))
             }
             _ => false,
@@ -424,12 +461,48 @@ impl Wants {
         word(0) == "DROP" && ["DATABASE", "SCHEMA"].contains(&&*word(1)) && own().is_some_and(|own| has_word(sql, own))
     }
 
+    /// Does the text say all that its statements may have done to the session's state, so that nothing needs to be reported? Not where
+    /// other code may run: a table may have a trigger, or be a view that calls a function.
+    fn is_told_by_text(&self, sql: &[u8], analysis: &Analysis) -> bool {
+        let is_told = |one: &[u8], each: &Analysis| match each.kind {
+            _ if each.facts.intersects(Facts::UNKNOWN_CODE) => false,
+            Kind::Set => sql::parse_set(one, self.lex).is_some() && !sql::names_table(one, self.lex, |_, _| true),
+            Kind::Select | Kind::Show | Kind::Explain | Kind::Do => {
+                !sql::names_table(one, self.lex, |schema, _| !schema.is_some_and(is_of_server))
+            }
+            Kind::Use => !each.facts.contains(Facts::VERSIONED),
+            kind => matches!(kind, Kind::Begin | Kind::Commit | Kind::Rollback),
+        };
+        if analysis.facts.contains(Facts::MULTI) {
+            !analysis.facts.intersects(Facts::UNKNOWN_CODE)
+                && sql::split(sql, self.lex).all(|one| is_told(one, &sql::analyze(one, self.lex)))
+        } else {
+            is_told(sql, analysis)
+        }
+    }
+
     /// The tables that are made or dropped, with their schemas.
     fn temporary_tables(&self, sql: &[u8]) -> Vec<(Text, String)> {
         let own = || self.state.schema.clone().unwrap_or_else(|| (*b"").into());
         let tables = sql::temporary_tables(sql, self.lex).into_iter();
         tables.map(|(schema, table)| (schema.map_or_else(own, |schema| schema.as_bytes().into()), table)).collect()
     }
+}
+
+/// Is it a schema in which nobody makes views or triggers?
+fn is_of_server(schema: &[u8]) -> bool {
+    [b"information_schema".as_slice(), b"performance_schema"].iter().any(|one| schema.eq_ignore_ascii_case(one))
+}
+
+/// Does this value of sql_mode, as a server tells it, decide how text is read?
+fn reads_text(sql_mode: &[u8]) -> bool {
+    LexMode::SQL_MODES.iter().any(|word| contains_word(sql_mode, word.as_bytes()))
+}
+
+/// The same of a value as a text gives it: one that is no list of words (a number, a literal with an introducer) may be any.
+fn may_read_text(sql_mode: &[u8]) -> bool {
+    let is_list = sql_mode.iter().all(|byte| byte.is_ascii_alphabetic() || matches!(byte, b'_' | b','));
+    !is_list || MODES_OF_TEXT.iter().any(|word| contains(sql_mode, word))
 }
 
 /// Is this text perhaps another one in the other of these character sets?
@@ -452,6 +525,13 @@ fn is_plain(analysis: &Analysis, reply: &ReplyFacts) -> bool {
         Facts::GET_LOCK | Facts::RELEASE_LOCK | Facts::USER_VARIABLE_ASSIGN | Facts::CALC_FOUND_ROWS | Facts::MULTI | Facts::UNKNOWN_CODE;
     let quiet_kind = changes_data_at_most(analysis.kind) || matches!(analysis.kind, Kind::Commit | Kind::Begin | Kind::Rollback);
     quiet_kind && !analysis.facts.intersects(loud) && reply.variables.is_empty() && reply.schema.is_none() && !reply.state_change
+}
+
+/// Does the statement, being one, end the transaction that was open before it?
+fn ends_transaction_alone(analysis: &Analysis, reply: &ReplyFacts) -> bool {
+    reply.error.is_none()
+        && !analysis.facts.intersects(Facts::MULTI | Facts::VERSIONED)
+        && matches!(analysis.kind, Kind::Begin | Kind::Commit | Kind::Rollback)
 }
 
 /// Statements that end pins by their text alone.

@@ -311,6 +311,6 @@ fn what_follows_a_change_of_how_text_is_read_is_read_anew() {
         ("SET @@character_set_client = gbk; SELECT 'a'", true),
         ("SET @@time_zone = 'UTC'; SELECT 'a'", false),
     ] {
-        assert_eq!(wants.is_read_anew_untold(text.as_bytes()), expected, "{text}");
+        assert_eq!(wants.is_read_anew_untold(text.as_bytes(), false), expected, "{text}");
     }
 }

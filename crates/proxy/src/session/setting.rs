@@ -10,7 +10,6 @@ use super::settle::Unread;
 use super::sync::AUTOCOMMIT;
 use super::tracked::UNCARRIED;
 use super::wants::Wants;
-use crate::backend::Tracking;
 use crate::memory::{Change, SetEffect};
 use crate::pins::{PinReason, WISHES};
 use crate::state::{
@@ -30,6 +29,9 @@ const UNREAD: [u16; 2] = [codes::PARSE, codes::UNKNOWN_SYSTEM_VARIABLE];
 const UNASSIGNED: [u16; 4] =
     [codes::SPECIFIC_ACCESS_DENIED, codes::LOCAL_VARIABLE, codes::GLOBAL_VARIABLE, codes::INCORRECT_GLOBAL_LOCAL_VAR];
 
+/// What SET SESSION TRANSACTION assigns.
+const TRANSACTION: [&str; 2] = ["transaction_isolation", "transaction_read_only"];
+
 /// What a SET that failed may have left.
 enum Left {
     Nothing,
@@ -48,7 +50,8 @@ impl Session {
                 // A thread keeps it over a reset, like a role.
                 self.at.pin(PinReason::Role, analysis);
             }
-            if reply.variables.is_empty() || analysis.facts.intersects(Facts::USER_VARIABLE | Facts::SYSTEM_VARIABLE) {
+            let more = Facts::USER_VARIABLE | Facts::SYSTEM_VARIABLE | Facts::SESSION_TRACK;
+            if reply.variables.is_empty() || analysis.facts.intersects(more) {
                 self.at.pin(PinReason::SessionState, analysis);
             }
             return;
@@ -214,7 +217,8 @@ impl Session {
             untold.push("collation_database".to_owned());
             forgets = true;
         }
-        let charsets_changed = charsets::changed_by(reply) || untold.iter().any(|name| charsets::is_one(name));
+        let names_charsets = self.at.tells_by_clients_wish() && self.wants.names_charsets(sql, analysis);
+        let charsets_changed = charsets::changed_by(reply) || names_charsets || untold.iter().any(|name| charsets::is_one(name));
         let asks = charsets_changed || !untold.is_empty();
         if forgets && reply.warnings > 0 && !self.keep_warnings().await || asks && !self.keep_counts(reply).await {
             self.at.pin(PinReason::SessionState, analysis);
@@ -280,6 +284,12 @@ impl Wants {
     async fn has_kept_charsets(&mut self, at: &mut Attachments) -> bool {
         let before = self.charset_changes(CHARSETS);
         self.ask_for_charsets(at, &[Hidden::Kept; 2]).await && self.charset_changes(CHARSETS) == before
+    }
+
+    /// Does the text have a SET NAMES or SET CHARACTER SET?
+    fn names_charsets(&self, sql: &[u8], analysis: &Analysis) -> bool {
+        let names = |a: &Assignment| matches!(a.target, Target::Names { .. } | Target::CharacterSet(_));
+        assignments(sql, analysis, self.lex).iter().any(names)
     }
 
     /// Asks the held backend for session variables.
@@ -350,11 +360,11 @@ impl Wants {
 }
 
 impl Attachments {
-    /// Variables that the statement changed and the server did not tell of: those that others change along with them. MariaDB says
-    /// nothing after `SET @@name = ...` either, while the client's own tracking settings are there only what the client tracks is told,
-    /// and a server that does not track sessions tells nothing.
+    /// Variables that the statement changed and the server did not report: those that others change along with them. MariaDB reports
+    /// nothing after `SET @@name = ...` either. While the client's own tracking settings are in force, the server reports only what
+    /// the client tracks, and a server that does not track sessions reports nothing: all that the text assigns is asked for.
     fn untold(&self, wants: &Wants, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> Vec<String> {
-        let clients = self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients);
+        let clients = self.tells_by_clients_wish();
         let is_silent = self.tracks_nothing();
         let may_be_silent = clients || is_silent || self.is_on(Flavor::MariaDb);
         let mut names: Vec<String> = Vec::new();
@@ -368,6 +378,9 @@ impl Attachments {
                 Target::TransactionSession { isolation, read_only } if is_silent => {
                     names.extend(isolation.map(|_| "tx_isolation".to_owned()));
                     names.extend(read_only.map(|_| "tx_read_only".to_owned()));
+                }
+                Target::TransactionSession { .. } if clients => {
+                    names.extend(TRANSACTION.map(|name| canonical(name, wants.family).to_owned()));
                 }
                 _ => {}
             }

@@ -110,7 +110,7 @@ impl Session {
         if !self.at.pins.set().is_empty() {
             return true;
         }
-        let keeps_tracking = self.at.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients);
+        let keeps_tracking = self.at.tells_by_clients_wish();
         let unread = Unread { found_rows: self.facts.found_rows_with_backend, ..unread };
         if keeps_tracking
             || unread.any()
@@ -142,7 +142,7 @@ impl Session {
         if !self.at.pins.set().is_empty() {
             return Ok(());
         }
-        if self.at.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients) {
+        if self.at.tells_by_clients_wish() {
             self.at.restore_tracking().await;
         }
         if !self.read_or_lose(Unread { found_rows: self.facts.found_rows_with_backend, ..unread }).await {

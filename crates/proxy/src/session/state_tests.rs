@@ -5,7 +5,7 @@ use crate::bed::info;
 use crate::cleaning::{self, ResetError};
 use crate::connect::prepare_again;
 use crate::session::Wants;
-use crate::session::bed::{Bed, analysis, error, ok, packet_of, result_of, told};
+use crate::session::bed::{Bed, analysis, error, ok, ok_open, packet_of, result_of, told};
 use crate::session::setting::assignments;
 use crate::session::variables::is_bare_null;
 use crate::state::Diff;
@@ -68,16 +68,17 @@ async fn what_was_assigned_last_has_the_last_word() {
 #[tokio::test]
 async fn a_mode_decides_how_text_is_read() {
     for (mode, expected) in [
-        ("ANSI_QUOTES,STRICT_ALL_TABLES", (true, false, false)),
-        ("ORACLE,PIPES_AS_CONCAT", (false, true, false)),
-        ("IGNORE_SPACE", (false, false, true)),
-        ("STRICT_ALL_TABLES", (false, false, false)),
-        ("", (false, false, false)),
+        ("ANSI_QUOTES,STRICT_ALL_TABLES", (true, false, false, false)),
+        ("ORACLE,PIPES_AS_CONCAT", (false, true, false, false)),
+        ("IGNORE_SPACE", (false, false, true, false)),
+        ("PIPES_AS_CONCAT,ANSI_QUOTES,IGNORE_SPACE,MSSQL,NO_KEY_OPTIONS", (true, false, true, true)),
+        ("STRICT_ALL_TABLES", (false, false, false, false)),
+        ("", (false, false, false, false)),
     ] {
         let mut bed = Bed::new("").on(MariaDb);
         bed.ran("SET sql_mode = 'x'", &told(&[("sql_mode", mode)]));
         let lex = bed.wants.lex;
-        assert_eq!((lex.ansi_quotes, lex.oracle, lex.ignore_space), expected, "{mode}");
+        assert_eq!((lex.ansi_quotes, lex.oracle, lex.ignore_space, lex.brackets), expected, "{mode}");
     }
     let mut bed = Bed::new("").on(MySql);
     bed.ran("SET NAMES gbk", &told(&[("character_set_client", "gbk")]));
@@ -403,6 +404,87 @@ async fn tracking_that_stored_code_changed_tells_no_more() {
     assert!(bed.pins().is_empty());
     assert_eq!(bed.at.backend.as_ref().unwrap().core.tracking, Tracking::Clients, "a statement may show it");
     assert!(bed.client.tracking_wish.as_ref().is_some_and(|wish| !wish.schema));
+}
+
+#[tokio::test]
+async fn while_the_clients_tracking_holds_other_code_is_not_believed_to_be_silent() {
+    for (text, expected) in [
+        ("SET session_track_schema = OFF, NAMES latin1", false),
+        ("SET session_track_schema = OFF; SET NAMES latin1; SELECT 1", false),
+        ("SELECT @@session_track_schema", false),
+        ("SHOW VARIABLES LIKE 'session_track%'", false),
+        ("SELECT * FROM performance_schema.session_variables", false),
+        ("BEGIN; SET session_track_schema = OFF; COMMIT", false),
+        ("SET session_track_schema = (SELECT a FROM v)", true),
+        ("SET session_track_schema = f()", true),
+        ("SET session_track_schema = OFF, nonsense", true),
+        ("INSERT INTO t VALUES (@@session_track_schema)", true),
+        ("SELECT 1; UPDATE t SET a = @@session_track_schema", true),
+        ("SELECT @@session_track_schema FROM v", true),
+        ("SELECT * FROM performance_schema.session_variables, v", true),
+        ("SET session_track_schema = OFF; DROP SCHEMA shop", true),
+        ("SET session_track_schema = OFF; /*!80000 USE other */", true),
+        ("SET session_track_system_variables = ''; SET sql_mode = 'ANSI'; SELECT \"a\"", true),
+        ("SET session_track_system_variables = ''; SET sql_mode = 4; SELECT 1", true),
+        ("SET session_track_system_variables = ''; SET NAMES gbk; SELECT 'a'", true),
+    ] {
+        let mut bed = Bed::new("").on(MariaDb);
+        bed.at.backend.as_mut().unwrap().core.tracking = Tracking::Clients;
+        bed.ran(text, &ok());
+        assert_eq!(bed.pins().contains(&"session_state"), expected, "{text}");
+    }
+    let mut bed = Bed::new("").on(MariaDb);
+    bed.ran("INSERT INTO t VALUES (1)", &ok());
+    assert!(bed.pins().is_empty(), "under the proxy's own settings silence is believed");
+    let mut bed = Bed::new("").on(MySql);
+    bed.at.backend.as_mut().unwrap().core.tracking = Tracking::Clients;
+    bed.ran("SET session_track_schema = OFF; USE other", &ok());
+    assert_eq!(bed.wants.state.schema.as_deref(), Some(&b"other"[..]), "no server reports it");
+}
+
+#[tokio::test]
+async fn a_mode_that_a_text_gives_untold_may_be_any_that_reads_text() {
+    for (mode, expected) in [
+        ("'STRICT_ALL_TABLES'", false),
+        ("''", false),
+        ("'ANSI'", true),
+        ("'MSSQL'", true),
+        ("'DB2,STRICT_ALL_TABLES'", true),
+        ("'maxdb'", true),
+        ("POSTGRESQL", true),
+        ("4", true),
+        ("_latin1 0x414e5349", true),
+        ("DEFAULT", true),
+    ] {
+        let mut bed = Bed::new("").on(MariaDb);
+        bed.ran(&format!("SET @@sql_mode = {mode}; SELECT 1"), &ok());
+        assert_eq!(bed.pins().contains(&"session_state"), expected, "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn a_transaction_that_follows_another_at_once_has_its_own_time() {
+    for (text, reply, expected) in [
+        ("COMMIT AND CHAIN", ok_open(), true),
+        ("ROLLBACK AND CHAIN", ok_open(), true),
+        ("BEGIN", ok_open(), true),
+        ("START TRANSACTION READ ONLY", ok_open(), true),
+        ("COMMIT; BEGIN", ok_open(), true),
+        ("INSERT INTO t VALUES (1); COMMIT; BEGIN; INSERT INTO t VALUES (2)", ok_open(), true),
+        ("INSERT INTO t VALUES (1)", ok_open(), false),
+        ("ROLLBACK TO s", ok_open(), false),
+        ("SAVEPOINT s; ROLLBACK TO s", ok_open(), false),
+        ("/*!80000 COMMIT AND CHAIN */", ok_open(), false),
+        ("COMMIT; BEGIN", error(1064), false),
+    ] {
+        let mut bed = Bed::new("").on(MySql);
+        bed.ran("BEGIN", &ok_open());
+        bed.entry.set_transaction(false, 0);
+        bed.entry.set_transaction(true, 7);
+        bed.ran(text, &reply);
+        assert_eq!(bed.entry.transaction_since_ms() != 7, expected, "{text}");
+        assert!(bed.pins().contains(&"transaction"), "{text}");
+    }
 }
 
 #[test]
