@@ -64,6 +64,7 @@ each_flavor!(
     characters_that_end_in_a_backslash,
     oracle_blocks,
     names_in_brackets,
+    dumps_and_looks_at_tables,
     analyzed_inserts,
     named_locks,
     locked_tables,
@@ -856,6 +857,38 @@ fn names_in_brackets(world: &World) {
     let mut b = world.connect();
     let free = format!("SELECT IS_FREE_LOCK('{lock}')");
     wait::until("the lock to be free", LIMIT, || (b.get(&free) == "1").then_some(())).unwrap();
+}
+
+/// What tools and dumps say lets other sessions use the connection: looks at tables, which open views, and definitions of which servers
+/// skip parts. With one connection, a session that kept it would hold the other up.
+fn dumps_and_looks_at_tables(world: &World) {
+    let other = format!("{}_views", world.schema);
+    let (mut a, mut b) = world.pair();
+    a.exec_all(&[&format!("CREATE DATABASE {other}"), "CREATE TABLE t(i INT)"]);
+    a.exec(&format!("CREATE VIEW {other}.v AS SELECT i FROM {}.t", world.schema));
+    let definition = format!("CREATE DATABASE {other}2 /*!40100 DEFAULT CHARACTER SET utf8mb4 */ /*!80016 DEFAULT ENCRYPTION='N' */");
+    let drop = format!("DROP DATABASE {other}2");
+    let looks = [
+        "SELECT COUNT(*) FROM information_schema.COLUMNS".to_owned(),
+        "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_TYPE <> ''".to_owned(),
+        format!("SHOW TABLE STATUS FROM {other}"),
+        format!("SHOW FULL COLUMNS FROM {other}.v"),
+        format!("DESCRIBE {other}.v"),
+        "SHOW TABLE STATUS FROM mysql".to_owned(),
+        definition,
+        drop,
+        "CREATE TABLE p(i INT, g POINT NOT NULL /*!80003 SRID 4326 */)".to_owned(),
+        "CREATE TABLE n(i INT, j INT /*!80023 INVISIBLE */)".to_owned(),
+        "/*!80000 SET SESSION information_schema_stats_expiry=0 */".to_owned(),
+    ];
+    for text in &looks {
+        let refused = a.query(text).unwrap().err().map(|error| error.code);
+        // This user has no rights there.
+        assert!(refused.is_none() || refused == Some(1044) && text.ends_with("mysql"), "{text}: {refused:?}");
+        b.exec("SELECT 1");
+        a.exec("SELECT 1");
+    }
+    a.exec(&format!("DROP DATABASE {other}"));
 }
 
 /// MariaDB's ANALYZE of an INSERT runs it, and tells no insert id.

@@ -8,6 +8,7 @@ use crate::key::Key;
 use crate::keywords::{Kw, fold_head, head_at, lookup, lookup_with};
 use crate::kind::{Class, Kind, classify};
 use crate::token::{Builtins, LexMode, Lexer, Token, TokenKind};
+use crate::versions;
 
 /// What one pass over the text found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,7 @@ pub fn analyze_with(sql: &[u8], mode: LexMode, grouping: Grouping) -> Analysis {
 
 /// Does a statement stand partly in a version comment that some servers skip? They run what is left of it, which is another statement:
 /// `/*M!999999 a */ SET @x = 1` has no verb here, and is a SET there. A statement that stands in one such comment runs whole or not at all.
+/// What is left of a data definition is mostly one, too: [`versions`].
 struct Versions<'a> {
     lexer: Lexer<'a>,
     begun_in: Option<Option<usize>>,
@@ -176,7 +178,9 @@ impl<'a> Scan<'a> {
     }
 
     fn all_facts(&self, is_split: bool) -> Facts {
-        let torn = if is_split { Facts::TORN } else { Facts::NONE };
+        // What is left of a data definition is mostly one, too.
+        let is_alike = || self.first == Some(Kind::Ddl) && self.facts.is_quiet() && versions::defines_in_each(self.sql, self.lexer.mode());
+        let torn = if is_split && !is_alike() { Facts::TORN } else { Facts::NONE };
         self.facts | self.lexer.comments_met() | torn
     }
 

@@ -175,12 +175,27 @@ pub(crate) fn version_comment(sql: &[u8], open: usize) -> Option<usize> {
 /// Does a server skip the version comment at `open`, which others run: for their version's sake, or because it is MariaDB's own
 /// (`/*M!`)?
 pub(crate) fn is_skipped_by_some(sql: &[u8], open: usize) -> bool {
-    let is_mariadb = sql.get(open + 2) == Some(&b'M');
-    let Some(content) = version_comment(sql, open) else { return false };
-    let digits = &sql[open + if is_mariadb { 4 } else { 3 }..content];
+    condition(sql, open).is_some()
+}
+
+/// Which servers run a version comment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Condition {
+    /// MariaDB alone: `/*M!`.
+    pub(crate) mariadb_only: bool,
+    /// Versions from this one on (80016, 101103); 0 without digits.
+    pub(crate) from: u32,
+}
+
+/// The condition of the version comment at `open`; `None` when every server runs it, and of anything else.
+pub(crate) fn condition(sql: &[u8], open: usize) -> Option<Condition> {
+    let mariadb_only = sql.get(open + 2) == Some(&b'M');
+    let content = version_comment(sql, open)?;
+    let digits = &sql[open + if mariadb_only { 4 } else { 3 }..content];
     // Those of six digits are of versions from 10.0 up.
     let always_runs = digits.len() < 6 && digits < b"50700".as_slice();
-    is_mariadb || !always_runs
+    let from = digits.iter().fold(0, |number, digit| number * 10 + u32::from(digit - b'0'));
+    (mariadb_only || !always_runs).then_some(Condition { mariadb_only, from })
 }
 
 /// Where a server goes on that skips the version comment at `open`. None when every server runs it; two places when not all who

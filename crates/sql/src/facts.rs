@@ -93,6 +93,11 @@ impl Facts {
         Facts(self.0 | other.0)
     }
 
+    /// Nothing in it can leave state behind or show any: comments and placeholders.
+    pub(crate) const fn is_quiet(self) -> bool {
+        Facts::COMMENT.union(Facts::VERSIONED).union(Facts::PLACEHOLDER).contains(self)
+    }
+
     /// What is in the set, in words for people.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         NAMES.iter().filter(move |(fact, _)| self.contains(*fact)).map(|(_, name)| *name)

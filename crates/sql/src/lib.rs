@@ -36,6 +36,7 @@ mod statements;
 mod substitute;
 mod tables;
 mod token;
+mod versions;
 
 pub use analyze::{Analysis, AnalysisInTurns, analyze, analyze_with};
 pub use calls::{Call, unknown_calls};

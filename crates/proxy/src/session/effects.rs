@@ -468,7 +468,7 @@ impl Wants {
             _ if each.facts.intersects(Facts::UNKNOWN_CODE) => false,
             Kind::Set => sql::parse_set(one, self.lex).is_some() && !sql::names_table(one, self.lex, |_, _| true),
             Kind::Select | Kind::Show | Kind::Explain | Kind::Do => {
-                !sql::names_table(one, self.lex, |schema, _| !schema.is_some_and(is_of_server))
+                !sql::names_table(one, self.lex, |schema, table| !self.is_of_server(schema, table))
             }
             Kind::Use => !each.facts.contains(Facts::VERSIONED),
             kind => matches!(kind, Kind::Begin | Kind::Commit | Kind::Rollback),
@@ -487,11 +487,6 @@ impl Wants {
         let tables = sql::temporary_tables(sql, self.lex).into_iter();
         tables.map(|(schema, table)| (schema.map_or_else(own, |schema| schema.as_bytes().into()), table)).collect()
     }
-}
-
-/// Is it a schema in which nobody makes views or triggers?
-fn is_of_server(schema: &[u8]) -> bool {
-    [b"information_schema".as_slice(), b"performance_schema"].iter().any(|one| schema.eq_ignore_ascii_case(one))
 }
 
 /// Does this value of sql_mode, as a server tells it, decide how text is read?

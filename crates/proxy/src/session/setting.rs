@@ -160,13 +160,13 @@ impl Session {
         let mut changed = own;
         if !fresh.is_empty() {
             let columns: Vec<String> = fresh.iter().map(|name| format!("@@session.{name} <=> @@global.{name}")).collect();
-            let Some(answers) = self.wants.ask_for_values(&mut self.at, &columns).await else { return false };
+            let Ok(answers) = self.wants.ask_for_values(&mut self.at, &columns).await else { return false };
             changed.extend(fresh.into_iter().zip(answers).filter(|(_, alike)| alike != b"1").map(|(name, _)| name));
         }
         if changed.is_empty() {
             return true;
         }
-        let Some(mut values) = self.wants.ask_for_variables(&mut self.at, &changed).await else { return false };
+        let Ok(mut values) = self.wants.ask_for_variables(&mut self.at, &changed).await else { return false };
         values.sort_by_key(|(name, _)| assignment_rank(name, false));
         for (name, value) in &values {
             self.note_variable(name, value, sql, analysis);
@@ -224,10 +224,20 @@ impl Session {
             self.at.pin(PinReason::SessionState, analysis);
             return None;
         }
-        let untold = if untold.is_empty() { Some(Vec::new()) } else { self.wants.ask_for_variables(&mut self.at, &untold).await };
-        let Some(untold) = untold else {
-            self.at.pin(PinReason::SessionState, analysis);
-            return None;
+        let told = if untold.is_empty() { Ok(Vec::new()) } else { self.wants.ask_for_variables(&mut self.at, &untold).await };
+        let is_skipped = analysis.kind == Kind::Set
+            && analysis.facts.contains(Facts::VERSIONED)
+            && !analysis.facts.intersects(Facts::MULTI | Facts::TORN)
+            && reply.variables.is_empty()
+            && untold.iter().all(|name| changes_another(name).is_none());
+        let untold = match told {
+            Ok(untold) => untold,
+            // `/*!80000 SET SESSION information_schema_stats_expiry=0 */`: the server has no such variable, so it ran nothing.
+            Err(codes::UNKNOWN_SYSTEM_VARIABLE) if is_skipped => return None,
+            Err(_) => {
+                self.at.pin(PinReason::SessionState, analysis);
+                return None;
+            }
         };
         let mut in_order: Vec<&Change> = untold.iter().collect();
         in_order.sort_by_key(|(name, _)| assignment_rank(name, false));
@@ -292,8 +302,8 @@ impl Wants {
         assignments(sql, analysis, self.lex).iter().any(names)
     }
 
-    /// Asks the held backend for session variables.
-    pub(super) async fn ask_for_variables(&self, at: &mut Attachments, names: &[String]) -> Option<Vec<Change>> {
+    /// Asks the held backend for session variables; the error's code where it does not answer, or 0.
+    pub(super) async fn ask_for_variables(&self, at: &mut Attachments, names: &[String]) -> Result<Vec<Change>, u16> {
         let columns: Vec<String> = names.iter().map(|name| format!("@@session.{name}")).collect();
         let values = self.ask_for_values(at, &columns).await?;
         let told = names.iter().zip(values).map(|(name, value)| {
@@ -304,21 +314,22 @@ impl Wants {
             };
             (name.as_str().into(), value.into())
         });
-        Some(told.collect())
+        Ok(told.collect())
     }
 
-    /// Asks the held backend for the values of these expressions; NULL is empty.
-    async fn ask_for_values(&self, at: &mut Attachments, columns: &[String]) -> Option<Vec<Vec<u8>>> {
-        // Where nothing is told, the results may be in a character set that is not known yet.
+    /// Asks the held backend for the values of these expressions; NULL is empty. The error's code where it does not answer, or 0.
+    async fn ask_for_values(&self, at: &mut Attachments, columns: &[String]) -> Result<Vec<Vec<u8>>, u16> {
+        // Where nothing is reported, the results may be in a character set that is not known yet.
         let is_wide = self.has_wide_results() || at.tracks_nothing();
         let column = |text: &String| if is_wide { format!("CAST({text} AS BINARY)") } else { text.clone() };
         let columns: Vec<String> = columns.iter().map(column).collect();
         let question = format!("SELECT {}", columns.join(","));
-        let backend = at.backend.as_mut()?;
-        let reply = guarded(&at.worker, &at.entry, backend.query(&question, &at.worker.buffers)).await.ok()?;
-        let mut values = Reader::new(reply.rows.first()?);
+        let backend = at.backend.as_mut().ok_or(0_u16)?;
+        let reply = guarded(&at.worker, &at.entry, backend.query(&question, &at.worker.buffers)).await.map_err(|_| 0_u16)?;
+        let code = reply.error.as_ref().map_or(0, |error| error.code);
+        let mut values = Reader::new(reply.rows.first().ok_or(code)?);
         // NULL (0xfb) is no string.
-        Some(columns.iter().map(|_| values.lenenc_bytes().map(<[u8]>::to_vec).unwrap_or_default()).collect())
+        Ok(columns.iter().map(|_| values.lenenc_bytes().map(<[u8]>::to_vec).unwrap_or_default()).collect())
     }
 
     /// What the statement would do in any session, if that depends on nothing else.

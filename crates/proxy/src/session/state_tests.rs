@@ -377,6 +377,19 @@ async fn a_schema_that_was_entered_and_left_explains_a_change() {
     for (text, reply, expected) in [
         ("SELECT f()", moved("shop"), true),
         ("CALL p()", moved("shop"), true),
+        // Views are opened, and nothing in them runs.
+        ("SELECT COUNT(*) FROM information_schema.COLUMNS", moved("shop"), true),
+        ("SHOW TABLE STATUS FROM other", moved("shop"), true),
+        ("SHOW COLUMNS FROM other.v", moved("shop"), true),
+        ("DESCRIBE other.v", moved("shop"), true),
+        ("SELECT user FROM mysql.user", moved("shop"), true),
+        ("SELECT 1 FROM mysql.user, other.v", moved("shop"), false),
+        ("SELECT 1 FROM mysql.v", moved("shop"), false),
+        ("SELECT 1 FROM user", moved("shop"), false),
+        ("SHOW TABLE STATUS FROM other WHERE Name = (SELECT a FROM v)", moved("shop"), false),
+        ("EXPLAIN SELECT a FROM v", moved("shop"), false),
+        ("ANALYZE SELECT a FROM v", moved("shop"), false),
+        ("SHOW COLUMNS FROM other.v", moved("other"), true),
         // A trigger or a view may have run.
         ("INSERT INTO t VALUES (1)", moved("shop"), false),
         ("SELECT a FROM v", moved("shop"), false),

@@ -14,6 +14,10 @@ use wire::reframe::ReplyFacts;
 /// ER_UNKNOWN_STMT_HANDLER: there is none of that name (any more, after a PREPARE that failed).
 pub(super) const UNKNOWN_STATEMENT: u16 = codes::UNKNOWN_STMT_HANDLER;
 
+/// Tables of accounts and rights in the schema `mysql`. MariaDB's `user` is a view of its own, which calls built-in functions only.
+const GRANTS: [&[u8]; 8] =
+    [b"user", b"global_priv", b"db", b"tables_priv", b"columns_priv", b"procs_priv", b"proxies_priv", b"roles_mapping"];
+
 /// What MariaDB changes for a statement that says how long it waits for locks, and for it alone.
 pub(super) const LOCK_TIMEOUTS: [&str; 2] = ["lock_wait_timeout", "innodb_lock_wait_timeout"];
 
@@ -154,7 +158,30 @@ impl Wants {
             && !analysis.facts.intersects(Facts::MULTI | Facts::VERSIONED | Facts::TORN | Facts::USER_VARIABLE)
             && !reply.is_garbled
             && reply.variables.iter().all(|(name, _)| is_observed(name))
-            && !sql::names_table(sql, self.lex, |_, _| true)
+            && (only_describes(sql, analysis) || !sql::names_table(sql, self.lex, |schema, table| !self.is_of_server(schema, table)))
+    }
+
+    /// Is it a table of the server's own, behind which no view and no trigger is that somebody else made?
+    pub(super) fn is_of_server(&self, schema: Option<&[u8]>, table: &[u8]) -> bool {
+        let is = |schema: &[u8], one: &[u8]| schema.eq_ignore_ascii_case(one);
+        let Some(schema) = schema.or(self.state.schema.as_deref()) else { return false };
+        is(schema, b"information_schema")
+            || is(schema, b"performance_schema")
+            || is(schema, b"mysql") && GRANTS.iter().any(|one| is(table, one))
+    }
+}
+
+/// Does the statement show how tables are made, and no row of them? Servers open views for it, which MariaDB reports as a change of
+/// schema, and run none of the functions in them (MariaDB 10.11, 11.8; EXPLAIN of a read does there).
+fn only_describes(sql: &[u8], analysis: &Analysis) -> bool {
+    let reads = |words: &[&[u8]]| words.iter().any(|word| contains(sql, word));
+    match analysis.kind {
+        Kind::Show => !reads(&[b"select"]) && !sql.contains(&b'('),
+        Kind::Explain => {
+            !reads(&[b"select", b"insert", b"replace", b"update", b"delete", b"with", b"values", b"table", b"for", b"analyze", b"="])
+                && !sql.contains(&b'(')
+        }
+        _ => false,
     }
 }
 
