@@ -21,6 +21,7 @@ each_flavor!(
     kill_connection,
     other_sessions_warnings,
     other_sessions_warnings_in_a_pin,
+    warnings_of_the_proxys_own_set,
     diagnostics_before_several,
     numbers_in_wide_results,
     failed_texts_leave_nothing,
@@ -720,6 +721,28 @@ fn other_sessions_warnings(world: &World) {
     a.execute(&statement, &[Param::Text("prepared".to_owned())]).unwrap();
     b.disturb();
     assert_eq!(warnings(&mut a).len(), 1);
+}
+
+/// A SET that warns (of a name that is deprecated) brings a connection to the session's state each time anew: nobody sees that.
+fn warnings_of_the_proxys_own_set(world: &World) {
+    let setups: &[&str] = if world.is_mysql() {
+        &["SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE", "SET NAMES utf8mb3", "SET max_delayed_threads = 0"]
+    } else {
+        &["SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE", "SET SESSION TRANSACTION READ ONLY", "SET big_tables = 1"]
+    };
+    world.connect().exec("CREATE TABLE t(i INT)");
+    for setup in setups {
+        let (mut a, mut b) = world.pair();
+        a.exec_all(&[setup, "SELECT * FROM t"]);
+        // The first time the server is asked, and later the SET goes along with what follows.
+        for act in ["SELECT 1", "BEGIN", "DO 1", "SAVEPOINT s", "BEGIN", "SET autocommit = 0"] {
+            b.exec("SELECT * FROM t");
+            assert!(a.query(act).unwrap().err().is_none(), "{act}");
+            let seen = a.query("SHOW WARNINGS").unwrap().table().unwrap();
+            assert!(seen.is_empty(), "{setup}, {act}: {seen:?}");
+            a.exec_all(&["ROLLBACK", "SET autocommit = 1"]);
+        }
+    }
 }
 
 /// MariaDB keeps old warnings over a statement that reads no table: one that pins must not take another session's along.

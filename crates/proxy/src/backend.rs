@@ -138,7 +138,7 @@ impl Core {
         if !self.tracks() && state::lacks_way_back(want, &self.state) {
             return Diff::Reset { change_user: false };
         }
-        state::diff(want, &self.state, &self.defaults)
+        state::diff(want, &self.state, &self.defaults, &self.info)
     }
 
     /// Which character sets it has is not known any more.

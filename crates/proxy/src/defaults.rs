@@ -114,15 +114,17 @@ async fn compare(worker: &Worker, backend: &mut Backend) -> std::io::Result<Vari
 /// Those of them that a session can set, and this user may: what only the server moves (`gtid_executed`), and limits of an
 /// account, are no session's.
 async fn settable(worker: &Worker, backend: &mut Backend, all: Variables) -> std::io::Result<Variables> {
-    let Some(set) = crate::state::assign(&all) else { return Ok(all) };
-    if backend.query(&set, &worker.buffers).await?.error.is_none() {
+    let Some(set) = crate::state::assign(&all, &backend.core.info) else { return Ok(all) };
+    let reply = backend.query(&set, &worker.buffers).await?;
+    if reply.error.is_none() {
+        backend.core.has_warnings |= reply.ok.warnings > 0;
         return Ok(all);
     }
     let mut settable = Variables::default();
     for (name, value) in all.entries() {
         let mut one = Variables::default();
         one.set(name, Some(value));
-        let set = crate::state::assign(&one).unwrap_or_default();
+        let set = crate::state::assign(&one, &backend.core.info).unwrap_or_default();
         if backend.query(&set, &worker.buffers).await?.error.is_none() {
             settable.set(name, Some(value));
         }
@@ -141,11 +143,12 @@ fn pair(row: &[u8]) -> Option<(&[u8], &[u8])> {
 /// # Errors
 /// The connection failed, or the server refused.
 pub(crate) async fn restore(worker: &Worker, backend: &mut Backend) -> std::io::Result<()> {
-    if let Some(set) = crate::state::assign(&backend.core.defaults) {
+    if let Some(set) = crate::state::assign(&backend.core.defaults, &backend.core.info) {
         let reply = backend.query(&set, &worker.buffers).await?;
         if let Some(e) = reply.error {
             return Err(std::io::Error::other(e.to_string()));
         }
+        backend.core.has_warnings |= reply.ok.warnings > 0;
     }
     Ok(())
 }

@@ -108,6 +108,11 @@ impl ServerInfo {
         format!("{prefix}{}", self.version)
     }
 
+    /// Has it a warning for `tx_isolation` and `tx_read_only`? It has `transaction_isolation` and `transaction_read_only`.
+    pub(crate) fn prefers_transaction_names(&self) -> bool {
+        self.is_mariadb_since((11, 1, 1))
+    }
+
     fn is_mariadb_since(&self, since: (u32, u32, u32)) -> bool {
         self.flavor == Flavor::MariaDb && numbers(&self.version).is_some_and(|version| version >= since)
     }

@@ -3,7 +3,7 @@
 //! [`State`] has one shape for both sides. [`diff`] is pure. A variable that is not listed has the connection's default: what a
 //! fresh one has. The values are the server's own words, learnt from its session tracker, so they can be given back to any backend.
 
-use crate::server_info::Family;
+use crate::server_info::{Family, ServerInfo};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
@@ -239,6 +239,12 @@ pub(crate) fn canonical(name: &str, family: Family) -> &str {
     ALIASES.iter().chain(of_family).find(|(alias, _)| *alias == name).map_or(name, |(_, kept)| kept)
 }
 
+/// The name under which this server is told of a variable: for the old one of a pair, late MariaDB has a warning.
+fn spelled<'a>(name: &'a str, info: &ServerInfo) -> &'a str {
+    let new = TX_ALIASES.iter().find(|(_, old)| *old == name).map(|(new, _)| *new);
+    new.filter(|_| info.prefers_transaction_names()).unwrap_or(name)
+}
+
 /// The other variable that shows what this one decides as well: only what was assigned last is kept. Those of the connection are
 /// kept both.
 pub(crate) fn displaced_by(name: &str) -> Option<&'static str> {
@@ -275,8 +281,9 @@ pub(crate) fn assignment_rank(name: &str, is_reset: bool) -> u8 {
     u8::from(follows) + if is_reset { 0 } else { 2 }
 }
 
-/// The pure comparison; see [`Diff`]. `defaults` are those of the connection that differ from its server's global variables.
-pub(crate) fn diff(want: &State, have: &State, defaults: &Variables) -> Diff {
+/// The pure comparison; see [`Diff`]. `defaults` are those of the connection that differ from its server's global variables, and `info`
+/// is what the server is.
+pub(crate) fn diff(want: &State, have: &State, defaults: &Variables, info: &ServerInfo) -> Diff {
     if want == have {
         return Diff::Identical;
     }
@@ -294,13 +301,13 @@ pub(crate) fn diff(want: &State, have: &State, defaults: &Variables) -> Diff {
         return Diff::Reset { change_user: false };
     }
     if want.schema == have.schema && !left_by_schema {
-        let (set, sure) = set_statement(want, have, defaults);
+        let (set, sure) = set_statement(want, have, defaults, info);
         return Diff::Steps { schema: None, set, sure };
     }
     let schema = want.schema.clone();
     let mut have = have.clone();
     have.enter_schema(schema.clone());
-    let (set, sure) = set_statement(want, &have, defaults);
+    let (set, sure) = set_statement(want, &have, defaults, info);
     Diff::Steps { schema, set, sure }
 }
 
@@ -322,12 +329,12 @@ pub(crate) fn distance(want: &State, have: &State) -> usize {
 }
 
 /// The statement that gives these variables these values; None for none.
-pub(crate) fn assign(variables: &Variables) -> Option<String> {
+pub(crate) fn assign(variables: &Variables, info: &ServerInfo) -> Option<String> {
     let want = State { variables: variables.clone(), ..State::default() };
-    set_statement(&want, &State::default(), &Variables::default()).0
+    set_statement(&want, &State::default(), &Variables::default(), info).0
 }
 
-fn set_statement(want: &State, have: &State, defaults: &Variables) -> (Option<String>, bool) {
+fn set_statement(want: &State, have: &State, defaults: &Variables, info: &ServerInfo) -> (Option<String>, bool) {
     // Text is read in the connection's character set; a few variables do not take it in one where ASCII is not itself.
     let is_wide = have.variables.get("character_set_connection").is_some_and(|charset| is_wide(charset));
     let introducer = if is_wide { "_latin1" } else { "" };
@@ -361,13 +368,14 @@ fn set_statement(want: &State, have: &State, defaults: &Variables) -> (Option<St
     for (name, value) in changes {
         sure &= SURE.contains(&name);
         sql.push_str(if sql.is_empty() { "SET " } else { "," });
-        let _ = write!(sql, "@@session.{name}=");
+        let spelled = spelled(name, info);
+        let _ = write!(sql, "@@session.{spelled}=");
         match value.or_else(|| defaults.get(name).map(|value| &**value)) {
             Some(value) => push_value(&mut sql, name, value, introducer),
             // Not `DEFAULT`: MySQL takes that for OFF where foreign_key_checks and unique_checks are concerned.
             None if NO_GLOBAL.contains(&name) => sql.push_str("DEFAULT"),
             None => {
-                let _ = write!(sql, "@@global.{name}");
+                let _ = write!(sql, "@@global.{spelled}");
             }
         }
     }
@@ -473,9 +481,36 @@ pub(crate) fn type_of_null(literal: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::charset::Flavor;
+    use crate::bed::info;
 
     fn diff(want: &State, have: &State) -> Diff {
-        super::diff(want, have, &Variables::default())
+        super::diff(want, have, &Variables::default(), &info(Flavor::MySql, "8.4.0"))
+    }
+
+    #[test]
+    fn each_server_is_told_of_the_isolation_level_by_its_own_name() {
+        let want = state(None, &[("tx_isolation", "SERIALIZABLE")], &[]);
+        for (version, there, back) in [
+            (
+                "11.8.2-MariaDB",
+                "SET @@session.transaction_isolation='SERIALIZABLE'",
+                "SET @@session.transaction_isolation=@@global.transaction_isolation",
+            ),
+            (
+                "11.1.1-MariaDB",
+                "SET @@session.transaction_isolation='SERIALIZABLE'",
+                "SET @@session.transaction_isolation=@@global.transaction_isolation",
+            ),
+            ("11.0.6-MariaDB", "SET @@session.tx_isolation='SERIALIZABLE'", "SET @@session.tx_isolation=@@global.tx_isolation"),
+            ("10.11.6-MariaDB", "SET @@session.tx_isolation='SERIALIZABLE'", "SET @@session.tx_isolation=@@global.tx_isolation"),
+        ] {
+            let info = info(Flavor::MariaDb, version);
+            for (want, have, expected) in [(&want, &State::default(), there), (&State::default(), &want, back)] {
+                let Diff::Steps { set, sure, .. } = super::diff(want, have, &Variables::default(), &info) else { panic!() };
+                assert_eq!((set.as_deref(), sure), (Some(expected), true), "{version}");
+            }
+        }
     }
 
     fn state(schema: Option<&str>, variables: &[(&str, &str)], user: &[(&str, &str)]) -> State {

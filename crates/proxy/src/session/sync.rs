@@ -245,8 +245,12 @@ impl Session {
                         self.worker.memory.borrow_mut().forget_sets();
                         return Err(Fault::server(e));
                     }
-                    backend.core.has_warnings |= reply.ok.warnings > 0;
-                    self.worker.memory.borrow_mut().accept(&place, set, now);
+                    let warns = reply.ok.warnings > 0;
+                    backend.core.has_warnings |= warns;
+                    // MariaDB keeps warnings over statements without tables: whether there are any must be known each time.
+                    if !warns || info.flavor == Flavor::MySql {
+                        self.worker.memory.borrow_mut().accept(&place, set, now);
+                    }
                 }
                 Err(e) => return Err(self.at.lost_before(&e)),
             }
