@@ -247,7 +247,7 @@ mod tests {
         let story = [("a", Ok(false)), ("b", Ok(true)), ("a", lost()), ("a", lost()), ("b", Ok(false)), ("a", Ok(false))];
         for (at_s, (host, said)) in (1..).zip(story) {
             topology.observe(at_s * 1_000, &addr(host), topology::Seen::ReadOnly(said));
-            topology.observe(at_s * 1_000, &addr(host), topology::Seen::Sources(Ok(Vec::new())));
+            topology.observe(at_s * 1_000, &addr(host), topology::Seen::Sources(Ok(topology::SourcesView::default())));
         }
         topology.knowledge_to_keep()
     }
