@@ -1,4 +1,4 @@
-// Why a session keeps its connection: docs/pins.md in short, with what to change.
+// Why a session keeps its connection: docs/reference/pins.md in short, with what to change.
 export interface Reason { begins: string; ends: string; change: string }
 
 const OFF = 'the session ends';

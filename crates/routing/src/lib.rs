@@ -5,7 +5,7 @@
 //! number. Everything else is a pure function of its arguments. Nothing here sends, waits or keeps a clock.
 //!
 //! Meaning of the rules: ProxySQL's documentation, "Query Rules" and "Main runtime: mysql_query_rules"; where Tidegate
-//! differs, docs/proxysql-differences.md says so.
+//! differs, docs/reference/proxysql-differences.md says so.
 
 mod backtracking;
 mod before;

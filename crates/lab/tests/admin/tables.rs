@@ -1,4 +1,4 @@
-//! `docs/tables.md` and `docs/metrics.md` say what a proxy has. With `UPDATE_DOCS=1` they are written anew. The program that is
+//! `docs/reference/tables.md` and `docs/reference/metrics.md` say what a proxy has. With `UPDATE_DOCS=1` they are written anew. The program that is
 //! asked is the one that was built last: `cargo build -p tidegate` first.
 
 use std::fmt::Write as _;
@@ -46,7 +46,7 @@ fn the_page_of_tables_is_fresh() {
             writeln!(page, "| `{}` | {} | {} |", table[0], columns.join(", "), table[1].replace('|', "\\|")).unwrap();
         }
     }
-    is_fresh("docs/tables.md", &page);
+    is_fresh("docs/reference/tables.md", &page);
 }
 
 /// A page that the program makes is as it is in the repository; UPDATE_DOCS writes it.
@@ -90,7 +90,7 @@ fn the_page_of_metrics_is_fresh() {
     let mut text = String::new();
     socket.read_to_string(&mut text).unwrap();
     let mut page = "# Metrics\n\nMade from the program itself: `UPDATE_DOCS=1 cargo test -p lab --test admin page_of_metrics`.\n\
-                    `GET /metrics` of the HTTP port gives them ([monitoring.md](monitoring.md)), and so does `SHOW PROMETHEUS METRICS` on the admin port.\n\
+                    `GET /metrics` of the HTTP port gives them ([monitoring.md](../how-to/monitoring.md)), and so does `SHOW PROMETHEUS METRICS` on the admin port.\n\
                     Those that begin with `proxysql_` are named and counted as ProxySQL's.\n\n\
                     | metric | kind | unit | what it says |\n|---|---|---|---|\n"
         .to_owned();
@@ -107,5 +107,5 @@ fn the_page_of_metrics_is_fresh() {
     }
     rows.sort();
     page.push_str(&rows.concat());
-    is_fresh("docs/metrics.md", &page);
+    is_fresh("docs/reference/metrics.md", &page);
 }

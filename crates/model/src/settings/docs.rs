@@ -1,4 +1,4 @@
-//! Writes `docs/settings.md` from the registry.
+//! Writes `docs/reference/settings.md` from the registry.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ Effect: **live** = when the configuration is loaded; **restart** = at the next s
 kept, the behaviour is not there yet; **none** = accepted so that existing files load, and why it does nothing.
 ";
 
-/// The whole of `docs/settings.md`.
+/// The whole of `docs/reference/settings.md`.
 pub fn settings_markdown() -> String {
     let mut page = INTRODUCTION.to_owned();
     module(&mut page, MysqlVariables::MODULE, MysqlVariables::default().iter());
@@ -30,7 +30,7 @@ pub fn settings_markdown() -> String {
 }
 
 fn local_names(page: &mut String) {
-    page.push_str("\n## Each proxy's own\n\nProxies that share a configuration ([shared-configuration.md](shared-configuration.md)) keep these for themselves:\n");
+    page.push_str("\n## Each proxy's own\n\nProxies that share a configuration ([shared-configuration.md](../how-to/shared-configuration.md)) keep these for themselves:\n");
     let names: Vec<String> = LOCAL.iter().map(|name| format!("`{name}`")).collect();
     let _ = writeln!(page, "{}.", names.join(", "));
 }

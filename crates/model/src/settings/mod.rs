@@ -1,7 +1,7 @@
 //! The one registry of `mysql-*` and `admin-*` variables.
 //!
 //! A setting is one line in `mysql.rs`, `admin.rs` or `globals.rs`: name, type, default, range, effect, help.
-//! The typed structs, `set`, `get`, the checks, the error texts and `docs/settings.md` all derive from that line.
+//! The typed structs, `set`, `get`, the checks, the error texts and `docs/reference/settings.md` all derive from that line.
 //! Names are accepted with or without their module prefix and in any letter case.
 
 #[macro_use]

@@ -64,7 +64,9 @@ async fn prepare(worker: &Worker, backend: &mut Backend) -> Result<bool, Connect
     };
     if !backend.core.tracks() && !backend.core.server.is_known_silent.swap(true, Ordering::Relaxed) {
         let (key, version) = (&backend.core.server.key, &backend.core.info.version);
-        tracing::warn!("{key} ({version}) does not track session state: sessions keep their connections there, see docs/versions.md");
+        tracing::warn!(
+            "{key} ({version}) does not track session state: sessions keep their connections there, see docs/reference/versions.md"
+        );
     }
     let snapshot = worker.snapshot();
     let hostgroup = snapshot.hostgroup(backend.core.lane.hostgroup);

@@ -1,4 +1,4 @@
-//! One statement in the query log, as a JSON object or in the binary form that `docs/query-log.md` describes.
+//! One statement in the query log, as a JSON object or in the binary form that `docs/reference/query-log.md` describes.
 
 use super::file::Form;
 use super::local_time;
@@ -355,7 +355,7 @@ pub(crate) mod tests {
         assert_eq!(read(&out).3.last().unwrap(), b"SET PASSWORD FOR u = ? x");
     }
 
-    /// Reads a record as docs/query-log.md says.
+    /// Reads a record as docs/reference/query-log.md says.
     fn read(bytes: &[u8]) -> (u64, u8, Vec<u64>, Vec<Vec<u8>>) {
         let length = u64::from_le_bytes(bytes[..8].try_into().unwrap());
         let mut r = Reader::new(&bytes[9..]);

@@ -19,7 +19,7 @@ pub(crate) struct Target {
 /// How records are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// The binary form of `docs/query-log.md`.
+    /// The binary form of `docs/reference/query-log.md`.
     Binary,
     /// A JSON object a line.
     Json,

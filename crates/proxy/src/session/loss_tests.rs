@@ -1,4 +1,4 @@
-//! What a client notices of a lost connection, as docs/failures.md has it.
+//! What a client notices of a lost connection, as docs/explanation/failures.md has it.
 
 use crate::pins::PinReason;
 use crate::session::Session;

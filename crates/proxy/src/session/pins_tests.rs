@@ -1,4 +1,4 @@
-//! Which statements begin pins, and which end them: docs/pins.md, row by row.
+//! Which statements begin pins, and which end them: docs/reference/pins.md, row by row.
 
 use crate::session::bed::{Bed, error, ok, ok_open, rows, told};
 use wire::charset::Flavor::{self, MariaDb, MySql};
