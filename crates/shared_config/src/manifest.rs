@@ -156,7 +156,7 @@ pub enum Conflict {
 /// Whether a proxy that stands here takes what the manifest wants. It takes what came from the revision in force. Nothing that is older,
 /// of another cluster, or of a form that is not known here is ever taken.
 ///
-/// A lineage may not reach back to the revision in force: manifests of older versions have none, and [`LINEAGE`] bounds it. The greater
+/// A lineage may not reach back to the revision in force: manifests of older versions have none, and `LINEAGE` bounds it. The greater
 /// number is taken then.
 pub fn judge(manifest: &Manifest, uuid: &str, standing: Option<&Standing>) -> Verdict {
     let wanted = manifest.wanted_by(uuid);
