@@ -143,7 +143,7 @@ fn settings_that_one_session_left(world: &World) {
     assert_eq!(a.get("SELECT UNIX_TIMESTAMP() < 100000"), "0");
 }
 
-/// What a replica or mysqlbinlog sets is gone with it, and put back in no way that old servers do not survive.
+/// What a replica or mysqlbinlog sets is gone with it.
 fn what_was_set_for_replication(world: &World) {
     let mut sets = vec!["SET insert_id=77", "SET rand_seed1=5, rand_seed2=6", "SET last_insert_id=9", "SET pseudo_thread_id=12345"];
     if world.is_mariadb() {

@@ -132,8 +132,8 @@ impl Core {
         self.tracking != Tracking::None
     }
 
-    /// What brings it to `want`. A server that does not track sessions is an old one: `=DEFAULT` for a variable without a global value
-    /// ended MySQL 5.5.9 (`insert_id`) and MariaDB 10.1 (`gtid_seq_no`), and COM_CHANGE_USER leaves `timestamp` as it was.
+    /// What brings it to `want`. A server that does not track sessions is an old one, where a variable without a global value has no safe
+    /// way back, and COM_CHANGE_USER leaves `timestamp` as it was.
     pub(crate) fn diff_to(&self, want: &State) -> Diff {
         if !self.tracks() && state::lacks_way_back(want, &self.state) {
             return Diff::Reset { change_user: false };

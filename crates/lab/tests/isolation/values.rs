@@ -386,7 +386,7 @@ pub(super) fn a_set_keeps_a_savepoint(world: &World) {
     }
 }
 
-/// No status tells that a SET has read tables when it has switched autocommit off. (MySQL 9.7 itself does not survive this.)
+/// No status tells that a SET has read tables when it has switched autocommit off (MariaDB).
 pub(super) fn what_a_set_has_read_is_not_locked(world: &World) {
     if world.is_mysql() {
         return;
