@@ -263,3 +263,17 @@ fn mysql_results_without_metadata() {
         assert_eq!(bare.scalar().unwrap().as_deref(), Some("1"));
     }
 }
+
+/// MySQL 9.7 reports the state of a transaction with tracking switched off; MariaDB is silent. A client that asked for nothing must get
+/// nothing: the proxy strips it.
+#[test]
+fn mysql_reports_transactions_though_it_is_not_asked_to() {
+    each_flavor(|server| {
+        let mut client = Client::connect(&ConnectOptions::app(server)).unwrap();
+        client.run("SET SESSION session_track_transaction_info=OFF").unwrap();
+        for sql in ["BEGIN", "COMMIT"] {
+            let reports = !client.run(sql).unwrap().ok().unwrap().session_state.is_empty();
+            assert_eq!(reports, server.flavor() == Flavor::Mysql, "{sql}");
+        }
+    });
+}
