@@ -186,8 +186,8 @@ fn what_has_no_effect_is_told() {
         ),
         (
             "LOAD ADMIN VARIABLES TO RUNTIME",
-            "global_variables, variable_name=admin-cluster_mysql_servers_sync_algorithm, column variable_value: has no effect: servers are taken over \
-             as they were configured; what was observed never is",
+            "global_variables, variable_name=admin-cluster_mysql_servers_sync_algorithm, column variable_value: has no effect: servers are copied \
+             as configured, never as observed",
         ),
     ];
     for (sql, text) in wanted {

@@ -14,28 +14,34 @@ const INTRODUCTION: &str = "\
 Settings go into the groups `mysql_variables` and `admin_variables` of `proxysql.cnf`, with or without their
 prefix. Names are read in any letter case. A value outside of its range is an error; nothing is rounded or reset.
 
-Effect: **live** = when the configuration is loaded; **restart** = at the next start; **not yet** = accepted and
-kept, the behaviour is not there yet; **none** = accepted so that existing files load, and why it does nothing.
+Effect: **live** settings change when the configuration is loaded, **restart** settings at the next start. Settings
+without an effect are listed at the end, under [Accepted and ignored](#accepted-and-ignored).
 ";
 
 /// The whole of `docs/reference/settings.md`.
 pub fn settings_markdown() -> String {
     let mut page = INTRODUCTION.to_owned();
-    module(&mut page, MysqlVariables::MODULE, MysqlVariables::default().iter());
-    module(&mut page, AdminVariables::MODULE, AdminVariables::default().iter());
-    module(&mut page, GlobalSettings::MODULE, GlobalSettings::default().iter());
+    let mut ignored = Vec::new();
+    module(&mut page, &mut ignored, MysqlVariables::MODULE, MysqlVariables::default().iter());
+    module(&mut page, &mut ignored, AdminVariables::MODULE, AdminVariables::default().iter());
+    module(&mut page, &mut ignored, GlobalSettings::MODULE, GlobalSettings::default().iter());
     local_names(&mut page);
+    ignored_names(&mut page, &ignored);
     retired_names(&mut page);
     page
 }
 
 fn local_names(page: &mut String) {
-    page.push_str("\n## Each proxy's own\n\nProxies that share a configuration ([shared-configuration.md](../how-to/shared-configuration.md)) keep these for themselves:\n");
-    let names: Vec<String> = LOCAL.iter().map(|name| format!("`{name}`")).collect();
-    let _ = writeln!(page, "{}.", names.join(", "));
+    page.push_str("\n## Each proxy's own\n\nProxies that share a configuration ([shared-configuration.md](../how-to/shared-configuration.md)) keep these settings for themselves:\n\n");
+    for module in [MysqlVariables::MODULE, AdminVariables::MODULE] {
+        let prefix = format!("{module}-");
+        let names: Vec<String> = LOCAL.iter().filter(|name| name.starts_with(&prefix)).map(|name| format!("`{name}`")).collect();
+        let _ = writeln!(page, "- {}", names.join(", "));
+    }
 }
 
-fn module(page: &mut String, name: &str, settings: impl Iterator<Item = (&'static Setting, String)>) {
+/// The settings of one module that act. Those that do not go to `ignored`, as rows of [`ignored_names`].
+fn module(page: &mut String, ignored: &mut Vec<String>, name: &str, settings: impl Iterator<Item = (&'static Setting, String)>) {
     let mut rows: Vec<_> = settings.collect();
     rows.sort_by_key(|(setting, _)| setting.name.to_ascii_lowercase());
     let title = match name {
@@ -44,14 +50,38 @@ fn module(page: &mut String, name: &str, settings: impl Iterator<Item = (&'stati
     };
     let _ = write!(page, "\n## {title}\n\n| name | default | allowed | effect | meaning |\n|---|---|---|---|---|\n");
     for (setting, default) in rows {
-        let (kind, effect) = (allowed(&setting.kind), effect(setting.effect));
+        let (name, kind, help) = (setting.full_name(), allowed(&setting.kind), setting.help);
         let default = if default.is_empty() { "''".to_owned() } else { format!("`{default}`") };
-        let _ = writeln!(page, "| `{}` | {default} | {kind} | {effect} | {} |", setting.full_name(), setting.help);
+        let effect = match setting.effect {
+            Effect::Live => "live",
+            Effect::Restart => "restart",
+            Effect::NotYet => {
+                ignored.push(format!("| `{name}` | {default} | {kind} | not implemented yet | {help} |"));
+                continue;
+            }
+            Effect::NoEffect(reason) => {
+                ignored.push(format!("| `{name}` | {default} | {kind} | {reason} | {help} |"));
+                continue;
+            }
+        };
+        let _ = writeln!(page, "| `{name}` | {default} | {kind} | {effect} | {help} |");
+    }
+}
+
+fn ignored_names(page: &mut String, rows: &[String]) {
+    page.push_str(
+        "\n## Accepted and ignored\n\nThese settings have no effect. Values are checked and kept, so that existing files load.\n\n\
+         | name | default | allowed | why it is ignored | meaning in ProxySQL |\n|---|---|---|---|---|\n",
+    );
+    for row in rows {
+        let _ = writeln!(page, "{row}");
     }
 }
 
 fn retired_names(page: &mut String) {
-    page.push_str("\n## Retired names\n\nAccepted with a notice, and ignored.\n\n| name | why |\n|---|---|\n");
+    page.push_str(
+        "\n### Retired names\n\nThese names are accepted with a notice. Their values are not kept.\n\n| name | why |\n|---|---|\n",
+    );
     for retired in RETIRED {
         let _ = writeln!(page, "| `{}-{}` | {} |", retired.module, retired.name, retired.reason);
     }
@@ -81,14 +111,5 @@ fn rule_text(rule: TextRule) -> &'static str {
         TextRule::HttpUrl => "a URL",
         TextRule::Ratio => "0 to 1",
         TextRule::Pairs => "`name=value`, separated by commas",
-    }
-}
-
-fn effect(effect: Effect) -> String {
-    match effect {
-        Effect::Live => "live".to_owned(),
-        Effect::Restart => "restart".to_owned(),
-        Effect::NotYet => "not yet".to_owned(),
-        Effect::NoEffect(reason) => format!("none: {reason}"),
     }
 }

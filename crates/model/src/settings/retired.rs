@@ -47,7 +47,7 @@ pub(super) const RETIRED: &[Retired] = &[
     mysql("default_sql_safe_updates", TRACKED),
     mysql("default_max_join_size", TRACKED),
     mysql("default_net_write_timeout", TRACKED),
-    admin("hash_passwords", "passwords are kept as they are given"),
+    admin("hash_passwords", "passwords are stored unchanged"),
     admin("debug", DEBUG),
     admin("debug_output", DEBUG),
 ];
