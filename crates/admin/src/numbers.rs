@@ -9,8 +9,13 @@ use model::stats::{Metric, MetricKind, Reading, Sample, StatsSource, StatsTable,
 /// Lines of other sources' `stats_mysql_global` that are metrics of ProxySQL's too.
 const LISTED: &[(&str, &str, MetricKind, &str)] = &[
     ("MySQL_Monitor_Workers", "proxysql_mysql_monitor_workers", MetricKind::Gauge, "Threads of the monitor"),
-    ("MySQL_Monitor_Workers_Aux", "proxysql_mysql_monitor_workers_aux", MetricKind::Gauge, "Not there: 0"),
-    ("MySQL_Monitor_Workers_Started", "proxysql_mysql_monitor_workers_started_total", MetricKind::Counter, "Not there: 0"),
+    ("MySQL_Monitor_Workers_Aux", "proxysql_mysql_monitor_workers_aux", MetricKind::Gauge, "Always 0: the monitor has no such threads"),
+    (
+        "MySQL_Monitor_Workers_Started",
+        "proxysql_mysql_monitor_workers_started_total",
+        MetricKind::Counter,
+        "Always 0: the monitor has no such threads",
+    ),
 ];
 
 /// See the module. One a process.
@@ -103,30 +108,34 @@ impl StatsSource for Numbers {
             single(
                 "proxysql_sqlite3_memory_bytes",
                 MetricKind::Gauge,
-                "The admin interface's databases",
+                "Memory of the admin interface's databases",
                 Vec::new(),
                 number(&self.memory_bytes),
             ),
             single(
                 "proxysql_servers_table_version_total",
                 MetricKind::Counter,
-                "How often servers were loaded",
+                "Loads of the servers' configuration",
                 Vec::new(),
                 number(&self.servers_version),
             ),
         ];
         for (name, help, number) in [
             ("tidegate_secret_files", "Files that passwords are read from", &self.secret_files),
-            ("tidegate_secret_files_unreadable", "Those that cannot be read now: what they held before is in force", &self.unreadable),
+            (
+                "tidegate_secret_files_unreadable",
+                "Password files that cannot be read now. Their previous content stays in force",
+                &self.unreadable,
+            ),
         ] {
             metrics.push(single(name, MetricKind::Gauge, help, Vec::new(), number.load(Ordering::Relaxed) as f64));
         }
         let (failed, refused) = self.attempts.counts();
         for (name, help, number) in [
-            ("tidegate_admin_logins_failed_total", "Logins to the admin port and the web page with a wrong name or password", failed),
+            ("tidegate_admin_logins_failed_total", "Admin logins (port and web page) with a wrong name or password", failed),
             (
                 "tidegate_admin_logins_refused_total",
-                "Those that were refused unjudged: too many failed from there, and too many waited for their turn (admin-login_failures)",
+                "Admin logins refused without a check: too many failed or waited (admin-login_failures)",
                 refused,
             ),
         ] {

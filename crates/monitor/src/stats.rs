@@ -17,7 +17,7 @@ static GLOBAL: StatsTable = StatsTable {
     columns: &[stat("Variable_Name", "VARCHAR"), stat("Variable_Value", "VARCHAR")],
     primary_key: &["Variable_Name"],
     has_reset: false,
-    help: "Numbers of the whole process",
+    help: "Counters and gauges of the whole process",
 };
 
 impl StatsSource for Monitor {
@@ -51,7 +51,7 @@ fn strangers(identities: &[MemberIdentity]) -> Metric {
         |(writer, count): (HostgroupId, u32)| Sample { suffix: "", labels: vec![("cluster", writer.to_string())], value: count.into() };
     Metric {
         name: "tidegate_foreign_servers",
-        help: "Servers at addresses of a cluster that belong to another one, by writer hostgroup; they serve nothing",
+        help: "Servers excluded because they belong to another cluster, by writer hostgroup",
         kind: MetricKind::Gauge,
         samples: counts.into_iter().map(sample).collect(),
     }
@@ -86,7 +86,7 @@ fn refused(counts: impl Iterator<Item = (&'static str, usize)>) -> Metric {
     let sample = |(check, count): (&str, usize)| Sample { suffix: "", labels: vec![("check", check.to_owned())], value: count as f64 };
     Metric {
         name: "tidegate_monitor_refused_servers",
-        help: "Servers that refuse a check, by kind: the monitor cannot log in, or lacks a right, and follows no roles there",
+        help: "Servers that refuse a check, by kind: the monitor cannot log in or lacks a privilege",
         kind: MetricKind::Gauge,
         samples: counts.map(sample).collect(),
     }

@@ -36,6 +36,8 @@ pub(crate) enum Source {
 pub(crate) struct SampleTable {
     /// Its name.
     pub name: &'static str,
+    /// What it samples, in one short sentence.
+    pub help: &'static str,
     /// Who counts.
     pub source: Source,
     /// What is counted.
@@ -58,6 +60,7 @@ const fn from(column: SampleColumn, source: &'static str) -> SampleColumn {
 pub(crate) const TABLES: &[SampleTable] = &[
     SampleTable {
         name: "mysql_connections",
+        help: "Samples of connections and statements",
         source: Source::Global,
         columns: &[
             counter("Client_Connections_aborted"),
@@ -76,6 +79,7 @@ pub(crate) const TABLES: &[SampleTable] = &[
     },
     SampleTable {
         name: "myhgm_connections",
+        help: "Samples of requests for backend connections",
         source: Source::Global,
         columns: &[
             counter("MyHGM_myconnpoll_destroy"),
@@ -85,9 +89,15 @@ pub(crate) const TABLES: &[SampleTable] = &[
             counter("MyHGM_myconnpoll_reset"),
         ],
     },
-    SampleTable { name: "system_cpu", source: Source::Cpu, columns: &[counter("tms_utime"), counter("tms_stime")] },
+    SampleTable {
+        name: "system_cpu",
+        help: "Samples of CPU time, in ticks of 10 ms",
+        source: Source::Cpu,
+        columns: &[counter("tms_utime"), counter("tms_stime")],
+    },
     SampleTable {
         name: "system_memory",
+        help: "Samples of memory by kind, bytes",
         source: Source::Memory,
         columns: &[
             from(gauge("allocated"), "jemalloc_allocated"),
@@ -100,6 +110,7 @@ pub(crate) const TABLES: &[SampleTable] = &[
     },
     SampleTable {
         name: "mysql_query_cache",
+        help: "Samples of the query cache",
         source: Source::Global,
         columns: &[
             from(counter("count_GET"), "Query_Cache_count_GET"),

@@ -4,7 +4,14 @@
 use model::stats::{StatsColumn, StatsSchema, StatsTable, stat};
 
 const fn table(name: &'static str, columns: &'static [StatsColumn], primary_key: &'static [&'static str]) -> StatsTable {
-    StatsTable { schema: StatsSchema::Stats, name, columns, primary_key, has_reset: false, help: "Part of ProxySQL's interface." }
+    StatsTable {
+        schema: StatsSchema::Stats,
+        name,
+        columns,
+        primary_key,
+        has_reset: false,
+        help: "Part of ProxySQL's interface; always empty",
+    }
 }
 
 /// All of them.

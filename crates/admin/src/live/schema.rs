@@ -1,9 +1,12 @@
 //! `information_schema` and a little of `performance_schema`, for tools that look before they ask.
 
+use std::borrow::Cow;
+
 use model::stats::Value;
 use rusqlite::Connection;
 
 use super::{Content, LiveColumn, LiveTable};
+use crate::store::layout;
 
 /// Which table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,12 +212,17 @@ pub(super) fn rows(view: View, live: &[LiveTable], catalog: &Catalog) -> Vec<Vec
                 false if computed(relation).is_some() => "SYSTEM VIEW",
                 false => "BASE TABLE",
             };
-            let comment = |relation: &Relation| match computed(relation).map(|table| table.content) {
-                Some(Content::Stats(table, _)) => table.help,
-                Some(Content::Config(_)) => "What is in force of the table in main",
-                _ => "",
+            let comment = |relation: &Relation| -> Cow<'static, str> {
+                match computed(relation).map(|table| table.content) {
+                    Some(Content::Stats(table, _)) => table.help.into(),
+                    Some(Content::Config(table)) => format!("Rows of {} in force", table.name).into(),
+                    Some(Content::Variables) => "Values of the settings in force".into(),
+                    Some(Content::Checksums) => "Version, load time and checksum of each configuration module".into(),
+                    Some(Content::Schema(_)) => "".into(),
+                    None => layout::help(relation.schema, &relation.name),
+                }
             };
-            let row = |relation: &Relation| table_row([relation.schema, &relation.name, kind(relation)], comment(relation));
+            let row = |relation: &Relation| table_row([relation.schema, &relation.name, kind(relation)], &comment(relation));
             relations.map(row).collect()
         }
         View::Columns => {

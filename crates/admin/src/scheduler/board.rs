@@ -30,7 +30,7 @@ pub(super) static TABLE: StatsTable = StatsTable {
     columns: COLUMNS,
     primary_key: &["id"],
     has_reset: false,
-    help: "Runs of the scheduler's scripts: how many, whether one goes on now, and how the last one ended.",
+    help: "Scripts of the scheduler: number of runs, whether one runs now, and the last result",
 };
 
 /// What is known of one row's runs.

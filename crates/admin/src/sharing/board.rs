@@ -26,14 +26,14 @@ pub(super) static TABLE: StatsTable = StatsTable {
     columns: COLUMNS,
     primary_key: &["uuid"],
     has_reset: false,
-    help: "Proxies that share a configuration: the revision that each has in force, the one it is to have, since when, and what is wrong.",
+    help: "Proxies that share a configuration, with the revision in force, the wanted revision, since when, and any error",
 };
 
 /// Among peers too.
 pub(super) fn conflict(is_there: bool) -> Metric {
     Metric {
         name: "tidegate_config_conflict",
-        help: "Whether the shared configuration did not come from the one in force here: an operator has to decide",
+        help: "1 if the shared configuration does not derive from the one in force here. An operator must decide",
         kind: MetricKind::Gauge,
         samples: vec![Sample { suffix: "", labels: Vec::new(), value: f64::from(u8::from(is_there)) }],
     }
@@ -43,7 +43,7 @@ pub(super) fn conflict(is_there: bool) -> Metric {
 pub(super) fn too_large(count: u64) -> Metric {
     Metric {
         name: "tidegate_config_too_large_total",
-        help: "Revisions and answers of etcd or peers that were refused because they were larger than allowed",
+        help: "Revisions and replies of etcd or peers refused because of their size",
         kind: MetricKind::Counter,
         samples: vec![Sample { suffix: "", labels: Vec::new(), value: count as f64 }],
     }
@@ -97,26 +97,21 @@ impl StatsSource for Sharing {
         vec![
             Metric {
                 name: "tidegate_config_revision",
-                help: "Revision of the shared configuration that is in force here, and that which is wanted",
+                help: "Revision of the shared configuration in force here, and the wanted revision",
                 kind: MetricKind::Gauge,
                 samples: vec![kind("applied", me.applied), kind("wanted", wanted)],
             },
             one("tidegate_config_proxies", "Proxies that share the configuration", MetricKind::Gauge, count(seen.proxies.len())),
-            one(
-                "tidegate_config_proxies_behind",
-                "Proxies that have not the revision they are to have",
-                MetricKind::Gauge,
-                count(behind.count()),
-            ),
+            one("tidegate_config_proxies_behind", "Proxies without their wanted revision", MetricKind::Gauge, count(behind.count())),
             conflict(seen.head.as_ref().is_some_and(|head| self.conflict(head).is_some())),
             too_large(counted(&counts.too_large)),
-            one("tidegate_config_store_up", "Whether etcd is reached", MetricKind::Gauge, u64::from(seen.link == Link::Up)),
-            one("tidegate_config_store_lost_total", "Times that etcd was lost", MetricKind::Counter, counted(&counts.lost)),
-            one("tidegate_config_watches_total", "Watches of etcd that were begun", MetricKind::Counter, counted(&counts.watches)),
-            one("tidegate_config_published_total", "Revisions that were published here", MetricKind::Counter, counted(&counts.published)),
+            one("tidegate_config_store_up", "1 while etcd is connected", MetricKind::Gauge, u64::from(seen.link == Link::Up)),
+            one("tidegate_config_store_lost_total", "Lost connections to etcd", MetricKind::Counter, counted(&counts.lost)),
+            one("tidegate_config_watches_total", "Watches of etcd that were started", MetricKind::Counter, counted(&counts.watches)),
+            one("tidegate_config_published_total", "Revisions that this proxy published", MetricKind::Counter, counted(&counts.published)),
             one(
                 "tidegate_config_races_lost_total",
-                "Changes that lost a race against another proxy's",
+                "Changes that lost a race against another proxy",
                 MetricKind::Counter,
                 counted(&counts.races_lost),
             ),

@@ -1,5 +1,7 @@
 //! The tables that are there: the configuration's in `main` and `disk`, and those of the statistics' history.
 
+use std::borrow::Cow;
+
 use model::config::{TABLES, ddl};
 use rusqlite::Connection;
 
@@ -68,6 +70,38 @@ pub(crate) fn create_history(db: &Connection) -> Result<(), AdminError> {
              variable_id INTEGER PRIMARY KEY AUTOINCREMENT NOT NULL, variable_name VARCHAR NOT NULL UNIQUE);"
     ))?;
     Ok(())
+}
+
+/// What a table of a file holds, in one short sentence. Empty for tables that an administrator made.
+pub(crate) fn help(schema: &str, name: &str) -> Cow<'static, str> {
+    let fixed = match (schema, name) {
+        ("main" | "disk", "global_variables") => "Values of the `mysql-*` and `admin-*` settings",
+        ("disk", "global_settings") => "The configuration file that was last read, and the uuid of this proxy",
+        ("disk", HISTORY_TABLE) => "Earlier configurations, for CONFIG ROLLBACK",
+        ("disk", SHARED_TABLE) => "The last revision of the shared configuration that was in force",
+        ("main" | "disk", _) => TABLES.iter().find(|table| table.name == name).map_or("", |table| table.help),
+        ("stats_history", "history_stats_mysql_connection_pool") => "Samples of stats_mysql_connection_pool",
+        ("stats_history", "history_mysql_query_digest") => "Saved rows of stats_mysql_query_digest",
+        ("stats_history", "history_mysql_query_events") => "Logged queries that were moved to disk",
+        ("stats_history", "history_mysql_status_variables") => "Samples of stats_mysql_global, by number of the variable",
+        ("stats_history", "history_mysql_status_variables_lookup") => {
+            "Numbers and names of the variables in history_mysql_status_variables"
+        }
+        ("stats_history", _) => return series_help(name),
+        _ => "",
+    };
+    Cow::Borrowed(fixed)
+}
+
+/// A table of samples, or its twin by the hour or day.
+fn series_help(name: &str) -> Cow<'static, str> {
+    for (twin, each) in [("", ""), ("_hour", ", one row an hour"), ("_day", ", one row a day")] {
+        let base = name.strip_suffix(twin);
+        if let Some(table) = series::TABLES.iter().find(|table| Some(table.name) == base) {
+            return format!("{}{each}", table.help).into();
+        }
+    }
+    Cow::Borrowed("")
 }
 
 fn create_missing(db: &Connection, schema: &str, name: &str, ddl: &str) -> Result<(), AdminError> {

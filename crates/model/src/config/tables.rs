@@ -10,6 +10,8 @@ pub struct Table {
     pub name: &'static str,
     /// Its name in the configuration file, where that differs.
     pub file_name: &'static str,
+    /// What its rows are, in one short sentence.
+    pub help: &'static str,
     /// Its columns, in order.
     pub columns: &'static [Column],
     /// Sets of columns whose values no two rows may share. NULL equals nothing.
@@ -179,6 +181,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "mysql_servers",
         file_name: "mysql_servers",
+        help: "Backend servers, with hostgroup, weight and limits",
         columns: &[
             also(number("hostgroup_id", NATURAL, 0), "hostgroup"),
             also(needed("hostname", ColumnKind::Text), "address"),
@@ -213,6 +216,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "mysql_users",
         file_name: "mysql_users",
+        help: "Users of clients and backends, with their default hostgroups",
         columns: &[
             needed("username", ColumnKind::Text),
             nullable("password", ColumnKind::Secret),
@@ -236,6 +240,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "mysql_hostgroup_attributes",
         file_name: "mysql_hostgroup_attributes",
+        help: "Settings of single hostgroups",
         columns: &[
             also(needed("hostgroup_id", NATURAL), "hostgroup"),
             number("max_num_online_servers", int(0, 1_000_000), 1_000_000),
@@ -257,6 +262,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "mysql_servers_ssl_params",
         file_name: "mysql_servers_ssl_params",
+        help: "TLS settings of single backend servers",
         columns: &[
             needed("hostname", ColumnKind::Text),
             number("port", PORT, 3306),
@@ -278,6 +284,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "mysql_query_rules",
         file_name: "mysql_query_rules",
+        help: "Rules that route, rewrite, cache, delay or refuse statements",
         columns: &[
             nullable("rule_id", NATURAL),
             // As in ProxySQL: what is written into a file is meant.
@@ -328,6 +335,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "mysql_query_rules_fast_routing",
         file_name: "mysql_query_rules_fast_routing",
+        help: "Hostgroups by user and schema, looked up after the query rules",
         columns: &[
             needed("username", ColumnKind::Text),
             needed("schemaname", ColumnKind::Text),
@@ -342,6 +350,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "mysql_replication_hostgroups",
         file_name: "mysql_replication_hostgroups",
+        help: "Replication clusters: writer and reader hostgroups",
         columns: &[
             needed("writer_hostgroup", NATURAL),
             needed("reader_hostgroup", NATURAL),
@@ -362,11 +371,12 @@ pub const TABLES: &[Table] = &[
         checks: &[READER_DIFFERS],
         effect: TableEffect::Used,
     },
-    group_table("mysql_group_replication_hostgroups"),
-    group_table("mysql_galera_hostgroups"),
+    group_table("mysql_group_replication_hostgroups", "Group Replication clusters: hostgroups and limits"),
+    group_table("mysql_galera_hostgroups", "Galera clusters: hostgroups and limits"),
     Table {
         name: "mysql_replication_channels",
         file_name: "mysql_replication_channels",
+        help: "Replication channels from other clusters, which the proxy moves with the writer",
         columns: &[
             needed("writer_hostgroup", NATURAL),
             text("channel_name"),
@@ -395,6 +405,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "mysql_aws_aurora_hostgroups",
         file_name: "mysql_aws_aurora_hostgroups",
+        help: "Aurora clusters: hostgroups and lag limits",
         columns: &[
             needed("writer_hostgroup", NATURAL),
             needed("reader_hostgroup", int(1, INT_MAX)),
@@ -426,6 +437,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "mysql_collations",
         file_name: "mysql_collations",
+        help: "Collations; kept without an effect",
         columns: &[needed("Id", NATURAL), needed("Collation", ColumnKind::Text), needed("Charset", ColumnKind::Text), text("Default")],
         keys: &[&["Id"]],
         checks: &[],
@@ -434,6 +446,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "mysql_firewall_whitelist_users",
         file_name: "mysql_firewall_whitelist_users",
+        help: "Users that the firewall checks, with its mode",
         columns: &[
             number("active", FLAG, 1),
             needed("username", ColumnKind::Text),
@@ -448,6 +461,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "mysql_firewall_whitelist_rules",
         file_name: "mysql_firewall_whitelist_rules",
+        help: "Statements that the firewall allows, by digest",
         columns: &[
             number("active", FLAG, 1),
             needed("username", ColumnKind::Text),
@@ -464,6 +478,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "mysql_firewall_whitelist_sqli_fingerprints",
         file_name: "mysql_firewall_whitelist_sqli_fingerprints",
+        help: "Fingerprints for SQL injection checks; kept without an effect",
         columns: &[number("active", FLAG, 1), needed("fingerprint", ColumnKind::Text)],
         keys: &[&["fingerprint"]],
         checks: &[],
@@ -472,6 +487,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "mysql_ldap_mapping",
         file_name: "mysql_ldap_mapping",
+        help: "LDAP users and groups; kept without an effect",
         columns: &[
             needed("priority", int(1, 1_000_000)),
             needed("frontend_entity", ColumnKind::Text),
@@ -485,6 +501,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "scheduler",
         file_name: "scheduler",
+        help: "Scripts that the proxy runs at intervals",
         columns: &[
             nullable("id", NATURAL),
             number("active", FLAG, 1),
@@ -504,6 +521,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "proxysql_servers",
         file_name: "proxysql_servers",
+        help: "Proxies that exchange their configuration",
         columns: &[
             also(needed("hostname", ColumnKind::Text), "address"),
             number("port", PORT, 6032),
@@ -517,6 +535,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "restapi_routes",
         file_name: "restapi",
+        help: "Scripts that the REST interface runs",
         columns: &[
             nullable("id", NATURAL),
             number("active", FLAG, 1),
@@ -533,6 +552,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "coredump_filters",
         file_name: "coredump_filters",
+        help: "Filters of core dumps; kept without an effect",
         columns: &[needed("filename", ColumnKind::Text), needed("line", NATURAL)],
         keys: &[&["filename", "line"]],
         checks: &[],
@@ -560,10 +580,11 @@ const GROUP_COLUMNS: &[Column] = &[
 ];
 
 /// The shape that Group Replication and Galera share.
-const fn group_table(name: &'static str) -> Table {
+const fn group_table(name: &'static str, help: &'static str) -> Table {
     Table {
         name,
         file_name: name,
+        help,
         columns: GROUP_COLUMNS,
         keys: &[&["writer_hostgroup"], &["reader_hostgroup"], &["offline_hostgroup"], &["backup_writer_hostgroup"]],
         checks: &[READER_DIFFERS, BACKUP_DIFFERS, OFFLINE_DIFFERS],

@@ -73,7 +73,7 @@ impl Board {
         let sample = |state: State| Sample { suffix: "", labels: vec![("state", state.as_str().to_owned())], value: count(state) as f64 };
         Metric {
             name: "tidegate_replication_channels",
-            help: "Channels of mysql_replication_channels, by state: failed and blocked ones wait for an operator",
+            help: "Channels of mysql_replication_channels, by state. Failed and blocked channels need an operator",
             kind: MetricKind::Gauge,
             samples: if self.0.is_empty() { Vec::new() } else { State::ALL.into_iter().map(sample).collect() },
         }

@@ -71,12 +71,7 @@ impl Holds {
     pub(crate) fn metric(&self) -> Metric {
         let labels = |(id, reason): &(HostgroupId, Reason)| vec![("hostgroup", id.to_string()), ("reason", reason.as_str().to_owned())];
         let samples = self.held.keys().map(|key| Sample { suffix: "", labels: labels(key), value: 1.0 }).collect();
-        Metric {
-            name: "tidegate_hostgroup_held",
-            help: "Hostgroups in which nothing new begins, and why",
-            kind: MetricKind::Gauge,
-            samples,
-        }
+        Metric { name: "tidegate_hostgroup_held", help: "Hostgroups that start no new work, by reason", kind: MetricKind::Gauge, samples }
     }
 }
 

@@ -138,7 +138,7 @@ impl StatsSource for Numbers {
         let sample = |why: &str, lines: u64| Sample { suffix: "", labels: vec![("reason", why.to_owned())], value: lines as f64 };
         vec![Metric {
             name: "tidegate_log_lines_left_out_total",
-            help: "Lines that are not in the error log: too many of one kind in a second, or not written as fast as they came",
+            help: "Lines missing from the error log: over mysql-log_lines_per_second, or the queue was full",
             kind: MetricKind::Counter,
             samples: vec![sample("kind", log.limit.left_out()), sample("queue", log.queue.dropped())],
         }]

@@ -30,7 +30,7 @@ static STATUS: StatsTable = table(
         stat("checks_ERR", "INT"),
     ],
     &["hostname", "port"],
-    "Proxies of proxysql_servers: how their checks went; global_version is the number of the revision that each has.",
+    "Results of the checks of peers in proxysql_servers; global_version is the peer's revision",
 );
 
 static METRICS: StatsTable = table(
@@ -48,7 +48,7 @@ static METRICS: StatsTable = table(
         stat("Client_Connections_created", "INT"),
     ],
     &["hostname", "port"],
-    "Proxies of proxysql_servers: what they count, as of every admin-cluster_check_status_frequency checks.",
+    "Counters of peers in proxysql_servers, read every admin-cluster_check_status_frequency checks",
 );
 
 static CHECKSUMS: StatsTable = table(
@@ -65,7 +65,7 @@ static CHECKSUMS: StatsTable = table(
         stat("diff_check", "INT"),
     ],
     &["hostname", "port", "name"],
-    "Proxies of proxysql_servers: their modules, and in how many checks in a row each differed from this proxy's.",
+    "Configuration modules of peers in proxysql_servers; diff_check counts consecutive checks with a difference",
 );
 
 /// The tables that are ours.

@@ -20,7 +20,7 @@ pub(super) const TABLES: &[Table] = &[
             columns: &[stat("Variable_Name", "VARCHAR"), stat("Variable_Value", "VARCHAR")],
             primary_key: &["Variable_Name"],
             has_reset: false,
-            help: "Numbers of the whole process",
+            help: "Counters and gauges of the whole process",
         },
         rows: |stats, _| {
             let mut all = rows(stats, GLOBAL);
@@ -36,7 +36,7 @@ pub(super) const TABLES: &[Table] = &[
             columns: &[stat("Variable_Name", "VARCHAR"), stat("Variable_Value", "VARCHAR")],
             primary_key: &["Variable_Name"],
             has_reset: false,
-            help: "Memory by purpose, bytes, as far as it is counted",
+            help: "Memory by purpose, in bytes",
         },
         rows: |stats, _: Reading| rows(stats, MEMORY),
     },
@@ -91,8 +91,10 @@ const fn only(name: &'static str, value: fn(&Totals) -> u64) -> Number {
 }
 
 const NONE: fn(&Totals) -> u64 = |_| 0;
-/// What is said of a number that dashboards ask for and nothing here has.
-const NOT_COUNTED: &str = "Not counted: 0";
+/// The help of a number that dashboards read and nothing here counts. The page of metrics lists those that begin so apart.
+const NOT_COUNTED: &str = "Always 0: not counted";
+/// The help of a number of actions that the proxy never takes.
+const NOT_DONE: &str = "Always 0: the proxy never does this";
 
 /// Families with several labels.
 const CLIENTS: (&str, MetricKind, &str) = ("proxysql_client_connections_total", Counter, "Client connections");
@@ -105,18 +107,20 @@ const BACKEND_STMT: (&str, MetricKind, &str) =
     ("proxysql_com_backend_stmt_total", Counter, "Commands about prepared statements sent to servers");
 const FRONTEND_STMT: (&str, MetricKind, &str) =
     ("proxysql_com_frontend_stmt_total", Counter, "Commands about prepared statements from clients");
-const MIRRORED: (&str, MetricKind, &str) = ("tidegate_mirrored_total", Counter, "Mirrored statements by what became of them");
-const MEMORY_REFUSALS: (&str, MetricKind, &str) = ("tidegate_memory_refusals_total", Counter, "What was refused for want of memory");
-const PACED: (&str, MetricKind, &str) = ("tidegate_queries_paced_total", Counter, "Statements by what max_queries_per_second did to them");
-const LOG_RECORDS: (&str, MetricKind, &str) = ("tidegate_log_records_total", Counter, "Records of query log, slow log and audit log");
-const TRACE_SPANS: (&str, MetricKind, &str) = ("tidegate_trace_spans_total", Counter, "Spans by what became of them");
+const MIRRORED: (&str, MetricKind, &str) = ("tidegate_mirrored_total", Counter, "Mirrored statements by outcome");
+const MEMORY_REFUSALS: (&str, MetricKind, &str) =
+    ("tidegate_memory_refusals_total", Counter, "Commands and logins refused because of mysql-memory_budget");
+const PACED: (&str, MetricKind, &str) =
+    ("tidegate_queries_paced_total", Counter, "Statements delayed or refused by max_queries_per_second");
+const LOG_RECORDS: (&str, MetricKind, &str) =
+    ("tidegate_log_records_total", Counter, "Records of the query, slow and audit logs, by outcome");
+const TRACE_SPANS: (&str, MetricKind, &str) = ("tidegate_trace_spans_total", Counter, "Spans by outcome");
 const TRACE_BATCHES: (&str, MetricKind, &str) =
-    ("tidegate_trace_batches_total", Counter, "Batches of spans that a receiver did not take: sent again, or given up");
-const LOST_WRITES: (&str, MetricKind, &str) =
-    ("tidegate_lost_writes_total", Counter, "Writes whose answer was lost, by what was found out about them");
+    ("tidegate_trace_batches_total", Counter, "Batches of spans that a receiver refused: retried or dropped");
+const LOST_WRITES: (&str, MetricKind, &str) = ("tidegate_lost_writes_total", Counter, "Writes with a lost reply, by outcome");
 
 const REPLAYS: (&str, MetricKind, &str) =
-    ("tidegate_transaction_replays_total", Counter, "Transactions whose server was lost, by what became of their replay");
+    ("tidegate_transaction_replays_total", Counter, "Transactions with a lost server, by outcome of their replay");
 
 macro_rules! counted {
     ($field:ident) => {
@@ -133,7 +137,7 @@ pub(super) const GLOBAL: &[Number] = &[
     }),
     both("Client_Connections_connected", ("proxysql_client_connections_connected", Gauge, "Clients connected"), None, |t| t.clients),
     both("Client_Connections_created", CLIENTS, Some(("status", "created")), counted!(clients)),
-    both("Client_Connections_non_idle", ("proxysql_client_connections_non_idle", Gauge, "Clients with a command under way"), None, |t| {
+    both("Client_Connections_non_idle", ("proxysql_client_connections_non_idle", Gauge, "Clients with a running command"), None, |t| {
         t.census.busy
     }),
     both("Server_Connections_aborted", SERVERS, Some(("status", "aborted")), |t| t.of_servers(|s| s.totals.connects_failed)),
@@ -143,19 +147,16 @@ pub(super) const GLOBAL: &[Number] = &[
     both("Server_Connections_created", SERVERS, Some(("status", "created")), |t| t.of_servers(|s| s.totals.connects_ok)),
     both("Server_Connections_delayed", SERVERS, Some(("status", "delayed")), counted!(connects_throttled)),
     both("mysql_backend_buffers_bytes", ("proxysql_mysql_backend_buffers_bytes", Gauge, NOT_COUNTED), None, NONE),
-    both(
-        "mysql_frontend_buffers_bytes",
-        ("proxysql_mysql_frontend_buffers_bytes", Gauge, "Bytes of buffers that wait for use or have grown"),
-        None,
-        |t| t.census.buffer_bytes + grown_bytes() as u64,
-    ),
+    both("mysql_frontend_buffers_bytes", ("proxysql_mysql_frontend_buffers_bytes", Gauge, "Bytes of spare and grown buffers"), None, |t| {
+        t.census.buffer_bytes + grown_bytes() as u64
+    }),
     both("mysql_session_internal_bytes", ("proxysql_mysql_session_internal_bytes", Gauge, NOT_COUNTED), None, NONE),
     both("Com_autocommit", ("proxysql_com_autocommit_total", Counter, "SET autocommit from clients"), None, counted!(set_autocommits)),
-    both("Com_autocommit_filtered", ("proxysql_com_autocommit_filtered_total", Counter, "Not done: 0"), None, NONE),
+    both("Com_autocommit_filtered", ("proxysql_com_autocommit_filtered_total", Counter, NOT_DONE), None, NONE),
     both("Com_commit", ("proxysql_com_commit_cnt_total", Counter, "COMMIT from clients"), None, counted!(commits)),
-    both("Com_commit_filtered", ("proxysql_com_commit_cnt_filtered_total", Counter, "Not done: 0"), None, NONE),
+    both("Com_commit_filtered", ("proxysql_com_commit_cnt_filtered_total", Counter, NOT_DONE), None, NONE),
     both("Com_rollback", ("proxysql_com_rollback_total", Counter, "ROLLBACK from clients"), None, counted!(rollbacks)),
-    both("Com_rollback_filtered", ("proxysql_com_rollback_filtered_total", Counter, "Not done: 0"), None, NONE),
+    both("Com_rollback_filtered", ("proxysql_com_rollback_filtered_total", Counter, NOT_DONE), None, NONE),
     both(
         "Com_backend_change_user",
         ("proxysql_com_backend_change_user_total", Counter, "Connections to servers that were reset"),
@@ -202,22 +203,25 @@ pub(super) const GLOBAL: &[Number] = &[
     ),
     both(
         "ConnPool_get_conn_immediate",
-        ("proxysql_connpool_get_conn_success_immediate_total", Counter, "Connections had without waiting"),
+        ("proxysql_connpool_get_conn_success_immediate_total", Counter, "Requests for a connection served at once"),
         None,
         immediate,
     ),
-    both("ConnPool_get_conn_success", ("proxysql_connpool_get_conn_success_total", Counter, "Connections had"), None, |t| {
-        t.census.counted.wants.saturating_sub(t.census.counted.wait_timeouts)
-    }),
+    both(
+        "ConnPool_get_conn_success",
+        ("proxysql_connpool_get_conn_success_total", Counter, "Requests for a connection that got one"),
+        None,
+        |t| t.census.counted.wants.saturating_sub(t.census.counted.wait_timeouts),
+    ),
     both(
         "ConnPool_get_conn_failure",
-        ("proxysql_connpool_get_conn_failure_total", Counter, "Connections not had at once"),
+        ("proxysql_connpool_get_conn_failure_total", Counter, "Requests for a connection that had to wait"),
         None,
         counted!(waits),
     ),
     both(
         "generated_error_packets",
-        ("proxysql_generated_error_packets_total", Counter, "Error packets of the proxy's own making"),
+        ("proxysql_generated_error_packets_total", Counter, "Errors that the proxy itself sent"),
         None,
         counted!(own_errors),
     ),
@@ -254,9 +258,9 @@ pub(super) const GLOBAL: &[Number] = &[
         None,
         counted!(unexpected_packets),
     ),
-    both("hostgroup_locked_set_cmds", ("proxysql_hostgroup_locked_set_cmds_total", Counter, "Not done: 0"), None, NONE),
-    both("hostgroup_locked_queries", ("proxysql_hostgroup_locked_queries_total", Counter, "Not done: 0"), None, NONE),
-    both("Client_Connections_hostgroup_locked", ("proxysql_client_connections_hostgroup_locked", Gauge, "Not done: 0"), None, NONE),
+    both("hostgroup_locked_set_cmds", ("proxysql_hostgroup_locked_set_cmds_total", Counter, NOT_DONE), None, NONE),
+    both("hostgroup_locked_queries", ("proxysql_hostgroup_locked_queries_total", Counter, NOT_DONE), None, NONE),
+    both("Client_Connections_hostgroup_locked", ("proxysql_client_connections_hostgroup_locked", Gauge, NOT_DONE), None, NONE),
     both(
         "get_aws_aurora_replicas_skipped_during_query",
         ("proxysql_aws_aurora_replicas_skipped_during_query_total", Counter, NOT_COUNTED),
@@ -279,12 +283,14 @@ pub(super) const GLOBAL: &[Number] = &[
     ),
     both(
         "client_host_error_killed_connections",
-        ("proxysql_client_host_error_killed_connections", Counter, "Clients turned away because their address failed too often"),
+        ("proxysql_client_host_error_killed_connections", Counter, "Clients refused because their address failed too often"),
         None,
         counted!(hosts_blocked),
     ),
-    both("Mirror_concurrency", ("proxysql_mirror_concurrency", Gauge, "Mirrored statements that run"), None, |t| t.census.mirrors_running),
-    both("Mirror_queue_length", ("proxysql_mirror_queue_lengths", Gauge, "Mirrored statements that wait"), None, |t| {
+    both("Mirror_concurrency", ("proxysql_mirror_concurrency", Gauge, "Mirrored statements running now"), None, |t| {
+        t.census.mirrors_running
+    }),
+    both("Mirror_queue_length", ("proxysql_mirror_queue_lengths", Gauge, "Mirrored statements waiting now"), None, |t| {
         t.census.mirrors_waiting
     }),
     both("Mirror_done", MIRRORED, Some(("outcome", "done")), counted!(mirrors_done)),
@@ -330,17 +336,23 @@ pub(super) const GLOBAL: &[Number] = &[
     both("Stmt_Client_Active_Total", ("proxysql_stmt_client_active", Gauge, "Prepared statements that clients hold"), None, |t| {
         t.prepared.clients
     }),
-    both("Stmt_Client_Active_Unique", ("proxysql_stmt_client_active_unique", Gauge, "Different ones of those"), None, |t| {
-        t.prepared.clients_unique
-    }),
+    both(
+        "Stmt_Client_Active_Unique",
+        ("proxysql_stmt_client_active_unique", Gauge, "Distinct prepared statements that clients hold"),
+        None,
+        |t| t.prepared.clients_unique,
+    ),
     both("Stmt_Server_Active_Total", ("proxysql_stmt_server_active", Gauge, "Statements prepared on servers"), None, |t| {
         t.prepared.servers
     }),
-    both("Stmt_Server_Active_Unique", ("proxysql_stmt_server_active_unique", Gauge, "Different ones of those"), None, |t| {
-        t.prepared.servers_unique
-    }),
+    both(
+        "Stmt_Server_Active_Unique",
+        ("proxysql_stmt_server_active_unique", Gauge, "Distinct statements prepared on servers"),
+        None,
+        |t| t.prepared.servers_unique,
+    ),
     both("Stmt_Max_Stmt_id", ("proxysql_stmt_max_stmt_id", Gauge, "Largest number of a prepared statement"), None, |t| t.prepared.last_id),
-    both("Stmt_Cached", ("proxysql_stmt_cached", Gauge, "Prepared statements in all"), None, |t| t.prepared.cached),
+    both("Stmt_Cached", ("proxysql_stmt_cached", Gauge, "Prepared statements remembered"), None, |t| t.prepared.cached),
     both(
         "new_req_conns_count",
         ("tidegate_backend_waits_total", Counter, "Statements that waited for a connection"),
@@ -351,14 +363,14 @@ pub(super) const GLOBAL: &[Number] = &[
     both("", ("tidegate_answered_by_proxy_total", Counter, "Statements answered without a server"), None, counted!(answered_here)),
     both(
         "",
-        ("tidegate_transactions_left_total", Counter, "Transactions rolled back because their server was not to be used any more"),
+        ("tidegate_transactions_left_total", Counter, "Transactions rolled back because their server was demoted or removed"),
         None,
         counted!(transactions_left),
     ),
-    both("", ("tidegate_retries_total", Counter, "Statements sent again on another connection"), None, counted!(retries)),
+    both("", ("tidegate_retries_total", Counter, "Statements retried on another connection"), None, counted!(retries)),
     both(
         "tidegate_refusals_hidden",
-        ("tidegate_refusals_hidden_total", Counter, "Statements that a server refused without applying them, and that another was given"),
+        ("tidegate_refusals_hidden_total", Counter, "Statements refused without effect by one server and sent to another"),
         None,
         counted!(refusals_hidden),
     ),
@@ -374,17 +386,13 @@ pub(super) const GLOBAL: &[Number] = &[
     ),
     both(
         "tidegate_comments_misread",
-        (
-            "tidegate_comments_misread_total",
-            Counter,
-            "Statements with a directive in their comment that was not understood, or not all of it",
-        ),
+        ("tidegate_comments_misread_total", Counter, "Statements whose comment has a directive that the proxy could not parse"),
         None,
         counted!(misread_comments),
     ),
     both(
         "tidegate_sessions_moved",
-        ("tidegate_sessions_moved_total", Counter, "Pinned sessions that went on with another backend when theirs was lost"),
+        ("tidegate_sessions_moved_total", Counter, "Pinned sessions that continued on another backend after theirs was lost"),
         None,
         counted!(moves),
     ),
@@ -393,7 +401,7 @@ pub(super) const GLOBAL: &[Number] = &[
     both("tidegate_transaction_replays_too_large", REPLAYS, Some(("outcome", "too_large")), counted!(replays_too_large)),
     both(
         "tidegate_transaction_replay_waits",
-        ("tidegate_transaction_replay_waits_total", Counter, "Statements that let replays of lost transactions go first"),
+        ("tidegate_transaction_replay_waits_total", Counter, "Statements that waited for replays of lost transactions"),
         None,
         counted!(replay_waits),
     ),
@@ -402,73 +410,64 @@ pub(super) const GLOBAL: &[Number] = &[
     both("tidegate_lost_writes_undecided", LOST_WRITES, Some(("outcome", "undecided")), counted!(lost_writes_undecided)),
     both(
         "tidegate_gtids_refused",
-        ("tidegate_gtids_refused_total", Counter, "Times that a server refused the GTID that was chosen for a transaction"),
+        ("tidegate_gtids_refused_total", Counter, "GTIDs chosen for a transaction that a server refused"),
         None,
         counted!(labels_refused),
     ),
     both(
         "tidegate_replicas_refused",
-        (
-            "tidegate_replicas_refused_total",
-            Counter,
-            "Times that a replica was refused because it read its file and position on another server",
-        ),
+        ("tidegate_replicas_refused_total", Counter, "Replicas refused because their file and position come from another server"),
         None,
         counted!(positions_refused),
     ),
     both(
         "tidegate_causal_waits",
-        ("tidegate_causal_waits_total", Counter, "Times that a replica was asked to wait for a session's own write"),
+        ("tidegate_causal_waits_total", Counter, "Waits of replicas for a session's own write"),
         None,
         counted!(causal_waits),
     ),
     both(
         "tidegate_causal_timeouts",
-        ("tidegate_causal_timeouts_total", Counter, "Reads that the writer served because no replica had the session's own write in time"),
+        ("tidegate_causal_timeouts_total", Counter, "Reads served by the writer because no replica had the session's write in time"),
         None,
         counted!(causal_timeouts),
     ),
     both(
         "tidegate_reads_to_writer",
-        ("tidegate_reads_to_writer_total", Counter, "Reads of a read/write split that the writer served because no reader took work"),
+        ("tidegate_reads_to_writer_total", Counter, "Read/write-split reads served by the writer because no reader took work"),
         None,
         counted!(reads_to_writer),
     ),
     both("", ("tidegate_handed_over_total", Counter, "Connections that changed workers"), None, counted!(handed_over)),
     both(
         "tidegate_user_variables_asked",
-        ("tidegate_user_variables_asked_total", Counter, "Questions for user variables that a statement had computed"),
+        ("tidegate_user_variables_asked_total", Counter, "Reads of user variables that a statement computed"),
         None,
         counted!(user_variables_asked),
     ),
     both(
         "tidegate_idle_connections_lost",
-        ("tidegate_idle_connections_lost_total", Counter, "Idle connections to servers that were found closed"),
+        ("tidegate_idle_connections_lost_total", Counter, "Idle connections to servers found closed"),
         None,
         counted!(found_closed),
     ),
     both(
         "tidegate_rights_changed",
-        ("tidegate_rights_changed_total", Counter, "Statements about accounts and rights, after which idle connections are closed"),
+        ("tidegate_rights_changed_total", Counter, "Statements about accounts and privileges, after which idle connections are closed"),
         None,
         counted!(rights_changed),
     ),
-    both(
-        "",
-        ("tidegate_query_digests_dropped_total", Counter, "Digests pushed out of a full table, as far as they were read"),
-        None,
-        |t| t.others.keys,
-    ),
-    both("", ("tidegate_query_digests_other_statements_total", Counter, "Statements of those digests"), None, |t| t.others.statements),
+    both("", ("tidegate_query_digests_dropped_total", Counter, "Digests evicted from a full table"), None, |t| t.others.keys),
+    both("", ("tidegate_query_digests_other_statements_total", Counter, "Statements of evicted digests"), None, |t| t.others.statements),
     both("", ("tidegate_memory_budget_bytes", Gauge, "mysql-memory_budget"), None, |t| t.shared.memory.budget()),
     both("", ("tidegate_memory_used_bytes", Gauge, "Memory of the process"), None, |t| t.shared.memory.used()),
     both("", MEMORY_REFUSALS, Some(("what", "command")), |t| t.shared.memory.refused_commands.load(Ordering::Relaxed)),
     both("", MEMORY_REFUSALS, Some(("what", "login")), |t| t.shared.memory.refused_logins.load(Ordering::Relaxed)),
-    both("", ("tidegate_stuck_workers", Gauge, "Workers that do nothing but one long piece of work"), None, |t| {
+    both("", ("tidegate_stuck_workers", Gauge, "Workers busy with one task for too long (mysql-stuck_worker_ms)"), None, |t| {
         let limit_ms = t.snapshot.vars.stuck_worker_ms;
         t.shared.beats.stuck(t.shared.clock.now_ms(), limit_ms).count() as u64
     }),
-    both("", ("tidegate_longest_stall_milliseconds", Gauge, "Longest time between two signs of life of one worker"), None, |t| {
+    both("", ("tidegate_longest_stall_milliseconds", Gauge, "Longest time that a worker was busy with one task"), None, |t| {
         t.shared.beats.longest_ms()
     }),
     both("tidegate_queries_paced", PACED, Some(("outcome", "waited")), counted!(paced)),
@@ -494,9 +493,7 @@ pub(super) const GLOBAL: &[Number] = &[
         None,
         |t| t.traces.limited,
     ),
-    both("Trace_Spans_waiting", ("tidegate_trace_spans_waiting", Gauge, "Spans that wait to be sent to a receiver"), None, |t| {
-        t.traces.waiting
-    }),
+    both("Trace_Spans_waiting", ("tidegate_trace_spans_waiting", Gauge, "Spans that wait for a receiver"), None, |t| t.traces.waiting),
 ];
 
 fn immediate(t: &Totals) -> u64 {
@@ -512,13 +509,13 @@ pub(super) const MEMORY: &[Number] = &[
     both("jemalloc_mapped", JEMALLOC, Some(("type", "mapped")), NONE),
     both("jemalloc_metadata", JEMALLOC, Some(("type", "metadata")), NONE),
     both("jemalloc_retained", JEMALLOC, Some(("type", "retained")), NONE),
-    both("Auth_memory", ("proxysql_auth_memory_bytes", Gauge, "Users, roughly"), None, |t| {
+    both("Auth_memory", ("proxysql_auth_memory_bytes", Gauge, "Memory of users, estimated"), None, |t| {
         t.snapshot.users.keys().map(|name| bytes_of::<model::User>(1) + 2 * name.len() as u64).sum()
     }),
-    both("query_digest_memory", ("proxysql_query_digest_memory_bytes", Gauge, "Statistics by digest"), None, |t| t.digest_bytes),
+    both("query_digest_memory", ("proxysql_query_digest_memory_bytes", Gauge, "Memory of statistics by digest"), None, |t| t.digest_bytes),
     both(
         "mysql_query_rules_memory",
-        ("proxysql_mysql_query_rules_memory_bytes", Gauge, "Query rules and fast routing, roughly"),
+        ("proxysql_mysql_query_rules_memory_bytes", Gauge, "Memory of query rules and fast routing, estimated"),
         None,
         |t| {
             let rules = &t.snapshot.rules;
@@ -527,15 +524,21 @@ pub(super) const MEMORY: &[Number] = &[
             bytes_of::<model::QueryRule>(rules.rules.len()) + texts + bytes_of::<model::snapshot::FastRoute>(rules.fast_routes.len())
         },
     ),
-    both("mysql_firewall_users_table", ("proxysql_mysql_firewall_users_table_bytes", Gauge, "Users of the firewall, roughly"), None, |t| {
-        bytes_of::<model::snapshot::FirewallUser>(t.snapshot.rules.firewall.users.len())
-    }),
+    both(
+        "mysql_firewall_users_table",
+        ("proxysql_mysql_firewall_users_table_bytes", Gauge, "Memory of the firewall's users, estimated"),
+        None,
+        |t| bytes_of::<model::snapshot::FirewallUser>(t.snapshot.rules.firewall.users.len()),
+    ),
     both("mysql_firewall_users_config", ("proxysql_mysql_firewall_users_config_bytes", Gauge, NOT_COUNTED), None, NONE),
-    both("mysql_firewall_rules_table", ("proxysql_mysql_firewall_rules_table_bytes", Gauge, "Rules of the firewall, roughly"), None, |t| {
-        bytes_of::<model::snapshot::FirewallRule>(t.snapshot.rules.firewall.rules.len())
-    }),
+    both(
+        "mysql_firewall_rules_table",
+        ("proxysql_mysql_firewall_rules_table_bytes", Gauge, "Memory of the firewall's rules, estimated"),
+        None,
+        |t| bytes_of::<model::snapshot::FirewallRule>(t.snapshot.rules.firewall.rules.len()),
+    ),
     both("mysql_firewall_rules_config", ("proxysql_mysql_firewall_rules_config_bytes", Gauge, NOT_COUNTED), None, NONE),
-    both("stack_memory_mysql_threads", ("proxysql_stack_memory_mysql_threads_bytes", Gauge, "Stacks of the workers"), None, |t| {
+    both("stack_memory_mysql_threads", ("proxysql_stack_memory_mysql_threads_bytes", Gauge, "Memory of the workers' stacks"), None, |t| {
         t.workers * t.snapshot.vars.stacksize
     }),
     both("stack_memory_admin_threads", ("proxysql_stack_memory_admin_threads_bytes", Gauge, NOT_COUNTED), None, NONE),

@@ -62,9 +62,9 @@ fn process(families: &mut Families, stats: &ProxyStats, totals: &Totals) {
     let counted = &totals.census.counted;
     let paused = ("proxysql_mysql_listener_paused", Gauge, "1 while clients are not accepted");
     families.add(paused, "", Vec::new(), float(u64::from(is_paused(stats))));
-    let rules = ("proxysql_query_processor_time_seconds_total", Counter, "Time in rules, where it is measured");
+    let rules = ("proxysql_query_processor_time_seconds_total", Counter, "Time in rules, if mysql-stats_time_query_processor is on");
     families.add(rules, "", Vec::new(), float(counted.rules_ns) / 1e9);
-    let servers = ("proxysql_backend_query_time_seconds_total", Counter, "Time that servers took, where it is measured");
+    let servers = ("proxysql_backend_query_time_seconds_total", Counter, "Time of servers, if mysql-stats_time_backend_query is on");
     families.add(servers, "", Vec::new(), float(counted.backend_ns) / 1e9);
     if let Ok(open) = std::fs::read_dir("/proc/self/fd") {
         families.add(("proxysql_fds_in_use", Gauge, "Open descriptors"), "", Vec::new(), float(open.count() as u64));
@@ -129,18 +129,24 @@ fn cache(families: &mut Families, stats: &ProxyStats) {
     let values = stats.shared.cache.values();
     let of = |name: &str| values.iter().find(|(known, _)| *known == name).map_or(0, |(_, value)| *value);
     let (asked, answered) = (of("Query_Cache_count_GET"), of("Query_Cache_count_GET_OK"));
-    for (name, kind, label, value) in [
-        ("proxysql_query_cache_count_get_total", Counter, Some(("status", "ok")), answered),
-        ("proxysql_query_cache_count_get_total", Counter, Some(("status", "err")), asked.saturating_sub(answered)),
-        ("proxysql_query_cache_count_set_total", Counter, None, of("Query_Cache_count_SET")),
-        ("proxysql_query_cache_bytes_total", Counter, Some(("op", "written")), of("Query_Cache_bytes_IN")),
-        ("proxysql_query_cache_bytes_total", Counter, Some(("op", "read")), of("Query_Cache_bytes_OUT")),
-        ("proxysql_query_cache_purged_total", Counter, None, of("Query_Cache_Purged")),
-        ("proxysql_query_cache_entries_total", Counter, None, of("Query_Cache_Entries")),
-        ("proxysql_query_cache_memory_bytes", Gauge, None, of("Query_Cache_Memory_bytes")),
+    let lookups = ("proxysql_query_cache_count_get_total", Counter, "Lookups in the query cache, by result");
+    let bytes = ("proxysql_query_cache_bytes_total", Counter, "Bytes written to and read from the query cache");
+    let stored = ("proxysql_query_cache_count_set_total", Counter, "Results stored in the query cache");
+    let purged = ("proxysql_query_cache_purged_total", Counter, "Results purged from the query cache");
+    let entries = ("proxysql_query_cache_entries_total", Counter, "Results in the query cache");
+    let memory = ("proxysql_query_cache_memory_bytes", Gauge, "Memory of the query cache");
+    for (family, label, value) in [
+        (lookups, Some(("status", "ok")), answered),
+        (lookups, Some(("status", "err")), asked.saturating_sub(answered)),
+        (stored, None, of("Query_Cache_count_SET")),
+        (bytes, Some(("op", "written")), of("Query_Cache_bytes_IN")),
+        (bytes, Some(("op", "read")), of("Query_Cache_bytes_OUT")),
+        (purged, None, of("Query_Cache_Purged")),
+        (entries, None, of("Query_Cache_Entries")),
+        (memory, None, of("Query_Cache_Memory_bytes")),
     ] {
         let labels = label.into_iter().map(|(name, value)| (name, value.to_owned())).collect();
-        families.add((name, kind, "Query cache"), "", labels, float(value));
+        families.add(family, "", labels, float(value));
     }
 }
 
@@ -161,7 +167,7 @@ fn errors(families: &mut Families, stats: &ProxyStats) {
             families.add((name, Counter, "Errors by number; without an address: the proxy's own"), "", labels.clone(), float(count));
         }
     }
-    let unlisted = ("tidegate_errors_unlisted_total", Counter, "Errors for which stats_mysql_errors had no room");
+    let unlisted = ("tidegate_errors_unlisted_total", Counter, "Errors missing from stats_mysql_errors because it was full");
     families.add(unlisted, "", Vec::new(), float(table.unlisted()));
 }
 
@@ -170,7 +176,7 @@ fn pins(families: &mut Families, stats: &ProxyStats, totals: &Totals) {
         let labels = || vec![("reason", reason.name().to_owned())];
         families.add(("tidegate_pinned_sessions", Gauge, "Sessions that must keep their connection"), "", labels(), float(sessions));
         families.add(("tidegate_pins_total", Counter, "Pins that began"), "", labels(), float(began));
-        let longest = ("tidegate_pin_longest_seconds", Gauge, "The longest that a session is pinned now");
+        let longest = ("tidegate_pin_longest_seconds", Gauge, "Age of the oldest current pin");
         families.add(longest, "", labels(), float(longest_ms) / 1e3);
     }
 }
@@ -179,7 +185,7 @@ fn waits(families: &mut Families, stats: &ProxyStats) {
     for (hostgroup, (waiters, oldest_ms)) in waiting(&stats.shared) {
         let labels = || vec![("hostgroup", hostgroup.to_string())];
         families.add(("tidegate_waiters", Gauge, "Sessions that wait for a connection"), "", labels(), float(waiters));
-        let oldest = ("tidegate_waiter_oldest_seconds", Gauge, "How long the first of them has waited");
+        let oldest = ("tidegate_waiter_oldest_seconds", Gauge, "Longest current wait for a connection");
         families.add(oldest, "", labels(), float(oldest_ms) / 1e3);
     }
 }

@@ -29,7 +29,7 @@ const STREAMS: Table = Table {
         ],
         primary_key: &["session"],
         has_reset: false,
-        help: "Replicas that replicate through the proxy: who they are, the server that serves them, where their stream began, and its bytes",
+        help: "Replicas that replicate through the proxy, with their server, start position and bytes",
     },
     rows: replicas,
 };
@@ -49,7 +49,7 @@ const POSITIONS: Table = Table {
         ],
         primary_key: &["user", "server_id"],
         has_reset: false,
-        help: "Replicas by file and position: the server that they read last, what it calls itself, and how often another one has refused them since",
+        help: "Replicas that use file and position: the last server they read, its identity, and refusals by other servers since",
     },
     rows: positions,
 };

@@ -12,7 +12,7 @@ pub(super) const TABLES: &[Table] = &[Table {
         columns: &[stat("rule_id", "INTEGER"), stat("hits", "INT")],
         primary_key: &["rule_id"],
         has_reset: false,
-        help: "How often each active rule matched since it was loaded",
+        help: "Matches of each active rule since it was loaded",
     },
     rows: hits,
 }];
