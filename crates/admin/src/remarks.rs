@@ -140,7 +140,7 @@ fn named(all: &[impl ToString]) -> Vec<String> {
     lines
 }
 
-/// An OK that tells first what was passed over in a file; each is a warning too.
+/// An OK that tells `faults` first, as what was passed over in a file; each is a warning too.
 pub fn passed_over(reply: Reply, faults: &[String]) -> Reply {
     let Reply::Ok { affected, insert_id, info, warnings } = reply else { return reply };
     let mut lines = named(faults);

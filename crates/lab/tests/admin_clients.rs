@@ -40,7 +40,7 @@ fn run(command: &mut Command, input: &str) -> Ended {
 
 fn proxy() -> Tidegate {
     let proxy = alone().server(1, "db1", 3306).user("app", "x", 1).start().unwrap();
-    Operator::of(&proxy).ok("CONFIG CHECK");
+    Operator::of(&proxy).rows("CONFIG CHECK");
     proxy
 }
 

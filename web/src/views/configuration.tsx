@@ -14,6 +14,8 @@ import { Editor, TABLES } from './editor';
 /** What CONFIG CHECK last said of memory. */
 export const verdict = new Store<SqlReply | null>(null);
 export const check = async (): Promise<void> => { verdict.set(await sql('CONFIG CHECK').catch((error: unknown): SqlReply => ({ kind: 'error', code: 0, text: String(error) }))); };
+/** Its rows as lines. */
+export const remarksOf = (reply: SqlReply | null): string[] => (reply?.kind === 'rows' ? records(reply.columns, reply.rows).map((row) => `${row.table}, ${row.row}, column ${row.column}: ${row.text}`) : []);
 
 const MODULES: [RegExp, string][] = [
   [/^mysql_users$/, 'MYSQL USERS'], [/^mysql_query_rules/, 'MYSQL QUERY RULES'], [/^mysql_firewall/, 'MYSQL FIREWALL'], [/^mysql_/, 'MYSQL SERVERS'],
@@ -33,7 +35,7 @@ export function Configuration() {
   const who = useStore(session);
   const isAdmin = who !== 'asking' && who?.role === 'admin';
   const [tab = 'tables', table = 'mysql_servers'] = (place.rest || 'tables/mysql_servers').split('/');
-  const runtime = rowsOf(live.data, 'runtime');
+  const runtime = sided(rowsOf(live.data, 'runtime'), 'memory', 'runtime');
   const edited = runtime.map((row) => JSON.stringify(row)).join();
   useEffect(() => { if (isAdmin && live.data) void check(); }, [edited, isAdmin, live.data === null]);
   return (
@@ -58,9 +60,9 @@ export function Configuration() {
 
 function Layers({ data }: { data: ViewData }) {
   const reply = useStore(verdict);
-  const runtime = rowsOf(data, 'runtime');
-  const disk = rowsOf(data, 'disk');
-  const remarks = reply?.kind === 'done' ? reply.warnings : [];
+  const runtime = sided(rowsOf(data, 'runtime'), 'memory', 'runtime');
+  const disk = sided(rowsOf(data, 'disk'), 'memory', 'disk');
+  const remarks = remarksOf(reply);
   const refused = reply?.kind === 'error' ? reply.text : null;
   const apply = (): Action => ({
     title: 'Apply the configuration', verb: 'Apply', done: () => void check(),
@@ -83,14 +85,17 @@ function Layers({ data }: { data: ViewData }) {
       <div role="status" class="verdict">
         {refused && <div class="banner bad"><b>Memory cannot be loaded:</b> {refused} {blames(refused).slice(0, 1).map((blame) => <a key={blame.table} href={href('config', `tables/${blame.table}`)}>Show the row in {blame.table}</a>)}</div>}
         {!refused && remarks.length > 0 && <details class="banner warn"><summary><b>Memory can be loaded, with {remarks.length} {remarks.length === 1 ? 'remark' : 'remarks'}.</b></summary><ul>{remarks.map((text) => <li key={text}>{text}</li>)}</ul></details>}
-        {reply?.kind === 'done' && !remarks.length && <p class="muted">CONFIG CHECK: memory can be loaded, without a remark.</p>}
+        {reply?.kind === 'rows' && !remarks.length && <p class="muted">CONFIG CHECK: memory can be loaded, without a remark.</p>}
       </div>
     </section>
   );
 }
 
-const change = (row: Rec): string => (row.column === null ? (row.left !== null ? 'is added' : 'is removed') : `${row.column}: ${mask(row, row.right)} → ${mask(row, row.left)}`);
-const mask = (row: Rec, value: string | null | undefined): string => (value === null || value === undefined ? 'NULL' : /password|credentials|secret/.test(`${row.column} ${row.key}`) && value !== 'present' ? '(hidden)' : value === '' ? '(empty)' : value);
+/** Rows of CONFIG DIFF, whose values stand in columns called by their sides: these two become `left` and `right`. */
+const sided = (rows: Rec[], left: string, right: string): Rec[] => rows.map((row) => ({ ...row, left: row[left] ?? null, right: row[right] ?? null }));
+
+const change = (row: Rec): string => (row.column === null ? (row.left !== null ? `is added: ${row.left}` : 'is removed') : `${row.column}: ${mask(row, row.right)} → ${mask(row, row.left)}`);
+const mask = (row: Rec, value: string | null | undefined): string => (value === null || value === undefined ? 'NULL' : /password|credentials|secret/.test(`${row.column} ${row.key}`) && row.column !== null ? '(hidden)' : value === '' ? '(empty)' : value);
 
 /** Differences as sentences; left is what comes, right is what goes. */
 function Changes({ rows }: { rows: Rec[] }) {
@@ -111,9 +116,9 @@ function Differences({ data }: { data: ViewData }) {
   useEffect(() => {
     setError('');
     if (!chosen) { setVersion([]); return; }
-    void sql(`CONFIG DIFF MEMORY HISTORY ${chosen}`).then((reply) => { if (reply.kind === 'rows') setVersion(records(reply.columns, reply.rows)); else { setVersion([]); setError(reply.kind === 'error' ? reply.text : ''); } }, (failure: unknown) => setError(String(failure)));
+    void sql(`CONFIG DIFF MEMORY HISTORY ${chosen}`).then((reply) => { if (reply.kind === 'rows') setVersion(sided(records(reply.columns, reply.rows), 'memory', `history ${chosen}`)); else { setVersion([]); setError(reply.kind === 'error' ? reply.text : ''); } }, (failure: unknown) => setError(String(failure)));
   }, [chosen, edited]);
-  const bySide: Record<Side, Rec[]> = { runtime: rowsOf(data, 'runtime'), disk: rowsOf(data, 'disk'), file: rowsOf(data, 'file'), version };
+  const bySide: Record<Side, Rec[]> = { runtime: sided(rowsOf(data, 'runtime'), 'memory', 'runtime'), disk: sided(rowsOf(data, 'disk'), 'memory', 'disk'), file: sided(rowsOf(data, 'file'), 'memory', 'file'), version };
   const lines = new Map<string, { row: Rec; sides: Partial<Record<Side, string>>; memory: string }>();
   for (const side of SIDES) {
     for (const row of bySide[side]) {
@@ -123,7 +128,7 @@ function Differences({ data }: { data: ViewData }) {
       lines.set(key, line);
     }
   }
-  const presence = (row: Rec, value: string) => (row.column === null ? (value === 'NULL' ? 'no row' : 'row is there') : value);
+  const presence = (row: Rec, value: string) => (row.column === null && value === 'NULL' ? 'no row' : value);
   const side = (name: Side, label: string) => ({ key: name, label, value: (line: { row: Rec; sides: Partial<Record<Side, string>> }) => { const value = line.sides[name]; return value === undefined ? 'as memory' : presence(line.row, value); }, show: (line: { row: Rec; sides: Partial<Record<Side, string>> }) => { const value = line.sides[name]; return value === undefined ? <span class="muted">as memory</span> : <span class="diff">{presence(line.row, value)}</span>; } });
   return (
     <>
@@ -159,6 +164,7 @@ function History({ data }: { data: ViewData }) {
         { key: 'id', label: 'Version', num: true, value: (row) => row.id },
         { key: 'time', label: 'In force since', num: true, value: (row) => row.time, show: (row) => clock(num(row.time) * 1_000) },
         { key: 'command', label: 'By', long: true, value: (row) => `${row.command ?? ''} ${row.user ?? ''}`, show: (row) => <><code>{row.command}</code> {row.user}</> },
+        { key: 'changes', label: 'Changes', long: true, value: (row) => row.changes },
         { key: 'checksum', label: 'Checksum', wide: true, value: (row) => row.checksum },
         { key: 'bytes', label: 'Bytes', num: true, wide: true, value: (row) => row.bytes },
         { key: 'act', label: '', value: () => null, show: (row) => (num(row.id) === newest ? <span class="tag">newest</span> : <Act quiet label="Roll back…" about={`to version ${row.id}`} of={() => rollback(row)} />) },
@@ -172,6 +178,6 @@ function DiffTo({ version }: { version: string }) {
   useEffect(() => { sql(`CONFIG DIFF HISTORY ${version} RUNTIME`).then(set, () => null); }, [version]);
   if (!reply) return <p class="muted">Comparing with what is in force…</p>;
   if (reply.kind === 'error') return <p class="said bad">{reply.text}</p>;
-  const rows = reply.kind === 'rows' ? records(reply.columns, reply.rows) : [];
+  const rows = reply.kind === 'rows' ? sided(records(reply.columns, reply.rows), `history ${version}`, 'runtime') : [];
   return <><p>{[...groups(rows, (row) => row.table ?? '')].map(([table, list]) => `${list.length} in ${table}`).join(', ') || 'It is what is in force.'}</p><Changes rows={rows} /></>;
 }

@@ -7,7 +7,7 @@ import { type Column, Table, plain } from '../parts/table';
 import { Pill } from '../parts/view';
 import { type Around, type TableOf, blames, fieldsOf, parse } from '../schema';
 import { useStore } from '../store';
-import { check, verdict } from './configuration';
+import { check, remarksOf, verdict } from './configuration';
 
 export const TABLES = ['mysql_servers', 'mysql_users', 'mysql_query_rules', 'mysql_query_rules_fast_routing', 'mysql_replication_hostgroups', 'mysql_galera_hostgroups', 'mysql_group_replication_hostgroups', 'mysql_aws_aurora_hostgroups', 'mysql_hostgroup_attributes', 'mysql_servers_ssl_params', 'mysql_firewall_whitelist_users', 'mysql_firewall_whitelist_rules', 'mysql_firewall_whitelist_sqli_fingerprints', 'proxysql_servers', 'scheduler', 'restapi_routes', 'global_variables'];
 const SECRET_VARIABLES = "variable_name LIKE '%password%' OR variable_name LIKE '%credentials%' OR variable_name LIKE '%secret%'";
@@ -50,7 +50,7 @@ export function Editor({ table, changes, at }: { table: string; changes: Rec[]; 
   if (error) return <div class="banner bad" role="alert"><b>{table} could not be read.</b> {error} <button type="button" class="quiet" onClick={() => void again()}>Try again</button></div>;
   if (!loaded) return <div class="loading" role="status"><span class="hidden">Loading {table}</span><i /><i /></div>;
   const { schema, rows, around } = loaded;
-  const text = said?.kind === 'error' ? said.text : said?.kind === 'done' ? said.warnings.join('\n') : '';
+  const text = said?.kind === 'error' ? said.text : remarksOf(said).join('\n');
   const blamed = blames(text).filter((blame) => blame.table === table);
   const faultOf = (row: Rec) => blamed.find((blame) => Object.entries(blame.key).every(([name, key]) => row[name] === key));
   const done = (_: SqlReply[]) => { void again(); void check(); };

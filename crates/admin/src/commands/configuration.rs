@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use model::Scope;
 use model::config::diff::{Difference, Sheet, diff};
+use model::{About, Remark, Scope};
 
 use super::layers::{MODULES, Module, everything, load};
 use super::{Answer, Command, done, exact, history, open, refuse, rows as reply, sharing};
@@ -26,15 +26,15 @@ pub(super) const COMMANDS: &[Command] = &[
         "Replaces memory, runtime and disk by what a file says.",
         "CONFIG APPLY FILE '/etc/tidegate.cnf'",
     ),
-    exact("CONFIG CHECK", check).help(
-        "CONFIG CHECK",
-        "What CONFIG APPLY would refuse. SHOW WARNINGS then lists doubtful rows.",
-        "CONFIG CHECK",
+    exact("CONFIG CHECK", check).help("CONFIG CHECK", "Fails as CONFIG APPLY would, or lists doubtful rows.", "CONFIG CHECK"),
+    exact("CONFIG HISTORY", history::list).help(
+        "CONFIG HISTORY",
+        "Configurations that were in force, newest first, and what each changed.",
+        "CONFIG HISTORY",
     ),
-    exact("CONFIG HISTORY", history::list).help("CONFIG HISTORY", "Configurations that were in force, newest first.", "CONFIG HISTORY"),
     exact("CONFIG ROLLBACK *", history::rollback).help(
         "CONFIG ROLLBACK n",
-        "Puts an earlier configuration in memory and in force.",
+        "Puts an earlier configuration in memory and in force. Says what to save if the disk differs.",
         "CONFIG ROLLBACK 12",
     ),
 ];
@@ -77,13 +77,19 @@ fn file(engine: &Engine, named: &str) -> Result<PathBuf, AdminError> {
     }
 }
 
-/// `CONFIG CHECK`: what CONFIG APPLY would refuse, and what `tidegate check` would remark on.
+/// `CONFIG CHECK`: a row for each thing that `tidegate check` would remark on. What CONFIG APPLY would refuse is an error, as
+/// there: scripts rely on it.
 fn check(engine: &mut Engine, _: &Ask<'_>) -> Answer {
     let config = rows::read(&engine.store.admin, "main", &everything(), &engine.runtime())?;
     let config = Arc::new(config);
     let checked = engine.check(&config)?;
     let found = remarks::all(&config, &checked.snapshot, &*engine.plane, Scope::All);
-    Ok(remarks::told(vec!["memory can be loaded".to_owned()], None, &found))
+    let line = |found: Remark| {
+        let severity = if found.about == About::Advice { "note" } else { "warning" };
+        let texts = [severity.to_owned(), found.table.to_owned(), found.row.to_string(), found.column.to_owned(), found.text];
+        texts.map(Some).to_vec()
+    };
+    Ok(reply(&["severity", "table", "row", "column", "text"], found.into_iter().map(line).collect()))
 }
 
 /// `CONFIG DIFF [left] [right]`: memory against runtime where nothing else is said.
@@ -94,32 +100,35 @@ fn differences(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
         return refuse("CONFIG DIFF [MEMORY|RUNTIME|DISK|FILE 'name'|HISTORY n|SHARED] [the same]");
     }
     let memory = || rows::sheet(&engine.store.admin, "main");
-    let (left, right) = match (first, second) {
+    let memory = || Ok::<_, AdminError>(("memory".to_owned(), memory()?));
+    let ((left_name, left), (right_name, right)) = match (first, second) {
         (Some(left), Some(right)) => (left, right),
         (Some(right), None) => (memory()?, right),
-        (None, _) => (memory()?, Sheet::of(&engine.runtime())),
+        (None, _) => (memory()?, ("runtime".to_owned(), Sheet::of(&engine.runtime()))),
     };
     let line = |found: Difference| {
         let column = (!found.column.is_empty()).then(|| found.column.to_owned());
         vec![Some(found.table.to_owned()), Some(found.key), column, found.left, found.right]
     };
-    Ok(reply(&["table", "key", "column", "left", "right"], diff(&left, &right).into_iter().map(line).collect()))
+    Ok(reply(&["table", "key", "column", &left_name, &right_name], diff(&left, &right).into_iter().map(line).collect()))
 }
 
-/// The layer that is named at `index`, and the index behind it.
-fn side(engine: &Engine, statement: &Statement, index: usize) -> Result<(Option<Sheet>, usize), AdminError> {
-    let one = |sheet| Ok((Some(sheet), index + 1));
+/// The layer that is named at `index` with its name for the column, and the index behind it.
+fn side(engine: &Engine, statement: &Statement, index: usize) -> Result<(Option<(String, Sheet)>, usize), AdminError> {
     match statement.word(index).to_ascii_uppercase().as_str() {
         "" => Ok((None, index)),
-        "MEMORY" | "MEM" => one(rows::sheet(&engine.store.admin, "main")?),
-        "DISK" => one(rows::sheet(&engine.store.admin, "disk")?.completed()),
-        "RUNTIME" | "RUN" => one(Sheet::of(&engine.runtime())),
+        "MEMORY" | "MEM" => Ok((Some(("memory".to_owned(), rows::sheet(&engine.store.admin, "main")?)), index + 1)),
+        "DISK" => Ok((Some(("disk".to_owned(), rows::sheet(&engine.store.admin, "disk")?.completed())), index + 1)),
+        "RUNTIME" | "RUN" => Ok((Some(("runtime".to_owned(), Sheet::of(&engine.runtime()))), index + 1)),
         "FILE" => {
             let (config, _) = model::load_regular(&file(engine, statement.word(index + 1))?).map_err(AdminError::Config)?;
-            Ok((Some(Sheet::of(&config)), index + 2))
+            Ok((Some(("file".to_owned(), Sheet::of(&config))), index + 2))
         }
-        "SHARED" => one(Sheet::of(&sharing::shared(engine)?)),
-        "HISTORY" => Ok((Some(Sheet::of(&history::recall(engine, statement.word(index + 1))?)), index + 2)),
+        "SHARED" => Ok((Some(("shared".to_owned(), Sheet::of(&sharing::shared(engine)?))), index + 1)),
+        "HISTORY" => {
+            let id = statement.word(index + 1);
+            Ok((Some((format!("history {id}"), Sheet::of(&history::recall(engine, id)?))), index + 2))
+        }
         other => refuse(format!("'{other}' is no layer: MEMORY, RUNTIME, DISK, FILE 'name', HISTORY n, SHARED")),
     }
 }

@@ -9,6 +9,7 @@ use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use model::Config;
+use model::config::diff::{Sheet, VARIABLES, diff, summary};
 use model::config::text::to_text;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -16,6 +17,7 @@ use super::layers::{MODULES, Module, everything};
 use super::{Answer, checksum, refuse, rows as reply};
 use crate::engine::{Ask, Engine, now};
 use crate::error::AdminError;
+use crate::remarks;
 use crate::store::layout::HISTORY_TABLE;
 use crate::store::rows;
 
@@ -23,6 +25,8 @@ use crate::store::rows;
 const MAX_BYTES: u64 = 64 << 20;
 /// Most bytes that one may have.
 const MAX_TEXT: u64 = 1 << 30;
+/// Most changes that its line names.
+const NAMED_CHANGES: usize = 8;
 
 /// Keeps the configuration that is now in force, and who brought it about.
 pub(crate) fn remember(db: &Connection, config: &Config, user: &str, command: &str) -> Result<(), AdminError> {
@@ -45,14 +49,22 @@ pub(crate) fn remember(db: &Connection, config: &Config, user: &str, command: &s
 /// Adds a configuration, unless it is the newest one.
 fn keep(db: &Connection, config: &Config, user: &str, command: &str) -> Result<(), AdminError> {
     let sum = checksum::of_everything(config);
-    let newest = format!("SELECT checksum FROM disk.{HISTORY_TABLE} ORDER BY id DESC LIMIT 1");
-    let newest: Option<String> = db.query_row(&newest, [], |row| row.get(0)).optional()?;
-    if newest.as_ref() != Some(&sum) {
-        let sql = format!("INSERT INTO disk.{HISTORY_TABLE} (time, user, command, checksum, config) VALUES (?1, ?2, ?3, ?4, ?5)");
+    let newest = format!("SELECT checksum, config FROM disk.{HISTORY_TABLE} ORDER BY id DESC LIMIT 1");
+    let newest: Option<(String, Vec<u8>)> = db.query_row(&newest, [], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    if newest.as_ref().map(|(newest, _)| newest) != Some(&sum) {
+        let columns = "time, user, command, checksum, config, changes";
+        let sql = format!("INSERT INTO disk.{HISTORY_TABLE} ({columns}) VALUES (?1, ?2, ?3, ?4, ?5, ?6)");
         let command: String = command.chars().take(200).collect();
-        db.execute(&sql, params![now(), user, command, sum, compress(to_text(config).as_bytes())?])?;
+        let changes = newest.and_then(|(_, kept)| changes(&kept, config));
+        db.execute(&sql, params![now(), user, command, sum, compress(to_text(config).as_bytes())?, changes])?;
     }
     Ok(())
+}
+
+/// What differs from the configuration that was kept before; None when that one cannot be read.
+fn changes(before: &[u8], config: &Config) -> Option<String> {
+    let (before, _) = model::parse(&expand(before).ok()?, "the configuration before").ok()?;
+    Some(summary(&diff(&Sheet::of(&before), &Sheet::of(config)), NAMED_CHANGES))
 }
 
 fn compress(bytes: &[u8]) -> Result<Vec<u8>, AdminError> {
@@ -72,13 +84,13 @@ fn expand(bytes: &[u8]) -> Result<String, AdminError> {
 /// `CONFIG HISTORY`
 pub(super) fn list(engine: &mut Engine, _: &Ask<'_>) -> Answer {
     let sql = format!(
-        "SELECT id, time, datetime(time, 'unixepoch'), user, command, checksum, LENGTH(config) FROM disk.{HISTORY_TABLE} ORDER BY id DESC"
+        "SELECT id, time, datetime(time, 'unixepoch'), user, command, changes, checksum, LENGTH(config) FROM disk.{HISTORY_TABLE} ORDER BY id DESC"
     );
     let mut found = engine.store.admin.prepare(&sql)?;
     let lines = found
-        .query_map([], |row| (0..7).map(|index| row.get::<_, Option<rusqlite::types::Value>>(index).map(|v| v.map(show))).collect())?;
+        .query_map([], |row| (0..8).map(|index| row.get::<_, Option<rusqlite::types::Value>>(index).map(|v| v.map(show))).collect())?;
     let lines = lines.collect::<Result<Vec<Vec<Option<String>>>, _>>()?;
-    Ok(reply(&["id", "time", "when_utc", "user", "command", "checksum", "bytes"], lines))
+    Ok(reply(&["id", "time", "when_utc", "user", "command", "changes", "checksum", "bytes"], lines))
 }
 
 fn show(value: rusqlite::types::Value) -> String {
@@ -110,6 +122,21 @@ pub(super) fn rollback(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     engine.roll_back(config, ask)
 }
 
+/// What an operator must still save, where the disk has another configuration than memory.
+fn unsaved(db: &Connection) -> Result<Option<String>, AdminError> {
+    let differences = diff(&rows::sheet(db, "main")?, &rows::sheet(db, "disk")?.completed());
+    let is_of = |module: &Module| {
+        differences.iter().any(|found| match module.part.variables {
+            Some(prefix) => found.table == VARIABLES && found.key.starts_with(&format!("variable_name={prefix}-")),
+            None => module.part.tables.contains(&found.table),
+        })
+    };
+    let saves: Vec<String> = MODULES.iter().filter(|module| is_of(module)).map(|module| format!("SAVE {} TO DISK", module.words)).collect();
+    let text =
+        || format!("the disk still has another configuration, which the next start would use; to keep this one: {}", saves.join("; "));
+    Ok((!saves.is_empty()).then(text))
+}
+
 impl Engine {
     /// Puts an old configuration in force and into memory.
     ///
@@ -122,6 +149,8 @@ impl Engine {
         let reply = self.adopt(config, &modules, ask)?;
         let db = &self.store.admin;
         rows::transaction(db, || rows::write(db, "main", &everything(), &kept))?;
-        Ok(reply)
+        // The next start of a declarative proxy uses the file.
+        let unsaved = if self.is_declarative { None } else { unsaved(db)? };
+        Ok(remarks::passed_over(reply, unsaved.as_slice()))
     }
 }

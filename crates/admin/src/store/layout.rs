@@ -41,6 +41,10 @@ pub(crate) fn create_disk(db: &Connection) -> Result<(), AdminError> {
          CREATE TABLE IF NOT EXISTS disk.{SHARED_TABLE} (one INTEGER PRIMARY KEY CHECK (one = 1), cluster VARCHAR NOT NULL, \
          number INT NOT NULL, revision_id VARCHAR NOT NULL, sha256 VARCHAR NOT NULL, text_sha256 VARCHAR NOT NULL, descent VARCHAR, config BLOB NOT NULL)"
     ))?;
+    // Databases of older versions lack the column; an older version that comes back does not mind it.
+    if db.prepare(&format!("SELECT changes FROM disk.{HISTORY_TABLE} LIMIT 0")).is_err() {
+        db.execute_batch(&format!("ALTER TABLE disk.{HISTORY_TABLE} ADD COLUMN changes VARCHAR"))?;
+    }
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! Commands that are neither LOAD nor SAVE.
 
-use admin::Role;
+use admin::{Reply, Role};
 
 use crate::bed::Bed;
 
@@ -88,7 +88,7 @@ fn differences_history_and_rollback() {
     let found = bed.rows("CONFIG DIFF");
     let expected = [
         "mysql_servers|hostgroup_id=1, hostname=db1, port=3306|weight|9|1",
-        "mysql_servers|hostgroup_id=2, hostname=db2, port=3306|NULL|NULL|present",
+        "mysql_servers|hostgroup_id=2, hostname=db2, port=3306|NULL|NULL|all columns are as their defaults",
         "mysql_users|username=app, backend=1|password|***|***",
         r#"mysql_users|username=app, backend=1|attributes|{"additional_password":"***","multiplexing":false}|"#,
         "global_variables|variable_name=mysql-threads|variable_value|3|2",
@@ -96,7 +96,9 @@ fn differences_history_and_rollback() {
     assert_eq!(found, expected);
     assert_eq!(bed.rows("CONFIG DIFF MEMORY RUNTIME"), expected);
     assert_eq!(bed.rows("CONFIG DIFF RUNTIME"), expected);
-    assert_eq!(bed.columns("CONFIG DIFF"), ["table", "key", "column", "left", "right"]);
+    assert_eq!(bed.columns("CONFIG DIFF"), ["table", "key", "column", "memory", "runtime"]);
+    assert_eq!(bed.columns("CONFIG DIFF RUNTIME DISK")[3..], ["runtime", "disk"]);
+    assert_eq!(bed.columns("CONFIG DIFF HISTORY 1 FILE")[3..], ["history 1", "file"]);
     assert!(bed.refused("CONFIG DIFF MOON").contains("MOON"));
 
     bed.ok("LOAD ADMIN VARIABLES TO RUNTIME");
@@ -106,8 +108,27 @@ fn differences_history_and_rollback() {
     assert_eq!(history, ["1||start", "2|admin|CONFIG APPLY"]);
     assert_eq!(bed.rows("CONFIG HISTORY").len(), 2);
     assert_eq!(bed.rows("CONFIG DIFF HISTORY 1"), expected);
-    bed.ok("CONFIG ROLLBACK 1");
+    let changes = |id: u32| bed.rows(&format!("SELECT changes FROM disk.tidegate_config_history WHERE id={id}")).join("");
+    assert_eq!(changes(1), "NULL");
+    let expected = "server db1:3306 in hostgroup 1 weight 1 -> 9; -server db2:3306 in hostgroup 2; user app password changed; \
+                    user app attributes '' -> {\"additional_password\":\"***\",\"multiplexing\":false}; threads 2 -> 3";
+    assert_eq!(changes(2), expected);
+    assert_eq!(bed.columns("CONFIG HISTORY")[5], "changes");
+    let restart = "mysql-threads takes effect after a restart";
+    assert_eq!(bed.ok("CONFIG ROLLBACK 1"), restart, "the disk has this one");
     assert!(bed.rows("CONFIG DIFF").is_empty());
+    bed.ok("SAVE MYSQL SERVERS TO DISK");
+    let Reply::Ok { info, warnings, .. } = bed.reply(Role::Admin, "CONFIG ROLLBACK 2") else { panic!() };
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert_eq!(info, format!("{}; {restart}", warnings[0]));
+    assert_eq!(
+        warnings[0],
+        "the disk still has another configuration, which the next start would use; to keep this one: SAVE MYSQL USERS TO DISK; \
+         SAVE MYSQL SERVERS TO DISK; SAVE MYSQL VARIABLES TO DISK"
+    );
+    assert!(changes(4).contains("-server db2:3306"), "{}", changes(4));
+    bed.ok("CONFIG ROLLBACK 1");
+    assert!(changes(5).contains("+server db2:3306"), "{}", changes(5));
     assert_eq!(bed.rows("SELECT hostgroup_id, weight FROM runtime_mysql_servers ORDER BY 1"), ["1|1", "2|1"]);
     assert_eq!(bed.rows("SELECT password FROM mysql_users"), ["secret"]);
     assert!(bed.refused("CONFIG ROLLBACK 77").contains("77"));

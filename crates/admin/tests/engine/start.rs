@@ -45,6 +45,20 @@ fn the_database_wins_and_says_so() {
     assert_eq!(hosts(&bed), ["db1", "db2"]);
 }
 
+/// Its table has no column for changes.
+#[test]
+fn the_history_of_an_older_version_goes_on() {
+    let datadir = Bed::new().stop();
+    let db = Connection::open(datadir.path().join("proxysql.db")).unwrap();
+    db.execute_batch("ALTER TABLE tidegate_config_history DROP COLUMN changes").unwrap();
+    drop(db);
+    let bed = Bed::open(datadir, FILE, Precedence::Database);
+    bed.ok("UPDATE mysql_servers SET weight=5 WHERE hostgroup_id=1");
+    bed.ok("LOAD MYSQL SERVERS TO RUNTIME");
+    let history = bed.rows("SELECT id, changes FROM disk.tidegate_config_history ORDER BY id");
+    assert_eq!(history, ["1|NULL", "2|server db1:3306 in hostgroup 1 weight 1 -> 5"]);
+}
+
 #[test]
 fn a_declared_file_is_followed() {
     let bed = Bed::open(Arc::new(tempfile::tempdir().unwrap()), FILE, Precedence::Declarative);

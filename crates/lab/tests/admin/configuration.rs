@@ -22,8 +22,8 @@ fn differences_history_and_the_way_back() {
     ]);
     let key = |port: u16| format!("mysql_servers|hostgroup_id=0, hostname=127.0.0.1, port={port}");
     let mut expected = [
-        format!("{}|NULL|NULL|present", key(a.port())),
-        format!("{}|NULL|present|NULL", key(b.port())),
+        format!("{}|NULL|NULL|all columns are as their defaults", key(a.port())),
+        format!("{}|NULL|all columns are as their defaults|NULL", key(b.port())),
         "mysql_users|username=app, backend=1|max_connections|17|10000".to_owned(),
         "global_variables|variable_name=mysql-default_query_timeout|variable_value|12345|86400000".to_owned(),
     ];

@@ -54,7 +54,7 @@ fn logins_are_changed() {
     operator.all(&["SET admin-admin_credentials='admin:other'", "LOAD ADMIN VARIABLES TO RUNTIME"]);
     assert!(Operator::login(&proxy, "admin", "admin").is_err());
     assert!(Operator::login(&proxy, "root", "secret").is_err());
-    Operator::login(&proxy, "admin", "other").unwrap().ok("CONFIG CHECK");
+    Operator::login(&proxy, "admin", "other").unwrap().rows("CONFIG CHECK");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::{Config, operator_tables, text};
 use crate::settings::Setting;
 use crate::snapshot::masked_attributes;
 
-/// The rows of one table by key, one value a column that is no key.
+/// The rows of one table by key, one value a column.
 type Rows = BTreeMap<String, Vec<Option<Vec<u8>>>>;
 
 /// A configuration as text.
@@ -32,7 +32,8 @@ pub struct Difference {
     pub key: String,
     /// The column; empty when the whole row is on one side only.
     pub column: &'static str,
-    /// The value on the left; NULL may also mean that there is no such row. Secrets are shown as `***`.
+    /// The value on the left; NULL may also mean that there is no such row. Of a whole row, the columns that are not their
+    /// default: `weight=3, comment=x`. Secrets are shown as `***`.
     pub left: Option<String>,
     /// The value on the right.
     pub right: Option<String>,
@@ -93,30 +94,99 @@ pub fn diff(left: &Sheet, right: &Sheet) -> Vec<Difference> {
         for (key, row) in left {
             match right.get(key) {
                 Some(other) => columns(name, key, row, other, &mut found),
-                None => found.push(whole(name, key, true)),
+                None => {
+                    found.push(Difference { table: name, key: key.clone(), column: "", left: Some(content(name, key, row)), right: None })
+                }
             }
         }
-        found.extend(right.keys().filter(|key| !left.contains_key(*key)).map(|key| whole(name, key, false)));
+        let only_right = right.iter().filter(|(key, _)| !left.contains_key(*key));
+        found.extend(only_right.map(|(key, row)| {
+            let right = Some(content(name, key, row));
+            Difference { table: name, key: key.clone(), column: "", left: None, right }
+        }));
     }
     found
 }
 
-fn whole(table: &'static str, key: &str, is_left: bool) -> Difference {
-    let word = |is_here: bool| is_here.then(|| "present".to_owned());
-    Difference { table, key: key.to_owned(), column: "", left: word(is_left), right: word(!is_left) }
+/// What changed from left to right, for people, as `+rule 200; max_connections 2048 -> 4000`: the first `limit` changes.
+pub fn summary(found: &[Difference], limit: usize) -> String {
+    let mut parts: Vec<String> = found.iter().take(limit).map(change).collect();
+    if found.len() > limit {
+        parts.push(format!("and {} more", found.len() - limit));
+    }
+    parts.join("; ")
+}
+
+fn change(found: &Difference) -> String {
+    /// Most characters of a value.
+    const SHOWN: usize = 60;
+    let subject = subject(found.table, &found.key);
+    let value = |value: &Option<String>| match value.as_deref() {
+        None => "NULL".to_owned(),
+        Some("") => "''".to_owned(),
+        Some(text) if text.chars().count() > SHOWN => text.chars().take(SHOWN).chain("...".chars()).collect(),
+        Some(text) => text.to_owned(),
+    };
+    let column = if found.table == VARIABLES { String::new() } else { format!(" {}", found.column) };
+    match (found.column, &found.left, &found.right) {
+        ("", None, _) => format!("+{subject}"),
+        ("", _, _) => format!("-{subject}"),
+        // Both are masked.
+        (_, left, right) if left == right => format!("{subject}{column} changed"),
+        (_, left, right) => format!("{subject}{column} {} -> {}", value(left), value(right)),
+    }
+}
+
+/// A row as an operator calls it: `rule 200`, `server db1:3306 in hostgroup 2`.
+fn subject(table: &str, key: &str) -> String {
+    let short = match table {
+        VARIABLES => key.strip_prefix("variable_name=").map(|name| name.strip_prefix("mysql-").unwrap_or(name).to_owned()),
+        "mysql_query_rules" => key.strip_prefix("rule_id=").map(|id| format!("rule {id}")),
+        "mysql_users" => {
+            key.strip_prefix("username=").and_then(|rest| rest.rsplit_once(", backend=")).map(|(name, _)| format!("user {name}"))
+        }
+        "mysql_servers" => key.strip_prefix("hostgroup_id=").and_then(|rest| {
+            let (hostgroup, server) = rest.split_once(", hostname=")?;
+            let (host, port) = server.rsplit_once(", port=")?;
+            Some(format!("server {host}:{port} in hostgroup {hostgroup}"))
+        }),
+        _ => None,
+    };
+    short.unwrap_or_else(|| format!("{table} {key}"))
+}
+
+/// A row without its key and without what is as its default.
+fn content(table: &str, key: &str, row: &[Option<Vec<u8>>]) -> String {
+    let known = TABLES.iter().find(|other| other.name == table);
+    let keys = known.and_then(|table| table.keys.first().copied()).unwrap_or_default();
+    let is_default = |index: usize, value: &Option<Vec<u8>>| match known.and_then(|table| table.columns.get(index)).map(|c| c.default) {
+        Some(ColumnDefault::Null) => value.is_none(),
+        Some(ColumnDefault::Integer(number)) => value.as_deref() == Some(number.to_string().as_bytes()),
+        Some(ColumnDefault::Text(text)) => value.as_deref() == Some(text.as_bytes()),
+        Some(ColumnDefault::Required) | None => false,
+    };
+    let told = row.iter().enumerate().filter(|(index, value)| !is_default(*index, value)).filter_map(|(index, value)| {
+        let (name, is_secret) = column(table, key, index);
+        let text = shown(table, name, is_secret, value).unwrap_or_else(|| "NULL".to_owned());
+        (!keys.contains(&name)).then(|| if table == VARIABLES { text } else { format!("{name}={text}") })
+    });
+    let told: Vec<String> = told.collect();
+    if told.is_empty() { "all columns are as their defaults".to_owned() } else { told.join(", ") }
+}
+
+fn shown(table: &str, column: &str, is_secret: bool, value: &Option<Vec<u8>>) -> Option<String> {
+    let value = String::from_utf8_lossy(value.as_ref()?);
+    Some(match (table, column) {
+        _ if is_secret => "***".to_owned(),
+        ("mysql_users", "attributes") => masked_attributes(&value),
+        _ => value.into_owned(),
+    })
 }
 
 fn columns(table: &'static str, key: &str, left: &[Option<Vec<u8>>], right: &[Option<Vec<u8>>], found: &mut Vec<Difference>) {
     for (index, (a, b)) in left.iter().zip(right).enumerate().filter(|(_, (a, b))| a != b) {
         let (column, is_secret) = column(table, key, index);
-        let shown = |value: &Option<Vec<u8>>| {
-            let value = String::from_utf8_lossy(value.as_ref()?);
-            Some(match (table, column) {
-                _ if is_secret => "***".to_owned(),
-                ("mysql_users", "attributes") => masked_attributes(&value),
-                _ => value.into_owned(),
-            })
-        };
+        let shown = |value| shown(table, column, is_secret, value);
         found.push(Difference { table, key: key.to_owned(), column, left: shown(a), right: shown(b) });
     }
 }
