@@ -31,7 +31,7 @@ export function switchover(hostgroup: string, target: string, known: { writer: s
         )}
       </>
     ),
-    sql: (values) => [`SWITCHOVER HOSTGROUP ${hostgroup} TO ${quote(target)} TIMEOUT ${values.timeout}`],
+    sql: (values) => [`SWITCHOVER HOSTGROUP ${hostgroup} TO ${quote(target)} TIMEOUT ${values.timeout}${known.kind === 'replication' && !known.manages ? ' WAIT FOR READ_ONLY' : ''}`],
   };
 }
 

@@ -242,7 +242,16 @@ pub trait Company: Send + Sync + std::fmt::Debug {
 pub trait Operator: Send + Sync {
     /// `SWITCHOVER HOSTGROUP`: makes `to` the writer without an error for clients, or leaves everything as it was.
     /// `timeout_ms` None takes the setting. Answers what was done.
+    ///
+    /// # Errors
+    /// Why not; where `read_only` decides who writes and is not the proxy's to set, at once.
     fn switchover(&self, hostgroup: HostgroupId, to: &ServerAddr, timeout_ms: Option<u64>) -> Result<Told, String>;
+
+    /// `SWITCHOVER ... WAIT FOR READ_ONLY`: the same, but sessions wait for somebody else to set `read_only` where the proxy does
+    /// not.
+    fn switchover_by_hand(&self, hostgroup: HostgroupId, to: &ServerAddr, timeout_ms: Option<u64>) -> Result<Told, String> {
+        self.switchover(hostgroup, to, timeout_ms)
+    }
 
     /// `FAILBACK HOSTGROUP`: the preferred server may be writer again.
     fn failback(&self, hostgroup: HostgroupId) -> Result<String, String>;

@@ -326,13 +326,16 @@ fn a_write_that_does_not_end_is_no_reason_to_stay_read_only() {
 #[test]
 fn somebody_else_may_set_read_only() {
     let cluster = Cluster::start(Flavor::Mariadb, |_| Vec::new(), "switchover_timeout_ms=10000");
+    let refused = cluster.switch(None).unwrap_err();
+    assert!(refused.contains("mysql-switchover_manages_read_only is false"), "{refused}");
+    assert_eq!(cluster.breaths(), 0, "nobody waits for what nobody does");
     std::thread::scope(|scope| {
-        let asked = scope.spawn(|| cluster.switch(None));
+        let asked = scope.spawn(|| cluster.running.monitor.switchover_by_hand(WRITERS, &cluster.replica(), None));
         cluster.running.plane.wait("the hold", |told| told.held.contains(&WRITERS));
         lab::replication::set_read_only(&cluster.servers.primary, true).unwrap();
         cluster.servers.wait_caught_up().unwrap();
         lab::replication::promote(&cluster.servers.replicas[0]).unwrap();
-        println!("{}", asked.join().unwrap().unwrap());
+        println!("{}", asked.join().unwrap().unwrap().text);
     });
     cluster.running.wait_writer(&cluster.servers.replicas[0]);
     cluster.assert_let_go();
@@ -388,6 +391,11 @@ fn a_drain_ends_when_nothing_runs() {
     running.plane.change(|told| told.in_use = 2);
     let answer = running.monitor.drain(&replica, Some(50)).unwrap_err();
     assert!(answer.contains("2 of its connections are still in use"), "{answer}");
+    assert!(answer.ends_with(&format!("It stays drained until UNDRAIN SERVER '{replica}'")), "another one reads: {answer}");
+    let writer = addr(&cluster.servers.primary);
+    let answer = running.monitor.drain(&writer, Some(0)).unwrap_err();
+    assert!(answer.ends_with("No other server is ONLINE in hostgroup 10: statements there wait, then fail with error 9001"), "{answer}");
+    running.monitor.undrain(&writer).unwrap();
     let reads = |told: &common::Told| common::online(&told.layout, common::READERS).contains(&replica);
     running.plane.look(|told| assert!(!reads(told)));
     std::thread::scope(|scope| {
@@ -415,7 +423,10 @@ fn a_pause_can_always_be_ended() {
         let held = metrics.into_iter().find(|metric| metric.name == "tidegate_hostgroup_held").unwrap();
         held.samples.into_iter().map(|sample| sample.labels).collect::<Vec<_>>()
     };
-    running.monitor.pause(WRITERS, true).unwrap();
+    let told = running.monitor.pause(WRITERS, true).unwrap();
+    let wanted = "hostgroup 10 is paused until RESUME HOSTGROUP 10: nothing new begins there, open transactions go on. Statements that wait \
+                  longer than mysql-connect_timeout_server_max (10000 ms) fail with error 9001";
+    assert_eq!(told, wanted);
     assert_eq!(gauge(), [[("hostgroup", WRITERS.to_string()), ("reason", "pause".to_owned())]]);
     running.monitor.configure(&common::snapshot(""));
     let holds = running.table("stats_tidegate_holds");

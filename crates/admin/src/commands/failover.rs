@@ -16,8 +16,9 @@ use crate::sharing::Sharing;
 
 pub(super) const COMMANDS: &[Command] = &[
     open("SWITCHOVER", order).help(
-        "SWITCHOVER HOSTGROUP n TO 'host:port' [TIMEOUT ms]",
-        "Makes a server the writer of a cluster, or leaves everything as it was.",
+        "SWITCHOVER HOSTGROUP n TO 'host:port' [TIMEOUT ms] [WAIT FOR READ_ONLY]",
+        "Makes a server the writer of a cluster, or leaves everything as it was. Replication needs \
+         mysql-switchover_manages_read_only, or somebody who sets read_only while sessions wait (WAIT FOR READ_ONLY).",
         "SWITCHOVER HOSTGROUP 0 TO '10.0.0.2:3306'",
     ),
     open("FAILBACK", order).help("FAILBACK HOSTGROUP n", "Lets the preferred server become writer again.", "FAILBACK HOSTGROUP 0"),
@@ -39,7 +40,7 @@ pub(super) const COMMANDS: &[Command] = &[
 /// What is ordered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Order {
-    Switchover { hostgroup: HostgroupId, to: ServerAddr, timeout_ms: Option<u64> },
+    Switchover { hostgroup: HostgroupId, to: ServerAddr, timeout_ms: Option<u64>, is_by_hand: bool },
     Failback(HostgroupId),
     Accept { hostgroup: HostgroupId, from: Option<ServerAddr> },
     Pause(HostgroupId),
@@ -88,7 +89,8 @@ impl Order {
 
     fn carry_out(&self, operator: &dyn Operator) -> Result<Told, String> {
         match self {
-            Self::Switchover { hostgroup, to, timeout_ms } => operator.switchover(*hostgroup, to, *timeout_ms),
+            Self::Switchover { hostgroup, to, timeout_ms, is_by_hand: true } => operator.switchover_by_hand(*hostgroup, to, *timeout_ms),
+            Self::Switchover { hostgroup, to, timeout_ms, is_by_hand: false } => operator.switchover(*hostgroup, to, *timeout_ms),
             Self::Failback(hostgroup) => operator.failback(*hostgroup).map(Told::from),
             Self::Accept { hostgroup, from } => operator.accept(*hostgroup, from.as_ref()).map(Told::from),
             Self::Pause(hostgroup) => operator.pause(*hostgroup, true).map(Told::from),
@@ -134,9 +136,11 @@ fn parse(statement: &Statement) -> Result<Order, String> {
         _ => Err(wrong(format!("'{}' is no hostgroup", statement.word(at)))),
     };
     let hostgroup = || hostgroup_at(2);
-    let timeout = |at: usize| match statement.head.len() - at {
-        0 => Ok(None),
-        2 if statement.is(at, "TIMEOUT") => match statement.word(at + 1).parse() {
+    let is_by_hand = statement.head.len() > 3 && statement.has(statement.head.len() - 3, "WAIT FOR READ_ONLY");
+    let end = if is_by_hand { statement.head.len() - 3 } else { statement.head.len() };
+    let timeout = |at: usize| match end.checked_sub(at) {
+        Some(0) => Ok(None),
+        Some(2) if statement.is(at, "TIMEOUT") => match statement.word(at + 1).parse() {
             Ok(ms) => Ok(Some(ms)),
             Err(_) => Err(wrong(format!("'{}' is no number of ms", statement.word(at + 1)))),
         },
@@ -155,7 +159,7 @@ fn parse(statement: &Statement) -> Result<Order, String> {
             if timeout_ms == Some(0) {
                 return Err(wrong("'0' ms is no time for a switchover".to_owned()));
             }
-            Ok(Order::Switchover { hostgroup: hostgroup()?, to, timeout_ms })
+            Ok(Order::Switchover { hostgroup: hostgroup()?, to, timeout_ms, is_by_hand })
         }
         () if statement.has(0, "FAILBACK HOSTGROUP *") => of_hostgroup(Order::Failback),
         () if statement.has(0, "ACCEPT CLUSTER HOSTGROUP * FROM *") => {
@@ -169,7 +173,7 @@ fn parse(statement: &Statement) -> Result<Order, String> {
         }
         () if statement.has(0, "PAUSE HOSTGROUP *") => of_hostgroup(Order::Pause),
         () if statement.has(0, "RESUME HOSTGROUP *") => of_hostgroup(Order::Resume),
-        () if statement.has(0, "DRAIN SERVER *") => {
+        () if statement.has(0, "DRAIN SERVER *") && !is_by_hand => {
             let (server, next) = server(2)?;
             Ok(Order::Drain { server, timeout_ms: timeout(next)? })
         }
@@ -221,7 +225,10 @@ mod tests {
 
     #[test]
     fn every_form_is_understood() {
-        let to = |to, timeout_ms| Ok(Order::Switchover { hostgroup: HostgroupId(10), to, timeout_ms });
+        let by = |to, timeout_ms, is_by_hand| Ok(Order::Switchover { hostgroup: HostgroupId(10), to, timeout_ms, is_by_hand });
+        let to = |to, timeout_ms| by(to, timeout_ms, false);
+        assert_eq!(read("SWITCHOVER HOSTGROUP 10 TO 'db2:3307' WAIT FOR READ_ONLY"), by(db("db2", 3307), None, true));
+        assert_eq!(read("switchover hostgroup 10 to db2:3307 timeout 500 wait for read_only;"), by(db("db2", 3307), Some(500), true));
         assert_eq!(read("SWITCHOVER HOSTGROUP 10 TO 'db2:3307'"), to(db("db2", 3307), None));
         assert_eq!(read("switchover hostgroup 10 to db2.example:3307 timeout 500;"), to(db("db2.example", 3307), Some(500)));
         assert_eq!(read("SWITCHOVER HOSTGROUP 10 TO 'db2'"), to(db("db2", 3306), None));
@@ -246,6 +253,8 @@ mod tests {
             ("SWITCHOVER HOSTGROUP 1 TO 'db2:1' TIMEOUT soon", "'soon' is no number"),
             ("SWITCHOVER HOSTGROUP 1 TO 'db2:1' TIMEOUT 0", "no time for a switchover"),
             ("SWITCHOVER HOSTGROUP 1 TO 'db2:1' QUICKLY", "'QUICKLY' is not understood"),
+            ("SWITCHOVER HOSTGROUP 1 TO WAIT FOR READ_ONLY", "'FOR READ_ONLY' is not understood"),
+            ("DRAIN SERVER 'a:1' WAIT FOR READ_ONLY", "is not understood"),
             ("ACCEPT HOSTGROUP 1", "is not understood"),
             ("ACCEPT CLUSTER HOSTGROUP x", "'x' is no hostgroup"),
             ("ACCEPT CLUSTER HOSTGROUP 1 FROM 'a:0'", "is no host:port"),

@@ -19,11 +19,13 @@ use std::future::Future;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use model::fleet::{Company, Held, Operator, StandingOrder, Told};
+use model::fleet::{Company, Held, Operator, Placement, StandingOrder, Told};
+use model::snapshot::ServerStatus;
 use model::{HostgroupId, ServerAddr};
 use topology::{Event, EventKind, Order};
 
 use crate::monitor::{Monitor, Running, lock};
+use plan::Hand;
 
 pub(crate) use claim::Claims;
 pub(crate) use holds::{HoldGuard, Holds, Reason};
@@ -111,13 +113,11 @@ impl Monitor {
 
 impl Operator for Monitor {
     fn switchover(&self, hostgroup: HostgroupId, to: &ServerAddr, timeout_ms: Option<u64>) -> Result<Told, String> {
-        let limit = self.timeout(timeout_ms);
-        let to = self.as_written(to);
-        self.have_done(|monitor, running| async move {
-            let outcome = switchover::run(&monitor, &running, hostgroup, to.clone(), limit).await;
-            monitor.note_switchover(hostgroup, to, &outcome);
-            outcome
-        })
+        self.switch(hostgroup, to, timeout_ms, Hand::Ours)
+    }
+
+    fn switchover_by_hand(&self, hostgroup: HostgroupId, to: &ServerAddr, timeout_ms: Option<u64>) -> Result<Told, String> {
+        self.switch(hostgroup, to, timeout_ms, Hand::Theirs)
     }
 
     fn failback(&self, hostgroup: HostgroupId) -> Result<String, String> {
@@ -166,7 +166,7 @@ impl Operator for Monitor {
             let order = Order::Drain { server: server.clone(), is_drained: false };
             let outcome = monitor.decide(|topology, now_ms| topology.order(now_ms, &order));
             monitor.note_refusal("undrain", None, Some(&server), &outcome);
-            outcome.map(|()| format!("{server} is used again"))
+            outcome.map(|()| format!("{server} is used again, as its checks and its weight say"))
         })
     }
 
@@ -185,6 +185,17 @@ impl Operator for Monitor {
 }
 
 impl Monitor {
+    /// `asked`: whose hand the operator counts on where `read_only` decides who writes.
+    fn switch(&self, hostgroup: HostgroupId, to: &ServerAddr, timeout_ms: Option<u64>, asked: Hand) -> Result<Told, String> {
+        let limit = self.timeout(timeout_ms);
+        let to = self.as_written(to);
+        self.have_done(move |monitor, running| async move {
+            let outcome = switchover::run(&monitor, &running, hostgroup, (to.clone(), asked), limit).await;
+            monitor.note_switchover(hostgroup, to, &outcome);
+            outcome
+        })
+    }
+
     fn set_paused(&self, hostgroup: HostgroupId, is_paused: bool) -> Result<String, String> {
         self.ready()?;
         // A pause may outlive its hostgroup, and ends all the same.
@@ -196,8 +207,8 @@ impl Monitor {
             self.note_pause(hostgroup, is_paused);
         }
         match (is_paused, is_new) {
-            (true, true) => Ok(format!("hostgroup {hostgroup} is paused: sessions wait")),
-            (false, true) => Ok(format!("hostgroup {hostgroup} goes on")),
+            (true, true) => Ok(self.paused(hostgroup)),
+            (false, true) => Ok(format!("hostgroup {hostgroup} goes on: what waits there begins, in order")),
             (true, false) => Err(format!("hostgroup {hostgroup} is paused already")),
             (false, false) => Err(format!("hostgroup {hostgroup} is not paused")),
         }
@@ -207,20 +218,51 @@ impl Monitor {
 /// Nothing new goes to the server; over when nothing runs on it.
 async fn drain(monitor: &Arc<Monitor>, running: &Running, server: ServerAddr, limit: Duration) -> Result<String, String> {
     let begun = Instant::now();
+    let stays = format!("It stays drained until UNDRAIN SERVER '{server}'{}", monitor.left_alone(&server));
     loop {
         let in_use = running.fleet.in_use(&server, None);
         if in_use == 0 {
-            return Ok(format!("{server} is drained: nothing has run on it since {} ms after the order", begun.elapsed().as_millis()));
+            let waited_ms = begun.elapsed().as_millis();
+            return Ok(format!("{server} is drained: nothing has run on it since {waited_ms} ms after the order. {stays}"));
         }
         if begun.elapsed() >= limit || *monitor.stopping.borrow() {
             let waited_ms = begun.elapsed().as_millis();
-            return Err(format!("{server} gets nothing new, but {in_use} of its connections are still in use after {waited_ms} ms"));
+            return Err(format!(
+                "{server} gets nothing new, but {in_use} of its connections are still in use after {waited_ms} ms. {stays}"
+            ));
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
 
 impl Monitor {
+    /// What a pause does to clients.
+    fn paused(&self, hostgroup: HostgroupId) -> String {
+        let wait_ms = self.snapshot().effective_in(hostgroup).connect_timeout_server_max;
+        let end = match wait_ms {
+            0 => "Statements wait until then".to_owned(),
+            _ => format!("Statements that wait longer than mysql-connect_timeout_server_max ({wait_ms} ms) fail with error 9001"),
+        };
+        format!(
+            "hostgroup {hostgroup} is paused until RESUME HOSTGROUP {hostgroup}: nothing new begins there, open transactions go on. {end}"
+        )
+    }
+
+    /// What a drain does to hostgroups in which no other server is ONLINE; empty if there are none.
+    fn left_alone(&self, server: &ServerAddr) -> String {
+        let alone = self.consult(|_, layout| {
+            let is_here = |placement: &Placement| placement.server.key.addr() == *server;
+            let serves = |placement: &Placement| placement.status == ServerStatus::Online && !is_here(placement);
+            let alone = layout.hostgroups.iter().filter(|(_, all)| all.iter().any(is_here) && !all.iter().any(serves));
+            alone.map(|(id, _)| id.to_string()).collect::<Vec<_>>()
+        });
+        if alone.is_empty() {
+            return String::new();
+        }
+        let named = format!("hostgroup{} {}", if alone.len() > 1 { "s" } else { "" }, alone.join(", "));
+        format!(". No other server is ONLINE in {named}: statements there wait, then fail with error 9001")
+    }
+
     fn note_pause(&self, hostgroup: HostgroupId, is_paused: bool) {
         let snapshot = self.snapshot();
         let group = snapshot.roles.iter().find(|group| group.hostgroups().any(|id| id == hostgroup));

@@ -55,6 +55,20 @@ impl Plan {
         }
     }
 
+    /// An error when nobody would set `read_only`: sessions would wait for nothing, and then everything would be put back.
+    pub(super) fn has_a_hand(&self, asked: Hand) -> Result<(), String> {
+        match self.way {
+            Way::Replication(_, Hand::Theirs) if asked == Hand::Ours => Err(format!(
+                "nothing was changed: mysql-switchover_manages_read_only is false, so the proxy does not set read_only on {} and {}. \
+                 Set it to true and LOAD MYSQL VARIABLES TO RUNTIME. If you or a tool set read_only on both while sessions wait, add \
+                 WAIT FOR READ_ONLY to the command",
+                self.old.key.addr(),
+                self.new.key.addr()
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether it would do the same to the same servers.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let who = |plan: &Self| (plan.way, plan.old.key.addr(), plan.new.key.addr(), plan.held.clone());
@@ -235,7 +249,11 @@ mod tests {
         let plan = planned(|_| {}, CLUSTER, "b").unwrap();
         assert_eq!((&*plan.old.key.host, &*plan.new.key.host), ("a", "b"));
         assert_eq!(plan.way, Way::Replication(ReadOnlyCheck::ReadOnly, Hand::Theirs));
+        let refused = plan.has_a_hand(Hand::Ours).unwrap_err();
+        assert!(refused.contains("mysql-switchover_manages_read_only") && refused.contains("WAIT FOR READ_ONLY"), "{refused}");
+        assert_eq!(plan.has_a_hand(Hand::Theirs), Ok(()));
         let managed = format!("mysql_variables = {{ switchover_manages_read_only=true }}\n{CLUSTER}");
+        assert_eq!(planned(|_| {}, &managed, "b").unwrap().has_a_hand(Hand::Ours), Ok(()));
         assert_eq!(planned(|_| {}, &managed, "b").unwrap().way, Way::Replication(ReadOnlyCheck::ReadOnly, Hand::Ours));
     }
 

@@ -70,17 +70,18 @@ pub(super) struct Switchover {
     pub(super) deadline: Instant,
 }
 
-/// Does it, in `limit` at most (and as much as undoing takes).
+/// Does it, in `limit` at most (and as much as undoing takes). `asked` is whose hand the operator counts on.
 pub(super) async fn run(
     monitor: &Arc<Monitor>,
     running: &Running,
     hostgroup: HostgroupId,
-    to: ServerAddr,
+    (to, asked): (ServerAddr, Hand),
     limit: Duration,
 ) -> Result<Told, String> {
     let begun = Instant::now();
     let claim = Claim::take(monitor, hostgroup)?;
     let plan = monitor.consult(|snapshot, layout| plan(snapshot, layout, hostgroup, &to))?;
+    plan.has_a_hand(asked)?;
     claim.covers(&plan)?;
     let mut watch = Watch { monitor: Arc::clone(monitor), plan: plan.clone(), deadline: begun + limit, limit, is_for_clients: false };
     let old = reach(monitor, &plan.old, &watch).await?;
