@@ -34,6 +34,8 @@ pub enum About {
     Missing(&'static str),
     /// The row, or a part of it, can do nothing.
     Dead,
+    /// It does something that nobody wants, by rows of this table too.
+    Harm(&'static str),
     /// It works, and perhaps not as its author thinks.
     Advice,
 }
@@ -66,7 +68,7 @@ impl Remark {
     /// Whether a change of these tables may have brought it about.
     pub fn follows_from(&self, tables: &[&str]) -> bool {
         let other = match self.about {
-            About::Missing(table) => table,
+            About::Missing(table) | About::Harm(table) => table,
             About::Dead | About::Advice => self.table,
         };
         tables.contains(&self.table) || tables.contains(&other)
@@ -90,7 +92,7 @@ pub fn by_kind(remarks: Vec<Remark>) -> Vec<Remark> {
     for remark in remarks {
         let words = match remark.about {
             About::Advice => remark.text.replace(|letter: char| letter.is_ascii_digit(), ""),
-            About::Missing(_) | About::Dead => remark.text.clone(),
+            About::Missing(_) | About::Dead | About::Harm(_) => remark.text.clone(),
         };
         // Each variable is a thing of its own.
         let words = if remark.table == "global_variables" { remark.row.to_string() + &words } else { words };

@@ -12,6 +12,7 @@ mod futile;
 pub mod inert;
 mod load;
 pub mod merge;
+mod mirror;
 pub mod references;
 pub mod remarks;
 mod row;

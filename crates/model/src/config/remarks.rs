@@ -23,6 +23,7 @@ pub fn references(config: &Config, snapshot: &Snapshot) -> Vec<Remark> {
     found.extend(config.rows("mysql_users").iter().flat_map(|row| of_user(row, snapshot, &served)));
     let choosing = choosing(&snapshot.rules.rules);
     found.extend(snapshot.rules.rules.iter().flat_map(|rule| of_rule(rule, snapshot, &served, &choosing)));
+    found.extend(super::mirror::rows(config, snapshot));
     found.extend(config.rows("mysql_query_rules_fast_routing").iter().flat_map(|row| of_fast_route(row, snapshot, &served)));
     found.extend(config.rows("mysql_replication_channels").iter().filter_map(|row| of_channel(row, snapshot)));
     found.extend(super::futile::rows(config, snapshot));

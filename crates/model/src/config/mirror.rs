@@ -1,0 +1,103 @@
+//! Mirror rules whose copies go to the servers that have the original: each write is done twice.
+
+use std::collections::BTreeSet;
+
+use super::Config;
+use super::references::claimed;
+use crate::HostgroupId;
+use crate::remark::{About, Remark, RowName};
+use crate::snapshot::{QueryRule, Snapshot};
+
+/// Words that begin a statement which writes nothing.
+const READS: &[&str] = &["select", "show", "explain", "desc", "describe", "table", "values"];
+
+/// Remarks on rules that copy writes to the servers that have done them.
+pub(super) fn rows(config: &Config, snapshot: &Snapshot) -> Vec<Remark> {
+    let rules = snapshot.rules.rules.iter().filter(|rule| rule.error_msg.is_none() && rule.ok_msg.is_none() && may_write(rule));
+    rules.filter_map(|rule| twice(config, snapshot, rule)).collect()
+}
+
+fn twice(config: &Config, snapshot: &Snapshot, rule: &QueryRule) -> Option<Remark> {
+    // With mirror_flagOUT other rules say where the copy goes.
+    let mirror = rule.mirror_hostgroup.filter(|_| rule.mirror_flag_out.is_none())?;
+    let mirrored = addresses(config, mirror);
+    let is_same = |hostgroup: &HostgroupId| {
+        *hostgroup == mirror || are_of_one_cluster(config, *hostgroup, mirror) || !mirrored.is_disjoint(&addresses(config, *hostgroup))
+    };
+    let original = destinations(snapshot, rule).into_iter().find(is_same)?;
+    let text = format!(
+        "copies go to hostgroup {mirror}, which has servers or a cluster in common with hostgroup {original} of the original: each write \
+         that this rule matches is done twice; name a hostgroup of other servers, or match reads only (match_digest='^SELECT')"
+    );
+    let row = RowName::numbered("rule_id", rule.rule_id);
+    Some(Remark { table: "mysql_query_rules", row, column: "mirror_hostgroup", about: About::Harm("mysql_servers"), text })
+}
+
+/// Where the originals go, unless a later rule sends them elsewhere.
+fn destinations(snapshot: &Snapshot, rule: &QueryRule) -> BTreeSet<HostgroupId> {
+    let is_meant = |name: &str| rule.username.as_deref().is_none_or(|username| username == name);
+    let users = snapshot.users.values().filter(|user| is_meant(&user.name)).map(|user| user.default_hostgroup);
+    rule.destination_hostgroup.map_or_else(|| users.collect(), |hostgroup| BTreeSet::from([hostgroup]))
+}
+
+fn addresses(config: &Config, hostgroup: HostgroupId) -> BTreeSet<(&str, i64)> {
+    let rows = config.rows("mysql_servers").iter().filter(|row| row.integer("hostgroup_id") == Some(i64::from(hostgroup.0)));
+    rows.filter_map(|row| Some((row.text("hostname")?, row.integer("port")?))).collect()
+}
+
+/// Whether the monitor moves servers between them.
+fn are_of_one_cluster(config: &Config, one: HostgroupId, other: HostgroupId) -> bool {
+    let has = |hostgroups: &[(&str, i64)], wanted: HostgroupId| hostgroups.iter().any(|(_, id)| *id == i64::from(wanted.0));
+    claimed(config).any(|(_, hostgroups)| has(&hostgroups, one) && has(&hostgroups, other))
+}
+
+/// Whether the rule may match a statement that writes: it does not ask for a word that begins a read.
+fn may_write(rule: &QueryRule) -> bool {
+    let patterns = [&rule.match_digest, &rule.match_pattern];
+    rule.negate_match_pattern || !patterns.into_iter().flatten().any(|pattern| asks_for_read(pattern))
+}
+
+/// Whether each alternative of a pattern begins with a word of a read, as `^SELECT` and `^\s*(SELECT|SHOW)`. A pattern that is not
+/// anchored may match such a word anywhere.
+fn asks_for_read(pattern: &str) -> bool {
+    let plain = pattern.to_ascii_lowercase().replace("(?i)", "").replace("\\s*", "").replace("\\s+", "").replace("?:", "");
+    let Some(rest) = plain.trim_start().strip_prefix('^') else { return false };
+    let inner = rest.trim_start_matches('(');
+    let outer = rest.len() - inner.len();
+    let begins_read = |alternative: &str| {
+        let alternative = alternative.trim_start_matches(|letter: char| letter == '^' || letter == '(' || letter.is_whitespace());
+        let word: String = alternative.chars().take_while(char::is_ascii_alphanumeric).collect();
+        READS.contains(&word.as_str())
+    };
+    let (mut depth, mut from) = (outer, 0);
+    for (at, letter) in inner.char_indices() {
+        match letter {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            // Further in, it is a part of a statement that has begun.
+            '|' if depth <= outer => {
+                if !begins_read(&inner[from..at]) {
+                    return false;
+                }
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    begins_read(&inner[from..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::asks_for_read;
+
+    #[test]
+    fn patterns_that_match_reads_only() {
+        for pattern in ["^SELECT", "^select a from (t1|t2)", "^(SELECT|SHOW)", "^\\s*(?:SELECT|SHOW)\\s", "^SELECT|^SHOW", "(?i)^SELECT"] {
+            assert!(asks_for_read(pattern), "{pattern}");
+        }
+        for pattern in ["^UPDATE", "SELECT", ".", "", "^(SELECT|UPDATE)", "^SELECT|UPDATE", "^SELECTED", "^(INSERT INTO t|SELECT)"] {
+            assert!(!asks_for_read(pattern), "{pattern}");
+        }
+    }
+}
