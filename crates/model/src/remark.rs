@@ -36,6 +36,8 @@ pub enum About {
     Dead,
     /// It does something that nobody wants, by rows of this table too.
     Harm(&'static str),
+    /// It is in force from the next start on.
+    Pending,
     /// It works, and perhaps not as its author thinks.
     Advice,
 }
@@ -69,7 +71,7 @@ impl Remark {
     pub fn follows_from(&self, tables: &[&str]) -> bool {
         let other = match self.about {
             About::Missing(table) | About::Harm(table) => table,
-            About::Dead | About::Advice => self.table,
+            About::Dead | About::Pending | About::Advice => self.table,
         };
         tables.contains(&self.table) || tables.contains(&other)
     }
@@ -92,7 +94,7 @@ pub fn by_kind(remarks: Vec<Remark>) -> Vec<Remark> {
     for remark in remarks {
         let words = match remark.about {
             About::Advice => remark.text.replace(|letter: char| letter.is_ascii_digit(), ""),
-            About::Missing(_) | About::Dead | About::Harm(_) => remark.text.clone(),
+            About::Missing(_) | About::Dead | About::Harm(_) | About::Pending => remark.text.clone(),
         };
         // Each variable is a thing of its own.
         let words = if remark.table == "global_variables" { remark.row.to_string() + &words } else { words };

@@ -23,7 +23,7 @@ use ::handover::Sockets;
 use model::ConfigError;
 use model::control::{AdminEvent, DataPlane, Flush, RouteQuestion, RouteStep};
 use model::fleet::{Placement, UnderWay};
-use model::remark::{Remark, Scope};
+use model::remark::{About, Remark, RowName, Scope};
 use model::snapshot::{ServerStatus, Snapshot};
 use model::stats::{Metric, Reading, StatsSource, StatsTable, Value};
 use model::{HostgroupId, Listen};
@@ -280,7 +280,8 @@ impl DataPlane for Control {
             tracing::warn!("{taken} of {} workers have taken the configuration over so far", self.shared.mailboxes.len());
         }
         self.shared.hosts.shrink_to(usize::try_from(snapshot.vars.client_host_cache_size).unwrap_or(usize::MAX));
-        let mut notes = needs_restart(&self.started, &snapshot);
+        let mut notes: Vec<String> =
+            needs_restart(&self.started, &snapshot).into_iter().map(|(name, text)| format!("{name}: {text}")).collect();
         notes.extend(self.logs_nowhere(&snapshot));
         Ok(notes)
     }
@@ -296,7 +297,16 @@ impl DataPlane for Control {
     fn remarks(&self, snapshot: &Snapshot, scope: Scope) -> Vec<Remark> {
         match scope {
             Scope::Dead => routing::dead(snapshot),
-            Scope::All => routing::lint(snapshot),
+            Scope::All => {
+                let pending = needs_restart(&self.started, snapshot).into_iter().map(|(name, text)| Remark {
+                    table: "global_variables",
+                    row: RowName::called("variable_name", name),
+                    column: "variable_value",
+                    about: About::Pending,
+                    text,
+                });
+                routing::lint(snapshot).into_iter().chain(pending).collect()
+            }
         }
     }
 
@@ -388,13 +398,32 @@ impl DataPlane for Control {
     }
 }
 
-/// Settings that differ from what the process started with, and that it cannot change.
-fn needs_restart(started: &Snapshot, new: &Snapshot) -> Vec<String> {
-    let fixed = [
-        ("mysql-threads", started.vars.threads == new.vars.threads),
-        ("mysql-stacksize", started.vars.stacksize == new.vars.stacksize),
-        ("mysql-interfaces", started.listen == new.listen),
-    ];
-    let changed = fixed.into_iter().filter(|(_, same)| !same);
-    changed.map(|(name, _)| format!("{name} takes effect at the next start")).collect()
+/// Settings that differ from what the process started with, and that it cannot change: the name, and what holds until the next start.
+fn needs_restart(started: &Snapshot, new: &Snapshot) -> Vec<(&'static str, String)> {
+    let values = |snapshot: &Snapshot| {
+        let listen = snapshot.listen.iter().map(ToString::to_string).collect::<Vec<_>>().join(";");
+        [
+            ("mysql-threads", snapshot.vars.threads.to_string()),
+            ("mysql-stacksize", snapshot.vars.stacksize.to_string()),
+            ("mysql-interfaces", listen),
+        ]
+    };
+    let changed = values(started).into_iter().zip(values(new)).filter(|((_, old), (_, new))| old != new);
+    let text = |old: &str, new: &str| format!("'{new}' takes effect at the next start; until then '{old}' is in force");
+    changed.map(|((name, old), (_, new))| (name, text(&old, &new))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_for_a_restart_says_what_holds_until_then() {
+        let of = |text: &str| Snapshot::compile(&model::parse(text, "t.cnf").unwrap().0).unwrap();
+        let started = of("mysql_variables = { threads=2, interfaces=\"127.0.0.1:6033\" }");
+        assert_eq!(needs_restart(&started, &started), []);
+        let new = of("mysql_variables = { threads=8, interfaces=\"127.0.0.1:6033\" }");
+        let text = "'8' takes effect at the next start; until then '2' is in force".to_owned();
+        assert_eq!(needs_restart(&started, &new), [("mysql-threads", text)]);
+    }
 }

@@ -85,7 +85,11 @@ fn check(engine: &mut Engine, _: &Ask<'_>) -> Answer {
     let checked = engine.check(&config)?;
     let found = remarks::all(&config, &checked.snapshot, &*engine.plane, Scope::All);
     let line = |found: Remark| {
-        let severity = if found.about == About::Advice { "note" } else { "warning" };
+        let severity = match found.about {
+            About::Missing(_) | About::Dead | About::Harm(_) => "warning",
+            About::Pending => "pending",
+            About::Advice => "note",
+        };
         let texts = [severity.to_owned(), found.table.to_owned(), found.row.to_string(), found.column.to_owned(), found.text];
         texts.map(Some).to_vec()
     };

@@ -8,6 +8,25 @@ use lab::tidegate::find_program;
 use crate::bed::{Operator, WHO, alone, before_a, code, get, insert_server, servers};
 
 #[test]
+fn what_waits_for_a_restart_is_pending_until_then() {
+    let mut proxy = before_a().start().unwrap();
+    let mut operator = Operator::of(&proxy);
+    let pending = |operator: &mut Operator| {
+        let found = operator.rows("CONFIG CHECK");
+        found.into_iter().filter(|row| row.starts_with("pending|")).collect::<Vec<_>>()
+    };
+    assert_eq!(pending(&mut operator), Vec::<String>::new());
+    operator.all(&["SET mysql-threads=7", "LOAD MYSQL VARIABLES TO RUNTIME", "SAVE MYSQL VARIABLES TO DISK"]);
+    let found = pending(&mut operator);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let place = "pending|global_variables|variable_name=mysql-threads|variable_value|'7' takes effect at the next start; until then ";
+    assert!(found[0].starts_with(place), "{found:?}");
+    drop(operator);
+    proxy.start_again(&[]).unwrap();
+    assert_eq!(pending(&mut Operator::of(&proxy)), Vec::<String>::new());
+}
+
+#[test]
 fn differences_history_and_the_way_back() {
     let [a, b, _] = servers();
     let mut proxy = before_a().start().unwrap();

@@ -220,7 +220,8 @@ fn what_waits_for_the_next_start_is_told_by_each_load() {
     let mut operator = Operator::of(&proxy);
     let mut load = |threads: &str, module: &str| {
         operator.ok(&format!("SET mysql-threads={threads}"));
-        operator.ok(&format!("LOAD MYSQL {module} TO RUNTIME")).info.contains("mysql-threads takes effect")
+        let told = operator.ok(&format!("LOAD MYSQL {module} TO RUNTIME")).info;
+        told.contains(&format!("mysql-threads: '{threads}' takes effect at the next start; until then '2' is in force"))
     };
     assert!(load("4", "VARIABLES"));
     assert!(load("4", "VARIABLES"), "it waits still");
