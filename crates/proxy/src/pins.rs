@@ -200,6 +200,16 @@ impl PinSet {
     }
 }
 
+/// The names of the reasons, as `stats_tidegate_pins` has them: `transaction, user_lock`.
+impl fmt::Display for PinSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, reason) in self.iter().enumerate() {
+            write!(f, "{}{}", if at == 0 { "" } else { ", " }, reason.name())?;
+        }
+        Ok(())
+    }
+}
+
 impl fmt::Debug for PinSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter().map(PinReason::name)).finish()
@@ -599,6 +609,13 @@ pub(crate) fn is_kept(pins: PinSet, settings: &Effective) -> bool {
 mod tests {
     use super::*;
     use model::settings::MysqlVariables;
+
+    #[test]
+    fn an_error_names_reasons_as_the_tables_do() {
+        let both = PinSet::of(&[PinReason::Transaction, PinReason::UserLock]);
+        assert_eq!(both.to_string(), "transaction, user_lock");
+        assert_eq!(PinSet::default().to_string(), "");
+    }
 
     #[test]
     fn a_pin_ends_with_its_event_only() {

@@ -341,7 +341,7 @@ impl Worker {
             let user = entry.user.borrow().as_ref().map(|u| u.name.to_string()).unwrap_or_default();
             tracing::info!(
                 target: REPORT,
-                "worker {}: session {} of '{user}' pinned for {age_ms} ms: {:?}, digest {digest}",
+                "worker {}: session {} of '{user}' pinned for {age_ms} ms: {}, digest {digest}",
                 self.index,
                 entry.id,
                 entry.all_pins()

@@ -27,7 +27,7 @@ export function Pins() {
       {(data) => (
         <>
           <p class="sum">
-            <b>{sessionsOf(pins)}</b> sessions keep <b>{sessionsOf(pins)}</b> of {used} connections in use ({free} are free).
+            <b>{sessionsOf(pins)}</b> of {used} {used === 1 ? 'connection' : 'connections'} in use {sessionsOf(pins) === 1 ? 'is kept by one session' : 'are kept by one session each'} ({free} free).
             {' '}<label class="inline"><input type="checkbox" checked={short} onChange={(event) => setShort(event.currentTarget.checked)} /> with transactions of less than a second</label>
           </p>
           <Part data={data} of={['summary', 'pins']} title="By reason">

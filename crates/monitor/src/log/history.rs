@@ -106,12 +106,18 @@ fn writes(roles: &str) -> bool {
     roles.split(',').any(|role| role == "writer")
 }
 
-fn report(event: &Event) {
+/// An event as the log has it. A suspicion has no state before it.
+fn line(event: &Event) -> String {
     let cluster = event.cluster.map(|id| format!("cluster {id}: ")).unwrap_or_default();
     let server = event.server.as_ref().map(|addr| format!("{addr} ")).unwrap_or_default();
     let Event { kind, from, to, seen, by, why, .. } = event;
     let seen = if seen.is_empty() { String::new() } else { format!(": {seen}") };
-    let line = format!("{cluster}{server}{}: {from} -> {to} ({why}; seen by {by}{seen})", kind.as_str());
+    let from = if from.is_empty() { String::new() } else { format!("{from} -> ") };
+    format!("{cluster}{server}{}: {from}{to} ({why}; seen by {by}{seen})", kind.as_str())
+}
+
+fn report(event: &Event) {
+    let line = line(event);
     match event.kind {
         EventKind::Identity if event.to != "stranger" => tracing::info!("{line}"),
         EventKind::Status
@@ -132,6 +138,14 @@ mod tests {
     use model::ServerAddr;
 
     use super::*;
+
+    #[test]
+    fn an_event_without_a_state_before_it_has_no_arrow() {
+        let role = Event { why: "it said so".into(), ..event("1") };
+        assert_eq!(line(&role), "cluster 1: writer: none -> 1 (it said so; seen by probe)");
+        let suspicion = Event { kind: EventKind::Suspicion, from: String::new(), to: "connection_lost".into(), ..role };
+        assert_eq!(line(&suspicion), "cluster 1: suspicion: connection_lost (it said so; seen by probe)");
+    }
 
     fn event(to: &str) -> Event {
         Event {

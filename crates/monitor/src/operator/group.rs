@@ -30,7 +30,7 @@ pub(super) async fn prepare(work: &mut Switchover) -> Result<(), String> {
         {
             let several =
                 "the group is in multi-primary mode, and each hostgroup in which the old writer writes has a preference of its own";
-            return Err(format!("{several}: {:?}", work.plan.held.iter().map(|id| id.0).collect::<Vec<_>>()));
+            return Err(format!("{several}: {}", work.plan.held.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")));
         }
         work.is_by_preference = true;
         return galera::would_write(work, CheckKind::Group).await;

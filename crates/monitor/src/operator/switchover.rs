@@ -333,10 +333,13 @@ impl Switchover {
         }
         let named: Vec<_> = bound.iter().take(NAMED).map(|bound| format!("session {}: {}", bound.session, bound.why)).collect();
         let rest = if bound.len() > NAMED { ", ..." } else { "" };
+        let (sessions, what) = match bound.len() {
+            1 => ("1 session keeps its connection".to_owned(), "what it keeps, or the session itself"),
+            several => (format!("{several} sessions keep their connections"), "what they keep, or the sessions themselves"),
+        };
         Err(format!(
-            "{} sessions keep their connections to {} for more than a transaction ({}{rest}): what they keep, or they themselves \
-             (KILL CONNECTION), must end first; stats_tidegate_pins lists them",
-            bound.len(),
+            "{sessions} to {} for more than a transaction ({}{rest}): {what} (KILL CONNECTION) must end first; stats_tidegate_pins \
+             lists them",
             self.hostgroups(),
             named.join(", ")
         ))

@@ -83,7 +83,8 @@ impl Fault {
 
 /// The session ends with its backend.
 pub(super) fn end_of_pinned(why: &str, pins: PinSet) -> End {
-    End::BackendLost(format!("Lost connection to server during query: {why} (the session was pinned: {pins:?})"))
+    let pinned = if pins.is_empty() { String::new() } else { format!(" (the session was pinned: {pins})") };
+    End::BackendLost(format!("Lost connection to server during query: {why}{pinned}"))
 }
 
 impl Session {

@@ -147,7 +147,7 @@ impl Session {
         let rest = pins.without(TRANSACTION).without(WISHES);
         if !rest.is_empty() {
             let text = format!(
-                "Lost connection to server during query: the server is not used any more for hostgroup {} (the session was pinned: {pins:?})",
+                "Lost connection to server during query: the server is not used any more for hostgroup {} (the session was pinned: {pins})",
                 self.at.pool.shared.id
             );
             return Fault::End(End::BackendLost(text));
