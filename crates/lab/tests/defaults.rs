@@ -117,33 +117,3 @@ fn nothing_that_a_session_cannot_set() {
         assert_eq!(proxy.admin().unwrap().scalar(sql).unwrap().as_deref(), Some("1"), "each reset was a login");
     }
 }
-
-/// A server that reads text otherwise than most, by its own `sql_mode`: what its sessions say is read so from the first statement on.
-#[test]
-fn of_the_servers_sql_mode() {
-    for (flavor, mode, text) in [
-        (Flavor::Mariadb, "MSSQL", "SELECT 1 AS ['], @x := 2"),
-        (Flavor::Mariadb, "ORACLE", "BEGIN SET @x = 2; END"),
-        (Flavor::Mariadb, "NO_BACKSLASH_ESCAPES", "SELECT '\\', @x := 2, '\\'"),
-        (Flavor::Mysql, "NO_BACKSLASH_ESCAPES", "SELECT '\\', @x := 2, '\\'"),
-        (Flavor::Mysql, "ANSI_QUOTES", "SELECT 1 AS \"\\\", @x := 2, 3 AS \"\\\""),
-    ] {
-        let server = Server::start(flavor, &Options::new().arg(format!("--sql-mode={mode}"))).unwrap();
-        let proxy = proxy(&server, "");
-        let own = server.root().unwrap().scalar("SELECT @@global.sql_mode").unwrap();
-        // The first session's first statement comes before any connection was made, and may be read otherwise.
-        for first in [true, false, false] {
-            let mut a = proxy.connect_app().unwrap();
-            a.run(text).unwrap();
-            let seen = a.scalar("SELECT @x").unwrap();
-            assert!(first || seen.as_deref() == Some("2"), "{flavor:?} {mode}: {seen:?}");
-            assert_eq!(a.scalar("SELECT @@sql_mode").unwrap(), own, "{flavor:?} {mode}");
-            drop(a);
-            assert_eq!(proxy.connect_app().unwrap().scalar("SELECT @x").unwrap(), None, "{flavor:?} {mode}: another session has it");
-        }
-        let mut a = proxy.connect_app().unwrap();
-        a.run("SET sql_mode = ''").unwrap();
-        a.reset_connection().unwrap().ok().unwrap();
-        assert_eq!(a.scalar("SELECT @@sql_mode").unwrap(), own, "{flavor:?} {mode}, after a reset");
-    }
-}

@@ -58,19 +58,15 @@ pub(crate) async fn learn(worker: &Worker, backend: &mut Backend, has_init_conne
     let is_mariadb = backend.core.info.flavor == Flavor::MariaDb;
     // 1 when there is something: MariaDB limits users by a variable.
     let question = if is_mariadb {
-        "SELECT @@global.init_connect<>'' OR @@session.max_statement_time<>@@global.max_statement_time,@@session.sql_mode"
+        "SELECT @@global.init_connect<>'' OR @@session.max_statement_time<>@@global.max_statement_time"
     } else {
-        "SELECT @@global.init_connect<>'',@@session.sql_mode"
+        "SELECT @@global.init_connect<>''"
     };
     let is_interactive = backend.core.caps.contains(Capabilities::INTERACTIVE);
     let reply = backend.query(question, &worker.buffers).await?;
-    let (differs, mode) = reply.rows.first().and_then(|row| pair(row)).unwrap_or_default();
     // MariaDB 10.0 has no max_statement_time: where there is no answer, all is compared.
-    let may_differ = reply.error.is_some() || differs == b"1";
-    // The client's flag is part of sql_mode there.
-    if reply.error.is_none() && !backend.core.caps.contains(Capabilities::IGNORE_SPACE) {
-        backend.core.server.note_default_mode(mode);
-    }
+    let may_differ =
+        reply.error.is_some() || reply.rows.first().and_then(|row| Reader::new(row).lenenc_bytes().ok()).is_some_and(|value| value == b"1");
     if !(may_differ || has_init_connect || is_interactive) {
         return Ok(());
     }

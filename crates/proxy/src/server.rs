@@ -26,15 +26,13 @@ use crate::server_counts::ServerCounts;
 use crate::server_info::ServerInfo;
 use crate::signals::LastSignals;
 use crate::sizing::SharedSizing;
-use crate::state::Text;
 use crate::terms::Terms;
 use model::ServerKey;
 use model::fleet::{Measured, Placement, UnderWay};
 use model::snapshot::{Server, ServerStatus};
 use serde::{Deserialize, Serialize};
-use sql::LexMode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// Who changes how a server is placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,8 +68,6 @@ pub(crate) struct ServerShared {
     pub has_loud_triggers: AtomicBool,
     /// That it does not track sessions was told.
     pub is_known_silent: AtomicBool,
-    /// The `sql_mode` with which its latest connection began, where that changes how text is read.
-    default_mode: Mutex<Option<Text>>,
     /// Open transactions that would have to be said again if it were lost.
     stakes: AtomicU32,
     /// Connections for KILL: one at a time.
@@ -144,17 +140,6 @@ impl Drop for Stall {
 }
 
 impl ServerShared {
-    /// The `sql_mode` with which a connection began that was just made.
-    pub(crate) fn note_default_mode(&self, mode: &[u8]) {
-        let reads_text = mode.split(|byte| *byte == b',').any(|word| LexMode::SQL_MODES.iter().any(|one| word == one.as_bytes()));
-        *self.default_mode.lock().unwrap_or_else(PoisonError::into_inner) = reads_text.then(|| mode.into());
-    }
-
-    /// The `sql_mode` of its connections, where it changes how text is read. A session that sets none has this one.
-    pub(crate) fn default_mode(&self) -> Option<Text> {
-        self.default_mode.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
     /// A server that was just placed in the hostgroup, with its whole weight.
     pub(crate) fn new(placement: &Placement, index: usize, terms: &Terms, now_ms: u64) -> Self {
         let new = Self {
@@ -170,7 +155,6 @@ impl ServerShared {
             transport: AtomicU8::new(0),
             has_loud_triggers: AtomicBool::new(false),
             is_known_silent: AtomicBool::new(false),
-            default_mode: Mutex::default(),
             stakes: AtomicU32::new(0),
             kills: tokio::sync::Semaphore::new(1),
             given: Given::default(),

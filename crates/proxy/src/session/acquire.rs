@@ -72,10 +72,8 @@ impl Session {
         }
         self.entry.view.held.set(Some(backend.held()));
         self.came_to_a_server();
-        // The statement at hand was read in another way: what it leaves may go unseen.
-        let is_read_anew = backend.core.server.default_mode().is_some_and(|mode| self.begin_in_mode(&mode));
         let backend = self.at.backend.insert(backend);
-        backend.core.must_reset |= self.wants.come_to(&backend.core.info) || is_read_anew;
+        backend.core.must_reset |= self.wants.come_to(&backend.core.info);
     }
 
     fn try_acquire(&self) -> Option<Backend> {

@@ -5,7 +5,7 @@ use super::attachments::Attachments;
 use super::end::End;
 use super::fault::Fault;
 use super::frontend::Frontend;
-use super::tracked::{TRACK_GTIDS, contains_word};
+use super::tracked::TRACK_GTIDS;
 use crate::entry::Limits;
 use crate::link::Compression;
 use crate::server_info::{Family, ServerInfo, charset_of};
@@ -41,7 +41,6 @@ impl Session {
         };
         self.wants.state.schema = schema.map(|name| self.worker.memory.borrow_mut().intern_text(name));
         self.client.status = self.initial_status();
-        self.begin_in_default_mode();
         self.client.filter = self.client.caps.contains(Capabilities::SESSION_TRACK).then(|| Box::new(self.wants.default_filter(&self.at)));
     }
 
@@ -49,31 +48,6 @@ impl Session {
     pub(super) fn initial_status(&self) -> StatusFlags {
         let server = self.worker.shared.info.get().map_or(StatusFlags::AUTOCOMMIT, |i| i.status);
         server & (StatusFlags::AUTOCOMMIT | StatusFlags::NO_BACKSLASH_ESCAPES)
-    }
-
-    /// A session has the `sql_mode` of its server's connections from the start, where that changes how text is read: its texts are
-    /// read so, and whatever connection serves it has that mode.
-    pub(super) fn begin_in_default_mode(&mut self) {
-        let mode = self.at.pool.servers().iter().find_map(|server| server.default_mode());
-        if let Some(mode) = mode {
-            self.begin_in_mode(&mode);
-        }
-    }
-
-    /// The same of this mode, unless the session has set its own. Returns whether its texts were read in another way so far.
-    pub(super) fn begin_in_mode(&mut self, mode: &[u8]) -> bool {
-        if self.wants.state.variables.get("sql_mode").is_some() {
-            return false;
-        }
-        let before = self.wants.lex;
-        let mut mode = mode.to_vec();
-        if self.client.caps.contains(Capabilities::IGNORE_SPACE) && !contains_word(&mode, b"IGNORE_SPACE") {
-            mode.extend_from_slice(b",IGNORE_SPACE");
-        }
-        self.wants.state.variables.set("sql_mode", Some(&mode));
-        self.wants.lex = before.under(|word| contains_word(&mode, word.as_bytes()));
-        self.client.status.set(StatusFlags::NO_BACKSLASH_ESCAPES, self.wants.lex.no_backslash_escapes);
-        self.wants.lex != before
     }
 
     /// The character set variables that a handshake's collation stands for; one that the server does not know leaves it at

@@ -263,7 +263,6 @@ impl Session {
             self.client.filter = Some(Box::new(self.wants.default_filter(&self.at)));
         }
         self.client.status = self.initial_status();
-        self.begin_in_default_mode();
         self.entry.set_transaction(false, 0);
     }
 

@@ -456,23 +456,6 @@ async fn while_the_clients_tracking_holds_other_code_is_not_believed_to_be_silen
 }
 
 #[tokio::test]
-async fn a_server_whose_connections_begin_in_a_mode_of_text_gives_it_to_sessions() {
-    for (mode, expected) in [("ANSI_QUOTES,MSSQL", Some("ANSI_QUOTES,MSSQL")), ("STRICT_TRANS_TABLES", None), ("", None)] {
-        let mut bed = Bed::new("");
-        bed.at.pool.servers().iter().for_each(|server| server.note_default_mode(mode.as_bytes()));
-        bed.drop_session_state();
-        assert_eq!(values(&bed, &["sql_mode"]), [expected.unwrap_or("-")], "{mode}");
-        assert_eq!(bed.wants.lex.brackets, expected.is_some(), "{mode}");
-        bed.wants.state.variables.set("sql_mode", Some(b"ORACLE"));
-        assert!(!bed.begin_in_mode(b"ANSI_QUOTES"), "its own stands");
-        assert_eq!(values(&bed, &["sql_mode"]), ["ORACLE"]);
-    }
-    let mut bed = Bed::new("");
-    assert!(bed.begin_in_mode(b"NO_BACKSLASH_ESCAPES"), "what was read so far was read otherwise");
-    assert!(bed.wants.lex.no_backslash_escapes);
-}
-
-#[tokio::test]
 async fn a_mode_that_a_text_gives_untold_may_be_any_that_reads_text() {
     for (mode, expected) in [
         ("'STRICT_ALL_TABLES'", false),
