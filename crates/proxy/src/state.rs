@@ -481,8 +481,8 @@ pub(crate) fn type_of_null(literal: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::charset::Flavor;
     use crate::bed::info;
+    use wire::charset::Flavor;
 
     fn diff(want: &State, have: &State) -> Diff {
         super::diff(want, have, &Variables::default(), &info(Flavor::MySql, "8.4.0"))

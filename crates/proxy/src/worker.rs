@@ -78,6 +78,8 @@ pub(crate) struct Worker {
     naps: RefCell<Vec<u64>>,
     /// Turns for passwords that take long to check.
     checks: Semaphore,
+    /// A turn for the digest of a long text: one at a time, so that a helper thread is left for logins.
+    long_digest: Semaphore,
     /// A connection was closed so that another can be opened for one who waits.
     pub has_room: Notify,
     /// Wakes the task that serves waiters.
@@ -133,6 +135,7 @@ impl Worker {
             entries: RefCell::default(),
             naps: RefCell::default(),
             checks: Semaphore::new(CHECKS),
+            long_digest: Semaphore::new(1),
             has_room: Notify::new(),
             pool_wakeup: Notify::new(),
             pools: RefCell::default(),
@@ -176,6 +179,11 @@ impl Worker {
                 None => tokio::task::yield_now().await,
             }
         };
+        if self.meter.lacks_digest(&analysis).is_none() {
+            return analysis;
+        }
+        let _turn = self.long_digest.acquire().await;
+        // Another session may have met it meanwhile. The text is copied now and not before: those who wait hold no second copy.
         if let Some(rules) = self.meter.lacks_digest(&analysis) {
             let text = sql.to_vec();
             if let Some(digest) = self.check(move || rules.digest(&text, lex)).await {

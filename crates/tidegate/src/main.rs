@@ -273,6 +273,11 @@ async fn serve(
                     Outcome::Failed => {
                         monitor.keep_standings_here(true);
                         let _ = ::admin::sign(datadir);
+                        // The new process may have announced itself before it failed.
+                        if let Err(e) = pidfile.write() {
+                            tracing::warn!("{e:#}");
+                        }
+                        notify::tell(&notify::taken_over());
                     }
                 }
             }

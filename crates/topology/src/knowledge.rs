@@ -39,6 +39,11 @@ impl Knowledge {
         Self { is_exact: false, now_ms: self.now_ms, clusters, facts }
     }
 
+    /// All of it, as of a moment that will be past: it counts while nobody may ask the servers.
+    pub(crate) fn of_then(self) -> Self {
+        Self { is_exact: false, ..self }
+    }
+
     /// What is news when it changes. Times, counts and measured values, which change all the time, are left out.
     pub fn gist(&self) -> Self {
         let facts = self.facts.iter().map(|(addr, facts)| (addr.clone(), facts.gist())).collect();

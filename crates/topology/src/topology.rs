@@ -117,7 +117,7 @@ impl Topology {
 
     /// The part of it that is written down; all while the monitor is off, as nothing changes then.
     pub fn knowledge_to_keep(&self) -> Knowledge {
-        if self.is_watching() { self.knowledge().kept() } else { self.knowledge() }
+        if self.is_watching() { self.knowledge().kept() } else { self.knowledge().of_then() }
     }
 
     /// Goes on with what another topology knew. Before the first configuration, which decides what of it is still of use.

@@ -15,6 +15,11 @@ pub(super) const COMMANDS: &[Command] = &[
     ),
 ];
 
+/// Words of a question that are looked at: no command has as many.
+const WORDS_MAX: usize = 24;
+/// Bytes of a pattern: all administrators wait while it is compared.
+const PATTERN_MAX: usize = 256;
+
 /// What is said of one command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Topic {
@@ -37,7 +42,7 @@ pub(super) fn topics() -> Vec<Topic> {
 /// with a category before them, as those clients expect it.
 fn help(ask: &Ask<'_>) -> Answer {
     let asked = unquoted(ask.statement.rest(1));
-    let words: Vec<String> = tokens(&asked).map(|token| token.text.to_ascii_uppercase()).collect();
+    let words: Vec<String> = tokens(&asked).take(WORDS_MAX).map(|token| token.text.to_ascii_uppercase()).collect();
     let is_general = words.is_empty() || words == ["CONTENTS"];
     let mut found = topics();
     if !is_general {
@@ -76,7 +81,7 @@ fn list(ask: &Ask<'_>) -> Answer {
     let statement = ask.statement;
     let pattern = match statement.head.len() {
         2 => None,
-        4 if statement.is(2, "LIKE") => Some(statement.word(3).to_ascii_uppercase()),
+        4 if statement.is(2, "LIKE") && statement.word(3).len() <= PATTERN_MAX => Some(statement.word(3).to_ascii_uppercase()),
         _ => return refuse("the command is: SHOW COMMANDS [LIKE 'pattern']"),
     };
     let wanted = |topic: &Topic| pattern.as_ref().is_none_or(|pattern| is_like(&topic.form.to_ascii_uppercase(), pattern));
@@ -103,7 +108,14 @@ fn is_like(text: &str, pattern: &str) -> bool {
 /// The words of a form that are written as they stand: not values, nor what may be left out.
 fn fixed_words(form: &str) -> Vec<String> {
     let is_fixed = |word: &&str| word.chars().all(|letter| letter.is_ascii_uppercase() || letter == '_' || letter == '.');
-    form.split(' ').filter(is_fixed).map(str::to_owned).collect()
+    let mut is_optional = false;
+    let mandatory = form.split(' ').filter(|word| {
+        is_optional |= word.starts_with('[');
+        let is_out = is_optional;
+        is_optional &= !word.contains(']');
+        !is_out
+    });
+    mandatory.filter(is_fixed).map(str::to_owned).collect()
 }
 
 /// What is said of a statement that is no command and no SQL; None where it is SQL with a fault in it, of which SQLite says more.
@@ -180,6 +192,10 @@ fn gap(written: &str, meant: &str) -> f64 {
     if written == meant {
         return 0.0;
     }
+    // No spelling of it, and perhaps of megabytes.
+    if written.len() > 2 * meant.len() + 8 {
+        return 1.0;
+    }
     if written.len() >= 3 && meant.starts_with(written) {
         return 0.1;
     }
@@ -237,6 +253,8 @@ mod tests {
             assert!(meant(written).contains(&format!("did you mean {wanted}")), "{written}: {}", meant(written));
         }
         assert_eq!(meant("SELEC 1"), "there is no command SELEC; did you mean SELECT?");
+        let long = format!("{} x", "Y".repeat(1 << 20));
+        assert!(meant(&long).starts_with("there is no command"), "a word of a megabyte is no slip");
         assert_eq!(meant("XYZZY"), "there is no command XYZZY: SHOW COMMANDS lists them all");
         assert_eq!(meant("SHOW NONSENSE"), "there is no such SHOW: HELP SHOW lists what there is");
         assert_eq!(meant("SELECT FROM WHERE"), "SQL");

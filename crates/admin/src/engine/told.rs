@@ -32,9 +32,9 @@ const WORDS: &[&str] = &[
 pub(super) fn masked(statement: &Statement, command: Option<&Command>) -> String {
     match command {
         Some(command) if command.sets() => assignments(&statement.text),
-        // Its words are in our own table, and what may follow are names and numbers.
-        Some(command) if !command.takes_texts() => words(&statement.text, |_| true),
-        _ => words(&statement.text, is_known),
+        // Its words are in our own table, and what may follow are names and numbers, up to a semicolon: another statement may be there.
+        Some(command) if !command.takes_texts() => words(&statement.text, true),
+        _ => words(&statement.text, false),
     }
 }
 
@@ -42,6 +42,9 @@ pub(super) fn masked(statement: &Statement, command: Option<&Command>) -> String
 fn assignments(text: &str) -> String {
     let (mut out, mut is_value) = (Out::default(), false);
     for token in tokens(text) {
+        if out.is_full {
+            break;
+        }
         let word = token.text.as_str();
         match (token.is_quoted, word) {
             (false, "=") if !is_value => {
@@ -60,11 +63,16 @@ fn assignments(text: &str) -> String {
     out.text
 }
 
-fn words(text: &str, is_shown: impl Fn(&str) -> bool) -> String {
+/// `shows_all` words, or those that are known.
+fn words(text: &str, mut shows_all: bool) -> String {
     let mut out = Out::default();
     for token in tokens(text) {
+        if out.is_full {
+            break;
+        }
+        shows_all &= token.is_quoted || token.text != ";";
         let is_sign = !token.text.chars().any(char::is_alphanumeric);
-        if !token.is_quoted && (is_sign || is_shown(&token.text)) {
+        if !token.is_quoted && (is_sign || shows_all || is_known(&token.text)) {
             out.push(&token.text, token.start, token.end);
         } else {
             out.mask(token.start, token.end);

@@ -29,12 +29,17 @@ impl Caller {
         }
         // Each proxy adds whom it saw at the end; what stands before the first stranger is a stranger's word.
         let lines = headers.get_all("x-forwarded-for").iter().rev().filter_map(|line| line.to_str().ok());
-        let hops = lines.flat_map(|line| line.rsplit(',')).map(|hop| hop.trim().parse::<IpAddr>());
+        let hops = lines.flat_map(|line| line.rsplit(',')).map(|hop| address_of(hop.trim()).ok_or(()));
         match hops.map_while(Result::ok).find(|hop| !is_trusted(hop)) {
             Some(client) => Self { peer: SocketAddr::new(client, 0), ..self },
             None => self,
         }
     }
+}
+
+/// An address, perhaps with a port, as some proxies write it.
+fn address_of(hop: &str) -> Option<IpAddr> {
+    hop.parse().ok().or_else(|| hop.parse::<SocketAddr>().ok().map(|addr| addr.ip()))
 }
 
 /// Whether `host` (a name or address, perhaps with a port) is this page, and no name that somebody else leads here. A certificate proves a

@@ -229,7 +229,7 @@ settings! {
     query_digests_max_digest_length: u64 = 2_048, bytes(16, 1_048_576), Live, "Bytes of a digest's text that are kept and shown. The hash and `match_digest` use the whole text.";
     query_digests_max_query_length: u64 = 65_000, bytes(16, 1_048_576), Live, "Bytes of a prepared statement that `stats_mysql_prepared_statements_info` shows.";
     // Tidegate's own
-    query_digests_max_match_length: u64 = 16_777_216, bytes(65_536, 1_073_741_824), Live, "Bytes of digest text that `match_digest` reads. Longer statements are refused if such a rule applies to their user, schema and address.";
+    query_digests_max_match_length: u64 = 1_048_576, bytes(65_536, 1_073_741_824), Live, "Bytes of digest text that `match_digest` reads. Longer statements are refused if such a rule applies to their user, schema and address.";
     query_digests_grouping_limit: u64 = 3, count(1, 2_089), Live, "Values of a list that a digest keeps.";
     query_digests_groups_grouping_limit: u64 = 10, count(0, 2_089), Live, "Row groups that a digest keeps; 0 keeps all.";
     stats_time_backend_query: bool = false, BOOL, Live, "Measure the time from sending a statement to the end of its reply (`Backend_query_time_nsec`).";

@@ -95,10 +95,13 @@ impl Session {
                 result
             }
             Command::Refresh => {
-                if self.client.body(command).first().is_some_and(|bits| bits & command_sql::PRIVILEGES != 0) {
+                let renews_rights = self.client.body(command).first().is_some_and(|bits| bits & command_sql::PRIVILEGES != 0);
+                let result = self.send_on(command, ReplyKind::Simple).await;
+                // Not before: what is opened or remembered while it waits for its server has the old rights.
+                if renews_rights {
                     self.rights_changed();
                 }
-                self.send_on(command, ReplyKind::Simple).await
+                result
             }
             Command::CreateDb | Command::Debug | Command::Shutdown => self.send_on(command, ReplyKind::Simple).await,
             Command::RegisterSlave | Command::BinlogDump | Command::BinlogDumpGtid => self.replicate(command).await,

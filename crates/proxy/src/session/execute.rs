@@ -13,6 +13,7 @@ use super::settle::leaves_out_rows;
 use super::statements::{ClientStatement, LAST_PREPARED, Marks, Statements, lex_at};
 use super::sync::Ahead;
 use crate::cache::Execution;
+use crate::worker::is_long;
 use sql::{Analysis, Facts, Kind, LexMode, Offset};
 use std::sync::Arc;
 use wire::codec::Reader;
@@ -298,6 +299,10 @@ impl Session {
     fn executed_offset(&self, command: Incoming, id: u32) -> Offset {
         let Some(statement) = self.statements.get(id) else { return Offset::Unclear };
         let (text, lex) = (&*statement.key.text, self.wants.lex);
+        if is_long(text) || is_long(self.client.payload(command)) {
+            // It would be read in one turn: the server is asked instead.
+            return Offset::Unclear;
+        }
         if !statement.analysis.facts.contains(Facts::PLACEHOLDER) {
             return sql::offset(text, lex);
         }

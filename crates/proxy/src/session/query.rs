@@ -15,7 +15,7 @@ use crate::backend::put_command;
 use crate::pins::PinReason;
 use crate::state::is_wide;
 use crate::worker::is_long;
-use sql::{Analysis, Facts, Kind};
+use sql::{Analysis, Facts, Kind, Offset};
 use wire::codec::put_lenenc_bytes;
 use wire::command::Command;
 use wire::flags::Capabilities;
@@ -76,7 +76,9 @@ impl Session {
         }
         self.note_counts(analysis, reply);
         if leaves_out_rows(analysis, reply) {
-            let offset = sql::offset(self.client.sql_text(command, start), self.wants.lex);
+            // A long text would be read in one turn: the server is asked instead.
+            let text = self.client.sql_text(command, start);
+            let offset = if is_long(text) { Offset::Unclear } else { sql::offset(text, self.wants.lex) };
             self.facts.skipped_rows(offset);
         }
         if self.lacks_first_insert_id() {

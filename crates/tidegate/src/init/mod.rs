@@ -185,7 +185,9 @@ fn write(path: &Path, text: &str) -> Result<()> {
     let named = || path.display().to_string();
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
-    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new).with_context(named)?;
+    // Whoever left one there would be its owner.
+    let _ = std::fs::remove_file(&new);
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).with_context(named)?;
     if let Ok(old) = std::fs::metadata(path) {
         fchown(&file, Some(old.uid()), Some(old.gid())).with_context(named)?;
         file.set_permissions(std::fs::Permissions::from_mode(old.mode() & 0o640)).with_context(named)?;

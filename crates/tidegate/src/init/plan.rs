@@ -116,14 +116,18 @@ fn members<'a>(kind: Kind, servers: &'a [Visited], notes: &mut Vec<String>) -> V
 }
 
 fn replication<'a>(servers: &'a [Visited], notes: &mut Vec<String>) -> Vec<(u32, &'a Visited)> {
-    let writes = |server: &Visited| !server.read_only && server.sources.is_empty();
+    let is_source = |server: &Visited| !server.read_only && server.sources.is_empty();
+    // In a ring every server replicates: the only one that may be written to is the writer.
+    let is_only_one = !servers.iter().any(is_source) && servers.iter().filter(|server| !server.read_only).count() == 1;
+    let writes = |server: &Visited| is_source(server) || (is_only_one && !server.read_only);
     if !servers.iter().any(writes) {
         notes.push("no server has read_only=OFF and replicates from none: nothing takes writes until one does".to_owned());
     }
     if servers.iter().filter(|server| writes(server)).count() > 1 {
         notes.push("several servers have read_only=OFF and replicate from none: only the first one takes writes".to_owned());
     }
-    for server in servers.iter().filter(|server| !server.read_only && !server.sources.is_empty()) {
+    let has_writer = servers.iter().any(writes);
+    for server in servers.iter().filter(|server| has_writer && !server.read_only && !writes(server)) {
         notes.push(format!("{} replicates and has read_only=OFF: set read_only=ON there and in its configuration file", server.addr));
     }
     let mut rows: Vec<_> = servers.iter().map(|server| (if writes(server) { WRITER } else { READER }, server)).collect();
@@ -302,6 +306,14 @@ mod tests {
         assert_eq!(config.rows("mysql_users")[0].secret("password").map(model::Secret::expose_text), Some("it's \"so\"".to_owned()));
         assert!(plan.notes.iter().any(|note| note.starts_with("r2:3306 replicates and has read_only=OFF")), "{:?}", plan.notes);
         assert!(plan.notes.iter().any(|note| note.starts_with("r3:3306 is named")), "{:?}", plan.notes);
+    }
+
+    #[test]
+    fn in_a_ring_the_only_writable_server_writes() {
+        let servers = vec![server("a", false, Some("b"), Membership::Asynchronous), server("b", true, Some("a"), Membership::Asynchronous)];
+        let survey = Survey { servers, unseen: Vec::new() };
+        let plan = plan(&survey);
+        assert_eq!((plan.rows[0].0, &*plan.rows[0].1.addr.host, plan.notes.len()), (WRITER, "a", 0), "{:?}", plan.notes);
     }
 
     #[test]

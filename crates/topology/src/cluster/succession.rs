@@ -69,7 +69,7 @@ impl Cluster {
         let predecessors: Vec<ServerAddr> = before.difference(writers).cloned().collect();
         let from: Vec<(ServerAddr, GtidSet)> = predecessors.iter().filter_map(|addr| Some((addr.clone(), had(addr)?))).collect();
         memory.takeovers.retain(|takeover| writers.contains(&takeover.heir));
-        for heir in writers.difference(&before).filter(|_| !before.is_empty()) {
+        for heir in writers.difference(&before).filter(|_| !predecessors.is_empty()) {
             memory.takeovers.push(Takeover {
                 heir: heir.clone(),
                 at_ms: world.now_ms,

@@ -374,7 +374,8 @@ impl Peers {
             let state = self.lock();
             (state.sha256 == sum, state.descent.clone())
         };
-        let is_first = before.is_none() && !is_blank(config);
+        // Beside a peer's revision, which comes with the next checks, a first one of its own would be a rival.
+        let is_first = before.is_none() && !is_blank(config) && self.known_revision().is_none();
         if is_unchanged && others.is_empty() && !is_first && !is_ordered {
             return None;
         }
