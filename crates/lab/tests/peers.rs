@@ -186,7 +186,7 @@ fn a_load_without_a_change_gives_what_the_file_has_to_empty_peers() {
         for proxy in [&one, &two] {
             eventually("that they differ is told", || error(proxy).contains("no peer has a revision yet"));
         }
-        assert!(get(&one, "SHOW PROMETHEUS METRICS").contains("tidegate_config_conflict 1"));
+        assert!(get(&one, "SHOW PROMETHEUS METRICS").contains("\ntidegate_config_conflict 1\n"));
         // The one that has nothing takes nothing away.
         order(&two, "LOAD MYSQL USERS TO RUNTIME").unwrap();
         assert_eq!((applied(&two).as_str(), users(&one).as_str()), ("0", "anna"));

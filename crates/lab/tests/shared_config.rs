@@ -333,7 +333,7 @@ fn a_restored_etcd_loses_nothing_that_a_proxy_has() {
     let refused = add_user(&one, "u6").unwrap_err();
     assert!(refused.contains("nothing older is taken") && refused.contains("Nothing was changed"), "{refused}");
     assert!(one.log().contains("nothing older is taken"));
-    let conflict = |proxy: &Tidegate| get(proxy, "SHOW PROMETHEUS METRICS").contains("tidegate_config_conflict 1");
+    let conflict = |proxy: &Tidegate| get(proxy, "SHOW PROMETHEUS METRICS").contains("\ntidegate_config_conflict 1\n");
     eventually("the metric says so", || conflict(&one));
     // A proxy that comes has what etcd has, and may not go on from there.
     let third = builder(&etcd.endpoints()).start().unwrap();

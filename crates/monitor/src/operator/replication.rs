@@ -230,7 +230,7 @@ async fn has(server: &mut Control, position: &Position, limit: Duration) -> Resu
     }
     // MariaDB takes any transaction of the domain with that number or a higher one, whoever wrote it.
     if let (Some(wanted), Some(has)) = (&position.set, set(server).await?) {
-        let lacks = wanted.ahead_of(&has);
+        let lacks = wanted.missing_in(&has);
         if lacks > 0 {
             return Err(format!(
                 "{} lacks {lacks} transactions, though it has higher numbers: it was written to apart from the writer, which has {wanted}; \
