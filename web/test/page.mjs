@@ -102,7 +102,8 @@ async function show(page, view) {
 }
 /** The token is the page's own; it is asked for as the page asks. */
 const api = (page, sql, token) => page.evaluate(async ([text, given]) => {
-  const who = await (await fetch('api/session')).json();
+  const stored = localStorage.getItem('tidegate.token');
+  const who = await (await fetch('api/session', { headers: stored ? { 'x-tidegate-token': stored } : {} })).json();
   const reply = await fetch('api/sql', { method: 'POST', headers: { 'content-type': 'application/json', ...(given === null ? {} : { 'x-tidegate-token': given ?? who.token }) }, body: JSON.stringify({ sql: text }) });
   return { status: reply.status, ...(await reply.json().catch(() => ({}))) };
 }, [sql, token]);
@@ -298,7 +299,7 @@ await check('forged requests are refused', async () => {
   const none = await api(page, 'SELECT 1', null);
   const wrong = await api(page, 'SELECT 1', 'wrong');
   if (none.columns || wrong.columns) return 'a request without the token was answered';
-  const who = await page.evaluate(async () => (await fetch('api/session')).json());
+  const who = await page.evaluate(async () => (await fetch('api/session', { headers: { 'x-tidegate-token': localStorage.getItem('tidegate.token') } })).json());
   const cookie = (await page.context().cookies()).find((one) => one.name.endsWith('tidegate_session'));
   if (!cookie?.httpOnly || cookie.sameSite !== 'Strict') return `the cookie is ${JSON.stringify(cookie)}`;
   for (const headers of [{ origin: 'http://127.0.0.1:1' }, { 'sec-fetch-site': 'same-site' }, { 'sec-fetch-site': 'cross-site' }]) {
