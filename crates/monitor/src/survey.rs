@@ -10,7 +10,7 @@ use std::time::Duration;
 use model::snapshot::{Address, Server, ServerStatus, TlsParams};
 use model::{HostgroupId, Secret, ServerAddr, ServerKey};
 
-use crate::client::{self, Access, Connection, Connector, Fault, Row, Rows, is_on};
+use crate::client::{self, Access, Connection, Connector, Fault, Rows, is_on};
 use crate::probe;
 
 /// Most servers that are visited.
@@ -191,7 +191,7 @@ async fn visit(connector: &Connector, addr: &ServerAddr, account: &Account) -> R
     let membership = membership(&mut connection, &variables).await?;
     let sources = match membership {
         Membership::Aurora => Vec::new(),
-        _ => sources(&probe::channels(&mut connection).await?),
+        _ => probe::receiving(&probe::channels(&mut connection).await?),
     };
     let mut named = sources.clone();
     match &membership {
@@ -218,17 +218,6 @@ async fn visit(connector: &Connector, addr: &ServerAddr, account: &Account) -> R
     };
     connection.quit().await;
     Ok((server, named))
-}
-
-/// Where the server replicates from, outside of a group's own channels. A channel whose receiver is stopped is none: a promoted server may
-/// still have one.
-fn sources(channels: &Rows) -> Vec<ServerAddr> {
-    let asynchronous = channels.iter().filter(|row| !probe::channel_name(row).starts_with("group_replication_"));
-    let runs = |row: &Row<'_>| {
-        let receiver = row.text("replica_io_running").or_else(|| row.text("slave_io_running"));
-        receiver.is_none_or(|state| !state.eq_ignore_ascii_case("no"))
-    };
-    asynchronous.filter(runs).filter_map(|row| probe::channel_source(&row)).collect()
 }
 
 /// One statement of names and values: a variable that the server lacks is a missing row.

@@ -60,10 +60,22 @@ pub(super) async fn sources(connection: &mut Connection, settings: &ProbeSetting
 }
 
 fn running(rows: &Rows, settings: &ProbeSettings) -> Vec<Source> {
-    let receiver = |row: &Row<'_>| row.text("replica_io_running").or_else(|| row.text("slave_io_running")).map(str::to_owned);
-    // One that connects again and again runs too.
-    let runs = |row: &Row<'_>| receiver(row).is_none_or(|state| !state.eq_ignore_ascii_case("no"));
-    unlisted(rows, settings).into_iter().filter(runs).filter_map(|row| Some(Source { addr: source(&row)?, id: source_id(&row) })).collect()
+    unlisted(rows, settings)
+        .into_iter()
+        .filter(receives)
+        .filter_map(|row| Some(Source { addr: source(&row)?, id: source_id(&row) }))
+        .collect()
+}
+
+/// Whether a channel's receiver runs. One that connects again and again runs too.
+fn receives(row: &Row<'_>) -> bool {
+    let receiver = row.text("replica_io_running").or_else(|| row.text("slave_io_running"));
+    receiver.is_none_or(|state| !state.eq_ignore_ascii_case("no"))
+}
+
+/// Where the server replicates from, by its channels whose receiver runs: a server that was promoted may still have a stopped one.
+pub(crate) fn receiving(rows: &Rows) -> Vec<ServerAddr> {
+    asynchronous(rows).filter(receives).filter_map(|row| source(&row)).collect()
 }
 
 async fn status(connection: &mut Connection, settings: &ProbeSettings) -> Result<Lag, Fault> {
