@@ -191,9 +191,10 @@ fn statements_follow_the_weights() {
             let (light, all) = (after[0] - before[0], after[1] - before[1]);
             let pct = 100.0 * light / all;
             // Where all connections are always at work, the light server has what it has of them: one of few is more than its share.
-            assert!((8.0..=16.0).contains(&pct), "{threads} workers, {what}: {pct:.1} % of {all} statements for 10 %");
+            // Until its first connection is open, it gets nothing.
+            assert!((7.5..=16.0).contains(&pct), "{threads} workers, {what}: {pct:.1} % of {all} statements for 10 %");
         };
-        for (what, pace, secs) in [("all that go", None, 2), ("5,000 a second", Some(5_000), 2), ("100 a second", Some(100), 4)] {
+        for (what, pace, secs) in [("all that go", None, 2), ("5,000 a second", Some(5_000), 2), ("200 a second", Some(200), 4)] {
             let load = Load { address: proxy.address(), clients: 100, work: Work::PointText, pace };
             let mut fleet = Fleet::open(&load).unwrap();
             share_of(what, &mut || drop(fleet.run(Duration::from_secs(secs)).unwrap()));
