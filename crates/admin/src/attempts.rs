@@ -1,8 +1,9 @@
 //! Logins that fail, at the admin port and at the web page: how many from one place are tried, and how fast.
 //!
-//! Nobody is locked out. Up to a number of failures a minute, logins from one place are judged at once; beyond that one at a time, and each
-//! that fails keeps the next one waiting for a second. So who guesses is slow, and who shares his address, or a balancer, gets in.
-//! Places beyond the memory's bound share one place.
+//! No address is locked out. Up to a number of failures a minute, logins from one address are judged at once. Beyond that they are judged one
+//! at a time, and each failure delays the next login by a second. So guessing is slow, and a user behind the same address still gets in.
+//! A login counts while it is judged, so that a burst of guesses does not pass before the first of them fails.
+//! Addresses beyond the memory's bound share one entry.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -18,6 +19,8 @@ pub(crate) const PAUSE: Duration = Duration::from_secs(1);
 const WINDOW: Duration = Duration::from_secs(60);
 /// Most places that are remembered.
 const PLACES: usize = 4_096;
+/// Logins of one place that are judged at the same time, beyond the failures that it still has. Programs that connect together need some.
+const BURST: u64 = 32;
 /// Most logins of one place that wait for their turn.
 const WAITING: usize = 8;
 /// Most hashes at a time: each keeps a thread busy for some milliseconds.
@@ -31,6 +34,8 @@ type Place = Option<IpAddr>;
 struct One {
     /// Failures, and when the first of them was.
     failed: Mutex<(u32, Instant)>,
+    /// Logins that are judged without the gate.
+    judged: AtomicU64,
     gate: Arc<Semaphore>,
     /// Logins that are at the gate, or wait for it.
     waiting: AtomicUsize,
@@ -54,17 +59,34 @@ pub(crate) struct Attempt {
     all: Arc<Attempts>,
     one: Arc<One>,
     permit: Option<OwnedSemaphorePermit>,
+    is_counted: bool,
     is_good: bool,
 }
 
 impl One {
     fn new() -> Self {
-        Self { failed: Mutex::new((0, Instant::now())), gate: Arc::new(Semaphore::new(1)), waiting: AtomicUsize::new(0) }
+        Self {
+            failed: Mutex::new((0, Instant::now())),
+            judged: AtomicU64::new(0),
+            gate: Arc::new(Semaphore::new(1)),
+            waiting: AtomicUsize::new(0),
+        }
     }
 
     fn failures(&self) -> u32 {
         let (count, since) = *locked(&self.failed);
         if since.elapsed() < WINDOW { count } else { 0 }
+    }
+
+    /// Counts a login that is judged at once; false where `most` failures and those that are judged leave none.
+    fn judge(&self, most: u64) -> bool {
+        if most == 0 {
+            self.judged.fetch_add(1, Ordering::Relaxed);
+            return true;
+        }
+        let failures = u64::from(self.failures());
+        let may = if failures < most { most - failures + BURST } else { 0 };
+        self.judged.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| (now < may).then_some(now + 1)).is_ok()
     }
 
     fn note(&self) {
@@ -107,9 +129,10 @@ impl Attempts {
     /// None: too many wait already.
     pub(crate) async fn begin(self: &Arc<Self>, from: Option<IpAddr>, most: u64) -> Option<Attempt> {
         let one = self.one(place_of(from));
-        let mut attempt = Attempt { all: Arc::clone(self), one, permit: None, is_good: true };
+        let mut attempt = Attempt { all: Arc::clone(self), one, permit: None, is_counted: false, is_good: true };
         let one = Arc::clone(&attempt.one);
-        if most == 0 || u64::from(one.failures()) < most {
+        if one.judge(most) {
+            attempt.is_counted = true;
             attempt.is_good = false;
             return Some(attempt);
         }
@@ -176,6 +199,9 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
+        if self.is_counted {
+            self.one.judged.fetch_sub(1, Ordering::Relaxed);
+        }
         if self.is_good {
             return;
         }
@@ -228,6 +254,24 @@ mod tests {
                 attempts.begin(other, MOST).await.unwrap().succeeds();
             }
             assert_eq!(attempts.counts(), (MOST + 6, 0));
+        });
+    }
+
+    #[test]
+    fn a_burst_of_guesses_is_judged_in_part() {
+        run(async {
+            let attempts = Arc::new(Attempts::default());
+            let mut judged = Vec::new();
+            for _ in 0..MOST + BURST {
+                judged.push(attempts.begin(None, MOST).await.unwrap());
+            }
+            assert!(!attempts.one(None).judge(MOST), "one too many");
+            judged.pop().unwrap().succeeds();
+            judged.push(attempts.begin(None, MOST).await.unwrap());
+            drop(judged);
+            assert_eq!(attempts.counts(), (MOST + BURST, 0));
+            assert_eq!(attempts.one(None).judged.load(Ordering::Relaxed), 0);
+            assert!(!attempts.one(None).judge(MOST), "all failed");
         });
     }
 
