@@ -228,7 +228,7 @@ async fn ask_on(worker: &Worker, backend: &mut Backend, target: &Target, what: W
         What::Says(sql) => backend.query(sql, &worker.buffers).await?,
         What::End { opened_ms } => end_on(worker, backend, target, opened_ms).await?,
     };
-    backend.core.has_warnings |= reply.error.is_some() || reply.ok.warnings > 0;
+    backend.core.asked(&reply);
     Ok(reply)
 }
 
@@ -240,7 +240,7 @@ async fn end_on(worker: &Worker, backend: &mut Backend, target: &Target, opened_
     let questions: Vec<String> = uptime.into_iter().chain([state]).collect();
     let asked_ms = worker.shared.clock.now_ms();
     let replies = backend.query_all(&questions, &worker.buffers).await?;
-    backend.core.has_warnings = true;
+    replies.iter().for_each(|reply| backend.core.asked(reply));
     let uptime_s = replies.first().filter(|_| !is_older_here).and_then(uptime_of);
     if let Some(uptime_s) = uptime_s {
         target.server.addresses.started_after(started_ms(uptime_s, asked_ms));

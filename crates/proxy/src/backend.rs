@@ -6,15 +6,16 @@ use crate::buffer::{Buffer, BufferPool};
 use crate::causal::End;
 use crate::class::LaneKey;
 use crate::counters::{Counters, add};
+use crate::held::{CLIENT_CHARSET, Held};
 use crate::kill::Kill;
 use crate::link::{DetachedLink, Link};
 use crate::proven::Proven;
 use crate::server::{ServerShared, Slot, Transport};
 use crate::server_info::ServerInfo;
-use crate::state::{self, CHARSETS, Diff, State, Text, Variables, is_charset_name};
+use crate::state::{self, Diff, State, Text, Variables, is_charset_name};
 use crate::stmt_cache::StatementCache;
 use crate::stream::invalid;
-use crate::view::Held;
+use crate::view::HeldConnection;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::sync::Arc;
@@ -27,17 +28,6 @@ use wire::prepared::PrepareOk;
 use wire::reply::{Frame, ReplyKind, Step, Tracker};
 
 pub(crate) use hand_over::{BackendRecord, Home, Numbers, record};
-
-/// Which session-tracking settings the connection has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Tracking {
-    /// The server does not tell: it is asked after each SET, and what a statement may have left unseen is never lent on.
-    None,
-    /// Everything, as the proxy wants it.
-    Ours,
-    /// The client's own, because a statement may show them.
-    Clients,
-}
 
 /// A backend connection. Everything in it can move to another worker but the socket's registration.
 pub(crate) struct Backend {
@@ -69,36 +59,18 @@ pub(crate) struct Core {
     pub peer: Option<std::net::IpAddr>,
     /// The server's id of this connection, for KILL.
     pub thread_id: u32,
-    /// What it holds.
-    pub state: State,
-    /// Variables in which a fresh connection differed from its server's global ones: what is not listed in `state` has these.
+    /// What it has of the session that used it last.
+    pub held: Held,
+    /// Variables in which a fresh connection differed from its server's global ones: what is not listed in `held` has these.
     pub defaults: Variables,
-    /// Session tracking settings.
-    pub tracking: Tracking,
-    /// It was told to say the GTIDs of writes (MySQL).
-    pub tells_gtids: bool,
     /// Its `gtid_next` is, or may be, a GTID that the proxy chose (MySQL): it serves nobody else before that is AUTOMATIC again.
     pub is_labelled: bool,
     /// An answer to a command of the proxy's own is outstanding: who would read it took it for another one's.
     is_owed: bool,
-    /// A statement that failed may have left what nobody knows of: it is reset before another session gets it.
-    pub must_reset: bool,
-    /// It may have what no reset takes back (a role that stored code set, locks that no status tells of): it is closed instead.
-    pub outlives_reset: bool,
-    /// What its server calls itself, when it was asked: `@@server_uuid` (which member of a group that is), on MariaDB `@@server_id`.
-    pub member: Option<Arc<str>>,
-    /// LAST_INSERT_ID() on it, when known.
-    pub last_insert_id: Option<u64>,
-    /// True when its diagnostics area holds warnings of the session that used it last.
-    pub has_warnings: bool,
-    /// The schema that could not be entered last.
-    pub refused_schema: Option<Text>,
     /// A KILL QUERY was sent for it, and may still arrive: it never serves another session.
     pub killed: bool,
     /// What was sent, or is to be sent, to end the statement that runs on it.
     pub kill: Option<Arc<Kill>>,
-    /// Status flags of its last reply.
-    pub status: StatusFlags,
     /// Statements prepared on it.
     pub statements: StatementCache,
     /// What it logged in with.
@@ -127,35 +99,21 @@ impl Core {
         End { server: &self.server.key, ip: self.peer, since_ms: self.opened_ms.max(self.server.standing.used_since_ms()) }
     }
 
-    /// Whether the server tells what changes in the session. INVARIANT: nothing is concluded from its silence where it does not.
-    pub(crate) fn tracks(&self) -> bool {
-        self.tracking != Tracking::None
-    }
-
     /// What brings it to `want`. A server that does not track sessions is an old one, where a variable without a global value has no safe
     /// way back, and COM_CHANGE_USER leaves `timestamp` as it was.
     pub(crate) fn diff_to(&self, want: &State) -> Diff {
-        if !self.tracks() && state::lacks_way_back(want, &self.state) {
+        if !self.held.tracks() && state::lacks_way_back(want, self.held.state()) {
             return Diff::Reset { change_user: false };
         }
-        state::diff(want, &self.state, &self.defaults, &self.info)
+        state::diff(want, self.held.state(), &self.defaults, &self.info)
     }
 
-    /// Which character sets it has is not known any more.
-    pub(crate) fn forget_charsets(&mut self) {
-        for name in CHARSETS {
-            self.state.variables.set(name, Some(b"?"));
+    /// A statement of the proxy's own got this reply.
+    pub(crate) fn asked(&mut self, reply: &Collected) {
+        match reply.error {
+            Some(_) => self.held.failed(),
+            None => self.held.succeeded(reply.ok.warnings),
         }
-    }
-
-    /// The server forgot all state: as after a login.
-    pub(crate) fn forget(&mut self) {
-        self.state = State::default();
-        self.statements.clear();
-        self.last_insert_id = Some(0);
-        self.has_warnings = false;
-        self.tells_gtids = false;
-        self.must_reset = false;
     }
 }
 
@@ -216,8 +174,6 @@ pub(crate) struct ServerError {
 
 /// What is said of a connection that is not [even](Backend::is_even).
 pub(crate) const OUTSTANDING: &str = "the answer to another command is outstanding";
-/// The variable that says how a server reads names and statements.
-const CLIENT_CHARSET: &str = "character_set_client";
 
 /// Largest reply to a statement of our own, bytes.
 const MAX_COLLECTED: usize = 4 << 20;
@@ -227,10 +183,10 @@ const MAX_PACKETS: usize = 1 << 17;
 
 impl Backend {
     /// The connection, for those who show it.
-    pub(crate) fn held(&self) -> Held {
+    pub(crate) fn shown(&self) -> HeldConnection {
         let core = &self.core;
         let server = (core.server.key.hostgroup, core.server.index);
-        Held { server, local: core.local, thread_id: core.thread_id, opened_ms: core.opened_ms }
+        HeldConnection { server, local: core.local, thread_id: core.thread_id, opened_ms: core.opened_ms }
     }
 
     /// Puts the parts together; called once the login is done.
@@ -245,7 +201,7 @@ impl Backend {
         slot: Slot,
         now_ms: u64,
     ) -> Self {
-        let status = info.status;
+        let held = Held::logged_in(info.status);
         let statements = StatementCache::default();
         let core = Core {
             lane,
@@ -257,21 +213,12 @@ impl Backend {
             local: link.stream().local_addr(),
             peer: link.stream().peer_ip(),
             thread_id,
-            state: State::default(),
+            held,
             defaults: Variables::default(),
-            tracking: Tracking::None,
-            tells_gtids: false,
             is_labelled: false,
             is_owed: false,
-            must_reset: false,
-            outlives_reset: false,
-            member: None,
-            last_insert_id: Some(0),
-            has_warnings: false,
-            refused_schema: None,
             killed: false,
             kill: None,
-            status,
             statements,
             proven: None,
             opened_ms: now_ms,
@@ -370,15 +317,16 @@ impl Backend {
     /// Chooses a schema.
     pub(crate) async fn init_db(&mut self, schema: &Text, pool: &BufferPool) -> io::Result<Collected> {
         // Names are read in the connection's character set, and this one is UTF-8.
-        let charset = self.core.state.variables.get(CLIENT_CHARSET).filter(|_| !schema.is_ascii());
+        let charset = self.core.held.state().variables.get(CLIENT_CHARSET).filter(|_| !schema.is_ascii());
         let other = charset.filter(|charset| !charset::is_utf8(charset)).cloned();
         if other.is_some() {
             self.set_client_charset("utf8mb4", pool).await?;
         }
         self.send(Command::InitDb, schema).await?;
         let reply = self.collect(ReplyKind::Simple, false, pool).await?;
-        if reply.error.is_none() {
-            self.core.state.enter_schema(Some(schema.clone()));
+        match reply.error {
+            Some(_) => self.core.held.failed(),
+            None => self.core.held.entered(Some(schema.clone())),
         }
         if let Some(back) = other.as_deref().and_then(|charset| std::str::from_utf8(charset).ok()).filter(|name| is_charset_name(name)) {
             self.set_client_charset(back, pool).await?;
@@ -390,7 +338,7 @@ impl Backend {
         match self.query(&format!("SET {CLIENT_CHARSET}={name}"), pool).await?.error {
             Some(error) => Err(io::Error::other(error.to_string())),
             None => {
-                self.core.state.variables.set(CLIENT_CHARSET, Some(name.as_bytes()));
+                self.core.held.reads_in(name);
                 Ok(())
             }
         }
@@ -445,7 +393,7 @@ impl Backend {
             self.input.consume(packet::HEADER + len);
         }
         self.core.is_owed = false;
-        self.core.status = tracker.status();
+        self.core.held.has_status(tracker.status());
         Ok(None)
     }
 

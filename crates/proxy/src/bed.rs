@@ -1,6 +1,7 @@
 //! Servers, workers and connections for unit tests.
 
-use crate::backend::{Backend, Tracking};
+use crate::backend::Backend;
+use crate::held::Tracking;
 use crate::in_force::InForce;
 use crate::lane::Lane;
 use crate::link::Link;
@@ -80,6 +81,6 @@ pub(crate) fn backend(worker: &Worker, lane: &Lane, flavor: Flavor, version: &st
     let (slot, (link, far)) = (server.take_over(&lane.quota), link());
     let caps = lane.key.class.capabilities() | Capabilities::PROTOCOL_41 | Capabilities::SESSION_TRACK;
     let mut backend = Backend::new(link, lane.key.clone(), server, info, caps, 7, slot, worker.clock.now_ms());
-    backend.core.tracking = Tracking::Ours;
+    backend.core.held.began_tracking(Tracking::Ours);
     (backend, far)
 }

@@ -33,7 +33,7 @@ pub(crate) async fn reset(worker: &Worker, backend: &mut Backend, change_user: b
     }
     // Servers have COM_RESET_CONNECTION since about when they track sessions (MySQL 5.7, MariaDB 10.2), and COM_CHANGE_USER leaves
     // `timestamp`, `insert_id` and LAST_INSERT_ID() on those before.
-    if !core.tracks() || change_user && !core.server.info.takes_change_user() {
+    if !core.held.tracks() || change_user && !core.server.info.takes_change_user() {
         return Err(ResetError::Unsupported);
     }
     let limit = Duration::from_millis(worker.snapshot().vars.connect_timeout_server);
@@ -49,15 +49,8 @@ pub(crate) async fn reset(worker: &Worker, backend: &mut Backend, change_user: b
         if reply.error.is_some() {
             return Err(ResetError::Unsupported);
         }
-        let core = &mut backend.core;
-        let schema = core.state.schema.take();
-        core.forget();
-        core.state.schema = schema;
-        core.forget_charsets();
-        if core.state.schema.is_some() {
-            // MariaDB keeps the schema, but not its character set: it is entered anew.
-            core.state.variables.set("collation_database", Some(b"?"));
-        }
+        backend.core.held.was_reset();
+        backend.core.statements.clear();
         connect::prepare_again(worker, backend).await.map_err(|_| ResetError::Failed)
     };
     tokio::time::timeout(limit, work).await.unwrap_or(Err(ResetError::Failed))
@@ -67,7 +60,7 @@ pub(crate) async fn reset(worker: &Worker, backend: &mut Backend, change_user: b
 /// MariaDB even COM_CHANGE_USER), and MariaDB loses a prepared XA transaction with a reset, though not with a connection.
 pub(crate) fn outlives_reset(backend: &Backend, pins: PinSet) -> bool {
     let lasting = [PinReason::Replication, PinReason::ReplicationGtid, PinReason::Role, PinReason::Xa];
-    backend.core.outlives_reset || lasting.into_iter().any(|reason| pins.contains(reason))
+    backend.core.held.outlives_reset() || lasting.into_iter().any(|reason| pins.contains(reason))
 }
 
 /// The session is gone and left a backend with state on it: end what runs, roll back, give back or close.

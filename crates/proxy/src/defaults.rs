@@ -89,7 +89,7 @@ pub(crate) async fn learn(worker: &Worker, backend: &mut Backend, has_init_conne
     };
     if may_differ || has_init_connect {
         // It may have said SET NAMES; a session has what its client logged in with.
-        backend.core.forget_charsets();
+        backend.core.held.charsets_changed_unseen();
     }
     backend.core.defaults = defaults;
     Ok(())
@@ -116,8 +116,8 @@ async fn compare(worker: &Worker, backend: &mut Backend) -> std::io::Result<Vari
 async fn settable(worker: &Worker, backend: &mut Backend, all: Variables) -> std::io::Result<Variables> {
     let Some(set) = crate::state::assign(&all, &backend.core.info) else { return Ok(all) };
     let reply = backend.query(&set, &worker.buffers).await?;
+    backend.core.asked(&reply);
     if reply.error.is_none() {
-        backend.core.has_warnings |= reply.ok.warnings > 0;
         return Ok(all);
     }
     let mut settable = Variables::default();
@@ -129,7 +129,6 @@ async fn settable(worker: &Worker, backend: &mut Backend, all: Variables) -> std
             settable.set(name, Some(value));
         }
     }
-    backend.core.has_warnings = true;
     Ok(settable)
 }
 
@@ -148,7 +147,7 @@ pub(crate) async fn restore(worker: &Worker, backend: &mut Backend) -> std::io::
         if let Some(e) = reply.error {
             return Err(std::io::Error::other(e.to_string()));
         }
-        backend.core.has_warnings |= reply.ok.warnings > 0;
+        backend.core.asked(&reply);
     }
     Ok(())
 }

@@ -200,11 +200,11 @@ impl Lane {
         let mut idle = self.idle.borrow_mut();
         let list = idle.get_mut(server)?;
         let last = list.last()?;
-        if state::distance(want, &last.core.state) == 0 {
+        if state::distance(want, last.core.held.state()) == 0 {
             return list.pop();
         }
         let from = list.len().saturating_sub(MAX_LOOKED_AT);
-        let nearest = list.iter().enumerate().skip(from).rev().min_by_key(|(_, b)| state::distance(want, &b.core.state));
+        let nearest = list.iter().enumerate().skip(from).rev().min_by_key(|(_, b)| state::distance(want, b.core.held.state()));
         let (i, _) = nearest?;
         Some(list.remove(i))
     }

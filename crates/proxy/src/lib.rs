@@ -34,6 +34,7 @@ mod fleet_tests;
 mod gtid;
 mod gtid_source;
 mod heir;
+mod held;
 mod histogram;
 mod host_cache;
 mod hostgroup;

@@ -15,7 +15,7 @@ pub(crate) const MAX_INFO: usize = 4096;
 
 /// The connection that a session holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct HeldConnection {
     /// The server.
     pub server: ServerId,
     /// Our end of the connection; None on Unix sockets.
@@ -42,7 +42,7 @@ pub(crate) struct View {
     /// Packets pass unread: a `fast_forward` user's or a replica's.
     pub passes_through: Cell<bool>,
     /// The connection that it holds.
-    pub held: Cell<Option<Held>>,
+    pub held: Cell<Option<HeldConnection>>,
     /// Status flags as the client last saw them.
     pub status: Cell<u16>,
     /// Its schema.

@@ -1,7 +1,8 @@
 //! A connection to a server on its way to another process.
 
-use super::{Backend, Core, Tracking};
+use super::{Backend, Core};
 use crate::class::{Class, LaneKey};
+use crate::held::{Held, HeldRecord, Tracking};
 use crate::link::LinkRecord;
 use crate::prepared::Listed;
 use crate::proven::ProvenRecord;
@@ -96,21 +97,12 @@ impl Backend {
             local: _,
             peer: _,
             thread_id,
-            state,
+            held,
             defaults,
-            tracking,
-            tells_gtids,
             is_labelled,
             is_owed: _,
-            must_reset,
-            outlives_reset,
-            member,
-            last_insert_id,
-            has_warnings,
-            refused_schema,
             killed,
             kill: _,
-            status,
             statements,
             proven,
             opened_ms,
@@ -122,6 +114,18 @@ impl Backend {
         if *is_labelled {
             return None;
         }
+        let HeldRecord {
+            state,
+            tracking,
+            tells_gtids,
+            must_reset,
+            outlives_reset,
+            member,
+            last_insert_id,
+            has_warnings,
+            refused_schema,
+            status,
+        } = held.record().clone();
         let record = BackendRecord {
             hostgroup: *hostgroup,
             host: Arc::clone(&server.key.host),
@@ -133,18 +137,18 @@ impl Backend {
             transport: *transport,
             is_astray: core.is_astray(),
             thread_id: *thread_id,
-            state: state.clone(),
+            state,
             defaults: defaults.clone(),
-            tracking: *tracking,
-            tells_gtids: *tells_gtids,
-            must_reset: *must_reset,
-            outlives_reset: *outlives_reset,
-            member: member.clone(),
-            last_insert_id: *last_insert_id,
-            has_warnings: *has_warnings,
-            refused_schema: refused_schema.clone(),
+            tracking,
+            tells_gtids,
+            must_reset,
+            outlives_reset,
+            member,
+            last_insert_id,
+            has_warnings,
+            refused_schema,
             killed: *killed,
-            status: *status,
+            status,
             apart: statements.records(),
             proven: proven.as_ref().map(|proven| proven.record()),
             opened_ms: *opened_ms,
@@ -210,10 +214,19 @@ impl BackendRecord {
         let Home { lane, server, slot, info } = home(Class::of(class), info.info());
         let mut backend = Backend::new(link, lane, server, info, caps, thread_id, slot, opened_ms);
         let core = &mut *backend.core;
-        (core.transport, core.state, core.defaults, core.tracking) = (transport, state, defaults, tracking);
-        (core.tells_gtids, core.must_reset, core.outlives_reset) = (tells_gtids, must_reset, outlives_reset);
-        (core.member, core.last_insert_id, core.has_warnings) = (member, last_insert_id, has_warnings);
-        (core.refused_schema, core.killed, core.status) = (refused_schema, killed, status);
+        core.held = Held::of(HeldRecord {
+            state,
+            tracking,
+            tells_gtids,
+            must_reset,
+            outlives_reset,
+            member,
+            last_insert_id,
+            has_warnings,
+            refused_schema,
+            status,
+        });
+        (core.transport, core.defaults, core.killed) = (transport, defaults, killed);
         (core.idle_since_ms, core.worked_ms) = (idle_since_ms, worked_ms);
         core.proven = proven.map(|proven| Box::new(proven.proven()));
         if is_astray {

@@ -347,7 +347,7 @@ fn set_charset_state(backend: &mut Backend, collation: u8) {
     let info = &backend.core.info;
     let collation = known_collation(info, collation);
     if let Some(c) = info.login_collation(u16::from(collation)) {
-        backend.core.state.variables.set_names(c);
+        backend.core.held.began_with(c);
     }
 }
 
@@ -435,7 +435,8 @@ pub(crate) async fn log_in_again(worker: &Worker, backend: &mut Backend) -> Resu
         }
     };
     core.proven = Some(Box::new(Proven { plugin, scramble, ..*proven }));
-    core.forget();
+    core.held.logged_in_again();
+    core.statements.clear();
     set_charset_state(backend, proven.collation);
     prepare_again(worker, backend).await
 }

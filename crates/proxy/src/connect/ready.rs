@@ -1,8 +1,9 @@
 //! What every connection begins with, fresh or reset: the session tracker that tells everything, `init_connect`.
 
 use super::{ConnectError, set_charset_state};
-use crate::backend::{Backend, Tracking};
+use crate::backend::Backend;
 use crate::defaults;
+use crate::held::Tracking;
 use crate::server_info::{Family, ServerInfo, ServerTracking, TrackDefaults};
 use crate::worker::Worker;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub(crate) async fn make_ready(worker: &Worker, backend: &mut Backend, collation
 /// `init_connect` runs after the login was answered, and may have changed what that said of autocommit.
 fn note_autocommit(backend: &mut Backend) {
     let core = &mut backend.core;
-    let is_on = core.status.contains(StatusFlags::AUTOCOMMIT);
+    let is_on = core.held.status().contains(StatusFlags::AUTOCOMMIT);
     if core.info.status.contains(StatusFlags::AUTOCOMMIT) != is_on {
         let mut info = ServerInfo::clone(&core.info);
         info.status.set(StatusFlags::AUTOCOMMIT, is_on);
@@ -45,7 +46,7 @@ fn note_autocommit(backend: &mut Backend) {
 pub(crate) async fn prepare_again(worker: &Worker, backend: &mut Backend) -> Result<(), ConnectError> {
     if prepare(worker, backend).await? {
         // It may have said SET NAMES.
-        backend.core.forget_charsets();
+        backend.core.held.charsets_changed_unseen();
     }
     Ok(defaults::restore(worker, backend).await?)
 }
@@ -54,7 +55,7 @@ pub(crate) async fn prepare_again(worker: &Worker, backend: &mut Backend) -> Res
 /// is an `init_connect`.
 async fn prepare(worker: &Worker, backend: &mut Backend) -> Result<bool, ConnectError> {
     let set = our_tracking(worker, backend).await?;
-    backend.core.tracking = match &*set {
+    let tracking = match &*set {
         "" => Tracking::None,
         // A server that tells at all tells of this too: one that takes the SET and says nothing only looks like it.
         set => match backend.query(set, &worker.buffers).await? {
@@ -62,7 +63,8 @@ async fn prepare(worker: &Worker, backend: &mut Backend) -> Result<bool, Connect
             _ => Tracking::None,
         },
     };
-    if !backend.core.tracks() && !backend.core.server.is_known_silent.swap(true, Ordering::Relaxed) {
+    backend.core.held.began_tracking(tracking);
+    if !backend.core.held.tracks() && !backend.core.server.is_known_silent.swap(true, Ordering::Relaxed) {
         let (key, version) = (&backend.core.server.key, &backend.core.info.version);
         tracing::warn!(
             "{key} ({version}) does not track session state: sessions keep their connections there, see docs/reference/versions.md"

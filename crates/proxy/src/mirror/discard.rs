@@ -54,7 +54,7 @@ pub(super) async fn discard(backend: &mut Backend, pool: &BufferPool) -> io::Res
             }
         }
     }
-    backend.core.status = tracker.status();
+    backend.core.held.has_status(tracker.status());
     backend.input.release(pool);
     Ok(reply)
 }

@@ -206,8 +206,7 @@ async fn steps(
         if let Some(error) = backend.query(&set, &worker.buffers).await?.error {
             return Ok(Readied::Refused(error));
         }
-        backend.core.state.variables = want.variables.clone();
-        backend.core.state.user_variables = want.user_variables.clone();
+        backend.core.held.was_set(&set, want);
     }
     Ok(Readied::Yes)
 }
@@ -272,17 +271,19 @@ async fn clean(worker: &Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: Backen
     let changed = StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY | StatusFlags::SESSION_STATE_CHANGED;
     // An error does not say whether it left a transaction open, and silence says nothing where sessions are not tracked.
     let is_clean =
-        plan::leaves_nothing(&copy.analysis) && backend.core.tracks() && reply.error.is_none() && !reply.status.intersects(changed);
+        plan::leaves_nothing(&copy.analysis) && backend.core.held.tracks() && reply.error.is_none() && !reply.status.intersects(changed);
     if !is_clean {
         // MariaDB keeps roles over a reset.
         let may_have_set_one = plan::may_set_role(&copy.analysis) || reply.status.contains(StatusFlags::SESSION_STATE_CHANGED);
-        backend.core.outlives_reset |= backend.core.info.flavor == Flavor::MariaDb && may_have_set_one;
+        if backend.core.info.flavor == Flavor::MariaDb && may_have_set_one {
+            backend.core.held.ran_lasting();
+        }
         return abandon(Rc::clone(worker), pool, backend, PinSet::default(), false).await;
     }
-    backend.core.has_warnings |= reply.warnings > 0;
+    backend.core.held.succeeded(reply.warnings);
     if reply.affected_rows > 0 {
         // An insert id may be there that no session asked for.
-        backend.core.last_insert_id = None;
+        backend.core.held.insert_id_changed_unseen();
     }
     pool.release(worker, backend);
 }

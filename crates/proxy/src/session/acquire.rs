@@ -70,10 +70,12 @@ impl Session {
         if self.at.replaying.is_some() {
             self.at.pool.shared.replays.served(self.worker.shared.clock.now_us());
         }
-        self.entry.view.held.set(Some(backend.held()));
+        self.entry.view.held.set(Some(backend.shown()));
         self.came_to_a_server();
         let backend = self.at.backend.insert(backend);
-        backend.core.must_reset |= self.wants.come_to(&backend.core.info);
+        if self.wants.come_to(&backend.core.info) {
+            backend.core.held.ran_unseen();
+        }
     }
 
     fn try_acquire(&self) -> Option<Backend> {
@@ -283,7 +285,7 @@ impl Attachments {
     /// Whether anything is open on the backend at hand that its server keeps for as long as it keeps the connection.
     fn has_open(&self) -> bool {
         let core = self.backend.as_ref().map(|backend| &backend.core);
-        let is_open = core.is_some_and(|core| core.is_labelled || core.status.contains(StatusFlags::IN_TRANS));
+        let is_open = core.is_some_and(|core| core.is_labelled || core.held.status().contains(StatusFlags::IN_TRANS));
         is_open || self.replaying.is_some() || !self.pins.set().without(WISHES).is_empty()
     }
 

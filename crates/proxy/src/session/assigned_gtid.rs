@@ -203,7 +203,7 @@ impl Session {
         self.at.lane.leave_unlabelled(now_ms + REFUSED_FOR_MS);
         if let Some(backend) = self.at.backend.as_mut() {
             backend.core.is_labelled = false;
-            backend.core.has_warnings = true;
+            backend.core.held.failed();
             if self.at.pool.shared.labels.may_tell(now_ms) {
                 let (user, key) = (&self.user.name, &backend.core.server.key);
                 tracing::warn!(
@@ -247,7 +247,7 @@ impl Recovery {
         backend.core.is_labelled = true;
         labelled.standing = Standing::Set;
         labelled.server = Some(Arc::clone(&backend.core.server));
-        labelled.member = backend.core.member.clone();
+        labelled.member = backend.core.held.member().cloned();
     }
 
     /// The label is done with. `is_unused` is proof that its number may be used for another transaction.
@@ -287,7 +287,7 @@ impl Attachments {
 
     /// Asks the backend at hand, once, what its server calls itself, which no other one of its cluster does.
     pub(super) async fn learn_server(&mut self) -> Result<(), Fault> {
-        let Some(backend) = self.backend.as_mut().filter(|backend| backend.core.member.is_none()) else { return Ok(()) };
+        let Some(backend) = self.backend.as_mut().filter(|backend| backend.core.held.member().is_none()) else { return Ok(()) };
         let sql = match backend.core.info.flavor {
             Flavor::MySql => "SELECT @@server_uuid",
             Flavor::MariaDb => "SELECT @@global.server_id",
@@ -296,7 +296,7 @@ impl Attachments {
         match guarded(&self.worker, &self.entry, question).await {
             Ok(reply) => {
                 let answer = reply.rows.first().and_then(|row| Reader::new(row).lenenc_bytes().ok());
-                backend.core.member = answer.and_then(|uuid| std::str::from_utf8(uuid).ok()).map(Arc::from);
+                backend.core.held.named_itself(answer.and_then(|uuid| std::str::from_utf8(uuid).ok()).map(Arc::from));
                 Ok(())
             }
             Err(e) => Err(self.lost_before(&e)),

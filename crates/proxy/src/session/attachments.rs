@@ -306,7 +306,7 @@ impl Attachments {
             self.pins = place.pins;
             self.backend = place.backend;
         }
-        self.entry.view.held.set(self.backend.as_ref().map(Backend::held));
+        self.entry.view.held.set(self.backend.as_ref().map(Backend::shown));
     }
 
     /// What a user variable was given in other places is out of date.

@@ -107,7 +107,7 @@ impl Bed {
         let version = if flavor == Flavor::MySql { "8.4.0" } else { "11.8.2-MariaDB" };
         let (mut backend, far): (Backend, _) = bed::backend(&self.session.worker, &self.session.at.lane, flavor, version);
         self.session.wants.come_to(&backend.core.info);
-        backend.core.state = self.session.wants.state.clone();
+        backend.core.held.was_brought_to(&self.session.wants.state);
         self.session.at.backend = Some(backend);
         self.ends.push(far);
     }

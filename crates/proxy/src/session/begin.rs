@@ -5,8 +5,8 @@ use super::attachments::Attachments;
 use super::end::End;
 use super::fault::Fault;
 use super::frontend::Frontend;
-use super::tracked::TRACK_GTIDS;
 use crate::entry::Limits;
+use crate::held::TRACK_GTIDS;
 use crate::link::Compression;
 use crate::server_info::{Family, ServerInfo, charset_of};
 use crate::state::{Text, canonical, is_wide};
@@ -158,7 +158,7 @@ impl Session {
             _ => return Ok(()),
         }
         let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
-        if backend.core.state.schema.as_ref() == Some(schema) {
+        if backend.core.held.state().schema.as_ref() == Some(schema) {
             self.at.give_back();
             return Ok(());
         }

@@ -16,9 +16,10 @@ use super::hand::AtHand;
 use super::relay::Outgoing;
 use super::sync::{Ahead, is_about_diagnostics};
 use super::wants::Wants;
-use crate::backend::{Backend, Tracking};
+use crate::backend::Backend;
 use crate::causal::{CausalRole, Origin, Writing};
 use crate::counters::count;
+use crate::held::{TRACK_GTIDS, Tracking};
 use model::HostgroupId;
 use model::settings::CausalReads;
 use sql::{Analysis, Facts, Kind};
@@ -54,7 +55,7 @@ impl Session {
 
     /// As [`Session::sync`], where causal reads are on or the statement asks for them.
     pub(super) async fn sync_causally(&mut self, analysis: &Analysis) -> Result<Ahead, Fault> {
-        let enters = self.at.backend.as_ref().is_some_and(|backend| backend.core.state.schema != self.wants.state.schema);
+        let enters = self.at.backend.as_ref().is_some_and(|backend| backend.core.held.state().schema != self.wants.state.schema);
         if enters
             && waits(analysis)
             && let Some(lacked) = self.what_is_lacked().await?
@@ -125,7 +126,7 @@ impl Session {
             self.at.backend = None;
             return;
         };
-        backend.core.has_warnings |= reply.error.is_some() || reply.ok.warnings > 0;
+        backend.core.asked(&reply);
         let told = reply.rows.first().and_then(|row| charsets::narrow(Reader::new(row).lenenc_bytes().ok()?));
         if let (Some(told), Some(writes)) = (told, self.writes.as_mut()) {
             writes.answered(&backend.core.end(), asked_ms, flavor, &told);
@@ -199,7 +200,7 @@ impl Session {
                 return if is_lost && wanted.fallback.is_some() { Ok(false) } else { Err(fault) };
             }
         };
-        backend.core.has_warnings |= reply.error.is_some() || reply.ok.warnings > 0;
+        backend.core.asked(&reply);
         let has_it = reply.error.is_none() && reply.rows.first().is_some_and(|row| Reader::new(row).lenenc_bytes() == Ok(b"0"));
         if has_it && let Some(writes) = self.writes.as_mut() {
             writes.arrived(origin, hostgroup, &backend.core.end(), asked_ms);
@@ -219,15 +220,15 @@ impl Attachments {
     /// MySQL says the GTIDs of writes only to those who asked for it. What is pinned has facts on the backend that a SET
     /// would wipe out; it asked when it began.
     fn have_gtids_told(&mut self, wants: &Wants, analysis: &Analysis, ahead: &mut Ahead) {
-        let is_told = wants.state.variables.get("session_track_gtids").is_some_and(|value| !value.eq_ignore_ascii_case(b"OFF"));
+        let is_told = wants.state.variables.get(TRACK_GTIDS).is_some_and(|value| !value.eq_ignore_ascii_case(b"OFF"));
         if is_told || !self.pins.set().is_empty() || is_about_diagnostics(analysis) {
             return;
         }
         let Some(core) = self.backend.as_mut().map(|backend| &mut backend.core) else { return };
-        let asks = core.info.flavor == Flavor::MySql && core.tracking == Tracking::Ours && !core.tells_gtids;
-        if asks && !core.status.contains(StatusFlags::IN_TRANS) {
+        let asks = core.info.flavor == Flavor::MySql && core.held.tracking() == Tracking::Ours && !core.held.tells_gtids();
+        if asks && !core.held.status().contains(StatusFlags::IN_TRANS) {
             ahead.push("SET SESSION session_track_gtids=OWN_GTID", core.caps);
-            core.tells_gtids = true;
+            core.held.asked_for_gtids();
         }
     }
 
@@ -407,7 +408,7 @@ mod tests {
         assert!(!asked(Flavor::MySql, |bed| bed.pin(&[PinReason::UserLock]), "INSERT INTO t VALUES (1)"));
         let clients: fn(&mut Bed) = |bed| bed.wants.state.variables.set("session_track_gtids", Some(b"ALL_GTIDS"));
         assert!(!asked(Flavor::MySql, clients, "INSERT INTO t VALUES (1)"), "the client has them told");
-        assert!(!asked(Flavor::MySql, |bed| bed.at.backend.as_mut().unwrap().core.tells_gtids = true, "INSERT INTO t VALUES (1)"));
+        assert!(!asked(Flavor::MySql, |bed| bed.at.backend.as_mut().unwrap().core.held.asked_for_gtids(), "INSERT INTO t VALUES (1)"));
     }
     #[tokio::test]
     async fn a_reader_is_asked_once_whether_it_has_what_was_written() {

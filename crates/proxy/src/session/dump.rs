@@ -149,7 +149,7 @@ impl Attachments {
     fn server_at_hand(&self) -> Option<(String, Box<str>)> {
         let core = self.backend.as_ref().map(|backend| &backend.core)?;
         let address = format!("{}:{}", core.server.key.host, core.server.key.port);
-        let identity = core.member.as_deref().unwrap_or(&address).into();
+        let identity = core.held.member().map(|member| &**member).unwrap_or(&address).into();
         Some((address, identity))
     }
 }

@@ -11,8 +11,8 @@ use super::settle::counts_found_rows;
 use super::tracked::contains_word;
 use super::untracked::{UNKNOWN_STATEMENT, mentions_role};
 use super::wants::Wants;
-use crate::backend::Tracking;
 use crate::counters::count;
+use crate::held::Tracking;
 use crate::pins::PinReason;
 use crate::routines::has_word;
 use crate::safety::Safety;
@@ -381,12 +381,12 @@ impl Attachments {
     }
 
     pub(super) fn tracks_nothing(&self) -> bool {
-        self.backend.as_ref().is_some_and(|b| !b.core.tracks())
+        self.backend.as_ref().is_some_and(|b| !b.core.held.tracks())
     }
 
     /// Are the client's own tracking settings in force? Then the server reports less than it changes, or nothing.
     pub(super) fn tells_by_clients_wish(&self) -> bool {
-        self.backend.as_ref().is_some_and(|b| b.core.tracking == Tracking::Clients)
+        self.backend.as_ref().is_some_and(|b| b.core.held.tracking() == Tracking::Clients)
     }
 
     /// What SET TRANSACTION asked for is over with COMMIT and ROLLBACK. Other statements use it up or not, as the engines of their

@@ -140,7 +140,7 @@ impl Session {
                 self.at.pin(PinReason::SessionState, analysis);
             }
         } else if !OF_DATA.contains(&code) || backend.core.server.has_loud_triggers.load(Ordering::Relaxed) {
-            backend.core.must_reset = true;
+            backend.core.held.ran_unseen();
         }
     }
 
@@ -170,7 +170,7 @@ impl Frontend {
 impl Attachments {
     /// Whether the server at hand tells with its next answer what a statement did that failed.
     pub(super) fn tells_after_failures(&self) -> bool {
-        self.backend.as_ref().is_some_and(|backend| backend.core.info.flavor == Flavor::MySql && backend.core.tracks())
+        self.backend.as_ref().is_some_and(|backend| backend.core.info.flavor == Flavor::MySql && backend.core.held.tracks())
     }
 
     /// Has the server say what it has not said yet.
@@ -230,7 +230,7 @@ mod tests {
             }
             let analysis = bed.analysis(text);
             bed.look_after_failure(&analysis, code).await;
-            let must_reset = bed.at.backend.as_ref().unwrap().core.must_reset;
+            let must_reset = bed.at.backend.as_ref().unwrap().core.held.must_reset();
             assert_eq!(
                 (bed.sent().len(), !bed.pins().is_empty(), must_reset),
                 (usize::from(asks), pins, resets),
@@ -241,6 +241,6 @@ mod tests {
         bed.at.backend.as_ref().unwrap().core.server.has_loud_triggers.store(true, Ordering::Relaxed);
         let insert = bed.analysis("INSERT INTO t VALUES (1)");
         bed.look_after_failure(&insert, codes::DUP_ENTRY).await;
-        assert!(bed.at.backend.as_ref().unwrap().core.must_reset, "triggers there leave something");
+        assert!(bed.at.backend.as_ref().unwrap().core.held.must_reset(), "triggers there leave something");
     }
 }

@@ -32,7 +32,7 @@ pub(super) async fn ask_member(
     labels: &GtidSource,
     pool: &BufferPool,
 ) -> io::Result<Finding> {
-    let Some(asked) = backend.core.member.clone() else { return Ok(Finding::NotYet("it is not known which member this is")) };
+    let Some(asked) = backend.core.held.member().cloned() else { return Ok(Finding::NotYet("it is not known which member this is")) };
     let questions = questions(label, lost_on, &asked);
     let at_once = found(&exchange(backend, &questions, pool).await?);
     if at_once != Finding::Ours {

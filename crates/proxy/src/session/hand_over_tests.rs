@@ -172,5 +172,5 @@ async fn an_idle_connection_serves_in_another_process() {
     assert_eq!(offered.place(4), None, "any worker may have it");
     offered.take_in(&worker, vec![socket]).unwrap();
     let found = worker.pool(HOME).take_any_idle().unwrap();
-    assert_eq!((found.core.thread_id, found.core.state == bed.wants.state), (7, true));
+    assert_eq!((found.core.thread_id, *found.core.held.state() == bed.wants.state), (7, true));
 }

@@ -160,12 +160,12 @@ impl Session {
         let (id, changes_unseen) = (reply.last_insert_id, changes_unseen(analysis));
         // The text is read only where it can matter; `replied` decides.
         let is_certain = !changes_unseen && id != 0 && inserts && certain(self, id);
-        let had = self.at.backend.as_ref().and_then(|backend| backend.core.last_insert_id);
+        let had = self.at.backend.as_ref().and_then(|backend| backend.core.held.last_insert_id());
         let word = Word { id, changes_unseen, inserts, failed: reply.error.is_some(), is_certain };
         if self.facts.insert_id.replied(word, had)
             && let Some(backend) = self.at.backend.as_mut()
         {
-            backend.core.last_insert_id = Some(id);
+            backend.core.held.has_insert_id(id);
         }
         // While the session keeps the backend it is asked only when the pin ends.
         self.at.pins.set().is_empty() && !self.facts.insert_id.is_known()

@@ -225,11 +225,11 @@ impl Session {
             Ok(finding) => {
                 if finding == Finding::Ours {
                     labelled.server = Some(Arc::clone(&backend.core.server));
-                    if labelled.member != backend.core.member {
+                    if labelled.member.as_ref() != backend.core.held.member() {
                         // What the member before said of the COMMIT says nothing of this one.
                         labelled.refused = None;
                     }
-                    labelled.member = backend.core.member.clone();
+                    labelled.member = backend.core.held.member().cloned();
                 }
                 Ok(finding)
             }
@@ -325,7 +325,7 @@ impl Attachments {
     /// The backend that is to be asked for LAST_INSERT_ID() did not run the statement: its reply is the best word on it.
     async fn give_insert_id(&mut self, id: u64) {
         let Some(backend) = self.backend.as_mut().filter(|_| id != 0) else { return };
-        backend.core.last_insert_id = None;
+        backend.core.held.insert_id_changed_unseen();
         let set = format!("SET @@session.last_insert_id={id}");
         if guarded(&self.worker, &self.entry, backend.query(&set, &self.worker.buffers)).await.is_err() {
             self.backend = None;
@@ -357,7 +357,7 @@ async fn ask(backend: &mut Backend, label: &AssignedGtid, opening: Opening, pool
 /// Has a server answer these together; its diagnostics are theirs from then on.
 pub(super) async fn exchange(backend: &mut Backend, statements: &[String], pool: &BufferPool) -> io::Result<Vec<Collected>> {
     let replies = backend.query_all(statements, pool).await?;
-    backend.core.has_warnings = true;
+    replies.iter().for_each(|reply| backend.core.asked(reply));
     Ok(replies)
 }
 

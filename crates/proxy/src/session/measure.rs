@@ -116,7 +116,7 @@ impl Session {
         }
         entry.publish_pins(&self.at.pins);
         self.at.publish_places();
-        entry.view.held.set(self.at.backend.as_ref().map(Backend::held));
+        entry.view.held.set(self.at.backend.as_ref().map(Backend::shown));
         entry.view.status.set(self.client.status.bits());
         entry.view.set_schema(self.wants.state.schema.as_ref());
     }
@@ -172,7 +172,7 @@ impl Session {
         let (affected, sent) = reply.map_or((0, 0), |r| (r.all_affected, r.all_rows));
         let sums = Sums::one(time_us, affected, sent, self.now_ms());
         self.trace(statement, analysis, result, &sums);
-        let held = self.at.backend.as_ref().map(Backend::held).or(self.entry.view.held.get());
+        let held = self.at.backend.as_ref().map(Backend::shown).or(self.entry.view.held.get());
         self.worker.meter.count(&Ended {
             analysis,
             sql: statement.text(),

@@ -85,7 +85,7 @@ impl Session {
             Err(Fault::Lost { text, .. }) => return End::BackendLost(text),
             Err(Fault::Refused { .. }) => return End::StreamEnded,
         };
-        self.entry.view.held.set(Some(backend.held()));
+        self.entry.view.held.set(Some(backend.shown()));
         self.at.backend = Some(backend);
         let now = self.now_ms();
         self.at.pins.begin(PinReason::Replication, now, 0);

@@ -350,7 +350,7 @@ impl Session {
         match (reply.error.clone(), prepare_ok(&reply.raw)) {
             (Some(e), _) => {
                 if let Some(backend) = self.at.backend.as_mut() {
-                    backend.core.has_warnings = true;
+                    backend.core.held.failed();
                 }
                 Err(Fault::server(e))
             }
@@ -402,7 +402,7 @@ impl Session {
 
     /// A statement keeps the schema it was prepared in, whatever the session uses since.
     pub(super) async fn prepare_in_schema(&mut self, key: &Arc<StatementKey>) -> Result<Collected, Fault> {
-        let now = self.at.backend.as_ref().and_then(|b| b.core.state.schema.clone());
+        let now = self.at.backend.as_ref().and_then(|b| b.core.held.state().schema.clone());
         if now == key.schema {
             return self.prepare_on_backend(key).await;
         }

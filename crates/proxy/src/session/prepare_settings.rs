@@ -148,7 +148,7 @@ impl Attachments {
         let replies = guarded(&self.worker, &self.entry, backend.query_all(&statements, &self.worker.buffers)).await;
         let replies = replies.map_err(|e| self.lost_before(&e))?;
         if let Some(backend) = self.backend.as_mut() {
-            backend.core.has_warnings |= replies.iter().any(|reply| reply.ok.warnings > 0);
+            replies.iter().for_each(|reply| backend.core.asked(reply));
         }
         match replies.into_iter().find_map(|reply| reply.error) {
             Some(error) => Err(self.lost_before(&io::Error::other(error.to_string()))),

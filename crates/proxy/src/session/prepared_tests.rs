@@ -88,7 +88,7 @@ async fn an_execution_finds_what_the_statement_before_it_left() {
     bed.answers(&[prepared(71)]);
     let id = prepare(&mut bed, "SELECT FOUND_ROWS(), LAST_INSERT_ID()").await;
     bed.facts.insert_id.set(5);
-    bed.at.backend.as_mut().unwrap().core.last_insert_id = Some(99);
+    bed.at.backend.as_mut().unwrap().core.held.has_insert_id(99);
     let insert = bed.analysis("INSERT INTO t VALUES (7)");
     bed.remember(&insert, &ReplyFacts { last_insert_id: 7, ..ok() }, |_, _| false);
     bed.facts.found_rows_with_backend = true;

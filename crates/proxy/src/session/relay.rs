@@ -214,7 +214,7 @@ impl Session {
         if let Some(backend) = self.at.backend.as_mut() {
             backend.input.release(&self.worker.buffers);
             if let Some(status) = facts.status {
-                backend.core.status = status;
+                backend.core.held.has_status(status);
             }
         }
         Ok(())

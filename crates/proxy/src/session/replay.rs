@@ -179,7 +179,7 @@ impl Session {
         insert_id.moved();
         (self.at.pins, self.wants.state, self.facts.insert_id) = (pins, wanted, insert_id);
         if let Some(backend) = self.at.backend.as_mut().filter(|_| result.is_ok() && !transcript.carried) {
-            backend.core.state = self.wants.state.clone();
+            backend.core.held.was_brought_to(&self.wants.state);
         }
         let progress = transcript.progress;
         self.recovery.transcript = Some(transcript);
@@ -300,7 +300,7 @@ impl Session {
             && let Some(backend) = self.at.backend.as_mut()
         {
             // Prepared under the settings of now, it is for nobody else.
-            backend.core.must_reset = true;
+            backend.core.held.ran_unseen();
         }
         let reply = self.prepare_with_values(key).await?;
         if let Some(by) = self.entry.killed_by() {
@@ -360,7 +360,7 @@ impl Attachments {
         };
         // It may have got another LAST_INSERT_ID() than it was last told.
         if let Some(backend) = self.backend.as_mut() {
-            backend.core.last_insert_id = None;
+            backend.core.held.insert_id_changed_unseen();
         }
         match (said.digest, told, error) {
             (Some(was), Some(is), _) if was == is => Ok(()),

@@ -24,7 +24,7 @@ use crate::entry::Signal;
 use crate::pins::{PinReason, TRANSACTION, WISHES};
 use crate::safety::Safety;
 use crate::server_counts::ServerId;
-use crate::view::Held;
+use crate::view::HeldConnection;
 use sql::{Analysis, Facts, Kind};
 use std::time::Duration;
 use wire::codes;
@@ -89,7 +89,7 @@ impl Session {
         self.tell_of_error(error.code, error.message);
         if let Some(backend) = self.at.backend.as_mut() {
             backend.input.consume(len);
-            backend.core.has_warnings = true;
+            backend.core.held.failed();
         }
         Some(fault)
     }
@@ -100,7 +100,7 @@ impl Session {
         let error = ReplyError { code: e.code, sqlstate: e.sqlstate, message: &e.message, unasked: reply.unasked };
         let refusal = certainty::refusal(&error).filter(|refusal| self.may_move(*refusal, analysis))?;
         if let Some(backend) = self.at.backend.as_mut() {
-            backend.core.has_warnings = true;
+            backend.core.held.failed();
         }
         Some(Fault::Refused { refusal, code: e.code, sqlstate: e.sqlstate, text: e.message.clone() })
     }
@@ -384,7 +384,7 @@ impl Attachments {
 }
 
 /// Whether a connection breaks of what a statement was lost by before, and says nothing new of that.
-fn is_same_death(lost_with: Option<ServerId>, held: Held, lost_at_us: u64, now_us: u64) -> bool {
+fn is_same_death(lost_with: Option<ServerId>, held: HeldConnection, lost_at_us: u64, now_us: u64) -> bool {
     let is_old = held.opened_ms * 1000 <= lost_at_us && now_us < lost_at_us.saturating_add(SAME_DEATH_US);
     lost_with == Some(held.server) && is_old
 }

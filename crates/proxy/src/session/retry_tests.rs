@@ -10,7 +10,7 @@ const REPLAYS: &str = "mysql_variables = { transaction_replay = true }";
 #[test]
 fn connections_that_die_with_their_server_count_once() {
     let server = (HostgroupId(1), 0);
-    let held = |opened_ms| Held { server, local: None, thread_id: 7, opened_ms };
+    let held = |opened_ms| HeldConnection { server, local: None, thread_id: 7, opened_ms };
     let lost_at_us = 5_000_000;
     assert!(!is_same_death(None, held(10), lost_at_us, lost_at_us), "the first loss");
     assert!(is_same_death(Some(server), held(10), lost_at_us, lost_at_us + 900));

@@ -62,7 +62,8 @@ impl Session {
         {
             // What it has read stays locked: no status tells, and MariaDB keeps it over a reset.
             if let Some(backend) = self.at.backend.as_mut() {
-                (backend.core.must_reset, backend.core.outlives_reset) = (true, true);
+                backend.core.held.ran_unseen();
+                backend.core.held.ran_lasting();
             }
         }
         if computes && analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN) {

@@ -10,14 +10,14 @@ use super::failed::may_have_left;
 use super::guard::guarded;
 use super::sync::is_about_diagnostics;
 use super::tableless;
-use crate::backend::{Backend, Tracking, put_query};
+use crate::backend::{Backend, put_query};
 use crate::cleaning;
 use crate::connect;
+use crate::held::Tracking;
 use crate::pins::{PinReason, PinSet, is_kept};
 use sql::{Analysis, Facts, Kind, Offset};
 use std::io;
 use std::rc::Rc;
-use wire::charset::Flavor;
 use wire::codec::Reader;
 use wire::codes;
 use wire::command::Command;
@@ -232,9 +232,7 @@ impl Session {
                 unread.warnings = failed || reply.warned;
             }
             if let Some(backend) = self.at.backend.as_mut() {
-                // MariaDB forgets old warnings only when a statement reads a table.
-                let sticky = backend.core.info.flavor == Flavor::MariaDb && backend.core.has_warnings;
-                backend.core.has_warnings = unread.warnings || read || sticky;
+                backend.core.held.answered(reply, backend.core.info.flavor);
             }
         } else {
             // Left standing on the backend that the session may give back now.
@@ -328,7 +326,7 @@ impl Session {
         }
         backend.start_exchange()?;
         guarded(&self.worker, &self.entry, backend.link.write_all(&out)).await?;
-        let mut status = backend.core.status;
+        let mut status = backend.core.held.status();
         if unread.warnings {
             let reply = guarded(&self.worker, &self.entry, backend.collect(ReplyKind::Results, true, pool)).await?;
             let errors = reply.rows.iter().filter(|row| row.get(1..6) == Some(b"Error")).count();
@@ -342,13 +340,13 @@ impl Session {
             let reply = guarded(&self.worker, &self.entry, backend.collect(ReplyKind::Results, false, pool)).await?;
             status = reply.ok.status;
             // MySQL warns of FOUND_ROWS().
-            backend.core.has_warnings |= reply.ok.warnings > 0;
+            backend.core.asked(&reply);
             let [id, found_rows] = reply.rows.first().map_or([None; 2], |row| numbers_in(row));
             if let Some(found_rows) = found_rows.filter(|_| unread.found_rows) {
                 (self.facts.found_rows, self.facts.found_rows_with_backend) = (found_rows, false);
             }
             if let Some(id) = id.filter(|_| unread.last_insert_id) {
-                self.facts.insert_id.read(id, backend.core.last_insert_id.replace(id));
+                self.facts.insert_id.read(id, backend.core.held.has_insert_id(id));
             }
         }
         // An error does not say whether it left a transaction open (autocommit=0); these replies do.
@@ -419,7 +417,7 @@ impl Attachments {
 
     /// A backend that nothing pins goes back to its pool, to be reset first where it must; one that owes an answer is ended.
     pub(super) fn lend_on(&self, backend: Backend) {
-        if !backend.core.must_reset && !backend.is_owed() {
+        if !backend.core.held.must_reset() && !backend.is_owed() {
             return self.pool.release_to(&self.worker, &self.lane, backend);
         }
         let (worker, pool) = (Rc::clone(&self.worker), Rc::clone(&self.pool));
@@ -434,9 +432,7 @@ impl Attachments {
         };
         match guarded(&self.worker, &self.entry, backend.query(&set, &self.worker.buffers)).await {
             Ok(reply) if reply.error.is_none() => {
-                backend.core.tracking = Tracking::Ours;
-                // The client may have changed it meanwhile.
-                backend.core.tells_gtids = false;
+                backend.core.held.tracks_as(Tracking::Ours, false);
             }
             _ => self.backend = None,
         }

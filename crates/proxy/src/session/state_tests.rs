@@ -1,9 +1,9 @@
 //! What a session wants of a connection after a statement: as servers tell it, and as the text says where they do not.
 
-use crate::backend::Tracking;
 use crate::bed::info;
 use crate::cleaning::{self, ResetError};
 use crate::connect::prepare_again;
+use crate::held::Tracking;
 use crate::session::Wants;
 use crate::session::bed::{Bed, analysis, error, ok, ok_open, packet_of, result_of, told};
 use crate::session::setting::assignments;
@@ -52,7 +52,7 @@ async fn what_a_server_tells_is_wanted_and_had() {
         let mut bed = Bed::new("").on(flavor);
         bed.ran(text, &told(&[said]));
         assert_eq!(values(&bed, &[name]), [expected], "{flavor:?}: {text}");
-        assert_eq!(bed.at.backend.as_ref().unwrap().core.state.variables, bed.wants.state.variables, "{flavor:?}: {text}");
+        assert_eq!(bed.at.backend.as_ref().unwrap().core.held.state().variables, bed.wants.state.variables, "{flavor:?}: {text}");
     }
 }
 
@@ -93,7 +93,7 @@ async fn a_schema_is_as_the_server_says() {
     bed.ran("USE other", &entered("other"));
     assert_eq!((bed.wants.state.schema.as_deref(), values(&bed, &["collation_database"])), (Some(&b"other"[..]), vec!["-".to_owned()]));
     bed.ran("DROP SCHEMA other", &entered(""));
-    assert_eq!((bed.wants.state.schema.as_deref(), bed.at.backend.as_ref().unwrap().core.state.schema.as_deref()), (None, None));
+    assert_eq!((bed.wants.state.schema.as_deref(), bed.at.backend.as_ref().unwrap().core.held.state().schema.as_deref()), (None, None));
     bed.ran("USE nonsense", &error(1049));
     assert_eq!(bed.wants.state.schema, None);
 }
@@ -101,7 +101,7 @@ async fn a_schema_is_as_the_server_says() {
 /// A session on a server that does not track sessions.
 fn on_a_silent_server() -> Bed {
     let mut bed = Bed::new("").on(MariaDb);
-    bed.at.backend.as_mut().unwrap().core.tracking = Tracking::None;
+    bed.at.backend.as_mut().unwrap().core.held.began_tracking(Tracking::None);
     bed
 }
 
@@ -173,10 +173,12 @@ async fn a_server_that_takes_the_tracker_settings_and_tells_nothing_is_believed_
     bed.answers(&[packet_of(&ok())]);
     let mut backend = bed.at.backend.take().unwrap();
     prepare_again(&bed.worker, &mut backend).await.unwrap();
-    assert!(!backend.core.tracks() && backend.core.server.is_known_silent.load(Ordering::Relaxed));
+    assert!(!backend.core.held.tracks() && backend.core.server.is_known_silent.load(Ordering::Relaxed));
     assert_eq!(cleaning::reset(&bed.worker, &mut backend, false).await, Err(ResetError::Unsupported), "a new one is the answer");
     assert_eq!(cleaning::reset(&bed.worker, &mut backend, true).await, Err(ResetError::Unsupported));
-    backend.core.state.variables.set("timestamp", Some(b"86400"));
+    let mut there = bed.wants.state.clone();
+    there.variables.set("timestamp", Some(b"86400"));
+    backend.core.held.was_brought_to(&there);
     assert_eq!(backend.core.diff_to(&bed.wants.state), Diff::Reset { change_user: false });
 }
 
@@ -193,7 +195,7 @@ async fn where_servers_tell_nothing_use_names_the_schema() {
     assert_eq!(bed.wants.state.schema.as_deref(), Some(&b"other"[..]));
     bed.ran("drop schema IF EXISTS `other`", &ok());
     assert_eq!(bed.wants.state.schema, None);
-    assert_eq!(bed.at.backend.as_ref().unwrap().core.state.schema, None);
+    assert_eq!(bed.at.backend.as_ref().unwrap().core.held.state().schema, None);
 }
 
 #[tokio::test]
@@ -216,11 +218,11 @@ async fn where_servers_tell_nothing_what_may_have_run_stored_code_serves_nobody_
     ] {
         let mut bed = on_a_silent_server();
         bed.ran(text, &ok());
-        assert_eq!(bed.at.backend.as_ref().unwrap().core.must_reset, unseen, "{text}");
+        assert_eq!(bed.at.backend.as_ref().unwrap().core.held.must_reset(), unseen, "{text}");
         assert_eq!(bed.pins(), pins, "{text}");
         bed = Bed::new("").on(MariaDb);
         bed.ran(text, &ok());
-        assert!(!bed.at.backend.as_ref().unwrap().core.must_reset, "{text}: others tell");
+        assert!(!bed.at.backend.as_ref().unwrap().core.held.must_reset(), "{text}: others tell");
     }
 }
 
@@ -256,7 +258,7 @@ async fn user_variables_are_carried_as_literals_that_mean_the_same_anywhere() {
         bed.ran(text, &ok());
         assert_eq!(carried(&bed, "a").as_deref(), expected, "{text}");
         assert_eq!(bed.pins().is_empty(), expected.is_some(), "{text}");
-        assert_eq!(bed.at.backend.as_ref().unwrap().core.state.user_variables, bed.wants.state.user_variables, "{text}");
+        assert_eq!(bed.at.backend.as_ref().unwrap().core.held.state().user_variables, bed.wants.state.user_variables, "{text}");
     }
 }
 
@@ -415,7 +417,7 @@ async fn tracking_that_stored_code_changed_tells_no_more() {
     let mut bed = Bed::new("").on(MySql);
     bed.ran("SET session_track_schema = OFF", &told(&[(schema, "OFF")]));
     assert!(bed.pins().is_empty());
-    assert_eq!(bed.at.backend.as_ref().unwrap().core.tracking, Tracking::Clients, "a statement may show it");
+    assert_eq!(bed.at.backend.as_ref().unwrap().core.held.tracking(), Tracking::Clients, "a statement may show it");
     assert!(bed.client.tracking_wish.as_ref().is_some_and(|wish| !wish.schema));
 }
 
@@ -442,7 +444,7 @@ async fn while_the_clients_tracking_holds_other_code_is_not_believed_to_be_silen
         ("SET session_track_system_variables = ''; SET NAMES gbk; SELECT 'a'", true),
     ] {
         let mut bed = Bed::new("").on(MariaDb);
-        bed.at.backend.as_mut().unwrap().core.tracking = Tracking::Clients;
+        bed.at.backend.as_mut().unwrap().core.held.client_chose_tracking();
         bed.ran(text, &ok());
         assert_eq!(bed.pins().contains(&"session_state"), expected, "{text}");
     }
@@ -450,7 +452,7 @@ async fn while_the_clients_tracking_holds_other_code_is_not_believed_to_be_silen
     bed.ran("INSERT INTO t VALUES (1)", &ok());
     assert!(bed.pins().is_empty(), "under the proxy's own settings silence is believed");
     let mut bed = Bed::new("").on(MySql);
-    bed.at.backend.as_mut().unwrap().core.tracking = Tracking::Clients;
+    bed.at.backend.as_mut().unwrap().core.held.client_chose_tracking();
     bed.ran("SET session_track_schema = OFF; USE other", &ok());
     assert_eq!(bed.wants.state.schema.as_deref(), Some(&b"other"[..]), "no server reports it");
 }

@@ -225,7 +225,7 @@ impl Session {
         };
         let reply = guarded(&self.worker, &self.entry, exchange).await?;
         if let Some(backend) = self.at.backend.as_mut() {
-            backend.core.has_warnings |= reply.error.is_some() || reply.ok.warnings > 0;
+            backend.core.asked(&reply);
         }
         if is_lossy(&reply, info.flavor) {
             // Others, who read it in other characters, may understand it.

@@ -10,11 +10,11 @@ use super::fault::{Certainty, Fault};
 use super::guard::guarded;
 use super::replay::was_closed;
 use super::settle::Unread;
-use super::tracked::TRACK_GTIDS;
 use super::wants::Wants;
-use crate::backend::{Backend, Tracking, put_query};
+use crate::backend::{Backend, put_query};
 use crate::cleaning::{self, ResetError};
 use crate::counters::count;
+use crate::held::{TRACK_GTIDS, Tracking};
 use crate::memory::Place;
 use crate::pins::WISHES;
 use crate::safety::Safety;
@@ -65,12 +65,11 @@ impl Session {
             return false;
         }
         let Some(backend) = self.at.backend.as_mut() else { return false };
-        let core = &mut backend.core;
-        if core.has_warnings || core.tracking == Tracking::Clients || self.wants.state != core.state {
+        let held = &mut backend.core.held;
+        if held.has_warnings() || held.tracking() == Tracking::Clients || self.wants.state != *held.state() {
             return false;
         }
-        // One copy in memory from here on: the next comparison is that of two pointers.
-        core.state.variables.share(&self.wants.state.variables);
+        held.found_equal_to(&self.wants.state.variables);
         true
     }
 
@@ -90,12 +89,12 @@ impl Session {
                 self.read_insert_id().await.map_err(|e| self.at.lost_before(&e))?;
             }
             let id = self.facts.insert_id.to_tell();
-            if let Some(backend) = self.at.backend.as_mut().filter(|b| b.core.last_insert_id != Some(id)) {
+            if let Some(backend) = self.at.backend.as_mut().filter(|b| b.core.held.last_insert_id() != Some(id)) {
                 ahead.push(&format!("SET @@session.last_insert_id={id}"), backend.core.caps);
-                backend.core.last_insert_id = Some(id);
+                backend.core.held.has_insert_id(id);
             }
         }
-        if self.at.backend.as_ref().is_some_and(|b| b.core.has_warnings) || ahead.replies > 0 {
+        if self.at.backend.as_ref().is_some_and(|b| b.core.held.has_warnings()) || ahead.replies > 0 {
             self.clear_warnings(analysis, entering, &mut ahead);
         }
         Ok(ahead)
@@ -112,10 +111,10 @@ impl Session {
         let keeps = self.may_keep_backend(analysis) && !is_about_diagnostics(analysis);
         let Some(backend) = self.at.backend.as_mut() else { return };
         // MySQL forgets them with any statement.
-        let leaves = keeps && backend.core.has_warnings && backend.core.info.flavor == Flavor::MariaDb;
+        let leaves = keeps && backend.core.held.has_warnings() && backend.core.info.flavor == Flavor::MariaDb;
         if shows || leaves {
             ahead.push(CLEAR_WARNINGS, backend.core.caps);
-            backend.core.has_warnings = false;
+            backend.core.held.warnings_cleared();
         }
     }
 
@@ -147,8 +146,7 @@ impl Session {
             let Some(backend) = self.at.backend.as_mut().filter(|_| !Safety::StateSync.is_off()) else { return Ok(()) };
             match backend.core.diff_to(&self.wants.state) {
                 Diff::Identical => {
-                    // One copy in memory from here on: the next comparison is that of two pointers.
-                    backend.core.state.variables.share(&self.wants.state.variables);
+                    backend.core.held.found_equal_to(&self.wants.state.variables);
                     return Ok(());
                 }
                 Diff::Reset { .. } if !self.at.pins.set().without(WISHES).is_empty() => return Ok(()),
@@ -183,7 +181,7 @@ impl Session {
 
     /// Brings the backend to the session's state, but leaves it in the schema it is in, if any.
     async fn sync_but_schema(&mut self, ahead: &mut Ahead) -> Result<(), Fault> {
-        let there = self.at.backend.as_ref().and_then(|b| b.core.state.schema.clone());
+        let there = self.at.backend.as_ref().and_then(|b| b.core.held.state().schema.clone());
         let own = std::mem::replace(&mut self.wants.state.schema, there);
         let result = self.sync_state(ahead).await;
         self.wants.state.schema = own;
@@ -245,10 +243,9 @@ impl Session {
                         self.worker.memory.borrow_mut().forget_sets();
                         return Err(Fault::server(e));
                     }
-                    let warns = reply.ok.warnings > 0;
-                    backend.core.has_warnings |= warns;
+                    backend.core.asked(&reply);
                     // MariaDB keeps warnings over statements without tables: whether there are any must be known each time.
-                    if !warns || info.flavor == Flavor::MySql {
+                    if reply.ok.warnings == 0 || info.flavor == Flavor::MySql {
                         self.worker.memory.borrow_mut().accept(&place, set, now);
                     }
                 }
@@ -256,9 +253,7 @@ impl Session {
             }
         }
         if let Some(backend) = self.at.backend.as_mut() {
-            backend.core.tells_gtids &= !set.contains("session_track_gtids");
-            backend.core.state.variables = self.wants.state.variables.clone();
-            backend.core.state.user_variables = self.wants.state.user_variables.clone();
+            backend.core.held.was_set(set, &self.wants.state);
         }
         Ok(())
     }
@@ -267,12 +262,12 @@ impl Session {
     async fn sync_tracking(&mut self, analysis: &Analysis) -> Result<(), Fault> {
         let shows = analysis.facts.intersects(SHOWS_TRACKING);
         let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
-        let wanted = match backend.core.tracking {
+        let wanted = match backend.core.held.tracking() {
             Tracking::Ours if shows => Tracking::Clients,
             Tracking::Clients if !shows => Tracking::Ours,
             _ => return Ok(()),
         };
-        let gtids = wanted == Tracking::Clients && self.at.pins.set().is_empty() && backend.core.tells_gtids;
+        let gtids = wanted == Tracking::Clients && self.at.pins.set().is_empty() && backend.core.held.tells_gtids();
         let clients = self.clients_tracking(gtids);
         let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
         let set = match wanted {
@@ -285,9 +280,7 @@ impl Session {
         let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
         match guarded(&self.worker, &self.entry, backend.query(&set, &self.worker.buffers)).await {
             Ok(_) => {
-                // The client may have changed it meanwhile.
-                backend.core.tells_gtids &= wanted == Tracking::Clients && !gtids;
-                backend.core.tracking = wanted;
+                backend.core.held.tracks_as(wanted, gtids);
                 Ok(())
             }
             Err(e) => Err(self.at.lost_before(&e)),
@@ -319,7 +312,7 @@ impl SessionFacts {
     pub(super) async fn raise_own_error(&self, at: &mut Attachments) -> Result<(), Fault> {
         let (Some(error), Some(backend)) = (self.own_error.as_ref(), at.backend.as_mut()) else { return Ok(()) };
         let signal = error.signal();
-        backend.core.has_warnings = true;
+        backend.core.held.failed();
         match guarded(&at.worker, &at.entry, backend.query(&signal, &at.worker.buffers)).await {
             Ok(_) => Ok(()),
             Err(e) => Err(at.lost_before(&e)),
@@ -346,15 +339,15 @@ impl Attachments {
     async fn may_enter(&mut self, schema: &crate::state::Text) -> Result<bool, Fault> {
         let is_pinned = !self.pins.set().without(WISHES).is_empty();
         let Some(core) = self.backend.as_ref().map(|backend| &backend.core) else { return Ok(true) };
-        let has_none = core.state.schema.is_none();
-        if is_pinned && has_none && core.refused_schema.as_ref() == Some(schema) {
+        let has_none = core.held.state().schema.is_none();
+        if is_pinned && has_none && core.held.has_refused(schema) {
             // Once is enough while a pin holds: the error takes the place of what SHOW WARNINGS shows.
             return Ok(false);
         }
         match self.sync_schema(schema).await {
             Err(fault) if is_schema_refused(&fault) && (has_none || !is_pinned) => {
                 if let Some(backend) = self.backend.as_mut() {
-                    backend.core.refused_schema = Some(schema.clone());
+                    backend.core.held.refused(schema);
                 }
                 Ok(false)
             }
@@ -369,10 +362,7 @@ impl Attachments {
         match guarded(&self.worker, &self.entry, backend.init_db(schema, &self.worker.buffers)).await {
             Ok(reply) => match reply.error {
                 None => Ok(()),
-                Some(e) => {
-                    backend.core.has_warnings = true;
-                    Err(Fault::server(e))
-                }
+                Some(e) => Err(Fault::server(e)),
             },
             Err(e) => Err(self.lost_before(&e)),
         }

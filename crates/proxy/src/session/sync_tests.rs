@@ -31,7 +31,7 @@ async fn what_takes_more_than_a_look_is_no_match() {
         ("it shows how tracking is set", "SHOW VARIABLES", |_| {}),
         ("it enters a schema", "USE other", |_| {}),
         ("it reads the session's id", "SELECT LAST_INSERT_ID()", |_| {}),
-        ("warnings of another session", "SELECT 1", |bed| bed.at.backend.as_mut().unwrap().core.has_warnings = true),
+        ("warnings of another session", "SELECT 1", |bed| bed.at.backend.as_mut().unwrap().core.held.failed()),
         ("it runs with autocommit on", "SELECT 1", |bed| bed.hand.directions.alone = true),
         ("another schema", "SELECT 1", |bed| bed.wants.state.schema = None),
         ("another variable", "SELECT 1", |bed| bed.wants.state.variables.set("time_zone", Some(b"UTC"))),
@@ -53,7 +53,9 @@ async fn a_setting_is_tried_once_and_goes_with_statements_from_then_on() {
     let ahead = bed.sync(&select).await.unwrap();
     assert_eq!((bed.sent(), ahead.replies), (vec![CHANGED.to_owned()], 0));
     assert!(bed.is_in_sync(&select));
-    bed.at.backend.as_mut().unwrap().core.state.variables.set("time_zone", None);
+    let mut there = bed.wants.state.clone();
+    there.variables.set("time_zone", None);
+    bed.at.backend.as_mut().unwrap().core.held.was_brought_to(&there);
     let ahead = bed.sync(&select).await.unwrap();
     assert_eq!((bed.sent().len(), ahead_of(&ahead), ahead.replies), (0, vec![CHANGED.to_owned()], 1));
 }
@@ -78,7 +80,7 @@ async fn a_schema_is_entered_before_the_statement_goes_out() {
 #[tokio::test]
 async fn without_its_schema_a_session_runs_what_needs_none() {
     let mut bed = Bed::new("").on(MySql);
-    bed.at.backend.as_mut().unwrap().core.state.schema = None;
+    bed.at.backend.as_mut().unwrap().core.held.entered(None);
     let select = bed.analysis("SELECT 1");
     bed.answers(&[packet_of(&error(codes::BAD_DB))]);
     bed.sync(&select).await.unwrap();
@@ -139,12 +141,12 @@ async fn warnings_of_another_session_are_not_shown() {
         (MariaDb, "SELECT 1", false),
     ] {
         let mut bed = Bed::new("").on(flavor);
-        bed.at.backend.as_mut().unwrap().core.has_warnings = true;
+        bed.at.backend.as_mut().unwrap().core.held.failed();
         let analysis = bed.analysis(text);
         let ahead = bed.sync(&analysis).await.unwrap();
         assert_eq!(ahead_of(&ahead).contains(&CLEAR_WARNINGS.to_owned()), expected, "{flavor:?} {text}");
         bed.pin(&[PinReason::UserLock]);
-        bed.at.backend.as_mut().unwrap().core.has_warnings = true;
+        bed.at.backend.as_mut().unwrap().core.held.failed();
         assert_eq!(bed.sync(&analysis).await.unwrap().replies, 0, "{flavor:?} {text}: those of a pinned backend are its own");
     }
 }
@@ -157,7 +159,7 @@ async fn what_shows_tracking_sees_the_clients_own() {
     bed.sync(&shows).await.unwrap();
     let sent = bed.sent();
     assert!(sent.len() == 1 && sent[0].starts_with("SET SESSION session_track_system_variables="), "{sent:?}");
-    assert_eq!(bed.at.backend.as_ref().unwrap().core.tracking, Tracking::Clients);
+    assert_eq!(bed.at.backend.as_ref().unwrap().core.held.tracking(), Tracking::Clients);
     bed.sync(&shows).await.unwrap();
     assert!(bed.sent().is_empty(), "it has them");
 }

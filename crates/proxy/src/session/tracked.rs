@@ -7,17 +7,14 @@ use super::setting::assignments;
 use super::sync::AUTOCOMMIT;
 use super::untracked::LOCK_TIMEOUTS;
 use super::wants::Wants;
-use crate::backend::Tracking;
 use crate::connect::is_of_no_session;
+use crate::held::{TRACK_GTIDS, Tracking};
 use crate::pins::PinReason;
 use crate::state::{CLIENT_COLLATION, RESULTS_COLLATION, Text, assignment_rank, canonical, displaced_by, is_nullable};
 use sql::{Analysis, Facts, Kind, LexMode, Target, Value};
 use std::sync::Arc;
 use wire::flags::StatusFlags;
 use wire::reframe::{ReplyFacts, TrackFilter};
-
-/// MySQL's variable that has a client told the GTIDs of its writes.
-pub(super) const TRACK_GTIDS: &str = "session_track_gtids";
 
 /// Variables that servers tell of and nobody can set: what happened, not what the session wants.
 const OBSERVED: &[&str] = &["last_gtid", "in_transaction", "warning_count", "error_count", "proxy_user", "external_user"];
@@ -78,7 +75,7 @@ impl Session {
                 if let Some(id) = std::str::from_utf8(value).ok().and_then(|t| t.parse().ok()) {
                     self.facts.insert_id.set(id);
                     if let Some(backend) = self.at.backend.as_mut() {
-                        backend.core.last_insert_id = Some(id);
+                        backend.core.held.has_insert_id(id);
                     }
                 }
             }
@@ -92,7 +89,7 @@ impl Session {
             "session_track_transaction_info" | TRACK_GTIDS => {
                 self.wants.set_variable(&mut self.at, name, Some(value));
                 if let Some(backend) = self.at.backend.as_mut() {
-                    backend.core.tells_gtids = false;
+                    backend.core.held.client_chose_gtids();
                 }
                 if let Some(filter) = self.client.filter.as_mut().filter(|_| name == TRACK_GTIDS) {
                     filter.gtids = !value.eq_ignore_ascii_case(b"OFF");
@@ -148,7 +145,7 @@ impl Session {
     /// The client changed what it wants to be told.
     fn note_tracking(&mut self, name: &str, value: &[u8]) {
         if let Some(backend) = self.at.backend.as_mut() {
-            backend.core.tracking = Tracking::Clients;
+            backend.core.held.client_chose_tracking();
         }
         let mut wish = self.client.tracking_wish.take().unwrap_or_else(|| Box::new(self.wants.default_filter(&self.at)));
         let on = value.eq_ignore_ascii_case(b"ON") || value == b"1";
@@ -170,7 +167,7 @@ impl Wants {
     pub(super) fn enter_schema(&mut self, at: &mut Attachments, schema: Option<Text>) {
         self.state.enter_schema(schema.clone());
         if let Some(backend) = at.backend.as_mut() {
-            backend.core.state.enter_schema(schema);
+            backend.core.held.entered(schema);
         }
     }
 
@@ -193,14 +190,7 @@ impl Wants {
             self.read_client_charset();
         }
         if let Some(backend) = at.backend.as_mut() {
-            if backend.core.state.variables == self.state.variables {
-                return;
-            }
-            backend.core.state.variables.set(name, value);
-            if backend.core.state.variables == self.state.variables {
-                // One copy in memory, and the next comparison is that of two pointers.
-                backend.core.state.variables = self.state.variables.clone();
-            }
+            backend.core.held.variable_changed(name, value, &self.state.variables);
         }
     }
 
@@ -236,7 +226,7 @@ impl Attachments {
 
     /// Whether the proxy itself, or the client, has set this (or it decides nothing of what the proxy is told).
     fn is_our_tracking(&self, name: &str, value: &[u8]) -> bool {
-        let Some(core) = self.backend.as_ref().map(|backend| &backend.core).filter(|core| core.tracking == Tracking::Ours) else {
+        let Some(core) = self.backend.as_ref().map(|backend| &backend.core).filter(|core| core.held.tracking() == Tracking::Ours) else {
             return true;
         };
         match name {

@@ -13,7 +13,7 @@ use super::measure::{Measured, error_of};
 use super::pipeline::{Form, Statement};
 use crate::digest::shown;
 use crate::meter::digest_table::Sums;
-use crate::view::Held;
+use crate::view::HeldConnection;
 use sql::{Analysis, Facts, LexMode, Lexer, TokenKind};
 use std::cell::Cell;
 use traces::{Answered, Attempt, Failure, MAX_ATTEMPTS, MAX_TEXT, Outcome, Parent, Record, TraceId};
@@ -62,7 +62,7 @@ struct Noted {
     has_synced: bool,
     /// None: with the statement.
     ended_us: Option<u64>,
-    held: Option<Held>,
+    held: Option<HeldConnection>,
     failure: Option<Failure>,
 }
 
@@ -193,7 +193,7 @@ impl AtHand {
         trail.is_mariadb = backend.core.info.flavor == Flavor::MariaDb;
         if let Some(attempt) = trail.attempts.last_mut() {
             attempt.held_us = Some(at.worker.shared.clock.now_us());
-            attempt.held = Some(backend.held());
+            attempt.held = Some(backend.shown());
         }
     }
 

@@ -200,7 +200,7 @@ impl Session {
         // The next statement finds it closed.
         let Ok(reply) = guarded(&self.worker, &self.entry, asked).await else { return self.at.found_broken() };
         let Some(id) = numbers(&reply).first().copied() else { return };
-        self.facts.insert_id.read(id, backend.core.last_insert_id.replace(id));
+        self.facts.insert_id.read(id, backend.core.held.has_insert_id(id));
         if let Some(transcript) = self.recovery.transcript.as_mut() {
             transcript.last_insert_id = self.facts.insert_id.known();
         }

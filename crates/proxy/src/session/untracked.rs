@@ -35,13 +35,13 @@ impl Attachments {
             false => is_bare(sql, analysis.kind),
         };
         if let Some(backend) = self.backend.as_mut().filter(|_| !leaves_nothing) {
-            backend.core.must_reset = true;
+            backend.core.held.ran_unseen();
         }
     }
 
     /// Whether the backend may hold what nobody knows of. The session has it to itself, for as long as nobody waits for its place.
     pub(super) fn keeps_unseen(&self) -> bool {
-        self.backend.as_ref().is_some_and(|backend| backend.core.must_reset && !backend.core.tracks())
+        self.backend.as_ref().is_some_and(|backend| backend.core.held.must_reset() && !backend.core.held.tracks())
     }
 
     /// Notes that, so that [`Worker::make_places`](crate::worker::Worker::make_places) finds the session. False where something else
@@ -97,7 +97,7 @@ impl Attachments {
         if changes_nothing_itself && !stored_code && (has_set_var(sql, analysis) || waits()) {
             // The hint (or NOWAIT) does it, and undoes it. Perhaps a trigger did more, which others must not meet.
             if let Some(backend) = self.backend.as_mut() {
-                backend.core.must_reset = true;
+                backend.core.held.ran_unseen();
             }
             return;
         }
@@ -105,7 +105,7 @@ impl Attachments {
             self.pin(PinReason::SessionState, analysis);
             if let Some(backend) = self.backend.as_mut().filter(|backend| backend.core.info.flavor == Flavor::MariaDb) {
                 // It tells of a role as of any change.
-                backend.core.outlives_reset = true;
+                backend.core.held.ran_lasting();
             }
         }
         if let Some(backend) = self.backend.as_ref().filter(|_| changes_nothing_itself && !stored_code) {

@@ -132,7 +132,7 @@ impl Wants {
         if fits {
             carried.set(name, Some(literal.as_bytes()));
             if let Some(backend) = at.backend.as_mut() {
-                backend.core.state.user_variables.set(name, Some(literal.as_bytes()));
+                backend.core.held.user_variable_changed(name, literal);
             }
             at.known_elsewhere(name);
         }

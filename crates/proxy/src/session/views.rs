@@ -170,7 +170,7 @@ impl Attachments {
             Err(e) => return Err(self.lost_before(&e)),
         };
         if let Some(backend) = self.backend.as_mut() {
-            backend.core.has_warnings |= reply.error.is_some() || reply.ok.warnings > 0;
+            backend.core.asked(&reply);
         }
         let Some(error) = &reply.error else { return Ok(found_in(&reply.rows, asked.len())) };
         let told = ReplyError { code: error.code, sqlstate: error.sqlstate, message: &error.message, unasked: reply.unasked };

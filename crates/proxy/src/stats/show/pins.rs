@@ -7,7 +7,7 @@ use crate::pins::{Began, PinReason};
 use crate::shared::Shared;
 use crate::stats::ProxyStats;
 use crate::stats::collect::{self, Census};
-use crate::view::Held;
+use crate::view::HeldConnection;
 use crate::worker::Worker;
 use model::HostgroupId;
 use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};
@@ -57,7 +57,7 @@ struct Pinned {
     client: Option<SocketAddr>,
     hostgroup: Option<HostgroupId>,
     /// Its backend, where the session is.
-    held: Option<Held>,
+    held: Option<HeldConnection>,
     pins: Vec<Pin>,
 }
 
@@ -74,7 +74,7 @@ fn of(worker: &Worker, entry: &Entry, now_ms: u64) -> Option<Vec<Pinned>> {
         age_ms: now_ms.saturating_sub(began.since_ms),
         digest: worker.meter.known_digest(began.digest),
     };
-    let shown = |(hostgroup, held, began): (Option<HostgroupId>, Option<Held>, Vec<Began>)| {
+    let shown = |(hostgroup, held, began): (Option<HostgroupId>, Option<HeldConnection>, Vec<Began>)| {
         let mut pins: Vec<Pin> = began.into_iter().map(pin).collect();
         pins.sort_unstable_by_key(|pin| pin.reason as u8);
         let user = entry.user.borrow().as_ref().map(|user| user.name.to_string()).unwrap_or_default();

@@ -320,15 +320,15 @@ fn free_connections(stats: &ProxyStats, _: Reading) -> Rows {
 fn idle_row(backend: &Backend, init_connect: &str, now_ms: u64) -> Vec<Value> {
     let core = &backend.core;
     let key = &core.server.key;
-    let variable = |name: &str| core.state.variables.get(name).map_or(Value::Null, |value| text(value));
+    let variable = |name: &str| core.held.state().variables.get(name).map_or(Value::Null, |value| text(value));
     let age_ms = |at_ms: u64| now_ms.saturating_sub(at_ms);
     let statistics = json!({ "age_ms": age_ms(core.opened_ms), "prepared_statements": core.statements.len() });
     let info = json!({
         "thread_id": core.thread_id,
         "server_version": core.info.version,
         "capabilities": core.caps.bits(),
-        "status": core.status.bits(),
-        "has_warnings": core.has_warnings,
+        "status": core.held.status().bits(),
+        "has_warnings": core.held.has_warnings(),
     });
     vec![
         i64::from(backend.link.stream().descriptor()).into(),
@@ -336,7 +336,7 @@ fn idle_row(backend: &Backend, init_connect: &str, now_ms: u64) -> Vec<Value> {
         (*key.host).into(),
         key.port.into(),
         (*core.lane.user.name).into(),
-        core.state.schema.as_deref().map_or(Value::Null, text),
+        core.held.state().schema.as_deref().map_or(Value::Null, text),
         (!init_connect.is_empty()).then(|| init_connect.to_owned()).into(),
         variable("time_zone"),
         variable("sql_mode"),

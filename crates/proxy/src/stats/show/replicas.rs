@@ -4,7 +4,7 @@ use super::{Rows, Table};
 use crate::positions::Position;
 use crate::replica::Replica;
 use crate::stats::{ProxyStats, collect};
-use crate::view::Held;
+use crate::view::HeldConnection;
 use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};
 use std::net::SocketAddr;
 
@@ -64,7 +64,7 @@ fn positions(stats: &ProxyStats, _: Reading) -> Rows {
 }
 
 fn replicas(stats: &ProxyStats, _: Reading) -> Rows {
-    type Found = (u64, String, Option<SocketAddr>, Option<Held>, Replica);
+    type Found = (u64, String, Option<SocketAddr>, Option<HeldConnection>, Replica);
     let mut found: Vec<Found> = collect::sessions(&stats.shared, |_, entry| {
         let replica = entry.replica()?;
         let user = entry.user.borrow().as_ref().map(|user| user.name.to_string()).unwrap_or_default();

@@ -4,7 +4,7 @@ use super::{Rows, Table};
 use crate::entry::{Activity, Entry};
 use crate::pins::PinSet;
 use crate::stats::{ProxyStats, collect};
-use crate::view::Held;
+use crate::view::HeldConnection;
 use crate::worker::Worker;
 use model::HostgroupId;
 use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};
@@ -75,7 +75,7 @@ struct Listed {
     schema: Option<String>,
     client: Option<SocketAddr>,
     proxy: Option<SocketAddr>,
-    held: Option<Held>,
+    held: Option<HeldConnection>,
     waits_for: Option<HostgroupId>,
     command: &'static str,
     age_ms: u64,
