@@ -331,6 +331,11 @@ await check('forged requests are refused', async () => {
   return held.rows?.length === 0 ? null : `after ${results.join(', ')}: ${JSON.stringify(held)}`;
 });
 
+await check('a client that does not ask for gzip gets plain text', async () => {
+  const get = (headers) => new Promise((done, failed) => http.get(new URL('app.css', page_url), { headers }, (reply) => { let text = ''; reply.setEncoding('utf8').on('data', (part) => { text += part; }).on('end', () => done({ coding: reply.headers['content-encoding'], text })); }).on('error', failed));
+  const [plain, packed] = [await get({}), await get({ 'accept-encoding': 'gzip' })];
+  return plain.coding === undefined && plain.text.includes(':root') && packed.coding === 'gzip' ? null : `${plain.coding}, ${packed.coding}`;
+});
 if (env.TLS_URL) {
   await check('the page works over https, with a cookie of its own kind', async () => {
     const context = await browser.newContext({ ignoreHTTPSErrors: true });

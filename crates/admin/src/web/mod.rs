@@ -11,6 +11,7 @@
 //!
 //! INVARIANT: nothing is changed for a page of another origin, and no body is read but of a login, before it is known who asks.
 
+mod files;
 mod guard;
 mod samples;
 mod sessions;
@@ -27,9 +28,7 @@ use std::time::Duration;
 use handover::Sockets;
 use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::header::{
-    CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, HOST, HeaderName, HeaderValue, IF_NONE_MATCH, LOCATION, SET_COOKIE,
-};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderName, HeaderValue, LOCATION, SET_COOKIE};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use model::control::{AdminAction, AdminEvent};
@@ -48,6 +47,7 @@ use crate::handle::EngineHandle;
 use crate::http::port::{Port, Refusal, Vetted, converse};
 use crate::http::seats::Seat;
 use crate::reply::{Reply, Role, SessionInfo};
+use files::File;
 use guard::Caller;
 use samples::Samples;
 use sessions::{Sessions, Viewer};
@@ -70,16 +70,6 @@ const TLS_HANDSHAKE: u8 = 0x16;
 /// What a browser may do for the page: nothing but load what comes from here.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
      frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
-
-/// A file of the page: path, type, content.
-type Asset = (&'static str, &'static str, &'static [u8]);
-
-const ASSETS: [Asset; 4] = [
-    ("/", "text/html; charset=utf-8", include_bytes!("../../../../web/dist/index.html")),
-    ("/app.js", "text/javascript; charset=utf-8", include_bytes!("../../../../web/dist/app.js")),
-    ("/app.css", "text/css; charset=utf-8", include_bytes!("../../../../web/dist/app.css")),
-    ("/favicon.svg", "image/svg+xml", include_bytes!("../../../../web/dist/favicon.svg")),
-];
 
 /// All that an operator can set about the page.
 #[derive(Debug, Clone)]
@@ -143,16 +133,8 @@ struct Shared {
     sessions: Sessions,
     views: Views,
     samples: Samples,
-    assets: Vec<Packed>,
+    files: Vec<File>,
     last_id: AtomicU64,
-}
-
-/// A file of the page, as it is sent.
-struct Packed {
-    path: &'static str,
-    content_type: &'static str,
-    tag: HeaderValue,
-    gzip: Bytes,
 }
 
 impl Shared {
@@ -178,7 +160,7 @@ impl Web {
             sessions: Sessions::default(),
             views: Views::new(),
             samples: Samples::new(sources),
-            assets: ASSETS.iter().filter_map(packed).collect(),
+            files: files::all(),
             last_id: AtomicU64::new(0),
         };
         Self { shared: Arc::new(shared), port: Port::new("web page", MAX_CONNECTIONS, Arc::clone(&sockets)), sockets, sampling: None }
@@ -217,15 +199,6 @@ impl Web {
     fn stop_sampling(&mut self) {
         self.sampling.take().inspect(JoinHandle::abort);
     }
-}
-
-fn packed((path, content_type, content): &Asset) -> Option<Packed> {
-    use std::io::Write;
-    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-    gzip.write_all(content).ok()?;
-    let sum: String = shared_config::sum(content).chars().take(16).collect();
-    let tag = HeaderValue::from_str(&format!("\"{sum}\"")).ok()?;
-    Some(Packed { path, content_type, tag, gzip: gzip.finish().ok()?.into() })
 }
 
 async fn serve(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>, seat: Seat) {
@@ -331,7 +304,7 @@ fn vet(shared: &Shared, head: &Parts, caller: Caller) -> Result<Vetted<Known>, R
     let path = head.uri.path();
     let is_read = matches!(head.method, Method::GET | Method::HEAD);
     let Some(api) = path.strip_prefix("/api/") else {
-        return match shared.assets.iter().position(|asset| asset.path == path) {
+        return match shared.files.iter().position(|file| file.path == path) {
             Some(place) if is_read => Ok(Vetted { max_body: 0, known: Known { settings, caller, wants: Wants::File(place) } }),
             Some(_) => Err(Box::new(text(StatusCode::METHOD_NOT_ALLOWED, "GET only"))),
             None => Err(Box::new(text(StatusCode::NOT_FOUND, "not found"))),
@@ -376,8 +349,8 @@ fn needs_tls(settings: &WebSettings, host: &str, head: &Parts) -> Response<Full<
 async fn answer(shared: &Arc<Shared>, request: &Request<Bytes>, known: Known) -> Response<Full<Bytes>> {
     let Known { settings, caller, wants } = known;
     match wants {
-        Wants::File(place) => match shared.assets.get(place) {
-            Some(asset) => file(asset, request),
+        Wants::File(place) => match shared.files.get(place) {
+            Some(file) => file.answer(request.headers()),
             None => text(StatusCode::NOT_FOUND, "not found"),
         },
         Wants::Login => login(shared, &settings, request.body(), caller).await,
@@ -400,21 +373,6 @@ async fn answer(shared: &Arc<Shared>, request: &Request<Bytes>, known: Known) ->
         }
         Wants::Sql(viewer) => sql(shared, &viewer, request.body(), caller).await,
     }
-}
-
-fn file(asset: &Packed, request: &Request<Bytes>) -> Response<Full<Bytes>> {
-    let is_known = request.headers().get(IF_NONE_MATCH) == Some(&asset.tag);
-    let mut response = Response::new(if is_known { Full::default() } else { Full::new(asset.gzip.clone()) });
-    let headers = response.headers_mut();
-    headers.insert(ETAG, asset.tag.clone());
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    if is_known {
-        *response.status_mut() = StatusCode::NOT_MODIFIED;
-        return response;
-    }
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(asset.content_type));
-    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    response
 }
 
 /// A line of the audit log.
