@@ -27,7 +27,7 @@ use crate::dns::{DnsSettings, Moved};
 use crate::inbox::Inbox;
 use crate::kept::{Kept, Memory};
 use crate::lane::Checked;
-use crate::log::{CheckLog, History};
+use crate::log::{CheckLog, History, Since};
 use crate::operator::{Claims, Holds};
 use crate::probe::{self, Found, ProbeSettings};
 
@@ -47,6 +47,7 @@ pub struct Monitor {
     pub(crate) connector: Connector,
     pub(crate) log: Mutex<CheckLog>,
     pub(crate) history: Mutex<History>,
+    pub(crate) since: Mutex<Since>,
     pub(crate) counts: Counts,
     pub(crate) holds: Mutex<Holds>,
     pub(crate) claims: Mutex<Claims>,
@@ -167,6 +168,7 @@ impl Monitor {
             connector: Connector::new(),
             log: Mutex::default(),
             history: Mutex::default(),
+            since: Mutex::default(),
             counts: Counts::default(),
             holds: Mutex::default(),
             claims: Mutex::default(),
@@ -318,6 +320,12 @@ impl Monitor {
         self.core().topology.strays()
     }
 
+    /// The servers whose lag is measured.
+    pub(crate) fn measured_for_lag(&self) -> HashSet<ServerAddr> {
+        let checks = self.core().topology.checks();
+        checks.into_iter().filter(|check| check.kind == CheckKind::Lag).map(|check| check.addr).collect()
+    }
+
     /// What the servers say of the clusters that they belong to.
     pub(crate) fn identities(&self) -> Vec<MemberIdentity> {
         self.core().topology.identities()
@@ -347,6 +355,9 @@ impl Monitor {
         }
         drop(core);
         self.note(events);
+        if let Some(layout) = &layout {
+            lock(&self.since).note(layout, now_ms);
+        }
         if let (Some(layout), Some(running)) = (layout, self.running.get()) {
             running.fleet.arrange(layout);
             self.channels_due.notify_one();
@@ -397,9 +408,11 @@ impl Monitor {
                 Some(gauge.measured())
             }
             (outcome, CheckKind::Lag) => {
+                // The data plane routes by what it is told, so it is not told what is measured for display.
+                let is_limited = core.topology.limits_lag(&checked.addr);
                 let gauge = core.gauges.entry(checked.addr.clone()).or_default();
                 gauge.lag_ms = match outcome {
-                    Ok(Found::Lag(Lag::Behind(ms))) => Some(*ms),
+                    Ok(Found::Lag(Lag::Behind(ms))) if is_limited => Some(*ms),
                     _ => None,
                 };
                 Some(gauge.measured())
@@ -528,6 +541,7 @@ impl RoleKeeper for Monitor {
         let events = core.topology.take_events();
         self.keep(&mut core);
         drop(core);
+        lock(&self.since).note(&layout, self.clock.now_ms());
         lock(&self.log).forget_strangers(|addr| known.contains(addr));
         self.note(events);
         self.stale.notify_one();

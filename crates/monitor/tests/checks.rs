@@ -92,6 +92,46 @@ fn a_refused_user_changes_nothing_and_is_said_to_be_refused() {
     );
 }
 
+/// What is measured for display is in the table, and the data plane is not told of it.
+#[test]
+fn lag_is_measured_without_a_limit() {
+    let cluster = Replication::start(Flavor::Mariadb, 1, &Options::new()).unwrap();
+    let servers = || std::iter::once(&cluster.primary).chain(&cluster.replicas);
+    let running = Running::start(&replication(servers(), "monitor_read_only_interval=100, monitor_replication_lag_interval=100", ""));
+    running.wait_writer(&cluster.primary);
+    let replica = addr(&cluster.replicas[0]);
+    let is_at = |row: &Row, server: &model::ServerAddr| row["port"] == server.port.to_string();
+    running.wait_row("stats_tidegate_servers", |row| is_at(row, &replica) && row["repl_lag"] == "0" && row["lag_note"].is_empty());
+    let primary = addr(&cluster.primary);
+    running.wait_row("stats_tidegate_servers", |row| {
+        is_at(row, &primary) && row["role"] == "writer" && row["lag_note"] == "replicates from no server" && row["is_stray"] == "0"
+    });
+    let told = || running.plane.look(|told| told.measured.get(&replica).copied());
+    wait::until("a measurement", common::LIMIT, || told().map(drop)).unwrap();
+    assert_eq!(told().unwrap().lag_ms, None);
+    running.configure(&replication(servers(), "monitor_replication_lag_interval=100", ", max_replication_lag=10"));
+    running.plane.wait("the lag that routes", |told| told.measured.get(&replica).is_some_and(|measured| measured.lag_ms == Some(0)));
+}
+
+/// A former primary is a stray from the first check on, before it is SHUNNED, and with the setting off it stays one.
+#[test]
+fn a_former_primary_without_a_source_is_shown_as_stray() {
+    let cluster = Replication::start(Flavor::Mariadb, 1, &Options::new()).unwrap();
+    let servers = || std::iter::once(&cluster.primary).chain(&cluster.replicas);
+    let variables = "monitor_read_only_interval=100, monitor_replication_lag_interval=100, shun_stray_replicas=false";
+    let running = Running::start(&replication(servers(), variables, ""));
+    running.wait_writer(&cluster.primary);
+    let (former, heir) = (&cluster.primary, &cluster.replicas[0]);
+    lab::replication::set_read_only(former, true).unwrap();
+    heir.sql("STOP SLAVE").unwrap();
+    heir.sql("RESET SLAVE ALL").unwrap();
+    lab::replication::set_read_only(heir, false).unwrap();
+    running.wait_writer(heir);
+    running.wait_row("stats_tidegate_servers", |row| {
+        row["port"] == former.port().to_string() && row["role"] == "reader" && row["status"] == "ONLINE" && row["is_stray"] == "1"
+    });
+}
+
 #[test]
 fn a_signal_is_looked_into_at_once() {
     let cluster = Replication::start(Flavor::Mariadb, 1, &Options::new()).unwrap();

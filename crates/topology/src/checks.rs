@@ -76,6 +76,10 @@ pub(crate) fn checks(snapshot: &Snapshot, clusters: &[Cluster], facts: &BTreeMap
         let urgency = urgency(cluster, facts, now_ms);
         let (kind, (interval_ms, timeout_ms)) = role_check(&cluster.group.kind, vars);
         for server in cluster.members.values().filter_map(|member| member.any_row()).filter(|server| is_checked(server)) {
+            // Operators want to see it, whether or not a row limits it.
+            if has_successors(cluster) {
+                add(server, CheckKind::Lag, (vars.monitor_replication_lag_interval, vars.monitor_replication_lag_timeout));
+            }
             add(server, kind, (hasten(interval_ms, urgency, vars), timeout_ms));
             if counts_transactions(snapshot, cluster) || has_successors(cluster) {
                 let urgency = if cluster.awaits(&server.key.addr()) { Urgency::Urgent } else { Urgency::Calm };

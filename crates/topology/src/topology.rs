@@ -218,7 +218,7 @@ impl Topology {
         let Some(facts) = self.known.facts.get(server) else { return };
         let was_denied = facts.is_denied();
         let is_distance = match seen {
-            Seen::Lag(_) => true,
+            Seen::Lag(_) => self.limits_lag(server),
             Seen::Gtids(_) => self.counts_transactions(server),
             _ => false,
         };
@@ -298,6 +298,13 @@ impl Topology {
         let clusters = self.places.get(server).map(|places| places.clusters.as_slice()).unwrap_or_default();
         let mut all = clusters.iter().filter_map(|index| self.clusters.get(*index));
         all.any(|cluster| counts_transactions(&self.known.snapshot, cluster))
+    }
+
+    /// Whether a row of this server has `max_replication_lag`. Without a limit its lag is measured for display only.
+    pub fn limits_lag(&self, server: &ServerAddr) -> bool {
+        let written = self.known.snapshot.hostgroups.values().flat_map(|hostgroup| &hostgroup.servers);
+        let placed = self.layout.hostgroups.values().flatten().map(|placement| &placement.server);
+        written.chain(placed).any(|row| row.max_replication_lag > 0 && row.key.addr() == *server)
     }
 
     /// Traffic saw something.

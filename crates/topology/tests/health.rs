@@ -317,6 +317,21 @@ fn a_writer_does_not_lag() {
 }
 
 #[test]
+fn lag_without_a_limit_changes_nothing() {
+    let mut fleet = Fleet::new(REPLICATION);
+    fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true));
+    let layout = fleet.layout();
+    fleet.events();
+    for _ in 0..10 {
+        fleet.pass(1_000).see("b", lag(86_400)).see("c", Seen::Lag(Ok(Lag::Unknown)));
+    }
+    for _ in 0..10 {
+        fleet.pass(1_000).see("b", Seen::Lag(Err(ProbeError::Failed("no such table".into()))));
+    }
+    assert_eq!((fleet.layout(), fleet.events()), (layout, Vec::new()));
+}
+
+#[test]
 fn a_restarted_server_waits_for_its_buffer_pool() {
     let waiting = format!("mysql_variables = {{ wait_for_buffer_pool_load=true }}\n{PLAIN}");
     let restart = |fleet: &mut Fleet| {
@@ -360,12 +375,9 @@ fn what_is_looked_at() {
     let fleet = Fleet::new(text);
     let checks = fleet.checks();
     assert_eq!(checks["a:3306"], ["Connect", "Ping", "ReadOnly(SuperReadOnly)", "Lag", "Gtids", "Sources"]);
-    assert_eq!(checks["a:3307"], ["Connect", "Ping", "ReadOnly(SuperReadOnly)", "Gtids", "Sources"], "another port is another server");
-    assert_eq!(
-        checks["/run/s"],
-        ["Connect", "Ping", "ReadOnly(SuperReadOnly)", "Gtids", "Sources"],
-        "a Unix socket is a server like others"
-    );
+    let unlimited = ["Connect", "Ping", "ReadOnly(SuperReadOnly)", "Lag", "Gtids", "Sources"];
+    assert_eq!(checks["a:3307"], unlimited, "lag is measured for display, and another port is another server");
+    assert_eq!(checks["/run/s"], unlimited, "a Unix socket is a server like others");
     assert_eq!(checks.len(), 3, "not what is OFFLINE_HARD");
     let of_ports = |check: &&topology::Check| check.addr.port != 0;
     assert!(fleet.topology.checks().iter().filter(of_ports).all(|check| check.server.use_ssl), "TLS wins over none");

@@ -2,9 +2,11 @@
 
 mod checks;
 mod history;
+mod servers;
 mod tables;
 mod time;
 
 pub(crate) use checks::{CheckLog, kind_name};
 pub(crate) use history::History;
+pub(crate) use servers::Since;
 pub(crate) use tables::{all, rows};

@@ -235,6 +235,29 @@ static TABLES: &[Table] = &[
     Table {
         table: StatsTable {
             schema: StatsSchema::Stats,
+            name: "stats_tidegate_servers",
+            columns: &[
+                stat("hostgroup", "INT"),
+                stat("hostname", "VARCHAR"),
+                stat("port", "INT"),
+                stat_null("cluster", "INT"),
+                stat("role", "VARCHAR"),
+                stat("status", "VARCHAR"),
+                stat("since_ms", "INTEGER"),
+                stat("reason", "VARCHAR"),
+                stat_null("repl_lag", "INT"),
+                stat("lag_note", "VARCHAR"),
+                stat("is_stray", "INT"),
+            ],
+            primary_key: &["hostgroup", "hostname", "port"],
+            has_reset: false,
+            help: "Role, status, its duration in ms, reason, and lag in s of each server. is_stray: it has no replication source and does not write",
+        },
+        rows: super::servers::rows,
+    },
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
             name: "stats_tidegate_holds",
             columns: &[stat("hostgroup", "INT"), stat("reason", "VARCHAR"), stat("since_ms", "INTEGER")],
             primary_key: &["hostgroup", "reason"],
