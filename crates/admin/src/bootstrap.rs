@@ -28,6 +28,7 @@ use crate::commands::show::collation_rows;
 use crate::engine::{Engine, first_runtime, now};
 use crate::error::AdminError;
 use crate::handle::{EngineHandle, channel};
+use crate::history::starts;
 use crate::live::Live;
 use crate::process::Process;
 use crate::remarks::LOGGED;
@@ -506,6 +507,9 @@ impl Bootstrap {
     ) -> Result<(EngineHandle, JoinHandle<()>), AdminError> {
         if let Err(error) = history::remember(&self.store.admin, &self.config, "", "start") {
             tracing::warn!("the configuration at the start was not put into its history: {error}");
+        }
+        if let Err(error) = starts::note(&self.store.admin, &self.config.admin, &process.version(), self.given.is_some(), now()) {
+            tracing::warn!("the time of the start was not put into the history: {error}");
         }
         let found = crate::remarks::all(&self.config, &self.snapshot, &*plane, Scope::Dead);
         for remark in found.iter().take(LOGGED) {

@@ -13,6 +13,7 @@ pub(crate) mod queries;
 mod roll;
 mod sample;
 pub(crate) mod series;
+pub(crate) mod starts;
 
 use std::time::Duration;
 

@@ -109,3 +109,16 @@ fn series_are_due_once_a_period() {
     assert_eq!(history.due(&settings, at(3)).len(), 4, "the clock was set back");
     assert!(names(history.due(&settings, at(90_000))).contains(&"stats_mysql_query_digest_to_disk"));
 }
+
+#[test]
+fn starts_are_kept_as_long_as_samples() {
+    let (db, settings) = (database(), AdminVariables { stats_history_days: 1, ..Default::default() });
+    for (now, is_upgrade) in [(1_700_000_000, false), (1_700_050_000, true), (1_700_100_000, false)] {
+        starts::note(&db, &settings, "0.2.0", is_upgrade, now).unwrap();
+    }
+    let mut found = db.prepare("SELECT timestamp, kind, version FROM stats_history.history_tidegate_starts").unwrap();
+    let rows = found.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).unwrap();
+    let rows: Vec<(i64, String, String)> = rows.collect::<Result<_, _>>().unwrap();
+    let row = |at, kind: &str| (at, kind.to_owned(), "0.2.0".to_owned());
+    assert_eq!(rows, [row(1_700_050_000, "upgrade"), row(1_700_100_000, "start")]);
+}

@@ -29,9 +29,10 @@ enum As {
 /// Column, metric, the label's value that its samples must have (empty: any), and how.
 type Source = (&'static str, &'static str, &'static str, As);
 
-const SOURCES: [Source; 11] = [
+const SOURCES: [Source; 12] = [
     ("queries", "proxysql_questions_total", "", As::Rate),
     ("errors", "proxysql_mysql_error_total", "", As::Rate),
+    ("denied", "proxysql_access_denied_wrong_password_total", "", As::Rate),
     ("slow", "proxysql_slow_queries_total", "", As::Rate),
     ("clients", "proxysql_client_connections_connected", "", As::Sum),
     ("backends_used", "proxysql_connpool_conns", "used", As::Sum),
