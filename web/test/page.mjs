@@ -137,6 +137,27 @@ await check('numbers move under load', async () => {
   await until('three different numbers of statements a second', async () => { seen.add(await page.innerText('[data-tile=queries] .value')); seen.delete('–'); seen.delete('0'); return seen.size >= 3; });
 });
 
+await check('an axis repeats no label, times have a log scale, and only errors are red', async () => {
+  await page.evaluate(() => {
+    window.drawn = new Map();
+    const { clearRect, fillText } = CanvasRenderingContext2D.prototype;
+    CanvasRenderingContext2D.prototype.clearRect = function (...box) { window.drawn.set(this.canvas, []); return clearRect.apply(this, box); };
+    CanvasRenderingContext2D.prototype.fillText = function (text, ...at) { window.drawn.get(this.canvas)?.push(text); return fillText.call(this, text, ...at); };
+  });
+  const charts = () => page.evaluate(() => [...document.querySelectorAll('.chart')].map((chart) => ({ title: chart.querySelector('figcaption').innerText, labels: window.drawn.get(chart.querySelector('canvas')) ?? [] })));
+  const drawn = await until('all charts', async () => { const all = await charts(); return all.length && all.every((chart) => chart.labels.length > 2) ? all : null; });
+  const repeated = drawn.find(({ labels }) => new Set(labels).size < labels.length);
+  if (repeated) return JSON.stringify(repeated);
+  if (!drawn.some(({ title }) => /Time of a statement.*log scale/.test(title))) return 'no log scale';
+  return page.evaluate(() => {
+    const red = Object.assign(document.createElement('i'), { style: 'color: var(--bad)' });
+    document.body.append(red);
+    const is_red = [...document.querySelectorAll('.u-legend .u-series')].filter((one) => one.querySelector('.u-marker')?.style.borderColor === getComputedStyle(red).color).map((one) => one.querySelector('.u-label').textContent);
+    red.remove();
+    return is_red.join() === 'errors' ? null : `red: ${is_red}`;
+  });
+});
+
 const stuck = connect();
 await check('a session that keeps a connection is found, with the reason', async () => {
   stuck.say("SELECT GET_LOCK('page test', 1)");

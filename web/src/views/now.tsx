@@ -31,7 +31,7 @@ export function Now() {
             <span class="muted">{samples.length ? `Kept by the proxy since ${clock(samples[0]?.at ?? 0)}` : 'The first sample comes within a second.'}</span>
           </div>
           <div class="charts">
-            <Chart title="Statements a second" at={at} span_ms={span} unit={count} lines={[line('statements', 'queries', '--c1'), line('errors', 'errors', '--c4'), line('slow', 'slow', '--c3', true)]} />
+            <Chart title="Statements a second" at={at} span_ms={span} unit={count} lines={[line('statements', 'queries', '--c1'), line('errors', 'errors', '--bad'), line('slow', 'slow', '--c3', true)]} />
             <Chart title="Time of a statement" at={at} span_ms={span} unit={micros} lines={[line('p50', 'p50_us', '--c1'), line('p95', 'p95_us', '--c3'), line('p99', 'p99_us', '--c4')]} />
             <Chart title="Clients and server connections" at={at} span_ms={span} unit={count} lines={[line('clients', 'clients', '--c2'), line('in use', 'backends_used', '--c1'), line('free', 'backends_free', '--c3', true)]} />
             <Chart title="Sessions that wait for a connection" at={at} span_ms={span} unit={count} lines={[line('waiting', 'waiters', '--c4'), line('held hostgroups', 'held', '--c3', true)]} />
