@@ -15,7 +15,7 @@ const page_url = new URL(env.PAGE_URL ?? 'http://127.0.0.1:6080/').href;
 const cluster = env.CLUSTER ?? '0';
 const client = env.MARIADB ?? 'mariadb';
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-const VIEWS = ['now', 'clusters', 'statements', 'pins', 'sessions', 'config', 'config/differences', 'config/history', 'proxies', 'log', 'log/errors', 'sql'];
+const VIEWS = ['now', 'clusters', 'statements', 'pins', 'sessions', 'config', 'config/tables%2Fmysql_users', 'config/differences', 'config/history', 'proxies', 'log', 'log/errors', 'sql'];
 const PATIENCE_MS = 15_000;
 if (page_url.startsWith('https:')) env.NODE_TLS_REJECT_UNAUTHORIZED = '0';
 
@@ -373,13 +373,23 @@ if (env.TLS_URL) {
 await page.context().close();
 const shots = env.SHOTS;
 if (shots) mkdirSync(shots, { recursive: true });
-await Promise.all([['light', {}], ['dark', { colorScheme: 'dark' }], ['phone', { viewport: { width: 390, height: 844 } }]].map(([kind, options]) => check(`all views, ${kind}: nothing serious for axe, nothing beside the screen`, async () => {
+await Promise.all([['light', { viewport: { width: 1440, height: 900 } }], ['dark', { colorScheme: 'dark' }], ['phone', { viewport: { width: 390, height: 844 } }]].map(([kind, options]) => check(`all views, ${kind}: nothing serious for axe, nothing beside the screen`, async () => {
   const one = await open('admin', options);
   const faults = [];
   for (const view of VIEWS) {
     await show(one, view);
     if (view === 'now') await until('charts', () => one.locator('.u-over').count());
     if (shots) await one.screenshot({ path: `${shots}/${view.replace('/', '-')}-${kind}.png`, fullPage: true });
+    const under = await one.evaluate(() => {
+      const overlap = (a, b) => a.width && b.width && a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+      for (const row of document.querySelectorAll('[role=table] tbody tr')) {
+        const boxes = [...row.children].map((cell) => cell.getBoundingClientRect());
+        if (boxes.some((box, at) => boxes.slice(at + 1).some((other) => overlap(box, other)))) return row.innerText;
+      }
+      return null;
+    });
+    if (under) faults.push(`${view}: a column is under another in ${under}`);
+    if (kind === 'phone' && await one.evaluate(() => [...document.querySelectorAll('.scroll:has(> [role=table])')].some((box) => box.scrollWidth > box.clientWidth))) faults.push(`${view}: a card is wider than the screen`);
     if (await one.evaluate(() => document.documentElement.scrollWidth > window.innerWidth)) faults.push(`${view} is wider than the screen`);
     const wire = await one.context().newCDPSession(one);
     await wire.send('Runtime.evaluate', { expression: axe });

@@ -1,4 +1,4 @@
-// A table that sorts, filters and can be taken along as CSV.
+// A table that sorts, filters and can be taken along as CSV. On a phone each row is a card.
 import type { ComponentChildren } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Cell } from '../api';
@@ -16,6 +16,8 @@ export interface Column<R> {
   wide?: boolean;
   /** Text that may be long: it gets the room that is left. */
   long?: boolean;
+  /** Said once above the table where all rows have the same value. */
+  fold?: boolean;
   title?: string;
 }
 
@@ -54,14 +56,17 @@ export function Table<R>(props: Props<R>) {
   const [all, setAll] = useState(false);
   const change = (next: typeof old) => { kept.set(props.name, next); setState(next); };
   const down = state.sort.startsWith('-');
+  const folded = props.columns.filter((column) => column.fold && props.rows.length > 1 && props.rows.every((row) => column.value(row) === column.value(props.rows[0] as R)));
+  const columns = props.columns.filter((column) => !folded.includes(column));
   const by = props.columns.find((column) => column.key === state.sort.replace('-', ''));
   const words = state.filter.toLowerCase().split(/\s+/).filter(Boolean);
   const texts = (row: R) => props.columns.map((column) => String(column.value(row) ?? '')).join(' ').toLowerCase();
   let rows = words.length ? props.rows.filter((row) => { const text = texts(row); return words.every((word) => text.includes(word)); }) : props.rows;
   if (by) rows = [...rows].sort((a, b) => compare(by.value(a), by.value(b)) * (down ? -1 : 1));
   const shown = all ? rows : rows.slice(0, SHOWN_AT_FIRST);
+  const firstOf = (column: Column<R>) => (column.num ? `-${column.key}` : column.key);
   const press = (column: Column<R>) => {
-    const first = column.num ? `-${column.key}` : column.key;
+    const first = firstOf(column);
     const second = column.num ? column.key : `-${column.key}`;
     change({ ...state, sort: state.sort === first ? second : first });
   };
@@ -84,30 +89,32 @@ export function Table<R>(props: Props<R>) {
           </label>
         )}
         <span class="muted" role="status">{rows.length === props.rows.length ? `${rows.length} ${rows.length === 1 ? 'row' : 'rows'}` : `${rows.length} of ${props.rows.length} rows`}</span>
+        {folded.length > 0 && <span class="muted">All: {folded.map((column) => `${column.label} ${column.value(props.rows[0] as R) || '(empty)'}`).join(', ')}</span>}
+        <label class="sortby">Order <select value={state.sort} onChange={(event) => change({ ...state, sort: event.currentTarget.value })}>{!by && <option value={state.sort}>as given</option>}{columns.filter((column) => column.label).map((column) => <option key={column.key} value={by === column ? state.sort : firstOf(column)}>{column.label}</option>)}</select></label>
         <span class="gap" />
         {props.tools}
         <button type="button" class="quiet" onClick={save}>CSV<span class="hidden"> of {props.caption}</span></button>
       </div>
       <div class="scroll" role="region" aria-label={props.caption} tabIndex={0}>
-        <table>
+        <table role="table">
           <caption class="hidden">{props.caption}</caption>
-          <thead>
-            <tr>
-              {props.columns.map((column) => (
-                <th key={column.key} scope="col" class={classes(column)} title={column.title} aria-sort={by === column ? (down ? 'descending' : 'ascending') : 'none'}>
+          <thead role="rowgroup">
+            <tr role="row">
+              {columns.map((column) => (
+                <th key={column.key} role="columnheader" scope="col" class={classes(column)} title={column.title} aria-sort={by === column ? (down ? 'descending' : 'ascending') : 'none'}>
                   {column.label ? <button type="button" onClick={() => press(column)}>{column.label}<span class="arrow" aria-hidden="true">{by === column ? (down ? '▾' : '▴') : ''}</span></button> : <span class="hidden">Actions</span>}
                 </th>
               ))}
             </tr>
           </thead>
-          <tbody>
+          <tbody role="rowgroup">
             {shown.map((row) => {
               const id = props.id(row);
               return (
-                <tr key={id} class={`${props.mark?.(row) ?? ''}${props.chosen === id ? ' chosen' : ''}${props.open ? ' opens' : ''}`} onClick={props.open && ((event: MouseEvent) => { if (!(event.target as Element).closest('button, a')) props.open?.(row); })}>
-                  {props.columns.map((column, at) => {
+                <tr key={id} role="row" class={`${props.mark?.(row) ?? ''}${props.chosen === id ? ' chosen' : ''}${props.open ? ' opens' : ''}`} onClick={props.open && ((event: MouseEvent) => { if (!(event.target as Element).closest('button, a')) props.open?.(row); })}>
+                  {columns.map((column, at) => {
                     const inner = column.show ? column.show(row) : plain(column.value(row));
-                    return <td key={column.key} class={classes(column)}>{at === 0 && props.open ? <button type="button" class="link" aria-pressed={props.chosen === id} onClick={() => props.open?.(row)}>{inner}</button> : inner}</td>;
+                    return <td key={column.key} role="cell" class={classes(column)} data-label={column.label}>{at === 0 && props.open ? <button type="button" class="link" aria-pressed={props.chosen === id} onClick={() => props.open?.(row)}>{inner}</button> : inner}</td>;
                   })}
                 </tr>
               );

@@ -73,12 +73,12 @@ export function Editor({ table, changes, at }: { table: string; changes: Rec[]; 
   const shown = schema.columns.filter((column) => schema.columns.length < 8 || ALWAYS.has(column.name) || schema.key.includes(column.name) || rows.some((row) => row[column.name] !== null && row[column.name] !== '' && row[column.name] !== column.fallback));
   const changed = (row: Rec) => changes.some((one) => one.key === nameOf(schema, row));
   const columns: Column<Rec>[] = [
+    { key: 'act', label: '', value: () => null, show: (row) => <span class="rowacts"><Act quiet label="Edit…" about={nameOf(schema, row)} of={() => edit(row)} />{table !== 'global_variables' && <><Act quiet label="Copy…" about={nameOf(schema, row)} of={() => add(row)} /><Act quiet label="Delete…" about={nameOf(schema, row)} of={() => remove(row)} /></>}</span> },
+    { key: 'state', label: 'State', value: (row) => (faultOf(row) ? 'fault' : changed(row) ? 'edited' : ''), show: (row) => (faultOf(row) ? <Pill kind={said?.kind === 'error' ? 'bad' : 'warn'} text={said?.kind === 'error' ? 'cannot be loaded' : 'remark'} /> : changed(row) ? <Pill kind="info" text="edited" /> : <span class="muted">in force</span>) },
     ...shown.map((column): Column<Rec> => ({
       key: column.name, label: column.name, num: column.isNumber, long: /pattern|digest|value/.test(column.name), value: (row) => hide(row[column.name]),
       show: (row) => <>{faultOf(row)?.column === column.name ? <mark title={text}>{row[column.name] ?? 'NULL'}</mark> : plain(hide(row[column.name]))}</>,
     })),
-    { key: 'state', label: 'State', value: (row) => (faultOf(row) ? 'fault' : changed(row) ? 'edited' : ''), show: (row) => (faultOf(row) ? <Pill kind={said?.kind === 'error' ? 'bad' : 'warn'} text={said?.kind === 'error' ? 'cannot be loaded' : 'remark'} /> : changed(row) ? <Pill kind="info" text="edited" /> : <span class="muted">in force</span>) },
-    { key: 'act', label: '', value: () => null, show: (row) => <span class="rowacts"><Act quiet label="Edit…" about={nameOf(schema, row)} of={() => edit(row)} />{table !== 'global_variables' && <><Act quiet label="Copy…" about={nameOf(schema, row)} of={() => add(row)} /><Act quiet label="Delete…" about={nameOf(schema, row)} of={() => remove(row)} /></>}</span> },
   ];
   const gone = changes.filter((one) => one.column === null && one.left === null);
   return (
