@@ -60,6 +60,9 @@ async function call(method: string, path: string, body?: unknown, limit_ms = ANS
   return value;
 }
 
+/** Forms that were not sent, kept for the tab. */
+export const DRAFTS = 'tidegate.drafts';
+
 /** Says that there may be a cookie, which scripts cannot see: without it nobody is asked. */
 const LOGGED_IN = 'tidegate.login';
 
@@ -86,6 +89,7 @@ export async function logout(): Promise<void> {
   await call('POST', 'api/logout', {}).catch(() => null);
   localStorage.removeItem(LOGGED_IN);
   localStorage.removeItem(TOKEN);
+  sessionStorage.removeItem(DRAFTS);
   session.set(null);
 }
 

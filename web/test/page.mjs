@@ -229,6 +229,32 @@ await check('what is out of range is said as it is typed', async () => {
   await page.keyboard.press('Escape');
   return off ? null : 'it could be sent';
 });
+await check('a form survives Esc and a reload, without its password', async () => {
+  await page.click('tr:has-text("4711") button:has-text("Edit")');
+  await fill(page, { match_digest: '^SELECT half' });
+  await page.keyboard.press('Escape');
+  await page.reload();
+  await page.click('tr:has-text("4711") button:has-text("Edit")');
+  if (await page.inputValue('#f-match_digest') !== '^SELECT half') return 'the rule is forgotten';
+  await page.click('dialog[open] button:text-is("Start over")');
+  if (await page.inputValue('#f-match_digest') !== '^SELECT (') return 'it does not start over';
+  await page.click('dialog[open] button:text-is("Cancel")');
+  await show(page, 'config/tables%2Fmysql_users');
+  await page.click('button:has-text("Add a row")');
+  await fill(page, { username: 'half', password: 'S3cret-half', comment: 'password S3cret-half' });
+  await page.keyboard.press('Escape');
+  const kept = await page.evaluate(() => JSON.stringify({ ...sessionStorage }));
+  await page.click('button:has-text("Add a row")');
+  const [name, password] = [await page.inputValue('#f-username'), await page.inputValue('#f-password')];
+  await page.click('dialog[open] button:text-is("Cancel")');
+  await show(page, 'config/tables%2Fmysql_query_rules');
+  return kept.includes('S3cret') || name !== 'half' || password ? `${kept} ${name}` : null;
+});
+await check('the dialog of Apply repeats what will be refused', async () => {
+  await page.click('.layerline button:has-text("Apply")');
+  await until('the refusal', () => page.locator('dialog[open] .banner.bad:has-text("rule 4711")').count());
+  await page.click('dialog[open] button:text-is("Cancel")');
+});
 await check('the rule is mended and applied', async () => {
   await page.click('tr:has-text("4711") button:has-text("Edit")');
   await fill(page, { match_digest: '^SELECT 4711' });

@@ -5,6 +5,7 @@ import { type Done, type SqlReply, remember, session, sql, view } from '../api';
 import { millis, num } from '../format';
 import { refresh, rowsOf, useNow, useView } from '../live';
 import { Store, useStore } from '../store';
+import { draftOf, dropDraft, keepDraft } from './draft';
 import { EventLine } from './events';
 
 export interface Verdict { level: 'error' | 'remark'; text: string }
@@ -61,12 +62,15 @@ type State = 'asked' | 'running' | 'over';
 
 function Open({ action }: { action: Action }) {
   const box = useRef<HTMLDialogElement>(null);
-  const [values, setValues] = useState<Values>(Object.fromEntries((action.fields ?? []).map((field) => [field.name, field.value])));
+  const given = Object.fromEntries((action.fields ?? []).map((field) => [field.name, field.value]));
+  const [draft, setDraft] = useState(draftOf(action.title));
+  const [values, setValues] = useState<Values>({ ...given, ...draft });
   const [state, setState] = useState<State>('asked');
   const [replies, setReplies] = useState<(SqlReply | null)[]>([]);
   const [since, setSince] = useState(0);
   const [before, setBefore] = useState(0);
   useEffect(() => { box.current?.showModal(); }, []);
+  useEffect(() => { if (state !== 'over') keepDraft(action, values); }, [values]);
   const verdicts = (action.fields ?? []).map((field) => (values[field.name] === NULL ? null : field.check?.(values[field.name] ?? '', values) ?? null));
   const isWrong = verdicts.some((verdict) => verdict?.level === 'error');
   const lines = action.sql(values);
@@ -86,6 +90,7 @@ function Open({ action }: { action: Action }) {
       if (reply.kind === 'error') break;
     }
     setState('over');
+    if (!got.some((reply) => reply.kind === 'error')) dropDraft(action);
     refresh();
     action.done?.(got);
   };
@@ -94,6 +99,7 @@ function Open({ action }: { action: Action }) {
     <dialog ref={box} class="act" aria-labelledby="acttitle" onCancel={(event) => { event.preventDefault(); close(); }}>
       <form onSubmit={(event) => { event.preventDefault(); if (state === 'asked' && !isWrong) void run(); }}>
         <h2 id="acttitle">{action.title}</h2>
+        {state === 'asked' && Object.keys(draft).length > 0 && <div class="banner info" role="status">The form has what you typed before. <button type="button" class="quiet" onClick={() => { setDraft({}); setValues(given); }}>Start over</button></div>}
         {state === 'asked' && action.fields?.map((field, at) => <Input key={field.name} field={field} value={values[field.name] ?? ''} verdict={verdicts[at] ?? null} set={(value) => setValues((old) => ({ ...old, [field.name]: value }))} />)}
         {state === 'asked' && <div class="effect"><h3>What will happen</h3>{action.effect(values)}</div>}
         <h3>{state === 'asked' ? 'The SQL that will be sent' : 'The SQL that was sent'}</h3>
@@ -103,7 +109,7 @@ function Open({ action }: { action: Action }) {
         </ol>
         {action.steps && state !== 'asked' && <Steps before={before} />}
         <div class="buttons">
-          {state === 'asked' && <button type="button" onClick={close} autofocus={!action.fields?.length}>Cancel</button>}
+          {state === 'asked' && <button type="button" onClick={() => { dropDraft(action); close(); }} autofocus={!action.fields?.length}>Cancel</button>}
           {state === 'asked' && <button type="submit" class={action.danger ? 'danger strong' : 'strong'} disabled={isWrong || !lines.length}>{action.verb}</button>}
           {state === 'running' && <span class="muted" role="status">It runs…</span>}
           {state === 'over' && <span role="status" class={failed ? 'said bad' : 'said ok'}>{failed ? 'Refused.' : 'Done.'}</span>}

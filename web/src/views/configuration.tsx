@@ -59,14 +59,11 @@ export function Configuration() {
 }
 
 function Layers({ data }: { data: ViewData }) {
-  const reply = useStore(verdict);
   const runtime = sided(rowsOf(data, 'runtime'), 'memory', 'runtime');
   const disk = sided(rowsOf(data, 'disk'), 'memory', 'disk');
-  const remarks = remarksOf(reply);
-  const refused = reply?.kind === 'error' ? reply.text : null;
   const apply = (): Action => ({
     title: 'Apply the configuration', verb: 'Apply', done: () => void check(),
-    effect: () => <><p>Memory is checked as a whole and put in force, all modules at once, or nothing is changed. Open sessions go on.</p><Changes rows={runtime} /></>,
+    effect: () => <><p>Memory is checked as a whole and put in force, all modules at once, or nothing is changed. Open sessions go on.</p><Verdict inDialog /><Changes rows={runtime} /></>,
     sql: () => ['CONFIG APPLY'],
   });
   const save = (): Action => ({ title: 'Save to disk', verb: 'Save', effect: () => <><p>The next start takes these modules as they are in memory now, also what is not in force yet.</p><Changes rows={disk} /></>, sql: () => modulesOf(disk).map((module) => `SAVE ${module} TO DISK`) });
@@ -82,13 +79,19 @@ function Layers({ data }: { data: ViewData }) {
         <Act label="Apply…" of={apply} off={runtime.length ? null : 'Nothing was edited: memory is in force.'} />
         <Act label="Save to disk…" of={save} off={disk.length ? null : 'Disk is as memory.'} />
       </div>
-      <div role="status" class="verdict">
-        {refused && <div class="banner bad"><b>Memory cannot be loaded:</b> {refused} {blames(refused).slice(0, 1).map((blame) => <a key={blame.table} href={href('config', `tables/${blame.table}`)}>Show the row in {blame.table}</a>)}</div>}
-        {!refused && remarks.length > 0 && <details class="banner warn"><summary><b>Memory can be loaded, with {remarks.length} {remarks.length === 1 ? 'remark' : 'remarks'}.</b></summary><ul>{remarks.map((text) => <li key={text}>{text}</li>)}</ul></details>}
-        {reply?.kind === 'rows' && !remarks.length && <p class="muted">CONFIG CHECK: memory can be loaded, without a remark.</p>}
-      </div>
+      <div role="status" class="verdict"><Verdict /></div>
     </section>
   );
+}
+
+/** What CONFIG CHECK said of memory. In the dialog it is asked again, and all rows are open. */
+function Verdict({ inDialog = false }: { inDialog?: boolean }) {
+  const reply = useStore(verdict);
+  useEffect(() => { if (inDialog) void check(); }, []);
+  const remarks = remarksOf(reply);
+  if (reply?.kind === 'error') return <div class="banner bad"><b>{inDialog ? 'This will be refused:' : 'Memory cannot be loaded:'}</b> {reply.text} {!inDialog && blames(reply.text).slice(0, 1).map((blame) => <a key={blame.table} href={href('config', `tables/${blame.table}`)}>Show the row in {blame.table}</a>)}</div>;
+  if (remarks.length > 0) return <details class="banner warn" open={inDialog}><summary><b>Memory can be loaded, with {remarks.length} {remarks.length === 1 ? 'remark' : 'remarks'}.</b></summary><ul>{remarks.map((text) => <li key={text}>{text}</li>)}</ul></details>;
+  return reply?.kind === 'rows' ? <p class="muted">CONFIG CHECK: memory can be loaded, without a remark.</p> : null;
 }
 
 /** Rows of CONFIG DIFF, whose values stand in columns called by their sides: these two become `left` and `right`. */

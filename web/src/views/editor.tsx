@@ -61,7 +61,7 @@ export function Editor({ table, changes, at }: { table: string; changes: Rec[]; 
     sql: (values) => { const set = differing(schema, row, values); return set.length ? [`UPDATE ${table} SET ${set.join(', ')} WHERE ${where(schema, row)}`] : []; },
   });
   const add = (from: Rec | null): Action => ({
-    title: `A new row of ${table}`, verb: 'Write to memory', done,
+    title: `A new row of ${table}${from ? `, like ${nameOf(schema, from)}` : ''}`, verb: 'Write to memory', done,
     fields: fieldsOf(table, schema, null, around).map((field) => (from && !schema.key.includes(field.name) && field.kind !== 'secret' ? { ...field, value: from[field.name] ?? NULL } : field)),
     effect: () => <p>A row is added in memory. Clients notice nothing until you apply the configuration.</p>,
     sql: (values) => {
