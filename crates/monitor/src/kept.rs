@@ -23,6 +23,11 @@ const NUMBER_MAX: u64 = 1 << 53;
 /// How the part `topology` is written.
 const FORMAT: u64 = 1;
 
+/// The file in this data directory.
+pub(crate) fn file(datadir: &Path) -> PathBuf {
+    datadir.join(FILE)
+}
+
 /// What is in it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
@@ -57,7 +62,7 @@ pub(crate) struct Kept {
 impl Kept {
     /// In this directory.
     pub(crate) fn new(datadir: &Path) -> Self {
-        Self { path: datadir.join(FILE), there: Mutex::default() }
+        Self { path: file(datadir), there: Mutex::default() }
     }
 
     /// What was written last; nothing if there is no file.

@@ -12,6 +12,7 @@ mod dns;
 mod error;
 mod inbox;
 mod kept;
+mod kept_events;
 mod lane;
 mod log;
 mod monitor;
@@ -29,3 +30,10 @@ pub use error::MonitorError;
 pub use monitor::Monitor;
 pub use survey::{Account, Membership, Survey, Visited, execute, existing_accounts, survey};
 pub use thread::MonitorThread;
+
+use std::path::{Path, PathBuf};
+
+/// The files that the monitor makes in this data directory.
+pub fn files(datadir: &Path) -> [PathBuf; 2] {
+    [kept::file(datadir), kept_events::file(datadir)]
+}

@@ -6,7 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -63,6 +63,12 @@ pub struct Monitor {
     stale: Notify,
     kept: OnceLock<Kept>,
     stood: Notify,
+    /// See `kept_events`.
+    pub(crate) events_file: OnceLock<PathBuf>,
+    /// The last event that is in the file.
+    pub(crate) events_written: Mutex<u64>,
+    /// There are new events.
+    pub(crate) noted: Notify,
     /// Whether the file is this process's.
     keeps: AtomicBool,
     running: OnceLock<Running>,
@@ -181,6 +187,9 @@ impl Monitor {
             stale: Notify::new(),
             kept: OnceLock::new(),
             stood: Notify::new(),
+            events_file: OnceLock::new(),
+            events_written: Mutex::default(),
+            noted: Notify::new(),
             keeps: AtomicBool::new(true),
             running: OnceLock::new(),
             company: OnceLock::new(),
@@ -192,7 +201,9 @@ impl Monitor {
 
     /// From now on who writes where the proxy chooses is kept in a file of this directory. With `recall`, what is there holds again,
     /// otherwise it is forgotten. Once, and before the first configuration.
+    /// Events are kept there too, and are never forgotten.
     pub fn keep_in(&self, datadir: &Path, recall: bool) {
+        self.keep_events_in(datadir);
         let kept = self.kept.get_or_init(|| Kept::new(datadir));
         let found = if recall { kept.read() } else { kept.forget().map(|()| Memory::default()) };
         match found {
@@ -252,9 +263,14 @@ impl Monitor {
         self.stood.notify_one();
     }
 
+    /// Whether the files in the data directory are this process's.
+    pub(crate) fn keeps_files(&self) -> bool {
+        self.keeps.load(Ordering::Acquire)
+    }
+
     /// Brings the file up to date, where there is one.
     pub(crate) async fn write_standings(&self) -> std::io::Result<()> {
-        if !self.keeps.load(Ordering::Acquire) {
+        if !self.keeps_files() {
             return Ok(());
         }
         let Some(me) = self.me() else { return Ok(()) };
@@ -498,6 +514,7 @@ impl Monitor {
             self.counts.changed(&event);
             history.add(event, &self.clock);
         }
+        self.noted.notify_one();
     }
 
     /// Has what must outlast the process written down, if it has changed.

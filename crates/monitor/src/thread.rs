@@ -82,6 +82,7 @@ impl Monitor {
                         () = monitor.connector.resolver.keep_fresh() => {}
                         () = watch_names(&monitor) => {}
                         () = monitor.keep_standings() => {}
+                        () = monitor.keep_events() => {}
                         () = crate::channels::keep(&monitor) => {}
                     }
                     // Orders know that it is over, and undo what they have begun.
@@ -91,6 +92,7 @@ impl Monitor {
                         Ok(Err(e)) => tracing::warn!("who writes is not kept for the next start: {e}"),
                         Err(_) => tracing::warn!("who writes is not kept for the next start: the disk does not answer"),
                     }
+                    let _ = tokio::time::timeout(KEEP_LIMIT, monitor.write_events()).await;
                 });
             }
             runtime.shutdown_background();

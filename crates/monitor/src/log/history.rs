@@ -1,10 +1,12 @@
 //! The history of what was decided: bounded by `monitor_events_max`; each event is a line in the program's log too.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use model::HostgroupId;
 use model::snapshot::{RoleKind, Snapshot};
+use serde::{Deserialize, Serialize};
 use topology::{Event, EventKind};
 
 use crate::clock::Clock;
@@ -14,15 +16,31 @@ const FAILOVERS_MAX: usize = 1_000;
 /// `mysql-monitor_events_max` by default.
 const EVENTS_MAX: usize = 1_000;
 
-/// An event with its place in the history.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// An event as it is kept and shown: the fields of an [`Event`] in words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Noted {
-    /// Grows by one with each event since the start, from 1: a gap is what has been thrown away.
+    /// Grows by one with each event, over restarts too: a gap is what has been thrown away.
     pub(crate) sequence: u64,
     /// When it was decided, Unix ms.
     pub(crate) at_unix_ms: u64,
-    /// What was decided.
-    pub(crate) event: Event,
+    pub(crate) cluster: Option<u32>,
+    pub(crate) kind: Cow<'static, str>,
+    pub(crate) host: Option<Arc<str>>,
+    pub(crate) port: Option<u16>,
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) seen: String,
+    pub(crate) by: Cow<'static, str>,
+    pub(crate) why: String,
+}
+
+impl Noted {
+    fn new(sequence: u64, at_unix_ms: u64, event: Event) -> Self {
+        let Event { at_ms: _, cluster, server, kind, from, to, seen, by, why } = event;
+        let (host, port) = server.map(|server| (server.host, server.port)).unzip();
+        let (cluster, kind, by) = (cluster.map(|id| id.0), kind.as_str().into(), by.into());
+        Self { sequence, at_unix_ms, cluster, kind, host, port, from, to, seen, by, why }
+    }
 }
 
 /// An Aurora cluster has another writer.
@@ -64,15 +82,27 @@ impl History {
     /// Keeps an event.
     pub(crate) fn add(&mut self, event: Event, clock: &Clock) {
         self.sequence += 1;
-        let noted = Noted { sequence: self.sequence, at_unix_ms: clock.unix_ms(event.at_ms), event };
-        report(&noted.event);
-        self.note_failover(&noted);
-        self.events.push_back(noted);
+        let at_unix_ms = clock.unix_ms(event.at_ms);
+        report(&event);
+        self.note_failover(&event, at_unix_ms);
+        self.events.push_back(Noted::new(self.sequence, at_unix_ms, event));
         self.trim();
     }
 
+    /// Goes on after the events of an earlier process, oldest first. Before the first event of this one.
+    pub(crate) fn recall(&mut self, earlier: Vec<Noted>) {
+        self.sequence = earlier.last().map_or(0, |noted| noted.sequence);
+        self.events = earlier.into();
+        self.trim();
+    }
+
+    /// The number of the last event; 0 before the first.
+    pub(crate) fn last_sequence(&self) -> u64 {
+        self.sequence
+    }
+
     /// The events that are kept, oldest first.
-    pub(crate) fn events(&self) -> impl Iterator<Item = &Noted> {
+    pub(crate) fn events(&self) -> impl DoubleEndedIterator<Item = &Noted> {
         self.events.iter()
     }
 
@@ -86,8 +116,7 @@ impl History {
         self.events.drain(..surplus);
     }
 
-    fn note_failover(&mut self, noted: &Noted) {
-        let event = &noted.event;
+    fn note_failover(&mut self, event: &Event, at_unix_ms: u64) {
         if let (EventKind::Role, Some(writer), Some(server)) = (event.kind, event.cluster, &event.server)
             && writes(&event.to)
             && !writes(&event.from)
@@ -96,7 +125,7 @@ impl History {
             if self.failovers.len() == FAILOVERS_MAX {
                 self.failovers.pop_front();
             }
-            self.failovers.push_back(Failover { writer, host: Arc::clone(&server.host), at_unix_ms: noted.at_unix_ms });
+            self.failovers.push_back(Failover { writer, host: Arc::clone(&server.host), at_unix_ms });
         }
     }
 }
@@ -168,8 +197,13 @@ mod tests {
         for to in ["a", "b", "c"] {
             history.add(event(to), &clock);
         }
-        let kept: Vec<_> = history.events().map(|noted| (noted.sequence, &*noted.event.to)).collect();
+        let kept: Vec<_> = history.events().map(|noted| (noted.sequence, &*noted.to)).collect();
         assert_eq!(kept, [(2, "b"), (3, "c")]);
+        let mut next = History { events_max: 2, ..History::default() };
+        next.recall(history.events().cloned().collect());
+        next.add(event("d"), &clock);
+        let kept: Vec<_> = next.events().map(|noted| (noted.sequence, &*noted.to)).collect();
+        assert_eq!(kept, [(3, "c"), (4, "d")], "after a restart");
     }
 
     #[test]

@@ -7,6 +7,6 @@ mod tables;
 mod time;
 
 pub(crate) use checks::{CheckLog, kind_name};
-pub(crate) use history::History;
+pub(crate) use history::{History, Noted};
 pub(crate) use servers::Since;
 pub(crate) use tables::{all, rows};

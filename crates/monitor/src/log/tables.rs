@@ -215,6 +215,7 @@ static TABLES: &[Table] = &[
             name: "stats_tidegate_events",
             columns: &[
                 stat("sequence", "INTEGER"),
+                stat("time", "VARCHAR"),
                 stat("time_ms", "INTEGER"),
                 stat_null("cluster", "INT"),
                 stat("kind", "VARCHAR"),
@@ -228,7 +229,8 @@ static TABLES: &[Table] = &[
             ],
             primary_key: &["sequence"],
             has_reset: false,
-            help: "Changes of roles, statuses and members, oldest first: the observation, its source, the decision and its reason",
+            help: "Changes of roles, statuses and members, oldest first, with observation, source, decision and reason. time is UTC. The \
+                   newest 1,000 outlast a restart",
         },
         rows: events,
     },
@@ -474,19 +476,19 @@ fn failovers(monitor: &Monitor) -> Rows {
 fn events(monitor: &Monitor) -> Rows {
     let history = lock(&monitor.history);
     let row = |noted: &super::history::Noted| {
-        let event = &noted.event;
         vec![
             noted.sequence.into(),
+            format!("{}.{:03}", date_time(noted.at_unix_ms * 1_000), noted.at_unix_ms % 1_000).into(),
             noted.at_unix_ms.into(),
-            event.cluster.map(|id| id.0).into(),
-            event.kind.as_str().into(),
-            event.server.as_ref().map(|addr| addr.host.to_string()).into(),
-            event.server.as_ref().map(|addr| addr.port).into(),
-            event.from.as_str().into(),
-            event.to.as_str().into(),
-            event.seen.as_str().into(),
-            event.by.into(),
-            event.why.as_str().into(),
+            noted.cluster.into(),
+            (&*noted.kind).into(),
+            noted.host.as_deref().map(str::to_owned).into(),
+            noted.port.into(),
+            noted.from.as_str().into(),
+            noted.to.as_str().into(),
+            noted.seen.as_str().into(),
+            (&*noted.by).into(),
+            noted.why.as_str().into(),
         ]
     };
     history.events().map(row).collect()

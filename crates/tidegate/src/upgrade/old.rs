@@ -59,6 +59,9 @@ pub(crate) fn begin(program: &Path, cli: &Cli, control: &Control, monitor: &Moni
     if std::process::id() == 1 {
         bail!("the first process of a container has to stay: start it with --supervise");
     }
+    if let Err(e) = monitor.write_events_now() {
+        tracing::warn!("the new process will not show the latest events: {e}");
+    }
     let drained = monitor.drained().map_err(anyhow::Error::msg)?;
     let (ours, theirs) = UnixStream::pair()?;
     let mut command = Command::new(program);
