@@ -99,9 +99,14 @@ impl std::fmt::Debug for Operates {
 
 /// Finds the configuration that holds, and saves it where it was not saved yet.
 pub fn bootstrap(options: EngineOptions) -> Result<Bootstrap, AdminError> {
+    let lock = store::lock(&options.datadir)?;
+    bootstrap_locked(options, lock)
+}
+
+/// The same under the data directory's [`store::lock`], which the caller has.
+pub fn bootstrap_locked(options: EngineOptions, lock: OwnedFd) -> Result<Bootstrap, AdminError> {
     let disk = options.datadir.join(DISK_FILE);
     refuse_blank(&options)?;
-    let lock = store::lock(&options.datadir)?;
     let (was_there, edited) = (disk.exists(), modified_after(options.config_file.as_deref(), &disk));
     // One that cannot be read is named when it is opened.
     let is_blank = store::is_blank(&disk).unwrap_or(false);
@@ -110,7 +115,7 @@ pub fn bootstrap(options: EngineOptions) -> Result<Bootstrap, AdminError> {
         set_aside(&disk)?;
     }
     let is_first = is_blank || is_initial;
-    let store = Store::open(&options.datadir, lock)?;
+    let store = Store::open(&options.datadir, lock.into())?;
     let mut notices = store.notices.clone();
     if is_blank && was_there && !is_initial {
         notices.push(blank_database(&disk, &options));

@@ -33,10 +33,10 @@ mod take_over;
 mod watch;
 pub mod web;
 
-pub use bootstrap::{Bootstrap, EngineOptions, Precedence, bootstrap, foresee, take_over};
+pub use bootstrap::{Bootstrap, EngineOptions, Precedence, bootstrap, bootstrap_locked, foresee, take_over};
 pub use error::AdminError;
 pub use handle::{EngineHandle, Job, Jobs, channel};
 pub use process::{Process, Stop};
 pub use reply::{Reply, Role, SessionInfo};
-pub use store::{DISK_FILE, looks_blank, sign, user_of};
+pub use store::{DISK_FILE, database_files, files, lock, lock_file, looks_blank, sign, user_of};
 pub use take_over::{Frozen, Successor};

@@ -5,6 +5,7 @@ mod check;
 mod cli;
 mod init;
 mod log;
+mod made;
 mod manual;
 mod notify;
 mod process;
@@ -13,10 +14,11 @@ mod top;
 mod upgrade;
 
 use ::admin::scheduler::Board;
-use ::admin::{Bootstrap, EngineOptions, Precedence, Stop, bootstrap, take_over};
+use ::admin::{Bootstrap, EngineOptions, Precedence, Stop, bootstrap_locked, take_over};
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 use cli::{Cli, Command, Defaults};
+use made::Made;
 use model::Config;
 use model::control::DataPlane;
 use monitor::Monitor;
@@ -81,7 +83,10 @@ fn run(cli: &Cli, mut before: Option<Predecessor>) -> Result<()> {
 fn start(cli: &Cli, before: &mut Option<Predecessor>) -> Result<End> {
     let (options, notices) = start_options(cli)?;
     let (datadir, file) = (options.datadir.clone(), &options.file);
-    std::fs::create_dir_all(&datadir).with_context(|| format!("data directory {}", datadir.display()))?;
+    if before.is_none() {
+        made::refuse_by_accident(cli, options.config_file.as_deref(), &datadir)?;
+    }
+    let mut made = Made::directory(&datadir)?;
     let ending = log::start(cli, &file.globals.errorlog, &datadir)?;
     for notice in cli.passed_over.notes().iter().chain(&notices) {
         tracing::warn!("{notice}");
@@ -96,7 +101,14 @@ fn start(cli: &Cli, before: &mut Option<Predecessor>) -> Result<End> {
     let found = match before {
         None => {
             pidfile.write()?;
-            bootstrap(options)
+            let lock_file = ::admin::lock_file(&datadir);
+            let is_new = !lock_file.exists();
+            let lock = ::admin::lock(&datadir)?;
+            made.filled(is_new.then_some(lock_file));
+            made.watch(::admin::files(&datadir).into_iter().chain(tls::server_files(&datadir)).chain(monitor::files(&datadir)));
+            made.watch(pidfile.0.clone());
+            // Another process that uses the data directory keeps its pid file.
+            bootstrap_locked(options, lock)
         }
         Some(before) => {
             let (layers, lock) = before.admin()?;
@@ -104,11 +116,16 @@ fn start(cli: &Cli, before: &mut Option<Predecessor>) -> Result<End> {
         }
     };
     let found = found.context("configuration")?;
-    let first_start = FirstStart(found.is_first.then(|| datadir.join(::admin::DISK_FILE)));
+    if before.is_none() {
+        made.watch(made::sockets(&found.config));
+    }
+    if found.is_first {
+        made.filled(::admin::database_files(&datadir));
+    }
     for notice in &found.notices {
         tracing::warn!("{notice}");
     }
-    let end = runtime.block_on(serve(cli, found, &datadir, first_start, before, &pidfile))?;
+    let end = runtime.block_on(serve(cli, found, &datadir, made, before, &pidfile))?;
     drop(runtime);
     drop(ending);
     Ok(end)
@@ -185,7 +202,7 @@ async fn serve(
     cli: &Cli,
     found: Bootstrap,
     datadir: &Path,
-    first_start: FirstStart,
+    made: Made,
     before: &mut Option<Predecessor>,
     pidfile: &PidFile,
 ) -> Result<End> {
@@ -222,7 +239,7 @@ async fn serve(
     let (leaving, board) = (Arc::<Leaving>::default(), Arc::<Board>::default());
     let (process, mut requests) = Requests::new(control.clone(), monitor.clone(), cli.clone(), leaving.clone());
     let (admin, engine) = admin::start(found, control.clone(), monitor.clone(), process, board.clone())?;
-    first_start.succeeded();
+    made.stays();
     let tell_before = match before.take() {
         None => {
             tracing::info!("Tidegate {} is ready", cli::VERSION);
@@ -340,26 +357,6 @@ async fn serve(
     watch.stop();
     tracing::info!("stopped");
     Ok(if restarts { End::Restart } else { End::Stop })
-}
-
-/// A start that filled `proxysql.db`: when it fails, the database goes again, so that the corrected file counts next time.
-struct FirstStart(Option<PathBuf>);
-
-impl FirstStart {
-    fn succeeded(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for FirstStart {
-    fn drop(&mut self) {
-        let Some(database) = &self.0 else { return };
-        for suffix in ["", "-wal", "-shm", "-journal"] {
-            let mut path = database.clone().into_os_string();
-            path.push(suffix);
-            let _ = std::fs::remove_file(path);
-        }
-    }
 }
 
 /// The file with the process id; gone when the process stops cleanly.

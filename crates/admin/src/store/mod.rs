@@ -17,7 +17,7 @@ pub(crate) mod standing;
 
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -116,20 +116,51 @@ impl Store {
     }
 }
 
-/// Makes sure that no other process uses `datadir`, for as long as the file is open. One that is ending is waited for.
-pub(crate) fn lock(datadir: &Path) -> Result<File, AdminError> {
-    let path = datadir.join(LOCK_FILE);
+/// The configuration's database with the files that SQLite has beside it.
+pub fn database_files(datadir: &Path) -> Vec<PathBuf> {
+    with_sqlites_own(datadir, DISK_FILE)
+}
+
+/// All databases in the data directory with the files that SQLite has beside them.
+pub fn files(datadir: &Path) -> Vec<PathBuf> {
+    [DISK_FILE, HISTORY_FILE].into_iter().flat_map(|name| with_sqlites_own(datadir, name)).collect()
+}
+
+/// The file that [`lock`] locks.
+pub fn lock_file(datadir: &Path) -> PathBuf {
+    datadir.join(LOCK_FILE)
+}
+
+fn with_sqlites_own(datadir: &Path, name: &str) -> Vec<PathBuf> {
+    ["", "-wal", "-shm", "-journal"].map(|suffix| datadir.join(format!("{name}{suffix}"))).into()
+}
+
+/// Makes sure that no other process uses `datadir`, for as long as the descriptor is open. A process that is ending is waited for.
+///
+/// # Errors
+/// Another process uses it, or the system's words.
+pub fn lock(datadir: &Path) -> Result<OwnedFd, AdminError> {
+    let path = lock_file(datadir);
     let failed = |error: std::io::Error| AdminError::file(&path, error);
-    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(failed)?;
+    let open = || OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path).map_err(failed);
+    let mut file = open()?;
     let until = Instant::now() + BUSY;
     loop {
         match file.try_lock() {
-            Ok(()) => return Ok(file),
+            Ok(()) if is_at(&file, &path) => return Ok(file.into()),
+            // The process that had it has removed the file: a third one would lock another file of this name.
+            Ok(()) => file = open()?,
             Err(TryLockError::WouldBlock) if Instant::now() < until => thread::sleep(Duration::from_millis(50)),
             Err(TryLockError::WouldBlock) => return Err(AdminError::file(&path, "another process uses this data directory")),
             Err(TryLockError::Error(e)) => return Err(failed(e)),
         }
     }
+}
+
+/// Whether `path` still names this file.
+fn is_at(file: &File, path: &Path) -> bool {
+    let id = |found: std::fs::Metadata| (found.dev(), found.ino());
+    matches!((file.metadata().map(id), std::fs::metadata(path).map(id)), (Ok(ours), Ok(there)) if ours == there)
 }
 
 /// Writes into the lock's file that this process uses the directory, for those who look for it.

@@ -1,8 +1,11 @@
 //! Which configuration a started process has: the database's, the file's, or that of another version.
 
 use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output};
 
-use lab::tidegate::Builder;
+use lab::tidegate::{Builder, find_program};
 use lab::{LabError, Tidegate};
 
 use crate::bed::{LIMIT, Operator, WHO, alone, before_a, get, servers};
@@ -232,7 +235,7 @@ fn a_start_that_cannot_be_right_fails() {
     // A first start that fails makes no database: the corrected file counts next time.
     fs::remove_file(proxy.dir().join("proxysql.db")).unwrap();
     let right = fs::read_to_string(proxy.config_file()).unwrap();
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     fs::write(proxy.config_file(), alone().config(port, proxy.admin_port(), proxy.dir())).unwrap();
     assert!(proxy.start_again(&[]).is_err());
@@ -242,4 +245,58 @@ fn a_start_that_cannot_be_right_fails() {
     proxy.kill9();
     fs::write(proxy.dir().join("proxysql.db"), "this is no database, but it is long enough to be looked at".repeat(100)).unwrap();
     assert!(proxy.start_again(&[]).is_err());
+}
+
+/// Runs the program in this directory until it ends by itself.
+fn run_in(directory: &Path, args: &[&str]) -> (Output, String) {
+    let output = Command::new(find_program().unwrap()).args(args).current_dir(directory).output().unwrap();
+    let said = [&output.stdout[..], &output.stderr[..]].concat();
+    (output, String::from_utf8(said).unwrap())
+}
+
+fn names(directory: &Path) -> Vec<String> {
+    let mut found: Vec<String> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn a_start_that_fails_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    // Where the machine has a configuration file, that one is read.
+    if !Path::new("/etc/tidegate.cnf").exists() {
+        let (output, said) = run_in(dir.path(), &[]);
+        assert!(!output.status.success() && said.contains("no configuration was found") && said.contains("tidegate init"), "{said}");
+        assert_eq!(names(dir.path()), Vec::<String>::new());
+    }
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = dir.path().join("new.sock");
+    let text = format!(
+        "pidfile=\"tidegate.pid\"\nadmin_variables={{ mysql_ifaces=\"{}\" }}\nmysql_variables={{ interfaces=\"{}\" have_ssl=true }}\n",
+        taken.local_addr().unwrap(),
+        socket.display()
+    );
+    fs::write(dir.path().join("t.cnf"), text).unwrap();
+    let (output, said) = run_in(dir.path(), &["-c", "t.cnf", "-D", "a/b"]);
+    assert!(!output.status.success() && said.contains("admin-mysql_ifaces: cannot listen on"), "{said}");
+    assert_eq!(names(dir.path()), ["t.cnf"]);
+    // What was there stays.
+    fs::create_dir(dir.path().join("a")).unwrap();
+    fs::write(dir.path().join("a/proxysql_stats.db"), "").unwrap();
+    run_in(dir.path(), &["-c", "t.cnf", "-D", "a"]);
+    assert_eq!((names(dir.path()), names(&dir.path().join("a"))), (vec!["a".into(), "t.cnf".into()], vec!["proxysql_stats.db".into()]));
+}
+
+/// It would hide the process that runs from its service manager.
+#[test]
+fn a_second_process_takes_no_pid_file() {
+    let mut proxy = alone().start().unwrap();
+    let text = format!("pidfile=\"tidegate.pid\"\n{}", fs::read_to_string(proxy.config_file()).unwrap());
+    fs::write(proxy.config_file(), text).unwrap();
+    proxy.start_again(&[]).unwrap();
+    let pid_file = proxy.dir().join("tidegate.pid");
+    let before = (fs::read_to_string(&pid_file).unwrap(), names(proxy.dir()));
+    let (output, said) = run_in(proxy.dir(), &["-f", "-c", "proxysql.cnf", "-D", "."]);
+    assert!(!output.status.success() && said.contains("another process uses this data directory"), "{said}");
+    assert_eq!((fs::read_to_string(&pid_file).unwrap(), names(proxy.dir())), before);
 }
