@@ -21,6 +21,7 @@ use cli::{Cli, Command, Defaults};
 use made::Made;
 use model::Config;
 use model::control::DataPlane;
+use model::settings::MysqlVariables;
 use monitor::Monitor;
 use process::{Event, Requests};
 use proxy::Before;
@@ -100,7 +101,6 @@ fn start(cli: &Cli, before: &mut Option<Predecessor>) -> Result<End> {
     let pidfile = PidFile::new(&file.globals.pidfile, &datadir);
     let found = match before {
         None => {
-            pidfile.write()?;
             let lock_file = ::admin::lock_file(&datadir);
             let is_new = !lock_file.exists();
             let lock = ::admin::lock(&datadir)?;
@@ -108,6 +108,7 @@ fn start(cli: &Cli, before: &mut Option<Predecessor>) -> Result<End> {
             made.watch(::admin::files(&datadir).into_iter().chain(tls::server_files(&datadir)).chain(monitor::files(&datadir)));
             made.watch(pidfile.0.clone());
             // Another process that uses the data directory keeps its pid file.
+            pidfile.write()?;
             bootstrap_locked(options, lock)
         }
         Some(before) => {
@@ -411,10 +412,17 @@ fn open_files() -> u64 {
 fn share_descriptors(proxy: &proxy::Proxy, max_connections: u64) {
     let Some(limit) = rustix::process::getrlimit(rustix::process::Resource::Nofile).current else { return };
     let most = proxy.share_descriptors(limit, open_files());
-    if most < max_connections {
-        tracing::warn!(
-            "the limit of open files ({limit}) leaves room for {most} clients, though mysql-max_connections is {max_connections}: more are refused \
-             with error 1040"
-        );
+    if most >= max_connections {
+        return;
+    }
+    let text = format!(
+        "the limit of open files ({limit}) leaves room for {most} clients; mysql-max_connections is {max_connections}. More clients are refused \
+         with error 1040"
+    );
+    // Nobody asked for the default.
+    if max_connections == MysqlVariables::default().max_connections {
+        tracing::info!("{text}");
+    } else {
+        tracing::warn!("{text}");
     }
 }

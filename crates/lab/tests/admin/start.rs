@@ -1,12 +1,13 @@
 //! Which configuration a started process has: the database's, the file's, or that of another version.
 
 use std::fs;
-use std::net::TcpListener;
+use std::io::Read;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output};
 
 use lab::tidegate::{Builder, find_program};
-use lab::{LabError, Tidegate};
+use lab::{LabError, Tidegate, wait};
 
 use crate::bed::{LIMIT, Operator, WHO, alone, before_a, get, servers};
 
@@ -299,4 +300,26 @@ fn a_second_process_takes_no_pid_file() {
     let (output, said) = run_in(proxy.dir(), &["-f", "-c", "proxysql.cnf", "-D", "."]);
     assert!(!output.status.success() && said.contains("another process uses this data directory"), "{said}");
     assert_eq!((fs::read_to_string(&pid_file).unwrap(), names(proxy.dir())), before);
+}
+
+/// A health check connects and closes, with or without a look at the greeting.
+#[test]
+fn a_good_start_warns_of_nothing() {
+    let proxy = before_a().variable("monitor_enabled", false).start().unwrap();
+    for reads in [false, true] {
+        let mut probe = TcpStream::connect(proxy.address()).unwrap();
+        if reads {
+            probe.read_exact(&mut [0; 4]).unwrap();
+        }
+    }
+    let mut greeted = TcpStream::connect(proxy.address()).unwrap();
+    let mut greeting = [0; 4];
+    greeted.read_exact(&mut greeting).unwrap();
+    greeted.read_exact(&mut vec![0; usize::from(greeting[0])]).unwrap();
+    drop(greeted);
+    // By then the log has what came before.
+    assert!(lab::Client::connect(&proxy.options("nobody", "")).is_err());
+    let log = wait::until("the log", LIMIT, || Some(proxy.log()).filter(|log| log.contains("Access denied"))).unwrap();
+    let warnings: Vec<&str> = log.lines().filter(|line| line.contains(" WARN ") && !line.contains("runs as root")).collect();
+    assert!(matches!(warnings[..], [only] if only.contains("nobody")), "{log}");
 }

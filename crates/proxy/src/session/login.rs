@@ -283,7 +283,8 @@ impl Login {
         };
         let mut payload = Vec::new();
         greeting.write(&mut payload);
-        self.send(&payload).await
+        // Whoever left before the greeting was a health check.
+        self.send(&payload).await.map_err(|_| End::Quit)
     }
 
     fn default_plugin(&self) -> Plugin {
@@ -527,8 +528,15 @@ impl Login {
     }
 
     async fn read(&mut self) -> Result<(), End> {
-        let n = self.link.read(&mut self.input, &self.worker.buffers).await.map_err(End::ClientError)?;
-        if n == 0 { Err(End::Refused("the client closed the connection during the login".into())) } else { Ok(()) }
+        // A health check connects and closes. The greeting that it leaves unread makes that a reset.
+        let is_silent = self.seq <= 1 && self.input.is_empty();
+        match self.link.read(&mut self.input, &self.worker.buffers).await {
+            Ok(0) if is_silent => Err(End::Quit),
+            Err(e) if is_silent && e.kind() == std::io::ErrorKind::ConnectionReset => Err(End::Quit),
+            Ok(0) => Err(End::Refused("the client closed the connection during the login".into())),
+            Ok(_) => Ok(()),
+            Err(e) => Err(End::ClientError(e)),
+        }
     }
 
     async fn receive(&mut self) -> Result<Vec<u8>, End> {
