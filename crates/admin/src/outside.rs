@@ -16,7 +16,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::error::AdminError;
 use crate::front::listen::could_bind;
-use crate::front::{Front, FrontSettings};
+use crate::front::{Exposure, Front, FrontSettings};
 use crate::handle::EngineHandle;
 use crate::http::{HttpSettings, Readiness, Server};
 use crate::scheduler::{Board, Job, Scheduler};
@@ -129,6 +129,8 @@ struct Parts {
     web: Web,
     scheduler: Scheduler,
     sockets: Arc<Sockets>,
+    /// What the log has told of guessable passwords.
+    told: Option<Exposure>,
 }
 
 async fn live(parts: OutsideParts, tell: mpsc::Sender<Result<Addresses, String>>, mut stopped: oneshot::Receiver<()>) {
@@ -148,7 +150,7 @@ async fn live(parts: OutsideParts, tell: mpsc::Sender<Result<Addresses, String>>
     let front = Front::new(engine, settings, Arc::clone(&sockets));
     let http = Server::new(sources, is_ready, Arc::clone(&sockets));
     let mut in_charge = sockets.watch();
-    let mut parts = Parts { sharing, front, http, web, scheduler: Scheduler::new(board), sockets };
+    let mut parts = Parts { sharing, front, http, web, scheduler: Scheduler::new(board), sockets, told: None };
     let faults = parts.apply(&config, offered).await;
     let addresses = Addresses { mysql: parts.front.addresses(), http: parts.http.address(), web: parts.web.address() };
     if faults.is_empty() {
@@ -209,12 +211,28 @@ impl Parts {
             }
             Err(e) => faults.push(e),
         }
+        if faults.is_empty() {
+            self.tell(Exposure::of(config));
+        }
         // Another process does all this while this one is not in charge.
         if let Some(sharing) = self.sharing.as_ref().filter(|_| self.sockets.is_in_charge()) {
             faults.extend(sharing.configure(config).err());
         }
         self.scheduler.apply(if self.sockets.is_in_charge() { Job::read(config) } else { Vec::new() });
         faults
+    }
+
+    /// Logs once what is new about guessable passwords.
+    fn tell(&mut self, exposure: Option<Exposure>) {
+        if self.told == exposure {
+            return;
+        }
+        match &exposure {
+            Some(Exposure { text, is_open: true }) => tracing::warn!("{text}"),
+            Some(Exposure { text, .. }) => tracing::info!("{text}"),
+            None => {}
+        }
+        self.told = exposure;
     }
 }
 

@@ -96,6 +96,11 @@ impl Accounts {
         self.by_name.get(name)
     }
 
+    /// The names of all logins that are text, in order.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().filter_map(|name| std::str::from_utf8(name).ok())
+    }
+
     /// Whether some password can be proven only under RSA when the channel is not secure.
     pub fn needs_key(&self) -> bool {
         self.by_name.values().any(|account| matches!(account.password, Password::CachingSha2Hash(_)))

@@ -7,6 +7,7 @@
 
 mod accounts;
 mod answer;
+mod exposure;
 pub(crate) mod listen;
 mod literal;
 mod login;
@@ -33,6 +34,7 @@ use wire::auth::rsa::RsaKey;
 use wire::auth::{Channel, Plugin};
 
 pub use accounts::{Accounts, AdminAccount, Origin, may_connect};
+pub use exposure::Exposure;
 
 use crate::handle::EngineHandle;
 use listen::{Arrival, Listeners};

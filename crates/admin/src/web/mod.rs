@@ -42,7 +42,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::attempts::PAUSE;
 use crate::engine::now_ms;
-use crate::front::{Accounts, AdminAccount, Origin, may_connect};
+use crate::front::{Accounts, AdminAccount, Exposure, Origin, may_connect};
 use crate::handle::EngineHandle;
 use crate::http::port::{Port, Refusal, Vetted, converse};
 use crate::http::seats::Seat;
@@ -90,6 +90,8 @@ pub struct WebSettings {
     trusted: Vec<IpAddr>,
     /// `admin-login_failures`.
     most_failures: u64,
+    /// What the page says of guessable passwords.
+    exposure: Option<Exposure>,
 }
 
 impl WebSettings {
@@ -110,6 +112,7 @@ impl WebSettings {
             idle: Duration::from_millis(admin.web_idle_timeout),
             trusted: addresses("admin-web_trusted_proxies", &admin.web_trusted_proxies)?,
             most_failures: admin.login_failures,
+            exposure: Exposure::of(config),
         })
     }
 
@@ -402,7 +405,9 @@ fn session(shared: &Shared, viewer: &Viewer) -> Value {
         Role::Admin => "admin",
         Role::Stats => "stats",
     };
-    json!({ "user": viewer.user, "role": role, "token": viewer.token, "name": name, "version": version })
+    let settings = shared.settings();
+    let exposure = settings.exposure.as_ref().map(|exposure| json!({ "text": exposure.text, "open": exposure.is_open }));
+    json!({ "user": viewer.user, "role": role, "token": viewer.token, "name": name, "version": version, "exposure": exposure })
 }
 
 async fn login(shared: &Arc<Shared>, settings: &WebSettings, body: &[u8], caller: Caller) -> Response<Full<Bytes>> {

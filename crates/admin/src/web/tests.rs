@@ -104,7 +104,8 @@ fn another_password_ends_the_session() {
         let session = log_in(&shared, "admin", "admin").await;
         let (cookie, token) = (session.cookie.clone().unwrap(), session.json()["token"].as_str().unwrap().to_owned());
         let headers = [(COOKIE.as_str(), cookie.as_str()), ("x-tidegate-token", token.as_str())];
-        assert_eq!(ask(&shared, Method::GET, "/api/session", &headers, &Value::Null).await.status, 200);
+        let told = ask(&shared, Method::GET, "/api/session", &headers, &Value::Null).await.json()["exposure"].clone();
+        assert!(told["open"] == false && told["text"].as_str().unwrap().contains("only this machine may log in as 'admin'"), "{told}");
         let changed = config(|config| config.admin.set("admin_credentials", "admin:changed").unwrap());
         *shared.settings.write().unwrap() = Arc::new(WebSettings::read(&changed, None).unwrap());
         assert_eq!(ask(&shared, Method::GET, "/api/session", &headers, &Value::Null).await.status, 401);
