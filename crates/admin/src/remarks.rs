@@ -90,10 +90,20 @@ fn several_writers(snapshot: &Snapshot, placements: &[Placement]) -> impl Iterat
     })
 }
 
-/// What stays [`frozen`], clusters with several writers, and hostgroups in which nothing begins because more servers are ONLINE
-/// than may be.
+/// Servers that an order keeps out of use although their rows are ONLINE: a LOAD does not undo a DRAIN.
+fn kept_soft(placements: &[Placement]) -> Option<String> {
+    let is_kept = |p: &&Placement| p.server.status == ServerStatus::Online && p.status == ServerStatus::OfflineSoft;
+    let kept: BTreeSet<String> =
+        placements.iter().filter(is_kept).map(|p| format!("{} stays OFFLINE_SOFT: {}", p.server.key.addr(), p.why)).collect();
+    let mut named: Vec<String> = kept.iter().take(NAMED).cloned().collect();
+    named.extend(kept.len().checked_sub(NAMED).filter(|count| *count > 0).map(more));
+    (!named.is_empty()).then(|| named.join(", "))
+}
+
+/// What stays [`frozen`], servers that stay drained, clusters with several writers, and hostgroups in which nothing begins because
+/// more servers are ONLINE than may be.
 pub fn standstill(snapshot: &Snapshot, placements: &[Placement]) -> Option<String> {
-    let mut found: Vec<String> = frozen(snapshot, placements).into_iter().collect();
+    let mut found: Vec<String> = frozen(snapshot, placements).into_iter().chain(kept_soft(placements)).collect();
     found.extend(several_writers(snapshot, placements));
     for hostgroup in snapshot.hostgroups.values() {
         let (id, most) = (hostgroup.id, hostgroup.attributes.max_num_online_servers);
@@ -194,6 +204,21 @@ mod tests {
     }
 
     #[test]
+    #[test]
+    fn a_load_tells_of_drained_servers() {
+        let text = "mysql_servers = ({ hostgroup=1, address=\"a\", port=3306 }, { hostgroup=2, address=\"a\", port=3306 }, \
+                    { hostgroup=1, address=\"b\", port=3306, status=\"OFFLINE_SOFT\" })";
+        let (config, _) = model::parse(text, "test.cnf").unwrap();
+        let snapshot = Snapshot::compile(&config).unwrap();
+        let servers: Vec<_> = snapshot.hostgroups.values().flat_map(|hostgroup| &hostgroup.servers).collect();
+        let mut placements: Vec<Placement> = servers.into_iter().map(Placement::configured).collect();
+        assert_eq!(standstill(&snapshot, &placements), None);
+        for placement in placements.iter_mut().filter(|p| &*p.server.key.host == "a") {
+            (placement.status, placement.why) = (ServerStatus::OfflineSoft, "drained by an operator's order".into());
+        }
+        assert_eq!(standstill(&snapshot, &placements).unwrap(), "a:3306 stays OFFLINE_SOFT: drained by an operator's order");
+    }
+
     fn scripts_that_cannot_run() {
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("script.sh");

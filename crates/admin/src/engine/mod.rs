@@ -3,6 +3,7 @@
 //! A statement is a command of the table in [`commands`], or SQL for SQLite. What changes the configuration
 //! in force goes through [`Engine::adopt`]: checked whole, applied whole, or not at all.
 
+mod hints;
 mod orders;
 pub(crate) mod sql;
 pub(crate) mod statement;
@@ -477,12 +478,10 @@ impl Engine {
             tracing::warn!("the configuration in force was not put into its history: {error}");
             notes.push(format!("not kept for CONFIG ROLLBACK: {error}"));
         }
-        let frozen = loaded
-            .iter()
-            .any(|part| part.tables.contains(&"mysql_servers"))
-            .then(|| remarks::standstill(&snapshot, &self.plane.placements()))
-            .flatten();
-        Ok(remarks::told(notes, frozen, &found))
+        let is_for_servers = loaded.iter().any(|part| part.tables.contains(&"mysql_servers"));
+        let frozen = is_for_servers.then(|| remarks::standstill(&snapshot, &self.plane.placements())).flatten();
+        let stays: Vec<String> = frozen.into_iter().chain(is_for_servers.then(|| self.paused()).flatten()).collect();
+        Ok(remarks::told(notes, Some(stays.join("; ")).filter(|stays| !stays.is_empty()), &found))
     }
 }
 

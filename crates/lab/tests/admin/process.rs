@@ -2,7 +2,7 @@
 
 use lab::{Client, LabError, Tidegate, wait};
 
-use crate::bed::{LIMIT, Operator, WHO, before_a, get};
+use crate::bed::{LIMIT, Operator, WHO, before_a, get, servers};
 
 /// Whether a new client is served.
 fn is_served(outcome: Result<Client, LabError>) -> bool {
@@ -33,6 +33,34 @@ fn a_pause_refuses_new_clients_and_keeps_the_old() {
     wait::until("the session to end", LIMIT, || old.query("SELECT 1").is_err().then_some(())).unwrap();
     operator.ok("PROXYSQL START");
     wait_served(&proxy);
+}
+
+/// The order outlasts a LOAD, and what is told of it outlasts the process.
+#[test]
+fn a_drained_server_says_so() {
+    let mut proxy = before_a().variable("monitor_enabled", false).start().unwrap();
+    let mut operator = Operator::of(&proxy);
+    let server = format!("127.0.0.1:{}", servers()[0].port());
+    operator.ok(&format!("DRAIN SERVER '{server}'"));
+    let pool = "SELECT status, reason FROM stats_mysql_connection_pool";
+    operator.until(pool, &["OFFLINE_SOFT|drained by an operator's order"]);
+    operator.ok("PAUSE HOSTGROUP 0");
+    let info = operator.ok("LOAD MYSQL SERVERS TO RUNTIME").info;
+    let told =
+        [&*format!("{server} stays OFFLINE_SOFT: drained by an operator's order"), "hostgroup 0 stays paused until RESUME HOSTGROUP 0"];
+    assert!(told.iter().all(|told| info.contains(told)), "{info}");
+    let events = "SELECT sequence, time, time_ms, kind, to_state, why FROM stats_tidegate_events ORDER BY sequence";
+    let before = operator.rows(events);
+    assert!(before.iter().any(|event| event.contains("|order|drained|")), "{before:?}");
+    let now = operator.row("SELECT COUNT(*) FROM stats_tidegate_events WHERE time LIKE '20__-__-__ __:__:__.___'");
+    assert_eq!(now, before.len().to_string());
+    drop(operator);
+    proxy.stop().unwrap();
+    proxy.start_again(&[]).unwrap();
+    let mut operator = Operator::of(&proxy);
+    let after = operator.rows(events);
+    assert_eq!(after.get(..before.len()), Some(&before[..]));
+    operator.until(pool, &["ONLINE|NULL"]);
 }
 
 #[test]

@@ -37,10 +37,11 @@ pub(super) const TABLES: &[Table] = &[
                 stat_null("Bytes_data_sent", "INT"),
                 stat_null("Bytes_data_recv", "INT"),
                 stat_null("Latency_us", "INT"),
+                stat_null("reason", "VARCHAR"),
             ],
             primary_key: &[],
             has_reset: true,
-            help: "Servers with their connections, statements and traffic",
+            help: "Servers with their connections, statements and traffic. reason says why the status is not as configured",
         },
         rows: connection_pool,
     },
@@ -212,6 +213,7 @@ fn connection_pool(stats: &ProxyStats, reading: Reading) -> Rows {
             since(now.bytes_sent, base.bytes_sent),
             since(now.bytes_received, base.bytes_received),
             one.server.latency_us().into(),
+            Some(one.server.placement().why.to_string()).filter(|why| !why.is_empty()).into(),
         ]);
     }
     if reading == Reading::Reset {
