@@ -49,6 +49,8 @@ pub(crate) struct View {
     pub schema: RefCell<Option<Text>>,
     /// The command byte that runs, or ran last.
     pub command: Cell<u8>,
+    /// The analysis' digest of the last statement that has ended; 0 before the first.
+    pub digest: Cell<u64>,
     info: RefCell<Vec<u8>>,
 }
 

@@ -64,7 +64,8 @@ pub(super) const COMMANDS: &[Command] = &[
     for_all(
         query(
             "SHOW PROCESSLIST",
-            "SELECT SessionID, user, db, hostgroup, command, time_ms, SUBSTR(info, 1, 99) AS info FROM stats_mysql_processlist",
+            "SELECT SessionID, user, db, hostgroup, command, time_ms, SUBSTR(info, 1, 99) AS info, pins, SUBSTR(last_digest_text, 1, 99) AS \
+             last_digest_text FROM stats_mysql_processlist",
         )
         .help("SHOW PROCESSLIST", "Sessions and what they do.", "SHOW PROCESSLIST"),
     ),

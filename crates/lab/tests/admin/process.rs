@@ -72,6 +72,9 @@ fn a_session_is_killed() {
     get(&mut one, WHO);
     let listed = operator.rows("SELECT SessionID FROM stats_mysql_processlist ORDER BY 1");
     assert_eq!(listed, [one.connection_id().to_string(), two.connection_id().to_string()]);
+    let why = "SELECT pins, last_digest_text FROM stats_mysql_processlist ORDER BY SessionID";
+    assert_eq!(operator.rows(why), ["transaction|SELECT name FROM who", "NULL|NULL"]);
+    assert!(operator.rows("SHOW PROCESSLIST")[0].ends_with("|transaction|SELECT name FROM who"));
     operator.ok(&format!("KILL CONNECTION {}", one.connection_id()));
     wait::until("the session to end", LIMIT, || one.query("SELECT 1").map_or(true, |r| r.err().is_some()).then_some(())).unwrap();
     assert_eq!(get(&mut two, WHO), "a");

@@ -184,6 +184,7 @@ impl Session {
             client: self.client.ip(),
             sums,
         });
+        self.entry.view.digest.set(analysis.digest);
         self.count_kind(analysis, statement.text(), time_us);
         match result {
             Some(result) => self.count_fault(result, Some((statement, analysis))),

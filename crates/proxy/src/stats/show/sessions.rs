@@ -1,6 +1,7 @@
 //! Tables about clients: sessions, users, addresses that fail to log in.
 
-use super::{Rows, Table};
+use super::{Rows, Table, text};
+use crate::digest::{Digest, shown};
 use crate::entry::{Activity, Entry};
 use crate::pins::PinSet;
 use crate::stats::{ProxyStats, collect};
@@ -10,6 +11,7 @@ use model::HostgroupId;
 use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};
 use serde_json::json;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::command::Command;
 
@@ -36,10 +38,14 @@ pub(super) const TABLES: &[Table] = &[
                 stat_null("info", "VARCHAR"),
                 stat_null("status_flags", "INT"),
                 stat_null("extended_info", "VARCHAR"),
+                stat_null("pins", "VARCHAR"),
+                stat_null("last_digest", "VARCHAR"),
+                stat_null("last_digest_text", "VARCHAR"),
             ],
             primary_key: &["SessionID"],
             has_reset: false,
-            help: "Sessions and their commands; info holds the first mysql-processlist_max_query_length bytes of a running statement",
+            help: "Sessions; info: first mysql-processlist_max_query_length bytes of the running statement; pins: why the connection is \
+                   kept; last_digest: the last statement that ended",
         },
         rows: processlist,
     },
@@ -85,6 +91,7 @@ struct Listed {
     in_transaction: bool,
     pins: PinSet,
     connected_at_ms: u64,
+    digest: Option<Arc<Digest>>,
 }
 
 impl Listed {
@@ -110,11 +117,16 @@ impl Listed {
             in_transaction: entry.is_in_transaction(),
             pins: entry.all_pins(),
             connected_at_ms: view.connected_at_ms.get(),
+            digest: worker.meter.known_digest(view.digest.get()),
         }
     }
 
+    fn pins(&self) -> Vec<&'static str> {
+        self.pins.iter().map(|pin| pin.name()).collect()
+    }
+
     fn extended(&self) -> serde_json::Value {
-        let pins: Vec<_> = self.pins.iter().map(|pin| pin.name()).collect();
+        let pins = self.pins();
         json!({
             "session_id": self.id,
             "worker": self.worker,
@@ -166,6 +178,7 @@ fn row(stats: &ProxyStats, session: Listed, extended: u64) -> Vec<Value> {
     let port = |address: Option<SocketAddr>| address.map(|a| a.port());
     let server = session.held.and_then(|held| stats.server(held.server)).map(|server| server.key.clone());
     let local = session.held.and_then(|held| held.local);
+    let pins = session.pins().join(", ");
     vec![
         (session.worker as u64).into(),
         session.id.into(),
@@ -183,6 +196,9 @@ fn row(stats: &ProxyStats, session: Listed, extended: u64) -> Vec<Value> {
         session.info.into(),
         u32::from(session.status).into(),
         info,
+        Some(pins).filter(|pins| !pins.is_empty()).into(),
+        session.digest.as_ref().map(|digest| shown(digest.hash)).into(),
+        session.digest.as_ref().map_or(Value::Null, |digest| text(&digest.text)),
     ]
 }
 
