@@ -1,9 +1,11 @@
 //! `EXPLAIN ROUTE`: how a statement would go, for people. The same code as on the hot path, with a recorder.
 
 use crate::absent::no_server;
+use crate::cache::is_cacheable;
 use crate::digest::Judged;
 use crate::hostgroup::HostgroupShared;
 use crate::in_force::InForce;
+use crate::mirror::{self, Wish};
 use crate::pins::PinReason;
 use crate::ramp;
 use crate::server::ServerShared;
@@ -74,12 +76,88 @@ pub(crate) fn explain(shared: &Shared, question: &RouteQuestion) -> Result<Vec<R
         firewall(&in_force, &request, &explanation.route, digest.hash, &mut steps);
     }
     answers(&explanation.route, &mut steps);
+    limits(&explanation.route, &mut steps);
     let hostgroup = destination(&in_force, &user, &explanation.route, &statement, &mut steps);
     for (reason, why) in would_pin(&analysis) {
         steps.add("pin", reason.name(), why);
     }
-    candidates(shared, &shared.hostgroup(hostgroup), &mut steps);
+    cached(shared, &explanation.route, &analysis, &mut steps);
+    candidates(shared, &shared.hostgroup(hostgroup), "", &mut steps);
+    if let Some(hostgroup) = mirrored(&in_force, &user, &explanation.route, (&analysis, request), &mut steps) {
+        candidates(shared, &shared.hostgroup(hostgroup), "mirror ", &mut steps);
+    }
     Ok(steps.0)
+}
+
+/// What holds the statement up, or ends it early.
+fn limits(route: &Route, steps: &mut Steps) {
+    if let Some(ms) = route.delay_ms.filter(|ms| *ms > 0) {
+        steps.add("delay", format!("{ms} ms"), "it waits before it is sent");
+    }
+    if let Some((rule, rate)) = route.pace {
+        steps.add("delay", format!("{rate} per second"), format!("rule {rule} lets so many statements through; others wait"));
+    }
+    if let Some(ms) = route.timeout_ms.filter(|ms| *ms > 0) {
+        steps.add("timeout", format!("{ms} ms"), "it is killed if it runs longer");
+    }
+}
+
+/// Whether the query cache is asked, and for how long it keeps the result.
+fn cached(shared: &Shared, route: &Route, analysis: &Analysis, steps: &mut Steps) {
+    let Some(ttl_ms) = route.cache_ttl_ms.filter(|ttl| *ttl > 0 && !is_answered(route)) else { return };
+    if !shared.cache.is_on() {
+        return steps.add("cache", "off", format!("cache_ttl is {ttl_ms} ms, but mysql-query_cache_size_MB is 0"));
+    }
+    if !is_cacheable(analysis) {
+        let why = "only a SELECT or SHOW is cached, and only if it locks nothing and depends on nothing that belongs to the session";
+        return steps.add("cache", "not asked", why);
+    }
+    let empty = match route.cache_empty_result {
+        Some(true) => ", an empty one too",
+        Some(false) => ", an empty one is not kept",
+        None => "",
+    };
+    steps.add("cache", "asked first", format!("a result is kept for {ttl_ms} ms{empty}; only on a miss is one of the servers below asked"));
+}
+
+/// Whether a rule answers in place of a server.
+fn is_answered(route: &Route) -> bool {
+    route.ok_msg.is_some() || route.error_msg.is_some()
+}
+
+/// Where a copy goes, if there is one.
+fn mirrored(
+    in_force: &InForce,
+    user: &User,
+    route: &Route,
+    (analysis, request): (&Analysis, Request<'_>),
+    steps: &mut Steps,
+) -> Option<HostgroupId> {
+    let wish = Wish::of(route).filter(|_| !is_answered(route))?;
+    if !mirror::is_copied(analysis) {
+        steps.add("mirror", "no copy", "it is about the session or its transaction, or reads a file of the client");
+        return None;
+    }
+    let mut of_copy = Route::default();
+    if let Some(flag_in) = wish.flag {
+        let explanation = in_force.rules.explain(&Request { flag_in, comment: None, ..request }, crate::clock::unix_us());
+        for rule in &explanation.rules {
+            let outcome = if rule.matched { "matched" } else { "no match" };
+            steps.add(format!("mirror rule {}", rule.rule_id), outcome, rule.why.as_str());
+        }
+        of_copy = explanation.route;
+    }
+    if is_answered(&of_copy) {
+        steps.add("mirror", "no copy", "a rule for copies answers it with a message");
+        return None;
+    }
+    let (hostgroup, why) = match (of_copy.destination_hostgroup, wish.hostgroup) {
+        (Some(hostgroup), _) => (hostgroup, "destination_hostgroup of a rule for copies"),
+        (None, Some(hostgroup)) => (hostgroup, "mirror_hostgroup"),
+        (None, None) => (user.default_hostgroup, "the user's default_hostgroup"),
+    };
+    steps.add("mirror", hostgroup.to_string(), format!("a copy goes there as well ({why}); its result is dropped"));
+    Some(hostgroup)
 }
 
 /// What becomes of a statement that is about the session only.
@@ -196,21 +274,22 @@ fn would_pin(analysis: &Analysis) -> Vec<(PinReason, &'static str)> {
     by_kind.into_iter().chain(facts).collect()
 }
 
-fn candidates(shared: &Shared, hostgroup: &HostgroupShared, steps: &mut Steps) {
+/// The servers of a hostgroup. `of` stands before the name of each step.
+fn candidates(shared: &Shared, hostgroup: &HostgroupShared, of: &str, steps: &mut Steps) {
     let now_ms = shared.clock.now_ms();
     let servers = hostgroup.servers();
     if servers.iter().all(|server| server.is_removed()) {
         let why = no_server(shared, hostgroup.id);
-        steps.add("servers", "none", format!("statements for hostgroup {} wait, then get error 9001: {why}", hostgroup.id));
+        steps.add(format!("{of}servers"), "none", format!("statements for hostgroup {} wait, then get error 9001: {why}", hostgroup.id));
     }
     if let Some(why) = hostgroup.crowd() {
-        steps.add("servers", "too many", format!("hostgroup {}: {why}", hostgroup.id));
+        steps.add(format!("{of}servers"), "too many", format!("hostgroup {}: {why}", hostgroup.id));
     } else if hostgroup.is_held() {
-        steps.add("servers", "paused", format!("hostgroup {} is paused: statements wait", hostgroup.id));
+        steps.add(format!("{of}servers"), "paused", format!("hostgroup {} is paused: statements wait", hostgroup.id));
     }
     for server in servers.iter().filter(|s| !s.is_removed() || s.connections() > 0) {
         let (outcome, why) = standing(server, now_ms);
-        steps.add(format!("server {}", server.key), outcome, why);
+        steps.add(format!("{of}server {}", server.key), outcome, why);
     }
 }
 

@@ -91,6 +91,41 @@ fn a_route_is_explained_as_it_is_taken() {
 }
 
 #[test]
+fn the_caches_and_the_mirrors_part_of_a_route_is_explained() {
+    let [_, b, _] = servers();
+    let proxy = before_a().start().unwrap();
+    let mut operator = Operator::of(&proxy);
+    operator.all(&[
+        &insert_server(1, b),
+        "INSERT INTO mysql_query_rules (rule_id, active, match_pattern, cache_ttl, delay, apply) VALUES (1, 1, '^SELECT name', 5000, 7, 1)",
+        "INSERT INTO mysql_query_rules (rule_id, active, match_pattern, mirror_hostgroup, apply) VALUES (2, 1, 'mirrored', 1, 1)",
+        "INSERT INTO mysql_query_rules (rule_id, active, match_pattern, mirror_flagOUT, apply) VALUES (3, 1, 'flagged', 9, 1)",
+        "INSERT INTO mysql_query_rules (rule_id, active, flagIN, destination_hostgroup, apply) VALUES (4, 1, 9, 1, 1)",
+        "LOAD MYSQL SERVERS TO RUNTIME",
+        "LOAD MYSQL QUERY RULES TO RUNTIME",
+    ]);
+    let copy = format!("mirror server 1/127.0.0.1:{}|candidate", b.port());
+    for (sql, lines) in [
+        (WHO, &["delay|7 ms", "cache|asked first|a result is kept for 5000 ms"][..]),
+        ("SELECT name FROM who FOR UPDATE", &["cache|not asked"]),
+        ("SELECT 1 /* mirrored */", &["mirror|1|a copy goes there as well (mirror_hostgroup)", &copy]),
+        (
+            "SELECT 1 /* flagged */",
+            &["mirror rule 4|matched", "mirror|1|a copy goes there as well (destination_hostgroup of a rule", &copy],
+        ),
+        ("SET @x = 'mirrored'", &["mirror|no copy"]),
+    ] {
+        let told = operator.rows(&format!("EXPLAIN ROUTE '{}'", sql.replace('\'', "''")));
+        for line in lines {
+            assert!(told.iter().any(|row| row.starts_with(line)), "{sql}: {line}: {told:#?}");
+        }
+    }
+    operator.all(&["SET mysql-query_cache_size_MB=0", "LOAD MYSQL VARIABLES TO RUNTIME"]);
+    let told = operator.rows(&format!("EXPLAIN ROUTE '{WHO}'"));
+    assert!(told.iter().any(|row| row.starts_with("cache|off|")) && !told.iter().any(|row| row.starts_with("mirror")), "{told:#?}");
+}
+
+#[test]
 fn settings_in_force_and_where_they_are_from() {
     let proxy = before_a().start().unwrap();
     let mut operator = Operator::of(&proxy);

@@ -31,7 +31,7 @@ mod tests;
 
 pub(crate) use entry::Entry;
 pub(crate) use fill::{Fill, Waiting};
-pub(crate) use key::{Asked, Asker, Execution, Key};
+pub(crate) use key::{Asked, Asker, Execution, Key, is_cacheable};
 pub(crate) use policy::{CachePolicy, CacheSettings};
 pub(crate) use rows::Form;
 
