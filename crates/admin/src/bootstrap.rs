@@ -148,7 +148,6 @@ pub fn bootstrap_locked(options: EngineOptions, lock: OwnedFd) -> Result<Bootstr
         // What a file holds is told where it is read.
         notices.extend(crate::remarks::inert(&config).iter().map(ToString::to_string));
     }
-    notices.extend(peers::silence(&config));
     let advice = if is_import { inert::advice(&config) } else { inert::exposure(&config) };
     notices.extend(advice.iter().map(ToString::to_string));
     fill_collations(&store)?;

@@ -16,6 +16,7 @@ use model::snapshot::{RoleGroup, RoleKind, ServerStatus};
 use model::{About, Remark, Scope, ServerAddr, Snapshot};
 
 use crate::reply::Reply;
+use crate::sharing::peers::silence;
 use crate::store::rows::Part;
 
 /// How many remarks the text of an OK has; SHOW WARNINGS has more.
@@ -29,7 +30,8 @@ const KEPT: usize = 1_000;
 pub fn after_load(config: &Config, snapshot: &Snapshot, plane: &dyn DataPlane, loaded: &[Part]) -> Vec<Remark> {
     let variables = loaded.iter().filter_map(|part| part.variables).flat_map(|module| inert::variables(config, module));
     let mut variables: Vec<Remark> = variables.collect();
-    if loaded.iter().any(|part| part.variables == Some("admin")) {
+    let has_admin = loaded.iter().any(|part| part.variables == Some("admin"));
+    if has_admin {
         variables.extend(inert::exposure(config));
     }
     let loaded: &[&str] = &loaded.iter().flat_map(|part| part.tables).copied().collect::<Vec<_>>();
@@ -41,6 +43,9 @@ pub fn after_load(config: &Config, snapshot: &Snapshot, plane: &dyn DataPlane, l
     }
     let own = scripts(config).into_iter().filter(|remark| remark.follows_from(loaded));
     remarks.extend(own);
+    if has_admin || loaded.contains(&"proxysql_servers") {
+        remarks.extend(silence(config));
+    }
     remarks.extend(variables);
     remarks
 }
@@ -120,6 +125,7 @@ pub fn all(config: &Config, snapshot: &Snapshot, plane: &dyn DataPlane, scope: S
     let mut remarks = references(config, snapshot);
     remarks.extend(plane.remarks(snapshot, scope));
     remarks.extend(scripts(config));
+    remarks.extend(silence(config));
     if scope == Scope::All {
         remarks.extend(inert(config));
         remarks.extend(inert::advice(config));
@@ -198,12 +204,6 @@ fn not_runnable(row: &Row, column: &'static str, then: &str) -> Option<Remark> {
 mod tests {
     use super::*;
 
-    fn told_of(text: &str) -> Vec<String> {
-        let (config, _) = model::parse(text, "test.cnf").unwrap();
-        scripts(&config).iter().map(ToString::to_string).collect()
-    }
-
-    #[test]
     #[test]
     fn a_load_tells_of_drained_servers() {
         let text = "mysql_servers = ({ hostgroup=1, address=\"a\", port=3306 }, { hostgroup=2, address=\"a\", port=3306 }, \
@@ -219,6 +219,12 @@ mod tests {
         assert_eq!(standstill(&snapshot, &placements).unwrap(), "a:3306 stays OFFLINE_SOFT: drained by an operator's order");
     }
 
+    fn told_of(text: &str) -> Vec<String> {
+        let (config, _) = model::parse(text, "test.cnf").unwrap();
+        scripts(&config).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
     fn scripts_that_cannot_run() {
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("script.sh");

@@ -196,6 +196,18 @@ const REFUSED: &[(&str, &str)] = &[
 
 #[test]
 fn bad_statements_are_errors() {
+#[test]
+fn peers_that_are_not_asked_are_told() {
+    let proxy = alone().start().unwrap();
+    let mut operator = Operator::of(&proxy);
+    operator.ok("INSERT INTO proxysql_servers VALUES ('127.0.0.1', 1, 0, '')");
+    let info = operator.ok("LOAD PROXYSQL SERVERS TO RUNTIME").info;
+    assert!(info.contains("no peer is asked (1 listed): admin-cluster_username is empty"), "{info}");
+    operator.ok("SET admin-cluster_username='cluster'");
+    let info = operator.ok("LOAD ADMIN VARIABLES TO RUNTIME").info;
+    assert!(!info.contains("no peer is asked"), "{info}");
+}
+
     let proxy = alone().user("app", "x", 1).start().unwrap();
     let mut operator = Operator::of(&proxy);
     let before = operator.row("SELECT GLOBAL_CHECKSUM()");

@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use model::Config;
+use model::remark::row_name;
+use model::{About, Config, Remark};
 use serde::{Deserialize, Serialize};
 use shared_config::Revision;
 
@@ -266,15 +267,17 @@ pub(crate) fn is_on(config: &Config) -> bool {
     !super::Sharing::is_on(config) && !config.admin.cluster_username.is_empty() && !config.rows("proxysql_servers").is_empty()
 }
 
-/// Why peers that are listed are not asked, if so.
-pub(crate) fn silence(config: &Config) -> Option<String> {
-    let count = config.rows("proxysql_servers").len();
+/// That peers are listed and not asked, if so.
+pub(crate) fn silence(config: &Config) -> Option<Remark> {
+    let rows = config.rows("proxysql_servers");
+    let first = rows.first().filter(|_| !is_on(config))?;
     let why = if super::Sharing::is_on(config) {
-        "what is shared is in etcd (admin-shared_config_endpoints)"
+        "etcd has the shared configuration (admin-shared_config_endpoints)"
     } else {
-        "admin-cluster_username is empty"
+        "admin-cluster_username is empty. Set it and admin-cluster_password, then LOAD ADMIN VARIABLES TO RUNTIME"
     };
-    (count > 0 && !is_on(config)).then(|| format!("proxysql_servers: none of {count} peers is asked, because {why}"))
+    let text = format!("no peer is asked ({} listed): {why}", rows.len());
+    Some(Remark { table: "proxysql_servers", row: row_name(first), column: "hostname", about: About::Dead, text })
 }
 
 /// Checks after which a module that differs is pulled; 0 is never: it is this proxy's own.
