@@ -20,6 +20,8 @@ use wire::message::{EOF, ERR, ErrPacket, OK};
 use wire::packet::{self, HEADER, MAX_PAYLOAD};
 use wire::{Capabilities, query};
 
+use crate::reply::Reply;
+
 /// Limit for connecting and for each read and write.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest packet that a server is told to send, bytes.
@@ -274,7 +276,7 @@ impl Client {
 
     fn error_text(&self, payload: &[u8]) -> Result<String> {
         let error = ErrPacket::parse(payload, self.caps)?;
-        Ok(format!("{} ({})", String::from_utf8_lossy(error.message), error.code))
+        Ok(format!("{} ({})", Reply::reason(&String::from_utf8_lossy(error.message)), error.code))
     }
 
     fn send(&mut self, payload: &[u8]) -> Result<()> {

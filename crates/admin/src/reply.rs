@@ -1,9 +1,13 @@
 //! What a session says to the engine and what it is told.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use model::control::AdminEvent;
 use wire::codes;
+
+/// How ProxySQL begins its errors. Scripts look for it.
+const PROXYSQLS: &str = "ProxySQL Admin Error: ";
 
 /// What a session may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -58,7 +62,7 @@ pub enum Reply {
         code: u16,
         /// Five characters.
         sqlstate: &'static str,
-        /// The reason.
+        /// The reason, without ProxySQL's words before it: see [`Reply::for_clients`].
         text: String,
     },
 }
@@ -71,6 +75,19 @@ impl Reply {
 
     /// An error as the admin interface sends it: 1045 / 28000, as ProxySQL does for everything.
     pub fn refused(text: impl std::fmt::Display) -> Self {
-        Self::Err { code: codes::ACCESS_DENIED, sqlstate: "28000", text: format!("ProxySQL Admin Error: {text}") }
+        Self::Err { code: codes::ACCESS_DENIED, sqlstate: "28000", text: text.to_string() }
+    }
+
+    /// An error's text as clients of the admin port know it from ProxySQL. MySQL's own errors have none of it.
+    pub fn for_clients(code: u16, text: &str) -> Cow<'_, str> {
+        match code {
+            codes::ACCESS_DENIED | codes::NO_SUCH_TABLE => format!("{PROXYSQLS}{text}").into(),
+            _ => text.into(),
+        }
+    }
+
+    /// The reason in what another proxy's admin port answered.
+    pub fn reason(text: &str) -> &str {
+        text.strip_prefix(PROXYSQLS).unwrap_or(text)
     }
 }

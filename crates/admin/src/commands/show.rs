@@ -214,7 +214,7 @@ fn create_table(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
 
 /// With MySQL's own number, which libraries look for when they ask whether a table is there.
 fn missing(name: &str) -> Answer {
-    Ok(Reply::Err { code: 1146, sqlstate: "42S02", text: format!("ProxySQL Admin Error: no such table: {name}") })
+    Ok(Reply::Err { code: 1146, sqlstate: "42S02", text: format!("no such table: {name}") })
 }
 
 fn fields(engine: &mut Engine, ask: &Ask<'_>, index: usize) -> Answer {

@@ -69,7 +69,7 @@ pub(super) async fn put_reply(packets: &mut Packets, caps: Capabilities, reply: 
             let ok = OkPacket { affected_rows, last_insert_id, status, warnings, info, ..OkPacket::default() };
             put_ok(packets, caps, OK, &ok).await
         }
-        Reply::Err { code, sqlstate, text } => put_err(packets, caps, *code, sqlstate, text).await,
+        Reply::Err { code, sqlstate, text } => put_err(packets, caps, *code, sqlstate, &Reply::for_clients(*code, text)).await,
         Reply::Rows { columns, rows } => put_rows(packets, caps, columns, rows, form, follows).await,
     }
 }

@@ -141,8 +141,8 @@ impl Session {
             // Nothing but comments, or one statement: the engine reads the text as it came.
             [] | [_] => self.run_sql(sql.to_vec(), Form::Text, Follows::Nothing).await.map(drop),
             _ if !self.login.caps.contains(Capabilities::MULTI_STATEMENTS) => {
-                let text = "ProxySQL Admin Error: several statements in one command, which this client did not ask for";
-                self.error(codes::ACCESS_DENIED, "28000", text).await
+                let text = "several statements in one command, which this client did not ask for";
+                self.error(codes::ACCESS_DENIED, "28000", &Reply::for_clients(codes::ACCESS_DENIED, text)).await
             }
             [first @ .., last] => {
                 for one in first {

@@ -88,7 +88,6 @@ async fn step(sharing: &Arc<Sharing>, engine: &WeakHandle, refused: &mut Option<
             match outcome {
                 Ok(()) => *refused = None,
                 Err(why) => {
-                    let why = why.trim_start_matches("ProxySQL Admin Error: ").to_owned();
                     if refused.as_ref().is_none_or(|(id, _)| *id != wanted.id) {
                         tracing::error!("shared configuration: revision {} is not used: {why}; what is in force stays", wanted.number);
                     }

@@ -19,6 +19,10 @@ fn page(config: &Config) -> Arc<Shared> {
     let (engine, jobs) = channel(Arc::new(config.clone()));
     thread::spawn(move || {
         for job in jobs {
+            if job.sql == b"fail" {
+                let _ = job.answer.send(Reply::refused("no"));
+                continue;
+            }
             let rows = vec![vec![Some(format!("{:?}", job.who).into_bytes()), None]];
             let _ = job.answer.send(Reply::Rows { columns: vec!["role".to_owned(), "empty".to_owned()], rows });
         }
@@ -91,6 +95,8 @@ fn a_viewer_has_the_rights_of_the_login() {
             assert_eq!(ask(&shared, Method::POST, "/api/sql", &with_token[..1], &statement).await.status, 401, "the token is missing");
             let answer = ask(&shared, Method::POST, "/api/sql", &with_token, &statement).await.json();
             assert_eq!(answer, json!({ "columns": ["role", "empty"], "rows": [[role, null]], "cut": false }));
+            let error = ask(&shared, Method::POST, "/api/sql", &with_token, &json!({ "sql": "fail" })).await.json();
+            assert_eq!(error, json!({ "error": { "code": 1045, "text": "no" } }), "ProxySQL's words are for its own clients");
             assert_eq!(ask(&shared, Method::POST, "/api/logout", &with_token, &Value::Null).await.status, 204);
             assert_eq!(ask(&shared, Method::GET, "/api/session", &with_token, &Value::Null).await.status, 401, "it is over");
         }

@@ -285,7 +285,7 @@ impl Bed {
         }
     }
 
-    /// The text of an error, without ProxySQL's prefix.
+    /// The text of an error.
     #[track_caller]
     pub(crate) fn refused(&self, sql: &str) -> String {
         self.refused_as(Role::Admin, sql)
@@ -294,9 +294,7 @@ impl Bed {
     #[track_caller]
     pub(crate) fn refused_as(&self, who: Role, sql: &str) -> String {
         match self.reply(who, sql) {
-            Reply::Err { code: 1045, sqlstate: "28000", text } => {
-                text.strip_prefix("ProxySQL Admin Error: ").map(str::to_owned).unwrap_or_else(|| panic!("{text}"))
-            }
+            Reply::Err { code: 1045, sqlstate: "28000", text } => text,
             other => panic!("{sql}: {other:?}"),
         }
     }

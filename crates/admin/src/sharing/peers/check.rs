@@ -253,7 +253,7 @@ impl Checks {
         let outcome = pull(open, line, config).and_then(|pulled| {
             self.peers.lock().pulled = Some(pulled);
             match self.ask_self("CONFIG FOLLOW") {
-                Some(Reply::Err { text, .. }) => Err(text.trim_start_matches("ProxySQL Admin Error: ").to_owned()),
+                Some(Reply::Err { text, .. }) => Err(text),
                 _ => Ok(()),
             }
         });
