@@ -6,6 +6,7 @@
 
 mod board;
 mod capture;
+mod report;
 mod script;
 
 use std::collections::HashMap;
@@ -19,12 +20,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 pub use board::{Board, MAX_OUTPUT};
 pub use capture::{Capture, Keep};
+use report::Report;
 pub use script::{Ended, GRACE, Run, Script, forbid, is_forbidden, run};
 
 /// Names of the columns with arguments.
 const ARGS: [&str; 5] = ["arg1", "arg2", "arg3", "arg4", "arg5"];
-/// Most lines of a run's output that go to the log.
-const MAX_LOG_LINES: usize = 100;
 
 /// One active row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,6 +111,7 @@ async fn look_after(job: Job, board: Arc<Board>, mut stop: watch::Receiver<bool>
     }
     board.add(&job);
     let script = Script { program: job.filename.clone(), args: job.args.clone(), limit: None, max_output: MAX_OUTPUT, keep: Keep::Tail };
+    let mut report = Report::default();
     let mut due = interval_at(Instant::now() + job.interval, job.interval);
     due.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
@@ -126,20 +127,9 @@ async fn look_after(job: Job, board: Arc<Board>, mut stop: watch::Receiver<bool>
         board.begins(job.id);
         let run = script::run(&script, &mut stop).await;
         board.ends(job.id, &run);
-        log(&job, &run);
+        report.log(&job, &run, Instant::now());
     }
     board.remove(job.id);
-}
-
-/// Tells the log what a run printed and how it ended, when it ended badly.
-fn log(job: &Job, run: &Run) {
-    for line in board::output(run).lines().take(MAX_LOG_LINES) {
-        tracing::info!("scheduler {}: {line}", job.id);
-    }
-    match run.ended.code() {
-        0 => tracing::debug!("scheduler {}: {} took {} ms", job.id, job.filename, run.took.as_millis()),
-        code => tracing::warn!("scheduler {}: {} ended with {code} after {} ms", job.id, job.filename, run.took.as_millis()),
-    }
 }
 
 #[cfg(test)]
