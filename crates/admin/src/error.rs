@@ -41,6 +41,17 @@ impl AdminError {
         }
     }
 
+    /// A table that does not exist: `meant` finds the one that was probably meant.
+    pub(crate) fn of_no_table(self, meant: impl FnOnce(&str) -> Option<String>) -> Self {
+        match self {
+            Self::Sql(text) => {
+                let meant = text.strip_prefix("no such table: ").and_then(meant);
+                Self::Sql(meant.map_or(text.clone(), |meant| format!("{text}; did you mean {meant}?")))
+            }
+            other => other,
+        }
+    }
+
     /// Two truths.
     pub(crate) fn declarative_and_shared() -> Self {
         Self::Refused(

@@ -209,12 +209,13 @@ fn create_table(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
             return Ok(reply(&["table", "Create Table"], vec![vec![Some(name), Some(text)]]));
         }
     }
-    missing(&name)
+    missing(engine, ask, &name)
 }
 
 /// With MySQL's own number, which libraries look for when they ask whether a table is there.
-fn missing(name: &str) -> Answer {
-    Ok(Reply::Err { code: 1146, sqlstate: "42S02", text: format!("no such table: {name}") })
+fn missing(engine: &Engine, ask: &Ask<'_>, name: &str) -> Answer {
+    let error = AdminError::Sql(format!("no such table: {name}")).of_no_table(|name| engine.nearest_table(ask.who, name));
+    Ok(Reply::Err { code: 1146, sqlstate: "42S02", text: error.to_string() })
 }
 
 fn fields(engine: &mut Engine, ask: &Ask<'_>, index: usize) -> Answer {
@@ -236,7 +237,7 @@ fn fields(engine: &mut Engine, ask: &Ask<'_>, index: usize) -> Answer {
             return Ok(field_lines(engine, place, &name, found, is_full));
         }
     }
-    missing(&name)
+    missing(engine, ask, &name)
 }
 
 type Field = (String, bool, bool, Option<String>);

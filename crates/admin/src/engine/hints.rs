@@ -1,8 +1,9 @@
-//! What an answer says beside what was asked: orders that a LOAD does not end.
+//! What an answer says beside what was asked: orders that a LOAD does not end, and the table that was probably meant.
 
 use model::stats::{Reading, Value};
 
 use super::Engine;
+use crate::reply::Role;
 
 impl Engine {
     /// Hostgroups that an order pauses, which a LOAD does not end.
@@ -15,5 +16,15 @@ impl Engine {
         let told: Vec<String> =
             paused.map(|hostgroup| format!("hostgroup {hostgroup} stays paused until RESUME HOSTGROUP {hostgroup}")).collect();
         (!told.is_empty()).then(|| told.join(", "))
+    }
+
+    /// The table that was meant by a name that is none, among those that `who` may read.
+    pub(crate) fn nearest_table(&self, who: Role, name: &str) -> Option<String> {
+        let bare = name.rsplit('.').next().unwrap_or(name);
+        let live = self.live.tables().iter().filter(|table| who == Role::Admin || table.schema != "main").map(|table| &*table.name);
+        let own = model::config::TABLES.iter().map(|table| table.name).chain(["global_variables"]).filter(|_| who == Role::Admin);
+        let limit = (bare.len() / 3).clamp(1, 4);
+        let near = live.chain(own).map(|known| (model::edits(bare, known), known)).filter(|(edits, _)| *edits <= limit);
+        near.min().map(|(_, known)| known.to_owned())
     }
 }

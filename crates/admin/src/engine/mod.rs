@@ -263,7 +263,7 @@ impl Engine {
             Some(command) => command.run(self, &ask),
             None => sql::in_schema(self, who, session, &statement.text)
                 .and_then(|sql| sql::run(self, who, session, &sql))
-                .map_err(|error| error.of_no_command(|| commands::advice(&statement))),
+                .map_err(|error| error.of_no_command(|| commands::advice(&statement)).of_no_table(|name| self.nearest_table(who, name))),
         };
         outcome.unwrap_or_else(Reply::refused)
     }

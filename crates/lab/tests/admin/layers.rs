@@ -175,6 +175,8 @@ fn what_is_refused_names_row_and_column_and_changes_nothing() {
 
 /// SQL that the schema itself refuses, SET and commands with faults.
 const REFUSED: &[(&str, &str)] = &[
+    ("SELECT * FROM stats_mysql_process_list", "no such table: stats_mysql_process_list; did you mean stats_mysql_processlist?"),
+    ("DESCRIBE mysql_server", "no such table: mysql_server; did you mean mysql_servers?"),
     ("INSERT INTO mysql_servers (hostgroup_id, hostname, port) VALUES (1, 'x', 70000)", "port"),
     ("INSERT INTO mysql_servers (hostgroup_id, hostname, status) VALUES (1, 'x', 'AWAY')", "status"),
     ("INSERT INTO mysql_servers (hostgroup_id) VALUES (1)", "mysql_servers.hostname"),
@@ -195,8 +197,6 @@ const REFUSED: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn bad_statements_are_errors() {
-#[test]
 fn peers_that_are_not_asked_are_told() {
     let proxy = alone().start().unwrap();
     let mut operator = Operator::of(&proxy);
@@ -208,6 +208,8 @@ fn peers_that_are_not_asked_are_told() {
     assert!(!info.contains("no peer is asked"), "{info}");
 }
 
+#[test]
+fn bad_statements_are_errors() {
     let proxy = alone().user("app", "x", 1).start().unwrap();
     let mut operator = Operator::of(&proxy);
     let before = operator.row("SELECT GLOBAL_CHECKSUM()");
