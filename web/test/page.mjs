@@ -157,6 +157,16 @@ await check('an axis repeats no label, times have a log scale, and only errors a
     return is_red.join() === 'errors' ? null : `red: ${is_red}`;
   });
 });
+await check('Now begins with a line for each server, the writer first', async () => {
+  await until('a measured lag', async () => /^\d+ s$/.test(await page.innerText('.fleet tbody tr:last-child td[data-label=Lag]')));
+  const lines = await page.locator('.fleet tbody tr').allInnerTexts();
+  const isFirst = await page.evaluate(() => document.querySelector('main .fleet').compareDocumentPosition(document.querySelector('main .attention')) & Node.DOCUMENT_POSITION_FOLLOWING);
+  return isFirst && lines.length > 1 && /writer/.test(lines[0]) && lines.slice(1).every((line) => /reader/.test(line)) && lines.every((line) => /ONLINE since \d/.test(line)) ? null : lines.join(' | ');
+});
+await check('failed logins are worth a look', async () => {
+  spawn(client, ['-h127.0.0.1', `-P${env.PROXY_PORT ?? 6033}`, '-uapp', '-pwrong', 'test', '-e', 'SELECT 1'], { stdio: 'ignore' });
+  await until('the line', () => page.locator('.attention a:has-text("failed with a wrong name or password")').count());
+});
 
 const stuck = connect();
 await check('a session that keeps a connection is found, with the reason', async () => {
@@ -200,9 +210,20 @@ await check('SWITCHOVER from the page under load, and no client sees an error', 
   await confirm(page, 'Switch over', /switched over/);
   await until(`${address} as the writer`, () => page.locator(`.branch.writes .server b:text-is("${address}")`).count());
   const reason = await page.innerText('.branch.writes .reason');
-  if (!/Since .*read_only/s.test(reason)) return `the reason of its role is not told: ${reason}`;
+  if (!/ONLINE since .*read_only/s.test(reason)) return `the reason of its role is not told: ${reason}`;
   await new Promise((later) => setTimeout(later, 1_000));
   return loadErrors()[0];
+});
+
+await check('the former primary, which replicates from no server, is red with its reason', async () => {
+  await show(page, 'now');
+  await until('a red line', () => page.locator('.fleet tr.bad').count());
+  await until('its status', async () => /SHUNNED since .*replicates from nobody, not from/s.test(await page.innerText('.fleet tr.bad')));
+  const address = await page.innerText('.fleet tr.bad th');
+  const line = await page.innerText('.attention li:first-child');
+  if (!line.includes(address) || !/trouble/.test(line) || await page.locator('.attention li:has-text("SHUNNED")').count() !== 1) return `the first line is: ${line}`;
+  await show(page, 'clusters');
+  await page.waitForSelector(`.server.bad:has-text("${address}") .reason:has-text("replicates from")`);
 });
 
 // This one is looked for further below, when it has been silent for long enough.

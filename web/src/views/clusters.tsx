@@ -1,11 +1,12 @@
 // Clusters as they are drawn: who writes, who reads, how far behind, and why.
 import type { ViewData, Rec } from '../api';
-import { ago, clock, count, micros, millis, num, server } from '../format';
+import { clock, count, micros, millis, num, server } from '../format';
 import { rowsOf, useRates, useView } from '../live';
 import * as orders from '../orders';
 import { Act } from '../parts/act';
 import { Part, Pill, View, statusKind } from '../parts/view';
 import { EventLine } from '../parts/events';
+import { STRAY, lagOf, sinceText, standings } from '../servers';
 
 interface Group { id: string; role: string }
 interface Cluster { id: string; kind: string; comment: string; groups: Group[] }
@@ -108,11 +109,13 @@ function ServerBox({ row, group, cluster, data, rates }: Inner & { row: Rec; gro
   const is_here = (one: Rec) => one.hostname === row.hostname && one.port === row.port;
   const pool = rowsOf(data, 'pool').find((one) => one.hostgroup === group.id && one.srv_host === row.hostname && one.srv_port === row.port);
   const latency = rowsOf(data, 'latency').find((one) => one.hostgroup === group.id && one.srv_host === row.hostname && one.srv_port === row.port);
-  const lag = rowsOf(data, 'lag').find(is_here);
+  const standing = standings(data).find((one) => one.address === address && one.cluster === cluster.id);
   const read_only = rowsOf(data, 'read_only').find(is_here);
   const ping = rowsOf(data, 'ping').find(is_here);
   const identity = rowsOf(data, 'identities').find((one) => is_here(one) && one.state !== 'member');
-  const status = row.status ?? '';
+  const here = standing?.rows.find((one) => one.hostgroup === group.id);
+  const status = here?.status ?? row.status ?? '';
+  const kind = standing?.isStray ? 'bad' : statusKind(status);
   const events = rowsOf(data, 'events').filter((event) => is_here(event) && event.kind !== 'order');
   const reason = (status === 'ONLINE' ? events.find((event) => event.kind === 'role') : events.find((event) => event.kind === 'status' && event.to_state === status)) ?? events[0];
   const order = rowsOf(data, 'events').find((event) => is_here(event) && event.kind === 'order' && /drained|draining|undrained/.test(event.to_state ?? ''));
@@ -120,7 +123,7 @@ function ServerBox({ row, group, cluster, data, rates }: Inner & { row: Rec; gro
   const all = serversOf(data);
   const is_writer = all.some((one) => one.hostgroup_id === cluster.id && is_here(one));
   const writer = all.find((one) => one.hostgroup_id === cluster.id && one.status === 'ONLINE');
-  const lag_text = lag && lag.repl_lag !== null ? `${lag.repl_lag} s` : null;
+  const lag = lagOf(standing?.rows ?? [], is_writer);
   const max = num(row.max_connections);
   const used = num(pool?.ConnUsed);
   const open = used + num(pool?.ConnFree);
@@ -130,24 +133,27 @@ function ServerBox({ row, group, cluster, data, rates }: Inner & { row: Rec; gro
     kind: cluster.kind,
     manages: setting(data, 'mysql-switchover_manages_read_only') === 'true',
     limit: setting(data, 'mysql-switchover_timeout_ms') || '10000',
-    lag: lag_text,
+    lag: lag.text || null,
     blockers: rowsOf(data, 'pins').filter((pin) => pin.hostgroup === cluster.id && !PASSING.has(pin.reason ?? '')).map((pin) => ({ session: pin.session ?? '', user: pin.user ?? '', reason: pin.reason ?? '' })),
   });
   const my_groups = new Set(all.filter(is_here).map((one) => one.hostgroup_id));
   const fallback = [...my_groups].map((id) => all.filter((one) => one.hostgroup_id === id && !is_here(one) && one.status === 'ONLINE').length);
   const total_used = rowsOf(data, 'pool').filter((one) => one.srv_host === row.hostname && one.srv_port === row.port).reduce((sum, one) => sum + num(one.ConnUsed), 0);
   return (
-    <li class={`node server ${statusKind(status)}`}>
-      <div class="serverhead"><b>{address}</b> <Pill kind={statusKind(status)} text={status} /></div>
+    <li class={`node server ${kind}`}>
+      <div class="serverhead"><b>{address}</b> <Pill kind={kind} text={standing?.isStray && status === 'ONLINE' ? 'stray, ONLINE' : status} /></div>
+      {standing?.isStray && <div class="said bad">It {STRAY}.</div>}
       <div class="reason">
-        {reason ? <><span class="muted">Since {clock(num(reason.time_ms))} ({ago(num(reason.time_ms))}):</span> {reason.why}{reason.seen && <span class="muted"> · {reason.seen}</span>}</> : <span class="muted">As configured; nothing has changed since the start.</span>}
+        {here ? <><span class="muted">{status} {sinceText(data.at - num(here.since_ms), data.at)}{here.reason && ':'}</span> <span class={kind === 'bad' ? 'said bad' : ''}>{here.reason}</span></> : null}
+        {reason && <div><span class="muted">Last change at {clock(num(reason.time_ms))}:</span> {reason.why}{reason.seen && <span class="muted"> · {reason.seen}</span>}</div>}
+        {!lag.text && lag.why !== 'writes' && lag.why && <div class={lag.isBad ? 'said bad' : 'muted'}>Lag: {lag.why}</div>}
         {identity && <div class="said bad">{identity.state === 'stranger' ? 'It belongs to another cluster' : 'Its cluster is not known'}: {identity.identity}</div>}
-        {[ping?.ping_error, read_only?.error, lag?.error].filter(Boolean).slice(0, 1).map((text) => <div class="said bad" key="check">Its last check failed: {text}</div>)}
+        {[ping?.ping_error, read_only?.error].filter(Boolean).slice(0, 1).map((text) => <div class="said bad" key="check">Its last check failed: {text}</div>)}
       </div>
       <dl>
         <div><dt>queries/s</dt><dd>{each === null ? '–' : count(each)}</dd></div>
         <div><dt>p95</dt><dd>{latency && num(latency.count) ? micros(num(latency.p95_us)) : '–'}</dd></div>
-        <div><dt>lag</dt><dd>{lag_text ?? (lag ? 'unknown' : '–')}</dd></div>
+        <div><dt>lag</dt><dd>{lag.text || (lag.why === 'writes' ? lag.why : '–')}</dd></div>
         <div><dt>ping</dt><dd>{ping?.ping_success_time_us && !ping.ping_error ? micros(num(ping.ping_success_time_us)) : '–'}</dd></div>
         <div><dt>read_only</dt><dd>{read_only?.read_only ?? '–'}</dd></div>
         <div><dt>weight</dt><dd>{row.weight ?? '–'}</dd></div>

@@ -8,6 +8,8 @@ import { Chart, type Line, Spark } from '../parts/chart';
 import { Part, Pill, View } from '../parts/view';
 import { href } from '../route';
 import { EventLine } from '../parts/events';
+import { type Item, attention } from '../attention';
+import { type Standing, lagOf, sinceText, standings, writerless } from '../servers';
 
 const SPANS: [string, number][] = [['5 min', 300_000], ['15 min', 900_000], ['1 h', 3_600_000]];
 
@@ -24,7 +26,8 @@ export function Now() {
     <View name="now" title="Now" live={live}>
       {(data) => (
         <>
-          <Attention data={data} />
+          <Part data={data} of="standing"><Servers data={data} rates={rates} /></Part>
+          <Attention items={attention(data, samples)} at={data.at} />
           <Tiles samples={samples} data={data} />
           <div class="chartbar" role="group" aria-label="How much is shown">
             {SPANS.map(([label, ms]) => <button key={ms} type="button" class="quiet" aria-pressed={span === ms} onClick={() => setSpan(ms)}>{label}</button>)}
@@ -107,31 +110,47 @@ function Tiles({ samples, data }: { samples: Sample[]; data: ViewData }) {
   );
 }
 
-/** Why a server's status is what it is, as far as the last events tell. */
-function why(data: ViewData, row: Rec): string {
-  const event = rowsOf(data, 'events').find((one) => one.kind === 'status' && one.hostname === row.srv_host && one.port === row.srv_port && one.to_state === row.status);
-  return event?.why ? `: ${event.why}` : '';
+/** One line for each server, red where it is in trouble. */
+function Servers({ data, rates }: { data: ViewData; rates: ReturnType<typeof useRates> }) {
+  const all = standings(data);
+  const lost = writerless(data);
+  if (!all.length) return <div class="empty">No server is in force. Add rows to <code>mysql_servers</code> in <a href={href('config')}>Configuration</a>, then apply.</div>;
+  return (
+    <table class="fleet">
+      <thead><tr><th scope="col">Server</th><th scope="col">Role</th><th scope="col" class="num">Statements/s</th><th scope="col" class="num">p95</th><th scope="col">Lag</th><th scope="col">Status</th></tr></thead>
+      <tbody>
+        {lost.map((one) => <tr key={`lost${one.cluster}`} class="bad"><th scope="row" colSpan={6}><Pill kind="bad" text="no writer" /> Cluster {one.cluster}{one.since !== null && <span class="muted"> {sinceText(one.since, data.at)}</span>}</th></tr>)}
+        {all.map((one) => <Line key={one.cluster + one.address} one={one} data={data} rates={rates} />)}
+      </tbody>
+    </table>
+  );
+}
+
+function Line({ one, data, rates }: { one: Standing; data: ViewData; rates: ReturnType<typeof useRates> }) {
+  const groups = one.rows.map((row) => row.hostgroup);
+  const of = (key: string) => rowsOf(data, key).filter((row) => groups.includes(row.hostgroup ?? null) && server(row.srv_host, row.srv_port) === one.address);
+  const each = rates(`s${one.cluster}/${one.address}`, String(of('pool').reduce((sum, row) => sum + num(row.Queries), 0)));
+  const p95 = Math.max(0, ...of('latency').filter((row) => num(row.count) > 0).map((row) => num(row.p95_us)));
+  const writes = one.roles.includes('writer');
+  const lag = lagOf(one.rows, writes);
+  return (
+    <tr class={one.kind} data-server={one.address}>
+      <th scope="row"><a href={href('clusters')}>{one.address}</a></th>
+      <td data-label="Role">{one.roles.join(', ') || `hostgroup ${groups.join(', ')}`}</td>
+      <td data-label="Statements/s" class="num">{each === null ? '–' : count(each)}</td>
+      <td data-label="p95" class="num">{p95 ? micros(p95) : '–'}</td>
+      <td data-label="Lag" class={lag.isBad ? 'said bad' : lag.text ? '' : 'muted'}>{lag.text || lag.why || '–'}</td>
+      <td data-label="Status"><Pill kind={one.kind} text={one.isStray && one.status === 'ONLINE' ? 'stray, ONLINE' : one.status} />{one.since !== null && <span class="muted"> {sinceText(one.since, data.at)}</span>}{one.reason && <div class={one.kind === 'bad' ? 'said bad' : 'muted'}>{one.reason}</div>}</td>
+    </tr>
+  );
 }
 
 /** What an operator should look at, with the way to it. */
-function Attention({ data }: { data: ViewData }) {
-  const items: [string, 'bad' | 'warn' | 'info', ComponentChildren, string][] = [];
-  for (const row of rowsOf(data, 'pool').filter((one) => one.status !== 'ONLINE')) items.push([`s${row.hostgroup}${row.srv_host}${row.srv_port}`, row.status === 'OFFLINE_SOFT' ? 'warn' : 'bad', <>{server(row.srv_host, row.srv_port)} in hostgroup {row.hostgroup} is {row.status}{why(data, row)}</>, href('clusters')]);
-  for (const row of rowsOf(data, 'holds')) items.push([`h${row.hostgroup}`, 'warn', <>Hostgroup {row.hostgroup} is held ({row.reason}) for {millis(num(row.since_ms))}: new work waits</>, href('clusters')]);
-  for (const row of rowsOf(data, 'waits')) items.push([`w${row.hostgroup}`, 'warn', <>{row.waiters} {row.waiters === '1' ? 'session waits' : 'sessions wait'} for a connection to hostgroup {row.hostgroup}, the first for {millis(num(row.oldest_ms))}</>, href('pins')]);
-  const stuck = rowsOf(data, 'stuck');
-  if (stuck[0]) items.push(['stuck', 'warn', <>{stuck.length === 1 ? 'A statement runs' : `${stuck.length}${stuck.length === 20 ? ' or more' : ''} statements run`} for 2 s or longer, the longest for {millis(num(stuck[0].time_ms))} (session {stuck[0].SessionID}, {stuck[0].user})</>, href('sessions', stuck[0].SessionID ?? '')]);
-  const idle = rowsOf(data, 'idle_transactions').filter((row) => row.command === 'Sleep');
-  if (idle[0]) items.push(['idle', 'warn', <>{idle.length === 1 ? 'A session does' : `${idle.length} sessions do`} nothing in an open transaction, the longest for {millis(num(idle[0].since_ms))} (session {idle[0].session}, {idle[0].user})</>, href('sessions', idle[0].session ?? '')]);
-  const pinned = rowsOf(data, 'pins').filter((row) => row.reason !== 'transaction');
-  const pins = pinned.reduce((sum, row) => sum + num(row.sessions), 0);
-  if (pins) items.push(['pins', 'info', <>{pins} {pins === 1 ? 'pin keeps its connection' : 'pins keep connections'} for more than a transaction: {pinned.slice(0, 4).map((row) => row.reason).join(', ')}</>, href('pins')]);
-  for (const row of rowsOf(data, 'errors').filter((one) => Date.now() / 1_000 - num(one.last_seen) < 60).slice(0, 2)) items.push([`e${row.errno}${row.hostname}${row.port}${row.username}`, 'info', <>Error {row.errno}, {clock(num(row.last_seen) * 1_000)}: {row.last_error}</>, href('log', 'errors')]);
-  for (const row of rowsOf(data, 'proxies')) items.push([`p${row.name}`, 'warn', <>Proxy {row.name} has revision {row.applied}, wanted is {row.wanted}. {row.error}</>, href('proxies')]);
+function Attention({ items, at }: { items: Item[]; at: number }) {
   return (
     <section class="attention" aria-labelledby="look">
       <h2 id="look">Worth a look</h2>
-      {items.length ? <ul>{items.map(([key, kind, text, target]) => <li key={key}><Pill kind={kind} text={{ bad: 'trouble', warn: 'look', info: 'note' }[kind]} /> <a href={target}>{text}</a></li>)}</ul> : <p class="muted"><Pill kind="ok" text="calm" /> All servers are ONLINE, nobody waits, and nothing runs for long.</p>}
+      {items.length ? <ul>{items.map((item) => <li key={item.key}><Pill kind={item.kind} text={{ bad: 'trouble', warn: 'look', info: 'note' }[item.kind]} /> <a href={item.target}>{item.text}</a>{item.since !== null && <span class="muted"> {sinceText(item.since, at)}</span>}</li>)}</ul> : <p class="muted"><Pill kind="ok" text="calm" /> All servers are ONLINE, no session waits, no login failed, and nothing runs for long.</p>}
     </section>
   );
 }
