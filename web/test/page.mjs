@@ -298,6 +298,10 @@ await check('and rolled back', async () => {
   const rows = await api(page, 'SELECT match_digest FROM runtime_mysql_query_rules WHERE rule_id = 4711');
   return rows.rows?.length === 0 ? null : JSON.stringify(rows);
 });
+await check('charts carry marks for the LOAD and the new writer', async () => {
+  await show(page, 'now');
+  await until('the marks', async () => { const marks = await page.innerText('.marks'); return /load: CONFIG APPLY \(\+rule 4711/.test(marks) && /role: .*writer/.test(marks) && /start: start of \d/.test(marks); });
+});
 await check('a digest shows its route', async () => {
   await show(page, 'statements');
   await page.fill('[data-filter]', 'COUNT(*) FROM page_load');

@@ -4,9 +4,10 @@ import uPlot from 'uplot';
 import { useStore } from '../store';
 import { bytes, micros } from '../format';
 import { colour, theme } from '../theme';
+import { type Mark, drawMarks } from './marks';
 
 export interface Line { label: string; colour: string; values: (number | null)[]; dash?: boolean }
-interface Props { title: string; at: number[]; lines: Line[]; unit: (value: number) => string; height?: number; span_ms?: number }
+interface Props { title: string; at: number[]; lines: Line[]; unit: (value: number) => string; height?: number; span_ms?: number; marks?: Mark[] }
 
 export function Chart(props: Props) {
   const box = useRef<HTMLDivElement>(null);
@@ -27,6 +28,7 @@ export function Chart(props: Props) {
       width: Math.max(200, element.clientWidth),
       height,
       ms: 1,
+      plugins: [drawMarks(() => latest.current.marks ?? [])],
       legend: { show: true, live: true },
       cursor: { y: false, points: { size: 6 }, sync: { key: 'tidegate' } },
       scales: { x: { time: true, range: () => range(latest.current) }, y: isLog ? { distr: 3, range: (_, least, most) => decades(least, most) } : { range: (_, __, most) => [0, Math.max(1, most || 0) * 1.08] } },

@@ -1,6 +1,6 @@
 // What happens now: numbers, the last hour, and what needs a look.
 import type { ComponentChildren } from 'preact';
-import { useState } from 'preact/hooks';
+import { useMemo, useState } from 'preact/hooks';
 import type { Rec, Sample, ViewData } from '../api';
 import { bytes, clock, count, micros, millis, num, server } from '../format';
 import { rowsOf, useRates, useSamples, useView } from '../live';
@@ -9,6 +9,7 @@ import { Part, Pill, View } from '../parts/view';
 import { href } from '../route';
 import { EventLine } from '../parts/events';
 import { type Item, attention } from '../attention';
+import { MarkList, marksOf } from '../parts/marks';
 import { type Standing, lagOf, sinceText, standings, writerless } from '../servers';
 
 const SPANS: [string, number][] = [['5 min', 300_000], ['15 min', 900_000], ['1 h', 3_600_000]];
@@ -21,6 +22,7 @@ export function Now() {
   const end = samples.at(-1)?.at ?? 0;
   const shown = samples.filter((one) => one.at >= end - span);
   const at = shown.map((one) => one.at);
+  const marks = useMemo(() => (live.data ? marksOf(live.data).filter((mark) => mark.at > end - span && mark.at <= end + 2_000) : []), [live.data, end, span]);
   const line = (label: string, key: string, colour: string, dash = false): Line => ({ label, colour, dash, values: shown.map((one) => one[key] ?? null) });
   return (
     <View name="now" title="Now" live={live}>
@@ -33,13 +35,14 @@ export function Now() {
             {SPANS.map(([label, ms]) => <button key={ms} type="button" class="quiet" aria-pressed={span === ms} onClick={() => setSpan(ms)}>{label}</button>)}
             <span class="muted">{samples.length ? `Kept by the proxy since ${clock(samples[0]?.at ?? 0)}` : 'The first sample comes within a second.'}</span>
           </div>
+          <MarkList marks={marks} />
           <div class="charts">
-            <Chart title="Statements a second" at={at} span_ms={span} unit={count} lines={[line('statements', 'queries', '--c1'), line('errors', 'errors', '--bad'), line('slow', 'slow', '--c3', true)]} />
-            <Chart title="Time of a statement" at={at} span_ms={span} unit={micros} lines={[line('p50', 'p50_us', '--c1'), line('p95', 'p95_us', '--c3'), line('p99', 'p99_us', '--c4')]} />
-            <Chart title="Clients and server connections" at={at} span_ms={span} unit={count} lines={[line('clients', 'clients', '--c2'), line('in use', 'backends_used', '--c1'), line('free', 'backends_free', '--c3', true)]} />
-            <Chart title="Sessions that wait for a connection" at={at} span_ms={span} unit={count} lines={[line('waiting', 'waiters', '--c4'), line('held hostgroups', 'held', '--c3', true)]} />
-            <Chart title="Bytes a second" at={at} span_ms={span} unit={bytes} lines={[line('from clients', 'bytes_in', '--c2'), line('to clients', 'bytes_out', '--c1')]} />
-            <Chart title="Memory of the process" at={at} span_ms={span} unit={bytes} lines={[line('resident', 'rss', '--c2')]} />
+            <Chart title="Statements a second" at={at} span_ms={span} marks={marks} unit={count} lines={[line('statements', 'queries', '--c1'), line('errors', 'errors', '--bad'), line('slow', 'slow', '--c3', true)]} />
+            <Chart title="Time of a statement" at={at} span_ms={span} marks={marks} unit={micros} lines={[line('p50', 'p50_us', '--c1'), line('p95', 'p95_us', '--c3'), line('p99', 'p99_us', '--c4')]} />
+            <Chart title="Clients and server connections" at={at} span_ms={span} marks={marks} unit={count} lines={[line('clients', 'clients', '--c2'), line('in use', 'backends_used', '--c1'), line('free', 'backends_free', '--c3', true)]} />
+            <Chart title="Sessions that wait for a connection" at={at} span_ms={span} marks={marks} unit={count} lines={[line('waiting', 'waiters', '--c4'), line('held hostgroups', 'held', '--c3', true)]} />
+            <Chart title="Bytes a second" at={at} span_ms={span} marks={marks} unit={bytes} lines={[line('from clients', 'bytes_in', '--c2'), line('to clients', 'bytes_out', '--c1')]} />
+            <Chart title="Memory of the process" at={at} span_ms={span} marks={marks} unit={bytes} lines={[line('resident', 'rss', '--c2')]} />
           </div>
           <div class="columns">
             <Part data={data} of="slowest" title="Where the time goes" note="Statements with the most time in all. More in Statements.">
