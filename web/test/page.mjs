@@ -331,12 +331,18 @@ await check('a session that is stuck in a transaction is found from Now', async 
   await page.waitForSelector('.detail .pill.bad:has-text("idle in transaction")');
   return /BEGIN/.test(await page.innerText('.detail')) ? null : page.innerText('.detail');
 });
+await check('a failed login of a client is listed, with its user', async () => {
+  const child = spawn(client, ['-h127.0.0.1', `-P${env.PROXY_PORT ?? 6033}`, `-u${env.APP_USER ?? 'app'}`, '-pwrong', '-e', 'SELECT 1'], { stdio: 'ignore' });
+  await new Promise((ended) => child.on('exit', ended));
+  await show(page, 'log/logins');
+  await until('the login', () => page.locator(`tbody tr:has-text("Access denied"):has-text("${env.APP_USER ?? 'app'}")`).count());
+});
 await check('a login that ended is asked for, and the place is kept', async () => {
   expected += 1;
   await page.context().clearCookies();
   await login(page, 'admin');
   expected -= 1;
-  await page.waitForSelector('h1:text-is("Sessions")');
+  await page.waitForSelector('h1:text-is("Log and events")');
 });
 await check('keys lead to views', async () => {
   await page.locator('#title').focus();

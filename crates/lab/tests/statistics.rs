@@ -220,6 +220,20 @@ fn what_clients_do_is_counted_where_it_happens() {
     assert!(proxy.rows("stats_mysql_query_digest", Reading::Keep).is_empty());
 }
 
+/// A refused login is a row: of the user, or without a name where there is no such user.
+#[test]
+fn refused_logins_are_counted_by_user() {
+    let proxy = InProcess::start_with(|b| b);
+    let fails = |user: &str| Client::connect(&ConnectOptions::tcp(&proxy.address, user, "wrong")).is_err();
+    assert!(fails("app") && fails("app") && fails("stranger") && fails("another"));
+    let rows = proxy.rows("stats_mysql_errors", Reading::Keep);
+    let columns = ["hostgroup", "hostname", "errno", "count_star", "username", "client_address"];
+    let mut found: Vec<_> = rows.iter().map(|row| columns.map(|column| &*row[column])).collect();
+    found.sort_unstable();
+    assert_eq!(found, [["0", "", "1045", "2", "", "127.0.0.1"], ["0", "", "1045", "2", "app", "127.0.0.1"]], "{rows:#?}");
+    assert!(rows.iter().any(|row| row["last_error"].contains("'another'@'127.0.0.1'")), "{rows:#?}");
+}
+
 /// What the proxy itself answers is counted too, without a server, and told in the query log.
 #[test]
 fn errors_of_the_proxy_are_counted() {

@@ -10,6 +10,12 @@ import { kindOf } from '../parts/events';
 
 const s = (value: string | null | undefined): string => (value ? clock(num(value) * 1_000) : '–');
 
+const HOSTS: Column<Rec>[] = [
+  { key: 'address', label: 'Client', value: (row) => row.client_address },
+  { key: 'errors', label: 'Failures', num: true, value: (row) => row.error_count },
+  { key: 'last', label: 'Last', num: true, value: (row) => row.last_updated, show: (row) => s(row.last_updated) },
+];
+
 const TABS: { name: string; label: string; of: string; note: string; empty: string; sort: string; columns: Column<Rec>[] }[] = [
   {
     name: 'events', label: 'Roles and orders', of: 'events', sort: '-at', empty: 'Nothing has changed since the start.',
@@ -53,12 +59,16 @@ const TABS: { name: string; label: string; of: string; note: string; empty: stri
     ],
   },
   {
-    name: 'logins', label: 'Failed logins', of: 'logins', sort: '-last', empty: 'No address has failed to log in.',
-    note: 'Addresses that failed to log in since they last did.',
+    name: 'logins', label: 'Failed logins', of: 'logins', sort: '-last', empty: 'No login has failed since the start.',
+    note: 'Logins that the proxy refused, by user and error. A name that no user has is in the text only.',
     columns: [
-      { key: 'address', label: 'Client', value: (row) => row.client_address },
-      { key: 'errors', label: 'Failures', num: true, value: (row) => row.error_count },
-      { key: 'last', label: 'Last', num: true, value: (row) => row.last_updated, show: (row) => s(row.last_updated) },
+      { key: 'last', label: 'Last', num: true, value: (row) => row.last_seen, show: (row) => s(row.last_seen) },
+      { key: 'user', label: 'User', value: (row) => row.username, show: (row) => row.username || <span class="muted">unknown</span> },
+      { key: 'client', label: 'Last client', value: (row) => row.client_address },
+      { key: 'count', label: 'Count', num: true, value: (row) => row.count_star, show: (row) => count(num(row.count_star)) },
+      { key: 'errno', label: 'Error', num: true, value: (row) => row.errno },
+      { key: 'text', label: 'Text', long: true, value: (row) => row.last_error },
+      { key: 'first', label: 'First', num: true, wide: true, value: (row) => row.first_seen, show: (row) => s(row.first_seen) },
     ],
   },
   {
@@ -97,6 +107,11 @@ export function Log() {
             {tab.name === 'queries' && <p><Act label="Fetch…" of={fetch_queries} /></p>}
             <Table key={tab.name} name={`log-${tab.name}`} caption={tab.label} rows={rowsOf(data, tab.of)} id={(row) => JSON.stringify([row.sequence, row.id, row.hostgroup, row.hostname, row.port, row.username, row.client_address, row.schemaname, row.errno, row.session])} sort={tab.sort} empty={tab.empty} columns={tab.columns} mark={(row) => (tab.name === 'events' && kindOf(row) === 'bad' ? 'alarm' : undefined)} />
           </Part>
+          {tab.name === 'logins' && rowsOf(data, 'hosts').length > 0 && (
+            <Part data={data} of="hosts" title="By client address" note="Addresses with failures since their last login that succeeded. mysql-client_host_error_counts refuses those with too many.">
+              <Table name="log-hosts" caption="Failed logins by client address" rows={rowsOf(data, 'hosts')} id={(row) => row.client_address ?? ''} sort="-last" columns={HOSTS} />
+            </Part>
+          )}
         </>
       )}
     </View>

@@ -7,6 +7,7 @@ use crate::buffer::{Buffer, CHUNK, grown};
 use crate::counters::count;
 use crate::entry::{Entry, Signal};
 use crate::link::Link;
+use crate::meter::errors::ErrorKey;
 use crate::overload;
 use crate::server_info::name_in_utf8;
 use crate::shared::{HostLogin, Shared};
@@ -93,6 +94,8 @@ struct Login {
     certificate_proof: Option<Box<[u8; CERTIFICATE_PROOF]>>,
     /// The client is from before MySQL 4.1, and knows no SQLSTATE.
     is_old: bool,
+    /// The user of that name, whether or not the password is right.
+    user: Option<Arc<User>>,
 }
 
 /// What the client asked for.
@@ -126,6 +129,7 @@ pub(super) async fn log_in(
         fingerprint: None,
         certificate_proof: None,
         is_old: false,
+        user: None,
         worker: Rc::clone(&worker),
     };
     let waits = Rc::clone(&entry);
@@ -397,6 +401,7 @@ impl Login {
         let worker = Rc::clone(&self.worker);
         let name = name_in_utf8(worker.shared.info.get().as_deref(), request.collation, &request.user);
         let user = worker.snapshot().frontend_user(&name).cloned();
+        self.user.clone_from(&user);
         let channel = self.link.stream().channel();
         let mut auth = ServerAuth::new(self.scramble, self.default_plugin(), channel);
         let verified = self.prove(&mut auth, (&name, user.as_deref()), request).await?;
@@ -498,6 +503,7 @@ impl Login {
             codes::USER_LIMIT_REACHED => count(&counters.denied_max_user_connections),
             _ => {}
         }
+        self.count_error(code, text);
         let mut state = ErrPacket::GENERAL;
         if let Some(given) = sqlstate.as_bytes().first_chunk() {
             state = *given;
@@ -508,6 +514,14 @@ impl Login {
         let _ = self.send(&payload).await;
         self.link.stream_mut().close_notify();
         End::Refused(text.to_owned())
+    }
+
+    /// Counts a refused login in `stats_mysql_errors`. An unknown name is no key there: strangers could fill the table with names.
+    fn count_error(&self, code: u16, text: &str) {
+        let (user, hostgroup) = self.user.as_ref().map_or_else(Default::default, |user| (user.name.clone(), user.default_hostgroup.0));
+        let key = ErrorKey { hostgroup, host: "".into(), port: 0, user, schema: Box::default(), code };
+        let client = self.peer.map(|peer| peer.ip());
+        self.worker.meter.count_error(key, client, text.as_bytes(), self.worker.shared.clock.now_ms());
     }
 
     fn into_session(self, entry: Rc<Entry>, user: Arc<User>, request: &Request) -> Result<Session, End> {
