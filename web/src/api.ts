@@ -127,6 +127,15 @@ export async function samples(since: number): Promise<Sample[]> {
   return raw.rows.map((row) => Object.fromEntries(raw.columns.map((column, at) => [column, row[at] ?? null])) as Sample);
 }
 
+/** The last hour by digest or by server. `length_ms` is the time of a window, `others_us` the time of digests that are not listed. */
+export interface Recent { rows: Rec[]; length_ms: number; others_us: number }
+
+export async function recent(query: string): Promise<Recent> {
+  const raw = await call('GET', `api/recent?${query}`) as { columns: string[]; rows: (Cell | number)[][]; length_ms?: number; others_us?: number };
+  const rows = raw.rows.map((row) => row.map((value) => (value === null ? null : String(value))));
+  return { rows: records(raw.columns, rows), length_ms: raw.length_ms ?? 0, others_us: raw.others_us ?? 0 };
+}
+
 /** What a view asks, known before its first answer. */
 export const queriesOf = (name: ViewName): Record<string, string> => spec[name].queries;
 export const everyOf = (name: ViewName): number => spec[name].every_ms;

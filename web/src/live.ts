@@ -1,6 +1,6 @@
 // Polling: one request in flight for each view, none while the tab is hidden.
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { type Rec, type Sample, type ViewData, type ViewName, ApiError, everyOf, samples, view } from './api';
+import { type Rec, type Recent, type Sample, type ViewData, type ViewName, ApiError, everyOf, recent, samples, view } from './api';
 import { Store, useStore } from './store';
 import { num } from './format';
 
@@ -66,6 +66,16 @@ export function useSamples(): Sample[] {
     if (fresh.length) kept.set([...old, ...fresh].filter((one) => one.at > (fresh.at(-1)?.at ?? 0) - HOUR_MS));
   }, 1_000), []);
   return useStore(kept);
+}
+
+/** The proxy reads its counters once in 20 s. */
+const RECENT_EVERY_MS = 5_000;
+
+/** The last hour by digest or by server; null until it is known. An empty query asks nothing. */
+export function useRecent(query: string): Recent | null {
+  const [found, set] = useState<{ query: string; data: Recent } | null>(null);
+  useEffect(() => (query ? poll(async () => { const data = await recent(query); set({ query, data }); }, RECENT_EVERY_MS) : undefined), [query]);
+  return found?.query === query ? found.data : null;
 }
 
 /** How fast counters move between two answers: `rates(key, value)` is a number per second, or null at first. */

@@ -310,6 +310,31 @@ await check('a digest shows its route', async () => {
   await page.waitForSelector('.detail .flow .goal');
   await page.fill('[data-filter]', '');
 });
+await check('statements of the last minutes: shares, rows per call, columns that are equal fold away', async () => {
+  await show(page, 'statements');
+  const p99 = () => page.locator('table:has(caption:text-is("Statements by digest")) th:has-text("p99")').count();
+  await page.click('.viewhead button:text-is("5 min")');
+  // A slice has 20 s.
+  await page.waitForSelector('tbody tr:has-text("COUNT(*) FROM page_load")', { timeout: 60_000 });
+  const heads = await page.locator('table:has(caption:text-is("Statements by digest")) th').allInnerTexts();
+  if (await p99() || !['Share of time', 'Rows per call'].every((name) => heads.some((head) => head.startsWith(name)))) return heads.join();
+  if (heads.some((head) => head.startsWith('Schema')) || !/All: .*Schema test/.test(await page.locator('.tools').first().innerText())) return `Schema is still a column: ${heads}`;
+  const rows = page.locator('tbody tr:has-text("COUNT(*) FROM page_load")');
+  const per_call = await rows.first().locator('td').last().innerText();
+  if (per_call !== '1') return `COUNT(*) has ${per_call} rows per call`;
+  await page.click('.viewhead button:text-is("since the start")');
+  await until('percentiles', p99);
+});
+await check('a digest has a history and its senders, a server its times', async () => {
+  await page.waitForSelector('figcaption:has-text("p95 by hostgroup and server")', { timeout: 60_000 });
+  await page.locator('tbody tr:has-text("page_load") button.link').first().click();
+  await page.waitForSelector('.detail figcaption:has-text("Mean time, the last hour")', { timeout: 60_000 });
+  await page.reload();
+  await page.waitForSelector('.detail figcaption:has-text("Mean time, the last hour")');
+  const senders = await page.innerText('.detail .tablebox');
+  await page.click('.detail a:text-is("Close")');
+  return senders.includes(env.APP_USER ?? 'app') ? null : senders;
+});
 await check('what clients write is text, and no formula', async () => {
   load[0].say('SELECT 1 AS `<img src=x onerror=alert(1)>`');
   await show(page, 'statements');

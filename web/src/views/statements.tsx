@@ -1,76 +1,110 @@
 // Statements by digest: what they cost, where they go, and a rule made of one.
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { type Rec, type SqlReply, type ViewData, records, session, sql } from '../api';
-import { ago, clock, count, groups, literal, micros, num, quote, server } from '../format';
-import { changed, rowsOf, useRates, useView } from '../live';
+import { ago, clock, count, groups, literal, micros, millis, num, quote, server } from '../format';
+import { changed, rowsOf, useRates, useRecent, useView } from '../live';
 import { Act, type Action, NULL, STATS_REASON } from '../parts/act';
-import { Chart } from '../parts/chart';
+import { Chart, type Line } from '../parts/chart';
 import { type Column, Table } from '../parts/table';
 import { Copy, Part, View } from '../parts/view';
 import { go, href, usePlace } from '../route';
 import { useStore } from '../store';
 
-const HISTORY_POINTS = 300;
-interface Point { at: number; count: number; sum: number }
-/** What this page saw of each digest since it was opened. */
-const history = new Map<string, Point[]>();
-
-function keep(data: ViewData): void {
-  for (const [digest, rows] of groups(rowsOf(data, 'digests'), (row) => row.digest ?? '')) {
-    const points = history.get(digest) ?? [];
-    if (points.at(-1)?.at === data.at) continue;
-    points.push({ at: data.at, count: rows.reduce((sum, row) => sum + num(row.count_star), 0), sum: rows.reduce((sum, row) => sum + num(row.sum_time), 0) });
-    history.set(digest, points.slice(-HISTORY_POINTS));
-  }
-}
+const HOUR_MS = 3_600_000;
+/** Windows by the query that asks for them. */
+const WINDOWS: [string, string][] = [['minutes=5', '5 min'], ['minutes=60', '1 h'], ['', 'since the start']];
+const KEPT_WINDOW = 'tidegate.window';
+const LINES = 6;
 
 const idOf = (row: Rec): string => [row.hostgroup, row.schemaname, row.username, row.client_address, row.digest].join('/');
+const meanOf = (row: Rec): number => num(row.sum_time) / Math.max(1, num(row.count_star));
+const rowsPerCall = (row: Rec): number => num(row.sum_rows_sent) / Math.max(1, num(row.count_star));
+const us = (key: string, label: string, of: (row: Rec) => number, title?: string): Column<Rec> => ({ key, label, num: true, value: of, show: (row) => micros(of(row)), ...(title ? { title } : {}) });
+/** Who sends a statement, and to where. */
+const SENDERS: Column<Rec>[] = [
+  { key: 'hostgroup', label: 'HG', num: true, fold: true, value: (row) => row.hostgroup, title: 'Hostgroup; -1: answered by the proxy' },
+  { key: 'schemaname', label: 'Schema', wide: true, fold: true, value: (row) => row.schemaname },
+  { key: 'username', label: 'User', wide: true, fold: true, value: (row) => row.username },
+  { key: 'client_address', label: 'Client', wide: true, fold: true, value: (row) => row.client_address },
+];
 
 export function Statements() {
   const live = useView('statements');
   const place = usePlace();
   const rates = useRates(live.data?.at);
+  const [span, setSpan] = useState(sessionStorage.getItem(KEPT_WINDOW) ?? '');
+  const recent = useRecent(span);
   const data = live.data;
-  if (data) keep(data);
-  const rows = rowsOf(data, 'digests');
-  const total = rows.reduce((sum, row) => sum + num(row.sum_time), 0) || 1;
-  const us = (key: string, label: string, of: (row: Rec) => number, title?: string): Column<Rec> => ({ key, label, num: true, value: of, show: (row) => micros(of(row)), ...(title ? { title } : {}) });
-  const percentiles = ['p50_us', 'p95_us', 'p99_us'].filter((name) => data?.results.digests?.columns.includes(name));
+  const all = rowsOf(data, 'digests');
+  const rows = span ? recent?.rows ?? [] : all;
+  const total = rows.reduce((sum, row) => sum + num(row.sum_time), recent?.others_us ?? 0) || 1;
+  const rateOf = (row: Rec) => (span ? num(row.count_star) * 1_000 / Math.max(1, recent?.length_ms ?? 0) : rates(idOf(row), row.count_star));
+  const percentiles = ['p50_us', 'p95_us', 'p99_us'].filter((name) => !span && data?.results.digests?.columns.includes(name));
   const columns: Column<Rec>[] = [
     { key: 'digest_text', label: 'Statement', long: true, value: (row) => row.digest_text, show: (row) => <code>{row.digest_text}</code> },
-    { key: 'hostgroup', label: 'HG', num: true, value: (row) => row.hostgroup, title: 'Hostgroup; -1: answered by the proxy' },
-    { key: 'schemaname', label: 'Schema', wide: true, value: (row) => row.schemaname },
-    { key: 'username', label: 'User', wide: true, value: (row) => row.username },
-    { key: 'rate', label: 'a second', num: true, value: (row) => rates(idOf(row), row.count_star) ?? -1, show: (row) => { const each = rates(idOf(row), row.count_star); return each === null ? '–' : count(each); } },
+    ...SENDERS,
+    { key: 'rate', label: 'a second', num: true, value: (row) => rateOf(row) ?? -1, show: (row) => { const each = rateOf(row); return each === null ? '–' : count(each); } },
     { key: 'count_star', label: 'Count', num: true, value: (row) => row.count_star, show: (row) => count(num(row.count_star)) },
-    { key: 'share', label: 'Of all time', num: true, value: (row) => num(row.sum_time) / total, show: (row) => <>{(num(row.sum_time) * 100 / total).toFixed(1)} %</> },
-    us('mean', 'Mean', (row) => num(row.sum_time) / Math.max(1, num(row.count_star))),
-    ...percentiles.map((name): Column<Rec> => ({ key: name, label: name.replace('_us', ''), num: true, value: (row) => (row[name] === null ? -1 : num(row[name])), show: (row) => (row[name] === null ? '–' : micros(num(row[name]))), title: 'To within a quarter, once a statement has run 16 times' })),
-    us('min_time', 'Min', (row) => num(row.min_time)),
-    us('max_time', 'Max', (row) => num(row.max_time)),
+    { key: 'share', label: 'Share of time', num: true, value: (row) => num(row.sum_time) / total, show: (row) => <>{(num(row.sum_time) * 100 / total).toFixed(1)} %</> },
     us('sum_time', 'Total', (row) => num(row.sum_time)),
-    { key: 'rows_sent', label: 'Rows each', num: true, wide: true, value: (row) => num(row.sum_rows_sent) / Math.max(1, num(row.count_star)), show: (row) => count(num(row.sum_rows_sent) / Math.max(1, num(row.count_star))), title: 'Rows sent, a statement' },
-    { key: 'last_seen', label: 'Last seen', num: true, wide: true, value: (row) => row.last_seen, show: (row) => ago(num(row.last_seen) * 1_000) },
+    us('mean', 'Mean', meanOf),
+    ...percentiles.map((name): Column<Rec> => ({ key: name, label: name.replace('_us', ''), num: true, value: (row) => (row[name] === null ? -1 : num(row[name])), show: (row) => (row[name] === null ? '–' : micros(num(row[name]))), title: 'To within a quarter, once a statement has run 16 times' })),
+    ...(span ? [] : [us('max_time', 'Max', (row) => num(row.max_time))]),
+    { key: 'rows_sent', label: 'Rows per call', num: true, value: rowsPerCall, show: (row) => count(rowsPerCall(row)) },
   ];
-  const chosen = rows.filter((row) => row.digest === place.rest);
+  const isChosen = (row: Rec) => row.digest === place.rest;
+  const chosen = all.some(isChosen) ? all.filter(isChosen) : rows.filter(isChosen);
+  const choose = (query: string) => { sessionStorage.setItem(KEPT_WINDOW, query); setSpan(query); };
+  const tools = (
+    <span class="choice" role="group" aria-label="Time">
+      {WINDOWS.map(([query, label]) => <button key={label} type="button" class="quiet" aria-pressed={span === query} onClick={() => choose(query)}>{label}</button>)}
+    </span>
+  );
+  const note = !span ? undefined : !recent ? 'Asking the proxy…' : recent.length_ms ? `The last ${millis(recent.length_ms)}, in slices of 20 s. A slice has the 100 digests with the most time.` : 'The proxy has no slice yet: the first comes 20 s after its start.';
   return (
-    <View name="statements" title="Statements" live={live} intro="Statements with their values taken out. Choose one to see its history, where it goes and why.">
+    <View name="statements" title="Statements" live={live} intro="Statements with their values taken out. Choose one to see its history, who sends it, where it goes and why." tools={tools}>
       {(shown) => (
         <>
           {place.rest && chosen[0] && <Detail key={place.rest} rows={chosen} data={shown} />}
           {place.rest && !chosen[0] && <div class="empty">Digest {place.rest} is not among the 1,000 with the most time. <a href={href('statements')}>Show all</a></div>}
-          <Part data={shown} of="digests">
-            <Table name="digests" caption="Statements by digest" columns={columns} rows={rows} id={idOf} sort="-sum_time" empty="No statement has come since the start, or since the digests were reset." open={(row) => go(href('statements', row.digest ?? ''))} chosen={chosen[0] ? idOf(chosen[0]) : null} />
+          <Part data={shown} of="digests" note={note}>
+            <Table name="digests" caption="Statements by digest" columns={columns} rows={rows} id={idOf} sort="-sum_time" empty={span ? 'No statement ran in this time.' : 'No statement has come since the start, or since the digests were reset.'} open={(row) => go(href('statements', row.digest ?? ''))} chosen={chosen[0] ? idOf(chosen[0]) : null} />
           </Part>
           <Part data={shown} of="latency" title="How long statements take, by server and kind">
+            <ServerTimes />
             <Table name="latency" caption="Percentiles by server and kind" rows={rowsOf(shown, 'latency')} id={(row) => `${row.hostgroup}/${row.srv_host}/${row.srv_port}/${row.kind}`} sort="-count" empty="No statement has been answered by a server yet." columns={latencyColumns} />
           </Part>
           <Part data={shown} of="digests" title="Where would a statement go?" note="EXPLAIN ROUTE runs nothing: it says what the proxy would do, and why.">
-            <Route statement="" user={rows[0]?.username ?? ''} schema={rows[0]?.schemaname ?? ''} />
+            <Route statement="" user={all[0]?.username ?? ''} schema={all[0]?.schemaname ?? ''} />
           </Part>
         </>
       )}
     </View>
+  );
+}
+
+const PERCENTILES = ['p50', 'p95', 'p99'] as const;
+
+/** A percentile of the busiest servers over the last hour. */
+function ServerTimes() {
+  const recent = useRecent('servers');
+  const [shown, setShown] = useState<typeof PERCENTILES[number]>('p95');
+  const rows = recent?.rows ?? [];
+  const at = [...new Set(rows.map((row) => num(row.at)))];
+  const sum = (list: Rec[]) => list.reduce((all, row) => all + num(row.count), 0);
+  const busiest = [...groups(rows, (row) => `${row.hostgroup}/${row.server}`)].sort((a, b) => sum(b[1]) - sum(a[1])).slice(0, LINES);
+  const lines = busiest.map(([label, list], index): Line => {
+    const values = new Map(list.map((row) => [num(row.at), row[`${shown}_us`] ?? null]));
+    return { label, colour: `--c${index + 1}`, values: at.map((ms) => { const value = values.get(ms) ?? null; return value === null ? null : num(value); }) };
+  });
+  if (at.length < 2) return <p class="muted">Their course of the last hour is drawn here once the page has been enabled for a minute.</p>;
+  return (
+    <>
+      <div class="chartbar" role="group" aria-label="Percentile">
+        {PERCENTILES.map((name) => <button key={name} type="button" class="quiet" aria-pressed={shown === name} onClick={() => setShown(name)}>{name}</button>)}
+      </div>
+      <div class="charts"><Chart title={`${shown} by hostgroup and server`} at={at} span_ms={Math.min(HOUR_MS, (at.at(-1) ?? 0) - (at[0] ?? 0))} unit={micros} lines={lines} height={170} /></div>
+    </>
   );
 }
 
@@ -86,8 +120,10 @@ function Detail({ rows, data }: { rows: Rec[]; data: ViewData }) {
   const first = rows[0] as Rec;
   const title = useRef<HTMLHeadingElement>(null);
   useEffect(() => { title.current?.focus(); }, []);
-  const points = history.get(first.digest ?? '') ?? [];
-  const steps = points.slice(1).map((point, at) => { const old = points[at] as Point; const n = point.count - old.count; return { at: point.at, rate: Math.max(0, n) * 1_000 / (point.at - old.at), mean: n > 0 ? (point.sum - old.sum) / n : null }; });
+  const slices = useRecent(`digest=${first.digest}`)?.rows ?? [];
+  const at = slices.map((slice) => num(slice.at));
+  const known = (of: (slice: Rec) => number | null) => slices.map((slice) => (slice.count_star === null ? null : of(slice)));
+  const isTracked = rows.some((row) => row.client_address);
   return (
     <section class="detail" aria-labelledby="digest">
       <header>
@@ -98,20 +134,27 @@ function Detail({ rows, data }: { rows: Rec[]; data: ViewData }) {
         <a class="button quiet" href={href('statements')}>Close</a>
       </header>
       <pre>{first.digest_text}</pre>
-      <div class="charts two">
-        <Chart title="A second, since this page is open" at={steps.map((one) => one.at)} unit={count} lines={[{ label: 'statements', colour: '--c1', values: steps.map((one) => one.rate) }]} height={130} />
-        <Chart title="Mean time, since this page is open" at={steps.map((one) => one.at)} unit={micros} lines={[{ label: 'mean', colour: '--c3', values: steps.map((one) => one.mean) }]} height={130} />
-      </div>
-      <h3>Where it goes</h3>
-      <Table name="digest" caption="This statement by hostgroup and user" filter={false} rows={rows} id={idOf} columns={[
-        { key: 'hostgroup', label: 'Hostgroup', num: true, value: (row) => row.hostgroup },
+      {at.length > 1 ? (
+        <div class="charts two">
+          <Chart title="A second, the last hour" at={at} unit={count} lines={[{ label: 'statements', colour: '--c1', values: known((slice) => num(slice.count_star) * 1_000 / Math.max(1, num(slice.length_ms))) }]} height={130} />
+          <Chart title="Mean time, the last hour" at={at} unit={micros} lines={[{ label: 'mean', colour: '--c3', values: known((slice) => (num(slice.count_star) ? meanOf(slice) : null)) }]} height={130} />
+        </div>
+      ) : <p class="muted">The proxy keeps an hour of its history, in slices of 20 s. The first two slices are not there yet.</p>}
+      <h3>Who sends it, and where it goes</h3>
+      <Table name="digest" caption="This statement by hostgroup, user and client" filter={false} rows={rows} id={idOf} sort="-sum_time" columns={[
+        ...SENDERS,
         { key: 'servers', label: 'Servers there', value: (row) => rowsOf(data, 'latency').filter((one) => one.hostgroup === row.hostgroup).map((one) => server(one.srv_host, one.srv_port)).filter((one, at, list) => list.indexOf(one) === at).join(', ') || 'the proxy itself' },
-        { key: 'username', label: 'User', value: (row) => row.username },
-        { key: 'schemaname', label: 'Schema', value: (row) => row.schemaname },
         { key: 'count', label: 'Count', num: true, value: (row) => row.count_star, show: (row) => count(num(row.count_star)) },
-        { key: 'mean', label: 'Mean', num: true, value: (row) => num(row.sum_time) / Math.max(1, num(row.count_star)), show: (row) => micros(num(row.sum_time) / Math.max(1, num(row.count_star))) },
-        { key: 'first', label: 'First seen', num: true, value: (row) => row.first_seen, show: (row) => clock(num(row.first_seen) * 1_000) },
+        us('sum_time', 'Total', (row) => num(row.sum_time)),
+        us('mean', 'Mean', meanOf),
+        ...(first.max_time === undefined ? [] : [
+          us('min_time', 'Min', (row: Rec) => num(row.min_time)),
+          us('max_time', 'Max', (row: Rec) => num(row.max_time)),
+          { key: 'first', label: 'First seen', num: true, value: (row: Rec) => row.first_seen, show: (row: Rec) => clock(num(row.first_seen) * 1_000) },
+          { key: 'last', label: 'Last seen', num: true, value: (row: Rec) => row.last_seen, show: (row: Rec) => ago(num(row.last_seen) * 1_000) },
+        ]),
       ]} />
+      {!isTracked && <p class="muted">Client addresses are counted while <code>mysql-query_digests_track_hostname</code> is true. Each address is then a row of its own.</p>}
       <Saved digest={first.digest ?? ''} />
       <h3>Its route, and why</h3>
       <Route statement={first.digest_text ?? ''} user={first.username ?? ''} schema={first.schemaname ?? ''} fixed />

@@ -7,12 +7,14 @@
 //! | `POST /api/login`, `/api/logout`, `GET /api/session` | who looks at it |
 //! | `GET /api/view/<name>` | the tables of a view, one copy for all viewers |
 //! | `GET /api/samples?since=<Unix ms>` | numbers of the last hour, one row a second |
+//! | `GET /api/recent?minutes=<n>`, `?digest=<hash>`, `?servers` | the last hour by digest and by server |
 //! | `POST /api/sql` | one statement on the admin port |
 //!
 //! INVARIANT: nothing is changed for a page of another origin, and no body is read but of a login, before it is known who asks.
 
 mod files;
 mod guard;
+mod recent;
 mod samples;
 mod sessions;
 #[cfg(test)]
@@ -49,6 +51,7 @@ use crate::http::seats::Seat;
 use crate::reply::{Reply, Role, SessionInfo};
 use files::File;
 use guard::Caller;
+use recent::Recent;
 use samples::Samples;
 use sessions::{Sessions, Viewer};
 use views::Views;
@@ -136,6 +139,7 @@ struct Shared {
     sessions: Sessions,
     views: Views,
     samples: Samples,
+    recent: Recent,
     files: Vec<File>,
     last_id: AtomicU64,
 }
@@ -157,12 +161,14 @@ pub struct Web {
 impl Web {
     /// A port that is closed; [`Web::apply`] opens it when it is enabled. `sources` are sampled once a second while it is.
     pub fn new(engine: EngineHandle, settings: WebSettings, sources: Vec<Arc<dyn StatsSource>>, sockets: Arc<Sockets>) -> Self {
+        let sources = Arc::new(sources);
         let shared = Shared {
             engine,
             settings: RwLock::new(Arc::new(settings)),
             sessions: Sessions::default(),
             views: Views::new(),
-            samples: Samples::new(sources),
+            samples: Samples::new(Arc::clone(&sources)),
+            recent: Recent::new(sources),
             files: files::all(),
             last_id: AtomicU64::new(0),
         };
@@ -179,7 +185,10 @@ impl Web {
         match (settings.listen, &self.sampling) {
             (Some(_), None) => {
                 let (shared, sockets) = (Arc::clone(&self.shared), Arc::clone(&self.sockets));
-                self.sampling = Some(tokio::spawn(async move { shared.samples.keep_sampling(&sockets).await }));
+                let both = async move {
+                    tokio::join!(shared.samples.keep_sampling(&sockets), shared.recent.keep_reading(&sockets));
+                };
+                self.sampling = Some(tokio::spawn(both));
             }
             (None, Some(_)) => self.stop_sampling(),
             _ => {}
@@ -276,6 +285,7 @@ enum Wants {
     Login,
     Session(Viewer),
     Samples,
+    Recent,
     View(Viewer),
     Logout(Viewer),
     Sql(Viewer),
@@ -331,6 +341,7 @@ fn vet(shared: &Shared, head: &Parts, caller: Caller) -> Result<Vetted<Known>, R
     let (wants, max_body) = match (is_read, api) {
         (true, "session") => (Wants::Session(viewer), 0),
         (true, "samples") => (Wants::Samples, 0),
+        (true, "recent") => (Wants::Recent, 0),
         (true, _) if api.starts_with("view/") => (Wants::View(viewer), 0),
         (false, "logout") => (Wants::Logout(viewer), MAX_LOGIN),
         (false, "sql") => (Wants::Sql(viewer), MAX_BODY),
@@ -358,6 +369,7 @@ async fn answer(shared: &Arc<Shared>, request: &Request<Bytes>, known: Known) ->
         },
         Wants::Login => login(shared, &settings, request.body(), caller).await,
         Wants::Session(viewer) => json_of(StatusCode::OK, &session(shared, &viewer)),
+        Wants::Recent => json_bytes(StatusCode::OK, shared.recent.show(request.uri().query().unwrap_or_default())),
         Wants::Samples => json_bytes(StatusCode::OK, shared.samples.since(request.uri().query().unwrap_or_default())),
         Wants::View(viewer) => {
             let name = request.uri().path().strip_prefix("/api/view/").unwrap_or_default();

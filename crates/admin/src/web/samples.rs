@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use handover::Sockets;
 use hyper::body::Bytes;
-use model::stats::{Metric, StatsSource};
+use model::stats::{Metric, Sample, StatsSource};
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -47,13 +47,49 @@ const SOURCES: [Source; 12] = [
 const QUANTILES: [(&str, f64); 3] = [("p50_us", 0.5), ("p95_us", 0.95), ("p99_us", 0.99)];
 const TIMES: &str = "tidegate_statement_seconds";
 
+/// Statements by the upper bound of their time, in µs; each bound has those of the smaller ones too.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Times(pub(super) BTreeMap<u64, f64>);
+
+impl Times {
+    /// Adds a bucket of a histogram of seconds.
+    pub(super) fn add(&mut self, bucket: &Sample) {
+        let bound = bucket.labels.iter().find(|(name, _)| *name == "le").and_then(|(_, le)| le.parse::<f64>().ok());
+        if let Some(seconds) = bound {
+            // INVARIANT: bounds are seconds, 67 at most, or infinite: a cast that saturates is right for both.
+            *self.0.entry((seconds * 1e6).round() as u64).or_insert(0.0) += bucket.value;
+        }
+    }
+
+    /// Statements of any time.
+    pub(super) fn all(&self) -> f64 {
+        self.0.last_key_value().map_or(0.0, |(_, count)| *count)
+    }
+}
+
+/// The time, µs, that so many of the statements since `before` stayed under. Between two bounds the times are taken as even, on a scale of
+/// powers. None when there was no statement.
+pub(super) fn quantile(now: &Times, before: &Times, quantile: f64) -> Option<f64> {
+    let since = |bound: &u64, count: &f64| count - before.0.get(bound).copied().unwrap_or(0.0);
+    let all = now.0.iter().next_back().map(|(bound, count)| since(bound, count)).filter(|all| *all > 0.0)?;
+    let (mut lower, mut below) = (16.0_f64, 0.0);
+    for (bound, count) in &now.0 {
+        let (upper, within) = (*bound as f64, since(bound, count));
+        if within >= all * quantile {
+            let part = (all * quantile - below) / (within - below).max(f64::MIN_POSITIVE);
+            return Some(if *bound == u64::MAX { lower } else { lower * (upper / lower).powf(part) });
+        }
+        (lower, below) = (upper, within);
+    }
+    None
+}
+
 /// What the metrics say at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Moment {
     at_ms: u64,
     sums: [f64; SOURCES.len()],
-    /// Statements by the upper bound of their time, in µs; each bound has those of the smaller ones too.
-    times: BTreeMap<u64, f64>,
+    times: Times,
 }
 
 impl Moment {
@@ -63,15 +99,9 @@ impl Moment {
             let has_it = |labels: &[(&'static str, String)]| label.is_empty() || labels.iter().any(|(_, value)| value == label);
             samples.filter(|sample| has_it(&sample.labels)).map(|sample| sample.value).fold(0.0, |sum, value| sum + value)
         };
-        let mut times = BTreeMap::new();
+        let mut times = Times::default();
         let buckets = metrics.iter().filter(|metric| metric.name == TIMES).flat_map(|metric| &metric.samples);
-        for sample in buckets.filter(|sample| sample.suffix == "_bucket") {
-            let bound = sample.labels.iter().find(|(name, _)| *name == "le").and_then(|(_, le)| le.parse::<f64>().ok());
-            if let Some(seconds) = bound {
-                // INVARIANT: bounds are seconds, 67 at most, or infinite: a cast that saturates is right for both.
-                *times.entry((seconds * 1e6).round() as u64).or_insert(0.0) += sample.value;
-            }
-        }
+        buckets.filter(|sample| sample.suffix == "_bucket").for_each(|sample| times.add(sample));
         Self { at_ms, sums: SOURCES.each_ref().map(sum), times }
     }
 
@@ -82,25 +112,9 @@ impl Moment {
             As::Sum => json!(self.sums[index]),
             As::Rate => json!(((self.sums[index] - before.sums[index]).max(0.0) / seconds * 10.0).round() / 10.0),
         };
-        let quantiles = QUANTILES.iter().map(|(_, quantile)| self.quantile(before, *quantile).map_or(Value::Null, |us| json!(us.round())));
+        let time = |part| quantile(&self.times, &before.times, part).map_or(Value::Null, |us| json!(us.round()));
+        let quantiles = QUANTILES.iter().map(|(_, part)| time(*part));
         std::iter::once(json!(self.at_ms)).chain(SOURCES.iter().enumerate().map(number)).chain(quantiles).collect()
-    }
-
-    /// The time, µs, that so many of the statements since `before` stayed under. Between two bounds the times are taken as even, on a scale
-    /// of powers. None when there was no statement.
-    fn quantile(&self, before: &Self, quantile: f64) -> Option<f64> {
-        let since = |bound: &u64, count: &f64| count - before.times.get(bound).copied().unwrap_or(0.0);
-        let all = self.times.iter().next_back().map(|(bound, count)| since(bound, count)).filter(|all| *all > 0.0)?;
-        let (mut lower, mut below) = (16.0_f64, 0.0);
-        for (bound, count) in &self.times {
-            let (upper, within) = (*bound as f64, since(bound, count));
-            if within >= all * quantile {
-                let part = (all * quantile - below) / (within - below).max(f64::MIN_POSITIVE);
-                return Some(if *bound == u64::MAX { lower } else { lower * (upper / lower).powf(part) });
-            }
-            (lower, below) = (upper, within);
-        }
-        None
     }
 }
 
@@ -112,8 +126,8 @@ pub(super) struct Samples {
 
 impl Samples {
     /// None yet.
-    pub(super) fn new(sources: Vec<Arc<dyn StatsSource>>) -> Self {
-        Self { sources: Arc::new(sources), rows: Mutex::default() }
+    pub(super) fn new(sources: Arc<Vec<Arc<dyn StatsSource>>>) -> Self {
+        Self { sources, rows: Mutex::default() }
     }
 
     /// Takes one a second, while this process is in charge.
@@ -157,12 +171,12 @@ mod tests {
 
     #[test]
     fn quantiles_are_of_what_happened_since() {
-        let moment = |counts: [f64; 3]| Moment { times: [1_000, 4_000, u64::MAX].into_iter().zip(counts).collect(), ..Moment::default() };
-        let (before, after) = (moment([1_000.0, 1_000.0, 1_000.0]), moment([1_000.0, 1_100.0, 1_100.0]));
-        let half = after.quantile(&before, 0.5).unwrap();
+        let times = |counts: [f64; 3]| Times([1_000, 4_000, u64::MAX].into_iter().zip(counts).collect());
+        let (before, after) = (times([1_000.0, 1_000.0, 1_000.0]), times([1_000.0, 1_100.0, 1_100.0]));
+        let half = quantile(&after, &before, 0.5).unwrap();
         assert!((1_900.0..2_100.0).contains(&half), "{half}");
-        assert_eq!(before.quantile(&before, 0.5), None, "no statement has no time");
-        let endless = moment([1_000.0, 1_000.0, 1_010.0]);
-        assert_eq!(endless.quantile(&before, 0.99), Some(4_000.0), "at least that");
+        assert_eq!(quantile(&before, &before, 0.5), None, "no statement has no time");
+        let endless = times([1_000.0, 1_000.0, 1_010.0]);
+        assert_eq!(quantile(&endless, &before, 0.99), Some(4_000.0), "at least that");
     }
 }
