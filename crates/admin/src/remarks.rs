@@ -114,7 +114,7 @@ pub fn standstill(snapshot: &Snapshot, placements: &[Placement]) -> Option<Strin
         let (id, most) = (hostgroup.id, hostgroup.attributes.max_num_online_servers);
         let online = placements.iter().filter(|p| p.server.key.hostgroup == id && p.status == ServerStatus::Online).count();
         if online > most as usize {
-            found.push(format!("nothing new begins in hostgroup {id}: {online} servers are ONLINE and max_num_online_servers is {most}"));
+            found.push(format!("statements for hostgroup {id} wait: {online} servers are ONLINE, more than max_num_online_servers={most}"));
         }
     }
     (!found.is_empty()).then(|| found.join("; "))

@@ -106,7 +106,7 @@ fn the_error_says_so_and_nobody_else_waits() {
     for waiter in &mut holders[1..] {
         let error = waiter.query("SELECT 1").unwrap().err().cloned().unwrap();
         assert_eq!(error.code, 9001);
-        let expected = "all 1 connections that user 'app' may have here (max_backend_connections_per_user) are in use";
+        let expected = "all 1 connections of user 'app' (max_backend_connections_per_user) are in use";
         assert!(error.message.contains(expected), "{}", error.message);
     }
     for waiter in &mut holders[1..] {

@@ -360,8 +360,8 @@ fn too_many_servers_online_stop_a_hostgroup() {
     open.exec("BEGIN");
     assert_eq!((hostgroup(&mut open, "SELECT @@port"), hostgroup(&mut peer, "SELECT @@port")), (1, 1));
     let told = load(&format!("INSERT INTO mysql_servers (hostgroup_id, hostname, port) VALUES (1, '127.0.0.1', {})", two.port()));
-    let why = "2 servers are ONLINE and max_num_online_servers is 1";
-    assert!(told.contains(&format!("nothing new begins in hostgroup 1: {why}")), "{told}");
+    let why = "2 servers are ONLINE, more than max_num_online_servers=1";
+    assert!(told.contains(&format!("statements for hostgroup 1 wait: {why}")), "{told}");
     let error = peer.ask("SELECT @@port").err().unwrap().clone();
     assert!(error.code == 9001 && error.message.contains(why), "{error:?}");
     let mut operator = proxy.admin().unwrap();
@@ -379,12 +379,13 @@ fn too_many_servers_online_stop_a_hostgroup() {
     lab::wait::until("the session to wait", common::LIMIT, || (operator.scalar(waiting).unwrap().as_deref() == Some("1")).then_some(()))
         .unwrap();
     let told = load(&format!("UPDATE mysql_servers SET status='OFFLINE_SOFT' WHERE hostgroup_id=1 AND port={}", two.port()));
-    assert!(!told.contains("nothing new begins"), "{told}");
+    assert!(!told.contains("statements for hostgroup"), "{told}");
     let reply = peer.recv_reply(Encoding::Text).unwrap().table().unwrap();
     assert_eq!(reply[0][0].as_deref(), Some(one.port().to_string().as_str()));
     let log = proxy.log();
     assert!(
-        log.contains(&format!("hostgroup 1: {why}")) && log.contains("hostgroup 1: 1 ONLINE, max_num_online_servers is 1: work goes on"),
+        log.contains(&format!("hostgroup 1: {why}"))
+            && log.contains("hostgroup 1: 1 servers are ONLINE (max_num_online_servers is 1): waiting statements continue"),
         "{log}"
     );
 }

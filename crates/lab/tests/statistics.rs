@@ -310,7 +310,7 @@ fn a_throttle_is_named_by_those_whom_it_keeps_waiting() {
     assert!(!errors.is_empty());
     for error in errors {
         let text = error.to_lab_error().to_string();
-        assert!(error.code == 9001 && text.contains("only 1 connections a second may be opened"), "{text}");
+        assert!(error.code == 9001 && text.contains("the proxy opens only 1 connections a second"), "{text}");
     }
     assert!(proxy.global("Server_Connections_delayed") >= 1);
 }

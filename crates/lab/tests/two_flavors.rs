@@ -196,7 +196,7 @@ impl Replaced {
     }
 
     fn log_lines(&self) -> usize {
-        self.proxy.log().lines().filter(|line| line.contains("no longer")).count()
+        self.proxy.log().lines().filter(|line| line.contains("reuses no older connection")).count()
     }
 }
 

@@ -38,12 +38,12 @@ fn listed_behind(text: &str, all: impl Iterator<Item = String>) -> String {
 fn standing(server: &ServerShared, place: &str) -> String {
     let placement = server.placement();
     let mut why = match &*placement.why {
-        "" if placement.server.status != ServerStatus::Online => " (mysql_servers says so)".to_owned(),
+        "" if placement.server.status != ServerStatus::Online => " (set in mysql_servers)".to_owned(),
         "" => String::new(),
         why => format!(" ({why})"),
     };
     if let Some(error) = server.connects.last_error().filter(|error| !placement.why.contains(&**error)) {
-        why += &format!(", connects to it failed: {error}");
+        why += &format!(", the last connect failed: {error}");
     }
     let weight = if server.share.weight() == 0 { ", weight 0" } else { "" };
     format!("{}:{} {}{weight}{place}{why}", server.key.host, server.key.port, server.status().as_str())

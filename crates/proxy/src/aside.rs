@@ -66,8 +66,8 @@ impl std::fmt::Display for Unanswered {
         match self {
             Self::Late(within) => write!(f, "no answer within {} s", within.as_secs()),
             Self::Failed(why) => f.write_str(why),
-            Self::Withdrawn => f.write_str("the statement was over"),
-            Self::Ended => f.write_str("the server was started since"),
+            Self::Withdrawn => f.write_str("the statement had already ended"),
+            Self::Ended => f.write_str("the server was restarted in the meantime"),
         }
     }
 }
@@ -112,7 +112,7 @@ pub(crate) async fn end_lost_connection(worker: Rc<Worker>, pool: Rc<HostgroupPo
     // A crash loses thousands at once, and one answer is about all of them.
     match ask(&worker, &pool, &target, What::end(&core, loss), KILL_WAIT, None).await {
         Ok(_) => count(&worker.counters.killed_connections),
-        Err(why) => tracing::debug!("lost connection {} was not ended: {why}", target.thread_id),
+        Err(why) => tracing::debug!("cannot kill lost connection {}: {why}", target.thread_id),
     }
     drop(core);
     pool.grow(&worker);
@@ -127,7 +127,7 @@ pub(crate) async fn end_given_up(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mu
         Err(Unanswered::Late(_)) => {
             _ = tokio::time::timeout(GIVEN_UP_WAIT, backend.link.read(&mut backend.input, &worker.buffers)).await;
         }
-        Err(why) => tracing::debug!("connection {}, which was given up, was not ended: {why}", target.thread_id),
+        Err(why) => tracing::debug!("cannot kill abandoned connection {}: {why}", target.thread_id),
     }
     drop(backend);
     pool.grow(&worker);
@@ -136,8 +136,8 @@ pub(crate) async fn end_given_up(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mu
 async fn send_kill(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, target: &Target, sql: &str, kill: Option<&Kill>) {
     match ask(worker, pool, target, What::Says(sql), KILL_WAIT, kill).await {
         Ok(_) => {}
-        Err(Unanswered::Withdrawn) => tracing::debug!("{sql} was not sent: the statement was over"),
-        Err(why) => tracing::warn!("{sql} was not done: {why}"),
+        Err(Unanswered::Withdrawn) => tracing::debug!("{sql} was not sent: the statement had already ended"),
+        Err(why) => tracing::warn!("{sql} failed: {why}"),
     }
 }
 
@@ -249,11 +249,11 @@ async fn end_on(worker: &Worker, backend: &mut Backend, target: &Target, opened_
     let ran = || uptime_s.is_some_and(|uptime_s| is_older(uptime_s, age_ms));
     // A server that was started since has ended this connection, too; one that counts on gives higher numbers.
     if !is_older_here && (backend.core.thread_id <= id || !ran()) {
-        return Err(io::Error::other("the server may have been started since"));
+        return Err(io::Error::other("the server may have been restarted in the meantime"));
     }
     // Killed, it would commit without the replica's word.
     if replies.last().is_some_and(|state| state.rows.iter().any(|row| contains_text(row, b"semi-sync"))) {
-        return Err(io::Error::other("it waits for a replica"));
+        return Err(io::Error::other("the connection waits for a semi-synchronous replica"));
     }
     backend.query(&format!("KILL {id}"), &worker.buffers).await
 }

@@ -173,7 +173,7 @@ pub(crate) struct ServerError {
 }
 
 /// What is said of a connection that is not [even](Backend::is_even).
-pub(crate) const OUTSTANDING: &str = "the answer to another command is outstanding";
+pub(crate) const OUTSTANDING: &str = "the reply to another command is still unread";
 
 /// Largest reply to a statement of our own, bytes.
 const MAX_COLLECTED: usize = 4 << 20;
@@ -407,7 +407,7 @@ impl Backend {
                 let body = bytes.get(packet::HEADER..wanted).unwrap_or_default();
                 return match tracker.frame(len, body).map_err(invalid)? {
                     Step::Frame(frame) => Ok(Next::Frame(len, frame)),
-                    Step::Need(_) => Err(invalid("reply that cannot be understood")),
+                    Step::Need(_) => Err(invalid("the proxy cannot parse the reply")),
                 };
             }
         }

@@ -40,7 +40,7 @@ pub(crate) async fn reset(worker: &Worker, backend: &mut Backend, change_user: b
     let work = async {
         if change_user {
             return connect::log_in_again(worker, backend).await.map_err(|e| {
-                tracing::warn!("COM_CHANGE_USER: {} gets a new connection instead: {e}", backend.core.server.key);
+                tracing::warn!("COM_CHANGE_USER failed on {}, the proxy opens a new connection instead: {e}", backend.core.server.key);
                 ResetError::Failed
             });
         }

@@ -83,7 +83,7 @@ impl Control {
             (false, true) => self.offer_tls(None),
             (true, false) => match self.shared.tls_loads.load(&self.datadir, &self.shared.client_tls) {
                 Ok(config) => self.offer_tls(Some(config)),
-                Err(e) => tracing::error!("TLS is not offered to clients: {e}"),
+                Err(e) => tracing::error!("the proxy does not offer TLS to clients: {e}"),
             },
             _ => {}
         }
@@ -168,21 +168,21 @@ impl Control {
     /// Clients are not accepted, or every new one is refused; which worker is stuck, or which listeners cannot be opened.
     pub fn is_ready(&self) -> Result<(), String> {
         if !self.is_open() {
-            return Err("clients are not accepted".to_owned());
+            return Err("the proxy is paused: PROXYSQL RESUME accepts clients again".to_owned());
         }
         let (clients, most) = (self.shared.frontends.load(Ordering::Acquire) as u64, self.shared.most_clients());
         if clients >= most {
-            return Err(format!("{clients} clients are there, and more than {most} are refused (error 1040)"));
+            return Err(format!("{clients} clients are connected; beyond {most} the proxy refuses logins (error 1040)"));
         }
         if self.shared.memory.step() >= overload::Step::Logins {
-            return Err("no new clients are taken: the memory in use is close to mysql-memory_budget (error 1041)".to_owned());
+            return Err("the proxy refuses new clients (error 1041): its memory is close to mysql-memory_budget".to_owned());
         }
         let (now_ms, limit_ms) = (self.shared.clock.now_ms(), self.shared.in_force.load().snapshot.vars.stuck_worker_ms);
         if let Some((worker, ms)) = self.shared.beats.stuck(now_ms, limit_ms).next() {
             return Err(format!("worker {worker} has been stuck for {ms} ms"));
         }
         let unopened: Vec<String> = self.shared.unopened().values().cloned().collect();
-        if unopened.is_empty() { Ok(()) } else { Err(format!("{}; it is tried again", unopened.join(", "))) }
+        if unopened.is_empty() { Ok(()) } else { Err(format!("{}; the proxy keeps trying", unopened.join(", "))) }
     }
 
     /// Whether a process that starts in this one's place by `snapshot` would have its certificates and addresses, `others` too.
@@ -235,7 +235,7 @@ impl Control {
         let nowhere = files.into_iter().filter(|(_, file)| !file.is_empty()).filter_map(|(name, file)| {
             let path = self.datadir.join(file);
             let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty() && !directory.is_dir())?;
-            Some(format!("{name}: there is no directory {}, so nothing is written", directory.display()))
+            Some(format!("{name}: directory {} does not exist, so the log is not written", directory.display()))
         });
         nowhere.collect()
     }
@@ -277,7 +277,7 @@ impl DataPlane for Control {
         self.shared.ddl_epoch.fetch_add(1, Ordering::AcqRel);
         let taken = ask::ask_all(&self.shared, Worker::configure).len();
         if taken < self.shared.mailboxes.len() {
-            tracing::warn!("{taken} of {} workers have taken the configuration over so far", self.shared.mailboxes.len());
+            tracing::warn!("{taken} of {} workers use the new configuration so far", self.shared.mailboxes.len());
         }
         self.shared.hosts.shrink_to(usize::try_from(snapshot.vars.client_host_cache_size).unwrap_or(usize::MAX));
         let mut notes: Vec<String> =
@@ -318,7 +318,7 @@ impl DataPlane for Control {
         placements.extend(gone.map(|server| Placement {
             status: ServerStatus::OfflineHard,
             under_way: UnderWay::MayFinish,
-            why: "it serves the hostgroup no more, and its connections are not closed yet".into(),
+            why: "the server no longer serves the hostgroup; its connections are still open".into(),
             ..Placement::clone(&server.placement())
         }));
         placements
@@ -336,13 +336,13 @@ impl DataPlane for Control {
     }
 
     fn pause(&self) -> Result<(), String> {
-        self.set_open(false).map_err(|()| "clients are not accepted already".to_owned())
+        self.set_open(false).map_err(|()| "the proxy is already paused".to_owned())
     }
 
     fn resume(&self) -> Result<(), String> {
         let changed = self.set_open(true);
         self.is_ready()?;
-        changed.map_err(|()| "clients are accepted already".to_owned())
+        changed.map_err(|()| "the proxy is not paused".to_owned())
     }
 
     fn audit(&self, event: AdminEvent) {
@@ -394,7 +394,7 @@ impl DataPlane for Control {
             return Err("mysql-have_ssl is false".to_owned());
         }
         self.offer_tls(Some(self.shared.tls_loads.load(&self.datadir, &self.shared.client_tls)?));
-        Ok("certificates for clients were read anew".to_owned())
+        Ok("certificates for clients were reloaded".to_owned())
     }
 }
 

@@ -70,7 +70,7 @@ pub(crate) fn explain(shared: &Shared, question: &RouteQuestion) -> Result<Vec<R
         steps.add("comment", "not understood", misread);
     }
     if analysis.facts.contains(Facts::COMMENT) && !obeys {
-        steps.add("comment", "not obeyed", "the user's attributes do not switch comment_directives on");
+        steps.add("comment", "not obeyed", "comment_directives is off in the user's attributes");
     }
     if !precedes {
         firewall(&in_force, &request, &explanation.route, digest.hash, &mut steps);
@@ -178,7 +178,7 @@ impl Reached {
         match Listen::parse_list(asked).as_deref() {
             Ok([listen]) if listeners.contains(listen) => Ok(Self::at(listen, "as asked")),
             Ok([listen]) => Ok(Self::at(listen, "as asked; mysql-interfaces has no such listener")),
-            Ok(_) | Err(_) => Err(format!("'{asked}' is no listener: ip:port, [ipv6]:port or /path")),
+            Ok(_) | Err(_) => Err(format!("'{asked}' is not a listener: write ip:port, [ipv6]:port or /path")),
         }
     }
 
@@ -186,7 +186,7 @@ impl Reached {
         match listeners {
             [] => Self { address: String::new(), port: 0, told: "none is configured".to_owned() },
             [only] => Self::at(only, "the only one"),
-            [first, others @ ..] => Self::at(first, &format!("the first of {}: ON 'address:port' asks for another", 1 + others.len())),
+            [first, others @ ..] => Self::at(first, &format!("the first of {}; ON 'address:port' names another", 1 + others.len())),
         }
     }
 
@@ -266,9 +266,13 @@ fn would_pin(analysis: &Analysis) -> Vec<(PinReason, &'static str)> {
     let by_fact = [
         (Facts::GET_LOCK, PinReason::UserLock, "until RELEASE_LOCK()"),
         (Facts::CALC_FOUND_ROWS, PinReason::FoundRows, "until another statement has a result"),
-        (Facts::UNKNOWN_FUNCTION, PinReason::StoredCode, "until its body was read, if that leaves nothing; else until a reset"),
+        (
+            Facts::UNKNOWN_FUNCTION,
+            PinReason::StoredCode,
+            "until the proxy has read the routine's body if the body leaves no state, otherwise until a reset",
+        ),
         (Facts::TORN, PinReason::SessionState, "until a reset"),
-        (Facts::USER_VARIABLE_ASSIGN, PinReason::UserVariable, "until its value was asked for, when nothing else pins; or until a reset"),
+        (Facts::USER_VARIABLE_ASSIGN, PinReason::UserVariable, "until the value is read while nothing else pins, or until a reset"),
     ];
     let facts = by_fact.into_iter().filter(|(fact, ..)| analysis.facts.contains(*fact)).map(|(_, reason, why)| (reason, why));
     by_kind.into_iter().chain(facts).collect()
@@ -297,11 +301,11 @@ fn standing(server: &ServerShared, now_ms: u64) -> (&'static str, String) {
     let weight = server.share.weight();
     let share = match server.share.at(now_ms) {
         now if now == ramp::whole(weight) => String::new(),
-        now => format!(" (now {} % of it: it is back since a short while)", now * 100 / ramp::whole(weight).max(1)),
+        now => format!(" (now {} % of it: the server returned recently)", now * 100 / ramp::whole(weight).max(1)),
     };
     let used = format!("weight {weight}{share}, {} of {} connections", server.connections(), server.room.max_connections());
     if server.is_removed() {
-        return ("not used", "it serves this hostgroup no more".to_owned());
+        return ("not used", "the server no longer serves this hostgroup".to_owned());
     }
     if !server.is_online() {
         let why = server.placement().why.clone();
@@ -309,20 +313,20 @@ fn standing(server: &ServerShared, now_ms: u64) -> (&'static str, String) {
         return ("not used", format!("status {}{why}", server.status().as_str()));
     }
     if server.standing.is_suspect(now_ms) {
-        return ("no new statements", format!("it refused a write, and nobody has looked at it since; {used}"));
+        return ("no new statements", format!("the server refused a write and has not been probed since; {used}"));
     }
     if weight == 0 {
         return ("not used", "weight 0".to_owned());
     }
     if server.connects.are_backing_off(now_ms) {
         let error = server.connects.last_error().unwrap_or_default();
-        return ("no new connections", format!("connects fail and are tried again soon: {error}; {used}"));
+        return ("no new connections", format!("connecting fails, the proxy tries again soon: {error}; {used}"));
     }
     if server.room.is_full() {
         return ("no new connections", format!("max_connections is reached; {used}"));
     }
     if server.measurements.is_slow() {
-        return ("only if all are slow", format!("its ping of {} us is longer than max_latency_ms; {used}", server.latency_us()));
+        return ("only if all are slow", format!("the server's ping of {} us exceeds max_latency_ms; {used}", server.latency_us()));
     }
     ("candidate", used)
 }

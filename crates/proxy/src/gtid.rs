@@ -27,8 +27,8 @@ pub(crate) fn flavor_of(set: &str) -> Option<Flavor> {
 /// What GTIDs of the servers look like, for people.
 pub(crate) fn form(flavor: Flavor) -> &'static str {
     match flavor {
-        Flavor::MySql => "MySQL's, uuid:number",
-        Flavor::MariaDb => "MariaDB's, domain-server-number",
+        Flavor::MySql => "uuid:number (MySQL)",
+        Flavor::MariaDb => "domain-server-number (MariaDB)",
     }
 }
 

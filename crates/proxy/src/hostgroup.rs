@@ -102,14 +102,18 @@ impl HostgroupShared {
         }
         match self.crowd() {
             Some(why) => tracing::error!("hostgroup {}: {why}", self.id),
-            None => tracing::info!("hostgroup {}: {online} ONLINE, max_num_online_servers is {most}: work goes on", self.id),
+            None => tracing::info!(
+                "hostgroup {}: {online} servers are ONLINE (max_num_online_servers is {most}): waiting statements continue",
+                self.id
+            ),
         }
     }
 
     /// Why nothing new begins, if that is for too many servers.
     pub(crate) fn crowd(&self) -> Option<String> {
         let (online, most) = (self.online.load(Ordering::Acquire), self.most_online.load(Ordering::Acquire));
-        let text = || format!("{online} servers are ONLINE and max_num_online_servers is {most}: nothing new begins until fewer are");
+        let text =
+            || format!("{online} servers are ONLINE, more than max_num_online_servers={most}: statements wait until fewer are ONLINE");
         self.is_crowded.load(Ordering::Acquire).then(text)
     }
 

@@ -123,7 +123,7 @@ pub(crate) async fn serve(
             }
             Err(e) => {
                 let text = format!("cannot listen on {name}: {e}");
-                if let Some(line) = told.due(&format!("{text}; tried again"), shared.clock.now_ms()) {
+                if let Some(line) = told.due(&format!("{text}; the proxy keeps trying"), shared.clock.now_ms()) {
                     tracing::error!("{line}");
                 }
                 shared.unopened().insert(name.clone(), text);
@@ -149,7 +149,7 @@ async fn accept(bound: Bound, shared: &Arc<Shared>, next_worker: &AtomicUsize) -
                         let _ = stream.set_nodelay(true);
                         match stream.into_std() {
                             Ok(stream) => give(shared, next_worker, DetachedSocket::Tcp(stream), Some(peer), local),
-                            Err(e) => tracing::warn!("a client was lost: {e}"),
+                            Err(e) => tracing::warn!("cannot hand a new client to a worker, connection closed: {e}"),
                         }
                     }
                     Err(e) => pause(&e, &told, shared).await,
@@ -163,7 +163,7 @@ async fn accept(bound: Bound, shared: &Arc<Shared>, next_worker: &AtomicUsize) -
                 match shared.sockets.in_charge(|| listener.accept()).await {
                     Ok((stream, _)) => match stream.into_std() {
                         Ok(stream) => give(shared, next_worker, DetachedSocket::Unix(stream), None, None),
-                        Err(e) => tracing::warn!("a client was lost: {e}"),
+                        Err(e) => tracing::warn!("cannot hand a new client to a worker, connection closed: {e}"),
                     },
                     Err(e) => pause(&e, &told, shared).await,
                 }

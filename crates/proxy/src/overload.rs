@@ -54,10 +54,10 @@ impl Step {
     /// In words, for the log.
     pub(crate) fn words(self) -> &'static str {
         match self {
-            Self::Fine => "nothing is refused",
-            Self::LargeCommands => "commands longer than 64 KiB are refused",
-            Self::Caches => "commands longer than 64 KiB are refused, the query cache is emptied",
-            Self::Logins => "commands longer than 64 KiB and new logins are refused, the query cache is emptied",
+            Self::Fine => "the proxy refuses nothing",
+            Self::LargeCommands => "the proxy refuses commands longer than 64 KiB",
+            Self::Caches => "the proxy refuses commands longer than 64 KiB and empties the query cache",
+            Self::Logins => "the proxy refuses new logins and commands longer than 64 KiB, and empties the query cache",
         }
     }
 }

@@ -312,7 +312,9 @@ impl Shared {
         if let Some(Turned { before, is_news }) = turned {
             if is_news {
                 let (key, was, is) = (&server.key, &before.version, &info.version);
-                tracing::warn!("{key} is {is} now, no longer {was}: it is got to know anew, and connections of before serve nobody new");
+                tracing::warn!(
+                    "{key} changed from {was} to {is}: the proxy reads the server's properties again and reuses no older connection"
+                );
             }
             if self.info.is(|known| known.version == before.version) && !self.is_there_still(&before.version, &server.key) {
                 self.info.replace(Arc::clone(&info));

@@ -183,9 +183,9 @@ impl Proxy {
             let why = if drain.is_zero() {
                 String::new()
             } else {
-                format!(" did not end within the drain timeout of {} ms and", drain.as_millis())
+                format!(" that did not end within mysql-drain_timeout ({} ms)", drain.as_millis())
             };
-            tracing::warn!("{left} sessions{why} are closed");
+            tracing::warn!("closing {left} sessions{why}");
         }
         self.shared.send_all(|| Mail::Stop);
         for worker in self.workers.drain(..) {

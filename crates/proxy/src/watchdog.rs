@@ -25,7 +25,7 @@ pub(crate) async fn watch(shared: Arc<Shared>) {
         shared.memory.configure(snapshot.vars.memory_budget, limit);
         if let Some(step) = resident().and_then(|bytes| shared.memory.count(bytes)) {
             let (used, budget) = (shared.memory.used() >> 20, shared.memory.budget() >> 20);
-            tracing::warn!("{used} MiB of memory are used, mysql-memory_budget is {budget} MiB: {}", step.words());
+            tracing::warn!("the process uses {used} MiB of memory, mysql-memory_budget is {budget} MiB: {}", step.words());
         }
         if shared.memory.step() >= Step::Caches {
             shared.cache.flush();
@@ -34,7 +34,7 @@ pub(crate) async fn watch(shared: Arc<Shared>) {
         let (now_ms, limit_ms) = (shared.clock.now_ms(), snapshot.vars.stuck_worker_ms);
         let stuck: BTreeMap<usize, u64> = shared.beats.stuck(now_ms, limit_ms).collect();
         for (worker, ms) in stuck.iter().filter(|(worker, _)| !told.contains(*worker)) {
-            tracing::warn!("worker {worker} is stuck: it has done nothing but one piece of work for {ms} ms");
+            tracing::warn!("worker {worker} is stuck: it has been busy with one task for {ms} ms");
         }
         for worker in told.iter().filter(|worker| !stuck.contains_key(worker)) {
             tracing::warn!("worker {worker} is no longer stuck");

@@ -84,7 +84,7 @@ fn adopt(worker: &Rc<Worker>, detached: DetachedBackend) {
         Ok(backend) => {
             worker.pool(backend.core.lane.hostgroup).received(worker, backend);
         }
-        Err(e) => tracing::warn!("a backend from another worker was lost: {e}"),
+        Err(e) => tracing::warn!("cannot take over a backend from another worker, backend closed: {e}"),
     }
 }
 

@@ -22,7 +22,7 @@ pub enum WireError {
     #[error("refused to send a clear text password over a channel that is not secure")]
     InsecureChannel,
     /// The plugin needs the clear text password and only a hash of it is known.
-    #[error("the clear text password is needed for this authentication plugin and is not known")]
+    #[error("this authentication plugin needs the clear text password, which the proxy does not know")]
     ClearTextNeeded,
     /// An authentication packet that the current step does not allow.
     #[error("unexpected authentication packet: {0}")]

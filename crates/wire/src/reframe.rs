@@ -402,7 +402,7 @@ impl<'f> Reframe<'f> {
                 Step::Frame(frame) => frame,
             };
             if frame == Frame::LocalInfile && !self.may_ask_for_file {
-                return Err(WireError::Malformed("a request for a file of the client's that no statement loads"));
+                return Err(WireError::Malformed("a request for a client's file without a LOAD DATA LOCAL statement"));
             }
             self.server_seq = seq.wrapping_add(1);
             if self.eof_due && self.tracker.kind() != ReplyKind::Prepare {

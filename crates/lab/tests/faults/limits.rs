@@ -90,7 +90,7 @@ fn a_server_that_fails_hides_no_other_cause() {
     let mut holder = bed.client();
     wait::until("it has the connection", LIMIT, || holder.run("BEGIN").ok().map(drop)).unwrap();
     let error = bed.client().query("SELECT 1").unwrap().err().unwrap().to_lab_error().to_string();
-    for cause in [format!("connects to 127.0.0.1:{} fail: ", dead.number()), "all 1 connections of the other servers".to_owned()] {
+    for cause in [format!("connecting to 127.0.0.1:{} fails: ", dead.number()), "all 1 connections of the other servers".to_owned()] {
         assert!(error.contains(&cause), "{cause}: {error}");
     }
 }

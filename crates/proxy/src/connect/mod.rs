@@ -66,7 +66,11 @@ impl Login {
     /// Nothing is there that was not read. What is there before TLS was not said under it, and what is there after the login
     /// answers nothing: it would be taken for the answer to the first statement, and so on.
     fn heard_all(&self) -> Result<(), ConnectError> {
-        if self.input.is_empty() { Ok(()) } else { Err(ConnectError::Server("the server spoke out of turn in the login".into())) }
+        if self.input.is_empty() {
+            Ok(())
+        } else {
+            Err(ConnectError::Server("the server sent an unexpected packet during the login".into()))
+        }
     }
 }
 
@@ -150,7 +154,7 @@ pub(crate) async fn open_raw(
     // Compressed, packets are numbered otherwise, and nobody numbers them anew here.
     caps.remove(SHAPE | Capabilities::COMPRESS);
     if !greeted.greeting.capabilities.contains(shape) {
-        return Err(ConnectError::Impossible("the server lacks protocol features that the client was promised".into()));
+        return Err(ConnectError::Impossible("the server lacks protocol features that the proxy offered to the client".into()));
     }
     caps.insert(shape);
     let backend = log_in(worker, server, lane, caps, collation, raw.schema.as_deref(), greeted, slot).await?;
@@ -198,7 +202,7 @@ async fn connect_socket(worker: &Worker, server: &ServerShared, at: Option<IpAdd
     match &server.config().address {
         Address::Unix(path) => Ok(Socket::Unix(UnixStream::connect(path).await?)),
         Address::Tcp { host, port } => {
-            let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"));
+            let mut last = io::Error::new(io::ErrorKind::NotFound, format!("the name {host} has no address"));
             let names = &worker.shared.names;
             let addresses = match at {
                 Some(ip) => Arc::from([ip]),
@@ -282,7 +286,7 @@ async fn log_in(
     }
     if server.config().use_ssl && !login.link.stream().is_secure() {
         if !greeting.capabilities.contains(Capabilities::SSL) {
-            return Err(ConnectError::Server("TLS is required (use_ssl=1) and the server does not offer it".into()));
+            return Err(ConnectError::Server("use_ssl=1 requires TLS, but the server does not offer it".into()));
         }
         caps.insert(Capabilities::SSL);
         let mut payload = Vec::new();
@@ -370,7 +374,7 @@ async fn prove(
         (_, None, Some(sha1)) => ClientSecret::Sha1(sha1),
         _ => {
             return Err(ConnectError::Impossible(
-                "only a hash of the password is known, and no client has logged in with the password yet".into(),
+                "the proxy has only a hash of the password: store the password in clear text, or let a client log in first".into(),
             ));
         }
     };
@@ -408,7 +412,9 @@ pub(crate) async fn log_in_again(worker: &Worker, backend: &mut Backend) -> Resu
     let Backend { link, input, core } = backend;
     let (mut seq, caps) = (0, core.caps);
     link.start_command();
-    let Some(proven) = core.proven.take() else { return Err(ConnectError::Impossible("it did not log in itself".into())) };
+    let Some(proven) = core.proven.take() else {
+        return Err(ConnectError::Impossible("the connection was not opened by this process".into()));
+    };
     let command = |first: &FirstAnswer| {
         let (attributes, mut payload) = (attributes(), Vec::new());
         ChangeUser {

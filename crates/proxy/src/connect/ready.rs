@@ -101,7 +101,7 @@ async fn allow_several(worker: &Worker, backend: &mut Backend, is_allowed: bool)
     let option = u16::from(!is_allowed);
     backend.send(Command::SetOption, &option.to_le_bytes()).await?;
     match backend.collect(ReplyKind::Simple, false, &worker.buffers).await?.error {
-        Some(e) => Err(ConnectError::Unfit(format!("COM_SET_OPTION failed, which init_connect needs: {e}"))),
+        Some(e) => Err(ConnectError::Unfit(format!("init_connect needs COM_SET_OPTION, which failed: {e}"))),
         None => Ok(()),
     }
 }

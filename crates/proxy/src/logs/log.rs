@@ -138,7 +138,7 @@ impl<R: Record> Log<R> {
             let thread = std::thread::Builder::new().name("log".to_owned()).spawn(move || Writer::new(inner).run());
             match thread {
                 Ok(handle) => running.handle = Some(handle),
-                Err(e) => return tracing::error!("a log's thread could not be started: {e}"),
+                Err(e) => return tracing::error!("cannot start the thread of a log: {e}"),
             }
         }
         running.target.clone_from(&target);
@@ -153,7 +153,7 @@ impl<R: Record> Log<R> {
             return Ok(());
         }
         let is_done = self.rotate_soon();
-        is_done.recv_timeout(ROTATE_WITHIN).map_err(|_| "the log's writer is busy; the file will be changed later".to_owned())
+        is_done.recv_timeout(ROTATE_WITHIN).map_err(|_| "the log's writer is busy; it rotates the file later".to_owned())
     }
 
     /// As [`Log::rotate`], without waiting; the answer comes when it is done.
@@ -249,7 +249,7 @@ impl<R: Record> Writer<R> {
         match LogFile::create(target) {
             Ok(file) => self.file = Some(file),
             Err(e) => {
-                let text = format!("log {}: no file can be opened: {e}", target.base.display());
+                let text = format!("log {}: cannot open a file: {e}", target.base.display());
                 self.failed(&text);
             }
         }
@@ -261,7 +261,7 @@ impl<R: Record> Writer<R> {
         self.failed_at = Some(now);
         if self.complained_at.is_none_or(|at| now - at >= COMPLAIN_EVERY) {
             self.complained_at = Some(now);
-            tracing::error!("{text}; records are lost and counted");
+            tracing::error!("{text}; the proxy drops and counts the log's records");
         }
     }
 
@@ -294,7 +294,7 @@ impl<R: Record> Writer<R> {
         match file.append(&self.out) {
             Ok(()) => self.failed_at = None,
             Err(e) => {
-                let text = format!("log {}: it cannot be written: {e}", file.path().display());
+                let text = format!("log {}: cannot write: {e}", file.path().display());
                 if file.is_deleted() {
                     self.file = None;
                 }

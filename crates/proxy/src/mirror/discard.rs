@@ -45,9 +45,9 @@ pub(super) async fn discard(backend: &mut Backend, pool: &BufferPool) -> io::Res
         };
         let body = bytes.get(HEADER..bytes.len().min(HEADER + len)).unwrap_or_default();
         match tracker.frame(len, body).map_err(invalid)? {
-            Step::Need(wanted) if wanted > MAX_WHOLE => return Err(invalid("too long a packet in a reply")),
+            Step::Need(wanted) if wanted > MAX_WHOLE => return Err(invalid("a packet of the reply is too long")),
             Step::Need(wanted) => read_more(backend, HEADER + wanted, pool).await?,
-            Step::Frame(Frame::LocalInfile) => return Err(invalid("a mirrored statement asks for a client's file")),
+            Step::Frame(Frame::LocalInfile) => return Err(invalid("a mirrored statement requests a file from the client")),
             Step::Frame(frame) => {
                 reply.note(frame, body, &tracker, caps);
                 skip(backend, HEADER + len, pool).await?;

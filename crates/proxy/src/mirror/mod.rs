@@ -76,7 +76,7 @@ pub(crate) struct Strand {
 pub(crate) fn admit(worker: &Rc<Worker>, strand: &Rc<Strand>, copy: Mirrored) {
     let bytes = copy.bytes();
     if !worker.mirrors.take_room(bytes) {
-        return drop_copy(worker, "the waiting ones take too much memory");
+        return drop_copy(worker, "the waiting statements use too much memory");
     }
     let turn = if strand.is_served.get() { None } else { worker.shared.mirrors.try_begin() };
     if let Some(turn) = turn {
@@ -84,7 +84,7 @@ pub(crate) fn admit(worker: &Rc<Worker>, strand: &Rc<Strand>, copy: Mirrored) {
     }
     if worker.mirrors.waiting.get() >= worker.snapshot().vars.mirror_max_queue_length {
         worker.mirrors.give_room(bytes);
-        return drop_copy(worker, "mysql-mirror_max_queue_length wait already");
+        return drop_copy(worker, "mysql-mirror_max_queue_length is reached");
     }
     count(&worker.mirrors.waiting);
     strand.waiting.borrow_mut().push_back(copy);
@@ -99,7 +99,7 @@ pub(crate) fn drop_copy(worker: &Worker, why: &str) {
     count(dropped);
     // Each time that the number has doubled: a flood must not become one in the log.
     if dropped.get().is_power_of_two() {
-        tracing::warn!("worker {}: {} mirrored statements dropped so far; the last one because {why}", worker.index, dropped.get());
+        tracing::warn!("worker {}: {} mirrored statements dropped so far; latest reason: {why}", worker.index, dropped.get());
     }
 }
 

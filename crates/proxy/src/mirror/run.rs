@@ -40,9 +40,9 @@ const MAX_BACKENDS: u32 = 8;
 enum Failure {
     #[error("no connection: {0}")]
     NoBackend(String),
-    #[error("the session's state was refused: {0}")]
+    #[error("the server refused the session's state: {0}")]
     State(ServerError),
-    #[error("the server takes parameters in another form than the client sends them in (CLIENT_QUERY_ATTRIBUTES)")]
+    #[error("the client and the server encode parameters differently (CLIENT_QUERY_ATTRIBUTES)")]
     OtherForm,
     #[error("connection lost: {0}")]
     Lost(#[from] io::Error),
@@ -64,7 +64,7 @@ pub(super) async fn run(worker: &Rc<Worker>, copy: Mirrored) {
             count(&counters.mirrors_failed);
             if counters.mirrors_failed.get().is_power_of_two() {
                 let failed = counters.mirrors_failed.get();
-                tracing::warn!("worker {}: {failed} mirrored statements failed so far; the last one: {failure}", worker.index);
+                tracing::warn!("worker {}: {failed} mirrored statements failed so far; latest error: {failure}", worker.index);
             }
         }
     }
@@ -132,7 +132,7 @@ async fn ready_backend(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, lane: &Rc<
             Ok(Ok(Readied::No) | Err(_)) | Err(_) => {}
         }
     }
-    Err(Failure::NoBackend("none could be brought to the session's state".into()))
+    Err(Failure::NoBackend("the proxy could restore the session's state on none".into()))
 }
 
 /// An idle backend, or a place in the queue.
@@ -142,7 +142,7 @@ async fn obtain(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, lane: &Rc<Lane>, 
     }
     if !pool.servers().iter().any(|server| server.is_online()) {
         // Nobody waits for a server that is not there while others' copies could run.
-        return Err(Failure::NoBackend(format!("hostgroup {} has no server that is ONLINE", copy.lane.hostgroup)));
+        return Err(Failure::NoBackend(format!("hostgroup {} has no ONLINE server", copy.lane.hostgroup)));
     }
     let wait_us = worker.snapshot().vars.connect_timeout_server.saturating_mul(1000);
     let deadline_us = worker.shared.clock.now_us().saturating_add(wait_us);
@@ -236,7 +236,8 @@ async fn execute(worker: &Worker, backend: &mut Backend, copy: &Mirrored, execut
         backend.send(Command::StmtExecute, payload.get(1..).unwrap_or_default()).await?;
         discard(backend, &worker.buffers).await?
     } else {
-        let message = format!("a rule gave the copy {} parameters, and the client has {}", ok.params, execution.params);
+        let message =
+            format!("the rewritten mirror statement has {} parameters, the client's statement has {}", ok.params, execution.params);
         let error = ServerError { code: codes::WRONG_ARGUMENTS, sqlstate: *b"HY000", message: message.into() };
         Discarded { error: Some(error), ..Discarded::default() }
     };

@@ -440,7 +440,7 @@ impl HostgroupPool {
             }
             Err(ConnectError::UsedUp(e)) => {
                 let text = e.to_string();
-                warn(worker, server, &format!("{} takes no more connections of '{}': {text}", server.key, lane.key.user.name));
+                warn(worker, server, &format!("{} accepts no more connections of '{}': {text}", server.key, lane.key.user.name));
                 lane.quota.refuse(server, &self.servers(), text, before.of_user, now_ms);
                 self.look_for_limits();
                 self.publish_lane(worker, lane);
@@ -564,7 +564,7 @@ fn warn(worker: &Worker, server: &ServerShared, text: &str) {
 fn too_late(worker: &Worker, server: &ServerShared, limit: Duration) -> String {
     let (host, limit_ms) = (&server.key.host, limit.as_millis());
     if worker.shared.names.is_unresolved(host) {
-        format!("the name '{host}' was not resolved within {limit_ms} ms (the look-up goes on)")
+        format!("the name '{host}' was not resolved within {limit_ms} ms (the lookup continues)")
     } else {
         format!("no connection within {limit_ms} ms")
     }

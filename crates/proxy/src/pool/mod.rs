@@ -470,7 +470,7 @@ impl HostgroupPool {
                 worker.counters.handed_over.set(worker.counters.handed_over.get() + 1);
                 mailbox.send(Mail::Backend(Box::new(detached)));
             }
-            Err(e) => tracing::warn!("a backend could not change workers and was closed: {e}"),
+            Err(e) => tracing::warn!("cannot move a backend to another worker, backend closed: {e}"),
         }
     }
 

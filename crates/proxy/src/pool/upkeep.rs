@@ -92,25 +92,25 @@ impl HostgroupPool {
             return out_of_use(&servers);
         }
         if let Some(server) = usable.iter().find(|s| s.standing.is_suspect(now_ms)) {
-            return format!("{}:{} refuses writes and was not looked at since", server.key.host, server.key.port);
+            return format!("{}:{} refused a write and has not been probed since", server.key.host, server.key.port);
         }
         if !usable.iter().any(|s| waiter.wish.needs.accept(s)) {
             return "every server of the hostgroup is further behind than the statement's max_lag_ms".into();
         }
         if let Some(refusal) = waiter.lane.quota.refusal(&servers) {
-            return format!("no server takes one more connection of user '{}': {refusal}", waiter.lane.key.user.name);
+            return format!("every server refuses more connections of user '{}': {refusal}", waiter.lane.key.user.name);
         }
         if let Some(refusal) = waiter.lane.refusal(&servers) {
-            return format!("no server lets user '{}' have a connection: {refusal}", waiter.lane.key.user.name);
+            return format!("every server refuses user '{}': {refusal}", waiter.lane.key.user.name);
         }
         if waiter.waits_for_its_own() {
             let (limit, user) = (waiter.lane.limit(), &waiter.lane.key.user.name);
-            return format!("all {limit} connections that user '{user}' may have here (max_backend_connections_per_user) are in use");
+            return format!("all {limit} connections of user '{user}' (max_backend_connections_per_user) are in use");
         }
         let (failing, others): (Vec<&Arc<ServerShared>>, Vec<_>) = usable.iter().copied().partition(|s| s.connects.last_error().is_some());
         let mut causes = Vec::new();
         if let Some((server, error)) = failing.first().and_then(|s| Some((s, s.connects.last_error()?))) {
-            causes.push(format!("connects to {}:{} fail: {error}", server.key.host, server.key.port));
+            causes.push(format!("connecting to {}:{} fails: {error}", server.key.host, server.key.port));
         }
         if !others.is_empty() && others.iter().all(|s| s.room.is_full()) {
             let max: u32 = others.iter().map(|s| s.room.max_connections()).sum();
@@ -123,9 +123,9 @@ impl HostgroupPool {
         if let (at_us, per_second) = self.throttled.get()
             && at_us > waiter.since_us
         {
-            return format!("only {per_second} connections a second may be opened (throttle_connections_per_sec_to_hostgroup)");
+            return format!("the proxy opens only {per_second} connections a second (throttle_connections_per_sec_to_hostgroup)");
         }
-        "connects are slower than the wait allows".into()
+        "opening a connection takes longer than the statement may wait".into()
     }
 
     /// Once a second: closes what is too old, too many or gone, and answers those that should be pinged.

@@ -144,7 +144,7 @@ impl Standing {
     /// Why its connections are closed, for those who had something there; None where they are not.
     pub(crate) fn why_cut(&self) -> Option<&'static str> {
         if self.is_severed() {
-            Some("the server is taken for dead")
+            Some("the proxy considers the server dead")
         } else {
             self.is_cut().then_some("the server was taken out of service (OFFLINE_HARD)")
         }

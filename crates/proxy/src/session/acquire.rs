@@ -190,7 +190,7 @@ impl Session {
             Ok(backend) => Ok(backend),
             Err(AcquireError::Refused(e)) => Err(Fault::server(e)),
             Err(AcquireError::Impossible(text)) => {
-                let text = format!("Tidegate: login to the server is not possible: {text}");
+                let text = format!("Tidegate: cannot log in to the server: {text}");
                 Err(Fault::error(codes::ACCESS_DENIED, b"28000", text))
             }
             Err(AcquireError::Timeout { hostgroup, reason, .. }) => {

@@ -71,7 +71,7 @@ impl Session {
         }
         let answer = self.exchange_held(&ahead, outgoing, plan).await?;
         if answer.facts.error.is_some_and(|code| LEAVING.contains(&code)) {
-            return Err(self.at.lost(&io::Error::other("the server is leaving"), Certainty::Unknown));
+            return Err(self.at.lost(&io::Error::other("the server is shutting down"), Certainty::Unknown));
         }
         if answer.facts.error.is_some() || answer.facts.warnings > 0 {
             self.keep_warnings_of_write().await?;
@@ -161,7 +161,9 @@ impl Session {
                 }
                 Ok(None)
             }
-            Some(code) if LEAVING.contains(&code) => Err(self.at.lost(&io::Error::other("the server is leaving"), Certainty::Unknown)),
+            Some(code) if LEAVING.contains(&code) => {
+                Err(self.at.lost(&io::Error::other("the server is shutting down"), Certainty::Unknown))
+            }
             Some(code) if is_labelled && LEAVING_GROUP.contains(&code) => {
                 let told = ReplyError::at_front(&commit.packets, self.client.caps);
                 let sqlstate = told.map_or(*b"HY000", |(error, _)| error.sqlstate);

@@ -113,7 +113,9 @@ impl Session {
             }
             1 if self.worker.memory.borrow_mut().is_new_collation(id) => {
                 let (user, host) = (&self.user.name, self.client.host());
-                tracing::warn!("user '{user}' from {host} asks for collation {id}, which the servers do not know: they use their default");
+                tracing::warn!(
+                    "user '{user}' from {host} asks for collation {id}, which the servers do not know: the servers use their default"
+                );
                 Ok(())
             }
             _ => Ok(()),

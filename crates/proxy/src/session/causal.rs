@@ -189,7 +189,7 @@ impl Session {
         let asked_ms = self.worker.shared.clock.now_ms();
         let exchange = async {
             let answer = tokio::time::timeout(limit, backend.query(&question, &self.worker.buffers)).await;
-            answer.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer to the question for a GTID")))
+            answer.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "the server did not report its GTID in time")))
         };
         let reply = match unless_killed(&self.entry, exchange).await {
             Ok(reply) => reply,
@@ -248,7 +248,9 @@ impl Attachments {
     /// Nobody is known who would have it for certain.
     fn nobody_has(&self, wanted: Wanted) -> Fault {
         let (id, ms) = (self.pool.shared.id, wanted.timeout_ms);
-        let text = format!("Max connect timeout reached while reaching hostgroup {id} after {ms}ms: its server does not have min_gtid yet");
+        let text = format!(
+            "Max connect timeout reached while reaching hostgroup {id} after {ms}ms: the hostgroup's server has not applied min_gtid yet"
+        );
         Fault::error(9001, b"HY000", text)
     }
 }

@@ -86,9 +86,9 @@ impl Session {
         let wanted = known.or_else(|| shared.info.get().map(|info| info.flavor));
         let expected = || wanted.map_or("uuid:number (MySQL) or domain-server-number (MariaDB)", gtid::form);
         match (gtid::flavor_of(gtids), wanted) {
-            (None, _) => Some(format!("Tidegate: {what} is no GTID set; expected are GTIDs as {}, several with commas", expected())),
+            (None, _) => Some(format!("Tidegate: {what} is not a GTID set: write GTIDs as {}, separated by commas", expected())),
             (Some(given), Some(wanted)) if given != wanted => {
-                Some(format!("Tidegate: {what} has GTIDs as {}; those of the servers are {}", gtid::form(given), gtid::form(wanted)))
+                Some(format!("Tidegate: {what} has GTIDs of the form {}, but the servers use {}", gtid::form(given), gtid::form(wanted)))
             }
             _ => None,
         }

@@ -280,7 +280,7 @@ pub(super) fn check_size(worker: &Worker, len: usize) -> Result<(), End> {
         return Err(End::Protocol {
             code: codes::OUT_OF_RESOURCES,
             sqlstate: "HY000",
-            text: "Out of memory: the proxy is close to its mysql-memory_budget, so it takes no command longer than 64 KiB now".into(),
+            text: "Out of memory: the proxy is close to its mysql-memory_budget, so it refuses commands longer than 64 KiB".into(),
         });
     }
     Ok(())

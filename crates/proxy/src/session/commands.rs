@@ -123,7 +123,7 @@ impl Session {
                 return self.direct_command(&sql).await;
             }
         };
-        let text = format!("Access denied: the proxy passes {} on only with {needs}", kind.name());
+        let text = format!("Access denied: the proxy forwards {} only with {needs}", kind.name());
         self.client.send_error(&mut self.at, codes::SPECIFIC_ACCESS_DENIED, "42000", &text).await?;
         Ok(false)
     }

@@ -137,11 +137,11 @@ impl End {
             Self::Idle => tracing::info!("session {id} from {peer} closed: wait_timeout"),
             Self::Killed => tracing::info!("session {id} from {peer} closed: killed"),
             Self::TransactionTimeout => tracing::warn!("session {id} from {peer} closed: transaction too long or idle for too long"),
-            Self::HandedOver => tracing::debug!("session {id} from {peer} goes on in another process"),
+            Self::HandedOver => tracing::debug!("session {id} from {peer} continues in another process"),
             Self::Shutdown => tracing::debug!("session {id} from {peer} closed: shutdown"),
             Self::BackendLost(why) => tracing::warn!("session {id} from {peer} closed: {why}"),
             Self::ServerCut => {
-                tracing::warn!("session {id} from {peer} closed: the server was taken out of service, and the client was not reading");
+                tracing::warn!("session {id} from {peer} closed: the server was taken out of service while the client was not reading");
             }
         }
     }

@@ -32,7 +32,7 @@ pub(super) async fn ask_member(
     labels: &GtidSource,
     pool: &BufferPool,
 ) -> io::Result<Finding> {
-    let Some(asked) = backend.core.held.member().cloned() else { return Ok(Finding::NotYet("it is not known which member this is")) };
+    let Some(asked) = backend.core.held.member().cloned() else { return Ok(Finding::NotYet("the member's id is unknown")) };
     let questions = questions(label, lost_on, &asked);
     let at_once = found(&exchange(backend, &questions, pool).await?);
     if at_once != Finding::Ours {
@@ -48,7 +48,7 @@ pub(super) async fn ask_member(
     match replies.iter().take(FENCE).find_map(|reply| reply.error.as_ref()) {
         Some(error) => Ok(Finding::NotYet(match error.code {
             1290 => "the server is read-only",
-            _ => "the group did not take a transaction",
+            _ => "the group refused a transaction",
         })),
         None => Ok(found(replies.get(FENCE..).unwrap_or_default())),
     }
@@ -87,8 +87,8 @@ fn found(replies: &[Collected]) -> Finding {
     }
     match (numbers(coming).as_slice(), numbers(members).as_slice()) {
         ([0], [1, 0]) => Finding::Ours,
-        ([0], _) => Finding::NotYet("the member that was lost is still in the group, or this one is not"),
-        _ => Finding::NotYet("the new primary follows a server, or has not applied all that it received"),
+        ([0], _) => Finding::NotYet("the lost member is still in the group, or this member is not"),
+        _ => Finding::NotYet("the new primary still replicates from a server, or has not applied all that it received"),
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) async fn guarded_on<T>(
 
 /// The time to finish on a server is over.
 pub(super) fn left() -> io::Error {
-    io::Error::other("the server is not used any more")
+    io::Error::other("the proxy stopped using the server")
 }
 
 /// Sending a statement: ends when the statement or the session is killed or has had its time.

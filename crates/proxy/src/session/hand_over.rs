@@ -285,7 +285,7 @@ impl SessionRecord {
         let mut sockets = sockets.into_iter();
         let mut next = || sockets.next().ok_or_else(|| "a socket is missing".to_owned());
         let shared = &worker.shared;
-        let user = worker.snapshot().users.get(&self.user).cloned().ok_or_else(|| format!("there is no user '{}' any more", self.user))?;
+        let user = worker.snapshot().users.get(&self.user).cloned().ok_or_else(|| format!("user '{}' no longer exists", self.user))?;
         let pool = worker.pool(self.hostgroup);
         let ClientRecord {
             link,
@@ -421,8 +421,8 @@ impl Offered {
         match self {
             Self::Session(record) => record.resume(worker, sockets),
             Self::Idle(user, record) => {
-                let user = worker.snapshot().users.get(&user).cloned().ok_or_else(|| format!("there is no user '{user}'"))?;
-                let socket = sockets.into_iter().next().ok_or("it has no socket")?;
+                let user = worker.snapshot().users.get(&user).cloned().ok_or_else(|| format!("user '{user}' does not exist"))?;
+                let socket = sockets.into_iter().next().ok_or("the connection has no socket")?;
                 let pool = worker.pool(record.hostgroup());
                 let (backend, _) = take_up(*record, worker, &user, socket)?;
                 pool.rest(worker, backend);
@@ -455,7 +455,7 @@ async fn hand_over_idle(worker: Rc<Worker>) {
         for pool in worker.pools() {
             while let Some(backend) = pool.take_any_idle() {
                 if let Err(why) = offer_idle(&worker, &heir, backend).await {
-                    tracing::debug!("an idle connection is closed: the other process does not take it: {why}");
+                    tracing::debug!("an idle connection is closed: the other process refused it: {why}");
                 }
             }
         }
@@ -468,9 +468,9 @@ async fn offer_idle(worker: &Worker, heir: &Heir, mut backend: Backend) -> Resul
     let ids = backend.core.statements.take_shared();
     backend.close_statements(&worker.counters, &ids).await.map_err(|e| e.to_string())?;
     if !backend.link.stream_mut().carry() {
-        return Err("its TLS session is not at rest".to_owned());
+        return Err("the connection's TLS session is busy".to_owned());
     }
-    let (record, socket) = backend.record().ok_or("it is not at rest")?;
+    let (record, socket) = backend.record().ok_or("the connection is busy")?;
     let user = backend.core.lane.user.name.as_ref().into();
     let record = ::handover::encode(&Offered::Idle(user, Box::new(record))).map_err(|e| e.to_string())?;
     heir.offer(record, vec![socket]).await?;

@@ -152,12 +152,12 @@ async fn a_session_is_refused_that_cannot_go_on() {
             refused
         };
         let bert = ANNA.replace("anna", "bert");
-        assert_eq!(refusal(&bert, false), "there is no user 'anna' any more");
+        assert_eq!(refusal(&bert, false), "user 'anna' no longer exists");
         assert_eq!(refusal(ANNA, true), "a socket is missing");
         let elsewhere = bed::worker(bed::snapshot(&[(HOME.0, "db3")], ANNA));
         let bed = Bed::new("").on(MySql);
         let (record, sockets) = carried(&bed).unwrap();
-        assert_eq!(record.resume(&elsewhere, sockets).unwrap_err(), "127.0.0.1:1 is no server of hostgroup 1");
+        assert_eq!(record.resume(&elsewhere, sockets).unwrap_err(), "127.0.0.1:1 is not a server of hostgroup 1");
     };
     LocalSet::new().run_until(all).await;
 }

@@ -147,7 +147,7 @@ impl Session {
         let rest = pins.without(TRANSACTION).without(WISHES);
         if !rest.is_empty() {
             let text = format!(
-                "Lost connection to server during query: the server is not used any more for hostgroup {} (the session was pinned: {pins})",
+                "Lost connection to server during query: the server no longer serves hostgroup {} (the session was pinned: {pins})",
                 self.at.pool.shared.id
             );
             return Fault::End(End::BackendLost(text));
@@ -157,9 +157,10 @@ impl Session {
         count(&self.worker.counters.transactions_left);
         let id = self.at.pool.shared.id;
         let text = match failed.as_deref() {
-            Some(why) => format!("The server was lost for hostgroup {id}, and the transaction was rolled back: {why}"),
+            Some(why) => format!("The server of hostgroup {id} was lost, and the transaction was rolled back: {why}"),
             None => format!(
-                "The server is not used any more for hostgroup {id}, and the time to finish there (demotion_grace_ms) is over: the transaction was rolled back"
+                "The server no longer serves hostgroup {id} and demotion_grace_ms is over: the transaction was rolled back and can be \
+                 run again"
             ),
         };
         Fault::error(codes::SERVER_LEFT, b"HY000", text)
@@ -172,7 +173,7 @@ impl Session {
         self.forget_transaction();
         count(&self.worker.counters.replays_failed);
         let text = format!(
-            "The server is not used any more for hostgroup {}, and the transaction was rolled back: what was said in it cannot be said again ({error})",
+            "The server no longer serves hostgroup {}. The transaction was rolled back, and the proxy cannot replay it ({error})",
             self.at.pool.shared.id
         );
         Fault::error(codes::SERVER_LEFT, b"HY000", text)
@@ -213,9 +214,9 @@ impl Attachments {
     /// be joined again and go on, and what it sent last may have been heard.
     pub(super) fn lost_overdue(&mut self) -> Fault {
         let why = if self.is_cut_off() {
-            "the server is cut off from its cluster, and did not answer within demotion_grace_ms"
+            "the server is cut off from its cluster and did not answer within demotion_grace_ms"
         } else {
-            "the server is not used any more"
+            "the proxy stopped using the server"
         };
         self.lost(&io::Error::other(why), Certainty::Unknown)
     }

@@ -181,7 +181,7 @@ impl Login {
         }
         if self.worker.shared.memory.step() >= overload::Step::Logins {
             self.worker.shared.memory.refused_logins.fetch_add(1, Ordering::Relaxed);
-            let text = "Out of memory: the proxy is close to its mysql-memory_budget, so it takes no new clients now";
+            let text = "Out of memory: the proxy is close to its mysql-memory_budget, so it refuses new clients";
             return Err(self.refuse(codes::OUT_OF_RESOURCES, "08004", text).await);
         }
         self.turn_away_blocked()?;
@@ -212,7 +212,7 @@ impl Login {
             return Ok(());
         };
         count(&self.worker.counters.hosts_blocked);
-        Err(End::Refused(format!("{} failed to log in {limit} times or more (client_host_error_counts)", peer.ip())))
+        Err(End::Refused(format!("{} failed to log in {limit} times or more (mysql-client_host_error_counts)", peer.ip())))
     }
 
     /// Whether the client came as the settings want it; what it lacks.
@@ -220,10 +220,10 @@ impl Login {
         let vars = &self.worker.snapshot().vars;
         match self.link.stream().tls() {
             None if vars.require_secure_transport && self.peer.is_some() => {
-                Err("Connections without TLS are not taken (mysql-require_secure_transport)".to_owned())
+                Err("The proxy requires TLS (mysql-require_secure_transport): connect with TLS".to_owned())
             }
             Some(tls) if vars.tls_min_version == TlsVersion::V1_3 && tls.protocol_version() != Some(rustls::ProtocolVersion::TLSv1_3) => {
-                Err(format!("TLS before {} is not taken (mysql-tls_min_version)", vars.tls_min_version.as_str()))
+                Err(format!("The proxy requires {} (mysql-tls_min_version): use a client that supports it", vars.tls_min_version.as_str()))
             }
             _ => Ok(()),
         }
@@ -306,7 +306,7 @@ impl Login {
         };
         if asks_for_tls {
             let Some(tls) = self.worker.shared.tls.load_full().filter(|_| self.offered.contains(Capabilities::SSL)) else {
-                return Err(self.bad_handshake(WireError::Malformed("TLS was not offered")).await);
+                return Err(self.bad_handshake(WireError::Malformed("the client asked for TLS, which the proxy did not offer")).await);
             };
             let connection = rustls::ServerConnection::new(Arc::clone(&tls.config)).map_err(|e| End::Refused(e.to_string()))?;
             self.fingerprint = Some(tls.fingerprint);
@@ -369,7 +369,10 @@ impl Login {
                     self.input.consume(consumed);
                     // The client behind it reads no error before it has sent its login.
                     self.receive().await?;
-                    let text = format!("PROXY protocol headers are not taken from {}: see mysql-proxy_protocol_networks", self.host());
+                    let text = format!(
+                        "The proxy accepts no PROXY protocol header from {}: add the address to mysql-proxy_protocol_networks",
+                        self.host()
+                    );
                     return Err(self.refuse(codes::HOST_NOT_PRIVILEGED, "HY000", &text).await);
                 }
                 Parsed::Header { origin, consumed } => {

@@ -80,7 +80,7 @@ impl Session {
                         self.tell(answer).await.map(Some)
                     }
                     // It was applied before it was committed: only tables without transactions do that.
-                    None => Err(self.recovery.undecided(&mut self.at, "it was applied, and what it answered is not known")),
+                    None => Err(self.recovery.undecided(&mut self.at, "the statement was applied, but its reply is unknown")),
                 }
             }
             Finding::Ours => {
@@ -148,7 +148,7 @@ impl Session {
                 }
                 _ => {
                     self.recovery.set_standing(Standing::InDoubt);
-                    Err(self.at.lost_before(&io::Error::other("the transaction turned up after all")))
+                    Err(self.at.lost_before(&io::Error::other("the lost transaction was found on the server after all")))
                 }
             },
             Some(_) => {
@@ -189,7 +189,7 @@ impl Session {
             }
         }
         count(&self.worker.counters.lost_writes_undecided);
-        tracing::warn!("session {}: it is not known whether a lost write was applied: {text}", self.entry.id);
+        tracing::warn!("session {}: a write was lost, and the proxy cannot find out whether it was applied: {text}", self.entry.id);
         Err(Fault::Lost { certainty: Certainty::Unknown, text, pins })
     }
 
@@ -211,13 +211,13 @@ impl Session {
             let asking = async {
                 match (in_group, &labelled.member) {
                     (true, Some(lost_on)) => ask_member(backend, label, lost_on, opening, &self.at.pool.shared.labels, pool).await,
-                    (true, None) => Ok(Finding::NotYet("it is not known which member was lost")),
+                    (true, None) => Ok(Finding::NotYet("the id of the lost member is unknown")),
                     (false, _) => ask(backend, label, opening, pool).await,
                 }
             };
             let answer = tokio::time::timeout(left, asking).await;
             answer.unwrap_or_else(|_| {
-                Err(io::Error::new(io::ErrorKind::TimedOut, "another session has its GTID, or the group does not answer"))
+                Err(io::Error::new(io::ErrorKind::TimedOut, "another session uses the transaction's GTID, or the group does not answer"))
             })
         };
         match unless_killed(&self.entry, exchange).await {
@@ -273,7 +273,7 @@ impl Session {
     fn not_applied(&mut self, why: &str) -> Fault {
         let because = if why.is_empty() { String::new() } else { format!(" ({why})") };
         let text = format!(
-            "The server was lost during COMMIT (hostgroup {}): the transaction was not applied, and can be done again{because}",
+            "The server was lost during COMMIT (hostgroup {}): the transaction was not applied and can be run again{because}",
             self.at.pool.shared.id
         );
         self.not_applied_after(Fault::error(NOT_APPLIED, b"HY000", text))
@@ -316,7 +316,7 @@ impl Recovery {
     fn found_applied(&self, at: &Attachments) {
         count(&at.worker.counters.lost_writes_applied);
         if let Some(labelled) = &self.assigned_gtid {
-            tracing::info!("session {}: a write whose answer was lost is applied ({})", at.entry.id, labelled.label);
+            tracing::info!("session {}: the reply to a write was lost, but the write was applied ({})", at.entry.id, labelled.label);
         }
     }
 }
@@ -372,7 +372,7 @@ fn found(replies: &[Collected]) -> Finding {
         [0, 0] => match (&coming.error, numbers(coming).as_slice()) {
             (Some(error), _) => Finding::Denied(error.to_string()),
             (None, [0]) => Finding::Ours,
-            (None, _) => Finding::NotYet("the new writer still follows a server, or has not applied all that it received"),
+            (None, _) => Finding::NotYet("the new writer still replicates from a server, or has not applied all that it received"),
         },
         _ => Finding::NotYet("the server is read-only"),
     }

@@ -139,7 +139,7 @@ async fn a_transaction_that_was_disproved_can_be_done_again() {
         match fault {
             Fault::Error { code: NOT_APPLIED, text, .. } if !ends => {
                 let text = String::from_utf8(text).unwrap();
-                assert!(text.contains("was not applied, and can be done again (its replay differs)"), "{text}");
+                assert!(text.contains("was not applied and can be run again (its replay differs)"), "{text}");
             }
             Fault::End(End::BackendLost(text)) if ends => assert!(text.contains("was not applied"), "{text}"),
             other => panic!("{pins:?}: {other:?}"),

@@ -47,10 +47,10 @@ impl Session {
         let Some(wish) = self.hand.wish_for(&statement.analysis) else { return };
         let is_execution = command.byte == Command::StmtExecute as u8;
         if !is_execution || statement.marks.long_data {
-            return mirror::drop_copy(&self.worker, "it came with long data, or with rows of parameters");
+            return mirror::drop_copy(&self.worker, "the statement has long data or rows of parameters");
         }
         if !self.reads_as_then(&statement.key.mode) {
-            return mirror::drop_copy(&self.worker, "it was prepared under other settings than it is executed under");
+            return mirror::drop_copy(&self.worker, "the statement was prepared with other settings than it is executed with");
         }
         let payload = self.client.payload(command);
         let mut rewritten = Vec::with_capacity(payload.len() + statement.types.len() + 1);
@@ -84,7 +84,7 @@ impl Session {
     /// None where there is to be none.
     fn copy(&self, wish: Wish, said: Said<'_>) -> Option<Mirrored> {
         if said.text().len() + said.execution.as_ref().map_or(0, |execution| execution.payload.len()) >= mirror::MAX_TEXT {
-            mirror::drop_copy(&self.worker, "it is too long");
+            mirror::drop_copy(&self.worker, "the statement is too long");
             return None;
         }
         let route = self.route_of_copy(wish, &said)?;

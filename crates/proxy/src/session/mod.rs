@@ -135,7 +135,7 @@ pub(crate) fn start(worker: &Rc<Worker>, socket: DetachedSocket, peer: Option<So
     let socket = match socket.attach() {
         Ok(socket) => socket,
         Err(e) => {
-            tracing::warn!("a client's socket could not be registered: {e}");
+            tracing::warn!("cannot register a new client's socket: {e}");
             worker.shared.frontends.fetch_sub(1, Ordering::AcqRel);
             return;
         }

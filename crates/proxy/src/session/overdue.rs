@@ -57,7 +57,7 @@ impl AtHand {
             None => self.watch.get_or_insert_with(begin),
         });
         if watch.is_over.get() {
-            let why = "the server is not used any more, and the statement or its answer was lost on the way";
+            let why = "the proxy stopped using the server, and the statement or its reply was lost";
             return Err(at.lost(&io::Error::other(why), Certainty::Unknown));
         }
         if watch.next_look_ms.get() <= now_ms {

@@ -306,7 +306,7 @@ impl Attachments {
     /// The server of this connection is not to be used any more.
     fn server_taken(&self) -> End {
         let why = self.backend.as_ref().and_then(|backend| backend.core.server.standing.why_cut());
-        end_of_pinned(why.unwrap_or("the server is not used any more"), self.pins.set())
+        end_of_pinned(why.unwrap_or("the proxy stopped using the server"), self.pins.set())
     }
 }
 

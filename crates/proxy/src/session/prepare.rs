@@ -51,7 +51,9 @@ impl Session {
         }
         let (held, longest) = (self.statements.bytes(), self.worker.snapshot().vars.max_stmts_bytes_per_client);
         if held > 0 && (held + self.client.body(command).len()) as u64 > longest {
-            let text = format!("Can't create prepared statements of more than {longest} bytes together (mysql-max_stmts_bytes_per_client)");
+            let text = format!(
+                "Can't create more than {longest} bytes of prepared statements (mysql-max_stmts_bytes_per_client): close some first"
+            );
             return self.client.send_error(&mut self.at, codes::MAX_PREPARED_STMT_COUNT_REACHED, "42000", &text).await;
         }
         let (command, parent) = self.lift_trace(command, 0);
@@ -334,7 +336,7 @@ impl Session {
             return Ok(found);
         }
         if stays {
-            let text = "The connection that has the statement's cursor or long data is not at hand";
+            let text = "The connection with the statement's cursor or long data is gone: prepare the statement again";
             return Err(Fault::error(codes::UNKNOWN_ERROR, b"HY000", text));
         }
         let Some(key) = self.statements.get(id).map(|statement| Arc::clone(&statement.on_backend)) else {

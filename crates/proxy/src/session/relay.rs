@@ -117,7 +117,7 @@ impl Session {
                 Ok(reply) => {
                     // A value that was accepted before is refused now, and the statement runs without it.
                     let error = reply.error.map(|e| e.to_string()).unwrap_or_default();
-                    tracing::error!("session {}: a state change was refused: {error}; connection closed", self.entry.id);
+                    tracing::error!("session {}: the server refused a state change: {error}; connection closed", self.entry.id);
                     return Err(self.at.lost(&io::Error::other(error), Certainty::Unknown));
                 }
                 Err(e) => return Err(self.at.lost(&e, Certainty::Unknown)),

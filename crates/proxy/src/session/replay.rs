@@ -135,7 +135,7 @@ impl Session {
         match result {
             Ok(()) => Ok(()),
             Err(Fault::End(End::BackendLost(why))) => {
-                tracing::debug!("session {}: the transaction of an idle client: {why}", self.entry.id);
+                tracing::debug!("session {}: replay of an idle client's transaction failed: {why}", self.entry.id);
                 let is_late = self.recovery.replay_until_us.is_some_and(|until_us| until_us <= self.worker.shared.clock.now_us());
                 if !is_late {
                     self.lose_transcript(Gap::Unrepeatable);
@@ -173,7 +173,7 @@ impl Session {
         let result =
             match tokio::time::timeout(self.recovery.time_to_replay(&self.at, transcript.progress), self.say(&mut transcript)).await {
                 Ok(result) => result,
-                Err(_) => Err(differs("it took longer than transaction_replay_timeout_ms")),
+                Err(_) => Err(differs("the replay took longer than transaction_replay_timeout_ms")),
             };
         // The backend was told what the lost one had at first, and then everything that could change it.
         insert_id.moved();
@@ -190,7 +190,7 @@ impl Session {
             self.let_replays_go_first(u64::MAX).await?;
             // Meanwhile this server may have lost the role, too.
             if self.keeps_backend()? == Kept::Moves {
-                let text = "its server lost the role before the statement could go out".to_owned();
+                let text = "the server lost its role before the proxy could send the statement".to_owned();
                 return Err(Fault::Lost { certainty: Certainty::NeverSent, text, pins: self.at.pins.set() });
             }
         }
@@ -311,7 +311,7 @@ impl Session {
             return Err(refused_again(error));
         }
         let found = self.at.backend.as_mut().and_then(|b| b.core.statements.get(key)).map(|found| found.id);
-        found.ok_or_else(|| differs("a statement could not be prepared"))
+        found.ok_or_else(|| differs("a statement cannot be prepared again"))
     }
 }
 
@@ -366,7 +366,7 @@ impl Attachments {
             (Some(was), Some(is), _) if was == is => Ok(()),
             (None, Some(_), None) => Ok(()),
             (_, _, Some(error)) => Err(refused_again(error)),
-            (..) => Err(differs("a statement was answered otherwise")),
+            (..) => Err(differs("a statement had another result than before")),
         }
     }
 

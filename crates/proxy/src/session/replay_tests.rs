@@ -116,5 +116,5 @@ fn a_connection_that_was_closed_from_without_fails_so() {
     }
     assert!(was_closed(&io::Error::from_raw_os_error(110)), "what the kernel says");
     assert!(!was_closed(&io::Error::from(io::ErrorKind::TimedOut)), "given up by the proxy itself");
-    assert!(!was_closed(&io::Error::other("the server is not used any more")));
+    assert!(!was_closed(&io::Error::other("the proxy stopped using the server")));
 }

@@ -162,7 +162,7 @@ impl Session {
                     return Err(Fault::Lost { certainty, text: worn_out(&text), pins });
                 }
                 count(&self.worker.counters.retries);
-                tracing::debug!("session {}: statement sent again: {text}", self.entry.id);
+                tracing::debug!("session {}: statement retried: {text}", self.entry.id);
                 self.recovery.again_until_us = self.hand.is_timed(&self.at).then(|| self.retry_deadline_us());
                 Ok(())
             }
@@ -213,7 +213,7 @@ impl Session {
                 }
                 Ok(false) => {
                     let text = format!(
-                        "{}; it is not sent again, since code behind a view may write",
+                        "{}; the proxy does not retry the statement because code behind a view may write",
                         patience.lost_read.take().unwrap_or_default()
                     );
                     self.at.give_back();
@@ -257,7 +257,7 @@ impl Session {
             return self.commit_for_implicit().await;
         }
         count(&self.worker.counters.refusals_hidden);
-        tracing::debug!("session {}: statement goes elsewhere: {error}", self.entry.id);
+        tracing::debug!("session {}: statement sent to another server: {error}", self.entry.id);
         self.recovery.again_until_us = Some(self.retry_deadline_us());
         if refusal != Refusal::Conflict {
             self.replay_is_due();
@@ -391,7 +391,7 @@ fn is_same_death(lost_with: Option<ServerId>, held: HeldConnection, lost_at_us: 
 
 /// What the client is told of a statement that was lost as often as may be.
 fn worn_out(why: &str) -> String {
-    format!("{why}; it is not sent again more than query_retries_on_failure times")
+    format!("{why}; the proxy retries a statement at most query_retries_on_failure times")
 }
 
 impl Patience {

@@ -134,7 +134,7 @@ impl StatementRecord {
         let original = original.map(|text| Arc::new(Original { analysis: worker.analyze(&text, lex), text }));
         let apart = match apart {
             None => None,
-            Some(before) => Some(*numbers.get(&before).ok_or("a statement with a cursor or long data is not on its server")?),
+            Some(before) => Some(*numbers.get(&before).ok_or("a statement's cursor or long data is on no connection of the session")?),
         };
         let listed = worker.meter.list_prepared(&user.name, &key, lex, (columns, params));
         let holder = Some(listed.hold(Side::Client));

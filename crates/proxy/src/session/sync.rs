@@ -176,7 +176,7 @@ impl Session {
                 }
             }
         }
-        Err(self.at.pinned_backend_lost("the connection could not be brought to the session's state"))
+        Err(self.at.pinned_backend_lost("the proxy could not restore the session's state on the connection"))
     }
 
     /// Brings the backend to the session's state, but leaves it in the schema it is in, if any.

@@ -23,7 +23,7 @@ pub(super) fn take_up(
     let (hostgroup, (host, port)) = (record.hostgroup(), record.server());
     let pool = worker.pool(hostgroup);
     let found = pool.servers().iter().find(|server| *server.key.host == *host && server.key.port == port).cloned();
-    let server = found.ok_or_else(|| format!("{host}:{port} is no server of hostgroup {hostgroup}"))?;
+    let server = found.ok_or_else(|| format!("{host}:{port} is not a server of hostgroup {hostgroup}"))?;
     let home = |class: Class, info: ServerInfo| {
         let lane = LaneKey { hostgroup, user: Arc::clone(user), class };
         let slot = server.take_over(&pool.lane(worker, &lane).quota);

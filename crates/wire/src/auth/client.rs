@@ -185,7 +185,7 @@ impl<'a> ClientAuth<'a> {
 
     fn more_data(&mut self, data: &[u8]) -> Result<ClientStep> {
         let ClientSecret::Clear(password) = self.secret else {
-            return Err(WireError::UnexpectedAuth("the server wants more than this login has"));
+            return Err(WireError::UnexpectedAuth("the server asks for more authentication steps than this login has"));
         };
         match (self.plugin, self.due, data) {
             (Plugin::CachingSha2 | Plugin::Sha256, Due::Key, key) => {
