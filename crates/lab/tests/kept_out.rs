@@ -239,7 +239,7 @@ fn a_file_that_is_not_understood_is_told() {
     let texts = [
         (r#"{"writers": [], "clusters": [], "topology": {"format": 99, "known": {}}}"#, "its part topology has format 99"),
         (r#"{"writers": [], "clusters": [], "topology": {"format": 1, "known": {"facts": [[1]]}}}"#, "its part topology is broken"),
-        ("\u{0}", "who wrote when the proxy was last up is not known"),
+        ("\u{0}", "the proxy does not know which servers were writers"),
     ];
     for (text, wanted) in texts {
         proxy.kill9();

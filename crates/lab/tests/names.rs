@@ -230,7 +230,7 @@ fn instances_of_an_rds_cluster_are_found_by_what_one_of_them_says() {
 
     // A table that is gone changes nothing, and is said once for each server that is asked.
     servers.iter().for_each(|server| drop(server.sql("DROP TABLE mysql.rds_topology").unwrap()));
-    let told = || proxy.log().matches("no instance of an RDS Multi-AZ DB cluster").count();
+    let told = || proxy.log().matches("not an instance of an RDS Multi-AZ DB cluster").count();
     wait::until("to be told", LIMIT, || (told() == 3).then_some(())).unwrap();
     let asked = || -> u64 {
         let table = servers[0].sql("SHOW GLOBAL STATUS LIKE 'Com_select'").unwrap().table().unwrap();

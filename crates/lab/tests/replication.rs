@@ -214,7 +214,7 @@ fn has_a_power_cut(flavor: Flavor) {
     pair.wait("nobody writes", "SELECT COUNT(*)=0 FROM runtime_mysql_servers WHERE hostgroup_id=0 AND status='ONLINE'");
     replica.restart().unwrap();
     assert_eq!(replica.scalar("SELECT @@read_only").unwrap().as_deref(), Some("0"));
-    pair.wait_event("writable, but it replicates from");
+    pair.wait_event("writable, but a replica of");
     primary.restart().unwrap();
     pair.wait_writer(primary);
     pair.insert();

@@ -276,7 +276,7 @@ impl Resolver {
         }
         if under_way.len() >= queue_max {
             return Err(io::Error::other(format!(
-                "{queue_max} names wait to be resolved already (monitor_local_dns_resolver_queue_maxsize)"
+                "{queue_max} names already wait for the resolver (mysql-monitor_local_dns_resolver_queue_maxsize)"
             )));
         }
         let (answer, lookup) = watch::channel(None);
@@ -379,11 +379,11 @@ impl Drop for UnderWay {
 }
 
 async fn outcome(mut lookup: watch::Receiver<Option<Answer>>) -> io::Result<Arc<[IpAddr]>> {
-    let answer = lookup.wait_for(Option::is_some).await.map_err(|_| io::Error::other("the look-up was cut off"))?;
+    let answer = lookup.wait_for(Option::is_some).await.map_err(|_| io::Error::other("the lookup was aborted"))?;
     match &*answer {
         Some(Ok(addresses)) => Ok(Arc::clone(addresses)),
         Some(Err((kind, why))) => Err(io::Error::new(*kind, why.clone())),
-        None => Err(io::Error::other("the look-up was cut off")),
+        None => Err(io::Error::other("the lookup was aborted")),
     }
 }
 
@@ -392,7 +392,11 @@ async fn ask_system(host: String) -> io::Result<Vec<IpAddr>> {
     let found = found.map_err(|e| io::Error::new(e.kind(), format!("cannot resolve '{host}': {e}")))?;
     let mut addresses: Vec<IpAddr> = found.map(|address| address.ip()).collect();
     addresses.dedup();
-    if addresses.is_empty() { Err(io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"))) } else { Ok(addresses) }
+    if addresses.is_empty() {
+        Err(io::Error::new(io::ErrorKind::NotFound, format!("the name {host} has no address")))
+    } else {
+        Ok(addresses)
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -81,7 +81,7 @@ impl Kept {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Memory::default()),
             Err(e) => return Err(e),
         };
-        let invalid = || io::Error::new(io::ErrorKind::InvalidData, format!("{} does not say who writes", self.path.display()));
+        let invalid = || io::Error::new(io::ErrorKind::InvalidData, format!("{} does not name the writers", self.path.display()));
         if is_too_long {
             return Err(invalid());
         }
@@ -95,7 +95,7 @@ impl Kept {
         let topology = document.get_mut("topology").map(Value::take);
         let knowledge = topology.map_or_else(|| Ok(Knowledge::default()), knowledge).unwrap_or_else(|why| {
             let path = self.path.display();
-            tracing::warn!("{path}: {why}. Who was kept out is not known: every server that says read_only=0 may write");
+            tracing::warn!("{path}: {why}. The proxy does not know which servers were excluded: every server with read_only=0 may write");
             Knowledge::default()
         });
         Ok(Memory::new(standings, knowledge))
@@ -146,7 +146,7 @@ impl Kept {
         if text.len() as u64 <= BYTES_MAX {
             return files::replace(&self.path, &text);
         }
-        tracing::error!("who is kept out is not written to {}: it takes more than {} MB", self.path.display(), BYTES_MAX >> 20);
+        tracing::error!("the list of excluded servers was not written to {}: it has more than {} MB", self.path.display(), BYTES_MAX >> 20);
         files::replace(&self.path, &rest)
     }
 }
@@ -160,7 +160,7 @@ fn knowledge(mut part: Value) -> Result<Knowledge, String> {
     }
     let known = part.get_mut("known").map(Value::take).unwrap_or_default();
     if is_beyond(&known) {
-        return Err("its part topology is broken: it has a number that nobody counts to".to_owned());
+        return Err("its part topology is broken: a number is out of range".to_owned());
     }
     serde_json::from_value(known).map_err(|e| format!("its part topology is broken: {e}"))
 }

@@ -213,7 +213,7 @@ impl Monitor {
                 core.topology.recall(memory.standings);
                 core.topology.learn(memory.knowledge);
             }
-            Err(e) => tracing::warn!("who wrote when the proxy was last up is not known: {e}"),
+            Err(e) => tracing::warn!("the proxy does not know which servers were writers when it last ran: {e}"),
         }
     }
 
@@ -241,8 +241,8 @@ impl Monitor {
         loop {
             let written = self.write_standings().await;
             match &written {
-                Err(e) if was_kept => tracing::warn!("who writes could not be kept for a restart, and is tried again: {e}"),
-                Ok(()) if !was_kept => tracing::info!("who writes is kept for a restart again"),
+                Err(e) if was_kept => tracing::warn!("cannot save the current writers for a restart, the proxy tries again: {e}"),
+                Ok(()) if !was_kept => tracing::info!("the current writers are saved for a restart again"),
                 _ => {}
             }
             was_kept = written.is_ok();
@@ -622,7 +622,7 @@ fn moved_event(addr: &ServerAddr, name: &Moved, at_ms: u64) -> Event {
         to: list(&name.addresses),
         seen: String::new(),
         by: "resolver",
-        why: "the name was moved: idle connections to the old address are closed, others when they are given back".to_owned(),
+        why: "the name has a new address: idle connections to the old address are closed now, other connections after use".to_owned(),
     }
 }
 

@@ -89,8 +89,8 @@ impl Monitor {
                     let _ = tokio::time::timeout(ORDERS_LIMIT, monitor.orders.write()).await;
                     match tokio::time::timeout(KEEP_LIMIT, monitor.write_standings()).await {
                         Ok(Ok(())) => {}
-                        Ok(Err(e)) => tracing::warn!("who writes is not kept for the next start: {e}"),
-                        Err(_) => tracing::warn!("who writes is not kept for the next start: the disk does not answer"),
+                        Ok(Err(e)) => tracing::warn!("the current writers were not saved for the next start: {e}"),
+                        Err(_) => tracing::warn!("the current writers were not saved for the next start: the disk does not answer"),
                     }
                     let _ = tokio::time::timeout(KEEP_LIMIT, monitor.write_events()).await;
                 });

@@ -169,7 +169,7 @@ fn a_pair_of_mariadb() {
     }
     new.sql("START SLAVE 'east'").unwrap();
     for running in &all {
-        running.wait_row("stats_tidegate_channels", |row| row["reason"].contains("left alone"));
+        running.wait_row("stats_tidegate_channels", |row| row["reason"].contains("leaves the channel alone"));
     }
     assert_eq!(link(new, "Slave_SQL_Running").as_deref(), Some("Yes"));
 }

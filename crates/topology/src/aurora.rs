@@ -147,7 +147,7 @@ fn instance(scene: Scene<'_>, aurora: &Aurora, roll: &Roll, memory: &Memory, (ad
     let is_found = scene.members.get(addr).is_some_and(|member| member.configured.is_empty());
     let is_listed = roll.is_listed(addr) && !roll.is_gone(addr);
     let (fitness, why) = match () {
-        () if is_found && facts.aurora.last.is_none() => (Fitness::Unseen, "found, and not seen yet"),
+        () if is_found && facts.aurora.last.is_none() => (Fitness::Unseen, "found, but not probed yet"),
         () if memory.writer.as_ref() == Some(addr) => (Fitness::Writer, "the topology's writer"),
         () if roll.is_gone(addr) => (Fitness::Fenced, "no longer in the topology"),
         () if is_listed => (Fitness::Reader, "a replica in the topology"),

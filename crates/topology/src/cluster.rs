@@ -438,7 +438,7 @@ impl Cluster {
         let others: BTreeSet<&Identity> = self.strangers.all.values().collect();
         let accepted = match (from, others.len()) {
             (Some(addr), _) if !self.members.contains_key(addr) => {
-                return Err(format!("{addr} is no server of the cluster with writer hostgroup {writer}"));
+                return Err(format!("{addr} is not a server of the cluster with writer hostgroup {writer}"));
             }
             (Some(addr), _) => {
                 let strange = self.strangers.all.get(addr);
@@ -449,7 +449,7 @@ impl Cluster {
             (None, count) => {
                 let all: Vec<String> = self.strangers.all.iter().map(|(addr, identity)| format!("{addr} ({identity})")).collect();
                 return Err(format!(
-                    "servers of {count} other clusters answer: {}; name one of them with FROM 'host:port', nothing was changed",
+                    "servers of {count} other clusters answer: {}. Nothing was changed; name one server with FROM 'host:port'",
                     all.join(", ")
                 ));
             }

@@ -46,14 +46,14 @@ fn node(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts) -> Judgement {
         return Judgement { is_confirming: facts.galera.is_troubled(), ..Judgement::new(Fitness::Unseen, "not seen yet", "") };
     };
     if let Some(outage) = outdated(scene, addr, facts, view, max_timeouts, may_write) {
-        let why = "it is back, and sees another cluster than the nodes that were there all along: to be confirmed";
+        let why = "the node is back and sees another cluster than the nodes that never stopped answering: to be confirmed";
         let judgement = Judgement::new(Fitness::Out(outage), why, words(view, troubles));
         return Judgement { under_way: outage.under_way(), is_confirming: true, ..judgement };
     }
     let split = split(scene, addr, facts, view);
     let gives_briefly = facts.giving_since_ms.is_some_and(|since_ms| facts.galera.at_ms < since_ms + GIVING_AFTER_MS);
     let (fitness, why) = match split {
-        Split::CutOff => (Fitness::Out(Outage::Stated), "its part of the cluster is smaller than another one"),
+        Split::CutOff => (Fitness::Out(Outage::Stated), "its part of the cluster is smaller than another part"),
         Split::Agreed | Split::Suspected if gives_briefly => state(view, GaleraView::SYNCED),
         Split::Agreed | Split::Suspected => state(view, view.local_state),
     };

@@ -64,7 +64,7 @@ pub(crate) fn judge(scene: Scene<'_>) -> Judgements {
         for addr in claims.iter().filter(|addr| **addr != elected) {
             if let Some(judgement) = judgements.get_mut(addr) {
                 judgement.fitness = Fitness::Reader;
-                judgement.why = format!("it says that it is the primary, but more members name {elected}");
+                judgement.why = format!("the server reports itself as primary, but more members name {elected}");
             }
         }
         judgements.values_mut().for_each(|judgement| judgement.is_confirming = true);

@@ -124,7 +124,7 @@ pub(crate) fn excessive_lag(
     let unknown = || format!("counted as {} s; max_replication_lag={limit_s}", by / 1_000);
     let words = match facts.lag.back() {
         Some((_, Lag::Unknown)) => format!("lag unknown, {}", unknown()),
-        Some((_, Lag::NotReplica)) => format!("it replicates from nobody, lag unknown, {}", unknown()),
+        Some((_, Lag::NotReplica)) => format!("no replication source, lag unknown, {}", unknown()),
         _ => lag_in_words(by, limit_s),
     };
     Some(Behind { by, words })
@@ -134,7 +134,7 @@ pub(crate) fn excessive_lag(
 pub(crate) fn present_lag(facts: &Facts, limit_s: u32) -> Option<String> {
     match facts.lag.back().map(|(_, lag)| lag).filter(|_| limit_s > 0)? {
         Lag::Unknown => None,
-        Lag::NotReplica => Some(format!("it replicates from nobody; max_replication_lag={limit_s}")),
+        Lag::NotReplica => Some(format!("no replication source; max_replication_lag={limit_s}")),
         Lag::Member => Some(lag_in_words(0, limit_s)),
         Lag::Behind(ms) => Some(lag_in_words(*ms, limit_s)),
     }
@@ -298,7 +298,7 @@ fn shun_behind(seats: &mut [Seat], policy: HostgroupPolicy) {
     for (position, index) in behind.into_iter().enumerate() {
         let seat = &mut seats[index];
         if position < kept {
-            seat.why = "too far behind, and kept because the others are no better".to_owned()
+            seat.why = "too far behind, but kept because the other servers are no better".to_owned()
         } else {
             (seat.status, seat.why) = (ServerStatus::ShunnedReplicationLag, "too far behind".to_owned());
         }

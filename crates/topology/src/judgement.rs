@@ -152,7 +152,7 @@ impl<'a> Scene<'a> {
 }
 
 /// Why a server that was lost, and answers since without saying what it is, is out.
-pub(crate) const NOT_KNOWN: &str = "nothing is known of it since it could not be reached: the monitor is refused";
+pub(crate) const NOT_KNOWN: &str = "the server refuses the monitor, so its state is unknown since it became unreachable";
 
 /// A number of the settings; they are all small.
 pub(crate) fn small(setting: u64) -> u32 {

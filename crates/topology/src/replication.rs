@@ -353,8 +353,13 @@ fn server(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, memory: &Memory) -
 /// Why a server is kept out.
 fn fence(newer: &ServerAddr, has_returned: bool) -> String {
     if !has_returned {
-        format!("{newer} took over while it did not answer; kept out until that one stops writing, or an operator orders it")
+        format!(
+            "{newer} took over while this server did not answer: excluded until {newer} stops writing or an operator orders a switchover"
+        )
     } else {
-        format!("it came back writable after {newer} had taken over; kept out until that one stops writing, or an operator orders it")
+        format!(
+            "this server came back writable after {newer} had taken over: excluded until {newer} stops writing or an operator orders a \
+             switchover"
+        )
     }
 }

@@ -87,7 +87,7 @@ impl Teller<'_> {
         let gone = old_places.iter().filter(|(addr, _)| self.cause == Cause::Configuration && !new_places.contains_key(addr));
         for (addr, place) in gone.filter(|(_, place)| self.group.is_some_and(|group| place.contains_key(&group.writer))) {
             let change = (self.roles(place), "none".to_owned());
-            events.push(self.event(EventKind::Role, Some(addr), change, "the configuration has it no more"));
+            events.push(self.event(EventKind::Role, Some(addr), change, "removed from the configuration"));
         }
         events.extend(self.writers(old, new));
         events
@@ -98,11 +98,11 @@ impl Teller<'_> {
         // An operator's word for one of its hostgroups is why it is in another one.
         let off = old.iter().filter_map(|(id, old)| Some((old, new.get(id)?))).find(|(old, new)| old.server.status != new.server.status);
         if let Some((_, new)) = off.filter(|(_, new)| new.server.status != ServerStatus::Online) {
-            return format!("the configuration says {} of it in hostgroup {}", new.server.status.as_str(), new.server.key.hostgroup);
+            return format!("the configuration says {} in hostgroup {}", new.server.status.as_str(), new.server.key.hostgroup);
         }
         let is_off = |place: &&Placement| place.server.status != ServerStatus::Online;
         if let Some(off) = new.values().find(|_| self.cause == Cause::Configuration && new.values().all(is_off)) {
-            return format!("the configuration says {} of it", off.server.status.as_str());
+            return format!("the configuration says {}", off.server.status.as_str());
         }
         let holds = |places: &Places<'_>, id: Option<HostgroupId>| id.is_some_and(|id| places.contains_key(&id));
         let (writer, reader) = (self.group.map(|group| group.writer), self.group.map(|group| group.reader));
@@ -121,7 +121,7 @@ impl Teller<'_> {
         let judged = || self.judgements.get(addr).filter(|judgement| judgement.fitness != Fitness::Unseen);
         let otherwise = || match self.cause {
             Cause::Configuration => "the configuration says so".to_owned(),
-            _ => "nothing was seen of it yet".to_owned(),
+            _ => "the server was not probed yet".to_owned(),
         };
         chosen.unwrap_or_else(|| judged().map_or_else(otherwise, |judgement| judgement.why.clone()))
     }
@@ -133,7 +133,7 @@ impl Teller<'_> {
             return chosen;
         }
         let why = chosen.or_else(|| self.judgements.get(addr).map(|judgement| judgement.why.clone())).unwrap_or_default();
-        Some(format!("{why}; until now it was kept out because it was too far behind, so it may lack transactions"))
+        Some(format!("{why}; the server was excluded for lag until now, so it may lack transactions"))
     }
 
     /// Why a server's status in a hostgroup changed.
@@ -158,8 +158,8 @@ impl Teller<'_> {
         let is_replication = matches!(group.kind, RoleKind::Replication(_));
         let are_others = is_replication && from != to && from.len().max(to.len()) > 1;
         let why = match self.choice.is_some_and(|choice| choice.is_first) {
-            _ if to.is_empty() && group.max_writers == 0 => "max_writers is 0, so nobody may write".to_owned(),
-            _ if to.is_empty() => "nobody may write".to_owned(),
+            _ if to.is_empty() && group.max_writers == 0 => "max_writers is 0, so no server may write".to_owned(),
+            _ if to.is_empty() => "no server may write".to_owned(),
             _ if to.len() > 1 => format!("{} servers take writes: {}", to.len(), to.join(", ")),
             _ if !from.is_empty() => "one server takes writes".to_owned(),
             true => "the cluster has a writer".to_owned(),

@@ -261,11 +261,11 @@ impl Topology {
             self.tell_of_lack(server, has.as_ref());
         }
         if let Some(error) = error.filter(|_| is_forgotten > was_forgotten) {
-            let why = "the check of how far it is behind fails, so what it said before counts no more";
+            let why = "the lag check fails, so the earlier lag no longer counts";
             self.tell(server, EventKind::Suspicion, ("", "lag unknown"), &error, Cause::Probe, why);
         }
         if let Some(text) = untold {
-            let why = "whom it replicates from cannot be read, so it is not known whether it follows the writer: it serves reads as before";
+            let why = "the monitor cannot read the server's replication source: the server serves reads as before";
             self.tell(server, EventKind::Suspicion, ("", "source unknown"), &text, Cause::Probe, why);
         }
         if let Some(text) = denied.filter(|_| !was_denied) {
@@ -275,12 +275,12 @@ impl Topology {
                 ("", "unknown"),
                 &text,
                 Cause::Probe,
-                "the monitor cannot log in or ask, so nothing is known of it",
+                "the monitor cannot log in or query, so the server's state is unknown",
             );
         }
         let knows = self.known.facts.get(server).is_some_and(|facts| !facts.is_denied());
         if was_denied && knows {
-            let why = "the monitor can log in and ask again";
+            let why = "the monitor can log in and query again";
             self.tell(server, EventKind::Suspicion, ("unknown", "known"), "", Cause::Probe, why);
         }
         if let Some(told) = tells_members {
@@ -324,7 +324,7 @@ impl Topology {
         facts.signal(signal.kind, now_ms + longest_ms);
         let is_new = facts.report(signal.kind, now_ms, was_suspected);
         if is_new && facts.suspected_until_ms > now_ms {
-            let why = "traffic reported it, so it is probed at once";
+            let why = "traffic reported a failure, so the monitor probes at once";
             self.tell(&signal.server, EventKind::Suspicion, ("", signal.kind.as_str()), signal.kind.as_str(), Cause::Traffic, why);
         }
         self.decide_about(&signal.server, Cause::Traffic);
@@ -337,11 +337,12 @@ impl Topology {
             Order::Drain { server, is_drained } => self.drain(server, *is_drained),
             Order::Prefer { writer, server } => self.prefer(*writer, server.as_ref()),
             Order::Failback { .. } if !self.is_watching() => {
-                Err("mysql-monitor_enabled is false: nobody knows who could write, and nothing was changed".to_owned())
+                Err("mysql-monitor_enabled is false, so the proxy cannot know which server may write: nothing was changed".to_owned())
             }
             Order::Failback { writer } => self.failback(*writer),
             Order::Accept { .. } if !self.is_watching() => {
-                Err("mysql-monitor_enabled is false: nobody knows what the servers belong to, and nothing was changed".to_owned())
+                Err("mysql-monitor_enabled is false, so the proxy cannot know which cluster the servers belong to: nothing was changed"
+                    .to_owned())
             }
             Order::Accept { writer, from } => self.accept(*writer, from.as_ref()),
         }
@@ -487,8 +488,8 @@ impl Topology {
 
     fn note_enrolment(&mut self, index: usize, change: &Enrolment) {
         let (addr, from, to, why) = match change {
-            Enrolment::Found(addr) => (addr, "unknown", "found", "the cluster names it; it serves when it was seen itself"),
-            Enrolment::Left(addr) => (addr, "found", "left", "the cluster has not named it in several samples"),
+            Enrolment::Found(addr) => (addr, "unknown", "found", "named by the cluster; serves after its own first probe"),
+            Enrolment::Left(addr) => (addr, "found", "left", "missing from several samples of the cluster"),
         };
         let group = Arc::clone(&self.clusters[index].group);
         let (none, lags) = (Judgements::new(), Lags::new());
@@ -500,7 +501,7 @@ impl Topology {
 
     fn drain(&mut self, server: &ServerAddr, is_drained: bool) -> Result<(), String> {
         if !self.known.facts.contains_key(server) {
-            return Err(format!("{server} is no server of any hostgroup"));
+            return Err(format!("{server} is not in any hostgroup"));
         }
         let is_new = if is_drained { self.known.drained.insert(server.clone()) } else { self.known.drained.remove(server) };
         if !is_new && !is_drained {
@@ -517,7 +518,7 @@ impl Topology {
         if let Some(addr) = server {
             let cluster = &mut self.clusters[index];
             if !cluster.members.contains_key(addr) {
-                return Err(format!("{addr} is no server of the cluster with writer hostgroup {writer}"));
+                return Err(format!("{addr} is not a server of the cluster with writer hostgroup {writer}"));
             }
             cluster.pardon(addr);
         }
@@ -573,7 +574,7 @@ impl Topology {
 
     fn cluster(&self, writer: HostgroupId) -> Result<usize, String> {
         let found = self.clusters.iter().position(|cluster| cluster.group.writer == writer);
-        found.ok_or_else(|| format!("hostgroup {writer} is the writer hostgroup of no cluster"))
+        found.ok_or_else(|| format!("hostgroup {writer} is not a cluster's writer hostgroup"))
     }
 
     fn decide_about(&mut self, server: &ServerAddr, cause: Cause) {
@@ -633,7 +634,7 @@ impl Topology {
             let ReadWriteSplit { writer, reader } = split;
             let (to, why) = if self.left.contains(split) {
                 let why = format!(
-                    "no server of hostgroup {reader} takes reads: those of the read/write split go to hostgroup {writer} \
+                    "no server of hostgroup {reader} takes reads: read/write split sends them to hostgroup {writer} \
                      (mysql-reads_to_writer_after_ms)"
                 );
                 (*writer, why)
@@ -687,7 +688,7 @@ impl Topology {
         let event = |turn: Turn| {
             let (server, from, to, seen, why) = match turn {
                 Turn::Strange(addr, other) => {
-                    let why = "it belongs to another cluster: it serves nothing, has no vote, and nobody is found by its words";
+                    let why = "the server belongs to another cluster: it serves nothing, and the proxy ignores what it reports";
                     (Some(addr), "member", "stranger", format!("identity={other} cluster={own}"), why)
                 }
                 Turn::Own(addr) => (Some(addr), "stranger", "member", format!("cluster={own}"), "it belongs to this cluster"),
@@ -703,7 +704,8 @@ impl Topology {
                 }
                 Turn::Usurped(others) => {
                     let others: Vec<&str> = others.iter().map(Identity::as_str).collect();
-                    let why = "only servers of another cluster answer, and none of them serves until one of this cluster answers, or ACCEPT CLUSTER";
+                    let why = "only servers of another cluster answer: none serves until a server of this cluster answers or ACCEPT \
+                               CLUSTER is run";
                     (None, "member", "stranger", format!("identity={} cluster={own}", others.join(",")), why)
                 }
             };
@@ -795,13 +797,11 @@ impl Topology {
         let id = view.map(|view| view.id.clone()).unwrap_or_default();
         let found: Vec<_> = self.clusters.iter_mut().map(|cluster| cluster.succeeds(heir, &id, has, now_ms)).collect();
         for fork in found.iter().filter_map(|found| found.fork.as_ref()) {
-            let why =
-                "it was promoted, and had this before its first write: what others have beyond it is lost, unless it comes from there";
+            let why = "promoted with these transactions: transactions that only other servers have are lost unless they arrive from there";
             self.tell(heir, EventKind::Writer, ("", "fork"), &in_short(&fork.had), Cause::Probe, why);
         }
         for lack in found.into_iter().filter_map(|found| found.lacks) {
-            let why = "it took over, and lacks transactions that were seen on who wrote before: they are on that one only, and are lost \
-                       unless somebody brings them over";
+            let why = "took over but lacks transactions of the previous writer: they exist only there and are lost unless you copy them";
             self.tell(heir, EventKind::Suspicion, ("", "lacks transactions"), &lack, Cause::Probe, why);
         }
     }
@@ -823,9 +823,9 @@ impl Topology {
     /// The monitor was switched off or on.
     fn tell_of_watch(&mut self, index: usize) {
         let ((from, to), why) = if !self.is_watching() {
-            (("watched", "frozen"), "mysql-monitor_enabled is false: roles stay as they are, whatever becomes of the servers")
+            (("watched", "frozen"), "mysql-monitor_enabled is false: roles stay as they are even if servers fail")
         } else {
-            (("frozen", "watched"), "mysql-monitor_enabled is true: roles follow what is seen of the servers again")
+            (("frozen", "watched"), "mysql-monitor_enabled is true: roles follow the checks of the servers again")
         };
         self.tell_of_cluster(index, (EventKind::Status, Cause::Configuration), (from.to_owned(), to.to_owned()), why);
     }

@@ -572,7 +572,7 @@ fn events_say_why_a_node_was_chosen_and_why_another_was_left() {
         fleet.whys(),
         [
             "22 backup_writer,reader>writer: fail-back after 10 s of health: configured as writer (233:3306 is not)",
-            "233 writer>backup_writer,reader: another one is preferred: 22:3306, \
+            "233 writer>backup_writer,reader: another server is preferred: 22:3306, \
              fail-back after 10 s of health: configured as writer (233:3306 is not)",
         ]
     );
@@ -581,7 +581,7 @@ fn events_say_why_a_node_was_chosen_and_why_another_was_left() {
     assert_eq!(
         fleet.whys(),
         [
-            "22 writer>backup_writer,reader: another one is preferred: 23:3306, an operator prefers it",
+            "22 writer>backup_writer,reader: another server is preferred: 23:3306, an operator prefers it",
             "23 backup_writer,reader>writer: an operator prefers it",
         ]
     );
@@ -592,10 +592,13 @@ fn events_say_why_a_node_was_chosen_and_why_another_was_left() {
     several.whys();
     several.configure(&issue(0).replace("max_writers=1", "max_writers=3"));
     for why in several.whys() {
-        assert!(why.ends_with("backup_writer,reader>writer: there is a place for all that may write: synced"), "{why}");
+        assert!(why.ends_with("backup_writer,reader>writer: max_writers has room for all writable servers: synced"), "{why}");
     }
     fleet.see("22", away()).see("233", away()).see("23", galera(|view| view.desync = true)).pass(1_000).see("22", galera(|_| {}));
-    assert_eq!(fleet.whys()[2..], ["22 offline>writer: the only one that may write: synced", "23 ONLINE>OFFLINE_SOFT: wsrep_desync is on"]);
+    assert_eq!(
+        fleet.whys()[2..],
+        ["22 offline>writer: the only server that may write: synced", "23 ONLINE>OFFLINE_SOFT: wsrep_desync is on"]
+    );
 }
 
 #[test]
@@ -611,13 +614,16 @@ fn events_tell_weights_and_what_the_operator_wrote() {
     assert_eq!(
         fleet.whys(),
         [
-            "22 writer>writer,reader: the configuration says OFFLINE_SOFT of it in hostgroup 100",
+            "22 writer>writer,reader: the configuration says OFFLINE_SOFT in hostgroup 100",
             "22 ONLINE>OFFLINE_SOFT: the configuration says OFFLINE_SOFT",
             "23 backup_writer,reader>writer: heaviest that may write (weight 10000; 233:3306 has 9)",
         ]
     );
     fleet.configure(&text);
-    assert_eq!(fleet.whys(), ["22 writer,reader>backup_writer,reader: 23:3306 writes; this one does again after 10 s of health"]);
+    assert_eq!(
+        fleet.whys(),
+        ["22 writer,reader>backup_writer,reader: 23:3306 writes; this server becomes the writer again after 10 s of health"]
+    );
 }
 
 /// The last node writes while it is slow too, whatever else it has to do: nobody better is left.
@@ -863,14 +869,14 @@ fn what_a_load_does_to_writers_is_told() {
     gone.events();
     gone.configure(&text.replace("{ hostgroup=100, address=\"a\", port=3306 }, ", ""));
     let told = gone.whys();
-    assert!(told.contains(&"a writer>none: the configuration has it no more".to_owned()), "{told:?}");
+    assert!(told.contains(&"a writer>none: removed from the configuration".to_owned()), "{told:?}");
     // Nobody may write.
     fleet.events();
     fleet.configure(&text.replace("max_writers=1", "max_writers=0"));
     let told = fleet.topology.take_events();
     let why = |kind: &str| told.iter().find(|event| event.kind.as_str() == kind).map(|event| event.why.clone());
     assert_eq!(why("role").unwrap(), "max_writers is 0", "{told:?}");
-    assert_eq!(why("writer").unwrap(), "max_writers is 0, so nobody may write", "{told:?}");
+    assert_eq!(why("writer").unwrap(), "max_writers is 0, so no server may write", "{told:?}");
 }
 
 #[test]
@@ -884,7 +890,7 @@ fn a_new_cluster_has_a_writer_and_not_again() {
     fleet.pass(100).see("a", galera(|_| {}));
     assert_eq!(whys(&mut fleet), ["the cluster has a writer"]);
     fleet.pass(100).see("a", galera(|view| view.reject_queries = true)).pass(100).see("a", galera(|_| {}));
-    assert_eq!(whys(&mut fleet), ["nobody may write", "the cluster has a writer again"]);
+    assert_eq!(whys(&mut fleet), ["no server may write", "the cluster has a writer again"]);
 }
 
 /// Who writes after a restart of the proxy, in whatever order its nodes are seen.

@@ -209,8 +209,8 @@ fn a_configured_writer_that_nobody_has_seen_is_left_for_the_primary() {
         told,
         [
             ("a:3306", "", "the cluster has a writer"),
-            ("reader", "nothing", "b:3306 writes (writable member of the majority), and nothing was seen of this one yet"),
-            ("writer", "viable=1", "the only one that may write: writable member of the majority"),
+            ("reader", "nothing", "b:3306 writes (writable member of the majority), and this server was not probed yet"),
+            ("writer", "viable=1", "the only server that may write: writable member of the majority"),
         ]
     );
 }

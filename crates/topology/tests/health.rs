@@ -210,7 +210,7 @@ fn who_replicates_from_nobody_beside_a_writer_has_unknown_lag() {
     fleet.topology.take_events();
     fleet.see("b", alone()).pass(5_000).see("b", alone());
     let seen = fleet.topology.take_events().remove(0).seen;
-    assert!(seen.starts_with("it replicates from nobody, lag unknown, counted as 5 s; max_replication_lag=3"), "{seen}");
+    assert!(seen.starts_with("no replication source, lag unknown, counted as 5 s; max_replication_lag=3"), "{seen}");
     // A member of a cluster of another kind needs no channel.
     fleet.see("b", Seen::Lag(Ok(Lag::Member)));
     assert_eq!(fleet.hostgroup(2), "a b c");
@@ -478,8 +478,7 @@ fn a_new_writer_that_was_behind_is_told_of() {
     }
     fleet.see("b", read_only(false));
     let told = fleet.whys();
-    let why =
-        "b reader>writer,reader: read_only is off; until now it was kept out because it was too far behind, so it may lack transactions";
+    let why = "b reader>writer,reader: read_only is off; the server was excluded for lag until now, so it may lack transactions";
     assert!(told.contains(&why.to_owned()), "{told:#?}");
 }
 

@@ -222,7 +222,7 @@ fn an_operator_accepts_another_cluster() {
         };
         refused(&mut fleet, None, "no server of hostgroup 1 belongs to another cluster");
         refused(&mut fleet, Some("b"), "b:3306 is not known to belong to another cluster");
-        refused(&mut fleet, Some("x"), "x:3306 is no server of the cluster");
+        refused(&mut fleet, Some("x"), "x:3306 is not a server of the cluster");
         let round = |fleet: &mut Fleet, cluster: &str| {
             for node in NODES {
                 fleet.see(node, said(kind.seen(node, kind.healthy(node)), cluster));

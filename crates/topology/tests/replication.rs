@@ -551,13 +551,13 @@ fn who_is_replaced_while_it_is_frozen_has_not_come_back() {
         fleet.pass(800).see("a", Seen::ReadOnly(Err(ProbeError::Timeout))).see("b", read_only(false));
     };
     (0..2).for_each(|_| freeze(&mut fleet));
-    let kept_out = |why: &str| format!("{why}; kept out until that one stops writing, or an operator orders it");
-    let replaced = kept_out("b:3306 took over while it did not answer");
+    let kept_out = |why: &str| format!("{why}: excluded until b:3306 stops writing or an operator orders a switchover");
+    let replaced = kept_out("b:3306 took over while this server did not answer");
     assert_eq!(fleet.whys()[..2], [format!("a writer,reader>reader: {replaced}"), format!("a ONLINE>SHUNNED: {replaced}")]);
     (0..5).for_each(|_| freeze(&mut fleet));
     assert_eq!(fleet.whys(), [] as [&str; 0]);
     fleet.pass(800).see("a", read_only(false));
-    let back = kept_out("it came back writable after b:3306 had taken over");
+    let back = kept_out("this server came back writable after b:3306 had taken over");
     assert_eq!(fleet.whys(), [format!("a lost>kept out: {back}")], "its operator should know");
     freeze(&mut fleet);
     fleet.pass(800).see("a", read_only(false));

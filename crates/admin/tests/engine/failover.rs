@@ -25,7 +25,7 @@ impl Hands {
 impl Operator for Hands {
     fn switchover(&self, hostgroup: HostgroupId, to: &ServerAddr, timeout_ms: Option<u64>) -> Result<Told, String> {
         let text = self.note(format!("switchover {hostgroup} to {to} in {timeout_ms:?}"))?;
-        Ok(Told { text, warnings: vec!["db3 is no replica of db2".to_owned()] })
+        Ok(Told { text, warnings: vec!["db3 is not a replica of db2".to_owned()] })
     }
 
     fn failback(&self, hostgroup: HostgroupId) -> Result<String, String> {
@@ -62,7 +62,7 @@ fn bed() -> (Bed, Arc<Hands>, mpsc::Sender<()>) {
 fn orders_reach_the_operator_and_its_answer_the_administrator() {
     let (bed, hands, _end) = bed();
     assert_eq!(bed.ok("SWITCHOVER HOSTGROUP 1 TO 'db2:3306' TIMEOUT 500"), "switchover 1 to db2:3306 in Some(500)");
-    let warned = |warnings: &[String]| warnings == ["db3 is no replica of db2"];
+    let warned = |warnings: &[String]| warnings == ["db3 is not a replica of db2"];
     let reply = bed.reply(Role::Admin, "SWITCHOVER HOSTGROUP 1 TO 'db2:3306'");
     assert!(matches!(&reply, Reply::Ok { warnings, .. } if warned(warnings)), "SHOW WARNINGS lists them: {reply:?}");
     assert_eq!(bed.ok("ACCEPT CLUSTER HOSTGROUP 1"), "accept 1 from ");

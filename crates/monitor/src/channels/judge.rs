@@ -321,7 +321,11 @@ fn inactive(scene: &Scene<'_>) -> Judgement {
     let ours: Vec<&Member> = running().filter(|member| !scene.memory.released.contains(&member.addr)).collect();
     let Some(first) = ours.first() else {
         return match running().next() {
-            Some(other) => Judgement::rest(State::Inactive, Some(&other.addr), "it was started again by somebody else, and is left alone"),
+            Some(other) => Judgement::rest(
+                State::Inactive,
+                Some(&other.addr),
+                "another program started the channel again: the proxy leaves the channel alone",
+            ),
             None => Judgement::rest(State::Inactive, None, ""),
         };
     };
@@ -347,13 +351,13 @@ fn writer<'a>(scene: &'a Scene<'_>) -> Option<&'a Member> {
 fn stop_elsewhere(scene: &Scene<'_>, writer: &Member, sight: &Sight, elsewhere: &[&Member]) -> Judgement {
     let runs_on = elsewhere.first().map(|member| &member.addr);
     if let Err((state, why)) = may_start(scene, writer, sight) {
-        return Judgement::rest(state, runs_on, format!("{} is the writer, and it is not moved there: {why}", writer.addr));
+        return Judgement::rest(state, runs_on, format!("the proxy does not move the channel to the writer {}: {why}", writer.addr));
     }
     let is_contested = scene.memory.tended == Some(&writer.addr);
     if is_contested && scene.memory.contests >= CONTESTS_MAX {
         let where_ = elsewhere.iter().map(|member| member.addr.to_string()).collect::<Vec<_>>().join(", ");
         let why = format!(
-            "somebody else starts it on {where_} again and again, and {} is the writer: it is left to them for a while",
+            "another program keeps starting the channel on {where_}, but {} is the writer: the proxy leaves the channel alone for a while",
             writer.addr
         );
         return Judgement::rest(State::Blocked, runs_on, why);
@@ -371,15 +375,15 @@ fn running(writer: &Member, sight: &Sight, link: &Link) -> Judgement {
         };
     }
     let warning = match () {
-        () if !link.is_by_gtid => "it does not go by GTIDs, so it cannot be moved".to_owned(),
-        () if !sight.lacks.is_empty() => format!("it could not be moved from here: {}", lacking(sight)),
+        () if !link.is_by_gtid => "the channel does not use GTIDs, so the proxy cannot move it".to_owned(),
+        () if !sight.lacks.is_empty() => format!("the proxy could not move the channel from here: {}", lacking(sight)),
         () => String::new(),
     };
     Judgement::rest(State::Running, Some(&writer.addr), warning)
 }
 
 fn lacking(sight: &Sight) -> String {
-    format!("this server lacks {}, so others do not learn the source's GTIDs", sight.lacks.join(", "))
+    format!("this server lacks {}, so other servers do not get the source's GTIDs", sight.lacks.join(", "))
 }
 
 /// It was seen elsewhere last.
@@ -396,17 +400,19 @@ fn stopped(scene: &Scene<'_>, writer: &Member, sight: &Sight, link: &Link) -> Ju
     let error = ended.filter_map(|thread| thread.error.as_ref().map(|error| (thread, error))).next().filter(|_| !is_moved);
     match error {
         None if is_moved => start(scene, writer, sight, format!("{} is the writer now", writer.addr)),
-        None => start(scene, writer, sight, "it was stopped without an error, and is active".to_owned()),
+        None => start(scene, writer, sight, "the channel is active but was stopped without an error".to_owned()),
         Some((thread, (code, text))) if is_lost(thread) => {
             if scene.memory.is_fresh {
                 Judgement::rest(State::Connecting, Some(&writer.addr), format!("{text} (error {code})"))
             } else {
-                start(scene, writer, sight, format!("it gave up reaching its source: {text} (error {code})"))
+                start(scene, writer, sight, format!("the channel gave up reaching its source: {text} (error {code})"))
             }
         }
-        Some((_, (code, text))) => {
-            Judgement::rest(State::Failed, Some(&writer.addr), format!("{text} (error {code}): it is left as it is; mend it and start it"))
-        }
+        Some((_, (code, text))) => Judgement::rest(
+            State::Failed,
+            Some(&writer.addr),
+            format!("{text} (error {code}): the proxy leaves the channel as it is; repair it and start it"),
+        ),
     }
 }
 
@@ -452,7 +458,7 @@ fn may_start(scene: &Scene<'_>, writer: &Member, sight: &Sight) -> Result<(), (S
         return blocked(format!("gtid_mode is not ON on {}", writer.addr));
     }
     if scene.kind == Kind::Galera && !sight.lacks.is_empty() {
-        return blocked(format!("it cannot be told where to go on: {}", lacking(sight)));
+        return blocked(format!("the start position of the channel is unknown: {}", lacking(sight)));
     }
     if let Some(why) = unseen(scene, sight) {
         return Err((State::Waiting, why));
@@ -462,7 +468,7 @@ fn may_start(scene: &Scene<'_>, writer: &Member, sight: &Sight) -> Result<(), (S
     }
     if link.is_none() && !scene.has_credentials {
         return blocked(format!(
-            "{} has no such channel, and mysql-replication_channel_username does not say whom to log in as: set it, or make the channel there",
+            "{} has no such channel and mysql-replication_channel_username is empty: set it, or create the channel there",
             writer.addr
         ));
     }
@@ -474,7 +480,7 @@ fn unseen(scene: &Scene<'_>, sight: &Sight) -> Option<String> {
     let silent: Vec<String> = scene.members.iter().filter(|member| member.sight.is_err()).map(|member| member.addr.to_string()).collect();
     let answering = scene.members.len() - silent.len();
     let nodes = sight.nodes.filter(|nodes| !silent.is_empty() && *nodes > answering)?;
-    Some(format!("the cluster has {nodes} nodes and {answering} answer: {} may still run it", silent.join(", ")))
+    Some(format!("only {answering} of {nodes} nodes answer: {} may still run the channel", silent.join(", ")))
 }
 
 /// MariaDB applies what it is sent, whether it has it or not.
@@ -486,8 +492,8 @@ fn may_start_mariadb(scene: &Scene<'_>, writer: &Member, sight: &Sight) -> Resul
         return Err((
             State::Waiting,
             format!(
-                "{} still replicates from {source}, a server of its own cluster, which may bring the same transactions: stop that, or set \
-                 gtid_ignore_duplicates=ON",
+                "{} still replicates from {source}, a server of its own cluster, and may get transactions twice: stop that replication, \
+                 or set gtid_ignore_duplicates=ON",
                 writer.addr
             ),
         ));
@@ -497,7 +503,7 @@ fn may_start_mariadb(scene: &Scene<'_>, writer: &Member, sight: &Sight) -> Resul
         sight.links.iter().filter(|link| link.runs() && !scene.channel.is_called(&link.name)).map(|link| link.name.as_str()).collect();
     if place != sight.replicated && !others.is_empty() {
         let why = format!(
-            "{} has to be told by gtid_slave_pos that it has {place}, which it takes only while no channel runs: '{}' does",
+            "gtid_slave_pos of {} must include {place}, and can be set only while no channel runs: '{}' runs",
             writer.addr,
             others.join("', '")
         );
@@ -511,8 +517,8 @@ fn suits(scene: &Scene<'_>, writer: &Member, sight: &Sight) -> Result<(), String
     let (source, to) = (&scene.channel.source, &writer.addr);
     match scene.source {
         Source::NotAsked | Source::Silent => Ok(()),
-        Source::Mysql { .. } if sight.is_mariadb => Err(format!("{source} is MySQL, whose GTIDs MariaDB cannot go by")),
-        Source::Mariadb { .. } if !sight.is_mariadb => Err(format!("{source} is MariaDB, whose GTIDs MySQL cannot go by")),
+        Source::Mysql { .. } if sight.is_mariadb => Err(format!("{source} is MySQL, whose GTIDs MariaDB cannot use")),
+        Source::Mariadb { .. } if !sight.is_mariadb => Err(format!("{source} is MariaDB, whose GTIDs MySQL cannot use")),
         Source::Mysql { has_gtids, purged, executed, uuid } => {
             let errant = sight.executed.of_source(uuid).missing_in(executed);
             let lost = purged.missing_in(&sight.executed);

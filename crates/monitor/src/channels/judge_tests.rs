@@ -211,7 +211,7 @@ fn one_that_is_not_active_is_stopped_once() {
     let case = Case { memory: Memory { released: &both, ..Memory::default() }, ..case };
     let judged = case.judge(&sights);
     assert_eq!((judged.state, judged.steps.len()), (State::Inactive, 0));
-    assert!(judged.reason.contains("left alone"));
+    assert!(judged.reason.contains("leaves the channel alone"));
     // A server that was away, and comes back with it.
     let back = members(&[("a", Ok(mysql(&[rests()]))), ("c", Ok(mysql(&[runs()])))]);
     assert_eq!(acts(&case.judge(&back)), [("c", &Act::Stop)]);
@@ -287,7 +287,7 @@ fn a_galera_node_goes_on_after_what_any_node_has() {
     assert_eq!(acts(&judged), [("a", &Act::Place(position("7-3-22"))), ("a", &Act::Start)]);
     // One that cannot be asked is a node still.
     let judged = case.of(&[("a", Ok(writer.clone())), ("b", Ok(other.clone())), ("c", down())]);
-    assert!(judged.state == State::Waiting && judged.reason.contains("c:3306 may still run it"), "{judged:?}");
+    assert!(judged.state == State::Waiting && judged.reason.contains("c:3306 may still run the channel"), "{judged:?}");
     let smaller = Sight { nodes: Some(2), ..writer.clone() };
     assert!(case.of(&[("a", Ok(smaller)), ("b", Ok(other.clone())), ("c", down())]).starts());
     // A position cannot be set while any channel runs.

@@ -61,7 +61,7 @@ pub(super) async fn source(connection: &mut Connection) -> Result<Source, Fault>
 }
 
 fn unknown(what: &str) -> Fault {
-    Fault::Protocol(format!("{what} is not a known answer"))
+    Fault::Protocol(format!("{what} is not a known value"))
 }
 
 fn position(text: &str) -> Result<Position, Fault> {

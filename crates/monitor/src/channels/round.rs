@@ -91,7 +91,7 @@ impl Keeping {
         self.is_moving = false;
         let Some(cluster) = self.settled(&monitor).await else {
             for channel in monitor.snapshot().channels.iter().filter(|channel| channel.writer == self.writer) {
-                let judged = Judgement::rest(State::Waiting, None, "its hostgroup is no writer_hostgroup of a cluster");
+                let judged = Judgement::rest(State::Waiting, None, "its hostgroup is not the writer_hostgroup of a cluster");
                 monitor.note_channel(channel, &judged);
             }
             return self;

@@ -76,7 +76,7 @@ async fn reach(connector: &Connector, address: &Address) -> Result<(Packets, Opt
     match address {
         Address::Unix(path) => Ok((Packets::new(UnixStream::connect(path).await?), None)),
         Address::Tcp { host, port } => {
-            let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{host} has no address"));
+            let mut last = io::Error::new(io::ErrorKind::NotFound, format!("the name {host} has no address"));
             for ip in connector.resolver.resolve(host).await?.iter() {
                 match connect((*ip, *port).into()).await {
                     Ok(stream) => {
@@ -123,7 +123,7 @@ async fn secure(
     caps: &mut Capabilities,
 ) -> Result<Packets, Fault> {
     if !greeting.capabilities.contains(Capabilities::SSL) {
-        return Err(Fault::Login("the server offers no TLS, and use_ssl=1 wants it".into()));
+        return Err(Fault::Login("use_ssl=1 requires TLS, but the server does not offer it".into()));
     }
     caps.insert(Capabilities::SSL);
     let (config, name) = tls::towards(&connector.tls, &access.server, &access.user).map_err(Fault::Login)?;
@@ -131,7 +131,7 @@ async fn secure(
     SslRequest { capabilities: *caps, max_packet: MAX_PACKET, collation: COLLATION }.write(&mut payload);
     packets.send(&payload).await?;
     let Some((stream, sequence)) = packets.into_stream() else {
-        return Err(Fault::Protocol("the server speaks before TLS begins".into()));
+        return Err(Fault::Protocol("the server sent data before the TLS handshake".into()));
     };
     match TlsConnector::from(config).connect(name, stream).await {
         Ok(stream) => Ok(Packets::resume(stream, sequence)),

@@ -100,7 +100,7 @@ impl Connection {
                 return Err(Fault::Protocol(format!("the answer is longer than {ANSWER_MAX} bytes")));
             }
             let Step::Frame(frame) = tracker.frame(payload.len(), &payload)? else {
-                return Err(Fault::Protocol("a packet ends before its time".into()));
+                return Err(Fault::Protocol("a packet is too short".into()));
             };
             match frame {
                 Frame::Err => return Err(Fault::of_packet(&payload, self.caps)),

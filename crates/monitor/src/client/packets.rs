@@ -83,7 +83,7 @@ impl Packets {
     fn take(&mut self) -> Result<Option<Vec<u8>>, Fault> {
         let Some((len, sequence)) = packet::header(&self.input) else { return Ok(None) };
         if len > PACKET_MAX {
-            return Err(Fault::Protocol(format!("a packet of {len} bytes is more than a probe takes")));
+            return Err(Fault::Protocol(format!("a packet of {len} bytes exceeds the limit of a probe")));
         }
         let end = packet::HEADER + len;
         let Some(payload) = self.input.get(packet::HEADER..end) else { return Ok(None) };

@@ -26,7 +26,7 @@ impl Claims {
                 return Err(format!("a switchover of hostgroup {writer} is under way"));
             }
             if let Some(server) = servers.intersection(claimed).next() {
-                return Err(format!("a switchover of hostgroup {other} is under way, which has {server} too"));
+                return Err(format!("a switchover of hostgroup {other}, which also has {server}, is under way"));
             }
         }
         self.taken.push((writer, servers.clone()));
@@ -61,7 +61,7 @@ impl Claim {
     /// Both servers of a plan are claimed: they may have come into the cluster since.
     pub(super) fn covers(&self, plan: &Plan) -> Result<(), String> {
         match [&plan.old, &plan.new].into_iter().find(|server| !self.servers.contains(&server.key.addr())) {
-            Some(server) => Err(format!("{} has just become a server of hostgroup {}: order it again", server.key.addr(), self.writer)),
+            Some(server) => Err(format!("{} has just become a server of hostgroup {}: repeat the command", server.key.addr(), self.writer)),
             None => Ok(()),
         }
     }
@@ -91,7 +91,7 @@ mod tests {
         let mut claims = Claims::default();
         claims.take(HostgroupId(1), &servers(&["a", "b"])).unwrap();
         assert!(claims.take(HostgroupId(1), &servers(&[])).unwrap_err().contains("hostgroup 1 is under way"));
-        assert!(claims.take(HostgroupId(2), &servers(&["b", "c"])).unwrap_err().contains("hostgroup 1 is under way, which has b:1 too"));
+        assert!(claims.take(HostgroupId(2), &servers(&["b", "c"])).unwrap_err().contains("hostgroup 1, which also has b:1, is under way"));
         claims.take(HostgroupId(3), &servers(&["c"])).unwrap();
         assert!(claims.is_taken(HostgroupId(1)) && !claims.is_taken(HostgroupId(2)));
         claims.give_back(HostgroupId(1));

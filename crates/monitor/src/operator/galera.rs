@@ -34,7 +34,7 @@ pub(super) async fn would_write(work: &mut Switchover, kind: CheckKind) -> Resul
 async fn is_steady(node: &mut Control, kind: CheckKind) -> Result<(), String> {
     match node.look(kind).await? {
         Found::Galera(view) if view.gives_state() => {
-            Err(format!("{} is a donor, or catches up (wsrep_local_state {}): it would not write for long", node.addr, view.local_state))
+            Err(format!("{} is a donor or catches up (wsrep_local_state {}): wait until it is synced", node.addr, view.local_state))
         }
         _ => Ok(()),
     }
@@ -58,8 +58,8 @@ pub(super) async fn choose(work: &mut Switchover, kind: CheckKind) -> Result<(),
     let seen = tokio::time::timeout(CHOICE_LIMIT, work.see(kind)).await;
     seen.unwrap_or_else(|_| {
         Err(match &work.awaited {
-            Some(silent) => format!("{silent} has not told its state after {} ms", CHOICE_LIMIT.as_millis()),
-            None => format!("{new} is preferred, and does not write after {} ms", CHOICE_LIMIT.as_millis()),
+            Some(silent) => format!("{silent} has not reported its state after {} ms", CHOICE_LIMIT.as_millis()),
+            None => format!("{new} is preferred, but is not the writer after {} ms", CHOICE_LIMIT.as_millis()),
         })
     })
 }

@@ -88,7 +88,7 @@ pub(super) async fn is_still(server: &mut Control, gate: &Gate) -> Result<(), St
     if now == *gate {
         Ok(())
     } else {
-        Err(format!("somebody else has changed whether {} may write while this was under way: now it is {is}", server.addr))
+        Err(format!("another program changed read_only of {} during the switchover: the server is {is} now", server.addr))
     }
 }
 

@@ -29,14 +29,14 @@ pub(super) async fn prepare(work: &mut Switchover) -> Result<(), String> {
             && !others.is_empty()
         {
             let several =
-                "the group is in multi-primary mode, and each hostgroup in which the old writer writes has a preference of its own";
+                "the group is in multi-primary mode and the old writer writes in several hostgroups, each with its own preference";
             return Err(format!("{several}: {}", work.plan.held.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")));
         }
         work.is_by_preference = true;
         return galera::would_write(work, CheckKind::Group).await;
     }
     if !work.new.version().is_mysql_since((8, 0, 13)) {
-        return Err("a group elects whom it is told to only from MySQL 8.0.13 on".into());
+        return Err("choosing the primary of a group needs MySQL 8.0.13 or later".into());
     }
     // The old one is asked if this has to be undone.
     may_elect(&mut work.old).await?;
@@ -93,7 +93,7 @@ pub(super) async fn elect_old(work: &Switchover, connection: u64, new: &str) -> 
     match primary {
         primary if primary == uuid => Ok(()),
         primary if primary.is_empty() || primary == new => elect(&mut old, &uuid).await.map_err(|failure| failure.why),
-        other => Err(format!("the member {other} was elected meanwhile, and stays the primary")),
+        other => Err(format!("the group elected {other} in the meantime; {other} stays the primary")),
     }
 }
 

@@ -56,7 +56,7 @@ impl Monitor {
             // The asker may be gone.
             let _ = answer.send(work.await);
         });
-        answered.recv().unwrap_or_else(|_| Err("the work was cut off: the monitor has stopped, or the work has panicked".into()))
+        answered.recv().unwrap_or_else(|_| Err("the command was aborted: the monitor stopped or the command panicked".into()))
     }
 
     fn timeout(&self, timeout_ms: Option<u64>) -> Duration {
@@ -208,7 +208,7 @@ impl Monitor {
         }
         match (is_paused, is_new) {
             (true, true) => Ok(self.paused(hostgroup)),
-            (false, true) => Ok(format!("hostgroup {hostgroup} goes on: what waits there begins, in order")),
+            (false, true) => Ok(format!("hostgroup {hostgroup} is resumed: waiting statements run in order")),
             (true, false) => Err(format!("hostgroup {hostgroup} is paused already")),
             (false, false) => Err(format!("hostgroup {hostgroup} is not paused")),
         }

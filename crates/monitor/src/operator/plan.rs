@@ -89,14 +89,14 @@ pub(super) fn plan(snapshot: &Snapshot, layout: &Layout, writer: HostgroupId, to
     }
     if way == Way::Galera && group.max_writers > 1 {
         return Err(format!(
-            "max_writers of hostgroup {writer} is {}; a switchover is from one writer to another: DRAIN the server that is not to write",
+            "max_writers of hostgroup {writer} is {}, but a switchover needs exactly one writer: DRAIN the server that must not write",
             group.max_writers
         ));
     }
     let [old] = writers.as_slice() else {
         return Err(match writers.len() {
-            0 => format!("hostgroup {writer} has no writer to switch from; a failover is not a switchover"),
-            several => format!("hostgroup {writer} has {several} writers; a switchover is from one to another"),
+            0 => format!("hostgroup {writer} has no writer, so there is nothing to switch over: wait for the failover"),
+            several => format!("hostgroup {writer} has {several} writers, but a switchover needs exactly one: DRAIN the others first"),
         });
     };
     let groups = concerned(snapshot, layout, group, &old.key.addr(), to)?;
@@ -123,7 +123,7 @@ pub(super) fn obstacle(snapshot: &Snapshot, layout: &Layout, plan: &Plan) -> Opt
     let found = group.and_then(|group| match way(group, snapshot) {
         Ok(Way::Replication(check, _)) if matches!(plan.way, Way::Replication(planned, _) if planned == check) => Ok(group),
         Ok(way) if way == plan.way => Ok(group),
-        _ => Err(format!("hostgroup {} is of another kind of cluster now", plan.writer)),
+        _ => Err(format!("hostgroup {} belongs to another kind of cluster now", plan.writer)),
     });
     let to = plan.new.key.addr();
     found.and_then(|group| target(layout, group, &to, is_borne)).and_then(|_| may_write(snapshot, plan.writer, &to)).err()
@@ -134,11 +134,11 @@ fn may_write(snapshot: &Snapshot, writer: HostgroupId, to: &ServerAddr) -> Resul
     let mut rows = snapshot.hostgroup(writer).map_or(&[][..], |hostgroup| hostgroup.servers.as_slice()).iter();
     match rows.find(|row| row.key.addr() == *to).map(|row| (row.status, row.weight)) {
         Some((status, _)) if status != ServerStatus::Online => Err(format!(
-            "{to} is {} in hostgroup {writer}, so nothing would be sent to it as the writer: mysql_servers says so",
+            "{to} is {} in hostgroup {writer}, so the proxy would send it nothing as the writer: change its status in mysql_servers",
             status.as_str()
         )),
         Some((_, 0)) => Err(format!(
-            "{to} has weight 0 in hostgroup {writer}, so nothing would be sent to it as the writer: give its row there a weight"
+            "{to} has weight 0 in hostgroup {writer}, so the proxy would send it nothing as the writer: give its row there a weight"
         )),
         _ => Ok(()),
     }
@@ -146,10 +146,10 @@ fn may_write(snapshot: &Snapshot, writer: HostgroupId, to: &ServerAddr) -> Resul
 
 fn cluster(snapshot: &Snapshot, writer: HostgroupId) -> Result<&Arc<RoleGroup>, String> {
     if !snapshot.vars.monitor_enabled {
-        return Err("mysql-monitor_enabled is false: nobody knows who writes".into());
+        return Err("mysql-monitor_enabled is false, so the proxy does not know the writer: set it to true first".into());
     }
     let found = snapshot.roles.iter().find(|group| group.writer == writer);
-    found.ok_or_else(|| format!("hostgroup {writer} is the writer hostgroup of no cluster"))
+    found.ok_or_else(|| format!("hostgroup {writer} is not a cluster's writer hostgroup"))
 }
 
 fn placements<'a>(layout: &'a Layout, group: &RoleGroup) -> impl Iterator<Item = &'a Placement> {
@@ -171,7 +171,7 @@ fn target<'a>(
             let why = if other.why.is_empty() { "mysql_servers says so" } else { &*other.why };
             Err(format!("{to} is not healthy ({}: {why})", other.status.as_str()))
         }
-        (None, None) => Err(format!("{to} is no server of the cluster with writer hostgroup {}", group.writer)),
+        (None, None) => Err(format!("{to} is not a server of the cluster with writer hostgroup {}", group.writer)),
     }
 }
 
@@ -194,15 +194,15 @@ fn concerned<'a>(
         if !writers.iter().any(|server| server.key.addr() == *old) {
             continue;
         }
-        let refused = |why: String| Err(format!("{old} is a writer of hostgroup {also} too: {why}"));
+        let refused = |why: String| Err(format!("{old} is also a writer of hostgroup {also}: {why}"));
         if other.kind != group.kind {
-            return refused("who writes there is decided in another way".into());
+            return refused("another kind of cluster decides the writer there".into());
         }
         if writers.len() > 1 {
-            return refused(format!("that has {} writers; a switchover is from one to another", writers.len()));
+            return refused(format!("that hostgroup has {} writers, but a switchover needs exactly one", writers.len()));
         }
         if let Err(why) = target(layout, other, to, |placement| placement.status == ServerStatus::Online) {
-            return refused(format!("{why}, so nobody could write there"));
+            return refused(format!("{why}, so no server could write there"));
         }
         concerned.push(other);
     }
@@ -221,7 +221,7 @@ fn way(group: &RoleGroup, snapshot: &Snapshot) -> Result<Way, String> {
         RoleKind::Replication(check) => Ok(Way::Replication(*check, hand)),
         RoleKind::Galera => Ok(Way::Galera),
         RoleKind::GroupReplication => Ok(Way::Group),
-        RoleKind::Aurora(_) => Err("the writer of an Aurora cluster is Aurora's choice: ask it for a failover".into()),
+        RoleKind::Aurora(_) => Err("Aurora chooses the writer of its cluster: start a failover with Aurora's own tools".into()),
     }
 }
 
@@ -266,7 +266,7 @@ mod tests {
         assert_eq!(plan.held, [HostgroupId(10), HostgroupId(30)]);
         assert_eq!(plan.others.iter().map(|server| &*server.key.host).collect::<Vec<_>>(), ["c"]);
         let error = planned(|_| {}, &SHARED.replace(", { address=\"b\", port=1, hostgroup=40 }", ""), "b").unwrap_err();
-        assert!(error.contains("a writer of hostgroup 30 too") && error.contains("no server of the cluster"), "{error}");
+        assert!(error.contains("also a writer of hostgroup 30") && error.contains("not a server of the cluster"), "{error}");
         let apart = planned(|layout| drop(layout.hostgroups.remove(&HostgroupId(30))), SHARED, "b").unwrap();
         assert_eq!(apart.held, [HostgroupId(10)], "it does not write there");
     }
@@ -312,14 +312,14 @@ mod tests {
         placed.server = Arc::new(Server { status: ServerStatus::Shunned, ..Server::clone(&placed.server) });
         assert_eq!(obstacle(&snapshot, &layout, &plan).unwrap(), "b:1 is not healthy (SHUNNED: mysql_servers says so)");
         let other = self::snapshot(&CLUSTER.replace("writer_hostgroup=10", "writer_hostgroup=11"));
-        assert!(obstacle(&other, &layout, &plan).unwrap().contains("no cluster"));
-        assert!(obstacle(&snapshot, &Layout::default(), &plan).unwrap().contains("no server of the cluster"));
+        assert!(obstacle(&other, &layout, &plan).unwrap().contains("not a cluster's writer hostgroup"));
+        assert!(obstacle(&snapshot, &Layout::default(), &plan).unwrap().contains("not a server of the cluster"));
     }
 
     #[test]
     fn what_cannot_be_is_said_before_anything_is_touched() {
         let error = |change: fn(&mut Layout), to| planned(change, CLUSTER, to).unwrap_err();
-        assert!(error(|_| {}, "c").contains("no server of the cluster"));
+        assert!(error(|_| {}, "c").contains("not a server of the cluster"));
         assert!(error(|_| {}, "a").contains("already"));
         assert!(error(|layout| drop(layout.hostgroups.remove(&HostgroupId(10))), "b").contains("no writer"));
         for status in ["SHUNNED", "OFFLINE_SOFT"] {
@@ -327,7 +327,9 @@ mod tests {
             let error = planned(|_| {}, &CLUSTER.replace("port=1, hostgroup=20 }", &row), "b").unwrap_err();
             assert_eq!(
                 error,
-                format!("b:1 is {status} in hostgroup 10, so nothing would be sent to it as the writer: mysql_servers says so")
+                format!(
+                    "b:1 is {status} in hostgroup 10, so the proxy would send it nothing as the writer: change its status in mysql_servers"
+                )
             );
         }
         let shun = |layout: &mut Layout| layout.hostgroups.get_mut(&HostgroupId(20)).unwrap()[0].status = ServerStatus::Shunned;
@@ -335,6 +337,6 @@ mod tests {
         let off = format!("mysql_variables = {{ monitor_enabled=false }}\n{CLUSTER}");
         assert!(planned(|_| {}, &off, "b").unwrap_err().contains("monitor_enabled"));
         let other = CLUSTER.replace("writer_hostgroup=10", "writer_hostgroup=11");
-        assert!(planned(|_| {}, &other, "b").unwrap_err().contains("no cluster"));
+        assert!(planned(|_| {}, &other, "b").unwrap_err().contains("not a cluster's writer hostgroup"));
     }
 }

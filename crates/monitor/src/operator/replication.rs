@@ -38,11 +38,11 @@ pub(super) async fn prepare(work: &mut Switchover, check: ReadOnlyCheck, hand: H
     let (old, new) = (&mut work.old, &mut work.new);
     only_one(old).await?;
     if is_read_only(old, check).await? {
-        return Err(format!("{} is read-only: there is nobody to switch from", old.addr));
+        return Err(format!("{} is read-only: there is no writer to switch from", old.addr));
     }
     if hand == Hand::Ours {
         if !is_read_only(new, check).await? {
-            return Err(format!("{} is not read-only: it is no replica, or somebody writes there", new.addr));
+            return Err(format!("{} is not read-only: it is not a replica, or something writes there", new.addr));
         }
         work.gates = Some(Gates { old: Gate::of(old).await?, new: Gate::of(new).await? });
         may_set(old).await?;
@@ -59,11 +59,9 @@ pub(super) async fn prepare(work: &mut Switchover, check: ReadOnlyCheck, hand: H
     let (new, ms) = (work.new.addr.clone(), limit.as_millis());
     match has(&mut work.new, &position, limit).await {
         Ok(true) => Ok(()),
-        Ok(false) => Err(format!(
-            "{new} does not catch up: after {ms} ms, which is what TIMEOUT leaves for that before anybody waits, it has not got {}; \
-             nothing was changed",
-            position.text
-        )),
+        Ok(false) => {
+            Err(format!("{new} does not catch up: after {ms} ms of TIMEOUT it still lacks {}; nothing was changed", position.text))
+        }
         Err(why) => Err(format!("{why}; nothing was changed")),
     }
 }
@@ -73,7 +71,7 @@ pub(super) async fn prepare(work: &mut Switchover, check: ReadOnlyCheck, hand: H
 async fn only_one(old: &mut Control) -> Result<(), String> {
     match old.value("SELECT GET_LOCK('tidegate.switchover', 1)").await?.as_str() {
         "1" => Ok(()),
-        _ => Err(format!("a switchover from {} is under way, of another proxy or under another name", old.addr)),
+        _ => Err(format!("another proxy, or a command with another name of the server, already switches over from {}", old.addr)),
     }
 }
 
@@ -108,7 +106,7 @@ pub(super) async fn change(work: &mut Switchover, check: ReadOnlyCheck, hand: Ha
 async fn is_read_only(server: &mut Control, check: ReadOnlyCheck) -> Result<bool, String> {
     let sql = format!("SELECT {}", check.expression());
     let rows = server.ask(&sql).await?;
-    rows.scalar().map(probe::is_read_only).ok_or_else(|| format!("{}: {sql}: it has no value", server.addr))
+    rows.scalar().map(probe::is_read_only).ok_or_else(|| format!("{}: {sql}: the value is missing", server.addr))
 }
 
 /// The new one replicates from the old one, and both of its threads run.
@@ -132,7 +130,7 @@ async fn is_replica(replica: &mut Control, source: &ServerAddr, identity: &str) 
     let channels = replica.ask(sql).await?;
     let replica = &replica.addr;
     let Some(channel) = channels.iter().find(|row| row.text(id_column) == Some(identity)) else {
-        return Err(format!("{replica} is no replica of {source}"));
+        return Err(format!("{replica} is not a replica of {source}"));
     };
     for names in [["slave_io_running", "replica_io_running"], ["slave_sql_running", "replica_sql_running"]] {
         let state = names.iter().find_map(|name| channel.text(name)).unwrap_or("unknown");
@@ -150,7 +148,7 @@ pub(super) async fn strays(work: &mut Switchover) -> Vec<String> {
     let asked = tokio::time::timeout(OTHERS_LIMIT, identity(&mut work.new)).await;
     let identity = match asked.unwrap_or_else(|_| Err(format!("{new} has not answered in {} ms", OTHERS_LIMIT.as_millis()))) {
         Ok(identity) => identity,
-        Err(why) => return vec![format!("it is not known who replicates from {new}: {why}")],
+        Err(why) => return vec![format!("the replicas of {new} are unknown: {why}")],
     };
     let ask = move |mut server| {
         let (new, identity) = (new.clone(), identity.clone());
@@ -181,7 +179,7 @@ async fn set(server: &mut Control) -> Result<Option<GtidSet>, String> {
         return Ok(None);
     }
     let text = server.value(SET).await?;
-    GtidSet::parse(&text).map(Some).ok_or_else(|| format!("{}: '{text}' is no set of GTIDs", server.addr))
+    GtidSet::parse(&text).map(Some).ok_or_else(|| format!("{}: '{text}' is not a set of GTIDs", server.addr))
 }
 
 async fn position_in_words(server: &mut Control) -> Result<String, String> {
@@ -191,7 +189,7 @@ async fn position_in_words(server: &mut Control) -> Result<String, String> {
         ("SELECT @@global.gtid_mode = 'ON'", "SELECT @@global.gtid_executed")
     };
     if server.value(has_gtids).await? != "1" {
-        return Err(format!("{} writes no GTIDs: it cannot be known when a replica has caught up", server.addr));
+        return Err(format!("{} writes no GTIDs, so the proxy cannot know when a replica has caught up", server.addr));
     }
     Ok(server.plain(position, "-:,_ \n").await?.replace('\n', ""))
 }
@@ -210,7 +208,7 @@ async fn reach(server: &mut Control, position: &Position, until: Instant) -> Res
     if has(server, position, limit).await? {
         Ok(())
     } else {
-        Err(format!("{} does not catch up: after {} ms it has not got {}", server.addr, limit.as_millis(), position.text))
+        Err(format!("{} does not catch up: after {} ms it still lacks {}", server.addr, limit.as_millis(), position.text))
     }
 }
 
@@ -233,8 +231,7 @@ async fn has(server: &mut Control, position: &Position, limit: Duration) -> Resu
         let lacks = wanted.missing_in(&has);
         if lacks > 0 {
             return Err(format!(
-                "{} lacks {lacks} transactions, though it has higher numbers: it was written to apart from the writer, which has {wanted}; \
-                 it has {has}",
+                "{} lacks {lacks} transactions but has higher numbers, so it got writes of its own. The writer has {wanted}; it has {has}",
                 server.addr
             ));
         }
@@ -287,7 +284,7 @@ async fn nobody_else_writes(work: &mut Switchover, check: ReadOnlyCheck) -> Resu
     for (server, answer) in asked.join_all().await {
         match answer {
             Some(true) => work.others.push(server),
-            Some(false) => return Err(format!("{} is writable: nobody is made a writer beside it", server.addr)),
+            Some(false) => return Err(format!("{} is still writable: the proxy makes no second writer", server.addr)),
             None => {}
         }
     }
@@ -306,13 +303,13 @@ async fn nobody_writes(work: &Switchover, check: ReadOnlyCheck) -> Result<(), St
 
 async fn wait_for_old(work: &mut Switchover, check: ReadOnlyCheck) -> Result<(), String> {
     let old = work.old.addr.clone();
-    work.note(format!("waits for somebody to make {old} read-only"));
+    work.note(format!("waiting until {old} is read-only"));
     wait_for(&mut work.old, check, true).await
 }
 
 async fn wait_for_new(work: &mut Switchover, check: ReadOnlyCheck) -> Result<(), String> {
     let new = work.new.addr.clone();
-    work.note(format!("waits for somebody to make {new} writable"));
+    work.note(format!("waiting until {new} is writable"));
     wait_for(&mut work.new, check, false).await
 }
 
@@ -332,7 +329,7 @@ pub(super) async fn reopen_old(work: &Switchover, connection: u64, before: &Gate
         return Ok(());
     }
     if now != Gate::closed(&old) {
-        return Err(format!("{} is left as it is: somebody else has changed its read_only meanwhile", old.addr));
+        return Err(format!("{} is left as it is: another program changed its read_only in the meantime", old.addr));
     }
     if let CheckKind::ReadOnly(check) = work.plan.kind() {
         nobody_writes(work, check).await.map_err(|why| format!("{} stays read-only: {why}", old.addr))?;

@@ -129,11 +129,11 @@ pub(super) async fn run(
     let mut warnings = work.strays().await;
     let mut text = format!("{to} writes in {}: {}", work.hostgroups(), work.steps.join("; "));
     if is_by_preference && !is_known {
-        text.push_str("; known to this proxy alone: order every other one the same");
+        text.push_str("; only this proxy knows: run the same command on every other proxy");
     }
     if !warnings.is_empty() {
-        let unread = if work.shuns_strays() { ". Who does not replicate from the new writer serves no reads until it does" } else { "" };
-        text.push_str(&format!("; WARNING: who replicates from whom was not changed: {}{unread}", warnings.join(", ")));
+        let unread = if work.shuns_strays() { ". Replicas serve no reads until they replicate from the new writer" } else { "" };
+        text.push_str(&format!("; WARNING: replication was not changed: {}{unread}", warnings.join(", ")));
     }
     if let Some(warning) = warning {
         text.push_str(&format!("; WARNING: {warning}"));
@@ -169,7 +169,7 @@ impl Watch {
 
     fn deadline_passed(&self) -> String {
         if self.is_for_clients {
-            "sessions cannot be held for longer: connect_timeout_server_max would be over for those that wait".to_owned()
+            "sessions cannot wait any longer: mysql-connect_timeout_server_max would expire".to_owned()
         } else {
             format!("the deadline of {} ms has passed", self.limit.as_millis())
         }
@@ -237,7 +237,7 @@ impl Switchover {
         if now.is_same(&self.plan) {
             Ok(())
         } else {
-            Err(format!("while this was under way something else has changed what there is to do in {}", self.hostgroups()))
+            Err(format!("another change of {} came in between during the switchover", self.hostgroups()))
         }
     }
 
@@ -315,7 +315,7 @@ impl Switchover {
         let said: Vec<String> = placed
             .map(|placed| format!("{} in hostgroup {}: {}", placed.status.as_str(), placed.server.key.hostgroup, placed.why))
             .collect();
-        Err(format!("{new} would not write if it were preferred ({})", said.join(", ")))
+        Err(format!("{new} would not become the writer even if preferred ({})", said.join(", ")))
     }
 
     /// Sessions that would not let go of the old writer, however long the others wait for them, end it before anybody waits.

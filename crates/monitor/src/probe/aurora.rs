@@ -29,7 +29,7 @@ pub(crate) struct AuroraRow {
 pub(super) async fn look(connection: &mut Connection) -> Result<Vec<AuroraRow>, Fault> {
     match connection.query(SQL).await {
         Ok(rows) => Ok(one_writer(rows.iter().filter_map(|row| instance(&row)).collect())),
-        Err(fault) if fault.is_unfit() => Err(Fault::Unfit(format!("this server is no Aurora instance: {fault}"))),
+        Err(fault) if fault.is_unfit() => Err(Fault::Unfit(format!("this server is not an Aurora instance: {fault}"))),
         Err(fault) => Err(fault),
     }
 }

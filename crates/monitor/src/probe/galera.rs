@@ -11,9 +11,9 @@ use wire::codes;
 pub(super) async fn look(connection: &mut Connection) -> Result<GaleraView, Fault> {
     let sql = statement(connection.version());
     match connection.query(&sql).await {
-        Ok(rows) => view(&rows).ok_or_else(|| Fault::Unfit("this server is no Galera node: it has no wsrep status".into())),
+        Ok(rows) => view(&rows).ok_or_else(|| Fault::Unfit("this server is not a Galera node: its wsrep status is missing".into())),
         Err(fault) if fault.code() == Some(codes::UNKNOWN_COM) => Ok(outside()),
-        Err(fault) if fault.is_unfit() => Err(Fault::Unfit(format!("this server is no Galera node: {fault}"))),
+        Err(fault) if fault.is_unfit() => Err(Fault::Unfit(format!("this server is not a Galera node: {fault}"))),
         Err(fault) => Err(fault.with_hint("SELECT ON performance_schema.*")),
     }
 }

@@ -9,7 +9,7 @@ pub(super) async fn look(connection: &mut Connection) -> Result<(GtidSet, String
     let sql = statement(connection.version());
     let rows = connection.query(sql).await?;
     let text = rows.scalar().unwrap_or_default().replace('\n', "");
-    let set = GtidSet::parse(&text).ok_or_else(|| Fault::Protocol(format!("'{text}' is no set of GTIDs")))?;
+    let set = GtidSet::parse(&text).ok_or_else(|| Fault::Protocol(format!("'{text}' is not a set of GTIDs")))?;
     Ok((set, text))
 }
 

@@ -44,7 +44,7 @@ fn age(lag_ms: Option<i64>, table: &str) -> Result<Lag, Fault> {
     match lag_ms {
         None => Ok(Lag::Unknown),
         Some(ms) if ms < -AHEAD_MAX_MS => Err(Fault::Unfit(format!(
-            "the newest ts of {table} is ahead of this server's clock (in its time zone, @@time_zone): how far behind it is cannot be told"
+            "the newest ts of {table} is ahead of this server's clock (in its time zone, @@time_zone): the lag is unknown"
         ))),
         Some(ms) => Ok(Lag::Behind(u64::try_from(ms).unwrap_or_default())),
     }

@@ -118,7 +118,7 @@ pub(crate) fn seen(
     outcome: &Result<Found, ProbeError>,
     translate: impl FnOnce(&Group) -> topology::GroupView,
 ) -> Option<Seen> {
-    let error = || outcome.as_ref().err().cloned().unwrap_or_else(|| ProbeError::Failed("an answer to another question".into()));
+    let error = || outcome.as_ref().err().cloned().unwrap_or_else(|| ProbeError::Failed("a reply to another query".into()));
     let seen = match (kind, outcome) {
         (CheckKind::Connect, _) => return None,
         (_, Ok(Found::Ping(us))) => Seen::Ping(Ok(*us)),

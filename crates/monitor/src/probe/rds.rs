@@ -10,7 +10,9 @@ const SQL: &str = "SELECT id, endpoint, port FROM mysql.rds_topology";
 pub(super) async fn look(connection: &mut Connection) -> Result<RdsView, Fault> {
     match connection.query(SQL).await {
         Ok(rows) => view(&rows),
-        Err(fault) if fault.is_unfit() => Err(Fault::Unfit(format!("this server is no instance of an RDS Multi-AZ DB cluster: {fault}"))),
+        Err(fault) if fault.is_unfit() => {
+            Err(Fault::Unfit(format!("this server is not an instance of an RDS Multi-AZ DB cluster: {fault}")))
+        }
         Err(fault) => Err(fault.with_hint("SELECT ON mysql.rds_topology")),
     }
 }

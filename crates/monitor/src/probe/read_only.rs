@@ -10,7 +10,7 @@ pub(super) async fn look(connection: &mut Connection, check: ReadOnlyCheck) -> R
     match connection.query(&format!("SELECT {expression} AS read_only")).await {
         Ok(rows) => rows.scalar().map(is_read_only).ok_or_else(|| Fault::Protocol(format!("{expression} has no value"))),
         Err(fault) if fault.is_unfit() => {
-            Err(Fault::Unfit(format!("check_type wants {expression}, which this server does not have: {fault}")))
+            Err(Fault::Unfit(format!("check_type needs {expression}, which this server does not have: {fault}")))
         }
         Err(fault) => Err(fault),
     }

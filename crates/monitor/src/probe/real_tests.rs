@@ -58,7 +58,7 @@ fn what_every_server_answers(server: &Server) {
     server.sql("SET GLOBAL read_only=0").unwrap();
     assert_eq!(ask(server, CheckKind::Lag).unwrap(), Found::Lag(Lag::NotReplica));
     assert!(matches!(ask(server, CheckKind::BufferPool).unwrap(), Found::BufferPool(true, _)));
-    assert!(text(ask(server, CheckKind::Aurora)).contains("no Aurora instance"));
+    assert!(text(ask(server, CheckKind::Aurora)).contains("not an Aurora instance"));
 }
 
 fn heartbeats(server: &Server) {
@@ -114,7 +114,7 @@ fn mysql() {
     heartbeats(&server);
     instances_of_rds(&server);
     assert_eq!(ask(&server, CheckKind::ReadOnly(ReadOnlyCheck::SuperReadOnly)).unwrap(), Found::ReadOnly(false));
-    assert!(text(ask(&server, CheckKind::Galera)).contains("no Galera node"));
+    assert!(text(ask(&server, CheckKind::Galera)).contains("not a Galera node"));
     let refused = denied(ask_with(&access(&server, "app", "app-pass"), CheckKind::Lag, &ProbeSettings::default()));
     assert!(refused.contains("REPLICATION CLIENT"), "{refused}");
     let group = ask(&server, CheckKind::Group);
@@ -257,5 +257,5 @@ fn tls_is_used_and_wanted() {
     let mut access = access(&plain, "monitor", "monitor");
     access.server = Arc::new(model::snapshot::Server { use_ssl: true, ..(*access.server).clone() });
     let refused = denied(ask_with(&access, CheckKind::Ping, &ProbeSettings::default()));
-    assert!(refused.contains("offers no TLS, and use_ssl=1 wants it"), "{refused}");
+    assert!(refused.contains("use_ssl=1 requires TLS"), "{refused}");
 }

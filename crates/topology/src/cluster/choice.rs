@@ -43,12 +43,12 @@ impl Choice {
         let best = |all: &mut dyn Iterator<Item = &Candidate>| all.map(|rival| rival.rank.clone()).max();
         let rival = best(&mut rivals().filter(|rival| self.wrote(rival))).or_else(|| best(&mut rivals()));
         Some(match rival {
-            _ if own.tier == Tier::Weightless => format!("nobody else may write, and its weight of 0 has it sent nothing: {why}"),
+            _ if own.tier == Tier::Weightless => format!("no other server may write; its weight of 0 keeps statements away: {why}"),
             _ if own.tier == Tier::Unseen => "configured as writer, and not seen yet".to_owned(),
-            _ if own.tier > Tier::Unseen => format!("nobody better is left: {why}"),
+            _ if own.tier > Tier::Unseen => format!("no better server is left: {why}"),
             Some(rival) => self.preference(own, &rival),
-            None if self.chosen.len() > 1 => format!("there is a place for all that may write: {why}"),
-            None => format!("the only one that may write: {why}"),
+            None if self.chosen.len() > 1 => format!("max_writers has room for all writable servers: {why}"),
+            None => format!("the only server that may write: {why}"),
         })
     }
 
@@ -61,7 +61,7 @@ impl Choice {
         let name = &other.rank.addr;
         if judgements.get(addr).is_none_or(|judgement| judgement.fitness == Fitness::Unseen) {
             let why = judgements.get(name).map_or("", |judgement| &judgement.why);
-            return Some(format!("{name} writes ({why}), and nothing was seen of this one yet"));
+            return Some(format!("{name} writes ({why}), and this server was not probed yet"));
         }
         if own.tier == Tier::Weightless && other.tier != Tier::Weightless {
             return Some(format!("its weight is 0: {name} writes"));
@@ -70,7 +70,7 @@ impl Choice {
             return None;
         }
         Some(match self.wrote(other) {
-            false => format!("another one is preferred: {name}, {}", self.preference(other, &own.rank)),
+            false => format!("another server is preferred: {name}, {}", self.preference(other, &own.rank)),
             true if own.rank.merit() > other.rank.merit() => format!("{name} writes; {}", self.next_comeback()),
             true => format!("{name} writes"),
         })
@@ -90,7 +90,9 @@ impl Choice {
         match self.comeback.policy {
             _ if own.claim == Claim::Ordered => "an operator prefers it".to_owned(),
             _ if self.order == Order::Failback => format!("FAILBACK: {better}"),
-            _ if !self.is_settled && self.awaited.as_ref() == Some(&own.rank.addr) => "it wrote when this proxy was last up".to_owned(),
+            _ if !self.is_settled && self.awaited.as_ref() == Some(&own.rank.addr) => {
+                "the server was the writer when this proxy last ran".to_owned()
+            }
             _ if !self.is_settled || !self.before.contains(&rival.addr) => better,
             Failback::Delayed => format!("fail-back after {} of health: {better}", in_words(self.comeback.delay_ms)),
             Failback::Immediate => format!("fail-back at once: {better}"),
@@ -100,10 +102,10 @@ impl Choice {
 
     fn next_comeback(&self) -> String {
         match self.comeback.policy {
-            Failback::Delayed => format!("this one does again after {} of health", in_words(self.comeback.delay_ms)),
-            Failback::Immediate => "this one does again at once".to_owned(),
+            Failback::Delayed => format!("this server becomes the writer again after {} of health", in_words(self.comeback.delay_ms)),
+            Failback::Immediate => "this server becomes the writer again at once".to_owned(),
             Failback::Never => "failback is never".to_owned(),
-            Failback::Command => "this one waits for FAILBACK".to_owned(),
+            Failback::Command => "this server waits for FAILBACK".to_owned(),
         }
     }
 }
@@ -113,7 +115,7 @@ fn advantage(own: &Rank, rival: &Rank) -> String {
     let name = &rival.addr;
     match () {
         () if own.is_preferred != rival.is_preferred && own.is_preferred => "an operator prefers it".to_owned(),
-        () if own.merit() < rival.merit() => format!("{name} would be preferred, and waits for its fail-back"),
+        () if own.merit() < rival.merit() => format!("{name} would be preferred, but waits for its fail-back"),
         () if own.is_explicit != rival.is_explicit => format!("configured as writer ({name} is not)"),
         () if own.is_near != rival.is_near => format!("in the preferred writer's segment ({name} is not)"),
         () if own.weight != rival.weight => {

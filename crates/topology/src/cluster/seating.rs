@@ -135,7 +135,7 @@ impl Cluster {
         seat.why = match judgement.fitness {
             Fitness::Unseen => String::new(),
             Fitness::Hesitant | Fitness::Leaving { .. } | Fitness::Out(_) if part.is_writer => {
-                format!("nobody better is left: {}", judgement.why)
+                format!("no better server is left: {}", judgement.why)
             }
             _ => judgement.why.clone(),
         };

@@ -39,13 +39,13 @@ impl Held {
     pub(super) fn fitness(&self) -> (Fitness, String) {
         const WHY: &str = "(mysql-second_writers)";
         match self {
-            Self::Awaited => (Fitness::Reader, "writable; whom it replicates from is to be asked".to_owned()),
+            Self::Awaited => (Fitness::Reader, "writable; the proxy still has to read its replication source".to_owned()),
             Self::Follows(source) => {
-                (Fitness::Reader, format!("writable, but it replicates from {source}: it reads until it no longer does {WHY}"))
+                (Fitness::Reader, format!("writable, but a replica of {source}: serves reads only while it replicates {WHY}"))
             }
             Self::Second { writer, is_apart } => {
                 let fitness = if *is_apart { Fitness::Fenced } else { Fitness::Reader };
-                (fitness, format!("writable, but {writer} takes writes: kept out until that one stops writing {WHY}"))
+                (fitness, format!("writable, but {writer} takes writes: excluded until {writer} stops writing {WHY}"))
             }
         }
     }

@@ -119,8 +119,9 @@ fn known(facts: &Facts) -> Option<&SourcesView> {
 
 fn why(facts: &Facts, writer: &ServerAddr) -> String {
     let sources: Vec<String> = told(facts).into_iter().flat_map(|view| &view.sources).map(|source| source.addr.to_string()).collect();
-    let whom = if sources.is_empty() { "nobody".to_owned() } else { sources.join(", ") };
+    let whom = if sources.is_empty() { "no server".to_owned() } else { sources.join(", ") };
     format!(
-        "it replicates from {whom}, not from {writer}, which takes writes: it serves no reads until it does (mysql-shun_stray_replicas)"
+        "replicates from {whom}, not from the writer {writer}: serves no reads until it replicates from {writer} \
+         (mysql-shun_stray_replicas)"
     )
 }
