@@ -232,8 +232,8 @@ fn unused_file(store: &Store, options: &EngineOptions, config: &Config) -> Resul
     let path = options.config_file.as_ref().map_or_else(|| "the file".to_owned(), |path| path.display().to_string());
     Ok((!modules.is_empty()).then(|| {
         format!(
-            "{path}: --reload changes nothing in {}, where the shared configuration holds. LOAD ... FROM CONFIG, then LOAD ... TO RUNTIME, \
-             makes what the file says a new revision for all proxies",
+            "{path}: --reload changes nothing in {}, which the shared configuration owns. LOAD ... FROM CONFIG, then LOAD ... TO \
+             RUNTIME, makes the file's content a new revision for all proxies",
             modules.join(", ")
         )
     }))
@@ -292,7 +292,7 @@ fn stored(options: &EngineOptions, disk: &Path) -> Result<Config, AdminError> {
 /// A first start that was cut off left it: it does not count.
 fn blank_database(disk: &Path, options: &EngineOptions) -> String {
     let used = options.config_file.as_ref().map_or("defaults are".to_owned(), |path| format!("{} is", path.display()));
-    format!("{}: no configuration was saved in it, so {used} used, as at a first start", disk.display())
+    format!("{}: the database holds no configuration, so {used} used, as at a first start", disk.display())
 }
 
 /// Makes the tables that are missing, and finds the configuration that holds.
@@ -441,7 +441,7 @@ fn ignored_file(store: &Store, options: &EngineOptions, is_newer: bool) -> Resul
     let has_changed = known.map_or(is_newer, |known| known != to_text(&options.file));
     let notice = || {
         format!(
-            "{} was edited after {DISK_FILE} was made, and is not used: the database holds. --reload lays the file over it, --initial \
+            "{} was edited after {DISK_FILE} was made, but the proxy uses the database. --reload lays the file over it, --initial \
              starts from the file, CONFIG DIFF FILE shows the differences",
             path.display()
         )
@@ -510,7 +510,7 @@ impl Bootstrap {
         process: Arc<dyn Process>,
     ) -> Result<(EngineHandle, JoinHandle<()>), AdminError> {
         if let Err(error) = history::remember(&self.store.admin, &self.config, "", "start") {
-            tracing::warn!("the configuration at the start was not put into its history: {error}");
+            tracing::warn!("cannot add the configuration at the start to CONFIG HISTORY: {error}");
         }
         if let Err(error) = starts::note(&self.store.admin, &self.config.admin, &process.version(), self.given.is_some(), now()) {
             tracing::warn!("the time of the start was not put into the history: {error}");

@@ -73,7 +73,7 @@ impl<S> Timed<S> {
 impl<S: Read> Read for Timed<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if Instant::now() >= self.until {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the answer was not complete in time"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the reply was not complete in time"));
         }
         self.socket.read(buffer)
     }
@@ -166,7 +166,7 @@ impl Client {
             return Ok(());
         }
         if !offered.contains(Capabilities::SSL) {
-            return if ca.is_some() { bail!("it offers no TLS") } else { Ok(()) };
+            return if ca.is_some() { bail!("the peer offers no TLS") } else { Ok(()) };
         }
         self.caps |= Capabilities::SSL;
         let mut payload = Vec::new();

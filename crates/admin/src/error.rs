@@ -55,14 +55,14 @@ impl AdminError {
     /// Two truths.
     pub(crate) fn declarative_and_shared() -> Self {
         Self::Refused(
-            "--declarative takes the configuration from a file, and admin-shared_config_endpoints from etcd: only one of them can hold"
+            "--declarative takes the configuration from a file, admin-shared_config_endpoints takes it from etcd: use only one of them"
                 .to_owned(),
         )
     }
 
     /// A file that would be the whole configuration has none.
     pub(crate) fn blank(path: &Path) -> Self {
-        Self::file(path, "it has no group of variables and no table, and is not taken for the whole configuration; nothing is changed")
+        Self::file(path, "the file has no group of variables and no table, so it cannot be the whole configuration; nothing is changed")
     }
 }
 

@@ -182,7 +182,7 @@ impl Parts {
             }
             let (config, offered) = (Arc::clone(&runtime.borrow_and_update()), tls.borrow_and_update().clone());
             for fault in self.apply(&config, offered).await {
-                tracing::error!("{fault}; what was in force stays");
+                tracing::error!("{fault}; the earlier setting stays in force");
             }
         }
     }

@@ -75,8 +75,7 @@ pub fn frozen(snapshot: &Snapshot, placements: &[Placement]) -> Option<String> {
     (!stay.is_empty()).then(|| {
         let stay = stay.join(", ");
         format!(
-            "mysql-monitor_enabled is false, so roles stay as they were last seen: {stay}; a server whose rows change \
-             is as they say, but takes the place of none that writes (max_writers)"
+            "mysql-monitor_enabled is false, so roles stay as last seen: {stay}; changed rows hold as written, but max_writers still counts"
         )
     })
 }
@@ -190,10 +189,10 @@ pub fn scripts(config: &Config) -> Vec<Remark> {
 fn not_runnable(row: &Row, column: &'static str, then: &str) -> Option<Remark> {
     let name = row.text(column).unwrap_or_default();
     let why = match fs::metadata(name) {
-        _ if !Path::new(name).is_absolute() => "is no absolute path; no directory is searched".to_owned(),
+        _ if !Path::new(name).is_absolute() => "is not an absolute path; the proxy searches no directories".to_owned(),
         Err(error) => format!("cannot be run: {error}"),
         Ok(found) if !found.is_file() => "is no file".to_owned(),
-        Ok(found) if found.permissions().mode() & 0o111 == 0 => "is not executable; chmod +x would make it so".to_owned(),
+        Ok(found) if found.permissions().mode() & 0o111 == 0 => "is not executable (chmod +x)".to_owned(),
         Ok(_) => return None,
     };
     let text = format!("'{name}' {why}: {then}; name a program that can be run");
@@ -233,10 +232,10 @@ mod tests {
         let script = script.display().to_string();
         for (name, active, why) in [
             ("/bin/true", 1, None),
-            ("bin/true", 1, Some("'bin/true' is no absolute path")),
+            ("bin/true", 1, Some("'bin/true' is not an absolute path")),
             ("bin/true", 0, None),
             ("/nonexistent/x", 1, Some("'/nonexistent/x' cannot be run: No such file")),
-            ("/tmp", 1, Some("'/tmp' is no file")),
+            ("/tmp", 1, Some("'/tmp' is not a file")),
             (&script, 1, Some("is not executable")),
         ] {
             let job = told_of(&format!("scheduler = ({{ id=4, active={active}, interval_ms=100, filename=\"{name}\" }})"));

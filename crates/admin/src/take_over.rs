@@ -111,7 +111,7 @@ impl TakenOver {
     pub(crate) fn fill(&self, db: &Connection) -> Result<(), AdminError> {
         for (name, table) in &self.memory {
             if !tables().any(|known| known == name) {
-                return Err(AdminError::Refused(format!("the process before has a table {name}, which this version does not know")));
+                return Err(AdminError::Refused(format!("the previous process has a table {name}, which this version does not know")));
             }
             db.execute(&format!("DELETE FROM main.{name}"), [])?;
             let places = vec!["?"; table.columns.len()].join(", ");

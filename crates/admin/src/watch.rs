@@ -87,7 +87,7 @@ fn run(truth: Option<&Path>, engine: &WeakHandle, mut runtime: watch::Receiver<A
         if secrets.is_due(paths.iter().map(|path| (path.clone(), stamp(path))).collect()) {
             match ask(engine, "PROXYSQL RELOAD SECRETS") {
                 // While another process takes over, and if that fails.
-                Some(Reply::Err { text, .. }) => tracing::debug!("files with secrets are not read: {text}"),
+                Some(Reply::Err { text, .. }) => tracing::debug!("cannot read the files with secrets: {text}"),
                 Some(_) => secrets.are_read(),
                 None => return,
             }
@@ -98,7 +98,7 @@ fn run(truth: Option<&Path>, engine: &WeakHandle, mut runtime: watch::Receiver<A
 /// Applies the configuration file again; false when the engine is gone.
 fn apply(path: &Path, engine: &WeakHandle) -> bool {
     match ask(engine, "CONFIG APPLY FILE") {
-        Some(Reply::Err { text, .. }) => tracing::warn!("{} changed and is not used: {text}", path.display()),
+        Some(Reply::Err { text, .. }) => tracing::warn!("{} changed, but cannot be applied: {text}", path.display()),
         Some(Reply::Ok { info, .. }) if info.is_empty() => tracing::debug!("{} is in force", path.display()),
         Some(Reply::Ok { info, .. }) => tracing::warn!("{} is in force: {info}", path.display()),
         Some(Reply::Rows { .. }) => {}

@@ -195,9 +195,9 @@ fn a_load_without_a_change_gives_what_the_file_has_to_empty_peers() {
         for proxy in [&one, &two] {
             eventually("nothing differs", || error(proxy).is_empty());
         }
-        assert!(two.log().contains("takes the place of what this proxy started with, in MYSQL USERS"), "{}", two.log());
+        assert!(two.log().contains("replaces this proxy's initial configuration in MYSQL USERS"), "{}", two.log());
         let refused = order(&two, "CONFIG SHARE").unwrap_err();
-        assert!(refused.contains("there is one: this proxy has revision 1"), "{refused}");
+        assert!(refused.contains("a shared configuration exists already: this proxy has revision 1"), "{refused}");
     }
 }
 
@@ -285,7 +285,7 @@ fn a_configuration_that_is_larger_than_allowed_is_not_pulled() {
             eventually("it is taken", || rules(&two) == count.to_string());
         }
     }
-    eventually("it is refused", || error(&two).contains("more than 1048576 bytes, which admin-shared_config_max_bytes allows"));
+    eventually("it is refused", || error(&two).contains("more than 1048576 bytes (admin-shared_config_max_bytes)"));
     assert!(!get(&two, "SHOW PROMETHEUS METRICS").contains("tidegate_config_too_large_total 0"));
     assert_eq!(rules(&two), "5");
     order(&one, "DELETE FROM mysql_query_rules WHERE rule_id > 3").unwrap();
@@ -316,7 +316,7 @@ fn what_is_pulled_travels_under_tls() {
             order(&two, "LOAD ADMIN VARIABLES TO RUNTIME").unwrap();
         };
         trusts(&two);
-        let why = if has_tls { "certificate" } else { "it offers no TLS" };
+        let why = if has_tls { "certificate" } else { "the peer offers no TLS" };
         let peer = format!("peer 127.0.0.1:{}: ", one.admin_port());
         eventually("the peer is refused", || two.log().lines().any(|line| line.contains(&peer) && line.contains(why)));
         if has_tls {

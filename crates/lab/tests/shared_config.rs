@@ -212,7 +212,7 @@ fn without_etcd_a_proxy_serves_and_starts_by_what_it_had() {
     etcd.kill9(0);
     eventually("it is known that etcd is away", || error(&one).contains("etcd does not answer"));
     let refused = add_user(&one, "bert").unwrap_err();
-    assert!(refused.contains("not reachable since") && refused.contains("nothing was changed"), "{refused}");
+    assert!(refused.contains("not reachable since") && refused.contains("Nothing was changed"), "{refused}");
     assert_eq!(users(&one), "anna");
     // What is this proxy's own goes on.
     order(&one, "SET mysql-eventslog_filename = 'mine'").unwrap();
@@ -248,7 +248,7 @@ fn a_proxy_that_is_cut_off_from_etcd_serves_and_comes_back_equal() {
     println!("cut off from etcd, which it says after {:?}", cut.elapsed());
     add_user(&one, "bert").unwrap();
     let refused = add_user(&two, "cleo").unwrap_err();
-    assert!(refused.contains("not reachable since") && refused.contains("nothing was changed"), "{refused}");
+    assert!(refused.contains("not reachable since") && refused.contains("Nothing was changed"), "{refused}");
     assert_eq!(users(&two), "anna,app");
     for client in [&mut client, &mut two.connect_app().unwrap()] {
         assert_eq!(client.scalar("SELECT 1").unwrap().as_deref(), Some("1"));
@@ -277,7 +277,7 @@ fn a_wiped_etcd_takes_nothing_from_anybody() {
     two.kill9();
     add_user(&one, "bert").unwrap();
     etcd.start_again(0, true).unwrap();
-    eventually("it is known that etcd is empty", || error(&one).contains("etcd has no shared configuration any more"));
+    eventually("it is known that etcd is empty", || error(&one).contains("etcd has lost the shared configuration"));
     assert_eq!(users(&one), "anna,bert");
     assert!(add_user(&one, "cleo").unwrap_err().contains("CONFIG SHARE"));
     // Nor may who comes.
@@ -331,8 +331,8 @@ fn a_restored_etcd_loses_nothing_that_a_proxy_has() {
     let mut etcd = etcd(3);
     let [one, two] = restored(&mut etcd);
     let refused = add_user(&one, "u6").unwrap_err();
-    assert!(refused.contains("nothing older is taken") && refused.contains("Nothing was changed"), "{refused}");
-    assert!(one.log().contains("nothing older is taken"));
+    assert!(refused.contains("the newer revision") && refused.contains("Nothing was changed"), "{refused}");
+    assert!(one.log().contains("the newer revision"));
     let conflict = |proxy: &Tidegate| get(proxy, "SHOW PROMETHEUS METRICS").contains("\ntidegate_config_conflict 1\n");
     eventually("the metric says so", || conflict(&one));
     // A proxy that comes has what etcd has, and may not go on from there.
@@ -340,8 +340,8 @@ fn a_restored_etcd_loses_nothing_that_a_proxy_has() {
     all_know(&[&one, &two, &third], 3);
     eventually("it has what etcd has", || applied(&third) == 3);
     let refused = add_user(&third, "x").unwrap_err();
-    assert!(refused.contains("2 of the proxies would not take the change") && refused.contains("CONFIG REBASE MINE"), "{refused}");
-    assert!(order(&third, "CONFIG ROLLOUT TO 20 PERCENT").unwrap_err().contains("would not take"));
+    assert!(refused.contains("2 of the proxies would refuse the change") && refused.contains("CONFIG REBASE MINE"), "{refused}");
+    assert!(order(&third, "CONFIG ROLLOUT TO 20 PERCENT").unwrap_err().contains("would refuse"));
     // Nobody decides by accident.
     for sql in ["CONFIG REBASE", "CONFIG SHARE"] {
         let refused = order(&one, sql).unwrap_err();
@@ -349,7 +349,7 @@ fn a_restored_etcd_loses_nothing_that_a_proxy_has() {
     }
     assert_eq!((users(&one), users(&two), users(&third)), (ALL.to_owned(), ALL.to_owned(), "u1,u2,u3".to_owned()));
     let said = order(&one, "CONFIG REBASE MINE").unwrap();
-    assert!(said.contains("revision 6 is shared") && said.contains("takes the place of 3"), "{said}");
+    assert!(said.contains("revision 6 is shared") && said.contains("replaces 3"), "{said}");
     for proxy in [&one, &two, &third] {
         eventually("it holds everywhere", || users(proxy) == ALL && applied(proxy) == 6 && error(proxy).is_empty());
     }
@@ -381,16 +381,16 @@ fn a_restored_etcd_that_went_on_without_them_is_not_followed() {
     two.start_again(&[]).unwrap();
     for proxy in [&one, &two] {
         eventually("it is told", || {
-            error(proxy).contains("etcd has revision 7") && error(proxy).contains("did not come from this proxy's")
+            error(proxy).contains("etcd has revision 7") && error(proxy).contains("does not derive from this proxy's")
         });
         assert_eq!((users(proxy).as_str(), applied(proxy)), (ALL, 5));
     }
     let refused = add_user(&one, "u6").unwrap_err();
-    assert!(refused.contains("did not come from") && refused.contains("Nothing was changed"), "{refused}");
+    assert!(refused.contains("does not derive from") && refused.contains("Nothing was changed"), "{refused}");
     edit(&one, &["DELETE FROM mysql_users WHERE username = 'u6'"]);
     assert_eq!(order(&one, "CONFIG DIFF SHARED").map(drop), Ok(()));
     let said = order(&one, "CONFIG REBASE MINE").unwrap();
-    assert!(said.contains("revision 8 is shared") && said.contains("takes the place of 7"), "{said}");
+    assert!(said.contains("revision 8 is shared") && said.contains("replaces 7"), "{said}");
     for proxy in [&one, &two, &third] {
         eventually("it holds everywhere", || users(proxy) == ALL && applied(proxy) == 8 && error(proxy).is_empty());
     }
@@ -407,7 +407,7 @@ fn who_takes_what_a_restored_etcd_has_drops_its_own() {
     let newer = "SELECT COUNT(*) FROM stats_tidegate_proxies WHERE NOT is_this AND applied = 5";
     eventually("one knows what two has", || get(&one, newer) == "1");
     let refused = add_user(&one, "x").unwrap_err();
-    assert!(refused.contains(&name(&two)) && refused.contains("would not take the change"), "{refused}");
+    assert!(refused.contains(&name(&two)) && refused.contains("would refuse the change"), "{refused}");
     order(&two, "CONFIG REBASE SHARED").unwrap();
     eventually("nobody is ahead", || order(&one, "LOAD MYSQL USERS TO RUNTIME").is_ok());
     eventually("both have it", || users(&two) == "u1,u2,u3,x" && error(&two).is_empty());
@@ -532,7 +532,7 @@ fn a_file_that_is_reloaded_beside_etcd_is_told_to_have_no_effect() {
     // Nor has a file that a proxy begins with anew.
     two.start_again(&["--initial"]).unwrap();
     eventually("it takes what is shared", || users(&two) == "anna");
-    assert!(two.log().contains("takes the place of what this proxy started with, in MYSQL USERS"), "{}", two.log());
+    assert!(two.log().contains("replaces this proxy's initial configuration in MYSQL USERS"), "{}", two.log());
 }
 
 #[test]
@@ -552,7 +552,7 @@ fn what_cannot_be_applied_is_refused_and_named() {
     eventually("it is told", || error(&two).contains("that this version does not know"));
     // Older than what is here.
     with("\"number\":1", "\"number\":0");
-    eventually("it is told", || error(&two).contains("nothing older is taken"));
+    eventually("it is told", || error(&two).contains("the newer revision"));
     // No manifest at all, and one whose parts are not there.
     etcd.ctl(0, &["put", key, "{}"]).unwrap();
     eventually("it is told", || error(&two).contains("cannot be read"));
@@ -566,7 +566,7 @@ fn what_cannot_be_applied_is_refused_and_named() {
         )
     };
     etcd.put(key, manifest(9, "x", &sum("x")).as_bytes()).unwrap();
-    eventually("it is told", || error(&one).contains("revision 9: part") && error(&one).contains("is not there"));
+    eventually("it is told", || error(&one).contains("revision 9: part") && error(&one).contains("is missing"));
     // A damaged part, and one with a variable of a version to come.
     let part = |text: &str| format!("/tidegate/main/parts/{}", sum(text));
     etcd.put(&part("y"), b"no zstd").unwrap();
@@ -611,10 +611,10 @@ fn no_more_of_etcd_is_kept_than_is_allowed() {
     };
     assert_eq!(too_large(&two), 0);
     for (number, bytes, parts, why) in [
-        (2, 1 << 20, vec!["bomb".to_owned()], "more than the 1048576 bytes"),
-        (3, 60 << 20, vec!["bomb".to_owned(); 1_000], "more than the 62914560 bytes"),
-        (4, 1 << 20, vec![sum(&small); 20_000], "more than the 1048576 bytes"),
-        (5, 1 << 20, vec![sum(&small)], "less than it says"),
+        (2, 1 << 20, vec!["bomb".to_owned()], "more than the declared 1048576 bytes"),
+        (3, 60 << 20, vec!["bomb".to_owned(); 1_000], "more than the declared 62914560 bytes"),
+        (4, 1 << 20, vec![sum(&small); 20_000], "more than the declared 1048576 bytes"),
+        (5, 1 << 20, vec![sum(&small)], "less than declared"),
         (6, 1_u64 << 40, vec!["bomb".to_owned()], "admin-shared_config_max_bytes"),
     ] {
         let mut manifest = head.clone();
@@ -660,7 +660,7 @@ fn some_proxies_try_a_revision_before_the_others() {
         eventually("all have it", || applied(proxy) == 1);
     }
     edit(&one, &["INSERT INTO mysql_users (username, password) VALUES ('bert', 'x')"]);
-    assert!(order(&one, "CONFIG ROLLOUT TO 'nobody'").unwrap_err().contains("is no proxy of"));
+    assert!(order(&one, "CONFIG ROLLOUT TO 'nobody'").unwrap_err().contains("is not in stats_tidegate_proxies"));
     assert!(order(&one, "CONFIG ROLLOUT TO 100 PERCENT").is_err());
     order(&one, &format!("CONFIG ROLLOUT TO '{}'", name(&two))).unwrap();
     eventually("one tries it", || users(&two) == "anna,bert");
@@ -699,7 +699,7 @@ fn a_trial_whose_proxy_is_gone_is_taken_back() {
     two.kill9();
     // Its lease ends, and the revision with it.
     eventually("it is taken back", || applied(&one) == 3);
-    assert!(one.log().contains("which tries it, is gone"));
+    assert!(one.log().contains("which tried the revision, is gone"));
     assert_eq!(users(&one), "");
 }
 
@@ -892,7 +892,7 @@ fn a_proxy_that_cannot_wait_ends_the_switchover_of_another() {
     two.signal(rustix::process::Signal::STOP);
     let began = Instant::now();
     let refused = order(&one, &to).unwrap_err();
-    assert!(refused.contains("has not answered"), "{refused}");
+    assert!(refused.contains("has not confirmed"), "{refused}");
     assert!(began.elapsed() < Duration::from_secs(4));
     eventually("its lease ends", || get(&one, "SELECT COUNT(*) FROM stats_tidegate_proxies") == "1");
     order(&one, &to).unwrap();

@@ -35,7 +35,7 @@ pub enum EtcdError {
 impl EtcdError {
     /// More than [`Settings::max_bytes`].
     pub(crate) fn too_large(what: &str, limit: u64) -> Self {
-        Self::TooLarge(format!("{what} has more than {limit} bytes, which admin-shared_config_max_bytes allows"))
+        Self::TooLarge(format!("{what} has more than {limit} bytes (admin-shared_config_max_bytes)"))
     }
 }
 
@@ -114,7 +114,7 @@ impl Etcd {
             tries -= 1;
             match self.ask(&mut state, path, &body).await {
                 Ok((StatusCode::OK, answer)) => {
-                    return serde_json::from_slice(&answer).map_err(|e| EtcdError::Refused(format!("its answer is no JSON: {e}")));
+                    return serde_json::from_slice(&answer).map_err(|e| EtcdError::Refused(format!("the reply is not JSON: {e}")));
                 }
                 Ok((status, answer)) => match meaning(status, &answer) {
                     Meaning::LogIn if !has_logged_in && !self.settings.username.is_empty() => {
@@ -202,7 +202,7 @@ impl Etcd {
     pub(crate) async fn grant(&self, seconds: u64) -> Result<i64, EtcdError> {
         let answer = self.call("/v3/lease/grant", &json!({ "TTL": seconds.to_string() })).await?;
         match number(&answer["ID"]) {
-            0 => Err(EtcdError::Refused(format!("it grants no lease: {}", answer["error"]))),
+            0 => Err(EtcdError::Refused(format!("etcd grants no lease: {}", answer["error"]))),
             id => Ok(id),
         }
     }
@@ -275,7 +275,7 @@ impl Watch {
 }
 
 fn changes(line: &[u8]) -> Result<Vec<Change>, String> {
-    let line: Value = serde_json::from_slice(line).map_err(|e| format!("the watch said no JSON: {e}"))?;
+    let line: Value = serde_json::from_slice(line).map_err(|e| format!("the watch did not send JSON: {e}"))?;
     if line.get("error").is_some() || line["result"]["canceled"].as_bool() == Some(true) {
         return Err(format!("the watch was canceled: {}", line["error"]["message"].as_str().unwrap_or("its beginning is compacted")));
     }
@@ -360,7 +360,7 @@ fn entry(kv: &Value) -> Option<Entry> {
 
 fn found(answer: &Value) -> Result<Found, EtcdError> {
     let entries = answer["kvs"].as_array().into_iter().flatten().map(entry).collect::<Option<Vec<_>>>();
-    let entries = entries.ok_or_else(|| EtcdError::Refused("its answer names no keys".to_owned()))?;
+    let entries = entries.ok_or_else(|| EtcdError::Refused("the reply names no keys".to_owned()))?;
     Ok(Found { entries, revision: number(&answer["header"]["revision"]) })
 }
 

@@ -179,21 +179,21 @@ pub fn judge(manifest: &Manifest, uuid: &str, standing: Option<&Standing>) -> Ve
     if standing.cluster != manifest.cluster {
         return Verdict::Conflict(
             Conflict::Cluster,
-            format!("etcd has the configuration of another cluster ({theirs}): CONFIG REBASE SHARED takes it, and drops this proxy's"),
+            format!(
+                "etcd has the configuration of another cluster ({theirs}): CONFIG REBASE SHARED takes it and drops this proxy's \
+                 configuration"
+            ),
         );
     }
     const CHOICE: &str = "CONFIG DIFF SHARED shows the differences. CONFIG REBASE MINE makes this proxy's configuration that of all proxies, \
                           CONFIG REBASE SHARED takes the one in etcd";
     if wanted.number <= own {
-        return Verdict::Conflict(
-            Conflict::Older,
-            format!("etcd has {theirs}, and this proxy has revision {own}: nothing older is taken. {CHOICE}"),
-        );
+        return Verdict::Conflict(Conflict::Older, format!("etcd has {theirs}, but this proxy has the newer revision {own}. {CHOICE}"));
     }
     match lineage.iter().map(|ancestor| ancestor.0).min() {
         Some(oldest) if oldest <= own => Verdict::Conflict(
             Conflict::Apart,
-            format!("etcd has {theirs}, which did not come from this proxy's revision {own}: it is not taken. {CHOICE}"),
+            format!("etcd has {theirs}, which does not derive from this proxy's revision {own}. {CHOICE}"),
         ),
         _ => Verdict::Take,
     }
@@ -291,14 +291,14 @@ mod tests {
                 }
             }
             Verdict::Conflict(Conflict::Older, why) => {
-                if why.contains("nothing older") {
+                if why.contains("the newer revision") {
                     "older"
                 } else {
                     "?"
                 }
             }
             Verdict::Conflict(Conflict::Apart, why) => {
-                if why.contains("did not come from") {
+                if why.contains("does not derive from") {
                     "apart"
                 } else {
                     "?"

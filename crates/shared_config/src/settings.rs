@@ -47,7 +47,7 @@ impl Settings {
         let endpoints = urls.into_iter().map(endpoint).collect::<Result<Vec<_>, _>>()?;
         let cluster = vars.shared_config_cluster.trim().trim_matches('/');
         if cluster.is_empty() || !cluster.chars().all(|letter| letter.is_ascii_alphanumeric() || "._-".contains(letter)) {
-            return Err(format!("admin-shared_config_cluster: '{cluster}' is no name of letters, digits, '.', '_' and '-'"));
+            return Err(format!("admin-shared_config_cluster: '{cluster}' may hold only letters, digits, '.', '_' and '-'"));
         }
         let file = |name: &str| (!name.is_empty()).then(|| PathBuf::from(name));
         let tls = TlsParams {

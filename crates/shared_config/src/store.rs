@@ -41,7 +41,7 @@ pub struct Head {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PublishError {
     /// Somebody else was first; what holds now, if anything does.
-    #[error("another revision is there")]
+    #[error("another revision exists already")]
     Lost(Option<Box<Head>>),
     /// See [`EtcdError`].
     #[error(transparent)]
@@ -111,7 +111,7 @@ impl Store {
                 _ => {}
             }
         }
-        Err(EtcdError::Refused("parts are thrown away again and again: try again".to_owned()).into())
+        Err(EtcdError::Refused("etcd keeps dropping the parts of the revision: try again".to_owned()).into())
     }
 
     async fn put_parts(&self, parts: &[(String, &[u8])]) -> Result<(), EtcdError> {
@@ -160,19 +160,19 @@ impl Store {
             left = left.checked_sub(bytes).ok_or_else(|| broken(more_than(revision.bytes)))?;
         }
         if left > 0 {
-            return Err(broken(format!("its parts have {left} bytes less than it says")));
+            return Err(broken(format!("its parts have {left} bytes less than declared")));
         }
         let whole: Vec<u8> = revision.parts.iter().filter_map(|sum| parts.get(sum)).flatten().copied().collect();
         *self.known.lock().unwrap_or_else(PoisonError::into_inner) = parts;
         if sum(&whole) != revision.sha256 {
-            return Err(broken("its parts do not make its sum".to_owned()));
+            return Err(broken("its parts do not match its checksum".to_owned()));
         }
-        String::from_utf8(whole).map_err(|_| broken("it is no UTF-8".to_owned()))
+        String::from_utf8(whole).map_err(|_| broken("the text is not UTF-8".to_owned()))
     }
 
     async fn part(&self, name: &str, most: u64) -> Result<Vec<u8>, EtcdError> {
         let found = self.etcd.range(&self.key(&format!("parts/{name}")), None, false).await?;
-        let packed = found.entries.first().ok_or_else(|| EtcdError::Refused(format!("part {name} is not there")))?;
+        let packed = found.entries.first().ok_or_else(|| EtcdError::Refused(format!("part {name} is missing")))?;
         let part = unpack(&packed.value, most).map_err(EtcdError::Refused)?;
         part.filter(|part| sum(part) == name).ok_or_else(|| EtcdError::Refused(format!("part {name} is damaged")))
     }
@@ -232,7 +232,7 @@ pub(crate) fn json_of<T: serde::Serialize>(value: &T) -> Vec<u8> {
 }
 
 fn more_than(bytes: u64) -> String {
-    format!("its parts have more than the {bytes} bytes that it says")
+    format!("its parts have more than the declared {bytes} bytes")
 }
 
 /// What was packed, if it is whole.
@@ -273,7 +273,7 @@ mod tests {
     fn no_more_is_unpacked_than_is_allowed() {
         let packed = |bytes: usize| zstd::bulk::compress(&vec![0; bytes], 3).unwrap();
         assert_eq!(unpack(&packed(1_000), 1_000), Ok(Some(vec![0; 1_000])));
-        assert!(unpack(&packed(1_001), 1_000).unwrap_err().contains("more than the 1000 bytes"));
+        assert!(unpack(&packed(1_001), 1_000).unwrap_err().contains("more than the declared 1000 bytes"));
         assert!(unpack(&packed(64 << 20), 1_000).is_err());
         assert_eq!(unpack(b"no zstd", 1_000), Ok(None));
         // One that wants a window of half a GiB.

@@ -194,7 +194,7 @@ impl SharedConfig {
         let seen = self.seen.borrow();
         match &seen.link {
             Link::Off => Err(EtcdError::Away("nothing is shared".to_owned())),
-            Link::Connecting => Err(EtcdError::Away("it was not reached yet".to_owned())),
+            Link::Connecting => Err(EtcdError::Away("etcd was not reached yet".to_owned())),
             Link::Down(since, why) => Err(EtcdError::Away(format!("for {} s: {why}", now_s() - since))),
             Link::Up => self.store.borrow().clone().ok_or_else(|| EtcdError::Away("nothing is shared".to_owned())),
         }
@@ -224,7 +224,7 @@ impl SharedConfig {
             let (store, old) = (Arc::clone(&store), head.clone());
             tokio::spawn(async move {
                 if let Err(error) = store.collect(&old).await {
-                    tracing::debug!("old parts of the shared configuration are still there: {error}");
+                    tracing::debug!("cannot delete old parts of the shared configuration: {error}");
                 }
             });
             Ok(head)
@@ -452,7 +452,7 @@ impl SharedConfig {
                 // A watch on a member that has stopped, or that was cut off, says nothing.
                 _ = look.tick() => match self.has_missed(store, &keys, newest).await {
                     Ok(false) => {}
-                    Ok(true) => return "the watch has missed a change".to_owned(),
+                    Ok(true) => return "the watch missed a change".to_owned(),
                     Err(error) => return error.to_string(),
                 },
             }
@@ -518,7 +518,9 @@ impl SharedConfig {
             let since = match &seen.link {
                 Link::Down(since, _) => *since,
                 _ => {
-                    tracing::warn!("shared configuration: {why}; what is in force stays, and changes are refused until etcd is back");
+                    tracing::warn!(
+                        "shared configuration: {why}; the present revision stays in force, and changes are refused until etcd is back"
+                    );
                     self.counts.lost.fetch_add(1, Ordering::Relaxed);
                     now_s()
                 }
@@ -532,7 +534,7 @@ impl SharedConfig {
     async fn stay(&self, store: &Store) {
         loop {
             if let Err(error) = self.stay_once(store).await {
-                tracing::debug!("shared configuration: this proxy's line: {error}");
+                tracing::debug!("shared configuration: cannot write this proxy's line: {error}");
             }
             tokio::time::sleep(BACK_OFF.1 / 4).await;
         }

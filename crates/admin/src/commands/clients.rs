@@ -13,7 +13,7 @@ pub(super) const COMMANDS: &[Command] = &[
     for_all(open("BEGIN", nothing)),
     for_all(open("START TRANSACTION", nothing)),
     for_all(open("COMMIT", nothing)),
-    for_all(open("ROLLBACK", |_, _| Ok(done(0, "nothing to roll back: each statement stands alone here")))),
+    for_all(open("ROLLBACK", |_, _| Ok(done(0, "nothing to roll back: the admin port has no transactions")))),
     for_all(open("SAVEPOINT *", nothing)),
     for_all(open("RELEASE SAVEPOINT", nothing)),
     for_all(open("USE *", use_schema)),

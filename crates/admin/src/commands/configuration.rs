@@ -133,6 +133,6 @@ fn side(engine: &Engine, statement: &Statement, index: usize) -> Result<(Option<
             let id = statement.word(index + 1);
             Ok((Some((format!("history {id}"), Sheet::of(&history::recall(engine, id)?))), index + 2))
         }
-        other => refuse(format!("'{other}' is no layer: MEMORY, RUNTIME, DISK, FILE 'name', HISTORY n, SHARED")),
+        other => refuse(format!("'{other}' is not a layer: use MEMORY, RUNTIME, DISK, FILE 'name', HISTORY n or SHARED")),
     }
 }

@@ -49,7 +49,7 @@ fn route(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
 /// `SHOW EFFECTIVE SETTINGS FOR USER u HOSTGROUP h`
 fn settings(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let Ok(hostgroup) = ask.statement.word(7).parse() else {
-        return refuse(format!("'{}' is no hostgroup", ask.statement.word(7)));
+        return refuse(format!("'{}' is not a hostgroup number", ask.statement.word(7)));
     };
     let found = engine.plane.effective_settings(ask.statement.word(5), hostgroup).map_err(AdminError::Refused)?;
     let shown = |value: Value| match value {

@@ -107,7 +107,7 @@ fn order(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
         Err(reason) => return refuse(reason),
     };
     let Some(operator) = engine.operator.clone() else {
-        return refuse("nobody watches the servers here: orders about roles need the monitor (mysql-monitor_enabled)");
+        return refuse("the monitor does not run here, and commands about roles need it: set mysql-monitor_enabled");
     };
     let text = ask.statement.text.to_string();
     tracing::info!("{}@{}: {text}", ask.session.user, ask.session.peer);
@@ -122,7 +122,7 @@ fn answer(operator: &Arc<dyn Operator>, sharing: Option<&Sharing>, order: &Order
             Reply::Ok { affected: 0, insert_id: 0, info: told.text, warnings: told.warnings }
         }
         Err(reason) => {
-            tracing::warn!("{text} was not carried out: {reason}");
+            tracing::warn!("{text} failed: {reason}");
             Reply::refused(reason)
         }
     }
@@ -133,7 +133,7 @@ fn parse(statement: &Statement) -> Result<Order, String> {
     let wrong = |what: String| format!("{what}; the command is: {usage}");
     let hostgroup_at = |at: usize| match statement.word(at).parse() {
         Ok(number) if number <= HostgroupId::MAX => Ok(HostgroupId(number)),
-        _ => Err(wrong(format!("'{}' is no hostgroup", statement.word(at)))),
+        _ => Err(wrong(format!("'{}' is not a hostgroup number", statement.word(at)))),
     };
     let hostgroup = || hostgroup_at(2);
     let is_by_hand = statement.head.len() > 3 && statement.has(statement.head.len() - 3, "WAIT FOR READ_ONLY");
@@ -142,7 +142,7 @@ fn parse(statement: &Statement) -> Result<Order, String> {
         Some(0) => Ok(None),
         Some(2) if statement.is(at, "TIMEOUT") => match statement.word(at + 1).parse() {
             Ok(ms) => Ok(Some(ms)),
-            Err(_) => Err(wrong(format!("'{}' is no number of ms", statement.word(at + 1)))),
+            Err(_) => Err(wrong(format!("'{}' is not a number of ms", statement.word(at + 1)))),
         },
         _ => Err(wrong(format!("'{}' is not understood", statement.rest(at)))),
     };
@@ -157,7 +157,7 @@ fn parse(statement: &Statement) -> Result<Order, String> {
             let (to, next) = server(4)?;
             let timeout_ms = timeout(next)?;
             if timeout_ms == Some(0) {
-                return Err(wrong("'0' ms is no time for a switchover".to_owned()));
+                return Err(wrong("TIMEOUT 0 is too short for a switchover: give at least 1 ms".to_owned()));
             }
             Ok(Order::Switchover { hostgroup: hostgroup()?, to, timeout_ms, is_by_hand })
         }
@@ -195,7 +195,7 @@ fn address(statement: &Statement, at: usize) -> Result<(ServerAddr, usize), Stri
         Some(token) => (token.text.clone(), at + 1),
         None => return Err("no server is named".to_owned()),
     };
-    let bad = || format!("'{text}' is no host:port");
+    let bad = || format!("'{text}' is not host:port");
     if text.starts_with('/') {
         return Ok((ServerAddr { host: text.as_str().into(), port: 0 }, next));
     }
@@ -247,23 +247,23 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_named_with_the_right_form() {
         for (sql, named) in [
-            ("SWITCHOVER HOSTGROUP ten TO 'db2:3307'", "'ten' is no hostgroup"),
+            ("SWITCHOVER HOSTGROUP ten TO 'db2:3307'", "'ten' is not a hostgroup number"),
             ("SWITCHOVER HOSTGROUP 1", "is not understood"),
-            ("SWITCHOVER HOSTGROUP 1 TO 'db2:x'", "'db2:x' is no host:port"),
-            ("SWITCHOVER HOSTGROUP 1 TO 'db2:1' TIMEOUT soon", "'soon' is no number"),
-            ("SWITCHOVER HOSTGROUP 1 TO 'db2:1' TIMEOUT 0", "no time for a switchover"),
+            ("SWITCHOVER HOSTGROUP 1 TO 'db2:x'", "'db2:x' is not host:port"),
+            ("SWITCHOVER HOSTGROUP 1 TO 'db2:1' TIMEOUT soon", "'soon' is not a number"),
+            ("SWITCHOVER HOSTGROUP 1 TO 'db2:1' TIMEOUT 0", "too short for a switchover"),
             ("SWITCHOVER HOSTGROUP 1 TO 'db2:1' QUICKLY", "'QUICKLY' is not understood"),
             ("SWITCHOVER HOSTGROUP 1 TO WAIT FOR READ_ONLY", "'FOR READ_ONLY' is not understood"),
             ("DRAIN SERVER 'a:1' WAIT FOR READ_ONLY", "is not understood"),
             ("ACCEPT HOSTGROUP 1", "is not understood"),
-            ("ACCEPT CLUSTER HOSTGROUP x", "'x' is no hostgroup"),
-            ("ACCEPT CLUSTER HOSTGROUP 1 FROM 'a:0'", "is no host:port"),
+            ("ACCEPT CLUSTER HOSTGROUP x", "'x' is not a hostgroup number"),
+            ("ACCEPT CLUSTER HOSTGROUP 1 FROM 'a:0'", "is not host:port"),
             ("ACCEPT CLUSTER HOSTGROUP 1 FROM", "'FROM' is not understood"),
             ("PAUSE HOSTGROUP 1 NOW", "'NOW' is not understood"),
             ("PAUSE", "is not understood"),
-            ("DRAIN SERVER ':1'", "is no host:port"),
+            ("DRAIN SERVER ':1'", "is not host:port"),
             ("UNDRAIN SERVER 'a:1' TIMEOUT 5", "is not understood"),
-            ("FAILBACK HOSTGROUP 4294967295", "is no hostgroup"),
+            ("FAILBACK HOSTGROUP 4294967295", "is not a hostgroup number"),
         ] {
             let reason = read(sql).unwrap_err();
             let verb = sql.split(' ').next().unwrap();

@@ -39,7 +39,7 @@ fn configuration(engine: &Engine) -> Result<Config, AdminError> {
 /// Writes what could be loaded; the rest is refused, as LOAD refuses it. Answers its size in bytes.
 fn write(engine: &Engine, path: &str) -> Result<u64, AdminError> {
     if path.is_empty() {
-        return refuse("the name of a file is needed");
+        return refuse("give the name of a file");
     }
     let config = Arc::new(configuration(engine)?);
     engine.check(&config)?;

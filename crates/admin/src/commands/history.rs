@@ -77,7 +77,7 @@ fn compress(bytes: &[u8]) -> Result<Vec<u8>, AdminError> {
 fn expand(bytes: &[u8]) -> Result<String, AdminError> {
     let mut text = String::new();
     let read = ZlibDecoder::new(bytes).take(MAX_TEXT).read_to_string(&mut text);
-    read.map_err(|error| AdminError::Refused(format!("a kept configuration cannot be read: {error}")))?;
+    read.map_err(|error| AdminError::Refused(format!("a configuration of CONFIG HISTORY cannot be read: {error}")))?;
     Ok(text)
 }
 
@@ -104,7 +104,7 @@ fn show(value: rusqlite::types::Value) -> String {
 /// A kept configuration, by its id.
 pub(super) fn recall(engine: &Engine, id: &str) -> Result<Config, AdminError> {
     let Ok(id) = id.parse::<i64>() else {
-        return refuse(format!("'{id}' is no id of CONFIG HISTORY"));
+        return refuse(format!("'{id}' is not an id of CONFIG HISTORY"));
     };
     let sql = format!("SELECT config FROM disk.{HISTORY_TABLE} WHERE id = ?1");
     let kept: Option<Vec<u8>> = engine.store.admin.query_row(&sql, [id], |row| row.get(0)).optional()?;

@@ -197,7 +197,7 @@ fn load_user(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let is_it = |row: &&model::config::Row| row.text("username") == Some(&name);
     if !memory.rows("mysql_users").iter().any(|row| is_it(&row)) {
         let runs = runtime.rows("mysql_users").iter().any(|row| is_it(&row));
-        let rest = if runs { ", but it is in runtime still: LOAD MYSQL USERS TO RUNTIME ends it" } else { "" };
+        let rest = if runs { ", but the user is still in runtime: LOAD MYSQL USERS TO RUNTIME removes it" } else { "" };
         return refuse(format!("User {name} is not in mysql_users, so nothing was loaded{rest}"));
     }
     let mut config = Config::clone(&runtime);

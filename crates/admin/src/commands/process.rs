@@ -102,9 +102,9 @@ pub(super) const COMMANDS: &[Command] = &[
         "Reads passwords that stand in files again.",
         "PROXYSQL RELOAD SECRETS",
     ),
-    open("PROXYSQL CLUSTER_NODE_UUID", |_, _| refuse("clusters of ProxySQL are not joined")),
+    open("PROXYSQL CLUSTER_NODE_UUID", |_, _| refuse("this proxy does not join clusters of ProxySQL")),
     open("PROXYSQL MEMPROFILE", |_, _| refuse("not part of this proxy")),
-    open("PROXYSQL COREDUMP|COMPRESSEDCOREDUMP", |_, _| refuse("core dumps are left to the system")),
+    open("PROXYSQL COREDUMP|COMPRESSEDCOREDUMP", |_, _| refuse("core dumps are made by the system only: see ulimit -c")),
     exact("KILL CONNECTION *", |engine, ask| kill(engine, ask.statement.word(2))).help(
         "KILL CONNECTION session_id",
         "Ends a session. SHOW PROCESSLIST lists the ids.",
@@ -183,7 +183,7 @@ fn after(engine: &mut Engine, what: After) -> Answer {
 /// Refused while it can still be mended.
 fn restart(engine: &mut Engine) -> Answer {
     let found = engine.process.could_restart(&engine.runtime());
-    found.map_err(|why| AdminError::Refused(format!("it would not start again: {why}")))?;
+    found.map_err(|why| AdminError::Refused(format!("the proxy would not start again: {why}")))?;
     after(engine, After::Restart)
 }
 
@@ -192,11 +192,11 @@ fn upgrade(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let program = unquoted(ask.statement.rest(2));
     let program = (!program.is_empty()).then(|| PathBuf::from(program));
     if let Some(program) = program.as_ref().filter(|program| !program.is_absolute()) {
-        return refuse(format!("{}: an absolute path is needed", program.display()));
+        return refuse(format!("{}: give an absolute path", program.display()));
     }
     if program.is_some() && scheduler::is_forbidden() {
         // Whoever has an administrator's password could have any program run.
-        return refuse("--no-scripts: no program but this one's own file is started");
+        return refuse("--no-scripts: the proxy starts no other program than its own file");
     }
     tracing::info!("{}@{}: {}", ask.session.user, ask.session.peer, ask.statement.text);
     let successor = engine.successor(program)?;
@@ -206,7 +206,7 @@ fn upgrade(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
         Ok(text) => done(0, text),
         Err(why) => {
             frozen.set(false);
-            tracing::error!("upgrade: {why}; this process serves on");
+            tracing::error!("upgrade: {why}; this process keeps serving");
             Reply::refused(why)
         }
     }));
@@ -241,7 +241,7 @@ fn forget_replica(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
         return refuse(format!("no replica with server_id {id} has read by file and position here (stats_tidegate_positions)"));
     }
     tracing::info!("{}@{}: {}", ask.session.user, ask.session.peer, ask.statement.text);
-    Ok(done(u64::try_from(count).unwrap_or(u64::MAX), "the next server that it reads by file and position is its server"))
+    Ok(done(u64::try_from(count).unwrap_or(u64::MAX), "the replica may now read by file and position from another server"))
 }
 
 fn log_entry(_: &mut Engine, ask: &Ask<'_>) -> Answer {
@@ -270,7 +270,7 @@ fn truncate(engine: &mut Engine, name: &str) -> Answer {
     let is_twin = bare.ends_with("_reset");
     match (known || is_twin).then(|| engine.live.reset(bare)).flatten() {
         Some(count) => Ok(done(u64::try_from(count).unwrap_or(u64::MAX), "")),
-        None => refuse(format!("{name} cannot be truncated: it is no table of counters; use DELETE")),
+        None => refuse(format!("{name} cannot be truncated because it holds no counters: use DELETE")),
     }
 }
 

@@ -59,7 +59,7 @@ pub(super) const COMMANDS: &[Command] = &[
 fn sharing(engine: &Engine) -> Result<Arc<Sharing>, AdminError> {
     match &engine.sharing {
         Some(sharing) if Sharing::is_on(&engine.runtime()) => Ok(Arc::clone(sharing)),
-        _ => refuse("this proxy shares its configuration with nobody: admin-shared_config_endpoints is empty"),
+        _ => refuse("this proxy does not share its configuration: set admin-shared_config_endpoints"),
     }
 }
 
@@ -78,7 +78,7 @@ fn share(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
         if let Some((_, why)) = sharing.conflict(&head) {
             return refuse(why);
         }
-        return refuse(format!("there is one: the shared configuration is at {}", described(&head.manifest)));
+        return refuse(format!("a shared configuration exists already, at {}", described(&head.manifest)));
     }
     let own = sharing.standing().map_or(0, |standing| standing.number);
     sharing.refuse_newer(own)?;
@@ -95,7 +95,7 @@ fn share_with_peers(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let Some(peers) = engine.peers.clone() else { return refuse("this proxy has no peers") };
     let known = peers.descent().map(|own| ("this proxy".to_owned(), own)).or_else(|| peers.known_revision());
     if let Some((name, descent)) = known {
-        return refuse(format!("there is one: {name} has revision {}", peers::described(&descent)));
+        return refuse(format!("a shared configuration exists already: {name} has revision {}", peers::described(&descent)));
     }
     engine.descend(&engine.runtime(), ask, &[], &[], true);
     Ok(done(0, "revision 1 is shared"))
@@ -124,7 +124,7 @@ fn follow(engine: &mut Engine, _: &Ask<'_>) -> Answer {
             Ok(Reply::done())
         }
         Some(fetched) => engine.follow(&fetched),
-        None => Ok(done(0, "nothing is waiting to be put in force")),
+        None => Ok(done(0, "no change waits to be put in force")),
     }
 }
 
@@ -141,7 +141,9 @@ fn rebase(engine: &mut Engine, ask: &Ask<'_>, prefer: Prefer) -> Answer {
     match (sharing.conflict(&head), prefer) {
         (Some((_, why)), Prefer::Nobody) => return refuse(why),
         (Some((Conflict::Cluster, why)), Prefer::Mine) => {
-            return refuse(format!("{why}. To keep this proxy's, delete the keys of this cluster in etcd, then CONFIG SHARE here"));
+            return refuse(format!(
+                "{why}. To keep this proxy's configuration, delete the keys of this cluster in etcd, then run CONFIG SHARE here"
+            ));
         }
         (Some(_), Prefer::Mine) => said = overrule(engine, ask, &sharing, &head)?,
         (None, Prefer::Mine) if sharing.standing().is_some() && sharing.is_behind_others(&head) => {
@@ -162,14 +164,14 @@ fn overrule(engine: &mut Engine, ask: &Ask<'_>, sharing: &Sharing, head: &Head) 
     let standing = sharing.overrule(draft(ask, to_shared_text(&engine.runtime())), head)?;
     tracing::info!("{}@{}: {}: revision {}", ask.session.user, ask.session.peer, ask.statement.text, standing.number);
     engine.stands_at(&standing, &[]);
-    Ok(format!("revision {} is shared, with what is in force here; it takes the place of {}", standing.number, described(&head.manifest)))
+    Ok(format!("revision {} is shared with this proxy's configuration and replaces {}", standing.number, described(&head.manifest)))
 }
 
 fn rebased(modules: &[&str]) -> String {
     if modules.is_empty() {
-        ", and nothing in memory is based on an older one".to_owned()
+        "; memory has no changes of an older revision".to_owned()
     } else {
-        format!("; in memory your changes of {} lie over it: LOAD puts them in force", modules.join(", "))
+        format!("; memory still holds your changes of {}: LOAD puts them in force", modules.join(", "))
     }
 }
 
@@ -182,8 +184,8 @@ fn rebase_on_peers(engine: &mut Engine, ask: &Ask<'_>, prefer: Prefer) -> Answer
         Prefer::Nobody => {
             let named: Vec<&str> = rivals.iter().map(|(_, line)| line.name.as_str()).collect();
             return refuse(format!(
-                "the configurations of this proxy and of {} came from neither each other: CONFIG REBASE MINE has this one's hold everywhere, \
-                 CONFIG REBASE SHARED takes the other one's",
+                "the configurations of this proxy and of {} have no common history. CONFIG REBASE MINE puts this proxy's in force \
+                 everywhere, CONFIG REBASE SHARED takes the other proxy's",
                 named.join(", ")
             ));
         }
@@ -193,7 +195,7 @@ fn rebase_on_peers(engine: &mut Engine, ask: &Ask<'_>, prefer: Prefer) -> Answer
         }
         Prefer::Theirs => {
             let number = |line: &PeerLine| line.descent.as_ref().map_or(0, |one| one.revision.number);
-            let Some((at, line)) = rivals.into_iter().max_by_key(|(_, line)| number(line)) else { return refuse("nobody differs") };
+            let Some((at, line)) = rivals.into_iter().max_by_key(|(_, line)| number(line)) else { return refuse("no peer has another configuration") };
             let pulled = peers.pull_from(&at, line, &engine.runtime()).map_err(AdminError::Refused)?;
             engine.follow_peer(&pulled)?;
         }
@@ -207,7 +209,9 @@ fn rebase_on_peers(engine: &mut Engine, ask: &Ask<'_>, prefer: Prefer) -> Answer
 fn revision(engine: &mut Engine, _: &Ask<'_>) -> Answer {
     match engine.peers.as_ref().filter(|_| peers::is_on(&engine.runtime())) {
         Some(peers) => Ok(super::single("revision", serde_json::to_string(&peers.line()).unwrap_or_default())),
-        None => refuse("this proxy pulls from no peers: admin-cluster_username or proxysql_servers is empty, or etcd has what is shared"),
+        None => {
+            refuse("this proxy pulls from no peers: admin-cluster_username or proxysql_servers is empty, or etcd holds the configuration")
+        }
     }
 }
 
@@ -281,10 +285,13 @@ fn rollout(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let sharing = sharing(engine)?;
     let head = head(&sharing)?;
     if head.manifest.rollout.is_some() {
-        return refuse(format!("revision {} is being tried already: CONFIG PROMOTE or CONFIG ABORT", head.manifest.revision.number));
+        return refuse(format!(
+            "revision {} is already being tried: run CONFIG PROMOTE or CONFIG ABORT first",
+            head.manifest.revision.number
+        ));
     }
     if sharing.standing().is_none_or(|standing| standing.id != head.manifest.revision.id) {
-        return refuse("this proxy has not the revision that is shared yet: try again");
+        return refuse("this proxy does not have the shared revision yet: try again");
     }
     sharing.refuse_ahead(&head)?;
     let named = ask.statement.rest(if ask.statement.is(2, "TO") { 3 } else { 2 });
@@ -296,7 +303,7 @@ fn rollout(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let checked = engine.check(&config)?;
     let text = to_shared_text(&config);
     if shared_config::sum(text.as_bytes()) == head.manifest.revision.sha256 {
-        return refuse("memory is what is shared already: there is nothing to try");
+        return refuse("memory equals the shared configuration: there is nothing to try");
     }
     let is_here = to.contains(&sharing.me().uuid);
     let count = to.len();
@@ -311,7 +318,7 @@ fn rollout(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     }
     Ok(done(
         0,
-        format!("revision {} is tried by {count} proxies: stats_tidegate_proxies, then CONFIG PROMOTE or CONFIG ABORT", standing.number),
+        format!("{count} proxies try revision {}: see stats_tidegate_proxies, then run CONFIG PROMOTE or CONFIG ABORT", standing.number),
     ))
 }
 
@@ -326,7 +333,7 @@ fn chosen(sharing: &Sharing, named: &str) -> Result<Vec<String>, AdminError> {
     {
         let percent: usize = match percent.parse() {
             Ok(percent @ 1..=99) => percent,
-            _ => return refuse(format!("'{percent}' is no number from 1 to 99; the command is: {ROLLOUT}")),
+            _ => return refuse(format!("'{percent}' is not a number from 1 to 99; the command is: {ROLLOUT}")),
         };
         let count = (proxies.len() * percent).div_ceil(100);
         return Ok(proxies.into_iter().take(count).map(|proxy| proxy.uuid.clone()).collect());
@@ -337,7 +344,7 @@ fn chosen(sharing: &Sharing, named: &str) -> Result<Vec<String>, AdminError> {
         match known.collect::<Vec<_>>()[..] {
             [proxy] if !to.contains(&proxy.uuid) => to.push(proxy.uuid.clone()),
             [_] => {}
-            [] => return refuse(format!("'{name}' is no proxy of stats_tidegate_proxies; the command is: {ROLLOUT}")),
+            [] => return refuse(format!("'{name}' is not in stats_tidegate_proxies; the command is: {ROLLOUT}")),
             _ => return refuse(format!("several proxies are called '{name}': name them by uuid")),
         }
     }
@@ -361,7 +368,7 @@ fn end_trial(engine: &mut Engine, ask: &Ask<'_>, content: fn(&Head, &Rollout) ->
     let sharing = sharing(engine)?;
     let head = head(&sharing)?;
     let Some(rollout) = &head.manifest.rollout else {
-        return refuse("no revision is being tried: CONFIG ROLLOUT begins that");
+        return refuse("no revision is being tried: CONFIG ROLLOUT starts a trial");
     };
     let tried = head.manifest.revision.number;
     let text = text_of(&sharing, &content(&head, rollout))?;

@@ -122,7 +122,7 @@ impl Filter {
             () if statement.head.len() == at => "1".to_owned(),
             () if statement.is(at, "LIKE") => format!("{column} LIKE {} ESCAPE '\\'", literal(statement.word(at + 1))),
             () if statement.is(at, "WHERE") => statement.rest(at + 1).to_owned(),
-            () => return refuse(format!("near '{}': FROM, LIKE or WHERE is needed here", statement.word(at))),
+            () => return refuse(format!("near '{}': write FROM, LIKE or WHERE here", statement.word(at))),
         };
         Ok(filter)
     }

@@ -55,8 +55,8 @@ fn create(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     match schema {
         None => temporary(),
         Some(schema) => refuse(format!(
-            "a view in {schema} sees the tables of {schema} only: CREATE TEMP VIEW {name} (or CREATE VIEW without a schema) sees those of all \
-             schemas"
+            "a view in {schema} reads tables of {schema} only. CREATE TEMP VIEW {name} (or CREATE VIEW without a schema) reads tables of \
+             all schemas"
         )),
     }
 }

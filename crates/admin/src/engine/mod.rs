@@ -253,7 +253,7 @@ impl Engine {
         let command = commands::find(&statement);
         self.audit(who, session, &statement, command.as_ref());
         if self.frozen.is_set() && !READS.iter().any(|word| statement.is(0, word)) {
-            return Reply::refused("another process takes over, and nothing is changed here any more: connect again");
+            return Reply::refused("another process takes over, so this one accepts no more changes: connect again");
         }
         let ask = Ask { who, session, statement: &statement };
         let outcome = match command {
@@ -349,7 +349,7 @@ impl Engine {
         self.hold(checked.secrets);
         let info = match faulty {
             0 => format!("{count} files with secrets are read"),
-            _ => format!("{faulty} of {count} files with secrets cannot be read: the log names them; what they held before stays in force"),
+            _ => format!("{faulty} of {count} files with secrets cannot be read and keep their earlier content in force: see the log"),
         };
         Ok(Reply::Ok { affected: 0, insert_id: 0, info, warnings: Vec::new() })
     }
@@ -403,7 +403,7 @@ impl Engine {
             Err(why) => {
                 self.sharing.iter().for_each(|sharing| sharing.follows_itself());
                 Err(AdminError::Refused(format!(
-                    "revision {} is shared, but this proxy cannot put it in force, and keeps what it has: {why}",
+                    "revision {} is shared, but this proxy cannot put it in force and keeps its configuration: {why}",
                     standing.number
                 )))
             }
@@ -475,7 +475,7 @@ impl Engine {
         self.jobs.publish(whole);
         self.hold(secrets);
         if let Err(error) = commands::history::remember(&self.store.admin, config, by.user, by.text) {
-            tracing::warn!("the configuration in force was not put into its history: {error}");
+            tracing::warn!("cannot add the configuration in force to CONFIG HISTORY: {error}");
             notes.push(format!("not kept for CONFIG ROLLBACK: {error}"));
         }
         let is_for_servers = loaded.iter().any(|part| part.tables.contains(&"mysql_servers"));

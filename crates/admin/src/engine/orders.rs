@@ -27,7 +27,7 @@ impl Orders {
     /// The statement at hand is answered by `work`, unless too many are under way.
     pub(super) fn give(&mut self, work: Work) -> Result<(), String> {
         if Arc::strong_count(&self.under_way) > MOST {
-            return Err(format!("{MOST} orders are under way already: wait until one is done"));
+            return Err(format!("{MOST} commands are already under way: wait until one is done"));
         }
         self.given = Some(work);
         Ok(())

@@ -97,7 +97,7 @@ impl Listeners {
                     Err(error) => {
                         match bind_all(&close) {
                             Ok(bound) => self.accept(&close, bound, &arrive),
-                            Err((listen, e)) => tracing::error!("{listen} could not be opened again: {e}"),
+                            Err((listen, e)) => tracing::error!("cannot listen on {listen} again: {e}"),
                         }
                         return Err(error);
                     }
@@ -119,7 +119,7 @@ impl Listeners {
             let address = one.address().unwrap_or_else(|| listen.clone());
             tracing::info!("admin interface listens on {address}");
             let opened = self.sockets.opened(&listen.to_string(), one.as_fd());
-            let _opened = opened.inspect_err(|e| tracing::warn!("no other process could take over {listen}: {e}")).ok();
+            let _opened = opened.inspect_err(|e| tracing::warn!("the next process cannot take over {listen}: {e}")).ok();
             let accepting = tokio::spawn(accept(one, Arc::clone(&self.sockets), arrive.clone()));
             self.open.insert(listen.clone(), Open { address, accepting, _opened });
         }

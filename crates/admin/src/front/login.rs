@@ -168,7 +168,7 @@ impl Login {
     async fn request(mut self, offered: Capabilities, settings: &FrontSettings) -> Result<(Self, Request), End> {
         let mut payload = self.receive().await?;
         if SslRequest::parse(&payload)?.is_some() {
-            let tls = settings.tls.clone().ok_or(WireError::Malformed("TLS was not offered"))?;
+            let tls = settings.tls.clone().ok_or(WireError::Malformed("the client asked for TLS, which the proxy did not offer"))?;
             self.packets = self.packets.accept_tls(Arc::clone(&tls.config)).await?;
             self.fingerprint = Some(tls.fingerprint);
             self.channel = Channel::Secure;
@@ -250,7 +250,7 @@ impl Login {
         if let Some(attempt) = self.peer.attempts.begin(self.peer.address, settings.most_failures).await {
             return Ok(attempt);
         }
-        let text = format!("Host '{}' is blocked: too many logins failed, and too many wait (admin-login_failures)", self.peer.host);
+        let text = format!("Host '{}' is blocked: too many logins failed or wait (admin-login_failures). Try again later", self.peer.host);
         Err(self.refuse(codes::HOST_IS_BLOCKED, "HY000", text).await)
     }
 

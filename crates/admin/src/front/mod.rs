@@ -244,9 +244,9 @@ fn note_end(peer: Option<SocketAddr>, end: &End) {
     let from = peer.map_or_else(|| "a local socket".to_owned(), |p| p.to_string());
     match end {
         End::Gone | End::Quit | End::Idle => tracing::debug!("admin session from {from} ended: {end:?}"),
-        End::MadeRoom => tracing::warn!("admin session from {from} had to make room for a local one"),
+        End::MadeRoom => tracing::warn!("admin session from {from} closed to make room for a local client"),
         End::LoginTimeout => tracing::warn!("admin login from {from} took too long"),
-        End::NotReading => tracing::warn!("admin session from {from} does not read its results and is closed"),
+        End::NotReading => tracing::warn!("admin session from {from} closed: the client does not read its results"),
         End::Refused(why) => tracing::warn!("admin session from {from}: {why}"),
         End::Lost(e) => tracing::debug!("admin session from {from} was lost: {e}"),
     }

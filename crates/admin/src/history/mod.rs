@@ -120,7 +120,7 @@ impl History {
         let turn = Turn::new(db, live, plane, settings, i64::try_from(now_ms / 1000).unwrap_or(i64::MAX));
         for series in due {
             if let Err(error) = transaction(db, || (series.take)(&turn)) {
-                tracing::warn!("admin-{}: no sample was kept: {error}", series.name);
+                tracing::warn!("admin-{}: cannot save a sample: {error}", series.name);
                 turn.saved_queries.take();
             }
             plane.forget_logged_queries(turn.saved_queries.take(), false);

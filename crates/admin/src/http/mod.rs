@@ -173,7 +173,7 @@ async fn answer(shared: &Arc<Shared>, request: Request<Bytes>, is_loopback: bool
         _ => match path.strip_prefix("/sync/") {
             Some(_) if is_foreign(request.headers(), is_loopback) => Answer::text(
                 StatusCode::FORBIDDEN,
-                "scripts are run for no page of another origin, and on loopback for no other host's name\n",
+                "requests from pages of another origin, or on loopback for another host name, run no scripts\n",
             ),
             Some(uri) => {
                 let routes = Arc::clone(&shared.routes.read().unwrap_or_else(PoisonError::into_inner));
@@ -205,6 +205,6 @@ async fn metrics_page(shared: Arc<Shared>) -> Answer {
     let gather = move || metrics::text(&shared.sources.iter().flat_map(|source| source.metrics()).collect::<Vec<_>>());
     match tokio::task::spawn_blocking(gather).await {
         Ok(body) => Answer { status: StatusCode::OK, content_type: Answer::METRICS, body },
-        Err(_) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "metrics could not be gathered\n"),
+        Err(_) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, "cannot gather the metrics\n"),
     }
 }

@@ -108,7 +108,7 @@ impl Port {
         let bound = listener.local_addr().unwrap_or(wanted);
         tracing::info!("{} listens on {bound}", self.name);
         let opened = self.sockets.opened(&wanted.to_string(), listener.as_fd());
-        let _opened = opened.inspect_err(|e| tracing::warn!("no other process could take over {wanted}: {e}")).ok();
+        let _opened = opened.inspect_err(|e| tracing::warn!("the next process cannot take over {wanted}: {e}")).ok();
         let (sockets, seats, name) = (Arc::clone(&self.sockets), Arc::clone(&self.seats), self.name);
         let accepting = tokio::spawn(async move {
             loop {

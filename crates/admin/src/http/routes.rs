@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn codes_of_scripts_are_those_that_proxysql_answers() {
         let missing = Ended::NotStarted { why: "gone".into(), errno: Some(2) };
-        let relative = Ended::NotStarted { why: "an absolute path is needed".into(), errno: None };
+        let relative = Ended::NotStarted { why: "give an absolute path".into(), errno: None };
         let ended = [Ended::Exited(3), Ended::TimedOut, Ended::Stopped, missing, relative];
         assert_eq!(ended.map(|ended| error_code(&ended)), [3, 62, 143, 2, 127]);
     }

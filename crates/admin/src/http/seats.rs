@@ -85,11 +85,7 @@ impl Seats {
         if taken.told_at.is_none_or(|at| at.elapsed() >= TOLD_EVERY) {
             let closed = std::mem::take(&mut taken.closed);
             taken.told_at = Some(Instant::now());
-            tracing::warn!(
-                "{}: more than {} connections: {closed} that asked nothing were closed since this was last said",
-                self.name,
-                self.most
-            );
+            tracing::warn!("{}: more than {} connections: {closed} idle connections closed since the last such line", self.name, self.most);
         }
     }
 

@@ -169,7 +169,7 @@ unsafe impl VTabCursor for LiveCursor<'_> {
     fn filter(&mut self, idx_num: c_int, _idx_str: Option<&str>, args: &Filters<'_>) -> Result<()> {
         // SQLite is C: a panic may not pass through it.
         let rows = catch_unwind(AssertUnwindSafe(|| self.live.rows(self.index)));
-        let rows = rows.map_err(|_| failure("the table's rows could not be computed"))?;
+        let rows = rows.map_err(|_| failure("cannot compute the table's rows"))?;
         if !Arc::ptr_eq(&rows, &self.rows) {
             self.maps.clear();
             self.rows = rows;

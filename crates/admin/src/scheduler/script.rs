@@ -118,7 +118,7 @@ fn start(script: &Script) -> io::Result<Child> {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "scripts are forbidden (--no-scripts)"));
     }
     if !script.program.starts_with('/') {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "an absolute path is needed"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "give an absolute path"));
     }
     Command::new(&script.program)
         .args(&script.args)

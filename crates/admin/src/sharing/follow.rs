@@ -45,7 +45,7 @@ async fn step(sharing: &Arc<Sharing>, engine: &WeakHandle, refused: &mut Option<
         let why = match (&seen.fault, &standing) {
             (Some(fault), _) => fault.clone(),
             (None, Some(_)) if seen.is_known => {
-                "etcd has no shared configuration any more: what is in force stays, and CONFIG SHARE puts it there again".to_owned()
+                "etcd has lost the shared configuration: the proxy keeps its own, and CONFIG SHARE stores it again".to_owned()
             }
             _ => String::new(),
         };
@@ -89,7 +89,10 @@ async fn step(sharing: &Arc<Sharing>, engine: &WeakHandle, refused: &mut Option<
                 Ok(()) => *refused = None,
                 Err(why) => {
                     if refused.as_ref().is_none_or(|(id, _)| *id != wanted.id) {
-                        tracing::error!("shared configuration: revision {} is not used: {why}; what is in force stays", wanted.number);
+                        tracing::error!(
+                            "shared configuration: revision {} is not used: {why}; the earlier revision stays in force",
+                            wanted.number
+                        );
                     }
                     *refused = Some((wanted.id.clone(), Instant::now()));
                     sharing.shared.report(|line| line.error = why.chars().take(1_000).collect());

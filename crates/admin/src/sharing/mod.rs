@@ -184,9 +184,9 @@ impl Sharing {
         let error = self.me().error;
         match (&seen.link, &seen.head) {
             _ if !error.is_empty() => Err(format!("no revision of the shared configuration is in force: {error}")),
-            (Link::Down(_, why), _) => Err(format!("no revision of the shared configuration was read yet: {why}")),
+            (Link::Down(_, why), _) => Err(format!("this proxy has not read the shared configuration yet: {why}")),
             (_, None) if seen.is_known && seen.fault.is_none() => Ok(()),
-            _ => Err("no revision of the shared configuration was read yet".to_owned()),
+            _ => Err("this proxy has not read the shared configuration yet".to_owned()),
         }
     }
 

@@ -241,10 +241,7 @@ impl Orders {
                 && *id == wait.id
                 && matches!(std::mem::replace(hold, Hold::Over), Hold::Held(_))
             {
-                tracing::warn!(
-                    "switchover of hostgroup {hostgroup} by {}: nothing was heard of it in time, and sessions go on",
-                    wait.proxy
-                );
+                tracing::warn!("switchover of hostgroup {hostgroup} by {}: no news in time, sessions continue", wait.proxy);
             }
         });
     }
@@ -268,7 +265,7 @@ impl Sharing {
             return None;
         }
         let failed = self.shared.order(name, value).err()?;
-        Some(format!("this holds for this proxy alone: {failed}"))
+        Some(format!("the command is in force on this proxy only: {failed}"))
     }
 }
 
@@ -336,21 +333,22 @@ impl Company for Others {
         let mut asked = Asked { sharing: Arc::clone(sharing), name: name.clone(), wait, warning: None, is_over: false };
         let seen = sharing.seen();
         if seen.link != Link::Up {
-            asked.warning = (seen.link != Link::Off).then(|| "etcd is not reached, so other proxies were not asked to wait".to_owned());
+            asked.warning =
+                (seen.link != Link::Off).then(|| "etcd does not answer, so the proxy could not ask other proxies to wait".to_owned());
             asked.is_over = true;
             return Ok(Box::new(asked));
         }
         let (base, before) = seen.orders.get(&name).map_or((0, None), |(value, at)| (*at, serde_json::from_str::<Wait>(value).ok()));
         if let Some(before) = before.filter(|before| before.writer.is_none() && before.by != me.uuid) {
-            return Err(format!("a switchover of hostgroup {writer} is under way, which {} makes", before.proxy));
+            return Err(format!("{} already runs a switchover of hostgroup {writer}", before.proxy));
         }
         let value = serde_json::to_string(&asked.wait).map_err(|e| e.to_string())?;
         let given = sharing.shared.order_if(&name, &value, base, (limit + SPARE).as_secs() + 1);
         match given {
             Ok(true) => {}
-            Ok(false) => return Err(format!("a switchover of hostgroup {writer} is under way, which another proxy makes")),
+            Ok(false) => return Err(format!("another proxy already runs a switchover of hostgroup {writer}")),
             Err(error) => {
-                asked.warning = Some(format!("{error}; so other proxies were not asked to wait"));
+                asked.warning = Some(format!("{error}, so the proxy could not ask other proxies to wait"));
                 return Ok(Box::new(asked));
             }
         }
@@ -374,7 +372,11 @@ impl Company for Others {
                 return Ok(Box::new(asked));
             };
             if begun.elapsed() >= patience {
-                return Err(format!("proxy {} has not answered in {} ms that its sessions wait", silent.name, begun.elapsed().as_millis()));
+                return Err(format!(
+                    "proxy {} has not confirmed within {} ms that its sessions wait",
+                    silent.name,
+                    begun.elapsed().as_millis()
+                ));
             }
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -46,7 +46,7 @@ impl Sharing {
                 shared_config::Link::Down(since, why) => format!("not reachable since {}: {why}", ago(now() - since)),
                 _ => "not reached yet".to_owned(),
             };
-            return refused(format!("the shared configuration is {why}. What is in force stays; nothing was changed"));
+            return refused(format!("the shared configuration is {why}. Nothing was changed"));
         }
         match &seen.fault {
             Some(fault) => refused(format!("the shared configuration: {fault}")),
@@ -72,14 +72,14 @@ impl Sharing {
                 }
                 (_, Some(head)) => lost(Some(&head), None),
                 (Some(standing), None) => refused(format!(
-                    "etcd has no shared configuration any more, though revision {} is in force here: CONFIG SHARE puts it there again",
+                    "etcd has lost the shared configuration, but revision {} is in force here: CONFIG SHARE stores it again",
                     standing.number
                 )),
             };
         };
         if let Some(rollout) = &head.manifest.rollout {
             return refused(format!(
-                "revision {} is being tried by {} of the proxies: CONFIG PROMOTE or CONFIG ABORT ends that",
+                "{1} of the proxies try revision {0}: run CONFIG PROMOTE or CONFIG ABORT first",
                 head.manifest.revision.number,
                 rollout.to.len()
             ));
@@ -103,7 +103,7 @@ impl Sharing {
         match seen.proxies.iter().filter(|proxy| proxy.applied > own).max_by_key(|proxy| proxy.applied) {
             None => Ok(()),
             Some(newer) => refused(format!(
-                "{} has revision {} of the configuration that was shared, newer than this proxy's {own}: CONFIG SHARE there",
+                "{} has shared revision {}, which is newer than this proxy's {own}: run CONFIG SHARE there",
                 newer.name, newer.applied
             )),
         }
@@ -117,8 +117,8 @@ impl Sharing {
         let ahead = self.ahead(head);
         let Some((name, standing)) = ahead.iter().max_by_key(|(_, standing)| standing.number) else { return Ok(()) };
         refused(format!(
-            "{} of the proxies would not take the change: {name} has revision {}, and etcd has only {}. Nothing was changed. CONFIG REBASE \
-             MINE, there or here, makes that proxy's configuration that of all proxies; CONFIG REBASE SHARED there takes the one in etcd",
+            "{} of the proxies would refuse the change: {name} has revision {}, but etcd has only {}. Nothing was changed. CONFIG REBASE \
+             MINE makes the configuration of the proxy that runs it the shared one; CONFIG REBASE SHARED on {name} takes the one in etcd",
             ahead.len(),
             standing.number,
             described(&head.manifest)
@@ -178,7 +178,8 @@ impl Sharing {
             Ok(head) => Ok(standing_of(&head)),
             Err(PublishError::Lost(now)) => lost(now.as_deref(), head.map(|head| head.manifest.revision.number)),
             Err(PublishError::Etcd(error)) => refused(format!(
-                "the shared configuration: {error}. Nothing was changed here; if etcd has taken the change all the same, it comes into force"
+                "the shared configuration: {error}. Nothing was changed here. If etcd stored the change all the same, it comes into \
+                 force later"
             )),
         }
     }
@@ -192,13 +193,13 @@ fn standing_of(head: &Head) -> Standing {
 
 /// The race is lost.
 fn lost<T>(head: Option<&Head>, based_on: Option<u64>) -> Result<T, AdminError> {
-    let yours = based_on.map_or_else(|| "this proxy has none of it yet".to_owned(), |number| format!("yours is based on {number}"));
+    let yours = based_on.map_or_else(|| "this proxy has read no revision yet".to_owned(), |number| format!("yours is based on {number}"));
     match head {
         Some(head) => refused(format!(
             "the shared configuration is at {}, {yours}: nothing was changed. CONFIG DIFF SHARED shows the differences; repeat the command, \
              or CONFIG REBASE first where both have changed the same module",
             described(&head.manifest)
         )),
-        None => refused("the shared configuration is gone from etcd: nothing was changed. CONFIG SHARE puts it there again"),
+        None => refused("etcd has lost the shared configuration: nothing was changed. CONFIG SHARE stores it again"),
     }
 }

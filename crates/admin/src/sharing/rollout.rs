@@ -56,7 +56,7 @@ impl Band {
             return None;
         }
         let (was, is) = (before.percent(), now.percent());
-        (is >= was + self.0).then(|| format!("{is} of 100 statements fail, {was} did before"))
+        (is >= was + self.0).then(|| format!("{is} of 100 statements fail, {was} failed before"))
     }
 }
 
@@ -93,12 +93,12 @@ impl Trial {
             true => None,
             false => {
                 let gone = rollout.to.iter().find(|uuid| !seen.proxies.iter().any(|proxy| proxy.uuid == **uuid));
-                gone.map(|uuid| format!("proxy {uuid}, which tries it, is gone"))
+                gone.map(|uuid| format!("proxy {uuid}, which tried the revision, is gone"))
             }
         };
         if let Some(why) = why {
             self.ended = Some(revision.id.clone());
-            tracing::error!("shared configuration: revision {} is taken back: {why}", revision.number);
+            tracing::error!("shared configuration: revision {} is aborted: {why}", revision.number);
             let why: String = why.replace('\'', "''").chars().take(500).collect();
             if let Some(Reply::Err { text, .. }) = ask(engine, "rollout", &format!("CONFIG ABORT '{why}'")).await {
                 tracing::warn!("shared configuration: CONFIG ABORT: {text}");

@@ -148,7 +148,7 @@ impl Engine {
         if number == 0 && !changed.is_empty() {
             let named: Vec<&str> = changed.iter().map(|module| module.words).collect();
             tracing::info!(
-                "shared configuration: revision {} by {author} takes the place of what this proxy started with, in {}",
+                "shared configuration: revision {} by {author} replaces this proxy's initial configuration in {}",
                 revision.number,
                 named.join(", ")
             );
@@ -213,7 +213,7 @@ impl Engine {
         });
         if let Err(error) = kept {
             // A restart would begin with an older revision, and take this one again from others.
-            tracing::error!("revision {} of the shared configuration was not kept on disk: {error}", standing.number);
+            tracing::error!("cannot save revision {} of the shared configuration on disk: {error}", standing.number);
         }
     }
 
@@ -221,7 +221,7 @@ impl Engine {
     pub(crate) fn stands_nowhere(&mut self) {
         self.behind = BehindModules::default();
         if let Err(error) = self.store.admin.execute(&format!("DELETE FROM disk.{SHARED_TABLE}"), []) {
-            tracing::warn!("the revision of the shared configuration is still on disk: {error}");
+            tracing::warn!("cannot delete the revision of the shared configuration from disk: {error}");
         }
         self.sharing.iter().for_each(|sharing| sharing.stands_nowhere());
         let runtime = self.runtime();
@@ -251,8 +251,8 @@ impl Engine {
             let named: Vec<&str> = conflicts.iter().take(5).map(String::as_str).collect();
             let rest = if conflicts.len() > 5 { ", ..." } else { "" };
             return Err(AdminError::Refused(format!(
-                "{} rows were changed here and by others: {}{rest}. CONFIG REBASE MINE keeps yours, CONFIG REBASE SHARED takes those of the \
-                 others; nothing was changed",
+                "{} rows were changed here and on other proxies: {}{rest}. Nothing was changed. CONFIG REBASE MINE keeps your rows, \
+                 CONFIG REBASE SHARED takes the other rows",
                 conflicts.len(),
                 named.join("; ")
             )));

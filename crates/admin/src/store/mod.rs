@@ -178,7 +178,7 @@ pub fn sign(datadir: &Path) -> std::io::Result<()> {
 pub fn user_of(datadir: &Path) -> Result<u32, AdminError> {
     let path = datadir.join(LOCK_FILE);
     let text = std::fs::read_to_string(&path).map_err(|error| AdminError::file(&path, error))?;
-    text.trim().parse().map_err(|_| AdminError::file(&path, "no process has written its id into it"))
+    text.trim().parse().map_err(|_| AdminError::file(&path, "the file holds no process id"))
 }
 
 /// Whether no configuration is in this file: it is missing, or a first start was cut off before it had filled it.
@@ -215,7 +215,7 @@ pub(crate) fn could_open(datadir: &Path) -> Result<(), AdminError> {
     for path in [DISK_FILE, HISTORY_FILE].map(|name| datadir.join(name)).iter().filter(|path| path.exists()) {
         match is_read_only(path) {
             Ok(false) => {}
-            Ok(true) => return Err(AdminError::file(path, "it may not be written")),
+            Ok(true) => return Err(AdminError::file(path, "no permission to write")),
             Err(error) => return Err(AdminError::file(path, AdminError::from(error))),
         }
     }
@@ -256,7 +256,7 @@ fn damaged_history_aside(path: &Path) -> Result<Option<String>, AdminError> {
             std::fs::rename(&from, with(&aside, suffix)).map_err(|error| AdminError::file(&from, error))?;
         }
     }
-    Ok(Some(format!("{}: {why}; it is kept as {}, and the history of statistics begins anew", path.display(), aside.display())))
+    Ok(Some(format!("{}: {why}; the file is kept as {}, and the history of statistics starts again", path.display(), aside.display())))
 }
 
 /// Reads the schema, and the first page of each table.

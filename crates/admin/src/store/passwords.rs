@@ -52,7 +52,7 @@ fn salt(given: ValueRef<'_>) -> rusqlite::Result<[u8; SALT]> {
         ValueRef::Null | ValueRef::Integer(_) | ValueRef::Real(_) => &[],
     };
     let salt = bytes.try_into().ok().filter(|salt: &[u8; SALT]| salt.iter().all(|byte| byte.is_ascii() && ![0, b'$'].contains(byte)));
-    salt.ok_or_else(|| refused(format!("a salt has {SALT} ASCII characters, none of them $ or the one with number 0")))
+    salt.ok_or_else(|| refused(format!("a salt has {SALT} ASCII characters, without $ and NUL")))
 }
 
 /// Of letters that need no quoting anywhere.

@@ -64,7 +64,7 @@ pub(super) fn is_from_own_page(request: &Parts, host: &str, is_tls: bool) -> Res
         (Some("same-origin"), None) => {}
         (Some("same-origin") | None, Some(origin)) if origin.eq_ignore_ascii_case(&own) => {}
         (Some("none") | None, None) if is_read => {}
-        _ => return Err("this is answered for no page of another origin"),
+        _ => return Err("requests from pages of another origin are refused"),
     }
     let is_json = headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
     if is_read || is_json { Ok(()) } else { Err("the body must be JSON") }

@@ -128,7 +128,7 @@ impl WebSettings {
 fn addresses(variable: &str, list: &str) -> Result<Vec<IpAddr>, String> {
     let each = list.split(',').map(str::trim).filter(|text| !text.is_empty());
     let read =
-        |text: &str| text.parse::<IpAddr>().map(|ip| ip.to_canonical()).map_err(|_| format!("{variable}: '{text}' is no IP address"));
+        |text: &str| text.parse::<IpAddr>().map(|ip| ip.to_canonical()).map_err(|_| format!("{variable}: '{text}' is not an IP address"));
     each.map(read).collect()
 }
 
@@ -230,7 +230,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>, seat: S
     };
     match (is_tls, settings.tls.clone()) {
         (false, _) => converse(stream, seat, MAX_HEAD, vet, answer).await,
-        (true, None) => tracing::debug!("web page: {peer} speaks TLS, and there is no certificate"),
+        (true, None) => tracing::debug!("web page: {peer} speaks TLS, but the proxy has no certificate"),
         (true, Some(tls)) => match tokio::time::timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(Arc::clone(&tls.config)).accept(stream)).await
         {
             Ok(Ok(stream)) => converse(stream, seat, MAX_HEAD, vet, answer).await,
@@ -307,7 +307,7 @@ fn vet(shared: &Shared, head: &Parts, caller: Caller) -> Result<Vetted<Known>, R
     if !guard::is_own_name(host, &settings.hosts, caller.is_tls) {
         return Err(Box::new(text(
             StatusCode::MISDIRECTED_REQUEST,
-            "This page is not known by that name: admin-web_hosts has those that it is known by.",
+            "This page does not answer to that host name: add the name to admin-web_hosts.",
         )));
     }
     if !caller.is_tls && !caller.is_loopback && !settings.allows_plain {
@@ -353,9 +353,9 @@ fn vet(shared: &Shared, head: &Parts, caller: Caller) -> Result<Vetted<Known>, R
 fn needs_tls(settings: &WebSettings, host: &str, head: &Parts) -> Response<Full<Bytes>> {
     let to = HeaderValue::from_str(&format!("https://{host}{}", head.uri.path()));
     let (Some(_), Ok(to)) = (&settings.tls, to) else {
-        return text(StatusCode::FORBIDDEN, "This page needs TLS: mysql-have_ssl gives a certificate, admin-web_plain_http allows none.");
+        return text(StatusCode::FORBIDDEN, "This page needs TLS: set mysql-have_ssl, or allow plain HTTP with admin-web_plain_http.");
     };
-    let mut response = text(StatusCode::PERMANENT_REDIRECT, "This page is served by TLS.");
+    let mut response = text(StatusCode::PERMANENT_REDIRECT, "This page needs https://.");
     response.headers_mut().insert(LOCATION, to);
     response
 }
@@ -426,11 +426,11 @@ async fn login(shared: &Arc<Shared>, settings: &WebSettings, body: &[u8], caller
     let parsed: Option<Value> = serde_json::from_slice(body).ok();
     let given = |name: &str| parsed.as_ref()?.get(name)?.as_str().map(ToOwned::to_owned);
     let (Some(user), Some(password)) = (given("user"), given("password").map(|password| Secret::from(password.as_str()))) else {
-        return refused(StatusCode::BAD_REQUEST, "user and password are needed, as JSON");
+        return refused(StatusCode::BAD_REQUEST, "send user and password as JSON");
     };
     let attempts = shared.engine.attempts();
     let Some(attempt) = attempts.begin(Some(caller.peer.ip()), settings.most_failures).await else {
-        return refused(StatusCode::TOO_MANY_REQUESTS, "too many logins from your address failed, and too many wait: try again");
+        return refused(StatusCode::TOO_MANY_REQUESTS, "too many logins from your address failed or wait: try again later");
     };
     let number = shared.last_id.fetch_add(1, Ordering::Relaxed) + 1;
     let account = settings.account(&user, caller.peer.ip()).cloned();
@@ -442,10 +442,10 @@ async fn login(shared: &Arc<Shared>, settings: &WebSettings, body: &[u8], caller
     let Some(account) = proven else {
         drop(attempt);
         let why = "Access denied";
-        tracing::warn!("web page: a login as '{}' from {} was refused", model::refusals::shown_name(user.as_bytes()), caller.peer);
+        tracing::warn!("web page: login as '{}' from {} refused", model::refusals::shown_name(user.as_bytes()), caller.peer);
         tell(shared, &user, number, caller, AdminAction::ConnectErr, Some(why.to_owned()));
         tokio::time::sleep(PAUSE).await;
-        return refused(StatusCode::UNAUTHORIZED, "wrong user or password, or this user may not come from there");
+        return refused(StatusCode::UNAUTHORIZED, "wrong user or password, or this user may not log in from your address");
     };
     attempt.succeeds();
     let viewer = shared.sessions.begin(user, account, number);
@@ -458,7 +458,7 @@ async fn login(shared: &Arc<Shared>, settings: &WebSettings, body: &[u8], caller
 async fn sql(shared: &Arc<Shared>, viewer: &Viewer, body: &[u8], caller: Caller) -> Response<Full<Bytes>> {
     let parsed: Option<Value> = serde_json::from_slice(body).ok();
     let Some(sql) = parsed.as_ref().and_then(|value| value.get("sql")?.as_str()) else {
-        return refused(StatusCode::BAD_REQUEST, "sql is needed, as JSON");
+        return refused(StatusCode::BAD_REQUEST, "send sql as JSON");
     };
     let info = SessionInfo {
         user: viewer.user.clone(),

@@ -105,7 +105,7 @@ fn others_are_served_while_an_order_is_under_way_and_few_are() {
     (0..4).for_each(|_| end.send(()).unwrap());
     for (at, drain) in drains.into_iter().enumerate() {
         match drain.join().unwrap() {
-            Reply::Err { text, .. } => assert!(at == refused && text.contains("under way already"), "{at}: {text}"),
+            Reply::Err { text, .. } => assert!(at == refused && text.contains("already under way"), "{at}: {text}"),
             Reply::Ok { info, .. } => assert_eq!(info, format!("db{at}:3306 is drained")),
             other => panic!("{other:?}"),
         }

@@ -163,7 +163,7 @@ fn what_scripts_say() {
         bed.rows("SELECT FROM_UNIXTIME(first_seen), UNIX_TIMESTAMP() > 0 FROM (SELECT 60 AS first_seen)"),
         ["1970-01-01 00:01:00|1"]
     );
-    assert!(bed.ok("ROLLBACK").contains("each statement stands alone"));
+    assert!(bed.ok("ROLLBACK").contains("the admin port has no transactions"));
 }
 
 /// What is kept and does nothing is told by the LOAD that puts it in force, and by CONFIG CHECK.

@@ -177,7 +177,7 @@ fn one_user() {
     }
     assert_eq!(bed.refused("LOAD MYSQL USER nobody FROM MEMORY"), "User nobody is not in mysql_users, so nothing was loaded");
     bed.ok("DELETE FROM mysql_users WHERE username='new'");
-    assert!(bed.refused("LOAD MYSQL USER new TO RUNTIME").ends_with("LOAD MYSQL USERS TO RUNTIME ends it"));
+    assert!(bed.refused("LOAD MYSQL USER new TO RUNTIME").ends_with("LOAD MYSQL USERS TO RUNTIME removes it"));
     bed.ok("INSERT INTO mysql_users (username, password) VALUES ('a+b', 'n')");
     bed.ok("LOAD MYSQL USER a+b TO RUN");
     assert_eq!(bed.rows("SELECT DISTINCT username FROM runtime_mysql_users ORDER BY 1"), ["a+b", "app", "new"]);

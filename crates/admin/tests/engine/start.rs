@@ -334,7 +334,7 @@ fn a_database_that_was_never_filled_does_not_count() {
         Connection::open(&file).unwrap().execute_batch(sql).unwrap();
         let boot = bootstrap(options(datadir.path(), FILE, precedence)).unwrap();
         assert!(boot.is_first && boot.notices.len() == 1, "{:?}", boot.notices);
-        assert!(boot.notices[0].contains("proxysql.db: no configuration was saved in it, so "), "{:?}", boot.notices);
+        assert!(boot.notices[0].contains("proxysql.db: the database holds no configuration, so "), "{:?}", boot.notices);
         let bed = Bed::start(boot, Arc::new(datadir));
         assert_eq!((hosts(&bed), bed.rows("SELECT COUNT(*) FROM disk.mysql_users")), (vec!["db1".into(), "db2".into()], vec!["1".into()]));
         let bed = Bed::open(bed.stop(), OTHER, Precedence::Database);
@@ -366,7 +366,7 @@ fn a_damaged_history_is_kept_and_begun_anew() {
         std::fs::write(&file, &junk).unwrap();
         let bed = Bed::open(datadir, FILE, Precedence::Database);
         let aside = file.with_extension(format!("db.damaged{round}"));
-        assert!(bed.notices[0].contains("file is not a database; it is kept as ") && bed.notices.len() == 1, "{:?}", bed.notices);
+        assert!(bed.notices[0].contains("file is not a database; the file is kept as ") && bed.notices.len() == 1, "{:?}", bed.notices);
         assert_eq!(std::fs::read_to_string(&aside).unwrap(), junk);
         assert_eq!(bed.rows("SELECT COUNT(*) FROM stats_history.mysql_connections"), ["0"]);
         datadir = bed.stop();

@@ -119,7 +119,7 @@ fn a_file_is_looked_through() {
         (4, "mysql_query_rules, rule_id=1, column match_digest: asks for '=1'"),
         (5, "mysql_query_rules, rule_id=3, column username: 'ghost' is no user"),
         (6, "mysql_query_rules, rule_id=3, column apply: never reached: rule 2"),
-        (8, "scheduler, id=1, column filename: 'x.sh' is no absolute path"),
+        (8, "scheduler, id=1, column filename: 'x.sh' is not an absolute path"),
     ] {
         let at = format!("warning: {}:{line}:", file.display());
         assert!(out.lines().any(|told| told.starts_with(&at) && told.contains(part)), "{at} {part}: {out}");

@@ -204,7 +204,7 @@ fn a_restart_that_would_fail_is_refused() {
     client.run("BEGIN").unwrap();
     let mut refused = |why: &str| {
         let said = operator.refused("PROXYSQL RESTART");
-        assert!(said.contains("it would not start again: ") && said.contains(why), "{why}: {said}");
+        assert!(said.contains("the proxy would not start again: ") && said.contains(why), "{why}: {said}");
     };
     // A certificate without its key.
     let key = proxy.dir().join("proxysql-key.pem");

@@ -33,7 +33,7 @@ fn expected(servers: &[&str], variable: &str) -> (Vec<String>, String) {
     (servers.iter().map(|line| (*line).to_owned()).collect(), variable.to_owned())
 }
 
-const NOT_USED: &str = "was edited after proxysql.db was made, and is not used";
+const NOT_USED: &str = "was edited after proxysql.db was made, but the proxy uses the database";
 
 #[test]
 fn what_was_saved_holds_after_a_restart() {
@@ -124,13 +124,14 @@ fn a_declared_file_is_followed() {
         let at = proxy.log().len() as u64;
         fs::write(proxy.config_file(), text).unwrap();
         let log =
-            lab::wait::until("a line in the log", LIMIT, || Some(proxy.log_since(at).0).filter(|log| log.contains("is not used"))).unwrap();
+            lab::wait::until("a line in the log", LIMIT, || Some(proxy.log_since(at).0).filter(|log| log.contains("cannot be applied")))
+                .unwrap();
         assert!(log.contains(word), "{log}");
     }
     let at = proxy.log().len() as u64;
     edit(&proxy, &with_rule(on(a), "("));
-    let log =
-        lab::wait::until("a line in the log", LIMIT, || Some(proxy.log_since(at).0).filter(|log| log.contains("is not used"))).unwrap();
+    let log = lab::wait::until("a line in the log", LIMIT, || Some(proxy.log_since(at).0).filter(|log| log.contains("cannot be applied")))
+        .unwrap();
     assert!(log.contains("mysql_query_rules.match_pattern of rule 1"), "{log}");
     assert_eq!(operator.row("SELECT GLOBAL_CHECKSUM()"), before);
     assert_eq!(get(&mut client, WHO), "b");

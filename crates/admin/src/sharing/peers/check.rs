@@ -142,9 +142,9 @@ impl Checks {
         let Some(client) = client.as_mut() else { return Err("no connection".to_owned()) };
         let begun = Instant::now();
         let line = ask(client, "CONFIG REVISION")?;
-        let text = line.first().and_then(|row| row.first()?.clone()).ok_or("it has not said which revision it has")?;
+        let text = line.first().and_then(|row| row.first()?.clone()).ok_or("the peer has not reported its revision")?;
         let line = serde_json::from_str(&text).map(PeerLine::bounded);
-        let line = line.map_err(|e| format!("what it says of its revision cannot be read: {e}"))?;
+        let line = line.map_err(|e| format!("the peer's reply about its revision cannot be read: {e}"))?;
         let ping_us = i64::try_from(begun.elapsed().as_micros()).unwrap_or(i64::MAX);
         let sums = ask(client, "SELECT name, version, epoch, checksum FROM runtime_checksums_values")?;
         let own = match self.ask_self("SELECT name, checksum FROM runtime_checksums_values") {
@@ -203,8 +203,8 @@ impl Checks {
                     let named: Vec<String> =
                         indices.iter().filter_map(|index| Some((lines[*index].1, others[*index]?))).map(named).collect();
                     Some(format!(
-                        "conflict with {}: neither came from the other. CONFIG REBASE MINE has this proxy's hold everywhere, CONFIG REBASE \
-                         SHARED takes the other one's",
+                        "conflict with {}: the configurations have no common history. CONFIG REBASE MINE puts this proxy's in force \
+                         everywhere, CONFIG REBASE SHARED takes the other proxy's",
                         named.join(", ")
                     ))
                 }
@@ -214,8 +214,8 @@ impl Checks {
                     let named: Vec<&str> = differing.map(|line| line.name.as_str()).collect();
                     (!named.is_empty()).then(|| {
                         format!(
-                            "the configuration of {} differs, and no peer has a revision yet: LOAD or CONFIG SHARE on the proxy whose \
-                             configuration is right makes it that of all peers",
+                            "the configuration of {} differs, and no peer has a revision yet: run LOAD or CONFIG SHARE on the proxy \
+                             whose configuration is right",
                             named.join(", ")
                         )
                     })
@@ -262,7 +262,11 @@ impl Checks {
             *client = None;
         }
         if let Err(why) = outcome {
-            tracing::error!("shared configuration: revision {number} of {}:{} is not used: {why}; what is in force stays", at.0, at.1);
+            tracing::error!(
+                "shared configuration: revision {number} of {}:{} is not used: {why}; the earlier revision stays in force",
+                at.0,
+                at.1
+            );
             self.peers.lock().refused = Some((id, why));
         }
     }
@@ -290,22 +294,22 @@ pub(super) fn connect(at: &(String, u16), config: &Config) -> Result<Client, Str
 }
 
 fn ask(client: &mut Client, sql: &str) -> Result<Vec<Vec<Option<String>>>, String> {
-    client.rows(sql, SHORT).map_err(|e| format!("{e:#}"))?.map_err(|why| format!("{why}: it is no Tidegate of this version"))
+    client.rows(sql, SHORT).map_err(|e| format!("{e:#}"))?.map_err(|why| format!("{why}: the peer is not a Tidegate of this version"))
 }
 
 /// The revision that a peer has said it has, whole.
 pub(super) fn pull(client: &mut Client, line: PeerLine, config: &Config) -> Result<Pulled, String> {
-    let descent = line.descent.ok_or("it has no revision")?;
+    let descent = line.descent.ok_or("the peer has no revision")?;
     let bytes = config.admin.shared_config_max_bytes;
     let rows = client.rows("CONFIG REVISION TEXT", Limit { bytes: bytes + SHORT.bytes, time: PULL });
     let rows = rows.map_err(|e| match client.fault() {
-        Some(Fault::TooLong) => format!("it has more than {bytes} bytes, which admin-shared_config_max_bytes allows"),
+        Some(Fault::TooLong) => format!("the revision has more than {bytes} bytes (admin-shared_config_max_bytes)"),
         _ => format!("{e:#}"),
     })??;
     let text: String = rows.into_iter().filter_map(|row| row.into_iter().next()?).collect();
     if shared_config::sum(text.as_bytes()) == line.sha256 {
         Ok(Pulled { descent, modules: line.modules, text })
     } else {
-        Err("it has another one by now".to_owned())
+        Err("the peer has another revision by now".to_owned())
     }
 }

@@ -272,11 +272,11 @@ pub(crate) fn silence(config: &Config) -> Option<Remark> {
     let rows = config.rows("proxysql_servers");
     let first = rows.first().filter(|_| !is_on(config))?;
     let why = if super::Sharing::is_on(config) {
-        "etcd has the shared configuration (admin-shared_config_endpoints)"
+        "etcd holds the shared configuration (admin-shared_config_endpoints)"
     } else {
         "admin-cluster_username is empty. Set it and admin-cluster_password, then LOAD ADMIN VARIABLES TO RUNTIME"
     };
-    let text = format!("no peer is asked ({} listed): {why}", rows.len());
+    let text = format!("the proxy polls none of the {} peers because {why}", rows.len());
     Some(Remark { table: "proxysql_servers", row: row_name(first), column: "hostname", about: About::Dead, text })
 }
 
