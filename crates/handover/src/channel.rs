@@ -45,7 +45,7 @@ impl Descriptors {
         if self.arrived.len() == self.sent {
             Ok(self.arrived)
         } else {
-            Err(format!("{} of {} descriptors arrived: this process may open no more", self.arrived.len(), self.sent))
+            Err(format!("{} of {} descriptors arrived: raise the limit of open files", self.arrived.len(), self.sent))
         }
     }
 }

@@ -92,5 +92,5 @@ impl Line {
 }
 
 fn silence(limit: Duration) -> String {
-    format!("no answer in {} ms", limit.as_millis())
+    format!("no reply in {} ms", limit.as_millis())
 }

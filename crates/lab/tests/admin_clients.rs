@@ -76,7 +76,7 @@ const CLI: &[(&[&str], &str, &[&str])] = &[
         ],
         "",
         &[
-            "Warning\t1105\tmysql_query_rules, rule_id=5, column username: 'ghost' is no user of clients",
+            "Warning\t1105\tmysql_query_rules, rule_id=5, column username: 'ghost' is not a client user",
             "@@session.warning_count\n1\n",
             "n\n1\n1\n1\n@@session.warning_count\n0\n",
         ],

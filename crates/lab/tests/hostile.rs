@@ -485,7 +485,8 @@ fn a_restart_is_stopped() {
     proxy.admin().unwrap().run("PROXYSQL RESTART").unwrap();
     wait::until("the drain to begin", LIMIT, || proxy.log().contains("stopping").then_some(())).unwrap();
     proxy.signal(Signal::TERM);
-    wait::until("the word to be heard", LIMIT, || proxy.log().contains("told to stop").then_some(())).unwrap();
+    wait::until("the word to be heard", LIMIT, || proxy.log().contains("stop signal: the proxy does not start again").then_some(()))
+        .unwrap();
     client.run("COMMIT").unwrap();
     assert!(proxy.wait_exit().unwrap().success());
     assert!(TcpStream::connect(proxy.address()).is_err());

@@ -219,7 +219,7 @@ fn a_process_that_sees_roles_otherwise_does_not_take_over() {
     let (pid, mut admin) = (proxy.pid(), proxy.admin().unwrap());
     let error = admin.run("PROXYSQL UPGRADE").unwrap_err().to_string();
     let wanted = format!("0/{} is ONLINE there and absent here", name(old));
-    assert!(error.contains("it sees servers in other roles") && error.contains(&wanted), "{error}");
+    assert!(error.contains("the new process sees servers in other roles") && error.contains(&wanted), "{error}");
     assert_eq!(proxy.pid(), pid);
     assert_eq!(client.scalar("SELECT @mine").unwrap().as_deref(), Some("kept"), "the old process serves on");
     assert_eq!(fs::read(proxy.dir().join(FILE)).ok(), kept, "who does not take over keeps nothing");

@@ -430,7 +430,7 @@ fn a_receiver_that_is_of_no_use_harms_nobody(flavor: Flavor) {
     }
     assert!(counter(&proxy, "Trace_Batches_retried") > 0);
     assert!(receiver.spans().is_empty());
-    assert!(proxy.log().contains("does not take spans"), "{}", proxy.log());
+    assert!(proxy.log().contains("does not accept spans"), "{}", proxy.log());
     // It does again.
     receiver.answers(200);
     for sql in [format!("SET mysql-trace_endpoint = '{}'", receiver.url()), "LOAD MYSQL VARIABLES TO RUNTIME".to_owned()] {

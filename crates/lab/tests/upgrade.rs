@@ -335,13 +335,13 @@ fn a_process_that_cannot_take_over_changes_nothing() {
     let mute = script(&proxy, "mute", "exec sleep 0.1");
     let config = std::fs::read(proxy.config_file()).unwrap();
     let cases = [
-        (PathBuf::from("relative"), "an absolute path is needed"),
+        (PathBuf::from("relative"), "give an absolute path"),
         (proxy.dir().join("absent"), "No such file"),
         (proxy.config_file(), "Permission denied"),
         (PathBuf::from("/bin/false"), "ended before it was ready"),
         (mute, "ended before it was ready"),
         (slow, "was not ready within 3000 ms"),
-        (few, "it may open 12 files"),
+        (few, "the new process may open 12 files"),
         (PathBuf::from("broken configuration"), "is not usable"),
     ];
     for (path, wanted) in cases {
@@ -509,7 +509,7 @@ fn an_upgrade_can_be_asked_for_in_other_ways() {
     assert!(!refused.status.success());
     assert!(String::from_utf8_lossy(&refused.stderr).contains("/does/not/exist"), "{refused:?}");
     let nobody = upgrade(&["--pid", "1"]);
-    assert!(String::from_utf8_lossy(&nobody.stderr).contains("no Tidegate of this machine"), "{nobody:?}");
+    assert!(String::from_utf8_lossy(&nobody.stderr).contains("not a Tidegate process of this machine"), "{nobody:?}");
     proxy.stop().unwrap();
 }
 
@@ -547,7 +547,7 @@ fn who_asks_for_an_upgrade_is_told_the_truth() {
     rustix::process::kill_process(Pid::from_raw(heir as i32).unwrap(), Signal::KILL).unwrap();
     let told = asks.wait_with_output().unwrap();
     assert!(!told.status.success(), "{told:?}");
-    assert!(String::from_utf8_lossy(&told.stderr).contains("this one serves on"), "{told:?}");
+    assert!(String::from_utf8_lossy(&told.stderr).contains("this one keeps serving"), "{told:?}");
     wait::until("the old one to serve", LIMIT, || proxy.connect_app().ok()).unwrap();
 }
 

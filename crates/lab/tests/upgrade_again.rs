@@ -57,7 +57,7 @@ fn three_processes_never_share_a_server() {
     wait_in_charge(&proxy, 1);
     order(&mut proxy.admin().unwrap(), &["SET admin-upgrade_timeout=500", "LOAD ADMIN VARIABLES TO RUNTIME"]);
     let error = upgrade(&proxy, None).unwrap_err();
-    assert!(error.contains("the process before this one still has sessions or scripts"), "{error}");
+    assert!(error.contains("the previous process still has sessions or scripts"), "{error}");
     // The limit holds: there is no third connection.
     let error = proxy.connect_app().unwrap().run("SELECT 1").unwrap_err().to_string();
     assert!(error.contains("9001"), "{error}");

@@ -104,9 +104,9 @@ impl ErrorKind {
     /// What is done about a fault with which ProxySQL starts; None for all others. The setting `strict` refuses both.
     pub fn tolerated(&self) -> Option<String> {
         match self {
-            Self::Unknown { what, suggestion } => Some(format!("unknown {what}, passed over{}", hint(suggestion))),
-            Self::Setting(SettingError::Unknown { suggestion }) => Some(format!("unknown variable, passed over{}", hint(suggestion))),
-            Self::DuplicateKey { .. } | Self::GivenAgain { .. } => Some(format!("{self}; this one, the later, holds")),
+            Self::Unknown { what, suggestion } => Some(format!("unknown {what}, ignored{}", hint(suggestion))),
+            Self::Setting(SettingError::Unknown { suggestion }) => Some(format!("unknown variable, ignored{}", hint(suggestion))),
+            Self::DuplicateKey { .. } | Self::GivenAgain { .. } => Some(format!("{self}; the later value holds")),
             Self::FalseForNumber => Some(format!("{self}; read as 0")),
             Self::GroupForList => Some(format!("{self}; read as one")),
             _ => None,

@@ -285,7 +285,7 @@ pub trait Operator: Send + Sync {
     /// What runs still; nothing is held then.
     fn hold_for(&self, hostgroups: &[HostgroupId], limit: Duration) -> Result<Box<dyn Held>, String> {
         let _ = (hostgroups, limit);
-        Err("nobody watches the servers here".to_owned())
+        Err("the monitor does not run here".to_owned())
     }
 
     /// Whom a switchover asks to wait too.

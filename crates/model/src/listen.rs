@@ -80,7 +80,7 @@ pub fn clear_path(path: &Path) -> io::Result<()> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(e),
         Ok(found) if !found.file_type().is_socket() => {
-            Err(io::Error::new(io::ErrorKind::AlreadyExists, "there is a file of this name that is no socket"))
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file of this name exists and is not a socket"))
         }
         // One that is in use makes the bind fail.
         Ok(_) if UnixStream::connect(path).is_ok() => Ok(()),

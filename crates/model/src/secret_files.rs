@@ -72,7 +72,7 @@ impl SecretFiles {
         let (mut files, mut errors) = (BTreeMap::new(), Vec::new());
         let named = named(config);
         if named.len() > MOST_FILES {
-            let reason = format!("{} files with secrets are named; {MOST_FILES} may be", named.len());
+            let reason = format!("the settings name {} files with secrets, more than {MOST_FILES}", named.len());
             return Err(vec![ConfigError { at: None, subject: String::new(), kind: ErrorKind::Claimed(reason) }]);
         }
         for Named { holder, at, path } in named {
@@ -130,10 +130,10 @@ impl SecretFiles {
             let (known, path) = (before.0.get(holder).filter(|known| known.path == held.path), held.path.display());
             match &held.fault {
                 Some(why) if known.is_none_or(|known| known.fault.as_ref() != Some(why)) => {
-                    Some((true, format!("{holder}: cannot read '{path}': {why}; what it held before stays in force")))
+                    Some((true, format!("{holder}: cannot read '{path}': {why}; its earlier content stays in force")))
                 }
                 None if known.is_some_and(|known| known.content != held.content) => {
-                    Some((false, format!("{holder}: '{path}' has changed, and is in force")))
+                    Some((false, format!("{holder}: '{path}' has changed; the new content is in force")))
                 }
                 None if known.is_some_and(|known| known.fault.is_some()) => Some((false, format!("{holder}: '{path}' can be read again"))),
                 _ => None,
@@ -200,7 +200,7 @@ fn fits(holder: &Holder, content: Secret) -> Result<Secret, String> {
     if let Holder::Setting(name) = holder
         && let Some(setting) = Setting::by_full_name(name)
     {
-        let text = std::str::from_utf8(content.expose()).map_err(|_| "it is not UTF-8".to_owned())?;
+        let text = std::str::from_utf8(content.expose()).map_err(|_| "the file is not UTF-8".to_owned())?;
         set(&mut Config::default(), setting, text).map_err(|error| error.to_string())?;
     }
     Ok(content)
@@ -211,20 +211,20 @@ fn content(path: &Path) -> Result<Secret, String> {
     let said = |error: std::io::Error| error.to_string();
     // Whoever opens a pipe may wait for ever.
     if !std::fs::metadata(path).map_err(said)?.is_file() {
-        return Err("it is not a regular file".to_owned());
+        return Err("the file is not a regular file".to_owned());
     }
     let mut bytes = Vec::new();
     let limit = u64::try_from(MOST_BYTES).unwrap_or(u64::MAX).saturating_add(1);
     File::open(path).map_err(said)?.take(limit).read_to_end(&mut bytes).map_err(said)?;
     if bytes.len() > MOST_BYTES {
-        return Err(format!("it has more than {MOST_BYTES} bytes"));
+        return Err(format!("the file has more than {MOST_BYTES} bytes"));
     }
     if bytes.last() == Some(&b'\n') {
         bytes.pop();
         bytes.pop_if(|last| *last == b'\r');
     }
     // So a file looks that is being written.
-    if bytes.is_empty() { Err("it is empty".to_owned()) } else { Ok(Secret::new(bytes)) }
+    if bytes.is_empty() { Err("the file is empty".to_owned()) } else { Ok(Secret::new(bytes)) }
 }
 
 #[cfg(test)]
@@ -294,13 +294,13 @@ mod tests {
         let refused = |why: &str| assert_eq!(read(&config, &none).unwrap_err(), format!("{named}{why}"));
         refused("No such file or directory (os error 2)");
         fs::create_dir(&path).unwrap();
-        refused("it is not a regular file");
+        refused("the file is not a regular file");
         fs::remove_dir(&path).unwrap();
         let bad: [(Vec<u8>, &str); 4] = [
-            (b"\n".to_vec(), "it is empty"),
+            (b"\n".to_vec(), "the file is empty"),
             (b"hunter2".to_vec(), "'***': must be user:password, separated by ';'"),
-            (b"hunter2:\xff".to_vec(), "it is not UTF-8"),
-            (vec![b'x'; MOST_BYTES + 2], "it has more than 65536 bytes"),
+            (b"hunter2:\xff".to_vec(), "the file is not UTF-8"),
+            (vec![b'x'; MOST_BYTES + 2], "the file has more than 65536 bytes"),
         ];
         for (bytes, why) in &bad {
             fs::write(&path, bytes).unwrap();
@@ -321,7 +321,7 @@ mod tests {
         assert!(!gone.differs(&first) && gone.counts() == (1, 1));
         let news = gone.news(&first);
         let [(true, line)] = &news[..] else { panic!("{news:?}") };
-        assert!(line.contains("what it held before stays in force") && !line.contains("s:one"), "{line}");
+        assert!(line.contains("its earlier content stays in force") && !line.contains("s:one"), "{line}");
         assert!(gone.news(&gone).is_empty(), "said once");
         symlink("v2", &data).unwrap();
         let second = read(&config, &gone).unwrap();

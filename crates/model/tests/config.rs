@@ -109,13 +109,13 @@ fn refusals_name_the_file_line_column_and_range() {
 
 /// Files with which ProxySQL starts: what is said of each, and why `strict` refuses it.
 const TOLERATED: &[(&str, &str, &str)] = &[
-    ("mysql_variables={thread=1}", "p.cnf:1:18: mysql_variables.thread: unknown variable", ", passed over; did you mean 'threads'?"),
-    ("mysql_variables={threads=1 mysql-x=2}", "p.cnf:1:28: mysql_variables.mysql-x: unknown variable", ", passed over"),
-    ("admin_variables={refresh=1}", "p.cnf:1:18: admin_variables.refresh: unknown variable", ", passed over"),
+    ("mysql_variables={thread=1}", "p.cnf:1:18: mysql_variables.thread: unknown variable", ", ignored; did you mean 'threads'?"),
+    ("mysql_variables={threads=1 mysql-x=2}", "p.cnf:1:28: mysql_variables.mysql-x: unknown variable", ", ignored"),
+    ("admin_variables={refresh=1}", "p.cnf:1:18: admin_variables.refresh: unknown variable", ", ignored"),
     (
         "mysql_variables={threads=1;THREADS=2}",
         "p.cnf:1:28: mysql_variables.THREADS: given by another name too, at line 1",
-        "; this one, the later, holds",
+        "; the later value holds",
     ),
     (
         "mysql_variables={set_query_lock_on_hostgroup=false}",
@@ -126,23 +126,19 @@ const TOLERATED: &[(&str, &str, &str)] = &[
     (
         "mysql_users=({username=\"u\"} {username=\"u\"})",
         "p.cnf:1:29: mysql_users: same username, backend as the row at line 1",
-        "; this one, the later, holds",
+        "; the later value holds",
     ),
-    ("mysql_user=()", "p.cnf:1:1: mysql_user: unknown group, table or setting", ", passed over; did you mean 'mysql_users'?"),
-    ("our_name=\"x\"", "p.cnf:1:1: our_name: unknown group, table or setting", ", passed over"),
-    ("restapi=() restapi_routes=()", "p.cnf:1:12: restapi_routes: given by another name too, at line 1", "; this one, the later, holds"),
+    ("mysql_user=()", "p.cnf:1:1: mysql_user: unknown group, table or setting", ", ignored; did you mean 'mysql_users'?"),
+    ("our_name=\"x\"", "p.cnf:1:1: our_name: unknown group, table or setting", ", ignored"),
+    ("restapi=() restapi_routes=()", "p.cnf:1:12: restapi_routes: given by another name too, at line 1", "; the later value holds"),
     ("mysql_servers={}", "p.cnf:1:15: mysql_servers: must be a list ( ) of groups { }, not a group { }", "; read as one"),
     ("mysql_servers={address=\"a\"}", "p.cnf:1:15: mysql_servers: must be a list ( ) of groups { }, not a group { }", "; read as one"),
     (
         "mysql_servers=({address=\"a\" hostname=\"b\"})",
         "p.cnf:1:29: mysql_servers.hostname: given by another name too, at line 1",
-        "; this one, the later, holds",
+        "; the later value holds",
     ),
-    (
-        "mysql_servers=({address=\"a\" wieght=1})",
-        "p.cnf:1:29: mysql_servers.wieght: unknown column",
-        ", passed over; did you mean 'weight'?",
-    ),
+    ("mysql_servers=({address=\"a\" wieght=1})", "p.cnf:1:29: mysql_servers.wieght: unknown column", ", ignored; did you mean 'weight'?"),
     (
         "mysql_servers=({address=\"a\" max_replication_lag=false})",
         "p.cnf:1:29: mysql_servers.max_replication_lag: must be a number, not false",
@@ -151,18 +147,18 @@ const TOLERATED: &[(&str, &str, &str)] = &[
     (
         "mysql_servers=({address=\"a\"}\n{address=\"a\" hostgroup=0})",
         "p.cnf:2:1: mysql_servers: same hostgroup_id, hostname, port as the row at line 1",
-        "; this one, the later, holds",
+        "; the later value holds",
     ),
     (
         "mysql_users=({username=\"u\"}{username=\"u\" backend=0})",
         "p.cnf:1:28: mysql_users: same username, frontend as the row at line 1",
-        "; this one, the later, holds",
+        "; the later value holds",
     ),
-    ("scheduler=({rule_id=1 filename=\"/x\" interval_ms=1000})", "p.cnf:1:13: scheduler.rule_id: unknown column", ", passed over"),
+    ("scheduler=({rule_id=1 filename=\"/x\" interval_ms=1000})", "p.cnf:1:13: scheduler.rule_id: unknown column", ", ignored"),
     (
         "mysql_replication_hostgroups=({rule_id=1 writer_hostgroup=1 reader_hostgroup=2})",
         "p.cnf:1:32: mysql_replication_hostgroups.rule_id: unknown column",
-        ", passed over",
+        ", ignored",
     ),
 ];
 

@@ -101,7 +101,7 @@ fn a_users_split() {
     let cases = [
         (
             r#"{\"read_write_split\":true}"#,
-            "'read_write_split': no table of hostgroups names a reader for writer hostgroup 11; give its number",
+            "'read_write_split': no hostgroups table names a reader for writer hostgroup 11: give the reader's number",
         ),
         (r#"{\"read_write_split\":1}"#, "'read_write_split' must be true, false or an object"),
         (r#"{\"read_write_split\":{\"reader\":-1}}"#, "'read_write_split': 'reader' must be the number of a hostgroup"),
@@ -142,7 +142,8 @@ fn a_hostgroups_split() {
     assert_eq!(
         faults(&row(r#"{\"read_write_split\":true}"#)),
         [
-            "p.cnf:1:49: mysql_hostgroup_attributes.hostgroup_settings: bad JSON: 'read_write_split': no table of hostgroups names a reader for writer hostgroup 1; give its number"
+            "p.cnf:1:49: mysql_hostgroup_attributes.hostgroup_settings: bad JSON: 'read_write_split': no hostgroups table names a reader \
+             for writer hostgroup 1: give the reader's number"
         ]
     );
 }

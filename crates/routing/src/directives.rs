@@ -58,9 +58,9 @@ impl Misreading<'_> {
     fn told(self, directive: &str) -> String {
         match self {
             Self::Name => format!("{directive}: no directive has this name"),
-            Self::Value => format!("{directive}: its value is no number that it can have, so it is passed over"),
+            Self::Value => format!("{directive}: its value is not an allowed number, so the directive is ignored"),
             Self::Rest { number, rest } => {
-                format!("{directive}: taken as {number}; '{rest}' is passed over: ';' stands between directives")
+                format!("{directive}: taken as {number}; '{rest}' is ignored: separate directives by ';'")
             }
         }
     }
@@ -188,9 +188,9 @@ mod tests {
         let told = |comment: &str| misread(comment.as_bytes());
         assert_eq!(
             told("hostgroup=0,create_new_connection=1"),
-            ["hostgroup=0,create_new_connection=1: taken as 0; ',create_new_connection=1' is passed over: ';' stands between directives"]
+            ["hostgroup=0,create_new_connection=1: taken as 0; ',create_new_connection=1' is ignored: separate directives by ';'"]
         );
-        assert_eq!(told("mirror = x"), ["mirror=x: its value is no number that it can have, so it is passed over"]);
+        assert_eq!(told("mirror = x"), ["mirror=x: its value is not an allowed number, so the directive is ignored"]);
         assert_eq!(told("a remark; hostgruop=2"), ["hostgruop=2: no directive has this name"]);
         assert_eq!(told("hostgroup=2; min_gtid=0-1-2,x"), Vec::<String>::new());
     }

@@ -28,20 +28,19 @@ const LATER: &str = "1 flagIN: never tried: flag 3 is first set by rule 2, and e
      (mysql-query_processor_iterations is 0); give this rule a higher rule_id than that";
 
 fn unset(rule: u32) -> String {
-    format!("{rule} flagIN: never tried: no rule that is reached sets flag 3; set flagOUT=3 in one before it, or flagIN=0 here")
+    format!("{rule} flagIN: never tried: no rule before it sets flag 3; set flagOUT=3 in one before it, or flagIN=0 here")
 }
 
 fn ends(rule: u32, column: &str) -> String {
-    let text = "the chain ends here, and what this rule says holds; give a rule that is to follow this flagIN, or set apply=1";
+    let text = "the chain ends here with this rule's result: give a following rule this flagIN, or set apply=1";
     format!("{rule} {column}: no higher rule has flagIN=3: {text}")
 }
 
 #[test]
 fn flags_that_nobody_sets_or_reads() {
     let weighted = r#"attributes="{\"flagOUTs\":[{\"id\":3,\"weight\":1}]}""#;
-    let nobody = |rule: u32, column: &str, whose: &str| {
-        format!("{rule} {column}: no rule has flagIN=3: {whose}; give the rules that are to follow this flagIN")
-    };
+    let nobody =
+        |rule: u32, column: &str, whose: &str| format!("{rule} {column}: no rule has flagIN=3: {whose}: give following rules this flagIN");
     let further = "the session's further statements match no rule";
     let cases: Vec<(String, Vec<String>)> = vec![
         ("rule_id=1 flagOUT=3\nrule_id=2 flagIN=3".into(), vec![]),
@@ -112,8 +111,7 @@ fn digests_without_their_literals() {
         let told = remarks(&rules(&format!("rule_id=1 match_digest=\"{escaped}\"")));
         let piece = piece.escape_debug();
         assert_eq!(told.len(), 1, "{pattern}: {told:?}");
-        let wanted =
-            format!("1 match_digest: asks for '{piece}', and digests have ? where statements have numbers and strings: it never matches;");
+        let wanted = format!("1 match_digest: matches '{piece}', but digests have ? in place of numbers and strings: it never matches;");
         assert!(told[0].starts_with(&wanted), "{pattern}: {told:?}");
     }
     let silent = [

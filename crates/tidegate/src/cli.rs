@@ -132,12 +132,12 @@ impl PassedOver {
             (*exit_on_error, "--exit-on-error", "there is no parent process; restarts are the service manager's work"),
             (*reuseport, "--reuseport", "workers share the listeners"),
             (*no_monitor, "--no-monitor", "the monitor runs; mysql-monitor_enabled=false switches it off"),
-            (admin_socket.is_some(), "--admin-socket", "admin-mysql_ifaces names the admin port's addresses and sockets"),
+            (admin_socket.is_some(), "--admin-socket", "use admin-mysql_ifaces for the admin port's addresses and sockets"),
             (uuid.is_some(), "--uuid", "the file's uuid names this proxy"),
             (*sqlite3_server, "--sqlite3-server", "not part of this proxy"),
             (*clickhouse_server, "--clickhouse-server", "not part of this proxy"),
         ];
-        known.iter().filter(|(is_given, ..)| *is_given).map(|(_, option, why)| format!("{option} is passed over: {why}")).collect()
+        known.iter().filter(|(is_given, ..)| *is_given).map(|(_, option, why)| format!("{option} is ignored: {why}")).collect()
     }
 }
 

@@ -159,7 +159,7 @@ fn read_file(cli: &Cli) -> Result<(Option<PathBuf>, Config, Vec<String>)> {
             let mut notices: Vec<String> = notices.iter().map(ToString::to_string).collect();
             notices.extend(readable_by_all(&path, &config));
             if rustix::process::geteuid().is_root() {
-                notices.push("the proxy runs as root: a user of its own can do less harm".to_owned());
+                notices.push("the proxy runs as root: run it as a user of its own".to_owned());
             }
             Ok((Some(path), config, notices))
         }
@@ -177,7 +177,7 @@ fn readable_by_all(path: &Path, config: &Config) -> Option<String> {
     let mode = std::fs::metadata(path).ok()?.permissions().mode();
     let has_passwords =
         !config.rows("mysql_users").is_empty() || config.admin.admin_credentials != Config::default().admin.admin_credentials;
-    (mode & 0o004 != 0 && has_passwords).then(|| format!("everybody may read {}, which holds passwords: chmod o-r", path.display()))
+    (mode & 0o004 != 0 && has_passwords).then(|| format!("{} holds passwords and is readable for everybody: chmod o-r", path.display()))
 }
 
 fn precedence(cli: &Cli) -> Precedence {
@@ -257,7 +257,7 @@ async fn serve(
         }
     };
     if let Err(e) = ::admin::sign(datadir) {
-        tracing::warn!("tidegate upgrade --datadir will not find this process: {e}");
+        tracing::warn!("cannot write the file that tidegate upgrade --datadir needs: {e}");
     }
     let asked = tokio::spawn(upgrade::serve(engine.clone()));
     share_descriptors(&proxy, control.snapshot().vars.max_connections);
@@ -314,7 +314,7 @@ async fn serve(
             // A terminal that closes, or a habit: no reason to end clients.
             _ = hangup.recv() => {
                 log::reopen();
-                tracing::info!("SIGHUP: the error log is opened anew; SIGTERM stops the proxy");
+                tracing::info!("SIGHUP: the error log is reopened; SIGTERM stops the proxy");
             }
         }
     };
@@ -348,10 +348,10 @@ async fn serve(
                 _ = interrupt.recv() => {}
             }
             if !std::mem::take(&mut restarts) {
-                tracing::warn!("told to stop twice: stopping at once");
+                tracing::warn!("second stop signal: stopping at once");
                 break;
             }
-            tracing::info!("told to stop: it does not start again");
+            tracing::info!("stop signal: the proxy does not start again");
         }
     }
     admin.stop();
@@ -394,7 +394,7 @@ fn raise_descriptor_limit() {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
     if let Err(e) = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised) {
-        tracing::warn!("the limit of open files could not be raised: {e}");
+        tracing::warn!("cannot raise the limit of open files: {e}");
     }
 }
 
@@ -416,8 +416,8 @@ fn share_descriptors(proxy: &proxy::Proxy, max_connections: u64) {
         return;
     }
     let text = format!(
-        "the limit of open files ({limit}) leaves room for {most} clients; mysql-max_connections is {max_connections}. More clients are refused \
-         with error 1040"
+        "the limit of open files ({limit}) leaves room for {most} clients, but mysql-max_connections is {max_connections}: raise the limit, or \
+         further clients get error 1040"
     );
     // Nobody asked for the default.
     if max_connections == MysqlVariables::default().max_connections {

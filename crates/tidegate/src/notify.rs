@@ -19,7 +19,7 @@ pub(crate) const STOPPING: &str = "STOPPING=1";
 pub(crate) fn tell(state: &str) {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else { return };
     if let Err(error) = send(name.as_bytes(), state) {
-        tracing::warn!("the service manager could not be told {state}: {error}");
+        tracing::warn!("cannot send {state} to the service manager: {error}");
     }
 }
 

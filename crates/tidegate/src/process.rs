@@ -70,18 +70,17 @@ impl Process for Requests {
     fn upgrade(&self, given: ::admin::Successor) -> Result<String, String> {
         let program = given.program.clone().map_or_else(program, Ok).map_err(|e| format!("{e:#}"))?;
         if !self.leaving.wait(Duration::from_millis(given.upgrade_timeout_ms)) {
-            let why =
-                "the process before this one still has sessions or scripts, which end within mysql-drain_timeout: upgrade again after that";
+            let why = "the previous process still has sessions or scripts, which end within mysql-drain_timeout: upgrade again after that";
             return Err(why.to_owned());
         }
         let successor = upgrade::begin(&program, &self.cli, &self.control, &self.monitor, given).map_err(|e| format!("{e:#}"))?;
-        let text = format!("process {} takes over", successor.id());
+        let text = format!("process {} is taking over", successor.id());
         let (in_charge, said) = mpsc::channel();
         self.send(Event::Upgrade(Box::new(successor), in_charge));
         // Nobody says so if this process was told to stop meanwhile, or the new one is gone.
         said.recv()
             .map(|()| text)
-            .map_err(|_| "the new process does not take over: this one was told to stop, or the new one is gone".to_owned())
+            .map_err(|_| "the new process does not take over: this process got a stop signal, or the new process has ended".to_owned())
     }
 
     fn reopen_log(&self) {
@@ -111,7 +110,7 @@ pub(crate) fn program() -> Result<PathBuf> {
         Some(name) if !path.exists() => PathBuf::from(OsStr::from_bytes(name)),
         _ => path,
     };
-    anyhow::ensure!(path.is_file(), "{} is not there any more", path.display());
+    anyhow::ensure!(path.is_file(), "{} no longer exists", path.display());
     Ok(path)
 }
 

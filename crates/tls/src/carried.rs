@@ -157,7 +157,7 @@ impl Half {
                     break;
                 }
                 if generation == MAX_GENERATIONS {
-                    return Err(broken("the secret of a key is not known"));
+                    return Err(broken("a key's secret is unknown"));
                 }
                 record.secret = next_secret(&record.secret)?;
             }
@@ -308,7 +308,7 @@ impl Carried {
         let (kind, from, to) = if self.is_tls13 {
             let bound = [kind, major, minor, high, low];
             let opened = self.reads.key.open_in_place(aead::Nonce::assume_unique_for_key(nonce), aead::Aad::from(bound), body);
-            let plain = opened.map_err(|_| broken("a TLS record is not the peer's"))?;
+            let plain = opened.map_err(|_| broken("a TLS record was not sent by the peer"))?;
             // Behind the content comes its type, and then zeros (RFC 8446 section 5.4).
             let end = plain.iter().rposition(|byte| *byte != 0).ok_or_else(|| broken("a TLS record has no type"))?;
             (plain[end], at + HEADER, at + HEADER + end)
@@ -322,7 +322,7 @@ impl Carried {
                 nonce[NONCE - EXPLICIT..].copy_from_slice(head);
             }
             let opened = self.reads.key.open_in_place(aead::Nonce::assume_unique_for_key(nonce), aead::Aad::from(bound), sealed);
-            opened.map_err(|_| broken("a TLS record is not the peer's"))?;
+            opened.map_err(|_| broken("a TLS record was not sent by the peer"))?;
             (kind, at + HEADER + explicit, at + HEADER + explicit + plain)
         };
         if to - from > MAX_PLAIN {

@@ -63,7 +63,7 @@ pub(super) fn in_directory<T: PemObject>(setting: &str, directory: &Path, what: 
 pub(super) fn system_roots() -> Result<(Vec<CertificateDer<'static>>, PathBuf), String> {
     let path = SYSTEM_ROOTS.iter().map(PathBuf::from).find(|path| path.is_file()).ok_or_else(|| {
         let looked = SYSTEM_ROOTS.join(", ");
-        format!("mysql-backend_ssl_verify wants a CA, but ssl_ca is not set and the system has none (looked for {looked})")
+        format!("mysql-backend_ssl_verify needs a CA, but ssl_ca is not set and the system has none (looked for {looked})")
     })?;
     Ok((certificates("the system's CAs", &path)?, path))
 }

@@ -43,9 +43,7 @@ pub(super) fn ensure_files(datadir: &Path) -> Result<(), String> {
     if !present.is_empty() {
         let (missing, present) = (missing.join(", "), present.join(", "));
         let dir = datadir.display();
-        return Err(format!(
-            "TLS to clients: {missing} missing in {dir}, beside {present}: provide all three, or none to have them generated"
-        ));
+        return Err(format!("TLS to clients: {dir} has {present} but lacks {missing}: provide all three, or none to have them generated"));
     }
     let pems = generate(SystemTime::now()).map_err(|e| format!("TLS to clients: cannot generate a certificate: {e}"))?;
     write_all(datadir, &pems).map_err(|e| format!("TLS to clients: cannot write to {}: {e}", datadir.display()))

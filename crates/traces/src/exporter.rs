@@ -100,7 +100,7 @@ impl Exporter {
     pub fn configure(&self, vars: &MysqlVariables) {
         let Some(environment) = self.environment.get() else { return };
         let target = Settings::read(vars, environment).unwrap_or_else(|why| {
-            tracing::error!("nothing is traced: {why}");
+            tracing::error!("tracing is off: {why}");
             None
         });
         let policy = &self.inner.policy;
@@ -128,7 +128,7 @@ impl Exporter {
             let inner = Arc::clone(&self.inner);
             match std::thread::Builder::new().name("traces".to_owned()).spawn(move || inner.run()) {
                 Ok(handle) => *thread = Some(handle),
-                Err(e) => tracing::error!("nothing is traced: the thread could not be started: {e}"),
+                Err(e) => tracing::error!("tracing is off: cannot start the thread: {e}"),
             }
         }
         thread.is_some()
@@ -230,7 +230,7 @@ impl Inner {
             Ok(runtime) => runtime,
             Err(e) => {
                 self.policy.switch_off();
-                return tracing::error!("nothing is traced: {e}");
+                return tracing::error!("tracing is off: {e}");
             }
         };
         runtime.block_on(async {
@@ -295,7 +295,7 @@ impl Sender {
                     inner.counters.exported.fetch_add(spans - rejected, Ordering::Relaxed);
                     inner.counters.failed.fetch_add(rejected, Ordering::Relaxed);
                     if self.complained_at.take().is_some() {
-                        tracing::info!("traces: {} takes spans again", target.endpoint);
+                        tracing::info!("traces: {} accepts spans again", target.endpoint);
                     }
                     return;
                 }
@@ -315,7 +315,7 @@ impl Sender {
         inner.counters.batches_failed.fetch_add(1, Ordering::Relaxed);
         if self.complained_at.is_none_or(|at| at.elapsed() >= COMPLAIN_EVERY) {
             self.complained_at = Some(Instant::now());
-            tracing::warn!("traces: {} does not take spans: {why}; {spans} are lost, and counted with those that follow", target.endpoint);
+            tracing::warn!("traces: {} does not accept spans: {why}; the proxy drops and counts them ({spans} so far)", target.endpoint);
         }
     }
 
@@ -342,8 +342,8 @@ impl Sender {
                 let said = ExportTraceServiceResponse::decode(answer.into_body()).ok().and_then(|said| said.partial_success);
                 Sent::Taken(said.map_or(0, |said| u64::try_from(said.rejected_spans).unwrap_or(0)))
             }
-            status @ (429 | 502..=504) => Sent::Later(format!("it answers {status}"), asked.map(Duration::from_secs)),
-            status => Sent::Refused(format!("it answers {status}")),
+            status @ (429 | 502..=504) => Sent::Later(format!("the receiver answers {status}"), asked.map(Duration::from_secs)),
+            status => Sent::Refused(format!("the receiver answers {status}")),
         }
     }
 }

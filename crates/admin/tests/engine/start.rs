@@ -189,20 +189,20 @@ fn a_database_of_proxysql_is_taken_over() {
     assert_ne!(bed.rows("SELECT @@admin-version"), ["2.7.1-12-g50b7f85"]);
     let notices = bed.notices.join("\n");
     for word in [
-        "mysql_servers, column gear: unknown column, passed over",
+        "mysql_servers, column gear: unknown column, ignored",
         "global_variables: 1 of ldap: not part of this proxy, left on disk",
         "1 rows taken over",
         "variable_name=mysql-forward_autocommit: retired, ignored: ",
         "variable_name=mysql-automatic_detect_sqli, column variable_value: kept, but has no effect yet",
         "variable_name=mysql-auto_increment_delay_multiplex, column variable_value: ProxySQL's default: ",
-        "variable_name=mysql-server_version, column variable_value: a default of ProxySQL's: ",
+        "variable_name=mysql-server_version, column variable_value: ProxySQL's default makes ",
     ] {
         assert!(notices.contains(word), "{notices}");
     }
     let again = Bed::open(bed.stop(), FILE, Precedence::Database);
     let notices = again.notices.join("\n");
     assert!(
-        notices.contains("mysql-automatic_detect_sqli") && !notices.contains("taken over") && !notices.contains("a default of"),
+        notices.contains("mysql-automatic_detect_sqli") && !notices.contains("taken over") && !notices.contains("default makes"),
         "{notices}"
     );
 }
@@ -238,10 +238,10 @@ fn what_a_file_may_have_a_database_may_have_unless_the_file_is_strict() {
     let bed = Bed::open(datadir, FILE, Precedence::Database);
     let notices = bed.notices.join("\n");
     for line in [
-        "proxysql.db: mysql_servers, column wieght: unknown column, passed over; did you mean 'weight'?",
+        "proxysql.db: mysql_servers, column wieght: unknown column, ignored; did you mean 'weight'?",
         "proxysql.db: global_variables, variable_name=mysql-set_query_lock_on_hostgroup: must be a number, not false; read as 0",
-        "proxysql.db: global_variables, variable_name=mysql-thread: unknown variable, passed over; did you mean 'threads'?",
-        "proxysql.db: global_variables, variable_name=ours: unknown variable, passed over",
+        "proxysql.db: global_variables, variable_name=mysql-thread: unknown variable, ignored; did you mean 'threads'?",
+        "proxysql.db: global_variables, variable_name=ours: unknown variable, ignored",
         "proxysql.db: global_variables: 2 of pgsql: not part of this proxy, left on disk",
     ] {
         assert!(bed.notices.iter().any(|notice| notice == line), "{line}: {notices}");

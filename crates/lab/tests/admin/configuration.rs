@@ -114,17 +114,17 @@ fn a_file_is_looked_through() {
     let out = String::from_utf8_lossy(&checked.stdout).into_owned();
     assert!(checked.status.success(), "{checked:?}");
     for (line, part) in [
-        (1, "mysql_servers, hostgroup_id=1, hostname=[::1], port=3306, column hostname: '[::1]' is no name"),
+        (1, "mysql_servers, hostgroup_id=1, hostname=[::1], port=3306, column hostname: '[::1]' is neither a name"),
         (3, "mysql_users, username=lost, column default_hostgroup: hostgroup 5 has no servers"),
-        (4, "mysql_query_rules, rule_id=1, column match_digest: asks for '=1'"),
-        (5, "mysql_query_rules, rule_id=3, column username: 'ghost' is no user"),
+        (4, "mysql_query_rules, rule_id=1, column match_digest: matches '=1'"),
+        (5, "mysql_query_rules, rule_id=3, column username: 'ghost' is not a client user"),
         (6, "mysql_query_rules, rule_id=3, column apply: never reached: rule 2"),
         (8, "scheduler, id=1, column filename: 'x.sh' is not an absolute path"),
     ] {
         let at = format!("warning: {}:{line}:", file.display());
         assert!(out.lines().any(|told| told.starts_with(&at) && told.contains(part)), "{at} {part}: {out}");
     }
-    assert!(out.contains("column variable_value: a login that everybody knows, and programs are run"), "{out}");
+    assert!(out.contains("column variable_value: this default login can run programs"), "{out}");
     assert!(out.ends_with("usable, 1 note(s), 7 warning(s)\n"), "{out}");
     fs::write(&file, text.replace("WHERE id=1", "(")).unwrap();
     let refused = check();

@@ -165,7 +165,7 @@ fn a_restart_after_the_program_was_replaced() {
     std::fs::remove_file(&program).unwrap();
     let mut operator = Operator::of(&proxy);
     let said = operator.refused("PROXYSQL RESTART");
-    assert!(said.contains("tidegate-replaced") && said.contains("is not there any more"), "{said}");
+    assert!(said.contains("tidegate-replaced") && said.contains("no longer exists"), "{said}");
     std::fs::hard_link(&built, &program).unwrap();
     operator.ok("PROXYSQL RESTART");
     wait_starts(&proxy, 2);
@@ -277,7 +277,7 @@ fn proxysqls_command_line_starts() {
     proxy.start_again(&["--idle-threads", "--no-version-check", "-e", "-M", "-S", "/tmp/admin.sock"]).unwrap();
     let log = proxy.log_since(at).0;
     for option in ["--idle-threads", "--no-version-check", "--exit-on-error", "--no-monitor", "--admin-socket"] {
-        assert!(log.contains(&format!("{option} is passed over: ")), "{option}: {log}");
+        assert!(log.contains(&format!("{option} is ignored: ")), "{option}: {log}");
     }
     wait_starts(&proxy, 2);
     Operator::of(&proxy).ok("PROXYSQL RESTART");

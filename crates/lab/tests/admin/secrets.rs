@@ -93,7 +93,7 @@ fn rotation(flavor: Flavor) {
     let changed = operator.row(now);
     until_monitored(&mut operator, &changed, "01");
     volume.update("v2", &[("monitor", "monitor-second\n"), ("admin", "root:second\n"), ("app", "app-second\n")]);
-    until_logged(&proxy, &format!("mysql-monitor_password_file: '{}' has changed, and is in force", volume.shown("monitor")));
+    until_logged(&proxy, &format!("mysql-monitor_password_file: '{}' has changed; the new content is in force", volume.shown("monitor")));
     let read = operator.row(now);
     until_monitored(&mut operator, &read, "10");
     assert!(Operator::login(&proxy, "root", "first").is_err(), "the old login is refused");
@@ -104,7 +104,7 @@ fn rotation(flavor: Flavor) {
 
     // One that is gone, and one that is wrong, leave what was in force.
     volume.update("v3", &[("monitor", "monitor-second\n"), ("admin", "no login\n")]);
-    until_logged(&proxy, "what it held before stays in force");
+    until_logged(&proxy, "its earlier content stays in force");
     for (file, name) in [("admin", "admin-admin_credentials_file"), ("app", "password_file of user 'app'")] {
         until_logged(&proxy, &format!("{name}: cannot read '{}': ", volume.shown(file)));
     }

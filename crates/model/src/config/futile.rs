@@ -23,8 +23,7 @@ fn remark(row: &Row, column: &'static str, text: String) -> Remark {
 
 fn of_whitelist(row: &Row) -> Option<Remark> {
     let address = row.text("client_address")?;
-    let text =
-        || format!("'{address}' is compared as it stands: the row never counts; only mysql_query_rules.client_addr knows a '%' at the end");
+    let text = || format!("'{address}' is compared literally, so the row never matches: '%' works in mysql_query_rules.client_addr only");
     address.contains(['%', '_', '/']).then(|| remark(row, "client_address", text()))
 }
 
@@ -32,15 +31,15 @@ fn of_server(row: &Row) -> Option<Remark> {
     let (host, port) = (row.text("hostname")?, row.integer("port")?);
     let address = host.split('%').next().unwrap_or(host);
     if !host.starts_with('/') && host.contains(':') && address.parse::<Ipv6Addr>().is_err() {
-        let text = format!("'{host}' is no name and no IPv6 address: nobody is reached; no brackets, and the port is a column of its own");
+        let text = format!("'{host}' is neither a name nor an IPv6 address: write it without brackets, and the port in its own column");
         return Some(remark(row, "hostname", text));
     }
     let text = match (host.starts_with('/'), port) {
         (true, 0) => return None,
         (true, _) => {
-            format!("'{host}' is the path of a Unix socket and taken for a name, since the port is {port}: nobody is reached; set port=0")
+            format!("'{host}' is the path of a Unix socket, but port {port} makes it a host name: set port=0")
         }
-        (false, 0) => format!("port 0 makes '{host}' the path of a Unix socket: nobody is reached; give the server's port"),
+        (false, 0) => format!("port 0 makes '{host}' the path of a Unix socket: set the server's port"),
         (false, _) => return None,
     };
     Some(remark(row, "port", text))
@@ -48,19 +47,20 @@ fn of_server(row: &Row) -> Option<Remark> {
 
 fn takes_nothing(row: &Row) -> Option<Remark> {
     let is_online = row.text("status").is_none_or(|status| status == "ONLINE");
-    let text =
-        "max_connections is 0: no statement is sent there, and those for it wait; OFFLINE_SOFT is what takes a server out of service";
+    let text = "max_connections is 0: the server gets no statements, and statements for it wait; to take a server out of service, set \
+                OFFLINE_SOFT";
     (is_online && row.integer("max_connections") == Some(0)).then(|| remark(row, "max_connections", text.to_owned()))
 }
 
 fn of_user(row: &Row, snapshot: &Snapshot) -> Vec<Remark> {
     let mut found = Vec::new();
     if row.flag("use_ssl") && row.flag("frontend") && !snapshot.vars.have_ssl {
-        let text = "clients of the user must use TLS, and mysql-have_ssl is false: every login is refused (1045); change either of them";
+        let text =
+            "clients of the user must use TLS, but mysql-have_ssl is false: every login is refused (1045); change one of the two settings";
         found.push(remark(row, "use_ssl", text.to_owned()));
     }
     if !row.flag("frontend") && !row.flag("backend") {
-        found.push(remark(row, "frontend", "frontend and backend are 0: the row is for nobody; most want 1 in both".to_owned()));
+        found.push(remark(row, "frontend", "frontend and backend are 0, so the row has no effect: set both to 1".to_owned()));
     }
     let user = row.text("username").and_then(|name| snapshot.users.get(name));
     let additional = user.and_then(|user| user.attributes.additional_password.as_ref());
@@ -77,7 +77,7 @@ fn of_password(row: &Row, column: &'static str, password: &Password) -> Option<R
         _ => return None,
     };
     let it = if column == "password" { "it" } else { "additional_password" };
-    Some(remark(row, column, format!("{it} begins as a hash of {like} and is none: clients have to send this text as their password")))
+    Some(remark(row, column, format!("{it} begins like a hash of {like} but is none, so it is the password itself")))
 }
 
 fn of_rule(rule: &QueryRule, snapshot: &Snapshot) -> Vec<Remark> {
@@ -96,7 +96,7 @@ fn of_rule(rule: &QueryRule, snapshot: &Snapshot) -> Vec<Remark> {
         _ => None,
     };
     if let Some(address) = never {
-        let text = format!("'{address}' is no address that a client has: the rule never matches; a prefix ends with '%', such as 10.%");
+        let text = format!("'{address}' is not a client address, so the rule never matches: a prefix ends with '%', such as 10.%");
         found.push(dead("client_addr", text));
     }
     // Whoever sends a PROXY protocol header says where its client came to.
@@ -117,11 +117,11 @@ fn unreached_address(rule: &QueryRule, snapshot: &Snapshot) -> Option<String> {
     let wanted = rule.proxy_addr.as_deref()?;
     let ips = || snapshot.listen.iter().filter_map(|listen| if let Listen::Tcp(address) = listen { Some(address.ip()) } else { None });
     match wanted.parse::<IpAddr>() {
-        Ok(ip) if ip.is_unspecified() => Some(format!("no client comes to '{wanted}', but to an address of this machine")),
+        Ok(ip) if ip.is_unspecified() => Some(format!("no client connects to '{wanted}': use an address of this machine")),
         Ok(ip) if ips().any(|one| one == ip || one.is_unspecified()) => None,
-        Ok(_) => Some(format!("nobody listens on '{wanted}'")),
+        Ok(_) => Some(format!("the proxy does not listen on '{wanted}'")),
         Err(_) if Listen::only_path(&snapshot.listen).is_some_and(|path| path.as_os_str() == wanted) => None,
-        Err(_) => Some(format!("'{wanted}' is no IP address, and not the path of the only Unix socket")),
+        Err(_) => Some(format!("'{wanted}' is neither an IP address nor the path of the only Unix socket")),
     }
 }
 
@@ -132,7 +132,7 @@ fn unreached_port(rule: &QueryRule, snapshot: &Snapshot) -> Option<String> {
         Listen::Unix(_) => Some(0),
     });
     // One that the system chooses may be this one.
-    (!ports.any(|port| port.is_none_or(|port| port == wanted))).then(|| format!("nobody listens on port {wanted}"))
+    (!ports.any(|port| port.is_none_or(|port| port == wanted))).then(|| format!("the proxy does not listen on port {wanted}"))
 }
 
 #[cfg(test)]

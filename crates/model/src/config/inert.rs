@@ -70,13 +70,13 @@ pub fn advice(config: &Config) -> Vec<Remark> {
     let mut found = Vec::new();
     let mut remark = |name, text| found.extend(MysqlVariables::find(name).map(|setting| of_variable(setting, About::Advice, text)));
     if delay == 5 {
-        let text = "ProxySQL's default: after an insert with an AUTO_INCREMENT value a session keeps its connection for 5 statements, which \
-                    nobody needs for LAST_INSERT_ID() here; 0 lets it go at once";
+        let text = "ProxySQL's default keeps the connection for 5 statements after an AUTO_INCREMENT insert; LAST_INSERT_ID() does not \
+                    need that here: set 0";
         remark("auto_increment_delay_multiplex", text.to_owned());
     }
     if OF_PROXYSQL.contains(&version.as_str()) {
         let text =
-            format!("a default of ProxySQL's: clients take every server for version {version}; '' tells them the servers' own version");
+            format!("ProxySQL's default makes clients take every server for version {version}: set '' to report the servers' own version");
         remark("server_version", text);
     }
     found.extend(exposure(config));
@@ -97,14 +97,13 @@ pub fn exposure(config: &Config) -> Vec<Remark> {
     if is_known && runs_programs {
         remark(
             "admin_credentials",
-            "a login that everybody knows, and programs are run by the scheduler or by routes: whoever reaches the admin port runs \
-             programs as the proxy; choose another password",
+            "this default login can run programs as the proxy through the scheduler or routes: choose another password",
         );
     }
     if admin.restapi_enabled && admin.restapi_address == AdminVariables::default().restapi_address {
         remark(
             "restapi_address",
-            "metrics and routes are served on this machine only, where ProxySQL serves them on every address; 0.0.0.0 does so here",
+            "metrics and routes are served on this machine only; ProxySQL serves them on every address: set 0.0.0.0 for that",
         );
     }
     found

@@ -26,8 +26,8 @@ fn twice(config: &Config, snapshot: &Snapshot, rule: &QueryRule) -> Option<Remar
     };
     let original = destinations(snapshot, rule).into_iter().find(is_same)?;
     let text = format!(
-        "copies go to hostgroup {mirror}, which has servers or a cluster in common with hostgroup {original} of the original: each write \
-         that this rule matches is done twice; name a hostgroup of other servers, or match reads only (match_digest='^SELECT')"
+        "mirror hostgroup {mirror} shares servers or a cluster with hostgroup {original}, so each matching write is done twice. Name a \
+         hostgroup of other servers, or match reads only (match_digest='^SELECT')"
     );
     let row = RowName::numbered("rule_id", rule.rule_id);
     Some(Remark { table: "mysql_query_rules", row, column: "mirror_hostgroup", about: About::Harm("mysql_servers"), text })

@@ -37,7 +37,7 @@ fn of_channel(row: &Row, snapshot: &Snapshot) -> Option<Remark> {
         return None;
     }
     let text = format!(
-        "hostgroup {id} is no cluster's writer_hostgroup: nobody keeps this channel; add the cluster to mysql_replication_hostgroups, \
+        "hostgroup {id} is not a cluster's writer_hostgroup, so the proxy does not manage this channel: add the cluster to mysql_replication_hostgroups, \
          mysql_group_replication_hostgroups or mysql_galera_hostgroups, or name another one"
     );
     Some(Remark { table: row.table.name, row: row_name(row), column: "writer_hostgroup", about: About::Dead, text })
@@ -72,7 +72,7 @@ impl Served {
 }
 
 fn clusters(config: &Config, served: &Served) -> Vec<Remark> {
-    let text = "no hostgroup of this cluster has servers: there is nobody to watch; add one to mysql_servers, in any of them";
+    let text = "no hostgroup of this cluster has servers: add one to mysql_servers, in any of its hostgroups";
     let about = About::Missing("mysql_servers");
     let is_empty = |hostgroups: &[(&'static str, i64)]| hostgroups.iter().all(|(_, id)| !served.0.contains(id));
     let empty = claimed(config).filter(|(_, hostgroups)| is_empty(hostgroups));
@@ -85,7 +85,7 @@ fn clusters(config: &Config, served: &Served) -> Vec<Remark> {
 fn nobody_writes(config: &Config, row: &Row, hostgroups: &[(&'static str, i64)]) -> Option<Remark> {
     let table = row.table.name;
     if row.integer("max_writers") == Some(0) {
-        let text = format!("max_writers is 0: nobody writes, and statements for the writer hostgroup {WAITS}; 1 is what most want");
+        let text = format!("max_writers is 0, so no server writes, and statements for the writer hostgroup {WAITS}: set 1");
         return Some(Remark { table, row: row_name(row), column: "max_writers", about: About::Dead, text });
     }
     let writer = row.integer("writer_hostgroup")?;
@@ -109,7 +109,7 @@ fn of_attributes(row: &Row, snapshot: &Snapshot, served: &Served) -> Vec<Remark>
     let id = row.integer("hostgroup_id");
     let split = id.and_then(|id| u32::try_from(id).ok()).and_then(|id| snapshot.hostgroup(crate::HostgroupId(id)));
     let reader = split.and_then(|hostgroup| hostgroup.attributes.split_reader).map(|reader| i64::from(reader.0));
-    let nobody = served.miss_in(row, "hostgroup_id", id, "what the row says is for nobody");
+    let nobody = served.miss_in(row, "hostgroup_id", id, "the row has no effect");
     nobody.into_iter().chain(served.miss_in(row, "hostgroup_settings", reader, &format!("reads of the split {WAITS}"))).collect()
 }
 
@@ -179,7 +179,8 @@ fn stranger(snapshot: &Snapshot, table: &'static str, row: RowName, name: &str, 
         return None;
     }
     let text = format!(
-        "'{name}' is no user of clients (mysql_users with active=1 and frontend=1; letter case counts): {then}; add the user, or correct the name"
+        "'{name}' is not a client user (mysql_users with active=1 and frontend=1; letter case counts): {then}; add the user, or correct \
+         the name"
     );
     Some(Remark { table, row, column: "username", about: About::Missing("mysql_users"), text })
 }

@@ -31,7 +31,7 @@ pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     if std::fs::metadata(path)?.is_file() {
         std::fs::read(path)
     } else {
-        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "the file is not a regular file"))
     }
 }
 

@@ -54,7 +54,10 @@ fn of(row: &Row) -> Channel {
 /// Why a row cannot be, and the column to blame.
 fn fault(config: &Config, channel: &Channel, group: Option<&Arc<RoleGroup>>, earlier: Option<&Row>) -> Option<(&'static str, String)> {
     if let Some(earlier) = earlier {
-        return Some(("channel_name", format!("servers compare names in any letter case: it is that of {} too", earlier.at.row_name())));
+        return Some((
+            "channel_name",
+            format!("servers compare names in any letter case, and {} has the same name", earlier.at.row_name()),
+        ));
     }
     let group = group?;
     match group.kind {

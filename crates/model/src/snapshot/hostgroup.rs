@@ -73,7 +73,7 @@ impl ServerDefaults {
             },
         };
         if let Some(key) = object.keys().find(|key| !matches!(key.as_str(), "weight" | "max_connections" | "use_ssl")) {
-            return Err(ErrorKind::BadJson(format!("'{key}' is unknown: there are weight, max_connections and use_ssl")));
+            return Err(ErrorKind::BadJson(format!("'{key}' is unknown: use weight, max_connections or use_ssl")));
         }
         let max_connections = one("max_connections", i32::MAX as u32)?;
         Ok(Self { weight: one("weight", 10_000_000)?, max_connections, use_ssl: one("use_ssl", 1)?.map(|n| n == 1) })

@@ -58,7 +58,7 @@ impl Pairs {
 
     fn reader_of(&self, writer: HostgroupId) -> Result<HostgroupId, ErrorKind> {
         let pair = self.0.iter().find(|pair| pair.writer == writer);
-        let text = || format!("'{KEY}': no table of hostgroups names a reader for writer hostgroup {writer}; give its number");
+        let text = || format!("'{KEY}': no hostgroups table names a reader for writer hostgroup {writer}: give the reader's number");
         pair.map(|pair| pair.reader).ok_or_else(|| ErrorKind::BadJson(text()))
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn in_digest(rule: &QueryRule, engine: Engine) -> Option<Remark> {
     let literal = needed.runs.iter().find_map(|run| literal(run))?;
     let then = if rule.negate_match_pattern { "it never matches, and being negated always holds" } else { "it never matches" };
     let text = format!(
-        "asks for '{}', and digests have ? where statements have numbers and strings: {then}; write \\? there, or use match_pattern",
+        "matches '{}', but digests have ? in place of numbers and strings: {then}; write \\? there, or use match_pattern",
         String::from_utf8_lossy(literal).escape_debug()
     );
     Some(remark(rule.rule_id, "match_digest", About::Dead, text))

@@ -35,10 +35,9 @@ pub(super) fn flags(config: &RuleConfig, iterations: u32) -> Vec<Remark> {
                  (mysql-query_processor_iterations is 0); give this rule a higher rule_id than that",
                 rule.flag_in
             ),
-            None => format!(
-                "never tried: no rule that is reached sets flag {0}; set flagOUT={0} in one before it, or flagIN=0 here",
-                rule.flag_in
-            ),
+            None => {
+                format!("never tried: no rule before it sets flag {0}; set flagOUT={0} in one before it, or flagIN=0 here", rule.flag_in)
+            }
         };
         remarks.push(remark(rule.rule_id, "flagIN", About::Dead, text));
     }
@@ -60,15 +59,15 @@ pub(super) fn ends(config: &RuleConfig, iterations: u32) -> Vec<Remark> {
         let mut tell = |column, text| remarks.push(remark(rule.rule_id, column, About::Dead, text));
         let column = if rule.flag_out.is_some() { "flagOUT" } else { "attributes" };
         for flag in outs(rule).filter(|flag| *flag != rule.flag_in && !is_read(*flag, Some(rule.rule_id))) {
-            let text = "the chain ends here, and what this rule says holds; give a rule that is to follow this flagIN, or set apply=1";
+            let text = "the chain ends here with this rule's result: give a following rule this flagIN, or set apply=1";
             tell(column, format!("no higher rule has flagIN={flag}: {text}"));
         }
         if let Some(flag) = rule.next_query_flag_in.filter(|flag| *flag != 0 && !is_read(*flag, None)) {
-            let text = "the session's further statements match no rule; give the rules that are to follow this flagIN";
+            let text = "the session's further statements match no rule: give following rules this flagIN";
             tell("next_query_flagIN", format!("no rule has flagIN={flag}: {text}"));
         }
         if let Some(flag) = rule.mirror_flag_out.filter(|flag| *flag != 0 && !is_read(*flag, None)) {
-            let text = "the copy matches no rule; give the rules that are to follow this flagIN";
+            let text = "the copy matches no rule: give following rules this flagIN";
             tell("mirror_flagOUT", format!("no rule has flagIN={flag}: {text}"));
         }
     }

@@ -98,7 +98,7 @@ pub(super) fn plan(survey: &Survey) -> Plan<'_> {
         notes.push(format!("the cluster has {size} nodes, of which {} were found: add the others to mysql_servers", rows.len()));
     }
     for (addr, why) in &survey.unseen {
-        notes.push(format!("{addr} is named by the other servers and was not seen: {why}. It is not in the file"));
+        notes.push(format!("{addr} is not in the file: other servers name it, but it cannot be reached ({why})"));
     }
     Plan { kind, rows, notes }
 }
@@ -110,7 +110,7 @@ fn members<'a>(kind: Kind, servers: &'a [Visited], notes: &mut Vec<String>) -> V
         _ => matches!(server.membership, Membership::Group { .. }),
     };
     for server in servers.iter().filter(|server| !belongs(server)) {
-        notes.push(format!("{} is no member of the cluster and is not in the file", server.addr));
+        notes.push(format!("{} is not in the file: it is not a member of the cluster", server.addr));
     }
     servers.iter().filter(belongs).map(|server| (WRITER, server)).collect()
 }

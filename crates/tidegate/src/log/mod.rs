@@ -90,7 +90,7 @@ fn tell() {
     let news = dropped - log.told.load(Ordering::Relaxed);
     if news > 0 && log.queue.has_room() {
         log.told.store(dropped, Ordering::Relaxed);
-        tracing::warn!("{news} lines are missing here: the log was not written as fast as they came");
+        tracing::warn!("{news} lines are missing here: they came faster than the log could be written");
     }
 }
 

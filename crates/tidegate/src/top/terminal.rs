@@ -36,7 +36,7 @@ impl Terminal {
     /// Takes the terminal over.
     pub(super) fn open() -> Result<Self> {
         if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
-            bail!("this is no terminal; use --once");
+            bail!("standard output is not a terminal: use --once");
         }
         let before = tcgetattr(io::stdin())?;
         let mut raw = before.clone();

@@ -27,7 +27,7 @@ const WATCHED: Duration = Duration::from_secs(12);
 /// Between two looks at that.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Begins the line of an answer that says so.
-const SERVES_ON: &str = "ERR the new process failed, and this one serves on: its log says why";
+const SERVES_ON: &str = "ERR the new process failed, and this one keeps serving: see its log";
 
 /// Which process, and what is to take its place.
 #[derive(Args, Debug, Clone)]
@@ -57,7 +57,8 @@ pub(crate) fn ask(options: &UpgradeOptions) -> Result<()> {
         (None, datadir) => ::admin::user_of(datadir.as_deref().unwrap_or(Path::new(".")))?,
     };
     let connected = UnixStream::connect_addr(&address(pid)?);
-    let mut socket = connected.with_context(|| format!("process {pid} is no Tidegate of this machine, or is of an older version"))?;
+    let mut socket =
+        connected.with_context(|| format!("process {pid} is not a Tidegate process of this machine, or has an older version"))?;
     let peer = listens(&socket)?;
     if let Some(why) = not_asked(pid, peer, rustix::process::geteuid().as_raw()) {
         bail!("{why}");
@@ -90,10 +91,10 @@ fn listens(socket: &UnixStream) -> Result<(Option<i32>, u32)> {
 fn not_asked(pid: u32, (peer, user): (Option<i32>, u32), own: u32) -> Option<String> {
     if peer.and_then(|peer| u32::try_from(peer).ok()) != Some(pid) {
         let who = peer.map_or_else(|| "a process of another container".to_owned(), |peer| format!("process {peer}"));
-        return Some(format!("{who} of user {user} answers in the place of process {pid}: nothing was asked"));
+        return Some(format!("{who} of user {user} answers instead of process {pid}: no upgrade was requested"));
     }
     let is_known = own == 0 || user == own || user == 0;
-    (!is_known).then(|| format!("process {pid} is that of user {user}: it is asked by that user or by root"))
+    (!is_known).then(|| format!("process {pid} belongs to user {user}: run the command as that user or as root"))
 }
 
 /// The text of an answer, fit for a terminal.
@@ -123,14 +124,14 @@ pub(crate) async fn serve(engine: EngineHandle) {
     });
     let listener = match listener {
         Ok(listener) => listener,
-        Err(e) => return tracing::warn!("tidegate upgrade will not reach this process: {e}"),
+        Err(e) => return tracing::warn!("cannot open the socket for tidegate upgrade: {e}"),
     };
     loop {
         match listener.accept().await {
             // One at a time: there is one upgrade at a time.
             Ok((socket, _)) => {
                 if let Err(e) = answer(socket, &engine).await {
-                    tracing::debug!("who asked for an upgrade is gone: {e}");
+                    tracing::debug!("the client that requested an upgrade is gone: {e}");
                 }
             }
             Err(e) => {
@@ -145,14 +146,14 @@ async fn answer(mut socket: tokio::net::UnixStream, engine: &EngineHandle) -> st
     let peer = socket.peer_cred()?.uid();
     let own = rustix::process::geteuid();
     if peer != own.as_raw() && peer != 0 {
-        return socket.write_all(b"ERR only the user of the process and root may ask for that").await;
+        return socket.write_all(b"ERR only the user of the process and root may request an upgrade").await;
     }
     let mut binary = Vec::new();
     let mut request = (&mut socket).take(MAX_REQUEST + 1);
     tokio::time::timeout(REQUEST_WITHIN, request.read_to_end(&mut binary)).await??;
     // A part of a name, or what stands for it, is another program.
     let Some(binary) = String::from_utf8(binary).ok().filter(|binary| binary.len() as u64 <= MAX_REQUEST) else {
-        return socket.write_all(b"ERR the name of a program is UTF-8 of at most 4096 bytes").await;
+        return socket.write_all(b"ERR the path of the program must be UTF-8 of at most 4096 bytes").await;
     };
     match upgrade(engine, "tidegate upgrade", &binary).await {
         Ok(text) => {
@@ -184,7 +185,7 @@ pub(crate) async fn upgrade(engine: &EngineHandle, who: &str, binary: &str) -> R
     match engine.execute(Role::Admin, &session, sql.into_bytes()).await {
         Reply::Ok { info, .. } => Ok(info),
         Reply::Err { text, .. } => Err(text),
-        Reply::Rows { .. } => Err("it is not understood".to_owned()),
+        Reply::Rows { .. } => Err("the request is not understood".to_owned()),
     }
 }
 
@@ -217,10 +218,10 @@ mod tests {
 
     #[test]
     fn an_answer_is_shown_as_it_may_be() {
-        assert_eq!(understood(7, "OK process 8 takes over\n").unwrap(), "process 8 takes over");
+        assert_eq!(understood(7, "OK process 8 is taking over\n").unwrap(), "process 8 is taking over");
         assert_eq!(understood(7, "OK process 8 \u{1b}[2J\r").unwrap(), "process 8 \\u{1b}[2J\\r");
         let refused = |answer: &str| understood(7, answer).unwrap_err().to_string();
-        assert_eq!(refused(&format!("OK process 8 takes over\n{SERVES_ON}")), SERVES_ON.trim_start_matches("ERR "));
+        assert_eq!(refused(&format!("OK process 8 is taking over\n{SERVES_ON}")), SERVES_ON.trim_start_matches("ERR "));
         assert_eq!(refused("ERR no\u{7}"), "no\\u{7}");
         assert_eq!((refused(""), refused("no")), ("process 7 did not answer".to_owned(), "process 7 did not answer".to_owned()));
     }

@@ -46,10 +46,10 @@ impl Seen {
     pub(crate) fn tell(&mut self, monitor: &Monitor) {
         match self.knowledge.take().map(|knowledge| handover::decode(&knowledge)) {
             Some(Ok(knowledge)) => monitor.learn(knowledge),
-            Some(Err(e)) => tracing::warn!(
-                "what the process before knows of the servers is not understood, so the file in the data directory holds: {e}"
-            ),
-            None => tracing::info!("the process before does not say what it knows of the servers, so the file in the data directory holds"),
+            Some(Err(e)) => {
+                tracing::warn!("cannot read the server roles of the previous process, using the file in the data directory: {e}")
+            }
+            None => tracing::info!("the previous process sends no server roles, using the file in the data directory"),
         }
     }
 }
@@ -57,7 +57,7 @@ impl Seen {
 /// Says something; the other process may be gone, which whoever waits for it notices.
 fn say(outlet: &Mutex<Outlet>, what: &FromHeir) {
     if let Err(e) = outlet.lock().unwrap_or_else(PoisonError::into_inner).send(what, &[]) {
-        tracing::debug!("the process before does not listen: {e}");
+        tracing::debug!("the previous process does not listen: {e}");
     }
 }
 
@@ -86,11 +86,14 @@ impl Predecessor {
         let heard = inlet.receive::<ToHeir>().context("the process before")?;
         let Some((ToHeir::Start(start), descriptors)) = heard else { bail!("--take-over is for a process that PROXYSQL UPGRADE starts") };
         if start.protocol != PROTOCOL {
-            bail!("the process before ({}) hands over in another way than {VERSION} knows: drain it, and start anew", start.version);
+            bail!(
+                "the previous process ({}) uses a hand-over format that {VERSION} does not know: drain it, then start this version",
+                start.version
+            );
         }
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(u64::MAX);
         if limit < start.open_files {
-            bail!("it may open {limit} files, and the process before has {} open", start.open_files);
+            bail!("the new process may open {limit} files, but the previous process has {} open: raise the limit", start.open_files);
         }
         let mut descriptors = descriptors.all().map_err(anyhow::Error::msg)?.into_iter();
         let lock = descriptors.next().context("the lock of the data directory is missing")?;
@@ -103,7 +106,7 @@ impl Predecessor {
     /// # Errors
     /// It was taken before.
     pub(crate) fn admin(&mut self) -> Result<(Vec<u8>, OwnedFd)> {
-        let start = self.start.as_mut().context("nothing is given")?;
+        let start = self.start.as_mut().context("no sockets were handed over")?;
         Ok((std::mem::take(&mut start.layers), self.lock.take().context("the lock is gone")?))
     }
 
@@ -112,7 +115,7 @@ impl Predecessor {
     /// # Errors
     /// It was taken before.
     pub(crate) fn plane(&mut self) -> Result<(Before, Seen)> {
-        let Start { process, placements, drained, knowledge, .. } = *self.start.take().context("nothing is given")?;
+        let Start { process, placements, drained, knowledge, .. } = *self.start.take().context("no sockets were handed over")?;
         let seen = Seen { is_paused: process.is_paused, placements, drained, knowledge };
         let sockets = self.sockets.take().context("the sockets are gone")?;
         Ok((Before { sockets, process: Some(process) }, seen))
@@ -144,12 +147,12 @@ impl Predecessor {
         let Self { inlet, outlet, .. } = self;
         let (roles, others): (Vec<_>, Vec<_>) = differences().into_iter().partition(Difference::is_of_role);
         if !roles.is_empty() {
-            let why = format!("it sees servers in other roles than the process that serves: {}", roles::words(&roles));
+            let why = format!("the new process sees servers in other roles than the serving process: {}", roles::words(&roles));
             say(&outlet, &FromHeir::Failed(why.clone()));
             bail!(why);
         }
         if !others.is_empty() {
-            tracing::warn!("servers are seen otherwise than by the process before: {}", roles::words(&others));
+            tracing::warn!("this process sees servers in other roles than the previous process: {}", roles::words(&others));
         }
         say(&outlet, &FromHeir::Ready { version: VERSION.to_owned() });
         let (charge, in_charge) = oneshot::channel();
@@ -162,7 +165,7 @@ impl Predecessor {
             leaving.set(false);
         };
         std::thread::Builder::new().name("upgrade-in".to_owned()).spawn(work)?;
-        in_charge.await.context("the process before has given up, or is gone")?;
+        in_charge.await.context("the previous process has given up or ended")?;
         let sockets = control.sockets();
         sockets.forget_given();
         sockets.set_in_charge(true);
@@ -202,8 +205,8 @@ fn listen(mut inlet: Inlet, outlet: &Arc<Mutex<Outlet>>, control: &Control, boar
             }
             Ok(Some((ToHeir::Scripts(ids), _))) => board.set_elsewhere(ids),
             Ok(Some((ToHeir::Start(_), _))) => {}
-            Ok(None) => break tracing::info!("the process before has ended"),
-            Err(e) => break tracing::error!("the process before is not understood, and keeps what it has: {e}"),
+            Ok(None) => break tracing::info!("the previous process has ended"),
+            Err(e) => break tracing::error!("cannot read from the previous process, which keeps its remaining sessions: {e}"),
         }
     }
     control.count_elsewhere(Holdings::default(), None);

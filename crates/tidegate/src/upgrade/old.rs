@@ -57,7 +57,7 @@ pub(crate) fn begin(program: &Path, cli: &Cli, control: &Control, monitor: &Moni
     let ::admin::Successor { program: _, layers, lock, upgrade_timeout_ms, frozen } = given;
     let limit = Duration::from_millis(upgrade_timeout_ms);
     if std::process::id() == 1 {
-        bail!("the first process of a container has to stay: start it with --supervise");
+        bail!("the first process of a container must stay: start it with --supervise");
     }
     if let Err(e) = monitor.write_events_now() {
         tracing::warn!("the new process will not show the latest events: {e}");
@@ -91,7 +91,7 @@ pub(crate) fn begin(program: &Path, cli: &Cli, control: &Control, monitor: &Moni
     match inlet.receive::<FromHeir>() {
         Ok(Some((FromHeir::Ready { version }, _))) => tracing::info!("process {} ({version}) is ready to take over", child.id()),
         Ok(Some((FromHeir::Failed(why), _))) => bail!("the new process cannot take over: {why}"),
-        Ok(Some(_)) => bail!("the new process speaks out of turn"),
+        Ok(Some(_)) => bail!("the new process sent an unexpected message"),
         Ok(None) => bail!("the new process ended before it was ready"),
         Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
             bail!("the new process was not ready within {} ms (admin-upgrade_timeout)", limit.as_millis())
@@ -153,7 +153,7 @@ impl Successor {
             control.count_connections_elsewhere(&Connections::default());
             sockets.set_in_charge(true);
             frozen.set(false);
-            tracing::error!("upgrade: {why}: this process serves on");
+            tracing::error!("upgrade: {why}: this process keeps serving");
             Outcome::Failed
         };
         if let Err(e) = told {
@@ -212,9 +212,9 @@ impl Successor {
             outlet.lock().unwrap_or_else(PoisonError::into_inner).send(&counts, &[])
         });
         if let Ok(Err(e)) = counted.await {
-            tracing::warn!("upgrade: what was counted is lost: {e}");
+            tracing::warn!("upgrade: the counters were not handed over: {e}");
         }
-        tracing::info!("process {id} has taken over in {} ms; {} sessions are left here", began.elapsed().as_millis(), proxy.clients());
+        tracing::info!("process {id} has taken over in {} ms; {} sessions remain here", began.elapsed().as_millis(), proxy.clients());
         Outcome::Over
     }
 }
