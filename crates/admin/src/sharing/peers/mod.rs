@@ -276,7 +276,7 @@ pub(crate) fn silence(config: &Config) -> Option<Remark> {
     } else {
         "admin-cluster_username is empty. Set it and admin-cluster_password, then LOAD ADMIN VARIABLES TO RUNTIME"
     };
-    let text = format!("the proxy polls none of the {} peers because {why}", rows.len());
+    let text = format!("the proxy polls none of the listed peers ({}) because {why}", rows.len());
     Some(Remark { table: "proxysql_servers", row: row_name(first), column: "hostname", about: About::Dead, text })
 }
 
