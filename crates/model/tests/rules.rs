@@ -141,9 +141,7 @@ fn a_hostgroups_split() {
     assert_eq!(reader(&row("")), None);
     assert_eq!(
         faults(&row(r#"{\"read_write_split\":true}"#)),
-        [
-            "p.cnf:1:49: mysql_hostgroup_attributes.hostgroup_settings: bad JSON: 'read_write_split': no hostgroups table names a reader \
-             for writer hostgroup 1: give the reader's number"
-        ]
+        ["p.cnf:1:49: mysql_hostgroup_attributes.hostgroup_settings: bad JSON: 'read_write_split': no hostgroups table names a reader \
+             for writer hostgroup 1: give the reader's number"]
     );
 }

@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(notes("tidegate -f -c a.cnf"), Vec::<String>::new());
         let told = notes("proxysql --idle-threads --no-version-check -e -r -M -S /run/a.sock -U u --sqlite3-server --clickhouse-server -f");
         assert_eq!(told.len(), 9, "{told:#?}");
-        assert_eq!(told[0], "--idle-threads is passed over: idle sessions cost no thread");
+        assert_eq!(told[0], "--idle-threads is ignored: idle sessions cost no thread");
         assert_eq!(notes("proxysql -fMe --admin-socket=/x").len(), 3);
     }
 

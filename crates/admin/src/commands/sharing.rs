@@ -195,7 +195,9 @@ fn rebase_on_peers(engine: &mut Engine, ask: &Ask<'_>, prefer: Prefer) -> Answer
         }
         Prefer::Theirs => {
             let number = |line: &PeerLine| line.descent.as_ref().map_or(0, |one| one.revision.number);
-            let Some((at, line)) = rivals.into_iter().max_by_key(|(_, line)| number(line)) else { return refuse("no peer has another configuration") };
+            let Some((at, line)) = rivals.into_iter().max_by_key(|(_, line)| number(line)) else {
+                return refuse("no peer has another configuration");
+            };
             let pulled = peers.pull_from(&at, line, &engine.runtime()).map_err(AdminError::Refused)?;
             engine.follow_peer(&pulled)?;
         }

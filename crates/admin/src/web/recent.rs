@@ -198,7 +198,8 @@ fn add(sum: &mut Sums, more: &Sums) {
 fn name_of(mut row: Vec<Value>) -> Name {
     row.truncate(TEXT_COLUMN + 1);
     if let Some(Value::Text(text)) = row.get_mut(TEXT_COLUMN) {
-        text.truncate(text.floor_char_boundary(MAX_TEXT));
+        let end = (0..=MAX_TEXT.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or_default());
         text.shrink_to_fit();
     }
     row

@@ -170,7 +170,7 @@ fn a_database_of_proxysql_is_taken_over() {
     proxy.start_again(&[]).unwrap();
     let mut operator = Operator::of(&proxy);
     let log = proxy.log_since(at).0;
-    for word in ["mysql_servers, column gear: unknown column, passed over", "from_the_future", "1 of ldap", "1 rows taken over"] {
+    for word in ["mysql_servers, column gear: unknown column, ignored", "from_the_future", "1 of ldap", "1 rows taken over"] {
         assert!(log.contains(word), "{word}: {log}");
     }
     assert_eq!(operator.rows("SELECT hostgroup_id, weight, max_connections FROM runtime_mysql_servers"), ["0|9|1000"]);
