@@ -494,14 +494,12 @@ pub(crate) fn prepare_ok(packets: &[u8]) -> Option<PrepareOk> {
 pub(crate) mod made {
     use super::{Collected, ServerError};
 
-    /// One row of these values.
     pub(crate) fn row(values: &[&str]) -> Collected {
         let mut row = Vec::new();
         values.iter().for_each(|value| wire::codec::put_lenenc_bytes(&mut row, value.as_bytes()));
         Collected { rows: vec![row], ..Collected::default() }
     }
 
-    /// An error.
     pub(crate) fn error(code: u16) -> Collected {
         Collected { error: Some(ServerError { code, sqlstate: *b"HY000", message: Vec::new() }), ..Collected::default() }
     }

@@ -197,7 +197,6 @@ impl Writes {
         true
     }
 
-    /// Forgets every token.
     pub(crate) fn forget_tokens(&mut self) {
         self.each.retain(|written| written.origin != Origin::Token);
     }
@@ -287,7 +286,6 @@ impl Written {
         self.writer.iter().chain(&self.servers).any(|known| known.is(end))
     }
 
-    /// Whether a server can be asked for it.
     pub(crate) fn can_be_asked_for(&self) -> bool {
         !self.is_open
     }

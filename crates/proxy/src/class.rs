@@ -30,7 +30,6 @@ impl Class {
         Self(caps & MEANING)
     }
 
-    /// The flags.
     pub(crate) fn capabilities(self) -> Capabilities {
         self.0
     }

@@ -76,7 +76,6 @@ impl CoarseClock {
 pub(crate) struct Random(Cell<u64>);
 
 impl Random {
-    /// A generator with this seed.
     pub(crate) fn new(seed: u64) -> Self {
         Self(Cell::new(seed | 1))
     }

@@ -66,7 +66,6 @@ pub(crate) struct DigestRules {
 }
 
 impl DigestRules {
-    /// As the variables say.
     pub(crate) fn from_variables(vars: &MysqlVariables) -> Self {
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let options = DigestOptions {
@@ -91,7 +90,6 @@ impl DigestRules {
         self.options.keep_comment
     }
 
-    /// The digest of a statement.
     pub(crate) fn digest(&self, sql: &[u8], lex: LexMode) -> Digest {
         // A digest keeps names, and a password may stand as one.
         let sql = &sql::without_named_passwords(sql, lex);

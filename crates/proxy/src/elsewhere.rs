@@ -41,7 +41,6 @@ impl Elsewhere {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The user of a session there.
     pub(crate) fn user_of(&self, session: u64) -> Option<Box<str>> {
         self.there().sessions.get(&session).cloned()
     }

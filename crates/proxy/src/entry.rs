@@ -164,7 +164,6 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// As the settings have them.
     pub(crate) fn from_settings(settings: &model::snapshot::Effective) -> Self {
         Self {
             idle_ms: settings.wait_timeout,
@@ -246,7 +245,6 @@ impl Entry {
         self.set_activity(Activity::Waiting, now_ms);
     }
 
-    /// The hostgroup that it waits for.
     pub(crate) fn waits_for(&self) -> Option<HostgroupId> {
         (self.activity.get() == Activity::Waiting).then(|| self.waits_for.get())
     }
@@ -276,7 +274,6 @@ impl Entry {
         matches!(self.activity.get(), Activity::Idle | Activity::Parked)
     }
 
-    /// Whether a transaction is open.
     pub(crate) fn is_in_transaction(&self) -> bool {
         self.transaction_since_us().is_some()
     }
@@ -420,7 +417,6 @@ impl Entry {
         self.rare.set(Some(rare).filter(|rare| !rare.later_pins.is_empty() || rare.own_error.is_some() || rare.replica.is_some()));
     }
 
-    /// Sets the time limits.
     pub(crate) fn set_limits(&self, limits: Limits) {
         self.limits.set(limits);
     }
@@ -460,7 +456,6 @@ impl Entry {
         self.signal.get()
     }
 
-    /// The signal was dealt with.
     pub(crate) fn clear_signal(&self) {
         self.signal.set(None);
     }

@@ -53,7 +53,6 @@ pub(crate) fn stream(flavor: Flavor, gtid: &str) -> &str {
     }
 }
 
-/// The parts of a set.
 pub(crate) fn parts(set: &str) -> impl Iterator<Item = &str> {
     set.split(',').map(str::trim).filter(|gtid| !gtid.is_empty())
 }

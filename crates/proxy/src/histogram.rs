@@ -53,7 +53,6 @@ impl Default for Histogram {
     }
 }
 
-/// The bucket of a value.
 fn bucket(value: u64) -> usize {
     if value < SUBS {
         return value as usize;
@@ -76,7 +75,6 @@ fn range(bucket: usize) -> (u64, u64) {
 }
 
 impl Histogram {
-    /// Counts a value.
     pub(crate) fn record(&mut self, value: u64) {
         if let Some(count) = self.counts.get_mut(bucket(value)) {
             *count += 1;
@@ -96,12 +94,10 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// Values counted.
     pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
-    /// Their sum.
     pub(crate) fn sum(&self) -> u64 {
         self.sum
     }

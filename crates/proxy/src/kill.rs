@@ -18,7 +18,6 @@ pub(crate) struct Kill {
 pub(crate) struct Out<'a>(&'a Kill);
 
 impl Out<'_> {
-    /// The server has answered it.
     pub(crate) fn answered(self) {
         self.0.out.fetch_sub(1, Ordering::AcqRel);
         self.0.changed.notify_waiters();

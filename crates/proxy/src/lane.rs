@@ -52,7 +52,6 @@ fn user_of<'a>(key: &'a LaneKey, snapshot: &'a Snapshot) -> &'a User {
 const MAX_LOOKED_AT: usize = 64;
 
 impl Lane {
-    /// An empty lane.
     pub(crate) fn new(key: LaneKey, quota: Arc<Quota>, snapshot: &Snapshot) -> Rc<Self> {
         let user = user_of(&key, snapshot);
         let settings = RefCell::new(Rc::new(snapshot.effective(user, key.hostgroup)));
@@ -114,7 +113,6 @@ impl Lane {
         self.refusals.borrow_mut().refused(server, error, before, now_ms);
     }
 
-    /// A server let it in.
     pub(crate) fn let_in_by(&self, server: &ServerShared) {
         self.quota.let_in(server);
         self.failed_us.set(0);
@@ -270,7 +268,6 @@ impl Lane {
         self.idle.borrow().iter().flatten().for_each(look);
     }
 
-    /// Whether any is idle.
     pub(crate) fn has_idle(&self) -> bool {
         self.idle.borrow().iter().any(|list| !list.is_empty())
     }

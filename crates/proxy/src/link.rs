@@ -224,7 +224,6 @@ impl Link {
         Self { stream, compression: None, traffic: (0, 0) }
     }
 
-    /// The stream below.
     pub(crate) fn stream(&self) -> &Stream {
         &self.stream
     }

@@ -186,7 +186,6 @@ impl Beats {
         Self { last_ms: (0..workers).map(|_| AtomicU64::default()).collect(), longest_ms: AtomicU64::default() }
     }
 
-    /// A worker is alive.
     pub(crate) fn beat(&self, worker: usize, now_ms: u64) {
         let Some(last_ms) = self.last_ms.get(worker) else { return };
         let before_ms = last_ms.swap(now_ms.max(1), Ordering::Relaxed);

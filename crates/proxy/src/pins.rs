@@ -333,7 +333,6 @@ impl Pins {
         }
     }
 
-    /// Ends a pin.
     pub(crate) fn end(&mut self, reason: PinReason) {
         if !self.set.contains(reason) {
             return;

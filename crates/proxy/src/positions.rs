@@ -64,7 +64,6 @@ impl Positions {
         }
     }
 
-    /// A replica goes on by GTID.
     pub(crate) fn goes_by_gtid(&self, user: &str, server_id: u32) {
         self.known().remove(&(user.into(), server_id));
     }

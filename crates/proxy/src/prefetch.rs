@@ -26,7 +26,6 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// That of `value`.
     pub(crate) fn of<T: ?Sized>(value: &T) -> Self {
         Self {
             start: std::ptr::from_ref(value).addr(),

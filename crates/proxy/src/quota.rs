@@ -73,7 +73,6 @@ impl Quota {
         self.is_refused_somewhere.load(Ordering::Acquire)
     }
 
-    /// Whether this server may be asked for one more.
     pub(crate) fn may_ask(&self, server: &ServerShared) -> bool {
         !self.is_refused_somewhere() || !self.refusals().rests(server, 0)
     }
@@ -96,7 +95,6 @@ impl Quota {
         count
     }
 
-    /// A server let one more in.
     pub(crate) fn let_in(&self, server: &ServerShared) {
         if self.is_refused_somewhere() {
             let mut refusals = self.refusals();

@@ -58,7 +58,6 @@ impl Refusals {
         self.0.push(Refusal { server: server.key.clone(), count, until_ms, error });
     }
 
-    /// A server let one in.
     pub(crate) fn let_in(&mut self, server: &ServerShared) {
         self.0.retain(|refusal| refusal.server != server.key);
     }

@@ -138,7 +138,6 @@ impl Stake {
         Self { hostgroup: Arc::clone(hostgroup), server: Arc::clone(server) }
     }
 
-    /// Whether it is of a transaction on this server.
     pub(crate) fn is_on(&self, server: &Arc<ServerShared>) -> bool {
         Arc::ptr_eq(&self.server, server)
     }

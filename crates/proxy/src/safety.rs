@@ -80,7 +80,6 @@ impl Safety {
         }
     }
 
-    /// Whether it was switched off.
     #[cfg(not(feature = "sim"))]
     #[inline(always)]
     pub(crate) const fn is_off(self) -> bool {

@@ -87,7 +87,6 @@ impl ServerMeter {
         }
     }
 
-    /// Counts a statement.
     pub(crate) fn count(&mut self, class: LatencyClass, time_us: u64) {
         self.queries += 1;
         if let Some(histogram) = self.latency.get_mut(class as usize) {
@@ -111,7 +110,6 @@ pub(crate) struct ServerTable {
 }
 
 impl ServerTable {
-    /// The meter of a server.
     pub(crate) fn meter(&mut self, id: ServerId) -> &mut ServerMeter {
         if self.meters.get(self.latest).is_none_or(|(latest, _)| *latest != id) {
             let next = self.meters.len();

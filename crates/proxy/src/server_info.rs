@@ -183,7 +183,6 @@ struct TrackingRecord {
 }
 
 impl InfoRecord {
-    /// Of a server.
     pub(crate) fn of(info: &ServerInfo) -> Self {
         let ServerInfo { version, flavor, family, capabilities, collation, status, tracking } = info;
         let tracking = tracking.get().map(|ServerTracking { defaults, ours, collations, known }| TrackingRecord {
@@ -225,7 +224,6 @@ impl InfoRecord {
 }
 
 impl Family {
-    /// As the version has it.
     pub(crate) fn of(flavor: Flavor, version: &str) -> Self {
         match flavor {
             Flavor::MySql if version.starts_with("5.") => Self::MySql5,

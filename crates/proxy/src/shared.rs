@@ -267,7 +267,6 @@ impl Shared {
         self.places.load().get(server).into_iter().flatten().for_each(|place| act(place));
     }
 
-    /// The layout in use.
     pub(crate) fn layout(&self) -> Arc<Layout> {
         Arc::clone(&self.layout.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -395,7 +394,6 @@ impl Shared {
         }
     }
 
-    /// The user of a session that is logged in.
     pub(crate) fn user_of(&self, session: u64) -> Option<Box<str>> {
         let here = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(&session).cloned();
         here.or_else(|| self.elsewhere.user_of(session))

@@ -64,7 +64,6 @@ pub struct World {
 }
 
 impl World {
-    /// Connects to a server.
     pub(crate) fn connect(&self, address: &Address) -> Connecting {
         self.network.connect(address)
     }

@@ -212,12 +212,10 @@ impl Sizing {
         }
     }
 
-    /// Whether a connection may be opened.
     pub(crate) fn may_open(&self) -> bool {
         self.permits > 0
     }
 
-    /// One is opened.
     pub(crate) fn opens(&mut self) {
         self.permits = self.permits.saturating_sub(1);
         self.opened += 1;
@@ -279,7 +277,6 @@ impl SharedSizing {
         }
     }
 
-    /// Whether a connection may be opened.
     pub(crate) fn may_open(&self) -> bool {
         self.may_open.load(Ordering::Acquire)
     }

@@ -191,7 +191,6 @@ impl StatementCache {
         self.by_key.drain().map(|(_, prepared)| prepared.id).collect()
     }
 
-    /// Adds a statement.
     pub(crate) fn insert(&mut self, key: Arc<StatementKey>, id: u32, holder: Holder) {
         self.tick += 1;
         self.bytes += key.bytes();

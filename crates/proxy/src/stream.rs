@@ -91,7 +91,6 @@ impl Socket {
         }
     }
 
-    /// Reads what is there.
     fn poll_read(&mut self, cx: &mut Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>> {
         #[cfg(feature = "sim")]
         if let Self::Memory(s) = self {
@@ -378,7 +377,6 @@ impl Stream {
         })
     }
 
-    /// Whether it is under TLS.
     pub(crate) fn is_tls(&self) -> bool {
         self.tls.is_some()
     }

@@ -36,7 +36,6 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// As the configuration has them.
     pub(crate) fn of(snapshot: &Snapshot, id: HostgroupId) -> Self {
         let settings = snapshot.effective_in(id);
         let mut claims = snapshot.roles.iter().filter(|group| group.hostgroups().any(|claimed| claimed == id));

@@ -67,7 +67,6 @@ impl View {
         self.proxy.set(proxy);
     }
 
-    /// A command begins.
     pub(crate) fn begin(&self, command: u8, text: &[u8]) {
         self.command.set(command);
         let mut info = self.info.borrow_mut();

@@ -149,7 +149,6 @@ impl Worker {
         tokio::task::spawn_blocking(check).await.ok()
     }
 
-    /// Its mail.
     pub(crate) fn mailbox(&self) -> &crate::mailbox::Mailbox {
         // INVARIANT: `Shared` is built with one mailbox for each worker.
         &self.shared.mailboxes[self.index]
@@ -193,12 +192,10 @@ impl Worker {
         analysis
     }
 
-    /// The digest of a statement.
     pub(crate) fn digest(&self, sql: &[u8], lex: LexMode, analysis: &Analysis) -> Arc<Digest> {
         self.meter.digest(analysis, sql, lex)
     }
 
-    /// The pool of a hostgroup.
     pub(crate) fn pool(&self, hostgroup: HostgroupId) -> Rc<HostgroupPool> {
         let mut pools = self.pools.borrow_mut();
         Rc::clone(pools.entry(hostgroup).or_insert_with(|| HostgroupPool::new(self.shared.hostgroup(hostgroup), &self.snapshot())))

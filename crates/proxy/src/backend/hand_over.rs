@@ -160,12 +160,10 @@ impl Backend {
 }
 
 impl BackendRecord {
-    /// Where it belongs.
     pub(crate) fn hostgroup(&self) -> HostgroupId {
         self.hostgroup
     }
 
-    /// Its server.
     pub(crate) fn server(&self) -> (&str, u16) {
         (&self.host, self.port)
     }

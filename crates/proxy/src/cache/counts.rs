@@ -18,18 +18,15 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Somebody looked.
     pub(crate) fn look(&self) {
         add(&self.looked, 1);
     }
 
-    /// An entry answered.
     pub(crate) fn answer(&self, entry: &Entry) {
         add(&self.answered, 1);
         add(&self.bytes_out, entry.packet_bytes() as u64);
     }
 
-    /// An entry was stored.
     pub(crate) fn store(&self, entry: &Entry) {
         add(&self.stored, 1);
         add(&self.entries, 1);

@@ -58,7 +58,6 @@ impl Entry {
         }
     }
 
-    /// How many rows it has.
     pub(crate) fn rows(&self) -> u64 {
         self.rows
     }

@@ -73,7 +73,6 @@ pub(crate) enum Look {
 }
 
 impl QueryCache {
-    /// An empty cache.
     pub(crate) fn new(settings: CacheSettings) -> Arc<Self> {
         Arc::new(Self {
             hashing: Hashing::default(),

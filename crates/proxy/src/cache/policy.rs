@@ -2,7 +2,6 @@
 
 use model::settings::MysqlVariables;
 
-/// Bytes in a mebibyte.
 const MEBIBYTE: u64 = 1 << 20;
 
 /// The `query_cache_*` settings. The default is the settings' own.

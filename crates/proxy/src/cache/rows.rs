@@ -20,7 +20,6 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// The other one.
     pub(crate) fn other(self) -> Self {
         match self {
             Self::Text => Self::Binary,

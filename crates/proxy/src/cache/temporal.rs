@@ -171,7 +171,6 @@ impl Span {
         }
     }
 
-    /// Reads the text.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let (negative, text) = match text {
             [b'-', rest @ ..] => (true, rest),

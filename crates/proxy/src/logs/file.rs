@@ -86,7 +86,6 @@ impl LogFile {
         Ok(Self { path, file, size: 0 })
     }
 
-    /// Its name.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

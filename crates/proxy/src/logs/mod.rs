@@ -69,7 +69,6 @@ impl Logs {
         self.slow.is_on() && duration_us >= self.slow_us.load(Ordering::Relaxed)
     }
 
-    /// Logs a query.
     pub(crate) fn write_query(&self, event: QueryEvent) {
         if self.kept.is_on() {
             self.kept.keep(event.clone());

@@ -195,7 +195,6 @@ impl Default for CommandTable {
 }
 
 impl CommandTable {
-    /// Counts a statement.
     pub(crate) fn count(&mut self, command: Command, time_us: u64) {
         let Some(sums) = self.0.get_mut(usize::from(command)) else { return };
         sums.count += 1;
@@ -217,7 +216,6 @@ impl CommandTable {
         known.into_iter().for_each(|(_, mine)| mine.add(sums));
     }
 
-    /// Names and sums.
     pub(crate) fn rows(&self) -> impl Iterator<Item = (&'static str, &CommandSums)> {
         NAMES.iter().copied().zip(&self.0)
     }

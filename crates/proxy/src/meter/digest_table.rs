@@ -81,7 +81,6 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// One statement.
     pub(crate) fn one(time_us: u64, rows_affected: u64, rows_sent: u64, now_ms: u64) -> Self {
         Self { count: 1, sum_us: time_us, min_us: time_us, max_us: time_us, rows_affected, rows_sent, first_ms: now_ms, last_ms: now_ms }
     }
@@ -327,7 +326,6 @@ impl DigestTable {
         }
     }
 
-    /// Changes the bounds.
     pub(crate) fn set_bounds(&mut self, bounds: Bounds) {
         self.bounds = bounds;
         for slot in self.slots.iter_mut().filter(|_| !bounds.spreads) {
@@ -338,7 +336,6 @@ impl DigestTable {
         }
     }
 
-    /// Bytes in use.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -416,7 +413,6 @@ impl DigestTotals {
         self.others
     }
 
-    /// Bytes in use.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

@@ -65,7 +65,6 @@ pub(crate) struct ErrorTable {
 }
 
 impl ErrorTable {
-    /// Counts an error.
     pub(crate) fn count(&mut self, key: ErrorKey, client: Option<IpAddr>, text: &[u8], now_ms: u64) {
         let text = text.get(..MAX_TEXT).unwrap_or(text).into();
         self.add_one(key, ErrorSums { count: 1, first_ms: now_ms, last_ms: now_ms, client, text });

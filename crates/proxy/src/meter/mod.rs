@@ -147,7 +147,6 @@ impl Meter {
         }
     }
 
-    /// Counts a statement.
     pub(crate) fn count(&self, ended: &Ended<'_>) {
         let rules = self.rules.get();
         let command = if rules.digests {
@@ -249,7 +248,6 @@ impl Meter {
         self.pins_began.each_ref().map(Cell::get)
     }
 
-    /// Bytes that digests take.
     pub(crate) fn digest_bytes(&self) -> usize {
         self.digests.borrow().bytes() + self.known.borrow().bytes()
     }

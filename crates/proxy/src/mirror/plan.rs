@@ -20,7 +20,6 @@ pub(crate) struct Wish {
 }
 
 impl Wish {
-    /// What this route says.
     pub(crate) fn of(route: &Route) -> Option<Self> {
         let wish = Self { hostgroup: route.mirror_hostgroup, flag: route.mirror_flag_out };
         (wish.hostgroup.is_some() || wish.flag.is_some()).then_some(wish)

@@ -220,7 +220,6 @@ impl HostgroupPool {
             && self.servers.borrow().iter().any(|other| other.standing.is_usable(now_ms))
     }
 
-    /// The lane for these sessions.
     pub(crate) fn lane(&self, worker: &Worker, key: &LaneKey) -> Rc<Lane> {
         let mut lanes = self.lanes.borrow_mut();
         if let Some(lane) = lanes.iter().find(|l| l.key == *key) {
@@ -232,7 +231,6 @@ impl HostgroupPool {
         lane
     }
 
-    /// Idle backends of one server.
     pub(crate) fn idle(&self, server: usize) -> u32 {
         let idle: usize = self.lanes.borrow().iter().map(|lane| lane.idle(server)).sum();
         u32::try_from(idle).unwrap_or(u32::MAX)

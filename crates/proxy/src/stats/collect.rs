@@ -165,7 +165,6 @@ impl Census {
     }
 }
 
-/// Counters of all workers.
 pub(crate) fn counters(shared: &Shared) -> Census {
     let of_meter = |meter: &Meter| (meter.pins_begun(), meter.digest_bytes() as u64);
     let question = move |worker: &Rc<Worker>| {

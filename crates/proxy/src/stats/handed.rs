@@ -59,7 +59,6 @@ struct ServerRecord {
 }
 
 impl ProxyStats {
-    /// All that was counted.
     pub(crate) fn counts(&self) -> Counts {
         let shared = &self.shared;
         let mut counters: Vec<(Box<str>, u64)> = Vec::new();

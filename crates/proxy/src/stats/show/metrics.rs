@@ -32,7 +32,6 @@ fn float(number: u64) -> f64 {
     number as f64
 }
 
-/// Every metric.
 pub(crate) fn metrics(stats: &ProxyStats) -> Vec<Metric> {
     let totals = Totals::read(stats);
     let mut families = Families::default();

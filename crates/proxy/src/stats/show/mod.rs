@@ -15,7 +15,6 @@ use super::ProxyStats;
 pub(super) use metrics::metrics;
 use model::stats::{Reading, StatsTable, Value};
 
-/// Rows of a table.
 pub(super) type Rows = Vec<Vec<Value>>;
 
 /// A table and how its rows are made.
