@@ -430,7 +430,7 @@ async fn login(shared: &Arc<Shared>, settings: &WebSettings, body: &[u8], caller
     };
     let attempts = shared.engine.attempts();
     let Some(attempt) = attempts.begin(Some(caller.peer.ip()), settings.most_failures).await else {
-        return refused(StatusCode::TOO_MANY_REQUESTS, "too many logins from your address failed or wait: try again later");
+        return refused(StatusCode::TOO_MANY_REQUESTS, "too many logins from your address failed, and too many wait: try again later");
     };
     let number = shared.last_id.fetch_add(1, Ordering::Relaxed) + 1;
     let account = settings.account(&user, caller.peer.ip()).cloned();
