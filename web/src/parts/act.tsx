@@ -65,12 +65,14 @@ function Open({ action }: { action: Action }) {
   const given = Object.fromEntries((action.fields ?? []).map((field) => [field.name, field.value]));
   const [draft, setDraft] = useState(draftOf(action.title));
   const [values, setValues] = useState<Values>({ ...given, ...draft });
+  const latest = useRef(values);
   const [state, setState] = useState<State>('asked');
   const [replies, setReplies] = useState<(SqlReply | null)[]>([]);
   const [since, setSince] = useState(0);
   const [before, setBefore] = useState(0);
   useEffect(() => { box.current?.showModal(); }, []);
-  useEffect(() => { if (state !== 'over') keepDraft(action, values); }, [values]);
+  // At once: an effect may come after Esc.
+  const change = (next: Values) => { latest.current = next; setValues(next); keepDraft(action, next); };
   const verdicts = (action.fields ?? []).map((field) => (values[field.name] === NULL ? null : field.check?.(values[field.name] ?? '', values) ?? null));
   const isWrong = verdicts.some((verdict) => verdict?.level === 'error');
   const lines = action.sql(values);
@@ -99,8 +101,8 @@ function Open({ action }: { action: Action }) {
     <dialog ref={box} class="act" aria-labelledby="acttitle" onCancel={(event) => { event.preventDefault(); close(); }}>
       <form onSubmit={(event) => { event.preventDefault(); if (state === 'asked' && !isWrong) void run(); }}>
         <h2 id="acttitle">{action.title}</h2>
-        {state === 'asked' && Object.keys(draft).length > 0 && <div class="banner info" role="status">The form has what you typed before. <button type="button" class="quiet" onClick={() => { setDraft({}); setValues(given); }}>Start over</button></div>}
-        {state === 'asked' && action.fields?.map((field, at) => <Input key={field.name} field={field} value={values[field.name] ?? ''} verdict={verdicts[at] ?? null} set={(value) => setValues((old) => ({ ...old, [field.name]: value }))} />)}
+        {state === 'asked' && Object.keys(draft).length > 0 && <div class="banner info" role="status">The form has what you typed before. <button type="button" class="quiet" onClick={() => { setDraft({}); change(given); }}>Start over</button></div>}
+        {state === 'asked' && action.fields?.map((field, at) => <Input key={field.name} field={field} value={values[field.name] ?? ''} verdict={verdicts[at] ?? null} set={(value) => change({ ...latest.current, [field.name]: value })} />)}
         {state === 'asked' && <div class="effect"><h3>What will happen</h3>{action.effect(values)}</div>}
         <h3>{state === 'asked' ? 'The SQL that will be sent' : 'The SQL that was sent'}</h3>
         <ol class="sqllines" aria-live="polite">
