@@ -50,12 +50,12 @@ export function Chart(props: Props) {
   useEffect(() => {
     const made = plot.current;
     made?.setData(data(props));
-    // Without a pointer over it the legend has the newest values that are known.
-    const newest = [props.at.length - 1, ...props.lines.map((line) => line.values.findLastIndex((one) => one !== null))];
+    // Without a pointer over it the legend has the newest values.
+    const newest = [props.at.length - 1, ...props.lines.map(newestOf)];
     const frame = requestAnimationFrame(() => { if (made && made === plot.current && (made.cursor.left ?? -1) < 0) made.setLegend({ idxs: newest.map((at) => (at < 0 ? null : at)) as number[] }); });
     return () => cancelAnimationFrame(frame);
   });
-  const said = props.lines.map((line) => { const value = line.values.findLast((one) => one !== null); return `${line.label} ${value === null || value === undefined ? 'unknown' : props.unit(value)}`; }).join(', ');
+  const said = props.lines.map((line) => { const value = line.values[newestOf(line)]; return `${line.label} ${value === null || value === undefined ? 'unknown' : props.unit(value)}`; }).join(', ');
   return (
     <figure class="chart">
       <figcaption>{props.title}{props.unit === micros && <span class="muted"> · log scale</span>}</figcaption>
@@ -87,6 +87,12 @@ function logTicks(least: number, most: number): number[] {
   const steps = to - from > 3 ? [1] : to - from > 1 ? [1, 3] : [1, 2, 5];
   return Array.from({ length: to - from + 1 }, (_, at) => steps.map((step) => step * 10 ** (from + at))).flat().filter((tick) => tick <= most);
 }
+/** Where the newest value is: among the last points, for what is older is not so now. -1 for none. */
+const FRESH = 5;
+const newestOf = (line: Line): number => {
+  const at = line.values.findLastIndex((one) => one !== null);
+  return at >= line.values.length - FRESH ? at : -1;
+};
 /** A log scale has no place for 0. */
 const data = (props: Props): uPlot.AlignedData => [props.at, ...props.lines.map((line) => (props.unit === micros ? line.values.map((value) => value || null) : line.values))];
 function range(props: Props): [number, number] {

@@ -57,6 +57,7 @@ export function Table<R>(props: Props<R>) {
   const change = (next: typeof old) => { kept.set(props.name, next); setState(next); };
   const down = state.sort.startsWith('-');
   const folded = props.columns.filter((column) => column.fold && props.rows.length > 1 && props.rows.every((row) => column.value(row) === column.value(props.rows[0] as R)));
+  const said = folded.map((column) => [column.label, column.value(props.rows[0] as R)]).filter(([, value]) => value).map((pair) => pair.join(' ')).join(', ');
   const columns = props.columns.filter((column) => !folded.includes(column));
   const by = props.columns.find((column) => column.key === state.sort.replace('-', ''));
   const words = state.filter.toLowerCase().split(/\s+/).filter(Boolean);
@@ -89,7 +90,7 @@ export function Table<R>(props: Props<R>) {
           </label>
         )}
         <span class="muted" role="status">{rows.length === props.rows.length ? `${rows.length} ${rows.length === 1 ? 'row' : 'rows'}` : `${rows.length} of ${props.rows.length} rows`}</span>
-        {folded.length > 0 && <span class="muted">All: {folded.map((column) => `${column.label} ${column.value(props.rows[0] as R) || '(empty)'}`).join(', ')}</span>}
+        {said && <span class="muted">All: {said}</span>}
         <label class="sortby">Order <select value={state.sort} onChange={(event) => change({ ...state, sort: event.currentTarget.value })}>{!by && <option value={state.sort}>as given</option>}{columns.filter((column) => column.label).map((column) => <option key={column.key} value={by === column ? state.sort : firstOf(column)}>{column.label}</option>)}</select></label>
         <span class="gap" />
         {props.tools}
