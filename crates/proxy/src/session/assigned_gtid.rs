@@ -13,6 +13,7 @@ use super::attachments::Attachments;
 use super::command::Incoming;
 use super::fault::{Certainty, Fault};
 use super::guard::guarded;
+use super::question::Question;
 use super::recovery::Recovery;
 use super::run::Plan;
 use super::sync::Ahead;
@@ -27,7 +28,6 @@ use model::snapshot::RoleKind;
 use sql::{Analysis, Facts, Kind};
 use std::io;
 use std::sync::Arc;
-use wire::charset::Flavor;
 use wire::codec::Reader;
 use wire::codes;
 use wire::command::Command;
@@ -287,14 +287,11 @@ impl Attachments {
 
     /// Asks the backend at hand, once, what its server calls itself, which no other one of its cluster does.
     pub(super) async fn learn_server(&mut self) -> Result<(), Fault> {
-        let Some(backend) = self.backend.as_mut().filter(|backend| backend.core.held.member().is_none()) else { return Ok(()) };
-        let sql = match backend.core.info.flavor {
-            Flavor::MySql => "SELECT @@server_uuid",
-            Flavor::MariaDb => "SELECT @@global.server_id",
-        };
-        let question = backend.query(sql, &self.worker.buffers);
-        match guarded(&self.worker, &self.entry, question).await {
+        let unnamed = self.backend.as_ref().filter(|backend| backend.core.held.member().is_none());
+        let Some(flavor) = unnamed.map(|backend| backend.core.info.flavor) else { return Ok(()) };
+        match self.ask(Question::ServerName(flavor)).await {
             Ok(reply) => {
+                let Some(backend) = self.backend.as_mut() else { return Ok(()) };
                 let answer = reply.rows.first().and_then(|row| Reader::new(row).lenenc_bytes().ok());
                 backend.core.held.named_itself(answer.and_then(|uuid| std::str::from_utf8(uuid).ok()).map(Arc::from));
                 Ok(())

@@ -10,6 +10,7 @@ use super::attachments::Attachments;
 use super::command::Incoming;
 use super::fault::{Certainty, Fault};
 use super::guard::guarded;
+use super::question::Question;
 use super::recovery::Recovery;
 use super::relay::Outgoing;
 use super::run::Plan;
@@ -345,9 +346,8 @@ impl Recovery {
     /// Whether the label that was rolled back on the backend at hand is certainly free: what writes to tables without transactions
     /// uses it up at once.
     async fn is_unused(&self, at: &mut Attachments) -> bool {
-        let (Some(labelled), Some(backend)) = (self.assigned_gtid.as_ref(), at.backend.as_mut()) else { return false };
-        let question = format!("SELECT GTID_SUBSET('{}',@@GLOBAL.gtid_executed)", labelled.label);
-        match guarded(&at.worker, &at.entry, backend.query(&question, &at.worker.buffers)).await {
+        let Some(labelled) = self.assigned_gtid.as_ref() else { return false };
+        match at.ask(Question::IsApplied(&labelled.label)).await {
             Ok(reply) => reply.error.is_none() && reply.rows.first().is_some_and(|row| Reader::new(row).lenenc_bytes() == Ok(b"0")),
             Err(_) => {
                 at.backend = None;

@@ -11,8 +11,9 @@ use super::attachments::Attachments;
 use super::charsets;
 use super::failed::REFUSED;
 use super::fault::Fault;
-use super::guard::{guarded, unless_killed};
+use super::guard::unless_killed;
 use super::hand::AtHand;
+use super::question::Question;
 use super::relay::Outgoing;
 use super::sync::{Ahead, is_about_diagnostics};
 use super::wants::Wants;
@@ -115,20 +116,14 @@ impl Session {
     /// Asks for the GTIDs of what the session wrote, or may have written, on the backend at hand, which nothing pins. MySQL knows
     /// only what the whole server has. Without an answer the session's reads stay with the writers.
     pub(super) async fn ask_for_gtids(&mut self) {
-        let Some(backend) = self.at.backend.as_mut() else { return };
-        let flavor = backend.core.info.flavor;
-        let question = match flavor {
-            Flavor::MariaDb => "SELECT @@last_gtid",
-            Flavor::MySql => "SELECT @@GLOBAL.gtid_executed",
-        };
+        let Some(flavor) = self.at.backend.as_ref().map(|backend| backend.core.info.flavor) else { return };
         let asked_ms = self.worker.shared.clock.now_ms();
-        let Ok(reply) = guarded(&self.worker, &self.entry, backend.query(question, &self.worker.buffers)).await else {
+        let Ok(reply) = self.at.ask(Question::Gtids(flavor)).await else {
             self.at.backend = None;
             return;
         };
-        backend.core.asked(&reply);
         let told = reply.rows.first().and_then(|row| charsets::narrow(Reader::new(row).lenenc_bytes().ok()?));
-        if let (Some(told), Some(writes)) = (told, self.writes.as_mut()) {
+        if let (Some(told), Some(writes), Some(backend)) = (told, self.writes.as_mut(), self.at.backend.as_ref()) {
             writes.answered(&backend.core.end(), asked_ms, flavor, &told);
         }
     }

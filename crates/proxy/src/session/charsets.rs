@@ -7,7 +7,7 @@
 
 use super::attachments::Attachments;
 use super::definition;
-use super::guard::guarded;
+use super::question::Question;
 use super::wants::Wants;
 use crate::memory::Change;
 use crate::server_info::Family;
@@ -16,11 +16,6 @@ use sql::{Assignment, LexMode, MultiByte, Target, Value};
 use wire::charset::{self, Flavor};
 use wire::codec::Reader;
 use wire::reframe::ReplyFacts;
-
-/// One question for all that a change of one may have changed: a text as results have it, then the names in plain bytes, in the order
-/// of [`CHARSETS`].
-const QUESTION: &str = "SELECT @@character_set_client,CAST(@@character_set_client AS BINARY),CAST(@@character_set_connection AS BINARY),\
-    CAST(@@character_set_results AS BINARY),CAST(@@collation_connection AS BINARY)";
 
 /// Variables that hold a collation which no variable shows, and under which name that is kept.
 const HIDING: [(&str, &str); 2] = [("character_set_client", CLIENT_COLLATION), ("character_set_results", RESULTS_COLLATION)];
@@ -125,12 +120,7 @@ impl Wants {
     /// Asks the held backend for the character sets in force, and notes them with what the statement did to the `hidden`
     /// collations. False when not all is known.
     pub(super) async fn ask_for_charsets(&mut self, at: &mut Attachments, hidden: &[Hidden; 2]) -> bool {
-        let Some(backend) = at.backend.as_mut() else { return false };
-        let exchange = async {
-            backend.send_query(QUESTION).await?;
-            backend.collect(wire::reply::ReplyKind::Results, true, &at.worker.buffers).await
-        };
-        let Ok(reply) = guarded(&at.worker, &at.entry, exchange).await else { return false };
+        let Ok(reply) = at.ask(Question::Charsets).await else { return false };
         let Some(row) = reply.rows.first() else { return false };
         let mut values = Reader::new(row);
         let _as_results_have_it = values.lenenc_bytes();

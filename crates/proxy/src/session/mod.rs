@@ -49,6 +49,7 @@ mod pipeline;
 mod prepare;
 mod prepare_settings;
 mod query;
+mod question;
 mod recovery;
 mod relay;
 mod replay;

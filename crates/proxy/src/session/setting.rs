@@ -5,7 +5,7 @@ use super::attachments::Attachments;
 use super::charsets::{self, Hidden};
 use super::command::Incoming;
 use super::effects::{contains, may_name_others};
-use super::guard::guarded;
+use super::question::Question;
 use super::settle::Unread;
 use super::sync::AUTOCOMMIT;
 use super::tracked::UNCARRIED;
@@ -321,12 +321,8 @@ impl Wants {
     /// Asks the held backend for the values of these expressions; NULL is empty. The error's code where it does not answer, or 0.
     async fn ask_for_values(&self, at: &mut Attachments, columns: &[String]) -> Result<Vec<Vec<u8>>, u16> {
         // Where nothing is reported, the results may be in a character set that is not known yet.
-        let is_wide = self.has_wide_results() || at.tracks_nothing();
-        let column = |text: &String| if is_wide { format!("CAST({text} AS BINARY)") } else { text.clone() };
-        let columns: Vec<String> = columns.iter().map(column).collect();
-        let question = format!("SELECT {}", columns.join(","));
-        let backend = at.backend.as_mut().ok_or(0_u16)?;
-        let reply = guarded(&at.worker, &at.entry, backend.query(&question, &at.worker.buffers)).await.map_err(|_| 0_u16)?;
+        let as_bytes = self.has_wide_results() || at.tracks_nothing();
+        let reply = at.ask(Question::Values { expressions: columns, as_bytes }).await.map_err(|_| 0_u16)?;
         let code = reply.error.as_ref().map_or(0, |error| error.code);
         let mut values = Reader::new(reply.rows.first().ok_or(code)?);
         // NULL (0xfb) is no string.

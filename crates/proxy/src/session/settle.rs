@@ -8,6 +8,7 @@ use super::facts::Diagnostics;
 use super::facts::SessionFacts;
 use super::failed::may_have_left;
 use super::guard::guarded;
+use super::question::Question;
 use super::sync::is_about_diagnostics;
 use super::tableless;
 use crate::backend::{Backend, put_query};
@@ -290,9 +291,7 @@ impl Session {
             return;
         }
         // A question that reads no table leaves the warnings standing on MariaDB, which alone has this command.
-        let Some(backend) = self.at.backend.as_mut() else { return };
-        let question = backend.query("SELECT ROW_COUNT()", &self.worker.buffers);
-        if let Ok(told) = guarded(&self.worker, &self.entry, question).await
+        if let Ok(told) = self.at.ask(Question::RowCount).await
             && let Some(count) = told.rows.first().and_then(|row| Reader::new(row).lenenc_bytes().ok())
             && let Some(count) = std::str::from_utf8(count).ok().and_then(|count| count.parse().ok())
         {
@@ -308,6 +307,20 @@ impl Session {
     /// Finds out whether LAST_INSERT_ID() is the session's or the backend's.
     pub(super) async fn read_insert_id(&mut self) -> io::Result<()> {
         self.read_unread(Unread { last_insert_id: true, ..Unread::default() }).await
+    }
+
+    /// Questions take the place of what the statement before said of itself. Reads what only the backend knows of that, also where
+    /// the session stays pinned: it has to know. `unread` says whether warnings are to be read. False when the connection failed.
+    pub(super) async fn read_before_asking(&mut self, unread: Unread) -> bool {
+        self.facts.row_count_with_backend = false;
+        let (last_insert_id, found_rows) = (!self.facts.insert_id.is_known(), self.facts.found_rows_with_backend);
+        let unread = Unread { warnings: unread.warnings || found_rows, last_insert_id, found_rows };
+        let unread = self.facts.only_handled(&self.at, unread);
+        let is_read = !unread.any() || self.read_unread(unread).await.is_ok();
+        if !is_read {
+            self.at.found_broken();
+        }
+        is_read
     }
 
     /// Reads warnings, LAST_INSERT_ID() and FOUND_ROWS() in one round trip; the client has its answer already.

@@ -8,7 +8,7 @@ use super::Session;
 use super::definition;
 use super::effects::{changes_data_at_most, contains};
 use super::facts::FailedCalls;
-use super::guard::guarded;
+use super::question::Question;
 use super::settle::Unread;
 use super::tracked::contains_word;
 use crate::backend::Collected;
@@ -24,7 +24,6 @@ use wire::charset::{self, Flavor};
 use wire::codec::Reader;
 use wire::codes;
 use wire::reframe::ReplyFacts;
-use wire::reply::ReplyKind;
 
 /// What is said where there is no such routine, or no such schema: ER_BAD_DB_ERROR, ER_PROCACCESS_DENIED_ERROR too.
 const NOT_THERE: [u16; 3] = [codes::BAD_DB, codes::SP_DOES_NOT_EXIST, codes::PROCACCESS_DENIED];
@@ -176,13 +175,7 @@ impl Session {
     /// before is read first. Returns what is unread then.
     pub(super) async fn read_stored_code(&mut self, analysis: &Analysis, unread: Unread) -> Unread {
         let Some(calls) = self.at.pins.only_stored_code().map(<[StoredCall]>::to_vec) else { return unread };
-        // The questions take the place of what the statement said of itself, also where the session stays pinned: it has to know.
-        self.facts.row_count_with_backend = false;
-        let last_insert_id = !self.facts.insert_id.is_known();
-        let found_rows = self.facts.found_rows_with_backend;
-        let before = self.facts.only_handled(&self.at, Unread { warnings: unread.warnings || found_rows, last_insert_id, found_rows });
-        if before.any() && self.read_unread(before).await.is_err() {
-            self.at.found_broken();
+        if !self.read_before_asking(unread).await {
             return Unread::default();
         }
         if self.at.pins.only_stored_code().is_none() {
@@ -214,19 +207,8 @@ impl Session {
     /// Asks the held backend for a routine's body, and remembers it.
     async fn ask_for_body(&mut self, routine: &Routine) -> io::Result<Body> {
         let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
-        let Some(backend) = self.at.backend.as_mut() else { return Ok(Body::Unreadable) };
-        let info = Arc::clone(&backend.core.info);
-        let kind = if routine.is_procedure { "PROCEDURE" } else { "FUNCTION" };
-        let (schema, name) = (routine.schema.as_deref().unwrap_or_default().replace('`', "``"), routine.name.replace('`', "``"));
-        let question = format!("SHOW CREATE {kind} `{schema}`.`{name}`");
-        let exchange = async {
-            backend.send_query(&question).await?;
-            backend.collect(ReplyKind::Results, true, &self.worker.buffers).await
-        };
-        let reply = guarded(&self.worker, &self.entry, exchange).await?;
-        if let Some(backend) = self.at.backend.as_mut() {
-            backend.core.asked(&reply);
-        }
+        let Some(info) = self.at.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else { return Ok(Body::Unreadable) };
+        let reply = self.at.ask(Question::Body(routine)).await?;
         if is_lossy(&reply, info.flavor) {
             // Others, who read it in other characters, may understand it.
             return Ok(Body::Unreadable);

@@ -4,8 +4,8 @@ use super::Session;
 use super::attachments::Attachments;
 use super::command::Incoming;
 use super::effects::contains;
-use super::guard::guarded;
 use super::lost_write::numbers;
+use super::question::Question;
 use super::recovery::Recovery;
 use super::run::Plan;
 use super::transcript::{self, Gap, How, Ids, MAX_OPENING, Progress, Transcript};
@@ -194,12 +194,10 @@ impl Session {
     /// A transaction begins where another one ended, and only the backend knows the LAST_INSERT_ID() that it begins with: it is asked,
     /// else the transaction could never be said again.
     pub(super) async fn learn_first_insert_id(&mut self) {
-        let Some(backend) = self.at.backend.as_mut() else { return };
         self.facts.row_count_with_backend = false;
-        let asked = backend.query("SELECT LAST_INSERT_ID()", &self.worker.buffers);
         // The next statement finds it closed.
-        let Ok(reply) = guarded(&self.worker, &self.entry, asked).await else { return self.at.found_broken() };
-        let Some(id) = numbers(&reply).first().copied() else { return };
+        let Ok(reply) = self.at.ask(Question::InsertId).await else { return self.at.found_broken() };
+        let (Some(id), Some(backend)) = (numbers(&reply).first().copied(), self.at.backend.as_mut()) else { return };
         self.facts.insert_id.read(id, backend.core.held.has_insert_id(id));
         if let Some(transcript) = self.recovery.transcript.as_mut() {
             transcript.last_insert_id = self.facts.insert_id.known();

@@ -11,7 +11,7 @@ use super::attachments::Attachments;
 use super::charsets;
 use super::definition::{self, Definition};
 use super::end::End;
-use super::guard::guarded;
+use super::question::{COLUMNS_OF_VARIABLE, Question};
 use super::settle::Unread;
 use super::wants::Wants;
 use crate::backend::Collected;
@@ -20,9 +20,7 @@ use crate::pins::{MOST_VARIABLES, PinReason};
 use crate::state::{is_charset_name, is_wide, type_of_null};
 use sql::Analysis;
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use wire::codec::Reader;
-use wire::reply::ReplyKind;
 
 /// Column types of the protocol that user variables have ([Column Definition](https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_com_query_response_text_resultset_column_definition.html)).
 const DECIMAL: [u8; 2] = [0, 246];
@@ -33,8 +31,6 @@ const STRINGS: [u8; 7] = [15, 249, 250, 251, 252, 253, 254];
 const ONE_BYTE: [&str; 9] = ["binary", "latin1", "latin2", "latin5", "latin7", "cp1250", "cp1251", "cp1256", "koi8r"];
 /// NULL in a row of text.
 const SQL_NULL: u8 = 0xfb;
-/// Columns of the question for each variable.
-const COLUMNS: usize = 5;
 /// Longest literal of a SET that is carried, bytes; a longer one keeps the backend.
 const LONGEST_LITERAL: usize = 64 << 10;
 /// UNSIGNED_FLAG of a column definition.
@@ -102,13 +98,7 @@ impl Session {
             self.pin_variables(None, analysis);
             return Ok(());
         };
-        // The questions take the place of what the statement said of itself, also where the session stays pinned: it has to know.
-        self.facts.row_count_with_backend = false;
-        let last_insert_id = !self.facts.insert_id.is_known();
-        let warnings = unread.warnings || self.facts.found_rows_with_backend;
-        let unread = self.facts.only_handled(&self.at, Unread { warnings, last_insert_id, found_rows: self.facts.found_rows_with_backend });
-        if unread.any() && self.read_unread(unread).await.is_err() {
-            self.at.found_broken();
+        if !self.read_before_asking(unread).await {
             return Ok(());
         }
         if self.at.pins.only_variables().is_none() {
@@ -162,23 +152,11 @@ impl Attachments {
 
     /// The held backend's user variables as literals, in this order; None when one cannot be had.
     async fn ask_for_user_variables(&mut self, names: &[String], max: u64) -> std::io::Result<Option<Vec<String>>> {
-        let mut question = String::from("SELECT ");
-        for name in names {
-            let (comma, name) = (if question.ends_with(' ') { "" } else { "," }, name.replace('`', "``"));
-            let is_short = format!("LENGTH(@`{name}`)<={max}");
-            let _ = write!(
-                question,
-                "{comma}IF({is_short},@`{name}`,NULL),@`{name}` IS NULL,CAST(CHARSET(@`{name}`) AS BINARY),\
-                 CAST(COLLATION(@`{name}`) AS BINARY),CAST(IF({is_short},HEX(CONCAT(@`{name}`)),NULL) AS BINARY)"
-            );
-        }
         count(&self.worker.counters.user_variables_asked);
-        let Some(backend) = self.backend.as_mut() else { return Ok(None) };
-        let exchange = async {
-            backend.send_query(&question).await?;
-            backend.collect(ReplyKind::Results, true, &self.worker.buffers).await
-        };
-        let reply = guarded(&self.worker, &self.entry, exchange).await?;
+        if self.backend.is_none() {
+            return Ok(None);
+        }
+        let reply = self.ask(Question::UserVariables { names, max }).await?;
         Ok(literals(&reply, names))
     }
 }
@@ -193,7 +171,7 @@ fn literals(reply: &Collected, names: &[String]) -> Option<Vec<String>> {
         }
     };
     let mut literals = Vec::new();
-    for (definition, name) in definition::all(&reply.raw).step_by(COLUMNS).zip(names) {
+    for (definition, name) in definition::all(&reply.raw).step_by(COLUMNS_OF_VARIABLE).zip(names) {
         let value = Value {
             definition,
             text: column()?,

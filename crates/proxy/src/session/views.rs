@@ -9,13 +9,12 @@ use super::Session;
 use super::attachments::Attachments;
 use super::command::Incoming;
 use super::fault::Fault;
-use super::guard::guarded;
+use super::question::Question;
 use super::relay::Outgoing;
 use super::run::Plan;
 use crate::certainty::{self, Refusal};
 use crate::shared::builtins_of;
 use sql::{Facts, Kind, LexMode, TableName};
-use std::fmt::Write;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,8 +32,10 @@ const SQL_NULL: u8 = 0xfb;
 /// A name that stands for a table, in a schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Table {
-    schema: Box<str>,
-    name: Box<str>,
+    /// Its schema.
+    pub schema: Box<str>,
+    /// Its name there.
+    pub name: Box<str>,
 }
 
 /// One of them that is asked for.
@@ -163,15 +164,11 @@ impl Session {
 impl Attachments {
     /// Asks the backend at hand what these are; None where it does not tell.
     async fn look_up(&mut self, asked: &[Asked]) -> Result<Option<Vec<Found>>, Fault> {
-        let question = question(asked);
-        let Some(backend) = self.backend.as_mut() else { return Err(self.pinned_backend_lost("no backend")) };
-        let reply = match guarded(&self.worker, &self.entry, backend.query(&question, &self.worker.buffers)).await {
+        let tables: Vec<&Table> = asked.iter().map(|one| &one.table).collect();
+        let reply = match self.ask(Question::Tables(&tables)).await {
             Ok(reply) => reply,
             Err(e) => return Err(self.lost_before(&e)),
         };
-        if let Some(backend) = self.backend.as_mut() {
-            backend.core.asked(&reply);
-        }
         let Some(error) = &reply.error else { return Ok(found_in(&reply.rows, asked.len())) };
         let told = ReplyError { code: error.code, sqlstate: error.sqlstate, message: &error.message, unasked: reply.unasked };
         match certainty::refusal(&told) {
@@ -218,22 +215,6 @@ fn tables_behind(definition: &[u8], view: &Table, flavor: Flavor) -> Option<Vec<
     }
     let may_be_missing: Vec<bool> = tables.iter().map(|table| table.schema.is_none()).collect();
     Some(located(tables, Some(view.schema.as_bytes()))?.into_iter().zip(may_be_missing).collect())
-}
-
-/// The conditions are constants, so that MariaDB opens no other tables; a limit of its own holds in place of `sql_select_limit`.
-fn question(asked: &[Asked]) -> String {
-    let mut question = String::with_capacity(asked.len() * 320);
-    for (n, Asked { table, .. }) in asked.iter().enumerate() {
-        let union = if n == 0 { "" } else { " UNION ALL " };
-        let is_it = format!("TABLE_SCHEMA='{}' AND TABLE_NAME='{}'", table.schema, table.name);
-        let _ = write!(
-            question,
-            "{union}SELECT {n},CAST(TABLE_TYPE AS BINARY),CAST('' AS BINARY) FROM information_schema.TABLES WHERE {is_it} \
-             UNION ALL SELECT {n},CAST('VIEW' AS BINARY),CAST(VIEW_DEFINITION AS BINARY) FROM information_schema.VIEWS WHERE {is_it}"
-        );
-    }
-    question.push_str(" LIMIT 1000");
-    question
 }
 
 /// What the answer says of each; None where it is not understood.
