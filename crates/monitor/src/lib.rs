@@ -19,6 +19,7 @@ mod monitor;
 mod operator;
 mod probe;
 mod scheduler;
+mod statements;
 mod stats;
 mod survey;
 #[cfg(test)]

@@ -22,7 +22,6 @@ use tokio::task::JoinSet;
 
 use crate::monitor::Monitor;
 
-pub(crate) use act::stop;
 pub(crate) use board::Board;
 use round::Keeping;
 

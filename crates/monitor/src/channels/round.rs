@@ -10,11 +10,12 @@ use model::{HostgroupId, ServerAddr, ServerKey};
 use tokio::task::JoinSet;
 use topology::{Event, EventKind};
 
-use super::act::{self, Credentials};
+use super::act;
 use super::judge::{self, Act, Judgement, Kind, Member, Memory, Scene, Sight, Source, State, Step};
 use super::look;
 use crate::client::{Access, Connection, Fault, open};
 use crate::monitor::{Account, Monitor, lock};
+use crate::statements::Credentials;
 
 /// For a server to say how it is. Roles of one that is silent for longer are decided by others.
 const LOOK_LIMIT: Duration = Duration::from_millis(1_500);

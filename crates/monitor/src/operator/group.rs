@@ -9,8 +9,8 @@ use super::control::Control;
 use super::switchover::{OTHERS_LIMIT, Switchover};
 use super::undo::Done;
 use super::{LOOK_AGAIN, galera, replication};
-use crate::channels;
 use crate::client::Fault;
+use crate::statements;
 use wire::codes;
 
 /// Longest that an election that was called off is waited for. Where it waits for transactions itself, KILL does not end it (seen
@@ -73,7 +73,7 @@ async fn stop_channels(work: &mut Switchover) -> Result<(), String> {
         if !channel.is_active || !work.plan.held.contains(&channel.writer) {
             continue;
         }
-        match work.old.try_ask(&channels::stop(work.old.version(), channel)).await {
+        match work.old.try_ask(&statements::stop(work.old.version(), &channel.name)).await {
             Ok(_) => work.note(format!("channel '{}' is stopped", channel.name)),
             Err(fault) if fault.code() == Some(codes::REPLICA_CHANNEL_DOES_NOT_EXIST) => {}
             Err(fault) => return Err(format!("{}: channel '{}' cannot be stopped: {fault}", work.old.addr, channel.name)),
