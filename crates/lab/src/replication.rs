@@ -70,6 +70,12 @@ impl Replication {
         Ok(topology)
     }
 
+    /// Lets the monitor's user do all that a SWITCHOVER does.
+    pub fn allow_switchover(&self) -> Result<(), LabError> {
+        self.primary.sql(switchover_rights(self.primary.flavor()))?;
+        self.wait_caught_up()
+    }
+
     /// The servers as equals, the primary first: for tests in which roles change.
     pub fn into_servers(self) -> Vec<Server> {
         std::iter::once(self.primary).chain(self.replicas).collect()
@@ -79,6 +85,14 @@ impl Replication {
     pub fn wait_caught_up(&self) -> Result<(), LabError> {
         let position = position(&self.primary)?;
         self.replicas.iter().try_for_each(|replica| wait_for(replica, &position))
+    }
+}
+
+/// What the monitor's user needs to set `read_only` and to change who replicates from whom.
+pub fn switchover_rights(flavor: Flavor) -> &'static str {
+    match flavor {
+        Flavor::Mariadb => "GRANT READ_ONLY ADMIN, REPLICATION SLAVE ADMIN, REPLICATION MASTER ADMIN, RELOAD ON *.* TO monitor@'%'",
+        Flavor::Mysql => "GRANT SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN, REPLICATION_SLAVE_ADMIN, RELOAD ON *.* TO monitor@'%'",
     }
 }
 

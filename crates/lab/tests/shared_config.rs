@@ -784,8 +784,11 @@ fn before_servers(etcd: &Etcd, servers: &Replication) -> [Tidegate; 2] {
     servers.primary.sql("GRANT READ_ONLY ADMIN ON *.* TO monitor@'%'").unwrap();
     servers.wait_caught_up().unwrap();
     let [one, two] = std::array::from_fn(|_| {
-        let builder =
-            builder(&etcd.endpoints()).app_user().variable("monitor_enabled", true).variable("switchover_manages_read_only", true);
+        let builder = builder(&etcd.endpoints())
+            .app_user()
+            .variable("monitor_enabled", true)
+            .variable("switchover_manages_read_only", true)
+            .variable("switchover_repoints", false);
         let builder = builder.row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
         builder.backend(0, &servers.primary).backend(1, &servers.replicas[0]).start().unwrap()
     });

@@ -20,7 +20,7 @@ fn sessions_with_temporary_tables_or_locks_are_named_and_nobody_waits() {
     servers.primary.sql("GRANT READ_ONLY ADMIN ON *.* TO monitor@'%'").unwrap();
     servers.wait_caught_up().unwrap();
     let replica = &servers.replicas[0];
-    let builder = Tidegate::builder().app_user().variable("switchover_manages_read_only", true);
+    let builder = Tidegate::builder().app_user().variable("switchover_manages_read_only", true).variable("switchover_repoints", false);
     let builder = builder.row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
     let proxy = builder.backend(0, &servers.primary).backend(1, replica).start().unwrap();
     let mut admin = proxy.admin().unwrap();
@@ -62,7 +62,7 @@ fn who_stands_still_after_a_switchover_serves_no_reads(flavor: Flavor) {
         Flavor::Mysql => old.sql("GRANT SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN ON *.* TO monitor@'%'").unwrap(),
     };
     servers.wait_caught_up().unwrap();
-    let builder = Tidegate::builder().app_user().variable("switchover_manages_read_only", true);
+    let builder = Tidegate::builder().app_user().variable("switchover_manages_read_only", true).variable("switchover_repoints", false);
     let builder = builder.row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
     let rule = [("match_digest", "^SELECT".into()), ("destination_hostgroup", 1.into()), ("apply", 1.into())];
     let builder = builder.row("mysql_query_rules", &[&[("rule_id", 1.into()), ("active", 1.into())][..], &rule].concat());
@@ -80,7 +80,7 @@ fn who_stands_still_after_a_switchover_serves_no_reads(flavor: Flavor) {
     let mut orders = proxy.admin().unwrap();
     let answer = orders.query(format!("SWITCHOVER HOSTGROUP 0 TO '127.0.0.1:{}' TIMEOUT 20000", new.port())).unwrap().check().unwrap();
     println!("{answer:?}");
-    assert!(format!("{answer:?}").contains("Replicas serve no reads until they replicate from the new writer"), "{answer:?}");
+    assert!(format!("{answer:?}").contains("A replica serves no reads until it replicates from the new writer"), "{answer:?}");
     until(old, "SHUNNED");
     until(leaf, "SHUNNED");
     until(new, "ONLINE");
@@ -149,7 +149,7 @@ fn a_server_that_lacks_transactions_under_higher_numbers_is_refused() {
     let mut root = old.root().unwrap();
     root.run("SET SESSION server_id=999").unwrap();
     root.run("INSERT INTO test.t VALUES(21)").unwrap();
-    let builder = Tidegate::builder().app_user().variable("switchover_manages_read_only", true);
+    let builder = Tidegate::builder().app_user().variable("switchover_manages_read_only", true).variable("switchover_repoints", false);
     let builder = builder.row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
     let proxy = builder.backend(0, old).backend(1, new).start().unwrap();
     let order = format!("SWITCHOVER HOSTGROUP 0 TO '127.0.0.1:{}' TIMEOUT 5000", new.port());
@@ -172,7 +172,8 @@ fn a_replica_behind_the_proxy_follows_the_writer(flavor: Flavor) {
     servers.wait_caught_up().unwrap();
     let replicates = [("attributes", r#"{"replication": true}"#.into())];
     let builder = Tidegate::builder().app_user().user_with("repl", "repl-pass", 0, &replicates);
-    let builder = builder.variable("switchover_manages_read_only", true).variable("demotion_grace_ms", 60_000);
+    let builder =
+        builder.variable("switchover_manages_read_only", true).variable("switchover_repoints", false).variable("demotion_grace_ms", 60_000);
     let builder = builder.row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
     let proxy = builder.backend(0, old).backend(1, new).start().unwrap();
     follow_at(leaf, proxy.host(), proxy.port()).unwrap();

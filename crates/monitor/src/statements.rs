@@ -11,6 +11,8 @@ use wire::codes;
 
 /// Attempts to reach a source, one each `retry_s`. MySQL's default of newer versions ends after ten.
 const RETRIES: u32 = 86_400;
+/// A name that no channel has.
+const NOBODYS: &str = "tidegate_may_this_user";
 
 /// The account by which a server logs in to its source.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,17 +23,32 @@ pub(crate) struct Credentials {
     pub(crate) password: Secret,
 }
 
-/// What a channel is told; it finds its place by GTID. What is not named stays as it is: account, TLS options, filters, delay.
+/// Where a channel goes on at its new source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// As the channel has it.
+    Kept,
+    /// By GTID, behind what the server has received.
+    Gtid,
+    /// By GTID, behind what the server has, its own writes too: it was a primary.
+    Demoted,
+}
+
+/// What a channel is told. What is not named stays as it is: account, TLS options, filters, delay.
 #[derive(Debug)]
 pub(crate) struct Pointing<'a> {
     /// The channel; empty for the one without a name.
     pub(crate) name: &'a str,
     /// Where it receives from.
     pub(crate) source: &'a ServerAddr,
-    /// Time between attempts to connect, s.
-    pub(crate) retry_s: u64,
+    /// Time between attempts to connect, s; None leaves it.
+    pub(crate) retry_s: Option<u64>,
     /// None leaves the account.
     pub(crate) credentials: Option<&'a Credentials>,
+    /// TLS options by the end of their name (`SSL_CA`), with their values as SQL.
+    pub(crate) tls: &'a [(&'static str, String)],
+    /// Where it goes on.
+    pub(crate) place: Place,
 }
 
 /// Stops both threads.
@@ -44,6 +61,14 @@ pub(crate) fn start(version: &Version, name: &str) -> String {
     verb(version, "START", name)
 }
 
+/// Forgets a channel and its account; it must be stopped.
+pub(crate) fn forget(version: &Version, name: &str) -> String {
+    match words(version) {
+        Words::Mariadb => format!("RESET SLAVE {} ALL", quoted(name)),
+        Words::Mysql { replica, .. } => format!("RESET {replica} ALL FOR CHANNEL {}", quoted(name)),
+    }
+}
+
 /// Points a stopped channel at a source; a channel that is not there is made.
 pub(crate) fn point(version: &Version, to: &Pointing<'_>) -> String {
     let words = words(version);
@@ -52,7 +77,7 @@ pub(crate) fn point(version: &Version, to: &Pointing<'_>) -> String {
         Words::Mysql { source, .. } => source,
     };
     let mut parts = vec![format!("{prefix}_HOST={}", quoted(&to.source.host)), format!("{prefix}_PORT={}", to.source.port)];
-    parts.push(format!("{prefix}_CONNECT_RETRY={}", to.retry_s));
+    parts.extend(to.retry_s.map(|seconds| format!("{prefix}_CONNECT_RETRY={seconds}")));
     if let Some(Credentials { user, password }) = to.credentials {
         parts.push(format!("{prefix}_USER={}", quoted(user)));
         parts.push(format!("{prefix}_PASSWORD={}", quoted(&password.expose_text())));
@@ -60,15 +85,46 @@ pub(crate) fn point(version: &Version, to: &Pointing<'_>) -> String {
             parts.push(format!("GET_{prefix}_PUBLIC_KEY=1"));
         }
     }
-    match words {
-        Words::Mariadb => parts.push("MASTER_USE_GTID=slave_pos".to_owned()),
-        Words::Mysql { .. } => parts.extend([format!("{prefix}_AUTO_POSITION=1"), format!("{prefix}_RETRY_COUNT={RETRIES}")]),
+    parts.extend(to.tls.iter().map(|(option, value)| format!("{prefix}_{option}={value}")));
+    parts.extend(place(version, prefix, to.place));
+    if to.retry_s.is_some() && !version.is_mariadb {
+        parts.push(format!("{prefix}_RETRY_COUNT={RETRIES}"));
     }
     let (list, name) = (parts.join(", "), quoted(to.name));
     match words {
         Words::Mariadb => format!("CHANGE MASTER {name} TO {list}"),
         Words::Mysql { change, .. } => format!("{change} TO {list} FOR CHANNEL {name}"),
     }
+}
+
+/// MariaDB takes over its own writes into `gtid_slave_pos` from 10.10 on; before, `current_pos` counts them.
+fn place(version: &Version, prefix: &str, place: Place) -> Vec<String> {
+    match (place, version.is_mariadb) {
+        (Place::Kept, _) => Vec::new(),
+        (_, false) => vec![format!("{prefix}_AUTO_POSITION=1")],
+        (Place::Demoted, true) if version.number >= (10, 10, 0) => {
+            vec!["MASTER_USE_GTID=slave_pos".to_owned(), "MASTER_DEMOTE_TO_SLAVE=1".to_owned()]
+        }
+        (Place::Demoted, true) => vec!["MASTER_USE_GTID=current_pos".to_owned()],
+        (Place::Gtid, true) => vec!["MASTER_USE_GTID=slave_pos".to_owned()],
+    }
+}
+
+/// A statement that changes nothing and fails; without [`privilege`], the server refuses it for that. None where no statement shows it
+/// (MySQL 5.7, where setting `read_only` needs the same privilege).
+pub(crate) fn may_change(version: &Version) -> Option<String> {
+    match version.is_mariadb {
+        true => Some(format!("SET GLOBAL gtid_slave_pos='{NOBODYS}'")),
+        false if version.number >= (8, 0, 0) => {
+            Some(format!("CHANGE REPLICATION FILTER REPLICATE_DO_DB=({NOBODYS}) FOR CHANNEL '{NOBODYS}'"))
+        }
+        false => None,
+    }
+}
+
+/// The same for [`forget`], which needs RELOAD.
+pub(crate) fn may_forget(version: &Version) -> String {
+    forget(version, NOBODYS)
 }
 
 /// What it takes to stop, start and point channels.
@@ -79,6 +135,9 @@ pub(crate) fn privilege(version: &Version) -> &'static str {
         _ => "SUPER ON *.*",
     }
 }
+
+/// What it takes to [`forget`] a channel.
+pub(crate) const FORGET_PRIVILEGE: &str = "RELOAD ON *.*";
 
 /// Has a server do it. The error has neither the statement nor a password in it.
 pub(crate) async fn tell(connection: &mut Connection, sql: &str, needs: &str) -> Result<(), String> {
@@ -126,6 +185,9 @@ fn verb(version: &Version, verb: &str, name: &str) -> String {
 mod tests {
     use super::*;
 
+    const MARIADB: [(u32, u32, u32); 2] = [(10, 11, 6), (10, 5, 29)];
+    const MYSQL: [(u32, u32, u32); 4] = [(9, 7, 0), (8, 0, 23), (8, 0, 22), (5, 7, 44)];
+
     fn version(is_mariadb: bool, number: (u32, u32, u32)) -> Version {
         Version { is_mariadb, number }
     }
@@ -133,31 +195,58 @@ mod tests {
     #[test]
     fn threads_are_told_in_each_servers_words() {
         let old = version(false, (8, 0, 22));
-        let [mariadb, new] = [version(true, (10, 11, 6)), version(false, (9, 7, 0))];
+        let [mariadb, new] = [version(true, MARIADB[0]), version(false, MYSQL[0])];
         assert_eq!([stop(&mariadb, ""), start(&mariadb, "it's")], ["STOP SLAVE ''", "START SLAVE 'it''s'"]);
         assert_eq!([stop(&new, "a"), start(&new, "")], ["STOP REPLICA FOR CHANNEL 'a'", "START REPLICA FOR CHANNEL ''"]);
         assert_eq!([stop(&old, "a"), start(&old, "")], ["STOP SLAVE FOR CHANNEL 'a'", "START SLAVE FOR CHANNEL ''"]);
+        assert_eq!(forget(&mariadb, ""), "RESET SLAVE '' ALL");
+        assert_eq!(forget(&new, ""), "RESET REPLICA ALL FOR CHANNEL ''");
+        assert_eq!(forget(&old, "a"), "RESET SLAVE ALL FOR CHANNEL 'a'");
     }
 
     #[test]
-    fn a_channel_is_pointed_in_each_servers_words() {
+    fn a_replica_keeps_all_but_its_source() {
+        let source = ServerAddr { host: "10.0.0.2".into(), port: 3306 };
+        let to = Pointing { name: "", source: &source, retry_s: None, credentials: None, tls: &[], place: Place::Kept };
+        for number in MARIADB {
+            assert_eq!(point(&version(true, number), &to), "CHANGE MASTER '' TO MASTER_HOST='10.0.0.2', MASTER_PORT=3306");
+        }
+        let said = MYSQL.map(|number| point(&version(false, number), &to));
+        let new = "CHANGE REPLICATION SOURCE TO SOURCE_HOST='10.0.0.2', SOURCE_PORT=3306 FOR CHANNEL ''";
+        let old = "CHANGE MASTER TO MASTER_HOST='10.0.0.2', MASTER_PORT=3306 FOR CHANNEL ''";
+        assert_eq!(said, [new, new, old, old]);
+    }
+
+    #[test]
+    fn a_former_primary_goes_on_behind_its_own_writes() {
         let source = ServerAddr { host: "b".into(), port: 1 };
         let credentials = Credentials { user: "repl".into(), password: Secret::from("a'b\\c") };
-        let to = Pointing { name: "", source: &source, retry_s: 1, credentials: Some(&credentials) };
+        let tls = [("SSL", "1".to_owned()), ("SSL_CA", quoted("/ca.pem"))];
+        let to =
+            Pointing { name: "", source: &source, retry_s: Some(1), credentials: Some(&credentials), tls: &tls, place: Place::Demoted };
+        let said = |is_mariadb, number| point(&version(is_mariadb, number), &to);
+        let mariadb = "CHANGE MASTER '' TO MASTER_HOST='b', MASTER_PORT=1, MASTER_CONNECT_RETRY=1, MASTER_USER='repl', \
+                       MASTER_PASSWORD='a''b\\\\c', MASTER_SSL=1, MASTER_SSL_CA='/ca.pem', ";
+        assert_eq!(said(true, MARIADB[0]), format!("{mariadb}MASTER_USE_GTID=slave_pos, MASTER_DEMOTE_TO_SLAVE=1"));
+        assert_eq!(said(true, MARIADB[1]), format!("{mariadb}MASTER_USE_GTID=current_pos"));
         assert_eq!(
-            point(&version(true, (10, 11, 6)), &to),
-            "CHANGE MASTER '' TO MASTER_HOST='b', MASTER_PORT=1, MASTER_CONNECT_RETRY=1, MASTER_USER='repl', MASTER_PASSWORD='a''b\\\\c', \
-             MASTER_USE_GTID=slave_pos"
+            said(false, MYSQL[0]),
+            "CHANGE REPLICATION SOURCE TO SOURCE_HOST='b', SOURCE_PORT=1, SOURCE_CONNECT_RETRY=1, SOURCE_USER='repl', \
+             SOURCE_PASSWORD='a''b\\\\c', GET_SOURCE_PUBLIC_KEY=1, SOURCE_SSL=1, SOURCE_SSL_CA='/ca.pem', SOURCE_AUTO_POSITION=1, \
+             SOURCE_RETRY_COUNT=86400 FOR CHANNEL ''"
         );
-        let new = point(&version(false, (9, 7, 0)), &to);
-        assert!(new.starts_with("CHANGE REPLICATION SOURCE TO SOURCE_HOST='b'") && new.contains("GET_SOURCE_PUBLIC_KEY=1"), "{new}");
-        let old = point(&version(false, (5, 7, 44)), &to);
+        let old = said(false, MYSQL[3]);
         assert!(old.starts_with("CHANGE MASTER TO MASTER_HOST='b'") && !old.contains("PUBLIC_KEY"), "{old}");
+        assert!(said(false, MYSQL[2]).contains("GET_MASTER_PUBLIC_KEY=1, MASTER_SSL=1"));
         assert_eq!(format!("{credentials:?}"), "Credentials { user: \"repl\", password: *** }");
     }
 
     #[test]
-    fn privileges_have_each_versions_names() {
+    fn what_asks_for_a_privilege_changes_nothing() {
+        assert_eq!(may_change(&version(true, MARIADB[1])).unwrap(), "SET GLOBAL gtid_slave_pos='tidegate_may_this_user'");
+        assert!(may_change(&version(false, MYSQL[2])).unwrap().starts_with("CHANGE REPLICATION FILTER"));
+        assert_eq!(may_change(&version(false, MYSQL[3])), None);
+        assert_eq!(may_forget(&version(true, MARIADB[0])), "RESET SLAVE 'tidegate_may_this_user' ALL");
         let needed = [(true, (10, 4, 9)), (true, (10, 5, 2)), (false, (5, 7, 9)), (false, (8, 0, 0))]
             .map(|(is_mariadb, number)| privilege(&version(is_mariadb, number)));
         let [super_, slave, replication] = ["SUPER ON *.*", "REPLICATION SLAVE ADMIN ON *.*", "REPLICATION_SLAVE_ADMIN ON *.*"];

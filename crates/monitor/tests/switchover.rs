@@ -13,13 +13,16 @@ use model::ServerAddr;
 use model::fleet::{Bound, HostgroupLoad, Operator, RoleKeeper, Told};
 use model::stats::StatsSource;
 
-const MANAGED: &str = "switchover_manages_read_only=true, switchover_timeout_ms=5000";
+const MANAGED: &str = "switchover_manages_read_only=true, switchover_repoints=false, switchover_timeout_ms=5000";
+/// With all that changes who replicates from whom.
+const REPOINTED: &str = "switchover_manages_read_only=true, switchover_timeout_ms=5000, replication_username=\"repl\", \
+                         replication_password=\"repl-pass\"";
 
-/// Lets the monitor's user set `read_only` on one server, and on no other.
+/// Lets the monitor's user set `read_only` and change replication on one server, and on no other.
 fn allow(server: &Server) {
     let privileges = match server.flavor() {
-        Flavor::Mariadb => "READ_ONLY ADMIN",
-        Flavor::Mysql => "SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN",
+        Flavor::Mariadb => "READ_ONLY ADMIN, REPLICATION SLAVE ADMIN, RELOAD",
+        Flavor::Mysql => "SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN, REPLICATION_SLAVE_ADMIN, RELOAD",
     };
     let mut root = server.root().unwrap();
     let read_only: &[&str] = match server.flavor() {
@@ -86,6 +89,10 @@ impl Cluster {
 
 fn both(servers: &Replication) -> Vec<&Server> {
     vec![&servers.primary, &servers.replicas[0]]
+}
+
+fn all(servers: &Replication) -> Vec<&Server> {
+    std::iter::once(&servers.primary).chain(&servers.replicas).collect()
 }
 
 fn it_is_done(flavor: Flavor) {
@@ -215,8 +222,8 @@ fn a_replica_that_stays_behind_mysql() {
 
 /// Every step was taken, and the new writer is taken out of the configuration before it is believed.
 fn everything_is_undone(flavor: Flavor) {
-    let cluster = Cluster::start(flavor, both, MANAGED);
-    let without = replication([&cluster.servers.primary, &cluster.servers.replicas[1]], MANAGED, "");
+    let cluster = Cluster::start(flavor, all, REPOINTED);
+    let without = replication([&cluster.servers.primary, &cluster.servers.replicas[1]], REPOINTED, "");
     let mut root = cluster.servers.replicas[0].root().unwrap();
     let (monitor, replica) = (cluster.running.monitor.clone(), cluster.replica());
     let mut is_loaded = false;
@@ -232,8 +239,11 @@ fn everything_is_undone(flavor: Flavor) {
     assert!(begun.elapsed() < Duration::from_secs(10), "{answer}");
     assert!(answer.contains("not a server of the cluster") && answer.contains("everything is as it was"), "{answer}");
     assert!(answer.contains("is read-only again") && answer.contains("may write again"), "{answer}");
+    assert!(answer.contains("follows nobody") && answer.contains(&format!("{replica} follows")), "{answer}", replica = cluster.replica());
     cluster.assert_let_go();
     cluster.assert_as_before();
+    cluster.servers.primary.sql("CREATE TABLE test.undone (id INT PRIMARY KEY)").unwrap();
+    cluster.servers.wait_caught_up().unwrap();
     if flavor == Flavor::Mysql {
         let value = cluster.servers.replicas[0].scalar("SELECT @@global.super_read_only").unwrap();
         assert_eq!(value.as_deref(), Some("1"));

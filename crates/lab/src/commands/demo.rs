@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use lab::etcd::{self, Etcd};
-use lab::experiments::switchover::rights;
 use lab::tidegate::Builder;
 use lab::{Client, Flavor, LabError, Options, Replication, Tidegate, wait};
 use tokio::signal::unix::{SignalKind, signal};
@@ -43,7 +42,7 @@ pub(crate) fn run(args: &Args) -> Result<(), LabError> {
     let flavor = if args.mysql { Flavor::Mysql } else { Flavor::Mariadb };
     println!("starting a {} primary and {} replicas", flavor.name(), args.replicas);
     let topology = Replication::start(flavor, args.replicas, &Options::new())?;
-    topology.primary.sql(rights(flavor))?;
+    topology.allow_switchover()?;
     let etcd = args.fleet.then(|| Etcd::start(etcd::Options::default())).transpose()?;
     let proxies = match &etcd {
         None => vec![configuration(&topology).start()?],
@@ -90,6 +89,8 @@ fn configuration(topology: &Replication) -> Builder {
     }
     builder
         .variable("switchover_manages_read_only", true)
+        .variable("replication_username", "repl")
+        .variable("replication_password", "repl-pass")
         .variable("monitor_writer_is_also_reader", false)
         .user_with("app", "app-pass", WRITER, &[("attributes", r#"{"read_write_split": true}"#.into())])
         .row("mysql_replication_hostgroups", &[("writer_hostgroup", WRITER.into()), ("reader_hostgroup", READER.into())])

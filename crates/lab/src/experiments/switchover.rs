@@ -1,7 +1,7 @@
 //! A planned switchover under load, back and forth: `SWITCHOVER HOSTGROUP` through the admin port.
 //!
-//! The proxy pauses, waits for the new writer to catch up, flips `read_only` on both and resumes. Afterwards the script does
-//! what is not the proxy's: it points the replicas to the new writer, so that the next switchover can go back.
+//! The proxy pauses, waits for the new writer to catch up, flips `read_only` on both and resumes. Then it points the old writer and the
+//! other replica at the new writer, so that the next switchover can go back.
 
 use std::time::Instant;
 
@@ -12,18 +12,10 @@ use crate::client::ConnectOptions;
 use crate::error::LabError;
 use crate::failover::{Load, Peer};
 use crate::flavor::Flavor;
-use crate::replication::{self, Replication};
+use crate::replication::Replication;
 use crate::server::{Options, Server};
 use crate::tidegate::Tidegate;
 use crate::topology::{self, Topology, WRITER};
-
-/// What the monitor's user needs to flip `read_only`.
-pub fn rights(flavor: Flavor) -> &'static str {
-    match flavor {
-        Flavor::Mariadb => "GRANT READ_ONLY ADMIN ON *.* TO monitor@'%'",
-        Flavor::Mysql => "GRANT SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN ON *.* TO monitor@'%'",
-    }
-}
 
 /// How often it goes back or forth.
 pub fn runs(extent: Extent) -> usize {
@@ -35,13 +27,12 @@ pub fn runs(extent: Extent) -> usize {
 
 /// Goes back and forth, and tells of each round as it ends.
 pub fn run(flavor: Flavor, runs: usize, mut news: impl FnMut(&Round, &str)) -> Result<Series, LabError> {
-    // Not semi-synchronous: until the script has pointed the replicas to the new writer, nobody would acknowledge.
-    let servers = Replication::start(flavor, 2, &Options::new().durable())?.into_servers();
-    servers[0].sql(rights(flavor))?;
-    let position = replication::position(&servers[0])?;
-    servers[1..].iter().try_for_each(|server| replication::wait_for(server, &position))?;
-    let topology = Topology::Replication(servers);
-    let peer = Peer::tidegate(topology.proxied().variable("switchover_manages_read_only", true).start()?);
+    let servers = Replication::start(flavor, 2, &Options::new().durable())?;
+    servers.allow_switchover()?;
+    let topology = Topology::Replication(servers.into_servers());
+    let proxy = topology.proxied().variable("switchover_manages_read_only", true);
+    let proxy = proxy.variable("replication_username", "repl").variable("replication_password", "repl-pass");
+    let peer = Peer::tidegate(proxy.start()?);
     let Some(proxy) = peer.as_tidegate() else { return Err(LabError::Protocol("no proxy".to_owned())) };
     let mut series = Series { name: format!("{} switchover", flavor.name()), rounds: Vec::new() };
     for number in 0..runs {
@@ -64,7 +55,6 @@ fn one(topology: &Topology, proxy: &Tidegate, peer: &Peer, from: usize, to: usiz
     let mut said = String::new();
     let round = round::run(peer.route(), Load::USUAL, || {
         said = switch(proxy, new)?;
-        repoint(old, new, other)?;
         Ok(Changed { writer: new, writable: None })
     })?;
     Ok((round, said))
@@ -77,10 +67,4 @@ fn switch(proxy: &Tidegate, to: &Server) -> Result<String, LabError> {
     let reply = crate::client::Client::connect(&options)?.run(format!("SWITCHOVER HOSTGROUP {WRITER} TO '{}'", to.address()))?;
     let text = reply.status().map(|status| status.info.clone()).unwrap_or_default();
     Ok(format!("{} ms: {text}", start.elapsed().as_millis()))
-}
-
-fn repoint(old: &Server, new: &Server, other: &Server) -> Result<(), LabError> {
-    replication::promote(new)?;
-    replication::follow(other, new)?;
-    replication::rejoin(old, new)
 }

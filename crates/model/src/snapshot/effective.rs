@@ -68,6 +68,7 @@ const HOSTGROUPS_ONLY: &[&str] = &[
     "shun_stray_replicas",
     "suspicion_ms",
     "switchover_manages_read_only",
+    "switchover_repoints",
     "wait_for_buffer_pool_load",
 ];
 
@@ -131,6 +132,7 @@ effective! {
     shun_stray_replicas: bool,
     suspicion_ms: u64,
     switchover_manages_read_only: bool,
+    switchover_repoints: bool,
     transaction_replay: bool,
     transaction_replay_conflicts: bool,
     transaction_replay_head_start_ms: u64,

@@ -4,7 +4,7 @@ use model::snapshot::Channel;
 
 use super::judge::Act;
 use crate::client::{Connection, Version};
-use crate::statements::{self, Credentials, Pointing};
+use crate::statements::{self, Credentials, Place, Pointing};
 
 /// Between attempts of a server to reach its source, s. It is through a proxy mostly, which is there again at once.
 const CONNECT_RETRY_S: u64 = 1;
@@ -30,7 +30,10 @@ fn statement(version: &Version, channel: &Channel, act: &Act, credentials: Optio
         Act::Stop => statements::stop(version, name),
         Act::Start => statements::start(version, name),
         Act::Place(position) => format!("SET GLOBAL gtid_slave_pos='{position}'"),
-        Act::Point => statements::point(version, &Pointing { name, source: &channel.source, retry_s: CONNECT_RETRY_S, credentials }),
+        Act::Point => {
+            let retry_s = Some(CONNECT_RETRY_S);
+            statements::point(version, &Pointing { name, source: &channel.source, retry_s, credentials, tls: &[], place: Place::Gtid })
+        }
     }
 }
 

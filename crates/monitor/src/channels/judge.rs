@@ -92,35 +92,35 @@ pub(super) struct Sight {
 
 /// A channel on a server.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Link {
+pub(crate) struct Link {
     /// Its name.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// Where from.
-    pub(super) source: Option<ServerAddr>,
+    pub(crate) source: Option<ServerAddr>,
     /// Its two threads.
-    pub(super) receiver: Thread,
+    pub(crate) receiver: Thread,
     /// Its two threads.
-    pub(super) applier: Thread,
+    pub(crate) applier: Thread,
     /// It finds its place by GTIDs.
-    pub(super) is_by_gtid: bool,
+    pub(crate) is_by_gtid: bool,
     /// MariaDB: domains that it takes only, or does not take.
-    pub(super) chosen_domains: String,
+    pub(crate) chosen_domains: String,
     /// MariaDB: domains that it does not take.
-    pub(super) ignored_domains: Vec<u32>,
+    pub(crate) ignored_domains: Vec<u32>,
 }
 
 /// A thread of a channel.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Thread {
+pub(crate) struct Thread {
     /// What it does.
-    pub(super) state: ThreadState,
+    pub(crate) state: ThreadState,
     /// Its last error: number and text.
-    pub(super) error: Option<(u64, String)>,
+    pub(crate) error: Option<(u64, String)>,
 }
 
 /// What a thread does.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum ThreadState {
+pub(crate) enum ThreadState {
     /// Nothing.
     #[default]
     Stopped,

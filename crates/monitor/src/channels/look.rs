@@ -73,7 +73,8 @@ fn gtids(rows: &Rows, column: usize) -> Result<GtidSet, Fault> {
     GtidSet::parse(&text).ok_or_else(|| unknown("a set of GTIDs"))
 }
 
-fn is_of_group(link: &Link) -> bool {
+/// Whether it is one of a group's own.
+pub(crate) fn is_of_group(link: &Link) -> bool {
     link.name.starts_with("group_replication_")
 }
 
@@ -102,7 +103,8 @@ fn own_domains(variables: &Rows, kind: Kind) -> Vec<u32> {
     names.iter().filter_map(|name| variables.named(name)?.parse().ok()).collect()
 }
 
-fn link(row: &Row<'_>) -> Link {
+/// A channel as a row of the server's status shows it.
+pub(crate) fn link(row: &Row<'_>) -> Link {
     let text = |new: &str, old: &str| row.text(new).or_else(|| row.text(old)).unwrap_or_default();
     let thread = |new: &str, old: &str, kind: &str| {
         let state = match text(new, old) {

@@ -23,6 +23,8 @@ use tokio::task::JoinSet;
 use crate::monitor::Monitor;
 
 pub(crate) use board::Board;
+pub(crate) use judge::{Link, ThreadState};
+pub(crate) use look::{is_of_group, link};
 use round::Keeping;
 
 /// Keeps channels, for ever. On the monitor's thread.

@@ -12,6 +12,7 @@ use crate::clock::{unix_us, whole};
 use crate::lane::Checked;
 use crate::monitor::{Account, Monitor};
 use crate::probe::{self, Found, ProbeSettings};
+use crate::statements::{self, Pointing};
 
 /// A connection may be idle until its order's deadline, and for so long beyond it: undoing is over by then.
 const IDLE_BEYOND: Duration = Duration::from_secs(15);
@@ -60,6 +61,27 @@ impl Control {
     pub(super) async fn plain(&mut self, sql: &str, marks: &str) -> Result<String, String> {
         let value = self.value(sql).await?;
         if is_plain(&value, marks) { Ok(value) } else { Err(format!("{}: {sql}: not a known answer", self.addr)) }
+    }
+
+    /// Its replication channels, a row for each.
+    pub(super) async fn channels(&mut self) -> Result<Rows, String> {
+        probe::channels(&mut self.connection).await.map_err(|fault| format!("{}: {fault}", self.addr))
+    }
+
+    /// Has it do something about its channels; the error says `what`, never the statement.
+    pub(super) async fn tell(&mut self, sql: &str, what: &str) -> Result<(), String> {
+        let needs = match sql.starts_with("RESET") {
+            true => statements::FORGET_PRIVILEGE,
+            false => statements::privilege(self.connection.version()),
+        };
+        statements::tell(&mut self.connection, sql, needs).await.map_err(|why| format!("{}: {what}: {why}", self.addr))
+    }
+
+    /// Points a stopped channel.
+    pub(super) async fn change(&mut self, to: &Pointing<'_>) -> Result<(), String> {
+        statements::plain_texts(&mut self.connection).await?;
+        let sql = statements::point(self.connection.version(), to);
+        self.tell(&sql, &format!("its channel is pointed at {}", to.source)).await
     }
 
     /// The id of this connection.

@@ -12,6 +12,7 @@ mod group;
 mod holds;
 mod plan;
 mod replication;
+mod repoint;
 mod switchover;
 mod undo;
 

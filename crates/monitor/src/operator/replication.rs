@@ -1,7 +1,6 @@
 //! Switchover of asynchronous replication: `read_only` on the old writer, the new one has everything, `read_only` off there.
 //!
-//! Who replicates from whom is not touched: with replication both ways (or none back), that is the operator's own. Who does
-//! not replicate from the new writer is named.
+//! Who replicates from whom is what [`super::repoint`] is about. Who does not replicate from the new writer in the end is named.
 //!
 //! INVARIANT: `read_only` is set only where it is as it was found, or as we set it: what somebody else sets is a fence. No server
 //! is opened while another one may write.
@@ -18,6 +17,7 @@ use super::LOOK_AGAIN;
 use super::control::Control;
 use super::gate::{Gate, is_still, may_set};
 use super::plan::Hand;
+use super::repoint;
 use super::switchover::{OTHERS_LIMIT, Switchover};
 use super::undo::Done;
 use crate::client::is_on;
@@ -53,6 +53,7 @@ pub(super) async fn prepare(work: &mut Switchover, check: ReadOnlyCheck, hand: H
         let reached = work.ask_others(&[], |server| async move { Ok(server) }).await;
         work.others = reached.into_iter().filter_map(|(_, server)| server.ok()).collect();
         nobody_else_writes(work, check).await?;
+        work.repoint = repoint::prepare(work).await?;
     }
     let position = position(&mut work.old).await?;
     let limit = work.deadline.saturating_duration_since(Instant::now()).mul_f64(TO_CATCH_UP).max(Duration::from_millis(10));
@@ -97,7 +98,10 @@ pub(super) async fn change(work: &mut Switchover, check: ReadOnlyCheck, hand: Ha
     let new = work.new.addr.clone();
     work.note(format!("{new} has everything ({})", position.text));
     match (hand, &gates) {
-        (Hand::Ours, Some(gates)) => open_new(work, check, gates).await?,
+        (Hand::Ours, Some(gates)) => {
+            repoint::take_off(work).await?;
+            open_new(work, check, gates).await?;
+        }
         _ => wait_for_new(work, check).await?,
     }
     work.see(CheckKind::ReadOnly(check)).await
@@ -116,20 +120,16 @@ async fn follows(old: &mut Control, new: &mut Control) -> Result<(), String> {
 }
 
 /// By which its replicas name a server.
-async fn identity(server: &mut Control) -> Result<String, String> {
+pub(super) async fn identity(server: &mut Control) -> Result<String, String> {
     server.value(if server.version().is_mariadb { "SELECT @@global.server_id" } else { "SELECT @@global.server_uuid" }).await
 }
 
 /// This server replicates from the one with this identity, and both of its threads run.
 async fn is_replica(replica: &mut Control, source: &ServerAddr, identity: &str) -> Result<(), String> {
-    let (sql, id_column) = match replica.version().is_mariadb {
-        true => ("SHOW ALL SLAVES STATUS", "master_server_id"),
-        false if replica.version().is_mysql_since((8, 0, 22)) => ("SHOW REPLICA STATUS", "source_uuid"),
-        false => ("SHOW SLAVE STATUS", "master_uuid"),
-    };
-    let channels = replica.ask(sql).await?;
+    let id_columns = if replica.version().is_mariadb { ["master_server_id"; 2] } else { ["source_uuid", "master_uuid"] };
+    let channels = replica.channels().await?;
     let replica = &replica.addr;
-    let Some(channel) = channels.iter().find(|row| row.text(id_column) == Some(identity)) else {
+    let Some(channel) = channels.iter().find(|row| id_columns.iter().any(|id| row.text(id) == Some(identity))) else {
         return Err(format!("{replica} is not a replica of {source}"));
     };
     for names in [["slave_io_running", "replica_io_running"], ["slave_sql_running", "replica_sql_running"]] {
@@ -155,7 +155,25 @@ pub(super) async fn strays(work: &mut Switchover) -> Vec<String> {
         async move { is_replica(&mut server, &new, &identity).await }
     };
     let answers = work.ask_others(&[&work.plan.old], ask).await;
-    answers.into_iter().filter_map(|(_, answer)| answer.err()).collect()
+    answers.into_iter().filter(|(server, _)| !work.spoken_for.contains(server)).filter_map(|(_, answer)| answer.err()).collect()
+}
+
+/// How many transactions that a server wrote itself another one lacks. What it received, it may receive again.
+pub(super) async fn own_writes_missing(writer: &mut Control, other: &mut Control) -> Result<u64, String> {
+    const SET: &str = "SELECT @@global.gtid_executed";
+    let id = identity(writer).await?;
+    if writer.version().is_mariadb {
+        let logged = writer.value("SELECT @@global.gtid_binlog_state").await?;
+        let own: Vec<&str> = logged.split(',').filter(|gtid| gtid.trim().split('-').nth(1) == Some(id.as_str())).collect();
+        let (own, has) = (GtidSet::parse(&own.join(",")), set(other).await?);
+        return own
+            .zip(has)
+            .map(|(own, has)| own.missing_in(&has))
+            .ok_or_else(|| format!("{}: '{logged}' is no set of GTIDs", writer.addr));
+    }
+    let [wrote, has] = [writer.value(SET).await?, other.value(SET).await?].map(|text| GtidSet::parse(&text.replace('\n', "")));
+    let missing = wrote.zip(has).map(|(wrote, has)| wrote.of_source(&id).missing_in(&has));
+    missing.ok_or_else(|| format!("{}: {SET}: not a known answer", writer.addr))
 }
 
 /// All that a server has.

@@ -3,7 +3,8 @@
 //! In order: the servers are claimed, so that no other switchover has them; what can be found out beforehand, without touching
 //! anything; the hostgroup is held, until its open transactions
 //! are over and the new writer is near; roles change; the new writer is seen as such; the hostgroup goes on. What is done is
-//! noted before it is done, and undone in reverse when a later step fails or the deadline passes.
+//! noted before it is done, and undone in reverse when a later step fails or the deadline passes. Then the others follow the new
+//! writer ([`super::repoint`]), which nobody waits for but the order.
 //!
 //! A replica that is behind catches up while sessions wait. So that nobody waits long for that, they wait in short
 //! breaths, and go on in between.
@@ -22,8 +23,9 @@ use super::claim::Claim;
 use super::control::Control;
 use super::plan::{Hand, Plan, Way, obstacle, plan, writers};
 use super::replication::Gates;
+use super::repoint::Repoint;
 use super::undo::Done;
-use super::{HoldGuard, LOOK_AGAIN, galera, group, replication};
+use super::{HoldGuard, LOOK_AGAIN, galera, group, replication, repoint};
 use crate::monitor::{Monitor, Running};
 
 /// Longest that sessions wait at a stretch for a new writer that is behind.
@@ -57,6 +59,10 @@ pub(super) struct Switchover {
     pub(super) others: Vec<Control>,
     /// And how `read_only` was found.
     pub(super) gates: Option<Gates>,
+    /// What is to be done about replication, where that is ours.
+    pub(super) repoint: Option<Repoint>,
+    /// Servers of which it was said why they do not follow the new writer, or need not.
+    pub(super) spoken_for: Vec<ServerAddr>,
     /// For the answer: each step with the time since the beginning.
     steps: Vec<String>,
     pub(super) done: Vec<Done>,
@@ -94,6 +100,8 @@ pub(super) async fn run(
         new,
         others: Vec::new(),
         gates: None,
+        repoint: None,
+        spoken_for: Vec::new(),
         steps: Vec::new(),
         done: Vec::new(),
         is_by_preference: false,
@@ -123,17 +131,20 @@ pub(super) async fn run(
     let told = tokio::task::spawn_blocking(move || super::company::tell(company, &wanted, is_by_preference)).await;
     let (is_known, warning) = told.unwrap_or_default();
     drop(hold);
-    drop(claim);
     work.note("sessions go on");
     work.settle(outcome)?;
-    let mut warnings = work.strays().await;
+    let is_repointed = work.repoint.is_some();
+    let mut warnings = repoint::follow(&mut work).await;
+    drop(claim);
+    warnings.extend(work.strays().await);
     let mut text = format!("{to} writes in {}: {}", work.hostgroups(), work.steps.join("; "));
     if is_by_preference && !is_known {
         text.push_str("; only this proxy knows: run the same command on every other proxy");
     }
     if !warnings.is_empty() {
-        let unread = if work.shuns_strays() { ". Replicas serve no reads until they replicate from the new writer" } else { "" };
-        text.push_str(&format!("; WARNING: replication was not changed: {}{unread}", warnings.join(", ")));
+        let unread = if work.shuns_strays() { ". A replica serves no reads until it replicates from the new writer" } else { "" };
+        let what = if is_repointed { "not every server follows it" } else { "replication was not changed" };
+        text.push_str(&format!("; WARNING: {what}: {}{unread}", warnings.join(", ")));
     }
     if let Some(warning) = warning {
         text.push_str(&format!("; WARNING: {warning}"));

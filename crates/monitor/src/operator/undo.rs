@@ -6,8 +6,9 @@ use model::ServerAddr;
 
 use super::gate::Gate;
 use super::plan::writers;
+use super::repoint::SemiSync;
 use super::switchover::{OTHERS_LIMIT, Switchover};
-use super::{LOOK_AGAIN, group, replication};
+use super::{LOOK_AGAIN, group, replication, repoint};
 
 /// Longest that undoing may take.
 const UNDO_LIMIT: Duration = Duration::from_secs(5);
@@ -28,6 +29,15 @@ pub(super) enum Done {
         connection: u64,
         /// As it was.
         before: Gate,
+    },
+    /// The new one no longer follows the old one.
+    TakenOff {
+        /// The connection that stopped its channel.
+        connection: u64,
+        /// The channel.
+        name: String,
+        /// Its source side of semi-synchronous replication was switched on.
+        semi_sync: Option<SemiSync>,
     },
     /// The new one is preferred.
     Preferred {
@@ -59,13 +69,14 @@ impl Switchover {
 
     /// Over new connections: the present ones may be in the middle of something.
     async fn undo(&mut self) -> Result<(), String> {
-        let (mut faults, mut preferred) = (Vec::new(), None);
+        let (mut faults, mut preferred, mut may_new_write) = (Vec::new(), None, false);
         while let Some(done) = self.done.pop() {
             let (old, new) = (self.plan.old.key.addr(), self.plan.new.key.addr());
             let outcome = match &done {
-                Done::OldClosed { .. } if !faults.is_empty() => Err(format!("{old} stays read-only: {new} may be writable")),
+                Done::OldClosed { .. } if may_new_write => Err(format!("{old} stays read-only: {new} may be writable")),
                 Done::OldClosed { connection, before } => replication::reopen_old(self, *connection, before).await,
                 Done::NewOpened { connection, before } => replication::close_new(self, *connection, before).await,
+                Done::TakenOff { connection, name, semi_sync } => repoint::put_on(self, *connection, name, *semi_sync).await,
                 // A cluster that is gone has no preference.
                 Done::Preferred { .. } if !self.has_cluster() => Ok(()),
                 Done::Preferred { before } => {
@@ -78,10 +89,14 @@ impl Switchover {
                 Ok(()) => self.note(match done {
                     Done::OldClosed { .. } => format!("undone: {old} may write again"),
                     Done::NewOpened { .. } => format!("undone: {new} is read-only again"),
+                    Done::TakenOff { .. } => format!("undone: {new} follows {old} again"),
                     Done::Preferred { .. } => format!("undone: {old} is preferred"),
                     Done::Elected { .. } => format!("undone: {old} is the primary again"),
                 }),
-                Err(fault) => faults.push(fault),
+                Err(fault) => {
+                    may_new_write |= matches!(done, Done::NewOpened { .. });
+                    faults.push(fault);
+                }
             }
         }
         if faults.is_empty() {

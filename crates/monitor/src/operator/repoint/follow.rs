@@ -1,0 +1,163 @@
+//! One server is pointed at the new writer, and watched; or put back to where it was.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use model::snapshot::Server;
+use topology::CheckKind;
+
+use super::super::control::Control;
+use super::super::replication;
+use super::channel::{self, Channel, Node};
+use super::judge::{self, Move, Progress};
+use super::semi_sync::SemiSync;
+use crate::monitor::Monitor;
+use crate::statements::{self, Credentials, Place, Pointing};
+
+/// Longest until a server that was pointed elsewhere follows; and until it is put back.
+pub(super) const LIMIT: Duration = Duration::from_secs(10);
+/// A source that lacks what is asked for says so within this time of being reached.
+const SETTLED: Duration = Duration::from_millis(100);
+/// Time between looks.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// What one server is to do.
+pub(super) struct Job {
+    pub(super) monitor: Arc<Monitor>,
+    pub(super) server: Arc<Server>,
+    /// To follow.
+    pub(super) new_server: Arc<Server>,
+    pub(super) new: Node,
+    pub(super) to: Move,
+    /// Whose time between attempts and TLS options a new channel gets.
+    pub(super) taken: Channel,
+    pub(super) credentials: Option<Credentials>,
+    /// Of the old writer, where it is one no more.
+    pub(super) semi_sync: Option<SemiSync>,
+}
+
+impl Job {
+    /// Points the server; why it does not follow, and what became of it.
+    pub(super) async fn run(&self) -> Result<(), String> {
+        let why = match self.limited(self.point_and_watch()).await {
+            Ok(()) => return Ok(()),
+            Err(Untouched(why)) => return Err(why),
+            Err(Touched(why)) => why,
+        };
+        let put_back = self.limited(async { self.put_back().await.map_err(Touched) }).await;
+        Err(match (put_back, &self.to.was) {
+            (Ok(()), Some(was)) if was.runs => format!("{why}; it replicates from {} as before", was.source),
+            (Ok(()), _) => format!("{why}; it replicates from nobody, as before"),
+            (Err(Untouched(fault) | Touched(fault)), _) => format!("{why}; NOT PUT BACK: {fault}. Look at its replication yourself"),
+        })
+    }
+
+    /// Within [`LIMIT`], and for as long as the monitor runs.
+    async fn limited(&self, work: impl Future<Output = Result<(), NotDone>>) -> Result<(), NotDone> {
+        let mut stopping = self.monitor.stopping.subscribe();
+        tokio::select! {
+            outcome = work => outcome,
+            () = tokio::time::sleep(LIMIT * 2) => Err(Touched(format!("it has not answered in {} s", (LIMIT * 2).as_secs()))),
+            _ = stopping.wait_for(|stop| *stop) => Err(Touched("the monitor stops".to_owned())),
+        }
+    }
+
+    async fn open(&self, server: &Arc<Server>) -> Result<Control, String> {
+        Control::open(&self.monitor, server, Instant::now() + LIMIT * 2).await
+    }
+
+    async fn point_and_watch(&self) -> Result<(), NotDone> {
+        let mut server = self.open(&self.server).await.map_err(Untouched)?;
+        if self.to.is_old {
+            self.has_no_more(&mut server).await.map_err(Untouched)?;
+        }
+        self.point(&mut server).await.map_err(Touched)?;
+        self.watch(&mut server).await.map_err(Touched)?;
+        // At once, not with the next check: whether it is a stray, and how far behind.
+        for kind in [CheckKind::Sources, CheckKind::Lag] {
+            let _ = server.look(kind).await;
+        }
+        Ok(())
+    }
+
+    /// An error when the old writer wrote something that the new one has not got: whoever passes `read_only` can. MySQL would let it
+    /// follow without a word.
+    async fn has_no_more(&self, old: &mut Control) -> Result<(), String> {
+        let mut new = self.open(&self.new_server).await?;
+        match replication::own_writes_missing(old, &mut new).await? {
+            0 => Ok(()),
+            lacks => Err(format!("it was written to after it was closed, and has {lacks} transactions that {} lacks", self.new.addr)),
+        }
+    }
+
+    async fn point(&self, server: &mut Control) -> Result<(), String> {
+        let name = &self.to.name;
+        if self.to.was.is_some() {
+            let stop = statements::stop(server.version(), name);
+            server.tell(&stop, "its channel is stopped").await?;
+        }
+        if let Some(semi_sync) = self.semi_sync.filter(|_| self.to.is_old) {
+            semi_sync.set_follower(server).await?;
+        }
+        // A channel that there is keeps its account and its options.
+        let is_made = self.to.was.is_none();
+        let pointing = Pointing {
+            name,
+            source: &self.new.addr,
+            retry_s: self.taken.retry_s.filter(|_| is_made),
+            credentials: self.credentials.as_ref().filter(|_| is_made),
+            tls: if is_made { &self.taken.tls } else { &[] },
+            place: if self.to.is_old { Place::Demoted } else { Place::Kept },
+        };
+        server.change(&pointing).await?;
+        let start = statements::start(server.version(), name);
+        server.tell(&start, "its channel is started").await
+    }
+
+    async fn watch(&self, server: &mut Control) -> Result<(), String> {
+        let begun = Instant::now();
+        let mut follows_since: Option<Instant> = None;
+        loop {
+            let channels = channel::all(&server.channels().await?);
+            let own = channels.iter().find(|channel| channel.link.name.eq_ignore_ascii_case(&self.to.name));
+            match judge::progress(own, &self.new) {
+                Progress::Follows if follows_since.get_or_insert_with(Instant::now).elapsed() >= SETTLED => return Ok(()),
+                Progress::Follows => {}
+                Progress::Failed(why) => return Err(why),
+                Progress::UnderWay(why) if begun.elapsed() >= LIMIT => return Err(format!("after {} s {why}", LIMIT.as_secs())),
+                Progress::UnderWay(_) => follows_since = None,
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// As it was. A channel that had to be made is forgotten, so that the server is a stray: it must not be read from.
+    async fn put_back(&self) -> Result<(), String> {
+        let mut server = self.open(&self.server).await?;
+        let name = &self.to.name;
+        let version = server.version().clone();
+        server.tell(&statements::stop(&version, name), "its channel is stopped").await?;
+        match &self.to.was {
+            None => server.tell(&statements::forget(&version, name), "its channel is forgotten").await?,
+            Some(was) => {
+                let pointing = Pointing { name, source: &was.source, retry_s: None, credentials: None, tls: &[], place: Place::Kept };
+                server.change(&pointing).await?;
+                if was.runs {
+                    server.tell(&statements::start(&version, name), "its channel is started").await?;
+                }
+            }
+        }
+        let _ = server.look(CheckKind::Sources).await;
+        Ok(())
+    }
+}
+
+/// Why a server does not follow.
+enum NotDone {
+    /// Nothing was changed on it.
+    Untouched(String),
+    /// It has to be put back.
+    Touched(String),
+}
+
+use NotDone::{Touched, Untouched};

@@ -1,0 +1,260 @@
+//! Who is pointed at the new writer, and who is left as it is: decided from what servers show. Pure.
+//!
+//! INVARIANT: a channel from another cluster, a replica of a replica, and what an operator or an error has stopped are left alone.
+
+use std::sync::Arc;
+
+use model::ServerAddr;
+
+use super::channel::{Channel, Node};
+use crate::channels::ThreadState;
+
+/// Errors of a receiver that no further attempt mends: the account may not log in or read, or the account is locked.
+const REFUSED: [u64; 5] = [1044, 1045, 1227, 1698, 3118];
+
+/// Of a cluster.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scene<'a> {
+    /// Who wrote.
+    pub(super) old: &'a Node,
+    /// Who writes now.
+    pub(super) new: &'a Node,
+    /// All servers of the cluster.
+    pub(super) members: &'a [ServerAddr],
+    /// `mysql_replication_channels`: channels from other clusters.
+    pub(super) foreign: &'a [Arc<str>],
+}
+
+/// What becomes of a server's replication.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::operator) enum Part {
+    /// It receives from the new writer already.
+    Follows,
+    /// It receives from another server of the cluster, which hands the new writer's changes on.
+    Chain,
+    /// It is left as it is, for this reason.
+    Left(String),
+    /// It is pointed at the new writer.
+    Moves(Move),
+}
+
+/// A channel that is pointed at the new writer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::operator) struct Move {
+    /// Its name.
+    pub(super) name: String,
+    /// How it was; None for one that has to be made.
+    pub(super) was: Option<Was>,
+    /// The server was the writer.
+    pub(super) is_old: bool,
+}
+
+/// How a channel was before it was pointed elsewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Was {
+    /// Where it received from.
+    pub(super) source: ServerAddr,
+    /// Whether it ran.
+    pub(super) runs: bool,
+}
+
+/// How far a channel is that was pointed at the new writer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Both threads run, and the source is the new writer.
+    Follows,
+    /// Not yet; why.
+    UnderWay(String),
+    /// It never will by itself; why.
+    Failed(String),
+}
+
+/// What becomes of a server that is neither the old writer nor the new one.
+pub(super) fn replica(scene: Scene<'_>, channels: &[Channel]) -> Part {
+    let own = own(scene, channels);
+    if own.iter().any(|channel| channel.is_from(scene.new)) {
+        return Part::Follows;
+    }
+    let Some(channel) = own.iter().find(|channel| channel.is_from(scene.old)) else {
+        return match own.first() {
+            _ if own.iter().any(|channel| is_of_cluster(scene, channel)) => Part::Chain,
+            Some(channel) => Part::Left(format!("it replicates from {}, which is no server of the cluster", source(channel))),
+            None => Part::Left("it replicates from nobody".to_owned()),
+        };
+    };
+    match (&channel.link.receiver, &channel.link.applier, &channel.link.source) {
+        (receiver, applier, _) if receiver.state == ThreadState::Stopped || applier.state == ThreadState::Stopped => {
+            let error = receiver.error.as_ref().or(applier.error.as_ref());
+            let by = error.map_or_else(|| "its replication is stopped".to_owned(), |(code, text)| format!("{text} (error {code})"));
+            Part::Left(format!("{by}: it is left as it is"))
+        }
+        _ if !channel.is_by_gtid => {
+            Part::Left("it replicates by file and position, which mean something else at another server: switch it to GTIDs".to_owned())
+        }
+        (_, _, Some(source)) => {
+            Part::Moves(Move { name: channel.link.name.clone(), was: Some(Was { source: source.clone(), runs: true }), is_old: false })
+        }
+        (_, _, None) => Part::Left("its status names no source".to_owned()),
+    }
+}
+
+/// What becomes of the old writer; `taken` is the channel by which the new one followed it, whose name it gets. An error where it could
+/// not follow.
+pub(super) fn old_writer(scene: Scene<'_>, channels: &[Channel], taken: &Channel, has_account: bool) -> Result<Part, String> {
+    let own = own(scene, channels);
+    let receives = |channel: &&&Channel| channel.link.receiver.state != ThreadState::Stopped;
+    // With replication both ways, or in a ring, nothing has to be changed.
+    if own.iter().filter(receives).any(|channel| channel.is_from(scene.new)) {
+        return Ok(Part::Follows);
+    }
+    if own.iter().filter(receives).any(|channel| is_of_cluster(scene, channel)) {
+        return Ok(Part::Chain);
+    }
+    let (old, new, name) = (&scene.old.addr, &scene.new.addr, &taken.link.name);
+    let moves = |was| Ok(Part::Moves(Move { name: name.clone(), was, is_old: true }));
+    match channels.iter().find(|channel| channel.link.name.eq_ignore_ascii_case(name)) {
+        Some(channel) if is_of_cluster(scene, channel) || channel.is_from(scene.new) => match &channel.link.source {
+            Some(source) => moves(Some(Was { source: source.clone(), runs: false })),
+            None => moves(None),
+        },
+        Some(channel) => {
+            Err(format!("{old} cannot follow {new}: its channel '{name}' is from {}, which is no server of the cluster", source(channel)))
+        }
+        None if has_account => moves(None),
+        None => Err(format!(
+            "{old} has no account to follow {new} with: set mysql-replication_username and mysql-replication_password to the account of \
+             the replicas"
+        )),
+    }
+}
+
+/// How far a channel is.
+pub(super) fn progress(channel: Option<&Channel>, new: &Node) -> Progress {
+    let Some(channel) = channel else { return Progress::Failed("its channel is gone".to_owned()) };
+    let said = |what: &str, error: &Option<(u64, String)>| match error {
+        Some((code, text)) => format!("{text} (error {code})"),
+        None => what.to_owned(),
+    };
+    let (receiver, applier) = (&channel.link.receiver, &channel.link.applier);
+    match (receiver.state, applier.state) {
+        (ThreadState::Stopped, _) => Progress::Failed(said("its receiver has stopped", &receiver.error)),
+        (_, ThreadState::Stopped) => Progress::Failed(said("its applier has stopped", &applier.error)),
+        (ThreadState::Runs, _) if channel.source_id == new.id => Progress::Follows,
+        (ThreadState::Runs, _) => Progress::UnderWay(format!("another server answers it at {}", new.addr)),
+        (ThreadState::Connecting, _) if receiver.error.as_ref().is_some_and(|(code, _)| REFUSED.contains(code)) => {
+            Progress::Failed(said("", &receiver.error))
+        }
+        (ThreadState::Connecting, _) => Progress::UnderWay(said("its receiver does not reach it", &receiver.error)),
+    }
+}
+
+/// Channels that are not known to be from other clusters.
+fn own<'a>(scene: Scene<'_>, channels: &'a [Channel]) -> Vec<&'a Channel> {
+    let is_foreign = |channel: &&Channel| scene.foreign.iter().any(|name| name.eq_ignore_ascii_case(&channel.link.name));
+    channels.iter().filter(|channel| !is_foreign(channel)).collect()
+}
+
+fn is_of_cluster(scene: Scene<'_>, channel: &Channel) -> bool {
+    channel.is_from(scene.old) || channel.is_from(scene.new) || scene.members.iter().any(|member| channel.is_at(member))
+}
+
+fn source(channel: &Channel) -> String {
+    channel.link.source.as_ref().map_or_else(|| "nobody".to_owned(), ToString::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channels::Link;
+
+    fn at(host: &str) -> ServerAddr {
+        ServerAddr { host: host.into(), port: 1 }
+    }
+
+    fn node(host: &str) -> Node {
+        Node { addr: at(host), id: format!("id-{host}") }
+    }
+
+    fn channel(name: &str, host: &str, state: ThreadState) -> Channel {
+        let mut link = Link { name: name.into(), source: Some(at(host)), ..Link::default() };
+        (link.receiver.state, link.applier.state) = (state, state);
+        Channel { link, source_id: format!("id-{host}"), is_by_gtid: true, ..Channel::default() }
+    }
+
+    fn with<T>(judge: impl FnOnce(Scene<'_>) -> T) -> T {
+        let (old, new, members, foreign) = (node("old"), node("new"), ["old", "new", "c", "d"].map(at), ["East".into()]);
+        judge(Scene { old: &old, new: &new, members: &members, foreign: &foreign })
+    }
+
+    fn left(part: Part) -> String {
+        match part {
+            Part::Left(why) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    use ThreadState::{Connecting, Runs, Stopped};
+
+    #[test]
+    fn replicas_of_the_old_writer_move() {
+        let was = Some(Was { source: at("old"), runs: true });
+        let moves = Part::Moves(Move { name: String::new(), was, is_old: false });
+        for state in [Runs, Connecting] {
+            let channels = [channel("east", "far", Runs), channel("", "old", state)];
+            assert_eq!(with(|scene| replica(scene, &channels)), moves, "a channel from elsewhere is no hindrance");
+        }
+        let mut by_name = channel("", "10.0.0.1", Runs);
+        by_name.source_id = "id-old".into();
+        assert!(matches!(with(|scene| replica(scene, &[by_name])), Part::Moves(_)), "it has another name for that host");
+    }
+
+    #[test]
+    fn others_are_left_alone() {
+        let part = |channels: &[Channel]| with(|scene| replica(scene, channels));
+        assert_eq!(part(&[channel("", "c", Runs)]), Part::Chain, "a replica of a replica");
+        assert_eq!(part(&[channel("", "new", Runs)]), Part::Follows);
+        assert_eq!(left(part(&[])), "it replicates from nobody");
+        assert!(left(part(&[channel("", "far", Runs)])).contains("far:1, which is no server of the cluster"));
+        assert!(left(part(&[channel("east", "old", Runs)])).contains("nobody"), "it is listed as one from elsewhere");
+        assert!(left(part(&[channel("", "old", Stopped)])).contains("its replication is stopped"));
+        let mut broken = channel("", "old", Runs);
+        (broken.link.applier.state, broken.link.applier.error) = (Stopped, Some((1062, "Duplicate entry".into())));
+        assert_eq!(left(part(&[broken])), "Duplicate entry (error 1062): it is left as it is");
+        let by_file = Channel { is_by_gtid: false, ..channel("", "old", Runs) };
+        assert!(left(part(&[by_file])).contains("by file and position"));
+    }
+
+    #[test]
+    fn the_old_writer_follows_by_a_channel_of_its_own_or_by_the_account() {
+        let part = |channels: &[Channel], has_account| with(|scene| old_writer(scene, channels, &channel("", "old", Runs), has_account));
+        let moves = |was| Ok(Part::Moves(Move { name: String::new(), was, is_old: true }));
+        assert_eq!(part(&[], true), moves(None));
+        assert!(part(&[], false).unwrap_err().contains("mysql-replication_username"));
+        let kept = |host| moves(Some(Was { source: at(host), runs: false }));
+        for host in ["new", "c"] {
+            assert_eq!(part(&[channel("", host, Stopped)], false), kept(host), "that of an earlier role has an account");
+        }
+        assert_eq!(part(&[channel("", "new", Runs)], false), Ok(Part::Follows), "replication both ways");
+        assert_eq!(part(&[channel("", "c", Runs)], false), Ok(Part::Chain), "a ring");
+        assert!(part(&[channel("", "far", Runs)], true).unwrap_err().contains("is from far:1"));
+        assert_eq!(part(&[channel("east", "far", Runs)], true), moves(None), "a channel from elsewhere stays");
+    }
+
+    #[test]
+    fn a_channel_follows_once_the_new_writer_answers_it() {
+        let progress = |channel: &Channel| progress(Some(channel), &node("new"));
+        assert_eq!(progress(&channel("", "new", Runs)), Progress::Follows);
+        assert!(matches!(progress(&channel("", "old", Runs)), Progress::UnderWay(_)));
+        let connecting = |code: u64| {
+            let mut channel = channel("", "new", Connecting);
+            channel.link.receiver.error = Some((code, "no".into()));
+            channel
+        };
+        assert_eq!(progress(&connecting(2003)), Progress::UnderWay("no (error 2003)".into()));
+        assert_eq!(progress(&connecting(1045)), Progress::Failed("no (error 1045)".into()));
+        let mut refused = channel("", "new", Stopped);
+        refused.link.receiver.error = Some((1236, "purged".into()));
+        assert_eq!(progress(&refused), Progress::Failed("purged (error 1236)".into()));
+        assert!(matches!(super::progress(None, &node("new")), Progress::Failed(_)));
+    }
+}

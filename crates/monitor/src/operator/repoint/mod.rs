@@ -1,0 +1,258 @@
+//! SWITCHOVER and replication (`mysql-switchover_repoints`): the old writer and the other replicas follow the new writer.
+//!
+//! Beforehand, everything is read and every privilege asked for, and nothing changed. The new writer's channel is stopped before it is
+//! opened, and started again if the switchover fails. Once sessions go on, each server is pointed at the new writer, all at once. One
+//! that does not follow is put back to where it was, and named. The new writer forgets its channel at the very end, and only
+//! where the settings have an account by which the channel can be made again.
+//!
+//! INVARIANT: nothing is reset before the new writer writes, and no account that exists nowhere else is.
+
+mod channel;
+mod follow;
+mod judge;
+mod semi_sync;
+
+use std::sync::Arc;
+
+use model::ServerAddr;
+use model::snapshot::Server;
+use tokio::task::JoinSet;
+use topology::{Event, EventKind};
+
+use super::control::Control;
+use super::replication;
+use super::switchover::{OTHERS_LIMIT, Switchover};
+use super::undo::Done;
+use crate::monitor::Monitor;
+use crate::statements::{self, Credentials};
+use channel::{Channel, Node};
+use follow::Job;
+use judge::{Part, Scene};
+use wire::codes;
+
+pub(super) use semi_sync::SemiSync;
+
+/// What is to be done about replication.
+#[derive(Debug)]
+pub(super) struct Repoint {
+    new: Node,
+    /// The channel by which the new writer follows the old one.
+    taken: Channel,
+    credentials: Option<Credentials>,
+    /// The new writer's, where its source side is to be switched on; and the old one's.
+    semi_sync: Option<(SemiSync, SemiSync)>,
+    /// The old writer first.
+    parts: Vec<(Arc<Server>, Part)>,
+}
+
+impl Repoint {
+    /// Whether the new writer stops to follow the old one: not where both follow each other.
+    fn takes_off(&self) -> bool {
+        self.parts.first().is_some_and(|(_, old)| matches!(old, Part::Moves(_)))
+    }
+
+    /// Servers about which this module says what there is to say.
+    fn spoken_for(&self) -> Vec<ServerAddr> {
+        self.parts.iter().filter(|(_, part)| *part != Part::Follows).map(|(server, _)| server.key.addr()).collect()
+    }
+}
+
+/// Reads everything and asks for every privilege; None where replication is not ours to change.
+pub(super) async fn prepare(work: &mut Switchover) -> Result<Option<Repoint>, String> {
+    let (is_wanted, credentials, user) = work.monitor.consult(|snapshot, _| {
+        let vars = &snapshot.vars;
+        let credentials = (!vars.replication_username.is_empty())
+            .then(|| Credentials { user: vars.replication_username.clone(), password: vars.replication_password.clone() });
+        (snapshot.effective_in(work.plan.writer).switchover_repoints, credentials, vars.monitor_username.clone())
+    });
+    if !is_wanted {
+        return Ok(None);
+    }
+    let found = look(work, credentials, &user).await;
+    found.map(Some).map_err(|why| {
+        format!(
+            "{why}. If replication is to stay as it is: SET mysql-switchover_repoints='false' and LOAD MYSQL VARIABLES TO RUNTIME; \
+             nothing was changed"
+        )
+    })
+}
+
+async fn look(work: &mut Switchover, credentials: Option<Credentials>, user: &str) -> Result<Repoint, String> {
+    let (old, new) = (node(&mut work.old).await?, node(&mut work.new).await?);
+    if new.addr.port == 0 {
+        return Err(format!("{} is a Unix socket, which no server can follow", new.addr));
+    }
+    for server in [&mut work.old, &mut work.new] {
+        may_repoint(server, credentials.is_some(), user).await?;
+    }
+    logs_what_it_receives(&mut work.new).await?;
+    let members: Vec<ServerAddr> =
+        work.plan.others.iter().map(|server| server.key.addr()).chain([old.addr.clone(), new.addr.clone()]).collect();
+    let snapshot = work.monitor.snapshot();
+    let listed = snapshot.channels.iter().filter(|channel| work.plan.held.contains(&channel.writer));
+    let foreign: Vec<Arc<str>> = listed.map(|channel| Arc::clone(&channel.name)).collect();
+    let scene = Scene { old: &old, new: &new, members: &members, foreign: &foreign };
+    let taken = channel::all(&work.new.channels().await?).into_iter().find(|channel| channel.is_from(&old));
+    let taken = taken.ok_or_else(|| format!("{} is no replica of {}", new.addr, old.addr))?;
+    let old_part = judge::old_writer(scene, &channel::all(&work.old.channels().await?), &taken, credentials.is_some())?;
+    let semi_sync = semi_sync_of(work, user).await?;
+    let mut parts = vec![(Arc::clone(&work.plan.old), old_part)];
+    for other in &mut work.others {
+        let Some(server) = work.plan.others.iter().find(|server| server.key.addr() == other.addr) else { continue };
+        let asked = async {
+            may_repoint(other, false, user).await?;
+            Ok::<_, String>(judge::replica(scene, &channel::all(&other.channels().await?)))
+        };
+        let part = tokio::time::timeout(OTHERS_LIMIT, asked).await;
+        let silent = || Ok(Part::Left(format!("it has not answered in {} ms", OTHERS_LIMIT.as_millis())));
+        parts.push((Arc::clone(server), part.unwrap_or_else(|_| silent())?));
+    }
+    Ok(Repoint { new, taken, credentials, semi_sync, parts })
+}
+
+async fn node(server: &mut Control) -> Result<Node, String> {
+    Ok(Node { addr: server.addr.clone(), id: replication::identity(server).await? })
+}
+
+/// An error that names what to grant. It asks for what cannot be.
+async fn may_repoint(server: &mut Control, forgets: bool, user: &str) -> Result<(), String> {
+    let version = server.version().clone();
+    let mut asked: Vec<(String, &str)> =
+        statements::may_change(&version).into_iter().map(|sql| (sql, statements::privilege(&version))).collect();
+    if forgets {
+        asked.push((statements::may_forget(&version), statements::FORGET_PRIVILEGE));
+    }
+    let mut missing = Vec::new();
+    for (sql, privilege) in asked {
+        match server.try_ask(&sql).await {
+            Err(fault) if fault.code() == Some(codes::SPECIFIC_ACCESS_DENIED) => missing.push(privilege),
+            Err(fault) if fault.breaks_connection() => return Err(format!("{}: {fault}", server.addr)),
+            _ => {}
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let grants: Vec<String> = missing.iter().map(|privilege| format!("GRANT {privilege} TO the monitor's user ({user})")).collect();
+    Err(format!("{} lets nobody change who replicates from whom as the monitor's user: {}", server.addr, grants.join("; ")))
+}
+
+/// What it receives is in its binary log, else nobody gets it from there.
+async fn logs_what_it_receives(new: &mut Control) -> Result<(), String> {
+    const SHOW: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_bin', 'log_slave_updates', 'log_replica_updates')";
+    let rows = new.ask(SHOW).await?;
+    let is_on = |name| rows.named(name).is_some_and(crate::client::is_on);
+    if is_on("log_bin") && (is_on("log_slave_updates") || is_on("log_replica_updates")) {
+        return Ok(());
+    }
+    let setting = if new.version().is_mariadb { "log_slave_updates" } else { "log_replica_updates" };
+    Err(format!("{} does not log what it receives ({setting}), so nobody could follow it", new.addr))
+}
+
+/// Both sides, where they are to change.
+async fn semi_sync_of(work: &mut Switchover, user: &str) -> Result<Option<(SemiSync, SemiSync)>, String> {
+    let (old, new) = (SemiSync::of(&mut work.old).await?, SemiSync::of(&mut work.new).await?);
+    let (Some(of_old), Some(of_new)) = (old, new) else { return Ok(None) };
+    if !SemiSync::moves(old, new) {
+        return Ok(None);
+    }
+    of_new.may_set(&mut work.new, user).await?;
+    of_old.may_set(&mut work.old, user).await?;
+    Ok(Some((of_new, of_old)))
+}
+
+/// The new writer stops to follow the old one, and waits for acknowledgements as the old one did; it has everything, and is not open yet.
+pub(super) async fn take_off(work: &mut Switchover) -> Result<(), String> {
+    let Some(repoint) = work.repoint.as_ref().filter(|repoint| repoint.takes_off()) else { return Ok(()) };
+    let (name, semi_sync) = (repoint.taken.link.name.clone(), repoint.semi_sync.map(|(new, _)| new));
+    let connection = work.new.id().await?;
+    work.will(Done::TakenOff { connection, name: name.clone(), semi_sync });
+    let stop = statements::stop(work.new.version(), &name);
+    work.new.tell(&stop, "its channel is stopped").await?;
+    if let Some(semi_sync) = semi_sync {
+        semi_sync.set_source(&mut work.new, true).await?;
+    }
+    work.note(format!("{} follows nobody", work.new.addr));
+    Ok(())
+}
+
+/// Undoes [`take_off`].
+pub(super) async fn put_on(work: &Switchover, connection: u64, name: &str, semi_sync: Option<SemiSync>) -> Result<(), String> {
+    let mut new = work.fresh(&work.plan.new).await?;
+    replication::end(&mut new, connection).await?;
+    if let Some(semi_sync) = semi_sync {
+        semi_sync.set_source(&mut new, false).await?;
+    }
+    let start = statements::start(new.version(), name);
+    new.tell(&start, "its channel is started").await
+}
+
+/// Everybody follows the new writer, which writes by now. Warnings about who does not; within twice [`follow::LIMIT`].
+pub(super) async fn follow(work: &mut Switchover) -> Vec<String> {
+    let Some(repoint) = work.repoint.take() else { return Vec::new() };
+    work.spoken_for = repoint.spoken_for();
+    let mut jobs = JoinSet::new();
+    let mut outcomes = Vec::new();
+    for (server, part) in &repoint.parts {
+        match part {
+            Part::Follows | Part::Chain => {}
+            Part::Left(why) => outcomes.push((server.key.addr(), Err(why.clone()))),
+            Part::Moves(to) => {
+                let job = Job {
+                    monitor: Arc::clone(&work.monitor),
+                    server: Arc::clone(server),
+                    new_server: Arc::clone(&work.plan.new),
+                    to: to.clone(),
+                    new: repoint.new.clone(),
+                    taken: repoint.taken.clone(),
+                    credentials: repoint.credentials.clone(),
+                    semi_sync: repoint.semi_sync.map(|(_, old)| old),
+                };
+                jobs.spawn(async move { (job.server.key.addr(), job.run().await) });
+            }
+        }
+    }
+    outcomes.extend(jobs.join_all().await);
+    outcomes.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let mut warnings = Vec::new();
+    let new = &repoint.new.addr;
+    for (server, outcome) in outcomes {
+        work.monitor.note_follower(work, &server, &outcome);
+        match outcome {
+            Ok(()) => work.note(format!("{server} follows {new}")),
+            Err(why) => warnings.push(format!("{server} does not follow {new}: {why}")),
+        }
+    }
+    warnings.extend(forget(work, &repoint).await);
+    warnings
+}
+
+/// The new writer forgets its stopped channel, which a restart would start. Not where its account exists nowhere else.
+async fn forget(work: &mut Switchover, repoint: &Repoint) -> Option<String> {
+    if !repoint.takes_off() {
+        return None;
+    }
+    let (new, name) = (&repoint.new.addr, &repoint.taken.link.name);
+    if repoint.credentials.is_none() {
+        work.note(format!("channel '{name}' of {new} stays there, stopped, as mysql-replication_username is not set"));
+        return None;
+    }
+    let sql = statements::forget(work.new.version(), name);
+    let told = tokio::time::timeout(follow::LIMIT, work.new.tell(&sql, "its stopped channel is forgotten")).await;
+    match told.unwrap_or_else(|_| Err(format!("{new} has not answered in {} s", follow::LIMIT.as_secs()))) {
+        Ok(()) => None,
+        Err(why) => Some(format!("{why}; a restart of {new} would start channel '{name}': RESET it")),
+    }
+}
+
+impl Monitor {
+    /// Whether a server follows the new writer.
+    fn note_follower(&self, work: &Switchover, server: &ServerAddr, outcome: &Result<(), String>) {
+        let new = work.plan.new.key.addr();
+        let to = if outcome.is_ok() { format!("follows {new}") } else { format!("does not follow {new}") };
+        let seen = outcome.as_ref().err().cloned().unwrap_or_default();
+        let kind = EventKind::Order;
+        let event = self.order_event(Some(work.plan.writer), "", &to);
+        self.note(vec![Event { server: Some(server.clone()), kind, seen, ..event }]);
+    }
+}

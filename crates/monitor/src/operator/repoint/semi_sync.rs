@@ -1,0 +1,92 @@
+//! Semi-synchronous replication changes sides with the roles: the source side is on at who writes, the replica side at who follows.
+//!
+//! Nothing is done unless the source side is on at the old writer and off at the new one: where it is on at both, it is on everywhere.
+
+use super::super::control::Control;
+use crate::client::{Rows, is_on};
+use wire::codes;
+
+/// New words of MySQL 8.0.26 and later, and old ones, which MariaDB has too. A server has one pair of them, or none.
+const SHOW: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('rpl_semi_sync_source_enabled', 'rpl_semi_sync_master_enabled', \
+                    'rpl_semi_sync_replica_enabled', 'rpl_semi_sync_slave_enabled')";
+
+/// A server's two sides, by the names of their settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::operator) struct SemiSync {
+    source: &'static str,
+    replica: &'static str,
+    is_source: bool,
+    is_replica: bool,
+}
+
+impl SemiSync {
+    /// As a server shows it; None for one that has no semi-synchronous replication.
+    pub(super) async fn of(server: &mut Control) -> Result<Option<Self>, String> {
+        Ok(read(&server.ask(SHOW).await?))
+    }
+
+    /// Whether the new writer's source side is to be switched on.
+    pub(super) fn moves(old: Option<Self>, new: Option<Self>) -> bool {
+        old.is_some_and(|old| old.is_source) && new.is_some_and(|new| !new.is_source)
+    }
+
+    /// An error where the monitor's user may not switch the source side. It asks for what cannot be.
+    pub(super) async fn may_set(self, server: &mut Control, user: &str) -> Result<(), String> {
+        let sql = format!("SET GLOBAL {}='whether this user may'", self.source);
+        match server.try_ask(&sql).await {
+            Err(fault) if fault.code() == Some(codes::SPECIFIC_ACCESS_DENIED) => {
+                let needed = if server.version().is_mariadb { "REPLICATION MASTER ADMIN" } else { "SYSTEM_VARIABLES_ADMIN" };
+                Err(format!("{}: {fault}; GRANT {needed} ON *.* TO the monitor's user ({user})", server.addr))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Switches the source side.
+    pub(super) async fn set_source(self, server: &mut Control, is_on: bool) -> Result<(), String> {
+        server.ask(&format!("SET GLOBAL {}={}", self.source, u8::from(is_on))).await.map(drop)
+    }
+
+    /// Makes it a follower, as it was a source; before its receiver starts. The applier would wait for acknowledgements otherwise.
+    pub(super) async fn set_follower(self, server: &mut Control) -> Result<(), String> {
+        server.ask(&format!("SET GLOBAL {}=0", self.source)).await?;
+        if self.is_replica { Ok(()) } else { server.ask(&format!("SET GLOBAL {}=1", self.replica)).await.map(drop) }
+    }
+}
+
+fn read(rows: &Rows) -> Option<SemiSync> {
+    let pairs = [
+        ("rpl_semi_sync_source_enabled", "rpl_semi_sync_replica_enabled"),
+        ("rpl_semi_sync_master_enabled", "rpl_semi_sync_slave_enabled"),
+    ];
+    pairs.into_iter().find_map(|(source, replica)| {
+        let (is_source, is_replica) = (rows.named(source)?, rows.named(replica)?);
+        Some(SemiSync { source, replica, is_source: is_on(is_source), is_replica: is_on(is_replica) })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(words: [&str; 2], values: [&str; 2]) -> Option<SemiSync> {
+        let rows = [0, 1].map(|i| [Some(words[i]), Some(values[i])]);
+        read(&Rows::of(&["Variable_name", "Value"], &[&rows[0], &rows[1]]))
+    }
+
+    #[test]
+    fn it_moves_where_only_the_old_writer_is_a_source() {
+        let old = ["rpl_semi_sync_master_enabled", "rpl_semi_sync_slave_enabled"];
+        let new = ["rpl_semi_sync_source_enabled", "rpl_semi_sync_replica_enabled"];
+        let [source, replica, both] = [["ON", "OFF"], ["OFF", "ON"], ["ON", "ON"]].map(|values| [shown(old, values), shown(new, values)]);
+        for flavor in [0, 1] {
+            assert!(SemiSync::moves(source[flavor], replica[flavor]));
+            assert!(SemiSync::moves(both[flavor], replica[flavor]));
+            assert!(!SemiSync::moves(both[flavor], both[flavor]), "on everywhere");
+            assert!(!SemiSync::moves(replica[flavor], replica[flavor]), "asynchronous");
+            assert!(!SemiSync::moves(source[flavor], None), "the new one has no plugin");
+        }
+        assert_eq!(read(&Rows::of(&["Variable_name", "Value"], &[])), None);
+        assert_eq!(source[1].map(|found| (found.source, found.is_source, found.is_replica)), Some((new[0], true, false)));
+    }
+}
