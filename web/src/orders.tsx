@@ -19,7 +19,7 @@ export function switchover(hostgroup: string, target: string, known: { writer: s
           <li>New work in hostgroup {hostgroup} waits at transaction boundaries; clients see a pause, no error.</li>
           <li>{target} gets everything that {known.writer || 'the writer'} has{known.lag ? ` (it is ${known.lag} behind now)` : ''}, then roles change and work goes on.</li>
           <li>If it is not done after {millis(num(values.timeout))}, everything is put back and the answer says why.</li>
-          {known.kind === 'replication' && <li>Who replicates from whom is not touched: the answer names the servers to point to {target}.</li>}
+          {known.kind === 'replication' && <li>The old writer and the replicas then follow it (mysql-switchover_repoints), or the answer names the servers to point to {target}.</li>}
           {known.kind === 'replication' && <li>{known.manages ? 'Tidegate sets read_only on both servers (mysql-switchover_manages_read_only is true).' : <><b>Tidegate does not set read_only</b> (mysql-switchover_manages_read_only is false): somebody else must do so in the meantime, or it will be put back.</>}</li>}
         </ul>
         {known.blockers.length > 0 && (
