@@ -10,7 +10,9 @@ export type ViewName = keyof typeof spec;
 export interface Answer { sql: string; columns: string[]; rows: Rec[]; error: string | null }
 /** `at` is the proxy's clock, `got` this machine's. */
 export interface ViewData { at: number; got: number; results: Record<string, Answer> }
-export interface Session { user: string; role: 'admin' | 'stats'; token: string; version: string; name: string }
+export interface Session { user: string; role: 'admin' | 'stats'; token: string; version: string; name: string; exposure: Exposure | null }
+/** A guessable password, and whether another machine can use it. */
+export interface Exposure { text: string; open: boolean }
 export interface Rows { kind: 'rows'; columns: string[]; rows: Cell[][]; cut: boolean }
 export interface Done { kind: 'done'; affected: number; info: string; warnings: string[] }
 export interface Refused { kind: 'error'; code: number; text: string }

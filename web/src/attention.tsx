@@ -1,6 +1,6 @@
 // What needs an operator, the most harmful first: one line for one cause, with its time and the way to it.
 import type { ComponentChildren } from 'preact';
-import type { Rec, Sample, ViewData } from './api';
+import type { Exposure, Rec, Sample, ViewData } from './api';
 import { clock, num, server } from './format';
 import { rowsOf } from './live';
 import { href } from './route';
@@ -9,13 +9,13 @@ import { STRAY, type Standing, type Writerless, standings, writerless } from './
 export interface Item { key: string; harm: number; kind: 'bad' | 'warn' | 'info'; text: ComponentChildren; since: number | null; target: string }
 
 /** Harm, from what stops writes to what only costs a little. */
-const HARM = { writerless: 100, config: 85, stray: 80, status: 70, hold: 60, waits: 55, stuck: 50, idle: 45, logins: 40, errors: 30, drained: 20, pins: 10 };
+const HARM = { writerless: 100, exposed: 90, config: 85, stray: 80, status: 70, hold: 60, waits: 55, stuck: 50, idle: 45, logins: 40, errors: 30, drained: 20, pins: 10, guessable: 5 };
 /** How long failed logins count, ms. */
 const LOGINS_MS = 300_000;
 const ERRORS_S = 60;
 const some = (n: number, one: string, more: string): string => `${n} ${n === 1 ? one : more}`;
 
-export function attention(data: ViewData, samples: Sample[]): Item[] {
+export function attention(data: ViewData, samples: Sample[], exposure: Exposure | null = null): Item[] {
   const lost = writerless(data);
   const servers = standings(data).filter((one) => !lost.some((cluster) => one.isCluster && cluster.cluster === one.cluster));
   const open = (key: string) => rowsOf(data, key).filter((row) => !lost.some((one) => one.hostgroups.has(row.hostgroup)));
@@ -29,8 +29,11 @@ export function attention(data: ViewData, samples: Sample[]): Item[] {
     ...errors(open('errors')),
     ...rowsOf(data, 'proxies').map((row): Item => ({ key: `p${row.name}`, harm: HARM.config, kind: 'warn', text: <>Proxy {row.name} has revision {row.applied}; revision {row.wanted} is wanted. {row.error}</>, since: null, target: href('proxies') })),
     ...pins(data),
+    ...(exposure ? [exposed(exposure)] : []),
   ].sort((a, b) => b.harm - a.harm || (a.since ?? 0) - (b.since ?? 0));
 }
+
+const exposed = ({ text, open }: Exposure): Item => ({ key: 'exposure', harm: open ? HARM.exposed : HARM.guessable, kind: open ? 'bad' : 'info', text, since: null, target: href('config') });
 
 /** All that follows from the loss of a writer is in this one line. */
 function withoutWriter(lost: Writerless, data: ViewData): Item {

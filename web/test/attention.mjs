@@ -29,6 +29,10 @@ const lines = (results, samples = []) => attention(view(results), samples).map((
 const healthy = [row('a', 'writer'), row('b', 'reader'), row('c', 'reader')];
 
 assert.deepEqual(lines({ standing: healthy }), [], 'all is calm');
+for (const [open, kind] of [[true, 'bad'], [false, 'info']]) {
+  const [item] = attention(view({ standing: healthy }), [], { text: 'Anybody may log in.', open });
+  assert.deepEqual([item.text, item.kind], ['Anybody may log in.', kind], 'a guessable password');
+}
 
 const down = { status: 'SHUNNED', reason: 'it misses pings' };
 const lost = {

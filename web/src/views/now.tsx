@@ -1,12 +1,13 @@
 // What happens now: numbers, the last hour, and what needs a look.
 import type { ComponentChildren } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
-import type { Rec, Sample, ViewData } from '../api';
+import { type Rec, type Sample, type ViewData, session } from '../api';
 import { bytes, clock, count, micros, millis, num, server } from '../format';
 import { rowsOf, useRates, useSamples, useView } from '../live';
 import { Chart, type Line, Spark } from '../parts/chart';
 import { Part, Pill, View } from '../parts/view';
 import { href } from '../route';
+import { useStore } from '../store';
 import { EventLine } from '../parts/events';
 import { type Item, attention } from '../attention';
 import { MarkList, marksOf } from '../parts/marks';
@@ -17,6 +18,8 @@ const SPANS: [string, number][] = [['5 min', 300_000], ['15 min', 900_000], ['1 
 export function Now() {
   const live = useView('now');
   const samples = useSamples();
+  const who = useStore(session);
+  const exposure = who && who !== 'asking' ? who.exposure : null;
   const [span, setSpan] = useState(300_000);
   const rates = useRates(live.data?.at);
   const end = samples.at(-1)?.at ?? 0;
@@ -29,7 +32,7 @@ export function Now() {
       {(data) => (
         <>
           <Part data={data} of="standing"><Servers data={data} rates={rates} /></Part>
-          <Attention items={attention(data, samples)} at={data.at} />
+          <Attention items={attention(data, samples, exposure)} at={data.at} />
           <Tiles samples={samples} data={data} />
           <div class="chartbar" role="group" aria-label="How much is shown">
             {SPANS.map(([label, ms]) => <button key={ms} type="button" class="quiet" aria-pressed={span === ms} onClick={() => setSpan(ms)}>{label}</button>)}
