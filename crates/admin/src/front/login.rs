@@ -250,7 +250,10 @@ impl Login {
         if let Some(attempt) = self.peer.attempts.begin(self.peer.address, settings.most_failures).await {
             return Ok(attempt);
         }
-        let text = format!("Host '{}' is blocked: too many logins failed, and too many wait (admin-login_failures): try again later", self.peer.host);
+        let text = format!(
+            "Host '{}' is blocked: too many logins failed, and too many wait (admin-login_failures): try again later",
+            self.peer.host
+        );
         Err(self.refuse(codes::HOST_IS_BLOCKED, "HY000", text).await)
     }
 

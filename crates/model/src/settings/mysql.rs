@@ -348,7 +348,7 @@ settings! {
     causal_reads: CausalReads = CausalReads::Off, CausalReads::KIND, Live, "Whether reads wait for earlier writes to reach the replica. `session`: the session's own writes. `token`: also those of SET TIDEGATE GTID.";
     causal_reads_timeout_ms: u64 = 100, ms(1, 60_000), Live, "Longest wait for a replica. Then the writer serves the read.";
     switchover_manages_read_only: bool = false, BOOL, Live, "SWITCHOVER sets read_only on both servers with the monitor's user.";
-    switchover_repoints: bool = true, BOOL, Live, "If SWITCHOVER sets read_only, it also points the old writer and the other replicas at the new writer. false: who follows whom stays as it is.";
+    switchover_repoints: bool = true, BOOL, Live, "If SWITCHOVER sets read_only, it also points the old writer and the other replicas at the new writer. false: replication stays as it is.";
     replication_username: String = "", NULLABLE, Live, "User that an old writer logs in to the new one as, if it has no replication account of its own (`switchover_repoints`).";
     replication_password: Secret = "", Kind::Secret(TextRule::Any), Live, "Password of `replication_username`.";
     replication_password_file: String = "", NULLABLE, Live, "File with that password, reread when it changes. Empty: `replication_password` applies.";

@@ -78,7 +78,7 @@ pub(super) fn replica(scene: Scene<'_>, channels: &[Channel]) -> Part {
     let Some(channel) = own.iter().find(|channel| channel.is_from(scene.old)) else {
         return match own.first() {
             _ if own.iter().any(|channel| is_of_cluster(scene, channel)) => Part::Chain,
-            Some(channel) => Part::Left(format!("it replicates from {}, which is no server of the cluster", source(channel))),
+            Some(channel) => Part::Left(format!("it replicates from {}, which is not a server of the cluster", source(channel))),
             None => Part::Left("it replicates from nobody".to_owned()),
         };
     };
@@ -117,9 +117,10 @@ pub(super) fn old_writer(scene: Scene<'_>, channels: &[Channel], taken: &Channel
             Some(source) => moves(Some(Was { source: source.clone(), runs: false })),
             None => moves(None),
         },
-        Some(channel) => {
-            Err(format!("{old} cannot follow {new}: its channel '{name}' is from {}, which is no server of the cluster", source(channel)))
-        }
+        Some(channel) => Err(format!(
+            "{old} cannot follow {new}: its channel '{name}' is from {}, which is not a server of the cluster",
+            source(channel)
+        )),
         None if has_account => moves(None),
         None => Err(format!(
             "{old} has no account to follow {new} with: set mysql-replication_username and mysql-replication_password to the account of \
@@ -214,7 +215,7 @@ mod tests {
         assert_eq!(part(&[channel("", "c", Runs)]), Part::Chain, "a replica of a replica");
         assert_eq!(part(&[channel("", "new", Runs)]), Part::Follows);
         assert_eq!(left(part(&[])), "it replicates from nobody");
-        assert!(left(part(&[channel("", "far", Runs)])).contains("far:1, which is no server of the cluster"));
+        assert!(left(part(&[channel("", "far", Runs)])).contains("far:1, which is not a server of the cluster"));
         assert!(left(part(&[channel("east", "old", Runs)])).contains("nobody"), "it is listed as one from elsewhere");
         assert!(left(part(&[channel("", "old", Stopped)])).contains("its replication is stopped"));
         let mut broken = channel("", "old", Runs);

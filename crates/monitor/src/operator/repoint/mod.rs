@@ -93,7 +93,7 @@ async fn look(work: &mut Switchover, credentials: Option<Credentials>, user: &st
     let foreign: Vec<Arc<str>> = listed.map(|channel| Arc::clone(&channel.name)).collect();
     let scene = Scene { old: &old, new: &new, members: &members, foreign: &foreign };
     let taken = channel::all(&work.new.channels().await?).into_iter().find(|channel| channel.is_from(&old));
-    let taken = taken.ok_or_else(|| format!("{} is no replica of {}", new.addr, old.addr))?;
+    let taken = taken.ok_or_else(|| format!("{} is not a replica of {}", new.addr, old.addr))?;
     let old_part = judge::old_writer(scene, &channel::all(&work.old.channels().await?), &taken, credentials.is_some())?;
     let semi_sync = semi_sync_of(work, user).await?;
     let mut parts = vec![(Arc::clone(&work.plan.old), old_part)];
@@ -114,7 +114,7 @@ async fn node(server: &mut Control) -> Result<Node, String> {
     Ok(Node { addr: server.addr.clone(), id: replication::identity(server).await? })
 }
 
-/// An error that names what to grant. It asks for what cannot be.
+/// An error that names the missing GRANT. The statements name a channel that cannot exist, so they change nothing.
 async fn may_repoint(server: &mut Control, forgets: bool, user: &str) -> Result<(), String> {
     let version = server.version().clone();
     let mut asked: Vec<(String, &str)> =
@@ -134,10 +134,10 @@ async fn may_repoint(server: &mut Control, forgets: bool, user: &str) -> Result<
         return Ok(());
     }
     let grants: Vec<String> = missing.iter().map(|privilege| format!("GRANT {privilege} TO the monitor's user ({user})")).collect();
-    Err(format!("{} lets nobody change who replicates from whom as the monitor's user: {}", server.addr, grants.join("; ")))
+    Err(format!("the monitor's user may not change replication on {}: {}", server.addr, grants.join("; ")))
 }
 
-/// What it receives is in its binary log, else nobody gets it from there.
+/// Replicated changes must be in the new writer's binary log: its replicas read them there.
 async fn logs_what_it_receives(new: &mut Control) -> Result<(), String> {
     const SHOW: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('log_bin', 'log_slave_updates', 'log_replica_updates')";
     let rows = new.ask(SHOW).await?;
@@ -146,7 +146,7 @@ async fn logs_what_it_receives(new: &mut Control) -> Result<(), String> {
         return Ok(());
     }
     let setting = if new.version().is_mariadb { "log_slave_updates" } else { "log_replica_updates" };
-    Err(format!("{} does not log what it receives ({setting}), so nobody could follow it", new.addr))
+    Err(format!("{} does not log replicated changes ({setting}), so no replica could follow this server", new.addr))
 }
 
 /// Both sides, where they are to change.
