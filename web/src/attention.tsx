@@ -50,8 +50,8 @@ function withoutWriter(lost: Writerless, data: ViewData): Item {
 function causeOf(one: Standing): string {
   if (one.status === 'ONLINE') return STRAY;
   // Each stray has its own source; the writer that they all miss is the cause.
-  const missed = /not from (\S+), which takes writes/.exec(one.reason)?.[1];
-  const reason = missed ? `not replicating from ${missed}, which takes writes (mysql-shun_stray_replicas)` : one.reason;
+  const missed = /not from the writer (\S+): serves/.exec(one.reason)?.[1];
+  const reason = missed ? `not replicating from the writer ${missed} (mysql-shun_stray_replicas)` : one.reason;
   return `${one.status}${reason ? `: ${reason}` : ''}`;
 }
 

@@ -52,8 +52,8 @@ const same = { status: 'SHUNNED', reason: 'it misses pings' };
 const merged = lines({ standing: [row('a', 'writer'), row('b', 'reader', 'SHUNNED', same), row('c', 'reader', 'SHUNNED', same), row('d', 'reader', 'OFFLINE_SOFT')] });
 assert.deepEqual(merged, ['b:3306, c:3306 are SHUNNED: it misses pings', 'd:3306 is OFFLINE_SOFT'], 'one cause is one line');
 
-const apart = (whom) => ({ status: 'SHUNNED', reason: `it replicates from ${whom}, not from b:3306, which takes writes: it serves no reads until it does (mysql-shun_stray_replicas)` });
-assert.deepEqual(lines({ standing: [row('b', 'writer'), row('a', 'reader', 'SHUNNED', apart('nobody')), row('c', 'reader', 'SHUNNED', apart('a:3306'))] }), ['a:3306, c:3306 are SHUNNED: not replicating from b:3306, which takes writes (mysql-shun_stray_replicas)']);
+const apart = (whom) => ({ status: 'SHUNNED', reason: `replicates from ${whom}, not from the writer b:3306: serves no reads until it replicates from b:3306 (mysql-shun_stray_replicas)` });
+assert.deepEqual(lines({ standing: [row('b', 'writer'), row('a', 'reader', 'SHUNNED', apart('nobody')), row('c', 'reader', 'SHUNNED', apart('a:3306'))] }), ['a:3306, c:3306 are SHUNNED: not replicating from the writer b:3306 (mysql-shun_stray_replicas)']);
 
 const stray = lines({ standing: [row('b', 'writer'), row('a', 'reader', 'ONLINE', { is_stray: '1' })], holds: [{ hostgroup: '1', reason: 'pause', since_ms: '10' }] });
 assert.match(stray[0], /^a:3306 serves reads and replicates from no server while another server writes/);

@@ -38,5 +38,5 @@ pub use error::AdminError;
 pub use handle::{EngineHandle, Job, Jobs, channel};
 pub use process::{Process, Stop};
 pub use reply::{Reply, Role, SessionInfo};
-pub use store::{DISK_FILE, database_files, files, lock, lock_file, looks_blank, sign, user_of};
+pub use store::{DISK_FILE, database_files, lock, lock_file, looks_blank, missing_files, sign, user_of};
 pub use take_over::{Frozen, Successor};

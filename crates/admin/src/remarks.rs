@@ -191,7 +191,7 @@ fn not_runnable(row: &Row, column: &'static str, then: &str) -> Option<Remark> {
     let why = match fs::metadata(name) {
         _ if !Path::new(name).is_absolute() => "is not an absolute path; the proxy searches no directories".to_owned(),
         Err(error) => format!("cannot be run: {error}"),
-        Ok(found) if !found.is_file() => "is no file".to_owned(),
+        Ok(found) if !found.is_file() => "is not a file".to_owned(),
         Ok(found) if found.permissions().mode() & 0o111 == 0 => "is not executable (chmod +x)".to_owned(),
         Ok(_) => return None,
     };

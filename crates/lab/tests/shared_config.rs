@@ -318,7 +318,7 @@ fn restored(etcd: &mut Etcd) -> [Tidegate; 2] {
     for proxy in [&one, &two] {
         eventually("what etcd lost is told", || {
             let why = error(proxy);
-            why.contains("etcd has revision 3") && why.contains("this proxy has revision 5") && why.contains("CONFIG REBASE MINE")
+            why.contains("etcd has revision 3") && why.contains("the newer revision 5") && why.contains("CONFIG REBASE MINE")
         });
     }
     [one, two]

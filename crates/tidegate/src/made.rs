@@ -4,6 +4,7 @@
 
 use anyhow::{Context, Result, bail};
 use model::{Config, Listen};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use crate::cli::{Cli, Defaults};
@@ -11,7 +12,10 @@ use crate::cli::{Cli, Defaults};
 /// See the module. [`Made::stays`] ends it.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
+    /// The lock's file first, if this start made it.
     files: Vec<PathBuf>,
+    /// Another start that waits for the data directory finds it as it was: nothing is removed after this is closed.
+    lock: Option<OwnedFd>,
     /// The deepest first.
     directories: Vec<PathBuf>,
 }
@@ -20,9 +24,15 @@ impl Made {
     /// Makes the data directory where it is missing.
     pub(crate) fn directory(datadir: &Path) -> Result<Self> {
         let directories = datadir.ancestors().filter(|path| !path.as_os_str().is_empty() && !path.exists()).map(Path::to_owned).collect();
-        let made = Self { files: Vec::new(), directories };
+        let made = Self { files: Vec::new(), lock: None, directories };
         std::fs::create_dir_all(datadir).with_context(|| format!("data directory {}", datadir.display()))?;
         Ok(made)
+    }
+
+    /// The data directory is this process's for as long as `lock` is open; `file` is the lock's, if this start made it.
+    pub(crate) fn locked(&mut self, lock: OwnedFd, file: Option<PathBuf>) {
+        self.lock = Some(lock);
+        self.files.extend(file);
     }
 
     /// Those of these files that are missing now are this start's. The caller has locked the data directory.
@@ -44,7 +54,8 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        for file in &self.files {
+        // The lock's file goes last: without it a third process could lock another file of that name.
+        for file in self.files.iter().rev() {
             let _ = std::fs::remove_file(file);
         }
         for directory in &self.directories {

@@ -104,8 +104,8 @@ fn start(cli: &Cli, before: &mut Option<Predecessor>) -> Result<End> {
             let lock_file = ::admin::lock_file(&datadir);
             let is_new = !lock_file.exists();
             let lock = ::admin::lock(&datadir)?;
-            made.filled(is_new.then_some(lock_file));
-            made.watch(::admin::files(&datadir).into_iter().chain(tls::server_files(&datadir)).chain(monitor::files(&datadir)));
+            made.locked(lock.try_clone().context("data directory")?, is_new.then_some(lock_file));
+            made.watch(::admin::missing_files(&datadir).into_iter().chain(tls::server_files(&datadir)).chain(monitor::files(&datadir)));
             made.watch(pidfile.0.clone());
             // Another process that uses the data directory keeps its pid file.
             pidfile.write()?;

@@ -41,7 +41,7 @@ fn the_old_primary_serves_no_reads_until_it_follows_the_new_one() {
     assert_eq!(fleet.layout(), "1: b; 2: a(SHUNNED) b c(SHUNNED)", "what follows the old one stands still too");
     let whys = fleet.whys();
     assert!(whys[0].starts_with("a ONLINE>SHUNNED: replicates from no server, not from the writer b:3306"), "{whys:?}");
-    assert!(whys[1].starts_with("c ONLINE>SHUNNED: it replicates from a:3306, not from b:3306"), "{whys:?}");
+    assert!(whys[1].starts_with("c ONLINE>SHUNNED: replicates from a:3306, not from the writer b:3306"), "{whys:?}");
     assert_eq!(fleet.topology.strays(), [(model::HostgroupId(1), 2)]);
     // The old primary follows, and by it the replica that was never touched.
     fleet.follow("a", &["b"]);

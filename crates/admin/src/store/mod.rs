@@ -121,9 +121,11 @@ pub fn database_files(datadir: &Path) -> Vec<PathBuf> {
     with_sqlites_own(datadir, DISK_FILE)
 }
 
-/// All databases in the data directory with the files that SQLite has beside them.
-pub fn files(datadir: &Path) -> Vec<PathBuf> {
-    [DISK_FILE, HISTORY_FILE].into_iter().flat_map(|name| with_sqlites_own(datadir, name)).collect()
+/// The databases that the data directory lacks, with the files that SQLite will have beside them. A journal beside a database that exists
+/// belongs to that database, whoever wrote it: SQLite may need it for recovery.
+pub fn missing_files(datadir: &Path) -> Vec<PathBuf> {
+    let missing = [DISK_FILE, HISTORY_FILE].into_iter().filter(|name| !datadir.join(name).exists());
+    missing.flat_map(|name| with_sqlites_own(datadir, name)).collect()
 }
 
 /// The file that [`lock`] locks.

@@ -418,7 +418,9 @@ fn session(shared: &Shared, viewer: &Viewer) -> Value {
         Role::Stats => "stats",
     };
     let settings = shared.settings();
-    let exposure = settings.exposure.as_ref().map(|exposure| json!({ "text": exposure.text, "open": exposure.is_open }));
+    // Who may only look at statistics is not told how to become an administrator.
+    let exposure = settings.exposure.as_ref().filter(|_| viewer.account.role == Role::Admin);
+    let exposure = exposure.map(|exposure| json!({ "text": exposure.text, "open": exposure.is_open }));
     json!({ "user": viewer.user, "role": role, "token": viewer.token, "name": name, "version": version, "exposure": exposure })
 }
 
