@@ -12,6 +12,8 @@ use super::{LOOK_AGAIN, group, replication, repoint};
 
 /// Longest that undoing may take.
 const UNDO_LIMIT: Duration = Duration::from_secs(5);
+/// Longest that the new writer's channel takes of it: the old writer is reopened after that, and the new one may be lost.
+const PUT_ON_LIMIT: Duration = Duration::from_secs(1);
 
 /// What has been done, and has to be undone if the rest fails.
 #[derive(Debug, Clone)]
@@ -69,14 +71,16 @@ impl Switchover {
 
     /// Over new connections: the present ones may be in the middle of something.
     async fn undo(&mut self) -> Result<(), String> {
-        let (mut faults, mut preferred, mut may_new_write) = (Vec::new(), None, false);
+        let (mut faults, mut preferred, mut may_new_write, mut is_old_open) = (Vec::new(), None, false, false);
         while let Some(done) = self.done.pop() {
             let (old, new) = (self.plan.old.key.addr(), self.plan.new.key.addr());
             let outcome = match &done {
                 Done::OldClosed { .. } if may_new_write => Err(format!("{old} stays read-only: {new} may be writable")),
                 Done::OldClosed { connection, before } => replication::reopen_old(self, *connection, before).await,
                 Done::NewOpened { connection, before } => replication::close_new(self, *connection, before).await,
-                Done::TakenOff { connection, name, semi_sync } => repoint::put_on(self, *connection, name, *semi_sync).await,
+                Done::TakenOff { connection, name, semi_sync } => {
+                    within(PUT_ON_LIMIT, &new, repoint::put_on(self, *connection, name, *semi_sync)).await
+                }
                 // A cluster that is gone has no preference.
                 Done::Preferred { .. } if !self.has_cluster() => Ok(()),
                 Done::Preferred { before } => {
@@ -85,6 +89,7 @@ impl Switchover {
                 }
                 Done::Elected { connection, uuid } => group::elect_old(self, *connection, uuid).await,
             };
+            is_old_open |= outcome.is_ok() && matches!(done, Done::OldClosed { .. });
             match outcome {
                 Ok(()) => self.note(match done {
                     Done::OldClosed { .. } => format!("undone: {old} may write again"),
@@ -99,16 +104,18 @@ impl Switchover {
                 }
             }
         }
-        if faults.is_empty() {
-            self.see_as_before().await?;
-            // It was preferred so that it writes at once, no longer.
-            if let Some(before) = preferred {
-                self.monitor.decide(|topology, now_ms| topology.put_back_preferred(now_ms, self.plan.writer, before));
-            }
-            Ok(())
-        } else {
-            Err(faults.join(", "))
+        // Sessions go on with whoever is seen as the writer, so what else has failed is no reason to leave this out.
+        if is_old_open || faults.is_empty() {
+            faults.extend(self.see_as_before().await.err());
         }
+        if !faults.is_empty() {
+            return Err(faults.join(", "));
+        }
+        // It was preferred so that it writes at once, no longer.
+        if let Some(before) = preferred {
+            self.monitor.decide(|topology, now_ms| topology.put_back_preferred(now_ms, self.plan.writer, before));
+        }
+        Ok(())
     }
 
     /// The old one is seen as the writer again before anybody goes on.
@@ -144,5 +151,24 @@ impl Switchover {
             let mut placed = group.into_iter().flat_map(|group| group.hostgroups()).filter_map(|id| layout.hostgroups.get(&id)).flatten();
             placed.any(|placement| placement.server.key.addr() == old)
         })
+    }
+}
+
+/// A part of the undoing that the rest must not wait for any longer.
+async fn within(limit: Duration, server: &ServerAddr, work: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    let outcome = tokio::time::timeout(limit, work).await;
+    outcome.unwrap_or_else(|_| Err(format!("{server} has not answered in {} ms: its channel may be stopped", limit.as_millis())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_that_is_lost_is_a_fault_and_holds_up_nobody() {
+        let server = ServerAddr { host: "b".into(), port: 1 };
+        let fault = within(Duration::ZERO, &server, std::future::pending()).await.unwrap_err();
+        assert_eq!(fault, "b:1 has not answered in 0 ms: its channel may be stopped");
+        assert_eq!(within(PUT_ON_LIMIT, &server, async { Ok(()) }).await, Ok(()));
     }
 }
