@@ -36,6 +36,8 @@ pub(in crate::operator) struct Channel {
     pub(super) link: Link,
     /// What its source called itself when the channel connected last; empty for one that never did.
     pub(super) source_id: String,
+    /// The account by which it logs in; None where the status does not show it.
+    pub(super) user: Option<String>,
     /// It finds its place by GTIDs, of whatever kind.
     pub(super) is_by_gtid: bool,
     /// Time between attempts to connect, s.
@@ -71,6 +73,7 @@ fn channel(row: &Row<'_>) -> Channel {
     Channel {
         link: link(row),
         source_id: if id == "0" { String::new() } else { id.to_owned() },
+        user: Some(text("user")).filter(|user| !user.is_empty()).map(str::to_owned),
         is_by_gtid,
         retry_s: row.number("connect_retry"),
         tls: TLS.iter().filter_map(|(column, option)| Some((*option, value(option, text(column))?))).collect(),
@@ -97,14 +100,24 @@ mod tests {
 
     #[test]
     fn channels_are_read_in_both_flavors_words() {
-        let columns =
-            &["Channel_Name", "Source_Host", "Source_Port", "Source_UUID", "Auto_Position", "Connect_Retry", "Source_SSL_Allowed"];
-        let new = one(columns, &[Some(""), Some("A"), Some("1"), Some("aa"), Some("1"), Some("60"), Some("Yes")]);
+        let columns = &[
+            "Channel_Name",
+            "Source_Host",
+            "Source_Port",
+            "Source_User",
+            "Source_UUID",
+            "Auto_Position",
+            "Connect_Retry",
+            "Source_SSL_Allowed",
+        ];
+        let new = one(columns, &[Some(""), Some("A"), Some("1"), Some("repl"), Some("aa"), Some("1"), Some("60"), Some("Yes")]);
+        assert_eq!(new.user.as_deref(), Some("repl"));
         assert_eq!((new.source_id.as_str(), new.is_by_gtid, new.retry_s), ("aa", true, Some(60)));
         assert_eq!(new.tls, [("SSL", "1".to_owned())]);
         let columns = &["Connection_name", "Master_Host", "Master_Port", "Master_Server_Id", "Using_Gtid", "Master_SSL_CA_File"];
         let old = one(columns, &[Some("x"), Some("A"), Some("1"), Some("0"), Some("Current_Pos"), Some("/it's")]);
         assert_eq!((old.link.name.as_str(), old.source_id.as_str(), old.is_by_gtid), ("x", "", true));
+        assert_eq!(old.user, None);
         assert_eq!(old.tls, [("SSL_CA", "'/it''s'".to_owned())]);
         let node = |id: &str| Node { addr: ServerAddr { host: "a".into(), port: 1 }, id: id.into() };
         assert!(old.is_from(&node("7")), "it never connected: its address is all there is");

@@ -3,7 +3,7 @@
 //! Beforehand, everything is read and every privilege asked for, and nothing changed. The new writer's channel is stopped before it is
 //! opened, and started again if the switchover fails. Once sessions go on, each server is pointed at the new writer, all at once. One
 //! that does not follow is put back to where it was, and named. The new writer forgets its channel at the very end, and only
-//! where the settings have an account by which the channel can be made again.
+//! if its account is that of the settings, by which the old writer follows.
 //!
 //! INVARIANT: nothing is reset before the new writer writes, and no account that exists nowhere else is.
 
@@ -49,6 +49,20 @@ impl Repoint {
     /// Whether the new writer stops to follow the old one: not where both follow each other.
     fn takes_off(&self) -> bool {
         self.parts.first().is_some_and(|(_, old)| matches!(old, Part::Moves(_)))
+    }
+
+    /// Whether the account of the new writer's channel is the one of the settings, and works: the old writer follows by it. Why not.
+    fn has_its_account(&self, outcomes: &[(ServerAddr, Result<(), String>)]) -> Result<(), &'static str> {
+        let Some(credentials) = &self.credentials else { return Err("mysql-replication_username is not set") };
+        if self.taken.user.as_ref() != Some(&credentials.user) {
+            return Err("its account is not known to be mysql-replication_username");
+        }
+        let made = self.parts.first().filter(|(_, part)| matches!(part, Part::Moves(to) if to.was.is_none()));
+        let made = made.map(|(old, _)| old.key.addr());
+        match outcomes.iter().any(|(server, outcome)| made.as_ref() == Some(server) && outcome.is_ok()) {
+            true => Ok(()),
+            false => Err("no new channel has shown that mysql-replication_username works"),
+        }
     }
 
     /// Servers about which this module says what there is to say.
@@ -213,6 +227,7 @@ pub(super) async fn follow(work: &mut Switchover) -> Vec<String> {
         }
     }
     outcomes.extend(jobs.join_all().await);
+    let has_account = repoint.has_its_account(&outcomes);
     outcomes.sort_by(|(one, _), (other, _)| one.cmp(other));
     let mut warnings = Vec::new();
     let new = &repoint.new.addr;
@@ -223,22 +238,27 @@ pub(super) async fn follow(work: &mut Switchover) -> Vec<String> {
             Err(why) => warnings.push(format!("{server} does not follow {new}: {why}")),
         }
     }
-    warnings.extend(forget(work, &repoint).await);
+    warnings.extend(forget(work, &repoint, has_account).await);
     warnings
 }
 
-/// The new writer forgets its stopped channel, which a restart would start. Not where its account exists nowhere else.
-async fn forget(work: &mut Switchover, repoint: &Repoint) -> Option<String> {
+/// The new writer forgets its stopped channel, which a restart would start. Not where its account may exist nowhere else.
+async fn forget(work: &mut Switchover, repoint: &Repoint, has_account: Result<(), &str>) -> Option<String> {
     if !repoint.takes_off() {
         return None;
     }
     let (new, name) = (&repoint.new.addr, &repoint.taken.link.name);
-    if repoint.credentials.is_none() {
-        work.note(format!("channel '{name}' of {new} stays there, stopped, as mysql-replication_username is not set"));
+    if let Err(why) = has_account {
+        work.note(format!("channel '{name}' of {new} stays there, stopped, as {why}"));
         return None;
     }
-    let sql = statements::forget(work.new.version(), name);
-    let told = tokio::time::timeout(follow::LIMIT, work.new.tell(&sql, "its stopped channel is forgotten")).await;
+    let told = async {
+        // The connection from before may have been idle for too long.
+        let mut server = work.fresh(&work.plan.new).await?;
+        let sql = statements::forget(server.version(), name);
+        server.tell(&sql, "its stopped channel is forgotten").await
+    };
+    let told = tokio::time::timeout(follow::LIMIT, told).await;
     match told.unwrap_or_else(|_| Err(format!("{new} has not answered in {} s", follow::LIMIT.as_secs()))) {
         Ok(()) => None,
         Err(why) => Some(format!("{why}; a restart of {new} would start channel '{name}': RESET it")),
@@ -254,5 +274,40 @@ impl Monitor {
         let kind = EventKind::Order;
         let event = self.order_event(Some(work.plan.writer), "", &to);
         self.note(vec![Event { server: Some(server.clone()), kind, seen, ..event }]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::judge::{Move, Was};
+    use super::*;
+    use crate::testing::server;
+
+    fn repoint(user: Option<&str>, was: Option<Was>) -> Repoint {
+        let old = server("old", 1);
+        let to = Move { name: String::new(), was, is_old: true };
+        Repoint {
+            new: Node { addr: ServerAddr { host: "new".into(), port: 1 }, id: "id-new".into() },
+            taken: Channel { user: user.map(str::to_owned), ..Channel::default() },
+            credentials: Some(Credentials { user: "repl".into(), password: "x".into() }),
+            semi_sync: None,
+            parts: vec![(old, Part::Moves(to))],
+        }
+    }
+
+    #[test]
+    fn a_channel_is_forgotten_only_if_its_account_is_seen_to_work() {
+        let old = ServerAddr { host: "old".into(), port: 1 };
+        let follows = [(old.clone(), Ok(()))];
+        assert_eq!(repoint(Some("repl"), None).has_its_account(&follows), Ok(()));
+        let refused = [(old.clone(), Err("no".to_owned()))];
+        assert!(repoint(Some("repl"), None).has_its_account(&refused).is_err(), "the account does not work");
+        assert!(repoint(Some("repl"), None).has_its_account(&[]).is_err());
+        assert!(repoint(Some("other"), None).has_its_account(&follows).is_err(), "another account");
+        assert!(repoint(None, None).has_its_account(&follows).is_err(), "an unknown account");
+        let was = Was { source: old, runs: false };
+        assert!(repoint(Some("repl"), Some(was)).has_its_account(&follows).is_err(), "an account of its own");
+        let without = Repoint { credentials: None, ..repoint(Some("repl"), None) };
+        assert_eq!(without.has_its_account(&follows), Err("mysql-replication_username is not set"));
     }
 }
