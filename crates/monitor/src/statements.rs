@@ -56,6 +56,16 @@ pub(crate) fn stop(version: &Version, name: &str) -> String {
     verb(version, "STOP", name)
 }
 
+/// Stops the receiver. Its applier goes on, and keeps what was received. MySQL alone lets its source be changed meanwhile.
+pub(crate) fn stop_receiver(version: &Version, name: &str) -> String {
+    verb(version, "STOP", name).replacen(" FOR ", " IO_THREAD FOR ", 1)
+}
+
+/// Starts the receiver, also of MySQL alone.
+pub(crate) fn start_receiver(version: &Version, name: &str) -> String {
+    verb(version, "START", name).replacen(" FOR ", " IO_THREAD FOR ", 1)
+}
+
 /// Starts both threads.
 pub(crate) fn start(version: &Version, name: &str) -> String {
     verb(version, "START", name)
@@ -199,6 +209,11 @@ mod tests {
         assert_eq!([stop(&mariadb, ""), start(&mariadb, "it's")], ["STOP SLAVE ''", "START SLAVE 'it''s'"]);
         assert_eq!([stop(&new, "a"), start(&new, "")], ["STOP REPLICA FOR CHANNEL 'a'", "START REPLICA FOR CHANNEL ''"]);
         assert_eq!([stop(&old, "a"), start(&old, "")], ["STOP SLAVE FOR CHANNEL 'a'", "START SLAVE FOR CHANNEL ''"]);
+        assert_eq!(stop_receiver(&new, "a FOR b"), "STOP REPLICA IO_THREAD FOR CHANNEL 'a FOR b'");
+        assert_eq!(
+            [stop_receiver(&old, ""), start_receiver(&old, "a")],
+            ["STOP SLAVE IO_THREAD FOR CHANNEL ''", "START SLAVE IO_THREAD FOR CHANNEL 'a'"]
+        );
         assert_eq!(forget(&mariadb, ""), "RESET SLAVE '' ALL");
         assert_eq!(forget(&new, ""), "RESET REPLICA ALL FOR CHANNEL ''");
         assert_eq!(forget(&old, "a"), "RESET SLAVE ALL FOR CHANNEL 'a'");

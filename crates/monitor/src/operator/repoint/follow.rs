@@ -9,13 +9,17 @@ use topology::CheckKind;
 use super::super::control::Control;
 use super::super::replication;
 use super::channel::{self, Channel, Node};
-use super::judge::{self, Move, Progress};
+use super::judge::{self, Move, Progress, Was};
 use super::semi_sync::SemiSync;
 use crate::monitor::Monitor;
 use crate::statements::{self, Credentials, Place, Pointing};
 
 /// Longest until a server that was pointed elsewhere follows; and until it is put back.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
+/// Longest that putting back waits until an applier has ended what it is at: a server of MariaDB stops no earlier.
+const PUT_BACK_LIMIT: Duration = Duration::from_secs(60);
+/// Longest that it takes once the monitor stops.
+const STOPPING_LIMIT: Duration = Duration::from_secs(5);
 /// A source that lacks what is asked for says so within this time of being reached.
 const SETTLED: Duration = Duration::from_millis(100);
 /// Time between looks.
@@ -44,21 +48,34 @@ impl Job {
             Err(Untouched(why)) => return Err(why),
             Err(Touched(why)) => why,
         };
-        let put_back = self.limited(async { self.put_back().await.map_err(Touched) }).await;
-        Err(match (put_back, &self.to.was) {
+        Err(match (self.put_back_in_time().await, &self.to.was) {
             (Ok(()), Some(was)) if was.runs => format!("{why}; it replicates from {} as before", was.source),
             (Ok(()), _) => format!("{why}; it replicates from nobody, as before"),
-            (Err(Untouched(fault) | Touched(fault)), _) => format!("{why}; NOT PUT BACK: {fault}. Look at its replication yourself"),
+            (Err(fault), _) => format!("{why}; NOT PUT BACK: {fault}. Look at its replication yourself"),
         })
     }
 
-    /// Within [`LIMIT`], and for as long as the monitor runs.
+    /// Within twice [`LIMIT`], and for as long as the monitor runs.
     async fn limited(&self, work: impl Future<Output = Result<(), NotDone>>) -> Result<(), NotDone> {
         let mut stopping = self.monitor.stopping.subscribe();
         tokio::select! {
             outcome = work => outcome,
             () = tokio::time::sleep(LIMIT * 2) => Err(Touched(format!("it has not answered in {} s", (LIMIT * 2).as_secs()))),
             _ = stopping.wait_for(|stop| *stop) => Err(Touched("the monitor stops".to_owned())),
+        }
+    }
+
+    /// A monitor that stops does not leave a server between two sources: it waits for this a little.
+    async fn put_back_in_time(&self) -> Result<(), String> {
+        let mut stopping = self.monitor.stopping.subscribe();
+        let stopped = async {
+            let _ = stopping.wait_for(|stop| *stop).await;
+            tokio::time::sleep(STOPPING_LIMIT).await;
+        };
+        tokio::select! {
+            outcome = self.put_back() => outcome,
+            () = tokio::time::sleep(PUT_BACK_LIMIT) => Err(format!("it has not answered in {} s", PUT_BACK_LIMIT.as_secs())),
+            () = stopped => Err("the monitor stops".to_owned()),
         }
     }
 
@@ -73,11 +90,14 @@ impl Job {
         }
         self.point(&mut server).await.map_err(Touched)?;
         self.watch(&mut server).await.map_err(Touched)?;
-        // At once, not with the next check: whether it is a stray, and how far behind.
-        for kind in [CheckKind::Sources, CheckKind::Lag] {
-            let _ = server.look(kind).await;
-        }
+        // At once, not with the next check: whether it is a stray.
+        let _ = server.look(CheckKind::Sources).await;
         Ok(())
+    }
+
+    /// Whether the receiver alone is stopped: then what is being applied is not waited for. MariaDB changes no source beside an applier.
+    fn is_receiver_alone(&self, server: &Control) -> bool {
+        !self.to.is_old && !server.version().is_mariadb
     }
 
     /// An error when the old writer wrote something that the new one has not got: whoever passes `read_only` can. MySQL would let it
@@ -92,8 +112,9 @@ impl Job {
 
     async fn point(&self, server: &mut Control) -> Result<(), String> {
         let name = &self.to.name;
+        let (is_receiver_alone, version) = (self.is_receiver_alone(server), server.version().clone());
         if self.to.was.is_some() {
-            let stop = statements::stop(server.version(), name);
+            let stop = if is_receiver_alone { statements::stop_receiver(&version, name) } else { statements::stop(&version, name) };
             server.tell(&stop, "its channel is stopped").await?;
         }
         if let Some(semi_sync) = self.semi_sync.filter(|_| self.to.is_old) {
@@ -110,7 +131,7 @@ impl Job {
             place: if self.to.is_old { Place::Demoted } else { Place::Kept },
         };
         server.change(&pointing).await?;
-        let start = statements::start(server.version(), name);
+        let start = if is_receiver_alone { statements::start_receiver(&version, name) } else { statements::start(&version, name) };
         server.tell(&start, "its channel is started").await
     }
 
@@ -136,7 +157,10 @@ impl Job {
         let mut server = self.open(&self.server).await?;
         let name = &self.to.name;
         let version = server.version().clone();
-        server.tell(&statements::stop(&version, name), "its channel is stopped").await?;
+        let is_receiver_alone = self.is_receiver_alone(&server);
+        // An earlier STOP may wait for the applier still: this one ends after it, so nothing stops what is started then.
+        let stop = if is_receiver_alone { statements::stop_receiver(&version, name) } else { statements::stop(&version, name) };
+        server.tell(&stop, "its channel is stopped").await?;
         match &self.to.was {
             None => server.tell(&statements::forget(&version, name), "its channel is forgotten").await?,
             Some(was) => {
@@ -144,11 +168,26 @@ impl Job {
                 server.change(&pointing).await?;
                 if was.runs {
                     server.tell(&statements::start(&version, name), "its channel is started").await?;
+                    self.see_put_back(&mut server, was).await?;
                 }
             }
         }
         let _ = server.look(CheckKind::Sources).await;
         Ok(())
+    }
+
+    /// Its threads run, and receive from where they did.
+    async fn see_put_back(&self, server: &mut Control, was: &Was) -> Result<(), String> {
+        let begun = Instant::now();
+        loop {
+            let channels = channel::all(&server.channels().await?);
+            let own = channels.iter().find(|channel| channel.link.name.eq_ignore_ascii_case(&self.to.name));
+            match judge::is_put_back(own, was) {
+                Ok(()) => return Ok(()),
+                Err(why) if begun.elapsed() >= LIMIT => return Err(why),
+                Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
+            }
+        }
     }
 }
 

@@ -82,19 +82,15 @@ pub(super) fn replica(scene: Scene<'_>, channels: &[Channel]) -> Part {
             None => Part::Left("it replicates from nobody".to_owned()),
         };
     };
-    match (&channel.link.receiver, &channel.link.applier, &channel.link.source) {
-        (receiver, applier, _) if receiver.state == ThreadState::Stopped || applier.state == ThreadState::Stopped => {
-            let error = receiver.error.as_ref().or(applier.error.as_ref());
-            let by = error.map_or_else(|| "its replication is stopped".to_owned(), |(code, text)| format!("{text} (error {code})"));
-            Part::Left(format!("{by}: it is left as it is"))
-        }
+    match (stopped(channel), &channel.link.source) {
+        (Some(why), _) => Part::Left(format!("{why}: it is left as it is")),
         _ if !channel.is_by_gtid => {
             Part::Left("it replicates by file and position, which mean something else at another server: switch it to GTIDs".to_owned())
         }
-        (_, _, Some(source)) => {
+        (None, Some(source)) => {
             Part::Moves(Move { name: channel.link.name.clone(), was: Some(Was { source: source.clone(), runs: true }), is_old: false })
         }
-        (_, _, None) => Part::Left("its status names no source".to_owned()),
+        (None, None) => Part::Left("its status names no source".to_owned()),
     }
 }
 
@@ -147,6 +143,26 @@ pub(super) fn progress(channel: Option<&Channel>, new: &Node) -> Progress {
         }
         (ThreadState::Connecting, _) => Progress::UnderWay(said("its receiver does not reach it", &receiver.error)),
     }
+}
+
+/// Whether a channel is as it was, where it ran; why not.
+pub(super) fn is_put_back(channel: Option<&Channel>, was: &Was) -> Result<(), String> {
+    let Some(channel) = channel else { return Err("its channel is gone".to_owned()) };
+    match stopped(channel) {
+        Some(why) => Err(why),
+        None if !channel.is_at(&was.source) => Err(format!("it replicates from {}", source(channel))),
+        None => Ok(()),
+    }
+}
+
+/// Why a channel does not run, if a thread of it has stopped.
+fn stopped(channel: &Channel) -> Option<String> {
+    let (receiver, applier) = (&channel.link.receiver, &channel.link.applier);
+    if receiver.state != ThreadState::Stopped && applier.state != ThreadState::Stopped {
+        return None;
+    }
+    let error = receiver.error.as_ref().or(applier.error.as_ref());
+    Some(error.map_or_else(|| "its replication is stopped".to_owned(), |(code, text)| format!("{text} (error {code})")))
 }
 
 /// Channels that are not known to be from other clusters.
@@ -239,6 +255,16 @@ mod tests {
         assert_eq!(part(&[channel("", "c", Runs)], false), Ok(Part::Chain), "a ring");
         assert!(part(&[channel("", "far", Runs)], true).unwrap_err().contains("is from far:1"));
         assert_eq!(part(&[channel("east", "far", Runs)], true), moves(None), "a channel from elsewhere stays");
+    }
+
+    #[test]
+    fn a_channel_is_put_back_once_it_runs_from_where_it_did() {
+        let was = Was { source: at("old"), runs: true };
+        let back = |channel: Channel| is_put_back(Some(&channel), &was);
+        assert_eq!([back(channel("", "old", Runs)), back(channel("", "OLD", Connecting))], [Ok(()), Ok(())]);
+        assert_eq!(back(channel("", "old", Stopped)).unwrap_err(), "its replication is stopped");
+        assert_eq!(back(channel("", "new", Runs)).unwrap_err(), "it replicates from new:1");
+        assert!(is_put_back(None, &was).is_err());
     }
 
     #[test]

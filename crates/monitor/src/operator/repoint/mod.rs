@@ -201,7 +201,7 @@ pub(super) async fn put_on(work: &Switchover, connection: u64, name: &str, semi_
     new.tell(&start, "its channel is started").await
 }
 
-/// Everybody follows the new writer, which writes by now. Warnings about who does not; within twice [`follow::LIMIT`].
+/// Everybody follows the new writer, which writes by now. Warnings about who does not.
 pub(super) async fn follow(work: &mut Switchover) -> Vec<String> {
     let Some(repoint) = work.repoint.take() else { return Vec::new() };
     work.spoken_for = repoint.spoken_for();
