@@ -38,6 +38,11 @@ impl Claims {
         self.taken.iter().any(|(taken, _)| *taken == writer)
     }
 
+    /// The hostgroup of a switchover that is under way, if any is.
+    pub(crate) fn first(&self) -> Option<HostgroupId> {
+        self.taken.first().map(|(taken, _)| *taken)
+    }
+
     fn give_back(&mut self, writer: HostgroupId) {
         self.taken.retain(|(other, _)| *other != writer);
     }
@@ -89,11 +94,13 @@ mod tests {
     fn a_server_is_claimed_once() {
         let servers = |hosts: &[&str]| hosts.iter().map(|host| ServerAddr { host: (*host).into(), port: 1 }).collect::<BTreeSet<_>>();
         let mut claims = Claims::default();
+        assert_eq!(claims.first(), None);
         claims.take(HostgroupId(1), &servers(&["a", "b"])).unwrap();
         assert!(claims.take(HostgroupId(1), &servers(&[])).unwrap_err().contains("hostgroup 1 is under way"));
         assert!(claims.take(HostgroupId(2), &servers(&["b", "c"])).unwrap_err().contains("hostgroup 1, which also has b:1, is under way"));
         claims.take(HostgroupId(3), &servers(&["c"])).unwrap();
         assert!(claims.is_taken(HostgroupId(1)) && !claims.is_taken(HostgroupId(2)));
+        assert_eq!(claims.first(), Some(HostgroupId(1)));
         claims.give_back(HostgroupId(1));
         claims.take(HostgroupId(2), &servers(&["b"])).unwrap();
     }

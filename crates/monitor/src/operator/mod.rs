@@ -87,12 +87,15 @@ impl Monitor {
     /// The servers that are drained by an operator's order, for a process that takes this one's place.
     ///
     /// # Errors
-    /// A hostgroup is held: who waits there would be let go by nobody.
+    /// A hostgroup is held: who waits there would be let go by nobody. Or a switchover re-points replication still.
     pub fn drained(&self) -> Result<Vec<ServerAddr>, String> {
         match lock(&self.holds).first() {
             Some((hostgroup, "pause")) => Err(format!("hostgroup {hostgroup} is paused: RESUME HOSTGROUP {hostgroup} first")),
             Some((hostgroup, _)) => Err(format!("a switchover of hostgroup {hostgroup} is under way")),
-            None => Ok(self.drained_servers()),
+            None => match lock(&self.claims).first() {
+                Some(hostgroup) => Err(format!("a switchover of hostgroup {hostgroup} is under way")),
+                None => Ok(self.drained_servers()),
+            },
         }
     }
 
