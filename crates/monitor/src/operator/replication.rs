@@ -142,10 +142,11 @@ async fn is_replica(replica: &mut Control, source: &ServerAddr, identity: &str) 
 }
 
 /// Servers of the cluster that do not replicate from the new writer, or do not say so, each with the reason.
-pub(super) async fn strays(work: &mut Switchover) -> Vec<String> {
+pub(super) async fn strays(work: &Switchover) -> Vec<String> {
     let new = work.new.addr.clone();
-    // What it is asked for here may wait, and the order is over.
-    let asked = tokio::time::timeout(OTHERS_LIMIT, identity(&mut work.new)).await;
+    // The connection from before may have been idle for too long, what it is asked for here may wait, and the order is over.
+    let asked = async { identity(&mut work.fresh(&work.plan.new).await?).await };
+    let asked = tokio::time::timeout(OTHERS_LIMIT, asked).await;
     let identity = match asked.unwrap_or_else(|_| Err(format!("{new} has not answered in {} ms", OTHERS_LIMIT.as_millis()))) {
         Ok(identity) => identity,
         Err(why) => return vec![format!("the replicas of {new} are unknown: {why}")],

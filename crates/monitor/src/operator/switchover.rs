@@ -281,7 +281,7 @@ impl Switchover {
     }
 
     /// Warnings about servers that do not replicate from the new writer. No session waits for it; within twice [`OTHERS_LIMIT`].
-    async fn strays(&mut self) -> Vec<String> {
+    async fn strays(&self) -> Vec<String> {
         match self.plan.way {
             Way::Replication(..) => replication::strays(self).await,
             Way::Galera | Way::Group => Vec::new(),

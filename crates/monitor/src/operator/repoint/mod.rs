@@ -111,15 +111,26 @@ async fn look(work: &mut Switchover, credentials: Option<Credentials>, user: &st
     let old_part = judge::old_writer(scene, &channel::all(&work.old.channels().await?), &taken, credentials.is_some())?;
     let semi_sync = semi_sync_of(work, user).await?;
     let mut parts = vec![(Arc::clone(&work.plan.old), old_part)];
-    for other in &mut work.others {
-        let Some(server) = work.plan.others.iter().find(|server| server.key.addr() == other.addr) else { continue };
+    for mut other in std::mem::take(&mut work.others) {
+        let Some(server) = work.plan.others.iter().find(|server| server.key.addr() == other.addr).cloned() else { continue };
         let asked = async {
-            may_repoint(other, false, user).await?;
+            may_repoint(&mut other, false, user).await?;
             Ok::<_, String>(judge::replica(scene, &channel::all(&other.channels().await?)))
         };
-        let part = tokio::time::timeout(OTHERS_LIMIT, asked).await;
-        let silent = || Ok(Part::Left(format!("it has not answered in {} ms", OTHERS_LIMIT.as_millis())));
-        parts.push((Arc::clone(server), part.unwrap_or_else(|_| silent())?));
+        let part = match tokio::time::timeout(OTHERS_LIMIT, asked).await {
+            Ok(part) => {
+                work.others.push(other);
+                part?
+            }
+            Err(_) => {
+                // Its answer may come yet, and must not be read as another one's.
+                drop(other);
+                let again = tokio::time::timeout(OTHERS_LIMIT, work.fresh(&server)).await;
+                work.others.extend(again.ok().and_then(Result::ok));
+                Part::Left(format!("it has not answered in {} ms", OTHERS_LIMIT.as_millis()))
+            }
+        };
+        parts.push((server, part));
     }
     Ok(Repoint { new, taken, credentials, semi_sync, parts })
 }
