@@ -29,6 +29,13 @@ pub(in crate::operator) struct Node {
     pub(in crate::operator) id: String,
 }
 
+impl Node {
+    /// Whether no other server anywhere has its id: a `server_uuid` is unique, a `server_id` is a number that somebody chose.
+    pub(super) fn is_id_unique(&self) -> bool {
+        self.id.parse::<u64>().is_err()
+    }
+}
+
 /// See the module.
 #[derive(Debug, Clone, Default)]
 pub(in crate::operator) struct Channel {

@@ -9,7 +9,7 @@ use topology::CheckKind;
 use super::super::control::Control;
 use super::super::replication;
 use super::channel::{self, Channel, Node};
-use super::judge::{self, Move, Progress, Was};
+use super::judge::{self, Cast, Move, Part, Progress, Was};
 use super::semi_sync::SemiSync;
 use crate::monitor::Monitor;
 use crate::statements::{self, Credentials, Place, Pointing};
@@ -32,6 +32,8 @@ pub(super) struct Job {
     /// To follow.
     pub(super) new_server: Arc<Server>,
     pub(super) new: Node,
+    /// To judge it again just before.
+    pub(super) cast: Arc<Cast>,
     pub(super) to: Move,
     /// Whose time between attempts and TLS options a new channel gets.
     pub(super) taken: Channel,
@@ -85,6 +87,7 @@ impl Job {
 
     async fn point_and_watch(&self) -> Result<(), NotDone> {
         let mut server = self.open(&self.server).await.map_err(Untouched)?;
+        self.is_still(&mut server).await.map_err(Untouched)?;
         if self.to.is_old {
             self.has_no_more(&mut server).await.map_err(Untouched)?;
         }
@@ -98,6 +101,19 @@ impl Job {
     /// Whether the receiver alone is stopped: then what is being applied is not waited for. MariaDB changes no source beside an applier.
     fn is_receiver_alone(&self, server: &Control) -> bool {
         !self.to.is_old && !server.version().is_mariadb
+    }
+
+    /// An error when it would not be pointed any more: sessions were waited for since it was judged, and an operator may have acted.
+    async fn is_still(&self, server: &mut Control) -> Result<(), String> {
+        let channels = channel::all(&server.channels().await?);
+        let part = match self.to.is_old {
+            true => judge::old_writer(self.cast.scene(), &channels, &self.taken, self.credentials.is_some()),
+            false => Ok(judge::replica(self.cast.scene(), &channels)),
+        };
+        match part {
+            Ok(Part::Moves(to)) if to == self.to => Ok(()),
+            _ => Err("its replication was changed meanwhile".to_owned()),
+        }
     }
 
     /// An error when the old writer wrote something that the new one has not got: whoever passes `read_only` can. MySQL would let it

@@ -69,18 +69,52 @@ pub(super) enum Progress {
     Failed(String),
 }
 
+/// A cluster, for those who judge again later.
+#[derive(Debug)]
+pub(super) struct Cast {
+    /// See [`Scene`].
+    pub(super) old: Node,
+    /// See [`Scene`].
+    pub(super) new: Node,
+    /// See [`Scene`].
+    pub(super) members: Vec<ServerAddr>,
+    /// See [`Scene`].
+    pub(super) foreign: Vec<Arc<str>>,
+}
+
+impl Cast {
+    /// As it is judged by.
+    pub(super) fn scene(&self) -> Scene<'_> {
+        Scene { old: &self.old, new: &self.new, members: &self.members, foreign: &self.foreign }
+    }
+}
+
+/// The channel by which the new writer follows the old one; an error where it is not clear which one that is.
+pub(super) fn taken(scene: Scene<'_>, channels: &[Channel]) -> Result<Channel, String> {
+    let (old, new) = (&scene.old.addr, &scene.new.addr);
+    match from(&own(scene, channels), scene.old) {
+        Ok(Some(channel)) => Ok(channel.clone()),
+        Ok(None) => Err(format!("{new} is not a replica of {old}")),
+        Err(why) => Err(format!("{new}: {why}")),
+    }
+}
+
 /// What becomes of a server that is neither the old writer nor the new one.
 pub(super) fn replica(scene: Scene<'_>, channels: &[Channel]) -> Part {
     let own = own(scene, channels);
-    if own.iter().any(|channel| channel.is_from(scene.new)) {
-        return Part::Follows;
-    }
-    let Some(channel) = own.iter().find(|channel| channel.is_from(scene.old)) else {
-        return match own.first() {
-            _ if own.iter().any(|channel| is_of_cluster(scene, channel)) => Part::Chain,
-            Some(channel) => Part::Left(format!("it replicates from {}, which is not a server of the cluster", source(channel))),
-            None => Part::Left("it replicates from nobody".to_owned()),
-        };
+    let channel = match (from(&own, scene.new), from(&own, scene.old)) {
+        (Ok(Some(_)), _) => return Part::Follows,
+        (Err(why), _) | (_, Err(why)) => return Part::Left(why),
+        (Ok(None), Ok(Some(channel))) => channel,
+        (Ok(None), Ok(None)) => {
+            return match (own.iter().find(|channel| is_at_member(scene, channel)), own.first()) {
+                (Some(channel), _) => stopped(channel).map_or(Part::Chain, |why| Part::Left(format!("{why}: it is left as it is"))),
+                (None, Some(channel)) => {
+                    Part::Left(format!("it replicates from {}, which is not a server of the cluster", source(channel)))
+                }
+                (None, None) => Part::Left("it replicates from nobody".to_owned()),
+            };
+        }
     };
     match (stopped(channel), &channel.link.source) {
         (Some(why), _) => Part::Left(format!("{why}: it is left as it is")),
@@ -98,21 +132,28 @@ pub(super) fn replica(scene: Scene<'_>, channels: &[Channel]) -> Part {
 /// not follow.
 pub(super) fn old_writer(scene: Scene<'_>, channels: &[Channel], taken: &Channel, has_account: bool) -> Result<Part, String> {
     let own = own(scene, channels);
-    let receives = |channel: &&&Channel| channel.link.receiver.state != ThreadState::Stopped;
+    let receives = |channel: &&Channel| channel.link.receiver.state != ThreadState::Stopped;
+    let receiving: Vec<&Channel> = own.iter().copied().filter(receives).collect();
     // With replication both ways, or in a ring, nothing has to be changed.
-    if own.iter().filter(receives).any(|channel| channel.is_from(scene.new)) {
-        return Ok(Part::Follows);
+    match from(&receiving, scene.new) {
+        Ok(Some(channel)) if scene.new.is_id_unique() || channel.is_at(&scene.new.addr) => return Ok(Part::Follows),
+        Ok(None) => {}
+        Ok(Some(_)) => return Err(format!("{}: {}", scene.old.addr, unclear(scene.new))),
+        Err(why) => return Err(format!("{}: {why}", scene.old.addr)),
     }
-    if own.iter().filter(receives).any(|channel| is_of_cluster(scene, channel)) {
+    if receiving.iter().any(|channel| is_at_member(scene, channel)) {
         return Ok(Part::Chain);
     }
+    let from_new = from(&own, scene.new).ok().flatten();
     let (old, new, name) = (&scene.old.addr, &scene.new.addr, &taken.link.name);
     let moves = |was| Ok(Part::Moves(Move { name: name.clone(), was, is_old: true }));
     match channels.iter().find(|channel| channel.link.name.eq_ignore_ascii_case(name)) {
-        Some(channel) if is_of_cluster(scene, channel) || channel.is_from(scene.new) => match &channel.link.source {
-            Some(source) => moves(Some(Was { source: source.clone(), runs: false })),
-            None => moves(None),
-        },
+        Some(channel) if is_at_member(scene, channel) || from_new.is_some_and(|known| std::ptr::eq(known, channel)) => {
+            match &channel.link.source {
+                Some(source) => moves(Some(Was { source: source.clone(), runs: false })),
+                None => moves(None),
+            }
+        }
         Some(channel) => Err(format!(
             "{old} cannot follow {new}: its channel '{name}' is from {}, which is not a server of the cluster",
             source(channel)
@@ -171,8 +212,25 @@ fn own<'a>(scene: Scene<'_>, channels: &'a [Channel]) -> Vec<&'a Channel> {
     channels.iter().filter(|channel| !is_foreign(channel)).collect()
 }
 
-fn is_of_cluster(scene: Scene<'_>, channel: &Channel) -> bool {
-    channel.is_from(scene.old) || channel.is_from(scene.new) || scene.members.iter().any(|member| channel.is_at(member))
+/// The channel from a server. Ids of MariaDB need not be unique (1 is the default), so the address decides between several channels. An
+/// error where it does not.
+fn from<'a>(channels: &[&'a Channel], node: &Node) -> Result<Option<&'a Channel>, String> {
+    let matching: Vec<&Channel> = channels.iter().copied().filter(|channel| channel.is_from(node)).collect();
+    let at: Vec<&Channel> = matching.iter().copied().filter(|channel| channel.is_at(&node.addr)).collect();
+    match (&matching[..], &at[..]) {
+        ([], _) => Ok(None),
+        (_, [one]) => Ok(Some(one)),
+        ([one], []) if channels.len() == 1 || node.is_id_unique() => Ok(Some(one)),
+        _ => Err(unclear(node)),
+    }
+}
+
+fn unclear(node: &Node) -> String {
+    format!("several servers may have the id {}, and no single channel has the address {}", node.id, node.addr)
+}
+
+fn is_at_member(scene: Scene<'_>, channel: &Channel) -> bool {
+    scene.members.iter().any(|member| channel.is_at(member))
 }
 
 fn source(channel: &Channel) -> String {
@@ -229,6 +287,7 @@ mod tests {
     fn others_are_left_alone() {
         let part = |channels: &[Channel]| with(|scene| replica(scene, channels));
         assert_eq!(part(&[channel("", "c", Runs)]), Part::Chain, "a replica of a replica");
+        assert_eq!(left(part(&[channel("", "c", Stopped)])), "its replication is stopped: it is left as it is");
         assert_eq!(part(&[channel("", "new", Runs)]), Part::Follows);
         assert_eq!(left(part(&[])), "it replicates from nobody");
         assert!(left(part(&[channel("", "far", Runs)])).contains("far:1, which is not a server of the cluster"));
@@ -255,6 +314,28 @@ mod tests {
         assert_eq!(part(&[channel("", "c", Runs)], false), Ok(Part::Chain), "a ring");
         assert!(part(&[channel("", "far", Runs)], true).unwrap_err().contains("is from far:1"));
         assert_eq!(part(&[channel("east", "far", Runs)], true), moves(None), "a channel from elsewhere stays");
+    }
+
+    #[test]
+    fn ids_that_are_not_unique_choose_no_channel_from_elsewhere() {
+        let (old, new) = (Node { addr: at("old"), id: "1".into() }, Node { addr: at("new"), id: "2".into() });
+        let members = ["old", "new", "c"].map(at);
+        let scene = Scene { old: &old, new: &new, members: &members, foreign: &["East".into()] };
+        let with_id = |name: &str, host: &str, id: &str| Channel { source_id: id.into(), ..channel(name, host, Runs) };
+        let far = with_id("far", "far", "1");
+        let moves = |part: Part| matches!(part, Part::Moves(to) if to.name.is_empty());
+        assert!(moves(replica(scene, &[far.clone(), with_id("", "old", "1")])), "the address decides");
+        assert!(moves(replica(scene, &[with_id("", "10.0.0.1", "1")])), "its only channel, by another name of the host");
+        assert!(left(replica(scene, &[far.clone(), with_id("", "10.0.0.1", "1")])).contains("the id 1"));
+        assert!(left(replica(scene, &[far.clone(), with_id("", "c", "3")])).contains("the id 1"), "a replica of a replica");
+        assert_eq!(taken(scene, &[far.clone(), with_id("", "old", "1")]).map(|channel| channel.link.name), Ok(String::new()));
+        assert!(taken(scene, &[far.clone(), with_id("", "10.0.0.1", "1")]).unwrap_err().starts_with("new:1: several servers"));
+        let listed = with_id("east", "far", "1");
+        assert_eq!(taken(scene, &[listed]).map(drop).unwrap_err(), "new:1 is not a replica of old:1");
+        let elsewhere = [with_id("far", "far", "2")];
+        assert!(old_writer(scene, &elsewhere, &channel("", "old", Runs), true).is_err(), "who is that?");
+        let both_ways = [with_id("", "new", "2")];
+        assert_eq!(old_writer(scene, &both_ways, &channel("", "old", Runs), true), Ok(Part::Follows));
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::monitor::Monitor;
 use crate::statements::{self, Credentials};
 use channel::{Channel, Node};
 use follow::Job;
-use judge::{Part, Scene};
+use judge::{Cast, Part};
 use wire::codes;
 
 pub(super) use semi_sync::SemiSync;
@@ -36,6 +36,8 @@ pub(super) use semi_sync::SemiSync;
 #[derive(Debug)]
 pub(super) struct Repoint {
     new: Node,
+    /// By which each server was judged.
+    cast: Arc<Cast>,
     /// The channel by which the new writer follows the old one.
     taken: Channel,
     credentials: Option<Credentials>,
@@ -105,9 +107,9 @@ async fn look(work: &mut Switchover, credentials: Option<Credentials>, user: &st
     let snapshot = work.monitor.snapshot();
     let listed = snapshot.channels.iter().filter(|channel| work.plan.held.contains(&channel.writer));
     let foreign: Vec<Arc<str>> = listed.map(|channel| Arc::clone(&channel.name)).collect();
-    let scene = Scene { old: &old, new: &new, members: &members, foreign: &foreign };
-    let taken = channel::all(&work.new.channels().await?).into_iter().find(|channel| channel.is_from(&old));
-    let taken = taken.ok_or_else(|| format!("{} is not a replica of {}", new.addr, old.addr))?;
+    let cast = Cast { old, new, members, foreign };
+    let scene = cast.scene();
+    let taken = judge::taken(scene, &channel::all(&work.new.channels().await?))?;
     let old_part = judge::old_writer(scene, &channel::all(&work.old.channels().await?), &taken, credentials.is_some())?;
     let semi_sync = semi_sync_of(work, user).await?;
     let mut parts = vec![(Arc::clone(&work.plan.old), old_part)];
@@ -132,7 +134,7 @@ async fn look(work: &mut Switchover, credentials: Option<Credentials>, user: &st
         };
         parts.push((server, part));
     }
-    Ok(Repoint { new, taken, credentials, semi_sync, parts })
+    Ok(Repoint { new: cast.new.clone(), cast: Arc::new(cast), taken, credentials, semi_sync, parts })
 }
 
 async fn node(server: &mut Control) -> Result<Node, String> {
@@ -229,6 +231,7 @@ pub(super) async fn follow(work: &mut Switchover) -> Vec<String> {
                     new_server: Arc::clone(&work.plan.new),
                     to: to.clone(),
                     new: repoint.new.clone(),
+                    cast: Arc::clone(&repoint.cast),
                     taken: repoint.taken.clone(),
                     credentials: repoint.credentials.clone(),
                     semi_sync: repoint.semi_sync.map(|(_, old)| old),
@@ -297,8 +300,11 @@ mod tests {
     fn repoint(user: Option<&str>, was: Option<Was>) -> Repoint {
         let old = server("old", 1);
         let to = Move { name: String::new(), was, is_old: true };
+        let node = |host: &str| Node { addr: ServerAddr { host: host.into(), port: 1 }, id: format!("id-{host}") };
+        let cast = Cast { old: node("old"), new: node("new"), members: Vec::new(), foreign: Vec::new() };
         Repoint {
-            new: Node { addr: ServerAddr { host: "new".into(), port: 1 }, id: "id-new".into() },
+            new: node("new"),
+            cast: Arc::new(cast),
             taken: Channel { user: user.map(str::to_owned), ..Channel::default() },
             credentials: Some(Credentials { user: "repl".into(), password: "x".into() }),
             semi_sync: None,
