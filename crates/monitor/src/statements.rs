@@ -149,15 +149,19 @@ pub(crate) fn privilege(version: &Version) -> &'static str {
 /// What it takes to [`forget`] a channel.
 pub(crate) const FORGET_PRIVILEGE: &str = "RELOAD ON *.*";
 
-/// Has a server do it. The error has neither the statement nor a password in it.
-pub(crate) async fn tell(connection: &mut Connection, sql: &str, needs: &str) -> Result<(), String> {
-    match connection.query(sql).await {
-        Ok(_) => Ok(()),
-        // A server repeats what it did not understand.
-        Err(Fault::Server { code: codes::PARSE, .. }) => {
-            Err(format!("the server does not understand the statement (error {})", codes::PARSE))
+/// Has a server do it. The error has neither the statement nor a password in it: with `has_secret`, nothing of the server's text.
+pub(crate) async fn tell(connection: &mut Connection, sql: &str, needs: &str, has_secret: bool) -> Result<(), String> {
+    connection.query(sql).await.map(drop).map_err(|fault| refusal(fault, needs, has_secret))
+}
+
+/// In words. A server repeats what it did not understand, and which value is wrong.
+fn refusal(fault: Fault, needs: &str, has_secret: bool) -> String {
+    match fault {
+        Fault::Server { code: codes::PARSE, .. } => format!("the server does not understand the statement (error {})", codes::PARSE),
+        Fault::Server { code, .. } if has_secret => {
+            Fault::Server { code, text: "the server refuses the statement".to_owned() }.with_hint(needs).to_string()
         }
-        Err(fault) => Err(fault.with_hint(needs).to_string()),
+        fault => fault.with_hint(needs).to_string(),
     }
 }
 
@@ -254,6 +258,16 @@ mod tests {
         assert!(old.starts_with("CHANGE MASTER TO MASTER_HOST='b'") && !old.contains("PUBLIC_KEY"), "{old}");
         assert!(said(false, MYSQL[2]).contains("GET_MASTER_PUBLIC_KEY=1, MASTER_SSL=1"));
         assert_eq!(format!("{credentials:?}"), "Credentials { user: \"repl\", password: *** }");
+    }
+
+    #[test]
+    fn a_refusal_repeats_no_secret() {
+        let fault = |code| Fault::Server { code, text: "Incorrect value: 'a\nsecret'".into() };
+        assert_eq!(refusal(fault(1525), "SUPER", true), "the server refuses the statement (error 1525)");
+        let denied = refusal(fault(codes::SPECIFIC_ACCESS_DENIED), "SUPER", true);
+        assert_eq!(denied, "the server refuses the statement (the monitor's user needs SUPER) (error 1227)");
+        assert_eq!(refusal(fault(1525), "SUPER", false), "Incorrect value: 'a\nsecret' (error 1525)");
+        assert!(!refusal(fault(codes::PARSE), "SUPER", false).contains("secret"));
     }
 
     #[test]

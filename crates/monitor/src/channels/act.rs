@@ -21,7 +21,7 @@ pub(super) async fn act(
     }
     let sql = statement(connection.version(), channel, act, credentials);
     let privilege = statements::privilege(connection.version());
-    statements::tell(connection, &sql, privilege).await
+    statements::tell(connection, &sql, privilege, *act == Act::Point && credentials.is_some()).await
 }
 
 fn statement(version: &Version, channel: &Channel, act: &Act, credentials: Option<&Credentials>) -> String {

@@ -70,18 +70,23 @@ impl Control {
 
     /// Has it do something about its channels; the error says `what`, never the statement.
     pub(super) async fn tell(&mut self, sql: &str, what: &str) -> Result<(), String> {
-        let needs = match sql.starts_with("RESET") {
-            true => statements::FORGET_PRIVILEGE,
-            false => statements::privilege(self.connection.version()),
-        };
-        statements::tell(&mut self.connection, sql, needs).await.map_err(|why| format!("{}: {what}: {why}", self.addr))
+        self.tell_all(sql, what, false).await
     }
 
     /// Points a stopped channel.
     pub(super) async fn change(&mut self, to: &Pointing<'_>) -> Result<(), String> {
         statements::plain_texts(&mut self.connection).await?;
         let sql = statements::point(self.connection.version(), to);
-        self.tell(&sql, &format!("its channel is pointed at {}", to.source)).await
+        self.tell_all(&sql, &format!("its channel is pointed at {}", to.source), to.credentials.is_some()).await
+    }
+
+    async fn tell_all(&mut self, sql: &str, what: &str, has_secret: bool) -> Result<(), String> {
+        let needs = match sql.starts_with("RESET") {
+            true => statements::FORGET_PRIVILEGE,
+            false => statements::privilege(self.connection.version()),
+        };
+        let told = statements::tell(&mut self.connection, sql, needs, has_secret).await;
+        told.map_err(|why| format!("{}: {what}: {why}", self.addr))
     }
 
     /// The id of this connection.
