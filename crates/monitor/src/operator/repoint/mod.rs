@@ -67,6 +67,11 @@ impl Repoint {
         }
     }
 
+    /// Whether any server replicates from the new writer in the end.
+    fn is_followed(&self, outcomes: &[(ServerAddr, Result<(), String>)]) -> bool {
+        self.parts.iter().any(|(_, part)| *part == Part::Follows) || outcomes.iter().any(|(_, outcome)| outcome.is_ok())
+    }
+
     /// Servers about which this module says what there is to say.
     fn spoken_for(&self) -> Vec<ServerAddr> {
         self.parts.iter().filter(|(_, part)| *part != Part::Follows).map(|(server, _)| server.key.addr()).collect()
@@ -242,6 +247,7 @@ pub(super) async fn follow(work: &mut Switchover) -> Vec<String> {
     }
     outcomes.extend(jobs.join_all().await);
     let has_account = repoint.has_its_account(&outcomes);
+    let unfollowed = repoint.semi_sync.map(|(new, _)| new).filter(|_| repoint.takes_off() && !repoint.is_followed(&outcomes));
     outcomes.sort_by(|(one, _), (other, _)| one.cmp(other));
     let mut warnings = Vec::new();
     let new = &repoint.new.addr;
@@ -252,8 +258,22 @@ pub(super) async fn follow(work: &mut Switchover) -> Vec<String> {
             Err(why) => warnings.push(format!("{server} does not follow {new}: {why}")),
         }
     }
+    if let Some(semi_sync) = unfollowed {
+        warnings.push(wait_for_nobody(work, semi_sync).await);
+    }
     warnings.extend(forget(work, &repoint, has_account).await);
     warnings
+}
+
+/// Each commit of the new writer would wait for an acknowledgement that nobody sends. The warning.
+async fn wait_for_nobody(work: &Switchover, semi_sync: SemiSync) -> String {
+    let new = work.plan.new.key.addr();
+    let told = async { semi_sync.set_source(&mut work.fresh(&work.plan.new).await?, false).await };
+    let told = tokio::time::timeout(OTHERS_LIMIT, told).await;
+    match told.unwrap_or_else(|_| Err(format!("{new} has not answered in {} ms", OTHERS_LIMIT.as_millis()))) {
+        Ok(()) => format!("no server follows {new}, so its semi-synchronous replication is off: switch it on when a replica follows"),
+        Err(why) => format!("no server follows {new}, so its commits may wait for acknowledgements: {why}"),
+    }
 }
 
 /// The new writer forgets its stopped channel, which a restart would start. Not where its account may exist nowhere else.
@@ -310,6 +330,19 @@ mod tests {
             semi_sync: None,
             parts: vec![(old, Part::Moves(to))],
         }
+    }
+
+    #[test]
+    fn a_writer_without_followers_is_known() {
+        let old = ServerAddr { host: "old".into(), port: 1 };
+        let mut repoint = repoint(None, None);
+        assert!(repoint.is_followed(&[(old.clone(), Ok(()))]));
+        let refused = [(old, Err("no".to_owned()))];
+        assert!(!repoint.is_followed(&refused));
+        repoint.parts.push((server("c", 1), Part::Chain));
+        assert!(!repoint.is_followed(&refused));
+        repoint.parts.push((server("d", 1), Part::Follows));
+        assert!(repoint.is_followed(&refused));
     }
 
     #[test]
