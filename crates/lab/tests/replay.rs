@@ -668,7 +668,7 @@ fn a_refused_commit_that_cannot_be_repeated_is_told_as_a_loss(flavor: Flavor) {
     peer.exec_all(&["BEGIN", "INSERT INTO t VALUES(1, 1)", "USE test"]);
     set_read_only(&bed.servers[0], true).unwrap();
     let told = peer.ask("COMMIT").err().cloned().unwrap();
-    assert!(told.code == 9004 && told.message.contains("the transaction was rolled back") && told.message.contains("read"), "{told:?}");
+    assert!(told.code == 9004 && told.message.contains("The transaction was rolled back") && told.message.contains("read"), "{told:?}");
     assert_eq!(bed.replays(), (0, 1));
     peer.exec("INSERT INTO t VALUES(3, 3)");
     assert_eq!((bed.value(0, "SELECT COUNT(*) FROM test.t").as_str(), bed.value(1, "SELECT i FROM test.t").as_str()), ("0", "3"));

@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn every_secret_may_stand_in_a_file() {
-        assert_eq!(secrets().count(), 7);
+        assert_eq!(secrets().count(), 8);
         for setting in secrets() {
             let file = Setting::by_full_name(&format!("{}{SUFFIX}", setting.full_name())).unwrap_or_else(|| panic!("{}", setting.name));
             assert!(!file.is_secret() && file.effect == setting.effect, "{}", file.name);

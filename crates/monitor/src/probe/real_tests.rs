@@ -101,7 +101,7 @@ fn mariadb() {
     what_every_server_answers(&server);
     heartbeats(&server);
     instances_of_rds(&server);
-    assert!(text(ask(&server, CheckKind::ReadOnly(ReadOnlyCheck::SuperReadOnly))).contains("check_type wants @@global.super_read_only"));
+    assert!(text(ask(&server, CheckKind::ReadOnly(ReadOnlyCheck::SuperReadOnly))).contains("check_type needs @@global.super_read_only"));
     assert!(text(ask(&server, CheckKind::Group)).contains("no Group Replication"));
     let refused = denied(ask_with(&access(&server, "ed", "ed-pass"), CheckKind::Lag, &ProbeSettings::default()));
     assert!(refused.contains("REPLICA MONITOR"), "{refused}");

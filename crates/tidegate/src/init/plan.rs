@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(config.rows("mysql_replication_hostgroups").len(), 1);
         assert_eq!(config.rows("mysql_users")[0].secret("password").map(model::Secret::expose_text), Some("it's \"so\"".to_owned()));
         assert!(plan.notes.iter().any(|note| note.starts_with("r2:3306 replicates and has read_only=OFF")), "{:?}", plan.notes);
-        assert!(plan.notes.iter().any(|note| note.starts_with("r3:3306 is named")), "{:?}", plan.notes);
+        assert!(plan.notes.iter().any(|note| note.starts_with("r3:3306 is not in the file")), "{:?}", plan.notes);
     }
 
     #[test]

@@ -67,7 +67,7 @@ fn incomplete_files_are_refused_and_left_alone() {
         server(&dir.0, &Arc::default()).unwrap();
         fs::remove_file(dir.path(missing)).unwrap();
         let error = server(&dir.0, &Arc::default()).unwrap_err();
-        assert!(error.contains(&format!("{missing} missing")), "{error}");
+        assert!(error.contains(&format!("lacks {missing}")), "{error}");
         assert!(!dir.path(missing).exists());
     }
 }
