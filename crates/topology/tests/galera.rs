@@ -37,7 +37,7 @@ fn a_dead_node_that_is_switched_off_is_where_it_was_as_the_configuration_says() 
     fleet.configure(&issue(0).replace("address=\"22\", port=3306,", "address=\"22\", port=3306, status=\"OFFLINE_SOFT\","));
     let told = fleet.topology.take_events();
     let role = told.iter().find(|event| event.from == "offline").unwrap();
-    assert_eq!(role.why, "the configuration says OFFLINE_SOFT of it", "{told:?}");
+    assert_eq!(role.why, "the configuration says OFFLINE_SOFT", "{told:?}");
 }
 
 /// The name decides between equals at first, and is no reason to move the writer later.
