@@ -101,6 +101,7 @@ fn rule_text(rule: TextRule) -> &'static str {
     match rule {
         TextRule::Any | TextRule::Nullable => "text",
         TextRule::NonEmpty => "text, not empty",
+        TextRule::OneLine => "text without control characters",
         TextRule::FileBase => "text, not ending in /",
         TextRule::Listeners => "`ip:port`, `[ipv6]:port` or `/path`, separated by `;`",
         TextRule::Networks => "networks separated by commas, or `*`",

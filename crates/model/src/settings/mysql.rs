@@ -295,7 +295,7 @@ settings! {
     monitor_read_only_max_timeout_count: u64 = 3, count(1, 1_000_000), Live, "Consecutive timeouts after which a server counts as read-only.";
     monitor_replication_channel: String = "", Kind::Text(TextRule::Any), Live, "Replication channel (MariaDB: connection) whose lag counts on servers that have it. Empty: channels from the own cluster, otherwise all.";
     replication_channel_username: String = "", NULLABLE, Live, "User that replication channels log in to their sources as, if a server needs one. Empty keeps the servers' own settings.";
-    replication_channel_password: Secret = "", Kind::Secret(TextRule::Any), Live, "Password of `replication_channel_username`.";
+    replication_channel_password: Secret = "", Kind::Secret(TextRule::OneLine), Live, "Password of `replication_channel_username`.";
     replication_channel_password_file: String = "", NULLABLE, Live, "File with that password, reread when it changes. Empty: `replication_channel_password` applies.";
     replication_channel_check_interval: u64 = 1_000, ms(100, 600_000), Live, "Time between checks of `mysql_replication_channels`. Role changes are followed at once.";
     monitor_replication_lag_group_by_host: bool = false, BOOL, NoEffect("lag is checked once for each server"), "Check lag once for each host.";
@@ -350,7 +350,7 @@ settings! {
     switchover_manages_read_only: bool = false, BOOL, Live, "SWITCHOVER sets read_only on both servers with the monitor's user.";
     switchover_repoints: bool = true, BOOL, Live, "If SWITCHOVER sets read_only, it also points the old writer and the other replicas at the new writer. false: replication stays as it is.";
     replication_username: String = "", NULLABLE, Live, "User that an old writer logs in to the new one as, if it has no replication account of its own (`switchover_repoints`).";
-    replication_password: Secret = "", Kind::Secret(TextRule::Any), Live, "Password of `replication_username`.";
+    replication_password: Secret = "", Kind::Secret(TextRule::OneLine), Live, "Password of `replication_username`.";
     replication_password_file: String = "", NULLABLE, Live, "File with that password, reread when it changes. Empty: `replication_password` applies.";
     switchover_timeout_ms: u64 = 10_000, ms(100, 3_600_000), Live, "Longest time for a SWITCHOVER without TIMEOUT. Then it is undone.";
 

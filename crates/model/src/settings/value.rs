@@ -71,6 +71,8 @@ pub enum TextRule {
     Nullable,
     /// Not empty.
     NonEmpty,
+    /// No control characters, such as line feeds.
+    OneLine,
     /// The base name of a log file: must not end in `/`.
     FileBase,
     /// A list for [`Listen::parse_list`].
@@ -115,6 +117,8 @@ impl TextRule {
             Self::Nullable => {}
             Self::NonEmpty if text.is_empty() => return Err("must not be empty".to_owned()),
             Self::NonEmpty => {}
+            Self::OneLine if text.chars().any(char::is_control) => return Err("must not contain control characters".to_owned()),
+            Self::OneLine => {}
             Self::FileBase if text.ends_with('/') => return Err("must not end in '/'".to_owned()),
             Self::FileBase => {}
             Self::Listeners => drop(Listen::parse_list(text).map_err(|e| e.to_string())?),
