@@ -18,7 +18,9 @@ pub(super) const COMMANDS: &[Command] = &[
     open("SWITCHOVER", order).help(
         "SWITCHOVER HOSTGROUP n TO 'host:port' [TIMEOUT ms] [WAIT FOR READ_ONLY]",
         "Makes a server the writer of a cluster, or leaves everything as it was. Replication needs \
-         mysql-switchover_manages_read_only, or somebody who sets read_only while sessions wait (WAIT FOR READ_ONLY).",
+         mysql-switchover_manages_read_only, or somebody who sets read_only while sessions wait (WAIT FOR READ_ONLY). The old writer and the \
+         replicas then follow the new writer, unless mysql-switchover_repoints is false. A server that does not follow is named in a \
+         warning.",
         "SWITCHOVER HOSTGROUP 0 TO '10.0.0.2:3306'",
     ),
     open("FAILBACK", order).help("FAILBACK HOSTGROUP n", "Lets the preferred server become writer again.", "FAILBACK HOSTGROUP 0"),
