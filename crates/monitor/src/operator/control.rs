@@ -81,10 +81,7 @@ impl Control {
     }
 
     async fn tell_all(&mut self, sql: &str, what: &str, has_secret: bool) -> Result<(), String> {
-        let needs = match sql.starts_with("RESET") {
-            true => statements::FORGET_PRIVILEGE,
-            false => statements::privilege(self.connection.version()),
-        };
+        let needs = if sql.starts_with("RESET") { statements::FORGET_PRIVILEGE } else { statements::privilege(self.connection.version()) };
         let told = statements::tell(&mut self.connection, sql, needs, has_secret).await;
         told.map_err(|why| format!("{}: {what}: {why}", self.addr))
     }

@@ -106,9 +106,10 @@ impl Job {
     /// An error when it would not be pointed any more: sessions were waited for since it was judged, and an operator may have acted.
     async fn is_still(&self, server: &mut Control) -> Result<(), String> {
         let channels = channel::all(&server.channels().await?);
-        let part = match self.to.is_old {
-            true => judge::old_writer(self.cast.scene(), &channels, &self.taken, self.credentials.is_some()),
-            false => Ok(judge::replica(self.cast.scene(), &channels)),
+        let part = if self.to.is_old {
+            judge::old_writer(self.cast.scene(), &channels, &self.taken, self.credentials.is_some())
+        } else {
+            Ok(judge::replica(self.cast.scene(), &channels))
         };
         match part {
             Ok(Part::Moves(to)) if to == self.to => Ok(()),

@@ -61,9 +61,10 @@ impl Repoint {
         }
         let made = self.parts.first().filter(|(_, part)| matches!(part, Part::Moves(to) if to.was.is_none()));
         let made = made.map(|(old, _)| old.key.addr());
-        match outcomes.iter().any(|(server, outcome)| made.as_ref() == Some(server) && outcome.is_ok()) {
-            true => Ok(()),
-            false => Err("no new channel has shown that mysql-replication_username works"),
+        if outcomes.iter().any(|(server, outcome)| made.as_ref() == Some(server) && outcome.is_ok()) {
+            Ok(())
+        } else {
+            Err("no new channel has shown that mysql-replication_username works")
         }
     }
 
