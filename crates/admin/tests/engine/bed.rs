@@ -49,6 +49,8 @@ pub(crate) static EMPTY: [StatsTable; 3] = [
             stat("command", "VARCHAR"),
             stat("time_ms", "INT"),
             stat("info", "VARCHAR"),
+            stat("pins", "VARCHAR"),
+            stat("last_digest_text", "VARCHAR"),
         ],
         false,
     ),

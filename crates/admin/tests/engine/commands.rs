@@ -183,8 +183,9 @@ fn show() {
     assert_eq!(bed.rows("SHOW TABLE STATUS LIKE 'mysql_users'")[0].split('|').count(), 18);
     let schemas = bed.rows("SHOW DATABASES");
     assert!(schemas[0].starts_with("0|main|") && schemas.iter().any(|line| line.contains("proxysql.db")));
-    assert_eq!(bed.columns("SHOW PROCESSLIST"), ["SessionID", "user", "db", "hostgroup", "command", "time_ms", "info"]);
-    assert_eq!(bed.columns("SHOW FULL PROCESSLIST").len(), 8, "all columns of the table");
+    let columns = ["SessionID", "user", "db", "hostgroup", "command", "time_ms", "info", "pins", "last_digest_text"];
+    assert_eq!(bed.columns("SHOW PROCESSLIST"), columns);
+    assert_eq!(bed.columns("SHOW FULL PROCESSLIST").len(), 10, "all columns of the table");
     assert_eq!(bed.rows("SHOW MYSQL STATUS")[0], "Questions|7");
     assert_eq!(bed.rows("SHOW GLOBAL STATUS LIKE 'quest%'"), ["Questions|7"]);
     assert_eq!(bed.rows("SHOW MYSQL SERVERS").len(), 2);
