@@ -8,8 +8,8 @@ use topology::CheckKind;
 
 use super::super::control::Control;
 use super::super::replication;
-use super::channel::{self, Channel, Node};
-use super::judge::{self, Cast, Move, Part, Progress, Was};
+use super::channel::{self, Channel};
+use super::judge::{self, Move, Part, Progress, Scene, Was};
 use super::semi_sync::SemiSync;
 use crate::monitor::Monitor;
 use crate::statements::{self, Credentials, Place, Pointing};
@@ -31,9 +31,8 @@ pub(super) struct Job {
     pub(super) server: Arc<Server>,
     /// To follow.
     pub(super) new_server: Arc<Server>,
-    pub(super) new: Node,
     /// To judge it again just before.
-    pub(super) cast: Arc<Cast>,
+    pub(super) scene: Arc<Scene>,
     pub(super) to: Move,
     /// Whose time between attempts and TLS options a new channel gets.
     pub(super) taken: Channel,
@@ -107,9 +106,9 @@ impl Job {
     async fn is_still(&self, server: &mut Control) -> Result<(), String> {
         let channels = channel::all(&server.channels().await?);
         let part = if self.to.is_old {
-            judge::old_writer(self.cast.scene(), &channels, &self.taken, self.credentials.is_some())
+            judge::old_writer(&self.scene, &channels, &self.taken, self.credentials.is_some())
         } else {
-            Ok(judge::replica(self.cast.scene(), &channels))
+            Ok(judge::replica(&self.scene, &channels))
         };
         match part {
             Ok(Part::Moves(to)) if to == self.to => Ok(()),
@@ -123,7 +122,7 @@ impl Job {
         let mut new = self.open(&self.new_server).await?;
         match replication::own_writes_missing(old, &mut new).await? {
             0 => Ok(()),
-            lacks => Err(format!("it was written to after it was closed, and has {lacks} transactions that {} lacks", self.new.addr)),
+            lacks => Err(format!("it was written to after it was closed, and has {lacks} transactions that {} lacks", self.scene.new.addr)),
         }
     }
 
@@ -141,7 +140,7 @@ impl Job {
         let is_made = self.to.was.is_none();
         let pointing = Pointing {
             name,
-            source: &self.new.addr,
+            source: &self.scene.new.addr,
             retry_s: self.taken.retry_s.filter(|_| is_made),
             credentials: self.credentials.as_ref().filter(|_| is_made),
             tls: if is_made { &self.taken.tls } else { &[] },
@@ -158,7 +157,7 @@ impl Job {
         loop {
             let channels = channel::all(&server.channels().await?);
             let own = channels.iter().find(|channel| channel.link.name.eq_ignore_ascii_case(&self.to.name));
-            match judge::progress(own, &self.new) {
+            match judge::progress(own, &self.scene.new) {
                 Progress::Follows if follows_since.get_or_insert_with(Instant::now).elapsed() >= SETTLED => return Ok(()),
                 Progress::Follows => {}
                 Progress::Failed(why) => return Err(why),

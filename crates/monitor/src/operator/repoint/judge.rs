@@ -1,4 +1,4 @@
-//! Who is pointed at the new writer, and who is left as it is: decided from what servers show. Pure.
+//! Decides which servers are pointed at the new writer and which stay as they are, from the servers' replication status. Pure.
 //!
 //! INVARIANT: a channel from another cluster, a replica of a replica, and what an operator or an error has stopped are left alone.
 
@@ -13,16 +13,16 @@ use crate::channels::ThreadState;
 const REFUSED: [u64; 5] = [1044, 1045, 1227, 1698, 3118];
 
 /// Of a cluster.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Scene<'a> {
+#[derive(Debug)]
+pub(super) struct Scene {
     /// Who wrote.
-    pub(super) old: &'a Node,
+    pub(super) old: Node,
     /// Who writes now.
-    pub(super) new: &'a Node,
+    pub(super) new: Node,
     /// All servers of the cluster.
-    pub(super) members: &'a [ServerAddr],
+    pub(super) members: Vec<ServerAddr>,
     /// `mysql_replication_channels`: channels from other clusters.
-    pub(super) foreign: &'a [Arc<str>],
+    pub(super) foreign: Vec<Arc<str>>,
 }
 
 /// What becomes of a server's replication.
@@ -69,30 +69,10 @@ pub(super) enum Progress {
     Failed(String),
 }
 
-/// A cluster, for those who judge again later.
-#[derive(Debug)]
-pub(super) struct Cast {
-    /// See [`Scene`].
-    pub(super) old: Node,
-    /// See [`Scene`].
-    pub(super) new: Node,
-    /// See [`Scene`].
-    pub(super) members: Vec<ServerAddr>,
-    /// See [`Scene`].
-    pub(super) foreign: Vec<Arc<str>>,
-}
-
-impl Cast {
-    /// As it is judged by.
-    pub(super) fn scene(&self) -> Scene<'_> {
-        Scene { old: &self.old, new: &self.new, members: &self.members, foreign: &self.foreign }
-    }
-}
-
 /// The channel by which the new writer follows the old one; an error where it is not clear which one that is.
-pub(super) fn taken(scene: Scene<'_>, channels: &[Channel]) -> Result<Channel, String> {
+pub(super) fn taken(scene: &Scene, channels: &[Channel]) -> Result<Channel, String> {
     let (old, new) = (&scene.old.addr, &scene.new.addr);
-    match from(&own(scene, channels), scene.old) {
+    match from(&own(scene, channels), &scene.old) {
         Ok(Some(channel)) => Ok(channel.clone()),
         Ok(None) => Err(format!("{new} is not a replica of {old}")),
         Err(why) => Err(format!("{new}: {why}")),
@@ -100,9 +80,9 @@ pub(super) fn taken(scene: Scene<'_>, channels: &[Channel]) -> Result<Channel, S
 }
 
 /// What becomes of a server that is neither the old writer nor the new one.
-pub(super) fn replica(scene: Scene<'_>, channels: &[Channel]) -> Part {
+pub(super) fn replica(scene: &Scene, channels: &[Channel]) -> Part {
     let own = own(scene, channels);
-    let channel = match (from(&own, scene.new), from(&own, scene.old)) {
+    let channel = match (from(&own, &scene.new), from(&own, &scene.old)) {
         (Ok(Some(_)), _) => return Part::Follows,
         (Err(why), _) | (_, Err(why)) => return Part::Left(why),
         (Ok(None), Ok(Some(channel))) => channel,
@@ -130,21 +110,21 @@ pub(super) fn replica(scene: Scene<'_>, channels: &[Channel]) -> Part {
 
 /// What becomes of the old writer; `taken` is the channel by which the new one followed it, whose name it gets. An error where it could
 /// not follow.
-pub(super) fn old_writer(scene: Scene<'_>, channels: &[Channel], taken: &Channel, has_account: bool) -> Result<Part, String> {
+pub(super) fn old_writer(scene: &Scene, channels: &[Channel], taken: &Channel, has_account: bool) -> Result<Part, String> {
     let own = own(scene, channels);
     let receives = |channel: &&Channel| channel.link.receiver.state != ThreadState::Stopped;
     let receiving: Vec<&Channel> = own.iter().copied().filter(receives).collect();
     // With replication both ways, or in a ring, nothing has to be changed.
-    match from(&receiving, scene.new) {
+    match from(&receiving, &scene.new) {
         Ok(Some(channel)) if scene.new.is_id_unique() || channel.is_at(&scene.new.addr) => return Ok(Part::Follows),
         Ok(None) => {}
-        Ok(Some(_)) => return Err(format!("{}: {}", scene.old.addr, unclear(scene.new))),
+        Ok(Some(_)) => return Err(format!("{}: {}", scene.old.addr, unclear(&scene.new))),
         Err(why) => return Err(format!("{}: {why}", scene.old.addr)),
     }
     if receiving.iter().any(|channel| is_at_member(scene, channel)) {
         return Ok(Part::Chain);
     }
-    let from_new = from(&own, scene.new).ok().flatten();
+    let from_new = from(&own, &scene.new).ok().flatten();
     let (old, new, name) = (&scene.old.addr, &scene.new.addr, &taken.link.name);
     let moves = |was| Ok(Part::Moves(Move { name: name.clone(), was, is_old: true }));
     match channels.iter().find(|channel| channel.link.name.eq_ignore_ascii_case(name)) {
@@ -207,7 +187,7 @@ fn stopped(channel: &Channel) -> Option<String> {
 }
 
 /// Channels that are not known to be from other clusters.
-fn own<'a>(scene: Scene<'_>, channels: &'a [Channel]) -> Vec<&'a Channel> {
+fn own<'a>(scene: &Scene, channels: &'a [Channel]) -> Vec<&'a Channel> {
     let is_foreign = |channel: &&Channel| scene.foreign.iter().any(|name| name.eq_ignore_ascii_case(&channel.link.name));
     channels.iter().filter(|channel| !is_foreign(channel)).collect()
 }
@@ -229,7 +209,7 @@ fn unclear(node: &Node) -> String {
     format!("several servers may have the id {}, and no single channel has the address {}", node.id, node.addr)
 }
 
-fn is_at_member(scene: Scene<'_>, channel: &Channel) -> bool {
+fn is_at_member(scene: &Scene, channel: &Channel) -> bool {
     scene.members.iter().any(|member| channel.is_at(member))
 }
 
@@ -256,9 +236,9 @@ mod tests {
         Channel { link, source_id: format!("id-{host}"), is_by_gtid: true, ..Channel::default() }
     }
 
-    fn with<T>(judge: impl FnOnce(Scene<'_>) -> T) -> T {
-        let (old, new, members, foreign) = (node("old"), node("new"), ["old", "new", "c", "d"].map(at), ["East".into()]);
-        judge(Scene { old: &old, new: &new, members: &members, foreign: &foreign })
+    fn with<T>(judge: impl FnOnce(&Scene) -> T) -> T {
+        let members = ["old", "new", "c", "d"].map(at).into();
+        judge(&Scene { old: node("old"), new: node("new"), members, foreign: vec!["East".into()] })
     }
 
     fn left(part: Part) -> String {
@@ -319,8 +299,8 @@ mod tests {
     #[test]
     fn ids_that_are_not_unique_choose_no_channel_from_elsewhere() {
         let (old, new) = (Node { addr: at("old"), id: "1".into() }, Node { addr: at("new"), id: "2".into() });
-        let members = ["old", "new", "c"].map(at);
-        let scene = Scene { old: &old, new: &new, members: &members, foreign: &["East".into()] };
+        let members = ["old", "new", "c"].map(at).into();
+        let scene = &Scene { old, new, members, foreign: vec!["East".into()] };
         let with_id = |name: &str, host: &str, id: &str| Channel { source_id: id.into(), ..channel(name, host, Runs) };
         let far = with_id("far", "far", "1");
         let moves = |part: Part| matches!(part, Part::Moves(to) if to.name.is_empty());

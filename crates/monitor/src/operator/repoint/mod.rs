@@ -27,7 +27,7 @@ use crate::monitor::Monitor;
 use crate::statements::{self, Credentials};
 use channel::{Channel, Node};
 use follow::Job;
-use judge::{Cast, Part};
+use judge::{Part, Scene};
 use wire::codes;
 
 pub(super) use semi_sync::SemiSync;
@@ -35,9 +35,8 @@ pub(super) use semi_sync::SemiSync;
 /// What is to be done about replication.
 #[derive(Debug)]
 pub(super) struct Repoint {
-    new: Node,
     /// By which each server was judged.
-    cast: Arc<Cast>,
+    scene: Arc<Scene>,
     /// The channel by which the new writer follows the old one.
     taken: Channel,
     credentials: Option<Credentials>,
@@ -113,17 +112,16 @@ async fn look(work: &mut Switchover, credentials: Option<Credentials>, user: &st
     let snapshot = work.monitor.snapshot();
     let listed = snapshot.channels.iter().filter(|channel| work.plan.held.contains(&channel.writer));
     let foreign: Vec<Arc<str>> = listed.map(|channel| Arc::clone(&channel.name)).collect();
-    let cast = Cast { old, new, members, foreign };
-    let scene = cast.scene();
-    let taken = judge::taken(scene, &channel::all(&work.new.channels().await?))?;
-    let old_part = judge::old_writer(scene, &channel::all(&work.old.channels().await?), &taken, credentials.is_some())?;
+    let scene = Scene { old, new, members, foreign };
+    let taken = judge::taken(&scene, &channel::all(&work.new.channels().await?))?;
+    let old_part = judge::old_writer(&scene, &channel::all(&work.old.channels().await?), &taken, credentials.is_some())?;
     let semi_sync = semi_sync_of(work, user).await?;
     let mut parts = vec![(Arc::clone(&work.plan.old), old_part)];
     for mut other in std::mem::take(&mut work.others) {
         let Some(server) = work.plan.others.iter().find(|server| server.key.addr() == other.addr).cloned() else { continue };
         let asked = async {
             may_repoint(&mut other, false, user).await?;
-            Ok::<_, String>(judge::replica(scene, &channel::all(&other.channels().await?)))
+            Ok::<_, String>(judge::replica(&scene, &channel::all(&other.channels().await?)))
         };
         let part = match tokio::time::timeout(OTHERS_LIMIT, asked).await {
             Ok(part) => {
@@ -140,7 +138,7 @@ async fn look(work: &mut Switchover, credentials: Option<Credentials>, user: &st
         };
         parts.push((server, part));
     }
-    Ok(Repoint { new: cast.new.clone(), cast: Arc::new(cast), taken, credentials, semi_sync, parts })
+    Ok(Repoint { scene: Arc::new(scene), taken, credentials, semi_sync, parts })
 }
 
 async fn node(server: &mut Control) -> Result<Node, String> {
@@ -236,8 +234,7 @@ pub(super) async fn follow(work: &mut Switchover) -> Vec<String> {
                     server: Arc::clone(server),
                     new_server: Arc::clone(&work.plan.new),
                     to: to.clone(),
-                    new: repoint.new.clone(),
-                    cast: Arc::clone(&repoint.cast),
+                    scene: Arc::clone(&repoint.scene),
                     taken: repoint.taken.clone(),
                     credentials: repoint.credentials.clone(),
                     semi_sync: repoint.semi_sync.map(|(_, old)| old),
@@ -251,7 +248,7 @@ pub(super) async fn follow(work: &mut Switchover) -> Vec<String> {
     let unfollowed = repoint.semi_sync.map(|(new, _)| new).filter(|_| repoint.takes_off() && !repoint.is_followed(&outcomes));
     outcomes.sort_by(|(one, _), (other, _)| one.cmp(other));
     let mut warnings = Vec::new();
-    let new = &repoint.new.addr;
+    let new = &repoint.scene.new.addr;
     for (server, outcome) in outcomes {
         work.monitor.note_follower(work, &server, &outcome);
         match outcome {
@@ -282,7 +279,7 @@ async fn forget(work: &mut Switchover, repoint: &Repoint, has_account: Result<()
     if !repoint.takes_off() {
         return None;
     }
-    let (new, name) = (&repoint.new.addr, &repoint.taken.link.name);
+    let (new, name) = (&repoint.scene.new.addr, &repoint.taken.link.name);
     if let Err(why) = has_account {
         work.note(format!("channel '{name}' of {new} stays there, stopped, as {why}"));
         return None;
@@ -322,10 +319,9 @@ mod tests {
         let old = server("old", 1);
         let to = Move { name: String::new(), was, is_old: true };
         let node = |host: &str| Node { addr: ServerAddr { host: host.into(), port: 1 }, id: format!("id-{host}") };
-        let cast = Cast { old: node("old"), new: node("new"), members: Vec::new(), foreign: Vec::new() };
+        let scene = Scene { old: node("old"), new: node("new"), members: Vec::new(), foreign: Vec::new() };
         Repoint {
-            new: node("new"),
-            cast: Arc::new(cast),
+            scene: Arc::new(scene),
             taken: Channel { user: user.map(str::to_owned), ..Channel::default() },
             credentials: Some(Credentials { user: "repl".into(), password: "x".into() }),
             semi_sync: None,
