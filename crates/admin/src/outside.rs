@@ -129,7 +129,7 @@ struct Parts {
     web: Web,
     scheduler: Scheduler,
     sockets: Arc<Sockets>,
-    /// What the log has told of guessable passwords.
+    /// The last log line on guessable passwords.
     told: Option<Exposure>,
 }
 

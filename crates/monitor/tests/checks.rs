@@ -92,7 +92,7 @@ fn a_refused_user_changes_nothing_and_is_said_to_be_refused() {
     );
 }
 
-/// What is measured for display is in the table, and the data plane is not told of it.
+/// A lag that is measured for display is in the table, and the data plane does not get it.
 #[test]
 fn lag_is_measured_without_a_limit() {
     let cluster = Replication::start(Flavor::Mariadb, 1, &Options::new()).unwrap();

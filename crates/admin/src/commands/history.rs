@@ -61,7 +61,7 @@ fn keep(db: &Connection, config: &Config, user: &str, command: &str) -> Result<(
     Ok(())
 }
 
-/// What differs from the configuration that was kept before; None when that one cannot be read.
+/// The differences from the previous revision; None if the previous revision cannot be read.
 fn changes(before: &[u8], config: &Config) -> Option<String> {
     let (before, _) = model::parse(&expand(before).ok()?, "the configuration before").ok()?;
     Some(summary(&diff(&Sheet::of(&before), &Sheet::of(config)), NAMED_CHANGES))

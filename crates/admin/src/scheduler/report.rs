@@ -16,7 +16,7 @@ const EVERY: Duration = Duration::from_secs(60);
 /// Most bytes of a failed run's last line in the log.
 const MAX_REASON: usize = 300;
 
-/// What the log was told of a row.
+/// The last result of a scheduler row that was logged.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     failing: Option<Failing>,

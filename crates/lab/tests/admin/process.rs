@@ -35,7 +35,7 @@ fn a_pause_refuses_new_clients_and_keeps_the_old() {
     wait_served(&proxy);
 }
 
-/// The order outlasts a LOAD, and what is told of it outlasts the process.
+/// A DRAIN survives a LOAD, and its event survives a restart.
 #[test]
 fn a_drained_server_says_so() {
     let mut proxy = before_a().variable("monitor_enabled", false).start().unwrap();

@@ -87,7 +87,7 @@ impl Monitor {
     /// The servers that are drained by an operator's order, for a process that takes this one's place.
     ///
     /// # Errors
-    /// A hostgroup is held: who waits there would be let go by nobody. Or a switchover re-points replication still.
+    /// A hostgroup is held, and no other process would release the sessions that wait there; or a switchover still re-points replication.
     pub fn drained(&self) -> Result<Vec<ServerAddr>, String> {
         match lock(&self.holds).first() {
             Some((hostgroup, "pause")) => Err(format!("hostgroup {hostgroup} is paused: RESUME HOSTGROUP {hostgroup} first")),

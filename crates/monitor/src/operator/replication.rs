@@ -1,6 +1,6 @@
 //! Switchover of asynchronous replication: `read_only` on the old writer, the new one has everything, `read_only` off there.
 //!
-//! Who replicates from whom is what [`super::repoint`] is about. Who does not replicate from the new writer in the end is named.
+//! [`super::repoint`] changes the servers' replication sources. The answer names each server that does not replicate from the new writer.
 //!
 //! INVARIANT: `read_only` is set only where it is as it was found, or as we set it: what somebody else sets is a fence. No server
 //! is opened while another one may write.
