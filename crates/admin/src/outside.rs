@@ -76,9 +76,14 @@ impl Outside {
             runtime.shutdown_background();
         };
         let thread = std::thread::Builder::new().name("admin".to_owned()).spawn(body).map_err(failed)?;
-        let addresses =
-            told.recv().unwrap_or_else(|_| Err("the admin interface's thread ended".to_owned())).map_err(AdminError::Refused)?;
-        Ok(Self { stop: Some(stop), thread: Some(thread), addresses })
+        match told.recv().unwrap_or_else(|_| Err("the admin interface's thread ended".to_owned())) {
+            Ok(addresses) => Ok(Self { stop: Some(stop), thread: Some(thread), addresses }),
+            Err(why) => {
+                // With the thread go its handles of the engine.
+                let _ = thread.join();
+                Err(AdminError::Refused(why))
+            }
+        }
     }
 
     /// Where the ports are, as of the start.

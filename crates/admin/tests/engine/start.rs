@@ -194,7 +194,7 @@ fn a_database_of_proxysql_is_taken_over() {
         "1 rows taken over",
         "variable_name=mysql-forward_autocommit: retired, ignored: ",
         "variable_name=mysql-automatic_detect_sqli, column variable_value: kept, but has no effect yet",
-        "variable_name=mysql-auto_increment_delay_multiplex, column variable_value: ProxySQL's default: ",
+        "variable_name=mysql-auto_increment_delay_multiplex, column variable_value: ProxySQL's default keeps the connection ",
         "variable_name=mysql-server_version, column variable_value: ProxySQL's default makes ",
     ] {
         assert!(notices.contains(word), "{notices}");
