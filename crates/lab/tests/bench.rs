@@ -1,5 +1,7 @@
-//! The load generator against a real server: every kind of work runs and its replies are checked.
+//! The load generator against a real server: every kind of work runs and its replies are checked. And the symbols that a profile needs.
 
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use lab::bench::fleet::{Fleet, Load};
@@ -33,4 +35,31 @@ fn a_wrong_reply_is_an_error() {
     let load = Load { address: peer.address(), clients: 1, work: Work::PointText, pace: None };
     let error = Fleet::open(&load).unwrap().run(Duration::from_millis(50)).unwrap_err();
     assert!(error.to_string().contains("wrong reply"), "{error}");
+}
+
+/// `scripts/rustc-named`: what it makes of the `-C metadata` that cargo gives to a crate in `dir` of this version.
+fn metadata(dir: &Path, version: [&str; 3], arguments: &[&str]) -> String {
+    let mut command = Command::new(root().join("scripts/rustc-named"));
+    command.args(["echo", "-C", "metadata=0123456789abcdef"]).args(arguments);
+    command.env("CARGO_PKG_NAME", "wire").env("CARGO_MANIFEST_DIR", dir);
+    let names = ["CARGO_PKG_VERSION_MAJOR", "CARGO_PKG_VERSION_MINOR", "CARGO_PKG_VERSION_PATCH"];
+    let output = command.envs(names.into_iter().zip(version)).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+#[test]
+fn symbols_do_not_depend_on_dependencies() {
+    let target = ["--target", "x86_64-unknown-linux-gnu"];
+    let value = |dir: &Path, version| metadata(dir, version, &target).split(' ').nth(1).unwrap().to_owned();
+    let (own, other) = (root().join("crates/wire"), Path::new("/registry/wire"));
+    assert_eq!(value(&own, ["0", "2", "0"]), "metadata=wire");
+    assert_eq!(value(other, ["1", "54", "1"]), "metadata=wire-1");
+    assert_eq!(value(other, ["0", "4", "2"]), "metadata=wire-0.4");
+    assert_eq!(value(other, ["0", "0", "7"]), "metadata=wire-0.0.7");
+    // Build scripts and macros keep it.
+    assert_eq!(metadata(&own, ["0", "2", "0"], &[]), "-C metadata=0123456789abcdef");
 }
