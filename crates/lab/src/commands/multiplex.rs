@@ -93,20 +93,15 @@ fn charts(plain: &[Sample], delayed: &[Sample]) -> Vec<Chart> {
         let point = |sample: &Sample| (sample.second as f64, value(sample) as f64);
         (name.to_owned(), samples.iter().map(point).collect())
     };
-    let chart = |title: &str, lines| Chart {
-        title: title.to_owned(),
-        x: "seconds".to_owned(),
-        y: "connections".to_owned(),
-        shape: Shape::Lines(lines),
-    };
+    let chart = |title: &str, shape| Chart { title: title.to_owned(), x: "seconds".to_owned(), y: "connections".to_owned(), shape };
     let to_server =
         [("default", plain), ("auto_increment_delay_multiplex = 5", delayed)].map(|(name, samples)| line(name, samples, |s| s.backends));
     vec![
         chart(
             "Many clients share few connections",
-            vec![line("clients", plain, |s| s.frontends), line("connections to the server", plain, |s| s.backends)],
+            Shape::Logarithmic(vec![line("clients", plain, |s| s.frontends), line("connections to the server", plain, |s| s.backends)]),
         ),
-        chart("Connections to the server", to_server.into()),
+        chart("Connections to the server", Shape::Lines(to_server.into())),
     ]
 }
 

@@ -175,7 +175,7 @@ pub fn round_json(round: &Round) -> Value {
 }
 
 /// How much of a time line is drawn, ms from the change on.
-const DRAWN_MS: std::ops::Range<i64> = -500..3_000;
+const DRAWN_MS: std::ops::Range<i64> = -500..1_300;
 
 /// Works that went well and works that failed, a second, as two lines over seconds.
 pub fn lines(tally: &Tally, drawn: &std::ops::Range<i64>) -> [Vec<(f64, f64)>; 2] {
@@ -202,10 +202,9 @@ pub fn charts(series: &[Series], event: &str) -> Vec<Chart> {
         let values = [median(&first), median(&down), down.iter().max().copied(), Some(one.longest_stall_us())];
         (one.name.clone(), values.map(as_ms).to_vec())
     };
-    let names =
-        ["first write, median", "time without a write, median", "the longest", "longest wait of a work"].map(str::to_owned).to_vec();
+    let names = ["first write, median", "downtime, median", "downtime, longest", "longest task"].map(str::to_owned).to_vec();
     vec![
-        over_time("Works that succeed", "works a second", 0),
+        over_time("Tasks that succeed", "tasks a second", 0),
         over_time("Errors that clients see", "errors a second", 1),
         Chart {
             title: "How long it takes".to_owned(),

@@ -11,6 +11,8 @@ use crate::wait;
 const LEAD: Duration = Duration::from_millis(700);
 /// And this long after writes flow again.
 const TAIL: Duration = Duration::from_millis(500);
+/// But at least this long after the change began, so that the time lines of all contenders have one length.
+const SHOWN: Duration = Duration::from_millis(1_350);
 /// Writes that do not flow after this long are taken for lost; the round is reported without a first write.
 const FLOW_LIMIT: Duration = Duration::from_secs(40);
 
@@ -63,7 +65,8 @@ pub fn run<'a>(route: &Route, load: Load, change: impl FnOnce() -> Result<Change
     let changed = change();
     let flows_from = changed.as_ref().ok().and_then(|changed| changed.writable).map_or(clock.now_us(), |at| clock.at_us(at));
     let is_flowing = wait::until("writes", FLOW_LIMIT, || (clients.last_write_us() > flows_from).then_some(())).is_ok();
-    std::thread::sleep(TAIL);
+    let shown = SHOWN.saturating_sub(Duration::from_micros(clock.now_us().saturating_sub(change_us)));
+    std::thread::sleep(TAIL.max(shown));
     let recording = clients.stop();
     let changed = changed?;
     let tally = Tally::of(&recording, change_us, changed.writable.map(|at| clock.at_us(at)));
