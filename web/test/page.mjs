@@ -449,6 +449,8 @@ if (env.TLS_URL) {
 await page.context().close();
 const shots = env.SHOTS;
 if (shots) mkdirSync(shots, { recursive: true });
+// An error for Now and for the log.
+connect().say('SELECT nothing');
 await Promise.all([['light', { viewport: { width: 1440, height: 900 } }], ['dark', { colorScheme: 'dark' }], ['phone', { viewport: { width: 390, height: 844 } }]].map(([kind, options]) => check(`all views, ${kind}: nothing serious for axe, nothing beside the screen`, async () => {
   const one = await open('admin', options);
   const faults = [];
@@ -467,6 +469,7 @@ await Promise.all([['light', { viewport: { width: 1440, height: 900 } }], ['dark
     if (under) faults.push(`${view}: a column is under another in ${under}`);
     if (kind === 'phone' && await one.evaluate(() => [...document.querySelectorAll('.scroll:has(> [role=table])')].some((box) => box.scrollWidth > box.clientWidth))) faults.push(`${view}: a card is wider than the screen`);
     if (await one.evaluate(() => document.documentElement.scrollWidth > window.innerWidth)) faults.push(`${view} is wider than the screen`);
+    if (await one.evaluate(() => document.body.innerText.includes('1970-01-01'))) faults.push(`${view} shows a time that its query does not have`);
     const wire = await one.context().newCDPSession(one);
     await wire.send('Runtime.evaluate', { expression: axe });
     const found = await one.evaluate(async () => (await window.axe.run(document, { resultTypes: ['violations'] })).violations.filter((fault) => ['serious', 'critical'].includes(fault.impact)).map((fault) => `${fault.id} at ${fault.nodes[0]?.target}`));

@@ -98,7 +98,7 @@ function GroupBox({ group, cluster, data, rates }: Inner & { group: Group }) {
       </div>
       <ul class="servers">
         {servers.map((row) => <ServerBox key={server(row.hostname, row.port)} row={row} group={group} cluster={cluster} data={data} rates={rates} />)}
-        {!servers.length && <li class="node none">{group.role === 'writer' ? 'Nobody writes: statements wait for a writer.' : 'No server is here.'}</li>}
+        {!servers.length && <li class="node none">{group.role === 'writer' ? 'No writer: statements wait for one.' : 'No server is here.'}</li>}
       </ul>
     </div>
   );

@@ -66,7 +66,7 @@ function Slowest({ rows, rates }: { rows: Rec[]; rates: ReturnType<typeof useRat
   if (!rows.length) return <div class="empty">No statement has come yet.</div>;
   return (
     <div class="scroll" role="region" aria-label="Slowest statements" tabIndex={0}>
-      <table>
+      <table role="table">
         <thead><tr><th scope="col">Statement</th><th scope="col" class="num">a second</th><th scope="col" class="num">mean</th><th scope="col" class="num">longest</th></tr></thead>
         <tbody>
           {rows.map((row) => {
@@ -75,9 +75,9 @@ function Slowest({ rows, rates }: { rows: Rec[]; rates: ReturnType<typeof useRat
             return (
               <tr key={key}>
                 <td class="long"><a href={href('statements', row.digest ?? '')}><code>{row.digest_text}</code></a></td>
-                <td class="num">{each === null ? '–' : count(each)}</td>
-                <td class="num">{micros(num(row.sum_time) / Math.max(1, num(row.count_star)))}</td>
-                <td class="num">{micros(num(row.max_time))}</td>
+                <td class="num" data-label="a second">{each === null ? '–' : count(each)}</td>
+                <td class="num" data-label="mean">{micros(num(row.sum_time) / Math.max(1, num(row.count_star)))}</td>
+                <td class="num" data-label="longest">{micros(num(row.max_time))}</td>
               </tr>
             );
           })}

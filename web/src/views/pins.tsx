@@ -31,7 +31,7 @@ export function Pins() {
             {' '}<label class="inline"><input type="checkbox" checked={short} onChange={(event) => setShort(event.currentTarget.checked)} /> with transactions of less than a second</label>
           </p>
           <Part data={data} of={['summary', 'pins']} title="By reason">
-            {reasons.length === 0 && <div class="empty">Nobody keeps a connection: all are shared.</div>}
+            {reasons.length === 0 && <div class="empty">No session keeps a connection: all are shared.</div>}
             <ul class="reasons">
               {reasons.map(([reason, rows]) => {
                 const known = REASONS[reason];

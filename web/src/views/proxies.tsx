@@ -29,7 +29,7 @@ export function Proxies() {
           {proxies.filter((row) => stateOf(row) !== 'ok').map((row) => <div key={row.uuid} class={`banner ${stateOf(row)}`}><b>{row.name}</b> has revision {row.applied || 'none'} in force, wanted is {row.wanted || 'none'}. {row.error || 'It has not taken it yet.'}</div>)}
           <Part data={data} of="proxies" title="Proxies with this configuration">
             <Table name="proxies" caption="Proxies" filter={proxies.length > 8} rows={proxies} id={(row) => row.uuid ?? row.name ?? ''} sort="name" mark={(row) => (stateOf(row) === 'bad' ? 'alarm' : undefined)}
-              empty={<><p>This proxy shares its configuration with nobody.</p><p class="muted">To share: set <code>admin-shared_config_endpoints</code> (etcd) and <code>admin-shared_config_cluster</code>, or list each other in <code>proxysql_servers</code>. A LOAD on any of them is then in force on all.</p></>}
+              empty={<><p>This proxy does not share its configuration.</p><p class="muted">To share: set <code>admin-shared_config_endpoints</code> (etcd) and <code>admin-shared_config_cluster</code>, or list each other in <code>proxysql_servers</code>. A LOAD on any of them is then in force on all.</p></>}
               columns={[
                 { key: 'name', label: 'Proxy', value: (row) => row.name, show: (row) => <>{row.name} {row.is_this === '1' && <span class="tag">this one</span>}</> },
                 { key: 'state', label: 'State', value: stateOf, show: (row) => <Pill kind={stateOf(row)} text={{ ok: 'in step', warn: 'behind', bad: 'refuses' }[stateOf(row)]} /> },

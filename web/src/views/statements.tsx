@@ -140,7 +140,7 @@ function Detail({ rows, data }: { rows: Rec[]; data: ViewData }) {
           <Chart title="Mean time, the last hour" at={at} unit={micros} lines={[{ label: 'mean', colour: '--c3', values: known((slice) => (num(slice.count_star) ? meanOf(slice) : null)) }]} height={130} />
         </div>
       ) : <p class="muted">The proxy keeps an hour of its history, in slices of 20 s. The first two slices are not there yet.</p>}
-      <h3>Who sends it, and where it goes</h3>
+      <h3>Senders and route</h3>
       <Table name="digest" caption="This statement by hostgroup, user and client" filter={false} rows={rows} id={idOf} sort="-sum_time" columns={[
         ...SENDERS,
         { key: 'servers', label: 'Servers there', value: (row) => rowsOf(data, 'latency').filter((one) => one.hostgroup === row.hostgroup).map((one) => server(one.srv_host, one.srv_port)).filter((one, at, list) => list.indexOf(one) === at).join(', ') || 'the proxy itself' },
@@ -186,7 +186,7 @@ function makeRule(row: Rec): Action {
     ],
     effect: (values) => (
       <ul>
-        <li>A rule in memory matches digest {row.digest} alone, whoever sends it.</li>
+        <li>A rule in memory matches only digest {row.digest}, from all users.</li>
         <li>{values.load === '1' ? 'All query rules in memory are then put in force, also others that were edited before.' : 'Nothing changes for clients until you apply the configuration.'}</li>
         <li>It is not saved to disk: that is done in Configuration.</li>
       </ul>
