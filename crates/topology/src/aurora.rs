@@ -1,8 +1,8 @@
-//! Aurora: every instance answers with the whole topology, which may be stale, and one of the instances in it is the writer.
+//! Aurora: every instance answers with the whole topology, which may be stale. One of the instances in it is the writer.
 //!
-//! Views are weighed by the age of their rows. A new writer is believed when it says so itself or when two views agree, and
-//! when no as many views that are as fresh say otherwise. Failed checks change nothing; instances that are found serve once
-//! they have answered themselves.
+//! Views are weighed by the age of their rows. A new writer is believed if it says so itself or if two views agree. In both cases, fewer
+//! fresh views must name another writer. Failed checks change no role. Instances that are found serve once they have answered a check
+//! themselves.
 //! Source: the Aurora user guide's `information_schema.replica_host_status`, the interface reference.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,35 +18,35 @@ use crate::knowledge::pairs;
 use crate::roll::Roll;
 use crate::seen::{AuroraInstance, AuroraView};
 
-/// A view is stale when all its rows are older than what was seen of them by so many intervals between checks.
+/// In intervals between checks. A view is stale if each of its rows is older, by more than this, than the newest row seen of that instance.
 const STALE_AFTER_CHECKS: u64 = 3;
 /// Rows are no older than this, ms: the table keeps them no longer.
 const OLDEST_ROW_MS: u64 = 180_000;
-/// Views that agree before a new writer is believed that did not say so itself.
+/// If a new writer does not name itself as writer, this many views must name it.
 const AGREED_AFTER: usize = 2;
 
-/// Timeouts decide nothing here; the first one is a reason to look again, more are not.
+/// A timeout changes no role. The first one makes the proxy look again soon, later ones do not.
 const FIRST_TIMEOUT: u64 = 2;
 
-/// What has to be remembered of a cluster.
+/// The cluster's state that outlives a decision.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Memory {
-    /// Who was believed to be the writer.
+    /// The writer that the last decision believed in.
     writer: Option<ServerAddr>,
-    /// When each instance's row was last updated, as far as was seen, on our clock, ms.
+    /// Of each instance, the newest update of its row that any view had, on the proxy's clock, ms.
     #[serde(with = "pairs")]
     updated_ms: BTreeMap<ServerAddr, u64>,
 }
 
 impl Memory {
-    /// Without times.
+    /// The part that is worth writing down: times change with every check.
     pub(crate) fn gist(&self) -> Self {
         Self { writer: self.writer.clone(), updated_ms: BTreeMap::new() }
     }
 }
 
-/// A view, and who answered with it.
+/// One instance's view of the topology.
 #[derive(Debug, Clone, Copy)]
 struct Answer<'a> {
     from: &'a ServerAddr,
@@ -54,12 +54,10 @@ struct Answer<'a> {
     view: &'a AuroraView,
 }
 
-/// Where an instance is.
 pub(crate) fn address(aurora: &Aurora, instance: &AuroraInstance) -> ServerAddr {
     ServerAddr { host: format!("{}{}", instance.server_id, aurora.domain_name).into(), port: aurora.port }
 }
 
-/// Judges every instance.
 pub(crate) fn judge(scene: Scene<'_>, aurora: &Aurora, roll: &Roll, memory: &mut Memory) -> Judgements {
     learn_ages(scene, aurora, memory);
     let answers = fresh(scene, aurora, memory);
@@ -81,7 +79,7 @@ fn answers<'a>(scene: Scene<'a>) -> impl Iterator<Item = Answer<'a>> {
     scene.known().filter_map(|(from, _, facts)| Some(Answer { from, facts, view: facts.aurora.last.as_ref()? }))
 }
 
-/// When an instance's row in an answer was updated, on our clock, ms.
+/// When an instance's row in an answer was updated, on the proxy's clock, ms.
 fn updated_ms(answer: Answer<'_>, instance: &AuroraInstance) -> u64 {
     answer.facts.aurora.at_ms.saturating_sub(instance.age_ms)
 }
@@ -96,7 +94,7 @@ fn learn_ages(scene: Scene<'_>, aurora: &Aurora, memory: &mut Memory) {
     }
 }
 
-/// The answers that know something as new as anybody, of servers that still answer.
+/// The answers that are not stale, from instances whose last check succeeded. One row as new as the newest known one is enough.
 fn fresh<'a>(scene: Scene<'a>, aurora: &Aurora, memory: &Memory) -> Vec<Answer<'a>> {
     let tolerated_ms = (STALE_AFTER_CHECKS * u64::from(aurora.check_interval_ms)).min(OLDEST_ROW_MS);
     let is_new = |answer: Answer<'_>, instance: &AuroraInstance| {
@@ -124,12 +122,13 @@ fn newest_ms(answers: &[Answer<'_>]) -> u64 {
     answers.iter().filter_map(writer).max().unwrap_or_default()
 }
 
-/// The writer that is to be believed from now on; None while the one that is known stays.
+/// The new writer, if the claims suffice to believe in one; None if the known writer stays.
 fn settle(claims: &BTreeMap<ServerAddr, Vec<Answer<'_>>>, memory: &Memory) -> Option<ServerAddr> {
     let known = memory.writer.as_ref();
     let best = claims.iter().filter(|(claim, _)| Some(*claim) != known).max_by_key(|(_, pro)| (newest_ms(pro), pro.len()))?;
     let (claim, pro) = best;
     let others: Vec<Answer<'_>> = claims.iter().filter(|(other, _)| *other != claim).flat_map(|(_, answers)| answers).copied().collect();
+    // After a start there is no writer to protect, so one claim is enough.
     if known.is_none() {
         return Some(claim.clone());
     }

@@ -1,4 +1,4 @@
-//! What should be looked at, how often.
+//! The checks that the monitor has to make.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use model::snapshot::{ReadOnlyCheck, Server};
 /// One check to be made again and again.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Check {
-    /// Which server.
+    /// The server that is asked.
     pub addr: ServerAddr,
     /// How it is reached: the row that stands for it (TLS wins over none).
     pub server: Arc<Server>,
-    /// What is looked at.
+    /// The question, which decides the statement that is sent.
     pub kind: CheckKind,
     /// Time between the beginnings of two such checks, ms. Short while the cluster has no writer or is suspected.
     pub interval_ms: u64,
@@ -22,35 +22,35 @@ pub struct Check {
     pub peers: Arc<[ServerAddr]>,
 }
 
-/// What a check looks at.
+/// The kind of a check: one statement, or one step of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CheckKind {
     /// A fresh login; only logged.
     Connect,
-    /// COM_PING.
+    /// COM_PING on an open connection.
     Ping,
-    /// Who is read-only.
+    /// `read_only`, `super_read_only` or `innodb_read_only`, as the cluster's row says.
     ReadOnly(ReadOnlyCheck),
-    /// Replication lag.
+    /// Replication lag, ms.
     Lag,
-    /// What it has executed.
+    /// The GTIDs that the server has executed.
     Gtids,
-    /// Galera's state.
+    /// Galera's `wsrep_*` variables of one node.
     Galera,
-    /// Group Replication's state.
+    /// One member's view of its group, from `performance_schema`.
     Group,
-    /// Aurora's topology table.
+    /// Aurora's topology table, `information_schema.replica_host_status`.
     Aurora,
     /// Whether the buffer pool has been loaded.
     BufferPool,
-    /// Whom it replicates from.
+    /// The servers that this one replicates from.
     Sources,
     /// The topology table of an RDS Multi-AZ DB cluster.
     RdsTopology,
 }
 
 impl CheckKind {
-    /// Whether it says what a server is, not only that it lives.
+    /// Whether the answer can change the server's role. Other checks only say that it lives, or how far it is behind.
     pub fn tells_role(self) -> bool {
         matches!(self, Self::ReadOnly(_) | Self::Galera | Self::Group | Self::Aurora)
     }

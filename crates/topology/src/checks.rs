@@ -1,4 +1,4 @@
-//! What should be looked at now, and how often: often where something has happened or nobody can be written to.
+//! Which checks are due, and how often. A cluster is checked more often while it has no writer or a change has to be confirmed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::facts::Facts;
 use crate::member::{Member, is_checked};
 use crate::{rds, replication};
 
-/// A cluster that has had no writer for so long is probed less hastily: it may be meant to have none, ms.
+/// After this time without a writer a cluster is probed less often: it may be meant to have none, ms.
 pub(crate) const HASTE_MS: u64 = 60_000;
-/// How much less hastily.
+/// Factor on `monitor_fast_interval` for such a cluster.
 const CALMER: u64 = 10;
 /// Time between looks at a buffer pool that is being loaded, ms.
 const BUFFER_POOL_INTERVAL_MS: u64 = 1_000;
@@ -26,22 +26,21 @@ enum Urgency {
     /// As the settings say.
     #[default]
     Calm,
-    /// Nobody has written for long.
+    /// There has been no writer for longer than [`HASTE_MS`].
     Watchful,
-    /// Something has happened.
+    /// A change has to be confirmed, traffic reported an error, or the writer was lost less than [`HASTE_MS`] ago.
     Urgent,
 }
 
-/// What the checks of a cluster depend on, besides the configuration.
+/// The state that the checks of a cluster depend on, besides the configuration. If it changes, the monitor takes over new checks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ClusterNeeds {
     urgency: Urgency,
-    /// Of each member, how urgently it is asked whom it replicates from, and whether its transactions are waited for.
+    /// Of each member, how urgently its source is asked, and whether its GTIDs are awaited.
     members: Vec<(SourcesWanted, bool)>,
 }
 
 impl ClusterNeeds {
-    /// Those of now.
     pub(crate) fn of(cluster: &Cluster, facts: &BTreeMap<ServerAddr, Facts>, now_ms: u64) -> Self {
         let members = cluster.members.keys().map(|addr| (cluster.asks_sources(addr, facts), cluster.awaits(addr))).collect();
         Self { urgency: urgency(cluster, facts, now_ms), members }
@@ -109,7 +108,7 @@ pub(crate) fn checks(snapshot: &Snapshot, clusters: &[Cluster], facts: &BTreeMap
     checks
 }
 
-/// The servers that each replica's cluster has.
+/// Of each server in a replication cluster, all members of that cluster. Lag and source checks compare names with them.
 fn peers(clusters: &[Cluster]) -> BTreeMap<ServerAddr, Arc<[ServerAddr]>> {
     let mut peers = BTreeMap::new();
     for cluster in clusters.iter().filter(|cluster| matches!(cluster.group.kind, RoleKind::Replication(_))) {
@@ -119,7 +118,7 @@ fn peers(clusters: &[Cluster]) -> BTreeMap<ServerAddr, Arc<[ServerAddr]>> {
     peers
 }
 
-/// Rows of servers that were found in replication: nobody else says how far behind they are, as other kinds of clusters do.
+/// Rows of servers that were found in replication clusters. Only a lag check tells how far they are behind; other kinds say it themselves.
 fn found_replicas(clusters: &[Cluster]) -> impl Iterator<Item = &Arc<Server>> {
     let replication = clusters.iter().filter(|cluster| matches!(cluster.group.kind, RoleKind::Replication(_)));
     replication.flat_map(|cluster| cluster.members.values()).filter(|member| member.configured.is_empty()).flat_map(Member::rows)
@@ -141,12 +140,12 @@ fn waits_for_buffer_pool(snapshot: &Snapshot, server: &Server, facts: &BTreeMap<
     is_warming && snapshot.effective_in(server.key.hostgroup).wait_for_buffer_pool_load
 }
 
-/// Whether one of its servers may take over from another one, of which it is to be known what it had.
+/// Whether a server of the cluster can take over from another one. Their GTIDs are then sampled, to tell what a new writer lacks.
 fn has_successors(cluster: &Cluster) -> bool {
     replication::tells_strays(&cluster.group.kind) && cluster.members.len() > 1
 }
 
-/// Whether the distance of its replicas is asked for. Other kinds of clusters say it themselves.
+/// Whether transactions behind the writer are counted: the reader hostgroup has a limit (`max_transactions_behind`).
 pub(crate) fn counts_transactions(snapshot: &Snapshot, cluster: &Cluster) -> bool {
     let is_limited = |id| snapshot.effective_in(id).max_transactions_behind > 0;
     matches!(cluster.group.kind, RoleKind::Replication(_)) && is_limited(cluster.group.reader)

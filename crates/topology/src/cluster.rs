@@ -1,7 +1,7 @@
-//! One cluster: its servers, what has to be remembered of it, and who serves which of its hostgroups.
+//! One cluster: its servers, its memory, and which server serves which of its hostgroups.
 //!
-//! Decides anew from all that is known after each sighting. INVARIANT: a decision depends on what was remembered before the
-//! present instant and on the facts, not on the order in which the facts of this instant came in.
+//! Each sighting leads to a new decision from all facts. INVARIANT: a decision depends on the memory before the present instant and on the
+//! facts, not on the order in which the facts of this instant arrived.
 
 mod choice;
 mod enrolment;
@@ -35,103 +35,100 @@ use crate::roll::Roll;
 use crate::standing::{KnownIdentity, Standing, Standings};
 use crate::{aurora, galera, group, rds, replication};
 
-/// What a decision is made from, beside the cluster's own memory.
+/// The input of a decision, besides the cluster's own memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct World<'a> {
-    /// The configuration.
     pub snapshot: &'a Snapshot,
-    /// What is known of each server.
+    /// The last answers of every server of the fleet.
     pub facts: &'a BTreeMap<ServerAddr, Facts>,
     /// Servers that an operator drains.
     pub drained: &'a BTreeSet<ServerAddr>,
-    /// What holds in each hostgroup.
+    /// The limits of each hostgroup; the default holds where one is missing.
     pub policies: &'a BTreeMap<HostgroupId, HostgroupPolicy>,
-    /// The present, ms.
+    /// The present on the caller's clock, ms.
     pub now_ms: u64,
 }
 
 impl World<'_> {
-    /// What holds in a hostgroup.
     pub(crate) fn policy(&self, id: HostgroupId) -> HostgroupPolicy {
         self.policies.get(&id).copied().unwrap_or_default()
     }
 }
 
-/// What is remembered from one instant to the next.
+/// The state that one instant leaves to the next.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct Memory {
-    /// Who was chosen to write.
+    /// The servers chosen to write.
     writers: BTreeSet<ServerAddr>,
-    /// The hostgroups that a server served when it last served any.
+    /// Of each server, the hostgroups that it served when it last served any.
     #[serde(with = "pairs")]
     places: BTreeMap<ServerAddr, BTreeSet<HostgroupId>>,
-    /// Who was in use as a reader.
+    /// The servers that were ONLINE in the reader hostgroup.
     readers: BTreeSet<ServerAddr>,
-    /// Since when a server is fit to write, ms.
+    /// Of each server that is fit to write, since when, ms. Fail-back waits by it.
     #[serde(with = "pairs")]
     fit_since_ms: BTreeMap<ServerAddr, u64>,
     /// Every server that is checked was asked once: from now on writers stay.
     is_settled: bool,
-    /// Somebody could be written to once.
+    /// The writer hostgroup has had an ONLINE server.
     has_written: bool,
-    /// Since when nobody can be written to, ms.
+    /// Since when the writer hostgroup has had no ONLINE server, ms.
     writerless_since_ms: Option<u64>,
-    /// The last time in which nobody wrote.
+    /// The last time without a writer.
     quiet: Option<Quiet>,
     identity: identity::Memory,
     replication: replication::Memory,
     aurora: aurora::Memory,
-    /// Who wrote when anybody did.
+    /// The writers of the last decision that had any.
     last_writers: BTreeSet<ServerAddr>,
-    /// Takeovers of which what the new writer lacks is not known yet.
+    /// Takeovers whose new writer has not yet answered a GTID check.
     takeovers: Vec<Takeover>,
-    /// What servers had when they were promoted, the latest last.
+    /// The GTIDs of promoted servers before their first write, the latest promotion last.
     forks: Vec<Fork>,
 }
 
 /// When the preferred writer comes back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Return {
-    /// What may bring it back.
+    /// The events that may bring it back.
     pub policy: Failback,
-    /// For how long it has to be well before, ms.
+    /// How long it has to be fit to write before, ms.
     pub delay_ms: u64,
 }
 
-/// One cluster.
+/// One row of a table of clusters, with its servers and its memory.
 #[derive(Debug, Clone)]
 pub(crate) struct Cluster {
-    /// Its row.
     pub group: Arc<RoleGroup>,
-    /// Its servers.
+    /// Configured servers and those that were found.
     pub members: BTreeMap<ServerAddr, Member>,
-    /// Longest that traffic's report keeps it suspected, ms.
+    /// How long a report from traffic keeps a server suspected at most, ms.
     pub suspicion_ms: u64,
-    /// What servers that are found get.
+    /// The attributes of found servers, from the reader hostgroup's `servers_defaults`.
     found_like: ServerDefaults,
-    /// What was said of each server in the last decision.
+    /// Each server's judgement in the last decision.
     pub judgements: Judgements,
     /// Servers that belong to another cluster.
     strangers: Strangers,
-    /// Those of which somebody was told.
+    /// The strangers that [`Self::turns`] has reported.
     told_strangers: Strangers,
-    /// What it is, as somebody was told.
+    /// The cluster's identity that [`Self::turns`] has reported.
     told_identity: Option<Identity>,
-    /// What was said of servers that are too far behind.
+    /// Servers that were too far behind in the last decision, each with its lag in words.
     pub lags: Lags,
     /// How the writers were chosen in the last decision.
     pub choice: Option<Choice>,
     /// The server that an operator prefers.
     pub preferred: Option<ServerAddr>,
-    /// Who wrote when the proxy was last up: its place is kept until it was seen.
+    /// The writer at the end of the last process. Its place is kept until it has been asked.
     awaited: Option<ServerAddr>,
     comeback: Return,
     second_writers: SecondWriters,
     shuns_strays: bool,
-    /// Servers whose rows the operator changed while nobody looked, and when (ms): they are as configured until they are seen.
+    /// Servers whose rows changed while the monitor was off, and when, ms. They are as configured until a check answers.
     rewritten: BTreeMap<ServerAddr, u64>,
-    /// Who is in it by its own words.
+    /// The servers that the cluster's own views name.
     roll: Roll,
     before: Memory,
     memory: Memory,
@@ -140,35 +137,35 @@ pub(crate) struct Cluster {
     next_ms: Option<u64>,
 }
 
-/// How urgently it is asked whom a server replicates from.
+/// How often a server's replication source is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SourcesWanted {
-    /// Not at all.
+    /// The answer would decide nothing.
     No,
-    /// As often as its lag: it is known, and may change.
+    /// As often as its lag: the source is known and may change.
     Sometimes,
-    /// As often as its role: it is not known yet, or what it said keeps it from serving reads.
+    /// As often as its role: the source is not known yet, or the server is a stray.
     Soon,
     /// As its role is, in haste too.
     ForRoles,
 }
 
-/// What an operator ordered just now. What came before it in the same instant has happened by then.
+/// The operator's order that leads to this decision. Earlier events of the same instant count as done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Nothing.
+    /// The decision has another cause.
     None,
-    /// Something that is not about who comes back.
+    /// An order that does not concern fail-back.
     Other,
-    /// The server that is preferred from now on writes at once. If it is lost, it comes back as the heaviest would.
+    /// The preferred server writes at once. If it is lost later, the fail-back policy brings it back.
     Prefer,
     /// The heaviest may come back at once.
     Failback,
 }
 
 impl Cluster {
-    /// From a row of the configuration; `old` is the same cluster under the configuration before. While the monitor is off nobody
-    /// comes back: whether a server is well is not known. Who is written to other hostgroups then is there as one that is new.
+    /// `old` is the same cluster under the configuration before. While the monitor is off, fail-back is off too, as the servers' health is
+    /// unknown. A server that the operator moves to other hostgroups then counts as new.
     pub(crate) fn new(group: &Arc<RoleGroup>, snapshot: &Snapshot, old: Option<Self>, now_ms: u64) -> Self {
         let settings = snapshot.effective_in(group.writer);
         let mut members = member::configured(group, snapshot);
@@ -217,22 +214,20 @@ impl Cluster {
         }
     }
 
-    /// When time alone changes something, ms.
+    /// When time alone can change the decision, ms.
     pub(crate) fn next_ms(&self) -> Option<u64> {
         self.next_ms
     }
 
-    /// Since when nobody can be written to, ms.
     pub(crate) fn writerless_since_ms(&self) -> Option<u64> {
         self.memory.writerless_since_ms
     }
 
-    /// Servers that were chosen to write.
     pub(crate) fn writers(&self) -> &BTreeSet<ServerAddr> {
         &self.memory.writers
     }
 
-    /// Takes over what was kept of it when the proxy was last up.
+    /// Takes over the preferred server, the awaited writer and the identity that the last process kept.
     pub(crate) fn recall(&mut self, kept: &Standings) {
         let is_meant = |known: &&KnownIdentity| known.writer == self.group.writer && known.kind == self.group.kind.as_str();
         if let Some(known) = kept.identities.iter().find(is_meant) {
@@ -252,7 +247,7 @@ impl Cluster {
         self.awaited = self.awaited.take().or_else(|| self.preferred.clone());
     }
 
-    /// What has to be kept of it for when the proxy is up again.
+    /// The choices and the identity that no server can report after a restart.
     pub(crate) fn standings(&self) -> Standings {
         let known = self.memory.identity.settled().map(|(identity, servers)| KnownIdentity {
             writer: self.group.writer,
@@ -273,12 +268,12 @@ impl Cluster {
         preferred.chain(self.memory.writers.iter().filter(|_| is_known).map(|addr| standing(addr, false))).collect()
     }
 
-    /// Who writes does so until it is lost, or an operator orders something else.
+    /// Whether a writer keeps its place until it is lost or an operator orders another one.
     fn stays(&self) -> bool {
         matches!(self.comeback.policy, Failback::Never | Failback::Command)
     }
 
-    /// An operator wants this server to write though another one took over from it.
+    /// The operator orders this server to write, though another server took over from it.
     pub(crate) fn pardon(&mut self, addr: &ServerAddr) {
         let is_explicit = |addr: &ServerAddr| self.members.get(addr).is_some_and(|member| member.is_explicit_writer);
         self.memory.replication.pardon(addr, is_explicit);
@@ -291,12 +286,12 @@ impl Cluster {
         is_judged.then(|| self.memory.replication.strays.values().filter(|stray| stray.is_out).count())
     }
 
-    /// Servers that are kept out because others took over.
+    /// Servers that are excluded because another server took over from them.
     pub(crate) fn fenced(&self) -> impl Iterator<Item = &ServerAddr> {
         self.memory.replication.fenced.keys()
     }
 
-    /// How urgently it is asked whom a server replicates from.
+    /// How often a server is asked for its source.
     pub(crate) fn asks_sources(&self, addr: &ServerAddr, facts: &BTreeMap<ServerAddr, Facts>) -> SourcesWanted {
         let is_stray = || self.memory.replication.strays.contains_key(addr);
         // One that refuses to say may do so for ever.
@@ -311,8 +306,8 @@ impl Cluster {
         }
     }
 
-    /// Whether a server's role depends on whom it replicates from: it says that it is writable, and is not the one that alone does; or
-    /// nobody writes, and another one says so.
+    /// Whether a server's role depends on its source. That is so if it says that it is writable while another server writes or says so too.
+    /// It is also so if there is no writer, and another server says that it is writable.
     fn decides_by_sources(&self, addr: &ServerAddr, facts: &BTreeMap<ServerAddr, Facts>) -> bool {
         let is_asked = matches!(self.group.kind, RoleKind::Replication(_)) && self.second_writers == SecondWriters::Configured;
         let is_writable = |addr: &ServerAddr| facts.get(addr).is_some_and(|facts| facts.read_only.last == Some(false));
@@ -325,8 +320,9 @@ impl Cluster {
             }
     }
 
-    /// Who serves which hostgroup of the cluster.
+    /// Decides which server serves which hostgroup of the cluster. Called after each sighting, order, configuration and wake-up.
     pub(crate) fn decide(&mut self, world: World<'_>, order: Order) -> BTreeMap<HostgroupId, Vec<Placement>> {
+        // Further decisions of the same instant start from the same memory, so the order of its sightings does not matter.
         if world.now_ms > self.at_ms || order != Order::None {
             self.before = self.memory.clone();
             self.at_ms = world.now_ms;
@@ -357,8 +353,8 @@ impl Cluster {
         layout
     }
 
-    /// The last time in which nobody wrote. It begins when who wrote was last seen to work: what ends replication may be seen before
-    /// it is seen that they do not.
+    /// The last time without a writer. It begins when the lost writer last answered, because replicas may notice the loss before the proxy
+    /// does.
     fn quiet(&self, world: World<'_>, has_writer: bool, memory: &Memory) -> Option<Quiet> {
         match (memory.quiet, has_writer) {
             (Some(quiet), true) => Some(Quiet { to_ms: quiet.to_ms.or(Some(world.now_ms)), ..quiet }),
@@ -380,7 +376,7 @@ impl Cluster {
         }
     }
 
-    /// The check that tells its role was answered once.
+    /// Whether the check that tells its role was answered once.
     fn has_said(&self, facts: &Facts) -> bool {
         match self.group.kind {
             RoleKind::Replication(_) => facts.read_only.last.is_some(),
@@ -415,14 +411,14 @@ impl Cluster {
         }
     }
 
-    /// Finds out who belongs to another cluster.
+    /// Finds the servers that belong to another cluster.
     fn identify(&mut self, world: World<'_>, memory: &mut identity::Memory) {
         let voices = Voices { group: &self.group, members: &self.members, facts: world.facts, writers: &self.before.writers };
         memory.learn(voices);
         self.strangers = memory.strangers(voices);
     }
 
-    /// What has changed since the last call about who belongs to it.
+    /// The strangers that came or left since the last call, and a newly settled identity.
     pub(crate) fn turns(&mut self) -> Vec<Turn> {
         let before = std::mem::replace(&mut self.told_strangers, self.strangers.clone());
         let settled = self.memory.identity.settled();
@@ -432,7 +428,8 @@ impl Cluster {
         known.map(Turn::Known).into_iter().chain(turns).collect()
     }
 
-    /// An operator says that it is what a server belongs to that was a stranger until now; what it was before.
+    /// The operator declares a stranger's cluster to be the right one. Returns the identity before. Errors: `from` is no member or no
+    /// stranger, or strangers of several clusters answer.
     pub(crate) fn accept(&mut self, from: Option<&ServerAddr>) -> Result<Option<Identity>, String> {
         let writer = self.group.writer;
         let others: BTreeSet<&Identity> = self.strangers.all.values().collect();
@@ -462,7 +459,7 @@ impl Cluster {
         Ok(before.own().cloned())
     }
 
-    /// What its servers say of what they belong to, where its kind tells.
+    /// Each server's last words about its cluster; empty for kinds that tell no identity.
     pub(crate) fn identities(&self, facts: &BTreeMap<ServerAddr, Facts>) -> Vec<MemberIdentity> {
         let said = |addr: &ServerAddr| facts.get(addr).and_then(|facts| identity::said(&self.group.kind, facts)).cloned();
         let row = |addr: &ServerAddr| MemberIdentity {
@@ -484,12 +481,12 @@ impl Cluster {
         matches!(self.group.kind, RoleKind::Replication(_)).then(|| self.members.keys().filter(is_writable).count())
     }
 
-    /// What tells it from other clusters, as far as is known.
+    /// The cluster's identity, once a vote has given one.
     pub(crate) fn identity(&self) -> Option<&Identity> {
         self.memory.identity.own()
     }
 
-    /// What the kind says of each server, and what pings say on top.
+    /// The kind's judgement of each server, corrected by strangers, changed rows and pings.
     fn judge(&self, world: World<'_>, memory: &mut Memory) -> Judgements {
         let vars = &world.snapshot.vars;
         let writers = memory.writers.clone();
@@ -506,6 +503,7 @@ impl Cluster {
             if at_ms.is_some_and(|at_ms| world.facts.get(addr).is_none_or(|facts| self.seen_ms(facts) <= *at_ms)) {
                 *judgement = Judgement::new(Fitness::Unseen, "not seen since its rows were changed", "");
             }
+            // Beside a writer, an added server must answer first: written to unseen, it could take conflicting writes.
             if memory.is_settled && vars.monitor_enabled && judgement.fitness == Fitness::Unseen && self.is_intruder(world, &writers, addr)
             {
                 let fitness = if self.group.offline.is_some() { Fitness::Out(Outage::Stated) } else { Fitness::Fenced };
@@ -518,13 +516,13 @@ impl Cluster {
         judgements
     }
 
-    /// What becomes of a server of another cluster: what runs there would change that one's data.
+    /// A stranger is excluded, and its statements are severed: they would change another cluster's data.
     fn stranger(&self, identity: &Identity) -> Judgement {
         let fitness = if self.group.offline.is_some() { Fitness::Out(Outage::Stated) } else { Fitness::Fenced };
         Judgement { under_way: UnderWay::Severed, ..Judgement::new(fitness, STRANGER, format!("identity={identity}")) }
     }
 
-    /// Whether it was added as a writer beside those who write, and its first check has yet to say what it is.
+    /// Whether the operator added this server as a second writer, and its first check has not been answered yet.
     fn is_intruder(&self, world: World<'_>, writers: &BTreeSet<ServerAddr>, addr: &ServerAddr) -> bool {
         let is_awaited = world.facts.get(addr).is_none_or(|facts| !self.has_said(facts) && !facts.is_denied());
         let is_added = self.members.get(addr).is_some_and(|member| member.is_explicit_writer && member.is_checked());
@@ -543,7 +541,7 @@ impl Cluster {
             (Vital::Dead, offline) => {
                 judgement.is_down = true;
                 judgement.under_way = UnderWay::Severed;
-                // Where nothing is for those that are out, its role stays, for the reason that it has.
+                // Without an offline hostgroup the server keeps its role and its reason; it is only down.
                 if offline.is_some() {
                     judgement.fitness = Fitness::Out(Outage::Down);
                     judgement.why = missed_pings(facts);
@@ -557,8 +555,7 @@ impl Cluster {
     }
 }
 
-/// Servers that were written to other hostgroups than before. If all who wrote are among them, or are gone, those that are
-/// configured as writers are what the operator has left, and are moved too.
+/// Servers whose hostgroups the operator changed. If that leaves no writer, the servers configured as writers count as moved too.
 fn moved(old: &BTreeMap<ServerAddr, Member>, new: &BTreeMap<ServerAddr, Member>, writers: &BTreeSet<ServerAddr>) -> BTreeSet<ServerAddr> {
     let changed = new.iter().filter(|(addr, member)| old.get(*addr).is_some_and(|old| old.configured != member.configured));
     let mut moved: BTreeSet<ServerAddr> = changed.map(|(addr, _)| addr.clone()).collect();

@@ -1,7 +1,7 @@
-//! Who writes, where the proxy may choose: at most `max_writers`, the heaviest first, but who writes stays unless the fail-back
-//! policy says otherwise.
+//! The choice of writers, if it is the proxy's: at most `max_writers`, the heaviest first. A writer stays unless the fail-back policy says
+//! otherwise.
 //!
-//! Shared by all kinds. Pure: the candidates go in, the writers come out. INVARIANT: while there is a candidate there is a
+//! Shared by all kinds of clusters. Pure: the candidates go in, the writers come out. INVARIANT: if there is a candidate, there is a
 //! writer.
 
 use std::cmp::Reverse;
@@ -25,22 +25,20 @@ pub(crate) struct Rank {
 }
 
 impl Rank {
-    /// What makes one better than another, the last resort left out: an equal takes nobody's place.
+    /// The order of candidates without the last resort. A candidate of equal merit replaces no writer.
     pub(crate) fn merit(&self) -> (bool, bool, bool, u32) {
         (self.is_preferred, self.is_explicit, self.is_near, self.weight)
     }
 }
 
-/// How good a writer it would be; the lesser is the better. Of those from `Hesitant` on one is used only when nobody better is there.
+/// How good a writer the server would be, the best first. `Hesitant` and later tiers write only if there is no better candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Tier {
-    /// It is fit.
     Fit,
     /// Configured as a writer, and not seen yet.
     Unseen,
     /// It has other work, or comes back.
     Hesitant,
-    /// It is about to leave.
     Leaving,
     /// It answers too slowly.
     Silent,
@@ -64,13 +62,12 @@ pub(crate) enum Claim {
 pub(crate) struct Candidate {
     /// How good it would be.
     pub tier: Tier,
-    /// How it stands.
     pub claim: Claim,
     /// How much it is wanted.
     pub rank: Rank,
 }
 
-/// Chooses the writers.
+/// The writers, at most `max_writers`.
 pub(crate) fn choose(candidates: &[Candidate], max_writers: u32) -> BTreeSet<ServerAddr> {
     let mut sorted: Vec<&Candidate> = candidates.iter().collect();
     sorted.sort_by_key(|candidate| (candidate.tier, candidate.claim, Reverse(&candidate.rank)));

@@ -1,4 +1,4 @@
-//! What was decided, and why: one line of the history of role changes.
+//! One line of the history of role changes: the decision and its reason.
 
 use model::{HostgroupId, ServerAddr};
 
@@ -11,21 +11,21 @@ pub struct Event {
     pub cluster: Option<HostgroupId>,
     /// The server concerned; None for the cluster as a whole.
     pub server: Option<ServerAddr>,
-    /// What changed.
+    /// The property that changed.
     pub kind: EventKind,
     /// Before: `writer`, `reader`, `offline`, a status, ...
     pub from: String,
-    /// After.
+    /// The value after.
     pub to: String,
-    /// What was seen: the values that decided.
+    /// The values that decided, as `name=value`.
     pub seen: String,
-    /// By whom: `probe`, `traffic`, `time`, `operator`, `configuration`, `resolver`.
+    /// The origin of the decision: `probe`, `traffic`, `time`, `operator`, `configuration`, `resolver`.
     pub by: &'static str,
     /// The rule that decided, in words.
     pub why: String,
 }
 
-/// What an event is about.
+/// The subject of an event; tables and metrics show [`EventKind::as_str`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EventKind {
     /// A server changed hostgroups.
@@ -44,9 +44,9 @@ pub enum EventKind {
     Suspicion,
     /// A server belongs to another cluster, or to this one again.
     Identity,
-    /// A replication channel from another cluster was started, stopped, or is not what it should be.
+    /// A replication channel from another cluster started, stopped or differs from its row.
     Channel,
-    /// An operator's order.
+    /// An operator's command took effect.
     Order,
 }
 

@@ -1,8 +1,8 @@
-//! What is known of one server: the last answers to each kind of check, what failed since, and what traffic said.
+//! The facts about one server: the last answer to each kind of check, the failures since, and traffic's reports.
 //!
-//! One per server, whatever hostgroups and clusters it is in. Nothing is decided here; the kinds of clusters and
-//! [`health`](crate::health) read it. INVARIANT: sightings of different servers touch different facts, so the order in which
-//! they arrive cannot matter.
+//! There is one per server, whatever hostgroups and clusters it is in. Nothing is decided here; the kinds of clusters and
+//! [`health`](crate::health) read it. INVARIANT: sightings of different servers touch different facts, so the order in which they arrive
+//! cannot matter.
 
 mod lasting;
 
@@ -16,11 +16,11 @@ use crate::seen::{AuroraView, GaleraView, GroupView, Lag, ProbeError, RdsView, S
 
 /// Samples that are kept where several in a row decide; the largest count that a setting may ask for.
 const KEPT_SAMPLES: usize = 10;
-/// Answers in a row without a sample, of a server that lives, after which what was said before counts no more.
+/// Refusals or errors in a row, of a server that lives, after which earlier samples no longer count.
 const FORGOTTEN_AFTER: u32 = 3;
 /// Answers in a row that fail before a server counts as down, for its clusters.
 const DOWN_AFTER: u32 = 2;
-/// What traffic has not reported for so long is told again when it does, ms.
+/// A report from traffic is reported again if the last one is older than this, ms.
 const QUIET_AFTER_MS: u64 = 60_000;
 /// A server whose uptime is longer was not restarted a moment ago, so its buffer pool is not waited for, s.
 const YOUNG_UPTIME_S: u64 = 600;
@@ -31,17 +31,17 @@ const YOUNG_UPTIME_S: u64 = 600;
 pub(crate) struct Track<T> {
     /// The last good answer.
     pub last: Option<T>,
-    /// The last one that said something else.
+    /// The last good answer that differs from `last`.
     pub before: Option<T>,
-    /// When it came, ms.
+    /// When `last` came, ms.
     pub at_ms: u64,
-    /// Good answers in a row that said the same.
+    /// Good answers in a row that are the same; what counts as the same depends on the check.
     pub repeats: u32,
-    /// Since when they say the same, ms.
+    /// Since when the answers are the same, ms.
     pub since_ms: u64,
     /// When the first good answer after failures came, ms; 0 if none has failed yet.
     pub resumed_ms: u64,
-    /// What had failed before that.
+    /// The failures between the last two good answers that had any.
     pub missed: Troubles,
     /// Refused or broken connections since the last good answer.
     pub unreachable: u32,
@@ -156,7 +156,7 @@ impl<T> std::ops::Deref for Samples<T> {
 }
 
 impl<T> Samples<T> {
-    /// One that answers, and does not say it any more, is not held to what it said for ever; no answer is no sign of health.
+    /// Refusals and errors in a row clear the samples, so an old one does not count for ever. Timeouts and closed ports keep them.
     fn take(&mut self, result: Result<T, ProbeError>) {
         match result {
             Ok(sample) => {
@@ -179,38 +179,36 @@ impl<T> Samples<T> {
     }
 }
 
-/// What is known of one server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Facts {
     /// COM_PING: round trips, us.
     pub ping: Track<u64>,
-    /// Whether it is read-only.
+    /// The value that the row's kind of check reads.
     pub read_only: Track<bool>,
     /// Galera's state; repeats count answers with the same size of the cluster.
     pub galera: Track<GaleraView>,
     /// Group Replication's state; repeats count answers from the same view.
     pub group: Track<GroupView>,
-    /// Since when a Galera node that was synced, and has not been unreachable since, says that it gives its state to another
-    /// one or catches up, ms.
+    /// Since when a Galera node says that it is a donor or catches up, ms. None unless it was synced and reachable until then.
     pub giving_since_ms: Option<u64>,
     /// Aurora's topology; repeats count answers that name the same writer.
     pub aurora: Track<AuroraView>,
     /// The cluster by RDS's table.
     pub rds: Track<RdsView>,
-    /// Whom it replicates from.
+    /// The servers that it replicates from.
     pub sources: Track<SourcesView>,
     /// Replication lag, and when it was told (ms).
     pub lag: Samples<(u64, Lag)>,
     /// How far it was behind when it last knew.
     known_lag: Option<KnownLag>,
-    /// What it had executed, and when it said so (ms).
+    /// Its executed GTIDs, each sample with its time, ms.
     pub gtids: Samples<(u64, GtidSet)>,
     /// Transactions behind (Galera, Group Replication), the latest last.
     pub behind: VecDeque<u64>,
     /// Until when traffic's report makes it suspected, ms.
     pub suspected_until_ms: u64,
-    /// What traffic reported, each with when it did so last, ms, since the server was last given another role or status.
+    /// Traffic's reports by kind, with the time of the last one, ms. Cleared when the server gets another role or status.
     pub reports: Vec<(SignalKind, u64)>,
     /// Traffic saw a connection break or fail since the last good answer.
     pub is_broken: bool,
@@ -225,7 +223,7 @@ pub(crate) struct Facts {
 /// How far a replica was behind when it last knew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KnownLag {
-    /// How far, ms.
+    /// The lag, ms.
     pub ms: u64,
     /// When it first said after that, that it does not know (ms).
     pub unknown_since_ms: Option<u64>,
@@ -258,7 +256,7 @@ impl Troubles {
 }
 
 impl Facts {
-    /// Takes what a check saw.
+    /// Takes the result of a check.
     pub(crate) fn observe(&mut self, now_ms: u64, seen: Seen, ping_max_failures: u32) {
         // That these could not be read says nothing else of the server.
         match seen {
@@ -300,7 +298,7 @@ impl Facts {
         } else {
             self.is_lost |= self.is_gone(ping_max_failures)
         }
-        // What it knew before it was lost says nothing of the data that it comes back with.
+        // Answers from before the loss say nothing about the data with which the server returns.
         self.known_lag = self.known_lag.filter(|_| !self.is_lost);
     }
 
@@ -347,7 +345,6 @@ impl Facts {
         troubles.unreachable >= needed
     }
 
-    /// What the monitor was refused, if it was.
     pub(crate) fn is_denied(&self) -> bool {
         self.ping.is_denied || self.read_only.is_denied || self.galera.is_denied || self.group.is_denied || self.aurora.is_denied
     }
@@ -358,7 +355,7 @@ impl Facts {
         roles.into_iter().flatten().find_map(ProbeError::closed)
     }
 
-    /// A failure says nothing of it, but that one whose port is closed may be restarted.
+    /// Other failures say nothing about donating, but a server with a closed port may be restarted.
     fn giving_since(&self, now_ms: u64, answer: &Result<GaleraView, ProbeError>) -> Option<u64> {
         match answer {
             Err(ProbeError::Unreachable(_) | ProbeError::Closed(_)) => None,

@@ -1,11 +1,11 @@
-//! Galera and Percona XtraDB Cluster: what a node's own words make it fit for.
+//! Galera and Percona XtraDB Cluster: the roles that a node may have by its own words.
 //!
-//! A statement of the node that it must not serve acts at once, but for one that gives its state or catches up, which keeps its role
-//! for a moment; not being seen acts after as many failures as the settings
-//! say. Which of the fit nodes writes is decided by [`converge`](crate::converge).
-//! Source: the Galera manual's node states and `wsrep_*` variables, Percona's `pxc_maint_mode`, the interface reference's
-//! order of decisions. Of two primary components only the larger one serves; how large one is, is a claim until as many nodes
-//! vouch for it as for the other: a node that was frozen still says what it saw before.
+//! If the node says that it must not serve, this acts at once. A donor, or a node that catches up, keeps its role for a moment. A node that
+//! does not answer is out after as many failures as the settings say. [`converge`](crate::converge) chooses the writer among the fit nodes.
+//! Source: the Galera manual's node states and `wsrep_*` variables, Percona's `pxc_maint_mode`, the interface reference's order of
+//! decisions.
+//! Of two primary components only the larger one serves. A component's size is a claim until as many nodes vouch for it as for the other
+//! one, because a node that was frozen still reports the old size.
 
 use model::ServerAddr;
 use model::fleet::UnderWay;
@@ -14,20 +14,19 @@ use crate::facts::{Facts, Troubles};
 use crate::judgement::{Fitness, Judgement, Judgements, Outage, STALE_FOR_MS, Scene, describe, outage, small, under_way};
 use crate::seen::GaleraView;
 
-/// Two nodes must have disagreed about the cluster's size for this long before one of them counts as cut off: views change at
-/// slightly different times, and nodes are asked at different times, ms.
+/// Two nodes must disagree about the cluster's size for this long before one of them counts as cut off, ms. Views change, and nodes are
+/// asked, at slightly different times.
 const SPLIT_AFTER_MS: u64 = 1_000;
-/// Nodes that were there all along and see another cluster, each twice at least, before a node that missed a check or two is
-/// outdated.
+/// A node that missed a check or two is outdated if this many nodes see another cluster. These nodes must never have stopped answering,
+/// and have said so [`EVICTED_AFTER`] times.
 const EVICTED_BY: usize = 2;
 const EVICTED_AFTER: u32 = 2;
 /// Samples in a row over the limit that make a reader behind. ProxySQL takes one; receive queues come and go.
 const BEHIND_AFTER: usize = 2;
-/// A node that gives another one what it missed (IST) is a donor and catches up for a moment: it must have said so for this
-/// long before its role changes, ms.
+/// During an incremental state transfer (IST) the donor says for a moment that it is a donor and catches up. Its role changes only after
+/// this time, ms.
 const GIVING_AFTER_MS: u64 = 1_000;
 
-/// Judges every node.
 pub(crate) fn judge(scene: Scene<'_>) -> Judgements {
     scene.known().map(|(addr, _, facts)| (addr.clone(), node(scene, addr, facts))).collect()
 }
@@ -69,7 +68,7 @@ fn node(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts) -> Judgement {
     }
 }
 
-/// The first of these that holds decides. `local_state` is the one to go by.
+/// The first condition that holds decides. `local_state` may differ from the view's: a donor of a moment counts as synced.
 fn state(view: &GaleraView, local_state: u32) -> (Fitness, &'static str) {
     let stated = Fitness::Out(Outage::Stated);
     let may_write = !view.read_only;
@@ -94,7 +93,7 @@ fn state(view: &GaleraView, local_state: u32) -> (Fitness, &'static str) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Split {
     Agreed,
-    /// Another node sees a larger cluster, not for long enough.
+    /// Another node sees a larger cluster, but not yet for long enough.
     Suspected,
     CutOff,
 }
@@ -107,6 +106,7 @@ fn split(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, view: &GaleraView) 
     let larger = others.filter(|(other, size)| *size > view.cluster_size && other.galera.at_ms >= facts.galera.since_ms);
     let own = Support::of(scene, view.cluster_size);
     let is_believed = |(other, size): (&Facts, u32)| {
+        // A component with less support is believed only after the time for which a node may repeat an old view.
         let needed_ms = if Support::of(scene, size).outweighs(own) { SPLIT_AFTER_MS } else { STALE_FOR_MS };
         disagreed_ms(facts, other) >= needed_ms
     };
@@ -117,17 +117,17 @@ fn split(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, view: &GaleraView) 
     }
 }
 
-/// How long two nodes have both said what they say now, ms: a view that is old says nothing of how long another one has been.
+/// How long both nodes have said the same as now, ms. A view from before the other node's last change does not count.
 fn disagreed_ms(one: &Facts, other: &Facts) -> u64 {
     let begun_ms = |facts: &Facts| facts.galera.since_ms.max(facts.galera.resumed_ms);
     let until_ms = other.galera.at_ms.min(one.galera.at_ms);
     until_ms.saturating_sub(begun_ms(other).max(begun_ms(one)))
 }
 
-/// Whether a node that was away has said the same as another one since it is back, before one of them, or both, saw the cluster change:
-/// its view is none of before it was away.
+/// Whether a node that was away has since agreed with another one, and then one or both saw the cluster change. Its view is then no relic
+/// of the time before.
 fn have_agreed(facts: &Facts, other: &Facts) -> bool {
-    // What it said before it changed its mind, and after it was back.
+    // The view before the last change, if the node returned before that change.
     let before = |of: &Facts| {
         let view = of.galera.before.as_ref().filter(|view| of.galera.since_ms > facts.galera.resumed_ms && view.primary_partition);
         view.map(|view| view.cluster_size)
@@ -137,14 +137,13 @@ fn have_agreed(facts: &Facts, other: &Facts) -> bool {
     (own.is_some() && (own == now(other) || own == others)) || (others.is_some() && others == now(facts))
 }
 
-/// The size of the primary component that a node sees, if it answers.
 fn component(facts: &Facts) -> Option<u32> {
     let view = facts.galera.last.as_ref().filter(|view| view.primary_partition && view.cluster_size > 0)?;
     (!facts.galera.is_troubled() && !facts.galera.is_denied).then_some(view.cluster_size)
 }
 
-/// It answers again after it was out, not for long, and others who have more to say for themselves see another cluster: what it
-/// says may be what it saw before. It stays out; by its own words, it would do so.
+/// A node that answers again may repeat its view from before. While nodes with more support see another cluster, it stays out, but could
+/// still be a last resort.
 fn outdated(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, view: &GaleraView, max_timeouts: u32, may_write: bool) -> Option<Outage> {
     let size = component(facts).filter(|_| !scene.has_settled(&facts.galera))?;
     if outage(facts, facts.galera.missed, max_timeouts, may_write).is_none() {
@@ -158,9 +157,8 @@ fn outdated(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, view: &GaleraVie
     others.map(|other| Support::of(scene, other)).any(|other| other > own).then_some(Outage::Silent { may_write })
 }
 
-/// It did not answer for a while, not for so long that it was out, and was frozen long enough for its cluster: two that were
-/// there all along say so, and have since before it answered last. A writer is not taken out for so little; what it commits
-/// fails until it has noticed.
+/// Whether the cluster evicted a node that missed checks but was not out. Two nodes that never stopped answering must say so, and have said
+/// so before it answered last. A writer is not taken out for this: its commits fail until it notices.
 fn is_evicted(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, size: u32) -> bool {
     let galera = &facts.galera;
     let own = Support::of(scene, size);
@@ -181,19 +179,19 @@ fn is_evicted(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, size: u32) -> 
 /// The nodes that vouch for a component; the greater is the better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Support {
-    /// Those that were there all along.
+    /// Nodes that never stopped answering, or resumed more than [`STALE_FOR_MS`] ago.
     settled: usize,
     all: usize,
 }
 
 impl Support {
-    /// Of a component of this size.
+    /// The support for a component of this size.
     fn of(scene: Scene<'_>, size: u32) -> Self {
         let nodes = || scene.known().map(|(_, _, facts)| facts).filter(|facts| component(facts) == Some(size));
         Self { settled: nodes().filter(|facts| scene.has_settled(&facts.galera)).count(), all: nodes().count() }
     }
 
-    /// It is no weaker than that of a smaller component, and not all of it has just come back.
+    /// Whether this larger component has at least as much support as the smaller one, and not only from nodes that just returned.
     fn outweighs(self, smaller: Self) -> bool {
         self > smaller || (self == smaller && self.settled > 0)
     }

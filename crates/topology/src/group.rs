@@ -1,11 +1,11 @@
-//! Group Replication: members decide among themselves who is primary, the proxy follows; in multi-primary mode it chooses.
+//! Group Replication: the members elect the primary and the proxy follows. In multi-primary mode the proxy chooses the writers.
 //!
-//! A member says whether it is ONLINE and sees a majority (`viable`). When two members say that they are the only primary,
-//! the one that more viable members name is it. Members that a view names and nobody configured are found; they serve once
-//! they were seen well themselves, because a member's name in the group may not be one that the proxy can reach.
-//! A member that was frozen and expelled says what it saw before until it notices, and one may have founded a group of its
-//! own: who is not in the view of as many others as vouch for it serves nothing. Those in another group than it vouch for nobody:
-//! until they have missed it they name it.
+//! A member says whether it is ONLINE and sees a majority (`viable`). If two members claim to be the only primary, the one that more viable
+//! members name wins. Members that a view names are found. They serve after their first good check, because the proxy may not be able to
+//! reach a member by its name in the group.
+//! A member that was frozen and expelled repeats its old view until it notices. A member may also have founded a group of its own.
+//! Therefore a member serves nothing if more members deny it than vouch for it. Members of another group vouch for no member: they may
+//! still name one that they have not missed yet.
 //! Source: the MySQL manual, `performance_schema.replication_group_members` and `_member_stats`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use crate::facts::{Facts, Troubles};
 use crate::judgement::{Fitness, Judgement, Judgements, Outage, Scene, describe, outage, small, under_way};
 use crate::seen::GroupView;
 
-/// Answers in a row from the same view after which it is no passing one.
+/// A view counts as lasting after this many answers in a row with the same view id.
 const AGREED_AFTER: u32 = 2;
 
 /// Which members a limit on transactions behind is for: `monitor_groupreplication_max_transactions_behind_for_read_only`.
@@ -38,17 +38,16 @@ impl LagApplies {
     }
 }
 
-/// Judges every member.
 pub(crate) fn judge(scene: Scene<'_>) -> Judgements {
     let mut judgements: Judgements = scene.known().map(|(addr, _, facts)| (addr.clone(), member(scene, facts))).collect();
     for (addr, _, facts) in scene.known() {
         let Some(judgement) = judgements.get_mut(addr) else { continue };
-        // Silent, it may still be the last resort.
+        // A silent member may still be the last resort.
         if matches!(judgement.fitness, Fitness::Out(_)) && !judgement.fitness.may_write() {
             continue;
         }
         let outside = outside(scene, addr, facts);
-        // One that has its own group may have it for ever.
+        // A member with a group of its own may keep it for ever, so there is nothing to confirm.
         let may_pass = outside == Outside::Yes && !scene.has_settled(&facts.group);
         judgement.is_confirming |= matches!(outside, Outside::Suspected | Outside::Elsewhere) || may_pass;
         if matches!(outside, Outside::Elsewhere | Outside::Yes) {
@@ -105,9 +104,9 @@ fn member(scene: Scene<'_>, facts: &Facts) -> Judgement {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outside {
     No,
-    /// Others say so, once or long ago.
+    /// More members deny it than vouch for it, but only once or long ago.
     Suspected,
-    /// It is in another group than others, who may have been asked before it was founded.
+    /// Most others are in another group, but may have been asked before it founded its own.
     Elsewhere,
     Yes,
 }
@@ -115,7 +114,7 @@ enum Outside {
 fn outside(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts) -> Outside {
     let Some(view) = last_word(addr, facts) else { return Outside::No };
     let is_foreign = |seen: &GroupView| group_of(seen) != group_of(view);
-    // Who denied it does so until it says something else, or is out; who vouches for it has just answered.
+    // A denial holds until the member says something else or is out. To vouch, a member must have answered its last check.
     let words = || scene.known().filter_map(|(other, _, facts)| Some((other, facts, counting_word(scene, other, facts)?)));
     let denies = |(other, _, seen): &(&ServerAddr, &Facts, &GroupView)| {
         *other != addr && (is_foreign(seen) || (seen.view_id != view.view_id && !is_in(seen, addr)))
@@ -128,7 +127,7 @@ fn outside(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts) -> Outside {
     if against <= vouched {
         return Outside::No;
     }
-    // Both have said so since the other one does, and neither only once: members are asked at different times.
+    // Members are asked at different times: the denial must come from the same time as its own view, and both must be repeated.
     let is_present = |other: &Facts| other.group.at_ms >= facts.group.since_ms && facts.group.at_ms >= other.group.since_ms;
     let is_repeated = |other: &Facts| other.group.repeats >= AGREED_AFTER && facts.group.repeats >= AGREED_AFTER;
     let is_certain = words().filter(denies).any(|(_, other, _)| is_present(other) && is_repeated(other));
@@ -140,18 +139,19 @@ fn outside(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts) -> Outside {
     }
 }
 
-/// Which group a view is of: what stays of its id (`group:number`) while members come and go. Who founds a group gives it a new one.
+/// The group that a view belongs to: the part of its id (`group:number`) that stays while members come and go. A newly founded group has a
+/// new one.
 fn group_of(view: &GroupView) -> &str {
     view.view_id.rsplit_once(':').map_or("", |(group, _)| group)
 }
 
-/// What a member said last of its group, if it is in one that can commit, and is named in it as the operator names it.
+/// A member's last view, if the group can commit and names the member by its configured address.
 fn last_word<'a>(addr: &ServerAddr, facts: &'a Facts) -> Option<&'a GroupView> {
     let view = facts.group.last.as_ref().filter(|_| !facts.group.is_denied)?;
     (view.viable && !view.view_id.is_empty() && is_in(view, addr)).then_some(view)
 }
 
-/// [`last_word`] of one that is not out.
+/// [`last_word`] of a member that is not out.
 fn counting_word<'a>(scene: Scene<'_>, addr: &ServerAddr, facts: &'a Facts) -> Option<&'a GroupView> {
     let is_out = || outage(facts, Troubles::from(&facts.group), max_timeouts(scene), true).is_some();
     last_word(addr, facts).filter(|_| !is_out())
@@ -168,12 +168,12 @@ fn max_timeouts(scene: Scene<'_>) -> u32 {
 /// Members that see a group alike; the greater is the better.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Support {
-    /// Those that were there all along.
+    /// Members that never stopped answering, or resumed long ago.
     settled: usize,
     all: usize,
-    /// Members of the largest of their views: not all of them need be configured.
+    /// The most members in one of their views: not all need be configured.
     size: usize,
-    /// Who writes is one of them.
+    /// The present writer is one of them.
     has_writer: bool,
 }
 
@@ -188,8 +188,8 @@ impl Support {
     }
 }
 
-/// The member is in the group, and has lost so many others that it can commit nothing. It makes no statement fail until it
-/// leaves the group, which an operator or `group_replication_unreachable_majority_timeout` orders, by default nobody.
+/// The member is in the group but has lost the majority, so it cannot commit. Its statements hang rather than fail until it leaves the
+/// group. An operator or `group_replication_unreachable_majority_timeout` makes it leave; by default it never does.
 fn is_minority(view: &GroupView) -> bool {
     !view.viable && view.members.iter().any(|(_, state)| state == "ONLINE")
 }
@@ -201,20 +201,20 @@ fn is_lagging(scene: Scene<'_>, facts: &Facts) -> bool {
     limit > 0 && facts.behind.len() >= count && facts.behind.iter().rev().take(count).all(|behind| *behind > limit)
 }
 
-/// The members that say that they are the group's only primary.
+/// The members that claim to be the group's only primary.
 fn primaries(scene: Scene<'_>, judgements: &Judgements) -> Vec<ServerAddr> {
     let is_fit = |addr: &ServerAddr| judgements.get(addr).is_some_and(|j| matches!(j.fitness, Fitness::Writer | Fitness::Hesitant));
     let claims = |facts: &Facts| facts.group.last.as_ref().is_some_and(|view| view.primary.is_some());
     scene.known().filter(|(addr, _, facts)| is_fit(addr) && claims(facts)).map(|(addr, ..)| addr.clone()).collect()
 }
 
-/// A member that can commit says that the group has elected.
+/// Whether a member that can commit names a primary. Then the proxy does not choose.
 pub(crate) fn has_primary(scene: Scene<'_>) -> bool {
     let elected = |facts: &Facts| facts.group.last.as_ref().is_some_and(|view| view.viable && view.primary.is_some());
     scene.known().any(|(_, _, facts)| elected(facts))
 }
 
-/// The one whom most viable members name. When as many name another one, the writer stays.
+/// The claimant that most viable members name. If the votes are equal, the present writer stays.
 fn elect(scene: Scene<'_>, judgements: &Judgements, claims: &[ServerAddr]) -> Option<ServerAddr> {
     let mut votes: BTreeMap<&ServerAddr, u32> = BTreeMap::new();
     for (addr, _, facts) in scene.known() {
@@ -242,8 +242,8 @@ fn words(view: &GroupView, troubles: Troubles) -> String {
     text.trim_end().to_owned()
 }
 
-/// The members that viable members see, and whether every name in it is understood: when a server that answers is not in
-/// its own view under the name that the operator wrote, nobody can tell which of the names are new.
+/// The members that viable members name. None if a server that answers is missing from its own view under its configured address: new names
+/// cannot be told from other names of known members.
 pub(crate) fn named(scene: Scene<'_>) -> Option<BTreeSet<ServerAddr>> {
     let mut names = BTreeSet::new();
     for (addr, _, facts) in scene.known() {

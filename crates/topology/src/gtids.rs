@@ -1,9 +1,9 @@
-//! Sets of GTIDs: what a server has, and how many transactions one has that another lacks.
+//! Sets of GTIDs: the transactions of a server, and how many of them another server lacks.
 //!
-//! Pure. MySQL counts by source (and tag), and says every number that a server has. MariaDB counts by domain, and each GTID names the
-//! server that wrote it: a server says the last number of each. Having one transaction of a server is having all that this server wrote
-//! before in the domain. It says nothing of what *another* server wrote under lower numbers: after a failover two servers go on from the
-//! same number. <https://dev.mysql.com/doc/refman/8.4/en/replication-gtids-concepts.html>, <https://mariadb.com/kb/en/gtid/>.
+//! Pure. MySQL counts by source (and tag), and lists every number that a server has. MariaDB counts by domain: each GTID names the server
+//! that wrote it, and a server lists the last number of each. In a domain, one transaction of a server implies all earlier ones of that
+//! server. It implies nothing about lower numbers of *another* server: after a failover two servers continue from the same number.
+//! <https://dev.mysql.com/doc/refman/8.4/en/replication-gtids-concepts.html>, <https://mariadb.com/kb/en/gtid/>.
 //! INVARIANT: the intervals of a stream are sorted, and neither overlap nor touch.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// Both ends belong to it.
 type Interval = (u64, u64);
 
-/// What a server has executed.
+/// The GTIDs that a server has executed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GtidSet {
     /// MySQL's, by source and tag.
@@ -25,18 +25,18 @@ pub struct GtidSet {
     domains: BTreeMap<u64, Domain>,
 }
 
-/// What a server has of one domain of MariaDB: the last number of each server that wrote there, as far as it says.
+/// A server's GTIDs of one MariaDB domain: the last number of each server that wrote there, as far as it is reported.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Domain(BTreeMap<u64, u64>);
 
 impl Domain {
-    /// The last number, whoever wrote it.
+    /// The highest number of the domain, of any server.
     fn last(&self) -> u64 {
         self.0.values().copied().max().unwrap_or_default()
     }
 
-    /// The numbers of this one that `other` lacks, those at most: others may have written some of them in between. Of a server that `other` does not name it is not known how far that one is: it counts
-    /// as having what has no higher number than its own last one.
+    /// The numbers of this set that `other` lacks, at most: other servers may have written some of them in between. If `other` does not
+    /// name a server, its own last number counts for that server.
     fn missing_in(&self, other: &Self) -> Vec<Interval> {
         let lacks = |(server, last): (&u64, &u64)| {
             let has = other.0.get(server).copied().unwrap_or_else(|| other.last());
@@ -47,8 +47,8 @@ impl Domain {
         missing
     }
 
-    /// The numbers by which a writer with this is ahead of its replica. Where the writer has the replica's last transaction, the replica
-    /// has what the writer had before that, though it may not name all who wrote it: it may have come with a backup.
+    /// The numbers by which a writer is ahead of its replica. If the writer has the replica's last transaction, the replica has all that
+    /// the writer had before. It may not name every server that wrote, for example after a restore from a backup.
     fn ahead_of(&self, replica: &Self) -> Vec<Interval> {
         let last = replica.0.iter().max_by_key(|(_, number)| **number);
         match last.filter(|(server, number)| self.0.get(server).is_some_and(|own| own >= number)) {
@@ -76,7 +76,7 @@ impl GtidSet {
         Some(set)
     }
 
-    /// How many transactions of this set another one lacks.
+    /// How many transactions of this set `other` lacks.
     pub fn missing_in(&self, other: &Self) -> u64 {
         self.count(other, Domain::missing_in)
     }
@@ -96,20 +96,20 @@ impl GtidSet {
         of_sources.chain(of_domains).fold(0, u64::saturating_add)
     }
 
-    /// Whether it has all that another one has.
+    /// Whether it holds all transactions of `other`.
     pub fn contains(&self, other: &Self) -> bool {
         other.missing_in(self) == 0
     }
 
-    /// What is of this source (MySQL's `server_uuid`), with its tags.
+    /// The transactions of this source (MySQL's `server_uuid`), with its tags.
     pub fn of_source(&self, uuid: &str) -> Self {
         let uuid = uuid.to_ascii_lowercase();
         let sources = self.sources.iter().filter(|(stream, _)| is_of(stream, &uuid));
         Self { sources: sources.map(|(stream, own)| (stream.clone(), own.clone())).collect(), domains: BTreeMap::new() }
     }
 
-    /// This set, with what the server of this id wrote replaced by what `before` has of it: what a promoted server had before its first
-    /// write, if `before` was seen earlier.
+    /// This set as it was before the server `id` wrote, if `before` is an earlier sample: the numbers of `id` are taken from `before`. Used
+    /// for a promoted server.
     pub fn before_writes_of(&self, id: &ServerId, before: &Self) -> Self {
         let mut set = self.clone();
         if let Some(uuid) = &id.uuid {
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(missing("0-1-0", ""), 0);
     }
 
-    /// A primary that died with two writes that nobody had, and another one that went on from there.
+    /// A primary died with two writes that no other server had, and another server continued from there.
     #[test]
     fn a_higher_number_of_another_server_contains_nothing_of_a_fork() {
         assert_eq!(missing("0-1-7", "0-1-5,0-2-8"), 2, "0-1-6 and 0-1-7");
@@ -294,11 +294,11 @@ mod tests {
         }
     }
 
-    /// Two servers that write in turn, and replicate from each other until one of them dies with what the other one lacks: against sets of
-    /// single transactions, over every short history.
+    /// Two servers write in turn and replicate from each other, until one dies with transactions that the other one lacks. Compared with
+    /// sets of single transactions over every short history.
     #[test]
     fn mariadb_sets_are_those_of_their_transactions() {
-        // Each step: who writes, and whether the other one gets it.
+        // Each step: the server that writes, and whether the other one gets it.
         for history in 0..1_u32 << 12 {
             let mut has: [Vec<(u64, u64)>; 2] = [Vec::new(), Vec::new()];
             for step in 0..6 {
@@ -318,7 +318,7 @@ mod tests {
                 let lacks = has[one].iter().any(|gtid| !has[other].contains(gtid));
                 let names_all = has[one].iter().all(|(server, _)| has[other].iter().any(|(named, _)| named == server));
                 let found = set(&has[one]).missing_in(&set(&has[other]));
-                // Where every server is named, nothing that is missing is overlooked; and nothing is missed that is there.
+                // If every server is named, all missing transactions are found, and no others.
                 assert!(found > 0 || !lacks || !names_all, "{has:?}");
                 assert!(found == 0 || lacks, "{has:?}");
             }

@@ -1,8 +1,7 @@
-//! Health that has nothing to do with roles: missed pings, replication lag, a buffer pool that is not loaded; and what of it
-//! shuns a server in a hostgroup.
+//! Health apart from roles: missed pings, replication lag, a cold buffer pool; and which of these shun a server in a hostgroup.
 //!
-//! Used for the hostgroups of clusters and for all others. INVARIANT: the last server of a hostgroup is not shunned for lag,
-//! for slow pings or to warm up; each of these states ends with a sighting, or by time.
+//! Used for hostgroups of clusters and for all others. INVARIANT: the last server of a hostgroup is not shunned for lag, slow pings or
+//! warming up; each of these states ends by a check or by time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +23,7 @@ pub(crate) const WARMING_LIMIT_MS: u64 = 600_000;
 /// Timeouts alone make a lone server dead only after so many times `monitor_ping_max_failures`.
 const PATIENCE: u32 = 3;
 
-/// What pings say.
+/// The result of a server's recent pings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Vital {
     /// It answers, or has not failed often enough.
@@ -35,7 +34,7 @@ pub(crate) enum Vital {
     Dead,
 }
 
-/// What the pings of a server say.
+/// Three times as many failures are tolerated if all are timeouts: a slow server is better than none.
 pub(crate) fn vital(facts: &Facts, vars: &MysqlVariables) -> Vital {
     let ping = &facts.ping;
     let limit = small(vars.monitor_ping_max_failures);
@@ -46,7 +45,7 @@ pub(crate) fn vital(facts: &Facts, vars: &MysqlVariables) -> Vital {
     }
 }
 
-/// Why a server whose pings fail is out, with what the last one met.
+/// Why a server with failing pings is out, with the last error.
 pub(crate) fn missed_pings(facts: &Facts) -> String {
     let failure = facts.ping.failure.as_ref();
     match failure.and_then(ProbeError::text) {
@@ -55,24 +54,24 @@ pub(crate) fn missed_pings(facts: &Facts) -> String {
     }
 }
 
-/// How far a server is behind, which is too far.
+/// A lag beyond the limit.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Behind {
-    /// Ms or transactions, to find those that are least so.
+    /// Ms or transactions. The servers with the least stay if the floor needs them.
     pub by: u64,
     /// The same in words, with the limit.
     pub words: String,
 }
 
-/// What is said of servers that are too far behind.
+/// The servers beyond their limit, each with its lag in words.
 pub(crate) type Lags = BTreeMap<ServerAddr, String>;
 
-/// A time in which nobody could write to a cluster: who replicates in it fell no further behind.
+/// A time without a writer: replicas cannot fall further behind in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Quiet {
-    /// When who wrote was last seen to work, ms.
+    /// When the lost writer last answered, ms.
     pub from_ms: u64,
-    /// When somebody wrote again, ms; None if nobody does.
+    /// When there was a writer again, ms; None while there is none.
     pub to_ms: Option<u64>,
 }
 
@@ -83,17 +82,16 @@ impl Quiet {
     }
 }
 
-/// What has to be known of a replica's cluster to judge how far it is behind.
+/// The cluster's state that decides how an unknown lag counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Sources {
-    /// Since when it is a replica that has to replicate from somebody, ms.
+    /// Since when the server should have a source, ms.
     pub to_follow_since_ms: Option<u64>,
-    /// The last time in which nobody wrote.
+    /// The last time without a writer.
     pub quiet: Option<Quiet>,
 }
 
-/// What lag counts as that is not known at `at_ms`: no more than the lag that was known last and the time since in which somebody
-/// could write.
+/// The lag assumed at `at_ms`, ms: the last known lag plus the time with a writer since then, at most the policy's value.
 fn unknown_lag_ms(facts: &Facts, at_ms: u64, quiet: Option<Quiet>, policy: HostgroupPolicy) -> u64 {
     let Some((known_ms, since_ms)) = facts.lag_until_unknown() else { return policy.lag_when_unknown_ms };
     let passed_ms = at_ms.saturating_sub(since_ms);
@@ -101,7 +99,7 @@ fn unknown_lag_ms(facts: &Facts, at_ms: u64, quiet: Option<Quiet>, policy: Hostg
     policy.lag_when_unknown_ms.min(known_ms + passed_ms.saturating_sub(quiet_ms))
 }
 
-/// How far a replica is behind, ms, if that is beyond the limit of `row` in as many samples as the settings ask for.
+/// The lag of a replica, ms, if it exceeds the limit of `row` in as many samples as `monitor_replication_lag_count` says.
 pub(crate) fn excessive_lag(
     facts: &Facts,
     row: &Server,
@@ -130,7 +128,7 @@ pub(crate) fn excessive_lag(
     Some(Behind { by, words })
 }
 
-/// How far behind it is now, and its limit, in words; None where there is no limit, or nothing is known.
+/// The last lag and its limit in words; None without a limit or without a known lag.
 pub(crate) fn present_lag(facts: &Facts, limit_s: u32) -> Option<String> {
     match facts.lag.back().map(|(_, lag)| lag).filter(|_| limit_s > 0)? {
         Lag::Unknown => None,
@@ -144,10 +142,10 @@ fn lag_in_words(ms: u64, limit_s: u32) -> String {
     format!("{}.{} s behind; max_replication_lag={limit_s}", ms / 1_000, ms % 1_000 / 100)
 }
 
-/// How many transactions of what its writers had a replica lacks, if that is beyond the hostgroup's limit in as many samples
-/// as the settings ask for.
+/// The number of its writers' transactions that a replica lacks. None unless it exceeds the hostgroup's limit in as many samples as
+/// `monitor_replication_lag_count` says.
 ///
-/// A sample is held against what each writer had said before it: a replica cannot be taken to lack what was written since.
+/// A sample is compared with the last one of each writer before it: later writes cannot count as missing.
 pub(crate) fn excessive_lack(replica: &Facts, writers: &[&Facts], policy: HostgroupPolicy, vars: &MysqlVariables) -> Option<Behind> {
     let count = usize::try_from(vars.monitor_replication_lag_count).unwrap_or(1);
     let lacks = |(at_ms, has): &(u64, GtidSet)| {
@@ -162,21 +160,21 @@ pub(crate) fn excessive_lack(replica: &Facts, writers: &[&Facts], policy: Hostgr
     Some(Behind { by, words: format!("{by} transactions behind; max_transactions_behind={limit}") })
 }
 
-/// What holds in one hostgroup.
+/// The limits of one hostgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct HostgroupPolicy {
-    /// Readers that stay in use though they lag.
+    /// ONLINE readers that are kept even if they lag.
     pub reader_floor: usize,
     /// Whether servers that come back wait for their buffer pool.
     pub waits_for_buffer_pool: bool,
-    /// What lag that is not known counts as, ms.
+    /// The most that an unknown lag counts as, ms.
     pub lag_when_unknown_ms: u64,
     /// Transactions that a replica may lack; 0 is no limit.
     pub max_transactions_behind: u64,
 }
 
 impl HostgroupPolicy {
-    /// What the settings say of a hostgroup.
+    /// The effective settings of the hostgroup; seconds become ms.
     pub(crate) fn of(snapshot: &Snapshot, id: HostgroupId) -> Self {
         let settings = snapshot.effective_in(id);
         Self {
@@ -191,28 +189,26 @@ impl HostgroupPolicy {
 /// A server in a hostgroup, with all that may keep it from being ONLINE. The first that holds decides.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Seat {
-    /// Its row there.
     pub row: Arc<Server>,
-    /// An operator drains it.
     pub is_drained: bool,
-    /// A status that its role gives it, and why; or why it is here.
+    /// The status by its role. Operators' statuses and health come on top.
     pub status: ServerStatus,
-    /// What becomes of what runs there.
+    /// Whether running statements may finish.
     pub under_way: UnderWay,
     /// Why it has this status, or is here.
     pub why: String,
-    /// Its pings time out, and what becomes of what runs there.
+    /// Its pings time out; the value says whether running statements may finish.
     pub slow: Option<UnderWay>,
     /// Its buffer pool is being loaded.
     pub is_warming: bool,
-    /// It is this far behind, which is too far.
+    /// Its lag, if it exceeds a limit.
     pub behind: Option<Behind>,
     /// It was in use here before: of those that are as far behind as each other it stays.
     pub serves: bool,
 }
 
 impl Seat {
-    /// As configured, and healthy.
+    /// ONLINE, with no reason against it.
     pub(crate) fn new(row: &Arc<Server>) -> Self {
         Self {
             row: Arc::clone(row),
@@ -227,7 +223,6 @@ impl Seat {
         }
     }
 
-    /// Out, for a reason.
     pub(crate) fn shun(&mut self, under_way: UnderWay, why: impl Into<String>) {
         (self.status, self.under_way, self.why) = (ServerStatus::Shunned, under_way, why.into());
     }
@@ -241,12 +236,11 @@ impl Seat {
     }
 }
 
-/// What is said of those that are too far behind.
 pub(crate) fn lags<'a>(seats: impl Iterator<Item = &'a Seat>) -> Lags {
     seats.filter_map(|seat| Some((seat.addr(), seat.behind.as_ref()?.words.clone()))).collect()
 }
 
-/// What becomes of the servers of one hostgroup.
+/// The statuses of one hostgroup's servers. The order matters: each step looks only at servers that the steps before left ONLINE.
 pub(crate) fn place(mut seats: Vec<Seat>, policy: HostgroupPolicy) -> Vec<Placement> {
     seats.iter_mut().for_each(obey);
     shun_slow(&mut seats);
@@ -256,7 +250,7 @@ pub(crate) fn place(mut seats: Vec<Seat>, policy: HostgroupPolicy) -> Vec<Placem
     seats.into_iter().map(placed).collect()
 }
 
-/// What operators say comes first.
+/// An operator's status wins over health.
 fn obey(seat: &mut Seat) {
     if seat.row.status != ServerStatus::Online {
         (seat.status, seat.why) = (seat.row.status, String::new());
@@ -265,7 +259,7 @@ fn obey(seat: &mut Seat) {
     }
 }
 
-/// Shuns servers whose pings time out, unless that would leave nobody.
+/// Shuns servers whose pings time out, unless no other server would be left.
 fn shun_slow(seats: &mut [Seat]) {
     if !seats.iter().any(|seat| seat.is_online() && seat.slow.is_none()) {
         return;
@@ -286,9 +280,9 @@ fn shun_warming(seats: &mut [Seat], policy: HostgroupPolicy) {
     }
 }
 
-/// Shuns servers that are behind, but keeps as many in use as the floor says: those that are least behind. Who is not twice as
-/// far behind is no worse: samples of two servers are never of the same moment. Of those who was in use stays, as one whose lag is not
-/// known (stopped replication counts as a fixed time) may have been stopped long before it.
+/// Shuns servers that lag, but keeps as many readers as the floor says: those with the least lag. Lags count as equal up to a factor of
+/// two, because the samples come from different moments. Of equals, a server in use stays: one with an unknown lag may have been stopped
+/// long before it.
 fn shun_behind(seats: &mut [Seat], policy: HostgroupPolicy) {
     let usable = seats.iter().filter(|seat| seat.is_online()).count();
     let floor = if usable == 1 { 1 } else { policy.reader_floor };

@@ -1,9 +1,9 @@
-//! Which cluster a server belongs to, by its own words, and which one is ours.
+//! Which cluster a server belongs to by its own words, and which cluster is the configured one.
 //!
-//! An address may lead to a server of another cluster: names and addresses are used again. A cluster's identity is what most of
-//! the servers that the operator wrote say; once more than half of them say it, it is settled, and holds whoever answers later.
-//! Whoever says another one is a stranger: it serves nothing and has no vote, and nobody is found by its words.
-//! INVARIANT: servers that were found have no vote, so a stranger that names others gains nothing by it.
+//! An address may lead to a server of another cluster: names and addresses are reused. The identity that most configured servers report is
+//! the cluster's. Once more than half of them report it, it is settled, and later answers do not change it.
+//! A server that reports another identity is a stranger. It serves nothing, has no vote, and servers that it names are not added.
+//! INVARIANT: found servers have no vote, so a stranger gains nothing by naming others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,28 +16,28 @@ use serde::{Deserialize, Serialize};
 use crate::facts::Facts;
 use crate::member::Member;
 
-/// What tells one cluster from another: the UUID and the name of a Galera cluster, the name of a group.
+/// The UUID and name of a Galera cluster, or the name of a group.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Identity(Arc<str>);
 
 impl Identity {
-    /// Longer ones are cut: the words of a server that may be anybody's are kept and shown.
+    /// Characters kept. Any server may answer at the address, and its text is stored and shown.
     const LENGTH_MAX: usize = 160;
 
-    /// Of these words; None when they say nothing.
+    /// None if the text is blank.
     pub fn new(words: &str) -> Option<Self> {
         let words = words.trim();
         (!words.is_empty()).then(|| Self(words.chars().take(Self::LENGTH_MAX).collect::<String>().into()))
     }
 
-    /// Of `wsrep_cluster_state_uuid` and `wsrep_cluster_name`; None for a node that has not joined a cluster yet, whose UUID is zero.
-    /// A cluster that was restored from the files of another one has its UUID, so the name counts too.
+    /// From `wsrep_cluster_state_uuid` and `wsrep_cluster_name`. None if the UUID is zero: the node has not joined a cluster yet. A cluster
+    /// restored from another one's files has the same UUID, so the name counts too.
     pub fn of_galera(state_uuid: &str, name: &str) -> Option<Self> {
         let is_set = state_uuid.chars().any(|c| c != '0' && c != '-');
         Self::new(state_uuid).filter(|_| is_set).and_then(|_| Self::new(&format!("{} {name}", state_uuid.to_ascii_lowercase())))
     }
 
-    /// Its words.
+    /// The text, as tables and events show it.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -52,52 +52,52 @@ impl fmt::Display for Identity {
 /// Why a stranger is out.
 pub(crate) const STRANGER: &str = "it belongs to another cluster";
 
-/// What has changed about who belongs to a cluster.
+/// A change of a cluster's strangers or of its identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// The server belongs to another cluster, this one.
+    /// The server reports this identity, which is not the cluster's.
     Strange(ServerAddr, Identity),
-    /// It belongs to ours.
+    /// A former stranger reports the cluster's identity again.
     Own(ServerAddr),
-    /// It is settled what the cluster is: these say so.
+    /// The identity is settled; these servers report it.
     Known(BTreeSet<ServerAddr>),
-    /// Nobody answers but servers of these other clusters.
+    /// All servers that answer belong to these other clusters.
     Usurped(BTreeSet<Identity>),
 }
 
-/// What one server of a cluster says of what it belongs to.
+/// One row of the table of identities: a server's words, and the cluster's identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberIdentity {
-    /// The cluster's writer hostgroup.
+    /// The writer hostgroup of the server's cluster.
     pub writer: HostgroupId,
-    /// The server.
+    /// The member that was asked.
     pub server: ServerAddr,
-    /// What it said last; None when it has not.
+    /// The identity in its last answer; None if it never gave one.
     pub identity: Option<Identity>,
-    /// What the cluster is, as far as is known.
+    /// The cluster's identity; None before the first vote.
     pub cluster: Option<Identity>,
-    /// That is settled: servers that say something else change it no more.
+    /// More than half of the servers agreed, or an operator accepted it. Other answers do not change it.
     pub is_settled: bool,
 }
 
 impl MemberIdentity {
-    /// It belongs to another cluster.
+    /// Whether both identities are known and differ.
     pub fn is_stranger(&self) -> bool {
         self.identity.is_some() && self.cluster.is_some() && self.identity != self.cluster
     }
 }
 
-/// Who is known to belong elsewhere.
+/// The members that belong to another cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Strangers {
-    /// Each with what it belongs to.
+    /// Each with the identity that it reports.
     pub all: BTreeMap<ServerAddr, Identity>,
-    /// Nobody else answers.
+    /// No other member answers.
     pub are_alone: bool,
 }
 
 impl Strangers {
-    /// What has changed since `before`. Servers that have left are no members again.
+    /// The differences to `before`. A server that left the cluster does not count as back.
     pub(crate) fn turns(&self, before: &Self, is_member: impl Fn(&ServerAddr) -> bool) -> Vec<Turn> {
         let new = self.all.iter().filter(|(addr, identity)| before.all.get(*addr) != Some(*identity));
         let over = before.all.keys().filter(|addr| !self.all.contains_key(*addr) && is_member(addr));
@@ -107,32 +107,31 @@ impl Strangers {
     }
 }
 
-/// What has to be remembered of a cluster's identity.
+/// The cluster's identity and its witnesses, kept between decisions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Memory {
     own: Option<Identity>,
-    /// More than half of the servers have said it, or an operator: votes change it no more.
+    /// More than half of the servers, or an operator, said so: votes no longer change it.
     is_settled: bool,
-    /// The servers that have said it.
+    /// The servers that have reported it. If all configured ones among them are gone, the identity is forgotten.
     said_by: BTreeSet<ServerAddr>,
 }
 
-/// Those whose words count.
+/// The input of a vote.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Voices<'a> {
     /// The cluster's row.
     pub group: &'a RoleGroup,
-    /// Its servers.
     pub members: &'a BTreeMap<ServerAddr, Member>,
-    /// What is known of all servers.
+    /// The answers of all servers.
     pub facts: &'a BTreeMap<ServerAddr, Facts>,
-    /// Who wrote before.
+    /// The writers before. Their identity wins between equals.
     pub writers: &'a BTreeSet<ServerAddr>,
 }
 
 impl<'a> Voices<'a> {
-    /// The members that have said what they belong to, with their last words.
+    /// The members that have reported an identity.
     fn said(self) -> impl Iterator<Item = (&'a ServerAddr, &'a Member, &'a Identity)> {
         self.members.iter().filter_map(move |(addr, member)| Some((addr, member, said(&self.group.kind, self.facts.get(addr)?)?)))
     }
@@ -143,7 +142,7 @@ impl<'a> Voices<'a> {
         self.members.keys().filter(answers)
     }
 
-    /// The members that the operator wrote and that are asked.
+    /// The members that vote: configured by the operator and checked.
     fn electorate(self) -> impl Iterator<Item = (&'a ServerAddr, &'a Member)> {
         self.members.iter().filter(|(_, member)| is_elector(member))
     }
@@ -153,7 +152,7 @@ fn is_elector(member: &Member) -> bool {
     !member.configured.is_empty() && member.is_checked()
 }
 
-/// What a server said last of what it belongs to.
+/// The identity in a server's last answer; None for kinds that report none.
 pub(crate) fn said<'a>(kind: &RoleKind, facts: &'a Facts) -> Option<&'a Identity> {
     match kind {
         RoleKind::Galera => facts.galera.last.as_ref()?.identity.as_ref(),
@@ -162,7 +161,6 @@ pub(crate) fn said<'a>(kind: &RoleKind, facts: &'a Facts) -> Option<&'a Identity
     }
 }
 
-/// Whether servers of this kind tell what they belong to.
 pub(crate) fn is_told(kind: &RoleKind) -> bool {
     matches!(kind, RoleKind::Galera | RoleKind::GroupReplication)
 }
@@ -177,22 +175,21 @@ fn answers(kind: &RoleKind, facts: &Facts) -> bool {
 }
 
 impl Memory {
-    /// What these servers said it is, when that was settled.
+    /// A settled identity from a file or an operator's order.
     pub(crate) fn recalled(identity: Identity, said_by: BTreeSet<ServerAddr>) -> Self {
         Self { own: Some(identity), is_settled: true, said_by }
     }
 
-    /// What the cluster is, as far as is known.
     pub(crate) fn own(&self) -> Option<&Identity> {
         self.own.as_ref()
     }
 
-    /// What it is and who said so, once that is settled.
+    /// The identity and its witnesses, if it is settled.
     pub(crate) fn settled(&self) -> Option<(&Identity, &BTreeSet<ServerAddr>)> {
         Some((self.own.as_ref()?, &self.said_by)).filter(|_| self.is_settled)
     }
 
-    /// Takes what the servers say. What no server said that the operator has left is forgotten: they have all been replaced.
+    /// Counts the answers. If no configured server is left that ever reported the identity, all were replaced and it is forgotten.
     pub(crate) fn learn(&mut self, voices: Voices<'_>) {
         self.said_by.retain(|addr| voices.members.contains_key(addr));
         if !voices.electorate().any(|(addr, _)| self.said_by.contains(addr)) {
@@ -205,7 +202,7 @@ impl Memory {
         self.said_by.extend(voices.said().filter(|(_, _, identity)| Some(*identity) == own).map(|(addr, ..)| addr.clone()));
     }
 
-    /// Most votes win; of equals the one that won before, then the one of those who write, then of those meant to.
+    /// Most votes win. Between equals, the identity before wins, then the writers' one, then that of servers configured as writers.
     fn elect(&mut self, voices: Voices<'_>) {
         let mut votes: BTreeMap<&Identity, (usize, bool, bool, bool)> = BTreeMap::new();
         for (addr, member, identity) in voices.said().filter(|(_, member, _)| is_elector(member)) {
@@ -222,7 +219,7 @@ impl Memory {
         self.is_settled = count * 2 > voices.electorate().count();
     }
 
-    /// The members that say that they belong elsewhere.
+    /// The members that report another identity.
     pub(crate) fn strangers(&self, voices: Voices<'_>) -> Strangers {
         let Some(own) = &self.own else { return Strangers::default() };
         let others = voices.said().filter(|(_, _, identity)| *identity != own);

@@ -1,4 +1,4 @@
-//! What a kind of cluster says of each of its servers, before it is decided who of them writes.
+//! A judgement of each server by its kind of cluster, made before writers are chosen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,30 +11,27 @@ use crate::facts::{Facts, Track, Troubles};
 use crate::identity::Identity;
 use crate::member::Member;
 
-/// What a server is fit for, by its own words and by what its cluster says of it.
+/// The roles that a server may have, by its own answers and by those of its cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fitness {
-    /// Nothing is known: it stays where the operator wrote it.
+    /// Nothing is known: it keeps its configured hostgroups.
     Unseen,
-    /// It may write.
     Writer,
-    /// It reads, and writes only if nobody better is there: a donor, a member that is behind.
+    /// It reads, and writes only if there is no better server: a donor, a member that lags.
     Hesitant,
-    /// It reads.
     Reader,
-    /// It gets nothing new where it is. If it `may_write`, it does so rather than nobody.
+    /// It gets no new work. If it `may_write`, it writes if no other server can.
     Leaving {
         /// Whether it would accept writes.
         may_write: bool,
     },
-    /// It says that it may write, but another one has taken over since: it is kept out.
+    /// It says that it may write, but another server took over, or it must not serve for another reason. It gets no hostgroup of its role.
     Fenced,
-    /// It is out.
     Out(Outage),
 }
 
 impl Fitness {
-    /// Whether it would accept writes, were nobody better there.
+    /// Whether it would accept writes, so that it can be a last resort.
     pub(crate) fn may_write(self) -> bool {
         match self {
             Self::Writer | Self::Hesitant => true,
@@ -49,7 +46,7 @@ impl Fitness {
 pub(crate) enum Outage {
     /// It says so itself, or its cluster does.
     Stated,
-    /// It does not answer in time: it may be slow. If it `may_write`, by its last words, it does so rather than nobody.
+    /// Its checks time out: it may only be slow. If it `may_write` by its last answer, it writes if no other server can.
     Silent {
         /// Whether it would accept writes.
         may_write: bool,
@@ -58,18 +55,16 @@ pub(crate) enum Outage {
     Down,
 }
 
-/// One server's judgement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Judgement {
-    /// What it is fit for.
     pub fitness: Fitness,
     /// Its port is closed, though its role is kept.
     pub is_down: bool,
-    /// Nothing of it answers: it is out where others are in.
+    /// Its role check times out, and it fails pings or refuses the monitor: it is shunned unless no other server is left.
     pub is_silent: bool,
-    /// What it was before it could write, if it is there and is not wanted to: `lost`, `read-only`.
+    /// Why it does not write although it could: `lost` or `reader`, its state before. None if it is not excluded.
     pub kept_out: Option<&'static str>,
-    /// What becomes of what runs there, if it is out.
+    /// Whether running statements may finish.
     pub under_way: UnderWay,
     /// It is too far behind to be read from.
     pub is_behind: bool,
@@ -79,17 +74,17 @@ pub(crate) struct Judgement {
     pub is_confirming: bool,
     /// The rule that decided. INVARIANT: it holds no measured values, else every sighting would change the layout.
     pub why: String,
-    /// What was seen, with values.
+    /// The values behind `why`, for events.
     pub seen: String,
 }
 
 impl Judgement {
-    /// It could write, and is not wanted to.
+    /// It could write, but another server does.
     pub(crate) fn is_kept_out(&self) -> bool {
         matches!(self.fitness, Fitness::Fenced | Fitness::Reader) && self.kept_out.is_some()
     }
 
-    /// A judgement with nothing special about it.
+    /// A judgement without lag, outage or doubt.
     pub(crate) fn new(fitness: Fitness, why: impl Into<String>, seen: impl Into<String>) -> Self {
         Self {
             fitness,
@@ -106,66 +101,63 @@ impl Judgement {
     }
 }
 
-/// Judgements by server.
 pub(crate) type Judgements = BTreeMap<ServerAddr, Judgement>;
 
-/// A member that was frozen or cut off may tell of its old cluster for so long after it is back, and so may all who share its
-/// view: Galera's `evs.inactive_timeout`, ms.
+/// A member that was frozen or cut off may report its old cluster for this long after its return, as may all members with the same view.
+/// Galera's `evs.inactive_timeout`, ms.
 pub(crate) const STALE_FOR_MS: u64 = 15_000;
 
-/// What a kind looks at.
+/// The input of a kind's judgement.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scene<'a> {
     /// The cluster's row.
     pub group: &'a RoleGroup,
-    /// The variables.
     pub vars: &'a MysqlVariables,
-    /// Its servers.
     pub members: &'a BTreeMap<ServerAddr, Member>,
-    /// What is known of all servers.
+    /// The answers of all servers.
     pub facts: &'a BTreeMap<ServerAddr, Facts>,
-    /// Those of its servers that belong to another cluster.
+    /// Members that belong to another cluster. Their answers do not count.
     pub strangers: &'a BTreeMap<ServerAddr, Identity>,
-    /// Which of its servers may write beside the one that does.
+    /// Which servers may write beside the present writer.
     pub second_writers: SecondWriters,
     /// Whether a server that does not replicate from the writer serves no reads.
     pub shuns_strays: bool,
     /// Servers that an operator drains.
     pub drained: &'a BTreeSet<ServerAddr>,
-    /// Who wrote before.
+    /// The writers before.
     pub writers: &'a BTreeSet<ServerAddr>,
-    /// The present, ms.
+    /// The present on the caller's clock, ms.
     pub now_ms: u64,
 }
 
 impl<'a> Scene<'a> {
-    /// The members with what is known of them. What strangers say is of another cluster.
+    /// The members with their facts, without strangers.
     pub(crate) fn known(self) -> impl Iterator<Item = (&'a ServerAddr, &'a Member, &'a Facts)> {
         let own = self.members.iter().filter(move |(addr, _)| !self.strangers.contains_key(*addr));
         own.filter_map(move |(addr, member)| Some((addr, member, self.facts.get(addr)?)))
     }
 
-    /// Its checks have not failed for so long that what it says is of the present.
+    /// Whether no check failed in the last [`STALE_FOR_MS`], so that the answer cannot be a relic.
     pub(crate) fn has_settled<T>(self, track: &Track<T>) -> bool {
         track.resumed_ms == 0 || self.now_ms >= track.resumed_ms + STALE_FOR_MS
     }
 }
 
-/// Why a server that was lost, and answers since without saying what it is, is out.
+/// The reason for a server that was lost and now answers, but refuses the monitor.
 pub(crate) const NOT_KNOWN: &str = "the server refuses the monitor, so its state is unknown since it became unreachable";
 
-/// A number of the settings; they are all small.
+/// Settings of counts fit into 32 bits; larger values are capped.
 pub(crate) fn small(setting: u64) -> u32 {
     u32::try_from(setting).unwrap_or(u32::MAX)
 }
 
-/// What becomes of what runs on a server whose checks fail: it is severed when it was unreachable often enough, else `otherwise`.
+/// Whether statements on a server with failing checks may finish. They are severed after `monitor_ping_max_failures` refused connections.
 pub(crate) fn under_way(scene: Scene<'_>, troubles: Troubles, otherwise: UnderWay) -> UnderWay {
     if troubles.unreachable >= small(scene.vars.monitor_ping_max_failures) { UnderWay::Severed } else { otherwise }
 }
 
 impl Outage {
-    /// What becomes of what runs on a node of a cluster that is out so: one that does not answer may never do.
+    /// A node that states its outage still answers, so its statements may finish. A silent one may never answer.
     pub(crate) fn under_way(self) -> UnderWay {
         match self {
             Self::Stated => UnderWay::MayFinish,
@@ -174,8 +166,7 @@ impl Outage {
     }
 }
 
-/// Whether checks that tell the state of a cluster's node have failed so often that it is out. `may_write` is what it said
-/// before.
+/// The outage of a cluster's node whose role checks failed often enough. `may_write` comes from its last good answer.
 pub(crate) fn outage(facts: &Facts, troubles: Troubles, max_timeouts: u32, may_write: bool) -> Option<(Outage, String)> {
     const FAILED_AFTER: u32 = 2;
     if facts.is_down(troubles) || troubles.unreachable + troubles.failed >= FAILED_AFTER {

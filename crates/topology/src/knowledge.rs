@@ -1,8 +1,8 @@
-//! What the topology knows, as a value: who took over from whom, who is kept out, what each server said last.
+//! The topology's state as a value: takeovers, excluded servers, and each server's last answers.
 //!
-//! Another [`Topology`](crate::Topology) goes on with it. As it is, it gives that one the same decisions for the same input; a new
-//! process that takes the old one's place gets it so. What is written down leaves out what changes all the time. It holds after a
-//! restart until servers say otherwise.
+//! Another [`Topology`](crate::Topology) continues with it. Unchanged, it gives the same decisions for the same input; a process that takes
+//! over from this one gets it that way. The part for a file leaves out values that change all the time. After a restart it holds until
+//! servers answer otherwise.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::facts::Facts;
 pub struct Knowledge {
     /// With samples, as of this moment.
     is_exact: bool,
-    /// The present of what is known, ms.
+    /// The time of the last input, on the caller's clock, ms.
     pub(crate) now_ms: u64,
     clusters: Vec<ClusterKnowledge>,
     #[serde(with = "pairs")]
@@ -39,24 +39,24 @@ impl Knowledge {
         Self { is_exact: false, now_ms: self.now_ms, clusters, facts }
     }
 
-    /// All of it, as of a moment that will be past: it counts while nobody may ask the servers.
+    /// The same state, marked as past: it counts only for servers that refuse the monitor.
     pub(crate) fn of_then(self) -> Self {
         Self { is_exact: false, ..self }
     }
 
-    /// What is news when it changes. Times, counts and measured values, which change all the time, are left out.
+    /// The part whose changes are worth writing. Times, counts and measured values change all the time and are left out.
     pub fn gist(&self) -> Self {
         let facts = self.facts.iter().map(|(addr, facts)| (addr.clone(), facts.gist())).collect();
         Self { is_exact: self.is_exact, now_ms: 0, clusters: self.clusters.iter().map(ClusterKnowledge::gist).collect(), facts }
     }
 
-    /// Nothing is in it.
+    /// Whether it holds neither clusters nor facts. There is then nothing to write.
     pub fn is_empty(&self) -> bool {
         self.clusters.is_empty() && self.facts.is_empty()
     }
 
-    /// The cluster of this row as it was. Members that agree among themselves who writes are asked after a restart instead, unless
-    /// nobody may ask.
+    /// The cluster of this row in its old state. If its members elect the writer, they are asked after a restart instead, unless the
+    /// monitor is off.
     pub(crate) fn take_cluster(&mut self, group: &Arc<RoleGroup>, is_watching: bool) -> Option<Cluster> {
         let index = self.clusters.iter().position(|known| known.is_of(group))?;
         let known = self.clusters.swap_remove(index);
@@ -64,7 +64,7 @@ impl Knowledge {
         holds.then(|| known.into_cluster(group))
     }
 
-    /// What is known of servers, and what counts only of those that do not let anybody ask.
+    /// The facts that hold, and those that count only for servers that refuse the monitor.
     pub(crate) fn take_facts(&mut self, is_watching: bool) -> (BTreeMap<ServerAddr, Facts>, BTreeMap<ServerAddr, Facts>) {
         let facts = std::mem::take(&mut self.facts);
         let facts: BTreeMap<_, _> = facts.into_iter().map(|(addr, facts)| (addr, facts.within_limits())).collect();

@@ -1,12 +1,16 @@
-//! Who writes, who reads, who is out: decided by pure code from what probes and traffic saw.
+//! The writers, readers and excluded servers of a fleet: decided by pure code from the results of probes and the reports of traffic.
 //!
-//! [`Topology`] is the whole fleet's state as a value: sightings, signals, orders and the passing of time go in, a
-//! [`Layout`](model::fleet::Layout), the checks that should be made, and events come out. It has no clock, no randomness and
-//! no sockets; the same input gives the same output.
+//! [`Topology`] is the whole fleet's state as a value. Sightings, signals, orders and the passing of time go in. A
+//! [`Layout`](model::fleet::Layout), the checks that are due, and events come out. It has no clock, no randomness and no sockets: the same
+//! input gives the same output.
 //!
-//! INVARIANTS: at most `max_writers` servers of a cluster write; a cluster is never without a writer while a valid candidate
-//! has been seen for as many samples as its kind asks for; one bad view moves no role; every state that is not ONLINE ends, by
-//! a sighting or by time; a lone last server is never out for lag; the reader hostgroup keeps `reader_floor` readers.
+//! INVARIANTS:
+//! - At most `max_writers` servers of a cluster write.
+//! - A cluster has a writer if a valid candidate was seen for as many samples as its kind asks for.
+//! - One bad view changes no role.
+//! - Every state but ONLINE ends, by a sighting or by time.
+//! - A lone last server is never out for lag.
+//! - The reader hostgroup keeps `reader_floor` readers.
 
 mod aurora;
 mod check;

@@ -1,7 +1,7 @@
-//! The servers of a cluster: what the operator wrote about each, and what stands for it in hostgroups where it has no row.
+//! The servers of a cluster: the operator's rows for each, and derived rows in hostgroups where it has none.
 //!
-//! Made anew from each configuration; servers that were found add a member each. INVARIANT: a member has a row for every
-//! hostgroup of its cluster, its own or derived.
+//! Rebuilt from each configuration, with one more member for each found server. INVARIANT: a member has a row for every hostgroup of its
+//! cluster, its own or derived.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ pub(crate) struct Member {
     pub configured: Vec<HostgroupId>,
     /// Whether the operator wrote it to the writer hostgroup.
     pub is_explicit_writer: bool,
-    /// Its weight as a writer: of its row there, else the largest of its rows. Of the latter 0 says that it is not to be read from; were
-    /// it a writer, it would have 1.
+    /// Its weight as a writer: that of its row in the writer hostgroup, else the largest of its rows. In the second case 0 only means "no
+    /// reads": as a writer it would get 1.
     pub weight: u32,
 }
 
@@ -38,7 +38,7 @@ impl Member {
         })
     }
 
-    /// A server that was found: `like` is what it is connected to like, where `defaults` says nothing.
+    /// A found server. Settings that `defaults` leaves out are copied from `like`.
     pub(crate) fn found(group: &RoleGroup, addr: &ServerAddr, like: &Server, defaults: &ServerDefaults) -> Self {
         let weight = defaults.weight.unwrap_or(match &group.kind {
             RoleKind::Aurora(row) => row.new_reader_weight,
@@ -60,7 +60,6 @@ impl Member {
         Self { rows: BTreeMap::new(), configured, is_explicit_writer, weight: 0 }
     }
 
-    /// Its row for a hostgroup of the cluster.
     pub(crate) fn row(&self, id: HostgroupId) -> Option<&Arc<Server>> {
         self.rows.get(&id)
     }
@@ -80,7 +79,7 @@ impl Member {
         self.rows.values().any(|row| is_checked(row))
     }
 
-    /// What the operator says of it in a hostgroup.
+    /// The operator's status of the server in a hostgroup; ONLINE where it has no row.
     pub(crate) fn status(&self, id: HostgroupId) -> ServerStatus {
         self.rows.get(&id).map_or(ServerStatus::Online, |row| row.status)
     }
@@ -96,7 +95,7 @@ impl Member {
     }
 }
 
-/// What the operator switched off is not probed.
+/// A server that the operator set to OFFLINE_HARD is not probed.
 pub(crate) fn is_checked(server: &Server) -> bool {
     server.status != ServerStatus::OfflineHard
 }
@@ -112,7 +111,7 @@ pub(crate) fn configured(group: &RoleGroup, snapshot: &Snapshot) -> BTreeMap<Ser
     own.into_iter().filter_map(|(addr, rows)| Some((addr, Member::new(group, &rows)?))).collect()
 }
 
-/// What stands for a row that nobody wrote. That a server is not to be read from does not stop the writes where it is the writer.
+/// A derived row for a hostgroup without one. Weight 0 stops reads, not writes, so it becomes 1 in the writer hostgroup.
 fn stand_for(group: &RoleGroup, row: &Server, id: HostgroupId) -> Arc<Server> {
     let mut row = row.clone();
     row.key.hostgroup = id;

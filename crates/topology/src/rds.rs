@@ -1,7 +1,7 @@
-//! RDS Multi-AZ DB clusters: asynchronous replication, each of whose three instances names all of them in `mysql.rds_topology`.
+//! RDS Multi-AZ DB clusters: asynchronous replication; each of the three instances lists all of them in `mysql.rds_topology`.
 //!
-//! The table says who is there; who writes is told by read_only, as in any other cluster. INVARIANT: a server that was found
-//! does not vouch for itself while one that the operator wrote can say who is there.
+//! The table tells the members; `read_only` tells the writer, as in any other cluster. INVARIANT: while a configured server can list the
+//! members, a found server does not vouch for itself.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::judgement::Scene;
 use crate::member::Member;
 use crate::seen::RdsView;
 
-/// What names of instances and clusters end with.
+/// The last part of the host names of instances and clusters.
 const DOMAIN: &str = ".rds.amazonaws.com";
 /// A view that is older than so many intervals between checks is not fresh.
 const STALE_AFTER_CHECKS: u64 = 3;
@@ -36,7 +36,7 @@ fn is_same(a: &ServerAddr, b: &ServerAddr) -> bool {
     a.port == b.port && a.host.eq_ignore_ascii_case(&b.host)
 }
 
-/// Whether this server may be one that was found: what the operator wrote anywhere is where the operator wrote it.
+/// Whether this server can have been found: a server with a row anywhere was configured.
 pub(crate) fn may_be_found(snapshot: &Snapshot, addr: &ServerAddr) -> bool {
     let is_written = || snapshot.hostgroups.values().flat_map(|h| &h.servers).any(|row| is_same(&row.key.addr(), addr));
     interval_ms(&snapshot.vars).is_some() && !is_written()

@@ -1,13 +1,13 @@
-//! Asynchronous replication: who is not read-only writes.
+//! Asynchronous replication: the server that is not read-only writes.
 //!
-//! Servers decide, the proxy follows. Two things are not taken at face value. A server that becomes writable while the writer
-//! works must say so twice. And a server that returns writable after another one took over is kept out (fenced): an old primary
-//! that was killed and restarted usually says `read_only=0`, and would take writes that nobody else has.
+//! The servers decide and the proxy follows, with two exceptions. A server that becomes writable while the writer works must say so twice.
+//! A server that returns writable after another one took over is kept out (fenced): an old primary that was killed and restarted usually
+//! reports `read_only=0`, and would take writes that no other server has.
 //!
-//! A server beside a writer does not write for saying that it could: see [`second`].
+//! A server beside a writer does not write merely because it reports that it could: see [`second`].
 //!
-//! INVARIANT: a fence names who took over, and ends when its server says `read_only=1`, when all who took over do and nobody else
-//! writes, when the other leaves the configuration, or when an operator orders it.
+//! INVARIANT: a fence names the server that took over. It ends when the fenced server reports `read_only=1`, when all servers that took
+//! over report it and no other server writes, when the server that took over leaves the configuration, or when an operator orders it.
 
 mod second;
 mod stray;
@@ -26,50 +26,50 @@ use crate::facts::{Facts, Troubles};
 use crate::judgement::{Fitness, Judgement, Judgements, Scene, describe, small, under_way};
 use crate::knowledge::pairs;
 
-/// A writer whose port was found closed within this time counts as broken when another server becomes writable, though it may
-/// have answered since: it was restarted while a failover was under way, ms.
+/// A writer whose port was closed within this time counts as broken if another server becomes writable, ms. It may have answered since: it
+/// restarted during a failover.
 const RECENT_MS: u64 = 60_000;
-/// Answers in a row that make a second writer.
+/// Answers in a row before a second writer is believed.
 const CONFIRMED_AFTER: u32 = 2;
 
-/// What has to be remembered of a cluster.
+/// The cluster's state that outlives a decision.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Memory {
-    /// Servers whose word that they are writable was accepted, and that have not taken it back.
+    /// Servers that were believed to be writable and have not reported `read_only=1` since.
     writable: BTreeSet<ServerAddr>,
-    /// Servers that were read-only when they were seen last.
+    /// Servers whose last answer was `read_only=1`.
     read_only: BTreeSet<ServerAddr>,
-    /// Servers that were down and have not been accepted as anything since.
+    /// Servers that were down and have not been accepted in a role since.
     lost: BTreeSet<ServerAddr>,
-    /// Servers that were down when another one was made a writer: who may have taken over from them.
+    /// Pairs of a server that was down, and a server that became a writer meanwhile and so may have taken over from it.
     replaced: BTreeSet<(ServerAddr, ServerAddr)>,
-    /// Writers that have not been seen since another server became one: who, and when.
+    /// Writers that have not answered since another server became one, with that server and the time, ms.
     #[serde(with = "pairs")]
     doubted: BTreeMap<ServerAddr, (ServerAddr, u64)>,
-    /// Servers that are kept out and have said since that they are writable.
+    /// Fenced servers that answer again as writable.
     returned: BTreeSet<ServerAddr>,
-    /// Servers that say that they are writable and are not to write for that.
+    /// Servers that report that they are writable, and the reason why they must not write.
     #[serde(with = "pairs")]
     held: BTreeMap<ServerAddr, Held>,
-    /// Servers that an operator let write all the same, until they say that they are read-only.
+    /// Servers that an operator ordered to write although they were held. Ends with `read_only=1`.
     ordered: BTreeSet<ServerAddr>,
-    /// Servers that do not replicate from the writer.
+    /// Servers whose data does not come from the writer.
     #[serde(with = "pairs")]
     pub strays: BTreeMap<ServerAddr, Stray>,
-    /// Servers that are kept out, and who took over.
+    /// Servers that are kept out, each with the server that took over.
     #[serde(with = "pairs")]
     pub fenced: BTreeMap<ServerAddr, ServerAddr>,
 }
 
 impl Memory {
-    /// It was lost, and nothing more is known of what it is since: one that is held has been seen.
+    /// Whether it was lost and is not understood since. A held server has answered, so it does not count.
     fn has_come_back(&self, addr: &ServerAddr) -> bool {
         self.lost.contains(addr) && self.held.get(addr).is_none_or(|held| *held == Held::Awaited)
     }
 
-    /// An operator wants this server to write, whoever took over from it: they are kept out, as are those who took over from
-    /// them, and all who write now beside whom the operator did not write it as a writer too.
+    /// An operator orders this server to write. The servers that took over from it are fenced instead. All present
+    /// writers are fenced too, unless the operator configured both as writers.
     pub(crate) fn pardon(&mut self, addr: &ServerAddr, is_explicit: impl Fn(&ServerAddr) -> bool) {
         let mut newer = self.fenced.remove(addr);
         let is_held = self.held.remove(addr).is_some();
@@ -88,7 +88,7 @@ impl Memory {
     }
 }
 
-/// Judges every server; `memory` is that of the instant before.
+/// `memory` is that of the instant before, and is advanced.
 pub(crate) fn judge(scene: Scene<'_>, memory: &mut Memory) -> Judgements {
     forget(scene, memory);
     let before = memory.clone();
@@ -105,7 +105,7 @@ pub(crate) fn judge(scene: Scene<'_>, memory: &mut Memory) -> Judgements {
     for addr in &newcomers {
         admit(scene, &before, addr, memory);
     }
-    // Who was admitted now may be why others are held.
+    // A server admitted just now may be the reason to hold others.
     memory.held = held(scene, memory);
     dismiss_followers(memory);
     settle_doubts(scene, memory);
@@ -115,7 +115,7 @@ pub(crate) fn judge(scene: Scene<'_>, memory: &mut Memory) -> Judgements {
     scene.known().map(|(addr, _, facts)| (addr.clone(), server(scene, addr, facts, memory))).collect()
 }
 
-/// Who replicates from a server that may write is no writer, though it was believed before.
+/// A server that replicates from a possible writer stops being a writer.
 fn dismiss_followers(memory: &mut Memory) {
     for (addr, _) in memory.held.iter().filter(|(_, held)| matches!(held, Held::Follows(_))) {
         if memory.writable.remove(addr) {
@@ -140,12 +140,12 @@ fn is_down(facts: &Facts) -> bool {
     facts.is_down(Troubles::from(&facts.read_only))
 }
 
-/// Its check times out for so long that it counts as read-only.
+/// Whether so many of its checks timed out that it counts as read-only.
 fn is_timed_out(scene: Scene<'_>, facts: &Facts) -> bool {
     facts.read_only.timeouts >= small(scene.vars.monitor_read_only_max_timeout_count)
 }
 
-/// Says that it is writable, for the first time, and is believed.
+/// Whether the server's first report of being writable is believed.
 fn is_newcomer(scene: Scene<'_>, before: &Memory, held: &BTreeMap<ServerAddr, Held>, addr: &ServerAddr, facts: &Facts) -> bool {
     if facts.read_only.last != Some(false) || before.writable.contains(addr) || is_outdated(scene, before, addr, facts) {
         return false;
@@ -154,14 +154,14 @@ fn is_newcomer(scene: Scene<'_>, before: &Memory, held: &BTreeMap<ServerAddr, He
     is_expected || facts.read_only.repeats >= CONFIRMED_AFTER || !has_working_writer(scene, before, held, addr)
 }
 
-/// Whether it was lost after it said what it is, or cannot be asked now: what comes back may be something else.
+/// Whether its answer is from before it was lost, or it cannot be asked now. It may return in another role.
 fn is_outdated(scene: Scene<'_>, before: &Memory, addr: &ServerAddr, facts: &Facts) -> bool {
     is_down(facts)
         || is_timed_out(scene, facts)
         || (before.lost.contains(addr) && facts.unreachable_ms.is_some_and(|at_ms| facts.read_only.at_ms <= at_ms))
 }
 
-/// Whether somebody else writes, as far as is known.
+/// Whether another server than `but` writes, as far as is known. A configured writer without an answer counts.
 fn has_working_writer(scene: Scene<'_>, before: &Memory, held: &BTreeMap<ServerAddr, Held>, but: &ServerAddr) -> bool {
     let works = |addr: &ServerAddr, facts: &Facts, is_explicit: bool| {
         let is_believed = before.writable.contains(addr) || (is_explicit && facts.read_only.last.is_none());
@@ -174,13 +174,13 @@ fn has_working_writer(scene: Scene<'_>, before: &Memory, held: &BTreeMap<ServerA
     scene.known().any(|(addr, member, facts)| addr != but && works(addr, facts, member.is_explicit_writer))
 }
 
-/// What a server says of itself.
+/// Takes a server's `read_only` and its outage into the memory.
 fn note(addr: &ServerAddr, facts: &Facts, now_ms: u64, memory: &mut Memory) {
     if facts.read_only.last == Some(true) {
         memory.writable.remove(addr);
         memory.doubted.remove(addr);
         memory.fenced.remove(addr);
-        // What it said before it was lost says nothing of what it is now.
+        // An answer from before the loss says nothing about its role now.
         let says_so_now = facts.read_only.at_ms == now_ms;
         memory.replaced.retain(|(older, newer)| newer != addr && (older != addr || !says_so_now));
         memory.read_only.insert(addr.clone());
@@ -192,8 +192,7 @@ fn note(addr: &ServerAddr, facts: &Facts, now_ms: u64, memory: &mut Memory) {
     }
 }
 
-/// A server becomes writable: it takes over from writers that are broken, and is fenced itself when it comes back from a
-/// restart while others write.
+/// Accepts a writable server. It takes over from broken writers. It is fenced itself if it returns from a restart while others write.
 fn admit(scene: Scene<'_>, before: &Memory, addr: &ServerAddr, memory: &mut Memory) {
     let history = History { was_lost: before.has_come_back(addr), was_read_only: before.read_only.contains(addr) };
     memory.lost.remove(addr);
@@ -202,7 +201,7 @@ fn admit(scene: Scene<'_>, before: &Memory, addr: &ServerAddr, memory: &mut Memo
     let is_explicit = |addr: &ServerAddr| scene.members.get(addr).is_some_and(|member| member.is_explicit_writer);
     let newer = memory.replaced.iter().find(|(older, _)| older == addr).map(|(_, newer)| newer.clone());
     if let Some(newer) = newer {
-        // Others who took over from it are remembered: one of them may be all that is left.
+        // Other servers that took over from it stay recorded: one of them may be the only one left.
         memory.replaced.remove(&(addr.clone(), newer.clone()));
         return drop(memory.fenced.insert(addr.clone(), newer));
     }
@@ -221,21 +220,21 @@ fn admit(scene: Scene<'_>, before: &Memory, addr: &ServerAddr, memory: &mut Memo
     }
 }
 
-/// What a server was before it said that it is writable; neither when it was never seen.
+/// A server's state before it reported that it is writable. Both are false if it was never seen.
 #[derive(Debug, Clone, Copy)]
 struct History {
     was_lost: bool,
     was_read_only: bool,
 }
 
-/// What it means that a server becomes writable beside another one that was.
+/// The meaning of a server becoming writable beside another writable one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Encounter {
     /// The older one is gone or going.
     TookOver,
     /// The newer one was away, and is the one that is out of date.
     Returned,
-    /// The older one looks well, but was not seen since.
+    /// The older one looks well, but has not answered since.
     Unclear,
     /// Both were meant to write.
     Company,
@@ -246,7 +245,7 @@ fn encounter(newer: History, older: &Facts, are_explicit: bool, now_ms: u64) -> 
     let is_known = newer.was_read_only || newer.was_lost;
     match () {
         () if is_down(older) || (is_known && is_failing(older)) => Encounter::TookOver,
-        // The operator wrote both as writers, and nothing else is known of it.
+        // The operator configured both as writers, and nothing else speaks against it.
         () if !newer.was_read_only && are_explicit => Encounter::Company,
         () if newer.was_lost => Encounter::Returned,
         () if newer.was_read_only && was_unreachable => Encounter::TookOver,
@@ -255,7 +254,7 @@ fn encounter(newer: History, older: &Facts, are_explicit: bool, now_ms: u64) -> 
     }
 }
 
-/// It could write, were it not kept out.
+/// Whether it would accept writes if it were not kept out.
 pub(crate) fn could_write(facts: &Facts) -> bool {
     facts.read_only.last == Some(false) && !is_down(facts) && !is_failing(facts)
 }
@@ -264,7 +263,7 @@ fn is_failing(facts: &Facts) -> bool {
     facts.read_only.is_troubled() || facts.ping.is_troubled() || facts.is_broken
 }
 
-/// A writer that is seen working after another one appeared writes beside it; one that breaks first was taken over from.
+/// If the older writer answers after the newer one appeared, both write. If it breaks first, the newer one took over.
 fn settle_doubts(scene: Scene<'_>, memory: &mut Memory) {
     for (addr, (newer, at_ms)) in memory.doubted.clone() {
         let Some(facts) = scene.facts.get(&addr) else { continue };
@@ -277,14 +276,14 @@ fn settle_doubts(scene: Scene<'_>, memory: &mut Memory) {
     }
 }
 
-/// A fence falls with the writer it protects, unless another one took over from that.
+/// A fence ends when the server that took over stops writing, unless yet another one took over from that.
 fn lift_fences(memory: &mut Memory) {
     for (addr, newer) in memory.fenced.clone() {
         if memory.writable.contains(&newer) {
             continue;
         }
         let heir = memory.writable.iter().find(|other| **other != addr && !memory.fenced.contains_key(*other));
-        // One who took over from it before that may be down now, and has what it lacks.
+        // An earlier successor may be down now, and has the transactions that the fenced server lacks.
         let earlier = || memory.replaced.iter().find(|(older, _)| *older == addr).map(|(_, newer)| newer);
         match heir.or_else(earlier).cloned() {
             Some(heir) => {
@@ -296,7 +295,7 @@ fn lift_fences(memory: &mut Memory) {
     }
 }
 
-/// Who of those that are kept out is there.
+/// Updates which fenced servers answer again.
 fn note_returns(scene: Scene<'_>, memory: &mut Memory) {
     let Memory { returned, fenced, .. } = memory;
     returned.retain(|addr| fenced.contains_key(addr));
@@ -350,7 +349,6 @@ fn server(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, memory: &Memory) -
     }
 }
 
-/// Why a server is kept out.
 fn fence(newer: &ServerAddr, has_returned: bool) -> String {
     if !has_returned {
         format!(

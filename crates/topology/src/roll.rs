@@ -1,7 +1,7 @@
-//! Who is in a cluster by the cluster's own words: servers that are found or have left, and the lag that Aurora tells of each.
+//! The members of a cluster by its own views: servers that were found or left, and the lag of each by Aurora's views.
 //!
-//! Absence counts by samples, so that one odd view removes nobody. INVARIANT: samples are kept by time and by who gave them,
-//! not by the order in which they came.
+//! A server is gone after several samples without it, so one odd view removes no server. INVARIANT: samples are kept by time and reporter,
+//! not in the order of arrival.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,13 +17,13 @@ const GONE_AFTER: u32 = 3;
 /// Most servers of a cluster that are remembered; those that have left make room.
 const ENTRIES_MAX: usize = 256;
 
-/// What the cluster says of one server.
+/// The cluster's reports about one server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 struct Entry {
     /// Samples since it was last named.
     unlisted: u32,
-    /// Aurora's lag by time and by who told it, ms.
+    /// Aurora's lag, ms, by time and reporting instance.
     #[serde(with = "pairs")]
     lags: BTreeMap<(u64, ServerAddr), u64>,
 }
@@ -37,7 +37,7 @@ pub(crate) struct Roll {
 }
 
 impl Roll {
-    /// Who is in it, without samples.
+    /// The members without samples: the part worth writing down.
     pub(crate) fn gist(&self) -> Self {
         let listed = self.entries.keys().filter(|addr| !self.is_gone(addr));
         Self { entries: listed.map(|addr| (addr.clone(), Entry::default())).collect() }
@@ -71,7 +71,7 @@ impl Roll {
         self.entries.get(addr).is_some_and(|entry| entry.unlisted >= GONE_AFTER)
     }
 
-    /// Was named, be it some samples ago.
+    /// Whether any view has named it, even if later ones do not.
     pub(crate) fn is_listed(&self, addr: &ServerAddr) -> bool {
         self.entries.contains_key(addr)
     }
@@ -90,7 +90,7 @@ impl Roll {
         }
     }
 
-    /// How far an instance is assumed to be behind: the largest of the last samples, each with what is added to it, ms.
+    /// The assumed lag of an instance, ms: the largest of its last samples, each raised as `add_lag_ms` and `min_lag_ms` say.
     pub(crate) fn lag_ms(&self, addr: &ServerAddr, aurora: &Aurora) -> u64 {
         let estimate = |lag_ms: &u64| match *lag_ms {
             0 => 0,

@@ -1,4 +1,4 @@
-//! What a probe saw of one server.
+//! The results of the monitor's checks.
 
 use std::collections::BTreeSet;
 
@@ -9,16 +9,16 @@ use crate::gtids::GtidSet;
 use crate::identity::Identity;
 use crate::rds;
 
-/// Why a probe saw nothing.
+/// Why a check has no result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ProbeError {
     /// No answer in time: the server may be slow, or cut off.
     Timeout,
-    /// The server's name was not resolved in time, so nobody was asked.
+    /// The server's name was not resolved in time, so no server was asked.
     Unresolved(String),
     /// The connection was refused or broke.
     Unreachable(String),
-    /// The server said that it takes nobody: it is shutting down, or in `offline_mode`. It is as good as unreachable.
+    /// The server takes no connections: it is shutting down, or in `offline_mode`. It counts as unreachable.
     Closed(String),
     /// The server answers, but the monitor's user may not log in or ask: nothing is known of the server's health.
     Denied(String),
@@ -27,13 +27,13 @@ pub enum ProbeError {
 }
 
 impl ProbeError {
-    /// What is told of a server that takes nobody.
+    /// The words for a server that takes no connections.
     pub(crate) fn closed(&self) -> Option<String> {
         let Self::Closed(text) = self else { return None };
         Some(format!("it takes no connections: {text}"))
     }
 
-    /// What was said; None where nobody said anything.
+    /// The server's or the system's error text; None for a timeout.
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Timeout => None,
@@ -42,7 +42,7 @@ impl ProbeError {
     }
 }
 
-/// What one check saw.
+/// The result of one check.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Seen {
     /// COM_PING: time of the round trip, us.
@@ -51,24 +51,24 @@ pub enum Seen {
     ReadOnly(Result<bool, ProbeError>),
     /// How far a replica is behind.
     Lag(Result<Lag, ProbeError>),
-    /// What it has executed.
+    /// The GTIDs that it has executed.
     Gtids(Result<GtidSet, ProbeError>),
     /// A Galera node's state.
     Galera(Result<GaleraView, ProbeError>),
     /// A Group Replication member's state and view.
     Group(Result<GroupView, ProbeError>),
-    /// What an Aurora instance says of its cluster.
+    /// An Aurora instance's view of its cluster.
     Aurora(Result<AuroraView, ProbeError>),
     /// Whether the buffer pool has been loaded since the start, and the server's uptime in seconds.
     BufferPool(Result<(bool, u64), ProbeError>),
-    /// Whom it replicates from.
+    /// Its sources, and its own id.
     Sources(Result<SourcesView, ProbeError>),
-    /// What an instance of RDS says of its Multi-AZ DB cluster.
+    /// An RDS instance's view of its Multi-AZ DB cluster.
     Rds(Result<RdsView, ProbeError>),
 }
 
 impl Seen {
-    /// Whether it says what a server is, not only that it lives.
+    /// Whether the result can change the server's role. Other checks only say that it lives, or how far it is behind.
     pub fn tells_role(&self) -> bool {
         let is_role = matches!(self, Self::ReadOnly(_) | Self::Galera(_) | Self::Group(_) | Self::Aurora(_));
         is_role && self.error().is_none()
@@ -96,12 +96,12 @@ impl Seen {
     }
 }
 
-/// Replication lag.
+/// The lag of one server, by its receiver's and applier's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Lag {
-    /// It replicates from nobody.
+    /// It has no source.
     NotReplica,
-    /// It replicates from nobody and gets what is written in another way: a member of Galera, Group Replication or Aurora.
+    /// It has no source and gets changes by other means: a member of Galera, Group Replication or Aurora.
     Member,
     /// It is one, and does not know: replication is stopped or broken.
     Unknown,
@@ -109,14 +109,14 @@ pub enum Lag {
     Behind(u64),
 }
 
-/// Whom a server replicates from.
+/// The sources of a server, and its id by which other servers name it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourcesView {
-    /// What others call it in their own views.
+    /// The id under which it appears in other servers' views.
     pub id: ServerId,
     /// The sources of its channels whose receiver runs, but for channels that are known to come from other clusters.
     pub sources: Vec<Source>,
-    /// It gets what is written in another way too: a member of Galera, Group Replication or Aurora.
+    /// It also gets changes by other means: a member of Galera, Group Replication or Aurora.
     pub is_member: bool,
 }
 
@@ -128,21 +128,21 @@ impl SourcesView {
     }
 }
 
-/// A server that another one replicates from.
+/// The source of one replication channel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Source {
     /// Its address as the replica spells it; it may have another name in the configuration.
     pub addr: ServerAddr,
-    /// What it called itself when the replica last connected.
+    /// The id that it gave when the replica last connected.
     pub id: ServerId,
 }
 
-/// What tells a server from others in replication, whatever its address.
+/// A server's id in replication, whatever its address.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerId {
-    /// `server_id`; None where it is not known.
+    /// `server_id`; None if unknown.
     pub number: Option<u64>,
-    /// `server_uuid` in lower case; None where it is not known. MariaDB has none.
+    /// `server_uuid` in lower case; None if unknown. MariaDB has none.
     pub uuid: Option<Box<str>>,
 }
 
@@ -181,11 +181,11 @@ pub struct GaleraView {
     pub primary_partition: bool,
     /// `pxc_maint_mode` is not DISABLED.
     pub maintenance: bool,
-    /// `wsrep_gmcast_segment` of `wsrep_provider_options`; 0 where it is not given.
+    /// `wsrep_gmcast_segment` of `wsrep_provider_options`; 0 if missing.
     pub segment: u32,
-    /// `wsrep_cluster_size`; 0 where it is not given.
+    /// `wsrep_cluster_size`; 0 if missing.
     pub cluster_size: u32,
-    /// What it is part of; None outside a primary component.
+    /// The cluster that it is part of; None outside a primary component.
     pub identity: Option<Identity>,
 }
 
@@ -211,7 +211,7 @@ impl GaleraView {
     }
 }
 
-/// What a Group Replication member says.
+/// A Group Replication member's view of its group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupView {
     /// It is ONLINE and sees a majority.
@@ -224,13 +224,13 @@ pub struct GroupView {
     pub primary: Option<ServerAddr>,
     /// Members as it sees them, with their states (`ONLINE`, `RECOVERING`, `UNREACHABLE`, ...).
     pub members: Vec<(ServerAddr, String)>,
-    /// The view's id; empty where it is not given.
+    /// The view's id; empty if missing.
     pub view_id: String,
     /// The group that it is in; None while it is in none that can commit.
     pub identity: Option<Identity>,
 }
 
-/// What an Aurora instance says of its cluster: `information_schema.replica_host_status`.
+/// An Aurora instance's view of its cluster: `information_schema.replica_host_status`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuroraView {
     /// One for each instance, fresh rows only.
@@ -249,14 +249,14 @@ impl AuroraInstance {
     pub const LAG_UNKNOWN_MS: u64 = 1 << 53;
 }
 
-/// One row of it.
+/// One row of [`AuroraView`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuroraInstance {
     /// `SERVER_ID`.
     pub server_id: String,
     /// `SESSION_ID` is `MASTER_SESSION_ID`.
     pub is_writer: bool,
-    /// `REPLICA_LAG_IN_MILLISECONDS`, rounded up; [`AuroraInstance::LAG_UNKNOWN_MS`] where it is not given.
+    /// `REPLICA_LAG_IN_MILLISECONDS`, rounded up; [`AuroraInstance::LAG_UNKNOWN_MS`] if missing.
     pub lag_ms: u64,
     /// Age of the row by the server's own clock, ms.
     pub age_ms: u64,
@@ -264,15 +264,15 @@ pub struct AuroraInstance {
     pub cpu: u32,
 }
 
-/// Who is in an RDS Multi-AZ DB cluster, by one of its instances: `mysql.rds_topology`.
+/// The members of an RDS Multi-AZ DB cluster by one instance: `mysql.rds_topology`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RdsView {
     instances: BTreeSet<ServerAddr>,
 }
 
 impl RdsView {
-    /// From endpoints and ports. None unless they are `NAME-instance-1` to `NAME-instance-3` of one cluster, as ProxySQL has it:
-    /// the same table lists both sides of a blue/green deployment, one of which must not serve.
+    /// From endpoints and ports. None unless they are `NAME-instance-1` to `NAME-instance-3` of one cluster, as in ProxySQL. The same table
+    /// lists both sides of a blue/green deployment, and one of them must not serve.
     pub fn of<'a>(rows: impl IntoIterator<Item = (&'a str, u64)>) -> Option<Self> {
         Some(Self { instances: rds::instances(rows)? })
     }

@@ -1,4 +1,4 @@
-//! What changed between two layouts, told as events.
+//! The difference of two layouts, as events.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,18 +12,16 @@ use crate::event::{Event, EventKind};
 use crate::health::Lags;
 use crate::judgement::{Fitness, Judgement, Judgements};
 
-/// What made somebody decide anew.
+/// The reason for a new decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
     /// A check ended.
     Probe,
     /// Traffic reported something.
     Traffic,
-    /// Time has passed.
+    /// A deadline has passed.
     Time,
-    /// An operator's order.
     Operator,
-    /// A new configuration.
     Configuration,
 }
 
@@ -43,24 +41,24 @@ impl Cause {
 /// Hostgroups with their servers: a part of a layout.
 pub(crate) type Part = BTreeMap<HostgroupId, Vec<Placement>>;
 
-/// Whom the events are about, and who decided when.
+/// The context of the events: their cluster, and when and why it was decided.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Teller<'a> {
     /// The cluster; None for a hostgroup in none.
     pub group: Option<&'a Arc<RoleGroup>>,
-    /// What was seen of its servers.
+    /// The servers' judgements in this decision.
     pub judgements: &'a Judgements,
     /// How its writers were chosen.
     pub choice: Option<&'a Choice>,
-    /// What was seen of those that are too far behind.
+    /// The servers beyond their lag limit.
     pub lags: &'a Lags,
-    /// What made somebody decide.
+    /// The reason for this decision.
     pub cause: Cause,
-    /// When, ms.
+    /// On the caller's clock, ms.
     pub at_ms: u64,
 }
 
-/// A server's hostgroups, with what it is in each.
+/// A server's hostgroups with its status in each.
 type Places<'a> = BTreeMap<HostgroupId, &'a Placement>;
 
 impl Teller<'_> {
@@ -93,9 +91,8 @@ impl Teller<'_> {
         events
     }
 
-    /// Why a server's roles changed.
     fn why_role(&self, addr: &ServerAddr, old: &Places<'_>, new: &Places<'_>) -> String {
-        // An operator's word for one of its hostgroups is why it is in another one.
+        // If an operator switched off one of its hostgroups, this is why it appears in another one.
         let off = old.iter().filter_map(|(id, old)| Some((old, new.get(id)?))).find(|(old, new)| old.server.status != new.server.status);
         if let Some((_, new)) = off.filter(|(_, new)| new.server.status != ServerStatus::Online) {
             return format!("the configuration says {} in hostgroup {}", new.server.status.as_str(), new.server.key.hostgroup);
@@ -177,7 +174,7 @@ impl Teller<'_> {
         returned.map(move |(addr, judgement)| self.event(EventKind::Status, Some(addr), change(judgement), &judgement.why))
     }
 
-    /// An event, with what was seen of its server.
+    /// The event's `seen` are the values of the server's judgement.
     pub(crate) fn event(&self, kind: EventKind, server: Option<&ServerAddr>, (from, to): (String, String), why: &str) -> Event {
         let seen = server.and_then(|addr| self.judgements.get(addr)).map(|judgement| match judgement.fitness {
             Fitness::Unseen if judgement.seen.is_empty() => "nothing yet".to_owned(),
@@ -221,8 +218,8 @@ fn by_server(part: &Part) -> BTreeMap<ServerAddr, Places<'_>> {
     all
 }
 
-/// The changes of status in hostgroups that a server is still in, each once; of one that was off wherever it was, and is elsewhere
-/// now, the end of that.
+/// The changes of status in hostgroups that a server is still in, each once. If a server was off everywhere and moved, the end of that is a
+/// change too.
 fn statuses<'a>(old: &Places<'a>, new: &Places<'a>) -> Vec<(&'a Placement, &'a Placement)> {
     let is_off = |place: &&&Placement| matches!(place.status, ServerStatus::OfflineSoft | ServerStatus::OfflineHard);
     let has_moved = !new.keys().any(|id| old.contains_key(id)) && old.values().all(|place| is_off(&place));

@@ -35,40 +35,40 @@ pub struct Topology {
     clusters: Vec<Cluster>,
     /// Hostgroups in no cluster.
     plain: BTreeSet<HostgroupId>,
-    /// Where each server stands.
+    /// The clusters and hostgroups of each server.
     places: BTreeMap<ServerAddr, Places>,
-    /// What the checks of each cluster were made from when somebody was last told that they change.
+    /// Each cluster's needs when [`Topology::take_checks_changed`] was last set for it.
     needs: Vec<ClusterNeeds>,
     /// The checks may have changed since [`Topology::take_checks_changed`].
     are_checks_changed: bool,
     layout: Layout,
     /// The read/write splits of the configuration, whose reads go to the writer while no reader takes work.
     splits: BTreeSet<ReadWriteSplit>,
-    /// Those of which no reader takes work, as somebody was told.
+    /// The splits without a usable reader, as already reported.
     left: BTreeSet<ReadWriteSplit>,
-    /// What was kept of clusters that are not watched yet.
+    /// The kept state of clusters that are not watched yet.
     kept: Standings,
-    /// What another topology knew, until the first configuration.
+    /// The state of another topology, until the first configuration.
     recalled: Knowledge,
-    /// What servers had said before the proxy was started again: it counts of those that do not let anybody ask.
+    /// Answers from before a restart. They count only for servers that refuse the monitor.
     aside: BTreeMap<ServerAddr, Facts>,
     events: Vec<Event>,
-    /// The present, ms.
+    /// On the caller's clock, ms. It goes on while the monitor is off.
     now_ms: u64,
 }
 
-/// What decisions are made from.
+/// The input of all decisions.
 #[derive(Debug, Clone, Default)]
 struct Known {
     snapshot: Arc<Snapshot>,
     policies: BTreeMap<HostgroupId, HostgroupPolicy>,
     facts: BTreeMap<ServerAddr, Facts>,
     drained: BTreeSet<ServerAddr>,
-    /// The present of what is known, ms: while the monitor is off, this clock stands still.
+    /// The time of the facts, ms: it stands still while the monitor is off.
     now_ms: u64,
 }
 
-/// Where a server stands.
+/// A server's clusters and hostgroups.
 #[derive(Debug, Clone, Default)]
 struct Places {
     /// Clusters that it is a member of, by position.
@@ -77,10 +77,10 @@ struct Places {
     plain: Vec<Arc<Server>>,
 }
 
-/// Who has to be decided anew.
+/// The clusters and hostgroups that need a new decision.
 #[derive(Debug, Default)]
 struct Concerned {
-    /// Clusters, by position.
+    /// By position.
     clusters: BTreeSet<usize>,
     /// Hostgroups in no cluster.
     plain: BTreeSet<HostgroupId>,
@@ -93,7 +93,7 @@ impl Known {
 }
 
 impl Topology {
-    /// Nothing is known.
+    /// A topology without a configuration: its layout is empty.
     pub fn new() -> Self {
         Self::default()
     }
@@ -103,14 +103,14 @@ impl Topology {
         self.kept = kept;
     }
 
-    /// What has to be kept for when the proxy is up again.
+    /// The state that has to survive a restart of the proxy, for [`Topology::recall`].
     pub fn standings(&self) -> Standings {
         let mut all = Standings::default();
         self.clusters.iter().map(Cluster::standings).chain([self.kept.clone()]).for_each(|part| all.extend(part));
         all
     }
 
-    /// What is known, for a topology that goes on with it.
+    /// The whole state, for a topology that continues with it.
     pub fn knowledge(&self) -> Knowledge {
         Knowledge::exact(self.known.now_ms, &self.clusters, &self.known.facts)
     }
@@ -142,18 +142,18 @@ impl Topology {
         self.clusters.iter().filter_map(|cluster| Some((cluster.group.writer, cluster.strays()?))).collect()
     }
 
-    /// What servers had when they were promoted, before their first write.
+    /// The GTIDs of promoted servers before their first write, by cluster, the oldest promotion first.
     pub fn forks(&self) -> Vec<Fork> {
         self.clusters.iter().flat_map(Cluster::forks).cloned().collect()
     }
 
-    /// What the servers say of the cluster that they belong to, where kinds tell.
+    /// Each server's last words about its cluster, for kinds that report an identity.
     pub fn identities(&self) -> Vec<MemberIdentity> {
         self.clusters.iter().flat_map(|cluster| cluster.identities(&self.known.facts)).collect()
     }
 
-    /// Takes over a configuration. What was seen of servers that stay is kept. One that switches the monitor off freezes what is
-    /// known: clusters are decided by it alone from then on. Those that are new by then are not known, and are as configured.
+    /// Takes a configuration. Facts of servers that stay are kept. If it switches the monitor off, the facts freeze and decide alone from
+    /// then on. Servers that are new by then are used as configured.
     pub fn configure(&mut self, snapshot: &Arc<Snapshot>, now_ms: u64) {
         self.advance(now_ms);
         let was_watching = std::mem::replace(&mut self.known.snapshot, Arc::clone(snapshot)).vars.monitor_enabled;
@@ -196,8 +196,8 @@ impl Topology {
         self.observe_all(now_ms, [(server.clone(), seen)]);
     }
 
-    /// Checks ended, in this order: each hostgroup that they concern is decided once, by all of them. The layout is the one
-    /// that [`Topology::observe`] would have left, had it been told of one after the other in this instant.
+    /// Takes the results of checks in this order. Each hostgroup concerned is decided once. The layout is the same as after
+    /// [`Topology::observe`] for each of them at this time.
     pub fn observe_all(&mut self, now_ms: u64, sightings: impl IntoIterator<Item = (ServerAddr, Seen)>) {
         self.advance(now_ms);
         if !self.is_watching() {
@@ -211,7 +211,7 @@ impl Topology {
         concerned.plain.into_iter().for_each(|id| self.decide_plain(id, Cause::Probe));
     }
 
-    /// Takes what a check saw; whom it concerns.
+    /// Takes the result of a check and adds the clusters and hostgroups that need a decision.
     fn take(&mut self, server: &ServerAddr, seen: Seen, concerned: &mut Concerned) {
         let now_ms = self.known.now_ms;
         let limit = small(self.known.snapshot.vars.monitor_ping_max_failures);
@@ -293,7 +293,7 @@ impl Topology {
         }
     }
 
-    /// Whether what a server has executed decides whether it is read from.
+    /// Whether a limit on transactions behind applies to this server.
     fn counts_transactions(&self, server: &ServerAddr) -> bool {
         let clusters = self.places.get(server).map(|places| places.clusters.as_slice()).unwrap_or_default();
         let mut all = clusters.iter().filter_map(|index| self.clusters.get(*index));
@@ -314,7 +314,7 @@ impl Topology {
             return;
         }
         let now_ms = self.known.now_ms;
-        // In other hostgroups it is the client who is wrong.
+        // A read-only error outside the writer hostgroup is the mistake of the client, not of the server.
         let refuses_writes = signal.kind == SignalKind::ReadOnly;
         let concerns = |cluster: &Cluster| !refuses_writes || cluster.group.writer == signal.hostgroup;
         let about = self.clusters_of(&signal.server).into_iter().filter_map(|index| self.clusters.get(index));
@@ -330,7 +330,8 @@ impl Topology {
         self.decide_about(&signal.server, Cause::Traffic);
     }
 
-    /// An operator ordered something; an error when it cannot be.
+    /// Carries out an order. Errors: the server or cluster is unknown, the monitor is off, or nothing would change. State and layout then
+    /// stay as they were.
     pub fn order(&mut self, now_ms: u64, order: &Order) -> Result<(), String> {
         self.advance(now_ms);
         match order {
@@ -353,7 +354,7 @@ impl Topology {
         self.clusters.iter().find(|cluster| cluster.group.writer == writer)?.preferred.as_ref()
     }
 
-    /// An order is undone: this one is preferred as it was before. Who writes now goes on, and the policy of fail-back holds.
+    /// Undoes an order: this server is preferred as before. The present writer stays, and the fail-back policy applies.
     pub fn put_back_preferred(&mut self, now_ms: u64, writer: HostgroupId, server: Option<ServerAddr>) {
         self.advance(now_ms);
         let Ok(index) = self.cluster(writer) else { return };
@@ -362,7 +363,7 @@ impl Topology {
         self.decide(index, Cause::Operator, cluster::Order::Other);
     }
 
-    /// Time has passed.
+    /// Acts on deadlines that have passed. The caller calls it at [`Topology::next_tick`].
     pub fn tick(&mut self, now_ms: u64) {
         self.advance(now_ms);
         if !self.is_watching() {
@@ -390,17 +391,17 @@ impl Topology {
         Some(next_ms - self.known.now_ms + self.now_ms)
     }
 
-    /// Who serves what. Its revision grows whenever it changes.
+    /// The servers of each hostgroup, with their statuses. Its revision grows with every change.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The checks that should be made now. They change with the configuration, with what is found, and with urgency.
+    /// The checks that are due. They change with the configuration, with found servers and with urgency.
     pub fn checks(&self) -> Vec<Check> {
         if self.is_watching() { checks(&self.known.snapshot, &self.clusters, &self.known.facts, self.known.now_ms) } else { Vec::new() }
     }
 
-    /// What was decided since the last call, oldest first.
+    /// The events since the last call, oldest first. At most 10,000 are kept.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
@@ -413,12 +414,11 @@ impl Topology {
         }
     }
 
-    /// The monitor is on.
     fn is_watching(&self) -> bool {
         self.known.snapshot.vars.monitor_enabled
     }
 
-    /// Notes where the servers stand that are configured or were found. Facts of these are kept, and no others.
+    /// Rebuilds the places of configured and found servers. Facts of other servers are dropped.
     fn find_places(&mut self) {
         let mut places: BTreeMap<ServerAddr, Places> = BTreeMap::new();
         for (id, hostgroup) in &self.known.snapshot.hostgroups {
@@ -471,7 +471,7 @@ impl Topology {
         }
     }
 
-    /// Adds servers that a cluster names and nobody configured, and removes those that have left.
+    /// Adds the servers without a row that a cluster's views name, and removes those that left.
     fn enrol(&mut self, reporter: &ServerAddr, told: CheckKind) {
         let mut is_changed = false;
         for index in self.clusters_of(reporter) {
@@ -495,7 +495,7 @@ impl Topology {
         let (none, lags) = (Judgements::new(), Lags::new());
         let teller = Teller { group: Some(&group), judgements: &none, choice: None, lags: &lags, cause: Cause::Probe, at_ms: self.now_ms };
         self.remember(vec![teller.event(EventKind::Discovery, Some(addr), (from.to_owned(), to.to_owned()), why)]);
-        // Its checks begin, and what they see must have a place.
+        // Its checks begin, and their results need a place.
         self.known.facts.entry(addr.clone()).or_default();
     }
 
@@ -540,7 +540,7 @@ impl Topology {
         let before = cluster.writers().clone();
         let rank = |addr: &ServerAddr| cluster.members.get(addr).map(|m| (m.is_explicit_writer, m.weight));
         let best = cluster.fenced().max_by_key(|addr| rank(addr)).cloned();
-        // Where it is clear who is meant, an equal may come back too.
+        // If only one server can be meant, it may come back even without being better.
         let is_only = cluster.fenced().count() == 1;
         let is_meant = |addr: &ServerAddr, writer| rank(addr) > rank(writer) || (is_only && rank(addr) == rank(writer));
         if let Some(addr) = best.filter(|addr| before.iter().all(|writer| is_meant(addr, writer))) {
@@ -670,7 +670,7 @@ impl Topology {
         let teller = Teller { group: Some(&group), judgements: &judgements, choice: choice.as_ref(), lags: &lags, cause, at_ms };
         let told = self.events.len();
         self.publish(part, teller);
-        // What was shunned as dead and is now as unwanted changes nothing in the layout; its operator should know.
+        // A server that changes from dead to unwanted keeps its place in the layout. The operator is told anyway.
         let is_told = |addr: &ServerAddr| self.events.iter().skip(told).any(|event| event.server.as_ref() == Some(addr));
         let returned = teller.returned(&before).filter(|event| !event.server.as_ref().is_some_and(is_told)).collect();
         self.remember(returned);
@@ -744,7 +744,7 @@ impl Topology {
         seat
     }
 
-    /// Puts hostgroups into the layout, if they differ from what is there.
+    /// Puts hostgroups into the layout if they changed.
     fn publish(&mut self, part: Part, teller: Teller<'_>) {
         let old: Part = part.keys().map(|id| (*id, self.layout.hostgroups.get(id).cloned().unwrap_or_default())).collect();
         let is_new = part.keys().any(|id| !self.layout.hostgroups.contains_key(id));
@@ -776,7 +776,7 @@ impl Topology {
         }
     }
 
-    /// What the pings of an event's server met, if they fail.
+    /// The last ping error of an event's server, if its pings fail.
     fn pings_now(&self, event: &Event) -> Option<String> {
         let facts = self.known.facts.get(event.server.as_ref()?)?;
         let words = describe(Troubles::from(&facts.ping));
@@ -790,7 +790,7 @@ impl Topology {
         present_lag(self.known.facts.get(addr)?, rows.map(|server| server.max_replication_lag).max()?)
     }
 
-    /// A server that may have taken over was asked what it has.
+    /// Reports the transactions that a new writer lacks, and its fork, after its first GTID check.
     fn tell_of_lack(&mut self, heir: &ServerAddr, has: Option<&GtidSet>) {
         let now_ms = self.known.now_ms;
         let view = self.known.facts.get(heir).and_then(|facts| facts.sources.last.as_ref());
@@ -837,7 +837,7 @@ impl Topology {
     }
 }
 
-/// What a server had, for an event: sets of MySQL may be long.
+/// A server's GTIDs for an event; long sets are shortened.
 fn in_short(had: &GtidSet) -> String {
     const CHARS_MAX: usize = 400;
     let text = format!("had={had}");
@@ -858,7 +858,7 @@ fn splits(snapshot: &Snapshot) -> BTreeSet<ReadWriteSplit> {
     of_users.chain(of_hostgroups).filter(|split| snapshot.effective_in(split.reader).reads_to_writer_after_ms > 0).collect()
 }
 
-/// What makes two clusters of two configurations the same one.
+/// The key by which clusters of two configurations count as the same.
 fn key(cluster: &Cluster) -> (HostgroupId, &'static str) {
     group_key(&cluster.group)
 }

@@ -1,4 +1,4 @@
-//! Aurora: every instance tells of all, and some are late.
+//! Aurora: every instance reports all of them, and some reports are late.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -43,7 +43,7 @@ fn a_new_writer_is_believed_when_two_views_agree() {
     assert_eq!(fleet.interval_ms("c.x", "Aurora"), 20);
     fleet.pass(20).see("a.x", aurora(&B_WRITES, 50));
     assert_eq!(fleet.hostgroup(0), "b.x");
-    // Or one instance says it twice, and nobody contradicts.
+    // One instance may also say it twice, if no other view contradicts.
     let mut fleet = settled();
     fleet.pass(1_000).see("c.x", aurora(&B_WRITES, 50)).pass(20).see("c.x", aurora(&B_WRITES, 50));
     assert_eq!(fleet.hostgroup(0), "b.x");
@@ -127,7 +127,7 @@ fn lag_is_estimated() {
     }
 }
 
-/// Who is listed is there: all replicas lagging, or not knowing it, leaves the floor, and says why.
+/// A listed replica is there. If all lag, or report no lag, the floor stays and its event says why.
 #[test]
 fn replicas_that_lag_without_measure_are_lagging() {
     let text = AURORA.replace("writer_is_also_reader=1", "writer_is_also_reader=0");

@@ -1,4 +1,4 @@
-//! Replication: what a promoted server had before its first write is kept, and what others have beyond it is told.
+//! Replication: the GTIDs of a promoted server before its first write are kept, and transactions beyond them are reported.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -70,8 +70,8 @@ fn a_promotion_leaves_a_fork_and_names_what_is_lost() {
     }
 }
 
-/// The old primary comes back, is let in by a tool that looks at numbers only, and is promoted again: what it has beyond the first fork
-/// is still told apart.
+/// The old primary returns. A tool that compares only numbers accepts it, and it is promoted again. Its transactions beyond the first fork
+/// are still reported.
 #[test]
 fn a_flip_back_does_not_hide_the_first_fork() {
     let words = &flavors()[0];

@@ -81,10 +81,10 @@ fn with_no_backup_left_the_writer_reads_if_it_may() {
     }
 }
 
-/// What acts only when it was seen for a second.
+/// Answers that act only after a second.
 const GIVES: [&str; 2] = ["joined", "donor"];
 
-/// What a node says, and where it is then, as the writer and as a backup.
+/// For each answer of a node: its hostgroup as the writer and as a backup.
 #[test]
 fn states_of_a_node() {
     type Change = fn(&mut topology::GaleraView);
@@ -118,7 +118,7 @@ fn states_of_a_node() {
     }
 }
 
-/// A node that comes back is given what it missed by another one, which is a donor and catches up for some milliseconds.
+/// During an incremental state transfer the donor reports for some milliseconds that it is a donor and catches up.
 #[test]
 fn a_donor_of_a_moment_keeps_its_role() {
     let well = "100: 22; 101: 23 233; 102: 23 233";
@@ -195,7 +195,7 @@ fn order(fleet: &mut Fleet, order: &Order) -> Result<(), String> {
     fleet.topology.order(now_ms, order)
 }
 
-/// The writer goes and comes back; who writes at once, after 9 999 ms, after 10 s, and after a command.
+/// The writer is lost and returns. The table gives the writer at once, after 9 999 ms, after 10 s, and after a command.
 #[test]
 fn fail_back_is_a_policy() {
     let cases = [
@@ -217,7 +217,7 @@ fn fail_back_is_a_policy() {
         assert_eq!(ordered.is_err(), is_back, "{setting}: {ordered:?}");
         seen.push(fleet.hostgroup(100));
         assert_eq!(seen, expected, "{setting}");
-        // It stays, also while others are seen.
+        // It stays when other nodes answer, too.
         fleet.pass(5_000).see("233", galera(|_| {})).pass(60_000);
         assert_eq!(fleet.hostgroup(100), "22", "{setting}");
     }
@@ -278,7 +278,7 @@ fn a_preference_is_put_back_as_it_was() {
     assert_eq!(fleet.pass(10_000).hostgroup(100), "22", "the heaviest comes back in its time");
 }
 
-/// A light server that an operator switched to goes and comes back: who writes at once, after 9 999 ms, after 10 s.
+/// A light server that an operator switched to is lost and returns. The table gives the writer at once, after 9 999 ms, after 10 s.
 #[test]
 fn fail_back_is_a_policy_for_who_was_switched_to_as_well() {
     let cases = [
@@ -415,7 +415,7 @@ fn events_say_what_was_seen_and_why() {
     assert_eq!((taken.from.as_str(), taken.to.as_str()), ("backup_writer,reader", "writer"));
 }
 
-/// Three nodes of which one was frozen: the others have formed a component of two.
+/// Three nodes. One was frozen, and the others have formed a component of two.
 fn frozen(node: &str, others: [&str; 2], variables: &str) -> Fleet {
     let mut fleet = with(variables);
     for _ in 0..8 {
@@ -463,8 +463,8 @@ fn a_frozen_writer_that_wakes_up_does_not_take_over_at_once() {
     assert_eq!(fleet.hostgroup(100), "22");
 }
 
-/// The writer was away, is back and writes. Then another node dies, or joins: the views of those that are left change at slightly different
-/// times, and they are asked at different times. Whoever is asked first, the writer stays.
+/// The writer was away, is back and writes. Then another node leaves or joins. The views change, and the nodes are asked, at slightly
+/// different times. In any order the writer stays.
 #[test]
 fn a_writer_that_came_back_stays_when_the_cluster_changes() {
     let of_size = |size| galera(move |view| view.cluster_size = size);
@@ -497,7 +497,7 @@ fn a_writer_that_came_back_stays_when_the_cluster_changes() {
     }
 }
 
-/// As long as it is not known to have been back, a node that tells of another cluster is out, and so is one that goes on telling of it.
+/// A node that reports another cluster is out until it is known to be back. A node that keeps reporting it stays out.
 #[test]
 fn a_node_that_lags_behind_the_others_is_out_in_the_end() {
     let of_size = |size| galera(move |view| view.cluster_size = size);
@@ -507,7 +507,7 @@ fn a_node_that_lags_behind_the_others_is_out_in_the_end() {
     }
     fleet.pass(500).see("23", of_size(3)).see("233", of_size(3)).see("22", of_size(3));
     assert_eq!(fleet.hostgroup(100), "22", "{}", fleet.layout());
-    // It is frozen again for less than counts, and the others go on without it.
+    // It is frozen again, too briefly to count, and the other nodes continue without it.
     fleet.pass(1_000).see("23", of_size(2)).see("233", of_size(2)).see("22", of_size(3));
     assert_eq!(fleet.hostgroup(100), "22");
     for _ in 0..4 {
@@ -527,7 +527,7 @@ fn several_that_wake_up_do_not_outvote_who_was_there() {
     }
 }
 
-/// A node and an arbitrator that nobody asks; the other node was frozen.
+/// A node and an arbitrator that is never asked; the other node was frozen.
 #[test]
 fn one_claim_against_another_is_that_of_who_was_there() {
     let mut fleet = frozen("23", ["22", "22"], "failback=\"never\"");
@@ -543,7 +543,7 @@ fn one_claim_against_another_is_that_of_who_was_there() {
     assert_eq!(fleet.hostgroup(100), "23");
 }
 
-/// Most of a cluster's nodes are not asked: who sees more of them is right, though fewer say so, once it is no passing view.
+/// Most of a cluster's nodes are not asked. The node that sees more of them is right even in a minority, once its view lasts.
 #[test]
 fn a_claim_that_lasts_is_believed() {
     let mut fleet = with("failback=\"never\"");
@@ -626,7 +626,7 @@ fn events_tell_weights_and_what_the_operator_wrote() {
     );
 }
 
-/// The last node writes while it is slow too, whatever else it has to do: nobody better is left.
+/// The last node writes even while it is slow and busy: there is no better one.
 #[test]
 fn the_last_node_writes_though_it_is_slow_and_busy() {
     type Change = fn(&mut topology::GaleraView);
@@ -694,7 +694,7 @@ fn a_reader_that_was_evicted_while_it_missed_one_check_is_out() {
     }
     fleet.pass(20).see("22", galera(|_| {})).see("233", galera(|_| {})).see("23", galera(|_| {}));
     assert_eq!(fleet.layout(), well);
-    // The writer is slow for one check, and nodes come and go, seen at different times: nobody is out.
+    // The writer is slow for one check while nodes join and leave, seen at different times: no node is excluded.
     for slow in ["22", "23"] {
         let mut fleet = settled(0);
         fleet.pass(5_000).see(slow, Seen::Galera(Err(ProbeError::Timeout))).pass(20).see(slow, galera(|_| {}));
@@ -715,7 +715,7 @@ fn a_reader_that_was_evicted_while_it_missed_one_check_is_out() {
     }
 }
 
-/// While the monitor is off: who was switched to writes on, who is out stays out, and nobody comes back.
+/// While the monitor is off, the writer of a switchover stays, excluded servers stay excluded, and no server comes back.
 #[test]
 fn a_monitor_that_is_switched_off_freezes_roles() {
     let off = |text: &str| format!("mysql_variables = {{ monitor_enabled=false }}\n{text}");
@@ -735,7 +735,7 @@ fn a_monitor_that_is_switched_off_freezes_roles() {
         fleet.see(node, galera(|_| {}));
     }
     assert_eq!(fleet.layout(), "100: 23; 101: 22 233; 102: 22 233");
-    // The heaviest was well for a moment only, and an hour that nobody saw does not count; nor does weight.
+    // The heaviest server was well only for a moment. An hour with the monitor off does not count, nor does weight.
     let mut fleet = settled(0);
     fleet.see("22", galera(|view| view.read_only = true)).pass(1_000).see("22", galera(|_| {}));
     assert_eq!(fleet.hostgroup(100), "233");
@@ -781,7 +781,7 @@ fn whose_weight_is_0_writes_only_if_nobody_else_can() {
     assert_eq!(fleet.hostgroup(100), "c");
     let weight = |fleet: &Fleet, id| fleet.topology.layout().hostgroups[&HostgroupId(id)][0].server.weight;
     assert_eq!(weight(&fleet, 100), 1);
-    // A donor writes rather than one who is sent nothing.
+    // A donor writes rather than a server of weight 0.
     fleet.see("c", galera(|view| view.local_state = 2)).pass(2_000).see("c", galera(|view| view.local_state = 2));
     assert_eq!(fleet.hostgroup(100), "c");
     fleet.see("c", galera(|view| view.reject_queries = true));
@@ -826,7 +826,7 @@ fn a_server_that_is_added_to_the_writers_waits_for_its_first_check() {
     let mut synced = fleet.clone();
     synced.see("d", galera(|_| {}));
     assert_eq!(synced.layout(), "100: a; 101: b c d; 102: b c d");
-    // Whoever refuses the monitor is as configured, and so is a server that takes the place of all who wrote.
+    // A server that refuses the monitor is used as configured. The same holds for a server that replaces all former writers.
     fleet.see("d", Seen::Galera(Err(ProbeError::Denied("1045".to_owned()))));
     assert_eq!(fleet.layout(), "100: a; 101: b c d; 102: b c d");
     fleet.configure(&with_writers(&["d"], one).replace("{ hostgroup=101, address=\"a\", port=3306 }, ", ""));
@@ -855,7 +855,7 @@ fn what_a_load_does_to_writers_is_told() {
     let mut fleet = Fleet::new(&text);
     see(&mut fleet, &["a", "b", "c"]);
     fleet.pass(1_000);
-    // Off, and back when another one writes.
+    // Switched off, and back while another server writes.
     let mut away = fleet.clone();
     away.events();
     away.configure(&text.replace("address=\"a\",", "address=\"a\", status=\"OFFLINE_SOFT\","));
@@ -870,7 +870,7 @@ fn what_a_load_does_to_writers_is_told() {
     gone.configure(&text.replace("{ hostgroup=100, address=\"a\", port=3306 }, ", ""));
     let told = gone.whys();
     assert!(told.contains(&"a writer>none: removed from the configuration".to_owned()), "{told:?}");
-    // Nobody may write.
+    // No server may write.
     fleet.events();
     fleet.configure(&text.replace("max_writers=1", "max_writers=0"));
     let told = fleet.topology.take_events();
@@ -893,7 +893,7 @@ fn a_new_cluster_has_a_writer_and_not_again() {
     assert_eq!(whys(&mut fleet), ["no server may write", "the cluster has a writer again"]);
 }
 
-/// Who writes after a restart of the proxy, in whatever order its nodes are seen.
+/// The writer after a restart of the proxy does not depend on the order in which the nodes answer.
 #[test]
 fn a_restart_of_the_proxy_moves_no_writer_that_stays() {
     let orders = [["22", "23", "233"], ["233", "23", "22"], ["23", "22", "233"]];
@@ -906,7 +906,7 @@ fn a_restart_of_the_proxy_moves_no_writer_that_stays() {
             assert_eq!(before.hostgroup(100), "233");
             let mut fleet = before.pass(1_000).see("22", galera(|_| {})).restarted(&text);
             for node in order {
-                // As long as it was not seen, nobody else writes.
+                // Until it has answered, no other server writes.
                 let writer = fleet.hostgroup(100);
                 assert!(writer == expected || (writer.is_empty() && expected == "233"), "{policy}, before {node} was seen: {writer}");
                 fleet.see(node, galera(|_| {}));
@@ -949,7 +949,7 @@ fn who_wrote_before_a_restart_and_is_lost_holds_nobody_up() {
     assert_eq!(fleet.hostgroup(100), "22");
     fleet.pass(1_000).see("233", Seen::Ping(Ok(100))).see("233", galera(|_| {})).pass(60_000);
     assert_eq!(fleet.hostgroup(100), "22", "nobody takes its place now");
-    // One that is no more in the cluster is nobody to wait for.
+    // A server that left the configuration is not awaited.
     let gone = text.replace("address=\"233\"", "address=\"234\"");
     assert_eq!(before.restarted(&gone).hostgroup(100), "22");
 }

@@ -101,7 +101,7 @@ fn the_multi_primary_mode_has_backup_writers() {
     assert_eq!(fleet.layout(), "1: a c; 2: b; 3: b");
 }
 
-/// Every member may write: who writes drains or dies, and another one does.
+/// Every member may write. If the writer is drained or dies, another one writes.
 #[test]
 fn in_multi_primary_mode_another_member_writes_at_once() {
     let writable = || group(|view| (view.read_only, view.primary) = (false, None));
@@ -165,7 +165,7 @@ fn members_are_found_and_leave() {
     assert_eq!(fleet.layout(), "1: a; 3: b c d");
     fleet.configure(&group_replication(1, 0));
     assert_eq!(fleet.layout(), "1: a; 3: b c d", "a new configuration does not forget it");
-    // It stops, then the others do not name it any more.
+    // It stops, then the other members no longer name it.
     fleet.pass(20).see("d", Seen::Group(Err(unreachable()))).pass(20).see("d", Seen::Group(Err(unreachable())));
     assert_eq!(fleet.layout(), "1: a; 3: b c; 4: d(SHUNNED,cut off)");
     for member in ["b", "c", "b"] {
@@ -215,7 +215,7 @@ fn a_configured_writer_that_nobody_has_seen_is_left_for_the_primary() {
     );
 }
 
-/// What a member says that sees these members, all of them well.
+/// The answer of a member that sees these members as well.
 fn sees(names: &[&str], view_id: &str) -> Seen {
     group(|view| {
         view.members = names.iter().map(|name| (addr(name), "ONLINE".to_owned())).collect();
@@ -231,7 +231,7 @@ fn primary_sees(names: &[&str], view_id: &str) -> Seen {
     seen
 }
 
-/// A reader that was frozen, expelled, and wakes up: it tells of its old group until it notices.
+/// A reader was frozen and expelled. When it wakes up, it reports its old group until it notices.
 #[test]
 fn who_was_expelled_and_has_not_noticed_serves_nothing() {
     for timeouts in [1, 3] {
@@ -256,7 +256,7 @@ fn who_was_expelled_and_has_not_noticed_serves_nothing() {
     }
 }
 
-/// The primary, too: it would take writes that nobody else has.
+/// The same for the primary: it would take writes that no other member has.
 #[test]
 fn a_member_with_a_group_of_its_own_serves_nothing() {
     for (alone, rest, read_only) in [("c", ["a", "b"], true), ("c", ["a", "b"], false), ("a", ["b", "c"], false)] {
@@ -281,7 +281,7 @@ fn a_member_with_a_group_of_its_own_serves_nothing() {
     }
 }
 
-/// The primary is killed, and founds a group before the others have missed it: they name it until they expel it.
+/// The primary is killed and founds a group before the other members notice. They name it until they expel it.
 #[test]
 fn a_member_that_founds_another_group_writes_in_none() {
     let all = ["a", "b", "c"];
@@ -302,7 +302,7 @@ fn a_member_that_founds_another_group_writes_in_none() {
         fleet.pass(500).see("a", sees(&["b", "c", "a"], "6:7"));
         assert_eq!(fleet.layout(), "1: b; 3: a c", "{misses}: the others have not seen it yet");
     }
-    // Checks without an answer make nobody forget, whosever they were.
+    // Checks without an answer change no member's group.
     for silent in [&["a"][..], &["b", "c"], &["a", "a", "a", "a"]] {
         let mut fleet = settled();
         fleet.see("a", primary_sees(&all, "6:5")).see("b", sees(&all, "6:5")).see("c", sees(&all, "6:5")).pass(5_000);
@@ -312,7 +312,7 @@ fn a_member_that_founds_another_group_writes_in_none() {
         }
         assert_eq!(fleet.hostgroup(1), "", "{silent:?}");
     }
-    // All were stopped meanwhile: what they said last is asked for at once.
+    // All checks were paused meanwhile, so the last answers are asked for again at once.
     let mut fleet = settled();
     fleet.pass(5_000).see("a", primary_sees(&["a"], "7:1"));
     assert_eq!(fleet.interval_ms("b", "Group"), 20);
@@ -325,7 +325,7 @@ fn a_member_that_founds_another_group_writes_in_none() {
 #[test]
 fn views_that_change_put_nobody_out() {
     let well = "1: a; 3: b c";
-    // Members that come and go are seen at different times; who joined is ONLINE before the others were asked again.
+    // Members that join and leave are seen at different times. A member that joins is ONLINE before the others were asked again.
     let mut fleet = settled();
     let all = ["a", "b", "c"];
     for (id, members) in [("2", &["a", "b", "c", "d"][..]), ("3", &all[..]), ("4", &["a", "c", "b", "e"][..]), ("5", &all[..])] {
@@ -341,7 +341,7 @@ fn views_that_change_put_nobody_out() {
         fleet.pass(20).see("b", sees(&all, "5"));
         assert_eq!(fleet.layout(), well);
     }
-    // Restarted and back before the others were asked again.
+    // It restarted and is back before the other members were asked again.
     fleet.see("c", Seen::Group(Err(unreachable()))).pass(20).see("c", Seen::Group(Err(unreachable())));
     fleet.see("a", primary_sees(&["a", "b"], "6")).see("b", sees(&["a", "b"], "6")).pass(20_000);
     fleet.see("c", sees(&all, "7"));
@@ -378,7 +378,7 @@ fn a_restart_of_the_proxy_moves_no_writer_of_a_group() {
             assert_eq!(fleet.pass(60_000).hostgroup(1), "c", "{policy}");
             assert_eq!(fleet.topology.standings(), before.topology.standings(), "{policy}: for the next time");
         }
-        // It is lost, or the group elects by now: nobody waits for it. One that refuses the monitor is what it was.
+        // If it is lost, or the group elects by now, the proxy does not wait for it. A member that refuses the monitor keeps its role.
         let mut fleet = before.restarted(&text);
         fleet.see("a", writable()).see("b", writable());
         let mut refused = fleet.clone();
@@ -392,7 +392,7 @@ fn a_restart_of_the_proxy_moves_no_writer_of_a_group() {
     }
 }
 
-/// The heaviest writes, also where it is the last one that is seen.
+/// The heaviest member writes, even if it answers last.
 #[test]
 fn the_first_choice_is_by_weight() {
     let text = group_replication(1, 0).replace("hostgroup=1, address=\"a\"", "hostgroup=3, weight=9, address=\"a\"");

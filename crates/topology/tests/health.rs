@@ -1,4 +1,4 @@
-//! Health that has nothing to do with roles: pings, lag, warming up, and what is looked at how often.
+//! Health apart from roles: pings, lag, warming up, and how often which check is made.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -96,7 +96,7 @@ fn unknown_lag_grows_from_what_was_known() {
     }
     fleet.pass(1_000).see("a", Seen::Ping(Ok(100))).see("a", unknown());
     assert!(shunned(&fleet), "it was lost");
-    // What fails to be told for long is no more known than what never was.
+    // After failing for long, a value counts as unknown, as if it had never been reported.
     fleet.see("a", lag(0));
     for _ in 0..3 {
         fleet.see("a", Seen::Lag(Err(ProbeError::Failed("1146".to_owned()))));
@@ -108,7 +108,7 @@ fn unknown_lag_grows_from_what_was_known() {
     assert_eq!(fleet.hostgroup(5), "a b", "the setting is the most that it counts as");
 }
 
-/// While nobody writes no replica falls behind, though none of them knows how far it is.
+/// Without a writer no replica falls behind, though none of them knows its lag.
 #[test]
 fn replicas_of_a_dead_primary_are_read_from() {
     let text = ["b", "c"].iter().fold(REPLICATION.to_owned(), |text, name| {
@@ -139,7 +139,7 @@ fn replicas_of_a_dead_primary_are_read_from() {
     }
     assert_eq!(fleet.hostgroup(2), "a b(SHUNNED_REPLICATION_LAG) c(SHUNNED_REPLICATION_LAG)");
     both(&mut fleet, || lag(0));
-    // Another one takes over; who does not follow it falls behind from then on.
+    // Another server takes over. A replica that does not follow it falls behind from then on.
     both(&mut fleet, unknown);
     fleet.pass(500).see("a", gone()).pass(500).see("a", gone()).pass(60_000);
     both(&mut fleet, unknown);
@@ -214,19 +214,19 @@ fn who_replicates_from_nobody_beside_a_writer_has_unknown_lag() {
     // A member of a cluster of another kind needs no channel.
     fleet.see("b", Seen::Lag(Ok(Lag::Member)));
     assert_eq!(fleet.hostgroup(2), "a b c");
-    // Where nobody writes, and on the writer itself, it says nothing.
+    // Without a writer, and on the writer itself, it says nothing.
     fleet.see("b", alone()).see("a", read_only(true));
     assert_eq!(fleet.layout(), "2: a b c");
     fleet.see("b", read_only(false)).pass(20).see("b", read_only(false));
     assert_eq!(fleet.layout(), "1: b; 2: a b c");
-    // A writer that becomes a replica is asked first: what it said before counts for nothing.
+    // A writer that becomes a replica is asked first: its earlier answers do not count.
     fleet.pass(1_000).see("b", read_only(true)).see("a", read_only(false)).pass(20).see("a", read_only(false));
     assert_eq!(fleet.layout(), "1: a; 2: a b c");
     fleet.pass(4_000).see("b", alone());
     assert_eq!(fleet.hostgroup(2), "a b(SHUNNED_REPLICATION_LAG) c");
     fleet.see("b", lag(0));
     assert_eq!(fleet.hostgroup(2), "a b c");
-    // What `innodb_read_only` says is that of Aurora.
+    // Only Aurora's instances report `innodb_read_only`.
     let mut fleet = Fleet::new(&limited(&REPLICATION.replace("reader_hostgroup=2", "reader_hostgroup=2, check_type=\"innodb_read_only\"")));
     fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true)).pass(1_000).see("b", alone());
     assert_eq!(fleet.layout(), "1: a; 2: a b c");
@@ -259,7 +259,7 @@ fn several_samples_may_be_asked_for() {
     }
 }
 
-/// Lag that is not known counts the same for all: who was stopped last is the freshest, and was in use until then.
+/// An unknown lag counts the same for all. The server stopped last is the freshest, and was in use until then.
 #[test]
 fn of_equals_who_is_read_from_stays() {
     for stopped in [["b", "c"], ["c", "b"]] {
@@ -432,7 +432,7 @@ fn after_a_failover_the_new_writer_is_what_counts() {
     assert_eq!(fleet.layout(), "1: b; 2: a b c", "b has no more than c");
 }
 
-/// What the old writer was seen to have, and the new one has not when it is asked after it took over, is told once.
+/// Transactions of the old writer that the new one lacks in its first check after the takeover are reported once.
 #[test]
 fn a_new_writer_that_lacks_transactions_is_told_of() {
     let lacks = |fleet: &mut Fleet| -> Vec<String> {
@@ -457,7 +457,7 @@ fn a_new_writer_that_lacks_transactions_is_told_of() {
         assert_eq!(lacks(&mut fleet), Vec::<String>::new(), "once");
         assert!(fleet.interval_ms("b", "Gtids") > 1_000);
     }
-    // One that does not say what it has is not asked hastily for ever, and is told of when it does.
+    // A server that does not report its GTIDs is asked at the usual interval, and reported when it does.
     let mut fleet = counted("");
     fleet.see("a", gtids("0-1-100")).see("b", gtids("0-1-99"));
     fleet.pass(20).see("a", read_only(true)).see("b", read_only(false)).pass(20).see("b", read_only(false));
@@ -540,7 +540,7 @@ fn a_split_without_a_reader_is_told() {
         fleet.configure(&config(&out, "reads_to_writer_after_ms=0"));
         assert_eq!(reads(&mut fleet), [""; 0], "they wait");
     }
-    // What is seen of a server counts as well.
+    // Found servers count as well.
     let mut fleet = Fleet::new(&config(&row(""), ""));
     for _ in 0..4 {
         fleet.pass(20).see("b", Seen::Ping(Err(unreachable())));

@@ -11,12 +11,12 @@ use topology::{GroupView, Order, Seen};
 const KINDS: [Kind; 2] = [Kind::Galera, Kind::Group];
 const NODES: [&str; 3] = ["a", "b", "c"];
 
-/// What a healthy server of our cluster says.
+/// The answer of a healthy server of the configured cluster.
 fn own(kind: Kind, node: &str) -> Seen {
     said(kind.seen(node, kind.healthy(node)), "ours")
 }
 
-/// What a healthy server of another cluster says: that it may write, that the others are of that cluster, and that they are more.
+/// The answer of a healthy server of another cluster: it may write, and claims the others and a majority.
 fn other(kind: Kind, node: &str) -> Seen {
     foreign(kind, node, "theirs")
 }
@@ -60,7 +60,7 @@ fn settled(kind: Kind) -> Fleet {
     fleet
 }
 
-/// Who is in use in any hostgroup.
+/// Whether the server is ONLINE in any hostgroup.
 fn serves(fleet: &Fleet, node: &str) -> bool {
     (1..=3).any(|id| fleet.hostgroup(id).split(' ').any(|name| name == node))
 }
@@ -101,7 +101,7 @@ fn a_server_of_another_cluster_serves_nothing_and_has_no_vote() {
     }
 }
 
-/// Where the most belong elsewhere, the settled cluster is still the one that is meant.
+/// Even if most servers belong elsewhere, the settled identity holds.
 #[test]
 fn strangers_that_are_more_change_nothing() {
     for kind in KINDS {
@@ -140,7 +140,7 @@ fn the_most_of_the_servers_say_what_the_cluster_is() {
     }
 }
 
-/// Who says nothing, as a node outside the primary component does, and versions that do not tell, are judged as ever.
+/// A node outside the primary component, or a version without an identity, is judged as usual.
 #[test]
 fn who_says_nothing_is_no_stranger() {
     for kind in KINDS {
@@ -181,7 +181,7 @@ fn accept(fleet: &mut Fleet, from: Option<&str>) -> Result<(), String> {
     fleet.topology.order(fleet.now_ms, &Order::Accept { writer: HostgroupId(1), from: from.map(addr) })
 }
 
-/// What the cluster is outlasts the proxy: the strangers may be all that answers then. Only what is settled does.
+/// A settled identity survives a restart: after it, strangers may be the only servers that answer. An unsettled one does not.
 #[test]
 fn what_the_cluster_is_outlasts_the_proxy() {
     for kind in KINDS {
@@ -209,7 +209,7 @@ fn what_the_cluster_is_outlasts_the_proxy() {
     }
 }
 
-/// The cluster was restored from a backup: all its servers belong to another one now, and the operator says that it is meant.
+/// The cluster was restored from a backup, so all its servers have another identity. An operator accepts it.
 #[test]
 fn an_operator_accepts_another_cluster() {
     for kind in KINDS {

@@ -98,7 +98,7 @@ proptest! {
         let mut fleet = old.fleet.restarted(&kind.config());
         let names = |fleet: &Fleet| fleet.hostgroup(1).split(' ').filter(|name| !name.contains('(')).map(str::to_owned).collect::<Vec<_>>();
         prop_assert_eq!(names(&fleet), names(&old.fleet));
-        // Whoever says the same again is what it would have been without a restart.
+        // A server that repeats its answer has the same role as without a restart.
         let words: Vec<_> = old.last_words().filter(|(_, word)| matches!(word, Word::Writes | Word::Reads)).collect();
         for (node, word) in words {
             fleet.pass(1_000).see(node, kind.seen(node, word));
@@ -198,7 +198,7 @@ fn the_smaller_of_two_primary_components_is_out() {
     assert_eq!(fleet.hostgroup(1), "a", "views change at slightly different times");
     (0..100).for_each(|_| round(&mut fleet));
     assert_eq!(fleet.layout(), "1: c; 2: b; 3: b; 4: a(SHUNNED,cut off)");
-    // A node that joins is seen at different times, and puts nobody out.
+    // A node that joins is seen at different times, and excludes no node.
     let mut fleet = settled();
     for size in [2, 3, 2, 3] {
         for node in NODES {
@@ -225,7 +225,7 @@ fn the_smaller_of_two_primary_components_is_out() {
     }
 }
 
-/// What a server said before it was lost is of a run that is over: while the monitor is refused, nothing is known of it.
+/// Answers from before a loss belong to a run that is over. While the monitor is refused, nothing is known of the server.
 #[test]
 fn a_lost_server_that_refuses_the_monitor_stays_out() {
     let refused = || ProbeError::Denied("1045".to_owned());

@@ -97,7 +97,7 @@ fn who_is_named_no_more_leaves_and_whom_the_operator_wrote_stays() {
     }
     assert!(layout(&fleet).starts_with("1: 1; 2: 1 2 3"));
     fleet.events();
-    // Both do, in several samples. What it says of itself is no proof.
+    // Both do, in several samples. A found server's own view is no proof.
     for round in 0..3 {
         assert!(layout(&fleet).contains('3'), "{round}");
         fleet.pass(4_000).see(THREE, all()).see(TWO, renamed()).see(THREE, all());
@@ -106,7 +106,7 @@ fn who_is_named_no_more_leaves_and_whom_the_operator_wrote_stays() {
     assert_eq!(layout(&fleet), "1: 1; 2: 1 2");
 }
 
-/// One that fails, or says nothing for long, vouches for nobody.
+/// A view that fails, or is not renewed for long, does not count.
 #[test]
 fn views_that_are_not_fresh_do_not_count() {
     for (is_failing, rounds) in [(true, 3), (false, 6)] {
@@ -136,7 +136,7 @@ fn what_other_tables_say_is_no_sample_of_this_one() {
     assert!(fleet.hostgroup(2).contains(TWO));
 }
 
-/// Nobody whom the operator wrote can say who is there.
+/// No configured server can list the members.
 #[test]
 fn found_instances_tell_when_nobody_else_can() {
     let mut fleet = found();
@@ -168,7 +168,7 @@ fn a_failed_look_changes_nothing() {
     assert_eq!(fleet.topology.layout(), &before);
     assert_eq!(fleet.events(), [""; 0]);
     assert_eq!(fleet.checks(), checks);
-    // A view that is old by now vouches for nobody and against nobody.
+    // An outdated view counts neither for nor against a server.
     fleet.pass(3_600_000).see(TWO, all());
     assert_eq!(fleet.topology.layout(), &before);
 }
@@ -220,7 +220,7 @@ fn nothing_is_looked_at_or_found_where_it_is_off_or_the_name_is_not_of_rds() {
     assert!(!format!("{:?}", Fleet::new(&galera).checks()).contains("Rds"));
 }
 
-/// As what the operator wrote for readers.
+/// Their limit is that of the operator's reader rows.
 #[test]
 fn found_readers_that_lag_are_out() {
     let reader = format!(", {{ hostgroup=2, address=\"{TWO}\", port=3306, max_replication_lag=5, use_ssl=1 }}");

@@ -1,4 +1,4 @@
-//! Replication: who is not read-only writes, and an old primary that returns does not.
+//! Replication: the server that is not read-only writes, and an old primary that returns does not.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -69,7 +69,7 @@ fn one_odd_answer_makes_no_second_writer() {
     assert_eq!(fleet.layout(), "1: a b; 2: a b c");
 }
 
-/// `a` is the writer by its row; nobody's file says `read_only`.
+/// `a` is the writer by its row; no server's option file has `read_only`.
 #[test]
 fn after_a_power_cut_replicas_do_not_write() {
     const ORDERS: [[&str; 3]; 4] = [["a", "b", "c"], ["b", "a", "c"], ["c", "b", "a"], ["b", "c", "a"]];
@@ -90,7 +90,7 @@ fn after_a_power_cut_replicas_do_not_write() {
                 let writers: Vec<String> = fleet.hostgroup(1).split(' ').filter(|name| !name.contains('(')).map(str::to_owned).collect();
                 assert_eq!(writers.join(" "), if is_back { "a" } else { "" }, "{order:?} {server} {was_watched}");
             }
-            // The one that writes is away for a while: nobody was promoted.
+            // The writer is away for a while, and no server was promoted.
             down(&mut fleet, "a");
             fleet.pass(20).see("b", read_only(false)).see("c", read_only(false)).pass(20).see("b", read_only(false));
             assert_eq!(fleet.hostgroup(1), "a(SHUNNED)", "{order:?}");
@@ -104,7 +104,7 @@ fn after_a_power_cut_replicas_do_not_write() {
     }
 }
 
-/// A tool promotes `b` while `a` looks well: only one of them takes writes, and somebody is told.
+/// A tool promotes `b` while `a` looks well: only one of them takes writes, and an event reports it.
 #[test]
 fn who_becomes_writable_beside_the_writer_is_kept_out() {
     for text in [REPLICATION.to_owned(), REPLICATION.replace("hostgroup=2, address=\"b\"", "hostgroup=1, address=\"b\"")] {
@@ -141,8 +141,7 @@ fn who_becomes_writable_beside_the_writer_is_kept_out() {
     }
 }
 
-/// An active server and a passive one that replicate from each other, and a proxy that is started: the active one writes, wherever
-/// its row is.
+/// An active and a passive server replicate from each other. After a start of the proxy the active one writes, wherever its row is.
 #[test]
 fn the_active_one_of_a_ring_writes_after_a_start() {
     for order in [["a", "b"], ["b", "a"]] {
@@ -193,7 +192,7 @@ fn writers_in_a_ring_both_write() {
     down(&mut fleet, "a");
     fleet.pass(1_000).see("b", read_only(false));
     assert_eq!(fleet.hostgroup(1), "a(SHUNNED) b");
-    // One direction is stopped: what is written on b reaches a no more.
+    // One direction is stopped: writes on `b` no longer reach `a`.
     fleet.follow("a", &[]).pass(1_000).see("a", read_only(false)).see("b", read_only(false));
     fleet.pass(1_000).see("a", read_only(false)).see("b", read_only(false));
     assert_eq!(fleet.hostgroup(1), "a");
@@ -637,7 +636,7 @@ fn a_monitor_that_is_switched_off_freezes_roles() {
 fn operators_change_rows_while_roles_are_frozen() {
     let mut fleet = failed_over();
     fleet.configure(&off(REPLICATION));
-    // New rows are as configured, those that are gone leave, and what the operator says of the others holds.
+    // New rows count as configured, removed ones leave, and the operator's statuses of the others hold.
     fleet.configure(&off(&REPLICATION.replace("\"c\"", "\"d\"")));
     assert_eq!(fleet.layout(), "1: b; 2: a(SHUNNED) b d");
     let soft = REPLICATION.replace("\"b\", port=3306", "\"b\", port=3306, status=\"OFFLINE_SOFT\", weight=7");
@@ -668,7 +667,7 @@ fn who_refused_the_monitor_is_told_of_when_it_does_so_no_more() {
     assert_eq!(fleet.events(), ["suspicion b unknown>known"]);
 }
 
-/// What an operator writes to other hostgroups meanwhile is there, as one that is new; the others stay where they were.
+/// A server that the operator moves meanwhile counts as new; the others keep their place.
 #[test]
 fn operators_move_writers_while_roles_are_frozen() {
     let to = |text: &str, server: &str, from: u32, to: u32| {
@@ -680,7 +679,7 @@ fn operators_move_writers_while_roles_are_frozen() {
     fleet.configure(&off(&swapped));
     assert_eq!(fleet.layout(), "1: b; 2: a c");
     fleet.pass(1_000);
-    // What stays as it is, however often it is loaded, stays.
+    // An unchanged row keeps its place, however often it is loaded.
     fleet.configure(&off(&swapped));
     assert_eq!(fleet.layout(), "1: b; 2: a c");
     fleet.configure(&swapped);

@@ -15,14 +15,14 @@ fn settled(text: &str) -> Fleet {
     fleet
 }
 
-/// A second each, `b` writes and the others read.
+/// One check of each per second; `b` writes and the others read.
 fn look(fleet: &mut Fleet, seconds: u64) {
     for _ in 0..seconds {
         fleet.pass(1_000).see_both("b", false).see_both("a", true).see_both("c", true);
     }
 }
 
-/// A switchover from `a` to `b`; nobody is pointed elsewhere.
+/// A switchover from `a` to `b`; no replica follows `b` yet.
 fn switched(text: &str) -> Fleet {
     let mut fleet = settled(text);
     fleet.pass(1_000).see_both("a", true).follow("b", &[]).see_both("b", false);
@@ -57,12 +57,12 @@ fn the_setting_lets_strays_serve() {
     look(&mut fleet, 20);
     assert_eq!(fleet.layout(), "1: b; 2: a b c");
     assert!(fleet.topology.strays().is_empty());
-    // So it is with what is no sign of asynchronous replication.
+    // The same holds for servers without asynchronous replication.
     let check = REPLICATION.replace("reader_hostgroup=2 }", "reader_hostgroup=2, check_type=\"innodb_read_only\" }");
     let mut fleet = switched(&check);
     look(&mut fleet, 20);
     assert_eq!(fleet.layout(), "1: b; 2: a b c");
-    // Switched off while somebody is out, it lets that one in.
+    // If the setting is switched off while a server is out, the server serves again.
     let mut fleet = switched(REPLICATION);
     look(&mut fleet, 6);
     assert_eq!(fleet.hostgroup(2), "a(SHUNNED) b c(SHUNNED)");
@@ -110,14 +110,14 @@ fn what_is_not_known_makes_no_stray() {
     look(&mut fleet, 1);
     assert_eq!(fleet.hostgroup(2), "a b c", "and not any more");
 
-    // A source that is no member of the cluster may have what the writer writes.
+    // A source outside the cluster may have the writer's changes.
     let mut fleet = switched(REPLICATION);
     fleet.follow("a", &["relay"]).follow("c", &["a"]);
     look(&mut fleet, 20);
     assert_eq!(fleet.hostgroup(2), "a b c");
 }
 
-/// The writer is lost: nobody becomes a stray, and who was one remains so.
+/// The writer is lost: no server becomes a stray, and strays stay strays.
 #[test]
 fn while_nobody_writes_nothing_changes() {
     let mut fleet = settled(REPLICATION);
@@ -163,12 +163,12 @@ fn chains_rings_and_other_names_are_followed() {
     fleet.follow("b", &["a"]).follow("a", &["b"]).follow("c", &["a"]);
     look(&mut fleet, 20);
     assert_eq!(fleet.hostgroup(2), "a b c");
-    // Two that replicate from each other and from nobody else are apart.
+    // Two servers that replicate only from each other are apart.
     fleet.follow("b", &[]).follow("a", &["c"]).follow("c", &["a"]);
     look(&mut fleet, 7);
     assert_eq!(fleet.hostgroup(2), "a(SHUNNED) b c(SHUNNED)");
 
-    // Replication knows the servers by other names than the configuration; what they call themselves tells.
+    // Replication uses other names than the configuration; the servers' own ids tell them apart.
     let uuid = |name: &str| ServerId::new(Some(1), Some(&format!("AA-{name}")));
     let view = |name: &str, source: Option<&str>| {
         let source = source.map(|source| Source { addr: addr(&format!("{source}.internal")), id: uuid(source) });
@@ -187,7 +187,7 @@ fn chains_rings_and_other_names_are_followed() {
     assert_eq!(fleet.hostgroup(2), "a(SHUNNED) b c(SHUNNED)", "the source of c is known by its own name");
 }
 
-/// A member of Galera or of a group that stands in a replication cluster gets what is written in another way.
+/// A member of Galera or of a group that is listed in a replication cluster gets changes by other means.
 #[test]
 fn members_of_other_clusters_are_no_strays() {
     let mut fleet = switched(REPLICATION);
@@ -198,7 +198,7 @@ fn members_of_other_clusters_are_no_strays() {
     assert_eq!(fleet.hostgroup(2), "a b c");
 }
 
-/// It comes back from a restart, and has yet to say whom it replicates from.
+/// It returns from a restart and has not reported its source yet.
 #[test]
 fn a_stray_that_was_restarted_is_one_until_it_says_otherwise() {
     let mut fleet = switched(REPLICATION);

@@ -1,6 +1,6 @@
-//! Why a server writes, and why it does so no more, in words: for events.
+//! Why a server writes, and why it stopped, in words: for events.
 //!
-//! Where members decide among themselves it is what they say, which their judgements tell; here is what the proxy chose by.
+//! If the members decide among themselves, their judgements say why. This module words the proxy's own choices.
 
 use std::collections::BTreeSet;
 
@@ -16,19 +16,19 @@ use crate::judgement::{Fitness, Judgements};
 pub(crate) struct Choice {
     /// The proxy chooses among several that may write.
     pub is_free: bool,
-    /// Those who could write.
+    /// All servers that could write.
     pub candidates: Vec<Candidate>,
-    /// Who wrote before.
+    /// The writers of the decision before.
     pub before: BTreeSet<ServerAddr>,
-    /// Who writes now.
+    /// The writers of this decision.
     pub chosen: BTreeSet<ServerAddr>,
-    /// Nobody has written before.
+    /// Before this decision the cluster never had a writer.
     pub is_first: bool,
     /// Writers stay by now, unless the policy says otherwise.
     pub is_settled: bool,
-    /// Who wrote when the proxy was last up.
+    /// The writer when the last process ended, if its place is kept.
     pub awaited: Option<ServerAddr>,
-    /// What an operator ordered just now.
+    /// The operator's order behind this decision.
     pub order: Order,
     /// When the preferred writer comes back.
     pub comeback: Return,
@@ -110,7 +110,7 @@ impl Choice {
     }
 }
 
-/// What makes one candidate better than another.
+/// Why one candidate is better than another.
 fn advantage(own: &Rank, rival: &Rank) -> String {
     let name = &rival.addr;
     match () {

@@ -1,6 +1,6 @@
-//! Servers that the cluster's own views name: those that nobody configured are found, and leave again.
+//! Servers that the cluster's own views name: those without a row are added, and removed once the views no longer name them.
 //!
-//! INVARIANT: a server that an operator wrote is never removed.
+//! INVARIANT: a server that an operator configured is never removed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::{aurora, group, rds};
 /// A server that came or left by the cluster's own words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Enrolment {
-    /// Nobody configured it.
+    /// A server without a row was added.
     Found(ServerAddr),
     /// It was found earlier.
     Left(ServerAddr),
@@ -25,8 +25,7 @@ pub(crate) enum Enrolment {
 /// Servers of one cluster beyond which none are found any more.
 const MAX_MEMBERS: usize = 128;
 
-/// The row that a server which is found is connected to like: one with a port, if any has one, as sockets have neither TLS nor
-/// compression.
+/// The row whose connection settings a found server gets. A row with a port is preferred, as sockets have neither TLS nor compression.
 pub(super) fn like<'a>(group: &RoleGroup, members: &'a BTreeMap<ServerAddr, Member>) -> Option<&'a Arc<Server>> {
     let written = members.values().filter(|member| !member.configured.is_empty());
     let is_socket = |member: &&Member| member.any_row().is_some_and(|row| matches!(row.address, Address::Unix(_)));
@@ -44,7 +43,7 @@ pub(super) fn like<'a>(group: &RoleGroup, members: &'a BTreeMap<ServerAddr, Memb
 }
 
 impl Cluster {
-    /// Takes over whom the cluster's own views name, after `reporter` gave a new one in a check of this kind; who came and who left.
+    /// Adds the servers that the cluster's own views name, and removes those that left. `reporter` named a new one in a check of this kind.
     pub(crate) fn enrol(&mut self, world: World<'_>, reporter: &ServerAddr, told: CheckKind) -> Vec<Enrolment> {
         self.identify(world, &mut self.memory.identity.clone());
         let named = match &self.group.kind {

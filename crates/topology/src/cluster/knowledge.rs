@@ -15,7 +15,7 @@ use crate::knowledge::pairs;
 use crate::member::Member;
 use crate::roll::Roll;
 
-/// What is known of one cluster.
+/// The state of one cluster that outlives the process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ClusterKnowledge {
     writer: HostgroupId,
@@ -40,13 +40,13 @@ impl ClusterKnowledge {
         self.writer == group.writer && self.kind == group.kind.as_str()
     }
 
-    /// What is written down.
+    /// The part for a file.
     pub(crate) fn kept(mut self) -> Self {
         self.memory.takeovers.clear();
         self
     }
 
-    /// What is news when it changes.
+    /// The part whose changes are worth a new file.
     pub(crate) fn gist(&self) -> Self {
         let memory = &self.memory;
         Self {
@@ -63,7 +63,7 @@ impl ClusterKnowledge {
         }
     }
 
-    /// The cluster as it was, to be laid out anew by its row.
+    /// The cluster in its old state, for a first decision by its row.
     pub(crate) fn into_cluster(self, group: &Arc<RoleGroup>) -> Cluster {
         let remembered = |(addr, configured): (ServerAddr, Vec<HostgroupId>)| (addr, Member::remembered(group, configured));
         let told_identity = self.memory.identity.settled().map(|(identity, _)| identity.clone());
@@ -94,7 +94,6 @@ impl ClusterKnowledge {
 }
 
 impl Cluster {
-    /// What is known of it.
     pub(crate) fn knowledge(&self) -> ClusterKnowledge {
         ClusterKnowledge {
             writer: self.group.writer,

@@ -1,7 +1,6 @@
-//! What a server had that took over, and what it lacks: transactions that who wrote before it was seen to have, and that it has not when
-//! it is asked the next time.
+//! What a new writer had when it took over, and which transactions of its predecessors it lacks. A predecessor counts with its last sample.
 //!
-//! INVARIANT: each takeover is told of once at most, by a look that came after it.
+//! INVARIANT: each takeover is reported at most once, by a check that came after it.
 
 use std::collections::BTreeSet;
 
@@ -13,53 +12,53 @@ use super::{Cluster, Memory, World};
 use crate::gtids::GtidSet;
 use crate::seen::ServerId;
 
-/// Forks that are kept of a cluster; beyond it the oldest go.
+/// Forks kept per cluster; beyond it the oldest are dropped.
 const MAX_FORKS: usize = 16;
 
-/// What a promoted server had before its first write. What others have beyond it, and did not get from that server, is a fork.
+/// The GTIDs of a promoted server before its first write. Transactions of another server beyond them, which did not come from the promoted
+/// server, are a fork.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fork {
-    /// The cluster's writer hostgroup.
+    /// The writer hostgroup of the cluster in which the promotion happened.
     pub writer: HostgroupId,
-    /// The server that was promoted.
+    /// The promoted server, which took over.
     pub heir: ServerAddr,
-    /// When it was seen to be, on the caller's clock, ms.
+    /// When the takeover was seen, on the caller's clock, ms.
     pub at_ms: u64,
-    /// Who wrote before, as far as is known.
+    /// The writers before, as far as they are known.
     pub from: Vec<ServerAddr>,
-    /// What the promoted server had. If it was not seen before, it lacks what that server had written itself in earlier times.
+    /// Its GTIDs. If no sample precedes the promotion, they lack the server's own writes from earlier times.
     pub had: GtidSet,
-    /// It was seen before its promotion, and it is known what it calls itself.
+    /// A sample preceded the promotion, and the server's own id is known.
     pub is_exact: bool,
 }
 
-/// A server took over.
+/// A takeover that waits for the new writer's next GTID check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Takeover {
     heir: ServerAddr,
-    /// When, ms.
     at_ms: u64,
-    /// It could not be asked what it has: it is asked again as the settings say, without haste.
+    /// A GTID check failed: further ones come at the usual interval.
     has_failed: bool,
-    /// What it was seen to have before.
+    /// Its last sample before.
     had: Option<GtidSet>,
-    /// Who wrote before and does so no more.
+    /// The writers that stopped with this takeover.
     predecessors: Vec<ServerAddr>,
-    /// What these were seen to have, as far as they said.
+    /// The last samples of the predecessors that have one.
     from: Vec<(ServerAddr, GtidSet)>,
 }
 
-/// What is found when a server that took over is asked what it has.
+/// The result of the first GTID check after a takeover.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Succession {
-    /// What it lacks of those it took over from, in words, if it does.
+    /// How many transactions of which predecessors are missing, in words.
     pub lacks: Option<String>,
-    /// What it had before its first write, if it took over.
+    /// The new writer's GTIDs before its first write.
     pub fork: Option<Fork>,
 }
 
 impl Cluster {
-    /// Notes who of the new writers takes over from whom.
+    /// Records each new writer together with the writers that it replaces.
     pub(super) fn note_takeovers(&self, world: World<'_>, writers: &BTreeSet<ServerAddr>, memory: &mut Memory) {
         if writers.is_empty() || !matches!(self.group.kind, RoleKind::Replication(_)) {
             return;
@@ -81,7 +80,8 @@ impl Cluster {
         }
     }
 
-    /// A server was asked what it has executed; `id` is what it calls itself, if that is known.
+    /// Takes a GTID check of a server that may have taken over. `has` is None if the check failed. `id` is the server's own id, empty if it
+    /// is unknown.
     pub(crate) fn succeeds(&mut self, heir: &ServerAddr, id: &ServerId, has: Option<&GtidSet>, now_ms: u64) -> Succession {
         let is_settled = |takeover: &Takeover| takeover.heir == *heir && takeover.at_ms < now_ms;
         let Some(has) = has else {
@@ -106,6 +106,7 @@ impl Cluster {
                 is_exact: takeover.had.is_some() && *id != ServerId::default(),
             }
         });
+        // A second decision in this instant starts from `before`, so it must have the fork too.
         for memory in [&mut self.memory, &mut self.before] {
             memory.forks.extend(fork.clone());
             let excess = memory.forks.len().saturating_sub(MAX_FORKS);
@@ -114,12 +115,12 @@ impl Cluster {
         Succession { lacks, fork }
     }
 
-    /// What promoted servers had before their first write, the oldest promotion first.
+    /// The GTIDs of promoted servers before their first write, the oldest promotion first.
     pub(crate) fn forks(&self) -> &[Fork] {
         &self.memory.forks
     }
 
-    /// Whether a server took over a moment ago, and is still to say what it has.
+    /// Whether the server took over and has not yet answered or failed a GTID check.
     pub(crate) fn awaits(&self, heir: &ServerAddr) -> bool {
         self.memory.takeovers.iter().any(|takeover| takeover.heir == *heir && !takeover.has_failed)
     }

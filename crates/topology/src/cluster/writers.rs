@@ -1,5 +1,4 @@
-//! Who may write and how it stands: the candidates of [`converge`](crate::converge), made from what the kind said of each server,
-//! from what the operator wrote, and from the fail-back policy.
+//! The candidates of [`converge`](crate::converge): made from each server's judgement, the operator's rows and the fail-back policy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +46,7 @@ impl Cluster {
         chosen
     }
 
-    /// The segment of the server that the operator would have write; of equals that of who writes.
+    /// The Galera segment of the server that should write by its row. If several are equal, the present writer's segment.
     fn preferred_segment(&self, facts: &BTreeMap<ServerAddr, Facts>, writers: &BTreeSet<ServerAddr>) -> Option<u32> {
         let rank = |addr: &ServerAddr, member: &Member| (member.is_explicit_writer, member.weight, writers.contains(addr), addr.clone());
         let own = self.members.iter().filter(|(addr, _)| !self.strangers.all.contains_key(*addr));
@@ -77,8 +76,8 @@ impl Cluster {
         Some(if is_warming { tier.max(Tier::Hesitant) } else { tier })
     }
 
-    /// Where the proxy chooses, it waits for the one that wrote before the proxy ended, unless that one lets nobody ask; and in Galera
-    /// for the one that the operator wrote.
+    /// If the proxy chooses, it waits for the writer of the last process, unless that server refuses the monitor. In Galera it also waits
+    /// for the server configured as writer.
     fn is_waited_for(&self, world: World<'_>, addr: &ServerAddr, member: &Member) -> bool {
         let is_awaited = || self.awaited.as_ref() == Some(addr) && world.facts.get(addr).is_none_or(|facts| !facts.is_denied());
         match self.group.kind {
@@ -119,7 +118,7 @@ impl Cluster {
     }
 }
 
-/// Who may come back, and is no better than those who write, waits for a free place.
+/// A server that may come back but is no better than the writers waits for a free place.
 fn yield_to_equals(candidates: &mut [Candidate], writers: &BTreeSet<ServerAddr>) {
     let writes = |candidate: &Candidate| writers.contains(&candidate.rank.addr);
     let Some(worst) = candidates.iter().filter(|candidate| writes(candidate)).map(|candidate| candidate.rank.merit()).min() else { return };

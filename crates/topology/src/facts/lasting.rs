@@ -1,4 +1,4 @@
-//! What of a server's facts is written down, and what of that is news: its last words and how it was lost, not times and measured values.
+//! Which of a server's facts are written down, and which changes are worth writing: last answers and losses, not times and measured values.
 
 use super::{Facts, KEPT_SAMPLES, Track};
 use crate::seen::{AuroraView, GaleraView, GroupView, ProbeError, Seen};
@@ -31,7 +31,7 @@ impl<T: Clone> Track<T> {
 }
 
 impl Facts {
-    /// What is written down: without samples, which are taken anew, and without what traffic saw.
+    /// The part for a file: without samples, which are measured again, and without traffic's reports.
     pub(crate) fn kept(&self) -> Self {
         Self {
             ping: self.ping.kept(),
@@ -49,7 +49,7 @@ impl Facts {
         }
     }
 
-    /// What is news when it changes: it is written down then.
+    /// The part whose changes are worth a new file.
     pub(crate) fn gist(&self) -> Self {
         Self {
             ping: self.ping.gist(|us| *us = 0),
@@ -71,7 +71,7 @@ impl Facts {
         Self { galera: Track::default(), group: Track::default(), aurora: Track::default(), ..self }
     }
 
-    /// Takes back what a member had said when `kept` was kept, if the monitor is not allowed to ask it any more.
+    /// Restores a member's answers from `kept` if the server now refuses the monitor.
     pub(crate) fn recall(&mut self, kept: &Self, seen: &Seen) {
         if !matches!(seen.error(), Some(ProbeError::Denied(_))) {
             return;
@@ -84,7 +84,7 @@ impl Facts {
         }
     }
 
-    /// Cuts what a record of somebody else's making may hold too much of.
+    /// Cuts a record to the usual limits, as a file may come from elsewhere.
     pub(crate) fn within_limits(mut self) -> Self {
         self.behind.truncate(KEPT_SAMPLES);
         self.lag.latest.truncate(KEPT_SAMPLES);

@@ -1,7 +1,7 @@
-//! Who says that it is writable beside a writer, and is not to write for that alone (`mysql-second_writers`).
+//! Servers that say that they are writable beside a writer, and must not write for that alone (`mysql-second_writers`).
 //!
-//! A replica whose file lacks `read_only` says so after a power cut, one that a tool promotes while the old primary hangs says so
-//! too. Whom a server replicates from tells them apart: who is promoted replicates from nobody any more.
+//! A replica whose option file lacks `read_only` says so after a power cut. A server that a tool promotes while the old primary hangs says
+//! so too. Their sources tell them apart: a promoted server replicates from no other one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,23 +19,23 @@ use crate::seen::{Source, SourcesView};
 /// Checks of the sources that fail in a row before it is decided without them.
 const GIVEN_UP_AFTER: u32 = 3;
 
-/// Why a server that says that it is writable does not write.
+/// Why a server that says that it is writable gets no writes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Held {
-    /// Whom it replicates from is not known yet.
+    /// Its source is not known yet.
     Awaited,
-    /// It replicates from this one, which may write.
+    /// It replicates from this server, which may write.
     Follows(ServerAddr),
-    /// This one writes.
+    /// This server writes.
     Second {
         writer: ServerAddr,
-        /// It replicates from nobody, so what it has grows old.
+        /// It has no source, so its data becomes stale.
         is_apart: bool,
     },
 }
 
 impl Held {
-    /// What it is fit for, and why.
+    /// The role that it still may have, and the reason in words.
     pub(super) fn fitness(&self) -> (Fitness, String) {
         const WHY: &str = "(mysql-second_writers)";
         match self {
@@ -50,7 +50,7 @@ impl Held {
         }
     }
 
-    /// What it says is to be heard again soon: it may be the first sign of a new writer.
+    /// Whether its next answer is awaited soon: it may be the first sign of a new writer.
     pub(super) fn is_confirming(&self, scene: Scene<'_>, facts: &Facts) -> bool {
         match self {
             Self::Awaited => true,
@@ -71,6 +71,7 @@ pub(super) fn held(scene: Scene<'_>, before: &Memory) -> BTreeMap<ServerAddr, He
     }
     let claims = |addr: &ServerAddr, facts: &Facts| {
         let is_exempt = before.fenced.contains_key(addr) || before.ordered.contains(addr) || is_outdated(scene, before, addr, facts);
+        // A fenced or ordered server is decided elsewhere; an outdated answer decides nothing.
         facts.read_only.last == Some(false) && !is_exempt
     };
     let claimants: Vec<_> = scene.known().filter(|(addr, _, facts)| claims(addr, facts)).collect();
@@ -88,12 +89,12 @@ pub(super) fn held(scene: Scene<'_>, before: &Memory) -> BTreeMap<ServerAddr, He
     all
 }
 
-/// Whether the operator lets it write.
+/// Whether the operator lets it serve: ONLINE in the writer hostgroup and not drained.
 fn serves(scene: Scene<'_>, addr: &ServerAddr, member: &Member) -> bool {
     member.status(scene.group.writer) == ServerStatus::Online && !scene.drained.contains(addr)
 }
 
-/// A server that is believed to write, and works.
+/// A server that is believed to write and answered well.
 fn working<'a>(
     scene: Scene<'a>,
     before: &Memory,
@@ -101,7 +102,7 @@ fn working<'a>(
     but: &ServerAddr,
     newer: &Facts,
 ) -> Option<(&'a ServerAddr, &'a Member)> {
-    // A server may be promoted because the old one breaks. One that was seen well long after that is not the reason.
+    // A promotion may react to a broken writer. A writer that looked well for [`RECENT_MS`] after it cannot be the reason.
     let since_ms = newer.read_only.since_ms;
     let was_unreachable = |facts: &Facts| facts.unreachable_ms.is_some_and(|at_ms| at_ms.abs_diff(since_ms) < RECENT_MS);
     let breaks = |facts: &Facts| is_failing(facts) && facts.read_only.at_ms < since_ms + RECENT_MS;
@@ -112,11 +113,11 @@ fn working<'a>(
     others.find(|(addr, member, facts)| works(facts) && serves(scene, addr, member)).map(|(addr, member, _)| (addr, member))
 }
 
-/// Whether a server does not write because of whom it replicates from: one of those works, or nobody has promoted the server, as far
-/// as is known.
+/// Whether a server's source keeps it from writing. That is so if a writer is among its sources, or if the server just appeared and was not
+/// promoted.
 fn followed(scene: Scene<'_>, before: &Memory, addr: &ServerAddr, member: &Member) -> Option<Held> {
     let sources = ancestors(scene, addr);
-    // In a ring each is as good as the other.
+    // In a ring every server is a source of every other one, so sources decide nothing.
     if sources.contains(addr) {
         return None;
     }
@@ -124,16 +125,16 @@ fn followed(scene: Scene<'_>, before: &Memory, addr: &ServerAddr, member: &Membe
     let is_new = !before.writable.contains(addr) && was_restarted;
     let was_held = |source: &ServerAddr| before.held.get(addr) == Some(&Held::Follows(source.clone()));
     let known = |source: &ServerAddr| scene.facts.get(source);
-    // What one that is down said last may be otherwise when it is back.
+    // A server that is down may return with another answer.
     let only_reads = |facts: &Facts| facts.read_only.last == Some(true) && !is_down(facts);
     let is_followed = |source: &&ServerAddr| {
         let Some(member) = scene.members.get(*source).filter(|_| !known(source).is_some_and(only_reads)) else { return false };
-        // Before it is known whom that one replicates from, it may be a ring.
+        // Until the source's own sources are known, the two may form a ring.
         let works = |facts: &Facts| facts.read_only.last == Some(false) && !is_down(facts) && is_asked(facts);
         let is_kept_out = before.fenced.contains_key(*source) || scene.strangers.contains_key(*source);
         serves(scene, source, member) && (is_new || (!is_kept_out && (was_held(source) || known(source).is_some_and(works))))
     };
-    // One that only reads has what it has from somebody, who may be down: it is asked while nobody writes.
+    // A source that only reads has another source, which may be down. It is asked while there is no writer.
     let is_open = |source: &ServerAddr| known(source).is_some_and(|facts| only_reads(facts) && !is_asked(facts));
     match sources.iter().find(is_followed) {
         Some(source) => Some(Held::Follows(source.clone())),
@@ -141,12 +142,12 @@ fn followed(scene: Scene<'_>, before: &Memory, addr: &ServerAddr, member: &Membe
     }
 }
 
-/// The members of the cluster from which comes what a server has, as far as servers said.
+/// The members that a server's data comes from, directly or not, as far as the servers reported their sources.
 fn ancestors(scene: Scene<'_>, addr: &ServerAddr) -> BTreeSet<ServerAddr> {
     let mut all = BTreeSet::new();
     let mut next = vec![addr.clone()];
     while let Some(at) = next.pop() {
-        // What others said before they were lost may still hold: a ring is one until it is known that it is not.
+        // Old answers of lost servers may still hold: a ring counts as one until the opposite is known.
         let said = |facts| if at == *addr { told(facts) } else { facts.sources.last.as_ref() };
         let sources = scene.facts.get(&at).and_then(said).into_iter().flat_map(|view| &view.sources);
         let members = sources.flat_map(|source| members_at(scene, source));
@@ -155,8 +156,8 @@ fn ancestors(scene: Scene<'_>, addr: &ServerAddr) -> BTreeSet<ServerAddr> {
     all
 }
 
-/// The members that a source may be: those that call themselves so, and the one at its address. Names may differ from those of the
-/// configuration, so what servers call themselves counts too.
+/// The members that a source may be: the one at its address, and those whose own id is the source's. Replication may use other names than
+/// the configuration, so ids count too.
 pub(super) fn members_at<'a>(scene: Scene<'a>, source: &Source) -> Vec<&'a ServerAddr> {
     let calls_itself = |addr: &ServerAddr| {
         let said = scene.facts.get(addr).and_then(|facts| facts.sources.last.as_ref());
@@ -166,7 +167,7 @@ pub(super) fn members_at<'a>(scene: Scene<'a>, source: &Source) -> Vec<&'a Serve
     scene.members.keys().filter(|addr| is_at(addr) || calls_itself(addr)).collect()
 }
 
-/// What it said of its sources since it was last lost.
+/// A server's sources, if it reported them after it was last lost.
 pub(super) fn told(facts: &Facts) -> Option<&SourcesView> {
     let is_of_now = facts.unreachable_ms.is_none_or(|at_ms| facts.sources.at_ms > at_ms);
     facts.sources.last.as_ref().filter(|_| is_of_now && !is_given_up(&facts.sources))
@@ -176,12 +177,13 @@ pub(super) fn is_given_up<T>(track: &Track<T>) -> bool {
     track.is_denied || track.failed > 0 || track.timeouts >= GIVEN_UP_AFTER || track.unreachable >= GIVEN_UP_AFTER
 }
 
-/// Whether it is known whom it replicates from, as far as it ever will be.
+/// Whether its sources are known, or will never be.
 fn is_asked(facts: &Facts) -> bool {
     told(facts).is_some() || is_given_up(&facts.sources)
 }
 
-/// Whether a server that replicates from no writer, and was not believed before, is kept from being the second one. `writer` works.
+/// Why a server that was no writer before must not become a second one beside `writer`, which works. The server has no writer among its
+/// sources.
 fn second(
     scene: Scene<'_>,
     before: &Memory,
@@ -194,7 +196,7 @@ fn second(
         let has_company = scene.members.len() > 1;
         return (may_follow && has_company && !is_asked(facts)).then_some(Held::Awaited);
     };
-    // Who comes back while another one writes is fenced.
+    // A server that returns while another one writes is fenced elsewhere.
     if before.has_come_back(addr) {
         return None;
     }

@@ -1,8 +1,8 @@
-//! Who does not replicate from the writer, so that what it has grows old: a former primary after a switchover, replicas that still
-//! follow it, a replica whose receiver is stopped (`mysql-shun_stray_replicas`).
+//! Servers that do not replicate from the writer, so that their data becomes stale (`mysql-shun_stray_replicas`). Examples: a former
+//! primary after a switchover, its replicas, a replica whose receiver is stopped.
 //!
-//! INVARIANT: nobody becomes a stray by what is not known. All sources of a stray are members of the cluster, and so are theirs,
-//! and each of them has said whom it replicates from.
+//! INVARIANT: missing knowledge makes no server a stray. All direct and indirect sources of a stray are members of the cluster, and each of
+//! them has reported its own sources.
 
 use std::collections::BTreeSet;
 
@@ -16,39 +16,39 @@ use crate::facts::Facts;
 use crate::judgement::Scene;
 use crate::seen::SourcesView;
 
-/// A receiver that is restarted, or pointed elsewhere, is stopped for a moment: a server must have been a stray for this long, ms.
+/// Time as a stray before reads stop, ms. A receiver that restarts, or changes its source, is stopped for a moment.
 const STRAY_AFTER_MS: u64 = 5_000;
 
-/// A server that does not replicate from the writer.
+/// The state of a server that does not replicate from the writer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Stray {
-    /// Since when, ms.
+    /// When it was first seen so, ms.
     pub since_ms: u64,
-    /// For so long that it serves no reads.
+    /// It was seen so for [`STRAY_AFTER_MS`] and serves no reads.
     pub is_out: bool,
-    /// Why, in words.
+    /// The reason in words, for its events.
     pub why: String,
 }
 
-/// Whether what the writer writes reaches a server.
+/// Whether the writer's changes reach a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lineage {
     /// Directly or through other members.
     Reached,
-    /// Something on the way is not known yet.
+    /// A server on the way has not reported its sources yet.
     Unknown,
-    /// Something on the way is no member of the cluster, cannot be asked, or gets what is written in another way.
+    /// A source on the way is no member of the cluster, cannot be asked, or gets changes by other means than replication.
     Untold,
     /// No way leads to the writer.
     Apart,
 }
 
-/// Whether its cluster tells strays from others. `innodb_read_only` is that of Aurora's instances, which replicate in another way.
+/// Whether strays are judged in clusters of this kind. Aurora's instances report `innodb_read_only` and replicate by other means.
 pub(crate) fn is_judged(kind: &RoleKind) -> bool {
     matches!(kind, RoleKind::Replication(ReadOnlyCheck::ReadOnly | ReadOnlyCheck::SuperReadOnly))
 }
 
-/// Notes who is a stray. While nobody is known to write, those who were remain so, and nobody becomes one.
+/// Updates the strays. Without a known writer no server becomes or stops being one, unless it stops being a reader.
 pub(super) fn note(scene: Scene<'_>, memory: &mut Memory) {
     if !scene.shuns_strays || !is_judged(&scene.group.kind) {
         return memory.strays.clear();
@@ -75,7 +75,6 @@ pub(super) fn note(scene: Scene<'_>, memory: &mut Memory) {
     }
 }
 
-/// The servers that are known to write.
 fn writers<'a>(scene: Scene<'a>, memory: &Memory) -> BTreeSet<&'a ServerAddr> {
     let writes = |addr: &ServerAddr, facts: &Facts| {
         memory.writable.contains(addr)
@@ -112,7 +111,7 @@ fn lineage(scene: Scene<'_>, addr: &ServerAddr, writers: &BTreeSet<&ServerAddr>)
     lineage
 }
 
-/// What a server said that stands between another one and the writer. It holds while that server is down.
+/// The sources that a server on the way reported. They hold while it is down.
 fn known(facts: &Facts) -> Option<&SourcesView> {
     facts.sources.last.as_ref().filter(|_| !facts.sources.is_denied && facts.sources.failed == 0)
 }

@@ -10,7 +10,7 @@ use super::{Fleet, addr, galera, group, group_replication, read_only, unreachabl
 
 pub(crate) const NODES: [&str; 3] = ["a", "b", "c"];
 
-/// What a check may see, in the test's words.
+/// The possible results of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Word {
     /// It may write.
@@ -19,7 +19,7 @@ pub(crate) enum Word {
     Reads,
     /// It must not serve.
     Bad,
-    /// It serves what it has begun.
+    /// It finishes its running work.
     Leaving,
     /// Group Replication: it writes, and says that it is the only primary.
     Claims,
@@ -86,7 +86,7 @@ impl Kind {
         }
     }
 
-    /// Who is where when all is well and `a` writes.
+    /// The layout while all nodes are well and `a` writes.
     pub(crate) fn healthy_layout(self) -> &'static str {
         match self {
             Self::Replication => "1: a; 2: a b c",
@@ -95,7 +95,7 @@ impl Kind {
         }
     }
 
-    /// What `node` says when all is well.
+    /// The answer of `node` while all nodes are well.
     pub(crate) fn healthy(self, node: &str) -> Word {
         match (self, node) {
             (Self::Replication, "a") | (Self::Galera, _) => Word::Writes,
@@ -115,19 +115,19 @@ impl Kind {
     }
 }
 
-/// A fleet with what it was told, a second apart.
+/// A fleet and its inputs, a second apart.
 #[derive(Clone)]
 pub(crate) struct History {
     pub kind: Kind,
     pub fleet: Fleet,
     pub told: Vec<(usize, Word)>,
-    /// What each node said last, and before that; errors count.
+    /// Each node's last two answers; errors count.
     last: [[Option<Word>; 2]; 3],
-    /// Who could not be reached, and has said nothing since.
+    /// Nodes that could not be reached and have not answered since.
     lost: BTreeSet<usize>,
-    /// Old writers, and who took over from them while they could not be reached.
+    /// Pairs of an old writer and a node that took over while the old one was unreachable.
     replaced: BTreeSet<(usize, usize)>,
-    /// Who has written since it was read-only: its return after a failure is no promotion.
+    /// Nodes that have written since they were read-only. Their return after a failure is no promotion.
     has_written: BTreeSet<usize>,
 }
 
@@ -178,7 +178,7 @@ impl History {
         assert!(!is_changed || layout.revision > revision.revision, "the revision must grow: {self:?}");
     }
 
-    /// What each node said last.
+    /// Each node's last answer.
     pub(crate) fn last_words(&self) -> impl Iterator<Item = (&'static str, Word)> + '_ {
         NODES.into_iter().enumerate().filter_map(|(index, node)| Some((node, self.last[index][0]?)))
     }
@@ -189,7 +189,7 @@ impl History {
         names.split(' ').filter_map(|name| NODES.iter().position(|node| *node == name)).collect()
     }
 
-    /// What must hold after any history.
+    /// Asserts the properties that hold after any history.
     pub(crate) fn check(&self) {
         let writers = self.writers();
         if self.kind != Kind::Replication {
@@ -208,7 +208,7 @@ impl History {
         }
         let is_candidate = |node: &usize| match self.kind {
             Kind::Galera => self.last[*node] == [Some(Word::Writes); 2],
-            // The others agree, so it is no question who it is.
+            // All other members agree on the primary.
             Kind::Replication | Kind::Group => {
                 let says_so = matches!(self.last[*node], [Some(Word::Writes | Word::Claims), Some(Word::Writes | Word::Claims)]);
                 says_so

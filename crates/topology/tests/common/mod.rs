@@ -1,4 +1,4 @@
-//! Fleets from the text of a configuration file, and what is seen of them.
+//! Fleets from the text of a configuration file, and helpers for the results of checks.
 #![allow(dead_code, clippy::unwrap_used)] // each test uses a part; tests may panic
 
 pub(crate) mod histories;
@@ -35,7 +35,7 @@ fn ends(under_way: UnderWay) -> &'static str {
     }
 }
 
-/// What is left of it once it was written and read again.
+/// The knowledge after it was written to a file and read again.
 fn through_a_file(knowledge: &Knowledge) -> Knowledge {
     serde_json::from_str(&serde_json::to_string(knowledge).unwrap()).unwrap()
 }
@@ -45,9 +45,9 @@ fn through_a_file(knowledge: &Knowledge) -> Knowledge {
 pub(crate) struct Fleet {
     pub topology: Topology,
     pub now_ms: u64,
-    /// Whom servers replicate from.
+    /// The sources that servers report.
     pub sources: BTreeMap<String, Result<Vec<ServerAddr>, ProbeError>>,
-    /// What servers call themselves.
+    /// The ids that servers report.
     pub ids: BTreeMap<String, ServerId>,
 }
 
@@ -58,7 +58,7 @@ impl Fleet {
         Self { topology, now_ms: 0, sources: BTreeMap::new(), ids: BTreeMap::new() }
     }
 
-    /// The proxy was started again, with what it had kept.
+    /// The fleet after a restart of the proxy, with the state that it keeps.
     pub(crate) fn restarted(&self, text: &str) -> Self {
         let mut topology = Topology::new();
         topology.recall(self.topology.standings());
@@ -92,7 +92,7 @@ impl Fleet {
         self
     }
 
-    /// A check ended. A server that is writable replicates from nobody, or from whom the test says.
+    /// A check ended. A writable server has no source unless the test gives one.
     pub(crate) fn see(&mut self, server: &str, seen: Seen) -> &mut Self {
         let is_writable = seen == read_only(false);
         self.topology.observe(self.now_ms, &addr(server), seen);
@@ -102,14 +102,14 @@ impl Fleet {
         self
     }
 
-    /// This server says what it is, and whom it replicates from.
+    /// The server reports `read_only` and its sources.
     pub(crate) fn see_both(&mut self, server: &str, is_read_only: bool) -> &mut Self {
         self.see(server, read_only(is_read_only));
         self.topology.observe(self.now_ms, &addr(server), self.sources_of(server));
         self
     }
 
-    /// Whom a server says that it replicates from.
+    /// The sources that a server reports.
     fn sources_of(&self, server: &str) -> Seen {
         let sources = self.sources.get(server).cloned().unwrap_or_else(|| Ok(Vec::new()));
         let id = self.ids.get(server).cloned().unwrap_or_default();
@@ -274,7 +274,7 @@ pub(crate) fn group_replication(max_writers: u8, writer_is_also_reader: u8) -> S
     )
 }
 
-/// Who is in the topology as `instances` say it: `name`, lag in ms; the first one writes.
+/// Aurora's topology as `instances` give it: `name` and lag, ms. The first one writes.
 pub(crate) fn aurora(instances: &[(&str, u64)], age_ms: u64) -> Seen {
     let row = |(index, (name, lag_ms)): (usize, &(&str, u64))| AuroraInstance {
         server_id: (*name).to_owned(),
