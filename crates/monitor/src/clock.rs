@@ -10,12 +10,10 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// Begins at 0.
     pub(crate) fn new() -> Self {
         Self { origin: Instant::now() }
     }
 
-    /// Now, ms.
     pub(crate) fn now_ms(&self) -> u64 {
         whole(self.origin.elapsed().as_millis())
     }

@@ -1,4 +1,4 @@
-//! What the monitor counts, for metrics and `stats_mysql_global`.
+//! The monitor's counters, for metrics and `stats_mysql_global`.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -27,7 +27,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// A check is over.
+    /// Counts a finished check by kind and result.
     pub(crate) fn checked(&self, checked: &Checked) {
         add(&self.checks, kind_name(checked.kind), result(checked));
     }
@@ -48,7 +48,7 @@ impl Counts {
         add(&self.signals, kind.as_str(), outcome);
     }
 
-    /// Lanes that run.
+    /// Sets the gauge of running lanes.
     pub(crate) fn set_lanes(&self, count: usize) {
         self.lanes.store(count as u64, Ordering::Relaxed);
     }
@@ -73,7 +73,6 @@ impl Counts {
         rows.into_iter().map(|(name, count)| vec![name.into(), count.to_string().into()]).collect()
     }
 
-    /// Everything.
     pub(crate) fn metrics(&self, dns: &DnsCounts) -> Vec<Metric> {
         let mut metrics = vec![
             pairs("tidegate_role_changes_total", "Changes of roles, statuses and members, by cluster", ["cluster", "kind"], &self.changes),

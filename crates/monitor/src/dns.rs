@@ -1,14 +1,13 @@
-//! Names of servers to addresses, remembered.
+//! A bounded cache of the servers' names and addresses; the resolver itself is the system's.
 //!
-//! Owns a bounded cache; the resolver itself is the system's. A name is looked up when its entry is older than
-//! `monitor_local_dns_cache_ttl`, after a connect to all of its addresses failed, and from time to time in the background, so
-//! that a name that was moved is noticed though its old address still answers. While a look-up fails, the addresses that are
-//! known go on to be used. A look-up goes on when those who asked for it have given up, and its answer is kept: a slow name
-//! server delays the first connect only. The data plane ([`model::names::AddressBook`]) waits for none where something is known.
+//! A name is looked up if its entry is older than `monitor_local_dns_cache_ttl`, and after a connect to all of its addresses failed. It is
+//! also looked up in the background, to notice a moved name whose old address still answers. If a look-up fails, the known addresses stay
+//! in use. A look-up continues after its callers gave up, and its answer is kept: a slow name server delays the first connect only. The
+//! data plane ([`model::names::AddressBook`]) waits for no look-up once an address is known.
 //!
-//! An address that the answers lack may be gone, or only have its turn later (round robin). It counts as gone when at least
-//! two answers in a row lacked it, over the life of an entry (the smaller of the ttl and the refresh interval) or longer: where
-//! addresses of the name have come back before, over twice the longest of these absences.
+//! An address that the answers lack may be gone, or may return later (round robin). It counts as gone if at least two answers in a row
+//! lacked it, for the life of an entry (the smaller of ttl and refresh interval). If addresses of the name came back before, the time is
+//! twice the longest of these absences.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -26,7 +25,7 @@ use tokio::sync::{Semaphore, watch};
 const NAMES_MAX: usize = 10_000;
 /// Look-ups at a time: each has a thread of the runtime's.
 pub(crate) const LOOKUPS_MAX: usize = 64;
-/// Longest that a look-up may take, whoever waits for it.
+/// Longest look-up, whether or not its callers still wait.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(30);
 /// How long a probe waits for a look-up of a name whose old addresses are known.
 const STALE_PATIENCE: Duration = Duration::from_millis(200);
@@ -38,7 +37,7 @@ const GONE_AFTER: u32 = 2;
 /// How often it is looked whether refreshing has been switched on.
 const REFRESH_LOOK: Duration = Duration::from_secs(1);
 
-/// How long what is remembered.
+/// The cache's part of the settings.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DnsSettings {
     /// An older entry is not used without a look-up; zero remembers nothing.
@@ -50,7 +49,7 @@ pub(crate) struct DnsSettings {
 }
 
 impl DnsSettings {
-    /// From the settings.
+    /// The durations and the limit that the variables set.
     pub(crate) fn of(vars: &MysqlVariables) -> Self {
         let refresh = vars.monitor_local_dns_cache_refresh_interval;
         Self {
@@ -65,12 +64,12 @@ impl DnsSettings {
         self.refresh.map_or(self.ttl, |refresh| refresh.min(self.ttl))
     }
 
-    /// How long a name's answers must have lacked an address that is gone. `longest`: of the absences that have ended.
+    /// How long answers must lack an address before it is gone. `longest` is the longest absence of an address that came back.
     fn patience(&self, longest: Duration) -> Duration {
         (longest * 2).clamp(self.life(), self.longest_turn() * 2)
     }
 
-    /// Who comes back after a longer absence was moved, and moved back.
+    /// An address that returns after a longer absence was moved away and back.
     fn longest_turn(&self) -> Duration {
         self.ttl.max(self.life()) * 2
     }
@@ -82,7 +81,7 @@ impl Default for DnsSettings {
     }
 }
 
-/// What the cache did, for ProxySQL's metrics.
+/// The cache's counters, for ProxySQL's metrics.
 #[derive(Debug, Default)]
 pub(crate) struct DnsCounts {
     /// Asked for a name.
@@ -102,7 +101,7 @@ struct Known {
     past: Vec<Past>,
     /// The longest absence of an address that came back.
     longest_absence: Duration,
-    /// The addresses that are gone, as was told last.
+    /// The addresses that [`Resolver::moved`] has reported as gone.
     gone: Vec<IpAddr>,
 }
 
@@ -115,20 +114,18 @@ struct Past {
     answers: u32,
 }
 
-/// A name whose addresses that are gone have changed.
+/// A name whose gone addresses have changed.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Moved {
-    /// The name.
     pub(crate) host: Arc<str>,
-    /// What it stands for.
+    /// The current addresses.
     pub(crate) addresses: Arc<[IpAddr]>,
-    /// All that are gone.
     pub(crate) gone: Vec<IpAddr>,
-    /// Those of them that were not gone before.
+    /// Addresses in `gone` that were not there in the last report.
     pub(crate) newly: Vec<IpAddr>,
 }
 
-/// What a look-up brought, for all who wait for it.
+/// The result of a look-up, shared by all callers that wait for it.
 type Answer = Result<Arc<[IpAddr]>, (io::ErrorKind, String)>;
 
 /// See the module.
@@ -139,7 +136,6 @@ pub(crate) struct Resolver {
     lookups: Semaphore,
     /// The look-ups that are waiting or at work: one for each name.
     under_way: Mutex<HashMap<Arc<str>, watch::Receiver<Option<Answer>>>>,
-    /// For the metrics.
     pub(crate) counts: DnsCounts,
 }
 
@@ -155,7 +151,7 @@ impl Default for Resolver {
     }
 }
 
-/// What to do about a name.
+/// Whether a name has to be looked up.
 #[derive(Debug, PartialEq)]
 enum Plan {
     Use(Arc<[IpAddr]>),
@@ -164,7 +160,7 @@ enum Plan {
 }
 
 impl Resolver {
-    /// Takes over settings; what is known stays.
+    /// New settings apply to old entries too.
     pub(crate) fn configure(&self, settings: DnsSettings) {
         *lock(&self.settings) = settings;
     }
@@ -195,12 +191,12 @@ impl Resolver {
         }
     }
 
-    /// Whether a connection to this address of a name may be kept: false once the name is known to stand for others.
+    /// Whether a connection to this address may be kept. False once the name has other addresses.
     pub(crate) fn stands_for(&self, host: &str, ip: IpAddr) -> bool {
         lock(&self.known).get(host).is_none_or(|known| known.addresses.contains(&ip))
     }
 
-    /// Whether nothing is known of a name, and a look-up goes on.
+    /// Whether a name's first look-up is still running.
     pub(crate) fn is_unresolved(&self, host: &str) -> bool {
         lock(&self.under_way).contains_key(host) && !lock(&self.known).contains_key(host)
     }
@@ -216,7 +212,7 @@ impl Resolver {
         }
     }
 
-    /// Those that nobody answers for hold no other one up.
+    /// A name whose server does not answer delays the others by [`STALE_PATIENCE`] at most.
     async fn refresh(self: &Arc<Self>) {
         let names: Vec<Arc<str>> = lock(&self.known).keys().cloned().collect();
         for some in names.chunks(LOOKUPS_MAX / 2) {
@@ -258,7 +254,7 @@ impl Resolver {
         outcome(self.begin(host)?).await
     }
 
-    /// Has a name looked up, whoever waits for it.
+    /// Starts a look-up, or joins the running one. It continues even if its callers give up.
     fn begin(self: &Arc<Self>, host: &str) -> io::Result<watch::Receiver<Option<Answer>>> {
         self.begin_with(host, ask_system(host.to_owned()))
     }
@@ -307,7 +303,7 @@ impl Resolver {
 }
 
 impl Known {
-    /// What is known once an answer has come. An address that comes back within `longest_turn` had its turn.
+    /// The entry after an answer. An address that returns within `longest_turn` was only absent in turn.
     fn after(before: Option<Self>, addresses: Arc<[IpAddr]>, now: Instant, longest_turn: Duration) -> Self {
         let fresh = Self { addresses, since: now, is_doubted: false, past: Vec::new(), longest_absence: Duration::ZERO, gone: Vec::new() };
         let Some(before) = before else { return fresh };
@@ -341,7 +337,7 @@ impl Resolver {
             Plan::Use(addresses) => addresses,
             Plan::LookUp(stale) => {
                 let stale = stale?;
-                // Where that cannot be, the next one who asks tries again.
+                // If the look-up cannot start, the next caller tries again.
                 let _ = self.begin(host);
                 stale
             }
@@ -447,7 +443,7 @@ mod tests {
         assert!(!resolver.stands_for("db", OLD) && resolver.stands_for("db", NEW));
     }
 
-    /// What is told of a name whose answers are these, one each second.
+    /// The addresses reported as gone for a name whose answers are these, one each second.
     fn told(resolver: &Resolver, answers: &[IpAddr]) -> Vec<(usize, Vec<IpAddr>)> {
         let begun = Instant::now();
         let mut told = Vec::new();
@@ -499,7 +495,7 @@ mod tests {
         assert!(!resolver.stands_for("localhost", OLD));
     }
 
-    /// A name server that is slower than those who ask are patient.
+    /// A name server that is slower than the callers' patience.
     #[test]
     fn an_answer_that_comes_too_late_is_kept() {
         runtime().block_on(async {

@@ -1,4 +1,4 @@
-//! What can go wrong when the monitor is started.
+//! Errors of the monitor's start.
 
 /// Why the monitor does not run.
 #[derive(Debug, thiserror::Error)]

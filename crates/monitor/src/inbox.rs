@@ -1,4 +1,4 @@
-//! What traffic saw, until the monitor's thread takes it: merged, bounded, never blocking for longer than an insertion.
+//! Traffic's signals until the monitor's thread takes them: merged and bounded. A caller never waits for longer than an insertion.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 /// Most different signals that wait. The thread empties the inbox at once; only a fleet that fails whole fills it.
 const SIGNALS_MAX: usize = 4_096;
 
-/// What became of a signal.
+/// The fate of a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// It waits.
@@ -29,7 +29,7 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    /// Takes a signal.
+    /// Queues a signal, unless the same one waits already.
     pub(crate) fn put(&self, signal: Signal) -> Taken {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let signal = (signal.server, signal.hostgroup, signal.kind);

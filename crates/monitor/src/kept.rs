@@ -1,8 +1,7 @@
-//! What the topology has to know again when the proxy is started again, in a file of the data directory.
+//! The topology's state that survives a restart of the proxy, in a file of the data directory.
 //!
-//! One JSON document, replaced as a whole. Written beside the monitor's work: a slow disk delays no decision. A file that cannot
-//! be read or written is told in the log. Its part `topology` says who is kept out and what servers said last. If that part cannot be
-//! understood, the others hold.
+//! One JSON document, replaced as a whole, and written beside the monitor's work: a slow disk delays no decision. Errors of the file go to
+//! the log. Its part `topology` holds fences and the servers' last answers. If that part cannot be understood, the other parts still hold.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,47 +27,45 @@ pub(crate) fn file(datadir: &Path) -> PathBuf {
     datadir.join(FILE)
 }
 
-/// What is in it.
+/// The file's content.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
-    /// Who writes where the proxy chooses, and what clusters are.
+    /// The writers where the proxy chooses, and the clusters' identities.
     pub standings: Standings,
-    /// What the topology knows.
+    /// The topology's state.
     pub knowledge: Knowledge,
-    /// What of it is news when it changes.
+    /// The part of it whose changes are worth a new file.
     gist: Knowledge,
 }
 
 impl Memory {
-    /// Of both.
     pub(crate) fn new(standings: Standings, knowledge: Knowledge) -> Self {
         Self { gist: knowledge.gist(), standings, knowledge }
     }
 
-    /// Nothing of it is news to whoever has the other one.
+    /// Whether it need not be written if the file holds `other`.
     pub(crate) fn is_as(&self, other: &Self) -> bool {
         self.standings == other.standings && self.gist == other.gist
     }
 }
 
-/// Where it is.
+/// The file, and the path to it.
 #[derive(Debug)]
 pub(crate) struct Kept {
     path: PathBuf,
-    /// What is in it, if that is known.
+    /// Its content; None if unknown.
     there: Mutex<Option<Memory>>,
 }
 
 impl Kept {
-    /// In this directory.
     pub(crate) fn new(datadir: &Path) -> Self {
         Self { path: file(datadir), there: Mutex::default() }
     }
 
-    /// What was written last; nothing if there is no file.
+    /// The content last written; empty if there is no file.
     ///
     /// # Errors
-    /// When it cannot be read, or is no such file.
+    /// The file cannot be read or understood.
     pub(crate) fn read(&self) -> io::Result<Memory> {
         let memory = self.parse()?;
         *lock(&self.there) = Some(memory.clone());
@@ -115,7 +112,7 @@ impl Kept {
         }
     }
 
-    /// Another process may have written it: what is in it is not known.
+    /// Another process may have written the file, so its content counts as unknown.
     pub(crate) fn doubt(&self) {
         *lock(&self.there) = None;
     }
@@ -151,7 +148,7 @@ impl Kept {
     }
 }
 
-/// What the part `topology` says.
+/// Reads the part `topology`.
 fn knowledge(mut part: Value) -> Result<Knowledge, String> {
     match part.get("format").and_then(Value::as_u64) {
         Some(FORMAT) => {}
@@ -303,7 +300,7 @@ mod tests {
             let read = Kept::new(directory.path()).read().unwrap();
             assert_eq!((read.standings, read.knowledge), (standings.clone(), Knowledge::default()), "{document}");
         }
-        // What a later version adds is not understood, and what an earlier one lacks is as it is at the start.
+        // Additions of a later version are ignored, and what an earlier version lacks is as after a first start.
         let mut document = whole;
         document["topology"]["known"]["added"] = json!(1);
         document["topology"]["known"]["facts"][0][1] = json!({});

@@ -1,9 +1,8 @@
-//! A lane: checks of one server that share a connection and are made one after the other.
+//! A lane: checks of one server that share a connection and run one after the other.
 //!
-//! A server has up to three, so that what may take its time (`SHOW REPLICA STATUS` while replication is stopped, a topology
-//! table, a login) delays nothing that decides who writes. A lane is a task; it ends when it is aborted or its plan is
-//! dropped, and its connection with it. An idle connection that the server ends is a reason to look at once: that is how a
-//! crash is seen before anybody asks.
+//! A server has up to three lanes. A slow check (`SHOW REPLICA STATUS` while replication is stopped, a topology table, a login) then delays
+//! no check that decides roles. A lane is a task that ends when it is aborted or its plan is dropped, and its connection with it. If the
+//! server ends an idle connection, the lane looks at once: a crash is seen before the next check is due.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,16 +23,16 @@ const HURRY_MIN: Duration = Duration::from_millis(100);
 /// Which checks share a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Lane {
-    /// Whether it lives and what it is: quick answers that decide.
+    /// Pings and role checks: quick, and they decide.
     Roles,
-    /// What may block or be slow.
+    /// Checks that may block or be slow.
     Background,
     /// A connection of its own each time.
     Login,
 }
 
 impl Lane {
-    /// Where a check belongs.
+    /// The lane of a check.
     pub(crate) fn of(kind: CheckKind) -> Self {
         match kind {
             CheckKind::Ping | CheckKind::ReadOnly(_) | CheckKind::Galera | CheckKind::Group => Self::Roles,
@@ -44,25 +43,22 @@ impl Lane {
     }
 }
 
-/// What a lane has to do.
+/// A lane's checks and their settings; a new plan replaces it while the lane runs.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct LanePlan {
-    /// Its checks, one for each kind.
+    /// At most one of each kind.
     pub(crate) checks: Vec<Check>,
     /// How the server is reached.
     pub(crate) access: Access,
-    /// What probes need to know besides.
+    /// Settings of all probes.
     pub(crate) settings: ProbeSettings,
     /// Time over which first checks are spread.
     pub(crate) spread: Duration,
 }
 
-/// One check that is over.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Checked {
-    /// Which server.
     pub(crate) addr: ServerAddr,
-    /// What was looked at.
     pub(crate) kind: CheckKind,
     /// When it began, Unix us.
     pub(crate) started_us: u64,
@@ -70,7 +66,7 @@ pub(crate) struct Checked {
     pub(crate) took_us: u64,
     /// How long it was allowed to take, ms.
     pub(crate) timeout_ms: u64,
-    /// What came of it.
+    /// The finding, or the error.
     pub(crate) outcome: Result<Found, ProbeError>,
 }
 
@@ -107,6 +103,7 @@ pub(crate) async fn run(monitor: Arc<Monitor>, addr: ServerAddr, mut plans: watc
             let started_us = unix_us();
             let had_connection = line.open.is_some();
             let outcome = line.check(&monitor.connector, check, &plan).await;
+            // The server ended an open connection: it may have crashed, so the next checks are due at once.
             if had_connection && line.open.is_none() && outcome.is_err() {
                 line.close(&mut table);
             }

@@ -1,8 +1,8 @@
-//! Looks at the servers and tells who serves what.
+//! Probes the servers and reports their roles to the data plane.
 //!
-//! One thread with a runtime of its own makes the checks that [`topology::Topology`] wants, over connections of its own, and
-//! hands what it saw to it; a changed layout goes to the data plane at once. Signals from traffic are looked into within
-//! milliseconds. Logs of the checks and the history of role changes are tables of the schemas `monitor` and `stats`.
+//! One thread with its own runtime makes the checks that [`topology::Topology`] asks for, over its own connections. A changed layout goes
+//! to the data plane at once. Signals from traffic are checked within milliseconds. The tables of the schemas `monitor` and `stats` show
+//! the checks and the history of role changes.
 
 mod channels;
 mod client;

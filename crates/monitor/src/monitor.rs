@@ -1,7 +1,7 @@
-//! The monitor: what is shared between its own thread, those who configure it, signal to it, order and ask.
+//! The monitor's state, shared by its own thread and by callers: configuration, signals, operators' orders and tables.
 //!
-//! One a process. The topology is behind one mutex, held for computations only.
-//! INVARIANT: the data plane ([`Fleet`]) is never called while it is held: the data plane calls [`RoleKeeper::configure`]
+//! One per process. The topology is behind one mutex, held only for computations.
+//! INVARIANT: the data plane ([`Fleet`]) is never called while the mutex is held, because the data plane calls [`RoleKeeper::configure`]
 //! under a lock of its own.
 
 use std::collections::{HashMap, HashSet};
@@ -34,13 +34,13 @@ use crate::probe::{self, Found, ProbeSettings};
 /// Pings whose average is a server's latency.
 const PINGS_KEPT: usize = 3;
 
-/// Between two attempts to write down who writes.
+/// Time between two attempts to write the file.
 const KEEP_AGAIN: Duration = Duration::from_secs(3);
 
-/// Between two looks at whether something else is known that no event told.
+/// Time between two looks for changes without an event.
 const KEEP_LOOK: Duration = Duration::from_secs(10);
 
-/// Watches the servers, decides who serves what, and remembers why.
+/// Probes the servers, decides their roles, and keeps the history of both.
 #[derive(Debug)]
 pub struct Monitor {
     pub(crate) clock: Clock,
@@ -53,11 +53,11 @@ pub struct Monitor {
     pub(crate) claims: Mutex<Claims>,
     /// Replication channels from other clusters.
     pub(crate) channels: Mutex<Board>,
-    /// They are to be looked at now.
+    /// The channels have to be looked at now.
     pub(crate) channels_due: Notify,
     core: Mutex<Core>,
     inbox: Inbox,
-    /// What checks saw and nobody has decided by yet.
+    /// Results of checks that no decision has taken yet.
     sightings: Mutex<Vec<(ServerAddr, Seen)>>,
     sighted: Notify,
     stale: Notify,
@@ -69,19 +69,19 @@ pub struct Monitor {
     pub(crate) events_written: Mutex<u64>,
     /// There are new events.
     pub(crate) noted: Notify,
-    /// Whether the file is this process's.
+    /// Whether the file belongs to this process, not to one that takes over from it.
     keeps: AtomicBool,
     running: OnceLock<Running>,
-    /// Other proxies.
+    /// The other proxies before the same servers.
     pub(crate) company: OnceLock<Arc<dyn Company>>,
-    /// Held by what an operator has ordered: the thread does not end before it.
+    /// Held by each running order: the thread does not end before they do.
     pub(crate) orders: Arc<RwLock<()>>,
     /// The thread is to end.
     pub(crate) stopping: watch::Sender<bool>,
     me: Weak<Self>,
 }
 
-/// What is there once the monitor runs.
+/// The parts that exist once the monitor runs.
 #[derive(Clone)]
 pub(crate) struct Running {
     /// The data plane.
@@ -96,12 +96,12 @@ impl std::fmt::Debug for Running {
     }
 }
 
-/// What is decided with, and what was learnt besides.
+/// The state of decisions and measurements.
 #[derive(Debug, Default)]
 struct Core {
     topology: Topology,
     snapshot: Arc<Snapshot>,
-    /// What is to be in the file.
+    /// The content that the file should have.
     memory: Memory,
     /// Checks that tell roles and have been made since the process was started.
     made: HashSet<(ServerAddr, CheckKind)>,
@@ -112,7 +112,7 @@ struct Core {
     gauges: HashMap<ServerAddr, Gauge>,
 }
 
-/// What is measured of a server.
+/// The measured values of a server, for tables and for routing.
 #[derive(Debug, Default)]
 struct Gauge {
     pings_us: Vec<u64>,
@@ -127,7 +127,7 @@ impl Gauge {
     }
 }
 
-/// Who logs in to servers, and for how long.
+/// The monitor's account, and the idle timeout of its sessions.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Account {
     user: Arc<str>,
@@ -144,7 +144,6 @@ impl Account {
         Self { user: vars.monitor_username.as_str().into(), password: vars.monitor_password.clone(), wait_timeout_s }
     }
 
-    /// To one server.
     pub(crate) fn access(&self, server: &Arc<Server>) -> Access {
         Access {
             server: Arc::clone(server),
@@ -155,19 +154,18 @@ impl Account {
     }
 }
 
-/// What the scheduler is to bring about.
+/// The scheduler's goal.
 #[derive(Debug)]
 pub(crate) struct Wanted {
-    /// All checks.
     pub(crate) checks: Vec<Check>,
-    /// Who makes them.
+    /// The account for all of them.
     pub(crate) account: Account,
-    /// What they need to know.
+    /// The settings of all probes.
     pub(crate) settings: ProbeSettings,
 }
 
 impl Monitor {
-    /// Knows nothing yet, and does nothing before it is started.
+    /// A monitor without knowledge. It does nothing before it is started.
     pub fn new() -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             clock: Clock::new(),
@@ -199,9 +197,9 @@ impl Monitor {
         })
     }
 
-    /// From now on who writes where the proxy chooses is kept in a file of this directory. With `recall`, what is there holds again,
-    /// otherwise it is forgotten. Once, and before the first configuration.
-    /// Events are kept there too, and are never forgotten.
+    /// Keeps the proxy's choices of writers in a file of this directory from now on. With `recall` the file's content holds again,
+    /// otherwise it is dropped. Events are kept there too, and never dropped.
+    /// Call it once, and before the first configuration.
     pub fn keep_in(&self, datadir: &Path, recall: bool) {
         self.keep_events_in(datadir);
         let kept = self.kept.get_or_init(|| Kept::new(datadir));
@@ -217,17 +215,17 @@ impl Monitor {
         }
     }
 
-    /// What is known of the servers, for the monitor of a process that takes this one's place.
+    /// The state of the servers, for the monitor of a process that takes over.
     pub fn knowledge(&self) -> Knowledge {
         self.core().topology.knowledge()
     }
 
-    /// Goes on with what the monitor of another process knew, whatever the file says. Before the first configuration.
+    /// Continues with the state of another process's monitor, which wins over the file. Call it before the first configuration.
     pub fn learn(&self, knowledge: Knowledge) {
         self.core().topology.learn(knowledge);
     }
 
-    /// Every check that tells a server's role was made once since the process was started, whatever it met.
+    /// Whether each check that tells a role was made once since the start, with any result.
     pub fn has_looked(&self) -> bool {
         let core = self.core();
         let is_wanted = core.snapshot.vars.monitor_enabled;
@@ -235,7 +233,7 @@ impl Monitor {
         checks.into_iter().filter(|check| check.kind.tells_role()).all(|check| core.made.contains(&(check.addr, check.kind)))
     }
 
-    /// Writes who is to write again after a restart whenever that has changed, for ever. On the monitor's thread.
+    /// Writes the file whenever its content has changed. Never returns. On the monitor's thread.
     pub(crate) async fn keep_standings(&self) {
         let mut was_kept = true;
         loop {
@@ -254,7 +252,7 @@ impl Monitor {
         }
     }
 
-    /// The file is this process's, or (false) another one's that takes its place.
+    /// Tells whether the file belongs to this process, or (false) to a process that takes over.
     pub fn keep_standings_here(&self, is_own: bool) {
         self.keeps.store(is_own, Ordering::Release);
         if let Some(kept) = self.kept.get() {
@@ -300,7 +298,6 @@ impl Monitor {
         self.me.upgrade()
     }
 
-    /// Who serves what now.
     pub(crate) fn layout(&self) -> Layout {
         self.core().topology.layout().clone()
     }
@@ -310,13 +307,12 @@ impl Monitor {
         Arc::clone(&self.core().snapshot)
     }
 
-    /// Looks at configuration and layout of one instant; `look` computes, and calls nobody.
+    /// Looks at configuration and layout of one instant. `look` must only compute: the topology's lock is held.
     pub(crate) fn consult<R>(&self, look: impl FnOnce(&Snapshot, &Layout) -> R) -> R {
         let core = self.core();
         look(&core.snapshot, core.topology.layout())
     }
 
-    /// The servers that an operator drains.
     pub(crate) fn drained_servers(&self) -> Vec<ServerAddr> {
         self.core().topology.drained().iter().cloned().collect()
     }
@@ -342,7 +338,7 @@ impl Monitor {
         checks.into_iter().filter(|check| check.kind == CheckKind::Lag).map(|check| check.addr).collect()
     }
 
-    /// What the servers say of the clusters that they belong to.
+    /// Each server's last words about its cluster.
     pub(crate) fn identities(&self) -> Vec<MemberIdentity> {
         self.core().topology.identities()
     }
@@ -354,8 +350,8 @@ impl Monitor {
         Ok(topology.layout().clone())
     }
 
-    /// Changes the topology, after what checks saw before, and brings what follows to everybody concerned. On the monitor's
-    /// thread.
+    /// Takes the pending results of checks, then changes the topology. Sends the layout, events and checks that follow to the data plane,
+    /// the log and the scheduler. On the monitor's thread.
     pub(crate) fn decide<R>(&self, change: impl FnOnce(&mut Topology, u64) -> R) -> R {
         let now_ms = self.clock.now_ms();
         let sightings = std::mem::take(&mut *lock(&self.sightings));
@@ -369,6 +365,7 @@ impl Monitor {
         if !events.is_empty() {
             self.keep(&mut core);
         }
+        // The data plane is called below, and may call back under a lock of its own.
         drop(core);
         self.note(events);
         if let Some(layout) = &layout {
@@ -396,7 +393,7 @@ impl Monitor {
         let measured = self.measure(&checked);
         let seen = probe::seen(checked.kind, &checked.outcome, |group| probe::group_view(group, &self.core().members));
         let addr = checked.addr.clone();
-        // Whoever hears of a decision finds in the log what it was made from.
+        // The log has the check before any decision that follows from it.
         lock(&self.log).add(checked);
         if let Some(seen) = seen {
             lock(&self.sightings).push((addr.clone(), seen));
@@ -407,7 +404,7 @@ impl Monitor {
         }
     }
 
-    /// Keeps what a check says besides roles; what is measured of the server if that has changed.
+    /// Records measured values. Returns them if they changed, for the data plane.
     fn measure(&self, checked: &Checked) -> Option<Measured> {
         let mut core = self.core();
         match (&checked.outcome, checked.kind) {
@@ -424,7 +421,7 @@ impl Monitor {
                 Some(gauge.measured())
             }
             (outcome, CheckKind::Lag) => {
-                // The data plane routes by what it is told, so it is not told what is measured for display.
+                // The data plane routes by lag, so it does not get a lag that is measured for display only.
                 let is_limited = core.topology.limits_lag(&checked.addr);
                 let gauge = core.gauges.entry(checked.addr.clone()).or_default();
                 gauge.lag_ms = match outcome {
@@ -437,27 +434,27 @@ impl Monitor {
         }
     }
 
-    /// Waits for what a check saw.
+    /// Waits for the result of a check.
     pub(crate) async fn sighted(&self) {
         self.sighted.notified().await;
     }
 
-    /// Decides by what checks saw: once by all that came in together, as a large fleet that dies whole may be seen to die in one
-    /// instant. On the monitor's thread.
+    /// Decides by all pending results at once: if a large fleet fails, many checks end at the same time. On the monitor's thread.
     pub(crate) fn take_sightings(&self) {
         self.decide(|_, _| ());
     }
 
-    /// Takes what traffic saw. On the monitor's thread.
+    /// Takes the reports of traffic. On the monitor's thread.
     pub(crate) fn take_signals(&self) {
         let signals = self.inbox.take();
+        // A failed connect may mean that the name has moved to another address.
         for signal in signals.iter().filter(|signal| signal.kind == SignalKind::ConnectFailed) {
             self.connector.resolver.doubt(&signal.server.host);
         }
         self.decide(|topology, now_ms| signals.iter().for_each(|signal| topology.signal(now_ms, signal)));
     }
 
-    /// Names stand for other addresses: connections to the old ones are not to serve for ever. On the monitor's thread.
+    /// Ends connections to addresses that a name no longer has, so that they do not serve for ever. On the monitor's thread.
     pub(crate) fn take_moved_names(&self) {
         let moved = self.connector.resolver.moved(Instant::now());
         if moved.is_empty() {
@@ -475,7 +472,7 @@ impl Monitor {
         }
     }
 
-    /// Time has passed. On the monitor's thread.
+    /// Acts on deadlines that have passed. On the monitor's thread.
     pub(crate) fn tick(&self) {
         self.decide(Topology::tick);
     }
@@ -496,7 +493,7 @@ impl Monitor {
         self.stale.notified().await;
     }
 
-    /// The checks to be made.
+    /// The checks that are due, with account and settings.
     pub(crate) fn wanted(&self) -> Wanted {
         let core = self.core();
         let vars = &core.snapshot.vars;
@@ -504,7 +501,7 @@ impl Monitor {
         Wanted { checks, account: Account::of(&core.snapshot), settings: ProbeSettings::of(&core.snapshot) }
     }
 
-    /// Writes events down.
+    /// Adds events to the history, the log and the tables.
     pub(crate) fn note(&self, events: Vec<Event>) {
         if events.is_empty() {
             return;
@@ -517,7 +514,7 @@ impl Monitor {
         self.noted.notify_one();
     }
 
-    /// Has what must outlast the process written down, if it has changed.
+    /// Lets the file be written if its content has changed.
     fn keep(&self, core: &mut Core) {
         let memory = Memory::new(core.topology.standings(), core.topology.knowledge_to_keep());
         if !memory.is_as(&core.memory) {
@@ -590,11 +587,11 @@ impl AddressBook for Monitor {
     }
 }
 
-/// Members that are remembered under one address: more are new UUIDs of a server that is made anew.
+/// Members remembered under one address. More are new UUIDs of a server that is rebuilt.
 const MEMBERS_OF_AN_ADDRESS: usize = 16;
 
 impl Core {
-    /// A member told its UUID.
+    /// A member reported its UUID at this address.
     fn learn_member(&mut self, uuid: &str, addr: &ServerAddr) {
         if !self.members.contains_key(uuid) && self.members.values().filter(|known| *known == addr).count() >= MEMBERS_OF_AN_ADDRESS {
             self.members.retain(|_, known| known != addr);
@@ -602,7 +599,7 @@ impl Core {
         self.members.insert(uuid.to_owned(), addr.clone());
     }
 
-    /// What was learnt of servers that are no more is not kept.
+    /// Drops the values of servers that left the layout.
     fn forget_strangers(&mut self, known: &HashSet<ServerAddr>) {
         self.gauges.retain(|addr, _| known.contains(addr));
         self.members.retain(|_, addr| known.contains(addr));
@@ -626,12 +623,11 @@ fn moved_event(addr: &ServerAddr, name: &Moved, at_ms: u64) -> Event {
     }
 }
 
-/// Every server of a layout.
 fn servers(layout: &Layout) -> HashSet<ServerAddr> {
     layout.hostgroups.values().flatten().map(|placement| placement.server.key.addr()).collect()
 }
 
-/// A poisoned lock is taken over: what it guards is whole between statements.
+/// A poisoned lock is used further: its data is consistent between statements.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

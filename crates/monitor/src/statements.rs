@@ -17,29 +17,27 @@ const NOBODYS: &str = "tidegate_may_this_user";
 /// The account by which a server logs in to its source.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Credentials {
-    /// Its name.
     pub(crate) user: String,
-    /// Its password.
     pub(crate) password: Secret,
 }
 
-/// Where a channel goes on at its new source.
+/// The position from which a channel continues at its new source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// As the channel has it.
+    /// The channel's present position.
     Kept,
-    /// By GTID, behind what the server has received.
+    /// By GTID, after the transactions that the server has received.
     Gtid,
-    /// By GTID, behind what the server has, its own writes too: it was a primary.
+    /// By GTID, after all transactions of the server, its own writes too: it was a primary.
     Demoted,
 }
 
-/// What a channel is told. What is not named stays as it is: account, TLS options, filters, delay.
+/// The options of a changed channel. Options without a field stay: filters and delay.
 #[derive(Debug)]
 pub(crate) struct Pointing<'a> {
     /// The channel; empty for the one without a name.
     pub(crate) name: &'a str,
-    /// Where it receives from.
+    /// The new source.
     pub(crate) source: &'a ServerAddr,
     /// Time between attempts to connect, s; None leaves it.
     pub(crate) retry_s: Option<u64>,
@@ -47,7 +45,7 @@ pub(crate) struct Pointing<'a> {
     pub(crate) credentials: Option<&'a Credentials>,
     /// TLS options by the end of their name (`SSL_CA`), with their values as SQL.
     pub(crate) tls: &'a [(&'static str, String)],
-    /// Where it goes on.
+    /// The position from which it continues.
     pub(crate) place: Place,
 }
 
@@ -56,7 +54,7 @@ pub(crate) fn stop(version: &Version, name: &str) -> String {
     verb(version, "STOP", name)
 }
 
-/// Stops the receiver. Its applier goes on, and keeps what was received. MySQL alone lets its source be changed meanwhile.
+/// Stops the receiver. The applier continues, and received transactions are kept. Only MySQL lets the source be changed meanwhile.
 pub(crate) fn stop_receiver(version: &Version, name: &str) -> String {
     verb(version, "STOP", name).replacen(" FOR ", " IO_THREAD FOR ", 1)
 }
@@ -137,7 +135,7 @@ pub(crate) fn may_forget(version: &Version) -> String {
     forget(version, NOBODYS)
 }
 
-/// What it takes to stop, start and point channels.
+/// The privilege to stop, start and point channels.
 pub(crate) fn privilege(version: &Version) -> &'static str {
     match version.is_mariadb {
         true if version.number >= (10, 5, 2) => "REPLICATION SLAVE ADMIN ON *.*",
@@ -146,7 +144,7 @@ pub(crate) fn privilege(version: &Version) -> &'static str {
     }
 }
 
-/// What it takes to [`forget`] a channel.
+/// The privilege for [`forget`].
 pub(crate) const FORGET_PRIVILEGE: &str = "RELOAD ON *.*";
 
 /// Has a server do it. The error has neither the statement nor a password in it: with `has_secret`, nothing of the server's text.
@@ -154,7 +152,7 @@ pub(crate) async fn tell(connection: &mut Connection, sql: &str, needs: &str, ha
     connection.query(sql).await.map(drop).map_err(|fault| refusal(fault, needs, has_secret))
 }
 
-/// In words. A server repeats what it did not understand, and which value is wrong.
+/// The fault in words. Servers quote the text that they did not understand, which may hold a password.
 fn refusal(fault: Fault, needs: &str, has_secret: bool) -> String {
     match fault {
         Fault::Server { code: codes::PARSE, .. } => format!("the server does not understand the statement (error {})", codes::PARSE),
@@ -170,7 +168,7 @@ pub(crate) async fn plain_texts(connection: &mut Connection) -> Result<(), Strin
     connection.query("SET SESSION sql_mode=''").await.map(drop).map_err(|fault| fault.to_string())
 }
 
-/// A text of SQL, where no mode changes what a backslash is.
+/// A text as an SQL literal, for sessions in which a backslash has one meaning ([`plain_texts`]).
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }

@@ -1,7 +1,7 @@
-//! What a server is and which servers belong to it, for `tidegate init`: a look from outside, once, with an administrator's account.
+//! Finds the servers of a cluster and their settings for `tidegate init`: a single look from outside, with an administrator's account.
 //!
 //! Starts at one server, follows it to its primary, and visits every replica, Galera node or group member that a visited server names.
-//! Changes nothing. Bounded: [`SERVERS_MAX`] servers, [`VISIT_LIMIT`] each.
+//! Changes nothing. Limited to [`SERVERS_MAX`] servers, [`VISIT_LIMIT`] each.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const VISIT_LIMIT: Duration = Duration::from_secs(10);
 /// How to log in to every server.
 #[derive(Debug, Clone)]
 pub struct Account {
-    /// The user's name.
+    /// The administrator's name on the servers.
     pub user: String,
     /// Its password; empty for accounts that the socket proves.
     pub password: Secret,
@@ -29,7 +29,7 @@ pub struct Account {
     pub use_ssl: bool,
 }
 
-/// A server that was visited.
+/// A visited server with its settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Visited {
     /// The address under which it was reached.
@@ -42,9 +42,9 @@ pub struct Visited {
     pub number: (u32, u32, u32),
     /// `read_only`, or `super_read_only` where the server has it.
     pub read_only: bool,
-    /// `max_connections`.
+    /// `max_connections`, for the limits of the generated configuration.
     pub max_connections: u64,
-    /// Where it replicates from, outside of its own group.
+    /// Its replication sources outside of its own group.
     pub sources: Vec<ServerAddr>,
     /// `server_uuid` (MySQL), or `server_id` (MariaDB), by which one server with two addresses is seen once.
     pub identity: String,
@@ -52,30 +52,30 @@ pub struct Visited {
     pub membership: Membership,
 }
 
-/// How a server is tied to others.
+/// The kind of cluster that a server belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Membership {
     /// Neither Galera nor a group nor Aurora: alone, or asynchronous replication.
     Asynchronous,
-    /// A Galera node.
+    /// A node of Galera or Percona XtraDB Cluster.
     Galera {
-        /// The nodes that it names.
+        /// The nodes of `wsrep_incoming_addresses`, else the hosts of `wsrep_cluster_address`.
         nodes: Vec<ServerAddr>,
         /// How many it sees, with itself.
         size: usize,
     },
     /// A member of a replication group, the members that it sees, and whether it is a primary.
     Group {
-        /// The members.
+        /// The members that its view names.
         members: Vec<ServerAddr>,
         /// Whether this member is a primary.
         is_primary: bool,
     },
-    /// An Aurora instance.
+    /// An instance of an Aurora cluster.
     Aurora,
 }
 
-/// What was found.
+/// The servers found, and the reasons for missing ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Survey {
     /// The servers, in the order in which they were found; the first one is the one that was asked for.
@@ -275,7 +275,7 @@ fn address(text: &str) -> Option<ServerAddr> {
 async fn replicas(connection: &mut Connection, source: &ServerAddr) -> Result<Vec<ServerAddr>, Fault> {
     let version = connection.version();
     let sql = if version.is_mysql_since((8, 0, 22)) { "SHOW REPLICAS" } else { "SHOW SLAVE HOSTS" };
-    // What the account may not see is no reason to give up: the survey says which servers it found.
+    // Missing privileges do not end the survey: it lists the servers that it found.
     let registered = connection.query(sql).await.unwrap_or_default();
     let dumps = connection.query(DUMPS).await.unwrap_or_default();
     Ok(replicas_of(&registered, &dumps, source))
@@ -283,8 +283,8 @@ async fn replicas(connection: &mut Connection, source: &ServerAddr) -> Result<Ve
 
 const DUMPS: &str = "SELECT host FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'";
 
-/// Replicas register with their port, and with a host only where `report_host` is set. For the others every combination of a client's
-/// host and a registered port is tried: a combination that is no server is not reached.
+/// Replicas register with their port, and with a host only if `report_host` is set. For the others, every client host is combined with
+/// every registered port. A combination without a server is not reached.
 fn replicas_of(registered: &Rows, dumps: &Rows, source: &ServerAddr) -> Vec<ServerAddr> {
     let mut clients: Vec<&str> = dumps.iter().filter_map(|row| row.at(0)).map(host_of).collect();
     // A server that sees its replica on a socket or on loopback shares the machine with it.

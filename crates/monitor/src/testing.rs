@@ -1,4 +1,4 @@
-//! What unit tests share.
+//! Helpers of several unit tests.
 
 use std::sync::Arc;
 

@@ -10,8 +10,7 @@ use crate::monitor::{Monitor, Running};
 use crate::scheduler::Scheduler;
 use model::fleet::Fleet;
 
-/// Of its time, the thread spends at most one part in so many on bringing lanes into line: the fleet's size decides what
-/// that takes.
+/// The thread spends at most one part in this many of its time on updating lanes: that work grows with the fleet.
 const REST: u32 = 4;
 /// After deciding by what checks saw, the thread does other things for so many times as long: what comes in meanwhile is decided together.
 const SIGHTINGS_REST: u32 = 1;
@@ -60,10 +59,10 @@ impl Drop for MonitorThread {
 }
 
 impl Monitor {
-    /// Starts the thread: from now on servers are probed, and `fleet` is told who serves what.
+    /// Starts the thread: from now on servers are probed, and `fleet` gets the layouts.
     ///
     /// # Errors
-    /// [`MonitorError`] when it runs already, or the system has no thread for it.
+    /// [`MonitorError`] if it runs already, or if the system has no thread for it.
     pub fn start(self: &Arc<Self>, fleet: Arc<dyn Fleet>) -> Result<MonitorThread, MonitorError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING_THREADS_MAX).build()?;
         let mut stopped = self.stopping.subscribe();
@@ -72,7 +71,7 @@ impl Monitor {
         let work = move || {
             let running = Running { fleet, runtime: runtime.handle().clone() };
             let is_first = monitor.begin(running);
-            // The starter may be gone; then there is nobody to tell.
+            // The starter may be gone, so the send may fail.
             let _ = ready.send(is_first);
             if is_first {
                 runtime.block_on(async {
@@ -85,7 +84,7 @@ impl Monitor {
                         () = monitor.keep_events() => {}
                         () = crate::channels::keep(&monitor) => {}
                     }
-                    // Orders know that it is over, and undo what they have begun.
+                    // Running orders notice it and undo their changes.
                     let _ = tokio::time::timeout(ORDERS_LIMIT, monitor.orders.write()).await;
                     match tokio::time::timeout(KEEP_LIMIT, monitor.write_standings()).await {
                         Ok(Ok(())) => {}

@@ -1,7 +1,7 @@
-//! When which check of one lane is due. Pure: times come in.
+//! When each check of one lane is due. Pure: the caller passes the time.
 //!
-//! A check keeps its phase: it is due at multiples of its interval after its first time, and what was missed is not made up
-//! for. A shorter interval takes effect at once.
+//! A check keeps its phase: it is due at multiples of its interval after its first time. Missed checks are not made up for. A shorter
+//! interval takes effect at once.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -45,7 +45,7 @@ impl Timetable {
         self.slots.iter().map(|(kind, slot)| (slot.next, *kind)).min()
     }
 
-    /// A check begins.
+    /// Marks a check as begun, so that it is due again one interval later.
     pub(crate) fn begin(&mut self, kind: CheckKind, now: Instant) {
         let Some(slot) = self.slots.get_mut(&kind) else { return };
         (slot.begun, slot.is_hurried) = (Some(now), false);

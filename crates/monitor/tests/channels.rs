@@ -60,7 +60,7 @@ fn wait_state(all: &[Running], state: &str, server: &Server) {
     }
 }
 
-/// What the monitors did about the channel.
+/// The monitors' steps for the channel.
 fn deeds(running: &Running) -> Vec<(String, String, String)> {
     let events = running.table("stats_tidegate_events").into_iter().filter(|row| row["kind"] == "channel");
     events.map(|row| (row["port"].clone(), row["to_state"].clone(), row["why"].clone())).collect()
@@ -145,7 +145,7 @@ fn a_pair_of_mariadb() {
     wait::until("it runs again", LIMIT, || (link(new, "Slave_SQL_Running").as_deref() == Some("Yes")).then_some(())).unwrap();
     wait_state(&all, "running", new);
 
-    // What an error ended is left alone, and told once.
+    // A channel that an error stopped is left alone, and reported once.
     new.sql("INSERT INTO test.east (id) VALUES (1000000)").unwrap();
     source.sql("INSERT INTO test.east (id) VALUES (1000000)").unwrap();
     wait_state(&all, "failed", new);
@@ -174,7 +174,7 @@ fn a_pair_of_mariadb() {
     assert_eq!(link(new, "Slave_SQL_Running").as_deref(), Some("Yes"));
 }
 
-/// Holds the channel's table on a server until what it brings is some seconds late, and looks whether anybody is out for that.
+/// Holds the channel's table on a server until its changes are some seconds late. Asserts that no server is shunned for that.
 fn lag_shuns_nobody(running: &Running, writer: &Server, readers: usize) {
     let mut holder = writer.root().unwrap();
     holder.query("LOCK TABLES test.east READ").unwrap();
@@ -209,7 +209,8 @@ fn a_replication_group() {
             wait_flow(member);
         }
         lag_shuns_nobody(&all[0], old, 2);
-        // MySQL elects nobody beside a primary that runs a channel: it is stopped for that. The other monitor may have started it again.
+        // MySQL refuses an election while the primary runs a channel, so the channel is stopped. The other monitor may have started it
+        // again.
         let to = &group.members[others[0]];
         let switched = || all[0].monitor.switchover(WRITERS, &addr(to), Some(20_000)).map_err(|why| println!("{why}")).ok();
         println!("{}", wait::until("the switchover", LIMIT, switched).unwrap().text);
@@ -232,7 +233,7 @@ fn a_replication_group() {
 
 const MYSQL_SOURCE: [&str; 3] = ["--log-bin=bin", "--gtid-mode=ON", "--enforce-gtid-consistency=ON"];
 
-/// A pair of MySQL servers that may be told of a channel.
+/// A pair of MySQL servers to which a channel can be added.
 fn pair_of_mysql() -> Replication {
     let pair = Replication::start(Flavor::Mysql, 1, &Options::new()).unwrap();
     pair.primary.sql("GRANT REPLICATION_SLAVE_ADMIN ON *.* TO monitor@'%'").unwrap();
@@ -248,7 +249,7 @@ fn wait_blocked(running: &Running, writer: &Server, reason: &str) {
     assert_eq!(writer.scalar(channels).unwrap().as_deref(), Some("0"));
 }
 
-/// The source has purged what the receiving cluster never had: it does not begin with a gap, until the data was brought another way.
+/// The source purged transactions that the receiving cluster never had. The channel does not begin with a gap, until the data is copied.
 #[test]
 fn a_source_that_has_purged_transactions() {
     let source = Server::start(Flavor::Mysql, &Options::new().args(MYSQL_SOURCE)).unwrap();
@@ -272,8 +273,8 @@ fn a_source_that_has_purged_transactions() {
     same(&source, &pair.replicas[0]);
 }
 
-/// The source has lost transactions that the receiving cluster has, and would give their GTIDs to others: the channel does not go on at
-/// the new writer, until the source has them.
+/// The source lost transactions that the receiving cluster has, and would give their GTIDs to new ones. The channel does not continue at
+/// the new writer until the source has them.
 #[test]
 fn a_source_that_has_lost_transactions() {
     let source = Server::start(Flavor::Mysql, &Options::new().args(MYSQL_SOURCE)).unwrap();
@@ -315,7 +316,7 @@ fn a_galera_cluster() {
     let all = [(); 2].map(|()| Running::start(&configured));
     let writer = || all[0].plane.look(|told| online(&told.layout, WRITERS).first().cloned());
     let index_of = |addr: &ServerAddr| servers().position(|server| common::addr(server) == *addr);
-    // Proxies that see different nodes fit to write choose different writers: then nobody knows where the channel belongs.
+    // Proxies that see different nodes choose different writers, so the right place of the channel is unknown.
     let is_settled = |writes: usize| {
         let writer = common::addr(galera.server(writes));
         let sees_all = |one: &Running| {
@@ -364,7 +365,7 @@ fn a_galera_cluster() {
     println!("{:#?}", deeds(&all[0]));
 }
 
-/// Without `wsrep_gtid_mode` MariaDB promises no GTIDs that are the same on all nodes: a channel stays where somebody started it.
+/// Without `wsrep_gtid_mode` MariaDB's GTIDs may differ between nodes: a channel stays on the node where it was started.
 #[test]
 fn galera_nodes_that_do_not_hand_gtids_on() {
     let source = Server::start(Flavor::Mariadb, &Options::new().args(["--log-bin=bin", "--gtid-domain-id=7"])).unwrap();

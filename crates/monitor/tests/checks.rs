@@ -148,7 +148,7 @@ fn a_signal_is_looked_into_at_once() {
     assert!(told - signalled < Duration::from_millis(500));
 }
 
-/// What a replica said before it was killed is nothing to go by.
+/// A replica's answers from before it was killed do not count.
 fn a_replica_that_comes_back_and_refuses_the_monitor_is_not_read_from(flavor: Flavor) {
     let cluster = Replication::start(flavor, 1, &Options::new().durable()).unwrap();
     let servers = std::iter::once(&cluster.primary).chain(&cluster.replicas);
@@ -160,7 +160,7 @@ fn a_replica_that_comes_back_and_refuses_the_monitor_is_not_read_from(flavor: Fl
     };
     serves(true);
     let rows = || of_port(running.table("mysql_server_read_only_log"), replica.port());
-    // One that never said what it is serves as its rows say.
+    // A server that never answered serves as its rows say.
     wait::until("an answer", common::LIMIT, || rows().iter().any(|row| row["read_only"] != "NULL").then_some(())).unwrap();
     let lock = |how: &str| {
         let mut root = replica.root().unwrap();
@@ -199,7 +199,7 @@ fn a_replica_that_comes_back_and_refuses_the_monitor_is_not_read_from_mysql() {
     a_replica_that_comes_back_and_refuses_the_monitor_is_not_read_from(Flavor::Mysql);
 }
 
-/// Rights hold for a connection as they were when it was opened, so a check that fails for want of them must log in anew.
+/// A connection keeps the privileges of its login, so a check that fails for lack of them must log in again.
 fn rights_that_are_granted_later_are_seen(flavor: Flavor) {
     let cluster = Replication::start(flavor, 1, &Options::new()).unwrap();
     let servers = std::iter::once(&cluster.primary).chain(&cluster.replicas);

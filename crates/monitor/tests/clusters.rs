@@ -128,7 +128,7 @@ fn galera_nodes_that_cannot_become_the_writer() {
     galera.wait_synced().unwrap();
     running.plane.wait("it reads again", |told| online(&told.layout, READERS) == [addr(galera.server(1))]);
 
-    // It is frozen as soon as it writes: nobody is preferred then, as before.
+    // It is frozen as soon as it writes: no server is preferred then, as before.
     let (plane, process, mut is_frozen) = (Arc::clone(&running.plane), galera.server(1).pid().to_string(), false);
     let new = addr(galera.server(1));
     running.plane.on_look(move |_| {
@@ -146,7 +146,7 @@ fn galera_nodes_that_cannot_become_the_writer() {
     assert_eq!(preferred(&running.table("stats_tidegate_events")).as_deref(), Some("none"));
     running.wait_writer(galera.server(0));
 
-    // Both write: there is nobody to switch from.
+    // Both write, so there is no server to switch from.
     galera.wait_synced().unwrap();
     let both = Running::start(&cluster_of_writers("mysql_galera_hostgroups", servers(), "", 2));
     both.plane.wait("two writers", |told| online(&told.layout, WRITERS).len() == 2);

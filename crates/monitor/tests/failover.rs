@@ -1,4 +1,4 @@
-//! Replication: who writes is seen and told, on real servers.
+//! Replication on real servers: the writer is recognised and reported.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

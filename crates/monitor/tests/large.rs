@@ -13,7 +13,7 @@ use lab::{Flavor, Options, wait};
 
 /// Servers that take connections and never say a word.
 const HUNG: u8 = 250;
-/// Servers that nobody has ever started.
+/// Servers that were never started.
 const DEAD: u16 = 750;
 
 #[test]
@@ -60,7 +60,8 @@ fn nothing_stalls() {
         checks("ping"),
         checks("connect")
     );
-    // Bounds that a busy machine keeps: whoever waits for a server that hangs waits for 1,000 ms; whoever decides a thousand servers for each that dies, for longer.
+    // Limits that a busy machine keeps. Checks that waited for a hung server would take 1,000 ms. Deciding about all servers for each
+    // dead one would take longer still.
     assert!(longest_us < 900_000, "{longest_us}");
 
     cluster.primary.kill9();

@@ -14,7 +14,7 @@ use model::fleet::{Bound, HostgroupLoad, Operator, RoleKeeper, Told};
 use model::stats::StatsSource;
 
 const MANAGED: &str = "switchover_manages_read_only=true, switchover_repoints=false, switchover_timeout_ms=5000";
-/// With all that changes who replicates from whom.
+/// All settings that change replication sources.
 const REPOINTED: &str = "switchover_manages_read_only=true, switchover_timeout_ms=5000, replication_username=\"repl\", \
                          replication_password=\"repl-pass\"";
 
@@ -102,7 +102,7 @@ fn it_is_done(flavor: Flavor) {
     let told = cluster.ordered(None).unwrap();
     println!("{}", told.text);
     cluster.running.wait_writer(&cluster.servers.replicas[0]);
-    // The old writer follows nobody, and the other replica still the old one.
+    // The old writer has no source, and the other replica still follows the old one.
     let new = cluster.replica();
     let strays =
         [&cluster.servers.primary, &cluster.servers.replicas[1]].map(|server| format!("{} is not a replica of {new}", addr(server)));
@@ -161,7 +161,7 @@ fn meanwhile(cluster: &Cluster, timeout_ms: u64, happens: impl FnOnce()) -> Resu
     })
 }
 
-/// Stops applying what a replica receives, or goes on with it.
+/// Stops or starts a replica's applier.
 fn apply(replica: &Server, does: bool) {
     let verb = if does { "START" } else { "STOP" };
     let what = if replica.flavor() == Flavor::Mariadb { "SLAVE" } else { "REPLICA" };
@@ -273,8 +273,8 @@ fn open_transactions_end_it() {
     cluster.assert_as_before();
 }
 
-/// Nobody waits for sessions that would not let go; who keeps something for a moment is no obstacle.
-/// Who waits would get an error, however long the order may take.
+/// No session waits for sessions that keep their connections; a session that keeps one for a moment is no obstacle. Waiting sessions would
+/// get an error, however long the order may take.
 #[test]
 fn sessions_are_held_for_less_than_they_wait() {
     let cluster = Cluster::start(Flavor::Mariadb, both, &format!("connect_timeout_server_max=1200, {MANAGED}"));
@@ -283,7 +283,7 @@ fn sessions_are_held_for_less_than_they_wait() {
     assert!(answer.contains("after 600 ms 1 sessions still use"), "{answer}");
     cluster.assert_let_go();
     cluster.running.plane.change(|told| told.load = HostgroupLoad::default());
-    // What is held does not end in time: here the old writer does not let itself be closed.
+    // The hold does not end in time, because the old writer cannot be closed.
     let mut writing = cluster.servers.primary.root().unwrap();
     writing.run("CREATE TABLE test.held(i INT)").unwrap();
     writing.run("LOCK TABLES test.held WRITE").unwrap();
@@ -305,7 +305,7 @@ fn sessions_that_keep_their_connections_end_it_before_anybody_waits() {
     assert!(answer.contains("7 sessions") && answer.contains("session 5: temporary_table, ...") && answer.contains("nothing was changed"));
     assert_eq!(cluster.breaths(), 0);
     cluster.assert_as_before();
-    // Others each time.
+    // Different ones each time.
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| cluster.switch(Some(60_000)));
         for session in 10.. {
@@ -504,7 +504,7 @@ fn nobody_waits_for_a_target_that_is_gone() {
     cluster.assert_as_before();
 }
 
-/// What was sent to a server from now on is kept.
+/// Records all statements that a server gets from now on.
 fn record(server: &Server) {
     for sql in ["SET GLOBAL log_output='TABLE'", "SET GLOBAL general_log=1"] {
         server.sql(sql).unwrap();
@@ -554,7 +554,7 @@ fn one_at_a_time() {
     assert!(!is_read_only(&cluster.servers.replicas[0]));
 }
 
-/// Another proxy has begun one.
+/// Another proxy has begun a switchover.
 fn so_it_is_over_two_proxies(flavor: Flavor) {
     let cluster = Cluster::start(flavor, both, MANAGED);
     let mut other = cluster.servers.primary.root().unwrap();
@@ -606,7 +606,7 @@ fn two_at_once_leave_one_writer() {
     }
 }
 
-/// Somebody makes the writer read-only while sessions wait.
+/// Another program makes the writer read-only while sessions wait.
 fn a_fence_is_not_undone(flavor: Flavor) {
     let cluster = Cluster::start(flavor, both, MANAGED);
     let answer = meanwhile(&cluster, 5_000, || lab::replication::set_read_only(&cluster.servers.primary, true).unwrap()).unwrap_err();
@@ -625,7 +625,7 @@ fn a_fence_is_not_undone_mysql() {
     a_fence_is_not_undone(Flavor::Mysql);
 }
 
-/// Somebody makes a third server writable while the old writer is closed already, and the new one is behind.
+/// Another program makes a third server writable after the old writer was closed, while the new one lags.
 fn nobody_is_opened_beside_another_writer(flavor: Flavor) {
     let cluster = Cluster::start(flavor, both, MANAGED);
     let [primary, other] = [&cluster.servers.primary, &cluster.servers.replicas[1]];
@@ -644,7 +644,7 @@ fn nobody_is_opened_beside_another_writer(flavor: Flavor) {
     assert!(is_read_only(primary) && is_read_only(&cluster.servers.replicas[0]) && !is_read_only(other));
 }
 
-/// Somebody has made a third server writable, which is no writer for that.
+/// Another program has made a third server writable, which does not make it a writer.
 #[test]
 fn nobody_waits_beside_another_writer() {
     let cluster = Cluster::start(Flavor::Mariadb, both, MANAGED);
@@ -727,7 +727,7 @@ fn who_has_lost_a_connection_is_asked_over_another() {
     assert!(is_read_only(&cluster.servers.replicas[0]) && !is_read_only(other));
 }
 
-/// What is refused leaves an event, and letter case counts for nothing in names of hosts.
+/// A refused order leaves an event. Letter case does not matter in host names.
 #[test]
 fn orders_that_are_refused_are_told() {
     let text = "mysql_servers = ( { address=\"LocalHost\", port=1, hostgroup=10 } )

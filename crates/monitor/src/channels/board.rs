@@ -45,7 +45,7 @@ impl Board {
         is_news.then(|| was.as_str())
     }
 
-    /// Channels that are listed no more are forgotten; all are while nobody looks at them.
+    /// Drops channels that are no longer listed, and all channels while the monitor is off.
     pub(super) fn forget(&mut self, snapshot: &Snapshot) {
         let is_listed = |(writer, name): &Key| snapshot.channels.iter().any(|channel| channel.writer == *writer && channel.name == *name);
         self.0.retain(|key, _| snapshot.vars.monitor_enabled && is_listed(key));

@@ -1,4 +1,4 @@
-//! What is to be done about one channel: a pure function of what servers say.
+//! The steps for one channel: a pure function of the servers' answers.
 //!
 //! INVARIANT: no step starts a channel while another member that answers runs it, and none touches a channel of another name.
 
@@ -8,25 +8,25 @@ use topology::GtidSet;
 
 use super::position::Position;
 
-/// Times that somebody else may take a channel away, in a while, before it is left to them.
+/// Times per [`Memory::contests`] that another program may take a channel away before the proxy leaves it alone.
 pub(super) const CONTESTS_MAX: usize = 3;
-/// The client library's errors, which a server meets that cannot reach its source or loses it, and those of a source that is full or goes away.
+/// Errors of a lost source: the client library's errors of the network, and those of a source that is full or shuts down.
 const LOST: [std::ops::RangeInclusive<u64>; 4] = [2_000..=2_999, 1_040..=1_040, 1_053..=1_053, 1_158..=1_161];
 
-/// What is known.
+/// The input of a judgement.
 #[derive(Debug)]
 pub(super) struct Scene<'a> {
-    /// What is wanted.
+    /// Its row of `mysql_replication_channels`.
     pub(super) channel: &'a Channel,
     /// Of the receiving cluster.
     pub(super) kind: Kind,
     /// All servers of the cluster, those that are preferred as writers first.
     pub(super) members: &'a [Member],
-    /// What this proxy did before.
+    /// The earlier acts of this proxy.
     pub(super) memory: Memory<'a>,
-    /// Whether this proxy can tell a server whom to log in as.
+    /// Whether the settings name an account for channels that have none yet.
     pub(super) has_credentials: bool,
-    /// What the source says of itself.
+    /// The source's own answer.
     pub(super) source: &'a Source,
 }
 
@@ -35,48 +35,45 @@ pub(super) struct Scene<'a> {
 pub(super) enum Kind {
     /// Replicas follow their primary.
     Replication,
-    /// Galera.
     Galera,
-    /// Group Replication.
     Group,
 }
 
-/// What this proxy did before.
+/// The earlier acts of this proxy.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Memory<'a> {
-    /// Where it saw the channel run, or started it, last.
+    /// The server on which the proxy last saw the channel run, or started it.
     pub(super) tended: Option<&'a ServerAddr>,
-    /// Where it has been seen not to run since it is not active: what becomes of it there is not ours.
+    /// Servers on which the channel has stood still since `active=0`. If it is started there later, the proxy leaves it.
     pub(super) released: &'a [ServerAddr],
-    /// It was started a moment ago: not again for errors of the network.
+    /// It was started a moment ago: errors of the network are no reason to start it again yet.
     pub(super) is_fresh: bool,
-    /// How often somebody else took it away lately.
+    /// How often another program took it away lately.
     pub(super) contests: usize,
 }
 
 /// One server of the receiving cluster.
 #[derive(Debug, Clone)]
 pub(super) struct Member {
-    /// Where.
     pub(super) addr: ServerAddr,
     /// Whether it takes writes.
     pub(super) is_writer: bool,
-    /// What it says, or why nothing is known.
+    /// Its answer, or why there is none.
     pub(super) sight: Result<Sight, String>,
 }
 
-/// What a server says.
+/// The answer of a server.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Sight {
-    /// MariaDB, or MySQL.
+    /// False for MySQL, whose GTIDs differ.
     pub(super) is_mariadb: bool,
-    /// Its channels, but for those of a group itself.
+    /// Its channels, without those of a group itself.
     pub(super) links: Vec<Link>,
     /// MySQL: `gtid_mode=ON`.
     pub(super) has_gtids: bool,
-    /// What a member would need to hand GTIDs of the source on to the others and lacks, by name.
+    /// Settings, by name, that this member lacks to pass the source's GTIDs on to other members.
     pub(super) lacks: Vec<&'static str>,
-    /// MySQL: all that it has.
+    /// MySQL: `gtid_executed`.
     pub(super) executed: GtidSet,
     /// MariaDB: `gtid_slave_pos`.
     pub(super) replicated: Position,
@@ -93,13 +90,12 @@ pub(super) struct Sight {
 /// A channel on a server.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Link {
-    /// Its name.
     pub(crate) name: String,
-    /// Where from.
+    /// The configured source; None if there is none.
     pub(crate) source: Option<ServerAddr>,
-    /// Its two threads.
+    /// It reads from the source.
     pub(crate) receiver: Thread,
-    /// Its two threads.
+    /// It applies what the receiver read.
     pub(crate) applier: Thread,
     /// It finds its place by GTIDs.
     pub(crate) is_by_gtid: bool,
@@ -109,46 +105,42 @@ pub(crate) struct Link {
     pub(crate) ignored_domains: Vec<u32>,
 }
 
-/// A thread of a channel.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Thread {
-    /// What it does.
     pub(crate) state: ThreadState,
     /// Its last error: number and text.
     pub(crate) error: Option<(u64, String)>,
 }
 
-/// What a thread does.
+/// A thread's state, as the server shows it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum ThreadState {
-    /// Nothing.
     #[default]
     Stopped,
     /// It tries to reach the source.
     Connecting,
-    /// It works.
     Runs,
 }
 
-/// What a source says of itself.
+/// The answer of a source.
 #[derive(Debug, Clone)]
 pub(super) enum Source {
-    /// It was not asked.
+    /// It is asked only before the channel starts.
     NotAsked,
-    /// It could not be asked, or there is nobody to ask it as.
+    /// It did not answer, or there is no account to ask it with.
     Silent,
-    /// It answered.
+    /// GTIDs of a MySQL source.
     Mysql {
         /// `gtid_mode=ON`.
         has_gtids: bool,
         /// `gtid_purged`.
         purged: GtidSet,
-        /// What it has of its own.
+        /// `gtid_executed`.
         executed: GtidSet,
         /// Its `server_uuid`.
         uuid: String,
     },
-    /// It answered.
+    /// GTIDs of a MariaDB source.
     Mariadb {
         /// `gtid_binlog_state`.
         logged: Position,
@@ -157,14 +149,14 @@ pub(super) enum Source {
     },
 }
 
-/// How a channel is.
+/// The channel's state, as tables and metrics show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
     /// It runs on the writer.
     Running,
     /// It runs, and does not reach its source.
     Connecting,
-    /// Something has to come first that needs nobody, or somebody who promotes.
+    /// The cluster has no writer, or another server's answer or change has to come first.
     Waiting,
     /// Steps are being taken.
     Moving,
@@ -172,12 +164,12 @@ pub(super) enum State {
     Failed,
     /// It is not touched, as that would not be safe.
     Blocked,
-    /// It is not to run.
+    /// Its row has `active=0`.
     Inactive,
 }
 
 impl State {
-    /// All of them.
+    /// In the order of the metrics.
     pub(super) const ALL: [Self; 7] =
         [Self::Running, Self::Connecting, Self::Waiting, Self::Moving, Self::Failed, Self::Blocked, Self::Inactive];
 
@@ -198,39 +190,36 @@ impl State {
 /// One thing to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Step {
-    /// Where.
     pub(super) server: ServerAddr,
-    /// What.
     pub(super) act: Act,
-    /// Why.
+    /// For the event.
     pub(super) why: String,
 }
 
-/// What is done.
+/// A change of a channel on one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Act {
     /// Both threads are stopped.
     Stop,
     /// It is told its source, and to go by GTIDs.
     Point,
-    /// MariaDB: the server is told what it has replicated.
+    /// MariaDB: `gtid_slave_pos` is set to this position.
     Place(Position),
     /// Both threads are started.
     Start,
 }
 
-/// What follows.
+/// The channel's state, and the steps to improve it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Judgement {
-    /// How it is.
     pub(super) state: State,
-    /// The server that runs it, or is to.
+    /// The server that runs the channel or should run it.
     pub(super) server: Option<ServerAddr>,
     /// Why it is so; empty where all is well.
     pub(super) reason: String,
     /// In order; when one fails the rest is left.
     pub(super) steps: Vec<Step>,
-    /// Somebody else started it elsewhere.
+    /// Another program started it on a server that is not the writer.
     pub(super) is_contested: bool,
 }
 
@@ -334,7 +323,7 @@ fn inactive(scene: &Scene<'_>) -> Judgement {
     Judgement { state: State::Inactive, ..Judgement::act(&first.addr, ours.iter().map(stop).collect()) }
 }
 
-/// Where a channel that is not active does not run.
+/// The servers on which an inactive channel does not run.
 pub(super) fn released(channel: &Channel, members: &[Member]) -> Vec<ServerAddr> {
     let is_idle = |member: &&Member| !channel.is_active && member.sight.is_ok() && !member.runs(channel);
     members.iter().filter(is_idle).map(|member| member.addr.clone()).collect()
@@ -346,8 +335,8 @@ fn writer<'a>(scene: &'a Scene<'_>) -> Option<&'a Member> {
     writers().find(|member| member.runs(scene.channel)).or_else(|| writers().next())
 }
 
-/// Nothing is started in the same breath: what the writer has is to be looked at when they have stopped. Where the writer could
-/// not go on, it stays where it runs.
+/// Stops the channel beside the writer. It is started in a later round, since the writer's GTIDs must be read after the stop. If the writer
+/// could not continue it, it stays where it runs.
 fn stop_elsewhere(scene: &Scene<'_>, writer: &Member, sight: &Sight, elsewhere: &[&Member]) -> Judgement {
     let runs_on = elsewhere.first().map(|member| &member.addr);
     if let Err((state, why)) = may_start(scene, writer, sight) {
@@ -386,14 +375,14 @@ fn lacking(sight: &Sight) -> String {
     format!("this server lacks {}, so other servers do not get the source's GTIDs", sight.lacks.join(", "))
 }
 
-/// It was seen elsewhere last.
+/// Whether the proxy last saw it on another server.
 fn is_moved(scene: &Scene<'_>, writer: &Member) -> bool {
     scene.memory.tended.is_some_and(|tended| *tended != writer.addr)
 }
 
-/// It is there, and does not run, or not whole.
+/// The writer has the channel, but a thread of it is stopped.
 fn stopped(scene: &Scene<'_>, writer: &Member, sight: &Sight, link: &Link) -> Judgement {
-    // Where it did not run for us, what ended it there was before it was moved away.
+    // If the channel was last seen elsewhere, an error on this server is older than the move.
     let is_moved = is_moved(scene, writer);
     let is_lost = |thread: &Thread| thread.error.as_ref().is_some_and(|(code, _)| LOST.iter().any(|codes| codes.contains(code)));
     let ended = [&link.applier, &link.receiver].into_iter().filter(|thread| thread.state == ThreadState::Stopped);
@@ -437,12 +426,12 @@ fn start(scene: &Scene<'_>, writer: &Member, sight: &Sight, why: String) -> Judg
     Judgement::act(&writer.addr, acts.into_iter().map(|act| Step { server: writer.addr.clone(), act, why: why.clone() }).collect())
 }
 
-/// What the writer has of foreign domains, whoever brought it there.
+/// The writer's position in foreign domains, from replication and from its binary log.
 fn place(scene: &Scene<'_>, sight: &Sight) -> Position {
     let own = &sight.own_domains;
     let place = sight.replicated.clone().with(&sight.logged, own);
     match scene.kind {
-        // All nodes have the same, and what was asked of the writer last waited for all that others had.
+        // All nodes have the same data, and the writer was last asked after it had applied all that the nodes had.
         Kind::Galera => {
             let nodes = scene.members.iter().filter_map(|member| member.sight.as_ref().ok());
             nodes.fold(place, |place, node| place.with(&node.replicated, own).with(&node.logged, own))
@@ -475,7 +464,7 @@ fn may_start(scene: &Scene<'_>, writer: &Member, sight: &Sight) -> Result<(), (S
     suits(scene, writer, sight).map_err(|why| (State::Blocked, why))
 }
 
-/// Nodes that belong to the cluster and cannot be asked may run the channel, and what they apply is everybody's.
+/// A node of the cluster that cannot be asked may run the channel, and its changes reach all nodes.
 fn unseen(scene: &Scene<'_>, sight: &Sight) -> Option<String> {
     let silent: Vec<String> = scene.members.iter().filter(|member| member.sight.is_err()).map(|member| member.addr.to_string()).collect();
     let answering = scene.members.len() - silent.len();
@@ -483,7 +472,7 @@ fn unseen(scene: &Scene<'_>, sight: &Sight) -> Option<String> {
     Some(format!("only {answering} of {nodes} nodes answer: {} may still run the channel", silent.join(", ")))
 }
 
-/// MariaDB applies what it is sent, whether it has it or not.
+/// Why MariaDB must not start it yet. It applies every transaction that it is sent, even twice.
 fn may_start_mariadb(scene: &Scene<'_>, writer: &Member, sight: &Sight) -> Result<(), (State, String)> {
     let is_member = |addr: &ServerAddr| scene.members.iter().any(|member| is_same(&member.addr, addr));
     let own = |link: &&Link| link.runs() && link.source.as_ref().is_some_and(is_member);

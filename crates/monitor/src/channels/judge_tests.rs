@@ -1,4 +1,4 @@
-//! What is done about a channel, without servers.
+//! The steps for a channel, without servers.
 
 use model::snapshot::Channel;
 use model::{HostgroupId, ServerAddr};
@@ -265,7 +265,7 @@ fn mariadb_needs_domains_of_its_own() {
     assert!(of("7-3-12,1-1-4", 7).of(&writer(Link { ignored_domains: vec![1], ..rests() })).starts());
 }
 
-/// It would be sent by its own cluster what the channel brings.
+/// Its own cluster would send it the channel's changes again.
 #[test]
 fn a_mariadb_writer_follows_nobody_of_its_own_cluster() {
     let inner = Link { name: String::new(), source: Some(at("b")), ..runs() };

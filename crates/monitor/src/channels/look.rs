@@ -1,4 +1,4 @@
-//! What servers say that has to do with channels. Everything here only reads.
+//! Reads the servers' answers about channels. It changes nothing.
 
 use topology::GtidSet;
 
@@ -7,7 +7,7 @@ use super::position::Position;
 use crate::client::{Connection, Fault, Row, Rows, is_on};
 use crate::probe::{self, channel_name, channel_source};
 
-/// What a member's settings and status are asked for; what a version lacks is a missing row.
+/// Settings and status of a member. A variable that a version lacks is a missing row.
 const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('gtid_mode', 'log_bin', 'log_slave_updates', 'log_replica_updates', \
      'wsrep_gtid_mode', 'gtid_domain_id', 'wsrep_gtid_domain_id', 'gtid_ignore_duplicates', 'gtid_slave_pos', 'gtid_binlog_pos')";
 const NODES: &str = "SHOW GLOBAL STATUS LIKE 'wsrep_incoming_addresses'";

@@ -49,7 +49,7 @@ pub(crate) async fn keep(monitor: &Arc<Monitor>) {
                 }
                 Err(e) => {
                     tracing::error!("a round of replication channels has ended: {e}");
-                    // Which one is not known: all begin anew.
+                    // The failed round is unknown, so all channels begin again without memory.
                     rounds.abort_all();
                     (rounds, under_way) = (JoinSet::new(), BTreeSet::new());
                 }

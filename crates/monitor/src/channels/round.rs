@@ -17,28 +17,28 @@ use crate::client::{Access, Connection, Fault, open};
 use crate::monitor::{Account, Monitor, lock};
 use crate::statements::Credentials;
 
-/// For a server to say how it is. Roles of one that is silent for longer are decided by others.
+/// Longest wait for a server's answer. Other checks decide the role of a server that is silent for longer.
 const LOOK_LIMIT: Duration = Duration::from_millis(1_500);
-/// For so long a cluster has to have the same writers before anything is done. While a proxy starts, or a cluster falls apart, it may have
-/// another one every few ms, and two proxies different ones.
+/// A cluster must have the same writers for this long before anything is done. While a proxy starts or a cluster falls apart, the writer
+/// may change every few ms, and two proxies may see different ones.
 const SETTLED: Duration = Duration::from_millis(750);
-/// For one that has to apply first what its cluster has.
+/// Longest wait for a server that must first apply what the other members have.
 const CATCH_UP_LIMIT: Duration = Duration::from_secs(10);
-/// For a statement. STOP waits for the transaction that is being applied.
+/// Longest wait for one statement: STOP waits for the transaction that is being applied.
 const STEP_LIMIT: Duration = Duration::from_secs(30);
-/// A channel that lost its source for good is started so often.
+/// Time before a channel that lost its source is started again.
 const START_AGAIN: Duration = Duration::from_secs(10);
-/// For so long it counts that somebody else took a channel away.
+/// How long it counts that another program took a channel away.
 const CONTEST_MEMORY: Duration = Duration::from_secs(60);
 
-/// What is kept of a cluster.
+/// The state that one round leaves to the next, for one cluster.
 #[derive(Debug)]
 pub(super) struct Keeping {
-    /// Its writer hostgroup.
+    /// The key of the cluster.
     pub(super) writer: HostgroupId,
     /// Steps were taken: what came of them is to be looked at now.
     pub(super) is_moving: bool,
-    /// Who wrote when that was settled last.
+    /// The writers of the last round.
     writers: Vec<ServerAddr>,
     lines: BTreeMap<ServerAddr, Line>,
     known: BTreeMap<Arc<str>, Known>,
@@ -50,7 +50,7 @@ struct Line {
     connection: Connection,
 }
 
-/// What is kept of a channel.
+/// The state of one channel between rounds.
 #[derive(Debug, Default)]
 struct Known {
     tended: Option<ServerAddr>,
@@ -72,7 +72,7 @@ impl Known {
     }
 }
 
-/// What the proxy knows of a cluster.
+/// The configured servers and channels of a cluster.
 struct Cluster {
     kind: Kind,
     servers: Vec<(Arc<Server>, bool)>,
@@ -82,12 +82,11 @@ struct Cluster {
 }
 
 impl Keeping {
-    /// Knows nothing.
     pub(super) fn new(writer: HostgroupId) -> Self {
         Self { writer, is_moving: false, writers: Vec::new(), lines: BTreeMap::new(), known: BTreeMap::new() }
     }
 
-    /// Looks at the cluster once, and does what follows.
+    /// Asks the servers once and takes the steps that follow.
     pub(super) async fn round(mut self, monitor: Arc<Monitor>) -> Self {
         self.is_moving = false;
         let Some(cluster) = self.settled(&monitor).await else {
@@ -101,7 +100,7 @@ impl Keeping {
         let mut members = self.look_at_all(&monitor, &cluster).await;
         for channel in &cluster.channels {
             self.keep(&monitor, &cluster, channel, &mut members).await;
-            // What the next one is judged by has changed.
+            // The steps changed the answers that the next channel would be judged by.
             if self.is_moving {
                 break;
             }
@@ -118,7 +117,7 @@ impl Keeping {
                 return Some(cluster);
             }
             self.writers = writers;
-            // Another proxy may have known of them before this one, and moved channels: nobody quarrels.
+            // Another proxy may have seen the new writers earlier and moved channels: that is no contest.
             self.known.values_mut().for_each(|known| known.contests.clear());
             tokio::time::sleep(SETTLED).await;
         }
@@ -133,7 +132,7 @@ impl Keeping {
         let mut judged = judge(&known, members, &Source::NotAsked);
         if let Some(writer) = judged.server.clone().filter(|_| judged.moves()) {
             let source = ask_source(monitor, cluster, channel).await;
-            // After all others: what they have, the writer has then.
+            // After all other members, so that the writer has applied all that they had.
             self.look_again(monitor, cluster, members, &writer).await;
             judged = judge(&known, members, &source);
         }
@@ -150,7 +149,7 @@ impl Keeping {
         if judged.steps.is_empty() {
             known.failures = 0;
         }
-        // What fails again and again is told once.
+        // A repeated failure is reported once.
         if known.failures == 0 {
             monitor.note_channel(channel, &judged);
         }
@@ -170,7 +169,7 @@ impl Keeping {
                 }
                 Err(reason) => {
                     known.failures = known.failures.saturating_add(1);
-                    // Another proxy may have been a moment earlier: then all is well when it is looked at again.
+                    // Another proxy may have acted a moment earlier: then the next round finds all well.
                     if known.failures > 1 {
                         monitor.note_channel(channel, &Judgement { state: State::Blocked, reason, ..judged });
                     }
@@ -183,7 +182,7 @@ impl Keeping {
     /// Takes steps in order, an event each.
     async fn take(&mut self, monitor: &Arc<Monitor>, cluster: &Cluster, channel: &Channel, steps: &[Step]) -> Result<(), String> {
         for step in steps {
-            // Who switches over decides where it is, and leaves it to the next round then.
+            // A switchover changes the writer: the next round decides again.
             if lock(&monitor.claims).is_taken(self.writer) {
                 return Err("a switchover is under way".to_owned());
             }
@@ -230,7 +229,7 @@ impl Keeping {
         members
     }
 
-    /// Asks one server again, when it has what others have.
+    /// Asks one server again, once it has applied all that the other members have.
     async fn look_again(&mut self, monitor: &Arc<Monitor>, cluster: &Cluster, members: &mut [Member], server: &ServerAddr) {
         let Some((known, _)) = cluster.servers.iter().find(|(known, _)| known.key.addr() == *server) else { return };
         let line = self.lines.remove(server);
@@ -270,7 +269,7 @@ async fn ask(
     }
 }
 
-/// What the source says, asked as the channel's user.
+/// The source's GTIDs, asked as the channel's user.
 async fn ask_source(monitor: &Monitor, cluster: &Cluster, channel: &Channel) -> Source {
     let Some(credentials) = &cluster.credentials else { return Source::Silent };
     let access = Access {
@@ -345,7 +344,7 @@ fn cluster(monitor: &Monitor, writer: HostgroupId) -> Option<Cluster> {
         let mut servers: BTreeMap<ServerAddr, (&Placement, bool)> = BTreeMap::new();
         for placement in group.hostgroups().filter_map(|id| layout.hostgroups.get(&id)).flatten() {
             let key = &placement.server.key;
-            // What another cluster has is not ours; nor is a replica that is taken out, while a node is in its cluster for all that.
+            // Strangers and replicas set to OFFLINE_HARD are skipped. A node set to OFFLINE_HARD is still in its cluster.
             let is_out = kind == Kind::Replication && placement.server.status == ServerStatus::OfflineHard;
             if is_out || strangers.contains(&&key.addr()) {
                 continue;
@@ -368,11 +367,11 @@ fn cluster(monitor: &Monitor, writer: HostgroupId) -> Option<Cluster> {
 }
 
 impl Monitor {
-    /// How a channel is; an event when that is news.
+    /// Records a channel's state, with an event if it changed.
     fn note_channel(&self, channel: &Channel, judged: &Judgement) {
         let Some(was) = lock(&self.channels).note((channel.writer, Arc::clone(&channel.name)), judged) else { return };
         let to = judged.state.as_str().to_owned();
-        // That steps are taken, the steps say.
+        // The steps have events of their own.
         if judged.state != State::Moving {
             let why = if judged.reason.is_empty() { "as its servers say".to_owned() } else { judged.reason.clone() };
             let from = format!("channel '{}' {was}", channel.name).trim_end().to_owned();
@@ -380,7 +379,6 @@ impl Monitor {
         }
     }
 
-    /// What is listed no more is shown no more.
     pub(super) fn forget_channels(&self) {
         let snapshot = self.snapshot();
         lock(&self.channels).forget(&snapshot);

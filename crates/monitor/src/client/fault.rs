@@ -1,4 +1,4 @@
-//! Why a server gave no answer, and what that says about it.
+//! Why a server did not answer, and what the error says about its health.
 
 use std::io;
 
@@ -23,11 +23,11 @@ pub(crate) enum Fault {
     Protocol(String),
     /// This login cannot be, whatever the server says: TLS, plugin.
     Login(String),
-    /// It does not have what was asked for: a variable, a table, a plugin.
+    /// It lacks the variable, table or plugin that was asked for.
     Unfit(String),
 }
 
-/// Errors that a server gives before and while it goes away; also to those who may log in.
+/// Errors that a server gives while it shuts down, even to users that may log in.
 const GOING: [u16; 6] = [
     codes::SERVER_SHUTDOWN,
     codes::NORMAL_SHUTDOWN,
@@ -37,8 +37,8 @@ const GOING: [u16; 6] = [
     codes::CLIENT_INTERACTION_TIMEOUT,
 ];
 
-/// Errors of a server that is there: the monitor's account may not log in (wrong password, host not allowed or blocked, expired,
-/// locked, TLS wanted, too many connections, of its own or of all) or not ask (privileges).
+/// Errors of a server that lives, but refuses the monitor's account. Login: wrong password, host not allowed or blocked, expired, locked,
+/// TLS required, too many connections. Query: privileges.
 const DENIED: [u16; 21] = [
     codes::CON_COUNT,
     codes::DBACCESS_DENIED,
@@ -75,7 +75,6 @@ const UNFIT: [u16; 7] = [
 ];
 
 impl Fault {
-    /// From an ERR payload.
     pub(crate) fn of_packet(payload: &[u8], caps: Capabilities) -> Self {
         match ErrPacket::parse(payload, caps) {
             Ok(error) => Self::Server { code: error.code, text: String::from_utf8_lossy(error.message).into_owned() },
@@ -116,7 +115,7 @@ impl Fault {
         }
     }
 
-    /// What it says about the server.
+    /// The error as a finding about the server.
     pub(crate) fn into_probe_error(self) -> ProbeError {
         let class = match &self {
             Self::Io(_) => ProbeError::Unreachable,
@@ -129,7 +128,7 @@ impl Fault {
         class(self.to_string())
     }
 
-    /// Whether the server lacks what was asked for.
+    /// Whether the server lacks the variable, table or plugin that was asked for.
     pub(crate) fn is_unfit(&self) -> bool {
         matches!(self, Self::Unfit(_)) || self.code().is_some_and(|code| UNFIT.contains(&code))
     }
@@ -174,7 +173,7 @@ mod tests {
         assert!(matches!(server(1045), ProbeError::Denied(_)));
         assert!(matches!(server(1227), ProbeError::Denied(_)));
         assert!(matches!((server(1053), server(3032)), (ProbeError::Closed(_), ProbeError::Closed(_))));
-        // Who says that it is full is alive: its transactions must not be ended because the monitor has no place there.
+        // A server that is full is alive: its transactions must not be ended because it has no room for the monitor.
         assert!(matches!(server(1040), ProbeError::Denied(_)));
         let refused = Fault::Io(io::ErrorKind::ConnectionRefused.into());
         assert!(matches!(refused.into_probe_error(), ProbeError::Unreachable(_)));

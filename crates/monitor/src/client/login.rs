@@ -1,7 +1,7 @@
 //! Opening a connection: socket, greeting, TLS, login.
 //!
-//! A server that takes connections and says nothing costs a socket and no more: only from the greeting on, when the work of
-//! TLS and passwords begins, are logins counted against [`LOGINS_MAX`].
+//! A server that accepts connections and stays silent costs only a socket. Logins count against [`LOGINS_MAX`] from the greeting on, when
+//! the work of TLS and passwords begins.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -36,7 +36,7 @@ const COLLATION: u8 = 45;
 
 const WANTED: Capabilities = Capabilities::LOGIN.union(Capabilities::CONNECT_ATTRS);
 
-/// What all connections are opened with. One for the process.
+/// The TLS settings and the limit that all connections share. One for the process.
 #[derive(Debug)]
 pub(crate) struct Connector {
     /// Names to addresses.
@@ -51,7 +51,7 @@ impl Connector {
     }
 }
 
-/// Opens a connection and logs in.
+/// Connects, logs in and returns a connection for statements. Dropped, it closes the socket.
 pub(crate) async fn open(connector: &Connector, access: &Access) -> Result<Connection, Fault> {
     let (mut packets, peer) = reach(connector, &access.server.address).await?;
     let mut channel = if peer.is_some() { Channel::Plain } else { Channel::Local };
@@ -93,8 +93,8 @@ async fn reach(connector: &Connector, address: &Address) -> Result<(Packets, Opt
     }
 }
 
-/// A connect whose first packet is lost is repeated by the system after a second, which is longer than most checks may take; a
-/// listener that closes at that moment loses it too. So another one is tried beside it; the first answer counts.
+/// If a connect's first packet is lost, the system repeats it after a second, which is longer than most checks may take. So a second
+/// connect is tried beside it, and the first answer counts.
 async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let mut attempts = JoinSet::new();
     for n in 0.. {

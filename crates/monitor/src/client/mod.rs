@@ -27,23 +27,21 @@ use packets::Packets;
 
 /// Most bytes of an answer. Group views, status lists and topology tables of the largest clusters are a tenth of it.
 const ANSWER_MAX: usize = 4 << 20;
-/// What a packet counts besides its payload: an empty row costs memory too.
+/// Bytes that a packet counts besides its payload, because an empty row costs memory too.
 const PACKET_COST: usize = 64;
 
-/// How a server is reached, and as whom.
+/// A server's address and the monitor's account.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Access {
-    /// Where, and whether with TLS.
+    /// Its address, and whether to use TLS.
     pub(crate) server: Arc<Server>,
     /// `mysql-monitor_username`.
     pub(crate) user: Arc<str>,
-    /// Its password.
     pub(crate) password: Secret,
     /// The `wait_timeout` that connections are given, s.
     pub(crate) wait_timeout_s: Option<u64>,
 }
 
-/// A connection that is logged in.
 pub(crate) struct Connection {
     packets: Packets,
     caps: Capabilities,
@@ -57,7 +55,7 @@ impl Connection {
         self.peer
     }
 
-    /// What the server is.
+    /// The version that the greeting gave.
     pub(crate) fn version(&self) -> &Version {
         &self.version
     }

@@ -1,6 +1,6 @@
-//! Whole packets over a socket, TLS or not.
+//! Whole packets over a socket, with or without TLS.
 //!
-//! What a server may send is bounded: a probe's answer is small, and a peer that sends more is no server of ours.
+//! An answer's size is limited: a probe's answer is small, and a peer that sends more is no server of ours.
 
 use std::io;
 
@@ -18,7 +18,7 @@ const READ_SIZE: usize = 4 << 10;
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Unpin + Send + Sync {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send + Sync> Duplex for T {}
 
-/// A stream of packets.
+/// Cuts the socket's bytes into packets, and counts their sequence.
 pub(super) struct Packets {
     stream: Box<dyn Duplex>,
     input: Vec<u8>,
@@ -69,7 +69,7 @@ impl Packets {
     /// Waits until the server says something or goes, though nothing was asked. Safe to give up.
     pub(super) async fn disturbed(&mut self) {
         if self.input.is_empty() {
-            // What was read, or why nothing was, does not matter: the connection is over.
+            // The result of the last read does not matter: the connection is over.
             let _ = self.read().await;
         }
     }
@@ -79,7 +79,7 @@ impl Packets {
         self.stream.read_buf(&mut self.input).await
     }
 
-    /// The first packet of what was read, if it is there whole.
+    /// The first packet in the buffer, if it is complete.
     fn take(&mut self) -> Result<Option<Vec<u8>>, Fault> {
         let Some((len, sequence)) = packet::header(&self.input) else { return Ok(None) };
         if len > PACKET_MAX {

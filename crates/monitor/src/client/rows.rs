@@ -1,4 +1,4 @@
-//! Rows of a text result: by name of column, as servers differ in what they add where.
+//! Rows of a text result, by column name: versions add columns in different places.
 
 use wire::codec::Reader;
 
@@ -23,7 +23,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Takes a row.
+    /// Adds a row packet. Errors if it does not have one value per column.
     pub(super) fn add_row(&mut self, payload: &[u8]) -> Result<(), Fault> {
         let mut reader = Reader::new(payload);
         let row = self.columns.iter().map(|_| value(&mut reader)).collect::<Result<_, Fault>>()?;
@@ -31,12 +31,10 @@ impl Rows {
         Ok(())
     }
 
-    /// The rows.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Row<'_>> {
         self.rows.iter().map(|values| Row { columns: &self.columns, values })
     }
 
-    /// The first row.
     pub(crate) fn first(&self) -> Option<Row<'_>> {
         self.iter().next()
     }
@@ -66,7 +64,6 @@ fn value(reader: &mut Reader<'_>) -> Result<Option<String>, Fault> {
     Ok(Some(String::from_utf8_lossy(bytes).into_owned()))
 }
 
-/// One row.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row<'a> {
     columns: &'a [String],
@@ -90,7 +87,7 @@ impl<'a> Row<'a> {
         self.values.get(place)?.as_deref()
     }
 
-    /// A number, cut to a whole one; None also for what is no number.
+    /// A number, cut to a whole one; None for other text.
     pub(crate) fn number(&self, column: &str) -> Option<u64> {
         whole_number(self.text(column)?)
     }
@@ -103,7 +100,7 @@ pub(crate) fn whole_number(text: &str) -> Option<u64> {
         return Some(number);
     }
     let number: f64 = text.parse().ok()?;
-    // A cast from a float saturates, which is what is wanted of a measure.
+    // A cast from a float saturates, which suits a measured value.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     number.is_finite().then_some(number as u64)
 }

@@ -5,14 +5,13 @@ use wire::handshake::Greeting;
 /// A server's kind and version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Version {
-    /// MariaDB, not one of MySQL's.
     pub(crate) is_mariadb: bool,
     /// Major, minor, patch; 0 where the text has no number.
     pub(crate) number: (u32, u32, u32),
 }
 
 impl Version {
-    /// From a greeting.
+    /// The version in a greeting.
     pub(crate) fn of(greeting: &Greeting) -> Self {
         Self { is_mariadb: greeting.is_mariadb(), number: parse(&String::from_utf8_lossy(greeting.version())) }
     }

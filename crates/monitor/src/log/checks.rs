@@ -25,15 +25,14 @@ const DENIED: u8 = 2;
 pub(crate) struct CheckStatus {
     /// When the last one began, Unix us.
     pub(crate) last_us: u64,
-    /// All.
     pub(crate) total: u64,
-    /// Those that had an answer.
+    /// Checks with an answer.
     pub(crate) ok: u64,
     /// Why the last one that failed did.
     pub(crate) last_error: Option<String>,
 }
 
-/// A check that fails.
+/// A check whose last result was an error.
 #[derive(Debug, Default)]
 struct Failing {
     /// How it did last.
@@ -102,7 +101,7 @@ impl CheckLog {
         &self.aurora
     }
 
-    /// One line when a check begins to fail, fails in another way or for a reason that is new since then, and one when it is well again: not one for each.
+    /// Logs one line if a check begins to fail, fails in a new way, or succeeds again; not one line per check.
     fn report(&mut self, checked: &Checked) {
         let (addr, kind) = (&checked.addr, kind_name(checked.kind));
         let place = (addr.clone(), kind);
@@ -125,7 +124,7 @@ impl CheckLog {
         self.results.keys().map(move |kind| (*kind, self.failing.iter().filter(|entry| is_refused(kind, *entry)).count()))
     }
 
-    /// What is known of servers that are no more is not kept.
+    /// Drops the counts of servers that are no longer configured.
     pub(crate) fn forget_strangers(&mut self, is_known: impl Fn(&ServerAddr) -> bool) {
         self.failing.retain(|(addr, _), _| is_known(addr));
         self.aurora.retain(|addr, _| is_known(addr));

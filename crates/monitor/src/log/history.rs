@@ -1,4 +1,4 @@
-//! The history of what was decided: bounded by `monitor_events_max`; each event is a line in the program's log too.
+//! The history of role changes, limited by `monitor_events_max`. Each event is also a line of the program's log.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, VecDeque};
@@ -19,7 +19,7 @@ const EVENTS_MAX: usize = 1_000;
 /// An event as it is kept and shown: the fields of an [`Event`] in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Noted {
-    /// Grows by one with each event, over restarts too: a gap is what has been thrown away.
+    /// Grows by one with each event, over restarts too. A gap shows dropped events.
     pub(crate) sequence: u64,
     /// When it was decided, Unix ms.
     pub(crate) at_unix_ms: u64,
@@ -46,7 +46,7 @@ impl Noted {
 /// An Aurora cluster has another writer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failover {
-    /// The cluster's writer hostgroup.
+    /// The key of the cluster.
     pub(crate) writer: HostgroupId,
     /// Its new writer.
     pub(crate) host: Arc<str>,
@@ -79,7 +79,7 @@ impl History {
         self.trim();
     }
 
-    /// Keeps an event.
+    /// Adds an event. Beyond the limit the oldest is dropped.
     pub(crate) fn add(&mut self, event: Event, clock: &Clock) {
         self.sequence += 1;
         let at_unix_ms = clock.unix_ms(event.at_ms);

@@ -1,4 +1,4 @@
-//! What was seen and what was decided, as long as it is kept: the rows of `monitor.*` and of `stats_tidegate_events`.
+//! Past checks and decisions, within limits: the rows of `monitor.*` and of `stats_tidegate_events`.
 
 mod checks;
 mod history;

@@ -43,7 +43,6 @@ impl Since {
     }
 }
 
-/// All rows, by hostgroup.
 pub(super) fn rows(monitor: &Monitor) -> Vec<Vec<Value>> {
     let (snapshot, layout, now_ms) = (monitor.snapshot(), monitor.layout(), monitor.clock.now_ms());
     let (lags, measured) = (latest_lags(monitor), monitor.measured_for_lag());

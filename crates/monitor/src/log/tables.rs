@@ -1,6 +1,6 @@
-//! The tables: each one's description and its rows stand together.
+//! The tables: each one's description stands beside its rows.
 //!
-//! Names and columns are ProxySQL's (interface 1.6), but for those that begin with `stats_tidegate_`.
+//! Names and columns are ProxySQL's (interface 1.6), except in tables whose name begins with `stats_tidegate_`.
 
 use model::ServerAddr;
 use model::snapshot::RoleKind;
@@ -16,12 +16,12 @@ type Rows = Vec<Vec<Value>>;
 
 /// A table with the function that makes its rows.
 pub(crate) struct Table {
-    /// What it looks like.
+    /// The name and the columns.
     pub(crate) table: StatsTable,
     rows: fn(&Monitor) -> Rows,
 }
 
-/// Every table but `stats_mysql_global`, which others share.
+/// Every table but `stats_mysql_global`, to which other crates add rows.
 pub(crate) fn all() -> impl Iterator<Item = &'static StatsTable> {
     TABLES.iter().map(|table| &table.table)
 }

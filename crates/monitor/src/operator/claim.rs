@@ -1,5 +1,4 @@
-//! One switchover at a time: who begins one claims every server of the cluster first, and nothing is planned or checked, let
-//! alone changed, without the claim.
+//! One switchover at a time: each one first claims all servers of its cluster. Without the claim, nothing is planned, checked or changed.
 //!
 //! INVARIANT: no server is in two claims, so clusters that share servers exclude each other too.
 
@@ -13,7 +12,7 @@ use model::{HostgroupId, ServerAddr};
 use super::plan::Plan;
 use crate::monitor::{Monitor, lock};
 
-/// The claims that there are.
+/// The claims of all running switchovers.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     taken: Vec<(HostgroupId, BTreeSet<ServerAddr>)>,

@@ -15,7 +15,7 @@ use crate::monitor::{Monitor, Running};
 /// Time between words to the monitor that a writer has changed.
 const REMIND: Duration = Duration::from_millis(20);
 
-/// See [`Held`].
+/// A hold of hostgroups for another proxy's switchover; see [`Held`].
 struct HeldForOthers {
     guard: HoldGuard,
     monitor: Arc<Monitor>,
@@ -64,7 +64,7 @@ impl Held for HeldForOthers {
 }
 
 impl HeldForOthers {
-    /// Whether nobody else writes in any hostgroup that is a cluster's for writing.
+    /// Whether this server is the only writer of each held writer hostgroup.
     fn is_written_by(&self, writer: &ServerAddr) -> bool {
         self.monitor.consult(|snapshot, layout| {
             let held = self.hostgroups.iter().filter(|id| snapshot.roles.iter().any(|group| group.writer == **id));
@@ -72,7 +72,7 @@ impl HeldForOthers {
         })
     }
 
-    /// Who wrote refuses writes by now, and who is to write takes them.
+    /// Checks the old and the new writer at once: the other proxy has changed their roles.
     fn have_looked_at(&self, writer: &ServerAddr) {
         let before = self.monitor.consult(|_, layout| {
             let all = self.hostgroups.iter().flat_map(|id| writers(layout, *id).into_iter().map(move |server| (*id, server.key.addr())));
@@ -86,7 +86,7 @@ impl HeldForOthers {
 }
 
 impl Monitor {
-    /// An order of another proxy's holds here too, or no more.
+    /// Another proxy's order holds here too, or has ended.
     pub(super) fn stand_by(&self, order: &StandingOrder, holds: bool) -> Result<(), String> {
         let order = match order {
             StandingOrder::Paused(hostgroup) => {
@@ -120,7 +120,7 @@ impl Monitor {
     }
 }
 
-/// The other servers' writer, as the others are told.
+/// Ends the other proxies' hold and names the writer to them.
 pub(super) fn tell(company: Option<Box<dyn CompanyHold>>, writer: &ServerAddr, is_by_preference: bool) -> (bool, Option<String>) {
     match company {
         None => (false, None),

@@ -19,7 +19,6 @@ const IDLE_BEYOND: Duration = Duration::from_secs(15);
 
 /// See the module.
 pub(super) struct Control {
-    /// Which server.
     pub(super) addr: ServerAddr,
     monitor: Arc<Monitor>,
     connection: Connection,
@@ -29,14 +28,14 @@ impl Control {
     /// Logs in as the monitor's user, for an order with this deadline.
     pub(super) async fn open(monitor: &Arc<Monitor>, server: &Arc<Server>, deadline: Instant) -> Result<Self, String> {
         let addr = server.key.addr();
-        // Not the probes' limit: who waits for sessions is idle, and holds a lock.
+        // Longer than the probes' limit: a switchover's connection is idle while it waits for sessions, and holds a lock.
         let idle = deadline.saturating_duration_since(Instant::now()) + IDLE_BEYOND;
         let access = Access { wait_timeout_s: Some(idle.as_secs()), ..Account::of(&monitor.snapshot()).access(server) };
         let connection = open(&monitor.connector, &access).await.map_err(|fault| format!("{addr}: {fault}"))?;
         Ok(Self { addr, monitor: Arc::clone(monitor), connection })
     }
 
-    /// What the server is.
+    /// The version that the greeting gave.
     pub(super) fn version(&self) -> &Version {
         self.connection.version()
     }
@@ -46,7 +45,7 @@ impl Control {
         self.try_ask(sql).await.map_err(|fault| format!("{}: {sql}: {fault}", self.addr))
     }
 
-    /// Asks, and leaves it to the caller what an error means.
+    /// Asks; the caller interprets the error.
     pub(super) async fn try_ask(&mut self, sql: &str) -> Result<Rows, Fault> {
         self.connection.query(sql).await
     }
@@ -56,14 +55,14 @@ impl Control {
         Ok(self.ask(sql).await?.scalar().unwrap_or_default().to_owned())
     }
 
-    /// The first value of the answer, to be said again in a statement: an error where anything else is in it than letters, digits
-    /// and these marks. Whoever answers at the address chooses the words.
+    /// The first value of the answer, for use in another statement. An error if it holds anything but letters, digits and these marks,
+    /// because any server may answer at the address.
     pub(super) async fn plain(&mut self, sql: &str, marks: &str) -> Result<String, String> {
         let value = self.value(sql).await?;
         if is_plain(&value, marks) { Ok(value) } else { Err(format!("{}: {sql}: not a known answer", self.addr)) }
     }
 
-    /// Its replication channels, a row for each.
+    /// The rows of `SHOW REPLICA STATUS`, one per channel.
     pub(super) async fn channels(&mut self) -> Result<Rows, String> {
         probe::channels(&mut self.connection).await.map_err(|fault| format!("{}: {fault}", self.addr))
     }
@@ -86,14 +85,14 @@ impl Control {
         told.map_err(|why| format!("{}: {what}: {why}", self.addr))
     }
 
-    /// The id of this connection.
+    /// The id of this connection, for KILL.
     pub(super) async fn id(&mut self) -> Result<u64, String> {
         const SQL: &str = "SELECT CONNECTION_ID()";
         let value = self.value(SQL).await?;
         value.parse().map_err(|_| format!("{}: {SQL}: not a known answer", self.addr))
     }
 
-    /// Makes a check, as the probes do, and has it count.
+    /// Makes a check as the probes do, and decides by it.
     pub(super) async fn look(&mut self, kind: CheckKind) -> Result<Found, String> {
         let (started_us, begun) = (unix_us(), Instant::now());
         let settings = ProbeSettings::of(&self.monitor.snapshot());
@@ -102,7 +101,7 @@ impl Control {
         let outcome = outcome.map_err(Fault::into_probe_error);
         let took_us = whole(begun.elapsed().as_micros());
         self.monitor.checked(Checked { addr: self.addr.clone(), kind, started_us, took_us, timeout_ms: 0, outcome });
-        // What the order does next may depend on it.
+        // The order's next step may depend on the result.
         self.monitor.take_sightings();
         answer
     }

@@ -10,7 +10,7 @@ use super::switchover::Switchover;
 use super::undo::Done;
 use crate::probe::Found;
 
-/// What a node says against itself holds at once, what it says for itself takes a second look.
+/// Times that a node is asked. A refusal counts at once, an acceptance needs a second look.
 const LOOKS: u32 = 3;
 /// A node that is preferred writes at once, or not at all.
 const CHOICE_LIMIT: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ pub(super) async fn would_write(work: &mut Switchover, kind: CheckKind) -> Resul
     outcome
 }
 
-/// A donor, and who catches up, keeps its role for a moment only.
+/// An error for a donor or a node that catches up: its role may change in a moment.
 async fn is_steady(node: &mut Control, kind: CheckKind) -> Result<(), String> {
     match node.look(kind).await? {
         Found::Galera(view) if view.gives_state() => {
@@ -40,7 +40,7 @@ async fn is_steady(node: &mut Control, kind: CheckKind) -> Result<(), String> {
     }
 }
 
-/// The new one has applied what the old one has committed, and is preferred.
+/// Waits until the new writer has applied the old one's commits, then prefers it.
 pub(super) async fn change(work: &mut Switchover) -> Result<(), String> {
     work.new.ask("SET SESSION wsrep_sync_wait=1").await?;
     work.new.ask("SELECT COUNT(*) FROM information_schema.schemata").await?;

@@ -5,10 +5,10 @@ use crate::client::{Fault, Rows, is_on};
 use crate::probe;
 use wire::codes;
 
-/// What the monitor's user needs to set `read_only`.
+/// The privileges to set `read_only`.
 const NEEDED: &str = "the monitor's user needs READ_ONLY ADMIN (MariaDB), SYSTEM_VARIABLES_ADMIN and CONNECTION_ADMIN (MySQL)";
 
-/// What keeps a server from taking writes.
+/// A server's `read_only` settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Gate {
     /// OFF, ON, or another word of MariaDB 12, in capitals.
@@ -18,12 +18,12 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// As the writer has it.
+    /// The values of a writer.
     pub(super) fn open() -> Self {
         Self { read_only: "OFF".to_owned(), super_read_only: false }
     }
 
-    /// As it is now.
+    /// The server's values. Errors: it does not answer, or its word for `read_only` is unknown.
     pub(super) async fn of(server: &mut Control) -> Result<Self, String> {
         let sql = if server.version().is_mariadb {
             "SELECT @@global.read_only AS read_only"
@@ -41,7 +41,7 @@ impl Gate {
         Self { read_only: "ON".to_owned(), super_read_only: !server.version().is_mariadb }
     }
 
-    /// What sets it so. On MySQL `super_read_only=1` sets `read_only` too, and `read_only=0` takes both off.
+    /// The statements that set these values. On MySQL `super_read_only=1` sets `read_only` too, and `read_only=0` clears both.
     fn set_by(&self, is_mariadb: bool) -> Vec<String> {
         let all = |statements: &[&str]| statements.iter().map(|sql| (*sql).to_owned()).collect();
         match (self.read_only.as_str(), self.super_read_only) {
@@ -53,7 +53,6 @@ impl Gate {
         }
     }
 
-    /// Sets it.
     pub(super) async fn set(&self, server: &mut Control) -> Result<(), String> {
         for sql in self.set_by(server.version().is_mariadb) {
             let outcome = server.try_ask(&sql).await;
@@ -81,7 +80,7 @@ pub(super) async fn may_set(server: &mut Control) -> Result<(), String> {
     }
 }
 
-/// An error when somebody else has changed it.
+/// An error if another session has changed it.
 pub(super) async fn is_still(server: &mut Control, gate: &Gate) -> Result<(), String> {
     let now = Gate::of(server).await?;
     let is = if probe::is_read_only(&now.read_only) { "read-only" } else { "writable" };
@@ -92,7 +91,7 @@ pub(super) async fn is_still(server: &mut Control, gate: &Gate) -> Result<(), St
     }
 }
 
-/// What a statement that needs a privilege was answered.
+/// The error of a statement that needs a privilege, with the privilege's name.
 fn permitted(server: &Control, sql: &str, outcome: Result<Rows, Fault>) -> Result<(), String> {
     outcome.map(drop).map_err(|fault| match fault.code() {
         Some(codes::DBACCESS_DENIED | codes::ACCESS_DENIED | codes::SPECIFIC_ACCESS_DENIED | codes::TABLEACCESS_DENIED) => {

@@ -1,5 +1,5 @@
-//! Switchover of a group. With a single primary the group elects whom it is told to (MySQL 8.0.13 and later); in multi-primary mode
-//! it is a matter of preference, as with Galera.
+//! Switchover of a group. With a single primary, the group elects the member that it is told to elect (MySQL 8.0.13 and later). In
+//! multi-primary mode the proxy's preference decides, as with Galera.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const ELECTION_LIMIT: Duration = Duration::from_secs(1);
 
 const SINGLE_PRIMARY: &str = "SELECT @@global.group_replication_single_primary_mode";
 
-/// What the group says of an election that it did not begin, as another one is under way or its members cannot hold one.
+/// The group's refusals of an election that has not begun: another one runs, or its members cannot hold one.
 const REFUSALS: [&str; 4] = ["already a configuration action", "primary election is occurring", "member is joining", "does not support"];
 
 /// A group with a single primary, of a version that can be told, and by us; or one whose members all write, and would.
@@ -66,8 +66,8 @@ pub(super) async fn change(work: &mut Switchover) -> Result<(), String> {
     work.see(CheckKind::Group).await
 }
 
-/// MySQL elects nobody beside a primary that runs a channel from another cluster. Where the primary is when the switchover is over,
-/// or has failed, it is started again by who keeps it.
+/// Stops the primary's channels from other clusters: MySQL refuses an election while one runs. Afterwards the proxy that keeps the channel
+/// starts it on the primary again.
 async fn stop_channels(work: &mut Switchover) -> Result<(), String> {
     for channel in &work.monitor.snapshot().channels {
         if !channel.is_active || !work.plan.held.contains(&channel.writer) {
@@ -82,8 +82,8 @@ async fn stop_channels(work: &mut Switchover) -> Result<(), String> {
     Ok(())
 }
 
-/// Undoes the election of `new`, also one that is under way: it waits for the primary's transactions, and goes on if it is not ended.
-/// Whom somebody else has had elected since stays.
+/// Undoes the election of `new`. A running election is ended first: it waits for the primary's transactions and would otherwise continue. A
+/// primary that another program has had elected since stays.
 pub(super) async fn elect_old(work: &Switchover, connection: u64, new: &str) -> Result<(), String> {
     let mut old = work.fresh(&work.plan.old).await?;
     let ended = tokio::time::timeout(ELECTION_LIMIT, end_election(work, &mut old, connection)).await;
@@ -98,11 +98,11 @@ pub(super) async fn elect_old(work: &Switchover, connection: u64, new: &str) -> 
 }
 
 async fn end_election(work: &Switchover, old: &mut Control, connection: u64) -> Result<(), String> {
-    // Who asked may be lost, and the connection with it.
+    // The new writer asked for the election. It may be lost, and its connection too.
     if let Ok(Ok(mut new)) = tokio::time::timeout(OTHERS_LIMIT, work.fresh(&work.plan.new)).await {
         replication::end(&mut new, connection).await?;
     }
-    // Until the group would begin another one.
+    // Until the group would begin another election.
     while may_elect(old).await.is_err() {
         tokio::time::sleep(LOOK_AGAIN).await;
     }
@@ -113,8 +113,7 @@ async fn uuid(server: &mut Control) -> Result<String, String> {
     server.plain("SELECT @@global.server_uuid", "-").await
 }
 
-/// Asks for what cannot be: a server says whether we may, and whether the group can elect now, before it says that this is no
-/// UUID.
+/// Asks for an election that must fail. A server checks the privilege, and whether the group can elect now, before it rejects the UUID.
 async fn may_elect(server: &mut Control) -> Result<(), String> {
     match elect(server, "nobody").await {
         Err(failure) if !failure.why.to_ascii_lowercase().contains("uuid is not valid") => Err(failure.why),
@@ -122,7 +121,7 @@ async fn may_elect(server: &mut Control) -> Result<(), String> {
     }
 }
 
-/// Why nobody was elected, as far as is known.
+/// Why no election took place, as far as is known.
 struct NotElected {
     why: String,
     /// The election has not begun, and will not.

@@ -1,5 +1,5 @@
-//! Which hostgroups are held, and why: an operator's pause and a switchover are separate reasons, and a hostgroup is let go
-//! when there is none left.
+//! The held hostgroups and their reasons. An operator's pause and a switchover are separate reasons, and a hostgroup is released with the
+//! last one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::monitor::{Monitor, lock};
 /// Why a hostgroup is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reason {
-    /// `PAUSE HOSTGROUP`.
+    /// An operator's `PAUSE HOSTGROUP`.
     Pause,
     /// A switchover is under way.
     Switchover,
@@ -67,7 +67,7 @@ impl Holds {
         self.held.iter().map(|((id, reason), since)| vec![id.0.into(), reason.as_str().into(), held_ms(since).into()]).collect()
     }
 
-    /// The same as a metric.
+    /// The held hostgroups as a metric.
     pub(crate) fn metric(&self) -> Metric {
         let labels = |(id, reason): &(HostgroupId, Reason)| vec![("hostgroup", id.to_string()), ("reason", reason.as_str().to_owned())];
         let samples = self.held.keys().map(|key| Sample { suffix: "", labels: labels(key), value: 1.0 }).collect();

@@ -1,7 +1,7 @@
-//! What an operator may ask for: pause, drain, fail back, switch over.
+//! Operators' orders: pause, drain, fail back, switch over.
 //!
-//! The asker's thread waits; the work is done on the monitor's. INVARIANT: a hostgroup that work holds is let go on every
-//! path, also when the work panics or the monitor stops.
+//! The caller's thread waits, and the work runs on the monitor's thread. INVARIANT: a hostgroup that is held for work is released on every
+//! path, even if the work panics or the monitor stops.
 
 mod claim;
 mod company;
@@ -32,7 +32,7 @@ pub(crate) use claim::Claims;
 pub(crate) use holds::{HoldGuard, Holds, Reason};
 
 const NOT_RUNNING: &str = "the monitor is not running";
-/// Time between looks at what the data plane still does.
+/// Time between looks at the data plane's running statements.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 impl Monitor {
@@ -189,7 +189,7 @@ impl Operator for Monitor {
 }
 
 impl Monitor {
-    /// `asked`: whose hand the operator counts on where `read_only` decides who writes.
+    /// `asked` tells who should set `read_only`, for clusters whose writer it decides.
     fn switch(&self, hostgroup: HostgroupId, to: &ServerAddr, timeout_ms: Option<u64>, asked: Hand) -> Result<Told, String> {
         let limit = self.timeout(timeout_ms);
         let to = self.as_written(to);
@@ -240,7 +240,7 @@ async fn drain(monitor: &Arc<Monitor>, running: &Running, server: ServerAddr, li
 }
 
 impl Monitor {
-    /// What a pause does to clients.
+    /// The effect of a pause on clients, in words.
     fn paused(&self, hostgroup: HostgroupId) -> String {
         let wait_ms = self.snapshot().effective_in(hostgroup).connect_timeout_server_max;
         let end = match wait_ms {
@@ -252,7 +252,7 @@ impl Monitor {
         )
     }
 
-    /// What a drain does to hostgroups in which no other server is ONLINE; empty if there are none.
+    /// The effect of a drain on hostgroups without another ONLINE server, in words; empty if there are none.
     fn left_alone(&self, server: &ServerAddr) -> String {
         let alone = self.consult(|_, layout| {
             let is_here = |placement: &Placement| placement.server.key.addr() == *server;
@@ -284,7 +284,7 @@ impl Monitor {
         self.note(vec![Event { server: server.cloned(), seen: why.clone(), ..event }]);
     }
 
-    /// Whatever became of it.
+    /// With its result, good or bad.
     fn note_drain(&self, server: ServerAddr, outcome: &Result<String, String>) {
         let state = if outcome.is_ok() { "drained" } else { "not drained in time" };
         let (Ok(seen) | Err(seen)) = outcome;
@@ -292,7 +292,7 @@ impl Monitor {
         self.note(vec![Event { server: Some(server), seen: seen.clone(), ..order }]);
     }
 
-    /// Whatever became of it.
+    /// With its result, good or bad.
     fn note_switchover(&self, hostgroup: HostgroupId, to: ServerAddr, outcome: &Result<Told, String>) {
         let group = self.snapshot().roles.iter().any(|group| group.writer == hostgroup).then_some(hostgroup);
         let (state, seen) = match outcome {

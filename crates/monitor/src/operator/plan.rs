@@ -1,4 +1,4 @@
-//! What a switchover is to do, decided from what is known before anything is touched.
+//! The plan of a switchover, made from the known state before anything is changed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,33 +11,32 @@ use topology::CheckKind;
 /// How roles are changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
-    /// `read_only` on both servers; who sets it.
+    /// `read_only` on both servers, and who sets it.
     Replication(ReadOnlyCheck, Hand),
     /// By preference alone: every node can write.
     Galera,
-    /// The group elects whom it is told to.
+    /// The group elects the member that it is told to elect.
     Group,
 }
 
-/// Who sets `read_only`.
+/// The party that sets `read_only`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hand {
     /// We, as the monitor's user (`switchover_manages_read_only`).
     Ours,
-    /// Somebody else: it is waited for.
+    /// Another program: the proxy waits for it.
     Theirs,
 }
 
 /// A switchover that may begin.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Plan {
-    /// The cluster's writer hostgroup.
+    /// The writer hostgroup of the cluster that switches over.
     pub(super) writer: HostgroupId,
-    /// How.
     pub(super) way: Way,
-    /// Who writes now.
+    /// The present writer.
     pub(super) old: Arc<Server>,
-    /// Who is to write.
+    /// The server that shall write.
     pub(super) new: Arc<Server>,
     /// The writer hostgroups that are held: this one, and those of other clusters in which the old one writes too.
     pub(super) held: Vec<HostgroupId>,
@@ -46,7 +45,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The check that tells who writes.
+    /// The check that tells the writer.
     pub(super) fn kind(&self) -> CheckKind {
         match self.way {
             Way::Replication(check, _) => CheckKind::ReadOnly(check),
@@ -55,7 +54,7 @@ impl Plan {
         }
     }
 
-    /// An error when nobody would set `read_only`: sessions would wait for nothing, and then everything would be put back.
+    /// An error if no party would set `read_only`: sessions would wait in vain, and everything would be undone.
     pub(super) fn has_a_hand(&self, asked: Hand) -> Result<(), String> {
         match self.way {
             Way::Replication(_, Hand::Theirs) if asked == Hand::Ours => Err(format!(
@@ -113,7 +112,7 @@ pub(super) fn plan(snapshot: &Snapshot, layout: &Layout, writer: HostgroupId, to
 
 /// Why the new one cannot become the writer any more, whatever is done; `plan` is being carried out.
 pub(super) fn obstacle(snapshot: &Snapshot, layout: &Layout, plan: &Plan) -> Option<String> {
-    // It is what is waited for that makes it catch up; who changes roles by hand may restart servers.
+    // A lagging server may still catch up while sessions wait. If another program changes roles, it may restart servers.
     let is_borne = |placement: &Placement| match placement.status {
         ServerStatus::Online | ServerStatus::ShunnedReplicationLag => true,
         ServerStatus::Shunned => placement.server.status == ServerStatus::Online && matches!(plan.way, Way::Replication(_, Hand::Theirs)),
@@ -156,7 +155,7 @@ fn placements<'a>(layout: &'a Layout, group: &RoleGroup) -> impl Iterator<Item =
     group.hostgroups().filter_map(|id| layout.hostgroups.get(&id)).flatten().collect::<Vec<_>>().into_iter()
 }
 
-/// Where the new writer serves now, with a status that will do.
+/// The new writer's present place, with a status that allows the switchover.
 fn target<'a>(
     layout: &'a Layout,
     group: &RoleGroup,
@@ -175,8 +174,7 @@ fn target<'a>(
     }
 }
 
-/// The cluster, and the others in which the old writer writes too: what makes it read-only, or elects another one, is felt there
-/// as well.
+/// The cluster, and other clusters in which the old writer also writes: they lose their writer too.
 fn concerned<'a>(
     snapshot: &'a Snapshot,
     layout: &Layout,

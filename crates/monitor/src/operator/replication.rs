@@ -1,9 +1,10 @@
-//! Switchover of asynchronous replication: `read_only` on the old writer, the new one has everything, `read_only` off there.
+//! Switchover of asynchronous replication: set `read_only` on the old writer, wait until the new one has everything, clear `read_only`
+//! there.
 //!
 //! [`super::repoint`] changes the servers' replication sources. The answer names each server that does not replicate from the new writer.
 //!
-//! INVARIANT: `read_only` is set only where it is as it was found, or as we set it: what somebody else sets is a fence. No server
-//! is opened while another one may write.
+//! INVARIANT: `read_only` is changed only if its value is the one found, or our own: another program's value is a fence. No server is
+//! opened while another one may write.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,7 +27,7 @@ use crate::probe;
 /// How much of its time a switchover waits for a new writer that is behind, before anybody waits; the rest is for what comes then.
 const TO_CATCH_UP: f64 = 0.75;
 
-/// What both were found to be when everything was checked: they are to be so still when they are changed.
+/// The values at the check. They must be the same when they are changed.
 #[derive(Debug, Clone)]
 pub(super) struct Gates {
     old: Gate,
@@ -89,7 +90,7 @@ pub(super) async fn change(work: &mut Switchover, check: ReadOnlyCheck, hand: Ha
         (Hand::Ours, Some(gates)) => close_old(work, gates).await?,
         _ => wait_for_old(work, check).await?,
     }
-    // Told at once, so that nobody is taken for a second writer.
+    // Reported at once, so that the new writer is not taken for a second one.
     work.old.look(CheckKind::ReadOnly(check)).await?;
     let old = work.old.addr.clone();
     work.note(format!("{old} is read-only"));
@@ -119,7 +120,7 @@ async fn follows(old: &mut Control, new: &mut Control) -> Result<(), String> {
     is_replica(new, &old.addr, &source).await
 }
 
-/// By which its replicas name a server.
+/// The id by which its replicas name a server: `server_uuid` or `server_id`.
 pub(super) async fn identity(server: &mut Control) -> Result<String, String> {
     server.value(if server.version().is_mariadb { "SELECT @@global.server_id" } else { "SELECT @@global.server_uuid" }).await
 }
@@ -144,7 +145,7 @@ async fn is_replica(replica: &mut Control, source: &ServerAddr, identity: &str) 
 /// Servers of the cluster that do not replicate from the new writer, or do not say so, each with the reason.
 pub(super) async fn strays(work: &Switchover) -> Vec<String> {
     let new = work.new.addr.clone();
-    // The connection from before may have been idle for too long, what it is asked for here may wait, and the order is over.
+    // A new connection: the old one may have timed out, this question may block, and the order's deadline has passed.
     let asked = async { identity(&mut work.fresh(&work.plan.new).await?).await };
     let asked = tokio::time::timeout(OTHERS_LIMIT, asked).await;
     let identity = match asked.unwrap_or_else(|_| Err(format!("{new} has not answered in {} ms", OTHERS_LIMIT.as_millis()))) {
@@ -159,7 +160,7 @@ pub(super) async fn strays(work: &Switchover) -> Vec<String> {
     answers.into_iter().filter(|(server, _)| !work.spoken_for.contains(server)).filter_map(|(_, answer)| answer.err()).collect()
 }
 
-/// How many transactions that a server wrote itself another one lacks. What it received, it may receive again.
+/// How many of a server's own transactions another server lacks. Received ones do not count, as it may receive them again.
 pub(super) async fn own_writes_missing(writer: &mut Control, other: &mut Control) -> Result<u64, String> {
     const SET: &str = "SELECT @@global.gtid_executed";
     let id = identity(writer).await?;
@@ -177,21 +178,21 @@ pub(super) async fn own_writes_missing(writer: &mut Control, other: &mut Control
     missing.ok_or_else(|| format!("{}: {SET}: not a known answer", writer.addr))
 }
 
-/// All that a server has.
+/// The GTIDs of a server at one moment, to wait for on another one.
 struct Position {
     /// In words of which a statement for another server may be made; empty when it has nothing.
     text: String,
-    /// Of MariaDB, which waits for numbers: by who wrote them.
+    /// MariaDB only, which waits for numbers: the last number of each server that wrote.
     set: Option<GtidSet>,
 }
 
 async fn position(server: &mut Control) -> Result<Position, String> {
-    // In this order, while it may be written to: who has the position has the set.
+    // In this order while the server takes writes: a server that has the position then has the set too.
     let set = set(server).await?;
     Ok(Position { text: position_in_words(server).await?, set })
 }
 
-/// What a server of MariaDB has, by who wrote it; None of MySQL, whose sets are exact.
+/// MariaDB's GTIDs by the server that wrote them; None for MySQL, whose sets are exact.
 async fn set(server: &mut Control) -> Result<Option<GtidSet>, String> {
     const SET: &str = "SELECT CONCAT_WS(',', @@global.gtid_binlog_state, @@global.gtid_slave_pos)";
     if !server.version().is_mariadb {
@@ -245,7 +246,7 @@ async fn has(server: &mut Control, position: &Position, limit: Duration) -> Resu
     if server.value(&sql).await? != "0" {
         return Ok(false);
     }
-    // MariaDB takes any transaction of the domain with that number or a higher one, whoever wrote it.
+    // MariaDB accepts any transaction of the domain with this number or a higher one, from any server.
     if let (Some(wanted), Some(has)) = (&position.set, set(server).await?) {
         let lacks = wanted.missing_in(&has);
         if lacks > 0 {
@@ -263,7 +264,7 @@ async fn close_old(work: &mut Switchover, gates: &Gates) -> Result<(), String> {
     let connection = work.old.id().await?;
     let left_s = work.deadline.saturating_duration_since(Instant::now()).as_secs().max(1);
     work.old.ask(&format!("SET SESSION lock_wait_timeout={left_s}")).await?;
-    // Sessions have waited since it was checked; somebody may have closed it, and means it.
+    // Time has passed since the check. If another program closed it meanwhile, that is a fence.
     is_still(&mut work.old, &gates.old).await?;
     work.will(Done::OldClosed { connection, before: gates.old.clone() });
     Gate::closed(&work.old).set(&mut work.old).await
@@ -279,8 +280,7 @@ async fn open_new(work: &mut Switchover, check: ReadOnlyCheck, gates: &Gates) ->
     Gate::open().set(&mut work.new).await
 }
 
-/// An error when another server of the cluster than the old and the new one may write. Who does not answer any more is asked no
-/// more.
+/// An error if a third server of the cluster may write. A server that stops answering is not asked again.
 async fn nobody_else_writes(work: &mut Switchover, check: ReadOnlyCheck) -> Result<(), String> {
     let (mut asked, deadline) = (JoinSet::new(), work.deadline);
     for mut server in std::mem::take(&mut work.others) {
@@ -339,7 +339,7 @@ async fn wait_for(server: &mut Control, check: ReadOnlyCheck, is_read_only_wante
     Ok(())
 }
 
-/// Undoes [`close_old`], also if it still waits; but not beside another server that may write, nor what somebody else did.
+/// Undoes [`close_old`], even while it still waits. Not beside another server that may write, and not over another program's value.
 pub(super) async fn reopen_old(work: &Switchover, connection: u64, before: &Gate) -> Result<(), String> {
     let mut old = work.fresh(&work.plan.old).await?;
     end(&mut old, connection).await?;

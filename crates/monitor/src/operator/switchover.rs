@@ -1,13 +1,11 @@
-//! SWITCHOVER HOSTGROUP: another server writes, and clients wait instead of failing; or everything is as it was.
+//! SWITCHOVER HOSTGROUP: another server becomes the writer while clients wait; on failure everything is as before.
 //!
-//! In order: the servers are claimed, so that no other switchover has them; what can be found out beforehand, without touching
-//! anything; the hostgroup is held, until its open transactions
-//! are over and the new writer is near; roles change; the new writer is seen as such; the hostgroup goes on. What is done is
-//! noted before it is done, and undone in reverse when a later step fails or the deadline passes. Then the others follow the new
-//! writer ([`super::repoint`]), which nobody waits for but the order.
+//! The steps: Claim the servers, so that no other switchover has them. Check everything that can be checked without a change. Hold the
+//! hostgroup until its open transactions are over and the new writer is near. Change the roles and see the new writer as such. Release the
+//! hostgroup. Each change is noted before it is made. If a later step fails, or the deadline passes, the changes are undone in reverse.
+//! Finally the other servers follow the new writer ([`super::repoint`]), while sessions already continue.
 //!
-//! A replica that is behind catches up while sessions wait. So that nobody waits long for that, they wait in short
-//! breaths, and go on in between.
+//! A lagging replica catches up while sessions wait. They wait in short periods and continue in between, so that none waits for long.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -28,16 +26,16 @@ use super::undo::Done;
 use super::{HoldGuard, LOOK_AGAIN, galera, group, replication, repoint};
 use crate::monitor::{Monitor, Running};
 
-/// Longest that sessions wait at a stretch for a new writer that is behind.
+/// Longest that sessions wait at a stretch for a lagging new writer.
 const BREATH: Duration = Duration::from_millis(300);
 /// Sessions go on for as long in between.
 const BETWEEN: Duration = Duration::from_millis(100);
 
-/// Sessions that wait get an error after `connect_timeout_server_max`: so much of it may pass until roles have changed; the rest is for
-/// undoing that.
+/// Waiting sessions get an error after `connect_timeout_server_max`. This part of it may pass before the roles have changed; the rest is
+/// for undoing the change.
 const FOR_CLIENTS: f64 = 0.75;
 
-/// What a session keeps its connection for is no obstacle if it is over within this time.
+/// A session that still keeps its connection after this time is an obstacle.
 pub(super) const BRIEF: Duration = Duration::from_millis(100);
 /// Most sessions that a refusal names.
 const NAMED: usize = 5;
@@ -51,24 +49,24 @@ const WATCH_EVERY: Duration = Duration::from_millis(10);
 pub(super) struct Switchover {
     pub(super) monitor: Arc<Monitor>,
     pub(super) plan: Plan,
-    /// To who writes.
+    /// The connection to the present writer.
     pub(super) old: Control,
-    /// To who is to write.
+    /// The connection to the server that shall write.
     pub(super) new: Control,
-    /// Of replication, where `read_only` is ours to set: to the other servers that answer, which are asked while sessions wait.
+    /// Replication with `read_only` set by the proxy: connections to the other servers, which are asked while sessions wait.
     pub(super) others: Vec<Control>,
-    /// And how `read_only` was found.
+    /// The same: the values of `read_only` before.
     pub(super) gates: Option<Gates>,
-    /// What is to be done about replication, where that is ours.
+    /// The plan for the servers' replication, if the proxy changes it.
     pub(super) repoint: Option<Repoint>,
     /// Servers of which it was said why they do not follow the new writer, or need not.
     pub(super) spoken_for: Vec<ServerAddr>,
     /// For the answer: each step with the time since the beginning.
     steps: Vec<String>,
     pub(super) done: Vec<Done>,
-    /// Of a group: it is in multi-primary mode, so who is preferred writes.
+    /// A group in multi-primary mode: the proxy's preference decides.
     pub(super) is_by_preference: bool,
-    /// Whose look [`Switchover::see`] waits for.
+    /// The server whose answer [`Switchover::see`] waits for.
     pub(super) awaited: Option<ServerAddr>,
     /// Since when sessions wait.
     held_since: Instant,
@@ -125,7 +123,7 @@ pub(super) async fn run(
         outcome = Err(work.give_up(why).await);
     }
     let is_by_preference = work.plan.way == Way::Galera || work.is_by_preference;
-    // Where it failed, the others go on as before.
+    // If it failed, the other proxies continue as before.
     let company = company.filter(|_| outcome.is_ok());
     let wanted = to.clone();
     let told = tokio::task::spawn_blocking(move || super::company::tell(company, &wanted, is_by_preference)).await;
@@ -160,13 +158,13 @@ async fn reach(monitor: &Arc<Monitor>, server: &Arc<Server>, watch: &Watch) -> R
     reached.map_err(|why| format!("{why}; nothing was changed"))
 }
 
-/// What ends a switchover from outside, at each of its steps.
+/// The events that end a switchover from outside, watched during each step.
 struct Watch {
     monitor: Arc<Monitor>,
     plan: Plan,
     deadline: Instant,
     limit: Duration,
-    /// It is earlier than the order's own: who waits would get an error.
+    /// The deadline is that of waiting clients, earlier than the order's: they would get an error.
     is_for_clients: bool,
 }
 
@@ -186,7 +184,7 @@ impl Watch {
         }
     }
 
-    /// A step, as long as there is time for it, and sense in it.
+    /// Runs a step until it ends, the deadline passes, the new writer cannot become one, or the monitor stops.
     async fn over<T>(&self, step: impl Future<Output = Result<T, String>>) -> Result<T, String> {
         let mut stopping = self.monitor.stopping.subscribe();
         tokio::select! {
@@ -209,7 +207,7 @@ impl Watch {
 }
 
 impl Switchover {
-    /// Notes a step for the answer.
+    /// Adds a step to the answer and the log, with its time.
     pub(super) fn note(&mut self, step: impl Into<String>) {
         let step = step.into();
         let at_ms = self.begun.elapsed().as_millis();
@@ -217,18 +215,18 @@ impl Switchover {
         self.steps.push(format!("{step} ({at_ms} ms)"));
     }
 
-    /// What is about to be done has to be undone if the rest fails.
+    /// Registers a change before it is made, for undoing.
     pub(super) fn will(&mut self, done: Done) {
         self.done.push(done);
     }
 
-    /// An error tells the steps before it.
+    /// Adds the steps so far to an error.
     fn settle<T>(&self, outcome: Result<T, String>) -> Result<T, String> {
         let steps = if self.steps.is_empty() { "nothing".to_owned() } else { self.steps.join("; ") };
         outcome.map_err(|why| format!("{why}. Done before: {steps}"))
     }
 
-    /// Everything that can be found out without touching anything.
+    /// Checks everything that can be checked without a change.
     async fn prepare(&mut self) -> Result<(), String> {
         match self.plan.way {
             Way::Replication(check, hand) => replication::prepare(self, check, hand).await,
@@ -238,7 +236,7 @@ impl Switchover {
         self.confirm()
     }
 
-    /// What was planned would be planned now. Whoever changes roles by hand may have begun.
+    /// An error if the same plan would not be made now. If another program sets `read_only`, it may have begun.
     fn confirm(&self) -> Result<(), String> {
         if matches!(self.plan.way, Way::Replication(_, Hand::Theirs)) {
             return Ok(());
@@ -252,18 +250,18 @@ impl Switchover {
         }
     }
 
-    /// As answers name what is held.
+    /// The held hostgroups in words, for answers.
     fn hostgroups(&self) -> String {
         let named: Vec<String> = self.plan.held.iter().map(ToString::to_string).collect();
         format!("{} {}", if named.len() > 1 { "hostgroups" } else { "hostgroup" }, named.join(", "))
     }
 
-    /// What the sessions of all hostgroups do that are held.
+    /// The sessions that keep connections in the held hostgroups.
     fn bound(&self, running: &Running) -> Vec<Bound> {
         self.plan.held.iter().flat_map(|id| running.fleet.bound(*id)).collect()
     }
 
-    /// How busy they are.
+    /// The sum of their loads.
     fn load(&self, running: &Running) -> HostgroupLoad {
         let mut sum = HostgroupLoad::default();
         for load in self.plan.held.iter().map(|id| running.fleet.load(*id)) {
@@ -329,13 +327,13 @@ impl Switchover {
         Err(format!("{new} would not become the writer even if preferred ({})", said.join(", ")))
     }
 
-    /// Sessions that would not let go of the old writer, however long the others wait for them, end it before anybody waits.
+    /// An error for sessions that would not release the old writer however long others wait. It comes before any session waits.
     async fn look_at_sessions(&self, running: &Running) -> Result<(), String> {
         let before = self.bound(running);
         if before.is_empty() {
             return Ok(());
         }
-        // Who takes a lock for a moment is waited for.
+        // A session that holds a lock for a moment only is no obstacle.
         tokio::time::sleep(BRIEF).await;
         let mut bound = self.bound(running);
         bound.retain(|bound| before.contains(bound));
@@ -360,7 +358,7 @@ impl Switchover {
     async fn hold(&mut self, running: &Running) -> Result<(HoldGuard, Option<Box<dyn CompanyHold>>), String> {
         let left = self.deadline.saturating_duration_since(Instant::now()) / 2;
         let until = Instant::now() + left;
-        // Who waits is not to get an error for it.
+        // Half of it is left, so that waiting sessions get no error.
         let patience = self.clients_wait().map_or(left, |wait| left.min(wait / 2));
         loop {
             let hold = HoldGuard::new(&self.monitor, &self.plan.held)?;
@@ -386,7 +384,7 @@ impl Switchover {
         }
     }
 
-    /// How long sessions wait that are held; None if for ever.
+    /// How long held sessions wait; None if for ever.
     fn clients_wait(&self) -> Option<Duration> {
         self.monitor.consult(|snapshot, _| {
             let waits = self.plan.held.iter().map(|id| snapshot.effective_in(*id).connect_timeout_server_max);
@@ -394,16 +392,16 @@ impl Switchover {
         })
     }
 
-    /// Whether the new one has all that was written, within a breath.
+    /// Whether the new writer has, within a breath, all that was written until now.
     async fn is_near(&mut self) -> Result<bool, String> {
         match self.plan.way {
             Way::Replication(..) => replication::is_near(self, BREATH).await,
-            // Their members agree on each transaction before it is committed, and flow control bounds what is to be applied.
+            // Members agree on each transaction before its commit, and flow control limits the queue of the applier.
             Way::Galera | Way::Group => Ok(true),
         }
     }
 
-    /// Everything that touches something.
+    /// Changes the roles. From here on failures are undone.
     async fn change(&mut self) -> Result<(), String> {
         match self.plan.way {
             Way::Replication(check, hand) => replication::change(self, check, hand).await,
@@ -458,13 +456,13 @@ impl Switchover {
         })
     }
 
-    /// This one is preferred, and writes.
+    /// Prefers this server in the cluster, as an operator's order would; None ends the preference.
     pub(super) fn prefer(&mut self, server: Option<ServerAddr>) -> Result<(), String> {
         let order = Order::Prefer { writer: self.plan.writer, server };
         self.monitor.decide(|topology, now_ms| topology.order(now_ms, &order))
     }
 
-    /// Another connection to a server.
+    /// A new connection to a server, with the order's deadline.
     pub(super) async fn fresh(&self, server: &Arc<Server>) -> Result<Control, String> {
         Control::open(&self.monitor, server, self.deadline).await
     }

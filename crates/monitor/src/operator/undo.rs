@@ -1,4 +1,4 @@
-//! A switchover that fails: what was done is undone, in reverse, and seen to be.
+//! Undoes a failed switchover: its changes in reverse, until the old writer is seen as the writer.
 
 use std::time::Duration;
 
@@ -15,48 +15,46 @@ const UNDO_LIMIT: Duration = Duration::from_secs(5);
 /// Longest that the new writer's channel takes of it: the old writer is reopened after that, and the new one may be lost.
 const PUT_ON_LIMIT: Duration = Duration::from_secs(1);
 
-/// What has been done, and has to be undone if the rest fails.
+/// A change that has to be undone if the rest fails.
 #[derive(Debug, Clone)]
 pub(super) enum Done {
     /// `read_only` was set on the old writer.
     OldClosed {
-        /// The connection that set it.
+        /// The connection that set it, which may still wait.
         connection: u64,
-        /// As it was.
+        /// The values before.
         before: Gate,
     },
     /// `read_only` was taken off the new one.
     NewOpened {
         /// The connection that did so.
         connection: u64,
-        /// As it was.
+        /// The values before.
         before: Gate,
     },
     /// The new one no longer follows the old one.
     TakenOff {
         /// The connection that stopped its channel.
         connection: u64,
-        /// The channel.
         name: String,
         /// Its source side of semi-synchronous replication was switched on.
         semi_sync: Option<SemiSync>,
     },
-    /// The new one is preferred.
+    /// The new writer is preferred.
     Preferred {
-        /// Who was, if anybody.
+        /// The server preferred before, if any.
         before: Option<ServerAddr>,
     },
     /// The group was asked to elect the new one.
     Elected {
-        /// The connection that asked.
+        /// The connection that asked, which may still wait.
         connection: u64,
-        /// The new one's UUID.
         uuid: String,
     },
 }
 
 impl Switchover {
-    /// Undoes what was done, in reverse; what became of that is added to why.
+    /// Undoes the changes in reverse. Returns `why` with the result of undoing.
     pub(super) async fn give_up(&mut self, why: String) -> String {
         if self.done.is_empty() {
             return format!("{why}; nothing had been changed");
@@ -104,7 +102,7 @@ impl Switchover {
                 }
             }
         }
-        // Sessions go on with whoever is seen as the writer, so what else has failed is no reason to leave this out.
+        // Sessions continue with the server that is seen as the writer, so this step is needed even if other ones failed.
         if is_old_open || faults.is_empty() {
             faults.extend(self.see_as_before().await.err());
         }
@@ -137,7 +135,6 @@ impl Switchover {
         Ok(())
     }
 
-    /// Whoever writes now.
     fn writers(&self) -> Vec<ServerAddr> {
         let writers = self.monitor.consult(|_, layout| writers(layout, self.plan.writer));
         writers.iter().map(|server| server.key.addr()).collect()

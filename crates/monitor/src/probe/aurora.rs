@@ -1,4 +1,4 @@
-//! `information_schema.replica_host_status`: what an Aurora instance says of its cluster.
+//! `information_schema.replica_host_status`: an Aurora instance's view of its cluster.
 
 use topology::{AuroraInstance, AuroraView};
 
@@ -6,7 +6,7 @@ use crate::client::{Connection, Fault, Row, whole_number};
 
 /// Rows that were last written longer ago are of instances that are gone, s.
 const FRESH_S: u64 = 180;
-/// What the writer has for a session.
+/// `SESSION_ID` of the writer's row.
 const WRITER_SESSION: &str = "MASTER_SESSION_ID";
 
 /// Ages are by the server's own clock.
@@ -14,10 +14,10 @@ const SQL: &str = "SELECT SERVER_ID, SESSION_ID, LAST_UPDATE_TIMESTAMP, REPLICA_
                    TIMESTAMPDIFF(MICROSECOND, LAST_UPDATE_TIMESTAMP, NOW(6)) AS AGE_US \
                    FROM information_schema.replica_host_status ORDER BY SERVER_ID";
 
-/// One row, with what the log shows besides.
+/// One row, with the values that only the log shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AuroraRow {
-    /// What counts.
+    /// The values that decide.
     pub(crate) instance: AuroraInstance,
     /// `SESSION_ID`.
     pub(crate) session_id: String,
@@ -25,7 +25,7 @@ pub(crate) struct AuroraRow {
     pub(crate) updated: String,
 }
 
-/// All rows.
+/// All rows; of several writers' rows only the youngest.
 pub(super) async fn look(connection: &mut Connection) -> Result<Vec<AuroraRow>, Fault> {
     match connection.query(SQL).await {
         Ok(rows) => Ok(one_writer(rows.iter().filter_map(|row| instance(&row)).collect())),
@@ -38,7 +38,7 @@ fn instance(row: &Row<'_>) -> Option<AuroraRow> {
     let session_id = row.text("session_id").unwrap_or_default().to_owned();
     let is_writer = session_id == WRITER_SESSION;
     let lag = || row.text("replica_lag_in_milliseconds").and_then(rounded_up);
-    // Who is listed is there, however far behind.
+    // A listed instance is there, however far behind.
     let lag_ms = if is_writer { 0 } else { lag().map_or(AuroraInstance::LAG_UNKNOWN_MS, |ms| ms.min(AuroraInstance::LAG_UNKNOWN_MS)) };
     let instance = AuroraInstance {
         server_id: row.text("server_id")?.to_owned(),
@@ -55,7 +55,7 @@ fn rounded_up(text: &str) -> Option<u64> {
     whole_number(&number.ceil().to_string())
 }
 
-/// After a failover the former writer's row may stay for a while: the one that was written last is the writer.
+/// After a failover the old writer's row may stay for a while. Of two writers' rows the younger one counts.
 fn one_writer(mut rows: Vec<AuroraRow>) -> Vec<AuroraRow> {
     let youngest = rows.iter().filter(|row| row.instance.is_writer).map(|row| row.instance.age_ms).min();
     let mut is_found = false;
@@ -66,7 +66,7 @@ fn one_writer(mut rows: Vec<AuroraRow>) -> Vec<AuroraRow> {
     rows
 }
 
-/// The rows that say something of now.
+/// The rows that are young enough ([`FRESH_S`]), without the log's values.
 pub(super) fn view(rows: &[AuroraRow]) -> AuroraView {
     let instances = rows.iter().map(|row| row.instance.clone());
     AuroraView { instances: instances.filter(|i| i.age_ms < FRESH_S * 1_000).collect() }

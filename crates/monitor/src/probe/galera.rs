@@ -7,7 +7,6 @@ use topology::{GaleraView, Identity};
 use crate::client::{Connection, Fault, Rows, Version, is_on};
 use wire::codes;
 
-/// Its state.
 pub(super) async fn look(connection: &mut Connection) -> Result<GaleraView, Fault> {
     let sql = statement(connection.version());
     match connection.query(&sql).await {

@@ -17,7 +17,7 @@ const MEMBERS: &str = "SELECT m.MEMBER_ID, m.MEMBER_HOST, m.MEMBER_PORT, m.MEMBE
      FROM performance_schema.replication_group_members m \
      LEFT JOIN performance_schema.replication_group_member_stats s ON s.MEMBER_ID = m.MEMBER_ID AND s.CHANNEL_NAME = m.CHANNEL_NAME";
 
-/// 5.7: the primary is a status variable, and what is behind is what was received and not executed.
+/// 5.7: the primary is a status variable, and the lag is received minus executed transactions.
 const MEMBERS_57: &str = "SELECT m.MEMBER_ID, m.MEMBER_HOST, m.MEMBER_PORT, m.MEMBER_STATE, \
      IF(m.MEMBER_ID = (SELECT VARIABLE_VALUE FROM performance_schema.global_status WHERE VARIABLE_NAME = 'group_replication_primary_member'), \
      'PRIMARY', 'SECONDARY') AS MEMBER_ROLE, m.MEMBER_ID = @@server_uuid AS IS_ME, s.VIEW_ID, \
@@ -35,18 +35,18 @@ pub(crate) struct Member {
     pub(crate) id: String,
     /// `MEMBER_HOST` and `MEMBER_PORT`.
     pub(crate) addr: ServerAddr,
-    /// `MEMBER_STATE`.
+    /// `MEMBER_STATE`, for example ONLINE or RECOVERING.
     pub(crate) state: String,
     /// `MEMBER_ROLE` is PRIMARY.
     pub(crate) is_primary: bool,
 }
 
-/// What a member says.
+/// A member's answer about itself and its group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Group {
     /// The UUID of the member that was asked; empty when it is in no group.
     pub(crate) me: String,
-    /// Of `read_only` and `super_read_only` either.
+    /// `read_only` or `super_read_only` is set.
     pub(crate) read_only: bool,
     /// Transactions in its applier's queue.
     pub(crate) behind: u64,
@@ -54,11 +54,11 @@ pub(crate) struct Group {
     pub(crate) view_id: String,
     /// `group_replication_group_name`; empty when it is not set.
     pub(crate) name: String,
-    /// All members.
+    /// All members of its view, itself included.
     pub(crate) members: Vec<Member>,
 }
 
-/// What a member says of itself and of its group.
+/// Reads the view. An error for MariaDB, and for a version without the tables.
 pub(crate) async fn look(connection: &mut Connection) -> Result<Group, Fault> {
     if connection.version().is_mariadb {
         return Err(Fault::Unfit("MariaDB has no Group Replication".into()));
@@ -108,8 +108,7 @@ fn transactions(set: &str) -> u64 {
     intervals.filter_map(count).fold(0, u64::saturating_add)
 }
 
-/// The view as `topology` takes it. Members are known to the operator by the addresses in `known`, by UUID, which may be
-/// other names for them than those that the members use among each other.
+/// The view as `topology` takes it. `known` gives the configured address by UUID, because members may use other names among each other.
 pub(crate) fn view(group: &Group, known: &HashMap<String, ServerAddr>) -> GroupView {
     let addr = |member: &Member| known.get(&member.id).unwrap_or(&member.addr).clone();
     let viable = is_viable(group);

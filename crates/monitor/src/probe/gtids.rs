@@ -1,10 +1,10 @@
-//! What a server has executed, as GTIDs: how many transactions a replica lacks is counted from it.
+//! A server's executed GTIDs, from which a replica's missing transactions are counted.
 
 use topology::GtidSet;
 
 use crate::client::{Connection, Fault, Version};
 
-/// What it has executed, and that in its own words.
+/// The executed GTIDs, and the server's own text of them.
 pub(super) async fn look(connection: &mut Connection) -> Result<(GtidSet, String), Fault> {
     let sql = statement(connection.version());
     let rows = connection.query(sql).await?;
@@ -13,8 +13,8 @@ pub(super) async fn look(connection: &mut Connection) -> Result<(GtidSet, String
     Ok((set, text))
 }
 
-/// MariaDB notes what a server wrote and what it replicated in two places, and a replica need not have a binlog. The state of the binlog
-/// says the last transaction of each server that wrote, a position only the last one of all.
+/// MariaDB records own and replicated transactions in two places, and a replica need not have a binary log. The log's state gives the last
+/// transaction of each server that wrote; a position only gives the last one of all.
 fn statement(version: &Version) -> &'static str {
     if version.is_mariadb {
         "SELECT CONCAT_WS(',', @@global.gtid_binlog_state, @@global.gtid_slave_pos)"

@@ -1,8 +1,8 @@
 //! Replication lag: from the heartbeat table if there is one, else from the replica's own status.
 //!
-//! A server may have channels from elsewhere. What counts is the channel that the settings name; else those from members of the
-//! server's own cluster; else a member of Galera, a group or Aurora needs none; else all count but those of
-//! `mysql_replication_channels`, as names of sources may differ.
+//! A server may have channels from other clusters. The channel that the settings name counts, else channels from members of the
+//! server's own cluster. Without either, a member of Galera, a group or Aurora has no lag. Otherwise all channels count except those of
+//! `mysql_replication_channels`, because sources may have other names.
 
 use model::ServerAddr;
 use topology::{Lag, ServerId, Source, SourcesView};
@@ -14,11 +14,11 @@ use crate::client::{Connection, Fault, Row, Rows, Version, is_on};
 const GROUP_CHANNELS: &str = "group_replication_";
 /// How far a heartbeat may be ahead of the server's clock, ms.
 const AHEAD_MAX_MS: i64 = 2_000;
-/// What tells the members of clusters that get what is written in another way.
+/// Variables by which members of Galera, a group or Aurora are known.
 const MEMBER: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
                       ('wsrep_on', 'wsrep_provider', 'group_replication_group_name', 'aurora_version')";
 
-/// The same, and what a server is called by its replicas.
+/// The same, with the ids by which replicas know the server.
 const WHO: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
                    ('server_id', 'server_uuid', 'wsrep_on', 'wsrep_provider', 'group_replication_group_name', 'aurora_version')";
 
@@ -39,7 +39,7 @@ async fn heartbeat(connection: &mut Connection, table: &str) -> Result<Lag, Faul
     age(lag_ms, table)
 }
 
-/// What the age of the newest heartbeat says, ms. Clocks differ a little; more than that tells nothing of how far behind it is.
+/// The lag by the newest heartbeat, ms. A heartbeat may be ahead by a small difference of clocks; if it is more, the lag is unknown.
 fn age(lag_ms: Option<i64>, table: &str) -> Result<Lag, Fault> {
     match lag_ms {
         None => Ok(Lag::Unknown),
@@ -50,8 +50,7 @@ fn age(lag_ms: Option<i64>, table: &str) -> Result<Lag, Fault> {
     }
 }
 
-/// Whom it replicates from: the sources of its channels, but of those whose receiver is stopped, and of those that
-/// `mysql_replication_channels` brings from other clusters.
+/// The sources of channels whose receiver runs, without the channels of `mysql_replication_channels`, and the server's own id.
 pub(super) async fn sources(connection: &mut Connection, settings: &ProbeSettings) -> Result<SourcesView, Fault> {
     let sources = running(&channels(connection).await?, settings);
     let variables = connection.query(WHO).await?;
@@ -73,7 +72,7 @@ fn receives(row: &Row<'_>) -> bool {
     receiver.is_none_or(|state| !state.eq_ignore_ascii_case("no"))
 }
 
-/// Where the server replicates from, by its channels whose receiver runs: a server that was promoted may still have a stopped one.
+/// The sources of all channels whose receiver runs. A promoted server may still have a stopped channel.
 pub(crate) fn receiving(rows: &Rows) -> Vec<ServerAddr> {
     asynchronous(rows).filter(receives).filter_map(|row| source(&row)).collect()
 }
@@ -121,14 +120,14 @@ fn unlisted<'a>(rows: &'a Rows, settings: &ProbeSettings) -> Vec<Row<'a>> {
     asynchronous(rows).filter(|row| !is_foreign(row)).collect()
 }
 
-/// Whom a channel is from.
+/// The source that a channel is configured with.
 pub(crate) fn source(row: &Row<'_>) -> Option<ServerAddr> {
     let host = row.text("source_host").or_else(|| row.text("master_host"))?;
     let port = row.number("source_port").or_else(|| row.number("master_port"))?;
     Some(ServerAddr { host: host.into(), port: u16::try_from(port).ok()? })
 }
 
-/// What the source of a channel called itself when the channel last connected.
+/// The source's own id at the channel's last connect.
 fn source_id(row: &Row<'_>) -> ServerId {
     let number = row.number("source_server_id").or_else(|| row.number("master_server_id"));
     ServerId::new(number, row.text("source_uuid").or_else(|| row.text("master_uuid")))
@@ -150,7 +149,7 @@ fn statement(version: &Version) -> &'static str {
     }
 }
 
-/// What it takes to ask.
+/// The privilege to read the status.
 fn privilege(version: &Version) -> &'static str {
     if version.is_mariadb && version.number >= (10, 5, 0) {
         "REPLICA MONITOR (or SLAVE MONITOR) ON *.*"
@@ -179,7 +178,7 @@ mod tests {
 
     const COLUMNS: &[&str] = &["Channel_Name", "Source_Host", "Source_Port", "Seconds_Behind_Source"];
 
-    /// What counts of these channels; None where it is left to the kind of the server.
+    /// The lag by these channels; None if the kind of the server decides.
     fn of_own(rows: &[&[Option<&str>]], peers: &[(&str, u16)], channel: &str) -> Option<Lag> {
         let peer = |(host, port): &(&str, u16)| ServerAddr { host: (*host).into(), port: *port };
         let settings = ProbeSettings { peers: peers.iter().map(peer).collect(), channel: channel.into(), ..ProbeSettings::default() };

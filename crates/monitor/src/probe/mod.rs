@@ -1,7 +1,7 @@
-//! One look at a server, for each kind of check.
+//! The probes, one for each kind of check.
 //!
-//! A probe asks over a connection that is logged in and reads the answer; what follows from it is `topology`'s business.
-//! Every probe only reads, as a user who may do nothing else. What the user lacks is named in the error.
+//! A probe asks over an open connection and reads the answer; `topology` draws the conclusions. Every probe only reads, as a user without
+//! other privileges. If a privilege is missing, the error names it.
 
 mod aurora;
 mod buffer_pool;
@@ -29,7 +29,7 @@ pub(crate) use group::{Group, look as group, view as group_view};
 pub(crate) use lag::{channels, name as channel_name, receiving, source as channel_source};
 pub(crate) use read_only::is_read_only;
 
-/// What probes need to know besides the server.
+/// The settings that all probes share.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct ProbeSettings {
     /// `monitor_replication_lag_use_percona_heartbeat`: `schema.table`, or empty.
@@ -46,7 +46,6 @@ pub(crate) struct ProbeSettings {
 pub(crate) type Peers = Arc<[ServerAddr]>;
 
 impl ProbeSettings {
-    /// From the settings.
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
         let vars = &snapshot.vars;
         Self {
@@ -62,18 +61,18 @@ impl ProbeSettings {
     }
 }
 
-/// What a probe found.
+/// The result of a probe, with the values that only logs show.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Found {
     /// A login succeeded.
     Connect,
     /// The round trip, us.
     Ping(u64),
-    /// Whether it is read-only.
+    /// The value that the row's kind of check reads.
     ReadOnly(bool),
     /// See [`Lag`].
     Lag(Lag),
-    /// What it has executed, and in its own words.
+    /// The executed GTIDs, and the server's own text of them.
     Gtids(GtidSet, String),
     /// A node's state.
     Galera(GaleraView),
@@ -83,9 +82,9 @@ pub(crate) enum Found {
     Aurora(Vec<AuroraRow>),
     /// Whether the buffer pool is loaded; uptime, s.
     BufferPool(bool, u64),
-    /// Whom it replicates from.
+    /// The servers that it replicates from, and its own id.
     Sources(SourcesView),
-    /// Who is in the cluster.
+    /// The cluster's members.
     Rds(RdsView),
 }
 

@@ -1,4 +1,4 @@
-//! `mysql.rds_topology`: who is in an RDS Multi-AZ DB cluster.
+//! `mysql.rds_topology`: the members of an RDS Multi-AZ DB cluster.
 
 use topology::RdsView;
 

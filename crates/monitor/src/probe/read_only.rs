@@ -4,7 +4,6 @@ use model::snapshot::ReadOnlyCheck;
 
 use crate::client::{Connection, Fault};
 
-/// Whether it is read-only.
 pub(super) async fn look(connection: &mut Connection, check: ReadOnlyCheck) -> Result<bool, Fault> {
     let expression = check.expression();
     match connection.query(&format!("SELECT {expression} AS read_only")).await {

@@ -73,7 +73,7 @@ fn heartbeats(server: &Server) {
     assert!(refused.contains("SELECT ON test.heartbeat"), "{refused}");
 }
 
-/// The table is a stand-in: what a Multi-AZ DB cluster of RDS would have there.
+/// A stand-in for the table that a Multi-AZ DB cluster of RDS has.
 fn instances_of_rds(server: &Server) {
     let look = || ask(server, CheckKind::RdsTopology);
     let missing = match look().map_err(Fault::into_probe_error) {
@@ -129,7 +129,7 @@ fn mysql() {
 fn channels_from_elsewhere(flavor: Flavor) {
     let Replication { primary, replicas } = Replication::start(flavor, 1, &Options::new()).unwrap();
     let replica = &replicas[0];
-    // It is not running, so nobody knows how far behind it is.
+    // It is not running, so its lag is unknown.
     let foreign = match flavor {
         Flavor::Mariadb => "CHANGE MASTER 'foreign' TO MASTER_HOST='127.0.0.1', MASTER_PORT=1, MASTER_USER='u'",
         Flavor::Mysql => "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=1, SOURCE_USER='u' FOR CHANNEL 'foreign'",
@@ -180,7 +180,7 @@ fn a_group_with_several_primaries_has_no_primary() {
     assert_eq!(one.iter().map(|view| view.read_only).collect::<Vec<_>>(), [false, true, true]);
 }
 
-/// It wakes up and still says what it saw before; the roles that follow are those that the proxy would decide.
+/// It wakes up and reports its old view. The roles that follow are those that the proxy would decide.
 #[test]
 fn a_member_that_was_expelled_while_it_was_frozen_serves_nothing() {
     let group = Group::start(3, &Options::new()).unwrap();
@@ -212,7 +212,7 @@ fn a_member_that_was_expelled_while_it_was_frozen_serves_nothing() {
         || (group.members[0].scalar("SELECT COUNT(*) FROM performance_schema.replication_group_members").unwrap()? == "2").then_some(());
     wait::until("the member is expelled", LIMIT, expelled).unwrap();
     group.members[2].sigcont();
-    // It may notice between two looks: what it says then is against itself.
+    // It may notice between two looks: then it reports its own expulsion.
     for round in 0..3 {
         let view = [0, 1, 2].map(|index| look(&mut topology, index))[2].clone();
         assert!(round == 0 || !reads(&topology), "{round}: {view:?}");

@@ -1,4 +1,4 @@
-//! What the tests share: a data plane that only remembers what it is told, and configurations.
+//! Shared by the tests: a data plane that only records its orders, and configurations.
 
 #![allow(dead_code)]
 
@@ -17,12 +17,12 @@ use monitor::{Monitor, MonitorThread};
 pub(crate) const WRITERS: HostgroupId = HostgroupId(10);
 /// Its readers.
 pub(crate) const READERS: HostgroupId = HostgroupId(20);
-/// Those of a Galera cluster that may become its writer.
+/// The nodes of a Galera cluster that may become its writer.
 pub(crate) const BACKUP_WRITERS: HostgroupId = HostgroupId(11);
 /// For what happens within milliseconds on a machine with nothing else to do.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
-/// What the data plane was told.
+/// The orders that the data plane got.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     pub layout: Layout,
@@ -32,7 +32,7 @@ pub(crate) struct Told {
     pub held: BTreeSet<HostgroupId>,
     /// Every hold and release, in order.
     pub holds: Vec<(HostgroupId, bool)>,
-    /// What it answers.
+    /// The load that it reports.
     pub load: HostgroupLoad,
     pub bound: Vec<Bound>,
     pub in_use: u32,
@@ -66,7 +66,7 @@ impl Plane {
         self.changed.notify_all();
     }
 
-    /// Waits until what was told is as it should be; when it was.
+    /// Waits until the recorded orders satisfy `is_so`. Returns the time.
     pub(crate) fn wait(&self, what: &str, is_so: impl Fn(&Told) -> bool) -> Instant {
         self.wait_within(what, LIMIT, is_so)
     }
@@ -104,7 +104,7 @@ impl Fleet for Plane {
     }
 
     fn looked_at(&self, server: &ServerAddr) {
-        // Taken out meanwhile: what it does may lead here again.
+        // The mutex must be free: the hook may call the data plane again.
         let act = self.on_look.lock().unwrap().take();
         if let Some(mut act) = act {
             act(server);

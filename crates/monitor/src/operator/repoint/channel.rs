@@ -1,4 +1,4 @@
-//! A replication channel as its server shows it: what is needed to point it elsewhere and back.
+//! A replication channel as its server shows it: the values that are needed to point it elsewhere and back.
 
 use model::ServerAddr;
 
@@ -23,14 +23,14 @@ const TLS: [(&str, &str); 10] = [
 /// A server, by its address and by what its replicas call it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::operator) struct Node {
-    /// As the configuration has it.
+    /// Host and port as configured.
     pub(in crate::operator) addr: ServerAddr,
     /// `server_uuid` of MySQL, `server_id` of MariaDB.
     pub(in crate::operator) id: String,
 }
 
 impl Node {
-    /// Whether no other server anywhere has its id: a `server_uuid` is unique, a `server_id` is a number that somebody chose.
+    /// Whether its id is unique: a `server_uuid` is, a `server_id` is a number that an administrator chose.
     pub(super) fn is_id_unique(&self) -> bool {
         self.id.parse::<u64>().is_err()
     }
@@ -41,7 +41,7 @@ impl Node {
 pub(in crate::operator) struct Channel {
     /// Name, source, threads.
     pub(super) link: Link,
-    /// What its source called itself when the channel connected last; empty for one that never did.
+    /// The source's own id at the last connect; empty if it never connected.
     pub(super) source_id: String,
     /// The account by which it logs in; None where the status does not show it.
     pub(super) user: Option<String>,
@@ -87,7 +87,7 @@ fn channel(row: &Row<'_>) -> Channel {
     }
 }
 
-/// A value as SQL; None where it is not set.
+/// The value as SQL; None if it is not set.
 fn value(option: &str, shown: &str) -> Option<String> {
     match option {
         "SSL" | "SSL_VERIFY_SERVER_CERT" if shown.eq_ignore_ascii_case("yes") => Some("1".to_owned()),

@@ -1,4 +1,4 @@
-//! One server is pointed at the new writer, and watched; or put back to where it was.
+//! Points one server at the new writer and watches it, or puts it back to its old source.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,28 +16,28 @@ use crate::statements::{self, Credentials, Place, Pointing};
 
 /// Longest until a server that was pointed elsewhere follows; and until it is put back.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
-/// Longest that putting back waits until an applier has ended what it is at: a server of MariaDB stops no earlier.
+/// Longest that putting back waits for an applier to end its transaction: MariaDB stops no earlier.
 const PUT_BACK_LIMIT: Duration = Duration::from_secs(60);
 /// Longest that it takes once the monitor stops.
 const STOPPING_LIMIT: Duration = Duration::from_secs(5);
-/// A source that lacks what is asked for says so within this time of being reached.
+/// A source that lacks the requested GTIDs says so within this time of the connect.
 const SETTLED: Duration = Duration::from_millis(100);
 /// Time between looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// What one server is to do.
+/// The work for one server.
 pub(super) struct Job {
     pub(super) monitor: Arc<Monitor>,
     pub(super) server: Arc<Server>,
-    /// To follow.
+    /// The new writer.
     pub(super) new_server: Arc<Server>,
     /// To judge it again just before.
     pub(super) scene: Arc<Scene>,
     pub(super) to: Move,
-    /// Whose time between attempts and TLS options a new channel gets.
+    /// The channel whose retry interval and TLS options a new channel gets.
     pub(super) taken: Channel,
     pub(super) credentials: Option<Credentials>,
-    /// Of the old writer, where it is one no more.
+    /// The old writer's settings, if it becomes a replica.
     pub(super) semi_sync: Option<SemiSync>,
 }
 
@@ -97,7 +97,7 @@ impl Job {
         Ok(())
     }
 
-    /// Whether the receiver alone is stopped: then what is being applied is not waited for. MariaDB changes no source beside an applier.
+    /// Whether stopping the receiver is enough, so that the applier is not waited for. MariaDB changes no source while an applier runs.
     fn is_receiver_alone(&self, server: &Control) -> bool {
         !self.to.is_old && !server.version().is_mariadb
     }
@@ -116,8 +116,8 @@ impl Job {
         }
     }
 
-    /// An error when the old writer wrote something that the new one has not got: whoever passes `read_only` can. MySQL would let it
-    /// follow without a word.
+    /// An error if the old writer wrote transactions that the new one lacks: privileged users can write despite `read_only`. MySQL would
+    /// let it follow without an error.
     async fn has_no_more(&self, old: &mut Control) -> Result<(), String> {
         let mut new = self.open(&self.new_server).await?;
         match replication::own_writes_missing(old, &mut new).await? {
@@ -174,7 +174,7 @@ impl Job {
         let name = &self.to.name;
         let version = server.version().clone();
         let is_receiver_alone = self.is_receiver_alone(&server);
-        // An earlier STOP may wait for the applier still: this one ends after it, so nothing stops what is started then.
+        // An earlier STOP may still wait for the applier. This one ends after it, so no STOP hits the threads started below.
         let stop = if is_receiver_alone { statements::stop_receiver(&version, name) } else { statements::stop(&version, name) };
         server.tell(&stop, "its channel is stopped").await?;
         match &self.to.was {

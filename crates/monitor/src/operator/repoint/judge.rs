@@ -1,6 +1,6 @@
-//! Decides which servers are pointed at the new writer and which stay as they are, from the servers' replication status. Pure.
+//! Decides from the servers' replication status which of them are pointed at the new writer. Pure.
 //!
-//! INVARIANT: a channel from another cluster, a replica of a replica, and what an operator or an error has stopped are left alone.
+//! INVARIANT: a channel from another cluster, a replica of a replica, and a channel that an operator or an error stopped are left alone.
 
 use std::sync::Arc;
 
@@ -12,12 +12,12 @@ use crate::channels::ThreadState;
 /// Errors of a receiver that no further attempt mends: the account may not log in or read, or the account is locked.
 const REFUSED: [u64; 5] = [1044, 1045, 1227, 1698, 3118];
 
-/// Of a cluster.
+/// The cluster's servers after the change of roles.
 #[derive(Debug)]
 pub(super) struct Scene {
-    /// Who wrote.
+    /// The old writer.
     pub(super) old: Node,
-    /// Who writes now.
+    /// The new writer.
     pub(super) new: Node,
     /// All servers of the cluster.
     pub(super) members: Vec<ServerAddr>,
@@ -25,14 +25,14 @@ pub(super) struct Scene {
     pub(super) foreign: Vec<Arc<str>>,
 }
 
-/// What becomes of a server's replication.
+/// The decision about one server's replication.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::operator) enum Part {
     /// It receives from the new writer already.
     Follows,
     /// It receives from another server of the cluster, which hands the new writer's changes on.
     Chain,
-    /// It is left as it is, for this reason.
+    /// It is left as it is; the text says why.
     Left(String),
     /// It is pointed at the new writer.
     Moves(Move),
@@ -41,7 +41,6 @@ pub(in crate::operator) enum Part {
 /// A channel that is pointed at the new writer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::operator) struct Move {
-    /// Its name.
     pub(super) name: String,
     /// How it was; None for one that has to be made.
     pub(super) was: Option<Was>,
@@ -52,7 +51,7 @@ pub(in crate::operator) struct Move {
 /// How a channel was before it was pointed elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Was {
-    /// Where it received from.
+    /// Its source before.
     pub(super) source: ServerAddr,
     /// Whether it ran.
     pub(super) runs: bool,
@@ -69,7 +68,7 @@ pub(super) enum Progress {
     Failed(String),
 }
 
-/// The channel by which the new writer follows the old one; an error where it is not clear which one that is.
+/// The channel by which the new writer follows the old one. An error if there is none, or several to choose from.
 pub(super) fn taken(scene: &Scene, channels: &[Channel]) -> Result<Channel, String> {
     let (old, new) = (&scene.old.addr, &scene.new.addr);
     match from(&own(scene, channels), &scene.old) {
@@ -79,7 +78,7 @@ pub(super) fn taken(scene: &Scene, channels: &[Channel]) -> Result<Channel, Stri
     }
 }
 
-/// What becomes of a server that is neither the old writer nor the new one.
+/// The decision about a server that is neither the old writer nor the new one.
 pub(super) fn replica(scene: &Scene, channels: &[Channel]) -> Part {
     let own = own(scene, channels);
     let channel = match (from(&own, &scene.new), from(&own, &scene.old)) {
@@ -108,8 +107,8 @@ pub(super) fn replica(scene: &Scene, channels: &[Channel]) -> Part {
     }
 }
 
-/// What becomes of the old writer; `taken` is the channel by which the new one followed it, whose name it gets. An error where it could
-/// not follow.
+/// The decision about the old writer. `taken` is the channel by which the new writer followed it, whose name is reused. An error if the old
+/// writer could not follow.
 pub(super) fn old_writer(scene: &Scene, channels: &[Channel], taken: &Channel, has_account: bool) -> Result<Part, String> {
     let own = own(scene, channels);
     let receives = |channel: &&Channel| channel.link.receiver.state != ThreadState::Stopped;
@@ -146,7 +145,7 @@ pub(super) fn old_writer(scene: &Scene, channels: &[Channel], taken: &Channel, h
     }
 }
 
-/// How far a channel is.
+/// The state of a channel that was pointed at the new writer.
 pub(super) fn progress(channel: Option<&Channel>, new: &Node) -> Progress {
     let Some(channel) = channel else { return Progress::Failed("its channel is gone".to_owned()) };
     let said = |what: &str, error: &Option<(u64, String)>| match error {

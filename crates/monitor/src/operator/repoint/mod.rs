@@ -1,11 +1,11 @@
 //! SWITCHOVER and replication (`mysql-switchover_repoints`): the old writer and the other replicas follow the new writer.
 //!
-//! Beforehand, everything is read and every privilege asked for, and nothing changed. The new writer's channel is stopped before it is
-//! opened, and started again if the switchover fails. Once sessions go on, each server is pointed at the new writer, all at once. One
-//! that does not follow is put back to where it was, and named. The new writer forgets its channel at the very end, and only
-//! if its account is that of the settings, by which the old writer follows.
+//! First everything is read and every privilege checked, without a change. The new writer's channel is stopped before the writer is opened,
+//! and started again if the switchover fails. After sessions continue, all servers are pointed at the new writer at the same time. A server
+//! that does not follow is put back to its old source and named in the answer. Last, the new writer forgets its channel, but only if the
+//! settings name the same account, by which the old writer follows.
 //!
-//! INVARIANT: nothing is reset before the new writer writes, and no account that exists nowhere else is.
+//! INVARIANT: nothing is reset before the new writer writes, and an account that exists nowhere else is never reset.
 
 mod channel;
 mod follow;
@@ -32,10 +32,10 @@ use wire::codes;
 
 pub(super) use semi_sync::SemiSync;
 
-/// What is to be done about replication.
+/// The plan for the servers' replication.
 #[derive(Debug)]
 pub(super) struct Repoint {
-    /// By which each server was judged.
+    /// The servers by which the parts were judged.
     scene: Arc<Scene>,
     /// The channel by which the new writer follows the old one.
     taken: Channel,
@@ -129,7 +129,7 @@ async fn look(work: &mut Switchover, credentials: Option<Credentials>, user: &st
                 part?
             }
             Err(_) => {
-                // Its answer may come yet, and must not be read as another one's.
+                // Its answer may still arrive, and must not be read as another statement's answer.
                 drop(other);
                 let again = tokio::time::timeout(OTHERS_LIMIT, work.fresh(&server)).await;
                 work.others.extend(again.ok().and_then(Result::ok));
@@ -192,7 +192,7 @@ async fn semi_sync_of(work: &mut Switchover, user: &str) -> Result<Option<(SemiS
     Ok(Some((of_new, of_old)))
 }
 
-/// The new writer stops to follow the old one, and waits for acknowledgements as the old one did; it has everything, and is not open yet.
+/// Stops the new writer's channel, and makes it wait for acknowledgements as the old one did. It has everything, and is not open yet.
 pub(super) async fn take_off(work: &mut Switchover) -> Result<(), String> {
     let Some(repoint) = work.repoint.as_ref().filter(|repoint| repoint.takes_off()) else { return Ok(()) };
     let (name, semi_sync) = (repoint.taken.link.name.clone(), repoint.semi_sync.map(|(new, _)| new));
@@ -218,7 +218,7 @@ pub(super) async fn put_on(work: &Switchover, connection: u64, name: &str, semi_
     new.tell(&start, "its channel is started").await
 }
 
-/// Everybody follows the new writer, which writes by now. Warnings about who does not.
+/// Points all servers at the new writer, which writes by now. Returns warnings about servers that do not follow.
 pub(super) async fn follow(work: &mut Switchover) -> Vec<String> {
     let Some(repoint) = work.repoint.take() else { return Vec::new() };
     work.spoken_for = repoint.spoken_for();
@@ -263,7 +263,7 @@ pub(super) async fn follow(work: &mut Switchover) -> Vec<String> {
     warnings
 }
 
-/// Each commit of the new writer would wait for an acknowledgement that nobody sends. The warning.
+/// No replica would acknowledge the new writer's commits, so the source side is switched off. Returns the warning.
 async fn wait_for_nobody(work: &Switchover, semi_sync: SemiSync) -> String {
     let new = work.plan.new.key.addr();
     let told = async { semi_sync.set_source(&mut work.fresh(&work.plan.new).await?, false).await };

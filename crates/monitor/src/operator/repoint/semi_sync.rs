@@ -1,6 +1,6 @@
-//! Semi-synchronous replication changes sides with the roles: the source side is on at who writes, the replica side at who follows.
+//! Semi-synchronous replication changes sides with the roles: the source side is on at the writer, the replica side at its replicas.
 //!
-//! Nothing is done unless the source side is on at the old writer and off at the new one: where it is on at both, it is on everywhere.
+//! Nothing is done unless the source side is on at the old writer and off at the new one. If it is on at both, it is on everywhere.
 
 use super::super::control::Control;
 use crate::client::{Rows, is_on};
