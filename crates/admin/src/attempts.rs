@@ -26,7 +26,7 @@ const WAITING: usize = 8;
 /// Most hashes at a time: each keeps a thread busy for some milliseconds.
 const HASHES: usize = 4;
 
-/// Where logins come from. None is a Unix socket.
+/// The origin of a login. None is a Unix socket.
 type Place = Option<IpAddr>;
 
 /// One place's.
@@ -166,6 +166,7 @@ impl Attempts {
             places.retain(|_, one| one.failures() > 0 || Arc::strong_count(one) > 1);
         }
         if places.len() >= PLACES {
+            // Memory is limited: all further origins share one count.
             return Arc::clone(&self.others);
         }
         let one = Arc::new(One::new());
@@ -292,7 +293,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
             assert!(attempts.begin(None, MOST).await.is_none(), "one too many");
-            // Who leaves the line makes room.
+            // A login that leaves the queue makes room.
             tries.pop().unwrap().abort();
             while attempts.one(None).waiting.load(Ordering::Relaxed) == WAITING {
                 tokio::task::yield_now().await;

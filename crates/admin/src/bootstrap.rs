@@ -1,7 +1,7 @@
-//! The start: which configuration holds, before anything runs by it.
+//! The start: decides which configuration holds, before anything runs by it.
 //!
-//! A database that is there wins over the file, as in ProxySQL, but not silently: a file that was edited since is named in
-//! a notice. What is found must compile, or the start fails and names every fault; the files are then as they were.
+//! As in ProxySQL, an existing database wins over the file. A file that was edited since is named in a notice. The configuration must
+//! compile; otherwise the start fails, names every fault, and leaves the files as they were.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -54,16 +54,16 @@ pub enum Precedence {
     Declarative,
 }
 
-/// Where the configuration is.
+/// The sources of the configuration.
 #[derive(Debug, Clone, Default)]
 pub struct EngineOptions {
     /// The directory of `proxysql.db`. It is there.
     pub datadir: PathBuf,
     /// The configuration file, for LOAD ... FROM CONFIG, if there is one.
     pub config_file: Option<PathBuf>,
-    /// What it says; defaults when there is none.
+    /// The file's content; defaults without a file.
     pub file: Config,
-    /// Which holds.
+    /// The source that wins if there are two.
     pub precedence: Precedence,
     /// Finds what only the data plane knows to be wrong: patterns.
     pub faults: Option<fn(&Snapshot) -> Vec<ConfigError>>,
@@ -72,11 +72,11 @@ pub struct EngineOptions {
 /// A configuration that may run, and the databases that it is in.
 #[derive(Debug)]
 pub struct Bootstrap {
-    /// The configuration.
+    /// As stored: values that stand in files are not in it.
     pub config: Arc<Config>,
-    /// The same with what stands in files, compiled.
+    /// The compiled configuration, with the content of files.
     pub snapshot: Arc<Snapshot>,
-    /// What its operator should know, one line each.
+    /// Notices for the operator, one line each.
     pub notices: Vec<String>,
     /// Nothing was saved in the database before this start.
     pub is_first: bool,
@@ -84,11 +84,11 @@ pub struct Bootstrap {
     options: EngineOptions,
     operator: Option<Operates>,
     secrets: SecretFiles,
-    /// Of the process before.
+    /// The state of the process before, for a process that takes over.
     given: Option<TakenOver>,
 }
 
-/// Who carries out orders about roles.
+/// The party that carries out orders about roles.
 struct Operates(Arc<dyn Operator>);
 
 impl std::fmt::Debug for Operates {
@@ -97,7 +97,7 @@ impl std::fmt::Debug for Operates {
     }
 }
 
-/// Finds the configuration that holds, and saves it where it was not saved yet.
+/// Finds the configuration that holds, and saves it in the database if it is not there yet.
 pub fn bootstrap(options: EngineOptions) -> Result<Bootstrap, AdminError> {
     let lock = store::lock(&options.datadir)?;
     bootstrap_locked(options, lock)
@@ -145,7 +145,7 @@ pub fn bootstrap_locked(options: EngineOptions, lock: OwnedFd) -> Result<Bootstr
         notices.extend(ignored_file(&store, &options, edited)?);
     }
     if !from_file {
-        // What a file holds is told where it is read.
+        // Faults of a file are reported when it is read.
         notices.extend(crate::remarks::inert(&config).iter().map(ToString::to_string));
     }
     let advice = if is_import { inert::advice(&config) } else { inert::exposure(&config) };
@@ -154,10 +154,10 @@ pub fn bootstrap_locked(options: EngineOptions, lock: OwnedFd) -> Result<Bootstr
     Ok(Bootstrap { config, snapshot, notices, is_first, store, options, operator: None, secrets, given: None })
 }
 
-/// The same for a process that takes another one's place: `layers` is what that one had, and `lock` its lock of the data directory.
+/// The same for a process that takes over from another one. `layers` is that process's state, and `lock` its lock of the data directory.
 ///
 /// # Errors
-/// It is nothing that this version may run by.
+/// This version cannot run by the configuration.
 pub fn take_over(options: EngineOptions, layers: &[u8], lock: OwnedFd) -> Result<Bootstrap, AdminError> {
     let refused = |why: String| AdminError::Refused(format!("the configuration of the process before: {why}"));
     let given: TakenOver = handover::decode(layers).map_err(|e| refused(e.to_string()))?;
@@ -188,7 +188,7 @@ fn create_memory(store: &Store) -> Result<(), AdminError> {
     Ok(())
 }
 
-/// What is shared, laid over what this proxy has on disk, if it shares anything and was given a revision before.
+/// The shared configuration laid over this proxy's own database. Unchanged if it shares nothing, or never had a revision.
 fn over_disk(store: &Store, own: Config, options: &EngineOptions, notices: &mut Vec<String>) -> Result<Config, AdminError> {
     let is_among_peers = peers::is_on(&own);
     if !Sharing::is_on(&own) && !is_among_peers {
@@ -222,7 +222,7 @@ fn over_disk(store: &Store, own: Config, options: &EngineOptions, notices: &mut 
     }
 }
 
-/// A notice when the file that was to be laid over the database would change what is shared, which holds.
+/// A notice if the file would change shared settings: the shared configuration wins.
 fn unused_file(store: &Store, options: &EngineOptions, config: &Config) -> Result<Option<String>, AdminError> {
     let db = &store.admin;
     transaction(db, || everything().iter().try_for_each(|part| merge(db, &options.file, part).map(drop)))?;
@@ -248,8 +248,8 @@ fn refuse_blank(options: &EngineOptions) -> Result<(), AdminError> {
     }
 }
 
-/// What a start with these options would run by, or why it would not run. Changes nothing, and may be asked while the database
-/// is in use.
+/// The configuration that a start with these options would use, or the reason why it would fail. Changes nothing. May be called while the
+/// database is in use.
 pub fn foresee(options: &EngineOptions) -> Result<(Arc<Config>, Arc<Snapshot>), AdminError> {
     refuse_blank(options)?;
     store::could_open(&options.datadir)?;
@@ -269,7 +269,7 @@ pub fn foresee(options: &EngineOptions) -> Result<(Arc<Config>, Arc<Snapshot>), 
     }
 }
 
-/// What a database says, with the variables of the file over it where that is asked for.
+/// A database's configuration, with the file's variables over it if the options say so.
 fn stored(options: &EngineOptions, disk: &Path) -> Result<Config, AdminError> {
     let named = |error: AdminError| AdminError::file(disk, error);
     let db = store::look_at(disk).map_err(named)?;
@@ -314,14 +314,14 @@ fn take(
     }
 }
 
-/// What stands in files, of which `known` was read before, and what workers read.
+/// Reads secrets from files, except those in `known`, and compiles what workers read.
 fn compile(config: &Arc<Config>, known: &SecretFiles) -> Result<(SecretFiles, Arc<Snapshot>), AdminError> {
     let secrets = SecretFiles::read(config, known).map_err(AdminError::Config)?;
     let snapshot = Snapshot::compile(&secrets.laid_over(config)).map_err(AdminError::Config)?;
     Ok((secrets, Arc::new(snapshot)))
 }
 
-/// Refuses a database with faults, and names all of them. What they hide, patterns and references, is looked for in the rest.
+/// Refuses a database with faults and names all of them. Faults of patterns and references are searched in the other rows.
 fn refuse_faulty(store: &Store, options: &EngineOptions, disk: &Path) -> Result<(), AdminError> {
     let (config, mut errors) =
         import::look_through(&store.admin, options.file.globals.strict).map_err(|error| AdminError::file(disk, error))?;
@@ -361,7 +361,7 @@ fn modified_after(file: Option<&Path>, disk: &Path) -> bool {
     file.and_then(when).zip(when(disk)).is_some_and(|(file, disk)| file > disk)
 }
 
-/// Defaults and the file, through memory: rows without an id are given one there.
+/// Defaults and the file. The rows pass through memory, where rows without an id get one.
 fn of_file(store: &Store, options: &EngineOptions) -> Result<Config, AdminError> {
     let db = &store.admin;
     transaction(db, || write(db, "main", &everything(), &options.file))?;
@@ -474,7 +474,7 @@ fn fill_collations(store: &Store) -> Result<(), AdminError> {
 }
 
 impl Bootstrap {
-    /// Gives SWITCHOVER and its like somebody who carries them out.
+    /// Sets the party that carries out SWITCHOVER and the other orders.
     #[must_use]
     pub fn with_operator(self, operator: Arc<dyn Operator>) -> Self {
         Self { operator: Some(Operates(operator)), ..self }
@@ -489,7 +489,7 @@ impl Bootstrap {
         }
     }
 
-    /// This proxy, as others see it that share its configuration.
+    /// This proxy's line for the other proxies that share its configuration.
     fn line(&self, version: String) -> Result<ProxyLine, AdminError> {
         let sql = "SELECT variable_value FROM disk.global_settings WHERE variable_name = 'uuid'";
         let uuid: Option<String> = self.store.admin.query_row(sql, [], |row| row.get(0)).optional()?;

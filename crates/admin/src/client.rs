@@ -34,7 +34,7 @@ const COLUMNS: usize = 4_096;
 const OVERHEAD: usize = 32;
 /// utf8mb4_general_ci.
 const COLLATION: u8 = 45;
-/// What is asked for.
+/// The capabilities that the login asks for.
 const WANTED: Capabilities = Capabilities::LOGIN.union(Capabilities::DEPRECATE_EOF);
 
 /// One value; `None` is NULL.
@@ -43,9 +43,9 @@ pub type Field = Option<String>;
 /// How much of an answer is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
-    /// Memory for all of it, bytes.
+    /// Memory for a whole answer, bytes.
     pub bytes: u64,
-    /// Time for all of it.
+    /// Time for a whole answer.
     pub time: Duration,
 }
 
@@ -151,8 +151,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to `host:port`, or to a Unix socket when `target` has a slash in it. Over TCP with TLS, where that is offered: with any
-    /// certificate, or only with one from the CAs of the file `ca`, and then not without.
+    /// Connects to `host:port`, or to a Unix socket if `target` has a slash. Over TCP, TLS is used if the server offers it, with any
+    /// certificate. With `ca`, TLS is required, with a certificate from the CAs of that file.
     pub fn connect(target: &str, user: &str, password: &str, ca: Option<&Path>) -> Result<Self> {
         let line = open(target).with_context(|| format!("cannot connect to {target}"))?;
         let mut client = Self { line, caps: Capabilities::empty(), seq: 0, limit: LOGIN, left: LOGIN.bytes, fault: None };
@@ -286,7 +286,7 @@ impl Client {
         Ok(self.line.flush()?)
     }
 
-    /// Counts what an answer takes.
+    /// Counts the bytes of an answer, and fails beyond the limit.
     fn take(&mut self, bytes: usize) -> Result<()> {
         match self.left.checked_sub(u64::try_from(bytes)?) {
             Some(left) => self.left = left,
@@ -353,10 +353,10 @@ mod tests {
     use wire::message::OkPacket;
 
     const LIMIT: Limit = Limit { bytes: 100_000, time: Duration::from_secs(20) };
-    /// Says packets by what it is given.
+    /// Writes an answer's packets through the function that it gets.
     type Answer = fn(&mut dyn FnMut(&[u8]) -> io::Result<()>);
 
-    /// What is said to a question, by `answer`, after a login that takes anybody. Also how long it took.
+    /// The client's result of a question, with `answer` from a server that accepts any login. Also the time that it took.
     fn asked(limit: Limit, answer: Answer) -> (Result<usize>, Client, Duration) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");

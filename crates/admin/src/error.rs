@@ -20,7 +20,6 @@ pub enum AdminError {
     /// A file could not be read or written.
     #[error("{file}: {reason}")]
     File {
-        /// Its name.
         file: String,
         /// The system's words.
         reason: String,
@@ -33,7 +32,7 @@ impl AdminError {
         Self::File { file: path.display().to_string(), reason: reason.to_string() }
     }
 
-    /// SQLite's word for what is no SQL says nothing to an operator who misspelt a command: `advice` says more, if it has something to say.
+    /// SQLite's error does not help an operator who misspelt a command: `advice` replaces it, if it has a hint.
     pub(crate) fn of_no_command(self, advice: impl FnOnce() -> Option<String>) -> Self {
         match self {
             Self::Sql(text) if text.contains("syntax error") => advice().map_or(Self::Sql(text), Self::Refused),

@@ -22,20 +22,19 @@ const QUEUE: usize = 64;
 /// One statement on its way.
 #[derive(Debug)]
 pub struct Job {
-    /// What the session may do.
+    /// The session's role.
     pub who: Role,
-    /// Who asks.
+    /// The session that asks, for hints, history and audit.
     pub session: SessionInfo,
     /// The statement, without its packet.
     pub sql: Vec<u8>,
-    /// Where the answer goes.
+    /// The channel for the answer.
     pub answer: oneshot::Sender<Reply>,
 }
 
 /// Why the engine wakes.
 #[derive(Debug)]
 pub(crate) enum Wake {
-    /// A statement has come.
     Statement(Job),
     /// None has, for as long as it was to wait.
     Time,
@@ -82,7 +81,7 @@ impl Jobs {
     }
 }
 
-/// Speaks to the engine.
+/// Sends statements to the engine's thread. The engine ends when all handles are gone.
 #[derive(Clone)]
 pub struct EngineHandle {
     queue: mpsc::Sender<Job>,
@@ -134,7 +133,7 @@ impl EngineHandle {
         Self { plane: Some(plane), ..self }
     }
 
-    /// The same, with what the engine counts.
+    /// Adds the engine's counters.
     pub(crate) fn with_numbers(self, numbers: Arc<Numbers>) -> Self {
         Self { attempts: Arc::clone(&numbers.attempts), numbers: Some(numbers), ..self }
     }
@@ -164,20 +163,20 @@ impl EngineHandle {
         self.sharing.as_ref()
     }
 
-    /// Whether this proxy has the configuration that it shares, if it shares one.
+    /// Whether this proxy has its configuration; true if it shares none.
     ///
     /// # Errors
-    /// What it waits for.
+    /// The event that it waits for.
     pub fn has_configuration(&self) -> Result<(), String> {
         self.sharing.as_ref().map_or(Ok(()), |sharing| sharing.is_ready())
     }
 
-    /// What the engine counts, for metrics.
+    /// The engine's counters, for metrics.
     pub(crate) fn numbers(&self) -> Option<Arc<dyn StatsSource>> {
         self.numbers.clone().map(|numbers| numbers as Arc<dyn StatsSource>)
     }
 
-    /// Notes what a session of the admin port did in the audit log, if there is one. Does not block.
+    /// Sends a session's event to the audit log, if there is one. Does not block.
     pub(crate) fn audit(&self, event: AdminEvent) {
         if let Some(plane) = &self.plane {
             plane.audit(event);
@@ -195,7 +194,7 @@ impl EngineHandle {
     }
 }
 
-/// Speaks to the engine as long as others do.
+/// A handle that does not keep the engine alive.
 #[derive(Debug)]
 pub(crate) struct WeakHandle(mpsc::WeakSender<Job>);
 
@@ -208,7 +207,7 @@ impl WeakHandle {
         reply.blocking_recv().ok()
     }
 
-    /// The same, for those who run on a runtime.
+    /// The same on a runtime.
     pub(crate) async fn execute_async(&self, who: Role, session: &SessionInfo, sql: &str) -> Option<Reply> {
         let (answer, reply) = oneshot::channel();
         let job = Job { who, session: session.clone(), sql: sql.as_bytes().to_vec(), answer };
@@ -218,13 +217,13 @@ impl WeakHandle {
         reply.await.ok()
     }
 
-    /// Whether somebody else still speaks to the engine.
+    /// Whether any handle still keeps the engine alive.
     pub(crate) fn is_alive(&self) -> bool {
         self.0.upgrade().is_some()
     }
 }
 
-/// A handle and the engine's end, for the engine and for those who stand in for it in tests.
+/// A handle and the receiving end, for the engine and for tests that replace it.
 pub fn channel(runtime: Arc<Config>) -> (EngineHandle, Jobs) {
     let (queue_in, queue_out) = mpsc::channel(QUEUE);
     let (runtime_in, runtime_out) = watch::channel(runtime);

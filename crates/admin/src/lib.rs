@@ -1,13 +1,12 @@
-//! The operator's side: a SQL engine over the configuration, the commands that move it, and the ways in.
+//! The operator's side: a SQL engine over the configuration, its commands, and the ports that lead to it.
 //!
-//! [`bootstrap()`] finds the configuration that holds at the start; [`Bootstrap::start`] gives it to an engine, which lives
-//! on a thread of its own and is spoken to through [`EngineHandle`]. The engine knows the data plane by `model`'s traits
-//! alone and never imports `proxy`.
+//! [`bootstrap()`] finds the configuration that holds at the start. [`Bootstrap::start`] gives it to an engine on a thread of its own,
+//! which [`EngineHandle`] talks to. The engine knows the data plane by `model`'s traits alone and never imports `proxy`.
 //!
-//! [`outside`] keeps the ways in on a thread of their own: [`front`] speaks the MySQL protocol, [`http`] serves metrics and REST
-//! routes, [`scheduler`] runs scripts.
+//! [`outside`] keeps the ports on a thread of their own: [`front`] speaks the MySQL protocol, [`http`] serves metrics and REST routes,
+//! [`scheduler`] runs scripts.
 //!
-//! INVARIANT: what is observed is never written back as configuration, and a refused command changes nothing.
+//! INVARIANT: observed values are never written back as configuration, and a refused command changes nothing.
 
 mod attempts;
 mod bootstrap;

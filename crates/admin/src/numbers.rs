@@ -1,4 +1,4 @@
-//! What the engine knows beside the sources of statistics: lines of `stats_mysql_global` and `stats_memory_metrics`, and metrics.
+//! The engine's own counters: lines of `stats_mysql_global` and `stats_memory_metrics`, and metrics.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -55,7 +55,7 @@ impl Numbers {
         self.unreadable.store(unreadable, Ordering::Relaxed);
     }
 
-    /// What it adds to the table of this name.
+    /// Its lines for the table of this name.
     pub(crate) fn lines(&self, table: &str) -> Vec<Vec<Value>> {
         let line = |name: &str, number: &AtomicU64| vec![name.into(), number.load(Ordering::Relaxed).to_string().into()];
         let memory = || line("SQLite3_memory_bytes", &self.memory_bytes);

@@ -1,8 +1,8 @@
-//! The thread of the admin interface's outside: MySQL port, HTTP port and scheduler on a runtime of their own, so that an
-//! operator gets in however busy the workers are.
+//! The thread of the admin interface's ports: MySQL port, HTTP port and scheduler on a runtime of their own. So an operator gets in however
+//! busy the workers are.
 //!
-//! Follows the configuration in force by itself: what LOAD ... TO RUNTIME publishes is put in force here. What cannot be
-//! (an address that somebody else has) is an error in the log, and the old state stays.
+//! Follows the configuration in force: every LOAD ... TO RUNTIME takes effect here. If a part cannot (an address is in use), an error is
+//! logged and the old state stays.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
@@ -26,23 +26,23 @@ use crate::web::{Web, WebSettings};
 /// Threads for what blocks: hashing passwords, gathering metrics.
 const BLOCKING_THREADS: usize = 4;
 
-/// What the outside is made of.
+/// The parts that the outside works with.
 pub struct OutsideParts {
-    /// Who executes SQL and publishes the configuration in force.
+    /// Executes SQL and publishes the configuration in force.
     pub engine: EngineHandle,
-    /// Whose metrics `/metrics` shows.
+    /// The sources of the metrics at `/metrics`.
     pub sources: Vec<Arc<dyn StatsSource>>,
-    /// Where the scheduler shows its runs; give it to the engine as a source too.
+    /// The scheduler's results; give it to the engine as a source too.
     pub board: Arc<Board>,
     /// TLS for clients of the MySQL port, as the data plane offers it; a reload sends a new one.
     pub tls: watch::Receiver<Option<Arc<ServerTls>>>,
-    /// What `/readyz` says.
+    /// The answer of `/readyz`.
     pub is_ready: Readiness,
-    /// The process's listening sockets. While it is not in charge, nobody is let in and no script is run.
+    /// The process's listening sockets. While another process is in charge of them, no client is admitted and no script runs.
     pub sockets: Arc<Sockets>,
 }
 
-/// Where the ports are.
+/// The ports' addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Addresses {
     /// The MySQL port's listeners, with the ports that the system chose.
@@ -53,7 +53,7 @@ pub struct Addresses {
     pub web: Option<SocketAddr>,
 }
 
-/// The running outside.
+/// The running thread of ports; dropped, it stops.
 pub struct Outside {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -86,7 +86,7 @@ impl Outside {
         }
     }
 
-    /// Where the ports are, as of the start.
+    /// The ports' addresses at the start.
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
     }
@@ -126,7 +126,7 @@ pub(crate) fn could_follow(runtime: &Config, config: &Config) -> Result<(), Stri
     wanted.try_for_each(|(name, listen)| could_bind(&listen, &ours).map_err(|e| format!("{name}: cannot listen on {listen}: {e}")))
 }
 
-/// All of them.
+/// The three parts that settings apply to.
 struct Parts {
     sharing: Option<Arc<Sharing>>,
     front: Front,
@@ -219,7 +219,7 @@ impl Parts {
         if faults.is_empty() {
             self.tell(Exposure::of(config));
         }
-        // Another process does all this while this one is not in charge.
+        // While this process is not in charge, the other one does all this.
         if let Some(sharing) = self.sharing.as_ref().filter(|_| self.sockets.is_in_charge()) {
             faults.extend(sharing.configure(config).err());
         }
@@ -227,7 +227,7 @@ impl Parts {
         faults
     }
 
-    /// Logs once what is new about guessable passwords.
+    /// Logs news about guessable passwords once.
     fn tell(&mut self, exposure: Option<Exposure>) {
         if self.told == exposure {
             return;

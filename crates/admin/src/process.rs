@@ -1,10 +1,10 @@
-//! What an operator may do to the process. The program implements it.
+//! Operators' acts on the process. The program implements them.
 
 use model::Config;
 
 use crate::take_over::Successor;
 
-/// How to stop.
+/// How the process stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// Sessions have `mysql-drain_timeout` to finish. `PROXYSQL SHUTDOWN`.
@@ -20,21 +20,21 @@ pub trait Process: Send + Sync {
     /// Ends the process. Called after the answer has been handed to the session.
     fn shutdown(&self, how: Stop);
 
-    /// Whether it could start again: what can be found out before it ends. `runtime` is what the admin interface works by.
+    /// Whether a new start would succeed, as far as it can be known before the end. `runtime` holds the admin interface's settings.
     fn could_restart(&self, _runtime: &Config) -> Result<(), String> {
         Ok(())
     }
 
-    /// Opens the error log anew.
+    /// Reopens the error log, after it was rotated.
     fn reopen_log(&self) {}
 
     /// Ends the process as [`Stop::Drain`] does, and starts it again. Called after the answer has been handed over.
     fn restart(&self) -> Result<(), String>;
 
-    /// Has another process take this one's place, and answers which. Blocks until that one is ready; on an error nothing has changed.
+    /// Lets another process take over, and returns its description. Blocks until that process is ready; on an error nothing has changed.
     ///
     /// # Errors
-    /// Why it does not.
+    /// Why it does not take over.
     fn upgrade(&self, successor: Successor) -> Result<String, String> {
         drop(successor);
         Err("not part of this program".to_owned())

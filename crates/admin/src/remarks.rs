@@ -1,4 +1,4 @@
-//! Remarks on a configuration, from all who know something: references from `model`, rules from the data plane, scripts from here.
+//! Remarks on a configuration: about references from `model`, about rules from the data plane, about scripts from here.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -21,12 +21,12 @@ use crate::store::rows::Part;
 
 /// How many remarks the text of an OK has; SHOW WARNINGS has more.
 const NAMED: usize = 3;
-/// How many the log has.
+/// Most remarks in the log of one LOAD.
 pub const LOGGED: usize = 20;
 /// How many SHOW WARNINGS has.
 const KEPT: usize = 1_000;
 
-/// What is suspicious now that these tables were loaded.
+/// Suspicious settings after these tables were loaded.
 pub fn after_load(config: &Config, snapshot: &Snapshot, plane: &dyn DataPlane, loaded: &[Part]) -> Vec<Remark> {
     let variables = loaded.iter().filter_map(|part| part.variables).flat_map(|module| inert::variables(config, module));
     let mut variables: Vec<Remark> = variables.collect();
@@ -50,14 +50,14 @@ pub fn after_load(config: &Config, snapshot: &Snapshot, plane: &dyn DataPlane, l
     remarks
 }
 
-/// What is kept and does nothing.
+/// Settings that are accepted and have no effect.
 pub fn inert(config: &Config) -> Vec<Remark> {
     let mut remarks = inert::tables(config);
     remarks.extend(["mysql", "admin"].into_iter().flat_map(|module| inert::variables(config, module)));
     remarks
 }
 
-/// Who serves otherwise than the rows of `mysql_servers` say, and goes on so while the monitor is off; None if nobody does.
+/// The servers whose roles differ from the rows of `mysql_servers` while the monitor is off; None if there are none.
 pub fn frozen(snapshot: &Snapshot, placements: &[Placement]) -> Option<String> {
     if snapshot.vars.monitor_enabled {
         return None;
@@ -104,8 +104,8 @@ fn kept_soft(placements: &[Placement]) -> Option<String> {
     (!named.is_empty()).then(|| named.join(", "))
 }
 
-/// What stays [`frozen`], servers that stay drained, clusters with several writers, and hostgroups in which nothing begins because
-/// more servers are ONLINE than may be.
+/// The lasting states: [`frozen`] roles, drained servers, clusters with several writers, and hostgroups that begin nothing because more
+/// servers are ONLINE than allowed.
 pub fn standstill(snapshot: &Snapshot, placements: &[Placement]) -> Option<String> {
     let mut found: Vec<String> = frozen(snapshot, placements).into_iter().chain(kept_soft(placements)).collect();
     found.extend(several_writers(snapshot, placements));
@@ -119,7 +119,7 @@ pub fn standstill(snapshot: &Snapshot, placements: &[Placement]) -> Option<Strin
     (!found.is_empty()).then(|| found.join("; "))
 }
 
-/// What is suspicious about a configuration that can be loaded, one remark for each kind.
+/// Suspicious settings of a configuration that can be loaded, one remark for each kind.
 pub fn all(config: &Config, snapshot: &Snapshot, plane: &dyn DataPlane, scope: Scope) -> Vec<Remark> {
     let mut remarks = references(config, snapshot);
     remarks.extend(plane.remarks(snapshot, scope));
@@ -132,7 +132,7 @@ pub fn all(config: &Config, snapshot: &Snapshot, plane: &dyn DataPlane, scope: S
     by_kind(remarks)
 }
 
-/// An OK that tells `notes` and then the first remarks; the others are its warnings, as is what stays [`frozen`].
+/// An OK with `notes` and the first remarks. The other remarks, and [`frozen`] roles, are its warnings.
 pub fn told(notes: Vec<String>, frozen: Option<String>, remarks: &[Remark]) -> Reply {
     let mut lines = notes;
     lines.extend(frozen.clone());
@@ -146,7 +146,7 @@ fn more(count: usize) -> String {
     format!("and {count} more")
 }
 
-/// The first of what an OK tells, and how many more there are.
+/// The first few of a list, and the number of the others.
 fn named(all: &[impl ToString]) -> Vec<String> {
     let mut lines: Vec<String> = all.iter().take(NAMED).map(ToString::to_string).collect();
     if all.len() > NAMED {
@@ -155,7 +155,7 @@ fn named(all: &[impl ToString]) -> Vec<String> {
     lines
 }
 
-/// An OK that tells `faults` first, as what was passed over in a file; each is a warning too.
+/// An OK that first names `faults`, the ignored parts of a file; each is a warning too.
 pub fn passed_over(reply: Reply, faults: &[String]) -> Reply {
     let Reply::Ok { affected, insert_id, info, warnings } = reply else { return reply };
     let mut lines = named(faults);
@@ -165,7 +165,7 @@ pub fn passed_over(reply: Reply, faults: &[String]) -> Reply {
     Reply::Ok { affected, insert_id, info: lines.join("; "), warnings }
 }
 
-/// Scripts of the scheduler and of routes that cannot be run, and routes that nobody reaches.
+/// Scripts that cannot be run, and routes that no request reaches.
 pub fn scripts(config: &Config) -> Vec<Remark> {
     let is_active = |row: &&Row| row.flag("active");
     let jobs = config.rows("scheduler").iter().filter(is_active);

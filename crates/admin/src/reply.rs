@@ -1,4 +1,4 @@
-//! What a session says to the engine and what it is told.
+//! A session's request to the engine, and the engine's reply.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use wire::codes;
 /// How ProxySQL begins its errors. Scripts look for it.
 const PROXYSQLS: &str = "ProxySQL Admin Error: ";
 
-/// What a session may do.
+/// The rights of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Everything.
+    /// It may do everything.
     Admin,
     /// Read statistics and monitor tables.
     Stats,
 }
 
-/// Who asks.
+/// The session that asks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionInfo {
     /// The name that was used at the login.
@@ -27,11 +27,11 @@ pub struct SessionInfo {
     pub peer: String,
     /// The id that the greeting gave it.
     pub connection_id: u32,
-    /// The schema it chose, if any.
+    /// The schema chosen with USE, if any.
     pub schema: Option<String>,
     /// Warnings of the last statement that was none about warnings.
     pub warnings: Arc<[String]>,
-    /// The line of the audit log that each statement of this session gets that changes something, but for its text. None: no lines.
+    /// The audit log's line for each statement of this session that changes something, without its text. None: no lines.
     pub audit: Option<Box<AdminEvent>>,
 }
 
@@ -40,12 +40,12 @@ pub struct SessionInfo {
 pub enum Reply {
     /// A result set, perhaps empty.
     Rows {
-        /// Names of the columns.
+        /// In the order of the values.
         columns: Vec<String>,
         /// One value a column; `None` is NULL.
         rows: Vec<Vec<Option<Vec<u8>>>>,
     },
-    /// It is done.
+    /// Success without rows.
     Ok {
         /// Rows that were changed.
         affected: u64,
@@ -53,7 +53,7 @@ pub enum Reply {
         insert_id: u64,
         /// Text for people, often empty.
         info: String,
-        /// What SHOW WARNINGS lists afterwards.
+        /// The lines of SHOW WARNINGS.
         warnings: Vec<String>,
     },
     /// It was refused, and nothing changed.

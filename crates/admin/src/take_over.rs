@@ -1,7 +1,7 @@
-//! What the engine gives to the process that takes its place: the configuration in force and the one in memory, as they are.
+//! The engine's state for a process that takes over: the configuration in force and the one in memory.
 //!
-//! What is on disk stays there. The new process begins from what it is given, never from the disk: what an operator loaded and did not
-//! save goes on, and so does what is being edited.
+//! The disk is not touched. The new process begins from this state, never from the disk. So a configuration that was loaded and not saved
+//! stays in force, and edits in memory continue.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -20,7 +20,7 @@ use crate::error::AdminError;
 use crate::live::Checksum;
 use crate::sharing::{BehindModules, KeptBehind};
 
-/// What the process that takes over is given by the admin interface.
+/// The admin interface's part for a process that takes over.
 #[derive(Debug)]
 pub struct Successor {
     /// The program that it runs; None for this one's.
@@ -35,7 +35,7 @@ pub struct Successor {
     pub frozen: Frozen,
 }
 
-/// Whether another process is about to take over, or has: what is changed here from then on would be lost.
+/// Whether another process is about to take over, or has. Changes from then on would be lost.
 #[derive(Clone, Debug, Default)]
 pub struct Frozen(Arc<AtomicBool>);
 
@@ -50,7 +50,7 @@ impl Frozen {
         self.0.load(Ordering::Acquire)
     }
 
-    /// For those who do not know this type.
+    /// The same as a plain flag.
     pub(crate) fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }
@@ -60,9 +60,8 @@ impl Frozen {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct TakenOver {
-    /// What is in force, as [`to_text`] writes it.
+    /// The configuration in force, as [`to_text`] writes it.
     pub(crate) runtime: String,
-    /// The tables of `main`.
     memory: BTreeMap<String, Table>,
     /// How often each module was loaded, and when last.
     pub(crate) loads: Vec<(String, i64, i64)>,
@@ -71,7 +70,7 @@ pub(crate) struct TakenOver {
     /// Modules of `main` that are behind the shared configuration. An older version does not know it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) behind: Vec<KeptBehind>,
-    /// What the files with secrets held. An older version does not know it.
+    /// The content of files with secrets. An older version does not know it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) secrets: Vec<(PathBuf, Vec<u8>)>,
 }
@@ -93,7 +92,7 @@ enum Cell {
 }
 
 impl TakenOver {
-    /// What is in force, and what `main` of this database holds.
+    /// Collects the configuration in force and the tables of `main` in this database.
     pub(crate) fn of(
         runtime: &model::Config,
         checksums: &[Checksum],
@@ -144,7 +143,7 @@ impl Cell {
             ValueRef::Null => Self::Null,
             ValueRef::Integer(number) => Self::Integer(number),
             ValueRef::Real(number) => Self::Real(number),
-            // What is no UTF-8 stays as it is.
+            // Text that is not UTF-8 stays as bytes.
             ValueRef::Text(text) => match std::str::from_utf8(text) {
                 Ok(text) => Self::Text(text.to_owned()),
                 Err(_) => Self::Blob(text.to_vec()),

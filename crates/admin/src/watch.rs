@@ -1,9 +1,8 @@
-//! Files that the engine follows: with `--declarative` the configuration file, which is applied again when it or a file that it
-//! includes changes; and those with secrets that the configuration in force names, which are read again.
+//! Files that the engine follows. With `--declarative` this is the configuration file with its included files: a change is applied. Always
+//! these are the files with secrets that the configuration in force names: they are read again.
 //!
-//! A file counts once it has looked the same at two looks in a row, so one that is being written is not read half. A file
-//! with faults, or without anything in it, is named in the log and changes nothing; the next change is tried again. Only regular
-//! files are read.
+//! A file counts once it looked the same twice in a row, so that a half-written one is not read. A file with faults, or an empty one, is
+//! named in the log and changes nothing; its next change is tried again. Only regular files are read.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -24,7 +23,7 @@ const LOOK: Duration = Duration::from_millis(500);
 
 /// How a file looked: size, time of the last change, and its number, which differs where a link leads to another file.
 type Stamp = (u64, SystemTime, u64);
-/// How files looked.
+/// Paths with their stamps; None for a missing file.
 type Look = Vec<(PathBuf, Option<Stamp>)>;
 
 /// How files looked last, and when they were read.
@@ -112,8 +111,8 @@ fn ask(engine: &WeakHandle, sql: &str) -> Option<Reply> {
     engine.execute(Role::Admin, &session, sql)
 }
 
-/// Remembers which files were read, and how they looked before that: one that changes while it is read looks different at the
-/// next look, which then reads it again.
+/// The files that were read, with their looks before the read. If a file changes while it is read, it looks different at the next look and
+/// is read again.
 struct Noted(Look);
 
 impl Noted {
@@ -153,7 +152,7 @@ mod tests {
     use super::*;
     use std::time::Instant;
 
-    /// Whoever looks while the file is being written sees it empty, with no word of what it includes.
+    /// While the file is being written it looks empty, without its includes.
     #[test]
     fn what_a_file_includes_is_known_though_it_was_read_half() {
         let dir = tempfile::tempdir().unwrap();

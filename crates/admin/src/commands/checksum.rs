@@ -1,4 +1,4 @@
-//! CHECKSUM and the checksums of what is in force: FNV-1a, 64 bits. The hash is not ProxySQL's.
+//! CHECKSUM and the checksums of the configuration in force: FNV-1a, 64 bits. ProxySQL uses another hash.
 
 use model::config::shared::is_local;
 use model::settings::MysqlVariables;
@@ -37,7 +37,7 @@ impl Fnv {
     }
 }
 
-/// The checksum of a part of a configuration, but for what is each proxy's own: peers compare it.
+/// The checksum of a part of a configuration, without each proxy's own settings: peers compare it.
 pub(super) fn of_config(config: &Config, part: &Part) -> String {
     sum(config, part, |setting| !is_local(setting))
 }
@@ -58,7 +58,7 @@ fn sum(config: &Config, part: &Part, wanted: impl Fn(&Setting) -> bool) -> Strin
     hash.text()
 }
 
-/// What CHECKSUM can be asked of: its words, and the table; variables have none.
+/// The subjects of CHECKSUM: their words and the table; variables have none.
 const SUBJECTS: &[(&str, &str)] = &[
     ("MYSQL SERVERS", "mysql_servers"),
     ("MYSQL USERS", "mysql_users"),

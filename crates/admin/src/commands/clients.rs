@@ -1,4 +1,4 @@
-//! What drivers and tools send before their user says a word: answered so that they go on.
+//! Statements that drivers and tools send on their own, answered so that they continue.
 
 use std::fs;
 
@@ -70,7 +70,7 @@ fn nothing(_: &mut Engine, _: &Ask<'_>) -> Answer {
     Ok(Reply::done())
 }
 
-/// MySQL's number for what has none of its own (ER_UNKNOWN_ERROR).
+/// ER_UNKNOWN_ERROR: MySQL's number for warnings without one of their own.
 const WARNING: &str = "1105";
 
 /// System variables that clients ask for; names in lower case. Values are those of a server with default settings.
@@ -147,12 +147,13 @@ const VARIABLES: &[(&str, &str)] = &[
 /// The MySQL whose ways SQLAlchemy, Django and their like may expect, as far as SQLite has them.
 const LIKE_MYSQL: &str = "8.4.0";
 
-/// What VERSION() and `@@version` say: in the form that drivers read, and with our own. That alone is `@@admin-version`.
+/// The value of VERSION() and `@@version`: in the form that drivers parse, with the program's version. `@@admin-version` is that version
+/// alone.
 pub(crate) fn version(process: &dyn Process) -> String {
     format!("{LIKE_MYSQL}-Tidegate-{}", process.version())
 }
 
-/// What `@@name` and SHOW VARIABLES LIKE answer beside the proxy's own variables.
+/// The values of `@@name` and SHOW VARIABLES LIKE beside the proxy's own variables.
 pub(crate) fn variables(engine: &Engine, session: &SessionInfo) -> Vec<(String, String)> {
     let read_only = if engine.is_read_only() { "1" } else { "0" };
     let more = [
@@ -167,7 +168,7 @@ pub(crate) fn variables(engine: &Engine, session: &SessionInfo) -> Vec<(String, 
     fixed.chain(more.into_iter().map(|(name, value)| (name.to_owned(), value))).collect()
 }
 
-/// Where Linux keeps the machine's name.
+/// The machine's name on Linux.
 const HOSTNAME: &str = "/proc/sys/kernel/hostname";
 
 /// The port of the first address of `admin-mysql_ifaces`; 0 for a socket.

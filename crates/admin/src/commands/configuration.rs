@@ -1,4 +1,4 @@
-//! CONFIG: what differs between the layers, everything at once, and what was.
+//! CONFIG: the differences between the layers, all modules at once, and earlier configurations.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ fn apply(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     load(engine, &modules, ask)
 }
 
-/// `CONFIG APPLY FILE ['name']`: the file to memory, runtime and disk, whole. What it does not name is gone.
+/// `CONFIG APPLY FILE ['name']`: replaces memory, runtime and disk by the file. Settings that it does not name are removed.
 fn apply_file(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let path = file(engine, ask.statement.word(3))?;
     let (mut said, notices) = model::load_regular(&path).map_err(AdminError::Config)?;

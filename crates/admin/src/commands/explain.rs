@@ -1,4 +1,4 @@
-//! What the data plane would do, in words: EXPLAIN ROUTE and SHOW EFFECTIVE SETTINGS.
+//! The data plane's decisions in words: EXPLAIN ROUTE and SHOW EFFECTIVE SETTINGS.
 
 use model::control::RouteQuestion;
 use model::stats::Value;

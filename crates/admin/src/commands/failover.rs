@@ -1,7 +1,7 @@
-//! What an operator may order about roles: SWITCHOVER, FAILBACK, ACCEPT CLUSTER, PAUSE, RESUME, DRAIN, UNDRAIN.
+//! Operators' orders about roles: SWITCHOVER, FAILBACK, ACCEPT CLUSTER, PAUSE, RESUME, DRAIN, UNDRAIN.
 //!
-//! An order takes as long as its work does, so it is carried out on a thread of its own, and other administrators are
-//! served meanwhile. A few may be under way at a time.
+//! An order takes as long as its work does. It runs on a thread of its own while the engine serves other administrators. Only a few may run
+//! at a time.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub(super) const COMMANDS: &[Command] = &[
     open("UNDRAIN", order).help("UNDRAIN SERVER 'host:port'", "Ends DRAIN SERVER.", "UNDRAIN SERVER '10.0.0.2:3306'"),
 ];
 
-/// What is ordered.
+/// An order with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Order {
     Switchover { hostgroup: HostgroupId, to: ServerAddr, timeout_ms: Option<u64>, is_by_hand: bool },
@@ -52,7 +52,7 @@ enum Order {
 }
 
 impl Order {
-    /// What holds from now on, or no more, where this order leaves something that does.
+    /// The lasting effect of this order, and whether it begins or ends; None if it leaves none.
     fn standing(&self) -> Option<(StandingOrder, bool)> {
         match self {
             Self::Pause(hostgroup) => Some((StandingOrder::Paused(*hostgroup), true)),

@@ -1,4 +1,4 @@
-//! HELP and SHOW COMMANDS, and what is said of a command that does not exist: the nearest one.
+//! HELP and SHOW COMMANDS, and the hint at the nearest command after an unknown one.
 //!
 //! A command's help stands in its own line of the tables ([`super::Help`]). LOAD and SAVE have a topic for each module and move.
 
@@ -20,26 +20,26 @@ const WORDS_MAX: usize = 24;
 /// Bytes of a pattern: all administrators wait while it is compared.
 const PATTERN_MAX: usize = 256;
 
-/// What is said of one command.
+/// The help of one command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Topic {
-    /// Its words, with `[...]` for what may be left out and small letters for what stands for a value.
+    /// Its words, with `[...]` for optional ones and small letters for values.
     pub form: String,
-    /// What it does.
+    /// Its effect, in a sentence or two.
     pub what: String,
-    /// One that works.
+    /// A statement that works as it is.
     pub example: String,
 }
 
-/// All topics; of equally near ones the first is what was meant.
+/// All topics. Of equally near ones the first is suggested.
 pub(super) fn topics() -> Vec<Topic> {
     let written = TABLES.iter().flat_map(|table| table.iter()).filter_map(|command| command.help);
     let written = written.map(|help| Topic { form: help.form.to_owned(), what: help.what.to_owned(), example: help.example.to_owned() });
     written.chain(layers::topics()).collect()
 }
 
-/// `HELP [words]`. One topic comes as `name, description, example`, which the command line clients print as a page; several come as a list
-/// with a category before them, as those clients expect it.
+/// `HELP [words]`. A single topic comes as `name, description, example`, which MySQL's command line clients print as a page. Several come
+/// as a list with a category, as those clients expect.
 fn help(ask: &Ask<'_>) -> Answer {
     let asked = unquoted(ask.statement.rest(1));
     let words: Vec<String> = tokens(&asked).take(WORDS_MAX).map(|token| token.text.to_ascii_uppercase()).collect();
@@ -118,7 +118,7 @@ fn fixed_words(form: &str) -> Vec<String> {
     mandatory.filter(is_fixed).map(str::to_owned).collect()
 }
 
-/// What is said of a statement that is no command and no SQL; None where it is SQL with a fault in it, of which SQLite says more.
+/// The hint for a statement that is neither a command nor SQL. None for SQL with a fault, of which SQLite says more.
 pub(crate) fn advice(statement: &Statement) -> Option<String> {
     const SQL: &str = "SELECT|INSERT|REPLACE|UPDATE|DELETE|WITH|VALUES|CREATE|DROP|ALTER|PRAGMA|ANALYZE|REINDEX|ATTACH|DETACH";
     if statement.is(0, SQL) {
@@ -153,7 +153,7 @@ fn most(count: usize) -> f64 {
 fn nearest(words: &[String]) -> Option<Topic> {
     // Of two that are equally near, the one with fewer values is meant.
     let values = |topic: &Topic| to_f64(topic.form.split(' ').count() - fixed_words(&topic.form).len());
-    // The verb is what was meant most surely.
+    // The verb counts most: a different verb is as bad as a missing word.
     let verb = |topic: &Topic| match (words.first(), fixed_words(&topic.form).first()) {
         (Some(written), Some(meant)) if is_slip(written, meant) => 0.0,
         _ => MISSING,
@@ -164,7 +164,7 @@ fn nearest(words: &[String]) -> Option<Topic> {
     near.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, topic)| topic)
 }
 
-/// How many words differ between what was written and a command's fixed words: an edit distance with parts of words.
+/// How many words differ between a statement and a command's fixed words: an edit distance with parts of words.
 fn distance(written: &[String], meant: &[String]) -> f64 {
     let mut row: Vec<f64> = (0..=meant.len()).map(|n| MISSING * to_f64(n)).collect();
     for (i, word) in written.iter().enumerate() {
@@ -187,7 +187,7 @@ fn is_slip(written: &str, meant: &str) -> bool {
     gap(written, meant) <= if meant.len() <= 5 { 0.5 } else { 0.4 }
 }
 
-/// How much two words differ, 0 to 1. A word that another one begins with is nearly the same: `RUN`, `RUNTIME`.
+/// How much two words differ, 0 to 1. A prefix is nearly the same: `RUN`, `RUNTIME`.
 fn gap(written: &str, meant: &str) -> f64 {
     if written == meant {
         return 0.0;
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn every_command_of_administrators_has_help() {
-        // What ProxySQL's tools say, and what does nothing here.
+        // Statements of ProxySQL's tools that have no effect here.
         let foreign = ["CLUSTER_NODE_UUID", "MEMPROFILE", "COREDUMP", "SIGNAL", "PULL VERSION", "LDAP"];
         let all = TABLES.iter().flat_map(|table| table.iter());
         let without = all.filter(|command| {

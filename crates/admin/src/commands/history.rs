@@ -1,6 +1,7 @@
 //! CONFIG HISTORY and CONFIG ROLLBACK: configurations that were in force, kept compressed in `disk`.
 //!
-//! One that is the same as the newest is not kept again: whoever loads every minute pushes nothing out. Bounded by `admin-config_history_size` in number and by [`MAX_BYTES`] in size; the oldest go first.
+//! A configuration equal to the newest one is not kept again, so a LOAD every minute pushes no older one out. Limited by
+//! `admin-config_history_size` in number and by [`MAX_BYTES`] in size; the oldest go first.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -23,12 +24,12 @@ use crate::store::rows;
 
 /// Most bytes that the kept configurations take, compressed.
 const MAX_BYTES: u64 = 64 << 20;
-/// Most bytes that one may have.
+/// Most bytes of one configuration.
 const MAX_TEXT: u64 = 1 << 30;
 /// Most changes that its line names.
 const NAMED_CHANGES: usize = 8;
 
-/// Keeps the configuration that is now in force, and who brought it about.
+/// Keeps the configuration that is now in force, with the user and the command.
 pub(crate) fn remember(db: &Connection, config: &Config, user: &str, command: &str) -> Result<(), AdminError> {
     let size = config.admin.config_history_size;
     rows::transaction(db, || {
@@ -122,7 +123,7 @@ pub(super) fn rollback(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     engine.roll_back(config, ask)
 }
 
-/// What an operator must still save, where the disk has another configuration than memory.
+/// A hint at the SAVE that is missing, if the disk has another configuration than memory.
 fn unsaved(db: &Connection) -> Result<Option<String>, AdminError> {
     let differences = diff(&rows::sheet(db, "main")?, &rows::sheet(db, "disk")?.completed());
     let is_of = |module: &Module| {

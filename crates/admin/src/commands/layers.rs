@@ -20,7 +20,7 @@ use crate::store::rows::{self, Part};
 pub(crate) struct Module {
     /// Its name in commands.
     pub words: &'static str,
-    /// What belongs to it.
+    /// Its tables and variables.
     pub part: Part,
     /// Its line in `runtime_checksums_values`, or empty.
     pub checksum: &'static str,
@@ -41,7 +41,6 @@ const fn variables(words: &'static str, module: &'static str, checksum: &'static
     Module { words, part: Part { tables: &[], variables: Some(module) }, checksum }
 }
 
-/// Every module.
 pub(crate) const MODULES: &[Module] = &[
     tables("MYSQL USERS", &["mysql_users", "mysql_ldap_mapping"], "mysql_users"),
     tables(
@@ -85,7 +84,7 @@ enum Move {
     FileToMemory,
 }
 
-/// The forms: what stands before the module, what behind it, and the move.
+/// The forms of a move: the words before and behind the module.
 const FORMS: &[(&str, &str, Move)] = &[
     ("LOAD", "TO MEMORY|MEM", Move::DiskToMemory),
     ("LOAD", "FROM DISK", Move::DiskToMemory),
@@ -98,7 +97,7 @@ const FORMS: &[(&str, &str, Move)] = &[
     ("LOAD", "FROM CONFIG", Move::FileToMemory),
 ];
 
-/// The moves of which HELP speaks, one form each, and what they do; the other forms are synonyms.
+/// The moves that HELP lists, one form each, with their effects; the other forms are synonyms.
 const TOPICS: &[(&str, &str, &str)] = &[
     ("LOAD", "TO RUNTIME", "Checks what is in memory and puts it in force, or changes nothing."),
     ("SAVE", "TO DISK", "Saves what is in memory for the next start."),
@@ -107,7 +106,7 @@ const TOPICS: &[(&str, &str, &str)] = &[
     ("LOAD", "FROM CONFIG", "Lays the configuration file's rows over memory."),
 ];
 
-/// What HELP says of LOAD and SAVE: a topic for each module and move.
+/// HELP's topics for LOAD and SAVE: one for each module and move.
 pub(super) fn topics() -> impl Iterator<Item = Topic> {
     let of_module = |module: &'static Module| {
         TOPICS.iter().map(move |(verb, tail, what)| {
@@ -160,7 +159,7 @@ fn carry_out(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     }
 }
 
-/// Puts what is in memory in force, for these modules at once.
+/// Puts memory's content of these modules in force, all at once.
 pub(super) fn load(engine: &mut Engine, modules: &[&'static Module], ask: &Ask<'_>) -> Answer {
     engine.refuse_behind(modules)?;
     let parts: Vec<Part> = modules.iter().map(|module| module.part).collect();
@@ -168,7 +167,7 @@ pub(super) fn load(engine: &mut Engine, modules: &[&'static Module], ask: &Ask<'
     engine.adopt(config, modules, ask)
 }
 
-/// What stands for the name in `LOAD MYSQL USER name TO RUNTIME`, in quotes or bare.
+/// The name in `LOAD MYSQL USER name TO RUNTIME`, quoted or not.
 fn one_user(statement: &Statement) -> Option<String> {
     let behind = statement.head.len().checked_sub(2).filter(|behind| *behind > 3)?;
     let is_form = statement.has(behind, "TO RUNTIME|RUN") || statement.has(behind, "FROM MEMORY|MEM");
@@ -249,7 +248,7 @@ fn load_file(engine: &Engine, module: &Module) -> Answer {
     Ok(remarks::passed_over(done(read, ""), &model::config::faults(&notices)))
 }
 
-/// Lays what a file says over memory. Returns how many rows and variables that were.
+/// Lays a file's part over memory. Returns the number of rows and variables.
 pub(crate) fn merge(db: &Connection, config: &Config, part: &Part) -> Result<u64, AdminError> {
     let mut read = 0;
     for table in part.tables.iter().filter_map(|name| rows::description(name)) {

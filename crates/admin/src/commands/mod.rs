@@ -1,7 +1,7 @@
-//! The commands, as one table: the words, who may say them, what they do.
+//! The commands, as one table: their words, the role that they need, their effect.
 //!
-//! Words are matched in any letter case. `*` stands for any one token, `a|b` for either word; with [`Tail::Any`] more may
-//! follow. Of several lines that match, the one with most words counts. What matches no line is SQL for SQLite.
+//! Words match in any letter case. `*` stands for any one token, `a|b` for either word; with [`Tail::Any`] more may follow. If several
+//! lines match, the one with the most words counts. A statement without a match is SQL for SQLite.
 
 mod checksum;
 pub(crate) mod clients;
@@ -25,50 +25,48 @@ use crate::reply::{Reply, Role};
 
 pub(crate) use help::advice;
 
-/// What a command answers.
+/// The result of a command.
 pub(crate) type Answer = Result<Reply, AdminError>;
 
 /// Whether more may follow a command's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tail {
-    /// Nothing.
+    /// No further word.
     None,
-    /// Anything.
+    /// Any further words.
     Any,
 }
 
 /// One line of the table.
 #[derive(Clone, Copy)]
 pub(crate) struct Command {
-    /// Its words.
+    /// The pattern that a statement must match.
     pub words: &'static str,
     /// Whether more may follow.
     pub tail: Tail,
-    /// Who may say it: [`Role::Stats`] means everybody.
+    /// The least role that may send it. [`Role::Stats`] means every session.
     pub needs: Role,
-    /// What it does.
+    /// The function or query behind it.
     pub action: Action,
-    /// What HELP says of it; None for what only drivers and tools say.
+    /// Its help; None for statements that only drivers and tools send.
     pub help: Option<Help>,
 }
 
-/// What HELP says of a command.
+/// The help text of a command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Help {
     /// Its words: `[...]` may be left out, small letters stand for a value.
     pub form: &'static str,
-    /// What it does, in a sentence or two.
+    /// Its effect, in a sentence or two.
     pub what: &'static str,
-    /// One that works.
+    /// A statement that works as it is.
     pub example: &'static str,
 }
 
-/// What a command does.
+/// The effect of a command.
 #[derive(Clone, Copy)]
 pub(crate) enum Action {
-    /// It calls this.
     Call(fn(&mut Engine, &Ask<'_>) -> Answer),
-    /// It stands for this query.
     Query(&'static str),
 }
 
@@ -98,7 +96,6 @@ const fn for_all(command: Command) -> Command {
     Command { needs: Role::Stats, ..command }
 }
 
-/// All tables of commands.
 const TABLES: &[&[Command]] = &[
     process::COMMANDS,
     configuration::COMMANDS,
@@ -113,7 +110,7 @@ const TABLES: &[&[Command]] = &[
     help::COMMANDS,
 ];
 
-/// The command that a statement is.
+/// The command's line, or None if the statement is SQL.
 pub(crate) fn find(statement: &Statement) -> Option<Command> {
     if let Some(command) = layers::find(statement).or_else(|| checksum::find(statement)) {
         return Some(command);
@@ -175,7 +172,7 @@ fn rows(columns: &[&str], rows: Vec<Vec<Option<String>>>) -> Reply {
     Reply::Rows { columns: columns.iter().map(|name| (*name).to_owned()).collect(), rows: rows.into_iter().map(bytes).collect() }
 }
 
-/// One row of one column.
+/// A result of one row and one column.
 fn single(column: &str, value: impl Into<String>) -> Reply {
     rows(&[column], vec![vec![Some(value.into())]])
 }
@@ -185,7 +182,7 @@ fn done(affected: u64, info: impl Into<String>) -> Reply {
     Reply::Ok { affected, insert_id: 0, info: info.into(), warnings: Vec::new() }
 }
 
-/// The form of the command that a statement begins, for those who err in it.
+/// The form of the command that a statement begins with, for error texts.
 fn form(statement: &Statement) -> &'static str {
     find(statement).and_then(|command| command.help).map_or("", |help| help.form)
 }

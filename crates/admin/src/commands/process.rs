@@ -1,4 +1,4 @@
-//! PROXYSQL and its like: what is done to the process, the data plane and its files.
+//! PROXYSQL and similar commands: they act on the process, the data plane and its files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -187,7 +187,7 @@ fn restart(engine: &mut Engine) -> Answer {
     after(engine, After::Restart)
 }
 
-/// Another process takes over, with this program or the one that is named.
+/// Starts a process that takes over, with this program or the named one.
 fn upgrade(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let program = unquoted(ask.statement.rest(2));
     let program = (!program.is_empty()).then(|| PathBuf::from(program));
@@ -195,7 +195,7 @@ fn upgrade(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
         return refuse(format!("{}: give an absolute path", program.display()));
     }
     if program.is_some() && scheduler::is_forbidden() {
-        // Whoever has an administrator's password could have any program run.
+        // Otherwise an administrator's password would be enough to run any program.
         return refuse("--no-scripts: the proxy starts no other program than its own file");
     }
     tracing::info!("{}@{}: {}", ask.session.user, ask.session.peer, ask.statement.text);
@@ -233,7 +233,7 @@ fn kill(engine: &Engine, id: &str) -> Answer {
     }
 }
 
-/// What is given up is a protection: the log says who did it.
+/// The command gives up a protection, so the log names the user.
 fn forget_replica(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let id = ask.statement.word(2);
     let count = id.parse().map_or(0, |id| engine.plane.forget_replica(id));
@@ -250,7 +250,7 @@ fn log_entry(_: &mut Engine, ask: &Ask<'_>) -> Answer {
     Ok(Reply::done())
 }
 
-/// Answers the version of the servers at once: nobody may wait here, as everybody waits for the engine.
+/// Answers the servers' version from memory: every session waits for the engine, so it must not wait for a server.
 fn pull_version(engine: &mut Engine, _: &Ask<'_>) -> Answer {
     let version = {
         let runtime = engine.live.runtime.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -259,7 +259,7 @@ fn pull_version(engine: &mut Engine, _: &Ask<'_>) -> Answer {
     Ok(reply(&["version"], vec![vec![Some(version.to_string())]]))
 }
 
-/// `TRUNCATE` begins the counters of a table anew. Tables of the configuration take DELETE.
+/// `TRUNCATE` resets the counters of a table. Tables of the configuration take DELETE.
 fn truncate(engine: &mut Engine, name: &str) -> Answer {
     let name = name.to_ascii_lowercase();
     let bare = name.strip_prefix("stats.").unwrap_or(&name);

@@ -17,7 +17,6 @@ use crate::sharing::peers::{self, PeerLine};
 use crate::sharing::{Fetched, Sharing, described, made_by};
 use crate::store::rows;
 
-/// The forms of CONFIG ROLLOUT.
 const ROLLOUT: &str = "CONFIG ROLLOUT TO 'proxy'[, ...] | n PERCENT";
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -68,7 +67,7 @@ fn head(sharing: &Sharing) -> Result<Arc<Head>, AdminError> {
     head.ok_or_else(|| AdminError::Refused("etcd has no shared configuration: CONFIG SHARE puts this proxy's there".to_owned()))
 }
 
-/// `CONFIG SHARE`: what is in force here becomes the shared configuration, where there is none.
+/// `CONFIG SHARE`: the configuration in force becomes the shared one, if there is none.
 fn share(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     if peers::is_on(&engine.runtime()) {
         return share_with_peers(engine, ask);
@@ -90,7 +89,7 @@ fn share(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     Ok(done(0, text))
 }
 
-/// The same among peers: what is in force here becomes the first revision.
+/// The same among peers: the configuration in force becomes the first revision.
 fn share_with_peers(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     let Some(peers) = engine.peers.clone() else { return refuse("this proxy has no peers") };
     let known = peers.descent().map(|own| ("this proxy".to_owned(), own)).or_else(|| peers.known_revision());
@@ -101,7 +100,7 @@ fn share_with_peers(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     Ok(done(0, "revision 1 is shared"))
 }
 
-/// `CONFIG FOLLOW`: what was read of etcd is put in force.
+/// `CONFIG FOLLOW`: puts the revision last read from etcd in force.
 fn follow(engine: &mut Engine, _: &Ask<'_>) -> Answer {
     if let Some(joined) = engine.peers.as_ref().and_then(|peers| peers.joined()) {
         engine.descends_from(Some(joined), &[]);
@@ -128,7 +127,7 @@ fn follow(engine: &mut Engine, _: &Ask<'_>) -> Answer {
     }
 }
 
-/// `CONFIG REBASE [MINE|SHARED]`: first what is shared, whatever is in force here; then what was edited in memory, over it.
+/// `CONFIG REBASE [MINE|SHARED]`: first puts the shared configuration in force, then lays memory's edits over it.
 fn rebase(engine: &mut Engine, ask: &Ask<'_>, prefer: Prefer) -> Answer {
     if peers::is_on(&engine.runtime()) {
         return rebase_on_peers(engine, ask, prefer);
@@ -159,7 +158,7 @@ fn rebase(engine: &mut Engine, ask: &Ask<'_>, prefer: Prefer) -> Answer {
     Ok(done(0, said))
 }
 
-/// What is in force here is published as what follows all that is known: it ends the conflict.
+/// Publishes the configuration in force as the successor of all known revisions, which ends the conflict.
 fn overrule(engine: &mut Engine, ask: &Ask<'_>, sharing: &Sharing, head: &Head) -> Result<String, AdminError> {
     let standing = sharing.overrule(draft(ask, to_shared_text(&engine.runtime())), head)?;
     tracing::info!("{}@{}: {}: revision {}", ask.session.user, ask.session.peer, ask.statement.text, standing.number);
@@ -217,7 +216,7 @@ fn revision(engine: &mut Engine, _: &Ask<'_>) -> Answer {
     }
 }
 
-/// `CONFIG REVISION TEXT`: what a peer pulls, passwords included, in pieces.
+/// `CONFIG REVISION TEXT`: the text that a peer pulls, with passwords, in pieces.
 fn revision_text(engine: &mut Engine, _: &Ask<'_>) -> Answer {
     const PIECE: usize = 256 << 10;
     let text = peers::text_of(&engine.runtime());
@@ -239,7 +238,7 @@ fn text_of(sharing: &Sharing, revision: &Revision) -> Result<String, AdminError>
     sharing.shared().text(revision.clone()).map_err(|error| AdminError::Refused(format!("the shared configuration: {error}")))
 }
 
-/// What holds for all, as this proxy would run by it: the layer SHARED of CONFIG DIFF.
+/// The shared configuration as this proxy would use it: the layer SHARED of CONFIG DIFF.
 pub(super) fn shared(engine: &Engine) -> Result<Config, AdminError> {
     let sharing = sharing(engine)?;
     let head = head(&sharing)?;
@@ -356,12 +355,12 @@ fn chosen(sharing: &Sharing, named: &str) -> Result<Vec<String>, AdminError> {
     Ok(to)
 }
 
-/// `CONFIG PROMOTE`: what is tried holds for all.
+/// `CONFIG PROMOTE`: the revision on trial holds for all proxies.
 fn promote(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     end_trial(engine, ask, |head, _| head.manifest.revision.clone(), "in force everywhere")
 }
 
-/// `CONFIG ABORT ['reason']`: what was before holds again.
+/// `CONFIG ABORT ['reason']`: the revision before the trial holds again.
 fn abort(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     end_trial(engine, ask, |_, rollout| rollout.before.clone(), "taken back")
 }

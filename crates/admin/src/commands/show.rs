@@ -1,4 +1,4 @@
-//! SHOW and DESCRIBE: each is a query over what is there.
+//! SHOW and DESCRIBE: each is a query over existing tables.
 
 use model::config::TABLES;
 
@@ -111,7 +111,7 @@ struct Filter {
 }
 
 impl Filter {
-    /// Reads what stands behind `index`; `column` is what LIKE is about.
+    /// Reads the words from token `index` on; LIKE applies to `column`.
     fn read(statement: &Statement, index: usize, column: &str) -> Result<Self, AdminError> {
         let (mut filter, mut at) = (Self::default(), index);
         if statement.is(at, "FROM|IN") {
@@ -127,8 +127,7 @@ impl Filter {
         Ok(filter)
     }
 
-    /// The pairs of `Variable_name` and `Value` in `source` that are asked for. WHERE may call the latter `variable_value`, too, as
-    /// tables do.
+    /// The requested pairs of `Variable_name` and `Value` in `source`. WHERE may also say `variable_value`, as tables do.
     fn of_pairs(&self, source: &str) -> String {
         let named = format!("SELECT Variable_name, Value, Value AS variable_value FROM ({source})");
         format!("SELECT Variable_name, Value FROM ({named}) WHERE {} ORDER BY Variable_name", self.condition)
@@ -194,7 +193,7 @@ pub(super) fn qualified(statement: &Statement, index: usize) -> (Option<String>,
     }
 }
 
-/// Where a table is looked for: the schema that is named, else all that the session sees.
+/// The schemas to search for a table: the named one, else all that the session sees.
 fn places(schema: Option<&str>, who: Role) -> Vec<&'static str> {
     let temporary = (who == Role::Admin).then_some("temp");
     temporary.into_iter().chain(schemas(who)).filter(|known| schema.is_none_or(|schema| schema.eq_ignore_ascii_case(known))).collect()
@@ -273,7 +272,7 @@ fn own_variables(engine: &mut Engine, ask: &Ask<'_>, pattern: &str) -> Answer {
     run(engine, ask, &filter.of_pairs(&source))
 }
 
-/// `SHOW VARIABLES`: the proxy's own, from memory. Who asks for certain ones is told a server's too.
+/// `SHOW VARIABLES`: the proxy's own, from memory. With LIKE or WHERE, a MySQL server's variables too.
 fn variables(engine: &mut Engine, ask: &Ask<'_>, index: usize) -> Answer {
     let filter = Filter::read(ask.statement, index, "Variable_name")?;
     let server: Vec<String> =

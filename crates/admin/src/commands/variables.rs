@@ -23,7 +23,7 @@ pub(super) const COMMANDS: &[Command] = &[
     for_all(open("SET SESSION|GLOBAL|LOCAL TRANSACTION", |_, _| Ok(Reply::done()))),
 ];
 
-/// What one assignment is about.
+/// The target of one assignment.
 enum Target {
     /// A variable of the proxy.
     Ours(&'static Setting),
@@ -93,8 +93,8 @@ fn nearest(name: &str) -> String {
     }
 }
 
-/// What SQL says: `DEFAULT` and `NULL` without quotes are no texts. NULL is what clients make of a value that is none: an empty one.
-/// What looks like an expression is not taken for a text.
+/// The value that the text of a SET means. `NULL` without quotes is an empty value, as clients send it; `DEFAULT` without quotes is the
+/// default. An expression is refused, not stored as a text.
 fn meant(setting: &'static Setting, value: &str) -> Result<String, AdminError> {
     let is = |word: &str| value.eq_ignore_ascii_case(word);
     if is("NULL") {

@@ -1,7 +1,7 @@
 //! CREATE VIEW over tables of other schemas.
 //!
-//! SQLite lets a view see the tables of its own schema only, and a TEMP view see all. `main` and TEMP both live in memory, and all
-//! administrators share them: a view that names no schema becomes a TEMP view where it has to, and nobody sees a difference.
+//! In SQLite a view sees only the tables of its own schema, and a TEMP view sees all. `main` and TEMP both live in memory and are shared by
+//! all administrators. So a view without a schema becomes a TEMP view if needed, without a visible difference.
 
 use rusqlite::Connection;
 
@@ -17,7 +17,7 @@ pub(super) const COMMANDS: &[Command] = &[open("CREATE VIEW", create).help(
     "CREATE VIEW busy AS SELECT * FROM stats_mysql_processlist",
 )];
 
-/// What SQLite says of a view that names another schema.
+/// SQLite's error for a view that names another schema.
 const FOREIGN: &str = "cannot reference objects in database";
 
 /// The view that is made to see whether one could be.
@@ -44,7 +44,7 @@ fn create(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     if !reaches_out {
         return made;
     }
-    // Where there is no such table anywhere, the view waits for it.
+    // If no schema has the table, the view waits for it.
     let trial = run(&format!("CREATE TEMP VIEW {TRIAL} {}", ask.statement.rest(next)));
     let sees_all = trial.is_ok() && !lacks_table(engine, "temp", TRIAL);
     drop_view(db, "temp", TRIAL)?;

@@ -1,4 +1,4 @@
-//! What an answer says beside what was asked: orders that a LOAD does not end, and the table that was probably meant.
+//! Additions to an answer: orders that a LOAD does not end, and the table that the statement probably meant.
 
 use model::stats::{Reading, Value};
 

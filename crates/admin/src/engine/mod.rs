@@ -36,10 +36,9 @@ use crate::take_over::{Frozen, Successor, TakenOver};
 use orders::{Orders, Work};
 use statement::Statement;
 
-/// What is done once the answer has been handed over.
+/// The act after the answer was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
-    /// Nothing.
     Nothing,
     /// End the process.
     Shutdown(Stop),
@@ -47,57 +46,50 @@ pub(crate) enum After {
     Restart,
 }
 
-/// Who asks for what: commands are given both.
+/// A statement and its session, as commands get them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ask<'a> {
-    /// What the session may do.
+    /// The session's role.
     pub who: Role,
-    /// The session.
     pub session: &'a SessionInfo,
-    /// The statement.
     pub statement: &'a Statement,
 }
 
-/// Who brings a configuration about, for log and history.
+/// The origin of a configuration, for log and history.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct By<'a> {
-    /// The name.
     pub user: &'a str,
     /// The client's address.
     pub peer: &'a str,
-    /// The statement.
     pub text: &'a str,
 }
 
 /// A configuration without faults, ready to be put in force.
 pub(crate) struct Checked {
-    /// What workers read.
+    /// The compiled form that workers read.
     pub snapshot: Arc<Snapshot>,
-    /// The configuration with what stands in files.
+    /// The configuration with the content of files.
     whole: Arc<Config>,
     secrets: SecretFiles,
 }
 
-/// What is answered while another process takes over.
+/// Statements that are answered while another process takes over.
 const READS: &[&str] = &["SELECT", "SHOW", "EXPLAIN", "DESC", "DESCRIBE", "USE"];
 
 /// Everything that the thread owns.
 pub(crate) struct Engine {
-    /// The databases.
     pub store: Store,
     /// The tables that are computed.
     pub live: Arc<Live>,
-    /// The data plane.
     pub plane: Arc<dyn DataPlane>,
-    /// The process.
     pub process: Arc<dyn Process>,
     /// The configuration file, if there is one.
     pub config_file: Option<PathBuf>,
     /// `PROXYSQL READONLY` and `READWRITE`, until the next LOAD of the admin variables.
     pub read_only: Option<bool>,
-    /// What the statement at hand asks for beyond its answer.
+    /// The act that the present statement asks for after its answer.
     pub after: After,
-    /// Who carries out orders about roles, if anybody does.
+    /// The party that carries out orders about roles, if there is one.
     pub operator: Option<Arc<dyn Operator>>,
     /// Whether another process is about to take over.
     pub frozen: Frozen,
@@ -109,7 +101,7 @@ pub(crate) struct Engine {
     pub behind: BehindModules,
     /// Whether the configuration file is the truth, so that nothing else can be.
     pub is_declarative: bool,
-    /// What the files with secrets hold that the configuration in force names.
+    /// The secrets from files that the configuration in force names.
     secrets: SecretFiles,
     orders: Orders,
     jobs: Jobs,
@@ -210,14 +202,13 @@ impl Engine {
         }
     }
 
-    /// The statement at hand is answered by `work`, on a thread of its own. What is answered here counts only when that is
-    /// refused.
+    /// Answers the present statement by `work`, on a thread of its own. The reply returned here counts only if `work` is refused.
     pub(crate) fn later(&mut self, work: Work) -> Result<Reply, AdminError> {
         self.orders.give(work).map_err(AdminError::Refused)?;
         Ok(Reply::done())
     }
 
-    /// What a process is given that takes over.
+    /// The state for a process that takes over.
     pub(crate) fn successor(&self, program: Option<PathBuf>) -> Result<Successor, AdminError> {
         let runtime = self.live.runtime.lock().unwrap_or_else(PoisonError::into_inner);
         let layers = TakenOver::of(&runtime.config, &runtime.checksums, &self.store.admin, self.read_only, &self.behind, &self.secrets)?;
@@ -237,7 +228,7 @@ impl Engine {
         Reply::refused("internal error; the log says more")
     }
 
-    /// Executes one statement.
+    /// Writes the audit line, then runs the command or the SQL. Every fault is a reply.
     pub(crate) fn execute(&mut self, who: Role, session: &SessionInfo, sql: &[u8]) -> Reply {
         let Ok(sql) = std::str::from_utf8(sql) else {
             return Reply::refused("the statement is not UTF-8");
@@ -280,7 +271,7 @@ impl Engine {
         }
     }
 
-    /// The connection that serves `who`.
+    /// Each role has a connection of its own.
     pub(crate) fn connection(&self, who: Role) -> &Connection {
         match who {
             Role::Admin => &self.store.admin,
@@ -298,7 +289,7 @@ impl Engine {
         self.live.runtime.lock().unwrap_or_else(PoisonError::into_inner).config.clone()
     }
 
-    /// What `@@name` answers from now on.
+    /// Sets the values that `@@name` answers from now on.
     pub(crate) fn describe_variables(&self, who: Role, session: &SessionInfo) -> Result<(), AdminError> {
         let mut variables = commands::clients::variables(self, session);
         if who == Role::Admin {
@@ -314,7 +305,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Finds what is wrong with a configuration, patterns of rules and files with secrets too; changes nothing.
+    /// Checks a configuration, with patterns of rules and files with secrets. Changes nothing.
     pub(crate) fn check(&self, config: &Arc<Config>) -> Result<Checked, AdminError> {
         let all_of = |mut errors: Vec<_>| {
             let rules = crate::bootstrap::innocent_rules(config, &errors).map(Arc::new);
@@ -328,7 +319,7 @@ impl Engine {
         Ok(Checked { snapshot, whole, secrets })
     }
 
-    /// These are what the files with secrets hold that are in force; what has happened to them is logged.
+    /// Takes the secrets in force, and logs which files have changed or failed.
     pub(crate) fn hold(&mut self, secrets: SecretFiles) {
         for (is_fault, line) in secrets.news(&self.secrets) {
             if is_fault { tracing::warn!("{line}") } else { tracing::info!("{line}") }
@@ -337,8 +328,8 @@ impl Engine {
         self.secrets = secrets;
     }
 
-    /// `PROXYSQL RELOAD SECRETS`: reads the files again that the configuration in force names. What they hold is in force then;
-    /// what cannot be read stays as it was, and is named in the answer.
+    /// `PROXYSQL RELOAD SECRETS`: reads the files again that the configuration in force names, and uses their content. A file that cannot
+    /// be read keeps its old content and is named in the answer.
     pub(crate) fn reload_secrets(&mut self) -> Result<Reply, AdminError> {
         let checked = self.check(&self.runtime())?;
         if checked.secrets.differs(&self.secrets) {
@@ -372,8 +363,8 @@ impl Engine {
         head.map(|head| described(&head.manifest)).or_else(|| descent.map(|descent| peers::described(&descent))).unwrap_or_default()
     }
 
-    /// Puts `config` in force, of which `modules` were loaded; where it is shared, it is published before. On an error nothing has
-    /// changed. The answer says what its operator should know.
+    /// Puts `config` in force, of which `modules` were loaded. A shared configuration is published first. On an error nothing has changed.
+    /// The answer has remarks for the operator.
     pub(crate) fn adopt(&mut self, config: Config, modules: &[&'static layers::Module], ask: &Ask<'_>) -> Result<Reply, AdminError> {
         let config = Arc::new(config);
         let checked = self.check(&config)?;
@@ -383,6 +374,7 @@ impl Engine {
             if self.is_declarative && Sharing::is_on(&config) {
                 return Err(AdminError::declarative_and_shared());
             }
+            // The ports follow on another thread, when a failure could no longer refuse the LOAD.
             crate::outside::could_follow(&self.runtime(), &config).map_err(AdminError::Refused)?;
         }
         let published = self.publish(&config, ask)?;
@@ -410,7 +402,7 @@ impl Engine {
         }
     }
 
-    /// What was just loaded is a new revision, where peers share without etcd; see [`Peers::descend`].
+    /// Makes the loaded configuration a new revision, if peers share without etcd; see [`Peers::descend`].
     pub(crate) fn descend(
         &mut self,
         config: &Config,
@@ -426,11 +418,11 @@ impl Engine {
         }
     }
 
-    /// Publishes what is about to be in force, where it is shared.
+    /// Publishes the configuration before it is in force, if it is shared.
     fn publish(&self, config: &Config, ask: &Ask<'_>) -> Result<Option<Standing>, AdminError> {
         let runtime = self.runtime();
         match &self.sharing {
-            // Who leaves, comes or moves changes only what is in force here.
+            // A LOAD that joins, leaves or changes the shared place is in force here only.
             Some(sharing) if Sharing::is_on(&runtime) && place(&runtime) == place(config) => {
                 sharing.publish(draft(ask, to_shared_text(config)))
             }
@@ -457,7 +449,7 @@ impl Engine {
         let is_for_plane = modules.iter().any(|module| module.is_for_plane()) || secrets.differs(&self.secrets);
         let mut notes = if is_for_plane { self.plane.apply(Arc::clone(&snapshot)).map_err(AdminError::Config)? } else { Vec::new() };
         if modules.iter().all(|module| module.part.variables != Some("mysql")) {
-            // They are about variables, and what is pending is no news of this LOAD.
+            // Remarks about variables: pending ones are no news of this LOAD.
             notes.clear();
         }
         if is_for_admin {
@@ -485,7 +477,7 @@ impl Engine {
     }
 }
 
-/// Where a configuration is shared, if it is.
+/// The place of the shared configuration, if there is one.
 fn place(config: &Config) -> Option<(String, String)> {
     match () {
         () if Sharing::is_on(config) => Some((config.admin.shared_config_prefix.clone(), config.admin.shared_config_cluster.clone())),
@@ -525,7 +517,7 @@ pub(crate) fn now_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What is in force when the engine starts; in the place of another process with its counts of loads.
+/// The configuration at the engine's start, with the counts of LOADs of a process before.
 pub(crate) fn first_runtime(config: Arc<Config>, given: Option<&TakenOver>) -> Runtime {
     let mut runtime = Runtime { config, checksums: Vec::new() };
     let all: Vec<&'static layers::Module> = layers::MODULES.iter().collect();

@@ -1,5 +1,4 @@
-//! Statements that take as long as their work does: they are answered from a thread of their own, so that the engine
-//! serves others meanwhile.
+//! Statements that take as long as their work does. A thread of its own answers each, so that the engine serves other sessions.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -8,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::reply::Reply;
 
-/// What is done elsewhere; its answer is the statement's.
+/// The work of a thread; its reply is the statement's.
 pub(super) type Work = Box<dyn FnOnce() -> Reply + Send>;
 
 /// Most orders that are under way at a time.
@@ -19,7 +18,7 @@ const MOST: usize = 4;
 pub(super) struct Orders {
     /// Of the statement at hand.
     given: Option<Work>,
-    /// One count for each that is under way, and one for this.
+    /// Shared by all running orders: its count is theirs plus one.
     under_way: Arc<()>,
 }
 
@@ -33,7 +32,7 @@ impl Orders {
         Ok(())
     }
 
-    /// Answers the statement at hand: with `reply`, or later with what was given.
+    /// Answers the present statement with `reply`, or later with the work that it gave.
     pub(super) fn answer(&mut self, reply: Reply, to: oneshot::Sender<Reply>) {
         let Some(work) = self.given.take() else {
             let _ = to.send(reply);

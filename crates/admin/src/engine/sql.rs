@@ -27,7 +27,7 @@ const MEMORY_STEP: usize = 1 << 20;
 
 const VARIABLE: &str = "mysql_variable('";
 
-/// Executes `sql` as `who`.
+/// Runs SQL on the role's connection, within the limits of an answer.
 pub(crate) fn run(engine: &Engine, who: Role, session: &SessionInfo, sql: &str) -> Result<Reply, AdminError> {
     let level = match who {
         Role::Stats => Level::Stats,
@@ -56,7 +56,7 @@ pub(crate) fn run(engine: &Engine, who: Role, session: &SessionInfo, sql: &str) 
     outcome.map_err(|error| explain(error, level, made_way))
 }
 
-/// Whether SQLite says that `sql` only reads. What cannot be prepared counts as a change: nobody knows what was meant.
+/// Whether `sql` only reads, by SQLite. A statement that cannot be prepared counts as a change: its meaning is unknown.
 pub(crate) fn only_reads(engine: &Engine, who: Role, session: &SessionInfo, sql: &str) -> Result<bool, AdminError> {
     let sql = &*in_schema(engine, who, session, sql)?;
     let sql = &*as_sqlite(sql);
@@ -65,17 +65,17 @@ pub(crate) fn only_reads(engine: &Engine, who: Role, session: &SessionInfo, sql:
     engine.live.describe(who, names_schema(sql).then_some(db))?;
     engine.store.guard.enter(Level::Admin, Some(TIME_LIMIT));
     let prepared = if has_variables { db.prepare(&with_variables(sql)) } else { db.prepare(sql) };
-    // SQLite answers for EXPLAIN as for what it explains, and does none of that.
+    // For EXPLAIN, SQLite reports the accesses of the explained statement, which is not executed.
     let is_reading = |asked: bool, statement: &rusqlite::Statement<'_>| statement.is_explain() != 0 || statement.readonly() && !asked;
     let reads = prepared.map(|statement| is_reading(engine.store.guard.was_asked_to_change(), &statement));
     engine.store.guard.leave();
     Ok(reads?)
 }
 
-/// The schema whose tables have the names of those of `main`; all others' names are met once.
+/// The schema whose tables have the same names as those of `main`; all other names are unique.
 const TWIN: &str = "disk";
 
-/// What a session means that has said `USE disk`: there, SQLite would take the tables of `main`. Names of tables without a schema get it.
+/// The statement of a session that has said `USE disk`: SQLite would take the tables of `main`. Table names without a schema get it.
 pub(crate) fn in_schema<'a>(engine: &Engine, who: Role, session: &SessionInfo, sql: &'a str) -> Result<Cow<'a, str>, AdminError> {
     if who != Role::Admin || !session.schema.as_deref().is_some_and(|schema| schema.eq_ignore_ascii_case(TWIN)) {
         return Ok(Cow::Borrowed(sql));
@@ -132,7 +132,7 @@ fn explain(error: rusqlite::Error, level: Level, made_way: bool) -> AdminError {
     }
 }
 
-/// What an answer may take of memory.
+/// An answer's share of memory.
 struct Room<'a> {
     most: usize,
     plane: &'a dyn DataPlane,
@@ -153,12 +153,12 @@ impl Room<'_> {
     }
 }
 
-/// Runs one statement and collects what it gives.
+/// Runs one statement and collects its rows.
 fn query(db: &Connection, sql: &str, room: &Room<'_>) -> rusqlite::Result<Reply> {
     let mut statement = db.prepare(sql)?;
     if statement.column_count() == 0 {
         let affected = statement.execute([])?;
-        // SQLite counts what the last statement changed that changes rows.
+        // SQLite's count is that of the last statement that changed rows.
         let affected = if statement.readonly() || !changes_rows(sql) { 0 } else { u64::try_from(affected).unwrap_or(u64::MAX) };
         let insert_id =
             if affected > 0 && fills_numbered_table(sql) { u64::try_from(db.last_insert_rowid()).unwrap_or_default() } else { 0 };
@@ -191,7 +191,8 @@ fn real(number: f64) -> String {
     format!("{number:?}")
 }
 
-/// What libraries write in MySQL's words and SQLite has in others, or needs not: statements stand alone here.
+/// Rewrites MySQL's words for SQLite: `INSERT IGNORE` becomes `INSERT OR IGNORE`. A final `FOR UPDATE` is dropped, as statements stand
+/// alone here.
 fn as_sqlite(sql: &str) -> Cow<'_, str> {
     let mut first = tokens(sql);
     let is = |token: Option<&Token>, word: &str| token.is_some_and(|token| !token.is_quoted && token.text.eq_ignore_ascii_case(word));

@@ -7,18 +7,18 @@ pub(crate) struct Token {
     pub text: String,
     /// Whether it stood in quotes: then it is no keyword.
     pub is_quoted: bool,
-    /// Where it begins in the statement.
+    /// Its first byte in the statement.
     pub start: usize,
-    /// Where the next one may begin.
+    /// The byte after it.
     pub end: usize,
 }
 
-/// One statement.
+/// A statement cut into tokens.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Statement {
     /// The statement without comments and trailing semicolons.
     pub text: String,
-    /// Its first tokens.
+    /// Its first tokens, enough for every command's words.
     pub head: Vec<Token>,
     /// Whether it held nothing but comments, of which one was.
     pub was_comment: bool,
@@ -55,7 +55,7 @@ impl Statement {
         pattern.split(' ').enumerate().all(|(at, word)| self.is(index + at, word))
     }
 
-    /// What stands behind the first `count` tokens, as it was written.
+    /// The text behind the first `count` tokens, as written.
     pub(crate) fn rest(&self, count: usize) -> &str {
         let from = match count.checked_sub(1) {
             None => 0,
@@ -90,7 +90,7 @@ fn is_word(letter: char) -> bool {
     letter.is_alphanumeric() || matches!(letter, '_' | '.' | '-' | '@' | '$')
 }
 
-/// What stands between the quotes at `start`, and where it ends. A quote that is never closed ends with the text.
+/// The text between the quotes at `start`, and its end. An unclosed quote ends with the text.
 fn quoted(text: &str, start: usize, quote: char) -> (String, usize) {
     let mut inner = String::new();
     let mut letters = text[start + 1..].char_indices().peekable();
@@ -115,7 +115,7 @@ pub(crate) fn unquoted(text: &str) -> String {
     }
 }
 
-/// `text` as a string of SQL.
+/// `text` as an SQL string, with quotes doubled.
 pub(crate) fn literal(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }

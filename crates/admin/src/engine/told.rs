@@ -1,7 +1,7 @@
-//! A statement as a log may have it: nothing in it is a secret.
+//! A statement for the log, without secrets.
 //!
-//! What is written is what is known, not what is left when secrets were found: keywords, names of tables, columns and settings, and signs.
-//! Everything else is `?`. So a text in which quotes, comments or backslashes are read otherwise than SQLite does tells no more.
+//! Only known words are written: keywords, names of tables, columns and settings, and signs. Everything else is `?`. So a text with quotes,
+//! comments or backslashes that SQLite reads differently reveals nothing more.
 
 use model::Setting;
 use model::config::TABLES;
@@ -28,7 +28,7 @@ const WORDS: &[&str] = &[
     "main", "disk", "stats", "monitor", "stats_history", "global_variables", "variable_name", "variable_value",
 ];
 
-/// `statement` with a `?` for each value and for each word that is not known. `command` is what it was taken for; None is SQL.
+/// `statement` with a `?` for each value and each unknown word. `command` is the matching command; None is SQL.
 pub(super) fn masked(statement: &Statement, command: Option<&Command>) -> String {
     match command {
         Some(command) if command.sets() => assignments(&statement.text),
@@ -98,7 +98,7 @@ fn is_known(word: &str) -> bool {
 #[derive(Default)]
 struct Out {
     text: String,
-    /// Where the last token ended, and whether it was masked.
+    /// The end of the last token, and whether it was masked.
     end: usize,
     was_masked: bool,
     is_full: bool,
@@ -110,7 +110,7 @@ impl Out {
     }
 
     fn mask(&mut self, start: usize, end: usize) {
-        // What stands together is one value: `x'00'`, `p@ss!word`.
+        // Tokens without a blank between them are one value: `x'00'`, `p@ss!word`.
         if self.was_masked && start == self.end {
             self.end = end;
         } else {

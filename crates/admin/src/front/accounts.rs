@@ -1,4 +1,4 @@
-//! Who may log in to the admin port: `admin-admin_credentials`, `admin-stats_credentials` and the monitor's user.
+//! The logins of the admin port: `admin-admin_credentials`, `admin-stats_credentials` and the monitor's user.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use crate::reply::Role;
 /// Names that may connect from this machine only, whatever their role.
 const LOCAL_NAMES: [&str; 3] = ["admin", "stats", "monitor"];
 
-/// Where a client comes from, as far as it matters here.
+/// The origin of a client, for the rules of logins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// This machine: loopback or a Unix socket.
@@ -33,12 +33,12 @@ impl Origin {
     }
 }
 
-/// One login.
+/// A name with its role and password.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdminAccount {
-    /// What it may do.
+    /// The role of its sessions.
     pub role: Role,
-    /// What proves it.
+    /// The stored password or hash.
     pub password: Password,
 }
 
@@ -75,7 +75,7 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Those of a configuration.
+    /// The accounts of a configuration.
     pub fn of(config: &Config) -> Self {
         let (admin, mysql) = (&config.admin, &config.mysql);
         Self::read(&admin.admin_credentials, &admin.stats_credentials, (mysql.monitor_username.as_str(), &mysql.monitor_password))

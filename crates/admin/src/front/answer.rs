@@ -9,8 +9,8 @@ use wire::codec::{put_lenenc, put_lenenc_bytes, put_u16, put_u32};
 use wire::message::{EOF, ErrPacket, OK, OkPacket, put_eof};
 use wire::{Capabilities, StatusFlags};
 
-/// What every answer says of the session. In SQLite's dialect a backslash is a letter like others: drivers that put
-/// parameters into the text look at this flag, and double quotes instead of escaping them.
+/// The status flags of every answer. A backslash is an ordinary character in SQLite's dialect. Drivers that put parameters into the text
+/// see this flag and double quotes instead.
 pub(super) const STATUS: StatusFlags = StatusFlags::AUTOCOMMIT.union(StatusFlags::NO_BACKSLASH_ESCAPES);
 
 use super::packets::Packets;
@@ -30,7 +30,7 @@ const DECIMALS: u8 = 31;
 const FIXED_PART: u64 = 12;
 /// NULL in a row of the text protocol.
 const TEXT_NULL: u8 = 0xfb;
-/// NULL bits that a binary row's bitmap begins with and nobody uses.
+/// Unused bits at the begin of a binary row's NULL bitmap.
 const BITMAP_OFFSET: usize = 2;
 
 /// How rows go out.
@@ -45,7 +45,6 @@ pub(super) enum Form {
 /// Whether another result follows in the same answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Follows {
-    /// This is the last one.
     Nothing,
     /// There is more.
     Another,
@@ -79,7 +78,7 @@ pub(super) async fn put_done(packets: &mut Packets, caps: Capabilities) -> io::R
     put_welcome(packets, caps, b"").await
 }
 
-/// Puts the OK that ends a login, with what it proves of the certificate.
+/// Sends the OK that ends a login, with its proof of the certificate.
 pub(super) async fn put_welcome(packets: &mut Packets, caps: Capabilities, info: &[u8]) -> io::Result<()> {
     put_ok(packets, caps, OK, &OkPacket { status: Follows::Nothing.status(), info, ..OkPacket::default() }).await
 }

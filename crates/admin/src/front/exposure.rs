@@ -7,7 +7,7 @@ use model::{Config, Listen};
 
 use super::accounts::{Accounts, Origin, may_connect};
 
-/// What an operator should know of guessable passwords.
+/// Guessable passwords, for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exposure {
     /// One or two sentences.
@@ -44,7 +44,7 @@ impl Exposure {
     }
 }
 
-/// What other machines reach, each with its variable.
+/// The listeners that other machines reach, each with its variable.
 fn reachable(config: &Config) -> Vec<String> {
     let admin = &config.admin;
     let ports = Listen::parse_list(&admin.mysql_ifaces).unwrap_or_default();

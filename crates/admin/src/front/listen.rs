@@ -21,31 +21,28 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// A client that was accepted.
 #[derive(Debug)]
 pub(crate) enum Arrival {
-    /// Over TCP.
     Tcp(TcpStream, SocketAddr),
     /// Over a Unix socket.
     Unix(UnixStream),
 }
 
-/// A socket that is bound.
+/// A bound socket that accepts clients.
 #[derive(Debug)]
 pub(crate) enum Bound {
-    /// TCP.
     Tcp(TcpListener),
-    /// Unix.
     Unix(UnixListener),
 }
 
-/// What to do about a change of the listeners.
+/// The steps of a change of listeners.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// To be opened.
+    /// Addresses to open.
     pub open: Vec<Listen>,
-    /// To be closed.
+    /// Addresses to close.
     pub close: Vec<Listen>,
 }
 
-/// What turns the open listeners into the wanted ones.
+/// The difference between the open listeners and the wanted ones.
 pub(crate) fn change<'a>(open: impl Iterator<Item = &'a Listen> + Clone, wanted: &[Listen]) -> Change {
     let mut change = Change::default();
     for listen in wanted {
@@ -109,7 +106,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// Where clients can connect: the ports that the system chose in place of port 0.
+    /// The addresses for clients: port 0 is replaced by the chosen port.
     pub(crate) fn addresses(&self) -> Vec<Listen> {
         self.open.values().map(|open| open.address.clone()).collect()
     }
@@ -131,7 +128,7 @@ impl Listeners {
             let Some(open) = self.open.remove(listen) else { continue };
             open.accepting.abort();
             let _ = open.accepting.await;
-            // Another process may be in charge of it by now.
+            // Another process may own the socket's file by now.
             if let (Listen::Unix(path), true) = (listen, self.sockets.is_in_charge()) {
                 let _ = model::listen::remove_socket(path);
             }
@@ -143,7 +140,6 @@ impl Listeners {
         listens.iter().map(|listen| take_or_bind(listen, &self.sockets).map_err(|e| (listen.clone(), e))).collect()
     }
 
-    /// Closes all of them.
     pub(crate) async fn close_all(&mut self) {
         let all: Vec<Listen> = self.open.keys().cloned().collect();
         self.close(&all).await;
@@ -188,7 +184,7 @@ pub(crate) fn take_or_bind_tcp(address: SocketAddr, sockets: &Sockets) -> io::Re
     }
 }
 
-/// Binds one. A Unix socket that nobody listens on is replaced.
+/// Binds one address. A Unix socket without a listener is replaced.
 pub(crate) fn bind(listen: &Listen) -> io::Result<Bound> {
     match listen {
         Listen::Tcp(address) => bind_tcp(*address).map(Bound::Tcp),
@@ -214,7 +210,7 @@ fn open_tcp(address: SocketAddr) -> io::Result<socket2::Socket> {
     Ok(socket)
 }
 
-/// Whether it could be bound now; nothing is left behind. `ours` are open, and free for who is to come in their place.
+/// Whether the address could be bound now; leaves nothing behind. `ours` are open and count as free, as they end before.
 pub(crate) fn could_bind(listen: &Listen, ours: &[Listen]) -> io::Result<()> {
     if listen.comes_after(ours) {
         return Ok(());

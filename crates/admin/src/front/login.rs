@@ -1,4 +1,4 @@
-//! The login to the admin port: greeting, TLS, proof of the password, who may come from where. Also COM_CHANGE_USER.
+//! The login to the admin port: greeting, TLS, proof of the password, and the check of the client's origin. Also COM_CHANGE_USER.
 
 use std::io;
 use std::net::IpAddr;
@@ -51,23 +51,23 @@ const OFFERED: Capabilities = Capabilities::LONG_PASSWORD
 
 /// A connection on its way in, and what COM_CHANGE_USER needs again.
 pub(super) struct Login {
-    /// The socket.
+    /// The connection after its login.
     pub packets: Packets,
-    /// What both sides speak.
+    /// The capabilities of both sides.
     pub caps: Capabilities,
-    /// The client.
+    /// The client's address.
     pub peer: Peer,
-    /// What the audit log is told of the session.
+    /// The session's lines in the audit log.
     pub trace: Trace,
     channel: Channel,
     scramble: [u8; SCRAMBLE],
     /// Of the certificate that the client was shown.
     fingerprint: Option<[u8; 32]>,
-    /// What the login's OK proves of that certificate; empty where it proves nothing.
+    /// The proof of that certificate for the login's OK; empty without one.
     pub proof: Vec<u8>,
 }
 
-/// Where a client is.
+/// A client's address and the way to it.
 pub(super) struct Peer {
     /// None is a Unix socket.
     pub address: Option<IpAddr>,
@@ -79,18 +79,16 @@ pub(super) struct Peer {
     pub attempts: Arc<Attempts>,
 }
 
-/// Who came in.
+/// A client that has logged in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Known {
-    /// The name.
     pub user: String,
-    /// What it may do.
+    /// The role of its sessions.
     pub role: Role,
-    /// The schema that was asked for.
     pub schema: Option<String>,
 }
 
-/// What the client asked for.
+/// The client's login request.
 struct Request {
     user: Vec<u8>,
     response: Vec<u8>,
@@ -122,7 +120,7 @@ impl Login {
         Ok((login, known))
     }
 
-    /// COM_CHANGE_USER: proves anew. The OK is not sent yet.
+    /// COM_CHANGE_USER: a new proof of the password. The OK is not sent yet.
     pub(super) async fn change(&mut self, payload: &[u8], settings: &FrontSettings) -> Result<Known, End> {
         let change = ChangeUser::parse(payload, self.caps)?;
         let is_old = self.caps.contains(Capabilities::PLUGIN_AUTH);
@@ -214,7 +212,7 @@ impl Login {
                 Step::Done(verified) => break Some(verified),
                 Step::Denied => break None,
                 Step::Check(check) => {
-                    // Milliseconds of hashing: others are served meanwhile.
+                    // Hashing takes milliseconds: other sessions are served meanwhile.
                     let _hashing = self.peer.attempts.hashing().await;
                     step = tokio::task::spawn_blocking(move || check.run()).await.unwrap_or(Step::Denied);
                     continue;

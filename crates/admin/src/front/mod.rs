@@ -1,7 +1,7 @@
 //! The admin port: MySQL's protocol in front of the SQL engine.
 //!
-//! One task for each connection, so a slow client holds up nobody. Owns sockets, logins and packets; what SQL means is the
-//! engine's. Lives on the runtime that calls [`Front::apply`], once in a process.
+//! Each connection has a task of its own, so a slow client delays no other one. The module owns sockets, logins and packets; the engine
+//! interprets SQL. Lives on the runtime that calls [`Front::apply`], once in a process.
 //!
 //! INVARIANT: every command is answered, or the connection is closed.
 
@@ -43,15 +43,15 @@ use packets::Packets;
 use seats::Seats;
 use trace::Trace;
 
-/// What is announced when `mysql-server_version` is empty.
+/// The version announced if `mysql-server_version` is empty.
 const FALLBACK_VERSION: &str = "8.0.11";
 
 /// All that an operator can set about the admin port.
 #[derive(Debug, Clone)]
 pub struct FrontSettings {
-    /// Where to listen: `admin-mysql_ifaces`.
+    /// The listeners' addresses: `admin-mysql_ifaces`.
     pub listen: Vec<Listen>,
-    /// Who may log in.
+    /// The accounts that may log in.
     pub accounts: Accounts,
     /// Most connections, less the reserve for this machine: `admin-max_connections`.
     pub max_connections: usize,
@@ -70,7 +70,7 @@ pub struct FrontSettings {
 }
 
 impl FrontSettings {
-    /// Reads what the configuration says.
+    /// Reads the settings of the port from the configuration.
     ///
     /// # Errors
     /// A sentence that names the variable.
@@ -92,7 +92,7 @@ impl FrontSettings {
     }
 }
 
-/// What every session of the port sees.
+/// The state that all sessions of the port share.
 struct Shared {
     engine: EngineHandle,
     settings: RwLock<Arc<FrontSettings>>,
@@ -121,7 +121,7 @@ enum End {
     MadeRoom,
     /// The login took too long.
     LoginTimeout,
-    /// The client does not read what it asked for.
+    /// The client does not read the answer.
     NotReading,
     /// It was told an error, or spoke something else.
     Refused(String),
@@ -156,10 +156,10 @@ impl Front {
         Self { shared: Arc::new(shared), listeners: Listeners::new(sockets) }
     }
 
-    /// Puts settings in force: listeners open and close, logins are judged anew, sessions stay.
+    /// Puts settings in force: listeners open and close, new logins are judged by them, sessions stay.
     ///
     /// # Errors
-    /// The address that cannot be opened; nothing has changed then.
+    /// The address that cannot be opened. Nothing has changed then.
     pub async fn apply(&mut self, mut settings: FrontSettings) -> Result<(), (Listen, io::Error)> {
         let shared = Arc::clone(&self.shared);
         self.listeners.apply(&settings.listen, move |arrival| arrive(&shared, arrival)).await?;
@@ -173,12 +173,12 @@ impl Front {
         Ok(())
     }
 
-    /// Where it listens, with the ports that the system chose.
+    /// The listeners' addresses, with the ports that the system chose.
     pub fn addresses(&self) -> Vec<Listen> {
         self.listeners.addresses()
     }
 
-    /// How many connections there are.
+    /// Open connections, those before their login too.
     pub fn connections(&self) -> usize {
         self.shared.seats.count()
     }
@@ -239,7 +239,7 @@ async fn note_refused(refusals: &Refusals, peer: Option<SocketAddr>, now_ms: u64
     }
 }
 
-/// What an operator may want to know of a session's end.
+/// Logs the end of a session if an operator may need it.
 fn note_end(peer: Option<SocketAddr>, end: &End) {
     let from = peer.map_or_else(|| "a local socket".to_owned(), |p| p.to_string());
     match end {

@@ -1,7 +1,7 @@
-//! Packets over a socket: in clear or under TLS, with limits on their length and on how long a peer may not read.
+//! Packets over a socket, with or without TLS. Both their length and the time without reads by the peer are limited.
 //!
-//! Reads are never ahead: what follows a packet stays in the kernel, so TLS can begin between two packets and nothing
-//! that came before it is taken for what came under it.
+//! Reads never go beyond a packet: the next bytes stay in the kernel. So TLS can begin between two packets, and bytes from before are not
+//! taken for encrypted ones.
 
 use std::io;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ const WRITE_CHUNK: usize = 64 << 10;
 /// How long a write may wait for a peer that does not read.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A socket or what stands for one.
+/// A socket, or a test's replacement.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// The packets of one connection.
+/// Reads and writes the packets of one connection, and counts their sequence.
 pub(super) struct Packets {
     io: Box<dyn Duplex>,
     out: Vec<u8>,
@@ -86,7 +86,7 @@ impl Packets {
         if self.out.len() >= WRITE_CHUNK { self.flush().await } else { Ok(()) }
     }
 
-    /// Sends a payload now.
+    /// Sends a payload and flushes it.
     pub(super) async fn send(&mut self, payload: &[u8]) -> io::Result<()> {
         self.put(payload).await?;
         self.flush().await

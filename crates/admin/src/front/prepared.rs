@@ -28,7 +28,6 @@ pub(crate) enum Fault {
     Unknown,
     /// Long data beyond the limit was sent.
     TooLong,
-    /// The packet is malformed.
     Malformed(WireError),
 }
 
@@ -55,11 +54,10 @@ impl Fault {
     }
 }
 
-/// One prepared statement.
 #[derive(Debug, Default)]
 struct Statement {
     sql: Vec<u8>,
-    /// Where its `?` are.
+    /// The offsets of its `?` in the text.
     params: Vec<usize>,
     /// As last sent.
     types: Vec<ParamType>,
@@ -99,7 +97,7 @@ impl Statements {
         result
     }
 
-    /// Takes a piece of a parameter. There is no answer: what is wrong shows when the statement is executed.
+    /// Takes a piece of a parameter. It has no answer: a fault shows when the statement is executed.
     pub(crate) fn long_data(&mut self, payload: &[u8]) {
         let mut reader = Reader::new(payload.get(1..).unwrap_or_default());
         let (Ok(id), Ok(param)) = (reader.u32(), reader.u16()) else { return };
@@ -170,8 +168,8 @@ impl Statement {
     }
 }
 
-/// Appends a literal, with a blank where it would run into its neighbour: `-?` with -1 must not begin a comment, nor `'a'?` with
-/// a text go on with that.
+/// Appends a literal, with a blank if it would join its neighbour: `-?` with -1 must not begin a comment. `'a'?` with a text must not
+/// continue the first text.
 fn put_apart(sql: &mut Vec<u8>, literal: &[u8], next: Option<u8>) {
     let joins = |byte: u8| !(byte.is_ascii_whitespace() || matches!(byte, b'(' | b')' | b',' | b'=' | b';'));
     if sql.last().copied().is_some_and(joins) {

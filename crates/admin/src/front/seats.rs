@@ -1,8 +1,8 @@
-//! How many connections the admin port holds, and who goes when a local one needs room.
+//! The number of connections to the admin port, and which one is closed if a local client needs room.
 //!
-//! Up to `admin-max_connections` anyone enters. Beyond it there is a reserve for clients of this machine, of which only
-//! admins stay; when that is full too, the connection that has waited longest for a command makes room. So whoever holds
-//! the port's connections, an operator on the machine gets in.
+//! Up to `admin-max_connections` any client is admitted. A reserve beyond it is for clients of this machine, and only administrators keep
+//! such a place. If the reserve is full too, the connection that waited longest for a command is closed. So an operator on the machine
+//! always gets in.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,12 +15,11 @@ use super::accounts::Origin;
 /// Seats beyond the limit, for clients of this machine.
 const RESERVE: usize = 16;
 
-/// What a connection is doing.
+/// The state of a connection, for the choice of one to close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
     /// Logging in or waiting for a command, since then.
     Waiting(Instant),
-    /// Executing one.
     Working,
     /// Told to go.
     Leaving,

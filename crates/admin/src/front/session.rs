@@ -36,15 +36,15 @@ struct Session {
     statements: Statements,
 }
 
-/// What becomes of the session after a command.
+/// The session's course after a command.
 enum Next {
-    /// Another command.
+    /// It reads the next command.
     Command,
     /// The client said goodbye.
     Quit,
 }
 
-/// Serves a connection to its end.
+/// Serves a connection until it ends. Returns the reason.
 pub(super) async fn serve(login: Login, id: u32, seat: Held, shared: Arc<Shared>) -> End {
     let settings = shared.settings();
     let entering = timeout(LOGIN_TIMEOUT, login.run(id, &settings));

@@ -1,9 +1,9 @@
-//! Where statements end and where parameters are, in text of SQLite's dialect.
+//! Finds the ends of statements, and parameters, in text of SQLite's dialect.
 //!
-//! Quotes are doubled to escape them and a backslash is a character like any other, as SQLite reads them. Comments are
-//! `-- ...` and `/* ... */`; one that begins with `/*!` counts as a statement, since mysqldump sends such.
+//! As SQLite reads it, quotes are escaped by doubling, and a backslash is an ordinary character. Comments are `-- ...` and `/* ... */`. One
+//! that begins with `/*!` counts as a statement, since mysqldump sends such.
 
-/// What begins at a place in the text.
+/// The part that begins at an offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Piece {
     /// A blank or a comment up to here.
@@ -43,7 +43,7 @@ pub(crate) fn statements(sql: &[u8]) -> Vec<&[u8]> {
     found
 }
 
-/// Where the `?` are.
+/// The offsets of all `?` outside of quotes and comments.
 pub(crate) fn placeholders(sql: &[u8]) -> Vec<usize> {
     let (mut found, mut at) = (Vec::new(), 0);
     while at < sql.len() {
@@ -67,7 +67,7 @@ pub(crate) fn used_schema(sql: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(name).into_owned())
 }
 
-/// Whether a statement is about what was before it: it leaves the warnings of the last one as they are.
+/// Whether a statement concerns the one before, like SHOW WARNINGS: the last warnings then stay.
 pub(crate) fn keeps_warnings(sql: &[u8]) -> bool {
     let mut at = 0;
     while let Some(Piece::Blank(end)) = (at < sql.len()).then(|| piece(sql, at)) {

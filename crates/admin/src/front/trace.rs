@@ -1,4 +1,4 @@
-//! What the audit log is told of a session: that it began or was refused, and how it ended.
+//! A session's lines in the audit log: its begin or its refusal, and its end.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ pub(super) struct Trace {
     known: Arc<Mutex<Known>>,
 }
 
-/// What is known by now.
+/// The values known so far.
 struct Known {
     stage: Stage,
     line: AdminEvent,

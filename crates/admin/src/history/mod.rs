@@ -1,11 +1,10 @@
-//! The history of statistics: samples in `stats_history`, once in each period that an `admin-stats_*` variable gives, their
-//! averages by hour and day, and digests and logged queries that are moved to disk.
+//! The history of statistics in `stats_history`: samples, one per period of an `admin-stats_*` variable, and their averages by hour and
+//! day. Digests and logged queries are moved there too.
 //!
-//! Lives on the engine's thread, between statements; what takes long is done in slices. Periods are those of the clock: a
-//! period of 60 s ends with each minute of UTC, so the samples of several proxies stand side by side.
+//! Works on the engine's thread, between statements; long work is done in slices. Periods follow the clock: one of 60 s ends with each
+//! minute of UTC, so that samples of several proxies can be compared.
 //!
-//! INVARIANT: every table is bounded, in days and in rows. A sample that cannot be kept is named in the log and costs nothing
-//! else.
+//! INVARIANT: every table is limited, in days and in rows. A sample that cannot be kept is reported in the log, without further effect.
 
 pub(crate) mod digests;
 mod process;
@@ -28,20 +27,19 @@ use sample::Turn;
 
 pub(crate) use sample::POOL_COLUMNS;
 
-/// Longest time between two looks at the clock: somebody may set it.
+/// Longest time between two looks at the clock, ms: the clock may be set.
 const LOOK_MS: u64 = 10_000;
 
-/// What is done periodically: how often, and what.
+/// A periodic task.
 struct Series {
-    /// For the log.
+    /// Its name in the log.
     name: &'static str,
     /// The period in s; 0 is off.
     every: fn(&AdminVariables) -> u64,
-    /// Takes a sample.
+    /// Takes one sample.
     take: fn(&Turn<'_>) -> Result<(), AdminError>,
 }
 
-/// Every series.
 const SERIES: &[Series] = &[
     Series {
         name: "stats_mysql_connections",

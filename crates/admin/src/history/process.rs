@@ -1,4 +1,4 @@
-//! What the system says about this process. Linux only; elsewhere there is nothing to sample.
+//! The process's counters from the system. Linux only; elsewhere there are no samples.
 
 use std::fs;
 

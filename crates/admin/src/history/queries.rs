@@ -9,13 +9,12 @@ use super::digests::stored;
 use super::roll::{Keep, prune};
 use crate::error::AdminError;
 
-/// Columns of the table.
 const COLUMNS: usize = 20;
 /// Queries that are copied at a time.
 const PART: usize = 1_000;
 
-/// Copies what the buffer has. Answers the number of the last query: when they are safe, the caller has the plane forget those up to
-/// it. The caller holds a transaction; `now` is in Unix seconds.
+/// Copies the buffer's queries into the table. Returns the number of the last one: after its commit the caller has the plane forget all up
+/// to it. The caller holds a transaction; `now` is in Unix seconds.
 pub(crate) fn save(db: &Connection, plane: &dyn DataPlane, settings: &AdminVariables, now: i64) -> Result<u64, AdminError> {
     let marks = vec!["?"; COLUMNS].join(",");
     let mut put = db.prepare(&format!("INSERT INTO stats_history.history_mysql_query_events VALUES ({marks})"))?;
@@ -23,7 +22,7 @@ pub(crate) fn save(db: &Connection, plane: &dyn DataPlane, settings: &AdminVaria
     loop {
         let part = plane.logged_queries(last, PART);
         for row in &part {
-            // The table has numbers of its own: those in memory begin anew with the process.
+            // The table has its own numbers: those in memory begin again with each process.
             let values = std::iter::once(types::Value::Null).chain(row.iter().skip(1).take(COLUMNS - 1).map(stored));
             put.execute(params_from_iter(values))?;
         }

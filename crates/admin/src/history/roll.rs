@@ -1,5 +1,4 @@
-//! Hours and days out of samples, and the end of what is too old or too much. Both go in slices: what a turn leaves over
-//! is done by the next one.
+//! Makes hours and days of samples, and deletes old or surplus rows. Both work in slices: one turn's rest is left for the next turn.
 
 use model::settings::AdminVariables;
 use rusqlite::{Connection, params};
@@ -11,18 +10,18 @@ use crate::error::AdminError;
 const HOUR: i64 = 3_600;
 /// Seconds.
 const DAY: i64 = 24 * HOUR;
-/// Seconds of samples that one turn makes hours of.
+/// Seconds of samples that one turn turns into hours.
 const HOURS_SLICE: i64 = DAY;
-/// Seconds of hours that one turn makes days of.
+/// Seconds of hours that one turn turns into days.
 const DAYS_SLICE: i64 = 100 * DAY;
-/// Rows that one turn looks at, and may delete, in each table. More than one sample of a table may have.
+/// Rows that one turn reads, and may delete, in each table. Must be more than the rows of one sample.
 const PRUNE_ROWS: i64 = 20_000;
 
-/// What is kept.
+/// The limits of a table.
 pub(super) struct Keep {
     /// Rows of this Unix time, in seconds, and later ones.
     since: i64,
-    /// So many rows.
+    /// Most rows.
     rows: i64,
 }
 
@@ -34,7 +33,7 @@ impl Keep {
     }
 }
 
-/// Deletes the oldest rows beyond what is kept.
+/// Deletes the oldest rows beyond the limits.
 pub(super) fn prune(db: &Connection, table: &str, time: &str, keep: &Keep) -> Result<(), AdminError> {
     // Rows are in the order of their insertion. Only the first ones are looked at: a table of a million is never read whole.
     let sql = format!(
@@ -46,7 +45,7 @@ pub(super) fn prune(db: &Connection, table: &str, time: &str, keep: &Keep) -> Re
     Ok(())
 }
 
-/// Makes the hours and days that are over at `now`, and ends what is too old.
+/// Makes the hours and days that have ended by `now`, and deletes old rows.
 pub(super) fn roll(db: &Connection, table: &SampleTable, settings: &AdminVariables, now: i64) -> Result<(), AdminError> {
     let name = table.name;
     let (by_hour, by_day) = (format!("{name}_hour"), format!("{name}_day"));

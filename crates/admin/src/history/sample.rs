@@ -34,13 +34,13 @@ pub(crate) const POOL_COLUMNS: &[(&str, &str)] = &[
 
 /// Samples of one moment. What several series need is read once.
 pub(super) struct Turn<'a> {
-    /// Where samples go.
+    /// The database of the samples.
     pub(super) db: &'a Connection,
-    /// Who counts.
+    /// The source of the counters.
     pub(super) live: &'a Live,
-    /// Who has the logged queries.
+    /// The source of the logged queries.
     pub(super) plane: &'a dyn DataPlane,
-    /// What is kept.
+    /// The periods and limits.
     pub(super) settings: &'a AdminVariables,
     /// The moment, in Unix seconds.
     pub(super) now: i64,
@@ -65,7 +65,7 @@ impl<'a> Turn<'a> {
         roll(self.db, table, self.settings, self.now)
     }
 
-    /// The numbers of a table now, in the order of its columns; `None` when nobody counts them.
+    /// The numbers of a table now, in the order of its columns; `None` if no source counts them.
     fn numbers(&self, table: &SampleTable) -> Option<Vec<i64>> {
         let named = |known: &[(String, String)]| {
             let find = |name: &str| known.iter().find(|(other, _)| other == name).and_then(|(_, value)| value.parse().ok());
@@ -106,7 +106,7 @@ impl<'a> Turn<'a> {
         self.prune("history_mysql_status_variables")
     }
 
-    /// The pools of all servers.
+    /// One row per server, with the sums over all its pools.
     pub(super) fn connection_pool(&self) -> Result<(), AdminError> {
         const NAME: &str = "stats_mysql_connection_pool";
         let Some(table) = self.live.find(Some("stats"), NAME) else {
@@ -130,7 +130,6 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Puts one row.
 pub(super) fn put(db: &Connection, table: &str, now: i64, numbers: &[i64]) -> Result<(), AdminError> {
     let marks = vec!["?"; numbers.len() + 1].join(",");
     let mut put = db.prepare(&format!("INSERT OR REPLACE INTO stats_history.{table} VALUES ({marks})"))?;

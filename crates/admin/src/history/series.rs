@@ -1,6 +1,6 @@
-//! The tables of samples: each column, where its number comes from, and what it is. Each table has twins `_hour` and `_day`.
+//! The tables of samples: each column with the source and the kind of its number. Each table has twins `_hour` and `_day`.
 
-/// What a column counts, which says how an hour of it becomes one number.
+/// The kind of a number, which decides how an hour's samples become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Grows while the process lives: the last value stands.
@@ -12,15 +12,15 @@ pub(crate) enum Kind {
 /// One column behind `timestamp`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SampleColumn {
-    /// Its name.
+    /// Its name in SQL.
     pub name: &'static str,
-    /// The number's name with whoever counts.
+    /// The number's name at its source.
     pub source: &'static str,
-    /// What it is.
+    /// Decides how an hour's samples become one number.
     pub kind: Kind,
 }
 
-/// Who counts.
+/// The source of the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     /// `stats_mysql_global`.
@@ -31,16 +31,16 @@ pub(crate) enum Source {
     Memory,
 }
 
-/// One table of samples.
+/// A table of samples; its time is the first column.
 #[derive(Debug)]
 pub(crate) struct SampleTable {
-    /// Its name.
+    /// Its name in `stats_history`.
     pub name: &'static str,
-    /// What it samples, in one short sentence.
+    /// Its content in one short sentence.
     pub help: &'static str,
-    /// Who counts.
+    /// The source of its numbers.
     pub source: Source,
-    /// What is counted.
+    /// Its columns behind the time.
     pub columns: &'static [SampleColumn],
 }
 

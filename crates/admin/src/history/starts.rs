@@ -9,7 +9,7 @@ use crate::error::AdminError;
 /// Its table in `stats_history`.
 pub(crate) const TABLE: &str = "history_tidegate_starts";
 
-/// Notes that this process begins at `now` (Unix s). A process that takes over from another one is an upgrade.
+/// Records the begin of this process at `now` (Unix s). A process that takes over from another one is an upgrade.
 pub(crate) fn note(db: &Connection, settings: &AdminVariables, version: &str, is_upgrade: bool, now: i64) -> Result<(), AdminError> {
     let kind = if is_upgrade { "upgrade" } else { "start" };
     db.execute(&format!("INSERT INTO stats_history.{TABLE} VALUES (?1, ?2, ?3)"), params![now, kind, version])?;

@@ -1,4 +1,4 @@
-//! The HTTP port: metrics, health and REST routes. No TLS and no logins, as in ProxySQL, so it listens on loopback unless
+//! The HTTP port: metrics, health and REST routes. As in ProxySQL it has neither TLS nor logins. So it listens on loopback unless
 //! `admin-restapi_address` says otherwise.
 //!
 //! | path | answer |
@@ -47,14 +47,14 @@ pub type Readiness = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 /// All that an operator can set about the port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpSettings {
-    /// Where to listen; `None` when `admin-restapi_enabled` is off.
+    /// The address; `None` if `admin-restapi_enabled` is off.
     pub listen: Option<SocketAddr>,
-    /// What `/sync/` knows.
+    /// The routes below `/sync/`.
     pub routes: Vec<Route>,
 }
 
 impl HttpSettings {
-    /// Reads what the configuration says.
+    /// Reads the settings of the port from the configuration.
     ///
     /// # Errors
     /// A sentence that names the variable.
@@ -66,7 +66,6 @@ impl HttpSettings {
     }
 }
 
-/// An answer to a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Answer {
     status: StatusCode,
@@ -96,7 +95,7 @@ impl Answer {
     }
 }
 
-/// What every connection sees.
+/// The state that all connections share.
 struct Shared {
     sources: Vec<Arc<dyn StatsSource>>,
     is_ready: Readiness,
@@ -128,7 +127,7 @@ impl Server {
         Ok(())
     }
 
-    /// Where it listens.
+    /// The address, with the port that the system chose.
     pub fn address(&self) -> Option<SocketAddr> {
         self.port.address()
     }
@@ -184,8 +183,8 @@ async fn answer(shared: &Arc<Shared>, request: Request<Bytes>, is_loopback: bool
     }
 }
 
-/// Whether a browser sends it for a page from elsewhere: one that names another origin, or that has a name of its own lead to
-/// this machine.
+/// Whether a browser sends the request for another site's page: it names another origin, or reached this machine by a name of the other
+/// site.
 fn is_foreign(headers: &HeaderMap, is_loopback: bool) -> bool {
     let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let host = text(HOST).unwrap_or_default();
@@ -195,7 +194,7 @@ fn is_foreign(headers: &HeaderMap, is_loopback: bool) -> bool {
     is_other_origin || (is_loopback && !is_here)
 }
 
-/// Whether nobody can have this name lead elsewhere, or here: an address, or localhost.
+/// Whether the name cannot be pointed elsewhere by a name server: an address, or localhost.
 pub(crate) fn is_fixed_name(name: &str) -> bool {
     name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() || name.eq_ignore_ascii_case("localhost")
 }

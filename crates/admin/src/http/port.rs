@@ -36,7 +36,6 @@ pub(crate) struct Port {
     open: Option<Open>,
 }
 
-/// A listener that is open.
 struct Open {
     wanted: SocketAddr,
     bound: SocketAddr,
@@ -86,7 +85,7 @@ impl Port {
         }
     }
 
-    /// Where it listens.
+    /// The address, with the port that the system chose.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.open.as_ref().map(|open| open.bound)
     }
@@ -128,19 +127,19 @@ impl Port {
     }
 }
 
-/// What a request may send beside its head, and what is known of it already.
+/// The verdict on a request's head: the allowed length of its body, and values for the answer.
 pub(crate) struct Vetted<G> {
     /// Bytes of its body, at most. 0: its body is not read.
     pub max_body: usize,
-    /// What `answer` is given.
+    /// The value for `answer`.
     pub known: G,
 }
 
 /// The answer to a request of which no more is read.
 pub(crate) type Refusal = Box<Response<Full<Bytes>>>;
 
-/// Answers one request after the other, until the client leaves or has to. `vet` judges a request by its head: only then is any of its
-/// body read, so that a stranger can make the process keep a head and no more. A head has at most `max_head` bytes.
+/// Answers requests one after the other until the client leaves or must leave. `vet` judges a request by its head, at most `max_head`
+/// bytes. The body is read only after that, so a stranger can make the process keep a head and no more.
 pub(crate) async fn converse<I, G, V, A, F>(io: I, seat: Seat, max_head: usize, vet: V, answer: A)
 where
     I: AsyncRead + AsyncWrite + Unpin,
@@ -156,7 +155,7 @@ where
                 Ok(vetted) => vetted,
                 Err(refusal) => return Ok::<_, Infallible>(*refusal),
             };
-            // Who is still sending has asked nothing, and makes room for others.
+            // A client that is still sending has asked nothing yet, and gives way to other clients.
             let body = match max_body {
                 0 => Bytes::new(),
                 _ => match routes::whole(body, max_body).await {

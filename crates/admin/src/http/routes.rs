@@ -30,9 +30,9 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Route {
     /// GET or POST.
     pub method: Method,
-    /// What follows `/sync/`.
+    /// The path behind `/sync/`.
     pub uri: String,
-    /// The program.
+    /// The program's absolute path.
     pub script: String,
     /// How long it may run.
     pub limit: Duration,
@@ -134,7 +134,7 @@ fn query_pairs(query: &str) -> Vec<(String, String)> {
     pairs.map(|pair| pair.split_once('=').unwrap_or((pair, ""))).map(|(name, value)| (decoded(name), decoded(value))).collect()
 }
 
-/// `+` and `%xx` decoded; what is not UTF-8 then is replaced.
+/// Decodes `+` and `%xx`; invalid UTF-8 is replaced.
 fn decoded(text: &str) -> String {
     let (mut out, mut left) = (Vec::with_capacity(text.len()), text.as_bytes());
     while let Some((&first, rest)) = left.split_first() {
@@ -171,7 +171,7 @@ fn judge(run: &Run) -> Answer {
     )
 }
 
-/// What ProxySQL answers: the system's error where there is one, else the code of the script.
+/// ProxySQL's code: the system's error if there is one, else the script's exit code.
 fn error_code(ended: &Ended) -> i32 {
     match ended {
         Ended::TimedOut => Errno::TIME.raw_os_error(),

@@ -1,4 +1,4 @@
-//! The connections that there are: whoever asks nothing makes room for the next one.
+//! The open connections. One without a request gives way to the next client.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ const TOLD_EVERY: Duration = Duration::from_secs(10);
 /// How often is looked for one to close while all of them work.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// All connections.
+/// Counts the connections, up to a limit.
 #[derive(Debug)]
 pub(crate) struct Seats {
     name: &'static str,
@@ -101,7 +101,7 @@ impl Seat {
         Working { one: Arc::clone(&self.one), seats: Arc::clone(&self.seats) }
     }
 
-    /// Waits until another one needs the place.
+    /// Waits until another connection needs the place.
     pub(crate) async fn told_to_leave(&self) {
         self.one.leave.notified().await;
     }

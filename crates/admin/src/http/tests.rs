@@ -57,7 +57,7 @@ fn with_server(routes: Vec<Route>, check: impl FnOnce(SocketAddr) + Send + 'stat
         let address = server.address().unwrap();
         tokio::task::spawn_blocking(move || check(address)).await.unwrap();
         server.close().await;
-        // Others may have the port by now.
+        // Another process may have the port by now.
         assert_eq!(server.address(), None);
     });
 }
@@ -80,7 +80,7 @@ fn metrics_and_health() {
     });
 }
 
-/// Whoever asks nothing is in nobody's way.
+/// A connection without a request delays no other one.
 #[test]
 fn silent_connections() {
     with_server(Vec::new(), |address| {

@@ -1,5 +1,5 @@
-//! Tables of statistics that ProxySQL has and that nobody publishes here: those of its cluster. They are
-//! there and empty, so that dashboards and scripts that name them go on.
+//! ProxySQL's tables of statistics that have no source here: those of its cluster. They exist and are empty, so that dashboards and scripts
+//! that name them keep working.
 
 use model::stats::{StatsColumn, StatsSchema, StatsTable, stat};
 
@@ -14,7 +14,6 @@ const fn table(name: &'static str, columns: &'static [StatsColumn], primary_key:
     }
 }
 
-/// All of them.
 pub(super) static TABLES: &[StatsTable] = &[
     table(
         "stats_proxysql_servers_clients_status",

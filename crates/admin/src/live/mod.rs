@@ -1,11 +1,10 @@
 //! Tables that are computed when they are read: `runtime_*`, `stats.*`, `monitor.*`, `information_schema.*`.
 //!
-//! Each is a virtual table of SQLite over one registry, so joins, views, aliases and any letter case work, and nothing is
-//! copied before a statement that may not need it. A statement sees each table once: rows are computed when it first
-//! asks and kept until it ends.
+//! Each is a virtual table of SQLite over one registry, so joins, views and aliases work, in any letter case. Nothing is copied for a
+//! statement that may not need it. A statement sees each table once: rows are computed at first use and kept until it ends.
 //!
-//! INVARIANT: reading changes nothing, except that a `_reset` twin begins its counters anew, once for each statement; a
-//! table and its twin in one statement show the same rows.
+//! INVARIANT: reading changes nothing, except that a `_reset` twin resets its counters once per statement. A table and its twin in one
+//! statement show the same rows.
 
 mod known;
 mod runtime;
@@ -32,9 +31,7 @@ pub(crate) type Rows = Arc<Vec<Vec<Value>>>;
 /// One column of a live table.
 #[derive(Debug, Clone)]
 pub(crate) struct LiveColumn {
-    /// Its name.
     pub name: String,
-    /// Its type, as SQL shows it.
     pub sql_type: String,
     /// Whether it may be NULL.
     pub is_nullable: bool,
@@ -43,29 +40,26 @@ pub(crate) struct LiveColumn {
 /// One live table.
 #[derive(Debug)]
 pub(crate) struct LiveTable {
-    /// The schema it is in.
+    /// The schema of the table in SQL.
     pub schema: &'static str,
-    /// Its name.
     pub name: String,
-    /// Its columns, in order.
+    /// In order.
     pub columns: Vec<LiveColumn>,
     /// Columns of its primary key. Shown, not enforced.
     pub key: Vec<String>,
     content: Content,
 }
 
-/// Where rows come from.
+/// The source of a table's rows.
 #[derive(Debug, Clone, Copy)]
 enum Content {
     /// The configuration in force.
     Config(&'static Table),
-    /// The variables in force.
     Variables,
-    /// Checksums of the modules.
     Checksums,
-    /// Whoever counts.
+    /// A source of statistics.
     Stats(&'static StatsTable, Reading),
-    /// What there is: schemas, tables, columns.
+    /// Schemas, tables and columns.
     Schema(schema::View),
 }
 
@@ -94,19 +88,19 @@ impl LiveColumn {
     }
 }
 
-/// The registry, and what the statement at hand has seen.
+/// The registry, and the state of the present statement.
 pub(crate) struct Live {
     tables: Vec<LiveTable>,
     sources: Vec<Arc<dyn StatsSource>>,
     plane: Arc<dyn DataPlane>,
-    /// What is in force.
+    /// The configuration in force.
     pub runtime: Mutex<Runtime>,
     statement: Mutex<Statement>,
     catalogs: Mutex<Catalogs>,
     numbers: Arc<Numbers>,
 }
 
-/// What there is to read, as it was when somebody last asked, and for whom the statement at hand is.
+/// The tables of each role at the last look, and the role of the present statement.
 #[derive(Debug, Default)]
 struct Catalogs {
     admin: Catalog,
@@ -123,7 +117,7 @@ impl Catalogs {
     }
 }
 
-/// What one statement has named and read.
+/// The tables that one statement has named and read.
 #[derive(Debug, Default)]
 struct Statement {
     named: BTreeSet<usize>,
@@ -134,9 +128,9 @@ struct Statement {
 const READER_TEXT: usize = 32 << 10;
 
 impl Live {
-    /// The registry of everything that `plane` and `sources` publish, and of what is in force.
+    /// The registry of all tables of `plane` and `sources`, and of the configuration in force.
     pub(crate) fn new(plane: Arc<dyn DataPlane>, mut sources: Vec<Arc<dyn StatsSource>>, runtime: Runtime, version: String) -> Self {
-        // What the data plane counts has metrics already.
+        // The data plane's counters have metrics already.
         let numbers = Arc::new(Numbers::new(sources.clone(), version));
         sources.insert(0, plane.clone());
         let mut tables = runtime::tables();
@@ -201,7 +195,7 @@ impl Live {
         *self.statement.lock().unwrap_or_else(PoisonError::into_inner) = Statement::default();
     }
 
-    /// Begins the counters of a table anew. Returns how many rows it had; `None` when there is no such table.
+    /// Resets the counters of a table. Returns the number of its rows; `None` if there is no such table.
     pub(crate) fn reset(&self, name: &str) -> Option<usize> {
         let table = self.find(None, name)?;
         match table.content {
@@ -218,12 +212,12 @@ impl Live {
         }
     }
 
-    /// Metrics of everybody who counts.
+    /// The metrics of all sources.
     pub(crate) fn metrics(&self) -> Vec<model::stats::Metric> {
         self.sources.iter().flat_map(|source| source.metrics()).chain(self.numbers.metrics()).collect()
     }
 
-    /// What the engine itself counts.
+    /// The engine's own counters.
     pub(crate) fn numbers(&self) -> Arc<Numbers> {
         self.numbers.clone()
     }
@@ -307,7 +301,7 @@ impl std::fmt::Debug for Live {
     }
 }
 
-/// What is published, then what ProxySQL has and nobody publishes: those are there and empty.
+/// The published tables, then ProxySQL's tables without a source: those are empty.
 fn stats_tables(sources: &[Arc<dyn StatsSource>]) -> Vec<LiveTable> {
     let mut tables: Vec<LiveTable> = Vec::new();
     let published = sources.iter().flat_map(|source| source.tables());

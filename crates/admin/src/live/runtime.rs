@@ -1,4 +1,4 @@
-//! `runtime_*`: the configuration in force, with what was observed laid over it.
+//! `runtime_*`: the configuration in force, with observed roles and statuses.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use model::stats::Value;
 
 use super::{Content, LiveColumn, LiveTable};
 
-/// What is in force, and since when.
+/// The configuration in force, and since when.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Runtime {
-    /// The configuration.
+    /// As loaded: without observed values.
     pub config: Arc<Config>,
     /// One line a module.
     pub checksums: Vec<Checksum>,
@@ -79,7 +79,7 @@ fn table(table: &'static Table) -> LiveTable {
     }
 }
 
-/// The rows of a `runtime_*` table.
+/// Active users and rules, servers as placed, and all rows of the other tables.
 pub(super) fn rows(table: &'static Table, config: &Config, placements: &[Placement]) -> Vec<Vec<Value>> {
     let rows = config.rows(table.name);
     match table.name {
@@ -104,7 +104,7 @@ fn values(row: &Row) -> Vec<Value> {
     row.cells.iter().map(value).collect()
 }
 
-/// A user who may log in and is known to backends is two rows, as in ProxySQL.
+/// As in ProxySQL, a user that logs in to the proxy and to servers is two rows.
 fn halves(table: &'static Table, row: &Row) -> Vec<Vec<Value>> {
     let (backend, frontend) = (table.column_index("backend"), table.column_index("frontend"));
     let half = |is_frontend: bool| {
@@ -120,8 +120,7 @@ fn halves(table: &'static Table, row: &Row) -> Vec<Vec<Value>> {
     wanted.into_iter().filter(|(column, _)| row.flag(column)).map(|(_, is_frontend)| half(is_frontend)).collect()
 }
 
-/// Servers as they are used: where they were placed, in the state they are in. What the placement does not say is from the
-/// row of the configuration.
+/// Servers in their present hostgroups and statuses. The other columns are those of their configured row.
 fn servers(table: &'static Table, rows: &[Row], placements: &[Placement]) -> Vec<Vec<Value>> {
     let is_of = |server: &Server, row: &Row| {
         row.integer("hostgroup_id") == Some(i64::from(server.key.hostgroup.0))

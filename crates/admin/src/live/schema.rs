@@ -8,14 +8,14 @@ use rusqlite::Connection;
 use super::{Content, LiveColumn, LiveTable};
 use crate::store::layout;
 
-/// Which table.
+/// A table of `information_schema`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {
-    /// `SCHEMATA`.
+    /// One row per schema.
     Schemata,
-    /// `TABLES`.
+    /// One row per table and view.
     Tables,
-    /// `COLUMNS`.
+    /// One row per column.
     Columns,
     /// A table that is always empty.
     Empty,
@@ -24,7 +24,7 @@ pub(super) enum View {
 /// The schemas that an administrator sees.
 pub(crate) const SCHEMAS: &[&str] = &["main", "disk", "stats", "monitor", "stats_history", "information_schema", "performance_schema"];
 
-/// Schema, table, columns, and what is in it.
+/// Schema, table, columns, and the kind of its rows.
 const VIEWS: &[(&str, &str, &str, View)] = &[
     (
         "information_schema",
@@ -114,7 +114,7 @@ const VIEWS: &[(&str, &str, &str, View)] = &[
     ("performance_schema", "global_variables", "VARIABLE_NAME VARIABLE_VALUE", View::Empty),
 ];
 
-/// The descriptions.
+/// The descriptions for the registry.
 pub(super) fn tables() -> Vec<LiveTable> {
     let column = |name: &str| LiveColumn { name: name.to_owned(), sql_type: "VARCHAR COLLATE NOCASE".to_owned(), is_nullable: true };
     let table = |(schema, name, columns, view): &(&'static str, &'static str, &'static str, View)| LiveTable {
@@ -127,7 +127,7 @@ pub(super) fn tables() -> Vec<LiveTable> {
     VIEWS.iter().map(table).collect()
 }
 
-/// What one connection can read: its schemas, and their tables and views as they are now.
+/// The tables that one connection can read: its schemas, with their tables and views as they are now.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     schemas: Vec<&'static str>,
@@ -160,7 +160,7 @@ impl Catalog {
         for schema in catalog.schemas.clone() {
             catalog.add(db, schema, schema)?;
             if schema == "main" {
-                // What CREATE VIEW makes where `main` cannot hold it.
+                // CREATE VIEW makes a TEMP view if `main` cannot hold it.
                 catalog.add(db, schema, "temp")?;
             }
         }
@@ -192,9 +192,9 @@ fn described(db: &Connection, schema: &str, name: &str) -> rusqlite::Result<Vec<
     found.collect()
 }
 
-/// The rows of one of them, for whoever can read what is in `catalog`.
+/// The rows of one table, limited to the tables in `catalog`.
 pub(super) fn rows(view: View, live: &[LiveTable], catalog: &Catalog) -> Vec<Vec<Value>> {
-    // `main` of those who read statistics has the tables of `stats`.
+    // In the statistics' connection, `main` has the tables of `stats`.
     let computed = |relation: &Relation| {
         let is_it = |table: &&LiveTable, schema: &str| table.schema == schema && table.name == relation.name;
         live.iter().find(|table| is_it(table, relation.schema)).or_else(|| {

@@ -1,7 +1,7 @@
-//! The one module of virtual tables. Nothing here knows what the rows are.
+//! The only module of virtual tables. It does not know the meaning of rows.
 //!
-//! `best_index` takes equality with one column, so that a join does not read all rows for each row of the other side: the
-//! cursor makes a map of that column when it is first asked.
+//! `best_index` takes equality with one column, so that a join does not read all rows for each row of the other side. The cursor builds a
+//! map of that column at first use.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -106,7 +106,7 @@ impl CreateVTab<'_> for LiveVtab {
     const KIND: VTabKind = VTabKind::Default;
 }
 
-/// Values that are equal to SQLite have equal keys; others may share one, for SQLite looks again.
+/// Values that SQLite calls equal have equal keys. Different values may share a key, because SQLite compares again.
 #[derive(PartialEq, Eq, Hash)]
 enum Key {
     Null,

@@ -1,4 +1,4 @@
-//! What came of each row's runs: `stats_tidegate_scheduler`.
+//! The results of each row's runs: `stats_tidegate_scheduler`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,7 @@ pub(super) static TABLE: StatsTable = StatsTable {
     help: "Scripts of the scheduler: number of runs, whether one runs now, and the last result",
 };
 
-/// What is known of one row's runs.
+/// One row's runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Line {
     filename: String,
@@ -43,7 +43,7 @@ struct Line {
     last_end: Option<(u64, i32, String)>,
 }
 
-/// All rows' runs. One a process, shared by the scheduler and whoever reads the table.
+/// All rows' runs. One per process, written by the scheduler and read by the table.
 #[derive(Debug, Default)]
 pub struct Board {
     lines: Mutex<BTreeMap<i64, Line>>,

@@ -1,4 +1,4 @@
-//! A bounded part of what a script prints.
+//! A limited part of a script's output.
 
 /// Which part is kept when there is too much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub enum Keep {
     Tail,
 }
 
-/// What was printed, as far as it is kept.
+/// The kept part of an output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capture {
     keep: Keep,
@@ -24,7 +24,7 @@ impl Capture {
         Self { keep, limit, bytes: Vec::new(), is_cut: false }
     }
 
-    /// Takes more.
+    /// Appends output. Beyond the limit, [`Keep`] says which part is dropped.
     pub fn push(&mut self, more: &[u8]) {
         let room = self.limit.saturating_sub(self.bytes.len());
         self.is_cut |= more.len() > room;

@@ -1,8 +1,8 @@
 //! The table `scheduler`: scripts that run at an interval.
 //!
-//! One task for each active row. A row's runs never overlap, over an upgrade neither: a run that takes longer than the interval is
-//! followed by the next due time after it. The first run comes one interval after the row was loaded; a LOAD leaves rows that it does not
-//! change alone. What runs when its row is changed or removed ends by itself; at the shutdown all are ended.
+//! One task for each active row. A row's runs never overlap, not even over an upgrade. A run that takes longer than the interval is
+//! followed by the next due time after it. The first run comes one interval after the row was loaded; a LOAD leaves unchanged rows alone.
+//! If a row is changed or removed, its running script ends by itself; at the shutdown all are ended.
 
 mod board;
 mod capture;
@@ -29,11 +29,11 @@ const ARGS: [&str; 5] = ["arg1", "arg2", "arg3", "arg4", "arg5"];
 /// One active row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// `id`.
+    /// `id` of the row.
     pub id: i64,
     /// Time from one start to the next.
     pub interval: Duration,
-    /// The program.
+    /// The program's absolute path.
     pub filename: String,
     /// Arguments up to the first NULL.
     pub args: Vec<String>,
@@ -72,7 +72,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// A scheduler without rows, which shows on `board` what it does.
+    /// A scheduler without rows, which records its runs on `board`.
     pub fn new(board: Arc<Board>) -> Self {
         Self { board, stop: watch::Sender::new(false), kept: HashMap::new(), retired: HashMap::new() }
     }
@@ -107,6 +107,7 @@ impl Scheduler {
 
 async fn look_after(job: Job, board: Arc<Board>, mut stop: watch::Receiver<bool>, retire: Arc<Notify>, previous: Option<JoinHandle<()>>) {
     if let Some(previous) = previous {
+        // A row's runs never overlap: the last run of its old version ends first.
         let _ = previous.await;
     }
     board.add(&job);

@@ -1,4 +1,4 @@
-//! What the log has of a row's runs: what good runs print, one line for a run that fails, and fewer while it keeps failing.
+//! The log lines about a row's runs: the output of good runs, one line for a failed run, and fewer while it keeps failing.
 //!
 //! `stats_tidegate_scheduler` has the whole output of the last run.
 
@@ -32,7 +32,7 @@ struct Failing {
     runs: u64,
 }
 
-/// What is to be logged.
+/// A line for the log.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     Info(String),
@@ -40,7 +40,7 @@ enum Line {
 }
 
 impl Report {
-    /// Logs what is news of a run that has ended.
+    /// Logs a run that has ended, if it is news.
     pub(super) fn log(&mut self, job: &Job, run: &Run, now: Instant) {
         for line in self.lines(job, run, now) {
             match line {

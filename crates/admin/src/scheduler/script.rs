@@ -1,8 +1,8 @@
-//! Running one script: the scheduler's rows and the REST routes do it the same way.
+//! Runs one script, for the scheduler's rows and for the REST routes.
 //!
-//! A script is a program with an absolute path: no shell, no search. It gets `PATH` and nothing else of our environment,
-//! no standard input, and a process group of its own, so that what it started ends with it when it must end. Told to stop
-//! (at a time limit or at the shutdown) it gets SIGTERM, and SIGKILL after [`GRACE`].
+//! A script is a program with an absolute path: no shell, no search. Its environment is only `PATH`; it has no standard input. It has a
+//! process group of its own, so that its children end with it. To stop it (at a time limit or at the shutdown) it gets SIGTERM, and SIGKILL
+//! after [`GRACE`].
 //!
 //! INVARIANT: only processes that were started here are signalled, and never after they were reaped.
 
@@ -22,34 +22,34 @@ use super::capture::{Capture, Keep};
 
 /// Between SIGTERM and SIGKILL.
 pub const GRACE: Duration = Duration::from_secs(3);
-/// Where programs are that a script calls.
+/// The directories of programs that a script calls.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// How long output is read after the script ended: what it left behind may hold the pipes open.
+/// How long output is read after the script ended: its children may hold the pipes open.
 const LAST_OUTPUT: Duration = Duration::from_millis(200);
 /// The exit code that shells give for what could not be started.
 const NOT_STARTED: i32 = 127;
 /// Added to the number of the signal that ended a process, as shells do.
 const BY_SIGNAL: i32 = 128;
 
-/// What to run.
+/// A program to run, with its limits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script {
     /// The program's absolute path.
     pub program: String,
-    /// Its arguments.
+    /// Passed as they are: no shell reads them.
     pub args: Vec<String>,
     /// How long it may run; `None` is as long as it likes.
     pub limit: Option<Duration>,
     /// How much of each output is kept, bytes.
     pub max_output: usize,
-    /// Which part of it.
+    /// The part that is kept beyond that.
     pub keep: Keep,
 }
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
-    /// By itself, or by somebody's signal; the code as shells give it.
+    /// It ended by itself or by a signal from outside; the code as shells give it.
     Exited(i32),
     /// It ran too long and was ended.
     TimedOut,
@@ -57,7 +57,7 @@ pub enum Ended {
     Stopped,
     /// It did not start.
     NotStarted {
-        /// Why.
+        /// The reason, with the program's path.
         why: String,
         /// The system's number of the error; None if the system was not asked.
         errno: Option<i32>,
@@ -75,28 +75,28 @@ impl Ended {
     }
 }
 
-/// A run that is over.
+/// The result of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Run {
-    /// How it ended.
+    /// By itself, by a limit, or not started.
     pub ended: Ended,
     /// Standard output.
     pub stdout: Capture,
     /// Standard error.
     pub stderr: Capture,
-    /// How long it took.
+    /// From the start to the end of its output.
     pub took: Duration,
 }
 
 /// Set once, before anybody logs in: no administrator can take it back.
 static FORBIDDEN: AtomicBool = AtomicBool::new(false);
 
-/// No script is run by this process any more, whoever asks for it.
+/// From now on this process runs no script.
 pub fn forbid() {
     FORBIDDEN.store(true, Ordering::Relaxed);
 }
 
-/// Whether that is so.
+/// Whether [`forbid`] was called.
 pub fn is_forbidden() -> bool {
     FORBIDDEN.load(Ordering::Relaxed)
 }
@@ -179,7 +179,7 @@ async fn end(child: &mut Child, limit: Option<Duration>, stop: &mut watch::Recei
     why
 }
 
-/// Signals the script and what it started. One that was reaped has no id any more.
+/// Signals the script and its children. A reaped script has no id any more.
 fn signal(child: &Child, signal: Signal) {
     let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     if let Some(group) = group {

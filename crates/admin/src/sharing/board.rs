@@ -1,4 +1,4 @@
-//! `stats_tidegate_proxies`, and metrics of what is shared.
+//! `stats_tidegate_proxies`, and metrics of the shared configuration.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

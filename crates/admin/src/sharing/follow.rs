@@ -1,4 +1,4 @@
-//! Reads what others have published, and has the engine put it in force.
+//! Reads revisions that other proxies published, and has the engine put them in force.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ pub(super) async fn follow(sharing: Arc<Sharing>, engine: WeakHandle, frozen: Fr
     let mut trial = Trial::default();
     while engine.is_alive() {
         let seen = news.borrow_and_update().clone();
-        // Another process follows while it is frozen.
+        // While this process is frozen, the one that takes over follows.
         if seen.link != Link::Off && !frozen.is_set() {
             step(&sharing, &engine, &mut refused).await;
             trial.step(&sharing, &engine, &seen).await;
@@ -39,7 +39,7 @@ pub(super) async fn ask(engine: &WeakHandle, user: &str, sql: &str) -> Option<Re
 }
 
 async fn step(sharing: &Arc<Sharing>, engine: &WeakHandle, refused: &mut Option<(String, Instant)>) {
-    // In this order: what was published here is known as the head before it is in force.
+    // The order matters: a revision published here is known as the head before it is in force.
     let (standing, seen) = (sharing.standing(), sharing.seen());
     let Some(head) = &seen.head else {
         let why = match (&seen.fault, &standing) {

@@ -1,10 +1,9 @@
-//! One configuration for many proxies: which revision of it this one has in force, and how it gets the next.
+//! One configuration for many proxies: the revision that this proxy has in force, and how it gets the next one.
 //!
-//! etcd is spoken to by [`shared_config`]. A LOAD is published there before it is in force here ([`publish`]); what others publish is read
-//! ([`follow`]) and given to the engine, which puts it in force ([`take`]). What cannot be put in force is refused, and what is in force
-//! stays.
+//! [`shared_config`] talks to etcd. A LOAD is published there before it is in force here ([`publish`]). Revisions of other proxies are read
+//! ([`follow`]) and put in force by the engine ([`take`]). A revision that cannot be put in force is refused, and the old one stays.
 //!
-//! INVARIANT: [`Standing`] names the revision that the configuration in force is of, but for this proxy's own variables.
+//! INVARIANT: [`Standing`] names the revision of the configuration in force. This proxy's own variables do not count.
 
 mod board;
 mod follow;
@@ -28,18 +27,18 @@ pub(crate) use publish::{Draft, ago};
 pub(crate) use rollout::Band;
 pub(crate) use take::{BehindModules, KeptBehind, differing};
 
-/// A revision that was read, for the engine.
+/// A revision read from etcd, for the engine.
 #[derive(Debug, Clone)]
 pub(crate) struct Fetched {
     /// How this proxy stands once it is in force.
     pub standing: Standing,
-    /// The revision.
+    /// The manifest's entry.
     pub revision: Revision,
-    /// Its text.
+    /// The configuration's text, with passwords.
     pub text: String,
 }
 
-/// What is known of this proxy.
+/// This proxy's part, behind a lock.
 #[derive(Debug, Default)]
 struct State {
     standing: Option<Standing>,
@@ -58,7 +57,7 @@ pub(crate) struct Sharing {
 }
 
 impl Sharing {
-    /// Starts to follow what is shared, once [`Sharing::configure`] says where that is.
+    /// Starts to follow the shared configuration, once [`Sharing::configure`] gives its place.
     ///
     /// # Errors
     /// The system gives no thread.
@@ -89,7 +88,7 @@ impl Sharing {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the shared configuration is.
+    /// Sets the place of the shared configuration.
     ///
     /// # Errors
     /// The variable at fault.
@@ -104,27 +103,27 @@ impl Sharing {
         !config.admin.shared_config_endpoints.is_empty()
     }
 
-    /// How far the error rate of a revision that is tried may leave what it was.
+    /// How far the error rate of a revision on trial may exceed the rate before.
     pub(crate) fn band(&self) -> Band {
         Band(self.lock().band)
     }
 
-    /// Ends it.
+    /// Stops the connection to etcd.
     pub(crate) fn stop(&self) {
         self.shared.stop();
     }
 
-    /// What is known of etcd.
+    /// The last state read from etcd.
     pub(crate) fn seen(&self) -> Arc<Seen> {
         self.shared.seen()
     }
 
-    /// This proxy, as the others see it.
+    /// This proxy's line for the other proxies.
     pub(crate) fn me(&self) -> ProxyLine {
         self.shared.line()
     }
 
-    /// What speaks to etcd.
+    /// The client of etcd.
     pub(crate) fn shared(&self) -> &Arc<SharedConfig> {
         &self.shared
     }
@@ -145,7 +144,7 @@ impl Sharing {
         (state.standing, state.own) = (Some(standing), None);
     }
 
-    /// What was published here is not put in force by the one who published it: this proxy follows as the others do.
+    /// Gives up putting the own revision in force directly: this proxy follows it like the others.
     pub(crate) fn follows_itself(&self) {
         self.lock().own = None;
         self.shared.report(|line| line.error.clear());
@@ -156,7 +155,7 @@ impl Sharing {
         self.lock().own.as_ref() == Some(&revision.id)
     }
 
-    /// No revision is.
+    /// This proxy has no revision of the shared configuration any more.
     pub(crate) fn stands_nowhere(&self) {
         self.shared.report(|line| {
             line.stands_at(None);
@@ -170,10 +169,10 @@ impl Sharing {
         self.lock().fetched.take()
     }
 
-    /// Whether this proxy may be sent clients: not before it has the configuration that it shares, or knows that there is none.
+    /// Whether this proxy may get clients: it has its shared configuration, or knows that there is none.
     ///
     /// # Errors
-    /// What it waits for.
+    /// The event that it waits for.
     pub(crate) fn is_ready(&self) -> Result<(), String> {
         let seen = self.seen();
         match &seen.link {
@@ -190,7 +189,7 @@ impl Sharing {
         }
     }
 
-    /// Whether what etcd has did not come from what is in force here, and why an operator has to decide.
+    /// Whether etcd's revision does not descend from the one in force here, and why an operator must decide.
     pub(crate) fn conflict(&self, head: &Head) -> Option<(Conflict, String)> {
         match judge(&head.manifest, &self.me().uuid, self.standing().as_ref()) {
             Verdict::Conflict(conflict, why) => Some((conflict, why)),
@@ -198,8 +197,8 @@ impl Sharing {
         }
     }
 
-    /// Live proxies with a revision of this cluster that has a greater number than etcd's, and that etcd's did not come from: etcd was
-    /// restored from a snapshot, and this proxy has read it since.
+    /// Live proxies whose revision has a greater number than etcd's and is not among its ancestors. This happens if etcd was restored from
+    /// a snapshot, and this proxy has read it since.
     fn ahead(&self, head: &Head) -> Vec<(String, Standing)> {
         let (seen, me) = (self.seen(), self.me().uuid);
         let others = seen.proxies.iter().filter(|line| line.uuid != me);
@@ -211,18 +210,18 @@ impl Sharing {
         ahead.collect()
     }
 
-    /// Whether there are any such.
+    /// Whether [`Self::ahead`] finds any proxy.
     pub(crate) fn is_behind_others(&self, head: &Head) -> bool {
         !self.ahead(head).is_empty()
     }
 
-    /// The revision that this proxy is to have.
+    /// The head, or the revision before it if this proxy takes no part in a trial.
     fn wanted(head: &Head, uuid: &str) -> Revision {
         head.manifest.wanted_by(uuid).clone()
     }
 }
 
-/// Who made a revision, for people.
+/// A revision's author, for people.
 pub(crate) fn made_by(revision: &Revision) -> String {
     format!("{}@{}", revision.author, revision.proxy)
 }

@@ -1,9 +1,9 @@
-//! Orders that hold for all proxies of the cluster: what was paused, drained or preferred anywhere is so everywhere, and a switchover that
-//! one proxy makes is waited for by the others.
+//! Orders that hold for all proxies of the cluster: a pause, drain or preference by one proxy is carried out by all. The other proxies also
+//! hold their sessions while one makes a switchover.
 //!
-//! Below `orders/` in etcd: `paused/HOSTGROUP`, `drained/SERVER`, `preferred/HOSTGROUP` are there for as long as they hold;
-//! `failback/HOSTGROUP` is carried out once, whenever it is written; `switchover/HOSTGROUP` ends with its lease, and the proxies answer it
-//! under `held/HOSTGROUP/UUID`. What was observed is never written there.
+//! Below `orders/` in etcd, `paused/HOSTGROUP`, `drained/SERVER` and `preferred/HOSTGROUP` exist as long as they hold. `failback/HOSTGROUP`
+//! is carried out once, whenever it is written. `switchover/HOSTGROUP` ends with its lease, and the proxies answer it under
+//! `held/HOSTGROUP/UUID`. Observed states are never written there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use shared_config::{Link, Seen, new_id};
 use super::Sharing;
 use crate::take_over::Frozen;
 
-/// How long a proxy waits for the new writer to be seen before its sessions go on.
+/// How long a proxy waits to see the new writer before its sessions continue.
 const SEEN_WITHIN: Duration = Duration::from_secs(3);
 /// How much longer than its limit an order to wait is kept.
 const SPARE: Duration = Duration::from_secs(2);
@@ -29,9 +29,8 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// The value of `switchover/HOSTGROUP`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Wait {
-    /// Different for each.
     id: String,
-    /// Who switches over, by uuid and by name.
+    /// The proxy that switches over: its uuid, then its name.
     by: String,
     proxy: String,
     hostgroups: Vec<u32>,
@@ -39,7 +38,7 @@ struct Wait {
     patience_ms: u64,
     /// When sessions go on whatever happens, ms after this was read.
     limit_ms: u64,
-    /// Who writes now, once it is over.
+    /// The new writer, once the switchover is over.
     writer: Option<String>,
 }
 
@@ -51,7 +50,7 @@ struct Answer {
     error: String,
 }
 
-/// A hold for another proxy's switchover.
+/// A hold on behalf of another proxy's switchover.
 enum Hold {
     /// Nothing is held yet.
     Asked,
@@ -61,16 +60,16 @@ enum Hold {
     Over,
 }
 
-/// Which order waits how it stands here: by the hostgroup, the id of what was asked and the hold.
+/// The holds of switchovers: by hostgroup, the order's id and the state.
 type Holds = Arc<Mutex<BTreeMap<String, (String, Hold)>>>;
 
-/// Carries out here what was ordered anywhere.
+/// Carries out all proxies' orders on this one.
 pub(super) struct Orders {
     operator: Arc<dyn Operator>,
     standing: BTreeSet<StandingOrder>,
     /// The revision of the fail-back that was carried out last, by hostgroup.
     failbacks: BTreeMap<String, i64>,
-    /// Whether what is there was read once: fail-backs of before are over.
+    /// Whether the orders were read once: earlier fail-backs are over.
     is_known: bool,
     failed: Option<Instant>,
     holds: Holds,
@@ -84,7 +83,7 @@ fn server(text: &str) -> Option<ServerAddr> {
     Some(ServerAddr { host: host.trim_start_matches('[').trim_end_matches(']').into(), port: port.parse().ok()? })
 }
 
-/// The order that a key stands for.
+/// The order of a key in etcd; None for a key that is no lasting order.
 fn standing(name: &str, value: &str) -> Option<StandingOrder> {
     let (kind, subject) = name.split_once('/')?;
     match kind {
@@ -95,7 +94,7 @@ fn standing(name: &str, value: &str) -> Option<StandingOrder> {
     }
 }
 
-/// The key of an order, and its value.
+/// The key of an order in etcd, and its value.
 fn key(order: &StandingOrder) -> (String, String) {
     match order {
         StandingOrder::Paused(hostgroup) => (format!("paused/{hostgroup}"), String::new()),
@@ -110,7 +109,7 @@ impl Orders {
         Self { operator, standing, failbacks, is_known: false, failed: None, holds: Holds::default() }
     }
 
-    /// Follows for as long as the thread lives. Nobody waits for a configuration here: a switchover does not, either.
+    /// Follows the orders as long as the thread lives. It does not wait for a configuration, as a switchover does not either.
     pub(super) async fn follow(mut self, sharing: Arc<Sharing>, frozen: Frozen) {
         let mut news = sharing.shared.news();
         loop {
@@ -122,7 +121,7 @@ impl Orders {
         }
     }
 
-    /// Brings what holds here to what was ordered.
+    /// Carries out new orders, and takes ended ones back.
     async fn step(&mut self, sharing: &Arc<Sharing>, seen: &Seen) {
         if !seen.is_known {
             return;
@@ -133,7 +132,7 @@ impl Orders {
         }
         self.failed = None;
         let wanted: BTreeSet<StandingOrder> = seen.orders.iter().filter_map(|(name, (value, _))| standing(name, value)).collect();
-        // Whose subject has another order now is not taken back: the new one replaces it.
+        // If another order has the same key, it replaces the old one, which is not taken back.
         let over: Vec<_> = self.standing.difference(&wanted).cloned().map(|order| (order, false)).collect();
         let is_replaced = |order: &StandingOrder| wanted.iter().any(|other| key(other).0 == key(order).0);
         let over = over.into_iter().filter(|(order, _)| !is_replaced(order));
@@ -149,7 +148,7 @@ impl Orders {
                         self.standing.insert(order);
                     }
                 }
-                // What is taken back and unknown here is gone.
+                // An order that ended for an unknown server or hostgroup is dropped.
                 Some(Err(_)) if !holds => _ = self.standing.remove(&order),
                 Some(Err(why)) => {
                     tracing::debug!("shared order {order:?}: {why}");
@@ -174,7 +173,7 @@ impl Orders {
         }
     }
 
-    /// Waits for the switchovers of others.
+    /// Begins, and ends, holds for other proxies' switchovers.
     fn follow_switchovers(&self, sharing: &Arc<Sharing>, seen: &Seen) {
         let me = sharing.me().uuid;
         let orders = seen.orders.iter().filter_map(|(name, (value, _))| {
@@ -203,7 +202,7 @@ impl Orders {
         }
     }
 
-    /// Holds, and says so.
+    /// Holds the hostgroups and writes the answer.
     fn begin(&self, sharing: &Arc<Sharing>, hostgroup: String, wait: Wait) {
         let (operator, holds, sharing) = (Arc::clone(&self.operator), Arc::clone(&self.holds), Arc::clone(sharing));
         let shared = Arc::clone(&sharing.shared);
@@ -234,7 +233,7 @@ impl Orders {
             if let Err(why) = sharing.shared.tell(&name, &answer, 60).await {
                 tracing::warn!("switchover of hostgroup {hostgroup} by {}: {why}", wait.proxy);
             }
-            // However the other one fares.
+            // The limit counts even if the other proxy is lost.
             tokio::time::sleep(Duration::from_millis(wait.limit_ms) + SPARE).await;
             let mut holds = holds.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some((id, hold)) = holds.get_mut(&hostgroup)
@@ -248,13 +247,13 @@ impl Orders {
 }
 
 impl Sharing {
-    /// An order was carried out here: it holds for all from now on, or no more. Answers what the operator should know.
+    /// Publishes that an order holds for all proxies, or has ended. Returns a warning for the operator.
     pub(crate) fn share_order(&self, order: &StandingOrder, holds: bool) -> Option<String> {
         let (name, value) = key(order);
         self.share(&name, holds.then_some(value.as_str()))
     }
 
-    /// A fail-back was carried out here, and is to be everywhere.
+    /// Publishes a fail-back that was carried out here. Returns a warning for the operator.
     pub(crate) fn share_failback(&self, hostgroup: HostgroupId) -> Option<String> {
         let preferred = self.share(&format!("preferred/{hostgroup}"), None);
         preferred.or_else(|| self.share(&format!("failback/{hostgroup}"), Some(&self.me().uuid)))
@@ -269,7 +268,7 @@ impl Sharing {
     }
 }
 
-/// A switchover of this proxy's, for which the others wait.
+/// A switchover of this proxy, for which the others hold their sessions.
 struct Asked {
     sharing: Arc<Sharing>,
     name: String,
@@ -296,7 +295,7 @@ impl CompanyHold for Asked {
         }
         self.wait.writer = Some(writer.to_string());
         let value = serde_json::to_string(&self.wait).unwrap_or_default();
-        // Without an answer the others go on when the order ends.
+        // If the write fails, the other proxies continue when the order's lease ends.
         self.is_over = self.sharing.shared.order_for(&self.name, &value, OVER_S).is_ok();
     }
 
@@ -305,7 +304,7 @@ impl CompanyHold for Asked {
     }
 }
 
-/// What the operator gives the monitor.
+/// The monitor's way to the other proxies.
 #[derive(Debug)]
 pub(super) struct Others(pub(super) Arc<Sharing>);
 

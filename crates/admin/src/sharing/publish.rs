@@ -1,4 +1,4 @@
-//! A new revision: what it is based on must be what etcd has.
+//! Publishes a new revision, if etcd's head is still the one that it is based on.
 
 use shared_config::{FORMAT, Head, Manifest, PublishError, Revision, Rollout, Standing, descend, new_id, sum};
 
@@ -9,14 +9,14 @@ use crate::error::AdminError;
 /// Longest statement that is kept with a revision, characters.
 const COMMAND: usize = 200;
 
-/// A revision that is to be.
+/// A revision before it is published.
 #[derive(Debug, Clone)]
 pub(crate) struct Draft {
-    /// Its text.
+    /// The configuration's text.
     pub text: String,
-    /// Who makes it.
+    /// The administrator.
     pub author: String,
-    /// By which statement.
+    /// The statement that makes it.
     pub command: String,
 }
 
@@ -35,10 +35,10 @@ fn refused<T>(text: impl Into<String>) -> Result<T, AdminError> {
 }
 
 impl Sharing {
-    /// What holds now, for those who are about to change it.
+    /// The head, for a change of it.
     ///
     /// # Errors
-    /// etcd was not read, or what is in it cannot be.
+    /// etcd was not read, or its content cannot be.
     pub(crate) fn head(&self) -> Result<Option<std::sync::Arc<Head>>, AdminError> {
         let seen = self.seen();
         if !seen.is_known || seen.link != shared_config::Link::Up {
@@ -54,10 +54,11 @@ impl Sharing {
         }
     }
 
-    /// Publishes what is to be in force here, unless it is what the revision in force says. Answers how this proxy stands once it is.
+    /// Publishes a configuration before it is in force, unless the present revision has the same content. Returns the standing once it is
+    /// in force.
     ///
     /// # Errors
-    /// What etcd has is no longer what this proxy has, or etcd is away. Nothing was changed.
+    /// etcd's head is no longer this proxy's revision, or etcd cannot be reached. Nothing was changed.
     pub(crate) fn publish(&self, draft: Draft) -> Result<Option<Standing>, AdminError> {
         let standing = self.standing();
         if standing.as_ref().is_some_and(|standing| standing.sha256 == sum(draft.text.as_bytes())) {
@@ -94,10 +95,10 @@ impl Sharing {
         self.put(draft, head.manifest.revision.number + 1, Some(head), &[], None).map(Some)
     }
 
-    /// What live proxies have is not newer than `own`, where etcd has nothing.
+    /// Checks that no live proxy has a newer revision than `own`, if etcd has none.
     ///
     /// # Errors
-    /// It is: what this proxy would publish would take its place.
+    /// One has: a publication by this proxy would replace it.
     pub(crate) fn refuse_newer(&self, own: u64) -> Result<(), AdminError> {
         let seen = self.seen();
         match seen.proxies.iter().filter(|proxy| proxy.applied > own).max_by_key(|proxy| proxy.applied) {
@@ -125,7 +126,8 @@ impl Sharing {
         ))
     }
 
-    /// `CONFIG REBASE MINE` in a conflict: what is in force here holds everywhere, with whatever etcd and live proxies have as its ancestors.
+    /// `CONFIG REBASE MINE` in a conflict: the configuration in force here holds everywhere. The revisions of etcd and of live proxies
+    /// become its ancestors.
     ///
     /// # Errors
     /// See [`Sharing::publish`].
@@ -185,13 +187,13 @@ impl Sharing {
     }
 }
 
-/// How a proxy stands that has what was published, or tries it.
+/// The standing of a proxy with the head in force, published or on trial.
 fn standing_of(head: &Head) -> Standing {
     let Manifest { cluster, revision, lineage, .. } = head.manifest.clone();
     Standing { cluster, number: revision.number, id: revision.id, sha256: revision.sha256, lineage }
 }
 
-/// The race is lost.
+/// The error after another proxy published first.
 fn lost<T>(head: Option<&Head>, based_on: Option<u64>) -> Result<T, AdminError> {
     let yours = based_on.map_or_else(|| "this proxy has read no revision yet".to_owned(), |number| format!("yours is based on {number}"));
     match head {

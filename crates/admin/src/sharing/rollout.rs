@@ -28,9 +28,9 @@ const COUNTS: &str = "SELECT (SELECT variable_value FROM stats_mysql_global WHER
 /// How many statements there were, and how many of them failed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Count {
-    /// Statements.
+    /// Statements of clients.
     pub statements: u64,
-    /// Errors.
+    /// Error packets to clients.
     pub errors: u64,
 }
 
@@ -60,18 +60,18 @@ impl Band {
     }
 }
 
-/// What this proxy has counted before and during a trial.
+/// The counts of this proxy before and during a trial.
 #[derive(Debug, Default)]
 pub(super) struct Trial {
     samples: VecDeque<(Instant, Count)>,
-    /// The id of the revision that is tried here, and what was usual before it.
+    /// The id of the revision on trial here, and the usual counts before.
     of: Option<(String, Count)>,
     /// Revisions that this proxy has asked to be taken back.
     ended: Option<String>,
 }
 
 impl Trial {
-    /// Looks whether what is tried should be taken back, and has it done.
+    /// Decides whether the revision on trial should be taken back, and does so.
     pub(super) async fn step(&mut self, sharing: &Arc<Sharing>, engine: &WeakHandle, seen: &Seen) {
         let me = sharing.me();
         let rollout = seen.head.as_ref().and_then(|head| Some((&head.manifest.revision, head.manifest.rollout.as_ref()?)));

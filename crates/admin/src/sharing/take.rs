@@ -1,7 +1,7 @@
-//! Puts a revision of others in force, and keeps what is being edited here.
+//! Puts other proxies' revisions in force, and keeps the edits in memory.
 //!
-//! A module of `main` that nobody has edited follows what is in force. One that was edited stays as it is; where the revision has changed
-//! the same module, it is behind: it cannot be loaded before CONFIG REBASE has laid both together.
+//! A module of `main` without edits follows the configuration in force. A module with edits stays as it is. If the revision has changed the
+//! same module, it is behind: it cannot be loaded before CONFIG REBASE has merged both.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,10 +23,9 @@ use crate::store::layout::SHARED_TABLE;
 use crate::store::rows;
 use crate::store::standing;
 
-/// What a module of `main` is based on, which is no longer in force.
+/// The base of a module of `main` that is behind: a revision no longer in force.
 #[derive(Debug, Clone)]
 pub(super) struct Behind {
-    /// The revision.
     pub number: u64,
     /// The configuration that was in force then.
     pub base: Arc<Config>,
@@ -72,7 +71,7 @@ impl BehindModules {
         self.0.iter().map(one).collect()
     }
 
-    /// What the process before had kept.
+    /// Restores the modules from the process before.
     pub(crate) fn recall(kept: &[KeptBehind]) -> Self {
         let one = |kept: &KeptBehind| {
             let module = MODULES.iter().find(|module| module.words == kept.module)?;
@@ -105,10 +104,10 @@ pub(crate) fn differing(left: &Sheet, right: &Sheet) -> Vec<&'static Module> {
 }
 
 impl Engine {
-    /// `CONFIG FOLLOW`: puts in force what was read of etcd.
+    /// `CONFIG FOLLOW`: puts the revision read from etcd in force.
     ///
     /// # Errors
-    /// It is nothing that this proxy can run by; what is in force stays.
+    /// This proxy cannot use it; the configuration in force stays.
     pub(crate) fn follow(&mut self, fetched: &Fetched) -> Result<Reply, AdminError> {
         let name = format!("revision {} of the shared configuration", fetched.revision.number);
         let config = with_shared(&fetched.text, &name, &self.runtime()).map_err(AdminError::Config)?;
@@ -118,7 +117,7 @@ impl Engine {
         Ok(reply)
     }
 
-    /// The same with what was pulled from a peer: the modules that both share.
+    /// The same with a revision pulled from a peer: the modules that both share.
     ///
     /// # Errors
     /// As those of [`Engine::follow`].
@@ -135,7 +134,7 @@ impl Engine {
         Ok(reply)
     }
 
-    /// Puts a revision of others in force; the modules that it has changed. `number` is that of the revision before.
+    /// Puts another proxy's revision in force. Returns the reply and the changed modules. `number` is that of the revision before.
     fn take(&mut self, config: Config, revision: &Revision, number: u64) -> Result<(Reply, Vec<&'static Module>), AdminError> {
         let before = self.runtime();
         let config = Arc::new(config);
@@ -170,7 +169,7 @@ impl Engine {
         Ok((reply, changed))
     }
 
-    /// Modules of memory that are as what is in force are behind no more.
+    /// Modules of memory that equal the configuration in force are no longer behind.
     fn caught_up(&mut self) -> Result<(), AdminError> {
         if !self.behind.0.is_empty() {
             let memory = rows::sheet(&self.store.admin, "main")?;
@@ -180,7 +179,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Nobody has edited this module: it is as what is in force. Local variables of memory stay.
+    /// Updates a module of memory without edits. Local variables stay.
     fn memory_follows(&self, module: &Module, config: &Config) -> Result<(), AdminError> {
         let db = &self.store.admin;
         rows::transaction(db, || rows::write_shared(db, "main", &[module.part], config))
@@ -212,12 +211,12 @@ impl Engine {
             standing::keep(db, standing, descent, text)
         });
         if let Err(error) = kept {
-            // A restart would begin with an older revision, and take this one again from others.
+            // A restart would begin with an older revision, and get this one again from etcd or a peer.
             tracing::error!("cannot save revision {} of the shared configuration on disk: {error}", standing.number);
         }
     }
 
-    /// What is in force is no revision of what is shared from now on.
+    /// From now on the configuration in force is no revision of the shared one.
     pub(crate) fn stands_nowhere(&mut self) {
         self.behind = BehindModules::default();
         if let Err(error) = self.store.admin.execute(&format!("DELETE FROM disk.{SHARED_TABLE}"), []) {
@@ -228,7 +227,7 @@ impl Engine {
         self.peers.iter().for_each(|peers| peers.stands_at(None, &runtime));
     }
 
-    /// `CONFIG REBASE`: what was edited in memory, laid over what is in force. Answers which modules that were.
+    /// `CONFIG REBASE`: lays the edits of memory over the configuration in force. Returns the modules concerned.
     ///
     /// # Errors
     /// Rows that both have changed.

@@ -9,7 +9,7 @@ use rusqlite::types::Value;
 use crate::error::AdminError;
 use crate::reply::SessionInfo;
 
-/// What the functions answer for the session at hand.
+/// The values of functions for the present session.
 #[derive(Debug, Default)]
 pub(crate) struct Facts(Mutex<Known>);
 
@@ -26,12 +26,12 @@ impl Facts {
         self.with(|known| known.session = session.clone());
     }
 
-    /// What VERSION() says.
+    /// Sets the value of VERSION().
     pub(crate) fn name_version(&self, version: String) {
         self.with(|known| known.version = version);
     }
 
-    /// What `@@name` says, by name in lower case.
+    /// Sets the values of `@@name`, by name in lower case.
     pub(crate) fn describe(&self, variables: Vec<(String, String)>) {
         self.with(|known| known.variables = variables);
     }
@@ -107,7 +107,7 @@ pub(super) fn register(db: &Connection, facts: &Arc<Facts>) -> Result<(), AdminE
     Ok(())
 }
 
-/// `@@session.Name` without what stands before the name, in lower case.
+/// The name in `@@session.Name`, in lower case.
 fn bare(name: &str) -> String {
     let name = name.trim_start_matches('@').to_ascii_lowercase();
     let scopes = ["global.", "session.", "local."];

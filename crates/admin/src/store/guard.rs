@@ -1,7 +1,6 @@
-//! What a statement may do, asked by SQLite while it is prepared, and for how long it may run.
+//! Which accesses a statement may make, checked while SQLite prepares it, and how long it may run.
 //!
-//! The engine sets the [`Level`] before it prepares a statement for a session. Its own statements run at
-//! [`Level::Internal`].
+//! The engine sets the [`Level`] before it prepares a session's statement. Its own statements run at [`Level::Internal`].
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -13,12 +12,12 @@ use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 
 use crate::error::AdminError;
 
-/// Whose statement is prepared.
+/// The origin of the statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
     /// The engine's own.
     Internal,
-    /// An administrator's.
+    /// An administrator's session.
     Admin,
     /// An administrator's while `admin-read_only` is set.
     ReadOnly,
@@ -76,7 +75,7 @@ impl Guard {
         self.deadline_ms.store(deadline, Relaxed);
     }
 
-    /// Who reads statistics makes way for administrators, whose statements are counted here.
+    /// Statements of statistics' logins give way to those of administrators, which are counted here.
     pub(crate) fn make_way_for(&self, administrators: Arc<AtomicUsize>) {
         let _ = self.waiting.set(administrators);
     }
@@ -86,7 +85,7 @@ impl Guard {
         self.enter(Level::Internal, None);
     }
 
-    /// Whether what was prepared since [`Guard::enter`] does more than read. SQLite tells every access while it prepares.
+    /// Whether statements prepared since [`Guard::enter`] do more than read. SQLite reports every access while it prepares.
     pub(crate) fn was_asked_to_change(&self) -> bool {
         self.asked_to_change.load(Relaxed)
     }
@@ -146,7 +145,8 @@ fn reads(action: &AuthAction<'_>) -> bool {
     }
 }
 
-/// What an administrator may do besides. Tables of the configuration stay; files, modules and transactions are ours.
+/// The changes that an administrator may make. Tables of the configuration cannot be dropped or altered; files, modules and transactions
+/// are the engine's.
 fn changes(action: &AuthAction<'_>) -> bool {
     match action {
         AuthAction::Attach { .. }

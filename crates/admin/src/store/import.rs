@@ -32,7 +32,7 @@ fn others(db: &Connection) -> Result<Vec<&'static Table>, AdminError> {
     Ok(others)
 }
 
-/// What `disk` has that is passed over, as in a file: columns and variables of unknown names, `false` for 0. Changes nothing.
+/// The ignored parts of `disk`, as in a file: unknown columns and variables, `false` for 0. Changes nothing.
 pub(crate) fn tolerated(db: &Connection) -> Result<Vec<ConfigError>, AdminError> {
     let mut found = Vec::new();
     for table in operator_tables() {
@@ -70,8 +70,8 @@ pub(crate) fn is_false_for_number(setting: &Setting, value: &Value) -> bool {
     matches!(value, Value::Text(text) if setting.is_false_for_number(text))
 }
 
-/// What `disk` says, whatever version wrote it, less the rows that cannot be used; and every fault of those. With `is_strict`,
-/// what is [`tolerated`] is a fault. Changes nothing.
+/// The configuration of `disk`, of any version, without unusable rows, and the faults of those rows. With `is_strict`, [`tolerated`] parts
+/// are faults too. Changes nothing.
 pub(crate) fn look_through(db: &Connection, is_strict: bool) -> Result<(Config, Vec<ConfigError>), AdminError> {
     let (mut config, mut errors) = (Config::default(), Vec::new());
     if is_strict {

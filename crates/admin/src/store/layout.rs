@@ -24,7 +24,7 @@ const DIGEST: &str = "hostgroup INT, schemaname VARCHAR NOT NULL, username VARCH
      last_seen INTEGER NOT NULL, sum_time INTEGER NOT NULL, min_time INTEGER NOT NULL, max_time INTEGER NOT NULL, \
      sum_rows_affected INTEGER NOT NULL, sum_rows_sent INTEGER NOT NULL";
 
-/// Makes what is missing in `main` or `disk`.
+/// Makes the missing tables of `main` or `disk`.
 pub(crate) fn create_config(db: &Connection, schema: &str) -> Result<(), AdminError> {
     for table in TABLES {
         create_missing(db, schema, table.name, &ddl::create_table(table, &format!("{schema}.{}", table.name)))?;
@@ -49,7 +49,7 @@ pub(crate) fn create_disk(db: &Connection) -> Result<(), AdminError> {
     Ok(())
 }
 
-/// Makes what is missing in `stats_history`.
+/// Makes the missing tables of `stats_history`.
 pub(crate) fn create_history(db: &Connection) -> Result<(), AdminError> {
     for table in series::TABLES {
         let columns: Vec<String> = table.columns.iter().map(|column| format!("{} INT NOT NULL", column.name)).collect();
@@ -78,7 +78,7 @@ pub(crate) fn create_history(db: &Connection) -> Result<(), AdminError> {
     Ok(())
 }
 
-/// What a table of a file holds, in one short sentence. Empty for tables that an administrator made.
+/// A table's content in one short sentence. Empty for tables that an administrator made.
 pub(crate) fn help(schema: &str, name: &str) -> Cow<'static, str> {
     let fixed = match (schema, name) {
         ("main" | "disk", "global_variables") => "Values of the `mysql-*` and `admin-*` settings",

@@ -1,11 +1,11 @@
-//! The databases: what is where, and how it is opened.
+//! The databases: their content, and how they are opened.
 //!
-//! One connection serves administrators: `main` in memory, `disk` (`proxysql.db`), `stats`, `monitor` and
-//! `information_schema` in memory, `stats_history` (`proxysql_stats.db`). Another serves those who may only read
-//! statistics: it has neither `disk` nor the configuration in its `main`, so no password is within its reach.
+//! One connection serves administrators: `main` in memory, `disk` (`proxysql.db`), `stats`, `monitor` and `information_schema` in memory,
+//! `stats_history` (`proxysql_stats.db`). Another one serves logins that may only read statistics. It has neither `disk` nor the
+//! configuration in its `main`, so it reaches no password.
 //!
-//! INVARIANT: `disk` changes in transactions with a rollback journal and `synchronous=EXTRA`: a crash at any moment leaves
-//! the old or the new configuration, whole, in one file.
+//! INVARIANT: `disk` changes in transactions with a rollback journal and `synchronous=EXTRA`. A crash at any moment leaves the old or the
+//! new configuration, whole, in one file.
 
 mod functions;
 mod guard;
@@ -55,15 +55,15 @@ const HEAP_MAX: u64 = 512 << 20;
 /// Both connections.
 #[derive(Debug)]
 pub(crate) struct Store {
-    /// For administrators.
+    /// Of administrators' sessions and the engine itself.
     pub admin: Connection,
-    /// For those who may only read statistics.
+    /// Of logins that may only read statistics.
     pub stats: Connection,
-    /// What statements may do now.
+    /// The rights of the present statement.
     pub guard: Arc<Guard>,
-    /// What functions like `USER()` answer.
+    /// The values of functions like `USER()`.
     pub facts: Arc<Facts>,
-    /// What its operator should know of how it was opened, one line each.
+    /// Notices about the opening, for the operator, one line each.
     pub notices: Vec<String>,
     datadir: PathBuf,
     lock: File,
@@ -109,7 +109,7 @@ impl Store {
         self.lock.try_clone().map(OwnedFd::from)
     }
 
-    /// Closes `disk` and opens it anew: its file may have been replaced.
+    /// Closes `disk` and opens it again: its file may have been replaced.
     pub(crate) fn reopen_disk(&self) -> Result<(), AdminError> {
         self.admin.execute_batch("DETACH DATABASE disk")?;
         attach_disk(&self.admin, &self.datadir)
@@ -121,14 +121,14 @@ pub fn database_files(datadir: &Path) -> Vec<PathBuf> {
     with_sqlites_own(datadir, DISK_FILE)
 }
 
-/// The databases that the data directory lacks, with the files that SQLite will have beside them. A journal beside a database that exists
-/// belongs to that database, whoever wrote it: SQLite may need it for recovery.
+/// The databases that the data directory lacks, with the files that SQLite creates beside them. A journal beside an existing database
+/// belongs to it, whichever process wrote it: SQLite may need it for recovery.
 pub fn missing_files(datadir: &Path) -> Vec<PathBuf> {
     let missing = [DISK_FILE, HISTORY_FILE].into_iter().filter(|name| !datadir.join(name).exists());
     missing.flat_map(|name| with_sqlites_own(datadir, name)).collect()
 }
 
-/// The file that [`lock`] locks.
+/// The file whose lock [`lock`] takes. [`sign`] writes the process's id into it.
 pub fn lock_file(datadir: &Path) -> PathBuf {
     datadir.join(LOCK_FILE)
 }
@@ -165,7 +165,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     matches!((file.metadata().map(id), std::fs::metadata(path).map(id)), (Ok(ours), Ok(there)) if ours == there)
 }
 
-/// Writes into the lock's file that this process uses the directory, for those who look for it.
+/// Writes this process's id into the lock's file, for programs that look for the user of the directory.
 ///
 /// # Errors
 /// The system's words.
@@ -212,7 +212,7 @@ pub(crate) fn look_at(path: &Path) -> Result<Connection, AdminError> {
 pub(crate) fn could_open(datadir: &Path) -> Result<(), AdminError> {
     let lock = datadir.join(LOCK_FILE);
     OpenOptions::new().create(true).append(true).mode(0o600).open(&lock).map_err(|error| AdminError::file(&lock, error))?;
-    // Only SQLite may open its files: whoever else closes one ends the locks that this process has on it.
+    // Only SQLite may open its files: any other open and close ends this process's locks on them.
     let is_read_only = |path: &Path| Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?.is_readonly("main");
     for path in [DISK_FILE, HISTORY_FILE].map(|name| datadir.join(name)).iter().filter(|path| path.exists()) {
         match is_read_only(path) {
@@ -278,7 +278,7 @@ fn make_private(path: &Path) -> Result<(), AdminError> {
     let failed = |error: std::io::Error| AdminError::file(path, error);
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(failed)?;
     if file.metadata().map_err(failed)?.permissions().mode() & 0o077 != 0 {
-        // Somebody else's file may be used as it is.
+        // A file of another program may be used as it is.
         let _ = file.set_permissions(Permissions::from_mode(0o600));
     }
     Ok(())
@@ -297,13 +297,12 @@ fn connection(guard: &Arc<Guard>, facts: &Arc<Facts>) -> Result<Connection, Admi
     functions::register(&db, facts)?;
     passwords::register(&db)?;
     guard::install(&mut db, guard)?;
-    // What sorts and joins set aside goes to no file, and SQLite as a whole has an end.
+    // Sorts and joins use no temporary file, and SQLite's memory is limited.
     db.execute_batch(&format!("PRAGMA temp_store=MEMORY; PRAGMA hard_heap_limit={HEAP_MAX};"))?;
     Ok(db)
 }
 
-/// A login that may only read statistics cannot be stopped within one call of a function, so that no value is so long that a call
-/// takes long.
+/// A statistics' login cannot be stopped within one call of a function. So values are limited, to keep each call short.
 fn limit_reader(db: &Connection) -> Result<(), AdminError> {
     db.set_limit(Limit::SQLITE_LIMIT_LENGTH, READER_LENGTH)?;
     db.set_limit(Limit::SQLITE_LIMIT_LIKE_PATTERN_LENGTH, READER_PATTERN)?;

@@ -12,7 +12,7 @@ use crate::error::AdminError;
 /// A part of the configuration: tables, and variables by their module.
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
-    /// Names of tables.
+    /// The tables of this part.
     pub tables: &'static [&'static str],
     /// `mysql`, `admin` or none.
     pub variables: Option<&'static str>,
@@ -101,7 +101,7 @@ pub(crate) fn write(db: &Connection, schema: &str, parts: &[Part], config: &Conf
         for table in part.tables.iter().filter_map(|name| description(name)) {
             db.execute(&format!("DELETE FROM {schema}.{}", table.name), [])?;
             if ddl::numbers_itself(table) {
-                // Rows without an id are numbered from 1 again, so that one file always makes the same rows.
+                // Rows without an id are numbered from 1 again, so that the same file always makes the same rows.
                 db.execute(&format!("DELETE FROM {schema}.sqlite_sequence WHERE name = ?1"), [table.name])?;
             }
             insert(db, schema, table, config.rows(table.name), "INSERT")?;
@@ -115,7 +115,7 @@ pub(crate) fn write(db: &Connection, schema: &str, parts: &[Part], config: &Conf
     Ok(())
 }
 
-/// The same, but for the variables that are each proxy's own.
+/// The same without each proxy's own variables.
 pub(crate) fn write_shared(db: &Connection, schema: &str, parts: &[Part], config: &Config) -> Result<(), AdminError> {
     let is_shared = |(setting, _): &(&'static model::Setting, String)| !shared::is_local(setting);
     for part in parts {
@@ -162,7 +162,7 @@ fn stored(cell: &model::config::Cell) -> ToSqlOutput<'_> {
     })
 }
 
-/// What `schema` says as text, checked or not.
+/// The content of `schema` as text, without checks.
 pub(crate) fn sheet(db: &Connection, schema: &str) -> Result<Sheet, AdminError> {
     let mut sheet = Sheet::default();
     for table in operator_tables() {

@@ -15,14 +15,14 @@ use crate::sharing::peers::Descent;
 /// Most bytes of a text.
 const LONGEST: u64 = 1 << 30;
 
-/// What was kept.
+/// A revision in `disk`, for the next start.
 #[derive(Debug)]
 pub(crate) struct Kept {
-    /// The revision.
+    /// Its number, id and ancestors.
     pub standing: Standing,
     /// Of peers without etcd: where it came from.
     pub descent: Option<Descent>,
-    /// The text of what is shared.
+    /// The shared part of the configuration, as text.
     pub text: String,
 }
 
@@ -45,7 +45,7 @@ pub(crate) fn keep(db: &Connection, standing: &Standing, descent: Option<&Descen
     Ok(())
 }
 
-/// What was kept, if anything was.
+/// The kept revision, if there is one.
 ///
 /// # Errors
 /// It is damaged.

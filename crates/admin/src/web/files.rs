@@ -15,9 +15,9 @@ const ASSETS: [Asset; 4] = [
     ("/favicon.svg", "image/svg+xml", include_bytes!("../../../../web/dist/favicon.svg")),
 ];
 
-/// A file of the page.
+/// One file of the page, built into the program.
 pub(super) struct File {
-    /// Where a browser finds it.
+    /// The path in the URL.
     pub path: &'static str,
     content_type: &'static str,
     plain: Encoded,

@@ -1,4 +1,4 @@
-//! Who may ask: names that the page is known by, requests of other pages, cookies and tokens.
+//! The checks of a request's origin: names of the page, requests of other pages, cookies and tokens.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,10 +9,10 @@ use wire::auth::hash::equal;
 
 use crate::http::is_fixed_name;
 
-/// Where a request comes from.
+/// The origin of a request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Caller {
-    /// The browser's address, or that of what stands before it.
+    /// The address of the browser, or of the proxy before the page.
     pub peer: SocketAddr,
     /// Does it speak TLS?
     pub is_tls: bool,
@@ -21,13 +21,13 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// The same with the client's address, where a proxy that is trusted says it. What is not understood changes nothing.
+    /// The same with the client's address, if it comes from a trusted proxy. A header that cannot be understood changes nothing.
     pub(super) fn behind(self, trusted: &[IpAddr], headers: &HeaderMap) -> Self {
         let is_trusted = |ip: &IpAddr| trusted.contains(&ip.to_canonical());
         if !is_trusted(&self.peer.ip()) {
             return self;
         }
-        // Each proxy adds whom it saw at the end; what stands before the first stranger is a stranger's word.
+        // Each proxy appends its client's address. Entries before the first untrusted one may be forged.
         let lines = headers.get_all("x-forwarded-for").iter().rev().filter_map(|line| line.to_str().ok());
         let hops = lines.flat_map(|line| line.rsplit(',')).map(|hop| address_of(hop.trim()).ok_or(()));
         match hops.map_while(Result::ok).find(|hop| !is_trusted(hop)) {
@@ -42,8 +42,8 @@ fn address_of(hop: &str) -> Option<IpAddr> {
     hop.parse().ok().or_else(|| hop.parse::<SocketAddr>().ok().map(|addr| addr.ip()))
 }
 
-/// Whether `host` (a name or address, perhaps with a port) is this page, and no name that somebody else leads here. A certificate proves a
-/// name, so without a list of names TLS takes all.
+/// Whether `host` (a name or address, perhaps with a port) is this page's, and not another site's name that points here. A certificate
+/// proves a name, so with TLS and without a list of names all are accepted.
 pub(super) fn is_own_name(host: &str, hosts: &[String], is_tls: bool) -> bool {
     let has_port = |(_, port): &(&str, &str)| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     let name = host.rsplit_once(':').filter(has_port).map_or(host, |(name, _)| name);
@@ -70,7 +70,7 @@ pub(super) fn is_from_own_page(request: &Parts, host: &str, is_tls: bool) -> Res
     if is_read || is_json { Ok(()) } else { Err("the body must be JSON") }
 }
 
-/// Whether the request has the token that only the page was told.
+/// Whether the request has the token that only this page got.
 pub(super) fn has_token(headers: &HeaderMap, token: &str) -> bool {
     headers.get("x-tidegate-token").is_some_and(|given| equal(given.as_bytes(), token.as_bytes()))
 }
@@ -148,7 +148,7 @@ mod tests {
             ("POST", &[("origin", PAGE)], true),
             ("POST", &[], false),
             ("POST", &[("sec-fetch-site", "none")], false),
-            // Another port of the same host is the same site, and another origin.
+            // Another port of the same host is the same site, but another origin.
             ("POST", &[("sec-fetch-site", "same-site"), ("origin", "http://127.0.0.1:6081")], false),
             ("POST", &[("sec-fetch-site", "same-origin"), ("origin", "https://127.0.0.1:6080")], false),
             ("POST", &[("origin", "null")], false),

@@ -1,16 +1,16 @@
-//! The web page: an operator's view of the proxy, and what is done from it. What it shows and does is SQL of the admin port, with the
-//! rights of who logged in.
+//! The web page: an operator's view of the proxy, and its actions. It shows and does only what SQL of the admin port can, with the rights
+//! of the login.
 //!
 //! | path | answer |
 //! |---|---|
 //! | `GET /`, `/app.js`, `/app.css`, `/favicon.svg` | the page, made by npm from `web/` and part of the program |
-//! | `POST /api/login`, `/api/logout`, `GET /api/session` | who looks at it |
+//! | `POST /api/login`, `/api/logout`, `GET /api/session` | the login, its end, its role |
 //! | `GET /api/view/<name>` | the tables of a view, one copy for all viewers |
 //! | `GET /api/samples?since=<Unix ms>` | numbers of the last hour, one row a second |
 //! | `GET /api/recent?minutes=<n>`, `?digest=<hash>`, `?servers` | the last hour by digest and by server |
 //! | `POST /api/sql` | one statement on the admin port |
 //!
-//! INVARIANT: nothing is changed for a page of another origin, and no body is read but of a login, before it is known who asks.
+//! INVARIANT: a page of another origin changes nothing. Before the login is known, no body is read but that of a login.
 
 mod files;
 mod guard;
@@ -70,16 +70,16 @@ const MAX_ROWS: usize = 10_000;
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 /// First byte of a TLS record that begins a handshake.
 const TLS_HANDSHAKE: u8 = 0x16;
-/// What a browser may do for the page: nothing but load what comes from here.
+/// The browser's rights for the page: it may load only files from here.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
      frame-ancestors 'none'; base-uri 'none'; form-action 'self'";
 
 /// All that an operator can set about the page.
 #[derive(Debug, Clone)]
 pub struct WebSettings {
-    /// Where to listen; `None` when `admin-web_enabled` is off.
+    /// The address; `None` if `admin-web_enabled` is off.
     pub listen: Option<SocketAddr>,
-    /// Who may log in.
+    /// The accounts that may log in.
     accounts: Accounts,
     /// TLS, when there is a certificate.
     tls: Option<Arc<ServerTls>>,
@@ -93,12 +93,12 @@ pub struct WebSettings {
     trusted: Vec<IpAddr>,
     /// `admin-login_failures`.
     most_failures: u64,
-    /// What the page says of guessable passwords.
+    /// The page's warning about guessable passwords.
     exposure: Option<Exposure>,
 }
 
 impl WebSettings {
-    /// Reads what the configuration says.
+    /// Reads the settings of the page from the configuration.
     ///
     /// # Errors
     /// A sentence that names the variable.
@@ -119,7 +119,7 @@ impl WebSettings {
         })
     }
 
-    /// The account of who says he is `user`, from there.
+    /// The account with this name, if it may log in from this address.
     fn account(&self, user: &str, from: IpAddr) -> Option<&AdminAccount> {
         self.accounts.get(user.as_bytes()).filter(|_| may_connect(user.as_bytes(), Origin::of(Some(from))))
     }
@@ -132,7 +132,7 @@ fn addresses(variable: &str, list: &str) -> Result<Vec<IpAddr>, String> {
     each.map(read).collect()
 }
 
-/// What every connection sees.
+/// The state that all connections share.
 struct Shared {
     engine: EngineHandle,
     settings: RwLock<Arc<WebSettings>>,
@@ -197,7 +197,7 @@ impl Web {
         Ok(())
     }
 
-    /// Where it listens.
+    /// The address, with the port that the system chose.
     pub fn address(&self) -> Option<SocketAddr> {
         self.port.address()
     }
@@ -217,7 +217,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>, seat: S
     let _ = stream.set_nodelay(true);
     let is_loopback = stream.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let mut first = [0];
-    // Who says nothing is no client; hyper gives those a limit who begin to speak.
+    // A connection without a byte is no client. hyper limits clients that have begun to send.
     let peeked = tokio::time::timeout(HANDSHAKE_TIMEOUT, stream.peek(&mut first)).await;
     let Ok(Ok(1)) = peeked else { return };
     let settings = shared.settings();
@@ -239,7 +239,7 @@ async fn serve(stream: TcpStream, peer: SocketAddr, shared: Arc<Shared>, seat: S
     }
 }
 
-/// What every answer says to the browser.
+/// The headers of every answer.
 fn guarded(mut response: Response<Full<Bytes>>) -> Response<Full<Bytes>> {
     let headers = response.headers_mut();
     let all = [
@@ -278,7 +278,7 @@ fn refused(status: StatusCode, why: &str) -> Response<Full<Bytes>> {
     json_of(status, &json!({ "error": why }))
 }
 
-/// What a request asks for, as its head says.
+/// The request, as its head says it.
 enum Wants {
     /// A file of the page, by its place.
     File(usize),
@@ -291,7 +291,7 @@ enum Wants {
     Sql(Viewer),
 }
 
-/// What was found of a request before its body was read.
+/// The facts about a request before its body is read.
 struct Known {
     settings: Arc<WebSettings>,
     /// The client, behind proxies that are trusted.
@@ -299,7 +299,7 @@ struct Known {
     wants: Wants,
 }
 
-/// Judges a request by its head. Who is not logged in may send a name and a password, and nothing else.
+/// Judges a request by its head. Without a login, it may only send a name and a password.
 fn vet(shared: &Shared, head: &Parts, caller: Caller) -> Result<Vetted<Known>, Refusal> {
     let settings = shared.settings();
     let headers = &head.headers;
@@ -409,7 +409,7 @@ fn tell(shared: &Shared, user: &str, number: u64, caller: Caller, action: AdminA
     shared.engine.audit(AdminEvent { extra, ..line(user, number, caller, action) });
 }
 
-/// What the page is told of who looks at it.
+/// The page's facts about its login.
 fn session(shared: &Shared, viewer: &Viewer) -> Value {
     let me = shared.engine.sharing().map(|sharing| sharing.me());
     let (name, version) = me.map(|me| (me.name, me.version)).unwrap_or_default();
@@ -418,7 +418,7 @@ fn session(shared: &Shared, viewer: &Viewer) -> Value {
         Role::Stats => "stats",
     };
     let settings = shared.settings();
-    // Who may only look at statistics is not told how to become an administrator.
+    // A login for statistics only does not get hints about administrators' logins.
     let exposure = settings.exposure.as_ref().filter(|_| viewer.account.role == Role::Admin);
     let exposure = exposure.map(|exposure| json!({ "text": exposure.text, "open": exposure.is_open }));
     json!({ "user": viewer.user, "role": role, "token": viewer.token, "name": name, "version": version, "exposure": exposure })
@@ -436,7 +436,7 @@ async fn login(shared: &Arc<Shared>, settings: &WebSettings, body: &[u8], caller
     };
     let number = shared.last_id.fetch_add(1, Ordering::Relaxed) + 1;
     let account = settings.account(&user, caller.peer.ip()).cloned();
-    // Hashes are made slow on purpose. The turn ends with the hash: who is wrong keeps nobody else waiting.
+    // Hashes are slow on purpose. The turn ends with the hash, so a wrong password delays no other login.
     let turn = attempts.hashing().await;
     let proven = tokio::task::spawn_blocking(move || account.filter(|account| account.is_proven_by(password.expose())));
     let proven = proven.await.ok().flatten();

@@ -31,7 +31,7 @@ const MOST_SERVERS: usize = 32;
 const MOST_ROWS: usize = 1_000;
 /// Bytes of a digest's text that are kept.
 const MAX_TEXT: usize = 512;
-/// What is read, without percentiles: these are of all time.
+/// The columns read, without percentiles: these cover all time.
 const TABLE: &str = "stats_mysql_query_digest";
 /// Columns of the table that name a row: hostgroup, schema, user, client, digest.
 const KEY_COLUMNS: usize = 5;
@@ -50,7 +50,7 @@ type Name = Vec<Value>;
 /// Statements of a server, by the upper bound of their time.
 type Servers = BTreeMap<(String, String), Times>;
 
-/// What happened between two reads.
+/// The changes of counters between two reads.
 struct Slice {
     at_ms: u64,
     length_ms: u64,
@@ -69,11 +69,11 @@ struct Server {
     quantiles: [Option<f64>; 3],
 }
 
-/// What the counters said at the last read.
+/// The counters at the last read.
 #[derive(Default)]
 struct Before {
     at_ms: u64,
-    /// By hash of the key.
+    /// By the hash of the digest's key.
     digests: HashMap<u64, Sums>,
     servers: Servers,
     /// Names that a kept slice has, by the same hash.
@@ -119,8 +119,8 @@ impl Recent {
         slices.push_back(slice);
     }
 
-    /// What the query asks, as JSON: `digest=<hash>` one digest over time, `servers` all servers over time, `minutes=<n>` the digests of the
-    /// last minutes together.
+    /// The answer to a query, as JSON: `digest=<hash>` gives one digest over time, `servers` all servers over time, `minutes=<n>` the
+    /// digests of the last minutes together.
     pub(super) fn show(&self, query: &str) -> Bytes {
         let slices = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
         let value_of = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));

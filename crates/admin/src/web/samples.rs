@@ -22,7 +22,6 @@ const KEPT: usize = 3_600;
 enum As {
     /// Growth a second.
     Rate,
-    /// The sum of its samples.
     Sum,
 }
 
@@ -84,7 +83,7 @@ pub(super) fn quantile(now: &Times, before: &Times, quantile: f64) -> Option<f64
     None
 }
 
-/// What the metrics say at one moment.
+/// The metrics at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Moment {
     at_ms: u64,
@@ -118,7 +117,7 @@ impl Moment {
     }
 }
 
-/// The samples that are kept.
+/// One row a second for the last hour.
 pub(super) struct Samples {
     sources: Arc<Vec<Arc<dyn StatsSource>>>,
     rows: Mutex<VecDeque<Vec<Value>>>,
@@ -155,7 +154,7 @@ impl Samples {
         }
     }
 
-    /// Those after a time (`since=<Unix ms>` in the query), as JSON.
+    /// The samples after a time (`since=<Unix ms>` in the query), as JSON.
     pub(super) fn since(&self, query: &str) -> Bytes {
         let since = query.split('&').find_map(|pair| pair.strip_prefix("since=")?.parse::<u64>().ok()).unwrap_or(0);
         let names = std::iter::once("at").chain(SOURCES.iter().map(|(name, ..)| *name)).chain(QUANTILES.iter().map(|(name, _)| *name));

@@ -1,4 +1,4 @@
-//! Who is logged in to the page.
+//! The logins of the page.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,14 +11,13 @@ const MOST: usize = 1_024;
 /// How long a session lasts at most.
 const LONGEST: Duration = Duration::from_secs(12 * 3600);
 
-/// Who looks at the page.
+/// A login of the page.
 #[derive(Debug, Clone)]
 pub(super) struct Viewer {
     /// The session's id, which the cookie has.
     pub id: String,
-    /// What every change has to say.
+    /// The token that every change must carry, against requests of other pages.
     pub token: String,
-    /// The name.
     pub user: String,
     /// The account as of the login: another password ends the session.
     pub account: AdminAccount,
@@ -28,7 +27,7 @@ pub(super) struct Viewer {
     used: Instant,
 }
 
-/// All sessions.
+/// The running logins, by id.
 #[derive(Debug, Default)]
 pub(super) struct Sessions {
     by_id: Mutex<HashMap<String, Viewer>>,
@@ -38,7 +37,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// 128 bits that nobody guesses, in hex.
+/// 128 random bits, in hex.
 fn secret() -> String {
     let mut bytes = [0_u8; 16];
     // INVARIANT: the system's generator does not fail once the process has started; an id that can be guessed must never be given.
@@ -47,7 +46,7 @@ fn secret() -> String {
 }
 
 impl Sessions {
-    /// Begins one.
+    /// Starts a session of the page. Its id goes into a cookie, its token into the page.
     pub(super) fn begin(&self, user: String, account: AdminAccount, number: u64) -> Viewer {
         let now = Instant::now();
         let viewer = Viewer { id: secret(), token: secret(), user, account, number, began: now, used: now };
@@ -74,7 +73,6 @@ impl Sessions {
         }
     }
 
-    /// Ends one.
     pub(super) fn end(&self, id: &str) {
         locked(&self.by_id).remove(id);
     }

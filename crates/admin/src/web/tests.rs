@@ -181,7 +181,7 @@ fn without_tls_the_cookie_alone_is_nobody() {
     });
 }
 
-/// What a stranger's request may make the process keep, by its head.
+/// The most that a stranger's request may make the process keep, by its head.
 #[test]
 fn bodies_of_strangers_are_not_read() {
     let shared = page(&config(|_| ()));

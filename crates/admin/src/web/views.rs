@@ -17,12 +17,11 @@ const VIEWS: &str = include_str!("../../../../web/views.json");
 /// Most rows of a table in a view.
 const MAX_ROWS: usize = 2_000;
 
-/// One view.
 #[derive(Debug, Deserialize)]
 struct View {
     /// For how long a copy is given to viewers, ms.
     every_ms: u64,
-    /// Whether who may only read is shown all of it: it says nothing that is secret.
+    /// Whether a login for statistics may see all of it: it holds no secret.
     #[serde(default)]
     is_for_all: bool,
     /// Statements by the page's name for them.
@@ -36,7 +35,7 @@ struct View {
 /// A copy of a view, and when it was made.
 type Copy = Mutex<Option<(Instant, Bytes)>>;
 
-/// All views.
+/// The views of the file, by name.
 pub(super) struct Views(BTreeMap<String, View>);
 
 /// The views as they were written.
@@ -54,7 +53,7 @@ impl Views {
         Self(parsed().unwrap_or_default())
     }
 
-    /// The view of that name as somebody with this role sees it, as JSON; None when there is no such view.
+    /// The view of that name for this role, as JSON; None if there is no such view.
     pub(super) async fn show(&self, name: &str, role: Role, engine: &EngineHandle) -> Option<Bytes> {
         let view = self.0.get(name)?;
         let role = if view.is_for_all { Role::Admin } else { role };
@@ -62,7 +61,7 @@ impl Views {
             Role::Admin => &view.of_admin,
             Role::Stats => &view.of_stats,
         };
-        // One makes it, and the others wait for that.
+        // One request makes it, and other requests wait for that.
         let mut copy = copy.lock().await;
         let fresh = Duration::from_millis(view.every_ms);
         if let Some((_, body)) = copy.as_ref().filter(|(made, _)| made.elapsed() < fresh) {
@@ -91,7 +90,7 @@ fn shown(sql: &str, reply: Reply) -> Value {
     }
 }
 
-/// Rows as JSON has them; what is not UTF-8 is replaced.
+/// Rows as JSON; invalid UTF-8 is replaced.
 pub(super) fn rows_of(rows: &[Vec<Option<Vec<u8>>>]) -> Value {
     let value = |value: &Option<Vec<u8>>| value.as_ref().map_or(Value::Null, |text| String::from_utf8_lossy(text).into());
     rows.iter().map(|row| Value::Array(row.iter().map(value).collect())).collect()

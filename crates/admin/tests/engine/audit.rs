@@ -1,4 +1,4 @@
-//! What the audit log is told of sessions of the admin port.
+//! The audit log's lines about sessions of the admin port.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -45,7 +45,7 @@ fn sessions_of_the_admin_port_are_noted() {
     outside.stop();
 }
 
-/// What the audit log is told of one statement of the web page's console.
+/// The audit log's line about one statement of the page's console.
 fn told(bed: &Bed, sql: &str) -> Option<String> {
     let line = AdminEvent {
         action: AdminAction::Statement,

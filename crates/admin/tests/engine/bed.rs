@@ -1,4 +1,4 @@
-//! An engine over a data plane that remembers what it is told.
+//! An engine over a data plane that records its orders.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -56,7 +56,7 @@ pub(crate) static EMPTY: [StatsTable; 3] = [
     ),
 ];
 
-/// What the plane was told, and what it answers.
+/// The orders that the plane got, and its answers.
 #[derive(Default)]
 pub(crate) struct Plane {
     pub snapshot: Mutex<Arc<Snapshot>>,

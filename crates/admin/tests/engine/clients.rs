@@ -1,4 +1,4 @@
-//! What drivers and tools send before their user does.
+//! Statements that drivers and tools send on their own.
 
 use admin::{Reply, Role};
 
@@ -108,7 +108,7 @@ fn the_schema_tells_what_can_be_read() {
     bed.ok("CREATE TABLE disk.mine (id INT PRIMARY KEY, name VARCHAR NOT NULL)");
     let columns = "SELECT COLUMN_NAME, DATA_TYPE, IS_NULLABLE, COLUMN_KEY FROM Information_Schema.columns WHERE TABLE_NAME='mine'";
     assert_eq!(known(Role::Admin, columns), ["id|bigint|NO|PRI", "name|varchar|NO|"]);
-    // Whoever is told of a table can read it.
+    // A listed table can be read.
     for who in [Role::Admin, Role::Stats] {
         let told = known(who, names);
         assert!(told.len() > 50, "{told:?}");

@@ -213,7 +213,7 @@ fn digests_to_disk() {
     bed.refused_as(Role::Stats, "SAVE MYSQL DIGEST TO DISK");
 }
 
-/// What loading spells otherwise than it was written.
+/// Values that LOAD spells differently.
 #[test]
 fn what_was_applied_does_not_differ() {
     let bed = Bed::new();

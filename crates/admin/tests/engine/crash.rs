@@ -1,4 +1,4 @@
-//! `kill -9` while configurations are saved and loaded: what the next start finds is one of them, whole.
+//! `kill -9` while configurations are saved and loaded: the next start finds one of them, whole.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

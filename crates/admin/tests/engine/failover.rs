@@ -1,4 +1,4 @@
-//! Orders about roles: given to whoever watches the servers, and nobody else waits for them.
+//! Orders about roles go to the operator's implementation, and no other session waits for them.
 
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use model::{HostgroupId, ServerAddr};
 
 use crate::bed::{Bed, FILE, options};
 
-/// Remembers what it is told; a DRAIN lasts until the test lets it end.
+/// Records its orders; a DRAIN lasts until the test lets it end.
 struct Hands {
     told: Mutex<Vec<String>>,
     drains: Mutex<mpsc::Receiver<()>>,
@@ -94,7 +94,7 @@ fn others_are_served_while_an_order_is_under_way_and_few_are() {
             })
         })
         .collect();
-    // The fifth is refused, whichever it is; the engine answers others all the while.
+    // One order too many is refused, whichever it is. The engine serves other sessions meanwhile.
     let refused = loop {
         assert_eq!(bed.rows("SELECT 1"), ["1"]);
         if let Some(at) = drains.iter().position(|drain| drain.is_finished()) {

@@ -166,7 +166,7 @@ fn what_scripts_say() {
     assert!(bed.ok("ROLLBACK").contains("the admin port has no transactions"));
 }
 
-/// What is kept and does nothing is told by the LOAD that puts it in force, and by CONFIG CHECK.
+/// Settings without effect are named by the LOAD that puts them in force, and by CONFIG CHECK.
 #[test]
 fn what_has_no_effect_is_told() {
     let bed = Bed::new();

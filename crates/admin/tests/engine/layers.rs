@@ -69,7 +69,7 @@ fn a_change_goes_through_the_layers() {
     assert_eq!(counts(), ["3", "3", "3"]);
 }
 
-/// A statement that makes memory bad, what loads it, and what the error names.
+/// A statement that makes memory invalid, the LOAD, and the names in its error.
 const FAULTS: &[(&str, &str, &[&str])] = &[
     (
         "UPDATE mysql_servers SET hostname='' WHERE hostgroup_id=2",
@@ -229,7 +229,7 @@ fn variables() {
     assert_eq!(bed.rows("SELECT @@mysql-max_connections"), ["77"], "a refused SET sets nothing");
 }
 
-/// What is in force, and starts again, is what was said to be.
+/// The proxy keeps running, and starts again, with the configuration that it reported.
 #[test]
 fn an_address_that_is_taken_is_refused() {
     let bed = Bed::new();

@@ -1,4 +1,4 @@
-//! Who may do what.
+//! The rights of the roles.
 
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What is saved is what is loaded: through disk, runtime, and the file.
+//! A saved configuration is the same after a load: through disk, runtime, and the file.
 
 use model::config::diff::{Sheet, diff};
 use model::config::text::to_text;

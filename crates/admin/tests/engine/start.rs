@@ -102,14 +102,14 @@ fn a_file_that_was_emptied_is_no_configuration() {
     }
     let error = bootstrap(options(tempfile::tempdir().unwrap().path(), "", Precedence::Declarative)).unwrap_err().to_string();
     assert!(error.contains("no group of variables and no table"), "{error}");
-    // What is named is taken, and what is not is gone.
+    // Named settings are taken, all others are removed.
     std::fs::write(&file, format!("@include \"{}\"\nmysql_users = ()", included.display())).unwrap();
     std::fs::write(&included, OTHER).unwrap();
     bed.ok("CONFIG APPLY FILE");
     assert_eq!((hosts(&bed), bed.rows("SELECT COUNT(*) FROM disk.mysql_users")), (vec!["db7".to_owned()], vec!["0".to_owned()]));
 }
 
-/// Nobody writes to the FIFO: whoever opened it would wait for ever.
+/// No process writes to the FIFO: an open would wait for ever.
 #[test]
 fn only_regular_files_are_followed() {
     let bed = Bed::open(Arc::new(tempfile::tempdir().unwrap()), FILE, Precedence::Declarative);
@@ -321,7 +321,7 @@ fn every_fault_of_a_foreign_database_is_named_at_once() {
     assert!(!datadir.path().join("proxysql.db.before-import").exists());
 }
 
-/// What a crash in the first start leaves: nothing, tables, tables and the instance's name.
+/// The remains of a crash in the first start: nothing, tables, or tables and the instance's name.
 #[test]
 fn a_database_that_was_never_filled_does_not_count() {
     let tables = "CREATE TABLE global_variables (variable_name VARCHAR NOT NULL PRIMARY KEY, variable_value VARCHAR NOT NULL);

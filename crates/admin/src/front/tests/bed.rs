@@ -1,4 +1,4 @@
-//! A front over a fake engine that answers what the statement says, on a thread of its own.
+//! A front over a fake engine on a thread of its own; the statement's text says the answer.
 
 use std::sync::Arc;
 use std::sync::mpsc;

@@ -1,4 +1,4 @@
-//! The port as a client sees it: real sockets, real packets, an engine that answers what it is told to.
+//! The port as a client sees it: real sockets, real packets, a fake engine.
 
 mod bed;
 

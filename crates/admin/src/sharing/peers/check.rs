@@ -1,4 +1,4 @@
-//! Asks each peer what it has, as often as `admin-cluster_check_interval_ms` says, and pulls what is newer.
+//! Asks each peer for its revision every `admin-cluster_check_interval_ms`, and pulls newer ones.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,14 +19,14 @@ use crate::take_over::Frozen;
 
 /// Most peers that are asked.
 const MOST: usize = 256;
-/// How long an answer may be that is no configuration. 1,000 ids of revisions have 40 kB.
+/// Limit of an answer that is no configuration: 1,000 ids of revisions have 40 kB.
 const SHORT: Limit = Limit { bytes: 256 << 10, time: Duration::from_secs(30) };
 /// How long a configuration may take to come.
 const PULL: Duration = Duration::from_secs(60);
 /// Time after which a revision that was refused is pulled again.
 const AGAIN: Duration = Duration::from_secs(30);
 
-/// What the threads share.
+/// The state that the threads share.
 #[derive(Clone)]
 struct Checks {
     peers: Arc<Peers>,
@@ -106,7 +106,7 @@ impl Checks {
         while self.engine.is_alive() && self.peers.lock().peers.contains_key(at) {
             let config = self.runtime.borrow().clone();
             if !Arc::ptr_eq(&config, &connected_by) {
-                // It may name another password, or others to trust.
+                // The new configuration may have another password or other CAs.
                 (client, connected_by) = (None, Arc::clone(&config));
             }
             let begun = Instant::now();
@@ -120,7 +120,7 @@ impl Checks {
                     if let Some(peer) = self.peers.lock().peers.get_mut(at) {
                         peer.checks_err += 1;
                         peer.newer = 0;
-                        // Whoever does not answer has no say.
+                        // A peer that does not answer does not count.
                         peer.line = None;
                         if peer.error != why {
                             tracing::warn!("peer {}:{}: {why}", at.0, at.1);
@@ -187,7 +187,7 @@ impl Checks {
         self.engine.execute(Role::Admin, &session, sql)
     }
 
-    /// Pulls the peer's revision, if it is the one to be had, and has been for long enough.
+    /// Pulls the peer's revision, if it is the chosen one, and was so for enough checks.
     fn decide(&self, client: &mut Option<Client>, at: &(String, u16), config: &Config) {
         let (line, is_joining) = {
             let mut state = self.peers.lock();
@@ -209,7 +209,7 @@ impl Checks {
                     ))
                 }
                 Choice::Undecided(indices) => {
-                    // Those that share other modules differ in any case.
+                    // Peers with other shared modules differ in any case.
                     let differing = indices.iter().map(|index| lines[*index].1).filter(|line| line.modules == state.modules);
                     let named: Vec<&str> = differing.map(|line| line.name.as_str()).collect();
                     (!named.is_empty()).then(|| {

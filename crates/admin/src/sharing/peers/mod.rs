@@ -1,11 +1,11 @@
 //! Proxies that list each other in `proxysql_servers` and pull configurations from each other over the admin port, without etcd.
 //!
-//! A revision knows those that it came from. A proxy takes a revision that came from its own, and no other: nothing older ever wins. Two
-//! that came from neither each other are a conflict, which waits for an operator (CONFIG REBASE). Nothing puts changes into one order
-//! here: who changes two proxies at the same time makes a conflict, which etcd would have refused.
+//! A revision lists its ancestors. A proxy takes only revisions that descend from its own, so no older one ever wins. Two revisions without
+//! such a relation are a conflict that waits for an operator (CONFIG REBASE). No authority orders the changes: changing two proxies at the
+//! same time makes a conflict, which etcd would have refused.
 //!
-//! INVARIANT: revisions with the same content are one revision, whoever made them. The same change of the same revision has the same id
-//! everywhere; where peers came to the same content by different ways, each notes the other's id as another name of its own revision.
+//! INVARIANT: revisions with the same content are one revision, whichever proxy made them. The same change of the same revision has the
+//! same id everywhere. If peers came to the same content by different ways, each notes the other's id as another name of its own revision.
 
 mod check;
 mod tables;
@@ -25,7 +25,7 @@ use crate::client::{Client, Fault};
 use crate::commands::layers::{MODULES, Module};
 use crate::engine::now;
 
-/// Most revisions that one remembers to have come from.
+/// Most ancestors that a revision lists.
 const LINEAGE: usize = 500;
 
 /// Modules that peers share, with the words of their settings: `admin-cluster_..._diffs_before_sync`, `..._save_to_disk`.
@@ -38,12 +38,12 @@ const SHARED: &[(&str, &str)] = &[
     ("ADMIN VARIABLES", "admin_variables"),
 ];
 
-/// A revision, and those that it came from, the newest first.
+/// A revision and its ancestors, the newest first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Descent {
-    /// The revision. Its sum is that of what its maker shared.
+    /// Its checksum is that of the modules that its maker shared.
     pub revision: Revision,
-    /// Ids of those before it.
+    /// The ids of its ancestors.
     pub lineage: Vec<String>,
     /// Ids of revisions of other peers with the same content.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -80,7 +80,7 @@ impl Descent {
     }
 }
 
-/// Adds what is not there yet, as far as a lineage goes.
+/// Appends new ids, up to the limit of a lineage.
 fn extend<'a>(lineage: &mut Vec<String>, ids: impl IntoIterator<Item = &'a String>) {
     for id in ids {
         if lineage.len() < LINEAGE && !lineage.contains(id) {
@@ -89,20 +89,20 @@ fn extend<'a>(lineage: &mut Vec<String>, ids: impl IntoIterator<Item = &'a Strin
     }
 }
 
-/// How another proxy's revision stands to this one's.
+/// The relation of another proxy's revision to this one's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Relation {
-    /// The same content, or nothing on either side.
+    /// The same content, or no revision on either side.
     Same,
-    /// The other one came from this one's.
+    /// The other one descends from this one's.
     Newer,
-    /// This one came from the other one's.
+    /// This one descends from the other one's.
     Older,
-    /// Neither.
+    /// Neither descends from the other: a conflict.
     Apart,
 }
 
-/// How `theirs` stands to `mine`.
+/// The relation of `theirs` to `mine`; None is a proxy without a revision.
 pub(crate) fn relation(mine: Option<&Descent>, theirs: Option<&Descent>) -> Relation {
     match (mine, theirs) {
         (None, None) => Relation::Same,
@@ -117,22 +117,22 @@ pub(crate) fn relation(mine: Option<&Descent>, theirs: Option<&Descent>) -> Rela
     }
 }
 
-/// What is to be done about the others' revisions.
+/// The next step among the others' revisions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// Nothing is newer.
+    /// No revision is newer.
     Nothing,
-    /// The revision of the one with this index is.
+    /// The index of a newer revision to take.
     Pull(usize),
     /// The revision of the one with this index has the same content, and names or ancestors that this proxy does not know.
     Join(usize),
-    /// These came from neither each other, or from neither this one's.
+    /// These do not descend from each other, or not from this proxy's.
     Conflict(Vec<usize>),
-    /// Nobody has a revision, and these have another content.
+    /// No proxy has a revision, and these have another content.
     Undecided(Vec<usize>),
 }
 
-/// Which of the others' revisions is taken. `is_equal` says of which the content is what this proxy has.
+/// Chooses among the others' revisions. `is_equal` says which ones have this proxy's content.
 pub(crate) fn choose(mine: Option<&Descent>, others: &[Option<&Descent>], is_equal: &[bool]) -> Choice {
     let of = |wanted: Relation| {
         let all = others.iter().enumerate().filter(move |(_, other)| relation(mine, **other) == wanted);
@@ -163,12 +163,12 @@ pub(crate) fn choose(mine: Option<&Descent>, others: &[Option<&Descent>], is_equ
     }
 }
 
-/// One row of `proxysql_servers`, and what is known of who is there.
+/// A row of `proxysql_servers`, with the peer's last answers.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Peer {
     weight: i64,
     comment: String,
-    /// What it answered last.
+    /// Its last answer.
     line: Option<PeerLine>,
     /// Per module: version, epoch, checksum, when it changed, how many checks in a row it differed.
     checksums: BTreeMap<String, PeerChecksum>,
@@ -209,35 +209,32 @@ impl PeerLine {
 /// A proxy's answer to `CONFIG REVISION`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PeerLine {
-    /// Its uuid.
     pub uuid: String,
-    /// Its name.
     pub name: String,
-    /// Its version.
     pub version: String,
-    /// Its revision, if it has one.
+    /// None before the first revision.
     pub descent: Option<Descent>,
-    /// Sum of what it shares now.
+    /// Checksum of its shared modules as they are now.
     pub sha256: String,
-    /// The modules that it shares.
+    /// In words of LOAD, for example `MYSQL USERS`.
     pub modules: Vec<String>,
 }
 
 /// A revision that was pulled, for the engine.
 #[derive(Debug, Clone)]
 pub(crate) struct Pulled {
-    /// The revision and where it comes from.
+    /// The revision, whose maker may be a third proxy.
     pub descent: Descent,
-    /// The modules that are in it.
+    /// The modules in the text.
     pub modules: Vec<String>,
-    /// Its text.
+    /// The configuration's text, with passwords.
     pub text: String,
 }
 
 #[derive(Debug, Default)]
 struct State {
     descent: Option<Descent>,
-    /// Sum of what this proxy shares.
+    /// Checksum of this proxy's shared modules.
     sha256: String,
     modules: Vec<String>,
     peers: BTreeMap<(String, u16), Peer>,
@@ -246,7 +243,7 @@ struct State {
     joining: Option<PeerLine>,
     conflict: Option<String>,
     since: i64,
-    /// What an operator refused or this proxy cannot run by.
+    /// The id of a revision that an operator refused or this proxy cannot use, with the reason.
     refused: Option<(String, String)>,
 }
 
@@ -292,7 +289,6 @@ pub(crate) fn is_saved(config: &Config, words: &str) -> bool {
     name.and_then(|name| config.admin.get(&name)).is_none_or(|text| text == "true")
 }
 
-/// The modules that this proxy shares.
 pub(crate) fn shared_modules(config: &Config) -> Vec<&'static Module> {
     MODULES.iter().filter(|module| diffs_before_sync(config, module.words) > 0).collect()
 }
@@ -303,7 +299,7 @@ fn is_blank(config: &Config) -> bool {
     tables.all(|table| table == "proxysql_servers" || config.rows(table).is_empty())
 }
 
-/// `base` with these modules of `from`.
+/// `base` with these modules replaced by those of `from`.
 pub(crate) fn with_modules(base: &Config, from: &Config, modules: &[&Module]) -> Config {
     let mut config = base.clone();
     for module in modules {
@@ -322,7 +318,7 @@ pub(crate) fn with_modules(base: &Config, from: &Config, modules: &[&Module]) ->
     config
 }
 
-/// The text of what this proxy shares.
+/// The text of this proxy's shared modules.
 pub(crate) fn text_of(config: &Config) -> String {
     model::config::shared::to_shared_text(&with_modules(&Config::default(), config, &shared_modules(config)))
 }
@@ -346,7 +342,7 @@ impl Peers {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is in force now.
+    /// Notes the configuration in force.
     pub(crate) fn note(&self, config: &Config) {
         if is_on(config) {
             let (sum, modules) = (shared_config::sum(text_of(config).as_bytes()), shared_modules(config));
@@ -388,7 +384,7 @@ impl Peers {
         // In turn, so that of each the newest are kept.
         let longest = all().map(|one| one.lineage.len()).max().unwrap_or(0);
         extend(&mut lineage, (0..longest).flat_map(|back| all().filter_map(move |one| one.lineage.get(back))));
-        // Whoever makes this change of these revisions makes this revision.
+        // Any proxy that makes this change of these revisions makes the same revision.
         let mut names: Vec<&str> = all().map(Descent::name).collect();
         names.sort_unstable();
         let id = shared_config::sum(format!("{sum} {}", names.join(" ")).as_bytes());
@@ -408,7 +404,7 @@ impl Peers {
         Some(descent)
     }
 
-    /// What this proxy tells the others of itself.
+    /// This proxy's line for its peers.
     pub(crate) fn line(&self) -> PeerLine {
         let state = self.lock();
         PeerLine {
@@ -441,10 +437,10 @@ impl Peers {
         lines.filter_map(|line| Some((line.name.clone(), line.descent.clone()?))).next()
     }
 
-    /// A peer's revision. Blocks.
+    /// Pulls a peer's revision. Blocks.
     ///
     /// # Errors
-    /// It does not answer, or has another one by now.
+    /// The peer does not answer, or has another revision by now.
     pub(crate) fn pull_from(&self, at: &(String, u16), line: PeerLine, config: &Config) -> Result<Pulled, String> {
         let mut client = check::connect(at, config)?;
         let pulled = check::pull(&mut client, line, config);
@@ -457,7 +453,7 @@ impl Peers {
         self.too_large.fetch_add(u64::from(client.fault() == Some(Fault::TooLong)), Ordering::Relaxed);
     }
 
-    /// The others whose revisions are in conflict with this one's: where they are, and what they have.
+    /// The peers whose revisions conflict with this one's, with address and line.
     pub(crate) fn rivals(&self) -> Vec<((String, u16), PeerLine)> {
         let state = self.lock();
         let mine = state.descent.as_ref();
@@ -508,7 +504,7 @@ mod tests {
             assert_eq!(relation(Some(&mine), Some(other)), Relation::Same);
             assert_eq!(choose(Some(&mine), &[Some(other)], &[true]), Choice::Nothing);
         }
-        // What comes from either of them is newer to all.
+        // A descendant of either is newer to all.
         let next = of("n", &["b", "x"]);
         assert_eq!(choose(Some(&mine), &[Some(&next), Some(&b)], &[false, true]), Choice::Pull(0));
         let peers = Peers::new(&shared_config::ProxyLine::default(), Some(mine.clone()), &Config::default());
