@@ -1,8 +1,7 @@
 //! A client of etcd's JSON gateway (etcd 3.4 and newer, paths below `/v3/`): ranges, transactions, leases, watches, logins.
 //!
-//! Members are asked in turn. A member that does not answer in time, or that has no leader, is left for the next one. A token that has
-//! run out is replaced, and the request said again. Every request of this client may be said twice: what writes is conditional or sets a
-//! key to a value.
+//! Members are asked in turn. If one does not answer in time, or has no leader, the next one is asked. An expired token is replaced, and
+//! the request repeated. Every request may therefore be executed twice: a write is conditional, or sets a key to a value.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -21,10 +20,10 @@ use crate::settings::Settings;
 /// Why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EtcdError {
-    /// No member has answered: what was asked may have been done or not.
+    /// No member has answered. The request may have been executed or not.
     #[error("etcd does not answer: {0}")]
     Away(String),
-    /// etcd has refused.
+    /// The member's error, with its text.
     #[error("etcd refuses: {0}")]
     Refused(String),
     /// More bytes than a limit allows.
@@ -39,25 +38,25 @@ impl EtcdError {
     }
 }
 
-/// One key.
+/// A key with its value and revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// The key.
+    /// The whole key, with the prefix.
     pub key: String,
-    /// Its value.
+    /// Decoded from base64.
     pub value: Vec<u8>,
     /// The revision of etcd that wrote it last.
     pub mod_revision: i64,
 }
 
 impl Entry {
-    /// Bytes that it takes.
+    /// Bytes of key and value, for the limit of kept keys.
     pub(crate) fn bytes(&self) -> u64 {
         u64::try_from(self.key.len() + self.value.len()).unwrap_or(u64::MAX)
     }
 }
 
-/// What a range has.
+/// The answer to a range.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Found {
     /// The keys, in order.
@@ -82,7 +81,7 @@ pub(crate) struct Etcd {
     state: Mutex<State>,
 }
 
-/// What an answer other than 200 means.
+/// The meaning of an answer other than 200.
 enum Meaning {
     /// The token is none, or none any more.
     LogIn,
@@ -98,7 +97,7 @@ impl Etcd {
         Self { settings, state: Mutex::default() }
     }
 
-    /// Settings it was made with.
+    /// The client is replaced if these change.
     pub(crate) fn settings(&self) -> &Arc<Settings> {
         &self.settings
     }
@@ -171,8 +170,8 @@ impl Etcd {
         found(&self.call("/v3/kv/range", &body).await?)
     }
 
-    /// A transaction: what is compared, what is done if all of it holds, and what is read otherwise. Returns whether it held, and what the
-    /// first range of the branch that was taken has found.
+    /// A transaction: `compare` decides whether `success` or `failure` is executed. Returns whether it held, and the result of the first
+    /// range in the executed branch.
     pub(crate) async fn transact(&self, compare: Vec<Value>, success: Vec<Value>, failure: Vec<Value>) -> Result<(bool, Found), EtcdError> {
         let answer = self.call("/v3/kv/txn", &json!({ "compare": compare, "success": success, "failure": failure })).await?;
         // A value that is false is left out.
@@ -234,7 +233,7 @@ impl Etcd {
     }
 }
 
-/// What one event of a watch says.
+/// One event of a watch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
     /// The key has this value now.
@@ -243,7 +242,7 @@ pub(crate) enum Change {
     Gone(String, i64),
 }
 
-/// A watch that goes on.
+/// A running watch.
 #[derive(Debug)]
 pub(crate) struct Watch {
     body: Incoming,
@@ -258,7 +257,7 @@ impl Watch {
     /// The next changes, in order; empty for a sign of life.
     ///
     /// # Errors
-    /// The watch is over: what it followed must be listed again.
+    /// The watch has ended: its keys must be listed again.
     pub(crate) async fn next(&mut self) -> Result<Vec<Change>, String> {
         loop {
             if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {

@@ -1,7 +1,7 @@
-//! One configuration for many proxies: revisions of it in etcd, who serves it, and the orders that hold for all.
+//! One configuration for many proxies: its revisions in etcd, the live proxies, and the orders that hold for all.
 //!
-//! Owns how etcd is spoken to and what is where in it. What the text of a revision means, and whether it is put in force, is its user's
-//! to say. [`SharedConfig`] has a thread of its own; what it has seen is read without waiting.
+//! Owns the protocol of etcd and the layout of the keys. The user interprets the text of a revision and decides whether to put it in force.
+//! [`SharedConfig`] has a thread of its own; its last state is read without waiting.
 
 mod etcd;
 mod manifest;

@@ -1,4 +1,4 @@
-//! What etcd says of a revision, who serves, and which of two revisions a proxy wants.
+//! Revisions, live proxies' lines, and which of two revisions a proxy takes.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -10,55 +10,55 @@ pub const FORMAT: u32 = 1;
 /// Most revisions that a manifest names as its ancestors.
 const LINEAGE: usize = 500;
 
-/// A revision that another one came from: its number and its id.
+/// An ancestor of a revision: its number and its id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ancestor(pub u64, pub String);
 
-/// One revision's content.
+/// A revision's description; its text is in `parts`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revision {
     /// Its number; the next one is greater.
     pub number: u64,
     /// Different for each publication, whatever the number.
     pub id: String,
-    /// SHA-256 of the text.
+    /// SHA-256 of the text, in hex.
     pub sha256: String,
-    /// Bytes of the text.
+    /// Bytes of the text before compression. Nothing longer is unpacked.
     pub bytes: u64,
     /// SHA-256 of its parts, in order.
     pub parts: Vec<String>,
-    /// Who made it.
+    /// The administrator that made it.
     pub author: String,
-    /// On which proxy.
+    /// The name of the proxy that published it.
     pub proxy: String,
     /// When, Unix seconds. For people: nothing is decided by it.
     pub time: i64,
-    /// By which statement.
+    /// The statement that made it.
     pub command: String,
 }
 
-/// A revision that some proxies try before the others.
+/// A trial of a revision by some proxies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rollout {
-    /// Those that try it, by uuid.
+    /// The uuids of the proxies that try it.
     pub to: Vec<String>,
-    /// What all others keep.
+    /// The revision that all other proxies keep.
     pub before: Revision,
 }
 
-/// The value of the key `config`: the one place that says what holds.
+/// The value of the key `config`: the only place that says which revision holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// [`FORMAT`] of whoever wrote it.
+    /// The [`FORMAT`] of the writer.
     pub format: u32,
     /// The cluster's own id: two clusters that were given the same name by mistake are told apart by it.
     pub cluster: String,
     /// The version of the proxy that wrote it.
     pub version: String,
-    /// What holds.
+    /// The revision that holds, or is on trial.
     #[serde(flatten)]
     pub revision: Revision,
-    /// While it is tried.
+    /// Set while the revision is on trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Rollout>,
     /// The revisions that `revision` came from, the newest first. Manifests of older versions and of the history name none.
@@ -67,7 +67,7 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// The revision that the proxy of this uuid is to have.
+    /// The revision for the proxy of this uuid: during a trial the one before, unless it takes part.
     pub fn wanted_by(&self, uuid: &str) -> &Revision {
         match &self.rollout {
             Some(rollout) if !rollout.to.iter().any(|one| one == uuid) => &rollout.before,
@@ -75,7 +75,7 @@ impl Manifest {
         }
     }
 
-    /// How the proxy of this uuid stands once it has what it is to have.
+    /// The standing of the proxy of this uuid, once it has its revision in force.
     pub fn standing_of(&self, uuid: &str) -> Standing {
         let wanted = self.wanted_by(uuid);
         Standing {
@@ -113,51 +113,50 @@ pub fn descend<'a>(from: impl IntoIterator<Item = &'a Standing>) -> Vec<Ancestor
     lineage
 }
 
-/// Of which revision a proxy's configuration in force is.
+/// The revision of a proxy's configuration in force.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
-    /// The cluster's id.
+    /// [`Manifest::cluster`] of that revision.
     pub cluster: String,
-    /// The revision's number.
+    /// Grows with each revision.
     pub number: u64,
-    /// Its id.
+    /// [`Revision::id`], which decides whether two standings are the same.
     pub id: String,
-    /// SHA-256 of its text.
+    /// SHA-256 of the text, in hex.
     pub sha256: String,
     /// The revisions that it came from, the newest first, as far as they are known.
     #[serde(default)]
     pub lineage: Vec<Ancestor>,
 }
 
-/// What a proxy does about a manifest.
+/// A proxy's decision about a manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It has what it is to have.
+    /// The revision is in force already.
     Same,
-    /// It takes this.
+    /// The proxy takes the manifest's revision.
     Take,
-    /// It keeps what it has, for this reason.
+    /// The proxy keeps its configuration, for this reason.
     Keep(String),
-    /// As [`Verdict::Keep`]: what the manifest wants did not come from what the proxy has, and an operator has to decide.
+    /// As [`Verdict::Keep`]: the manifest's revision does not descend from the proxy's, so an operator must decide.
     Conflict(Conflict, String),
 }
 
-/// How what etcd has and what a proxy has are apart.
+/// How etcd's revision and the proxy's differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Conflict {
     /// etcd has the configuration of another cluster.
     Cluster,
     /// etcd has an older revision: it was restored from a snapshot, for instance.
     Older,
-    /// Neither came from the other.
+    /// Neither descends from the other.
     Apart,
 }
 
-/// Whether a proxy that stands here takes what the manifest wants. It takes what came from the revision in force. Nothing that is older,
-/// of another cluster, or of a form that is not known here is ever taken.
+/// Decides whether a proxy with this standing takes the manifest's revision. It takes descendants of the revision in force. It never takes
+/// an older revision, one of another cluster, or one of an unknown format.
 ///
-/// A lineage may not reach back to the revision in force: manifests of older versions have none, and `LINEAGE` bounds it. The greater
-/// number is taken then.
+/// A lineage may end before the revision in force: older versions write none, and `LINEAGE` limits it. Then the greater number is taken.
 pub fn judge(manifest: &Manifest, uuid: &str, standing: Option<&Standing>) -> Verdict {
     let wanted = manifest.wanted_by(uuid);
     if manifest.format > FORMAT {
@@ -199,16 +198,16 @@ pub fn judge(manifest: &Manifest, uuid: &str, standing: Option<&Standing>) -> Ve
     }
 }
 
-/// What a proxy says of itself, under a lease.
+/// A proxy's own line, kept in etcd under a lease.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyLine {
-    /// Its uuid.
+    /// The key of the line.
     pub uuid: String,
     /// Its name: host and admin port.
     pub name: String,
-    /// Where administrators connect.
+    /// The address of its admin port.
     pub address: String,
-    /// Its version.
+    /// The version of Tidegate that runs there.
     pub version: String,
     /// The number of the revision in force; 0 for none.
     pub applied: u64,
@@ -216,7 +215,7 @@ pub struct ProxyLine {
     pub wanted: u64,
     /// Since when `applied` holds, Unix seconds.
     pub since: i64,
-    /// Why it has not what it is to have; empty when all is well.
+    /// Why it does not have its revision; empty if it does.
     pub error: String,
     /// The cluster of the revision in force; empty where an older version runs.
     #[serde(default)]

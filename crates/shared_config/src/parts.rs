@@ -1,8 +1,8 @@
-//! A configuration's text in parts: cut where its own lines say so, so that a changed row changes one part and the others are known.
+//! Cuts a configuration's text into parts. The text's own lines decide where, so that a changed row changes one part only.
 
 use aws_lc_rs::digest::{SHA256, digest};
 
-/// Least bytes of a part, but for the last one.
+/// Least bytes of a part, except the last one.
 const LEAST: usize = 4 << 10;
 /// Most bytes of a part. etcd takes 1.5 MiB in one request, which base64 makes 1.1.
 const MOST: usize = 512 << 10;

@@ -1,4 +1,4 @@
-//! Where the shared configuration is: `admin-shared_config_*`.
+//! The place of the shared configuration: `admin-shared_config_*`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,13 +16,13 @@ const PORT: u16 = 2379;
 pub struct Settings {
     /// Asked in turn; never empty.
     pub endpoints: Vec<Endpoint>,
-    /// What all our keys begin with: prefix and cluster, with a slash at the end.
+    /// The prefix of all keys: prefix and cluster, with a slash at the end.
     pub root: String,
-    /// The cluster's name.
+    /// The last part of the root; proxies with the same name share.
     pub cluster: String,
     /// User of etcd; empty for none.
     pub username: String,
-    /// Its password.
+    /// For the login; not used without a user.
     pub password: Secret,
     /// How long one member may take for one answer.
     pub timeout: Duration,
@@ -30,12 +30,12 @@ pub struct Settings {
     pub max_bytes: u64,
     /// Revisions that etcd keeps.
     pub history: u64,
-    /// Certificates.
+    /// CAs and the client's certificate, for `https` members.
     pub tls: TlsParams,
 }
 
 impl Settings {
-    /// What the variables say; `None` when nothing is shared.
+    /// Reads the variables; `None` if nothing is shared.
     ///
     /// # Errors
     /// A sentence that names the variable at fault.

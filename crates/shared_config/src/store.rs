@@ -1,11 +1,11 @@
-//! What is where in etcd, and how a revision gets there.
+//! The layout of the keys in etcd, and how a revision is published.
 //!
-//! Below `PREFIX/CLUSTER/`: `live/config` is the manifest; `live/proxies/UUID` are the proxies, each under a lease; `live/orders/...` are
-//! orders; `parts/SHA256` are pieces of text, compressed; `history/NUMBER` are manifests that held; `collected` changes whenever parts are
-//! thrown away.
+//! Below `PREFIX/CLUSTER/`: `live/config` is the manifest. `live/proxies/UUID` are the proxies, each under a lease. `live/orders/...` are
+//! orders. `parts/SHA256` are pieces of text, compressed. `history/NUMBER` are earlier manifests. `collected` changes whenever parts are
+//! deleted.
 //!
-//! INVARIANT: every part of a manifest is there before the manifest is. Whoever publishes writes parts first, and its transaction fails if
-//! parts were thrown away meanwhile.
+//! INVARIANT: every part of a manifest exists before the manifest does. A publication writes parts first, and its transaction fails if
+//! parts were deleted meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -23,15 +23,15 @@ const BATCH: usize = 700 << 10;
 const OPERATIONS: usize = 100;
 /// Most memory that unpacking a part may take for what repeats, as a power of two. Parts have half a MiB.
 const WINDOW: u32 = 23;
-/// Times that a publication begins anew because parts were thrown away meanwhile.
+/// Attempts of a publication: it begins again if parts were deleted meanwhile.
 const TRIES: usize = 5;
-/// Every so many revisions what nobody needs is thrown away.
+/// Unneeded parts are deleted every so many revisions.
 const COLLECT_EVERY: u64 = 10;
 
 /// A manifest as it stands in etcd.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
-    /// What it says.
+    /// Decoded and checked.
     pub manifest: Manifest,
     /// The revision of etcd that wrote it.
     pub mod_revision: i64,
@@ -40,7 +40,7 @@ pub struct Head {
 /// Why a revision was not published.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PublishError {
-    /// Somebody else was first; what holds now, if anything does.
+    /// Another proxy published first. The head now, if there is one.
     #[error("another revision exists already")]
     Lost(Option<Box<Head>>),
     /// See [`EtcdError`].
@@ -77,8 +77,8 @@ impl Store {
         format!("{}{name}", self.root)
     }
 
-    /// Publishes `text` as `manifest` says, if `base` (a revision of etcd; 0 for no manifest) is what the manifest was written by.
-    /// Numbers of parts and bytes are filled in.
+    /// Publishes `text` as `manifest` describes it. `base` is the etcd revision of the manifest that it is based on; 0 for none. The sums
+    /// of the parts and the number of bytes are filled in.
     pub(crate) async fn publish(&self, text: &str, mut manifest: Manifest, base: i64) -> Result<Head, PublishError> {
         let limit = self.etcd.settings().max_bytes;
         if u64::try_from(text.len()).unwrap_or(u64::MAX) > limit {
@@ -141,7 +141,7 @@ impl Store {
         if revision.bytes > limit {
             return Err(EtcdError::too_large(&name, limit));
         }
-        // Whoever may write below our prefix may write anything: no more is unpacked or joined than the manifest says.
+        // Any client with rights below the prefix may write anything: no more is unpacked or joined than the manifest says.
         let mut left = revision.bytes;
         let known = std::mem::take(&mut *self.known.lock().unwrap_or_else(PoisonError::into_inner));
         let mut parts: BTreeMap<String, Vec<u8>> = BTreeMap::new();
@@ -192,7 +192,7 @@ impl Store {
         Ok(found.entries.iter().rev().filter_map(|entry| serde_json::from_slice(&entry.value).ok()).collect())
     }
 
-    /// Throws away what is older than the history is long, if it is time.
+    /// Deletes manifests beyond the length of the history, and unneeded parts, if it is time.
     pub(crate) async fn collect(&self, head: &Head) -> Result<(), EtcdError> {
         if !head.manifest.revision.number.is_multiple_of(COLLECT_EVERY) {
             return Ok(());
@@ -210,7 +210,7 @@ impl Store {
         for some in gone.chunks(OPERATIONS - 1) {
             let mut acts: Vec<Value> = some.iter().map(|key| json!({ "request_delete_range": { "key": encode(key) } })).collect();
             acts.push(put(&self.key("collected"), &encode(&head.manifest.revision.number.to_string())));
-            // A manifest that has come since may need what this one does not.
+            // A manifest published since may need parts that this one does not.
             let (held, _) = self.etcd.transact(vec![is_at(&self.key("live/config"), head.mod_revision)], acts, Vec::new()).await?;
             if !held {
                 break;
@@ -235,10 +235,10 @@ fn more_than(bytes: u64) -> String {
     format!("its parts have more than the declared {bytes} bytes")
 }
 
-/// What was packed, if it is whole.
+/// Unpacks a part; None if it is not whole.
 ///
 /// # Errors
-/// It has more bytes than these.
+/// It has more than `most` bytes.
 fn unpack(packed: &[u8], most: u64) -> Result<Option<Vec<u8>>, String> {
     let mut part = Vec::new();
     let unpacked = zstd::stream::read::Decoder::new(packed).and_then(|mut from| {

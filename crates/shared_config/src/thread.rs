@@ -1,4 +1,4 @@
-//! The thread that keeps up with etcd: what is there, this proxy's own line, requests of others.
+//! The thread that follows etcd: its content, this proxy's own line, requests of other threads.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -33,22 +33,22 @@ pub enum Link {
     Off,
     /// It was not reached yet.
     Connecting,
-    /// All is well.
+    /// The last request was answered.
     Up,
     /// It is not reached since this time (Unix seconds), for this reason.
     Down(i64, String),
 }
 
-/// What is known of etcd.
+/// The last state read from etcd.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
     /// Whether it is reached.
     pub link: Link,
-    /// Whether it was looked at since it was configured: only then no head means that there is none.
+    /// Whether etcd was read since it was configured. Only then a missing head means that there is none.
     pub is_known: bool,
-    /// What holds.
+    /// The manifest; None if there is none, or see `fault`.
     pub head: Option<Arc<Head>>,
-    /// Why what is there as manifest cannot be read.
+    /// Why the manifest in etcd cannot be read.
     pub fault: Option<String>,
     /// Every live proxy.
     pub proxies: Vec<ProxyLine>,
@@ -56,16 +56,16 @@ pub struct Seen {
     pub orders: BTreeMap<String, (String, i64)>,
 }
 
-/// How often what happened, for metrics.
+/// Counters for metrics.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Times that etcd was lost.
     pub lost: AtomicU64,
-    /// Watches that were begun.
+    /// Watches begun; each loss of etcd adds one.
     pub watches: AtomicU64,
     /// Revisions that were published here.
     pub published: AtomicU64,
-    /// Publications that somebody else was faster than.
+    /// Publications that lost against another proxy's.
     pub races_lost: AtomicU64,
     /// Revisions and lists of keys that were refused because they were too large.
     pub too_large: AtomicU64,
@@ -81,11 +81,11 @@ pub struct SharedConfig {
     resting: Arc<AtomicBool>,
     stopped: watch::Sender<bool>,
     runtime: tokio::runtime::Handle,
-    /// How often what happened.
+    /// Read by the metrics.
     pub counts: Counts,
 }
 
-/// A name that nobody else makes: UUID version 4, RFC 9562.
+/// A unique id: UUID version 4, RFC 9562.
 pub fn new_id() -> String {
     let mut bytes = [0_u8; 16];
     // It fails where the system has no randomness at all; the time is as good as nothing then.
@@ -137,7 +137,7 @@ impl SharedConfig {
         Ok(shared)
     }
 
-    /// Where etcd is from now on; `None` when nothing is shared.
+    /// Sets the place of etcd; `None` if nothing is shared.
     pub fn configure(&self, settings: Option<Settings>) {
         self.settings.send_if_modified(|now| {
             let is_new = now.as_deref() != settings.as_ref();
@@ -162,17 +162,17 @@ impl SharedConfig {
         self.stopped.send_replace(true);
     }
 
-    /// What is known.
+    /// The last state, without waiting.
     pub fn seen(&self) -> Arc<Seen> {
         self.seen.borrow().clone()
     }
 
-    /// What is known, and news of it.
+    /// The last state, and notice of each change.
     pub fn news(&self) -> watch::Receiver<Arc<Seen>> {
         self.seen.subscribe()
     }
 
-    /// What this proxy says of itself.
+    /// Changes this proxy's line. It is written to etcd soon after.
     pub fn report(&self, change: impl FnOnce(&mut ProxyLine)) {
         self.report.send_if_modified(|line| {
             let before = line.clone();
@@ -181,7 +181,7 @@ impl SharedConfig {
         });
     }
 
-    /// What this proxy says of itself now.
+    /// This proxy's line.
     pub fn line(&self) -> ProxyLine {
         self.report.borrow().clone()
     }
@@ -220,7 +220,7 @@ impl SharedConfig {
     pub fn publish(self: &Arc<Self>, text: String, manifest: Manifest, base: i64) -> Result<Head, PublishError> {
         let outcome = self.wait(move |store| async move {
             let head = store.publish(&text, manifest, base).await?;
-            // Others need not wait for it.
+            // The caller need not wait for it.
             let (store, old) = (Arc::clone(&store), head.clone());
             tokio::spawn(async move {
                 if let Err(error) = store.collect(&old).await {
@@ -244,7 +244,7 @@ impl SharedConfig {
         outcome
     }
 
-    /// A head that was heard of earlier than by the watch.
+    /// Takes a head that is known before the watch reports it.
     fn note_head(&self, head: Option<Head>) {
         self.seen.send_if_modified(|seen| {
             let is_news = head.as_ref().is_some_and(|head| seen.head.as_ref().is_none_or(|known| known.mod_revision < head.mod_revision));
@@ -263,7 +263,7 @@ impl SharedConfig {
         self.measured(self.wait(move |store| async move { store.text(&revision).await })?)
     }
 
-    /// The text of a revision, for those who run on the thread.
+    /// The text of a revision, for tasks on the thread.
     ///
     /// # Errors
     /// See [`SharedConfig::text`].
@@ -302,8 +302,8 @@ impl SharedConfig {
         })?
     }
 
-    /// Gives an order that ends by itself after `seconds`, if its key was last written by this revision of etcd (0: if it is not there).
-    /// Returns whether it was given. Blocks.
+    /// Gives an order that ends by itself after `seconds`. Its key must last have been written by the etcd revision `base` (0: it must not
+    /// exist). Returns whether it was given. Blocks.
     ///
     /// # Errors
     /// etcd does not answer.
@@ -327,7 +327,7 @@ impl SharedConfig {
         })?
     }
 
-    /// Writes what ends by itself after `seconds` below the orders, for those who run on the thread.
+    /// Writes a key below the orders that ends by itself after `seconds`. For tasks on the thread.
     ///
     /// # Errors
     /// etcd does not answer.
@@ -337,7 +337,7 @@ impl SharedConfig {
         store.etcd().put(&store.key(&format!("live/orders/{name}")), value.as_bytes(), Some(lease)).await
     }
 
-    /// Takes an order back; nobody waits.
+    /// Takes an order back. Does not wait for etcd.
     pub fn take_back(&self, name: &str) {
         let (store, name) = (self.current(), format!("live/orders/{name}"));
         if let Ok(store) = store {
@@ -459,14 +459,14 @@ impl SharedConfig {
         }
     }
 
-    /// Whether the keys that are kept take no more than is allowed, whoever writes them.
+    /// Fails if the kept keys take more than the limit, whichever client writes them.
     fn bounded(&self, store: &Store, keys: &BTreeMap<String, Entry>) -> Result<(), EtcdError> {
         let (bytes, limit) = (keys.values().map(Entry::bytes).sum::<u64>(), store.etcd().settings().max_bytes);
         let refused = || EtcdError::too_large(&format!("etcd, below {},", store.key("live/")), limit);
         self.measured(if bytes > limit { Err(refused()) } else { Ok(()) })
     }
 
-    /// Whether the manifest is another than the watch has told, or etcd begins anew.
+    /// Whether the manifest differs from the watch's, or etcd's revisions begin again.
     async fn has_missed(&self, store: &Store, keys: &BTreeMap<String, Entry>, newest: i64) -> Result<bool, EtcdError> {
         let key = store.key("live/config");
         let now = store.etcd().range(&key, None, true).await?;
@@ -474,7 +474,7 @@ impl SharedConfig {
         Ok(at(now.entries.first()) > at(keys.get(&key)) || now.revision < newest)
     }
 
-    /// A list is the truth; what a watch tells may be behind what this proxy has published itself.
+    /// A list is complete. A watch may be behind this proxy's own publication, so it never replaces a newer head.
     fn publish_seen(&self, store: &Store, keys: &BTreeMap<String, Entry>, is_list: bool) {
         let (proxies, orders) = (store.key("live/proxies/"), store.key("live/orders/"));
         let below = |prefix: &str| keys.values().filter(move |entry| entry.key.starts_with(prefix)).collect::<Vec<_>>();
@@ -508,7 +508,7 @@ impl SharedConfig {
         self.seen.send_replace(Arc::new(seen));
     }
 
-    /// etcd is not reached: what was seen stays known.
+    /// etcd cannot be reached: the last state stays.
     fn lost(&self, why: &str) {
         let is_reached = why.starts_with("the watch");
         self.seen.send_if_modified(|seen| {
@@ -554,7 +554,7 @@ impl SharedConfig {
             }
             tokio::select! {
                 changed = report.changed() => is_due |= changed.is_ok(),
-                // Whoever took it away, or let it end with a lease of its own, the line comes back.
+                // If another client deletes the line, or its lease ends, it is written again.
                 changed = seen.changed() => is_due |= changed.is_ok() && self.is_missing(&seen.borrow_and_update()),
                 () = tokio::time::sleep(SIGN_OF_LIFE) => {
                     if !store.etcd().keep(lease).await? {
@@ -571,7 +571,7 @@ impl SharedConfig {
         seen.link == Link::Up && seen.proxies.iter().all(|line| line.uuid != *uuid)
     }
 
-    /// Has `act` done on the thread; nobody waits.
+    /// Runs `act` on the thread, without waiting.
     pub fn spawn(&self, act: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(act);
     }
