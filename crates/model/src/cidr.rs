@@ -31,9 +31,9 @@ pub enum NetworkError {
     /// The part after `/` is no number, or larger than the address has bits.
     #[error("'{text}' is not a prefix length 0..{max}")]
     Prefix {
-        /// What was written.
+        /// As written, for messages.
         text: String,
-        /// 32 or 128.
+        /// The most bits of a prefix: 32 for IPv4, 128 for IPv6.
         max: u8,
     },
 }
@@ -65,13 +65,13 @@ impl fmt::Display for Network {
     }
 }
 
-/// Networks whose members are treated alike. Empty contains nobody.
+/// Networks whose members are treated alike. The default contains no address.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum NetworkSet {
-    /// Nobody.
+    /// No address.
     #[default]
     Empty,
-    /// Everybody (`*`).
+    /// Every address (`*`).
     All,
     /// The members of these networks.
     Networks(Vec<Network>),

@@ -1,4 +1,4 @@
-//! What the data plane lets its operator do. The admin interface knows the data plane by this trait alone.
+//! The operator's interface to the data plane. The admin interface knows the data plane by this trait alone.
 
 use std::sync::Arc;
 
@@ -8,27 +8,27 @@ use crate::remark::{Remark, Scope};
 use crate::snapshot::Snapshot;
 use crate::stats::{StatsSource, Value};
 
-/// What can be thrown away or opened anew.
+/// Caches that can be cleared, and logs that can be reopened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flush {
     /// Every cached result.
     QueryCache,
-    /// Query, audit and error log, and that of TLS keys: files are opened anew.
+    /// Query, audit and error log, and the log of TLS keys: their files are reopened.
     Logs,
     /// Addresses that failed to log in.
     ClientHosts,
 }
 
-/// What an operator asks of the router: `EXPLAIN ROUTE`.
+/// A question to the router: `EXPLAIN ROUTE`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RouteQuestion {
-    /// The statement.
+    /// It is routed, not executed.
     pub sql: String,
-    /// Who sends it; the first user if none is named.
+    /// The user that sends it; None is the first user.
     pub user: Option<String>,
-    /// The session's schema.
+    /// For rules with a schema.
     pub schema: Option<String>,
-    /// The client's address.
+    /// For rules with a client address.
     pub client_addr: Option<String>,
     /// The listener that the client connects to, as it is configured; the first one if none is named.
     pub listener: Option<String>,
@@ -37,15 +37,15 @@ pub struct RouteQuestion {
 /// One line of the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteStep {
-    /// What was looked at: `digest`, `rule 7`, `default_hostgroup`, `server 10/db1:3306`, ...
+    /// The subject: `digest`, `rule 7`, `default_hostgroup`, `server 10/db1:3306`, ...
     pub step: String,
-    /// What came of it: `matched`, `no match`, `candidate`, ...
+    /// The result: `matched`, `no match`, `candidate`, ...
     pub outcome: String,
-    /// Why.
+    /// The reason, in words.
     pub detail: String,
 }
 
-/// What a session of the admin port did, for the audit log.
+/// An event of a session of the admin port, for the audit log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdminAction {
     /// An operator logged in.
@@ -63,11 +63,11 @@ pub enum AdminAction {
 /// A line of the audit log about the admin port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminEvent {
-    /// What happened.
+    /// The event's kind.
     pub action: AdminAction,
     /// The session's number on the admin port.
     pub session_id: u64,
-    /// Who it was, or claimed to be; empty when that was never said.
+    /// The user that logged in or tried to; empty if no name was sent.
     pub user: String,
     /// The session's schema; empty for none.
     pub schema: String,
@@ -99,7 +99,7 @@ pub trait DataPlane: StatsSource {
         false
     }
 
-    /// What is suspicious about the rules of a configuration, as far as `scope` goes.
+    /// Remarks on a configuration's rules, as far as `scope` goes.
     fn remarks(&self, _snapshot: &Snapshot, _scope: Scope) -> Vec<Remark> {
         Vec::new()
     }
@@ -128,14 +128,14 @@ pub trait DataPlane: StatsSource {
     /// Ends a session; false when there is none with this id.
     fn kill_session(&self, id: u64) -> bool;
 
-    /// Forgets on which server replicas with this `server_id` read by file and position: they may go on at another one. Returns how many
-    /// there were.
+    /// Forgets the server from which replicas with this `server_id` read by file and position, so that they may continue at another one.
+    /// Returns the number of forgotten entries.
     fn forget_replica(&self, server_id: u32) -> usize {
         let _ = server_id;
         0
     }
 
-    /// Throws away or opens anew.
+    /// Clears a cache or reopens the logs.
     fn flush(&self, what: Flush) -> Result<(), String>;
 
     /// Writes the keys of TLS sessions to this file of the data directory from now on; empty writes none. On an error nothing has
@@ -145,8 +145,7 @@ pub trait DataPlane: StatsSource {
         Ok(())
     }
 
-    /// The next `limit` logged queries that are kept in memory, behind number `after` and in order, as rows of
-    /// `stats_mysql_query_events`: the first column is the number.
+    /// Up to `limit` logged queries behind number `after`, in order, as rows of `stats_mysql_query_events`. The first column is the number.
     fn logged_queries(&self, after: u64, limit: usize) -> Vec<Vec<Value>> {
         let _ = (after, limit);
         Vec::new()
@@ -159,6 +158,6 @@ pub trait DataPlane: StatsSource {
         0
     }
 
-    /// Reads the certificate files for clients anew.
+    /// Reads the certificate files for clients again. Returns a text for the operator.
     fn reload_tls(&self) -> Result<String, String>;
 }

@@ -6,10 +6,10 @@ use crate::libconfig::Position;
 use crate::settings::SettingError;
 use crate::suggest::hint;
 
-/// Where a row or value was given.
+/// The place of a row or value.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Origin {
-    /// In a file.
+    /// Name, line and column.
     File(Position),
     /// In a row of SQL: the table and the row's key, as `mysql_query_rules, rule_id=7`.
     Row(Arc<str>),
@@ -52,11 +52,11 @@ impl std::fmt::Display for Origin {
 /// `mysql_query_rules, rule_id=7, column match_digest: ...` for a row of SQL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
-    /// Where; `None` when the file could not be opened or the value came from elsewhere.
+    /// The place; `None` if the file could not be opened or the value came from elsewhere.
     pub at: Option<Origin>,
-    /// What: `table.column`, a group, or empty for syntax.
+    /// `table.column`, a group, or empty for syntax.
     pub subject: String,
-    /// The fault.
+    /// The fault, without its place.
     pub kind: ErrorKind,
 }
 
@@ -74,7 +74,7 @@ impl std::fmt::Display for ConfigError {
 }
 
 impl ConfigError {
-    /// Where it is, with a colon behind it.
+    /// The place with a colon behind it.
     fn place(&self) -> String {
         let at = match (&self.at, self.subject.split_once('.')) {
             (Some(Origin::Row(label)), Some((_, column))) => {
@@ -92,7 +92,7 @@ impl ConfigError {
         }
     }
 
-    /// What is done about it where ProxySQL would start: place and words. None for what is refused.
+    /// Place and words of a fault with which ProxySQL starts. None for a fault that is refused.
     pub fn tolerated(&self) -> Option<String> {
         Some(format!("{}{}", self.place(), self.kind.tolerated()?))
     }
@@ -101,7 +101,7 @@ impl ConfigError {
 impl std::error::Error for ConfigError {}
 
 impl ErrorKind {
-    /// What is done about a fault with which ProxySQL starts; None for all others. The setting `strict` refuses both.
+    /// The proxy's way around a fault with which ProxySQL starts; None for all others. The setting `strict` refuses both.
     pub fn tolerated(&self) -> Option<String> {
         match self {
             Self::Unknown { what, suggestion } => Some(format!("unknown {what}, ignored{}", hint(suggestion))),
@@ -131,16 +131,16 @@ pub enum ErrorKind {
     /// A string or comment that does not end.
     #[error("{0} is never closed")]
     Unterminated(&'static str),
-    /// A string that is not UTF-8.
+    /// Strings and texts must be UTF-8.
     #[error("string is not UTF-8")]
     NotUtf8,
     /// Something like a number that is none, or does not fit 64 bits.
     #[error("'{0}' is not a number")]
     BadNumber(String),
-    /// Another token was needed here.
+    /// The parser expected this token.
     #[error("expected {0}")]
     Expected(&'static str),
-    /// Another token was needed, but the file ends.
+    /// The parser expected this token, but the file ends.
     #[error("expected {0}, but the file ends")]
     UnexpectedEnd(&'static str),
     /// Nesting beyond the limit.
@@ -169,13 +169,13 @@ pub enum ErrorKind {
     /// A name given twice in one group.
     #[error("given twice; first at line {first_line}")]
     GivenTwice {
-        /// Where it was given first.
+        /// The line of the first one.
         first_line: u32,
     },
     /// A name given twice in one group, in two spellings or under an alias.
     #[error("given by another name too, at line {first_line}")]
     GivenAgain {
-        /// Where it was given first.
+        /// The line of the first one.
         first_line: u32,
     },
     /// `false` where a number is needed.
@@ -187,7 +187,7 @@ pub enum ErrorKind {
     /// Two rows of a table with one key.
     #[error("same {columns} as {first}")]
     DuplicateKey {
-        /// The key's columns.
+        /// In words, as the error shows them.
         columns: String,
         /// The first row: `the row at line 7`.
         first: String,
@@ -195,18 +195,18 @@ pub enum ErrorKind {
     /// A value of another type was needed.
     #[error("must be {expected}, not {found}")]
     WrongType {
-        /// What was needed.
+        /// In words, as the error shows it.
         expected: &'static str,
-        /// What was given.
+        /// In words, as the error shows it.
         found: String,
     },
     /// A column that has no default.
     #[error("must be given")]
     Missing,
-    /// A number out of range.
+    /// A number outside of the column's range.
     #[error("{value} is out of range {min}..{max}")]
     OutOfRange {
-        /// What was given.
+        /// As given.
         value: i64,
         /// Smallest allowed value.
         min: i64,
@@ -216,9 +216,9 @@ pub enum ErrorKind {
     /// One of a few words was needed.
     #[error("'{text}' is not allowed; allowed are {}", allowed.join(", "))]
     NotAllowed {
-        /// What was given.
+        /// As given.
         text: String,
-        /// The words.
+        /// In the spelling in which they are kept.
         allowed: &'static [&'static str],
     },
     /// Text that should be JSON and is not, or is not the JSON that is needed.
@@ -233,7 +233,7 @@ pub enum ErrorKind {
     /// A hostgroup that another row claims.
     #[error("{0}")]
     Claimed(String),
-    /// A setting was refused.
+    /// See [`SettingError`].
     #[error(transparent)]
     Setting(#[from] SettingError),
 }

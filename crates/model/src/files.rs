@@ -1,15 +1,14 @@
-//! Files that are replaced as a whole: who reads one, also after a crash, finds the old text or the new one.
+//! Files that are replaced as a whole: a reader finds the old text or the new one, even after a crash.
 
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Writes `text` beside its place and moves it there. Only the owner may read it: passwords may be in it. It goes where a symbolic
-/// link points to, and never in the place of a device, pipe, socket or directory: a rename would replace `/dev/null` for the
-/// whole machine.
+/// Writes `text` to a scratch file and renames it. Only the owner may read it, because it may hold passwords. A symbolic link is followed.
+/// A device, pipe, socket or directory is never replaced: a rename would replace `/dev/null` for the whole machine.
 ///
 /// # Errors
-/// When the system refuses, or something else than a file is there; then all is as it was.
+/// The system refuses, or the place is no regular file. Then nothing has changed.
 pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let place = place(path)?;
     let scratch = scratch(&place);
@@ -21,7 +20,7 @@ pub fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     written
 }
 
-/// Where the text stands until it is whole.
+/// The path of the text until it is complete.
 pub fn scratch(place: &Path) -> PathBuf {
     PathBuf::from(format!("{}.tidegate-new", place.display()))
 }
@@ -55,7 +54,7 @@ mod tests {
         replace(&link, b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert!(link.is_symlink());
-        // What is in the way of it leaves it alone.
+        // An obstacle at the scratch path leaves the old file alone.
         fs::create_dir(scratch(&path)).unwrap();
         assert!(replace(&path, b"three").is_err());
         fs::remove_dir(scratch(&path)).unwrap();

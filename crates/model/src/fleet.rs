@@ -1,8 +1,8 @@
-//! Which servers serve which hostgroups now, and who tells whom: the meeting point of those who watch the servers (the
-//! monitor), those who use them (the data plane) and those who are asked about them (the admin).
+//! The servers of each hostgroup, and the traits between the monitor (watches the servers), the data plane (uses them) and the admin (gives
+//! orders).
 //!
-//! Facts flow up as [`Signal`]s, decisions flow down as whole [`Layout`]s. A layout is observed state: it is never written
-//! back as configuration. INVARIANT: of two layouts the one with the larger revision is the later; an older one is dropped.
+//! Facts go up as [`Signal`]s, decisions come down as whole [`Layout`]s. A layout is observed state: it is never written back as
+//! configuration. INVARIANT: of two layouts the one with the larger revision is the later; an older one is dropped.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -17,14 +17,14 @@ use crate::snapshot::{Server, ServerStatus, Snapshot};
 /// One server in one hostgroup, as it is to be used now.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Placement {
-    /// How it is reached. `server.key.hostgroup` is the hostgroup that it serves; its other values are of its own row of
-    /// `mysql_servers` for that hostgroup, or of the row that stands for it. `server.status` is what the operator said.
+    /// The row for connections. `server.key.hostgroup` is the hostgroup that it serves. The other values are those of its row of
+    /// `mysql_servers` for that hostgroup, or of a derived row. `server.status` is the operator's.
     pub server: Arc<Server>,
-    /// Whether it is used. Never better than what the operator said.
+    /// Whether it is used. Never better than the operator's status.
     pub status: ServerStatus,
-    /// What becomes of what runs there when it is not used any more.
+    /// Whether its running statements may finish once it is no longer used.
     pub under_way: UnderWay,
-    /// Why it is here and not ONLINE, or why it is here at all; empty for what is simply configured.
+    /// Why it is not ONLINE, or why it is in this hostgroup; empty if it is simply configured.
     pub why: Arc<str>,
 }
 
@@ -35,15 +35,15 @@ impl Placement {
     }
 }
 
-/// What becomes of statements that run on a server which is not used any more. Later ones are harder.
+/// The fate of running statements on a server that is no longer used. Later variants are harder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 #[repr(u8)]
 pub enum UnderWay {
     /// They end by themselves. An open transaction has `demotion_grace_ms`.
     #[default]
     MayFinish,
-    /// They may never end, because the server is cut off (from its cluster's majority, or from the monitor): those that have
-    /// not answered after `demotion_grace_ms` are given up.
+    /// They may never end, because the server is cut off from its cluster's majority or from the monitor. Statements without an answer
+    /// after `demotion_grace_ms` are given up.
     EndsAfterGrace,
     /// The server is taken for dead: its connections are closed, also those at work.
     Severed,
@@ -67,21 +67,21 @@ impl Layout {
     }
 }
 
-/// What the data plane saw of a server: a reason to look at it at once.
+/// A report from traffic: a reason to check the server at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signal {
-    /// Which server.
+    /// The server that the session used.
     pub server: ServerAddr,
-    /// The hostgroup it served.
+    /// The hostgroup for which the session used it.
     pub hostgroup: HostgroupId,
-    /// What was seen.
+    /// The kind of the observation.
     pub kind: SignalKind,
 }
 
-/// What the data plane may see of a server.
+/// The observations of the data plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum SignalKind {
-    /// A connect failed.
+    /// No connection could be opened.
     ConnectFailed,
     /// A connection broke while a statement ran.
     ConnectionLost,
@@ -112,7 +112,7 @@ impl SignalKind {
     }
 }
 
-/// What is measured of a server and changes too often for a layout.
+/// Measured values of a server, which change too often for a layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Measured {
     /// Average of the last pings, us; 0 while unknown.
@@ -121,7 +121,7 @@ pub struct Measured {
     pub lag_ms: Option<u64>,
 }
 
-/// How busy a hostgroup is.
+/// The load of a hostgroup at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HostgroupLoad {
     /// Sessions that wait for a backend.
@@ -135,15 +135,15 @@ pub struct HostgroupLoad {
 /// A session that keeps its connection for something that ends neither with a statement nor with a transaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bound {
-    /// Its number.
+    /// The session's number, for the operator.
     pub session: u64,
-    /// What for, as in `stats_tidegate_pins`.
+    /// The reason, as in `stats_tidegate_pins`.
     pub why: String,
 }
 
-/// Who decides which server has which role. Called from any thread; must not block for longer than a computation.
+/// Decides the role of each server. Called from any thread; must not block for longer than a computation.
 pub trait RoleKeeper: Send + Sync {
-    /// A configuration is about to be in force: who serves what under it. What was observed before stays known.
+    /// A configuration is about to be in force. Returns the layout under it. Observed states stay known.
     fn configure(&self, snapshot: &Arc<Snapshot>) -> Layout;
 
     /// Something was seen in traffic. Never blocks: signals about the same thing are merged, and beyond a bound dropped and
@@ -151,25 +151,25 @@ pub trait RoleKeeper: Send + Sync {
     fn signal(&self, signal: Signal);
 }
 
-/// Who uses the servers. Called from the monitor's thread; no call blocks for longer than a worker's turn.
+/// Uses the servers. Called from the monitor's thread; no call blocks for longer than a worker's turn.
 pub trait Fleet: Send + Sync {
     /// Uses the servers as this says, at once. A layout that is older than the one in use is dropped.
     fn arrange(&self, layout: Layout);
 
-    /// What was measured of a server.
+    /// Passes new measured values to the workers.
     fn measured(&self, server: &ServerAddr, measured: Measured);
 
     /// A server was looked at, and whatever follows for its roles was arranged: what traffic said against it before is over.
     fn looked_at(&self, server: &ServerAddr);
 
-    /// The addresses that a name has no more, whatever was said of it before: connections to them serve nobody new.
+    /// The addresses that a name no longer has, as a whole list. Connections to them serve no new session.
     fn moved(&self, host: &str, gone: &[IpAddr]);
 
-    /// Holds a hostgroup, or lets it go again: while it is held, no statement begins there that is not part of an open
-    /// transaction (or of another pin); sessions wait in order, as long as they would for a server.
+    /// Holds or releases a hostgroup. While it is held, no statement begins there unless it is part of an open transaction or of another
+    /// pin. Sessions wait in order, as long as they would wait for a server.
     fn hold(&self, hostgroup: HostgroupId, is_held: bool);
 
-    /// How busy a hostgroup is.
+    /// The sessions that wait or work there now.
     fn load(&self, hostgroup: HostgroupId) -> HostgroupLoad;
 
     /// Sessions that keep a connection of a hostgroup for more than a transaction, by number.
@@ -179,12 +179,12 @@ pub trait Fleet: Send + Sync {
     fn in_use(&self, server: &ServerAddr, hostgroup: Option<HostgroupId>) -> u32;
 }
 
-/// What became of an order, for people.
+/// The result of an order, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Told {
-    /// What was done.
+    /// The steps that were done.
     pub text: String,
-    /// What is to be seen to now; in the text too.
+    /// Tasks that are left for the operator; they are in the text too.
     pub warnings: Vec<String>,
 }
 
@@ -194,15 +194,14 @@ impl From<String> for Told {
     }
 }
 
-/// What holds from when an operator orders it until an operator takes it back.
+/// An order that holds until an operator takes it back.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StandingOrder {
-    /// `PAUSE HOSTGROUP`.
+    /// Its hostgroup starts no new work: `PAUSE HOSTGROUP`.
     Paused(HostgroupId),
-    /// `DRAIN SERVER`.
+    /// The server gets no new work in any hostgroup: `DRAIN SERVER`.
     Drained(ServerAddr),
-    /// Of this writer hostgroup this server is the writer, where the servers themselves do not say who is. Taken back by
-    /// `FAILBACK HOSTGROUP`.
+    /// The server that writes in this writer hostgroup, for clusters where the proxy chooses. Taken back by `FAILBACK HOSTGROUP`.
     Preferred(HostgroupId, ServerAddr),
 }
 
@@ -214,20 +213,21 @@ pub trait Held: Send {
 
 /// A switchover for which other proxies hold their sessions back, for as long as this lives.
 pub trait CompanyHold: Send {
-    /// The others go on once they see that this server writes. If `is_by_preference`, nobody sees that who is not told: they are.
+    /// Ends the hold: the other proxies continue once they see that this server writes. If `is_by_preference`, they cannot see it by
+    /// themselves, so they are told.
     fn over(self: Box<Self>, writer: &ServerAddr, is_by_preference: bool);
 
-    /// What the operator should know of it.
+    /// A warning for the operator, if there is one.
     fn warning(&self) -> Option<String>;
 }
 
 /// The other proxies that serve the same servers, as far as orders are shared with them.
 pub trait Company: Send + Sync + std::fmt::Debug {
-    /// Has all of them hold the hostgroups of this cluster, and waits until nothing runs there, at most `patience`. They go on after
-    /// `limit`, whatever becomes of this proxy. Blocks.
+    /// Lets all other proxies hold the cluster's hostgroups, and waits until nothing runs there, at most `patience`. They continue after
+    /// `limit`, whatever happens to this proxy. Blocks.
     ///
     /// # Errors
-    /// Who does not, and why; all go on then.
+    /// The proxies that do not hold, and why. All continue then.
     fn hold(
         &self,
         writer: HostgroupId,
@@ -237,18 +237,16 @@ pub trait Company: Send + Sync + std::fmt::Debug {
     ) -> Result<Box<dyn CompanyHold>, String>;
 }
 
-/// What an operator may ask of those who watch the servers. Called from the admin's threads; a call may take as long as the
-/// work does.
+/// Carries out operators' orders about roles. Called from the admin's threads; a call may take as long as its work does.
 pub trait Operator: Send + Sync {
-    /// `SWITCHOVER HOSTGROUP`: makes `to` the writer without an error for clients, or leaves everything as it was.
-    /// `timeout_ms` None takes the setting. Answers what was done.
+    /// `SWITCHOVER HOSTGROUP`: makes `to` the writer without an error for clients, or leaves everything as it was. `timeout_ms` None takes
+    /// the setting.
     ///
     /// # Errors
-    /// Why not; where `read_only` decides who writes and is not the proxy's to set, at once.
+    /// Why it failed. It fails at once if `read_only` decides the writer and the proxy may not set it.
     fn switchover(&self, hostgroup: HostgroupId, to: &ServerAddr, timeout_ms: Option<u64>) -> Result<Told, String>;
 
-    /// `SWITCHOVER ... WAIT FOR READ_ONLY`: the same, but sessions wait for somebody else to set `read_only` where the proxy does
-    /// not.
+    /// `SWITCHOVER ... WAIT FOR READ_ONLY`: the same, but sessions wait for another program to set `read_only` if the proxy does not.
     fn switchover_by_hand(&self, hostgroup: HostgroupId, to: &ServerAddr, timeout_ms: Option<u64>) -> Result<Told, String> {
         self.switchover(hostgroup, to, timeout_ms)
     }
@@ -256,18 +254,18 @@ pub trait Operator: Send + Sync {
     /// `FAILBACK HOSTGROUP`: the preferred server may be writer again.
     fn failback(&self, hostgroup: HostgroupId) -> Result<String, String>;
 
-    /// `ACCEPT CLUSTER HOSTGROUP`: the cluster is from now on what servers belong to that were refused as another cluster's; `from` is
-    /// one of them, None when they all belong to the same.
+    /// `ACCEPT CLUSTER HOSTGROUP`: from now on the cluster is the one of servers that were refused as another cluster's. `from` is one of
+    /// them; None if all belong to the same.
     fn accept(&self, hostgroup: HostgroupId, from: Option<&ServerAddr>) -> Result<String, String>;
 
-    /// `PAUSE HOSTGROUP`, `RESUME HOSTGROUP`.
+    /// `PAUSE HOSTGROUP` and `RESUME HOSTGROUP`. Returns the effect in words.
     fn pause(&self, hostgroup: HostgroupId, is_paused: bool) -> Result<String, String>;
 
     /// `DRAIN SERVER`: nothing new goes to it in any hostgroup; answers when nothing runs on it any more, or at the deadline.
     /// It stays so until [`Operator::undrain`].
     fn drain(&self, server: &ServerAddr, timeout_ms: Option<u64>) -> Result<String, String>;
 
-    /// `UNDRAIN SERVER`.
+    /// `UNDRAIN SERVER`. Returns the effect in words.
     fn undrain(&self, server: &ServerAddr) -> Result<String, String>;
 
     /// An order that was given to another proxy holds for this one too, or no more. What holds already is no error.
@@ -288,7 +286,7 @@ pub trait Operator: Send + Sync {
         Err("the monitor does not run here".to_owned())
     }
 
-    /// Whom a switchover asks to wait too.
+    /// Sets the other proxies, which a switchover asks to hold too.
     fn keep_company(&self, company: Arc<dyn Company>) {
         drop(company);
     }

@@ -1,10 +1,10 @@
-//! What the rest of Tidegate is told to do: identifiers, settings, configuration and the compiled [`Snapshot`].
+//! The input of the rest of Tidegate: identifiers, settings, configuration and the compiled [`Snapshot`].
 //!
-//! Data flows one way: text (`libconfig`) -> checked rows (`config`) -> what a worker reads (`snapshot`).
-//! The crate is pure: no clock, no randomness, no sockets. The only IO is of files: [`config::load`] reads the
-//! one that it is handed and those that it includes, [`SecretFiles`] those with secrets, [`files::replace`] writes one.
+//! Data flows one way: text (`libconfig`) -> checked rows (`config`) -> the workers' input (`snapshot`).
+//! The crate is pure: no clock, no randomness, no sockets. It only reads and writes files. [`config::load`] reads its argument and the
+//! included files, [`SecretFiles`] reads files with secrets, [`files::replace`] writes one.
 //!
-//! INVARIANT: whatever reaches a [`Snapshot`] has passed every check; a worker never validates.
+//! INVARIANT: everything in a [`Snapshot`] has passed every check; a worker never validates.
 
 pub mod cidr;
 pub mod config;

@@ -1,5 +1,4 @@
-//! Where to listen, as `mysql-interfaces` and `admin-mysql_ifaces` write it:
-//! `0.0.0.0:6033;[::1]:6033;/run/proxy.sock`.
+//! Listening addresses, as `mysql-interfaces` and `admin-mysql_ifaces` write them: `0.0.0.0:6033;[::1]:6033;/run/proxy.sock`.
 
 use std::fmt;
 use std::io;
@@ -71,10 +70,10 @@ impl fmt::Display for Listen {
     }
 }
 
-/// Makes way for a Unix socket at `path`: one that nobody listens on is removed.
+/// Removes a Unix socket at `path` on which no process listens.
 ///
 /// # Errors
-/// What is there is no socket, and stays; or the system's words.
+/// The path is no socket, and stays; or the system's words.
 pub fn clear_path(path: &Path) -> io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -1,5 +1,4 @@
-//! Who remembers addresses of names: the meeting point of those who look names up (the monitor) and those who connect (the data
-//! plane).
+//! The cache of names and addresses, as a trait between the monitor, which looks names up, and the data plane, which connects.
 
 use std::future::Future;
 use std::io;
@@ -7,12 +6,12 @@ use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// A look-up. Who drops it only waits for it no more: it goes on, and what it brings is remembered.
+/// A look-up. Dropping it ends only the wait: the look-up continues, and its answer is kept.
 pub type Resolving<'a> = Pin<Box<dyn Future<Output = io::Result<Arc<[IpAddr]>>> + Send + 'a>>;
 
 /// A memory of names. Called from any thread; no call blocks.
 pub trait AddressBook: Send + Sync {
-    /// The addresses that are known, at least one; None when nothing is. What is old is given too, and looked up again meanwhile.
+    /// The known addresses, at least one; None if there are none. Old ones are returned too, and looked up again meanwhile.
     fn find(&self, host: &str) -> Option<Arc<[IpAddr]>>;
 
     /// Looks up a name of which nothing is known.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Statements of so long (us) may come at once after a pause.
 const BURST_US: u64 = 100_000;
 
-/// Places in time that are taken. One for all who share a limit.
+/// A limit of acts per second, shared by all that take places in time.
 #[derive(Debug, Default)]
 pub struct Pace {
     /// When the next place is, us of the caller's clock.

@@ -1,4 +1,4 @@
-//! How much of refused logins the error log takes: whoever reaches a port can have logins refused, as often as it likes.
+//! Limits the error log's lines about refused logins: any client that reaches a port can cause refusals as often as it likes.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -25,10 +25,10 @@ struct Lines {
     left_out: u64,
 }
 
-/// What becomes of one.
+/// The fate of one refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Told {
-    /// It is logged.
+    /// It gets a line of its own.
     Logged,
     /// It is not, as the first: [`Refusals::summary`] is asked for when the time is over.
     FirstLeftOut,
@@ -99,7 +99,7 @@ mod tests {
         assert_eq!(next(1, 10, 0), [Told::Logged]);
         assert_eq!(next(1, 5, 9_999), [Told::FirstLeftOut, Told::LeftOut]);
         assert_eq!(next(2, 10, 9_999), [Told::Logged], "another one's are not hidden");
-        // They are not forgotten before they were told of.
+        // They are reported before they are forgotten.
         assert_eq!(next(1, 1, 10_000), [Told::LeftOut]);
         assert_eq!((refusals.left_out(), refusals.left_out()), (6, 0));
         for n in 0..5 {

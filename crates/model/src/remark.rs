@@ -1,6 +1,6 @@
-//! Remarks: what is suspicious about a configuration that is valid.
+//! Remarks: suspicious parts of a configuration that is valid.
 //!
-//! A remark never refuses anything. It names table, row and column, says what will happen, and what to do about it.
+//! A remark never refuses anything. It names table, row and column, and says what will happen and what to do about it.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,30 +11,30 @@ use crate::error::Origin;
 /// One remark. Displays as `mysql_query_rules, rule_id=7, column apply: ...`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Remark {
-    /// The table.
+    /// The table's name in SQL.
     pub table: &'static str,
     /// The row, as [`row_name`] names it.
     pub row: RowName,
-    /// The column that is to blame.
+    /// The column at fault.
     pub column: &'static str,
-    /// What it is about.
+    /// Decides how urgent the remark is, and where it appears.
     pub about: About,
-    /// What will happen, and what to do; one line.
+    /// The effect and the remedy, in one line.
     pub text: String,
 }
 
-/// A row: the columns that tell it from others, with their values. Numbers come in their own order.
+/// The columns that identify a row, with their values. Numbers sort as numbers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RowName(Vec<(&'static str, Cell)>);
 
-/// What a remark is about.
+/// The kind of a remark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum About {
     /// The row names something that is not in this table.
     Missing(&'static str),
     /// The row, or a part of it, can do nothing.
     Dead,
-    /// It does something that nobody wants, by rows of this table too.
+    /// It has a harmful effect, together with rows of this table.
     Harm(&'static str),
     /// It is in force from the next start on.
     Pending,
@@ -45,7 +45,7 @@ pub enum About {
 /// How much is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// What can do nothing: each LOAD tells.
+    /// Rows without any effect: reported at each LOAD.
     Dead,
     /// Advice too.
     All,
@@ -86,8 +86,8 @@ impl std::fmt::Display for Remark {
 /// How many rows a remark on several names.
 const ROWS_NAMED: usize = 10;
 
-/// One remark for each kind: the first, with the names of the other rows. Of one kind are remarks that say the same; where it is
-/// advice the numbers in them may differ.
+/// One remark for each kind: the first, with the names of the other rows. Remarks with the same words are of one kind. For advice, the
+/// numbers in the words may differ.
 pub fn by_kind(remarks: Vec<Remark>) -> Vec<Remark> {
     let mut kinds: BTreeMap<(&'static str, &'static str, About, String), usize> = BTreeMap::new();
     let mut found: Vec<(Remark, Vec<RowName>)> = Vec::new();
@@ -109,7 +109,7 @@ pub fn by_kind(remarks: Vec<Remark>) -> Vec<Remark> {
     found.into_iter().map(|(remark, others)| remark.and_others(others)).collect()
 }
 
-/// Where rows are, by name.
+/// The rows of a configuration by their names, to find the place of a remark.
 #[derive(Debug)]
 pub struct Places<'a>(BTreeMap<(&'static str, RowName), &'a Row>);
 
@@ -120,7 +120,7 @@ impl<'a> Places<'a> {
         Self(rows.map(|row| ((row.table.name, row_name(row)), row)).collect())
     }
 
-    /// Where the column was given; `None` when its row has no name there.
+    /// The place of the remark's column; `None` if its row has no name there.
     pub fn find(&self, remark: &Remark) -> Option<Origin> {
         Some(self.0.get(&(remark.table, remark.row.clone()))?.position(remark.column))
     }

@@ -1,10 +1,10 @@
-//! Secrets that stand in files: so Kubernetes, systemd and agents of vaults hand them to programs.
+//! Secrets in files, as Kubernetes, systemd and agents of vaults provide them.
 //!
-//! Beside each setting that is a secret stands one of the same name with `_file` behind it, a path: what the file holds takes the
-//! secret's place. Users have the key `password_file` in their attributes. Tables, dumps and histories have the path. Whoever works by
-//! the configuration is given one with the contents in place ([`SecretFiles::laid_over`]).
+//! Each secret setting has a twin with `_file` behind its name: a path whose content takes the secret's place. Users have the key
+//! `password_file` in their attributes. Tables, dumps and histories keep the path. Parts that need the secret get a configuration with the
+//! content in place ([`SecretFiles::laid_over`]).
 //!
-//! INVARIANT: no error, warning or `Debug` text has anything of a content.
+//! INVARIANT: no error, warning or `Debug` text holds any part of a content.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,14 +19,14 @@ use crate::secret::Secret;
 use crate::settings::{AdminVariables, MysqlVariables, Setting};
 use crate::snapshot::password_file;
 
-/// What the name of a setting with a path ends in.
+/// The suffix of a setting with a path.
 pub const SUFFIX: &str = "_file";
 /// Longest content, bytes.
 const MOST_BYTES: usize = 65_536;
 /// Most files: each is looked at twice a second.
 const MOST_FILES: usize = 1_000;
 
-/// Whose secret a file holds.
+/// The owner of a secret.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Holder {
     /// The full name of the secret's setting.
@@ -44,7 +44,7 @@ impl std::fmt::Display for Holder {
     }
 }
 
-/// One file: its path, what it held when it could be read last, and why it cannot be read now.
+/// One file: its path, the content of the last successful read, and the error of the last read.
 #[derive(Debug, Clone, PartialEq)]
 struct Held {
     path: PathBuf,
@@ -124,7 +124,7 @@ impl SecretFiles {
         Arc::new(laid)
     }
 
-    /// What happened since `before`, one line each, and whether an operator should look after it.
+    /// The changes since `before`, one line each. The flag says whether an operator should act.
     pub fn news(&self, before: &Self) -> Vec<(bool, String)> {
         let line = |(holder, held): (&Holder, &Held)| {
             let (known, path) = (before.0.get(holder).filter(|known| known.path == held.path), held.path.display());
@@ -158,7 +158,7 @@ impl SecretFiles {
         self.0.values().map(|held| (held.path.clone(), held.content.expose().to_vec())).collect()
     }
 
-    /// What another process kept of the files that `config` names.
+    /// The contents that another process kept for the files that `config` names.
     pub fn recall(config: &Config, kept: &[(PathBuf, Vec<u8>)]) -> Self {
         let held = |Named { holder, path, .. }: Named| {
             let (_, content) = kept.iter().find(|(known, _)| *known == path)?;
@@ -195,7 +195,7 @@ fn user(row: &crate::config::Row) -> Option<Holder> {
     Some(Holder::User(row.text("username")?.to_owned(), [row.flag("frontend"), row.flag("backend")]))
 }
 
-/// Whether the content may stand where it is to stand.
+/// Whether the setting accepts the content.
 fn fits(holder: &Holder, content: Secret) -> Result<Secret, String> {
     if let Holder::Setting(name) = holder
         && let Some(setting) = Setting::by_full_name(name)
@@ -206,10 +206,10 @@ fn fits(holder: &Holder, content: Secret) -> Result<Secret, String> {
     Ok(content)
 }
 
-/// What a file holds, without one end of line behind it. Symbolic links are followed.
+/// A file's content without one final line feed. Symbolic links are followed.
 fn content(path: &Path) -> Result<Secret, String> {
     let said = |error: std::io::Error| error.to_string();
-    // Whoever opens a pipe may wait for ever.
+    // Opening a pipe might wait for ever.
     if !std::fs::metadata(path).map_err(said)?.is_file() {
         return Err("the file is not a regular file".to_owned());
     }
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(password(b"b"), Password::Clear(Secret::from("own")));
         let dump = crate::config::text::to_text(&config);
         assert!(dump.contains("unused") && !dump.contains("root:two") && !format!("{files:?}").contains("root:two"), "{dump}");
-        // What another process had, when a file is gone.
+        // If a file is gone, the content from the other process counts.
         fs::remove_file(&app).unwrap();
         let given = SecretFiles::recall(&config, &files.keep());
         assert!(!given.differs(&files));

@@ -1,14 +1,14 @@
-//! Tables of statistics, as whoever counts publishes them and whoever serves SQL reads them.
+//! Tables of statistics: published by the parts that count, read by the parts that serve SQL.
 //!
-//! A table is one unit: its description and the function that computes its rows stand together, with whoever owns the
-//! numbers. Readers (the admin's virtual tables, `/metrics`, `tidegate top`) know only what is here.
+//! A table is one unit: its description stands beside the function that computes its rows, in the part that owns the numbers. Readers (the
+//! admin's virtual tables, `/metrics`, `tidegate top`) know only this module.
 
-/// One value of a row.
+/// A cell of a table of statistics.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Value {
-    /// SQL's NULL.
+    /// NULL in SQL.
     Null,
-    /// A number.
+    /// A whole number, signed.
     Integer(i64),
     /// Text.
     Text(String),
@@ -57,19 +57,19 @@ impl<T: Into<Value>> From<Option<T>> for Value {
     }
 }
 
-/// The schema that a table is in.
+/// The SQL schema of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum StatsSchema {
-    /// `stats`.
+    /// Counters and states.
     Stats,
-    /// `monitor`.
+    /// Logs of the monitor's checks.
     Monitor,
 }
 
 /// One column of a table of statistics.
 #[derive(Debug, Clone, Copy)]
 pub struct StatsColumn {
-    /// Its name.
+    /// As in SQL.
     pub name: &'static str,
     /// Its type as `SHOW CREATE TABLE` says it: `INT`, `VARCHAR`, ...
     pub sql_type: &'static str,
@@ -82,39 +82,39 @@ pub const fn stat(name: &'static str, sql_type: &'static str) -> StatsColumn {
     StatsColumn { name, sql_type, is_nullable: false }
 }
 
-/// A column that may be NULL.
+/// The same for a column whose cells may be NULL.
 pub const fn stat_null(name: &'static str, sql_type: &'static str) -> StatsColumn {
     StatsColumn { name, sql_type, is_nullable: true }
 }
 
-/// One table of statistics.
+/// The description of a table; its rows come from [`StatsSource`].
 #[derive(Debug)]
 pub struct StatsTable {
-    /// Where it is.
+    /// The table's schema in SQL.
     pub schema: StatsSchema,
-    /// Its name.
+    /// Unique within its schema.
     pub name: &'static str,
-    /// Its columns, in order.
+    /// In the order of the cells.
     pub columns: &'static [StatsColumn],
     /// Columns of its primary key; empty for none. Shown, not enforced.
     pub primary_key: &'static [&'static str],
-    /// Whether a twin called `<name>_reset` exists: reading that one sets the counters to zero. Only for counters that
-    /// their source can set to zero.
+    /// Whether a twin called `<name>_reset` exists. Reading the twin sets the counters to zero. Only for counters that their source can
+    /// reset.
     pub has_reset: bool,
     /// One line for people.
     pub help: &'static str,
 }
 
-/// What reading does to the counters.
+/// The effect of a read on the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
-    /// Nothing.
+    /// They stay.
     Keep,
-    /// They begin anew: the `_reset` twin was read, or the table was truncated.
+    /// They are reset: the `_reset` twin was read, or the table was truncated.
     Reset,
 }
 
-/// Where tables of statistics and metrics come from: the data plane, the monitor, parts of the admin.
+/// Publishes tables of statistics and metrics: the data plane, the monitor, parts of the admin.
 pub trait StatsSource: Send + Sync {
     /// Its tables. Two sources may give rows for one table; both must describe it alike.
     fn tables(&self) -> Vec<&'static StatsTable>;
@@ -136,13 +136,13 @@ pub struct Metric {
     pub name: &'static str,
     /// One line for people.
     pub help: &'static str,
-    /// What its samples are.
+    /// Counter, gauge or histogram.
     pub kind: MetricKind,
     /// One for each set of labels.
     pub samples: Vec<Sample>,
 }
 
-/// What the samples of a metric are.
+/// The kind of a metric, as Prometheus names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricKind {
     /// Only grows.
@@ -160,6 +160,6 @@ pub struct Sample {
     pub suffix: &'static str,
     /// Names and values, in order; values are escaped by the writer.
     pub labels: Vec<(&'static str, String)>,
-    /// The number.
+    /// For a counter, the total since the start or the last reset.
     pub value: f64,
 }

@@ -1,7 +1,7 @@
 //! "Did you mean": the nearest known name to one that was mistyped.
 
-/// The nearest of `known` by edit distance (ASCII case ignored), if it is near enough to be a typing slip:
-/// at most a third of the name's length, and at most 4 edits.
+/// The nearest of `known` by edit distance (ASCII case ignored). None beyond 4 edits, or beyond a third of the name's length: then it is no
+/// slip.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = (name.len() / 3).clamp(1, 4);
     known

@@ -1,4 +1,4 @@
-//! What files load as, what they are told, and why others are refused.
+//! The results of loading files: values, notices, errors.
 #![allow(clippy::unwrap_used)] // tests, helpers included, may panic
 
 use model::config::Cell;
@@ -107,7 +107,7 @@ fn refusals_name_the_file_line_column_and_range() {
     }
 }
 
-/// Files with which ProxySQL starts: what is said of each, and why `strict` refuses it.
+/// Files with which ProxySQL starts: the notice, and the error under `strict`.
 const TOLERATED: &[(&str, &str, &str)] = &[
     ("mysql_variables={thread=1}", "p.cnf:1:18: mysql_variables.thread: unknown variable", ", ignored; did you mean 'threads'?"),
     ("mysql_variables={threads=1 mysql-x=2}", "p.cnf:1:28: mysql_variables.mysql-x: unknown variable", ", ignored"),

@@ -1,4 +1,4 @@
-//! `docs/reference/settings.md` says what the registry says. `UPDATE_DOCS=1` rewrites it.
+//! `docs/reference/settings.md` must agree with the registry. `UPDATE_DOCS=1` rewrites it.
 
 use std::path::Path;
 

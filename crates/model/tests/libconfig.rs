@@ -1,4 +1,4 @@
-//! The dialect: what is read, what is refused and where, and that nothing breaks the parser.
+//! The dialect: accepted text, errors with their places, and arbitrary bytes, which must not break the parser.
 #![allow(clippy::unwrap_used)] // tests, helpers included, may panic
 
 use std::collections::BTreeMap;

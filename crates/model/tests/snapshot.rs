@@ -1,4 +1,4 @@
-//! What a configuration compiles to.
+//! The compiled form of a configuration.
 #![allow(clippy::unwrap_used)] // tests, helpers included, may panic
 
 use std::path::Path;
@@ -32,7 +32,7 @@ fn servers_are_grouped() {
     assert_eq!(servers[0].key.to_string(), "10/db1:3306");
 }
 
-/// What an operator writes holds, SHUNNED too.
+/// The operator's status holds, even SHUNNED.
 #[test]
 fn every_status_is_taken_as_it_is_configured() {
     let snapshot =

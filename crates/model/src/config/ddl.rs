@@ -25,12 +25,12 @@ pub fn numbers_itself(table: &Table) -> bool {
     }
 }
 
-/// A name as SQL takes it: in backquotes where it is a keyword.
+/// A name for SQL: in backquotes if it is a keyword.
 pub fn quoted(name: &str) -> String {
     if name.eq_ignore_ascii_case("default") { format!("`{name}`") } else { name.to_owned() }
 }
 
-/// The type that SQL shows for a column.
+/// `INT`, `INT UNSIGNED` or `VARCHAR`.
 pub fn sql_type(column: &Column) -> &'static str {
     // Hostgroups are smaller numbers, whatever ProxySQL calls these columns.
     let is_hostgroup = matches!(column.name, "mirror_hostgroup" | "gtid_from_hostgroup");

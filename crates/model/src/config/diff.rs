@@ -1,7 +1,6 @@
-//! What differs between two configurations, row by row and column by column.
+//! The differences between two configurations, by row and column.
 //!
-//! Compared are [`Sheet`]s, which hold text only: the memory layer may hold rows that no [`Config`] would take, and their
-//! differences are wanted all the same.
+//! Compares [`Sheet`]s, which hold only text: memory may hold rows that no [`Config`] would accept, and their differences count too.
 
 use std::collections::BTreeMap;
 
@@ -23,10 +22,10 @@ pub struct Sheet {
 /// The name of the table of variables.
 pub const VARIABLES: &str = "global_variables";
 
-/// One difference.
+/// A changed value, or a row that one side lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// The table.
+    /// The table's name in SQL; [`VARIABLES`] for a variable.
     pub table: &'static str,
     /// The row: `rule_id=7`.
     pub key: String,
@@ -35,7 +34,7 @@ pub struct Difference {
     /// The value on the left; NULL may also mean that there is no such row. Of a whole row, the columns that are not their
     /// default: `weight=3, comment=x`. Secrets are shown as `***`.
     pub left: Option<String>,
-    /// The value on the right.
+    /// As `left`, of the right side.
     pub right: Option<String>,
 }
 
@@ -56,8 +55,8 @@ impl Sheet {
         sheet
     }
 
-    /// The same of a database, which may be another version's: a variable that it lacks has its default, and one that is not known
-    /// here counts for nothing.
+    /// Completes the sheet of a database, which another version may have written. A missing variable gets its default, and an unknown one
+    /// is ignored.
     #[must_use]
     pub fn completed(mut self) -> Self {
         let mut variables = Self::of(&Config::default()).tables.remove(VARIABLES).unwrap_or_default();
@@ -108,7 +107,7 @@ pub fn diff(left: &Sheet, right: &Sheet) -> Vec<Difference> {
     found
 }
 
-/// What changed from left to right, for people, as `+rule 200; max_connections 2048 -> 4000`: the first `limit` changes.
+/// The first `limit` changes from left to right in words, as `+rule 200; max_connections 2048 -> 4000`.
 pub fn summary(found: &[Difference], limit: usize) -> String {
     let mut parts: Vec<String> = found.iter().take(limit).map(change).collect();
     if found.len() > limit {
@@ -155,7 +154,7 @@ fn subject(table: &str, key: &str) -> String {
     short.unwrap_or_else(|| format!("{table} {key}"))
 }
 
-/// A row without its key and without what is as its default.
+/// A row without its key and without columns that have their default.
 fn content(table: &str, key: &str, row: &[Option<Vec<u8>>]) -> String {
     let known = TABLES.iter().find(|other| other.name == table);
     let keys = known.and_then(|table| table.keys.first().copied()).unwrap_or_default();

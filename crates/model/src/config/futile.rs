@@ -1,4 +1,4 @@
-//! Rows that can be loaded and never do what they say.
+//! Rows that can be loaded and never have their effect.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use crate::listen::Listen;
 use crate::remark::{About, Remark, RowName, row_name};
 use crate::snapshot::{AddressPattern, Password, QueryRule, Snapshot};
 
-/// Remarks on all of them.
+/// One remark per row.
 pub(super) fn rows(config: &Config, snapshot: &Snapshot) -> Vec<Remark> {
     let active = |table: &str| config.rows(table).iter().filter(|row| row.flag("active"));
     let mut found: Vec<Remark> = active("mysql_firewall_whitelist_users").filter_map(of_whitelist).collect();
@@ -99,7 +99,7 @@ fn of_rule(rule: &QueryRule, snapshot: &Snapshot) -> Vec<Remark> {
         let text = format!("'{address}' is not a client address, so the rule never matches: a prefix ends with '%', such as 10.%");
         found.push(dead("client_addr", text));
     }
-    // Whoever sends a PROXY protocol header says where its client came to.
+    // A PROXY protocol header may name any listener address.
     if snapshot.vars.proxy_protocol_networks.is_empty() {
         let text = |what: String| format!("{what}: the rule never matches; mysql-interfaces has the listeners");
         found.extend(unreached_address(rule, snapshot).map(|what| dead("proxy_addr", text(what))));

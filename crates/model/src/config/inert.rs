@@ -1,15 +1,15 @@
-//! What is kept and does nothing here, and what costs more than its owner may know: told whether it came from a file, by SQL or
-//! with a database.
+//! Settings that are kept without effect, and settings that cost more than expected. They are reported whether they came from a file, by
+//! SQL or with a database.
 
 use super::{Config, Row, TableEffect, operator_tables};
 use crate::remark::{About, Remark, RowName, row_name};
 use crate::settings::{AdminVariables, Effect, MysqlVariables, Setting};
 
-/// What is said of a setting or column whose behaviour is not there yet.
+/// The notice about a setting or column without behaviour in this version.
 pub(super) const NOT_YET: &str = "kept, but has no effect yet";
 
 impl Effect {
-    /// What to say of a setting that was given and does nothing.
+    /// The notice about a setting without effect; None for others.
     pub(super) fn told(self) -> Option<String> {
         match self {
             Self::NotYet => Some(NOT_YET.to_owned()),
@@ -83,7 +83,7 @@ pub fn advice(config: &Config) -> Vec<Remark> {
     found
 }
 
-/// Who can do more than the operator may think.
+/// Accounts that allow more than the operator may expect.
 pub fn exposure(config: &Config) -> Vec<Remark> {
     const KNOWN_TO_ALL: [&str; 2] = ["admin:admin", "radmin:radmin"];
     let admin = &config.admin;

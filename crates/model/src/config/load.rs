@@ -28,17 +28,16 @@ const FOREIGN: &[&str] = &[
     "sqliteserver_variables",
 ];
 
-/// What is said of them.
+/// The notice about them.
 const SKIPPED: &str = "not part of this proxy, skipped";
 
-/// What the names of `admin_variables` begin with that are about another module.
+/// Prefixes of `admin_variables` that belong to these modules.
 const FOREIGN_ADMIN: &[&str] = &["checksum_pgsql_", "cluster_pgsql_", "pgsql_"];
 
 /// Modules of ProxySQL that are not part of this proxy, by what their variables begin with in SQL.
 const FOREIGN_MODULES: &[&str] = &["clickhouse", "ldap", "pgsql", "sqliteserver"];
 
-/// The module that is not part of this proxy and has the variable that SQL calls `name`, if it has: `pgsql` for
-/// `pgsql-threads`, and for `admin-pgsql_ifaces`.
+/// The module, not part of this proxy, that owns the variable `name`: `pgsql` for `pgsql-threads`, and for `admin-pgsql_ifaces`.
 pub fn foreign_module(name: &str) -> Option<&'static str> {
     let (module, bare) = name.split_once('-')?;
     let (module, bare) = (module.to_ascii_lowercase(), bare.to_ascii_lowercase());
@@ -62,7 +61,7 @@ pub fn load_strictly(path: &Path) -> Loaded {
     loaded(path, std::fs::read(path), Strictness::Strict)
 }
 
-/// The same for whoever must not wait: only a regular file is read.
+/// The same for a caller that must not block: only a regular file is read.
 pub fn load_regular(path: &Path) -> Loaded {
     loaded(path, libconfig::read_regular(path), Strictness::OfFile)
 }
@@ -83,7 +82,7 @@ pub fn parse(text: &str, name: &str) -> Loaded {
     parse_with(text.as_bytes(), name, &mut NoIncludes)
 }
 
-/// The same, and what this version does not know is refused.
+/// The same, with unknown parts refused.
 pub(super) fn parse_strictly(text: &str, name: &str) -> Loaded {
     parse_as(text.as_bytes(), name, &mut NoIncludes, Strictness::Strict)
 }
@@ -108,10 +107,10 @@ pub fn faults(notices: &[Notice]) -> Vec<String> {
     notices.iter().filter(|notice| notice.is_fault).map(ToString::to_string).collect()
 }
 
-/// Whether what ProxySQL would start with is refused.
+/// Whether faults with which ProxySQL starts are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Strictness {
-    /// Where the file's setting `strict` says so.
+    /// If the file's setting `strict` says so.
     OfFile,
     Strict,
 }
@@ -125,7 +124,7 @@ struct Loader {
 }
 
 impl Loader {
-    /// What ProxySQL would start with is a configuration with a notice for each fault, unless the file is `strict`.
+    /// The configuration, with a notice for each fault with which ProxySQL starts. These are errors if the file is `strict`.
     fn outcome(self, strictness: Strictness) -> Loaded {
         let Self { config, mut notices, errors } = self;
         let tolerated = |error: &ConfigError| {
@@ -151,7 +150,7 @@ impl Loader {
         }
     }
 
-    /// Whether an entry may be read: it is the first of that name, or the later of two spellings. What is there twice is noted.
+    /// Whether an entry may be read: the first of its name, or the later of two spellings. A duplicate is noted.
     fn is_first(&mut self, subject: &str, entry: &Entry, first: Option<&Entry>) -> bool {
         let kind = first.map(|first| given_again(first.name == entry.name, first.at.line));
         let is_first = kind.as_ref().is_none_or(|kind| kind.tolerated().is_some());
@@ -231,7 +230,7 @@ impl Loader {
         }
     }
 
-    /// Says so when a setting was given that does nothing.
+    /// Adds a notice if the setting has no effect.
     fn effect(&mut self, at: &Position, subject: &str, setting: Option<&'static Setting>) {
         if let Some(text) = setting.and_then(|setting| setting.effect.told()) {
             self.notice(at, subject, text);

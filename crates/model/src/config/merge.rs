@@ -6,14 +6,14 @@ use super::row::{Cell, Row};
 use super::shared::{is_local, set};
 use super::{Config, TABLES, Table};
 
-/// Whose row counts where both have changed it.
+/// The side whose row wins if both have changed it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prefer {
-    /// Nobody's: it is a conflict.
+    /// Neither side: it is a conflict.
     Nobody,
-    /// That of `mine`.
+    /// The row of `mine`.
     Mine,
-    /// That of `theirs`.
+    /// The row of `theirs`.
     Theirs,
 }
 
@@ -54,7 +54,7 @@ pub fn merge(
     if conflicts.is_empty() { Ok(merged) } else { Err(conflicts) }
 }
 
-/// What holds of one thing; `None` when it is gone.
+/// The merged value of one row or variable; `None` if it is removed.
 fn chosen<'a, T: PartialEq + ?Sized>(
     base: Option<&'a T>,
     mine: Option<&'a T>,

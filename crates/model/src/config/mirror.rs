@@ -33,7 +33,7 @@ fn twice(config: &Config, snapshot: &Snapshot, rule: &QueryRule) -> Option<Remar
     Some(Remark { table: "mysql_query_rules", row, column: "mirror_hostgroup", about: About::Harm("mysql_servers"), text })
 }
 
-/// Where the originals go, unless a later rule sends them elsewhere.
+/// The hostgroups of the mirrored statements, unless a later rule routes them elsewhere.
 fn destinations(snapshot: &Snapshot, rule: &QueryRule) -> BTreeSet<HostgroupId> {
     let is_meant = |name: &str| rule.username.as_deref().is_none_or(|username| username == name);
     let users = snapshot.users.values().filter(|user| is_meant(&user.name)).map(|user| user.default_hostgroup);

@@ -30,14 +30,14 @@ pub use tables::{Check, Column, ColumnDefault, ColumnKind, TABLES, Table, TableE
 use crate::error::Origin;
 use crate::settings::{AdminVariables, GlobalSettings, MysqlVariables};
 
-/// Everything that a configuration file says, with defaults for what it does not say.
+/// The content of a configuration file, with defaults for everything that it leaves out.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
     /// Settings outside of every group: `datadir`, `errorlog`, ...
     pub globals: GlobalSettings,
-    /// The group `mysql_variables`.
+    /// The file's group `mysql_variables`, or the `mysql-*` rows of `global_variables`.
     pub mysql: MysqlVariables,
-    /// The group `admin_variables`.
+    /// The file's group `admin_variables`, or the `admin-*` rows of `global_variables`.
     pub admin: AdminVariables,
     /// Full names of the variables that a file gave, as `mysql-threads`.
     pub given: BTreeSet<String>,
@@ -51,7 +51,7 @@ pub fn operator_tables() -> impl Iterator<Item = &'static Table> {
 }
 
 impl Config {
-    /// The rows of a table, by its name in [`TABLES`].
+    /// In the order of the file; empty if the table was not given. `table` is a name in [`TABLES`].
     pub fn rows(&self, table: &str) -> &[Row] {
         self.tables.get(table).map_or(&[], Vec::as_slice)
     }
@@ -65,11 +65,11 @@ impl Config {
 /// Something an operator should know about a configuration that was accepted. One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
-    /// Where it was given.
+    /// The place of the value.
     pub at: Origin,
     /// `group.setting`, `table` or `table.column`.
     pub subject: String,
-    /// What to know.
+    /// One sentence without the place.
     pub text: String,
     /// It is about a fault with which ProxySQL starts. The setting `strict` refuses it.
     pub is_fault: bool,

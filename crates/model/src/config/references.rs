@@ -1,7 +1,7 @@
 //! Hostgroups that clusters claim: each may belong to one row, in one role.
 //!
-//! A hostgroup that two rows fill would be emptied by one while the other fills it, so such rows are refused, whatever tables
-//! they are in. Rows with `active=0` claim nothing.
+//! If two rows filled a hostgroup, one would empty it while the other fills it. Such rows are refused, in whatever tables they are. Rows
+//! with `active=0` claim nothing.
 
 use std::collections::BTreeMap;
 

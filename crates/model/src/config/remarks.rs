@@ -1,7 +1,7 @@
-//! References that lead nowhere: hostgroups without servers, users that are not there; and rows that never do what they say.
+//! Dead ends: references to hostgroups without servers and to unknown users; and rows that never have their effect.
 //!
-//! A hostgroup is served when a server is in it, or in another hostgroup of the same cluster: the monitor moves servers between
-//! those.
+//! A hostgroup counts as served if a server is in it, or in another hostgroup of the same cluster, because the monitor moves servers
+//! between those.
 
 use std::collections::HashSet;
 
@@ -10,10 +10,10 @@ use super::{Config, Row};
 use crate::remark::{About, Remark, RowName, row_name};
 use crate::snapshot::{QueryRule, Snapshot, UserSplit};
 
-/// What becomes of a statement that goes where no server is.
+/// The effect on statements that are routed to a hostgroup without servers.
 const WAITS: &str = "wait for one, then fail with error 9001";
 
-/// Remarks on every reference of `config`, which `snapshot` was compiled from.
+/// Looks at rules, users, routes and clusters. `config` must be the source of `snapshot`.
 pub fn references(config: &Config, snapshot: &Snapshot) -> Vec<Remark> {
     let served = Served::of(config);
     let mut found = clusters(config, &served);
@@ -81,7 +81,7 @@ fn clusters(config: &Config, served: &Served) -> Vec<Remark> {
         .collect()
 }
 
-/// A remark on a cluster where whoever writes would be sent nothing, or nobody may write.
+/// A remark on a cluster whose possible writers have weight 0, or that has no possible writer.
 fn nobody_writes(config: &Config, row: &Row, hostgroups: &[(&'static str, i64)]) -> Option<Remark> {
     let table = row.table.name;
     if row.integer("max_writers") == Some(0) {
@@ -95,7 +95,7 @@ fn nobody_writes(config: &Config, row: &Row, hostgroups: &[(&'static str, i64)])
     let is_writer = |server: &&&Row| server.integer("hostgroup_id") == Some(writer);
     let address = |server: &Row| (server.text("hostname").map(str::to_owned), server.integer("port"));
     let written: HashSet<_> = servers.iter().filter(is_writer).map(|server| address(server)).collect();
-    // Where the proxy chooses, it chooses another one.
+    // In these kinds of clusters, the proxy chooses another writer.
     let has_others = table == "mysql_galera_hostgroups" && servers.iter().any(|server| !written.contains(&address(server)));
     let all_weigh_nothing = servers.iter().filter(is_writer).all(|server| server.integer("weight") == Some(0));
     (!written.is_empty() && all_weigh_nothing && !has_others).then(|| {
@@ -157,7 +157,7 @@ fn of_rule(rule: &QueryRule, snapshot: &Snapshot, served: &Served, choosing: &Ha
         ("mirror_hostgroup", rule.mirror_hostgroup, "every copy fails (Mirror_failed counts them)"),
         ("gtid_from_hostgroup", rule.gtid_from_hostgroup, "there is no transaction to wait for"),
     ];
-    // What is answered goes nowhere, and what a later rule sends elsewhere not there.
+    // A statement that a rule answers is not routed, and one that a later rule routes elsewhere does not get there.
     let is_answered = rule.error_msg.is_some() || rule.ok_msg.is_some();
     let is_used = |column| !is_answered && (column != "destination_hostgroup" || !outs(rule).any(|flag| choosing.contains(&flag)));
     let named = named.into_iter().filter(|(column, ..)| is_used(*column));
@@ -173,7 +173,7 @@ fn of_fast_route(row: &Row, snapshot: &Snapshot, served: &Served) -> Vec<Remark>
     nowhere.into_iter().chain(user).collect()
 }
 
-/// A remark on a user who cannot log in; empty stands for any user.
+/// A remark on a user that cannot log in. The empty name stands for any user.
 fn stranger(snapshot: &Snapshot, table: &'static str, row: RowName, name: &str, then: &str) -> Option<Remark> {
     if name.is_empty() || snapshot.users.contains_key(name) {
         return None;

@@ -33,14 +33,14 @@ impl Cell {
     }
 }
 
-/// What a column of a row of SQL holds.
+/// A value in a column of an SQL row, before it is checked.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Field {
-    /// NULL.
+    /// SQL's NULL, as the client sent it.
     Null,
     /// A whole number.
     Integer(i64),
-    /// Another number.
+    /// A number with a fraction.
     Real(f64),
     /// Text or a blob.
     Bytes(Vec<u8>),
@@ -61,17 +61,17 @@ impl Field {
 /// A row that keeps its table's rules.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// The table's description.
+    /// The table that describes the cells.
     pub table: &'static Table,
-    /// Where the row begins.
+    /// The place of the row's first byte, or its key in SQL.
     pub at: Origin,
     /// One value a column, in the table's order.
     pub cells: Vec<Cell>,
-    /// Where each column was given; columns that were not are absent.
+    /// The place of each given column; others are absent.
     given: BTreeMap<&'static str, Position>,
 }
 
-/// What it is that a name is given again: by the same name, or in another spelling.
+/// The fault of a repeated name: the same spelling, or another one.
 pub(super) fn given_again(is_same_name: bool, first_line: u32) -> ErrorKind {
     if is_same_name { ErrorKind::GivenTwice { first_line } } else { ErrorKind::GivenAgain { first_line } }
 }
@@ -139,7 +139,7 @@ impl Row {
         }
     }
 
-    /// Whether a 0/1 column is 1.
+    /// False for NULL and for text too.
     pub fn flag(&self, column: &str) -> bool {
         self.integer(column) == Some(1)
     }
@@ -149,7 +149,7 @@ impl Row {
         self.cells.get(self.table.column_index(column)?)
     }
 
-    /// Where `column` was given; the row's place when it was not.
+    /// The place of `column`, or the row's if the column was not given.
     pub fn position(&self, column: &str) -> Origin {
         self.given.get(column).map_or_else(|| self.at.clone(), |at| at.clone().into())
     }
@@ -160,7 +160,7 @@ impl Row {
         columns.filter(|(column, cell)| column.is_inert && cell_of(column.default).as_ref() != Some(cell)).map(|(c, _)| c)
     }
 
-    /// Reads one column. What is tolerated is added to `errors`; `names` has the spelling under which each column was given.
+    /// Reads one column. A tolerated fault is added to `errors`. `names` has the spelling under which each column was given.
     fn take<'a>(
         &mut self,
         entry: &'a Entry,

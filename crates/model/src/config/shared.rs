@@ -1,4 +1,4 @@
-//! What proxies share of a configuration, and what each keeps for itself.
+//! The part of a configuration that proxies share, and the part that each keeps.
 
 use super::Config;
 use super::text::to_text_of;
@@ -48,8 +48,8 @@ pub fn is_local(setting: &Setting) -> bool {
     })
 }
 
-/// The text of what is shared: every table, and the variables that are not [`LOCAL`] and not as they are by default. A variable that
-/// an older version does not know keeps nobody from reading it, as long as nobody uses it.
+/// The text of the shared part: every table, and variables that are neither [`LOCAL`] nor at their default. So an older version can read
+/// the text, unless a variable that it does not know is used.
 pub fn to_shared_text(config: &Config) -> String {
     let default = Config::default();
     let is_shared = |setting: &Setting, value: &str| {
@@ -62,7 +62,7 @@ pub fn to_shared_text(config: &Config) -> String {
     to_text_of(&Config { globals: default.globals.clone(), ..config.clone() }, is_shared)
 }
 
-/// What a proxy with the configuration `own` runs by when this text is shared.
+/// The configuration of a proxy with `own` as its local part, and this text as its shared part.
 ///
 /// # Errors
 /// Everything in the text that this version does not know, or that is wrong.

@@ -3,40 +3,40 @@
 
 use super::row::Row;
 
-/// One table.
+/// The description of a table, for files, SQL and errors.
 #[derive(Debug)]
 pub struct Table {
-    /// Its name in SQL.
+    /// The same in `main`, `disk` and error texts.
     pub name: &'static str,
     /// Its name in the configuration file, where that differs.
     pub file_name: &'static str,
-    /// What its rows are, in one short sentence.
+    /// The meaning of its rows, in one short sentence.
     pub help: &'static str,
-    /// Its columns, in order.
+    /// In the order of SQL.
     pub columns: &'static [Column],
     /// Sets of columns whose values no two rows may share. NULL equals nothing.
     pub keys: &'static [&'static [&'static str]],
     /// Rules across columns.
     pub checks: &'static [Check],
-    /// What its rows do in this version.
+    /// Whether its rows have an effect in this version.
     pub effect: TableEffect,
 }
 
-/// What the rows of a table do in this version of Tidegate.
+/// Whether the rows of a table have an effect in this version of Tidegate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableEffect {
     /// They are in force: in the snapshot, or on the ports of the admin interface and in its scheduler.
     Used,
-    /// They are read, checked and kept. What they are called, for the notice.
+    /// They are read, checked and kept. The word for them in the notice.
     NotYet(&'static str),
 }
 
-/// One column.
+/// The description of a column, for files, SQL and errors.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
-    /// Its name.
+    /// The name in SQL and in files.
     pub name: &'static str,
-    /// Another name that files may use, or empty.
+    /// A second name that files may use, or empty.
     pub alias: &'static str,
     /// Type and range.
     pub kind: ColumnKind,
@@ -58,7 +58,7 @@ pub enum ColumnKind {
         /// Largest allowed value.
         max: i64,
     },
-    /// Any text.
+    /// Any UTF-8 text.
     Text,
     /// Text that is never logged.
     Secret,
@@ -73,7 +73,7 @@ pub enum ColumnKind {
 pub enum ColumnDefault {
     /// There is none: leaving the column out is an error.
     Required,
-    /// SQL's NULL.
+    /// The value is unset.
     Null,
     /// This number.
     Integer(i64),
@@ -84,7 +84,7 @@ pub enum ColumnDefault {
 /// A rule across the columns of a row.
 #[derive(Debug)]
 pub struct Check {
-    /// The column that is blamed.
+    /// The column that the error names.
     pub column: &'static str,
     /// Whether a row keeps the rule.
     pub holds: fn(&Row) -> bool,
@@ -95,7 +95,7 @@ pub struct Check {
 }
 
 impl Table {
-    /// The table that a file calls `name`: its file name or its SQL name.
+    /// `name` may be the table's name in files or in SQL.
     pub fn by_file_name(name: &str) -> Option<&'static Table> {
         TABLES.iter().find(|table| table.file_name == name || table.name == name)
     }
@@ -134,7 +134,6 @@ const fn nullable(name: &'static str, kind: ColumnKind) -> Column {
     column(name, kind, ColumnDefault::Null)
 }
 
-/// A number with a default.
 const fn number(name: &'static str, kind: ColumnKind, default: i64) -> Column {
     column(name, kind, ColumnDefault::Integer(default))
 }
@@ -287,7 +286,7 @@ pub const TABLES: &[Table] = &[
         help: "Rules that route, rewrite, cache, delay or refuse statements",
         columns: &[
             nullable("rule_id", NATURAL),
-            // As in ProxySQL: what is written into a file is meant.
+            // As in ProxySQL: a row in a file is active unless it says otherwise.
             number_in_file(number("active", FLAG, 0), 1),
             nullable("username", ColumnKind::Text),
             nullable("schemaname", ColumnKind::Text),

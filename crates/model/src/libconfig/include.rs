@@ -26,7 +26,7 @@ impl Includes for LocalFiles {
     }
 }
 
-/// The bytes of a regular file. Whoever opens a FIFO or a device may wait for ever, or read without end.
+/// The bytes of a regular file. Opening a FIFO or a device might wait for ever, or read without end.
 pub fn read_regular(path: &Path) -> io::Result<Vec<u8>> {
     if std::fs::metadata(path)?.is_file() {
         std::fs::read(path)

@@ -1,4 +1,4 @@
-//! Bytes to tokens. Knows nothing of grammar or files: `@include` is a token like others.
+//! Bytes to tokens. Knows nothing of grammar or files: `@include` is an ordinary token.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl<'a> Lexer<'a> {
         Self { bytes, next, line: 1, line_start: next, file }
     }
 
-    /// Where the next byte stands.
+    /// The place of the next byte.
     pub(super) fn position(&self) -> Position {
         let column = u32::try_from(self.next - self.line_start).unwrap_or(u32::MAX).saturating_add(1);
         Position { file: self.file.clone(), line: self.line, column }

@@ -11,7 +11,7 @@ use crate::error::{ConfigError, ErrorKind};
 /// Reads one stream of tokens.
 pub(super) struct Parser {
     tokens: Peekable<IntoIter<Spanned>>,
-    /// Where the last token stood, for errors at the end of the file.
+    /// The place of the last token, for errors at the end of the file.
     last: Position,
     depth: usize,
 }

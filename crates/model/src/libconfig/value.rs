@@ -1,4 +1,4 @@
-//! The tree that the parser makes. Every part knows where it was written.
+//! The parser's tree. Every part knows its place in the file.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use std::sync::Arc;
 pub struct Position {
     /// The file's name, as it was given or included.
     pub file: Arc<str>,
-    /// Line, from 1.
+    /// From 1.
     pub line: u32,
-    /// Column in bytes, from 1.
+    /// In bytes, from 1.
     pub column: u32,
 }
 
@@ -23,13 +23,13 @@ impl fmt::Display for Position {
 /// A value and where it begins.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// The value.
+    /// Without its place.
     pub value: Value,
-    /// Where it begins.
+    /// The place of its first byte.
     pub at: Position,
 }
 
-/// What can stand behind a name.
+/// A value behind a name.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Value {
     /// `true` or `false`, in any letter case.
@@ -38,7 +38,7 @@ pub enum Value {
     Integer(i64),
     /// A number with a point or exponent, as it was written.
     Float(String),
-    /// A string.
+    /// With escapes resolved, and adjacent strings joined.
     Text(String),
     /// `{ name = value ... }`
     Group(Vec<Entry>),
@@ -49,7 +49,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// What this is, for error messages.
+    /// The value's type with an article, for error messages.
     pub fn describe(&self) -> &'static str {
         match self {
             Self::Boolean(_) => "a boolean",
@@ -76,10 +76,10 @@ impl Value {
 /// One `name = value`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// The name.
+    /// As spelled in the file.
     pub name: String,
-    /// Where the name begins.
+    /// The place of the name.
     pub at: Position,
-    /// The value.
+    /// The value behind `=` or `:`.
     pub node: Node,
 }

@@ -31,7 +31,7 @@ pub struct Setting {
     pub name: &'static str,
     /// Type and range.
     pub kind: Kind,
-    /// What a change does in this version.
+    /// When a change takes effect.
     pub effect: Effect,
     /// One line for people.
     pub help: &'static str,
@@ -92,7 +92,7 @@ impl Setting {
     }
 }
 
-/// What giving a setting a value does in this version of Tidegate.
+/// When a setting's value takes effect in this version of Tidegate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// Takes effect when the new configuration is loaded.
@@ -114,48 +114,48 @@ pub enum SettingError {
         /// The nearest known name, if one is near.
         suggestion: Option<&'static str>,
     },
-    /// An integer was needed.
+    /// The text is not a whole number.
     #[error("'{text}' is not an integer; allowed is {min}..{max}{unit}")]
     NotInteger {
-        /// What was given.
+        /// As given.
         text: String,
         /// Smallest allowed value.
         min: u64,
         /// Largest allowed value.
         max: u64,
-        /// What the number counts.
+        /// The unit of the number.
         unit: Unit,
     },
     /// An integer outside of its range.
     #[error("{value} is out of range {min}..{max}{unit}")]
     OutOfRange {
-        /// What was given (it may not even fit 64 bits).
+        /// As given: it may not even fit 64 bits.
         value: String,
         /// Smallest allowed value.
         min: u64,
         /// Largest allowed value.
         max: u64,
-        /// What the number counts.
+        /// The unit of the number.
         unit: Unit,
     },
-    /// A boolean was needed.
+    /// The text is neither true, false, 1 nor 0.
     #[error("'{text}' is not a boolean; allowed are true, false, 1, 0")]
     NotBoolean {
-        /// What was given.
+        /// As given.
         text: String,
     },
     /// One of a few words was needed.
     #[error("'{text}' is not allowed; allowed are {}", allowed.join(", "))]
     NotAllowed {
-        /// What was given.
+        /// As given.
         text: String,
-        /// The words.
+        /// In the spelling in which they are kept.
         allowed: &'static [&'static str],
     },
     /// The text breaks the setting's own rule.
     #[error("'{text}': {reason}")]
     BadText {
-        /// What was given; `***` for a secret.
+        /// As given; `***` for a secret.
         text: String,
         /// The rule that it breaks.
         reason: String,
@@ -170,13 +170,13 @@ fn bare_name<'a>(module: &str, name: &'a str) -> &'a str {
     }
 }
 
-/// The setting called `name` in `settings`.
+/// In any letter case, with or without the module's prefix.
 fn find(module: &str, settings: &'static [Setting], name: &str) -> Option<&'static Setting> {
     let bare = bare_name(module, name);
     settings.iter().find(|setting| setting.name.eq_ignore_ascii_case(bare))
 }
 
-/// The error for a name that is not in `settings`.
+/// With the nearest known name, if one is near.
 fn unknown(module: &str, settings: &'static [Setting], name: &str) -> SettingError {
     let names = settings.iter().map(|setting| setting.name);
     SettingError::Unknown { suggestion: suggest::nearest(bare_name(module, name), names) }

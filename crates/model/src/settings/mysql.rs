@@ -33,9 +33,9 @@ words! {
 words! {
     /// The least version of TLS that clients may use.
     TlsVersion {
-        /// 1.2.
+        /// TLS 1.2.
         V1_2 = "TLSv1.2",
-        /// 1.3.
+        /// TLS 1.3.
         V1_3 = "TLSv1.3",
     }
 }
@@ -51,7 +51,7 @@ words! {
 }
 
 words! {
-    /// When the preferred server of a cluster becomes its writer again, after another one took over.
+    /// When a cluster's preferred server becomes its writer again, after another server took over.
     Failback {
         /// Not as long as the writer at hand is healthy.
         Never = "never",
@@ -67,7 +67,7 @@ words! {
 words! {
     /// Which servers of a replication cluster may write beside the one that does.
     SecondWriters {
-        /// Those that the operator wrote to the writer hostgroup, unless they replicate from one that writes.
+        /// Servers that the operator wrote to the writer hostgroup, unless they replicate from one that writes.
         Configured = "configured",
         /// All that say `read_only=0`.
         Any = "any",
@@ -75,7 +75,7 @@ words! {
 }
 
 words! {
-    /// Whether reads wait for what was written before.
+    /// Whether reads wait for earlier writes.
     CausalReads {
         /// They do not.
         Off = "off",

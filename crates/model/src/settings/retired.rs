@@ -15,7 +15,7 @@ pub struct Retired {
     pub reason: &'static str,
 }
 
-/// What an operator is told who still has it.
+/// The hint for an operator that still uses it.
 impl fmt::Display for Retired {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "retired, ignored: {}", self.reason)

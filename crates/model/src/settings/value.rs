@@ -18,10 +18,10 @@ pub enum Kind {
         min: u64,
         /// Largest allowed value.
         max: u64,
-        /// What the number counts.
+        /// The unit, for error texts.
         unit: Unit,
     },
-    /// Text that keeps a rule.
+    /// Text that [`TextRule`] accepts.
     Text(TextRule),
     /// Text that is never logged.
     Secret(TextRule),
@@ -29,22 +29,22 @@ pub enum Kind {
     Words(&'static [&'static str]),
 }
 
-/// What an integer counts. Displays as a suffix with a leading blank: ` ms`, or nothing for plain counts.
+/// The unit of an integer. Displays as a suffix with a leading blank: ` ms`, or nothing for plain counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
-    /// Things.
+    /// A plain number without a unit.
     Count,
-    /// Milliseconds.
+    /// ` ms`.
     Milliseconds,
-    /// Microseconds.
+    /// ` µs`.
     Microseconds,
-    /// Seconds.
+    /// ` s`.
     Seconds,
-    /// Bytes.
+    /// ` bytes`.
     Bytes,
-    /// Mebibytes.
+    /// ` MiB`.
     Mebibytes,
-    /// Hundredths.
+    /// ` %`.
     Percent,
 }
 
@@ -62,14 +62,14 @@ impl fmt::Display for Unit {
     }
 }
 
-/// What a text must be like.
+/// The rule for a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TextRule {
-    /// Anything.
+    /// Every text, the empty one too.
     Any,
     /// Anything; `(null)` is read as empty, which means unset (ProxySQL shows unset so).
     Nullable,
-    /// Not empty.
+    /// At least one character.
     NonEmpty,
     /// No control characters, such as line feeds.
     OneLine,
@@ -79,7 +79,7 @@ pub enum TextRule {
     Listeners,
     /// A list for [`NetworkSet`].
     Networks,
-    /// An IP address.
+    /// IPv4 or IPv6, without a port.
     Address,
     /// Empty, or `schema.table`, where either may be in backquotes.
     TableName,
@@ -89,7 +89,7 @@ pub enum TextRule {
     Charset,
     /// Empty, or a URL that begins with `http://` or `https://` and names no user.
     HttpUrl,
-    /// A number from 0 to 1.
+    /// A decimal number, `0` to `1`.
     Ratio,
     /// `name=value`, separated by commas; empty for none.
     Pairs,
@@ -156,9 +156,9 @@ fn is_table_name(text: &str) -> bool {
 
 /// A Rust type that a setting can have.
 pub trait SettingValue: Sized {
-    /// What a default is written as in the registry.
+    /// The type of a default in the registry.
     type Literal;
-    /// The default.
+    /// The value that a default in the registry stands for.
     fn from_literal(literal: Self::Literal) -> Self;
     /// Reads and checks a value.
     fn parse(text: &str, kind: &Kind) -> Result<Self, SettingError>;

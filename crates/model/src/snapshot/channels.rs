@@ -1,4 +1,4 @@
-//! Replication channels that bring a cluster the writes of another one: `mysql_replication_channels`.
+//! Replication channels that bring the writes of another cluster: `mysql_replication_channels`.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub struct Channel {
     pub writer: HostgroupId,
     /// Its name on the servers (MariaDB: connection name). In letters, digits and `_-.`, so it can stand in statements.
     pub name: Arc<str>,
-    /// Where it replicates from. The host is of letters, digits and `_-.:`.
+    /// The source's address. The host has only letters, digits and `_-.:`.
     pub source: ServerAddr,
     /// Whether it is to run.
     pub is_active: bool,

@@ -1,20 +1,20 @@
-//! Settings that can be set globally, for a hostgroup and for a user; the nearest wins: the user's own, then the
-//! hostgroup's, then the `mysql-*` variable.
+//! Settings that exist globally, for a hostgroup and for a user. The nearest wins: the user's own, then the hostgroup's, then the `mysql-*`
+//! variable.
 //!
-//! A hostgroup's stand in `mysql_hostgroup_attributes.hostgroup_settings`, a user's in `mysql_users.attributes`, both
-//! as JSON with the variables' names without prefix: `{"auto_increment_delay_multiplex": 5}`.
+//! A hostgroup's settings stand in `mysql_hostgroup_attributes.hostgroup_settings`, a user's in `mysql_users.attributes`. Both are JSON
+//! with the variables' names without prefix: `{"auto_increment_delay_multiplex": 5}`.
 
 use crate::error::ErrorKind;
 use crate::settings::{CausalReads, Failback, MysqlVariables, SecondWriters, Setting};
 use crate::suggest;
 use serde_json::Value;
 
-/// Whose settings they may be, besides everybody's.
+/// The kind of row that has the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// A hostgroup.
+    /// `mysql_hostgroup_attributes.hostgroup_settings`.
     Hostgroup,
-    /// A user.
+    /// `mysql_users.attributes`.
     User,
 }
 
@@ -25,7 +25,7 @@ impl Place {
     }
 }
 
-/// Where a setting's value is from.
+/// The origin of a setting's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// The `mysql-*` variable.
@@ -74,7 +74,7 @@ const HOSTGROUPS_ONLY: &[&str] = &[
 
 macro_rules! effective {
     ( $( $name:ident: $ty:ty, )* ) => {
-        /// What holds for a user's sessions in a hostgroup. Units and ranges are those of the variables.
+        /// The settings for a user's sessions in a hostgroup. Units and ranges are those of the variables.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub struct Effective {
             $( #[doc = concat!("`mysql-", stringify!($name), "`.")] pub $name: $ty, )*
@@ -84,7 +84,7 @@ macro_rules! effective {
             /// The names that a place may set.
             pub const NAMES: &'static [&'static str] = &[$( stringify!($name), )*];
 
-            /// As the global variables have it.
+            /// Without settings of a hostgroup or a user.
             pub fn from_variables(vars: &MysqlVariables) -> Self {
                 Self { $( $name: vars.$name, )* }
             }
@@ -147,8 +147,8 @@ effective! {
 pub struct Overrides(Vec<(&'static str, String)>);
 
 impl Overrides {
-    /// Takes the settings out of a JSON object; `others` are keys that are read elsewhere. A key that nobody knows, a value
-    /// out of range, or a setting that cannot stand here, is an error that names the key.
+    /// Takes the settings out of a JSON object; `others` are keys that are read elsewhere. Errors name the key: it is unknown, its value is
+    /// out of range, or the setting is not allowed here.
     pub fn read(object: &serde_json::Map<String, Value>, place: Place, others: &[&str]) -> Result<Self, ErrorKind> {
         let mut all = Vec::new();
         for (key, value) in object {
@@ -191,7 +191,7 @@ impl Overrides {
     }
 }
 
-/// What holds for a user in a hostgroup; either may have nothing of its own.
+/// The settings for a user in a hostgroup; either may have none of its own.
 pub fn resolve(vars: &MysqlVariables, hostgroup: Option<&Overrides>, user: Option<&Overrides>) -> Effective {
     let nothing = |overrides: Option<&Overrides>| overrides.is_none_or(|o| o.0.is_empty());
     if nothing(hostgroup) && nothing(user) {
@@ -204,7 +204,7 @@ pub fn resolve(vars: &MysqlVariables, hostgroup: Option<&Overrides>, user: Optio
     Effective::from_variables(&vars)
 }
 
-/// Every setting with the value that holds and where it is from.
+/// Every setting with its value and the value's origin.
 pub fn explain(vars: &MysqlVariables, hostgroup: Option<&Overrides>, user: Option<&Overrides>) -> Vec<(&'static Setting, String, Source)> {
     let one = |name: &&'static str| {
         let setting = MysqlVariables::find(name)?;

@@ -16,32 +16,32 @@ pub struct FirewallConfig {
     pub sqli_fingerprints: Vec<Box<str>>,
 }
 
-/// How the firewall treats a user.
+/// One row of `mysql_firewall_whitelist_users`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FirewallUser {
-    /// The user.
+    /// With `client_address` the key of the row.
     pub username: Box<str>,
     /// The client's address; empty stands for any.
     pub client_address: Box<str>,
-    /// How.
+    /// The treatment of statements that are not on the list.
     pub mode: FirewallMode,
 }
 
-/// What the firewall does with a statement that is not on the list.
+/// The firewall's act on a statement that is not on the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum FirewallMode {
-    /// Nothing.
+    /// All statements pass.
     Off,
-    /// Logs it.
+    /// It passes and is logged.
     Detecting,
-    /// Blocks it.
+    /// It gets an error.
     Protecting,
 }
 
 /// A statement that is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FirewallRule {
-    /// The user.
+    /// The user to whose list the entry belongs.
     pub username: Box<str>,
     /// The address of the user's row, not the client's: empty where that is empty.
     pub client_address: Box<str>,
@@ -49,7 +49,7 @@ pub struct FirewallRule {
     pub schemaname: Box<str>,
     /// The flag at the end of the rules.
     pub flag_in: u32,
-    /// The digest's hash.
+    /// The hash of the allowed statement's digest.
     pub digest: u64,
 }
 

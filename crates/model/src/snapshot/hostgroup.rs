@@ -14,7 +14,7 @@ use crate::settings::MysqlVariables;
 /// A numbered set of servers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hostgroup {
-    /// Its number.
+    /// As rules and users name it.
     pub id: HostgroupId,
     /// Its servers in the order of the file, whatever their status.
     pub servers: Vec<Arc<Server>>,
@@ -22,10 +22,10 @@ pub struct Hostgroup {
     pub attributes: HostgroupAttributes,
 }
 
-/// What holds in one hostgroup: its row of `mysql_hostgroup_attributes`, else the global variables.
+/// The limits and settings of one hostgroup: its row of `mysql_hostgroup_attributes`, else the global variables.
 ///
-/// As in ProxySQL, once a row exists its numbers replace the variables even where they are the column's default;
-/// `multiplex` can only forbid, and an empty `init_connect` leaves the variable's.
+/// As in ProxySQL, the numbers of a row replace the variables, even where they are the column's default. `multiplex` can only forbid, and
+/// an empty `init_connect` leaves the variable's.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HostgroupAttributes {
     /// With more servers ONLINE than this, nothing new begins.
@@ -46,17 +46,17 @@ pub struct HostgroupAttributes {
     pub split_reader: Option<HostgroupId>,
     /// For servers that the monitor finds: `servers_defaults`.
     pub servers_defaults: ServerDefaults,
-    /// Where its numbers are from: the variables, unless there is a row.
+    /// The origin of its numbers: the variables, unless there is a row.
     pub source: Source,
 }
 
-/// What servers that are found by the monitor get in a hostgroup: `servers_defaults`. What is not said is as of a server that is
-/// configured for the same cluster.
+/// The attributes of servers that the monitor finds: `servers_defaults`. Missing ones are copied from a server that is configured for the
+/// same cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ServerDefaults {
     /// Share of the work.
     pub weight: Option<u32>,
-    /// Most connections.
+    /// Most connections to one server, from all workers together.
     pub max_connections: Option<u32>,
     /// Whether to use TLS.
     pub use_ssl: Option<bool>,
@@ -81,7 +81,7 @@ impl ServerDefaults {
 }
 
 impl HostgroupAttributes {
-    /// What holds in a hostgroup without a row.
+    /// The attributes of a hostgroup without a row.
     pub fn from_variables(vars: &MysqlVariables) -> Self {
         Self {
             max_num_online_servers: MOST_ONLINE,

@@ -1,9 +1,9 @@
-//! What a worker reads: the configuration, compiled, immutable, swapped whole behind an `Arc`.
+//! The workers' input: the configuration, compiled, immutable, swapped whole behind an `Arc`.
 //!
-//! Built by [`Snapshot::compile`] from a checked [`Config`]. Everything is resolved here, so that the hot path
-//! looks nothing up twice: hostgroup attributes over global variables, TLS parameters for each server, passwords.
+//! Built by [`Snapshot::compile`] from a checked [`Config`]. Everything is resolved here, so that the hot path looks nothing up twice:
+//! hostgroup attributes over global variables, TLS parameters for each server, passwords.
 //!
-//! INVARIANT: a snapshot never changes. What is observed (who is shunned, who writes) lives elsewhere.
+//! INVARIANT: a snapshot never changes. Observed states (shunned servers, writers) live elsewhere.
 
 mod channels;
 pub mod effective;
@@ -39,13 +39,13 @@ use crate::settings::{MysqlVariables, SettingError};
 /// The compiled configuration.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Snapshot {
-    /// Every `mysql-*` variable.
+    /// As loaded; [`Effective`] has those that a hostgroup or a user may override.
     pub vars: MysqlVariables,
-    /// Where to listen for clients: `vars.interfaces`, read.
+    /// The listeners for clients: `vars.interfaces`, parsed.
     pub listen: Vec<Listen>,
-    /// Who may send a PROXY protocol header: `vars.proxy_protocol_networks`, read.
+    /// Peers that may send a PROXY protocol header: `vars.proxy_protocol_networks`, parsed.
     pub proxy_networks: NetworkSet,
-    /// Users who may log in: active rows with `frontend=1`, by name.
+    /// Users that may log in: active rows with `frontend=1`, by name.
     pub users: BTreeMap<Box<str>, Arc<User>>,
     /// Credentials for backends: active rows with `backend=1`, by name. Usually the same `Arc` as in `users`.
     pub backend_users: BTreeMap<Box<str>, Arc<User>>,
@@ -60,8 +60,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Compiles a checked configuration. Fails on what a table's description cannot check: the JSON columns'
-    /// contents, and variables that were assigned without `set`.
+    /// Compiles a checked configuration. Errors: faults that a table's description cannot find, in JSON columns or in variables assigned
+    /// without `set`.
     pub fn compile(config: &Config) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Vec::new();
         crate::config::references::check(config, &mut errors);
@@ -79,7 +79,7 @@ impl Snapshot {
         if errors.is_empty() { Ok(snapshot) } else { Err(errors) }
     }
 
-    /// The user who logs in as `name`, as the client sent it.
+    /// The user for a login with this name, as the client sent it.
     pub fn frontend_user(&self, name: &[u8]) -> Option<&Arc<User>> {
         self.users.get(std::str::from_utf8(name).ok()?)
     }
@@ -89,12 +89,12 @@ impl Snapshot {
         self.backend_users.get(std::str::from_utf8(name).ok()?)
     }
 
-    /// The hostgroup with this number.
+    /// None for a hostgroup that no row names.
     pub fn hostgroup(&self, id: HostgroupId) -> Option<&Arc<Hostgroup>> {
         self.hostgroups.get(&id)
     }
 
-    /// What holds for sessions of `user` in the hostgroup `id`, each with its value and where it is from: the settings of
+    /// The settings for sessions of `user` in the hostgroup `id`, each with its value and the value's origin. First those of
     /// [`Snapshot::effective`], then limits that stand in columns.
     pub fn explain_effective(&self, user: &User, id: HostgroupId) -> Vec<(String, String, effective::Source)> {
         let hostgroup = self.hostgroup(id).map(|h| &h.attributes);
@@ -121,7 +121,7 @@ impl Snapshot {
         ]
     }
 
-    /// The settings that hold in the hostgroup `id`, whoever the user is.
+    /// The settings in the hostgroup `id` without those of a user.
     pub fn effective_in(&self, id: HostgroupId) -> Effective {
         effective::resolve(&self.vars, self.hostgroup(id).map(|h| &h.attributes.settings), None)
     }
@@ -141,7 +141,7 @@ impl Snapshot {
     }
 }
 
-/// A variable's text as a value, or its default with a fault noted.
+/// The parsed value of a variable. A fault is noted, and the default taken.
 fn variable<T: Default, E: std::fmt::Display>(name: &str, text: &str, value: Result<T, E>, errors: &mut Vec<ConfigError>) -> T {
     value.unwrap_or_else(|error| {
         let kind = ErrorKind::Setting(SettingError::BadText { text: text.to_owned(), reason: error.to_string() });

@@ -1,8 +1,7 @@
 //! Clusters whose servers change roles: one row of `mysql_replication_hostgroups`, `mysql_galera_hostgroups`,
 //! `mysql_group_replication_hostgroups` or `mysql_aws_aurora_hostgroups`.
 //!
-//! A row claims its hostgroups: which server is in which of them is observed, not configured. Who observes and decides is
-//! elsewhere; this is what the operator asked for.
+//! A row claims its hostgroups, and the monitor decides which server is in which of them. This module only holds the operator's request.
 
 use std::sync::Arc;
 
@@ -15,17 +14,17 @@ use crate::ids::HostgroupId;
 pub struct RoleGroup {
     /// How roles are found out.
     pub kind: RoleKind,
-    /// Takes writes.
+    /// The hostgroup of the servers that take writes.
     pub writer: HostgroupId,
     /// Servers that could write, beyond `max_writers`. Galera and Group Replication only.
     pub backup_writer: Option<HostgroupId>,
-    /// Takes reads.
+    /// The hostgroup of the servers that take reads.
     pub reader: HostgroupId,
     /// Servers that are out. Galera and Group Replication only.
     pub offline: Option<HostgroupId>,
     /// Most servers that write at a time; `u32::MAX` where nothing limits them.
     pub max_writers: u32,
-    /// Who else takes reads.
+    /// Whether writers or backup writers take reads too.
     pub writer_reads: WriterReads,
     /// Transactions that a server may be behind; 0 is no limit for Group Replication and Galera. Other kinds have 0.
     pub max_transactions_behind: u32,
@@ -39,7 +38,7 @@ impl RoleGroup {
         self.reader == hostgroup || self.backup_writer == Some(hostgroup)
     }
 
-    /// The hostgroups that it claims.
+    /// All hostgroups that the row names.
     pub fn hostgroups(&self) -> impl Iterator<Item = HostgroupId> + use<> {
         [Some(self.writer), self.backup_writer, Some(self.reader), self.offline].into_iter().flatten()
     }
@@ -48,13 +47,13 @@ impl RoleGroup {
 /// How the roles of a cluster are found out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RoleKind {
-    /// Asynchronous replication: who is not read-only writes.
+    /// Asynchronous replication: the server that is not read-only writes.
     Replication(ReadOnlyCheck),
     /// Galera, Percona XtraDB Cluster.
     Galera,
     /// Group Replication, InnoDB Cluster.
     GroupReplication,
-    /// Amazon Aurora.
+    /// With the columns that only its table has.
     Aurora(Aurora),
 }
 
@@ -73,11 +72,11 @@ impl RoleKind {
 /// `check_type` of `mysql_replication_hostgroups`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ReadOnlyCheck {
-    /// `read_only`.
+    /// `@@global.read_only`.
     ReadOnly,
-    /// `innodb_read_only`.
+    /// `@@global.innodb_read_only`, which Aurora's instances report.
     InnodbReadOnly,
-    /// `super_read_only`.
+    /// `@@global.super_read_only`, which MariaDB lacks.
     SuperReadOnly,
     /// Either of `read_only` and `innodb_read_only`.
     Either,
@@ -108,7 +107,7 @@ impl ReadOnlyCheck {
     }
 }
 
-/// `writer_is_also_reader`.
+/// The column `writer_is_also_reader`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriterReads {
     /// 0: writers do not read.
@@ -124,17 +123,17 @@ pub enum WriterReads {
 pub struct Aurora {
     /// Port of every instance.
     pub port: u16,
-    /// What follows an instance's id in its host name; begins with a dot.
+    /// The part of an instance's host name behind its id; begins with a dot.
     pub domain_name: Box<str>,
     /// Replicas that lag more are not read from, ms.
     pub max_lag_ms: u32,
     /// Time between probes, ms.
     pub check_interval_ms: u32,
-    /// Longest that one may take, ms.
+    /// Longest that one probe may take, ms.
     pub check_timeout_ms: u32,
     /// Weight of replicas that are found.
     pub new_reader_weight: u32,
-    /// Added to each lag that is seen, ms.
+    /// Added to each measured lag, ms.
     pub add_lag_ms: u32,
     /// Smallest lag that is assumed of a replica, ms.
     pub min_lag_ms: u32,

@@ -1,8 +1,7 @@
 //! Query rules and fast routing, as typed rows.
 //!
-//! Every column is read and checked here but the regular expressions: whether a pattern can be used depends on the
-//! dialect and is found where rules are compiled. Rows with `active=0` are checked by their table's description and
-//! then left out, as ProxySQL leaves them out of its runtime.
+//! Every column but the regular expressions is read and checked here. Whether a pattern can be used depends on the dialect, and is found
+//! where rules are compiled. As in ProxySQL, rows with `active=0` are left out, after their table's description has checked them.
 //!
 //! INVARIANT: rules are in ascending order of `rule_id`, and no two have the same.
 
@@ -29,8 +28,7 @@ pub struct RuleConfig {
     pub firewall: FirewallConfig,
 }
 
-/// One active row of `mysql_query_rules`. What is `None` was NULL: a condition that always holds, an action that is not
-/// taken.
+/// One active row of `mysql_query_rules`. `None` was NULL: a condition that always holds, an action that is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct QueryRule {
     /// Its number. Rows without one get the numbers after the largest that is given.
@@ -41,13 +39,13 @@ pub struct QueryRule {
     pub schemaname: Option<Box<str>>,
     /// The flag that evaluation must have reached.
     pub flag_in: u32,
-    /// The client's address.
+    /// See [`AddressPattern`].
     pub client_addr: Option<AddressPattern>,
     /// The address of the listener, exactly; never empty.
     pub proxy_addr: Option<Box<str>>,
-    /// The port of the listener.
+    /// The port of the listener that the client connected to.
     pub proxy_port: Option<u16>,
-    /// The digest's hash.
+    /// Hash of the statement's digest, as `stats_mysql_query_digest` shows it.
     pub digest: Option<u64>,
     /// Regular expression for the digest's text.
     pub match_digest: Option<Box<str>>,
@@ -55,17 +53,17 @@ pub struct QueryRule {
     pub match_pattern: Option<Box<str>>,
     /// Whether `match_digest` and `match_pattern` hold where the expression does not match.
     pub negate_match_pattern: bool,
-    /// `re_modifiers`.
+    /// The flags of `match_digest` and `match_pattern`: the column `re_modifiers`.
     pub modifiers: Modifiers,
-    /// The flag from here on. Where it is set, `flag_outs` do not count.
+    /// The flag from here on. If it is set, `flag_outs` do not count.
     pub flag_out: Option<u32>,
     /// Flags of which one is picked by weight: `flagOUTs` of the column `attributes`.
     pub flag_outs: Vec<WeightedFlag>,
     /// Statements that it lets through each second: `max_queries_per_second` of the column `attributes`.
     pub max_queries_per_second: Option<u32>,
-    /// What replaces the match of `match_pattern`; `\0`..`\9` stand for what it matched.
+    /// The text that replaces a match of `match_pattern`; `\0`..`\9` stand for its groups.
     pub replace_pattern: Option<Box<str>>,
-    /// Where to.
+    /// The statement's hostgroup, unless a later rule sets another one.
     pub destination_hostgroup: Option<HostgroupId>,
     /// How long the result may be cached, ms, from 1.
     pub cache_ttl_ms: Option<u32>,
@@ -85,7 +83,7 @@ pub struct QueryRule {
     pub next_query_flag_in: Option<u32>,
     /// The flag at which the mirrored statement begins.
     pub mirror_flag_out: Option<u32>,
-    /// Where a copy goes.
+    /// The hostgroup that gets a copy of the statement.
     pub mirror_hostgroup: Option<HostgroupId>,
     /// The statement is answered with this error.
     pub error_msg: Option<Arc<str>>,
@@ -93,7 +91,7 @@ pub struct QueryRule {
     pub ok_msg: Option<Arc<str>>,
     /// Kept as ProxySQL keeps it; it has no effect there either.
     pub sticky_conn: Option<bool>,
-    /// What becomes of multiplexing.
+    /// Whether the session's backend may be shared after this statement.
     pub multiplex: Option<RuleMultiplex>,
     /// A hostgroup whose last GTID a server must have executed.
     pub gtid_from_hostgroup: Option<HostgroupId>,
@@ -128,13 +126,13 @@ pub struct Modifiers {
 /// One choice of `attributes.flagOUTs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WeightedFlag {
-    /// The flag.
+    /// As in [`QueryRule::flag_in`].
     pub flag: u32,
     /// Its share; 0 is never picked.
     pub weight: u32,
 }
 
-/// What a rule does to multiplexing.
+/// A rule's effect on multiplexing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RuleMultiplex {
     /// 0: the session keeps its backend, until a reset or a rule with 1.
@@ -154,7 +152,7 @@ pub struct FastRoute {
     pub schemaname: Box<str>,
     /// The flag at the end of the rules.
     pub flag_in: u32,
-    /// Where to.
+    /// The hostgroup for this user, schema and flag.
     pub destination: HostgroupId,
 }
 
@@ -182,7 +180,7 @@ pub(super) fn compile(config: &Config, errors: &mut Vec<ConfigError>) -> RuleCon
     }
 }
 
-/// Reads the columns of one rule.
+/// Reads the columns of one rule, and adds faults under the rule's number.
 struct RuleReader<'a> {
     row: &'a Row,
     rule_id: u32,

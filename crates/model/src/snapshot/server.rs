@@ -1,4 +1,4 @@
-//! Servers: where they are, what they may be given, and how TLS to them is set up.
+//! Servers: their addresses, their limits, and the TLS parameters for connections to them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use crate::settings::{BackendSslVerify, MysqlVariables};
 /// One row of `mysql_servers`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Server {
-    /// Its primary key.
+    /// Hostgroup, host and port.
     pub key: ServerKey,
-    /// Where to connect to.
+    /// The address for connections.
     pub address: Address,
-    /// What the operator says about it.
+    /// The operator's status, not the observed one.
     pub status: ServerStatus,
     /// Its share of the work, 0..=10000000; 0 gets none.
     pub weight: u32,
@@ -46,20 +46,20 @@ impl Server {
         own.map_or(&self.tls, |(_, params)| params)
     }
 
-    /// Whether these are its own: what fails with them fails for nobody else.
+    /// Whether the user has parameters of its own, so that their faults concern no other user.
     pub fn has_own_tls(&self, username: &str) -> bool {
         self.tls_by_user.iter().any(|(user, _)| &**user == username)
     }
 }
 
-/// Where a server listens.
+/// The listening address of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Address {
     /// A name or IP address, and a port.
     Tcp {
         /// Name or IP address.
         host: Arc<str>,
-        /// Port, from 1.
+        /// From 1.
         port: u16,
     },
     /// A Unix socket: rows with port 0.
@@ -69,7 +69,7 @@ pub enum Address {
 /// Whether a server is used: as the operator says, or as was observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ServerStatus {
-    /// Use it.
+    /// It takes new work, if it is healthy.
     Online,
     /// Do not use it. One that was observed ends when the server is well; one that is configured holds until the row says otherwise.
     Shunned,
@@ -109,7 +109,7 @@ pub struct TlsParams {
     pub capath: Option<PathBuf>,
     /// Client certificate.
     pub cert: Option<PathBuf>,
-    /// Its key.
+    /// The private key's file.
     pub key: Option<PathBuf>,
     /// File of revoked certificates.
     pub crl: Option<PathBuf>,
@@ -190,7 +190,7 @@ fn server(row: &Row, config: &Config, global: &Arc<TlsParams>) -> Server {
     }
 }
 
-/// The rows of `mysql_servers_ssl_params` for this server, by user; the empty user stands for all others.
+/// The rows of `mysql_servers_ssl_params` for this server, by user. The empty name stands for all other users.
 fn own_tls(config: &Config, host: &str, port: u16) -> Vec<(Box<str>, Arc<TlsParams>)> {
     let rows = config.rows("mysql_servers_ssl_params").iter();
     let ours = rows.filter(|row| row.text("hostname") == Some(host) && row.integer("port") == Some(i64::from(port)));

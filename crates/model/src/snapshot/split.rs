@@ -1,8 +1,8 @@
-//! Read/write split without rules: where it is switched on, and which hostgroups it splits between.
+//! Read/write split without rules: where it is switched on, and its two hostgroups.
 //!
 //! `mysql_users.attributes` may say `"read_write_split": true | false | {"writer": 10, "reader": 20}`;
-//! `mysql_hostgroup_attributes.hostgroup_settings` may say `"read_write_split": true | false | {"reader_hostgroup": 20}`.
-//! What is not given is found in the tables of hostgroups that change roles. What a statement is, is decided elsewhere.
+//! `mysql_hostgroup_attributes.hostgroup_settings` may say `"read_write_split": true | false | {"reader_hostgroup": 20}`. A missing
+//! hostgroup is taken from the tables of clusters. The data plane decides which statements are reads.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::error::ErrorKind;
 use crate::ids::HostgroupId;
 
-/// Where writes and reads go.
+/// The hostgroups of writes and reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadWriteSplit {
     /// Takes writes, transactions, and whatever is not certain to be a read.
@@ -20,7 +20,7 @@ pub struct ReadWriteSplit {
     pub reader: HostgroupId,
 }
 
-/// What a user's attributes say about the split.
+/// The split in a user's attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UserSplit {
     /// Nothing: the hostgroup decides.
@@ -63,7 +63,7 @@ impl Pairs {
     }
 }
 
-/// Reads the value of a user's key; `default` is the user's hostgroup.
+/// Reads the value of a user's key. `default` is the user's default hostgroup, which is the writer's if none is named.
 pub(super) fn of_user(value: Option<&Value>, default: HostgroupId, pairs: &Pairs) -> Result<UserSplit, ErrorKind> {
     let object = match value {
         None | Some(Value::Null) => return Ok(UserSplit::Unset),

@@ -1,4 +1,4 @@
-//! Users: who may log in, and as whom backends are spoken to.
+//! Users: the logins of clients, and the logins to backends.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::secret::Secret;
 /// One active row of `mysql_users`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct User {
-    /// The name.
+    /// As the client sends it.
     pub name: Box<str>,
-    /// What proves it.
+    /// The password or hash that a login is checked against.
     pub password: Password,
     /// Whether clients must use TLS.
     pub use_ssl: bool,
-    /// Where statements go that no rule sends elsewhere.
+    /// The hostgroup of statements that no rule routes.
     pub default_hostgroup: HostgroupId,
     /// Schema of sessions that name none. See [`Snapshot::default_schema`].
     pub default_schema: Option<Box<str>>,
@@ -32,11 +32,11 @@ pub struct User {
     pub fast_forward: bool,
     /// Most client connections of this user.
     pub max_connections: u32,
-    /// The `attributes` column.
+    /// Parsed JSON.
     pub attributes: UserAttributes,
 }
 
-/// What the `attributes` column of a user can say. Other keys are refused.
+/// The keys of the `attributes` column of a user. Others are refused.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct UserAttributes {
     /// `default-transaction_isolation`: set at login and after a reset.
@@ -44,7 +44,7 @@ pub struct UserAttributes {
     /// `additional_password`: lets clients in as well, while applications change from one password to the other. Servers get
     /// [`User::password`].
     pub additional_password: Option<Password>,
-    /// Settings of its own.
+    /// They override those of the hostgroup and the variables.
     pub settings: Overrides,
     /// `read_write_split`: whether plain reads that no rule sends elsewhere go to a reader.
     pub read_write_split: UserSplit,
@@ -57,7 +57,7 @@ pub struct UserAttributes {
     pub replication: bool,
 }
 
-/// How a password is kept.
+/// The form in which a password is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Password {
     /// There is none.
@@ -84,7 +84,7 @@ impl std::fmt::Debug for NativeHash {
 const CACHING_SHA2_LENGTH: usize = 70;
 
 impl Password {
-    /// Reads the `password` column. What is not a well-formed hash is a password in clear.
+    /// Reads the `password` column. A text that is no well-formed hash is a password in clear.
     pub fn read(secret: &Secret) -> Self {
         match secret.expose() {
             [] => Self::Empty,
@@ -259,7 +259,7 @@ mod tests {
         assert!(!format!("{clear:?}").contains("hunter2"));
         let hash = format!(r#"{{"additional_password": "*{}"}}"#, "0f".repeat(20));
         assert_eq!(read(&hash).unwrap(), Some(Password::NativeHash(NativeHash([15; 20]))));
-        // Nobody gets in without a password because of it.
+        // An empty one would otherwise admit logins without a password.
         assert_eq!(read(r#"{"additional_password": ""}"#).unwrap(), None);
         assert_eq!(read(r#"{"additional_password": null}"#).unwrap(), None);
         let fault = read(r#"{"additional_password": 12345}"#).unwrap_err().to_string();
