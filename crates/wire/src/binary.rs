@@ -10,22 +10,22 @@ use crate::error::{Result, WireError};
 pub(crate) enum Layout {
     /// An integer of so many bytes.
     Integer(usize),
-    /// A float of 4 bytes.
+    /// MYSQL_TYPE_FLOAT: 4 bytes, IEEE 754.
     Float,
-    /// A double of 8 bytes.
+    /// MYSQL_TYPE_DOUBLE: 8 bytes, IEEE 754.
     Double,
     /// A date or time: a length, then the fields.
     Temporal,
     /// Text: a number as text, or a string.
     Text,
-    /// Bytes with a length.
+    /// A length-encoded number, then as many bytes.
     Bytes,
 }
 
 impl Layout {
-    /// The layout of a MYSQL_TYPE_* code; any other code is malformed, for nothing after it can be found. Those are left out that
-    /// clients do not send, and that servers do not read as they are written: INT24 and YEAR, and a NULL that is not marked as one
-    /// (to MySQL 9.7 all three are strings).
+    /// The layout of a MYSQL_TYPE_* code. Any other code is malformed: without a length, nothing after it can be found. Codes that clients
+    /// do not send, and servers read differently, are left out: INT24, YEAR, and a NULL that is not marked as one. MySQL 9.7 reads all
+    /// three as strings.
     pub(crate) fn of(type_code: u8) -> Result<Self> {
         Ok(match type_code {
             1 => Self::Integer(1),

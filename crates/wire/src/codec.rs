@@ -5,7 +5,7 @@
 
 use crate::error::{Result, WireError};
 
-/// What to say when a packet ends inside a field.
+/// The error of a packet that ends inside a field.
 const SHORT: WireError = WireError::Malformed("packet is too short");
 
 /// A cursor over one payload. Every read is checked; a failed read leaves the position unspecified but in range.
@@ -21,7 +21,7 @@ impl<'a> Reader<'a> {
         Self { left: bytes }
     }
 
-    /// Exactly `n` bytes.
+    /// Fails if fewer are left.
     pub fn bytes(&mut self, n: usize) -> Result<&'a [u8]> {
         let (head, tail) = self.left.split_at_checked(n).ok_or(SHORT)?;
         self.left = tail;
@@ -174,7 +174,7 @@ pub fn put_lenenc_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Appends `string<NUL>`. A NUL inside `bytes` would end the string early for the reader, so only what is before it goes out.
+/// Appends `string<NUL>`. A NUL inside `bytes` would end the string early for the reader, so the rest is dropped.
 pub fn put_nul_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     let end = memchr::memchr(0, bytes).unwrap_or(bytes.len());
     out.extend_from_slice(&bytes[..end]);

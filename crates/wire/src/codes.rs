@@ -152,7 +152,7 @@ pub const TRUNCATED_WRONG_VALUE: u16 = 1292;
 pub const SP_DOES_NOT_EXIST: u16 = 1305;
 /// The execution was interrupted.
 pub const QUERY_INTERRUPTED: u16 = 1317;
-/// The view refers to what is not there.
+/// The view refers to a table or column that does not exist.
 pub const VIEW_INVALID: u16 = 1356;
 /// The column has no default.
 pub const NO_DEFAULT_FOR_FIELD: u16 = 1364;

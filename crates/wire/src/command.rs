@@ -71,7 +71,7 @@ commands! {
     Time = 0x0f, "COM_TIME";
     /// Internal to the server; refused.
     DelayedInsert = 0x10, "COM_DELAYED_INSERT";
-    /// Logs in anew on the same connection.
+    /// A new login on the same connection.
     ChangeUser = 0x11, "COM_CHANGE_USER";
     /// Streams the binary log from a file and position.
     BinlogDump = 0x12, "COM_BINLOG_DUMP";

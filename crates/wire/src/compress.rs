@@ -1,11 +1,10 @@
 //! The compressed protocol: frames of zlib or zstd around the stream of packets.
 //!
-//! A frame is 3 bytes of length, 1 byte of sequence id, 3 bytes of length before compression (0: not compressed), and the
-//! data; frames and packets need not begin together. One [`Compressor`] and one [`Decompressor`] a connection. The frames'
-//! sequence ids are their own and begin at 0 with each command; the answer goes on from the question's. Source:
-//! "Compression" (MySQL protocol pages).
+//! A frame is 3 bytes of length, 1 byte of sequence id, 3 bytes of length before compression (0: not compressed), and the data. Frames and
+//! packets need not begin together. A connection has one [`Compressor`] and one [`Decompressor`]. The frames have their own sequence ids,
+//! which begin at 0 with each command; an answer continues the question's ids. Source: "Compression" (MySQL protocol pages).
 //!
-//! INVARIANT: a frame never gives more than it declared, and none declares more than 16 MiB.
+//! INVARIANT: a frame never yields more than it declared, and none declares more than 16 MiB.
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 use zstd::stream::raw::{DParameter, Decoder, Encoder, InBuffer, Operation, OutBuffer};
@@ -42,8 +41,8 @@ pub enum Method {
 
 /// Packs a stream of packets into frames.
 ///
-/// A frame ends with a packet, unless that is as long as a frame can be: there are clients that read a packet from two frames at
-/// most. So what came of an unfinished packet is kept, compressed, until its end has come.
+/// A frame ends with a packet, unless the packet is longer than a frame: some clients read a packet from two frames at most. So the start
+/// of an unfinished packet is kept, compressed, until its end has come.
 pub struct Compressor {
     engine: Packer,
     next_seq: u8,
@@ -54,7 +53,7 @@ pub struct Compressor {
     plain_len: usize,
 }
 
-/// Where a stream of packets stands.
+/// The position in a stream of packets.
 #[derive(Debug, Default)]
 struct Packets {
     /// The header at hand, as far as it has come.
@@ -188,7 +187,6 @@ impl Compressor {
 const FAILED: WireError = WireError::Compression("cannot compress");
 
 impl Packer {
-    /// A frame begins.
     fn begin(&mut self) -> Result<()> {
         match self {
             Self::Zlib(engine) => engine.reset(),
@@ -239,7 +237,7 @@ impl Packer {
     }
 }
 
-/// Lets zstd append to `out`. What it answers.
+/// Lets zstd append to `out`. Returns zstd's result.
 fn append(out: &mut Vec<u8>, run: impl FnOnce(&mut OutBuffer<'_, [u8]>) -> std::io::Result<usize>) -> Result<usize> {
     let start = out.len();
     out.resize(start + ROOM, 0);
@@ -250,7 +248,7 @@ fn append(out: &mut Vec<u8>, run: impl FnOnce(&mut OutBuffer<'_, [u8]>) -> std::
     answer.map_err(|_| FAILED)
 }
 
-/// Unpacks frames into the stream of packets, as their bytes come: neither a frame nor what it holds is ever kept whole.
+/// Unpacks frames into the stream of packets while bytes arrive. Neither a frame nor its content is ever kept whole.
 pub struct Decompressor {
     engine: Unpacker,
     /// The header of the frame at hand, as far as it has come.
@@ -261,7 +259,7 @@ pub struct Decompressor {
     next_seq: u8,
 }
 
-/// What is left of a frame.
+/// The rest of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rest {
     /// No frame has begun.
@@ -303,7 +301,7 @@ impl Decompressor {
         self.next_seq
     }
 
-    /// Goes on where another one was that said so of its [`Self::next_seq`].
+    /// Continues with the sequence id of another one's [`Self::next_seq`].
     pub fn set_seq(&mut self, next_seq: u8) {
         self.next_seq = next_seq;
     }
@@ -325,8 +323,8 @@ impl Decompressor {
         matches!(self.rest, Rest::Packed { coming: 0, .. })
     }
 
-    /// Takes bytes as they come from the peer, cut anywhere, and appends what they held, `room` bytes at most. How many bytes it
-    /// took: all, unless there was no room. After an error the stream cannot be read on.
+    /// Takes bytes from the peer, cut anywhere, and appends their content, at most `room` bytes. Returns the number of bytes taken: all,
+    /// unless there was no room. After an error the stream cannot be continued.
     pub fn feed(&mut self, bytes: &[u8], mut room: usize, out: &mut Vec<u8>) -> Result<usize> {
         let mut left = bytes;
         loop {
@@ -394,7 +392,7 @@ impl Decompressor {
     }
 }
 
-/// What came of one turn of unpacking.
+/// The result of one turn of unpacking.
 struct Turn {
     taken: usize,
     given: usize,
@@ -417,7 +415,7 @@ impl Unpacker {
         Ok(())
     }
 
-    /// Takes as much of `data`, and gives as much of what it holds, as fits `out`.
+    /// Takes as much of `data`, and yields as much of its content, as fits into `out`.
     fn unpack(&mut self, data: &[u8], out: &mut [u8]) -> Result<Turn> {
         match self {
             Self::Zlib(engine) => {
@@ -449,7 +447,6 @@ mod tests {
 
     const METHODS: [Method; 2] = [Method::Zlib { level: 6 }, Method::Zstd { level: 3 }];
 
-    /// Data as a packet.
     fn packet_of(data: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         put_u24(&mut out, u32::try_from(data.len()).unwrap());
@@ -557,7 +554,7 @@ mod tests {
         }
     }
 
-    /// Neither what a frame declares nor what it holds is memory before it is asked for.
+    /// Neither the declared length nor the content takes memory before it is asked for.
     #[test]
     fn a_frame_gives_no_more_than_there_is_room_for() {
         for method in METHODS {

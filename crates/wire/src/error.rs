@@ -1,9 +1,9 @@
-//! What can be wrong with bytes from a peer, and with a login: the one error type of this crate.
+//! The faults of bytes from a peer, and of a login: the only error type of this crate.
 
 /// Why bytes could not be read, or why a login cannot go on. Always the peer's doing or a setting's, never a panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// The bytes are not what the protocol page says; the text names the field.
+    /// The bytes do not follow the protocol; the text names the field.
     #[error("malformed packet: {0}")]
     Malformed(&'static str),
     /// The greeting's first byte is not protocol version 10.
@@ -43,7 +43,7 @@ pub enum WireError {
     },
 }
 
-/// A plugin's name as a server says it, cut to what is worth showing.
+/// A plugin's name from a server, cut to a length worth showing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct PluginName {
     bytes: [u8; Self::MAX],

@@ -24,7 +24,7 @@ macro_rules! bit_set {
                 Self(bits)
             }
 
-            /// The raw bits.
+            /// As they are on the wire.
             #[must_use]
             pub const fn bits(self) -> $int {
                 self.0
@@ -100,7 +100,7 @@ macro_rules! bit_set {
 }
 
 bit_set! {
-    /// What a side can do. Low 32 bits: MySQL's CLIENT_*. High 32 bits: MariaDB's extended MARIADB_CLIENT_*.
+    /// The abilities of a side. Low 32 bits: MySQL's CLIENT_*. High 32 bits: MariaDB's extended MARIADB_CLIENT_*.
     Capabilities: u64 {
         /// CLIENT_LONG_PASSWORD in MySQL. In MariaDB the same bit is CLIENT_MYSQL: absent from a server or client that
         /// is MariaDB's, which then has extended capabilities in the filler.
@@ -141,7 +141,7 @@ bit_set! {
         MULTI_RESULTS = 1 << 17;
         /// Several result sets and OUT parameters from prepared statements.
         PS_MULTI_RESULTS = 1 << 18;
-        /// Authentication plugins.
+        /// The login names a plugin, and the server may switch to another one.
         PLUGIN_AUTH = 1 << 19;
         /// Connection attributes.
         CONNECT_ATTRS = 1 << 20;
@@ -183,8 +183,8 @@ bit_set! {
 }
 
 impl Capabilities {
-    /// What each login asks for, as far as the server offers it: status flags and authentication plugins. With [`Self::LONG_PASSWORD`],
-    /// which MySQL offers: to MariaDB, which does not, it would mean a client without its extensions.
+    /// The flags that each login asks for, if the server offers them: status flags and authentication plugins. [`Self::LONG_PASSWORD`] is
+    /// among them, which MySQL offers. MariaDB does not: there it would mean a client without MariaDB's extensions.
     pub const LOGIN: Self = Self::LONG_PASSWORD
         .union(Self::LONG_FLAG)
         .union(Self::PROTOCOL_41)
@@ -219,7 +219,7 @@ bit_set! {
         IN_TRANS = 1;
         /// Autocommit is on.
         AUTOCOMMIT = 1 << 1;
-        /// Another result follows.
+        /// This result is followed by another one.
         MORE_RESULTS = 1 << 3;
         /// The optimizer found no good index.
         NO_GOOD_INDEX_USED = 1 << 4;

@@ -1,10 +1,9 @@
 //! The MySQL protocol's bytes, without IO: slices in, slices out.
 //!
-//! Owns framing, the handshake, authentication, commands, reply tracking, compression and the PROXY header. Does not
-//! own sockets, clocks or randomness: scrambles and keys come in as arguments. Lives wherever a connection lives, one
-//! value a connection.
+//! Owns framing, the handshake, authentication, commands, reply tracking, compression and the PROXY header. Does not own sockets, clocks or
+//! randomness: scrambles and keys come in as arguments. Lives wherever a connection lives, one value per connection.
 //!
-//! INVARIANT: no bytes from a peer make this crate panic. Malformed input is a [`WireError`] that names what was wrong.
+//! INVARIANT: no bytes from a peer make this crate panic. Malformed input is a [`WireError`] that names the fault.
 //!
 //! Source: the MySQL client/server protocol pages (dev.mysql.com/doc/dev/mysql-server) and MariaDB's
 //! (mariadb.com/kb/en/clientserver-protocol), checked against running servers.

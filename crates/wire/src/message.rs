@@ -1,7 +1,7 @@
 //! OK, ERR and EOF: the three short answers.
 //!
-//! Source: "OK_Packet", "ERR_Packet", "EOF_Packet". One thing differs from the page: with and without
-//! CLIENT_SESSION_TRACK, servers send the info text length-encoded, so that is what is written and read first.
+//! Source: "OK_Packet", "ERR_Packet", "EOF_Packet". Servers differ from the page in one point: they send the info text length-encoded with
+//! and without CLIENT_SESSION_TRACK. So it is written that way, and read that way first.
 
 use crate::codec::{Reader, put_lenenc, put_lenenc_bytes, put_u16};
 use crate::error::{Result, WireError};
@@ -69,8 +69,8 @@ impl<'a> OkPacket<'a> {
         Ok(ok)
     }
 
-    /// Appends the payload; `header` is [`OK`] or [`EOF`]. `caps` are the receiver's: without CLIENT_SESSION_TRACK the
-    /// session state and its status flag are left out; with it the flag says what is in the packet.
+    /// Appends the payload; `header` is [`OK`] or [`EOF`]. `caps` are the receiver's. Without CLIENT_SESSION_TRACK the session state and
+    /// its flag are left out; with it the flag agrees with the packet.
     pub fn write(&self, out: &mut Vec<u8>, header: u8, caps: Capabilities) {
         let tracked = caps.contains(Capabilities::SESSION_TRACK) && !self.session_state.is_empty();
         let mut status = self.status;

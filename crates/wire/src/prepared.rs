@@ -1,8 +1,7 @@
-//! Prepared statements: the answer to a prepare, and where things are in an execute.
+//! Prepared statements: the answer to a prepare, and the layout of an execute.
 //!
-//! An execute may leave the parameters' types out when they were sent before; a server that has not seen them needs
-//! them, so [`rewrite_execute`] can put them in. Source: "COM_STMT_PREPARE Response", "COM_STMT_EXECUTE"; MariaDB KB
-//! "COM_STMT_BULK_EXECUTE".
+//! An execute may omit the parameters' types if they were sent before. A server that has not seen them needs them, so [`rewrite_execute`]
+//! can insert them. Source: "COM_STMT_PREPARE Response", "COM_STMT_EXECUTE"; MariaDB KB "COM_STMT_BULK_EXECUTE".
 
 use std::ops::Range;
 
@@ -28,7 +27,7 @@ pub struct PrepareOk {
     pub columns: u16,
     /// Parameters. Their definitions follow.
     pub params: u16,
-    /// Number of warnings.
+    /// Of the prepare; SHOW WARNINGS lists them.
     pub warnings: u16,
     /// Whether definitions follow; `None` unless CLIENT_OPTIONAL_RESULTSET_METADATA.
     pub metadata: Option<u8>,
@@ -73,7 +72,7 @@ pub struct ExecuteHeader {
     pub stmt_id: u32,
     /// Cursor type and more: [`Self::CURSOR_READ_ONLY`] and its kin.
     pub flags: u8,
-    /// Always 1.
+    /// The protocol allows only 1.
     pub iterations: u32,
 }
 
@@ -104,12 +103,12 @@ impl ExecuteHeader {
     }
 }
 
-/// Where an execute's parameters are, as ranges of its payload.
+/// The parameters of an execute, as ranges of its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecuteParams {
     /// How many parameters, query attributes among them.
     pub count: usize,
-    /// The NULL bitmap.
+    /// One bit per parameter.
     pub null_bitmap: Range<usize>,
     /// The types block, 2 bytes a parameter and a name each when [`Self::named`]; empty when types were not sent.
     pub types: Range<usize>,
@@ -164,8 +163,8 @@ pub fn execute_attribute<'a>(payload: &'a [u8], stmt_params: u16, caps: Capabili
     crate::binary::named_value(types?, nulls?, values?, name)
 }
 
-/// Appends an execute for another statement id. With `types` and `params` whose types were not sent, the types block goes
-/// in; it must be one that [`ExecuteParams::types`] once named, for the same statement and capabilities.
+/// Appends an execute for another statement id. `types` are inserted if `params` lacks them. They must be a block that
+/// [`ExecuteParams::types`] gave for the same statement and capabilities.
 pub fn rewrite_execute(
     payload: &[u8],
     new_stmt_id: u32,
@@ -234,7 +233,7 @@ impl BulkHeader {
         Ok(Self { stmt_id: reader.u32()?, flags: reader.u16()? })
     }
 
-    /// Where the types stand in the payload, if there are any: two bytes for each of the statement's parameters.
+    /// The range of the types in the payload, if they were sent: two bytes per parameter of the statement.
     pub fn types(&self, params: u16) -> Option<Range<usize>> {
         let sent = self.flags & Self::SEND_TYPES != 0;
         sent.then(|| Self::LEN..Self::LEN + 2 * usize::from(params))

@@ -1,7 +1,7 @@
-//! The PROXY header, versions 1 and 2: who is really connecting, said by a balancer in front of us.
+//! The PROXY header, versions 1 and 2, by which a balancer names the real client.
 //!
-//! Only the bytes; whom to believe is the listener's matter. Incremental: give it all that has been read so far. Source:
-//! haproxy's "The PROXY protocol", sections 2.1 and 2.2. TLVs are skipped.
+//! Only the bytes; the listener decides which peers to believe. Incremental: pass all bytes read so far. Source: haproxy's "The PROXY
+//! protocol", sections 2.1 and 2.2. TLVs are skipped.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -18,28 +18,28 @@ const V2_FIXED: usize = 16;
 /// The longest version 2 address block that is accepted, in bytes: addresses and a few TLVs.
 const V2_MAX: usize = 4096;
 
-/// What is at the start of a connection.
+/// The header at the start of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parsed {
     /// A header may be there; read on.
     NeedMore,
     /// A whole header of `consumed` bytes; the protocol follows.
     Header {
-        /// Who connects.
+        /// The client's address, or the balancer itself.
         origin: Origin,
         /// Length of the header, in bytes.
         consumed: usize,
     },
-    /// No header: not one at all, or a broken one. The text names what is wrong.
+    /// Not a header, or a broken one. The text names the fault.
     Invalid(&'static str),
 }
 
-/// Who connects.
+/// The origin of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
     /// The balancer relays a client.
     Relayed {
-        /// The client.
+        /// The client's address and port.
         src: SocketAddr,
         /// The address that the client connected to.
         dst: SocketAddr,
@@ -48,7 +48,7 @@ pub enum Origin {
     Local,
 }
 
-/// Whether `bytes` begins as a header does, be it a broken one.
+/// Whether `bytes` begins as a header does, complete or not.
 #[must_use]
 pub fn is_one(bytes: &[u8]) -> bool {
     bytes.starts_with(V1) || bytes.starts_with(V2)

@@ -15,9 +15,9 @@ use crate::flags::Capabilities;
 pub struct QueryParts {
     /// The attributes with their counts; empty without CLIENT_QUERY_ATTRIBUTES. Goes to a server unchanged.
     pub attributes: Range<usize>,
-    /// How many attributes there are.
+    /// 0 without CLIENT_QUERY_ATTRIBUTES.
     pub attribute_count: usize,
-    /// The SQL text.
+    /// The range of the SQL text in the payload.
     pub sql: Range<usize>,
 }
 

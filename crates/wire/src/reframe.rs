@@ -1,9 +1,9 @@
-//! Turns a server's reply, framed as one connection agreed, into the reply as the client's connection agreed.
+//! Converts a server's reply, in the framing of its connection, to the framing of the client's connection.
 //!
-//! Pure: bytes in, bytes out. Frames pass untouched and uncopied where both sides agree; otherwise EOF packets come and
-//! go (CLIENT_DEPRECATE_EOF), so does extended metadata of columns (MARIADB_CLIENT_EXTENDED_METADATA), sequence ids are
-//! renumbered in place, session-tracker entries that the client did not ask for are taken out, and a value the session knows better than the backend is put in. On the way it notes the facts
-//! of the reply ([`ReplyFacts`]).
+//! Pure: bytes in, bytes out. Frames pass unchanged and uncopied if both sides agree. Otherwise EOF packets (CLIENT_DEPRECATE_EOF) and
+//! extended metadata of columns (MARIADB_CLIENT_EXTENDED_METADATA) are added or removed. Sequence ids are renumbered in place. Entries of
+//! the session tracker that the client did not ask for are removed. A value that the session knows better than the backend is put in. The
+//! facts of the reply are collected on the way ([`ReplyFacts`]).
 
 use crate::WireError;
 use crate::codec::Reader;
@@ -29,7 +29,7 @@ pub struct TrackFilter {
 }
 
 impl TrackFilter {
-    /// True when the client is told of this change.
+    /// Whether the client gets this change.
     pub fn wants(&self, change: &Change<'_>) -> bool {
         match change {
             Change::SystemVariable { name, .. } => {
@@ -38,15 +38,15 @@ impl TrackFilter {
             Change::Schema(_) => self.schema,
             Change::StateChange(_) => self.state_change,
             Change::Gtids(_) => self.gtids,
-            // The proxy asks for none of these: whatever comes is what the client's own settings, or a server's habit
-            // (MySQL 9.7 tells of BEGIN unasked), bring.
+            // The proxy asks for none of these. They come from the client's own settings or from a server's habit: MySQL 9.7 reports BEGIN
+            // unasked.
             Change::TransactionCharacteristics(_) | Change::TransactionState(_) | Change::Other { .. } => true,
         }
     }
 }
 
-/// An answer that is one OK packet, with more entries of the session tracker; None for any other answer, and for clients that
-/// are not told of them.
+/// An answer of one OK packet, with more entries of the session tracker. None for any other answer, and for clients that get no such
+/// entries.
 pub fn with_changes(answer: &[u8], caps: Capabilities, changes: &[u8]) -> Option<Vec<u8>> {
     let (len, mut seq) = packet::header(answer)?;
     let body = answer.get(HEADER..).filter(|body| body.len() == len && body.first() == Some(&crate::message::OK))?;
@@ -63,16 +63,16 @@ pub fn with_changes(answer: &[u8], caps: Capabilities, changes: &[u8]) -> Option
 pub enum Patch {
     /// A number in place of the only column of each row.
     Number {
-        /// The value.
+        /// The number in the column's place.
         value: i64,
         /// True for a row of the binary protocol.
         binary: bool,
     },
     /// These in place of all.
     Rows {
-        /// How many columns they have.
+        /// The same as the number of column definitions.
         columns: u64,
-        /// Packets with headers.
+        /// Whole packets with their headers.
         packets: Vec<u8>,
     },
 }
@@ -87,12 +87,12 @@ pub const LASTING: StatusFlags = StatusFlags::IN_TRANS
 /// Length of an EOF packet's payload that is no OK packet.
 const PLAIN_EOF: usize = 5;
 
-/// What a reply said.
+/// The facts of a reply that the session needs.
 #[derive(Clone, Debug, Default)]
 pub struct ReplyFacts {
     /// Rows changed, of the last OK.
     pub affected_rows: u64,
-    /// The last insert id that was not 0.
+    /// The last insert id of the reply that was not 0.
     pub last_insert_id: u64,
     /// Warnings of the last OK or EOF.
     pub warnings: u16,
@@ -100,9 +100,9 @@ pub struct ReplyFacts {
     pub status: Option<StatusFlags>,
     /// See [`ReplyFacts::is_behind_cursor`].
     pub behind_cursor: bool,
-    /// The error that ended it.
+    /// The number of the error that ended it.
     pub error: Option<u16>,
-    /// Its text.
+    /// The error's text; empty without one.
     pub message: Box<[u8]>,
     /// Rows of the last result set; None when the last result was an OK.
     pub rows: Option<u64>,
@@ -120,7 +120,7 @@ pub struct ReplyFacts {
     pub schema: Option<Box<[u8]>>,
     /// The server said that some session state changed.
     pub state_change: bool,
-    /// GTIDs of what was written, where MySQL was told to say them.
+    /// The GTIDs of writes, if MySQL was told to report them.
     pub gtids: Option<Box<[u8]>>,
     /// It said more of the session, which cannot be read.
     pub is_garbled: bool,
@@ -132,7 +132,7 @@ impl ReplyFacts {
         self.behind_cursor
     }
 
-    /// What the end of a reply to a question of our own told of the session.
+    /// The session's changes that end the reply to one of the proxy's own commands.
     pub fn told_by(status: StatusFlags, session_state: &[u8]) -> Self {
         let mut facts = Self { status: Some(status), ..Self::default() };
         for change in session_state::changes(session_state) {
@@ -161,7 +161,7 @@ impl ReplyFacts {
     }
 }
 
-/// An error that is the whole of a reply.
+/// A reply that is a single error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyError<'a> {
     /// MySQL error number.
@@ -175,8 +175,8 @@ pub struct ReplyError<'a> {
 }
 
 impl<'a> ReplyError<'a> {
-    /// The error at the front of `reply`, of which nothing was dealt with yet, and its length there; None while it is not
-    /// all there, and for any other reply. `caps` is what was agreed with the server.
+    /// The error at the front of `reply`, from its first byte, and its length there. None if it is incomplete, or for any other reply.
+    /// `caps` was agreed with the server.
     pub fn at_front(reply: &'a [u8], caps: Capabilities) -> Option<(Self, usize)> {
         let (len, seq) = packet::header(reply)?;
         let body = reply.get(HEADER..HEADER + len).filter(|body| body.first() == Some(&crate::message::ERR))?;
@@ -185,7 +185,7 @@ impl<'a> ReplyError<'a> {
     }
 }
 
-/// What [`Reframe::process`] made of its input.
+/// The result of [`Reframe::process`] on its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Processed {
     /// Input bytes dealt with.
@@ -196,7 +196,7 @@ pub struct Processed {
     pub needs: usize,
 }
 
-/// What goes to the client in place of a packet.
+/// The replacement of a packet for the client.
 enum Instead {
     Nothing,
     Eof { warnings: u16, status: StatusFlags },
@@ -205,14 +205,14 @@ enum Instead {
 
 const EXTENDED_METADATA: Capabilities = Capabilities::MARIADB_CLIENT_EXTENDED_METADATA;
 
-/// ER_QUERY_INTERRUPTED.
+/// ER_QUERY_INTERRUPTED: a KILL QUERY ended the statement.
 pub const INTERRUPTED: u16 = codes::QUERY_INTERRUPTED;
 /// ER_QUERY_TIMEOUT, as MariaDB once called it.
 pub const QUERY_TIMEOUT: u16 = codes::PROXY_QUERY_TIMEOUT;
-/// What is said with it.
+/// The text of [`QUERY_TIMEOUT`].
 pub const TIME_IS_OVER: &[u8] = b"Query execution was interrupted, query_timeout exceeded";
 
-/// What says that a transaction is open.
+/// The flags of an open transaction.
 pub const TRANSACTION: StatusFlags = StatusFlags::IN_TRANS.union(StatusFlags::IN_TRANS_READONLY);
 
 /// See the module.
@@ -221,11 +221,11 @@ pub struct Reframe<'f> {
     from: Capabilities,
     to: Capabilities,
     filter: Option<&'f TrackFilter>,
-    /// By result.
+    /// In the order of the results.
     patches: &'f [Option<Patch>],
     /// Column type of the patched column, as its definition says.
     patch_type: u8,
-    /// How many results have ended.
+    /// Results that have ended.
     results: usize,
     /// The result at hand is not the one that its patch was made for.
     misfits: bool,
@@ -235,7 +235,7 @@ pub struct Reframe<'f> {
     may_ask_for_file: bool,
     /// The statement was killed because its time was over: the server's error 1317 is told as that.
     timed_out: bool,
-    /// What is the proxy's own, and the client is not told of: the transaction in which it runs, or that autocommit is on.
+    /// The proxy's own state, which the client must not see: the transaction in which the proxy runs, or autocommit being on.
     hides: StatusFlags,
     /// GTIDs are not told, whatever the client asked for.
     hides_gtids: bool,
@@ -503,7 +503,7 @@ impl<'f> Reframe<'f> {
         self.eof_due = false;
     }
 
-    /// Notes what the frame says; answers what goes to the client instead, if it cannot pass as it is.
+    /// Collects the frame's facts. Returns the client's replacement if the frame cannot pass as it is.
     fn replace(&mut self, frame: Frame, body: &[u8], facts: &mut ReplyFacts) -> Option<Instead> {
         match frame {
             Frame::ColumnCount(columns) => {
@@ -580,8 +580,8 @@ impl<'f> Reframe<'f> {
         self.rewritten(&ok, (body, crate::message::OK), facts)
     }
 
-    /// An EOF packet that is the whole answer, as an OK packet (some servers send a plain one all the same): plain, for a client
-    /// that does not know the other form.
+    /// An EOF packet that is the whole answer, converted to OK. Some servers send a plain one anyway. It is plain for a client that does
+    /// not know the other form.
     fn other_eof(&self, body: &[u8]) -> Option<Vec<u8>> {
         if body.len() <= PLAIN_EOF || self.to.contains(Capabilities::DEPRECATE_EOF) {
             return None;
@@ -631,7 +631,7 @@ impl<'f> Reframe<'f> {
         self.status = status & LASTING;
     }
 
-    /// Notes session changes; the packet anew when the client must not see them all.
+    /// Collects session changes. Returns a new packet if the client must not see all of them.
     fn rewritten(&self, ok: &OkPacket<'_>, (body, header): (&[u8], u8), facts: &mut ReplyFacts) -> Option<Vec<u8>> {
         if ok.session_state.is_empty() && !ok.status.contains(StatusFlags::SESSION_STATE_CHANGED) && !self.hides_something() {
             return None;
@@ -639,7 +639,7 @@ impl<'f> Reframe<'f> {
         let mut kept = Vec::new();
         let mut all = !self.hides_something() && is_well_framed(ok, body);
         for change in session_state::changes(ok.session_state) {
-            // What cannot be read is not passed on.
+            // Unreadable entries are not passed on.
             let Ok(change) = change else {
                 facts.note_garbled();
                 all = false;
@@ -829,7 +829,7 @@ mod tests {
         }
     }
 
-    /// A client without CLIENT_DEPRECATE_EOF is told before the rows what the statements before have set.
+    /// A client without CLIENT_DEPRECATE_EOF gets, before the rows, the flags of the statements before.
     #[test]
     fn flags_before_rows_are_those_of_the_statement() {
         let more = StatusFlags::MORE_RESULTS;

@@ -1,8 +1,7 @@
 //! Follows a server's reply packet by packet without decoding rows.
 //!
-//! A [`Tracker`] is told what command was sent and is then shown each frame's length and the first bytes of its
-//! payload. It answers what the frame is ([`Frame`]) and knows when the reply is over. It holds a few words of state
-//! and never buffers.
+//! A [`Tracker`] first gets the command that was sent. Then it gets each frame's length and the first bytes of its payload. It returns the
+//! frame's kind ([`Frame`]) and knows when the reply is over. It holds a few words of state and never buffers.
 //!
 //! Sources: MySQL protocol pages "COM_QUERY Response", "COM_STMT_PREPARE Response", "COM_STMT_EXECUTE Response".
 
@@ -31,7 +30,7 @@ pub enum ReplyKind {
     Text,
 }
 
-/// What a frame is, as far as a proxy must care.
+/// The kind of a frame, as far as a proxy must know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// A further frame of a packet over 16 MiB: belongs to the frame before it.
@@ -173,7 +172,7 @@ impl Tracker {
         self.group_ended
     }
 
-    /// The kind of reply that is followed.
+    /// The kind of reply that the command leads to.
     #[must_use]
     pub fn kind(&self) -> ReplyKind {
         self.kind

@@ -1,9 +1,9 @@
-//! A digest of what a reply tells the client. Two replies that tell the same have the same [`ReplyDigest`].
+//! A digest of a reply's content for the client. Two replies with the same content have the same [`ReplyDigest`].
 //!
-//! [`ReplyHasher`] is fed the server's bytes as they pass. The digest covers the columns' number and types, the rows' bytes,
-//! changed rows, insert ids and warnings. It also covers the numbers in an OK's text, an error's code and the key that it names,
-//! and whether a transaction is open. It does not cover framing, column names or the words of texts: these differ between
-//! connections, versions and languages. Pure.
+//! [`ReplyHasher`] is fed the server's bytes as they pass. The digest covers the columns' number and types, the rows' bytes, changed rows,
+//! insert ids and warnings. It also covers the numbers in an OK's text, an error's code and the key that it names, and whether a
+//! transaction is open. It does not cover framing, column names or the words of texts: these differ between connections, versions and
+//! languages. Pure.
 
 use crate::codes;
 use crate::flags::{Capabilities, StatusFlags};
@@ -21,10 +21,10 @@ const UNSIGNED: u64 = 32;
 /// Errors of a value that a key has already: the text names the key.
 const DUPLICATE: [u16; 2] = [codes::DUP_ENTRY, codes::DUP_ENTRY_WITH_KEY_NAME];
 
-/// Half of a SHA-256: enough for replies that nobody has made to collide.
+/// Bytes kept: half of a SHA-256, enough against accidental collisions.
 const KEPT: usize = 16;
 
-/// What one complete reply told the client.
+/// The digest of one complete reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyDigest {
     digest: [u8; KEPT],
@@ -135,7 +135,7 @@ impl ReplyHasher {
         Some(ReplyDigest { digest, insert_id: self.insert_id, error: self.error, in_transaction: self.in_transaction, rows: self.rows })
     }
 
-    /// Takes the frame at the front, or what is there of a row: its length; or how many bytes there must be.
+    /// Takes the frame at the front, or the available part of a row. Returns its length, or else the number of bytes needed.
     fn frame(&mut self, bytes: &[u8]) -> Result<usize, usize> {
         let (len, _) = packet::header(bytes).ok_or(HEADER)?;
         let rest = bytes.get(HEADER..).unwrap_or_default();
@@ -241,7 +241,7 @@ impl ReplyHasher {
     }
 }
 
-/// What a text names last in quotes, less what stands before a dot (a table, in some versions).
+/// The last quoted name in a text, without the part before a dot (a table, in some versions).
 fn named_last(text: &[u8]) -> &[u8] {
     let quoted = text.rsplit(|byte| *byte == b'\'').nth(1).unwrap_or_default();
     quoted.rsplit(|byte| *byte == b'.').next().unwrap_or_default()

@@ -1,7 +1,7 @@
-//! Session-track entries: what the server says changed, inside an OK packet.
+//! Session-track entries: the changes that a server reports inside an OK packet.
 //!
-//! Source: "OK_Packet", table "session state information". MariaDB may put several variables into one
-//! SYSTEM_VARIABLES entry; both shapes read as one [`Change`] a variable.
+//! Source: "OK_Packet", table "session state information". MariaDB may put several variables into one SYSTEM_VARIABLES entry; both shapes
+//! read as one [`Change`] per variable.
 
 use crate::codec::{Reader, put_lenenc_bytes};
 use crate::error::{Result, WireError};
@@ -11,9 +11,9 @@ use crate::error::{Result, WireError};
 pub enum Change<'a> {
     /// A tracked system variable and its new value.
     SystemVariable {
-        /// The variable's name.
+        /// As the server spells it.
         name: &'a [u8],
-        /// The value as text.
+        /// As SHOW VARIABLES would show it.
         value: &'a [u8],
     },
     /// The current schema's new name; empty when there is none.

@@ -11,7 +11,7 @@ use crate::error::{PluginName, Result, WireError};
 use crate::handshake::{AUTH_MORE_DATA, AUTH_SWITCH, AuthSwitchRequest, auth_more_data};
 use crate::message::{ERR, OK};
 
-/// What is known about the password to log in with.
+/// The secret for a login: the password, or as much as is known of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum ClientSecret<'a> {
     /// No password.
@@ -32,7 +32,7 @@ impl std::fmt::Debug for ClientSecret<'_> {
     }
 }
 
-/// What goes into the login packet.
+/// The plugin and the answer for the login packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FirstAnswer {
     /// The plugin that made the answer.
@@ -41,7 +41,7 @@ pub struct FirstAnswer {
     pub response: Vec<u8>,
 }
 
-/// What to do next.
+/// The next act of the caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientStep {
     /// Send this payload (it may be empty: a packet without payload) and feed the answer.
@@ -54,7 +54,7 @@ pub enum ClientStep {
     Refused,
 }
 
-/// What the plugin waits for.
+/// The payload that the plugin waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
     /// OK, ERR, a switch, or caching_sha2_password's fast ok or "full needed".
@@ -79,7 +79,7 @@ pub struct ClientAuth<'a> {
 const MOST_SWITCHES: u8 = 8;
 
 impl<'a> ClientAuth<'a> {
-    /// A login with `secret`.
+    /// Holds the state of one login; it is not reused.
     #[must_use]
     pub fn new(secret: ClientSecret<'a>, channel: Channel) -> Self {
         let secret = if secret == ClientSecret::Clear(b"") { ClientSecret::Empty } else { secret };
@@ -94,8 +94,8 @@ impl<'a> ClientAuth<'a> {
         self
     }
 
-    /// The login's plugin and answer, from the greeting's. A plugin that cannot answer here is replaced by
-    /// mysql_native_password, whose answer tells nothing; the server then switches to what it wants.
+    /// The plugin and the answer for the login packet, to the greeting's plugin. A plugin that cannot answer here is replaced by
+    /// mysql_native_password, whose answer reveals nothing. The server then switches to the plugin of its choice.
     pub fn begin(&mut self, plugin: &[u8], scramble: &[u8]) -> Result<FirstAnswer> {
         self.scramble = scramble.to_vec();
         self.plugin = Plugin::from_name(plugin).unwrap_or(Plugin::Native);

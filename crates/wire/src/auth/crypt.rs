@@ -1,8 +1,8 @@
 //! The hash that caching_sha2_password stores: `$A$005$`, 20 bytes of salt, 43 characters of sha256-crypt.
 //!
-//! Standard sha256-crypt (Drepper, "Unix crypt using SHA-256 and SHA-512") but for the salt, which may be 20 bytes long
-//! instead of 16, and for the rounds, which are the three hex digits times 1000 (MySQL 8.0 stores 005, 9.7 stores 00A). Costs milliseconds: keep it off the
-//! threads that serve queries. Pure; the salt comes in.
+//! It is standard sha256-crypt (Drepper, "Unix crypt using SHA-256 and SHA-512") with two differences. The salt may have 20 bytes instead
+//! of 16. The rounds are the three hex digits times 1000; MySQL 8.0 stores 005, 9.7 stores 00A.
+//! Costs milliseconds: keep it off the threads that serve queries. Pure; the caller passes the salt.
 
 use super::hash::{equal, sha256};
 use crate::error::{Result, WireError};

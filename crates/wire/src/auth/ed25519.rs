@@ -13,7 +13,7 @@ pub const NONCE: usize = 32;
 /// Length of the answer, in bytes.
 pub const SIGNATURE: usize = 64;
 
-/// The answer to `nonce`.
+/// The signature of `nonce` by the key that the password gives.
 #[must_use]
 pub fn sign(password: &[u8], nonce: &[u8; NONCE]) -> [u8; SIGNATURE] {
     let secret = expand(password);
@@ -26,7 +26,7 @@ pub fn public_key(password: &[u8]) -> [u8; 32] {
     VerifyingKey::from(&expand(password)).to_bytes()
 }
 
-/// True when `signature` is the answer to `nonce` of whoever knows the password behind `public_key`.
+/// Whether `signature` proves, for this `nonce`, the password behind `public_key`.
 #[must_use]
 pub fn verify(public_key: &[u8; 32], nonce: &[u8; NONCE], signature: &[u8]) -> bool {
     let (Ok(key), Ok(signature)) = (VerifyingKey::from_bytes(public_key), Signature::from_slice(signature)) else { return false };

@@ -37,7 +37,7 @@ fn xor<const N: usize>(left: &[u8; N], right: &[u8; N]) -> [u8; N] {
     std::array::from_fn(|at| left[at] ^ right[at])
 }
 
-/// What mysql_native_password stores: SHA1(SHA1(password)).
+/// The hash that mysql_native_password stores: SHA1(SHA1(password)).
 #[must_use]
 pub fn native_stored(password: &[u8]) -> [u8; 20] {
     sha1(&[&sha1(&[password])])
@@ -62,8 +62,8 @@ pub fn native_response(password_sha1: &[u8; 20], scramble: &[u8]) -> [u8; 20] {
     xor(password_sha1, &sha1(&[scramble, &sha1(&[password_sha1])]))
 }
 
-/// Checks a mysql_native_password answer against what is stored. Gives SHA1(password), which the answer reveals to
-/// whoever knows the stored hash and which is enough to log in elsewhere.
+/// Checks a mysql_native_password answer against the stored hash. Returns SHA1(password), which the answer reveals to a holder of the
+/// stored hash. It is enough to log in elsewhere.
 #[must_use]
 pub fn native_verify(stored: &[u8; 20], scramble: &[u8], response: &[u8]) -> Option<[u8; 20]> {
     let response: &[u8; 20] = response.try_into().ok()?;
@@ -71,7 +71,7 @@ pub fn native_verify(stored: &[u8; 20], scramble: &[u8], response: &[u8]) -> Opt
     equal(&sha1(&[&password_sha1]), stored).then_some(password_sha1)
 }
 
-/// What the fast path of caching_sha2_password needs to know: SHA256(SHA256(password)).
+/// The key of caching_sha2_password's fast path: SHA256(SHA256(password)).
 #[must_use]
 pub fn fast_key(password: &[u8]) -> [u8; 32] {
     sha256(&[&sha256(&[password])])
@@ -94,9 +94,9 @@ pub fn fast_verify(key: &[u8; 32], scramble: &[u8], response: &[u8]) -> bool {
 /// Length of a [`certificate_proof`], bytes.
 pub const CERTIFICATE_PROOF: usize = 65;
 
-/// The info text of the OK packet that ends a login on MariaDB 11.4 and later (MDEV-31855): 0x01, then SHA-256 in upper-case
-/// hexadecimal over the stored password hash, the greeting's scramble and the SHA-256 fingerprint of the server's certificate.
-/// A client that knows the password so learns that the certificate is the server's own, without any CA.
+/// The info text of the OK that ends a login on MariaDB 11.4 and later (MDEV-31855). It is 0x01 and an SHA-256 in upper-case hexadecimal,
+/// over three parts: the stored password hash, the greeting's scramble, and the SHA-256 fingerprint of the server's certificate. By it a
+/// client that knows the password recognises the server's own certificate without a CA.
 #[must_use]
 pub fn certificate_proof(stored: &[u8], scramble: &[u8], fingerprint: &[u8; 32]) -> [u8; CERTIFICATE_PROOF] {
     let digits = |byte: u8| [byte >> 4, byte & 15].map(|digit| digit + if digit < 10 { b'0' } else { b'A' - 10 });

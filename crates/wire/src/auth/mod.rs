@@ -1,10 +1,10 @@
-//! Authentication, both ways, as state machines without IO: [`server`] lets a client in, [`client`] logs in to a server.
+//! Authentication, both ways, as state machines without IO: [`server`] checks a client's login, [`client`] logs in to a server.
 //!
-//! Owns the plugins' arithmetic and the order of their messages. Does not own accounts, sockets, randomness or the
-//! cache of fast keys: those come in as arguments and go out as values.
+//! Owns the plugins' arithmetic and the order of their messages. Accounts, sockets, randomness and the cache of fast keys belong to the
+//! caller: they come in as arguments and go out as values.
 //!
-//! INVARIANT: a clear text password never leaves over a channel that is not secure (TLS or a Unix socket), and secrets are
-//! compared in constant time.
+//! INVARIANT: a clear text password never leaves over a channel that is not secure (TLS or a Unix socket), and secrets are compared in
+//! constant time.
 
 pub mod client;
 pub mod crypt;

@@ -13,7 +13,6 @@ use crate::error::{Result, WireError};
 
 /// DER of "version 0, rsaEncryption, NULL", which follows the outer length in PKCS#8.
 const PKCS8_RSA: [u8; 18] = [2, 1, 0, 0x30, 13, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 13, 1, 1, 1, 5, 0];
-/// Characters in a line of PEM.
 const PEM_LINE: usize = 64;
 
 /// A server's private key with its public half ready to send. Create one a process and share it.
@@ -74,7 +73,7 @@ impl RsaKey {
         self.private.key_size_bytes()
     }
 
-    /// The password in clear, from what a client encrypted.
+    /// Decrypts a client's answer to the password in clear.
     pub fn decrypt_password(&self, ciphertext: &[u8], scramble: &[u8]) -> Result<Vec<u8>> {
         let mut buffer = vec![0; self.private.min_output_size()];
         let wrong = WireError::Rsa("password does not decrypt");
@@ -117,7 +116,6 @@ fn put_der(out: &mut Vec<u8>, tag: u8, content: &[u8]) {
     out.extend_from_slice(content);
 }
 
-/// DER as PEM text.
 fn pem(label: &str, der: &[u8]) -> String {
     let encoded = base64(der);
     let mut text = format!("-----BEGIN {label}-----\n");

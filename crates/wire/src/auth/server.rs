@@ -1,11 +1,9 @@
-//! Letting a client in: the server's side of every plugin, one value a login.
+//! The server's side of every plugin, one value per login.
 //!
-//! The caller sends the greeting with its own scramble, then calls [`ServerAuth::start`] with the login's fields and
-//! [`ServerAuth::feed`] with each payload that follows, doing what each [`Step`] says. Whether the user exists, and whether
-//! a verified one may enter, is the caller's matter.
+//! The caller sends the greeting with its own scramble. It calls [`ServerAuth::start`] with the login's fields and [`ServerAuth::feed`]
+//! with each later payload, and does what each [`Step`] says. The caller also decides whether the user exists and may enter.
 //!
-//! INVARIANT: nothing but a proof of the password gives [`Step::Done`]; a password in clear is only asked for over a secure
-//! channel, or under RSA.
+//! INVARIANT: only a proof of the password gives [`Step::Done`]. A password in clear is only asked for over a secure channel, or under RSA.
 
 use super::hash::{equal, fast_key, fast_verify, native_stored, native_verify, sha1};
 use super::rsa::RsaKey;
@@ -13,7 +11,7 @@ use super::{ASK_KEY_CACHING, ASK_KEY_SHA256, Channel, FAST_OK, FULL_NEEDED, Plug
 use crate::error::{Result, WireError};
 use crate::handshake::put_auth_more_data;
 
-/// What is known about an account's password.
+/// An account's password, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stored<'a> {
     /// The account has no password.
@@ -26,21 +24,21 @@ pub enum Stored<'a> {
     CachingSha2(&'a str),
 }
 
-/// The account that wants in, and what this process can do for it. Give the same one to every call of a login.
+/// The account of a login, and this process's means to check it. Every call of a login must get the same one.
 #[derive(Debug, Clone, Copy)]
 pub struct Account<'a> {
-    /// What is known about the password.
+    /// The password, as far as it is known.
     pub stored: Stored<'a>,
     /// SHA256(SHA256(password)) from an earlier login (see [`Verified::fast`]). It opens the account by itself, so keep
     /// it under the stored hash that it was proven against, and drop it with that.
     pub fast: Option<&'a [u8; 32]>,
-    /// Another password that lets in as well, while an application changes from one to the other.
+    /// A second password that is accepted too, while applications change from one to the other.
     pub additional: Option<Known<'a>>,
     /// The key for passwords over a channel that is not secure; without it those plugins are refused there.
     pub key: Option<&'a RsaKey>,
 }
 
-/// What is known about one password: see [`Account::stored`] and [`Account::fast`].
+/// One password, as far as it is known: see [`Account::stored`] and [`Account::fast`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Known<'a> {
     /// The password, or its hash.
@@ -67,12 +65,12 @@ impl<'a> Account<'a> {
     }
 }
 
-/// What a proven password taught us. All of it is secret.
+/// The secrets that a proven password revealed.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Verified {
-    /// Whose everything else here is.
+    /// The password that they belong to.
     pub which: Which,
-    /// The password, where it was stored or sent in clear.
+    /// The password, if it was stored or sent in clear.
     pub clear: Option<Vec<u8>>,
     /// SHA1(password), recovered from a native answer: enough for mysql_native_password on a backend.
     pub sha1: Option<[u8; 20]>,
@@ -91,7 +89,7 @@ impl std::fmt::Debug for Verified {
     }
 }
 
-/// What to do next.
+/// The next act of the caller.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
     /// Send this payload and feed the answer.
@@ -128,7 +126,7 @@ impl HashCheck {
     }
 }
 
-/// Where a login stands.
+/// The state of a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// [`ServerAuth::start`] is due.
@@ -247,7 +245,7 @@ impl ServerAuth {
         }
     }
 
-    /// What this side asks for, the dearest first.
+    /// The plugins to ask for, the most wanted first.
     fn wishes(&self) -> [Plugin; 3] {
         [self.default, Plugin::CachingSha2, Plugin::Native]
     }

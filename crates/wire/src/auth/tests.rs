@@ -48,7 +48,7 @@ fn login(account: &Account<'_>, secret: ClientSecret<'_>, default: Plugin, chann
     }
 }
 
-/// Whoever asks for it for ever would be answered for as long as a login may last.
+/// Otherwise a client could ask for the key as long as a login may last.
 #[test]
 fn the_key_is_given_once() {
     let account = Account { stored: Stored::Clear(b"secret"), fast: None, additional: None, key: Some(key()) };
@@ -91,8 +91,7 @@ fn sha256_over_a_unix_socket_takes_the_key() {
     assert_eq!(caching.response, b"secret\0");
 }
 
-/// What comes with COM_CHANGE_USER answers another scramble, or nothing: the client is asked for its own plugin where that will
-/// do.
+/// The answer in COM_CHANGE_USER is to another scramble, or empty. The client is asked for its own plugin if that will do.
 #[test]
 fn a_change_of_user_asks_again() {
     let account = Account { stored: Stored::NativeHash(hash::native_stored(b"secret")), fast: None, additional: None, key: None };
@@ -180,8 +179,8 @@ fn a_client_without_the_greetings_plugin_is_asked_again() {
     }
 }
 
-/// A client whose plugin is not the greeting's has answered nothing yet, whatever the account's password is: it takes anything but a
-/// switch (or an error) for a broken login.
+/// A client with another plugin than the greeting's has answered nothing yet, whatever the account's password. It takes any packet but a
+/// switch or an error for a broken login.
 #[test]
 fn whoever_names_another_plugin_is_asked_for_it() {
     let crypted = crypt::generate(b"secret", b"abcdefghijklmnopqrst");
@@ -236,7 +235,7 @@ fn either_of_two_passwords_lets_in() {
             }
         }
     }
-    // A user without a password who may come with one, too.
+    // A user without a password, who may also come with one.
     let account = Account { stored: Stored::Empty, fast: None, additional: Some(Known { stored: kinds(1)[0], fast: None }), key: None };
     for (secret, which) in [(ClientSecret::Empty, Which::Primary), (ClientSecret::Clear(b"new"), Which::Additional)] {
         let verified = login(&account, secret, Plugin::Native, Channel::Plain).unwrap();

@@ -9,12 +9,12 @@ mod table;
 pub use names::{is_utf8, to_utf8};
 use table::TABLE;
 
-/// Whose list of collations is meant.
+/// The server family whose collations are meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Flavor {
     /// MySQL and Percona Server, Aurora.
     MySql,
-    /// MariaDB.
+    /// MariaDB 10 and later.
     MariaDb,
 }
 
@@ -39,7 +39,7 @@ impl Flavors {
     }
 }
 
-/// One collation.
+/// A collation with its id, and the servers that know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Collation {
     /// Its number in handshakes and column definitions, 1..=3271 today.
@@ -48,9 +48,9 @@ pub struct Collation {
     pub charset: &'static str,
     /// Its name, such as `utf8mb4_general_ci`.
     pub name: &'static str,
-    /// Who has it under this id and name.
+    /// The server families that have it under this id and name.
     pub known_to: Flavors,
-    /// For whom it is its character set's default.
+    /// The server families for which it is its character set's default.
     pub default_for: Flavors,
 }
 
@@ -66,7 +66,7 @@ pub fn collation_in(flavor: Flavor, id: u16) -> Option<&'static Collation> {
     rows(id).iter().find(|row| row.known_to.contains(flavor))
 }
 
-/// The collation of this id and name, in any case, whoever has it: a server may have taken over another one's.
+/// The collation of this id and name, in any letter case and of any family: one family may have adopted another one's.
 #[must_use]
 pub fn of_id_and_name(id: u16, name: &str) -> Option<&'static Collation> {
     rows(id).iter().find(|row| same_name(row.name, name))
@@ -78,7 +78,7 @@ pub fn by_name(name: &str) -> Option<&'static Collation> {
     TABLE.iter().find(|row| same_name(row.name, name))
 }
 
-/// The collation of this name as `flavor` knows it.
+/// In any letter case; None if that family has no such collation.
 #[must_use]
 pub fn by_name_in(flavor: Flavor, name: &str) -> Option<&'static Collation> {
     TABLE.iter().find(|row| row.known_to.contains(flavor) && same_name(row.name, name))
@@ -92,8 +92,8 @@ pub fn default_of(flavor: Flavor, charset: &str) -> Option<&'static Collation> {
     TABLE.iter().find(|row| row.default_for.contains(flavor) && row.charset.eq_ignore_ascii_case(charset))
 }
 
-/// What MariaDB takes a collation for that a handshake names: for a character set's default it takes the one that is chosen for
-/// that character set (`character_set_collations`, such as `utf8mb3=utf8mb3_uca1400_ai_ci,utf8mb4=utf8mb4_uca1400_ai_ci`).
+/// The collation that MariaDB uses for one named in a handshake. A character set's default is replaced by the one chosen in
+/// `character_set_collations`, such as `utf8mb3=utf8mb3_uca1400_ai_ci,utf8mb4=utf8mb4_uca1400_ai_ci`.
 #[must_use]
 pub fn chosen_for(collation: &'static Collation, chosen: &str) -> &'static Collation {
     if !collation.default_for.contains(Flavor::MariaDb) {

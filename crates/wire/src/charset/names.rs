@@ -1,4 +1,4 @@
-//! Names that a client writes in its own character set, as UTF-8: servers keep names so, and tell of them so.
+//! Converts names from a client's character set to UTF-8, in which servers store and report them.
 
 use encoding_rs::{
     BIG5, EUC_JP, EUC_KR, Encoding, GB18030, GBK, IBM866, ISO_8859_2, ISO_8859_7, ISO_8859_8, ISO_8859_13, KOI8_R, KOI8_U, MACINTOSH,
@@ -6,7 +6,7 @@ use encoding_rs::{
 };
 use std::borrow::Cow;
 
-/// The characters from 0x80 on of what the Windows command line writes.
+/// The characters from 0x80 on of the Windows command line (cp850).
 const CP850: &str = "ÇüéâäàåçêëèïîìÄÅÉæÆôöòûùÿÖÜø£Ø×ƒáíóúñÑªº¿®¬½¼¡«»░▒▓│┤ÁÂÀ©╣║╗╝¢¥┐└┴┬├─┼ãÃ╚╔╩╦╠═╬¤ðÐÊËÈıÍÎÏ┘┌█▄¦Ì▀ÓßÔÒõÕµþÞÚÛÙýÝ¯´\u{ad}±‗¾¶§÷¸°¨·¹³²■\u{a0}";
 const CP852: &str = "ÇüéâäůćçłëŐőîŹÄĆÉĹĺôöĽľŚśÖÜŤťŁ×čáíóúĄąŽžĘę¬źČş«»░▒▓│┤ÁÂĚŞ╣║╗╝Żż┐└┴┬├─┼Ăă╚╔╩╦╠═╬¤đĐĎËďŇÍÎě┘┌█▄ŢŮ▀ÓßÔŃńňŠšŔÚŕŰýÝţ´\u{ad}˝˛ˇ˘§÷¸°¨˙űŘř■\u{a0}";
 
@@ -16,8 +16,8 @@ pub fn is_utf8(charset: &[u8]) -> bool {
     matches!(charset, b"utf8mb4" | b"utf8mb3" | b"utf8" | b"binary" | b"ascii")
 }
 
-/// The name as UTF-8; `None` where it is none in this character set, or the character set is one of the few that are not known
-/// here (`armscii8`, `dec8`, `geostd8`, `hp8`, `keybcs2`, `macce`, `swe7`).
+/// The name as UTF-8. `None` if it is invalid in this character set, or the character set is unknown here (`armscii8`, `dec8`, `geostd8`,
+/// `hp8`, `keybcs2`, `macce`, `swe7`).
 #[must_use]
 pub fn to_utf8<'a>(charset: &[u8], name: &'a [u8]) -> Option<Cow<'a, [u8]>> {
     if name.is_ascii() {

@@ -9,12 +9,11 @@ const MARIADB: Flavors = Flavors::MARIADB;
 const BOTH: Flavors = Flavors::BOTH;
 const NONE: Flavors = Flavors::NONE;
 
-/// One row: id, character set, collation, who has it, for whom it is the character set's default.
+/// One row: id, character set, collation, families that know it, families for which it is the character set's default.
 const fn row(id: u16, charset: &'static str, name: &'static str, known_to: Flavors, default_for: Flavors) -> Collation {
     Collation { id, charset, name, known_to, default_for }
 }
 
-/// All rows.
 #[rustfmt::skip]
 pub(super) static TABLE: &[Collation] = &[
     row(1, "big5", "big5_chinese_ci", BOTH, BOTH),

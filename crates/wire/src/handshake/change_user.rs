@@ -9,7 +9,7 @@ use crate::flags::Capabilities;
 /// COM_CHANGE_USER's fields, borrowed from its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChangeUser<'a> {
-    /// Who logs in.
+    /// The new user's name.
     pub user: &'a [u8],
     /// The answer to the greeting's scramble, at most 255 bytes.
     pub auth_response: &'a [u8],

@@ -7,7 +7,7 @@ use crate::error::{Result, WireError};
 pub const AUTH_SWITCH: u8 = 0xfe;
 /// First byte of an AuthMoreData.
 pub const AUTH_MORE_DATA: u8 = 0x01;
-/// What the one-byte request of old servers means.
+/// The plugin that the one-byte request of old servers means.
 const OLD_PLUGIN: &[u8] = b"mysql_old_password";
 /// Length of the usual scramble with its NUL, in bytes.
 const SCRAMBLE_AND_NUL: usize = 21;
@@ -17,8 +17,8 @@ const SCRAMBLE_AND_NUL: usize = 21;
 pub struct AuthSwitchRequest<'a> {
     /// The plugin's name; `mysql_old_password` when the request was the lone byte 0xfe.
     pub plugin: &'a [u8],
-    /// The plugin's data: 20 bytes of scramble less the NUL behind it, or what else the plugin defines (32 bytes for
-    /// MariaDB's ed25519, whose last byte may well be 0).
+    /// The plugin's data: 20 bytes of scramble without the NUL behind it, or other data of the plugin. MariaDB's ed25519 has 32 bytes,
+    /// whose last byte may be 0.
     pub data: &'a [u8],
 }
 

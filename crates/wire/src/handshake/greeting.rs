@@ -7,8 +7,8 @@ use crate::message::ErrPacket;
 
 /// The only handshake protocol version that is spoken.
 pub const PROTOCOL_VERSION: u8 = 10;
-/// What MariaDB before 11 puts before its version, for clients that compare numbers.
-/// It keeps replicas of MySQL 5.5 from taking the major version for 1.
+/// The prefix of the version of MariaDB before 11, for clients that compare numbers. It keeps replicas of MySQL 5.5 from reading the major
+/// version as 1.
 const MARIADB_PREFIX: &[u8] = b"5.5.5-";
 /// Length of the scramble's first part, in bytes.
 const PART_1: usize = 8;
@@ -24,7 +24,7 @@ pub struct Greeting {
     pub connection_id: u32,
     /// The scramble, 20 bytes from today's servers (8 from those before 4.1), less its NUL.
     pub scramble: Vec<u8>,
-    /// What the server can do.
+    /// The server's abilities.
     pub capabilities: Capabilities,
     /// The default collation's id, its low 8 bits.
     pub collation: u8,
@@ -54,7 +54,7 @@ impl Greeting {
         Ok(greeting)
     }
 
-    /// What follows the low capability bits since 4.1.
+    /// The part behind the low capability bits, since 4.1.
     fn parse_long(&mut self, low: u16, reader: &mut Reader<'_>) -> Result<()> {
         self.collation = reader.u8()?;
         self.status = StatusFlags(reader.u16()?);
@@ -110,7 +110,7 @@ impl Greeting {
         !self.capabilities.contains(Capabilities::LONG_PASSWORD) || memchr::memmem::find(&self.server_version, b"MariaDB").is_some()
     }
 
-    /// The version text less the `5.5.5-` that MariaDB before 11.0 puts before it: what the server's VERSION() says.
+    /// The version text without the prefix `5.5.5-` of MariaDB before 11.0: the same as the server's VERSION().
     #[must_use]
     pub fn version(&self) -> &[u8] {
         match self.server_version.strip_prefix(MARIADB_PREFIX) {

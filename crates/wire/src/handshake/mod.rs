@@ -1,7 +1,7 @@
 //! The connection phase's packets: greeting, TLS request, login, change of user, and the authentication envelopes.
 //!
-//! Only the bytes; who is let in is [`crate::auth`]'s matter. Source: "Connection Phase" (MySQL) and MariaDB KB
-//! "Connection" for the extended capabilities, which live in the filler when CLIENT_LONG_PASSWORD (CLIENT_MYSQL) is off.
+//! Only the bytes; [`crate::auth`] judges the login. Source: "Connection Phase" (MySQL) and MariaDB KB "Connection" for the extended
+//! capabilities. These stand in the filler if CLIENT_LONG_PASSWORD (CLIENT_MYSQL) is off.
 
 mod change_user;
 mod envelope;

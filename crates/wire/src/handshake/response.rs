@@ -12,7 +12,7 @@ const FILLER: usize = 19;
 /// The fields that a TLS request and a login share. As a packet of its own: "TLS from here on".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SslRequest {
-    /// What the client can do and wants.
+    /// The client's abilities and wishes.
     pub capabilities: Capabilities,
     /// The client's longest packet, in bytes; servers use their own limit.
     pub max_packet: u32,
@@ -54,15 +54,15 @@ impl SslRequest {
     }
 }
 
-/// The login of a client from before MySQL 4.1 (HandshakeResponse320), as far as a login without a password goes: HAProxy's
-/// `mysql-check user NAME pre-41` sends one, and a COM_QUIT behind it.
+/// The login of a client from before MySQL 4.1 (HandshakeResponse320), without its password. HAProxy's `mysql-check user NAME pre-41` sends
+/// one, followed by COM_QUIT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OldLogin<'a> {
-    /// What the client can do: 16 bits without CLIENT_PROTOCOL_41.
+    /// The client's abilities: 16 bits without CLIENT_PROTOCOL_41.
     pub capabilities: Capabilities,
-    /// Who logs in.
+    /// The user's name.
     pub user: &'a [u8],
-    /// It came with a password.
+    /// Whether an answer to the scramble follows the name.
     pub has_password: bool,
 }
 
@@ -83,13 +83,13 @@ impl<'a> OldLogin<'a> {
 /// HandshakeResponse41, borrowed from its payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HandshakeResponse<'a> {
-    /// What the client can do and wants.
+    /// The client's abilities and wishes.
     pub capabilities: Capabilities,
     /// The client's longest packet, in bytes; servers use their own limit.
     pub max_packet: u32,
     /// The collation's id, its low 8 bits.
     pub collation: u8,
-    /// Who logs in.
+    /// The user's name.
     pub user: &'a [u8],
     /// The answer to the scramble, by [`Self::plugin`].
     pub auth_response: &'a [u8],
@@ -168,7 +168,7 @@ pub(super) fn read_short_bytes<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8]> 
     reader.bytes(usize::from(len))
 }
 
-/// Appends a string with a 1-byte length; what is beyond 255 bytes is cut.
+/// Appends a string with a 1-byte length; it is cut after 255 bytes.
 pub(super) fn put_short_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     let len = u8::try_from(bytes.len()).unwrap_or(u8::MAX);
     out.push(len);
