@@ -10,7 +10,7 @@ use crate::kind::{Class, Kind, classify};
 use crate::token::{Builtins, LexMode, Lexer, Token, TokenKind};
 use crate::versions;
 
-/// What one pass over the text found.
+/// The result of one pass over the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Analysis {
     /// The kind of the first statement.
@@ -46,9 +46,9 @@ pub fn analyze_with(sql: &[u8], mode: LexMode, grouping: Grouping) -> Analysis {
     scan.finish()
 }
 
-/// Does a statement stand partly in a version comment that some servers skip? They run what is left of it, which is another statement:
-/// `/*M!999999 a */ SET @x = 1` has no verb here, and is a SET there. A statement that stands in one such comment runs whole or not at all.
-/// What is left of a data definition is mostly one, too: [`versions`].
+/// Whether a statement stands partly in a version comment that some servers skip. They run the rest, which is another statement:
+/// `/*M!999999 a */ SET @x = 1` has no verb here, and is a SET there. A statement within a single such comment runs whole or not at all.
+/// The rest of a data definition is mostly one, too: [`versions`].
 struct Versions<'a> {
     lexer: Lexer<'a>,
     begun_in: Option<Option<usize>>,
@@ -71,7 +71,7 @@ impl Versions<'_> {
     }
 }
 
-/// [`analyze_with`] for a long text, of which one piece after the other is read: whoever has others to serve does so in between.
+/// [`analyze_with`] for a long text in pieces. Between two pieces the caller can serve other sessions.
 pub struct AnalysisInTurns<'a> {
     scan: Scan<'a>,
     /// Once the scan is over, where the text asks for a second reading.
@@ -178,13 +178,13 @@ impl<'a> Scan<'a> {
     }
 
     fn all_facts(&self, is_split: bool) -> Facts {
-        // What is left of a data definition is mostly one, too.
+        // The rest of a data definition is mostly a data definition, too.
         let is_alike = || self.first == Some(Kind::Ddl) && self.facts.is_quiet() && versions::defines_in_each(self.sql, self.lexer.mode());
         let torn = if is_split && !is_alike() { Facts::TORN } else { Facts::NONE };
         self.facts | self.lexer.comments_met() | torn
     }
 
-    /// As [`Self::finish`], with what a second reading said.
+    /// As [`Self::finish`], with the result of a second reading.
     fn analysis(&self, is_split: bool) -> Analysis {
         let facts = self.all_facts(is_split);
         Analysis { kind: self.first.unwrap_or(Kind::Empty), facts, digest: self.key.clone().finish() }

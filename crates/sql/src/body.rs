@@ -1,5 +1,5 @@
-//! Whether the definition of a stored program is all of its text. A server ends it where its grammar says and goes on behind the
-//! `;`; what reads no grammar can tell that end only where the body is a `BEGIN ... END` that it understands.
+//! Whether the definition of a stored program is all of its text. A server ends it by its grammar and continues behind the `;`. Without the
+//! grammar that end is only certain if the body is a `BEGIN ... END` that is understood.
 
 use crate::facts::Facts;
 use crate::keywords::{Kw, lookup};
@@ -10,13 +10,13 @@ pub(crate) fn is_all(object: Kw, rest: Lexer<'_>) -> bool {
     let mut reader = Reader { sql: rest.sql(), lexer: rest, object, last: None, last_kw: Kw::None, parentheses: 0 };
     match reader.head() {
         Head::Whole => true,
-        // Not every server reads what is in some version comments.
+        // Some servers skip some version comments.
         Head::Body => reader.body() && reader.ends(true) && !reader.lexer.comments_met().intersects(Facts::VERSIONED | Facts::TORN),
         Head::Ended => reader.ends(false),
     }
 }
 
-/// What follows the head of a definition.
+/// The part behind the head of a definition.
 enum Head {
     /// The end of the text.
     Whole,
@@ -26,10 +26,10 @@ enum Head {
     Ended,
 }
 
-/// What is open in a body.
+/// An open construct in a body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Open {
-    /// `BEGIN`.
+    /// A block: `BEGIN`, which ends with `END`.
     Block,
     /// The statement `CASE`, which ends with `END CASE`.
     Case,
@@ -100,7 +100,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Does what the body may follow end with this?
+    /// Whether a body may follow this token.
     fn makes_ready(&self, token: &Token) -> bool {
         match self.object {
             Kw::Procedure | Kw::Function => token.is(b')') && self.parentheses == 0,
@@ -157,7 +157,7 @@ impl Reader<'_> {
             }
     }
 
-    /// Reads the body, whose BEGIN was read, with its END; false where it is not understood.
+    /// Reads the body behind its BEGIN, with its END; false if it is not understood.
     fn body(&mut self) -> bool {
         let mut open = [Open::Block; DEEPEST];
         let mut depth = 1;
@@ -213,7 +213,7 @@ impl Reader<'_> {
         }
     }
 
-    /// `END` was read: does it close what is open last? None where that is not certain.
+    /// Whether the `END` just read closes the innermost construct. None if that is uncertain.
     fn end(&mut self, open: Open, is_start: bool) -> Option<bool> {
         if open == Open::Choice {
             return self.ends_value().then_some(true);

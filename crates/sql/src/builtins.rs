@@ -1,13 +1,11 @@
 //! Keywords and built-in functions of MySQL and MariaDB that may stand before a parenthesis.
 //!
-//! A call of a name that is neither here nor in [`crate::keywords`] may be a stored or
-//! loadable function. Left out on purpose, so that they count as unknown: functions
-//! that read or change state of the connection and have no fact of their own
-//! (`NEXTVAL`, `LASTVAL`, `SETVAL`, `IS_FREE_LOCK`, `IS_USED_LOCK`, `WSREP_LAST_SEEN_GTID`,
-//! `PS_CURRENT_THREAD_ID`).
-//! Source: MySQL 8.4/9.x manual 14, MariaDB knowledge base "Function and Operator Reference"; and for what may be a stored function
-//! too, calls of stored functions of each name on MySQL 9.7 and MariaDB 10.11. What MySQL gave up with 8.0 counts as MariaDB's alone,
-//! and what a later version has as any version's.
+//! A call of a name that is neither here nor in [`crate::keywords`] may be a stored or loadable function. Some functions are left out on
+//! purpose, so that they count as unknown: they read or change state of the connection and have no fact of their own. These are `NEXTVAL`,
+//! `LASTVAL`, `SETVAL`, `IS_FREE_LOCK`, `IS_USED_LOCK`, `WSREP_LAST_SEEN_GTID` and `PS_CURRENT_THREAD_ID`.
+//! Source: MySQL 8.4/9.x manual 14, MariaDB knowledge base "Function and Operator Reference". Whether a name can also be a stored function
+//! was tested by calls on MySQL 9.7 and MariaDB 10.11. Functions that MySQL dropped with 8.0 count as MariaDB's alone, and those of a later
+//! version as any version's.
 
 use crate::keywords::Kw;
 use crate::token::{Builtins, LexMode};
@@ -118,7 +116,7 @@ pub(crate) const BUILTINS: &[(Kw, &[&str])] = &[
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
     Always,
-    /// Where the parenthesis touches it.
+    /// If the parenthesis touches it.
     Touching,
     Never,
 }

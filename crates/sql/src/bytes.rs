@@ -88,7 +88,7 @@ pub(crate) fn is_variable(byte: u8) -> bool {
 
 /// Offset of the first byte from `from` on that cannot stand in an identifier.
 ///
-/// Eight bytes at a time, without a branch a byte: word lengths are what a branch predictor misses.
+/// Eight bytes at a time, without a branch per byte: the lengths of words are hard to predict for a branch predictor.
 #[inline]
 pub(crate) fn name_end(sql: &[u8], from: usize) -> usize {
     let mut rest = sql.get(from..).unwrap_or_default();
@@ -172,8 +172,7 @@ pub(crate) fn version_comment(sql: &[u8], open: usize) -> Option<usize> {
     Some(if digits >= 5 { mark + digits } else { mark })
 }
 
-/// Does a server skip the version comment at `open`, which others run: for their version's sake, or because it is MariaDB's own
-/// (`/*M!`)?
+/// Whether some servers skip the version comment at `open` while others run it: for their version, or because it is MariaDB's own (`/*M!`).
 pub(crate) fn is_skipped_by_some(sql: &[u8], open: usize) -> bool {
     condition(sql, open).is_some()
 }
@@ -192,14 +191,13 @@ pub(crate) fn condition(sql: &[u8], open: usize) -> Option<Condition> {
     let mariadb_only = sql.get(open + 2) == Some(&b'M');
     let content = version_comment(sql, open)?;
     let digits = &sql[open + if mariadb_only { 4 } else { 3 }..content];
-    // Those of six digits are of versions from 10.0 up.
+    // Six digits stand for versions from 10.0 on.
     let always_runs = digits.len() < 6 && digits < b"50700".as_slice();
     let from = digits.iter().fold(0, |number, digit| number * 10 + u32::from(digit - b'0'));
     (mariadb_only || !always_runs).then_some(Condition { mariadb_only, from })
 }
 
-/// Where a server goes on that skips the version comment at `open`. None when every server runs it; two places when not all who
-/// skip it go on at the same.
+/// Where servers that skip the version comment at `open` continue. None if every server runs it. Two places if they do not agree.
 pub(crate) fn skipped_to(sql: &[u8], open: usize) -> Option<(usize, usize)> {
     if !is_skipped_by_some(sql, open) {
         return None;

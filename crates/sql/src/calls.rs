@@ -1,7 +1,7 @@
-//! Names of what a statement calls that is no built-in function.
+//! Names of functions and procedures in a statement that are not built in.
 //!
-//! For those who know what some of them do. Only statements with [`Facts::UNKNOWN_FUNCTION`] have any; finding the
-//! names reads the statement a second time.
+//! For callers that know the effect of some of them. Only statements with [`Facts::UNKNOWN_FUNCTION`] have any. Finding the names reads the
+//! statement a second time.
 
 use crate::analyze::Scan;
 use crate::cursor::Cursor;
@@ -9,7 +9,7 @@ use crate::digest::Grouping;
 use crate::facts::Facts;
 use crate::token::{LexMode, Token, TokenKind};
 
-/// Something that is called.
+/// A called routine by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
     /// A function or procedure: `name` or `schema.name`, without quotes, in lower case.

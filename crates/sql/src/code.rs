@@ -1,9 +1,9 @@
-//! Stored code: which routines a text calls, and what a routine's body may leave on its connection without that servers
-//! tell of it.
+//! Stored code: the routines that a text calls, and the state that a routine's body may leave on its connection without a report by the
+//! server.
 //!
-//! What they do tell of is no matter here: SET of variables by their plain names, the schema, temporary tables, transactions. A word
-//! counts wherever it stands, as a column's name too: a routine that is wrongly thought to leave something costs a
-//! connection, the other way round would cost more.
+//! Reported state does not matter here: SET of variables by their plain names, the schema, temporary tables, transactions. A word counts
+//! wherever it stands, even as a column's name. A harmless routine that is suspected costs a connection; a harmful one that is missed would
+//! cost more.
 
 use crate::analyze::{analyze, called_by_quoted_name, precedes_object, variable_name};
 use crate::cursor::{unquote_name, utf8};
@@ -20,11 +20,11 @@ pub struct Routine {
     pub is_procedure: bool,
     /// Its schema, where the text says it.
     pub schema: Option<String>,
-    /// Its name.
+    /// Without quotes.
     pub name: String,
 }
 
-/// What code may leave behind that servers do not tell of.
+/// The state that code may leave behind without a report by the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Code {
     /// It may assign user variables.
@@ -37,7 +37,7 @@ pub struct Code {
     pub role: bool,
     /// It may name tables: triggers may run, and what views call.
     pub tables: bool,
-    /// What it calls that is not built in.
+    /// The called routines that are not built in.
     pub calls: Vec<Routine>,
 }
 
@@ -60,12 +60,12 @@ pub fn routines(sql: &[u8], mode: LexMode) -> Option<Vec<Routine>> {
     Some(all)
 }
 
-/// What a compound statement outside a routine may leave behind.
+/// The state that a compound statement outside a routine may leave behind.
 pub fn compound(sql: &[u8], mode: LexMode) -> Code {
     Reader::new(sql, mode).read()
 }
 
-/// What a routine may leave behind, by its `CREATE ...` as SHOW CREATE gives it; None when that is not understood.
+/// The state that a routine may leave behind, by its `CREATE ...` from SHOW CREATE. None if that is not understood.
 pub fn stored(definition: &[u8], mode: LexMode) -> Option<Code> {
     let mut reader = Reader::new(definition, mode);
     // `CREATE DEFINER=a@b AGGREGATE FUNCTION f(`: accounts are quoted.
@@ -82,9 +82,9 @@ pub fn stored(definition: &[u8], mode: LexMode) -> Option<Code> {
     (matches!(kw, Kw::Procedure | Kw::Function) && is_named).then(|| reader.read())
 }
 
-/// Built-in functions for which `analyze` sets [`Facts::UNKNOWN_FUNCTION`] because they read state of the connection or of the server;
-/// they leave nothing that others could meet. No stored function of that name is called without its schema. Also those that the other
-/// family of servers has not.
+/// Built-in functions for which `analyze` sets [`Facts::UNKNOWN_FUNCTION`], because they read state of the connection or of the server.
+/// They leave nothing behind for other sessions. No stored function of such a name can be called without its schema. Functions of one
+/// server family are included for that family only.
 pub fn is_native(name: &str, mariadb: bool) -> bool {
     const BOTH: &[&str] = &["is_free_lock", "is_used_lock"];
     const MARIADB: &[&str] = &["nextval", "lastval", "setval", "wsrep_last_seen_gtid", "wsrep_last_written_gtid"];
@@ -129,7 +129,6 @@ const TABLE_WORDS: &[&[u8]] = &[
     b"references",
 ];
 
-/// A token that was read, and the keyword that it is.
 type Read = Option<(Token, Kw)>;
 
 struct Reader<'a> {
@@ -188,7 +187,7 @@ impl<'a> Reader<'a> {
             }
             TokenKind::Punct(b'@') => self.code.variables = true,
             TokenKind::SystemVariable => self.code.state |= is_of_transactions(variable_name(token.text(self.sql))),
-            // `SET @@x = 1`: MariaDB does not tell of it.
+            // `SET @@x = 1`: MariaDB does not report it.
             TokenKind::Assign | TokenKind::Punct(b'=') => {
                 self.code.state |= self.newest().is_some_and(|(last, _)| last.kind == TokenKind::SystemVariable);
             }
@@ -256,7 +255,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// CALL was read.
+    /// Reads the rest of a CALL.
     fn call(&mut self) {
         let mut ahead = self.lexer.clone();
         let first = ahead.token();
@@ -325,13 +324,13 @@ fn is_of_connection(name: &[u8]) -> bool {
     is_of_transactions(name) || is_of_text(name) || is_of_tracking(name)
 }
 
-/// A variable that acts on the next transaction alone, where it is set with @@.
+/// A variable that acts only on the next transaction if it is set with @@.
 fn is_of_transactions(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 4] = [b"tx_isolation", b"tx_read_only", b"transaction_isolation", b"transaction_read_only"];
     NAMES.iter().any(|one| name.eq_ignore_ascii_case(one))
 }
 
-/// A variable that decides what servers tell of.
+/// A variable that decides which changes servers report.
 fn is_of_tracking(name: &[u8]) -> bool {
     begins(name, b"session_track_")
 }

@@ -89,7 +89,7 @@ impl<'a> Cursor<'a> {
         hit
     }
 
-    /// Eats all of `words`, or nothing.
+    /// On a mismatch the cursor does not move.
     pub(crate) fn eat_all(&mut self, words: &[Kw]) -> bool {
         let mut ahead = self.clone();
         let hit = words.iter().all(|&kw| ahead.eat(kw));

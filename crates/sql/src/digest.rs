@@ -2,9 +2,8 @@
 //!
 //! One pass that writes straight into the output and folds lists by truncating it.
 //! Rules: ProxySQL 2.x documentation, "Query digest" (`mysql-query_digests_*` variables).
-//! As there, a double-quoted text is a literal and backticks are not special; unlike
-//! there, a backticked name with other than name characters and blanks is copied as it
-//! is, so a quote inside it cannot shift what counts as a literal after it.
+//! As there, a double-quoted text is a literal and backticks are not special. Unlike there, a backticked name with other than name
+//! characters and blanks is copied unchanged. So a quote inside such a name cannot shift the literals after it.
 
 use crate::bytes::{Class, class, comment_end, is_dash_comment, is_name, is_variable, line_end, number, version_comment};
 use crate::keywords::{Kw, lookup};
@@ -67,7 +66,7 @@ pub fn digest_text(sql: &[u8], opts: &DigestOptions, out: &mut Vec<u8>) {
     writer.finish();
 }
 
-/// What [`digest`] finds.
+/// The result of [`digest`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digested {
     /// [`spooky_hash64`](crate::spooky_hash64) of the whole digest text, with seed 0.
@@ -142,7 +141,7 @@ fn comment_content(sql: &[u8], open: usize) -> Option<&[u8]> {
     Some(content.get(..LONGEST).unwrap_or(content).trim_ascii())
 }
 
-/// What was written last.
+/// The last part that was written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Prev {
     Start,
@@ -192,10 +191,10 @@ struct Writer<'a> {
     joining_dot: Option<usize>,
     sign: Option<Sign>,
     version_depth: usize,
-    /// Where the statement begins, and whether it has a body, so that no `;` ends it.
+    /// The start of the statement, and whether it has a body, so that no `;` ends it.
     statement: usize,
     has_body: Option<bool>,
-    /// Where the backtick stands that closes the name being read.
+    /// The backtick that closes the name being read.
     name_close: Option<usize>,
     depth: usize,
     /// Values in the current run, 0 when there is none, and where its first one stands.
@@ -415,8 +414,7 @@ impl<'a> Writer<'a> {
         self.value(lex.multi_byte.quoted_end(self.sql, self.pos, quote, !(lex.no_backslash_escapes || is_name)));
     }
 
-    /// A backtick opens a name, or closes one that is read like other text. What an unclosed one
-    /// opens is treated as a cut literal.
+    /// A backtick opens a name, or closes one that is read like other text. The text behind an unclosed one is treated as a cut literal.
     fn backtick(&mut self) {
         if std::mem::take(&mut self.name_close) == Some(self.pos) {
             return self.punct(b'`');
@@ -433,7 +431,7 @@ impl<'a> Writer<'a> {
         self.name_as_it_is(end);
     }
 
-    /// `[name]`. What an unclosed bracket opens is treated as a cut literal.
+    /// `[name]`. The text behind an unclosed bracket is treated as a cut literal.
     fn bracket(&mut self) {
         let end = self.opts.lex.multi_byte.quoted_end(self.sql, self.pos, b']', false);
         if end > self.pos + 1 && self.sql[end - 1] == b']' { self.name_as_it_is(end) } else { self.value(end) }
@@ -446,7 +444,7 @@ impl<'a> Writer<'a> {
         self.prev = Prev::Other;
     }
 
-    /// A literal that ends at `end`.
+    /// Writes the placeholder of a literal that ends at `end`.
     fn value(&mut self, end: usize) {
         self.pos = end;
         if let Some(sign) = self.sign.take() {

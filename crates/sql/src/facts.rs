@@ -1,7 +1,7 @@
-//! What a statement mentions, as a set of bits.
+//! The constructs that a statement mentions, as a set of bits.
 //!
-//! Facts come from the text alone. They err on the safe side: a fact may be set
-//! although the server would not act on it, never the other way round.
+//! Facts come from the text alone. They err on the safe side: a fact may be set although the server would not act on it, never the other
+//! way round.
 
 use std::ops::{BitOr, BitOrAssign};
 
@@ -58,11 +58,11 @@ impl Facts {
     pub const PLACEHOLDER: Facts = Facts(1 << 20);
     /// `INSERT ... RETURNING`, `REPLACE ... RETURNING` and `ANALYZE ...` (MariaDB): the reply has rows, and no insert id.
     pub const RETURNING: Facts = Facts(1 << 21);
-    /// A server may run what was not read as it reads it. A statement stands partly in a version comment that some servers skip
-    /// (`/*!99999 a */ SET @x = 1`), or such a comment ends elsewhere for those who skip it (`/*!99999 ' */ f() /* ' */`).
-    /// More follows a stored program whose end is not certain, or `$$` opens a string or a name.
+    /// A server may run the text differently than it was read. Either a statement stands partly in a version comment that some servers skip
+    /// (`/*!99999 a */ SET @x = 1`). Or such a comment ends elsewhere for servers that skip it (`/*!99999 ' */ f() /* ' */`). Or text
+    /// follows a stored program whose end is uncertain, or `$$` opens a string or a name.
     pub const TORN: Facts = Facts(1 << 22);
-    /// A version comment that not every server runs: what the text says may not have happened.
+    /// A version comment that only some servers run: its effect may be missing.
     pub const VERSIONED: Facts = Facts(1 << 23);
     /// A LIMIT may leave out rows at the front: `LIMIT 1, 2`, `OFFSET`.
     pub const OFFSET: Facts = Facts(1 << 24);
@@ -98,7 +98,7 @@ impl Facts {
         Facts::COMMENT.union(Facts::VERSIONED).union(Facts::PLACEHOLDER).contains(self)
     }
 
-    /// What is in the set, in words for people.
+    /// The facts in words, for people.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         NAMES.iter().filter(move |(fact, _)| self.contains(*fact)).map(|(_, name)| *name)
     }

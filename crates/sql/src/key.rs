@@ -1,11 +1,9 @@
 //! The statement key: a 64-bit hash of the normalised token stream.
 //!
-//! It is made in the same pass that classifies the statement and keys what is
-//! remembered per statement. Literals do not count; runs of literals in parentheses and
-//! rows of such runs are folded with the limits of [`Grouping`], as in the digest text.
-//! INVARIANT: two statements with the same key have the same digest text under the same
-//! grouping (barring hash collisions). The reverse does not hold: letter case, blank space
-//! that the digest text drops, and version comments may give several keys for one text.
+//! It is made in the same pass that classifies the statement, and is the key of everything remembered per statement. Literals do not count.
+//! Runs of literals in parentheses, and rows of such runs, are folded with the limits of [`Grouping`], as in the digest text.
+//! INVARIANT: two statements with the same key have the same digest text under the same grouping (barring hash collisions). The reverse
+//! does not hold: letter case, blanks that the digest text drops, and version comments may give several keys for one text.
 
 use crate::digest::Grouping;
 
@@ -21,7 +19,7 @@ const TAG_MORE_ROWS: u64 = 6;
 const TAG_PUNCT: u64 = 0x100;
 const TAG_WORD: u64 = 0x200;
 
-/// What the last token was, as far as folding cares.
+/// The last token, as far as folding needs it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Last {
     /// A sign that follows is unary.

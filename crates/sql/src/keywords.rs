@@ -1,8 +1,7 @@
 //! Words with a meaning to the proxy, and the lookup that finds them.
 //!
-//! [`Kw`] has a variant for each word that some rule acts on; every other keyword or
-//! built-in function that can stand before a parenthesis is [`Kw::Known`] or its like. The lookup
-//! is a hash table built at compile time, keyed by the word's case-folded first eight
+//! [`Kw`] has a variant for each word that some rule acts on. Every other keyword or built-in function that can stand before a parenthesis
+//! is [`Kw::Known`] or a similar variant. The lookup is a hash table built at compile time. Its key is the word's case-folded first eight
 //! bytes and its length.
 
 use crate::builtins::BUILTINS;
@@ -254,7 +253,7 @@ pub(crate) fn fold_head(head: u64, len: usize) -> u64 {
     fold(head, len)
 }
 
-/// What `word` means, given its first bytes as [`head_at`] gives them.
+/// The keyword `word`, given its first bytes from [`head_at`].
 #[inline(always)]
 pub(crate) fn lookup_with(head: u64, word: &[u8]) -> Kw {
     let len = word.len();
@@ -281,7 +280,7 @@ fn same_tail(name: &[u8], word: &[u8]) -> bool {
     name.len() <= 8 || name[8..].eq_ignore_ascii_case(&word[8..])
 }
 
-/// What `word` means.
+/// The keyword `word`, in any letter case; [`Kw::None`] for other words.
 pub(crate) fn lookup(word: &[u8]) -> Kw {
     lookup_with(head_at(word, 0, word.len()), word)
 }

@@ -1,4 +1,4 @@
-//! What a statement does, from its first words.
+//! The kind of a statement, from its first words.
 
 use crate::body;
 use crate::cursor::Cursor;
@@ -94,8 +94,8 @@ pub enum Kind {
     Signal,
     /// Accounts and privileges: `GRANT`, `REVOKE`, `CREATE USER`, `SET DEFAULT ROLE`, ...
     Grant,
-    /// A compound statement outside a stored program (MariaDB): `BEGIN NOT ATOMIC`, `IF`, `LOOP`, ...; in sql_mode ORACLE any
-    /// `BEGIN ...` but that of a transaction, and what has no kind of its own.
+    /// A compound statement outside a stored program (MariaDB): `BEGIN NOT ATOMIC`, `IF`, `LOOP`, ... In sql_mode ORACLE it is any `BEGIN
+    /// ...` but that of a transaction. Also statements without a kind of their own.
     Compound,
     /// Nothing but blanks, comments and `;`.
     Empty,
@@ -326,7 +326,7 @@ fn lock(next: Kw) -> Kind {
     }
 }
 
-/// What gives a lock back takes none.
+/// A statement that releases a lock takes none.
 fn backup(mut next: Cursor<'_>) -> Kind {
     let ends = next.kw() == Kw::Unlock || next.eat_word(b"stage") && next.eat_word(b"end");
     if ends { Kind::Other } else { Kind::BackupLock }

@@ -1,11 +1,9 @@
 //! Reads SQL text as MySQL and MariaDB would, as far as a proxy needs it.
 //!
-//! [`analyze()`] is the hot path: one pass, no allocation, giving the statement's
-//! [`Kind`], the [`Facts`] it mentions and a key for what is remembered about it.
-//! [`digest_text`] and [`spooky_hash64`] make the digest that operators see. The
-//! parsers (`parse_*` and friends) understand the few statements the proxy acts on;
-//! they are called only when the analysis says so, and say "not understood" rather
-//! than guess.
+//! [`analyze()`] is the hot path: one pass, no allocation. It gives the statement's [`Kind`], the [`Facts`] that it mentions, and a key for
+//! everything remembered about it. [`digest_text`] and [`spooky_hash64`] make the digest that operators see. The parsers (`parse_*` and
+//! friends) understand the few statements that the proxy acts on. They are called only if the analysis says so, and answer "not understood"
+//! rather than guess.
 //!
 //! Pure: no IO, no clock, no randomness, no globals. Any bytes are accepted.
 

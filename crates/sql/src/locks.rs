@@ -17,7 +17,7 @@ pub enum LockCall {
     ReleaseAll,
 }
 
-/// Words of statements that run what they call more than once, or not at all. That they may be names too is no matter.
+/// Words of statements that run a call more than once, or not at all. They may be names too, which does no harm.
 const UNSURE: [&[u8]; 17] = [
     b"from",
     b"where",

@@ -1,6 +1,5 @@
-//! Character sets in which the second byte of a character may be a backslash or a backtick, so that text cannot be read byte by
-//! byte, and those in which a byte from 0x80 up is a blank, or a control character that makes a comment of `--`. What is taken for
-//! a character is what servers take for one.
+//! Character sets that cannot be read byte by byte. In some, the second byte of a character may be a backslash or a backtick. In others, a
+//! byte from 0x80 up is a blank, or a control character that makes a comment of `--`. Characters are recognised as servers do it.
 
 use crate::bytes;
 
@@ -18,7 +17,7 @@ pub enum MultiByte {
     Big5,
     /// `gb18030`.
     Gb18030,
-    /// `latin1` and others with a no-break space at 0xa0.
+    /// `latin1` and other character sets with a no-break space at 0xa0.
     Latin1,
     /// `latin2`.
     Latin2,

@@ -5,12 +5,12 @@ use crate::token::{LexMode, Lexer, Token, TokenKind};
 /// The offset of a text's outermost LIMIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offset {
-    /// There is none.
+    /// The statement has no offset.
     None,
-    /// So many rows.
+    /// The number of skipped rows.
     Rows(u64),
-    /// It is a parameter or a variable, or the servers differ in what they count: UNION and its like, parentheses around a query,
-    /// several statements.
+    /// The offset is a parameter or a variable, or servers count differently: UNION and similar, parentheses around a query, several
+    /// statements.
     Unclear,
 }
 

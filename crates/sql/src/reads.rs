@@ -1,4 +1,4 @@
-//! Which tables a read names, for who asks what is behind them: nothing may be missing, and too much does no harm.
+//! The tables that a read names, for callers that look up their definitions. None may be missing; extra ones do no harm.
 
 use crate::cursor::unquote_name;
 use crate::tables::{WITH_FROM, is_one_of};
@@ -15,17 +15,17 @@ const NO_TABLES: &[&[u8]] = &[b"SELECT", b"WITH", b"VALUES", b"TABLE", b"DUAL"];
 /// Statements that an EXPLAIN may run, beside a read.
 const CHANGES: &[&[u8]] = &[b"INSERT", b"REPLACE", b"UPDATE", b"DELETE"];
 
-/// What a read names as a table.
+/// A name that a read uses as a table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TableName {
     /// Its schema, where one is said.
     pub schema: Option<String>,
-    /// Its name.
+    /// Without quotes, as written.
     pub name: String,
 }
 
-/// Every table that a single SELECT, TABLE or EXPLAIN of one names, with names of common table expressions and now and then another
-/// word among them. None where that is not certain: what cannot be read, names beyond plain ASCII, and too many.
+/// Every table that a single SELECT, TABLE or EXPLAIN of one names. Names of common table expressions, and now and then another word, are
+/// among them. None if that is uncertain: unreadable text, names beyond plain ASCII, or too many.
 pub fn read_tables(sql: &[u8], mode: LexMode) -> Option<Vec<TableName>> {
     let mut all: Vec<TableName> = Vec::new();
     let (mut here, mut outer) = (Place::default(), Vec::new());
@@ -87,12 +87,12 @@ pub fn read_tables(sql: &[u8], mode: LexMode) -> Option<Vec<TableName>> {
     }
 }
 
-/// What may stand at a place within one pair of parentheses.
+/// The words that may stand at a place within one pair of parentheses.
 #[derive(Clone, Copy, Default)]
 struct Place {
     /// A table.
     expects: bool,
-    /// Another one behind a comma.
+    /// A comma may be followed by another one.
     lists: bool,
     /// Arguments of a function: its FROM has none.
     is_call: bool,

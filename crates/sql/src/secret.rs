@@ -1,7 +1,7 @@
-//! Statements that carry passwords, for those who write statements down.
+//! Statements that carry passwords, for logs and other records of statements.
 //!
-//! Known statements are read by position. Elsewhere it is a guess by name, on the safe side: a column, option or variable that is
-//! named like a password and is compared, assigned or inserted counts as well.
+//! Known statements are read by position. In others, names decide, on the safe side. A column, option or variable counts if it is named
+//! like a password and is compared, assigned or inserted.
 
 use crate::analyze::analyze;
 use crate::cursor::unquote_name;
@@ -10,7 +10,7 @@ use crate::kind::Kind;
 use crate::token::{LexMode, Lexer, TokenKind};
 use std::borrow::Cow;
 
-/// What a token asks of the next one.
+/// The meaning of a token for the next one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asks {
     Nothing,
@@ -82,7 +82,7 @@ fn carries(sql: &[u8], mode: LexMode, depth: u8) -> bool {
     }
 }
 
-/// Names, of columns, options and variables, that end so are a password's, or as good as one.
+/// Names of columns, options and variables with these ends are a password's, or as good as one.
 const SECRET_NAMES: &[&[u8]] = &[
     b"password",
     b"passwd",
@@ -116,8 +116,8 @@ pub fn shown(sql: &[u8], mode: LexMode) -> Cow<'_, [u8]> {
     if carries_password(sql, mode) { Cow::Owned(without_literals(sql, mode)) } else { Cow::Borrowed(sql) }
 }
 
-/// As [`shown`], where it is not known how its session reads quotes and backslashes. If the text carries a password in any of these
-/// modes, it is shown up to its first quote.
+/// As [`shown`], for a session whose reading of quotes and backslashes is unknown. If the text carries a password in any of these modes, it
+/// is shown up to its first quote.
 pub fn shown_in_any_mode(sql: &[u8]) -> Cow<'_, [u8]> {
     let modes = [(false, false), (true, false), (false, true), (true, true)];
     let mut texts = modes.into_iter().map(|(ansi_quotes, no_backslash_escapes)| {
@@ -141,7 +141,7 @@ pub fn without_literals(sql: &[u8], mode: LexMode) -> Vec<u8> {
     text
 }
 
-/// May a server's error quote a password that the text carries, or that what it prepares or executes does?
+/// Whether a server's error may quote a password, from the text or from the statement that it prepares or executes.
 pub fn error_may_carry_password(sql: &[u8], mode: LexMode) -> bool {
     matches!(analyze(sql, mode).kind, Kind::Prepare | Kind::Execute) || carries_password(sql, mode)
 }
@@ -151,7 +151,7 @@ pub fn without_named_passwords(sql: &[u8], mode: LexMode) -> Cow<'_, [u8]> {
     if carries_password(sql, mode) { Cow::Owned(without_names(sql, mode)) } else { Cow::Borrowed(sql) }
 }
 
-/// The text with a placeholder for what is no string where a password stands: IDENTIFIED BY `x`.
+/// The text with a placeholder for a password that is no string: IDENTIFIED BY `x`.
 fn without_names(sql: &[u8], mode: LexMode) -> Vec<u8> {
     let (mut out, mut copied) = (Vec::with_capacity(sql.len()), 0);
     let mut lexer = Lexer::new(sql, mode);
@@ -178,7 +178,7 @@ fn without_names(sql: &[u8], mode: LexMode) -> Vec<u8> {
     out
 }
 
-/// What a server says of such a statement, up to what it quotes first. Where that was in the text is kept.
+/// A server's error text up to its first quotation. The place in the statement is kept.
 pub fn without_quoted(text: &[u8]) -> Vec<u8> {
     const PLACE: &[u8] = b" at line ";
     let Some(from) = text.iter().position(|byte| matches!(byte, b'\'' | b'"' | b'`')) else { return text.to_vec() };

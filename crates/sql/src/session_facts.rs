@@ -23,7 +23,7 @@ pub enum Fact {
 }
 
 impl Fact {
-    /// Is it the number of the connection?
+    /// Whether the value is the connection's id.
     pub fn is_connection(self) -> bool {
         matches!(self, Fact::ConnectionId | Fact::PseudoThreadId)
     }

@@ -1,7 +1,7 @@
-//! `SET`: what it assigns, when all of it is understood.
+//! The assignments of a `SET`, if all of it is understood.
 //!
-//! MySQL manual 15.7.6 "SET Statements", MariaDB "SET". A statement with anything that is
-//! not understood gives `None`: the caller must then assume it may change any state.
+//! MySQL manual 15.7.6 "SET Statements", MariaDB "SET". If any part is not understood, the result is `None`: the caller must then assume
+//! that the statement changes any state.
 
 use std::collections::HashSet;
 
@@ -12,13 +12,13 @@ use crate::token::{LexMode, Lexer, TokenKind};
 /// One assignment of a `SET` statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// What is assigned to.
+    /// The variable or setting that is assigned.
     pub target: Target,
-    /// What is assigned. [`Value::Default`] for targets that carry their values themselves.
+    /// The assigned value. [`Value::Default`] for targets that carry their values themselves.
     pub value: Value,
 }
 
-/// What a `SET` assigns to. Names are in lower case, without quotes.
+/// The target of an assignment. Names are in lower case, without quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A session variable: `x`, `SESSION x`, `LOCAL x`, `@@x`, `@@session.x`, `@@local.x`.
@@ -52,7 +52,7 @@ pub enum Target {
 /// Variables that are the next transaction's when `@@` is all that stands before them (MySQL manual 15.3.7).
 const TRANSACTION: [&str; 4] = ["transaction_isolation", "transaction_read_only", "tx_isolation", "tx_read_only"];
 
-/// What a `SET` assigns.
+/// An assigned value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// A literal as it is written: `'abc'`, `5`, `-1.5`, `NULL`, `TRUE`, `0x41`, `_utf8mb4'x'`.
@@ -65,7 +65,7 @@ pub enum Value {
     Expression,
 }
 
-/// What `SET TRANSACTION` asks for.
+/// The traits in `SET TRANSACTION`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TransactionTraits {
     /// As `transaction_isolation` shows it: `READ-UNCOMMITTED`, `READ-COMMITTED`,
@@ -165,7 +165,7 @@ struct Parser<'a> {
     cursor: Cursor<'a>,
     mode: LexMode,
     sql: &'a [u8],
-    /// A GLOBAL or PERSIST word came: servers differ on what an unscoped name after it means.
+    /// A GLOBAL or PERSIST word came: servers disagree about an unscoped name after it.
     sticky_global: bool,
 }
 

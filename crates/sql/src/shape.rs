@@ -1,9 +1,9 @@
-//! What was found in a statement, remembered for all that differ from it only in numbers and strings.
+//! Remembers the analysis of a statement for all texts that differ from it only in numbers and strings.
 //!
-//! Applications say the same few hundred texts with other values. The *shape* of a text is the text with each number as `0` and each
-//! string empty; it is made in one pass that asks nothing of a byte but its class, and gives up on whatever would need a lexer: comments,
-//! backslashes, double quotes, variables. INVARIANT: a text and its shape have the same [`Analysis`], so what is known of the shape is known of
-//! the text. A shape is compared whole, never by its hash alone.
+//! Applications send the same few hundred texts with other values. The *shape* of a text has each number as `0` and each string empty. One
+//! pass makes it, which needs only the class of each byte. It gives up on everything that would need a lexer: comments, backslashes, double
+//! quotes, variables. INVARIANT: a text and its shape have the same [`Analysis`], so that of the shape holds for the text. A shape is
+//! compared whole, never by its hash alone.
 
 use memchr::{memchr, memchr2};
 
@@ -23,7 +23,7 @@ const SLOTS: usize = 2048;
 /// Room for a shape, and for the last eight bytes of one to be read as a word.
 type Room = [u8; MAX_SHAPED + 8];
 
-/// What a byte outside of strings asks for.
+/// The handling of a byte outside of strings.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     /// Nothing: it stands in the shape as it is.
@@ -82,7 +82,7 @@ fn shape(sql: &[u8], mode: LexMode, room: &mut Room) -> Option<usize> {
         }
         let Some(&byte) = sql.get(at) else { return Some(len) };
         let last = len.checked_sub(1).and_then(|last| room.get(last)).copied();
-        // What is taken from the text, as it is or for what is put in its place.
+        // The bytes that are taken from the text, and their replacement.
         let (taken, put) = match CLASSES[usize::from(byte)] {
             Class::Plain => (1, None),
             Class::Digit => {
@@ -113,7 +113,7 @@ fn shape(sql: &[u8], mode: LexMode, room: &mut Room) -> Option<usize> {
     }
 }
 
-/// Eight bytes from `at` on, in little endian order; zeros for what is behind the end.
+/// Eight bytes from `at` on, in little endian order; zeros behind the end.
 #[inline]
 fn word_at(sql: &[u8], at: usize) -> u64 {
     let rest = sql.get(at..).unwrap_or_default();
@@ -164,7 +164,7 @@ fn string(text: &[u8], is_plain: bool) -> Option<usize> {
     (rest.get(end) == Some(&b'\'') && (is_plain || content.is_ascii())).then_some(end + 2)
 }
 
-/// One shape and what is known of it.
+/// A shape with its analysis.
 struct Known {
     mode: LexMode,
     analysis: Analysis,
@@ -193,7 +193,7 @@ impl Default for Shapes {
 }
 
 impl Shapes {
-    /// What [`analyze_with`] finds.
+    /// The same result as [`analyze_with`].
     pub fn analyze(&mut self, sql: &[u8], mode: LexMode, grouping: Grouping) -> Analysis {
         if grouping != self.grouping {
             *self = Self { grouping, ..Self::default() };

@@ -24,7 +24,7 @@ pub fn spooky_hash64(data: &[u8], seed: u64) -> u64 {
 pub(crate) struct SpookyStream {
     seed: u64,
     state: [u64; LANES],
-    /// What belongs to no whole block yet; all data as long as it may be short.
+    /// Data that fills no whole block yet; all data as long as it may be short.
     rest: Vec<u8>,
     is_long: bool,
 }

@@ -15,19 +15,19 @@ pub fn parse_use(sql: &[u8], mode: LexMode) -> Option<Vec<u8>> {
     cursor.done().then_some(schema)
 }
 
-/// Whom a `KILL` names.
+/// The target of a `KILL`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KillTarget {
     /// End the connection with this id.
     Connection(u64),
-    /// End only what the connection with this id runs now.
+    /// End only the statement that the connection with this id runs now.
     Query(u64),
 }
 
-/// A `KILL` statement.
+/// A `KILL` that the proxy can carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kill {
-    /// Whom it names.
+    /// The connection or the statement to end.
     pub target: KillTarget,
     /// MariaDB `KILL SOFT`: leave operations alone that an interruption would damage.
     pub soft: bool,
@@ -95,8 +95,8 @@ pub fn parse_transaction(sql: &[u8], mode: LexMode) -> TransactionControl {
     control
 }
 
-/// The tables that `CREATE TEMPORARY TABLE` makes or `DROP [TEMPORARY] TABLE` drops, schema (where one is said) and name, as they
-/// are written. Empty for other statements and for what is not understood.
+/// The tables that `CREATE TEMPORARY TABLE` makes or `DROP [TEMPORARY] TABLE` drops, as written: schema (if given) and name. Empty for
+/// other statements, and if the text is not understood.
 pub fn temporary_tables(sql: &[u8], mode: LexMode) -> Vec<(Option<String>, String)> {
     let mut cursor = Cursor::new(sql, mode);
     if cursor.eat(Kw::Create) {
@@ -149,7 +149,7 @@ pub fn prepared_name(sql: &[u8], mode: LexMode) -> Option<String> {
     lower(&cursor.name()?)
 }
 
-/// What stands after FOR in MariaDB's `SET STATEMENT x=1 FOR ...`.
+/// The statement after FOR in MariaDB's `SET STATEMENT x=1 FOR ...`.
 pub fn set_statement_body(sql: &[u8], mode: LexMode) -> Option<&[u8]> {
     let mut cursor = Cursor::new(sql, mode);
     if !cursor.eat_all(&[Kw::Set, Kw::Statement]) {
@@ -168,7 +168,7 @@ pub fn set_statement_body(sql: &[u8], mode: LexMode) -> Option<&[u8]> {
     None
 }
 
-/// The statement in `PREPARE name FROM 'statement'` and `EXECUTE IMMEDIATE 'statement'`; `None` where it is no literal.
+/// The statement in `PREPARE name FROM 'statement'` and `EXECUTE IMMEDIATE 'statement'`; `None` if it is no literal.
 pub fn dynamic_text(sql: &[u8], mode: LexMode) -> Option<Vec<u8>> {
     let mut cursor = Cursor::new(sql, mode);
     if cursor.eat(Kw::Prepare) {

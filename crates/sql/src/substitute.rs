@@ -1,16 +1,16 @@
-//! Puts what the session knows into a statement's text: values in place of FOUND_ROWS() and its like.
+//! Puts values that the session knows into a statement's text, in place of FOUND_ROWS() and similar functions.
 //!
-//! What takes a fact's place has its very type, length and flags on MariaDB and MySQL, and a column of a select list that
-//! computes with facts keeps its name by an alias, in subqueries too: what stands around them may call it by that name.
-//! INVARIANT: an alias is added only where it is certain that the column ends there and has none.
+//! The replacement has the function's type, length and flags on MariaDB and MySQL. A column of a select list that computes with such values
+//! keeps its name by an alias, in subqueries too, because the outer query may use that name.
+//! INVARIANT: an alias is added only if the column certainly ends there and has none.
 
 use crate::cursor::Cursor;
 use crate::keywords::Kw;
 use crate::session_facts::{Fact, fact_at};
 use crate::token::{LexMode, Lexer, TokenKind};
 
-/// Copies `sql`, one statement, with each session fact replaced by an expression of the number that `value` gives for it; None
-/// leaves it to the server. A definition keeps what it says, but for the query of CREATE TABLE, which runs at once.
+/// Copies `sql`, one statement, with each session fact replaced by an expression of the number from `value`. If that is None, the server
+/// computes the fact. A definition is not changed, except for the query of CREATE TABLE, which runs at once.
 pub fn substitute_facts(sql: &[u8], mode: LexMode, value: impl Fn(Fact) -> Option<i64>) -> Vec<u8> {
     let mut scan = Scan { sql, mode, out: Vec::with_capacity(sql.len() + 64), copied: 0, columns: vec![None] };
     let mut cursor = Cursor::new(sql, mode);
@@ -22,7 +22,7 @@ pub fn substitute_facts(sql: &[u8], mode: LexMode, value: impl Fn(Fact) -> Optio
         let mut ahead = cursor.clone();
         let asks = !after_dot && from.is_some_and(|from| start >= from);
         let fact = if asks { fact_at(&mut ahead) } else { None };
-        // What is set is no value.
+        // The target of an assignment is no value.
         let fact = fact.filter(|_| !(assigns && matches!(ahead.kind(), TokenKind::Assign | TokenKind::Punct(b'='))));
         after_dot = false;
         if let Some((fact, end, value)) = fact.and_then(|(fact, end)| Some((fact, end, value(fact)?))) {
@@ -41,7 +41,7 @@ pub fn substitute_facts(sql: &[u8], mode: LexMode, value: impl Fn(Fact) -> Optio
     scan.out
 }
 
-/// Where the query of `CREATE [OR REPLACE] [TEMPORARY] TABLE ... SELECT` begins; None for other definitions.
+/// The start of the query in `CREATE [OR REPLACE] [TEMPORARY] TABLE ... SELECT`; None for other definitions.
 fn query_of_table(mut create: Cursor<'_>) -> Option<usize> {
     create.bump();
     if create.eat_word(b"or") {
@@ -72,7 +72,7 @@ fn replacement(fact: Fact, value: i64) -> String {
     }
 }
 
-/// What the scan knows of the column it is in.
+/// The state of the scan within a column.
 struct Column {
     /// Offset of its first token, of its last one, and after that.
     start: usize,
@@ -225,7 +225,7 @@ const VALUES: &[&str] = &["null", "true", "false"];
 /// Longer names than this are not given: servers cut theirs.
 const LONGEST_NAME: usize = 200;
 
-/// What may stand between SELECT and its first column.
+/// Words that may stand between SELECT and its first column.
 const MODIFIERS: &[&str] = &[
     "all",
     "distinct",
@@ -240,7 +240,7 @@ const MODIFIERS: &[&str] = &[
     "sql_calc_found_rows",
 ];
 
-/// What may follow a select list and is no name on either product. Other words that may do so are taken for aliases.
+/// Words that may follow a select list and are no name on either product. Other such words are taken for aliases.
 const CLAUSES: &[&str] = &[
     "from",
     "into",

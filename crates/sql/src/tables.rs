@@ -4,7 +4,7 @@ use crate::cursor::unquote_name;
 use crate::token::{LexMode, Lexer, Token, TokenKind};
 use std::borrow::Cow;
 
-/// A list of tables follows.
+/// Words before a list of tables.
 const LISTS: &[&[u8]] = &[b"FROM", b"JOIN", b"STRAIGHT_JOIN", b"UPDATE", b"TABLE", b"TABLES"];
 /// A table follows.
 const ONE: &[&[u8]] = &[b"INTO", b"REFERENCES", b"HANDLER"];
@@ -34,8 +34,8 @@ const NAMES: &[&[u8]] = &[b"VALUE", b"WINDOW", b"EXCEPT", b"INTERSECT"];
 /// Functions with FROM among their arguments.
 pub(crate) const WITH_FROM: &[&[u8]] = &[b"EXTRACT", b"TRIM", b"SUBSTRING", b"SUBSTR", b"MID"];
 
-/// Whether `is_meant` says so of a table that the text names: its schema, where one is said, and its name, without quotes. What a
-/// `CREATE` makes is not named, but what it copies.
+/// Whether `is_meant` accepts a table that the text names, given its schema, if any, and its name, without quotes. A table that a `CREATE`
+/// makes does not count, but the tables that it copies do.
 pub fn names_table(sql: &[u8], mode: LexMode, mut is_meant: impl FnMut(Option<&[u8]>, &[u8]) -> bool) -> bool {
     let mut scan = Scan::default();
     let mut lexer = Lexer::new(sql, mode);
@@ -77,12 +77,12 @@ pub(crate) fn is_one_of(word: &[u8], words: &[&[u8]]) -> bool {
     words.iter().any(|one| one.eq_ignore_ascii_case(word))
 }
 
-/// What may stand at a place within one pair of parentheses.
+/// The words that may stand at a place within one pair of parentheses.
 #[derive(Clone, Copy, Default)]
 struct Place {
     /// A table.
     expects: bool,
-    /// Another one behind a comma.
+    /// A comma may be followed by another one.
     lists: bool,
     /// Arguments of a function: its FROM has none.
     is_call: bool,
@@ -94,7 +94,7 @@ struct Scan<'a> {
     outer: Vec<Place>,
     /// The statement's first word.
     verb: &'a [u8],
-    /// The word before; empty where it was none.
+    /// The word before; empty for any other token.
     last: &'a [u8],
     /// The next word is a name, whatever it says.
     after_dot: bool,

@@ -36,9 +36,9 @@ pub struct LexMode {
 }
 
 impl LexMode {
-    /// The words of a `sql_mode` that change how a server splits text into tokens, or where a statement ends. Combined modes
-    /// (`ANSI`, `DB2`) stand in a session's value together with the words that they imply. The other words change what an expression
-    /// means (`PIPES_AS_CONCAT`, `HIGH_NOT_PRECEDENCE`) or what a value becomes.
+    /// The words of a `sql_mode` that change how a server splits text into tokens, or where a statement ends. Combined modes (`ANSI`,
+    /// `DB2`) stand in a session's value together with the words that they imply. The other words change the meaning of an expression
+    /// (`PIPES_AS_CONCAT`, `HIGH_NOT_PRECEDENCE`) or of a value.
     pub const SQL_MODES: [&str; 5] = ["ANSI_QUOTES", "NO_BACKSLASH_ESCAPES", "ORACLE", "IGNORE_SPACE", "MSSQL"];
 
     /// The same character set and functions under a `sql_mode` of which `has` tells the words.
@@ -48,10 +48,10 @@ impl LexMode {
     }
 }
 
-/// Whose built-in functions hide stored ones of their names.
+/// The server family whose built-in functions hide stored ones of their names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Builtins {
-    /// Those that MySQL and MariaDB have both: which server reads the text is not known.
+    /// The functions that MySQL and MariaDB share: the server that reads the text is unknown.
     #[default]
     Common,
     /// MySQL's.
@@ -60,7 +60,7 @@ pub enum Builtins {
     MariaDb,
 }
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenKind {
     /// The text is used up.
@@ -90,7 +90,7 @@ pub enum TokenKind {
 /// One token: its kind and where it stands in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// What it is.
+    /// The kind, without the text.
     pub kind: TokenKind,
     /// Offset of the first byte.
     pub start: usize,
@@ -107,7 +107,7 @@ impl Token {
         sql.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// True for that one-byte token.
+    /// True for this one-byte token.
     #[inline]
     pub fn is(&self, punct: u8) -> bool {
         self.kind == TokenKind::Punct(punct)
@@ -128,7 +128,7 @@ pub struct Lexer<'a> {
     mode: LexMode,
     /// Version comments that are open.
     version_depth: u32,
-    /// Where the outermost of them ends for servers that skip it; 0 when none does.
+    /// The end of the outermost comment for servers that skip it; 0 if none does.
     skipped_to: usize,
     /// A `.` that joins names was the last token: what follows is a name even if it starts with a digit.
     after_dot: bool,
@@ -139,12 +139,12 @@ pub struct Lexer<'a> {
 }
 
 impl<'a> Lexer<'a> {
-    /// A lexer at the start of `sql`.
+    /// `mode` must be that of the session.
     pub fn new(sql: &'a [u8], mode: LexMode) -> Self {
         Lexer { sql, pos: 0, mode, version_depth: 0, skipped_to: 0, after_dot: false, after_name: false, comments_met: Facts::NONE }
     }
 
-    /// Where the next token is looked for.
+    /// The offset from which the next token is read.
     #[inline]
     pub(crate) fn position(&self) -> usize {
         self.pos
@@ -162,7 +162,7 @@ impl<'a> Lexer<'a> {
         if self.version_depth == 0 { self.comments_met } else { self.comments_met | self.left_open() }
     }
 
-    /// Of a version comment that is not closed: servers that skip it may go on within what is read as something else.
+    /// A version comment is not closed: servers that skip it may continue within text that is read as something else.
     fn left_open(&self) -> Facts {
         if self.skipped_to == 0 || self.skipped_to >= self.sql.len() { Facts::NONE } else { Facts::TORN }
     }
@@ -178,7 +178,7 @@ impl<'a> Lexer<'a> {
         self.sql
     }
 
-    /// The next token.
+    /// [`TokenKind::End`] at the end, again and again.
     pub fn token(&mut self) -> Token {
         self.token_inline()
     }
@@ -186,7 +186,7 @@ impl<'a> Lexer<'a> {
     /// A statement is over, and the next one is read by itself: servers forget a version comment that is open.
     pub(crate) fn end_statement(&mut self) {
         if self.version_depth > 0 {
-            // Who skips the comment goes on elsewhere.
+            // Servers that skip the comment continue elsewhere.
             if self.skipped_to != 0 {
                 self.comments_met |= Facts::TORN;
             }
@@ -388,7 +388,7 @@ impl<'a> Lexer<'a> {
             self.comments_met |= Facts::TORN;
         }
         self.version_depth += 1;
-        // Where it ends is looked for while that can still tell something: the search may take as long as the text is.
+        // The end is searched only while it can change the result: the search may take as long as the text is.
         if !self.comments_met.contains(Facts::TORN) {
             let ends = skipped_to(self.sql, self.pos);
             self.skipped_to = ends.map_or(0, |(end, _)| end);
@@ -447,7 +447,7 @@ mod tests {
         }
     }
 
-    /// What is looked at for the ends of version comments grows with the text, not with its square.
+    /// The work to find the ends of version comments grows with the text, not with its square.
     #[test]
     fn many_version_comments() {
         const COUNT: usize = 2000;

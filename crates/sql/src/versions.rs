@@ -1,8 +1,7 @@
 //! Data definitions with version comments that some servers skip, as each server reads them.
 //!
-//! `CREATE TABLE t (p POINT /*!80003 SRID 4326 */)` stands in every dump of MySQL 8. What is left of it where the comment is skipped
-//! is a definition as well. That is shown here by reading the text as each kind of server does: nothing is assumed of what a part
-//! of a statement means.
+//! `CREATE TABLE t (p POINT /*!80003 SRID 4326 */)` stands in every dump of MySQL 8. Without the comment the rest is a definition as well.
+//! This module proves it by reading the text as each kind of server does, without assuming a meaning of the parts.
 
 use crate::analyze::analyze;
 use crate::bytes::{self, Condition};
@@ -24,7 +23,7 @@ struct Server {
 impl Server {
     fn runs(self, condition: Condition) -> bool {
         let is_for = self.is_mariadb || !condition.mariadb_only;
-        // MariaDB skips what is for MySQL 5.7 and later, up to 9.99.99.
+        // MariaDB skips comments for MySQL 5.7 and later, up to 9.99.99.
         let is_of_mysql = self.is_mariadb && !condition.mariadb_only && (50_700..100_000).contains(&condition.from);
         is_for && !is_of_mysql && self.version >= condition.from
     }
@@ -42,10 +41,10 @@ pub(crate) fn defines_in_each(sql: &[u8], mode: LexMode) -> bool {
     })
 }
 
-/// A version comment that some servers skip: where it opens, where it ends, and who runs it.
+/// A version comment that some servers skip: its start, its end, and the servers that run it.
 type Comment = (usize, usize, Condition);
 
-/// Those of a text; `None` where they cannot be taken out one by one, or the text is too long.
+/// The version comments of a text. `None` if they cannot be taken out one by one, or the text is too long.
 fn comments(sql: &[u8], mode: LexMode) -> Option<Vec<Comment>> {
     if sql.len() > LONGEST {
         return None;
@@ -53,11 +52,11 @@ fn comments(sql: &[u8], mode: LexMode) -> Option<Vec<Comment>> {
     let mut all: Vec<Comment> = Vec::new();
     let mut lexer = Lexer::new(sql, mode);
     loop {
-        // What stands before the next token is blank, or comments.
+        // The bytes before the next token are blanks or comments.
         let mut at = lexer.position();
         let token = lexer.token();
         let gap = sql.get(at..token.start)?;
-        // A line's comment may hide the marks of others.
+        // A comment up to the line's end may hide the marks of other comments.
         if gap.contains(&b'#') || gap.windows(2).any(|pair| pair == b"--") {
             return None;
         }
@@ -96,7 +95,7 @@ fn servers(comments: &[Comment]) -> Option<Vec<Server>> {
     (versions.len() <= 2 + 2 * MOST).then(|| pairs.collect())
 }
 
-/// The text with a blank in place of each comment that the server skips. What it runs is put in without its mark.
+/// The text with a blank in place of each comment that the server skips. A comment that it runs stands there without its mark.
 fn read_by(server: Server, sql: &[u8], comments: &[Comment]) -> Vec<u8> {
     let (mut out, mut copied) = (Vec::with_capacity(sql.len()), 0);
     for (open, end, condition) in comments {

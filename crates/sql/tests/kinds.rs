@@ -270,7 +270,7 @@ fn characters_that_end_in_a_backslash() {
         }
         let two = [b"SELECT '", backslash, b"'; SET @a = 1"].concat();
         assert_eq!(split(&two, mode).count(), 2, "{charset}");
-        // What is escaped is a byte, not a character.
+        // A backslash escapes a byte, not a character.
         let escaped = [b"SELECT '\\", backslash, b"', GET_LOCK('a', 0) '"].concat();
         assert_eq!(analyze(&escaped, mode).facts, Facts::NONE, "{charset}");
         let lock = [b"SELECT GET_LOCK('", backslash, b"', 0)"].concat();
@@ -278,7 +278,7 @@ fn characters_that_end_in_a_backslash() {
     }
 }
 
-/// What follows the definition of a stored program is another statement.
+/// Text behind the definition of a stored program is another statement.
 #[test]
 fn ends_of_definitions() {
     let alone = [
@@ -351,7 +351,7 @@ fn dollar_quotes() {
     }
 }
 
-/// Which names before a parenthesis may be stored functions depends on the server, and on what stands between.
+/// Whether a name before a parenthesis may be a stored function depends on the server, and on the text between.
 #[test]
 fn names_of_stored_functions() {
     let calls = |sql: &str, builtins, ignore_space| {

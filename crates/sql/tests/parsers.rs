@@ -411,7 +411,7 @@ fn insert_ids() {
     for text in uncertain {
         assert!(!insert_id_is_certain(text.as_bytes(), MODE, 42), "{text}");
     }
-    // What is bound is compared by the caller; a text has nothing bound.
+    // The caller compares bound values; a text has none.
     for text in ["INSERT INTO t VALUES (?, 5, ?)", "INSERT INTO t SET a = ?, b = NOW()"] {
         assert!(prepared_insert_id_is_certain(text.as_bytes(), MODE, 42), "{text}");
         assert!(!insert_id_is_certain(text.as_bytes(), MODE, 42), "{text}");

@@ -126,7 +126,7 @@ fn texts() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![4 => sqlish(), 1 => prop::collection::vec(any::<u8>(), 0..80)]
 }
 
-/// Text made of what has a shape, mostly.
+/// Text of parts that mostly have a shape.
 fn plain_texts() -> impl Strategy<Value = Vec<u8>> {
     const PIECES: &[&str] = &[
         " ",
@@ -343,7 +343,7 @@ proptest! {
     #[test]
     fn digest_is_idempotent(sql in texts()) {
         let once = text(&sql);
-        // What now follows `--` may make it a comment, and `...2` holds a number.
+        // The text that now follows `--` may make it a comment, and `...2` holds a number.
         prop_assert!(once.contains("--") || once.contains("...2") || text(once.as_bytes()) == once, "{once:?} -> {:?}", text(once.as_bytes()));
     }
 

@@ -1,4 +1,4 @@
-//! Prints what the hot path costs: `cargo test -p sql --release --test speed -- --ignored --nocapture`.
+//! Prints the time of the hot path: `cargo test -p sql --release --test speed -- --ignored --nocapture`.
 
 use std::hint::black_box;
 use std::time::Instant;
