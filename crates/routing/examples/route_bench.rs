@@ -1,4 +1,4 @@
-//! What routing costs: `cargo run --release -p routing --example route_bench`.
+//! The cost of routing: `cargo run --release -p routing --example route_bench`.
 //!
 //! A thousand digests, known after the first round, under rule sets of several sizes and shapes.
 #![allow(clippy::unwrap_used)] // a measurement may panic
@@ -30,7 +30,7 @@ fn statement(text: String) -> Statement {
 
 type Shape = fn(u32) -> QueryRule;
 
-/// What the rules of a set are.
+/// The columns that the rules of a set use.
 const SHAPES: &[(&str, Shape)] = &[
     ("match_digest", |n| QueryRule { match_digest: Some(format!(r"^SELECT .* FROM table_{n} WHERE").into()), ..QueryRule::default() }),
     ("match_digest, PCRE only", |n| QueryRule {

@@ -1,9 +1,9 @@
 //! A pattern for PCRE2, with a budget for the whole search.
 //!
-//! PCRE2 limits its steps for each place where a match may begin, so a text of `n` bytes may take `n` times that. Here a search
-//! takes [`SEARCH_STEPS`] in all, or a few a byte: each beginning gets its share. One that needs more is looked for, and tried by itself with
-//! [`STEPS_ALONE`] steps, the first one with [`STEPS_FIRST`]; a search that needs that more than [`ALONE_MAX`] times is given up.
-//! Counted are steps and beginnings, not time, so that what a rule does is no matter of the machine's load.
+//! PCRE2 limits its steps for each place where a match may begin, so a text of `n` bytes may take `n` times that. Here a search takes
+//! [`SEARCH_STEPS`] in all, or a few per byte: each beginning gets its share. A beginning that needs more is tried by itself with
+//! [`STEPS_ALONE`] steps, the first one with [`STEPS_FIRST`]. A search with more than [`ALONE_MAX`] such beginnings is given up.
+//! Steps and beginnings are counted, not time, so that a rule's effect does not depend on the machine's load.
 
 use std::ops::Range;
 use std::sync::OnceLock;
@@ -43,7 +43,7 @@ pub(crate) struct Backtracking {
     first: OnceLock<Option<Regex>>,
 }
 
-/// What is left of a search's budget.
+/// The rest of a search's budget.
 #[derive(Debug)]
 struct Budget {
     is_begun: bool,
@@ -54,7 +54,7 @@ struct Budget {
 impl Backtracking {
     /// Checks a pattern; the error is for people.
     pub(crate) fn new(source: String, is_caseless: bool) -> Result<Self, String> {
-        // Without what stands before it in the compiled forms, so that offsets in the error are the operator's.
+        // Without the prefix of the compiled forms, so that offsets in the error are the operator's.
         let checked = RegexBuilder::new().caseless(is_caseless).build(&source).map_err(|error| error.to_string())?;
         let (searching, walking, alone, first) = Default::default();
         Ok(Self { source, is_caseless, groups: checked.captures_len() - 1, searching, walking, alone, first })
@@ -81,7 +81,7 @@ impl Backtracking {
                 Ok(found.map(|whole| (whole, groups)))
             })?;
             let Some((whole, groups)) = found else { return Ok(()) };
-            // A match without bytes is none right behind another one.
+            // An empty match right behind another one does not count.
             let is_repeated = whole.is_empty() && last_end == Some(whole.end);
             from = if whole.is_empty() { whole.end + 1 } else { whole.end };
             if is_repeated {
@@ -141,7 +141,7 @@ impl Backtracking {
     }
 
     fn build(&self, before: &str, behind: &str, steps: u32) -> Option<Regex> {
-        // Where a match may begin is not looked for ahead: PCRE2 10.45's JIT finds no `x?ord[ab]{0,2}` in "ord".
+        // PCRE2 must not look ahead for the start of a match: PCRE2 10.45's JIT finds no `x?ord[ab]{0,2}` in "ord".
         let source = format!("(*NO_START_OPT)(*LIMIT_MATCH={steps}){before}{}{behind}", self.source);
         let mut builder = RegexBuilder::new();
         builder.caseless(self.is_caseless).jit_if_available(true).max_jit_stack_size(Some(JIT_STACK));
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(told, Err(LimitExceeded));
     }
 
-    /// What is linear for each beginning is no explosion where few beginnings are looked at.
+    /// A search with few beginnings is no explosion, if each takes linear time.
     #[test]
     fn long_statements_are_searched() {
         let long = [b"INSERT INTO t VALUES(".to_vec(), b"'some text', ".repeat(20_000), b"1)".to_vec()].concat();

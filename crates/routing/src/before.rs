@@ -11,8 +11,8 @@ const VARIABLES: [&str; 3] = ["autocommit", "character_set_results", "character_
 /// Facts that a statement of this kind does not have: then it is more than it looks like.
 const NOT_PLAIN: Facts = Facts::MULTI.union(Facts::COMMENT).union(Facts::USER_VARIABLE).union(Facts::VERSIONED).union(Facts::TORN);
 
-/// Whether a COM_QUERY is about the session only, and plain: `COMMIT` or `ROLLBACK` without more words, `USE`, `SET NAMES`, or a
-/// SET of one of a few variables to a literal.
+/// Whether a COM_QUERY concerns only the session, in a plain form. That is `COMMIT` or `ROLLBACK` without more words, `USE`, `SET NAMES`,
+/// or a SET of one of a few variables to a literal.
 pub fn precedes_rules(statement: &Statement<'_>) -> bool {
     if statement.analysis.facts.intersects(NOT_PLAIN) {
         return false;

@@ -1,8 +1,8 @@
 //! Directives in a statement's first comment: `/* hostgroup=2; query_timeout=500 */`.
 //!
-//! They override rules. Who may give them is the caller's to say: ProxySQL obeys everybody, here it is an attribute of
-//! the user. Of a value the number that it begins with is read, as in ProxySQL. What is not understood is passed over, as comments
-//! are for people too, and told; but `min_gtid` is taken as it is, for a statement that is not to run without.
+//! They override rules. The caller decides which users may give them: ProxySQL obeys every user, here it is an attribute of the user. As in
+//! ProxySQL, only the number at the start of a value counts. Directives that are not understood are ignored and reported, as comments are
+//! for people too. `min_gtid` is taken unchanged, because such a statement must not run without it.
 
 use model::HostgroupId;
 
@@ -15,11 +15,11 @@ const MAX_LAG_MS: u32 = 600_000;
 pub fn obey(comment: &[u8], route: &mut Route) {
     let mut is_misread = false;
     read(comment, route, |_, misreading| is_misread |= !matches!(misreading, Misreading::Name));
-    // Who uses no directive's name may have written for people.
+    // A comment without any directive's name may be meant for people.
     route.is_comment_misread = is_misread;
 }
 
-/// What [`obey`] does not understand of a comment, and passes over, in words.
+/// The parts of a comment that [`obey`] does not understand and ignores, in words.
 pub fn misread(comment: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     read(comment, &mut Route::default(), |directive, misreading| found.push(misreading.told(directive)));
@@ -43,7 +43,7 @@ fn read(comment: &[u8], route: &mut Route, mut tell: impl FnMut(&str, Misreading
     }
 }
 
-/// What is wrong with a directive.
+/// The fault of a directive.
 #[derive(Debug, Clone, Copy)]
 enum Misreading<'a> {
     /// No directive is called so.
@@ -66,7 +66,7 @@ impl Misreading<'_> {
     }
 }
 
-/// What becomes of a value.
+/// How a value is taken.
 enum Take {
     /// It is a number: the digits that it begins with. False where the directive cannot have it.
     Number(fn(&str, &mut Route) -> bool),
@@ -172,7 +172,7 @@ mod tests {
         }
     }
 
-    /// What stands behind a number does not undo it.
+    /// Text behind a number does not make it invalid.
     #[test]
     fn a_value_is_the_number_that_it_begins_with() {
         let route = obeyed("hostgroup=2,create_new_connection=1");
@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(told("hostgroup=2; min_gtid=0-1-2,x"), Vec::<String>::new());
     }
 
-    /// Whoever asks for GTIDs is told if these are none; that needs to know the servers.
+    /// A wrong GTID gets an error later, when the server family is known.
     #[test]
     fn gtids_are_taken_as_they_are() {
         for gtids in ["0-1-57", "0-1-57,7-2-3", "nonsense", ""] {

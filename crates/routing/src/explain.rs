@@ -6,14 +6,14 @@ use crate::route::Route;
 use crate::rule::Rule;
 use crate::ruleset::{DIGEST_TOO_LONG, RuleSet};
 
-/// A rule that was tried.
+/// One rule of the walk, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainedRule {
-    /// Its id.
+    /// `rule_id` of the rule.
     pub rule_id: u32,
     /// Whether it matched.
     pub matched: bool,
-    /// What it set, or the first condition that did not hold.
+    /// The columns that it set, or the first condition that did not hold.
     pub why: String,
 }
 
@@ -22,7 +22,7 @@ pub struct ExplainedRule {
 pub struct Explanation {
     /// Every rule tried, in the order of trying; a rule may be tried again when rules start over.
     pub rules: Vec<ExplainedRule>,
-    /// What was decided in the end, fast routing and comments included.
+    /// The final decision, with fast routing and comments.
     pub route: Route,
 }
 
@@ -87,7 +87,7 @@ fn refusal(rule: &Rule, request: &Request<'_>, digest: &[u8], state: &Walk) -> O
     })
 }
 
-/// What a rule that matched has set, column by column.
+/// The columns that a matching rule has set.
 fn actions(rule: &Rule, state: &Walk) -> String {
     let row = &rule.row;
     let number = |name: &str, value: Option<u64>| value.map(|value| format!("{name}={value}"));

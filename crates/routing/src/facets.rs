@@ -1,5 +1,5 @@
-//! Sorts users, schemas and addresses into classes that no rule tells apart, so that what is remembered about a statement
-//! serves everybody it is true for.
+//! Sorts users, schemas and addresses into classes that no rule tells apart. So an answer that is remembered for one statement serves all
+//! statements of its class.
 
 use std::collections::HashMap;
 

@@ -36,7 +36,7 @@ impl FastRoutes {
         }
     }
 
-    /// Where statements go that no rule applied to: the user's row, else the row of any user.
+    /// The hostgroup of statements that no rule applied to: the user's row, else the row of any user.
     pub(crate) fn find(&self, user: &[u8], schema: &[u8], flag: u32) -> Option<HostgroupId> {
         if self.table.is_empty() {
             return None;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use model::snapshot::{FirewallConfig, FirewallMode};
 
-/// What becomes of a statement.
+/// The firewall's decision about a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// The user's mode is OFF: nothing is looked at, injections neither.

@@ -1,5 +1,5 @@
-//! The conditions of all rules that depend on the class of a statement, packed so that a new class costs one pass over a
-//! small array. The rules themselves are large, and most are not looked at.
+//! The conditions of all rules that depend on the class of a statement, packed into a small array. A new class costs one pass over it; the
+//! rules themselves are large, and most are not read.
 
 use model::snapshot::QueryRule;
 
@@ -7,7 +7,7 @@ use crate::facets::Facets;
 use crate::prefilter::Prefilter;
 use crate::request::ClassKey;
 
-/// What one rule asks of a class. Numbers are those of [`Facets`]; 0 asks nothing.
+/// The conditions of one rule on a class. Numbers are those of [`Facets`]; 0 is no condition.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Gate {
     pub flag_in: u32,

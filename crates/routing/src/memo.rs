@@ -1,7 +1,7 @@
-//! What a worker remembers of the rules' answers. Bounded, and may be forgotten at any time without changing an answer.
+//! A worker's memory of the rules' answers. It is limited, and may be cleared at any time without changing an answer.
 //!
-//! One per worker. It belongs to one [`RuleSet`](crate::RuleSet); handed to another it forgets everything first.
-//! When half of what it may hold is new, the older half is dropped; what is used in the meantime moves to the new half.
+//! One per worker. It belongs to one [`RuleSet`](crate::RuleSet); for another one it is cleared first. If half of its entries are new, the
+//! older half is dropped. Entries that are used meanwhile move to the new half.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, Hash};
@@ -20,7 +20,7 @@ const MAX_TEXTS: usize = 1_024;
 /// Longest text remembered, bytes.
 const MAX_TEXT_LEN: usize = 2_048;
 
-/// What is known of a class of statements.
+/// The remembered answer for a class of statements.
 #[derive(Debug, Clone)]
 pub(crate) enum Known {
     /// The answer, whatever the text is.
@@ -29,7 +29,6 @@ pub(crate) enum Known {
     Open(Arc<Plan>),
 }
 
-/// A text and its answer.
 #[derive(Debug)]
 struct TextEntry {
     text: Box<[u8]>,
@@ -64,7 +63,7 @@ impl Memo {
         Self::default()
     }
 
-    /// Whether what is remembered is true of the rules with this identity.
+    /// Whether the entries belong to the rules with this identity.
     pub(crate) fn belongs_to(&self, identity: &Arc<()>) -> bool {
         self.owner.as_ref().is_some_and(|owner| Arc::ptr_eq(owner, identity))
     }

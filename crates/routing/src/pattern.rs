@@ -1,8 +1,8 @@
 //! One regular expression: checked when a rule is compiled, built when it is first needed.
 //!
-//! Building thousands of automata would make LOAD slow and cost memory for rules that never see traffic, so only what
-//! can fail is built at once. Patterns run on the linear engine where they mean the same there, else on PCRE2 with JIT.
-//! A search of PCRE2's is given up after so many steps ([`Backtracking`]): that counts as no match, and is counted.
+//! Building thousands of automata would make LOAD slow, and cost memory for rules that never see traffic. So only patterns that can fail
+//! are built at once. Patterns run on the linear engine if they mean the same there, else on PCRE2 with JIT. A search of PCRE2's is given
+//! up after so many steps ([`Backtracking`]): that counts as no match, and is counted.
 
 use std::sync::OnceLock;
 
@@ -15,7 +15,7 @@ use crate::rewrite::Rewrite;
 /// Patterns beyond this many bytes are built at once, as are those with counted repetitions: they may be too large.
 const EAGER_LEN: usize = 512;
 
-/// What a rule does with the match.
+/// The rule's use of a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
     /// It asks whether there is one.
@@ -32,7 +32,7 @@ pub(crate) struct Pattern {
     literals: Option<Vec<Vec<u8>>>,
 }
 
-/// What runs a pattern.
+/// The engine of a pattern.
 #[derive(Debug)]
 enum Runs {
     /// It was checked, so that it cannot be built is not expected: then it never matches.
@@ -226,7 +226,7 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
 
-        /// What is given to the linear engine means there what it means in PCRE.
+        /// A pattern given to the linear engine means the same there as in PCRE.
         #[test]
         fn the_linear_engine_answers_as_pcre(
             pieces in proptest::collection::vec(proptest::sample::select(PIECES), 0..7),

@@ -1,7 +1,7 @@
 //! The rules that are left for a class of statements, and the walk through them.
 //!
-//! Whether a rule's conditions hold depends on two things: on the class (user, schema, addresses, digest), which is
-//! settled once, and on the text and the flag reached, which the walk looks at. A plan is what the first leaves over.
+//! The conditions of a rule depend on two things. The class (user, schema, addresses, digest) is settled once. The text and the reached
+//! flag are examined by the walk. A plan holds the rules that the first step leaves over.
 
 use model::snapshot::QueryRule;
 
@@ -21,13 +21,13 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// What it costs to remember.
+    /// Its share of the memo's limit.
     pub(crate) fn weight(&self) -> usize {
         1 + self.always.len() + self.filtered.len()
     }
 }
 
-/// What the rules said.
+/// The result of the rules.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub route: Route,
@@ -45,7 +45,7 @@ impl Outcome {
     }
 }
 
-/// What follows a match.
+/// The next step after a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     /// The next higher rule.
@@ -56,10 +56,10 @@ pub(crate) enum Next {
     Stop,
 }
 
-/// Where a walk through the rules stands.
+/// The state of a walk through the rules.
 #[derive(Debug)]
 pub(crate) struct Walk {
-    /// What was said so far; `final_flag` is the current flag.
+    /// The decisions so far; `final_flag` is the current flag.
     pub route: Route,
     pub text: Option<Vec<u8>>,
     pub matched: Vec<u32>,

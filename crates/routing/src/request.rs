@@ -1,4 +1,4 @@
-//! What is known about a statement when it must be routed.
+//! The facts about a statement that is to be routed.
 
 use std::borrow::Cow;
 
@@ -6,8 +6,8 @@ use std::borrow::Cow;
 pub trait Digest {
     /// The hash that operators see.
     fn hash(&self) -> u64;
-    /// The whole normalised text, or None where it is longer than rules may read. Never a part of it: what stands behind the part
-    /// would pass every `match_digest`.
+    /// The whole normalised text, or None if it is longer than rules may read. Never a part of it: the rest would pass every
+    /// `match_digest`.
     fn text(&self) -> Option<Cow<'_, [u8]>>;
 }
 
@@ -30,7 +30,7 @@ impl Digest for KnownDigest<'_> {
     }
 }
 
-/// A statement and who sends it.
+/// A statement and its sender.
 #[derive(Clone, Copy)]
 pub struct Request<'a> {
     /// The user, as he logged in.
@@ -47,15 +47,15 @@ pub struct Request<'a> {
     pub digest_key: u64,
     /// The digest, made when it is asked for.
     pub digest: &'a dyn Digest,
-    /// The statement.
+    /// As the client sent it.
     pub text: &'a [u8],
-    /// Where the rules begin: the session's `next_query_flagIN`, else 0.
+    /// The first flag: the session's `next_query_flagIN`, else 0.
     pub flag_in: u32,
     /// The statement's first comment, if this user's comments are obeyed and the statement has one.
     pub comment: Option<&'a [u8]>,
 }
 
-/// The class of a statement that the answer depends on, apart from its text: what a rule can tell apart.
+/// The class of a statement, apart from its text: everything that rules can tell apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct ClassKey {
     pub digest: u64,

@@ -1,4 +1,4 @@
-//! What `replace_pattern` says: text, and references `\0`..`\9` to what the pattern matched. `\\` is a backslash.
+//! A `replace_pattern`: text, and references `\0`..`\9` to groups of the match. `\\` is a backslash.
 //!
 //! Source: pcrecpp(3), "Replace"; RE2's `Rewrite` reads the same.
 

@@ -1,30 +1,30 @@
-//! What was decided for a statement.
+//! The decision about a statement.
 
 use std::sync::Arc;
 
 use model::HostgroupId;
 use model::snapshot::{QueryRule, RuleMultiplex};
 
-/// Who named the destination.
+/// The origin of the destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Decider {
-    /// Nobody: the user's `default_hostgroup`, or the read/write split.
+    /// No rule, route or comment: the user's `default_hostgroup`, or the read/write split.
     #[default]
     Nobody,
-    /// The rule with this id.
+    /// A query rule, by its id.
     Rule(u32),
     /// A row of `mysql_query_rules_fast_routing`.
     FastRouting,
-    /// A comment in the statement.
+    /// A directive in the statement's comment.
     Comment,
 }
 
-/// What was decided for a statement. `None` means that nobody said anything, so a setting or its default holds.
+/// The decision about a statement. With `None`, a setting or its default holds.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Route {
-    /// Where to. It need not exist.
+    /// The hostgroup. It need not exist.
     pub destination_hostgroup: Option<HostgroupId>,
-    /// Who said so.
+    /// The origin of `destination_hostgroup`.
     pub decider: Decider,
     /// The statement is killed after so many ms; 0 means `mysql-default_query_timeout`.
     pub timeout_ms: Option<u32>,
@@ -38,7 +38,7 @@ pub struct Route {
     pub cache_ttl_ms: Option<u32>,
     /// Whether an empty result may be cached.
     pub cache_empty_result: Option<bool>,
-    /// What becomes of multiplexing.
+    /// Whether the session's backend may be shared after the statement.
     pub multiplex: Option<RuleMultiplex>,
     /// Whether it is written to the query log.
     pub log: Option<bool>,
@@ -46,7 +46,7 @@ pub struct Route {
     pub error_msg: Option<Arc<str>>,
     /// The statement is answered with OK and this text.
     pub ok_msg: Option<Arc<str>>,
-    /// Where a copy goes.
+    /// The hostgroup that gets a copy of the statement.
     pub mirror_hostgroup: Option<HostgroupId>,
     /// The flag at which the copy begins its own way through the rules.
     pub mirror_flag_out: Option<u32>,
@@ -64,7 +64,7 @@ pub struct Route {
     pub matched: Arc<[u32]>,
     /// Only servers whose replication lag is not larger, ms: a comment's `max_lag_ms`.
     pub max_lag_ms: Option<u32>,
-    /// Only servers that have replicated what was committed at this time (Unix time, ms): a comment's `min_epoch_ms`.
+    /// Only servers that have replicated everything committed at this time (Unix time, ms): a comment's `min_epoch_ms`.
     pub min_epoch_ms: Option<u64>,
     /// Only servers that have executed these GTIDs (`uuid:number` or `domain-server-number`): a comment's `min_gtid`, as it was
     /// written.

@@ -46,7 +46,7 @@ impl Rule {
         self.row.client_addr.as_ref().is_none_or(|pattern| holds(pattern, address))
     }
 
-    /// The first condition on who asks, or on the digest's hash, that does not hold.
+    /// The first condition on the sender, or on the digest's hash, that does not hold.
     pub(crate) fn refused_by(&self, request: &Request<'_>, digest: impl FnOnce() -> u64) -> Option<&'static str> {
         let row = &self.row;
         let is_other = |wanted: &Option<Box<str>>, is: &[u8]| wanted.as_deref().is_some_and(|wanted| wanted.as_bytes() != is);

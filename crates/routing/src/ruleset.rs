@@ -1,10 +1,10 @@
-//! All rules, compiled: what workers ask where a statement goes.
+//! All rules, compiled: they tell workers the hostgroup of each statement.
 //!
-//! Shared by all workers behind an `Arc` and never changed; each worker brings its own [`Memo`]. A class of statements
-//! (digest, user, schema, addresses, flag) that was seen before costs one look-up, unless a rule with `match_pattern`
-//! is left for it: then the text is looked up, and only a text that is new costs a search and a few expressions.
+//! Shared by all workers behind an `Arc` and never changed; each worker brings its own [`Memo`]. A class of statements (digest, user,
+//! schema, addresses, flag) that was seen before costs one look-up. If a rule with `match_pattern` is left for the class, the text is
+//! looked up too. Only a new text costs a search and a few expressions.
 //!
-//! INVARIANT: what is remembered is what walking through all rules in order would give.
+//! INVARIANT: a remembered answer is the same as that of a walk through all rules in order.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,7 +40,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// What the variables say.
+    /// The options in the variables.
     pub fn from_variables(vars: &model::MysqlVariables) -> Self {
         Self {
             engine: Engine::from_setting(vars.query_processor_regex),
@@ -65,8 +65,7 @@ pub struct RuleSet {
 }
 
 impl RuleSet {
-    /// Compiles the rules. Each error names a rule and a column: a pattern that the dialect does not have, or a
-    /// replacement that names a group which is not there.
+    /// Compiles the rules. Each error names a rule and a column: a pattern that the dialect lacks, or a replacement with an unknown group.
     pub fn compile(config: &RuleConfig, options: Options) -> Result<Self, Vec<ConfigError>> {
         let mut errors = Vec::new();
         let rules: Vec<Rule> = config.rules.iter().map(|row| Rule::compile(row, options.engine, &mut errors)).collect();
@@ -106,8 +105,8 @@ impl RuleSet {
         route
     }
 
-    /// Only where the rules send a statement, for one that [precedes](crate::precedes_rules) them and needs a server all the same:
-    /// no rule counts it, and nothing else is done to it.
+    /// Only the destination by the rules, for a statement that [precedes](crate::precedes_rules) them but needs a server. No rule counts
+    /// it, and no other action applies.
     pub fn destination(&self, request: &Request<'_>, memo: &mut Memo, random: u64) -> Route {
         let mut route = Route { final_flag: request.flag_in, ..Route::default() };
         if !self.rules.is_empty() {
@@ -132,7 +131,7 @@ impl RuleSet {
         self.limits_exceeded.load(Ordering::Relaxed)
     }
 
-    /// Fast routing, then what the comment says.
+    /// Applies fast routing, then the comment's directives.
     pub(crate) fn after_rules(&self, request: &Request<'_>, route: &mut Route) {
         if !route.applied
             && let Some(destination) = self.fast.find(request.user, request.schema, route.final_flag)
@@ -224,12 +223,12 @@ impl RuleSet {
         Some(Plan { always: always.into(), filtered: filtered.into() })
     }
 
-    /// The key of a request's class.
     pub(crate) fn class_of(&self, request: &Request<'_>) -> ClassKey {
         self.facets.key(request)
     }
 
-    /// What a gate cannot ask: the address, and the expression for the digest. None where that needs a digest text that is too long.
+    /// The conditions that a gate cannot check: the address, and the expression for the digest. None if that needs a digest text that is
+    /// too long.
     fn holds_for_class(&self, rule: &Rule, request: &Request<'_>, digest: Option<&[u8]>) -> Option<bool> {
         if !rule.admits_address(request.client_addr) {
             return Some(false);

@@ -1,7 +1,7 @@
-//! Read/write split without rules: reads that are certain to be reads go to a reader, all else to the writer.
+//! Read/write split without rules: certain reads go to a reader, all other statements to the writer.
 //!
-//! A pure function of what the statement is and what the session is in. It errs towards the writer: what is not known
-//! to be a read is none. Rules win over it: a destination that a rule or a comment names is not split.
+//! A pure function of the statement and of the session's state. It errs towards the writer: a statement of unknown kind is no read. Rules
+//! win over it: a destination that a rule or a comment names is not split.
 
 use model::snapshot::{ReadWriteSplit, UserSplit};
 use model::{HostgroupId, Snapshot, User};
@@ -9,21 +9,21 @@ use sql::{Analysis, Call, Facts, Kind, LexMode};
 
 use crate::route::{Decider, Route};
 
-/// Where a statement goes.
+/// The side of the split that a statement goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// The hostgroup of the writer.
+    /// The writer's hostgroup.
     Writer,
-    /// The hostgroup of the reader.
+    /// The reader's hostgroup.
     Reader,
     /// The backend that the session keeps.
     Stay,
 }
 
-/// What the session is in.
+/// The session's state that decides about a split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SessionFacts {
-    /// A transaction is open, or what the session keeps until it ends is.
+    /// An open transaction, or an equivalent state that the session keeps until its end.
     pub transaction: Transaction,
     /// autocommit=0: every statement is part of a transaction.
     pub autocommit_off: bool,
@@ -31,26 +31,26 @@ pub struct SessionFacts {
     pub pinned: bool,
 }
 
-/// The transaction that is open.
+/// The open transaction's kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Transaction {
-    /// None.
+    /// No transaction is open.
     #[default]
     None,
-    /// One that may write.
+    /// It may write.
     ReadWrite,
-    /// One that was begun READ ONLY.
+    /// It was begun READ ONLY.
     ReadOnly,
 }
 
 /// A statement, as the tokenizer sees it.
 #[derive(Debug, Clone, Copy)]
 pub struct Statement<'a> {
-    /// The text.
+    /// As the client sent it.
     pub text: &'a [u8],
     /// How its literals end.
     pub mode: LexMode,
-    /// What `sql::analyze` says of it.
+    /// The result of `sql::analyze`.
     pub analysis: Analysis,
 }
 
@@ -88,17 +88,17 @@ pub fn side(statement: &Statement<'_>, session: &SessionFacts, safe_functions: &
     let reads = match analysis.kind {
         // INTO a file or a user variable is among the facts; INTO anything else is an error outside stored programs.
         Kind::Select | Kind::Call => true,
-        // Not SHOW, DESCRIBE, EXPLAIN and ANALYZE: tools look so at what they have just made, and a server that is asked about
-        // itself is meant to be the writer.
+        // SHOW, DESCRIBE, EXPLAIN and ANALYZE are not split. Tools use them to check what they have just made, and a question about the
+        // server itself means the writer.
         _ => false,
     };
     if reads && calls_are_safe(statement, safe_functions) { Side::Reader } else { Side::Writer }
 }
 
-/// The pair that splits what would go to `route`'s destination, if a split is switched on there.
+/// The pair of hostgroups that splits a statement for `route`'s destination, if a split is switched on there.
 ///
-/// The user's attributes hold for what nobody decided. The hostgroup's also hold for fast routing, which sends users and
-/// schemas, not kinds of statements, somewhere.
+/// The user's attributes hold for statements without a decision. The hostgroup's attributes also hold for fast routing, which decides by
+/// users and schemas, not by kinds of statements.
 pub fn split_of(snapshot: &Snapshot, user: &User, route: &Route) -> Option<ReadWriteSplit> {
     let default = user.default_hostgroup;
     let destination = route.destination_hostgroup.unwrap_or(default);

@@ -1,4 +1,4 @@
-//! What is remarked on rules, and what is not.
+//! Remarks on rules, and rules without remarks.
 #![allow(clippy::unwrap_used)] // tests, helpers included, may panic
 
 mod common;
@@ -92,7 +92,7 @@ fn rules_in_the_shadow() {
     }
 }
 
-/// A digest has `?` for literals. What is told is certain; what is not certain is not told.
+/// A digest has `?` for literals. Certain faults are reported, uncertain ones are not.
 #[test]
 fn digests_without_their_literals() {
     let asked = [

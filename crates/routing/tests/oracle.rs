@@ -120,13 +120,13 @@ fn sender() -> impl Strategy<Value = Sender> {
     })
 }
 
-/// Few texts and many senders, so that what is remembered of one meets another.
+/// Few texts and many senders, so that remembered answers of one sender could reach another.
 fn statements() -> impl Strategy<Value = Vec<(Sender, &'static str)>> {
     let texts = prop::sample::subsequence(TEXTS, 2);
     texts.prop_flat_map(|texts| prop::collection::vec((sender(), select(texts)), 1..32))
 }
 
-/// What a statement's way through the rules comes to.
+/// The outcome of a statement's walk through the rules.
 #[derive(Debug, PartialEq, Eq)]
 struct Decision {
     hostgroup: i64,

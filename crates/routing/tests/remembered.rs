@@ -1,5 +1,4 @@
-//! What a statement costs whose digest was seen before: no digest is made, so no expression looks at it, and nothing is
-//! allocated.
+//! The cost of a statement whose digest was seen before: no digest is made, no expression is run, and nothing is allocated.
 
 // An allocator cannot be written without `unsafe`; this one passes each call on to the system's, unchanged.
 #![allow(unsafe_code)]

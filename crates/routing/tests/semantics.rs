@@ -1,4 +1,4 @@
-//! What each column of `mysql_query_rules` means, case by case.
+//! The meaning of each column of `mysql_query_rules`, case by case.
 #![allow(clippy::unwrap_used)] // tests, helpers included, may panic
 
 mod common;

@@ -1,4 +1,4 @@
-//! What PCRE2 reads otherwise than PCRE 8, for which today's patterns were written.
+//! Constructs that PCRE2 reads differently than PCRE 8, for which today's patterns were written.
 //!
 //! Source: pcre2compat(3), and the change logs of PCRE2 10.43 (`{,n}`) and 10.00 (unknown escapes).
 

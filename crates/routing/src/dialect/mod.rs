@@ -1,9 +1,9 @@
-//! Two dialects of regular expressions, and what they have in common with the engine that runs in linear time.
+//! Two dialects of regular expressions, and their common part with the engine that runs in linear time.
 //!
-//! [`linear`] rewrites a pattern for the `regex` crate where it provably means the same there: it knows what each
-//! construct means in PCRE 8 and in RE2, and gives up at the first that it does not know. What it writes is spelt out
-//! (`$` of PCRE becomes `(?:\n?\z)`, punctuation becomes `\xHH`), so nothing depends on what else that crate can do.
-//! [`pcre2`](fn@pcre2) mends the few things that PCRE2 reads otherwise than PCRE 8.
+//! [`linear`] rewrites a pattern for the `regex` crate if it provably means the same there. It knows the meaning of each
+//! construct in PCRE 8 and in RE2, and gives up at the first unknown one. It spells out its output (`$` of PCRE becomes
+//! `(?:\n?\z)`, punctuation becomes `\xHH`), so other features of that crate do not matter.
+//! [`pcre2`](fn@pcre2) mends the few constructs that PCRE2 reads differently than PCRE 8.
 //!
 //! Patterns work on bytes: letter case and `\w`, `\d`, `\s`, `\b` are ASCII's.
 //! Sources: pcrepattern(3) of PCRE 8.45, pcre2compat(3), RE2's wiki page "Syntax".
@@ -54,7 +54,7 @@ struct Scan<'a> {
     text: &'a [u8],
     at: usize,
     out: String,
-    /// What was read last can be repeated.
+    /// The last part can be repeated.
     can_repeat: bool,
     /// Groups that are open.
     depth: usize,

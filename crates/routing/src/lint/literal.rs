@@ -1,6 +1,6 @@
-//! Patterns for digests that ask for a number or a string: a digest has `?` there, so they never match.
+//! Patterns for digests that need a number or a string: a digest has `?` there, so they never match.
 //!
-//! Told only where it is certain: the text that every match has is found in the pattern, and its digest is another text.
+//! Reported only if it is certain: the pattern holds a text that every match has, and the digest of that text is another one.
 
 use model::snapshot::QueryRule;
 use model::{About, Remark};
@@ -100,7 +100,7 @@ fn literal(run: &[u8]) -> Option<&[u8]> {
         let word = || run[..before].iter().rposition(u8::is_ascii_whitespace).map_or(0, |blank| blank + 1);
         Some(&run[if has_sign { before } else { word() }..end])
     });
-    // The digest of all of it decides: it knows what is a literal.
+    // The digest of the whole text decides, because it knows the literals.
     let bare = |text: &[u8]| text.iter().filter(|byte| !byte.is_ascii_whitespace()).map(u8::to_ascii_lowercase).collect::<Vec<u8>>();
     let digest = bare(&digest);
     found.into_iter().find(|piece| {

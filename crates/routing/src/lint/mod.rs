@@ -1,8 +1,8 @@
-//! What is suspicious about rules that are valid.
+//! Suspicious parts of valid rules.
 //!
-//! Four kinds of remarks: columns that do nothing, rules that no statement reaches and flags that lead nowhere (`reach`), digests'
-//! patterns that no digest has (`literal`), and regex read/write splits that send the wrong statements to a reader (`split`),
-//! found by routing typical statements. What rules name and is not there is `model`'s to find.
+//! There are four kinds of remarks. Columns without effect; rules and flags that no statement reaches (`reach`); patterns that no digest
+//! matches (`literal`); and regex read/write splits that send the wrong statements to a reader (`split`). The last kind is found by routing
+//! typical statements. References to missing rows are `model`'s to find.
 
 mod literal;
 mod reach;
@@ -13,7 +13,7 @@ use model::{About, Remark, RowName, Snapshot};
 
 use crate::ruleset::{Options, RuleSet};
 
-/// With more rules than this no statements are tried: it would take a minute, and nobody writes so many by hand.
+/// With more rules than this no statements are tried: it would take a minute, and such sets are not written by hand.
 const MOST_TRIED: usize = 10_000;
 
 /// Remarks on the rules of a configuration, by rule. Rules that do not compile get none on where statements go.
@@ -29,7 +29,7 @@ pub fn lint(snapshot: &Snapshot) -> Vec<Remark> {
     in_order(remarks)
 }
 
-/// Those on rules and columns that can do nothing: what each LOAD tells.
+/// Remarks on rules and columns without any effect, which each LOAD reports.
 pub fn dead(snapshot: &Snapshot) -> Vec<Remark> {
     let config = &*snapshot.rules;
     let options = Options::from_variables(&snapshot.vars);
@@ -51,7 +51,7 @@ fn in_order(mut remarks: Vec<Remark>) -> Vec<Remark> {
     remarks
 }
 
-/// A remark on one rule.
+/// The remark names the rule and one column.
 fn remark(rule_id: u32, column: &'static str, about: About, text: String) -> Remark {
     Remark { table: "mysql_query_rules", row: RowName::numbered("rule_id", rule_id), column, about, text }
 }

@@ -132,7 +132,7 @@ pub(super) fn shadowed(rules: &[QueryRule]) -> Vec<Remark> {
             );
             remarks.push(remark(rule.rule_id, "apply", About::Dead, text));
         }
-        // What gets this flag only now did not pass the rules above with it.
+        // Statements that get this flag only here did not pass the rules above with it.
         for flag in outs(rule) {
             applied.remove(&flag);
         }

@@ -1,7 +1,7 @@
-//! Regex read/write splits that misroute, found by trying.
+//! Finds regex read/write splits that misroute, by trying them.
 //!
-//! Where a plain SELECT and an UPDATE part ways by rules, statements that only look like plain reads are sent the same
-//! way, and so are plain reads that look otherwise. The rules themselves say what becomes of them.
+//! If rules route a plain SELECT and an UPDATE differently, statements that only look like plain reads are routed too. Plain reads that
+//! look different are routed as well. The results show the faults.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ const WRITE: &str = "UPDATE t SET a = 1 WHERE b = 1";
 /// Users that are tried; the rest have the same rules mostly.
 const MAX_USERS: usize = 64;
 
-/// Statements that must go where writes go, and what they are called.
+/// Statements that must be routed like writes, and their names in remarks.
 const NOT_READS: &[(&str, &str)] = &[
     ("SELECT a FROM t WHERE b = 1 FOR UPDATE", "FOR UPDATE"),
     ("SELECT a FROM t WHERE b = 1 FOR UPDATE;", "FOR UPDATE with a ';' after it"),

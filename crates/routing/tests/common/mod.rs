@@ -23,7 +23,7 @@ pub(crate) fn rule_set(text: &str) -> RuleSet {
     RuleSet::compile(&snapshot.rules, Options::from_variables(&snapshot.vars)).unwrap_or_else(|errors| panic!("{errors:#?}"))
 }
 
-/// Who sends a statement.
+/// The sender of a statement.
 #[derive(Debug, Clone)]
 pub(crate) struct Sender {
     pub user: &'static str,
