@@ -1,7 +1,7 @@
-//! A pair of connected sockets over which values and descriptors travel.
+//! A pair of connected sockets for values and descriptors.
 //!
-//! Both ends belong to one user on one machine, and nobody else can open them. A message is its length and the number of its descriptors,
-//! which travel with that, and then its bytes. Reading and writing block.
+//! Both ends belong to one user on one machine, and no other process can open them. A message is its length and the number of its
+//! descriptors, which travel with that, and then its bytes. Reading and writing block.
 
 use crate::record::{decode, encode};
 use rustix::cmsg_space;
@@ -29,7 +29,7 @@ pub struct Outlet(UnixStream);
 #[derive(Debug)]
 pub struct Inlet(UnixStream);
 
-/// What came with a value.
+/// The descriptors that came with a value.
 #[derive(Debug)]
 pub struct Descriptors {
     arrived: Vec<OwnedFd>,

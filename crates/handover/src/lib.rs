@@ -1,8 +1,7 @@
-//! How a process hands over to the one that takes its place: messages with descriptors between the two, the listening sockets that go
-//! along, and who of them is in charge.
+//! How a process hands over to its successor: messages with descriptors, the listening sockets, and which of the two is in charge.
 //!
-//! What is in the messages belongs to those who write them: this crate gives them their form. Every value is written with the names of
-//! its fields, so that a process of another version reads what it knows; a name that it does not know makes it refuse the message.
+//! The senders define the content of messages; this crate defines their form. Every value is written with the names of its fields, so that
+//! another version can read the fields that it knows. A message with an unknown name is refused.
 
 mod channel;
 mod record;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Why a value cannot be written or read. It names fields, never what is in them.
+/// Why a value cannot be written or read. It names fields, never their content.
 #[derive(Debug)]
 pub struct RecordError(String);
 

@@ -37,7 +37,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Sockets {
-    /// Of a process that takes nobody's place: it is in charge from the beginning.
+    /// For a process without a predecessor: it is in charge from the beginning.
     pub fn fresh() -> Arc<Self> {
         Self::new(BTreeMap::new(), true)
     }
@@ -56,7 +56,7 @@ impl Sockets {
         lock(&self.given).remove(address)
     }
 
-    /// Those that were given and that nobody has asked for are closed.
+    /// Closes the inherited sockets that no listener has asked for.
     pub fn forget_given(&self) {
         lock(&self.given).clear();
     }

@@ -1,4 +1,4 @@
-//! Where a service is.
+//! The address of a service.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use hyper::Uri;
 pub struct Endpoint {
     /// Name or address, an IPv6 address without brackets.
     pub host: String,
-    /// Its port.
+    /// From the URL, or the caller's default.
     pub port: u16,
     /// Whether TLS is spoken.
     pub is_tls: bool,
@@ -27,10 +27,10 @@ impl fmt::Display for Endpoint {
 }
 
 impl Endpoint {
-    /// Of a URL, and the path that it names; `port` is the one of a URL that names none.
+    /// Parses a URL, and returns the path in it too. `port` is used if the URL names none.
     ///
     /// # Errors
-    /// What is wrong with the URL, as the end of a sentence that begins with it. A user in it is a fault: it would be shown.
+    /// The fault, as the end of a sentence that begins with the URL. A user in the URL is a fault, because it would be shown.
     pub fn parse(url: &str, port: u16) -> Result<(Self, String), &'static str> {
         let uri: Uri = url.parse().map_err(|_| "is no URL")?;
         let is_tls = match uri.scheme_str() {

@@ -33,10 +33,10 @@ impl Drop for Line {
 }
 
 impl Line {
-    /// Connects, within `limit`; with TLS, if the endpoint says so, as `tls` says.
+    /// Connects, within `limit`. It uses TLS as `tls` says, if the endpoint asks for it.
     ///
     /// # Errors
-    /// Where it was to connect to, and why it did not.
+    /// The address, and why the connect failed.
     pub async fn open(endpoint: &Endpoint, tls: &TlsParams, limit: Duration) -> Result<Self, String> {
         let opened = tokio::time::timeout(limit, Self::connect(endpoint, tls)).await;
         opened.unwrap_or_else(|_| Err(silence(limit))).map_err(|why| format!("{endpoint}: {why}"))

@@ -1,7 +1,7 @@
-//! A TLS session that goes on in another process: the record layer of TLS 1.2 and 1.3, from the keys and counts that were taken over.
+//! A TLS session that continues in another process: the record layer of TLS 1.2 and 1.3, from the keys and counts of the first process.
 //!
-//! Whoever agreed on the keys is gone, and so is the handshake: what is left are records (RFC 8446 section 5, RFC 5246 section 6.2), key
-//! updates (RFC 8446 section 4.6.3) and alerts (section 6). The cryptography is aws-lc's.
+//! The handshake stays in the first process. Left are records (RFC 8446 section 5, RFC 5246 section 6.2), key updates (RFC 8446 section
+//! 4.6.3) and alerts (section 6). The cryptography is aws-lc's.
 
 use aws_lc_rs::{aead, hkdf};
 use serde::{Deserialize, Serialize};
@@ -18,9 +18,9 @@ const MAX_EXPANSION: usize = 2048;
 const NONCE: usize = 12;
 /// Bytes of a nonce that the records of TLS 1.2 carry with AES-GCM (RFC 5288 section 3).
 const EXPLICIT: usize = 8;
-/// Records after which TLS 1.3 takes the next key: half of what is safe for AES-GCM (RFC 8446 section 5.5).
+/// Records after which TLS 1.3 changes the key: half of the safe number for AES-GCM (RFC 8446 section 5.5).
 const RECORDS_A_KEY: u64 = 1 << 23;
-/// Plain bytes that are taken before what is packed has been sent, as rustls does by default.
+/// Plain bytes that are accepted while sealed ones wait to be sent, as rustls does by default.
 const HELD_BACK: usize = 64 << 10;
 /// Keys that are tried to find the one in use: each stands for millions of records, or for one wish of the peer's.
 const MAX_GENERATIONS: u32 = 100_000;
@@ -54,7 +54,7 @@ impl Cipher {
     }
 }
 
-/// What another process needs to go on with one direction.
+/// The state of one direction for another process.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct HalfRecord {
@@ -63,12 +63,12 @@ pub(crate) struct HalfRecord {
     pub(crate) iv: [u8; NONCE],
     /// Number of the next record.
     pub(crate) next: u64,
-    /// What the key was made of, or an earlier one; empty in TLS 1.2.
+    /// The secret that the key, or an earlier key, was derived from; empty in TLS 1.2.
     pub(crate) secret: Zeroizing<Vec<u8>>,
 }
 
-/// What another process needs to go on with a session. It opens all that is sent from here on: it goes over a socket that nobody else
-/// has, and into no file and no log.
+/// The state of a session for another process. It decrypts all later records: it goes only over a socket that no other process has, and
+/// into no file and no log.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsRecord {
@@ -85,7 +85,7 @@ impl std::fmt::Debug for TlsRecord {
     }
 }
 
-/// One direction.
+/// One direction of the session.
 struct Half {
     record: HalfRecord,
     key: aead::LessSafeKey,
@@ -106,7 +106,8 @@ pub struct Carried {
     out_at: usize,
     /// Post-handshake messages that are not whole.
     messages: Vec<u8>,
-    /// A wish of the peer's was answered behind all data that is to be sent: others like it need no more (RFC 8446 section 4.6.3).
+    /// The answer to the peer's key update stands behind all data that waits to be sent: further updates need no other answer (RFC 8446
+    /// section 4.6.3).
     is_answered: bool,
     /// The peer has said that it sends no more, or has just closed.
     is_closed: bool,
@@ -118,7 +119,6 @@ fn broken(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
-/// A length, for HKDF.
 struct Length(usize);
 
 impl hkdf::KeyType for Length {
@@ -194,7 +194,7 @@ impl Half {
         Ok(())
     }
 
-    /// What a record of TLS 1.2 is bound to beside its bytes (RFC 5246 section 6.2.3.3).
+    /// The data that a record of TLS 1.2 authenticates besides its bytes (RFC 5246 section 6.2.3.3).
     fn bound_to(&self, kind: u8, plain: usize) -> io::Result<[u8; 13]> {
         let length = u16::try_from(plain).map_err(|_| broken("a record is too long"))?.to_be_bytes();
         let mut all = [0; 13];
@@ -229,7 +229,7 @@ impl Carried {
         })
     }
 
-    /// What another process needs to go on with it; None while there is something to read or to send, or it is over.
+    /// The state for another process. None while there are bytes to read or to send, or if the session is over.
     pub fn record(&self) -> Option<TlsRecord> {
         let is_at_rest = !self.has_plain() && !self.wants_write() && self.messages.is_empty();
         let is_over = self.is_closed || self.has_ended || self.said_goodbye;
@@ -268,10 +268,10 @@ impl Carried {
         read
     }
 
-    /// Opens what was received.
+    /// Opens the received records.
     ///
     /// # Errors
-    /// The peer broke the protocol; it is told so by what is to be sent then.
+    /// The peer broke the protocol. The alert for it then waits to be sent.
     pub fn process_new_packets(&mut self) -> io::Result<()> {
         let mut at = 0;
         let result = loop {
@@ -292,10 +292,10 @@ impl Carried {
         result
     }
 
-    /// Opens the record at `at`; how long it was, or 0 where it is not whole.
+    /// Opens the record at `at`. Returns its length, or 0 if it is incomplete.
     fn open_next(&mut self, at: usize) -> io::Result<usize> {
         if self.is_closed {
-            // What comes after the goodbye is passed over.
+            // Records behind the close_notify are ignored.
             return Ok(self.received.len() - at);
         }
         let Some(&[kind, major, minor, high, low]) = self.received.get(at..).and_then(|rest| rest.first_chunk()) else { return Ok(0) };
@@ -371,7 +371,7 @@ impl Carried {
                 (24, true, [asked @ (0 | 1)]) => Some(*asked == 1),
                 // A session ticket, of which no use is made.
                 (4, true, _) => None,
-                // The peer wants to agree anew (HelloRequest, ClientHello), which TLS lets one decline: no_renegotiation.
+                // The peer wants to renegotiate (HelloRequest, ClientHello). TLS allows a refusal: no_renegotiation.
                 (0 | 1, false, _) => {
                     if !std::mem::replace(&mut self.is_answered, true) {
                         self.alert(1, 100)?;
@@ -437,7 +437,7 @@ impl Carried {
         self.writes.count()
     }
 
-    /// Takes plain bytes to be sent; 0 where others have to be sent first.
+    /// Accepts plain bytes to be sent; 0 if earlier ones must be sent first.
     ///
     /// # Errors
     /// They cannot be sealed.
@@ -457,7 +457,7 @@ impl Carried {
         Ok(taken)
     }
 
-    /// Sends once of what is to be sent.
+    /// Writes once from the bytes that wait to be sent.
     ///
     /// # Errors
     /// The writer's.

@@ -1,4 +1,4 @@
-//! What `ssl_cipher` and `tls_version` allow, in rustls' terms. Pure.
+//! The settings `ssl_cipher` and `tls_version` in rustls' terms. Pure.
 //!
 //! OpenSSL's rule is kept: a list of TLS 1.2 ciphers says nothing about TLS 1.3, whose suites then all stay.
 //! <https://docs.openssl.org/3.0/man3/SSL_CTX_set_cipher_list/>

@@ -1,4 +1,4 @@
-//! What is told of the certificates that clients are shown.
+//! The facts about the certificates for clients, for tables and metrics.
 
 use std::path::{Path, PathBuf};
 
@@ -8,14 +8,14 @@ use x509_parser::prelude::{FromDer, X509Certificate, X509Name};
 use super::files;
 use super::generate::{CA_FILE, CERT_FILE, KEY_FILE};
 
-/// One certificate of a file.
+/// One certificate of a file, as tables show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificate {
     /// `server` for what clients are shown, `ca` for the file beside it.
     pub kind: &'static str,
-    /// Where it was read.
+    /// The file that it was read from.
     pub file: PathBuf,
-    /// Common name of its subject; empty where it has none.
+    /// Common name of its subject; empty if it has none.
     pub subject: String,
     /// Common name of its issuer.
     pub issuer: String,

@@ -11,11 +11,11 @@ use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Where distributions keep the CAs they trust: Debian, Red Hat, SUSE, Alpine.
+/// The files of trusted CAs of distributions: Debian, Red Hat, SUSE, Alpine.
 const SYSTEM_ROOTS: [&str; 4] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"];
 
-/// Modification time and size in bytes of each file that parameters name, to notice that one was replaced.
+/// Modification time and size in bytes of each file that parameters name, to notice a replaced one.
 pub(super) type Stamp = Vec<Option<(SystemTime, u64)>>;
 
 /// The stamp of all files of `params`, as they are now.
@@ -47,8 +47,8 @@ pub(super) fn private_key(setting: &str, path: &Path) -> Result<PrivateKeyDer<'s
     })
 }
 
-/// What `read` finds in the files of a directory, in the order of their names. OpenSSL wants hashed names there; here
-/// any name will do, and files that hold something else are passed over.
+/// The objects in the files of a directory, in the order of the files' names. OpenSSL wants hashed names there. Here any name will do, and
+/// files with other content are ignored.
 pub(super) fn in_directory<T: PemObject>(setting: &str, directory: &Path, what: &str) -> Result<Vec<T>, String> {
     let at = |e: std::io::Error| format!("{setting}: {}: {e}", directory.display());
     let entries = fs::read_dir(directory).map_err(at)?;

@@ -1,7 +1,7 @@
-//! The certificate that the proxy shows to clients when the operator has not provided one.
+//! The certificate for clients if the operator has not provided one.
 //!
-//! File names are ProxySQL's, so that what an operator has there keeps working. The key is ECDSA P-256: half the cost of
-//! an RSA handshake. The CA's key is not kept: nothing is ever signed with it again.
+//! File names are ProxySQL's, so that the operator's existing files keep working. The key is ECDSA P-256: half the cost of an RSA
+//! handshake. The CA's key is not kept: nothing is ever signed with it again.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -15,7 +15,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose
 pub(super) const CA_FILE: &str = "proxysql-ca.pem";
 /// The certificate shown to clients, with its intermediates.
 pub(super) const CERT_FILE: &str = "proxysql-cert.pem";
-/// Its key.
+/// The private key of the certificate.
 pub(super) const KEY_FILE: &str = "proxysql-key.pem";
 
 const CA_NAME: &str = "Tidegate_Auto_Generated_CA_Certificate";
@@ -83,7 +83,7 @@ fn params(name: &str, now: SystemTime) -> CertificateParams {
     params
 }
 
-/// Each file appears whole or not at all; what a crash leaves between two of them is refused at the next start.
+/// Each file appears whole or not at all. If a crash leaves only some of them, the next start refuses them.
 fn write_all(datadir: &Path, pems: &Pems) -> io::Result<()> {
     let files = [(CA_FILE, &pems.ca, 0o644), (CERT_FILE, &pems.cert, 0o644), (KEY_FILE, &pems.key, 0o600)];
     for (name, text, mode) in files {

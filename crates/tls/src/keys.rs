@@ -1,8 +1,7 @@
-//! The keys of TLS sessions, written to a file for whoever has to read recorded traffic (`admin-ssl_keylog_file`), in the NSS key
-//! log format.
+//! The keys of TLS sessions, written to a file for the analysis of recorded traffic (`admin-ssl_keylog_file`), in the NSS key log format.
 //!
-//! One a process, in the configurations of both sides; the monitor's connections are not in it. While no file is open nothing
-//! is written. INVARIANT: only the file's owner may read what is made here: it opens every session that was recorded.
+//! One per process, in the configurations of both sides; the monitor's connections are not in it. While no file is open nothing is written.
+//! INVARIANT: only the file's owner may read it, because it decrypts every recorded session.
 
 use super::session;
 use std::fmt::Write as _;
@@ -21,10 +20,10 @@ pub struct KeyFile {
 }
 
 impl KeyFile {
-    /// Appends to this file from now on, which is made if it is not there; to none with None.
+    /// Appends to this file from now on, and creates it if needed; None ends that.
     ///
     /// # Errors
-    /// The file and what is wrong with it; nothing has changed then.
+    /// The file and its fault; nothing has changed then.
     pub fn open(&self, path: Option<&Path>) -> Result<(), String> {
         let file = match path {
             Some(path) => Some((path.to_owned(), append_to(path)?)),
@@ -35,7 +34,7 @@ impl KeyFile {
         Ok(())
     }
 
-    /// Opens the file anew by its name, for it was moved away.
+    /// Reopens the file by its name, after it was moved away.
     ///
     /// # Errors
     /// As those of [`KeyFile::open`].

@@ -51,7 +51,7 @@ pub struct ClientConfigs {
 }
 
 impl ClientConfigs {
-    /// Where the keys of these sessions are written.
+    /// The file for the keys of these sessions.
     pub fn keys(&self) -> &Arc<KeyFile> {
         &self.keys
     }
@@ -77,20 +77,19 @@ impl ClientConfigs {
 
 /// Starts TLS towards `server` on behalf of `user`, as `mysql_servers_ssl_params` and `mysql-ssl_p2s_*` say.
 ///
-/// How the certificate is checked (`mysql-backend_ssl_verify`): `off` takes any, unless a CA is configured, when it
-/// means `ca`; `ca` wants a chain to a configured CA (or, with none configured, to one of the system's); `identity`
-/// also wants it to name the host.
+/// `mysql-backend_ssl_verify` says how the certificate is checked. `off` accepts any, unless a CA is configured: then it means `ca`. `ca`
+/// requires a chain to a configured CA, or to one of the system's if none is configured. `identity` also requires the host's name.
 ///
 /// # Errors
-/// A sentence for the operator that names the setting: unreadable or unfit files, unknown ciphers or versions, or a
-/// host that no certificate can name while `identity` is asked for.
+/// A sentence for the operator that names the setting. Files are unreadable or unfit, ciphers or versions are unknown, or `identity` is set
+/// and no certificate can name the host.
 pub fn client(configs: &ClientConfigs, server: &Server, user: &str) -> Result<ClientConnection, String> {
     let (config, name) = towards(configs, server, user)?;
     let host = &server.key.host;
     ClientConnection::new(config, name).map_err(|e| format!("TLS to {host}: {e}"))
 }
 
-/// As [`client`], for those who have rustls driven for them: the configuration, and the name to connect to.
+/// As [`client`], for callers that drive rustls through a library: the configuration, and the server's name.
 ///
 /// # Errors
 /// As those of [`client`].
@@ -103,8 +102,8 @@ pub fn towards(configs: &ClientConfigs, server: &Server, user: &str) -> Result<(
     Ok((configs.get(params)?, name))
 }
 
-/// What the certificate must name. Where names are not checked, a host that cannot be one is replaced by an address,
-/// which also keeps it out of the handshake's server name extension.
+/// The name that the certificate must have. If names are not checked, an invalid host name is replaced by an address. This also keeps it
+/// out of the handshake's server name extension.
 fn server_name(host: &str, params: &TlsParams) -> Result<ServerName<'static>, String> {
     match ServerName::try_from(host.to_owned()) {
         Ok(name) => Ok(name),
@@ -118,7 +117,7 @@ fn server_name(host: &str, params: &TlsParams) -> Result<ServerName<'static>, St
 /// TLS as clients are offered it.
 #[derive(Debug)]
 pub struct ServerTls {
-    /// What handshakes are made with.
+    /// The configuration of handshakes.
     pub config: Arc<ServerConfig>,
     /// SHA-256 of the certificate that clients are shown.
     pub fingerprint: [u8; 32],
@@ -133,12 +132,11 @@ impl ServerTls {
     }
 }
 
-/// TLS towards clients, with `proxysql-ca.pem`, `proxysql-cert.pem` and `proxysql-key.pem` of `datadir`, which are
-/// generated when none of them exists. TLS 1.2 and 1.3, no session tickets; a client may show any certificate. The keys of sessions go
-/// to `keys`.
+/// TLS towards clients, with `proxysql-ca.pem`, `proxysql-cert.pem` and `proxysql-key.pem` of `datadir`. They are generated if none of them
+/// exists. TLS 1.2 and 1.3, no session tickets; a client may show any certificate. The keys of sessions go to `keys`.
 ///
 /// # Errors
-/// Files that are missing beside others that exist, unreadable, or do not belong together, each by its path.
+/// Some of the files are missing, unreadable, or do not belong together, each by its path.
 pub fn server(datadir: &Path, keys: &Arc<KeyFile>) -> Result<Arc<ServerTls>, String> {
     generate::ensure_files(datadir)?;
     let (mut config, certificate) = listen::config(datadir)?;
@@ -147,8 +145,8 @@ pub fn server(datadir: &Path, keys: &Arc<KeyFile>) -> Result<Arc<ServerTls>, Str
     Ok(Arc::new(ServerTls::new(Arc::new(config), &certificate)))
 }
 
-/// TLS towards a service that is no database server: its certificate must chain to the CA of `params`, or to one of the system's, and
-/// name the host. Files are read at each call.
+/// TLS towards a service other than a database server. Its certificate must name the host, and chain to the CA of `params` or to one of the
+/// system's. Files are read at each call.
 ///
 /// # Errors
 /// Files that are unreadable or unfit, by the setting's last word (`ssl_ca`, `ssl_cert`, `ssl_key`).

@@ -15,8 +15,8 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use super::generate::{CA_FILE, CERT_FILE, KEY_FILE};
 use super::{files, proof};
 
-/// Builds it from the files of `datadir`, and gives the certificate that it shows. The CA is only read to find out early that it is unfit: trust in client
-/// certificates is decided by what a user's row says, not here.
+/// Builds it from the files of `datadir`. Returns also the certificate that clients see. The CA is only read to find faults early: a user's
+/// row decides which client certificates are trusted.
 pub(super) fn config(datadir: &Path) -> Result<(ServerConfig, CertificateDer<'static>), String> {
     let provider = aws_lc_rs::default_provider();
     files::certificates("TLS to clients", &datadir.join(CA_FILE))?;

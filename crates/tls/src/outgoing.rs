@@ -51,7 +51,7 @@ fn with_own_certificate(
     Ok(builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(pair))))
 }
 
-/// Whom to trust. A CA that was configured is meant to be used: with one, `off` means `ca`.
+/// The trusted certificates. A configured CA is meant to be used: with one, `off` means `ca`.
 fn trust(params: &TlsParams, provider: &Arc<CryptoProvider>) -> Result<Trust, String> {
     let has_ca = params.ca.is_some() || params.capath.is_some();
     match params.verify {

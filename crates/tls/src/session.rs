@@ -1,7 +1,7 @@
 //! A TLS session: one that began here, which rustls drives, or one that another process began.
 //!
-//! Of the first kind what another process would need is kept beside: where the received records end, and what the keys of TLS 1.3 are
-//! made of, which rustls tells of in the handshake alone.
+//! Of the first kind, the state for another process is kept aside. That is the end of the last received record, and the secrets behind the
+//! keys of TLS 1.3, which rustls reports only during the handshake.
 
 use super::carried::{Carried, Cipher, HalfRecord, TlsRecord};
 use rustls::{ConnectionTrafficSecrets, ProtocolVersion};
@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::io::{self, Read, Write};
 use zeroize::Zeroizing;
 
-/// What the keys of both directions were made of in the handshake of TLS 1.3.
+/// The traffic secrets of both directions from the handshake of TLS 1.3.
 #[derive(Default)]
 pub(crate) struct Secrets {
     client: Zeroizing<Vec<u8>>,
@@ -17,11 +17,11 @@ pub(crate) struct Secrets {
 }
 
 thread_local! {
-    /// Those of the handshake that this thread is at.
+    /// The secrets of the handshake that this thread works on.
     static LAST: RefCell<Option<Box<Secrets>>> = const { RefCell::new(None) };
 }
 
-/// What rustls names them.
+/// Rustls' name for the client's secret.
 const OF_CLIENT: &str = "CLIENT_TRAFFIC_SECRET_0";
 const OF_SERVER: &str = "SERVER_TRAFFIC_SECRET_0";
 
@@ -39,7 +39,7 @@ pub(crate) fn keep(label: &str, secret: &[u8]) {
     });
 }
 
-/// Where records end in what was received.
+/// The last end of a record in the received bytes.
 #[derive(Default)]
 struct Boundary {
     head: [u8; 5],
@@ -108,7 +108,7 @@ fn lost() -> io::Error {
 }
 
 impl Session {
-    /// One that begins.
+    /// `connection` must be at the start of its handshake.
     pub fn new(connection: rustls::Connection) -> Self {
         Self::Begun(Begun { connection, boundary: Boundary::default(), secrets: None })
     }
@@ -152,7 +152,7 @@ impl Session {
         }
     }
 
-    /// What another process needs to go on with it; None where it cannot now.
+    /// The state for another process; None if it cannot move now.
     pub fn record(&self) -> Option<TlsRecord> {
         match self {
             Self::Carried(carried) => carried.record(),
@@ -195,10 +195,10 @@ impl Session {
         }
     }
 
-    /// Opens what was received.
+    /// Opens the received records.
     ///
     /// # Errors
-    /// The peer broke the protocol; what is to be sent then tells it so.
+    /// The peer broke the protocol. The alert for it then waits to be sent.
     pub fn process_new_packets(&mut self) -> io::Result<()> {
         match self {
             Self::Begun(begun) => {
@@ -214,7 +214,7 @@ impl Session {
         }
     }
 
-    /// Sends once of what is to be sent.
+    /// Writes once from the bytes that wait to be sent.
     ///
     /// # Errors
     /// The writer's.
@@ -226,10 +226,10 @@ impl Session {
         }
     }
 
-    /// Takes plain bytes to be sent; 0 where others have to be sent first.
+    /// Accepts plain bytes to be sent; 0 if earlier ones must be sent first.
     ///
     /// # Errors
-    /// They cannot be taken.
+    /// They cannot be accepted.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Begun(begun) => begun.connection.writer().write(bytes),

@@ -1,8 +1,8 @@
-//! Whether a server's certificate is trusted: who signed it, since when, whether revoked, whom it names. Pure.
+//! Whether a server's certificate is trusted: its signer, its dates, its revocation, its name. Pure.
 //!
-//! Chains are webpki's work. Two kinds of certificates that it refuses and MySQL users have are checked here: X.509 v1
-//! ones, which a configured CA must have signed directly, and self-signed ones that are themselves configured as the CA.
-//! As in RFC 5280, 6.1.1, the dates of a CA that the operator configured are not checked.
+//! webpki checks chains. It refuses two kinds of certificates that MySQL's users have; those are checked here. They are X.509 v1
+//! certificates, which a configured CA must have signed directly, and self-signed ones that are configured as the CA. As in RFC 5280,
+//! 6.1.1, the dates of a CA that the operator configured are not checked.
 
 use std::sync::Arc;
 
@@ -19,14 +19,14 @@ use x509_parser::x509::AlgorithmIdentifier;
 
 use super::proof;
 
-/// Which servers are trusted.
+/// The rule for servers' certificates.
 #[derive(Debug)]
 pub(super) enum Trust {
-    /// Whoever answers.
+    /// Any server.
     Anyone,
-    /// Those whose certificate leads to a CA.
+    /// Servers whose certificate leads to a CA.
     Chain(Chain),
-    /// Those whose certificate also names the host.
+    /// Servers whose certificate also names the host.
     ChainAndName(Chain),
 }
 
@@ -86,7 +86,7 @@ impl ServerCertVerifier for BackendVerifier {
     }
 }
 
-/// The CAs to trust, and what they have revoked.
+/// The trusted CAs and their revocations.
 #[derive(Debug)]
 pub(super) struct Chain {
     anchors: Vec<CertificateDer<'static>>,

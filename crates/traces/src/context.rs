@@ -1,6 +1,6 @@
-//! The trace that a client's statement belongs to: `traceparent`, of a query attribute or of a comment.
+//! The trace that a client's statement belongs to: `traceparent`, in a query attribute or a comment.
 //!
-//! Both come from a client, so they are read strictly: what is not exactly as the W3C's Trace Context says is none.
+//! Both come from a client, so they are read strictly: a value that breaks the W3C's Trace Context is none.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -11,7 +11,7 @@ pub type TraceId = [u8; 16];
 /// The span that a statement belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parent {
-    /// The trace.
+    /// The same for all spans of the trace.
     pub trace_id: TraceId,
     /// The span of the client that sent the statement.
     pub span_id: [u8; 8],
@@ -46,11 +46,10 @@ impl Parent {
         of(last_comment(sql)).or_else(|| of(first_comment(sql)))
     }
 
-    /// The same, and the statement without it: what else the comment has stays in it, and one with nothing else goes. None where nothing
-    /// can be lifted out: a comment that is code or a hint, and a statement that is nothing but a comment.
+    /// The same, and the statement without it: the rest of the comment stays, and an empty comment is removed. None if it cannot be
+    /// removed: from a comment that is code or a hint, or if the statement is only a comment.
     ///
-    /// `is_outside` says whether what stands behind this beginning is in no comment or string: `/* a /*traceparent='...'*/` is one
-    /// comment.
+    /// `is_outside` says whether the text behind this beginning is in no comment or string: `/* a /*traceparent='...'*/` is one comment.
     pub fn lift(sql: &[u8], is_outside: impl Fn(&[u8]) -> bool) -> Option<(Self, Vec<u8>)> {
         let of = |place: Option<Range<usize>>| {
             let place = place?;

@@ -1,8 +1,8 @@
 //! The queue of records, and the thread that sends them.
 //!
-//! A batch that a receiver does not take for now (429, 502, 503, 504, no connection, no answer) is sent again a few times; then it is
-//! dropped, as is one that a receiver refuses. Spans are never sent twice on purpose, but a receiver that answers too late may have them
-//! twice. The thread runs from the first time that there is somewhere to send to, until the process ends.
+//! A batch that a receiver cannot take now (429, 502, 503, 504, no connection, no answer) is sent again a few times, then dropped. A
+//! refused batch is dropped at once. Spans are never sent twice on purpose, but a receiver that answers too late may have them twice. The
+//! thread runs from the first time that an endpoint is set until the process ends.
 
 use crate::context::{Parent, TraceId};
 use crate::policy::{Outcome, Policy, Why};
@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 
 /// Statements that are sent at once.
 const BATCH: usize = 256;
-/// How long the first one waits for others.
+/// How long the first record waits for more.
 const LINGER: Duration = Duration::from_millis(500);
 /// How often a batch is sent at most.
 const TRIES: u32 = 4;
@@ -35,7 +35,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(2);
 /// How often is said that spans are lost.
 const COMPLAIN_EVERY: Duration = Duration::from_secs(60);
 
-/// What became of spans and batches so far.
+/// The fates of spans and batches so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Spans that a receiver has taken.
@@ -164,7 +164,7 @@ impl Exporter {
         }
     }
 
-    /// What became of spans so far.
+    /// The counts since the start, for metrics.
     pub fn counts(&self) -> Counts {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let counters = &self.inner.counters;
@@ -206,7 +206,7 @@ fn random_bytes<const N: usize>() -> Option<[u8; N]> {
     (bytes != [0; N]).then_some(bytes)
 }
 
-/// What became of a request.
+/// The result of a request.
 enum Sent {
     /// The receiver has it, but for so many spans that it rejected.
     Taken(u64),

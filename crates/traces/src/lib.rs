@@ -1,8 +1,8 @@
-//! Traces of statements: who began them, which are kept, and how they get to a receiver (OpenTelemetry, OTLP over HTTP).
+//! Traces of statements: their origin, the choice of kept ones, and their way to a receiver (OpenTelemetry, OTLP over HTTP).
 //!
-//! A worker asks [`Exporter::keeps`] when a statement has ended, and hands what it noted over as a [`Record`]. Spans are made of records on
-//! the exporter's thread, which sends them in batches. INVARIANT: whoever hands a record over waits for nothing but a push to a queue; what
-//! does not fit, and what no receiver takes, is dropped and counted.
+//! A worker asks [`Exporter::keeps`] when a statement has ended, and hands over its notes as a [`Record`]. The exporter's thread makes
+//! spans of records and sends them in batches. INVARIANT: handing over a record waits only for a push to a queue. Records that do not fit,
+//! and spans that no receiver takes, are dropped and counted.
 //!
 //! Sources: W3C Trace Context; OpenTelemetry's semantic conventions for databases; the OTLP specification.
 

@@ -1,7 +1,7 @@
-//! Which statements are traced. It is decided when a statement has ended, so that what went wrong is always among them.
+//! Decides which statements are traced. The decision comes after the statement has ended, so that failures are always included.
 //!
-//! A client's word on sampling goes before the ratio; failures, slowness and what a proxy hides from clients go before both. INVARIANT:
-//! no more than so many in a second are kept, whatever clients say.
+//! A client's sampling flag goes before the ratio. Failures, slowness, and retries that clients cannot see go before both. INVARIANT: at
+//! most a fixed number per second is kept, whatever clients ask for.
 
 use crate::context::Parent;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ pub enum Why {
     Failed,
     /// It was sent more than once.
     Retried,
-    /// The transaction before it was said again.
+    /// The transaction before it was replayed.
     Replayed,
     /// It had to wait for a server to become usable, or for a role to change.
     Held,
@@ -21,7 +21,7 @@ pub enum Why {
     Slow,
     /// Its client traces it.
     Parent,
-    /// By chance.
+    /// Chosen by the ratio.
     Ratio,
 }
 
@@ -49,7 +49,7 @@ pub struct Outcome {
     pub failed: bool,
     /// It was sent more than once.
     pub is_retried: bool,
-    /// The transaction before it was said again.
+    /// The transaction before it was replayed.
     pub is_replayed: bool,
     /// It waited for a server to become usable.
     pub is_held: bool,
@@ -64,7 +64,7 @@ pub(crate) struct Policy {
     /// 0: slowness is no reason.
     slow_us: AtomicU64,
     per_second: AtomicU64,
-    /// What a client says is not sampled is traced all the same.
+    /// Statements that a client marks as not sampled are traced all the same.
     takes_unsampled: AtomicBool,
     /// The second at hand (upper half) and how many were kept in it.
     kept: AtomicU64,

@@ -1,4 +1,4 @@
-//! What a worker notes of a statement that is traced. Times are of the process clock, us.
+//! A worker's notes about a traced statement. Times are of the process clock, us.
 
 use crate::context::{Parent, TraceId};
 use crate::policy::Why;
@@ -12,12 +12,12 @@ pub const MAX_ATTEMPTS: usize = 16;
 /// Bytes of a statement's text that are sent.
 pub const MAX_TEXT: usize = 4096;
 
-/// Who answered a statement.
+/// The origin of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answered {
-    /// A server.
+    /// The server of the last attempt.
     Server,
-    /// The proxy, from its query cache or from what it knows.
+    /// The proxy, from its query cache or from the session's state.
     Proxy,
 }
 
@@ -26,9 +26,9 @@ pub enum Answered {
 pub enum Failure {
     /// With this MySQL error number.
     Error(u16),
-    /// The connection was lost.
+    /// The connection broke before the answer.
     Lost,
-    /// The session ended meanwhile: its client left, or somebody ended it.
+    /// The session ended meanwhile: its client left, or it was killed.
     Ended,
 }
 
@@ -43,26 +43,26 @@ pub struct Attempt {
     pub sent_us: Option<u64>,
     /// When the answer was with the client, or it had failed.
     pub ended_us: u64,
-    /// The server.
+    /// None if no server was chosen.
     pub server: Option<ServerKey>,
     /// The server's id of the connection.
     pub thread_id: u32,
-    /// How it failed.
+    /// None if it succeeded.
     pub failure: Option<Failure>,
 }
 
 /// A statement that has ended.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// The trace that it belongs to.
+    /// The client's, or a new one.
     pub trace_id: TraceId,
     /// The span of the client, if it named one.
     pub parent: Option<Parent>,
-    /// Why it is traced.
+    /// Shown as an attribute of the span.
     pub why: Why,
     /// When its command came.
     pub began_us: u64,
-    /// When it ended.
+    /// On the process clock, us.
     pub ended_us: u64,
     /// The same by the wall clock, us since 1970.
     pub ended_unix_us: u64,
@@ -74,17 +74,17 @@ pub struct Record {
     pub is_execution: bool,
     /// Whether servers here are MariaDB's.
     pub is_mariadb: bool,
-    /// The session.
+    /// The session's number in the proxy.
     pub session: u64,
     /// The session's user.
     pub user: Arc<str>,
-    /// The session's schema.
+    /// None without a schema.
     pub schema: Option<Box<[u8]>>,
     /// The client; None on Unix sockets.
     pub client: Option<SocketAddr>,
     /// The rule that matched last.
     pub rule: Option<u32>,
-    /// Who answered.
+    /// The origin of the answer to the client.
     pub answered: Answered,
     /// The error that the client was told.
     pub error: Option<u16>,
@@ -92,11 +92,11 @@ pub struct Record {
     pub rows_sent: u64,
     /// Rows that were changed.
     pub rows_affected: u64,
-    /// Its attempts, in order.
+    /// The first ones, in order; `tried` counts all.
     pub attempts: Vec<Attempt>,
-    /// How many there were.
+    /// All attempts, also those without an entry.
     pub tried: u32,
-    /// Its transaction was said again on another server.
+    /// Its transaction was replayed on another server.
     pub is_replayed: bool,
     /// It waited for a server to become usable.
     pub is_held: bool,

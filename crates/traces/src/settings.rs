@@ -1,5 +1,5 @@
-//! Where traces go and what the proxy is called in them: `mysql-trace_*`, and OpenTelemetry's variables of the environment where a
-//! setting is empty.
+//! The receiver of traces, and the proxy's name in them: `mysql-trace_*`. If a setting is empty, OpenTelemetry's environment variables
+//! count.
 
 use http_client::Endpoint;
 use model::MysqlVariables;
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 /// Port of a receiver, where a URL names none.
 const PORT: u16 = 4318;
-/// Where a receiver takes traces.
+/// The path of a receiver for traces.
 const PATH: &str = "/v1/traces";
 
-/// What the environment says, by OpenTelemetry's names; an empty variable is none.
+/// OpenTelemetry's variables; an empty one counts as unset.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     /// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: used as it is.
@@ -23,14 +23,14 @@ pub struct Environment {
     pub endpoint: String,
     /// OTEL_EXPORTER_OTLP_TRACES_HEADERS, or else OTEL_EXPORTER_OTLP_HEADERS.
     pub headers: Secret,
-    /// OTEL_SERVICE_NAME.
+    /// `OTEL_SERVICE_NAME`, for `service.name`.
     pub service_name: String,
-    /// OTEL_RESOURCE_ATTRIBUTES.
+    /// `OTEL_RESOURCE_ATTRIBUTES`: `name=value`, separated by commas.
     pub resource_attributes: String,
 }
 
 impl Environment {
-    /// This process's.
+    /// Read once at the start.
     pub fn of_process() -> Self {
         let read = |name: &str| std::env::var(name).unwrap_or_default();
         let headers = Some(read("OTEL_EXPORTER_OTLP_TRACES_HEADERS")).filter(|headers| !headers.is_empty());
@@ -58,7 +58,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// What the variables and the environment say; `None` where traces go nowhere.
+    /// The settings from variables and environment; `None` if traces are off.
     pub(crate) fn read(vars: &MysqlVariables, environment: &Environment) -> Result<Option<Self>, String> {
         let (url, name) = match () {
             () if !vars.trace_endpoint.is_empty() => (vars.trace_endpoint.clone(), "mysql-trace_endpoint"),
@@ -68,7 +68,7 @@ impl Settings {
             }
             () => return Ok(None),
         };
-        // The URL may hold what is secret.
+        // The URL may hold a secret.
         let (endpoint, path) = Endpoint::parse(&url, PORT).map_err(|why| format!("{name}: its value {why}"))?;
         let headers = if vars.trace_headers.is_empty() { &environment.headers } else { &vars.trace_headers };
         let name = [&vars.trace_service_name, &environment.service_name].into_iter().find(|name| !name.is_empty());

@@ -1,4 +1,4 @@
-//! Spans of statements, as OTLP has them: one SERVER span for what a client sent, one CLIENT span below it for each attempt.
+//! Spans of statements in OTLP: one SERVER span per client statement, with one CLIENT span below it per attempt.
 //!
 //! Names and attributes are those of OpenTelemetry's semantic conventions for database spans (stable), and `tidegate.*`.
 
@@ -20,7 +20,7 @@ const SAMPLED: u32 = 1;
 /// The conventions' limit of `db.query.summary`.
 const MAX_SUMMARY: usize = 255;
 
-/// What is sent for these statements. `id` gives numbers that no other span has.
+/// The request for these statements. `id` must give numbers that no other span has.
 pub(crate) fn request(records: &[Record], settings: &Settings, mut id: impl FnMut() -> [u8; 8]) -> ExportTraceServiceRequest {
     let mut attributes = vec![text("service.name", &settings.service_name), text("service.version", env!("CARGO_PKG_VERSION"))];
     let own = settings.resource_attributes.iter().filter(|(name, _)| attributes.iter().all(|known| known.key != *name));
@@ -78,7 +78,7 @@ fn spans(record: &Record, id: &mut impl FnMut() -> [u8; 8]) -> Vec<Span> {
     std::iter::once(own).chain(attempts).collect()
 }
 
-/// What all spans of a statement say.
+/// The attributes that all spans of a statement share.
 fn common(record: &Record, query: &str, summary: &str) -> Vec<KeyValue> {
     let system = if record.is_mariadb { "mariadb" } else { "mysql" };
     let mut all = vec![text("db.system.name", system), text("db.query.summary", summary), text("db.query.text", query)];
@@ -184,7 +184,7 @@ fn boolean(key: &str, value: bool) -> KeyValue {
     pair(key, Value::BoolValue(value))
 }
 
-/// `SELECT t` of `SELECT a FROM t WHERE b = ?`: what a statement does, and the first table where the text shows it at once.
+/// `SELECT t` of `SELECT a FROM t WHERE b = ?`: the verb, and the first table if the text shows it at once.
 fn summary(query: &str) -> Cow<'_, str> {
     let mut words = query.trim_start_matches(['(', ' ']).split_ascii_whitespace();
     let Some(verb) = words.next().map(|word| word.trim_end_matches(|c: char| !c.is_ascii_alphabetic())).filter(|verb| !verb.is_empty())

@@ -17,7 +17,7 @@ struct Pair {
     peer: Session,
 }
 
-/// What is on the way from one to the other, in pieces of this size at most.
+/// Carries waiting bytes from one session to the other, in pieces of at most this size.
 fn pass(from: &mut Session, to: &mut Session, piece: usize) -> io::Result<()> {
     let mut bytes = Vec::new();
     while from.wants_write() {
@@ -143,10 +143,10 @@ fn keys_are_updated_before_and_after() {
     }
 }
 
-/// Whoever asks again and again, and reads nothing, is answered once.
+/// A peer that sends key updates again and again, and reads nothing, is answered once.
 #[test]
 fn wishes_of_the_peer_are_answered_once_at_a_time() {
-    // Where both sides are of our making.
+    // Only if both sides are our own.
     for (name, mut pair) in pairs().into_iter().filter(|(name, _)| name.ends_with("to a client")) {
         assert!(pair.ours.carry() && pair.peer.carry(), "{name}");
         let Session::Carried(peer) = &mut pair.peer else { panic!("{name}") };
@@ -190,7 +190,7 @@ fn a_session_stays_where_a_record_is_not_whole() {
         let mut space = [0; 10];
         assert_eq!(pair.ours.read(&mut space).unwrap(), 4);
         assert!(pair.ours.carry(), "{name}");
-        // Once it is carried, half a record goes along.
+        // Half of a record is carried over too.
         pair.peer.write(b"more").unwrap();
         bytes.clear();
         while pair.peer.wants_write() {

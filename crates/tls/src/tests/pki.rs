@@ -199,8 +199,8 @@ fn feed(mut bytes: &[u8], mut read: impl FnMut(&mut dyn std::io::Read) -> std::i
     }
 }
 
-/// What MySQL's manual makes: an RSA CA, and an X.509 v1 certificate of `server1`, serial number 1, signed by it, as
-/// `ca.pem`, `v1-cert.pem` and `v1-key.pem`. False when this machine has no `openssl`.
+/// The files of MySQL's manual: an RSA CA, and an X.509 v1 certificate of `server1`, serial number 1, signed by it, as `ca.pem`,
+/// `v1-cert.pem` and `v1-key.pem`. False if this machine has no `openssl`.
 pub(super) fn make_v1(dir: &Dir) -> bool {
     let lines = [
         "req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=v1-ca -keyout ca-key.pem -out ca.pem",
