@@ -36,7 +36,7 @@ pub(crate) fn check(file: &Path, is_strict: bool) -> Result<()> {
     let mut remarks = model::config::remarks::references(&config, &snapshot);
     remarks.extend(routing::lint(&snapshot));
     remarks.extend(admin::remarks::scripts(&config));
-    // What is kept and does nothing is a note already.
+    // Settings without effect are notes already.
     remarks.extend(inert::advice(&config));
     let remarks = model::remark::by_kind(remarks);
     for error in &secrets {
@@ -60,12 +60,12 @@ pub(crate) fn patterns(snapshot: &Snapshot) -> Vec<ConfigError> {
     RuleSet::compile(&snapshot.rules, Options::from_variables(&snapshot.vars)).err().unwrap_or_default()
 }
 
-/// The database of the data directory, where it is there and does not count.
+/// The data directory's database, if it exists and does not count.
 fn blank_database(config: &Config) -> Option<String> {
     let disk = Path::new(&config.globals.datadir).join(admin::DISK_FILE);
     match disk.exists().then(|| admin::looks_blank(&disk))? {
         Ok(true) => Some(format!("{}: no configuration was saved in it, so the next start uses the file", disk.display())),
-        // The start itself will say what is wrong with it.
+        // The start itself names the fault.
         Ok(false) | Err(_) => None,
     }
 }

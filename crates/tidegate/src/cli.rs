@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// Where things are looked for when nothing else is said.
+/// The paths that hold if neither command line nor file names others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Defaults {
     /// The configuration file, which need not be there.
@@ -17,7 +17,7 @@ pub(crate) struct Defaults {
 }
 
 impl Defaults {
-    /// Those of a program of this name: one that is called `proxysql` has ProxySQL's places.
+    /// By the program's name: called `proxysql`, it uses ProxySQL's paths.
     pub(crate) fn of(program: &OsStr) -> Self {
         if Path::new(program).file_name() == Some(OsStr::new("proxysql")) {
             Self { config: "/etc/proxysql.cnf", datadir: "/var/lib/proxysql" }
@@ -26,7 +26,6 @@ impl Defaults {
         }
     }
 
-    /// Those of this process.
     pub(crate) fn here() -> Self {
         Self::of(&program_name())
     }
@@ -113,7 +112,6 @@ pub(crate) struct PassedOver {
 }
 
 impl PassedOver {
-    /// One note for each that was given.
     pub(crate) fn notes(&self) -> Vec<String> {
         let Self {
             idle_threads,
@@ -142,7 +140,7 @@ impl PassedOver {
 }
 
 impl Cli {
-    /// For PROXYSQL RESTART: what held for one start only is left out, so that what was saved since holds.
+    /// For PROXYSQL RESTART: options for a single start are left out, so that the configuration saved since then holds.
     pub(crate) fn again(&self) -> Self {
         Self {
             initial: false,
@@ -155,7 +153,7 @@ impl Cli {
         }
     }
 
-    /// The arguments that say this.
+    /// The command line that gives these options.
     pub(crate) fn arguments(&self) -> Vec<OsString> {
         // Named one by one, so that a new one is not forgotten.
         let Self {

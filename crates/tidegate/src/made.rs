@@ -1,6 +1,6 @@
-//! What a start makes before the proxy serves. A start that fails removes it: the corrected start finds the place as it was.
+//! Files that a start makes before the proxy serves. A start that fails removes them: the corrected start finds the place as it was.
 //!
-//! INVARIANT: only files that were missing when this process had locked the data directory are removed, and only empty directories.
+//! INVARIANT: only files that were missing when this process locked the data directory are removed, and only empty directories.
 
 use anyhow::{Context, Result, bail};
 use model::{Config, Listen};
@@ -14,14 +14,14 @@ use crate::cli::{Cli, Defaults};
 pub(crate) struct Made {
     /// The lock's file first, if this start made it.
     files: Vec<PathBuf>,
-    /// Another start that waits for the data directory finds it as it was: nothing is removed after this is closed.
+    /// A start that waits for the data directory must find it as it was: nothing is removed after this is closed.
     lock: Option<OwnedFd>,
     /// The deepest first.
     directories: Vec<PathBuf>,
 }
 
 impl Made {
-    /// Makes the data directory where it is missing.
+    /// Makes the data directory if it is missing.
     pub(crate) fn directory(datadir: &Path) -> Result<Self> {
         let directories = datadir.ancestors().filter(|path| !path.as_os_str().is_empty() && !path.exists()).map(Path::to_owned).collect();
         let made = Self { files: Vec::new(), lock: None, directories };
@@ -35,7 +35,7 @@ impl Made {
         self.files.extend(file);
     }
 
-    /// Those of these files that are missing now are this start's. The caller has locked the data directory.
+    /// Marks those of these files that are missing now as this start's. The caller has locked the data directory.
     pub(crate) fn watch(&mut self, files: impl IntoIterator<Item = PathBuf>) {
         self.files.extend(files.into_iter().filter(|path| path.symlink_metadata().is_err()));
     }

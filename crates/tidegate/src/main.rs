@@ -33,8 +33,8 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use upgrade::{Leaving, Outcome, Predecessor, Seen};
 
-/// One allocator in every build: what is true of memory in one is true in all. It gives memory back within seconds after a peak,
-/// which the system's keeps for minutes.
+/// One allocator in every build, so that measurements of memory hold for all of them. It returns memory within seconds after a peak; the
+/// system's allocator keeps it for minutes.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -107,7 +107,7 @@ fn start(cli: &Cli, before: &mut Option<Predecessor>) -> Result<End> {
             made.locked(lock.try_clone().context("data directory")?, is_new.then_some(lock_file));
             made.watch(::admin::missing_files(&datadir).into_iter().chain(tls::server_files(&datadir)).chain(monitor::files(&datadir)));
             made.watch(pidfile.0.clone());
-            // Another process that uses the data directory keeps its pid file.
+            // If another process uses the data directory, its pid file must stay.
             pidfile.write()?;
             bootstrap_locked(options, lock)
         }
@@ -132,7 +132,7 @@ fn start(cli: &Cli, before: &mut Option<Predecessor>) -> Result<End> {
     Ok(end)
 }
 
-/// Where the configuration is looked for, with what the file says, and what its author should know.
+/// The sources of the configuration, the file's content, and notices for its author.
 fn start_options(cli: &Cli) -> Result<(EngineOptions, Vec<String>)> {
     let (config_file, file, notices) = read_file(cli)?;
     let datadir = match (&cli.datadir, file.globals.datadir.as_str()) {
@@ -147,7 +147,7 @@ fn start_options(cli: &Cli) -> Result<(EngineOptions, Vec<String>)> {
     Ok((options, notices))
 }
 
-/// The configuration file with what it says; a default one need not exist.
+/// The configuration file and its content; a default one need not exist.
 fn read_file(cli: &Cli) -> Result<(Option<PathBuf>, Config, Vec<String>)> {
     let path = match &cli.config {
         Some(path) => path.clone(),
@@ -324,7 +324,7 @@ async fn serve(
         Event::Shutdown(Stop::Drain) | Event::Restart | Event::Upgrade(..) => Duration::from_millis(control.snapshot().vars.drain_timeout),
     };
     tracing::info!("stopping");
-    // A process that was to take over ends, and whoever asked for it hears so.
+    // A process that was to take over ends, and the asker gets an answer.
     requests.close();
     while requests.try_recv().is_ok() {}
     let mut restarts = matches!(event, Event::Restart);
@@ -373,7 +373,6 @@ impl PidFile {
         format!("{}\n", std::process::id())
     }
 
-    /// Writes the file.
     fn write(&self) -> Result<()> {
         let Some(path) = &self.0 else { return Ok(()) };
         std::fs::write(path, Self::text()).with_context(|| format!("pid file {}", path.display()))
@@ -419,7 +418,7 @@ fn share_descriptors(proxy: &proxy::Proxy, max_connections: u64) {
         "the limit of open files ({limit}) leaves room for {most} clients, but mysql-max_connections is {max_connections}: raise the limit, or \
          further clients get error 1040"
     );
-    // Nobody asked for the default.
+    // The default was not asked for.
     if max_connections == MysqlVariables::default().max_connections {
         tracing::info!("{text}");
     } else {

@@ -1,4 +1,4 @@
-//! What administrators may do to the process, as the admin engine asks for it.
+//! Administrators' acts on the process, as the admin engine asks for them.
 
 use crate::cli::{Cli, program_name};
 use crate::upgrade::{self, Leaving, Successor};
@@ -17,9 +17,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// What the main task is told.
+/// Events for the main task.
 pub(crate) enum Event {
-    /// End.
+    /// The proxy stops.
     Shutdown(Stop),
     /// End, and start again.
     Restart,
@@ -77,7 +77,7 @@ impl Process for Requests {
         let text = format!("process {} is taking over", successor.id());
         let (in_charge, said) = mpsc::channel();
         self.send(Event::Upgrade(Box::new(successor), in_charge));
-        // Nobody says so if this process was told to stop meanwhile, or the new one is gone.
+        // No answer: this process was told to stop meanwhile, or the new one is gone.
         said.recv()
             .map(|()| text)
             .map_err(|_| "the new process does not take over: this process got a stop signal, or the new process has ended".to_owned())
@@ -114,7 +114,7 @@ pub(crate) fn program() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Replaces this process by a new one of the same name and command line, but for what held for one start only.
+/// Replaces this process by a new one with the same name and command line, without options for a single start.
 pub(crate) fn start_again(cli: &Cli) -> Result<()> {
     let error = std::process::Command::new(program()?).arg0(program_name()).args(cli.again().arguments()).exec();
     Err(error).context("restart")

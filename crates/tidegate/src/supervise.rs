@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// What is passed on.
+/// The signals passed to the process that serves.
 const PASSED: [Signal; 5] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::USR1, Signal::USR2];
 
 /// Starts the process that serves, and stays until it, or the last one that took over, has ended. The answer is how that ended.
@@ -20,7 +20,7 @@ const PASSED: [Signal; 5] = [Signal::TERM, Signal::INT, Signal::HUP, Signal::USR
 /// # Errors
 /// It could not be started.
 pub(crate) fn supervise(cli: &Cli, datadir: &Path) -> Result<ExitCode> {
-    // Whoever loses its parent among our descendants is ours: so are processes that take over.
+    // Orphaned descendants become children of this process. Processes that take over do, too.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid())).context("a parent of processes that take over")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

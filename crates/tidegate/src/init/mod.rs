@@ -15,9 +15,9 @@ use model::{Secret, ServerAddr};
 use monitor::{Account, Survey};
 use plan::{Choices, Kind, Plan};
 
-/// Where a package keeps its data.
+/// The data directory of packages.
 const PACKAGE_DATADIR: &str = "/var/lib/tidegate";
-/// Descriptors that are kept for servers and for the process itself: the others are for clients.
+/// The part of the descriptors that clients may use. The rest is for servers and for the process itself.
 const CLIENTS_SHARE: (u64, u64) = (3, 4);
 /// Most clients that a new file allows, whatever the limit of open files is.
 const CLIENTS_MAX: u64 = 10_000;
@@ -185,7 +185,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     let named = || path.display().to_string();
     let mut new = path.as_os_str().to_owned();
     new.push(".new");
-    // Whoever left one there would be its owner.
+    // A file that another user left there would keep its owner.
     let _ = std::fs::remove_file(&new);
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).with_context(named)?;
     if let Ok(old) = std::fs::metadata(path) {

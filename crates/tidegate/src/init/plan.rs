@@ -1,4 +1,4 @@
-//! From what was found to a configuration file and the accounts that it needs. Pure: no server, no clock, no random numbers.
+//! Makes a configuration file, and the accounts that it needs, from a survey. Pure: no server, no clock, no random numbers.
 
 use std::fmt::Write as _;
 
@@ -11,21 +11,21 @@ const WRITER: u32 = 0;
 const READER: u32 = 1;
 /// Share of a server's `max_connections` that the proxy may use; the rest is for administrators, monitoring and replication.
 const CONNECTIONS_SHARE: (u64, u64) = (4, 5);
-/// What a server gets that does not report its `max_connections`.
+/// The limit of a server that does not report its `max_connections`.
 const CONNECTIONS: u64 = 100;
 /// Replication lag in seconds beyond which a replica takes no reads.
 const MAX_LAG_S: u32 = 10;
 
-/// What the operator decided, and what this machine has.
+/// The operator's decisions, and the limits of this machine.
 #[derive(Debug, Clone)]
 pub(super) struct Choices {
     /// The proxy's data directory.
     pub datadir: String,
-    /// Where clients connect.
+    /// The listeners for clients.
     pub listen: String,
-    /// Where administrators connect.
+    /// The listener for administrators.
     pub admin_listen: String,
-    /// The password of the administrator `admin`.
+    /// For the account `admin`.
     pub admin_password: String,
     /// The applications' user and its password.
     pub app: (String, String),
@@ -35,7 +35,7 @@ pub(super) struct Choices {
     pub monitor: (String, String),
     /// Worker threads: one a core.
     pub threads: u64,
-    /// Most clients: what the limit of open files allows.
+    /// Most clients, by the limit of open files.
     pub max_connections: u64,
     /// TLS towards the servers.
     pub use_ssl: bool,
@@ -57,7 +57,7 @@ pub(super) struct Plan<'a> {
     pub kind: Kind,
     /// Rows of `mysql_servers`.
     pub rows: Vec<(u32, &'a Visited)>,
-    /// What the operator should know or do.
+    /// Tasks and facts for the operator.
     pub notes: Vec<String>,
 }
 
@@ -135,7 +135,6 @@ fn replication<'a>(servers: &'a [Visited], notes: &mut Vec<String>) -> Vec<(u32,
     rows
 }
 
-/// The configuration file.
 pub(super) fn file(plan: &Plan<'_>, choices: &Choices) -> String {
     let Choices { datadir, listen, admin_listen, admin_password, app, monitor, threads, max_connections, .. } = choices;
     let has_reader = plan.rows.len() > 1 && matches!(plan.kind, Kind::Replication | Kind::Galera | Kind::Group);

@@ -16,7 +16,7 @@ const LINES: u64 = 200;
 /// Characters of a line that was left out, as an example.
 const EXAMPLE: usize = 200;
 
-/// See the module. Clones share what they count.
+/// See the module. Clones share their counts.
 #[derive(Clone, Default)]
 pub(super) struct Limit(Arc<Mutex<Kinds>>);
 
@@ -26,7 +26,7 @@ struct Kinds {
     kinds: HashMap<Identifier, Kind>,
 }
 
-/// What came of one kind in this second.
+/// The lines of one kind in this second.
 #[derive(Default)]
 struct Kind {
     lines: u64,
@@ -51,7 +51,7 @@ impl Limit {
         self.with(|kinds| kinds.left_out)
     }
 
-    /// A second is over: what to tell of the lines that were left out in it.
+    /// Ends a second. Returns the lines about the lines left out in it.
     pub(super) fn next_second(&self) -> Vec<String> {
         let kinds = self.with(|kinds| std::mem::take(&mut kinds.kinds));
         let tell = |kind: Kind| format!("{} more lines like this one were left out of the log: {}", kind.left_out, kind.example);
@@ -84,7 +84,7 @@ impl<S: Subscriber> Layer<S> for Limit {
     }
 }
 
-/// Keeps the beginning of what an event says.
+/// Keeps the beginning of an event's text.
 struct Example<'a>(&'a mut String);
 
 impl Visit for Example<'_> {

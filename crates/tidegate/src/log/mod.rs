@@ -1,10 +1,10 @@
-//! The error log: the terminal, or a file that can be opened anew after a rotation.
+//! The error log: the terminal, or a file that can be reopened after a rotation.
 //!
 //! A thread writes it, so that no worker waits for a terminal or disk ([`queue`]). Each kind of line has a share of each second
 //! ([`limit`]).
 //!
-//! What peers say gets into it: INVARIANT: a line is one event, whatever was said. Control characters are written as `\n`, `\u{1b}`
-//! and the like, and a line has an end.
+//! Peers' texts get into it. INVARIANT: a line is one event, whatever its text. Control characters are escaped as in Rust strings, and the
+//! length of a line is limited.
 
 mod limit;
 mod queue;
@@ -31,13 +31,12 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// The log of this process.
 struct Log {
     queue: Arc<Queue>,
     limit: Limit,
     /// The error log file; None for the terminal.
     path: Option<PathBuf>,
-    /// Dropped lines that the log has told of.
+    /// Dropped lines that the log has reported.
     told: AtomicU64,
 }
 
@@ -60,7 +59,7 @@ pub(crate) fn start(cli: &Cli, errorlog: &str, datadir: &Path) -> Result<Ending>
     Ok(Ending(()))
 }
 
-/// Dropped at the end of the process: what was logged is written.
+/// Dropped at the end of the process, after all lines are written.
 pub(crate) struct Ending(());
 
 impl Drop for Ending {
@@ -94,7 +93,7 @@ fn tell() {
     }
 }
 
-/// Opens the error log anew: after the old file was moved away.
+/// Reopens the error log, after the old file was moved away.
 pub(crate) fn reopen() {
     let Some(Log { queue, path: Some(path), .. }) = LOG.get() else { return };
     match open(path) {
@@ -107,7 +106,6 @@ fn open(path: &Path) -> Result<File> {
     OpenOptions::new().create(true).append(true).mode(0o640).open(path).with_context(|| format!("error log {}", path.display()))
 }
 
-/// The writer of one line.
 struct Lines(&'static Queue);
 
 impl Write for Lines {
@@ -148,7 +146,7 @@ impl StatsSource for Numbers {
 /// The longest text of one event, bytes.
 const TEXT_MAX: usize = 16 << 10;
 
-/// Writes what an event says.
+/// Writes an event's fields.
 fn one_line() -> impl for<'w> FormatFields<'w> + Send + Sync + 'static {
     format::debug_fn(|writer: &mut format::Writer<'_>, field: &Field, value: &dyn Debug| {
         if field.name() != "message" {
@@ -203,7 +201,7 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    /// What a log with our format writes.
+    /// The output of a log with our format.
     fn logged(act: impl FnOnce()) -> String {
         let bytes = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&bytes);

@@ -1,7 +1,7 @@
-//! The queue of lines between those who log and the thread that writes.
+//! The queue of lines between all threads and the thread that writes.
 //!
-//! INVARIANT: whoever logs waits for nothing but a copy of its line. What the terminal, the file or the disk does not take is dropped
-//! once the queue is full, and counted.
+//! INVARIANT: logging waits only for a copy of the line. If the terminal, the file or the disk is too slow, lines are dropped once the
+//! queue is full, and counted.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -20,13 +20,13 @@ pub(super) struct Queue {
 struct Waiting {
     lines: Vec<u8>,
     max_bytes: usize,
-    /// What the next lines go to, when that has changed.
+    /// The target of the next lines, if it has changed.
     target: Option<Target>,
     /// The thread has lines in hand.
     is_writing: bool,
 }
 
-/// Where lines go.
+/// The target of lines.
 pub(super) enum Target {
     /// Standard error.
     Terminal,
@@ -110,7 +110,7 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread: it ends with the process. What cannot be written is lost, since nobody could be told.
+    /// The thread, which ends with the process. Lines that cannot be written are lost: there is no other place to report it.
     fn write_all(&self, mut target: Target) {
         let mut lines = Vec::new();
         loop {

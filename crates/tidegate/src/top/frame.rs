@@ -1,4 +1,4 @@
-//! One frame as lines of text: pure, so that what `--once` prints is what the terminal shows.
+//! One frame as lines of text. Pure, so that `--once` prints the same as the terminal shows.
 
 use super::sample::{DigestLine, Lines, PinLine, Sample, ServerLine, Sort};
 
@@ -9,10 +9,10 @@ const MAX_SERVERS: usize = 20;
 /// Width of a frame that goes to no terminal, characters.
 pub(super) const PLAIN_WIDTH: usize = 160;
 
-/// What a line is, for its colour.
+/// The colour of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
-    /// As it is.
+    /// No colour.
     Plain,
     /// The head of a table.
     Head,
@@ -20,20 +20,20 @@ pub(super) enum Style {
     Alarm,
 }
 
-/// One line.
+/// A line with its style.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line {
-    /// How it is shown.
+    /// See [`Style`].
     pub style: Style,
     /// Printable characters alone.
     pub text: String,
 }
 
-/// What a frame shows.
+/// The content of a frame.
 pub(super) struct View<'a> {
-    /// Where it comes from.
+    /// The address of the admin port.
     pub target: &'a str,
-    /// Now.
+    /// The last sample.
     pub now: &'a Sample,
     /// Before, for rates; none in the first frame.
     pub before: Option<&'a Sample>,
@@ -186,7 +186,7 @@ fn more(count: usize, shown: usize, what: &str, lines: &mut Vec<Line>) {
     }
 }
 
-/// Growth since the last sample; none at first, and when the counter began anew.
+/// Growth per second since the last sample; None at first, and if the counter was reset.
 fn per_second(view: &View<'_>, now: Option<f64>, before: Option<f64>) -> Option<f64> {
     let seconds = view.now.at.duration_since(view.before?.at).as_secs_f64();
     let grown = now? - before?;

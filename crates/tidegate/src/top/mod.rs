@@ -19,7 +19,7 @@ use frame::{Line, PLAIN_WIDTH, Style, View};
 use sample::{Sample, Sort};
 use terminal::{Key, Terminal};
 
-/// Where the password may be instead of on the command line, which everybody on the machine can see.
+/// The password's environment variable: every user of the machine can see the command line.
 const PASSWORD_VARIABLE: &str = "TIDEGATE_ADMIN_PASSWORD";
 
 /// Shows a running proxy, live.

@@ -1,4 +1,4 @@
-//! What the admin port says at one moment.
+//! The admin port's values at one moment.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -20,13 +20,13 @@ const MAX_DIGESTS: usize = 100;
 /// By what digests are ordered, the largest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sort {
-    /// Time in all.
+    /// Sum of all executions' times.
     Total,
     /// Time of one execution.
     Average,
     /// The slowest execution.
     Slowest,
-    /// How often.
+    /// Executions.
     Count,
 }
 
@@ -41,12 +41,12 @@ impl Sort {
         }
     }
 
-    /// For people.
+    /// For the head line.
     pub(super) const fn name(self) -> &'static str {
         self.describe().0
     }
 
-    /// The next one, in turn.
+    /// The order when the user presses the key again.
     pub(super) const fn next(self) -> Self {
         match self {
             Self::Total => Self::Average,
@@ -57,10 +57,10 @@ impl Sort {
     }
 }
 
-/// One server in one hostgroup.
+/// A line of `stats_mysql_connection_pool`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct ServerLine {
-    /// Hostgroup.
+    /// As text, as all keys.
     pub hostgroup: String,
     /// `host:port`.
     pub address: String,
@@ -85,24 +85,24 @@ pub(super) struct ServerLine {
 /// Sessions that are pinned for one reason.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct PinLine {
-    /// Why.
+    /// The reason of the pins.
     pub reason: String,
-    /// How many.
+    /// Pinned sessions.
     pub sessions: f64,
-    /// The longest, milliseconds.
+    /// The longest pin, ms.
     pub longest_ms: f64,
 }
 
-/// One digest.
+/// A line of `stats_mysql_query_digest`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct DigestLine {
-    /// Where it went.
+    /// The hostgroup of the executions.
     pub hostgroup: String,
-    /// Who sent it.
+    /// The user of the executions.
     pub user: String,
-    /// In which schema.
+    /// The session's schema.
     pub schema: String,
-    /// What it says.
+    /// The digest's text.
     pub text: String,
     /// Executions.
     pub count: f64,
@@ -118,13 +118,13 @@ pub(super) type Lines<T> = Result<Vec<T>, String>;
 /// Everything at one moment.
 #[derive(Debug, Clone)]
 pub(super) struct Sample {
-    /// When.
+    /// For rates between two samples.
     pub at: Instant,
-    /// `stats_mysql_global`; what is not a number is left out.
+    /// `stats_mysql_global`, without values that are no numbers.
     pub global: Lines<(String, f64)>,
-    /// Servers.
+    /// By hostgroup.
     pub servers: Lines<ServerLine>,
-    /// Pins.
+    /// By reason.
     pub pins: Lines<PinLine>,
     /// Digests, ordered.
     pub digests: Lines<DigestLine>,

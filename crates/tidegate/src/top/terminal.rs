@@ -9,19 +9,19 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 
 use super::frame::{Line, Style};
 
-/// Another screen, no cursor.
+/// Switches to the alternate screen, and hides the cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 /// Back again.
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
-/// What a terminal without a size is taken for.
+/// The size assumed for a terminal that reports none.
 const USUAL_SIZE: (usize, usize) = (80, 24);
-/// What Ctrl-C sends in raw mode.
+/// The byte of Ctrl-C in raw mode.
 const CTRL_C: u8 = 3;
 
-/// What the user wants.
+/// The user's command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Key {
-    /// Leave.
+    /// Ends the program.
     Quit,
     /// Order digests otherwise.
     Sort,

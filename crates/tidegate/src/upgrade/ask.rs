@@ -1,6 +1,6 @@
-//! `tidegate upgrade`: asks a running process to have another one take its place.
+//! `tidegate upgrade`: asks a running process to let another one take over.
 //!
-//! It listens on an abstract Unix socket that is named after its process id, and listens to its own user and to root alone (SO_PEERCRED).
+//! The process listens on an abstract Unix socket that is named after its process id. It accepts only its own user and root (SO_PEERCRED).
 
 use ::admin::{EngineHandle, Reply, Role, SessionInfo};
 use anyhow::{Context, Result, bail};
@@ -16,7 +16,7 @@ use tokio::net::UnixListener;
 
 /// Longest name of a program that is asked for, bytes.
 const MAX_REQUEST: u64 = 4096;
-/// How long a client may take to say what it wants.
+/// How long a client may take to send its request.
 const REQUEST_WITHIN: Duration = Duration::from_secs(5);
 /// Most of an answer that is read, bytes.
 const MAX_ANSWER: u64 = 16 << 10;
@@ -76,7 +76,7 @@ pub(crate) fn ask(options: &UpgradeOptions) -> Result<()> {
     Ok(())
 }
 
-/// Who listens at the other end, as the system says: process and user. Any user may take the name of the socket.
+/// Process and user at the other end, by the system. Any user may bind the name of the socket.
 fn listens(socket: &UnixStream) -> Result<(Option<i32>, u32)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let _inside = runtime.enter();
@@ -115,7 +115,7 @@ fn understood(pid: u32, answer: &str) -> Result<String> {
     }
 }
 
-/// Answers who asks, for ever.
+/// Answers requests until the process ends.
 pub(crate) async fn serve(engine: EngineHandle) {
     let listener = address(std::process::id()).and_then(|address| std::os::unix::net::UnixListener::bind_addr(&address));
     let listener = listener.and_then(|listener| {
@@ -151,14 +151,14 @@ async fn answer(mut socket: tokio::net::UnixStream, engine: &EngineHandle) -> st
     let mut binary = Vec::new();
     let mut request = (&mut socket).take(MAX_REQUEST + 1);
     tokio::time::timeout(REQUEST_WITHIN, request.read_to_end(&mut binary)).await??;
-    // A part of a name, or what stands for it, is another program.
+    // A part of a name, or a placeholder for it, is another program.
     let Some(binary) = String::from_utf8(binary).ok().filter(|binary| binary.len() as u64 <= MAX_REQUEST) else {
         return socket.write_all(b"ERR the path of the program must be UTF-8 of at most 4096 bytes").await;
     };
     match upgrade(engine, "tidegate upgrade", &binary).await {
         Ok(text) => {
             socket.write_all(format!("OK {text}\n").as_bytes()).await?;
-            // Where all goes well, this process ends in between, and so does the answer.
+            // If all goes well, this process ends before the answer is complete.
             let until = tokio::time::Instant::now() + WATCHED;
             while tokio::time::Instant::now() < until {
                 if !engine.is_frozen() {

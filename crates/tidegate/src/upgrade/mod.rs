@@ -1,19 +1,19 @@
-//! A new process takes this one's place without a client's noticing: `PROXYSQL UPGRADE`, `tidegate upgrade`, SIGUSR2.
+//! A new process takes over without a client noticing: `PROXYSQL UPGRADE`, `tidegate upgrade`, SIGUSR2.
 //!
-//! The old process starts the new one and gives it what it has: listening sockets, the lock of the data directory, the configuration in
-//! force. The new one makes all ready, looks at the servers, and says so. Until then nothing has changed, and the old one serves. Then the
-//! new one accepts clients, and the old one hands over its sessions and idle connections, each when it is at rest; what does not come to
-//! rest within `mysql-drain_timeout` ends with it.
+//! The old process starts the new one and gives it its state: listening sockets, the lock of the data directory, the configuration in
+//! force. The new one prepares everything, checks the servers, and reports that it is ready. Until then nothing has changed, and the old
+//! one serves. Then the new one accepts clients, and the old one hands over its sessions and idle connections, each when it is at rest.
+//! Sessions that are not at rest within `mysql-drain_timeout` end with the old process.
 //!
 //! | step | the old process | the new process |
 //! |---|---|---|
 //! | 1 | starts it, sends [`ToHeir::Start`] | reads it, compiles, starts workers, monitor, admin interface |
-//! | 2 | waits, serves | looks at the servers, says [`FromHeir::Ready`], or [`FromHeir::Failed`] if it sees their roles otherwise |
-//! | 3 | accepts nobody any more, sends [`ToHeir::TakeOver`] | accepts clients and administrators, runs scripts that have ended there |
-//! | 4 | offers sessions, one after the other | says of each whether it has it |
-//! | 5 | ends | goes on alone |
+//! | 2 | waits, serves | checks the servers, sends [`FromHeir::Ready`], or [`FromHeir::Failed`] if their roles differ |
+//! | 3 | stops accepting, sends [`ToHeir::TakeOver`] | accepts clients and administrators, runs scripts that have ended there |
+//! | 4 | offers sessions, one after the other | answers for each whether it has it |
+//! | 5 | ends | continues alone |
 //!
-//! When the new one is gone before step 5, the old one accepts clients again and goes on with what it has.
+//! If the new process ends before step 5, the old one accepts clients again and keeps the sessions that it still has.
 
 mod ask;
 mod new;
@@ -30,13 +30,13 @@ use serde::{Deserialize, Serialize};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Version of the messages between the two: a process refuses another one.
+/// Version of the messages between the two: a process refuses any other version.
 const PROTOCOL: u32 = 2;
 
-/// What the old process says.
+/// The messages of the old process.
 #[derive(Serialize, Deserialize)]
 enum ToHeir {
-    /// What it is given. With it go the lock of the data directory and the listening sockets, in order.
+    /// The state for the start. With it travel the lock of the data directory and the listening sockets, in order.
     Start(Box<Start>),
     /// It is in charge. The old process still has this.
     TakeOver(Holdings),
@@ -44,7 +44,7 @@ enum ToHeir {
     Left(Holdings),
     /// Rows of the scheduler of which the old process still has a run.
     Scripts(Vec<i64>),
-    /// What was counted so far: the last that it says.
+    /// The final counts.
     Counted(Box<Counts>),
     /// Something is to go on there; its sockets go with it.
     Offer { number: u64, record: Vec<u8> },
@@ -57,42 +57,42 @@ struct Start {
     version: String,
     /// Addresses of the listening sockets.
     sockets: Vec<String>,
-    /// What the admin interface gives.
+    /// The admin interface's state.
     layers: Vec<u8>,
     process: ProcessRecord,
     /// Servers that an operator drains.
     drained: Vec<ServerAddr>,
-    /// How many descriptors it has open.
+    /// The old process's open descriptors.
     open_files: u64,
     /// Which servers are used where, and how.
     placements: Vec<String>,
-    /// What the monitor knows of the servers, by itself so that one of another form does not keep the rest from being read. Processes of
-    /// before do not send it.
+    /// The monitor's knowledge of the servers. It is encoded by itself, so that an unknown form does not spoil the rest. Older versions do
+    /// not send it.
     #[serde(default)]
     knowledge: Option<Vec<u8>>,
 }
 
-/// What the new process says.
+/// The messages of the new process.
 #[derive(Serialize, Deserialize)]
 enum FromHeir {
     /// It is ready to take over.
     Ready { version: String },
     /// It cannot, and ends.
     Failed(String),
-    /// It has what was offered under this number.
+    /// It has taken the offer with this number.
     Taken(u64),
     /// It does not take it, and why.
     Refused(u64, String),
     /// KILL of a session that the old process still has.
     Kill { session: u64, is_query: bool },
-    /// It has these connections.
+    /// It has opened these connections.
     Holds(Connections),
-    /// It was told to stop: nobody needs to go on in its place.
+    /// It was told to stop: the old process must not continue in its place.
     Stops,
 }
 
-/// Whether the process before this one still finishes something. A third process would count what the second one has, and nothing of the
-/// first one's: it does not begin meanwhile.
+/// Whether the process before this one is still finishing. A third process would get the second one's counts, but none of the first one's.
+/// So an upgrade does not begin meanwhile.
 #[derive(Default)]
 pub(crate) struct Leaving {
     is: Mutex<bool>,

@@ -28,7 +28,7 @@ pub(crate) struct Predecessor {
     sockets: Option<Arc<Sockets>>,
 }
 
-/// What is to be as it was with the process before.
+/// The state that must be as in the process before.
 #[derive(Default)]
 pub(crate) struct Seen {
     /// Clients are not accepted.
@@ -37,12 +37,12 @@ pub(crate) struct Seen {
     pub placements: Vec<String>,
     /// Servers that an operator drains.
     pub drained: Vec<ServerAddr>,
-    /// What the monitor knew.
+    /// The monitor's knowledge.
     pub knowledge: Option<Vec<u8>>,
 }
 
 impl Seen {
-    /// Has the monitor go on with what the one of the process before knew. Without it the data directory's file holds.
+    /// Passes the predecessor's knowledge to the monitor. Without it the data directory's file holds.
     pub(crate) fn tell(&mut self, monitor: &Monitor) {
         match self.knowledge.take().map(|knowledge| handover::decode(&knowledge)) {
             Some(Ok(knowledge)) => monitor.learn(knowledge),
@@ -54,7 +54,7 @@ impl Seen {
     }
 }
 
-/// Says something; the other process may be gone, which whoever waits for it notices.
+/// Sends a message. If the other process is gone, the reader notices it.
 fn say(outlet: &Mutex<Outlet>, what: &FromHeir) {
     if let Err(e) = outlet.lock().unwrap_or_else(PoisonError::into_inner).send(what, &[]) {
         tracing::debug!("the previous process does not listen: {e}");
@@ -62,10 +62,10 @@ fn say(outlet: &Mutex<Outlet>, what: &FromHeir) {
 }
 
 impl Predecessor {
-    /// Meets the process that started this one, over standard input, and hears what it gives.
+    /// Receives the state from the process that started this one, over standard input.
     ///
     /// # Errors
-    /// There is none, or it is of a version that this one cannot follow.
+    /// There is none, or its version cannot be followed.
     pub(crate) fn meet() -> Result<Self> {
         let stdin = std::io::stdin().as_fd().try_clone_to_owned()?;
         // Nothing that this process starts has the socket.
@@ -101,7 +101,7 @@ impl Predecessor {
         Ok((start, lock, sockets))
     }
 
-    /// What the admin interface takes over.
+    /// The admin interface's part of the state.
     ///
     /// # Errors
     /// It was taken before.
@@ -110,7 +110,7 @@ impl Predecessor {
         Ok((std::mem::take(&mut start.layers), self.lock.take().context("the lock is gone")?))
     }
 
-    /// What the data plane takes over, and what else is to be as it was.
+    /// The data plane's part of the state, and the roles to wait for.
     ///
     /// # Errors
     /// It was taken before.
@@ -126,11 +126,11 @@ impl Predecessor {
         say(&self.outlet, &FromHeir::Failed(why.to_owned()));
     }
 
-    /// Waits until the servers are seen as the process before sees them, says that this one is ready, and waits until it is in charge.
-    /// What it takes in later arrives by itself. The answer says, when it is called, that this process stops.
+    /// Waits until this process sees the servers as the process before does, reports that it is ready, and waits until it is in charge.
+    /// Later offers are taken in the background. The returned function reports that this process stops.
     ///
     /// # Errors
-    /// The process before is gone, or has given up. Or the servers of a cluster have other roles, as this process sees them.
+    /// The process before is gone or has given up. Or this process sees other roles in a cluster.
     pub(crate) async fn take_over(
         self,
         control: &Arc<Control>,
@@ -173,7 +173,7 @@ impl Predecessor {
     }
 }
 
-/// Takes in what the process before offers, until it is gone.
+/// Takes offers of the process before, until it is gone.
 fn listen(mut inlet: Inlet, outlet: &Arc<Mutex<Outlet>>, control: &Control, board: &Board, charge: oneshot::Sender<()>) {
     let mut charge = Some(charge);
     loop {

@@ -52,7 +52,7 @@ impl Drop for Running {
 /// Starts a process that is to take over, and waits until it is ready.
 ///
 /// # Errors
-/// Why it is not, in its own words where it has said any; it is gone then.
+/// Why it is not, in its own words if it sent any; it is gone then.
 pub(crate) fn begin(program: &Path, cli: &Cli, control: &Control, monitor: &Monitor, given: ::admin::Successor) -> Result<Successor> {
     let ::admin::Successor { program: _, layers, lock, upgrade_timeout_ms, frozen } = given;
     let limit = Duration::from_millis(upgrade_timeout_ms);
@@ -87,7 +87,7 @@ pub(crate) fn begin(program: &Path, cli: &Cli, control: &Control, monitor: &Moni
     inlet.limit(Some(limit))?;
     let descriptors: Vec<_> = descriptors.iter().map(AsFd::as_fd).collect();
     let started = outlet.send(&ToHeir::Start(Box::new(start)), &descriptors);
-    // What it says of itself tells more than that it does not listen.
+    // Its own message tells more than a failed send.
     match inlet.receive::<FromHeir>() {
         Ok(Some((FromHeir::Ready { version }, _))) => tracing::info!("process {} ({version}) is ready to take over", child.id()),
         Ok(Some((FromHeir::Failed(why), _))) => bail!("the new process cannot take over: {why}"),
@@ -102,7 +102,7 @@ pub(crate) fn begin(program: &Path, cli: &Cli, control: &Control, monitor: &Moni
     Ok(Successor { child, inlet, outlet, frozen })
 }
 
-/// How it went.
+/// The end of a hand-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The other process has all that it takes: this one may end.
@@ -114,7 +114,7 @@ pub(crate) enum Outcome {
 /// Answers that are waited for, by the number of the offer.
 type Pending = Arc<Mutex<HashMap<u64, (Instant, oneshot::Sender<Result<(), String>>)>>>;
 
-/// What the other process does.
+/// The state of the other process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Serves,
@@ -123,13 +123,12 @@ enum State {
 }
 
 impl Successor {
-    /// Its process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Puts it in charge, says so to `in_charge`, and hands everything over. What is left after `limit` stays here, and so do scripts. Once
-    /// this is dropped, no more goes.
+    /// Puts it in charge, reports that through `in_charge`, and hands everything over. Sessions that are left after `limit` stay here, as
+    /// scripts do. If the future is dropped, no further session is offered.
     pub(crate) async fn hand_over(
         self,
         proxy: &Proxy,
@@ -159,7 +158,7 @@ impl Successor {
         if let Err(e) = told {
             return failed(&format!("the new process is gone ({e})"));
         }
-        // Whoever asked for it may be gone.
+        // The asker may be gone.
         let _ = in_charge.send(());
         let (heir, offers) = Heir::new();
         let _ = outlet.limit(ANSWER_WITHIN);
@@ -202,7 +201,7 @@ impl Successor {
                 return failed("the new process does not answer");
             }
         }
-        // Who is on the way arrives, or stays.
+        // Sessions on their way arrive or stay.
         proxy.keep_all();
         while longest(&pending) > Duration::ZERO && *states.borrow() == State::Serves && longest(&pending) < ANSWER_WITHIN {
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -219,7 +218,7 @@ impl Successor {
     }
 }
 
-/// Between two times that the other process is told what is left here.
+/// Time between two reports of this process's remaining sessions.
 const COUNT_AGAIN: Duration = Duration::from_millis(200);
 
 /// Longest that the other process takes to say whether it has a session, before it is taken for hung.

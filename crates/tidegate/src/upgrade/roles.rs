@@ -1,7 +1,7 @@
-//! What the new process sees otherwise than the old one: a server in another hostgroup, used or not used.
+//! Differences between the roles that the new and the old process see: a server in another hostgroup, used or not used.
 //!
-//! Health alone does not count as a role: a replica that lags may do so at one look and not at the next. Where a cluster's hostgroups
-//! differ in more than that, the new process would send writes elsewhere.
+//! Health alone does not count as a role: a replica may lag at one check and not at the next. If a cluster's hostgroups differ in more than
+//! that, the new process would route writes elsewhere.
 
 use model::HostgroupId;
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub(super) struct Difference {
 }
 
 impl Difference {
-    /// It says who may be used for what, not how well a server is.
+    /// Whether the difference concerns roles, not only health.
     pub(super) fn is_of_role(&self) -> bool {
         self.is_of_cluster && is_used(self.before.as_deref()) != is_used(self.now.as_deref())
     }
@@ -31,7 +31,7 @@ fn is_used(status: Option<&str>) -> Option<bool> {
     status.map(|status| matches!(status, "ONLINE" | "SHUNNED_REPLICATION_LAG"))
 }
 
-/// What differs between two lists of [`placements`](super::placements). `clusters` are the hostgroups that have roles.
+/// The differences between two lists of [`placements`](super::placements). `clusters` are the hostgroups that have roles.
 pub(super) fn differences(before: &[String], now: &[String], clusters: &[HostgroupId]) -> Vec<Difference> {
     let (before, now) = (by_key(before), by_key(now));
     let keys = before.keys().chain(now.keys().filter(|key| !before.contains_key(*key)));
@@ -53,7 +53,6 @@ fn by_key(placements: &[String]) -> BTreeMap<&str, &str> {
     placements.iter().filter_map(|word| word.rsplit_once(' ')).filter(|(_, status)| *status != "OFFLINE_HARD").collect()
 }
 
-/// For people.
 pub(super) fn words(differences: &[Difference]) -> String {
     let absent = |status: &Option<String>| status.clone().unwrap_or_else(|| "absent".to_owned());
     let word = |one: &Difference| format!("{} is {} there and {} here", one.key, absent(&one.before), absent(&one.now));
