@@ -1,4 +1,4 @@
-//! What goes wrong, when, and for how long. Everything that is broken is mended again.
+//! The faults: their kinds, times and durations. Every fault is repaired again.
 
 use crate::fleet::Fleet;
 use crate::net::Node;
@@ -10,7 +10,6 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// A server's process dies.
@@ -21,7 +20,7 @@ enum Fault {
     CrashWriter,
     /// Every connection of the proxy to a server is reset.
     ResetAll,
-    /// One is.
+    /// A single connection is reset.
     ResetOne,
     /// The proxy and a server do not hear each other.
     CutProxy,
@@ -31,13 +30,13 @@ enum Fault {
     CutOperator,
     /// Two servers do not hear each other.
     CutServers,
-    /// A server hears nobody.
+    /// A server is cut off from all others.
     Isolate,
     /// Statements take long.
     Slow,
     /// Probes take long.
     SlowProbe,
-    /// A replica lags.
+    /// A replica applies with a delay.
     Lag,
     /// A server says the wrong thing of read_only.
     Lie,
@@ -63,20 +62,20 @@ const FAULTS: [Fault; 15] = [
     Fault::Switchover,
 ];
 
-/// Who breaks things.
+/// The part that causes faults.
 pub(crate) struct Chaos {
-    /// What is broken.
+    /// The servers that it breaks.
     pub fleet: Rc<Fleet>,
-    /// Who must know that something was.
+    /// Told of faults, to judge their effects.
     pub oracle: Rc<Oracle>,
-    /// Where it is noted.
+    /// The log of the run.
     pub trace: Trace,
 }
 
 impl Chaos {
     /// Breaks and mends things until `end`, and for a moment longer; everything is well again when this returns.
     pub(crate) async fn run(self: Rc<Self>, mut random: Random, end: Instant) {
-        // Some worlds know only a few kinds of faults, so that these meet each other often.
+        // Some worlds have only a few kinds of faults, so that these often coincide.
         let kinds: Vec<Fault> =
             if random.chance(60) { (0..random.within(1..=3)).map(|_| *random.pick(&FAULTS)).collect() } else { FAULTS.to_vec() };
         let pause_ms = *random.pick(&[300, 1500, 5000]);
@@ -162,7 +161,7 @@ impl Chaos {
         tokio::time::sleep(time).await;
         pairs.iter().for_each(|(a, b)| self.fleet.network.mend(*a, *b));
         self.trace.note(|| format!("mended {pairs:?}"));
-        // Who was cut off may have missed something.
+        // A replica that was cut off may have missed commits.
         self.fleet.moved.notify_waiters();
     }
 }

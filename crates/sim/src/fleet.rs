@@ -1,8 +1,8 @@
-//! The servers as a whole: replication, and the operator who promotes.
+//! All servers: replication, and the operator that promotes.
 //!
-//! A commit is acknowledged when one replica has it, and the operator promotes only when all but one of the servers answer, and
-//! then the one with the latest write, not the most: a server that was left out may have a long tail that nobody acknowledged.
-//! So no acknowledged write is ever lost by the servers themselves.
+//! A commit is acknowledged when one replica has it. The operator promotes only when all but one of the servers answer. It chooses the
+//! server with the latest write, not the most writes: a server that was left out may have a long tail of unacknowledged writes. So the
+//! servers themselves never lose an acknowledged write.
 
 use crate::net::{Network, Node};
 use crate::oracle::Oracle;
@@ -23,7 +23,7 @@ pub(crate) struct Fleet {
     pub network: Arc<Network>,
     /// The writer, as the operator has it; None while there is none.
     pub primary: Cell<Option<usize>>,
-    /// Something moved: logs, roles, who is up.
+    /// Wakes waiting tasks after a change of logs, roles or running servers.
     pub moved: Rc<Notify>,
     /// How often a writer was chosen.
     term: Cell<u64>,
@@ -88,7 +88,7 @@ impl Fleet {
                 let from = state.relay.len();
                 state.relay.extend(theirs.get(from..upto.min(theirs.len())).unwrap_or_default().iter().cloned());
             }
-            // The source learns that a replica has it: what it waited for takes effect.
+            // The source learns that a replica has it: transactions that waited for it take effect.
             if self.primary.get() == Some(source) {
                 let reached = me.state().relay.len();
                 self.servers[source].apply(reached);
@@ -108,7 +108,7 @@ impl Fleet {
         (fits && self.network.hears(Node::Server(id), Node::Server(source))).then_some((source, life))
     }
 
-    /// A replica applies what it has fetched, with its lag.
+    /// A replica applies fetched transactions, with its lag.
     async fn take_effect(self: Rc<Self>, id: usize) {
         let me = &self.servers[id];
         loop {
@@ -176,8 +176,8 @@ impl Fleet {
         }
     }
 
-    /// A planned change of writers: the old one is read-only first, and has ended what it was doing. Who finds that there was a
-    /// promotion meanwhile gives up: both of its servers may lack what was acknowledged since.
+    /// A planned change of writers: the old one is read-only first, and its running work has ended. If there was a promotion meanwhile, it
+    /// gives up: both of its servers may lack writes acknowledged since then.
     pub(crate) async fn switch_over(&self) {
         let Some(old) = self.primary.get().filter(|p| self.is_reachable(*p)) else { return };
         let fit: Vec<usize> = (0..self.servers.len()).filter(|id| *id != old && self.is_reachable(*id)).collect();
@@ -210,12 +210,12 @@ impl Fleet {
         self.operator_is_away.set(false);
     }
 
-    /// Makes a server the writer, and the others that answer its replicas.
+    /// Makes a server the writer, and the other servers that answer its replicas.
     fn promote(&self, id: usize) {
         let new = &self.servers[id];
         self.primary.set(Some(id));
         self.term.set(self.term.get() + 1);
-        // What waits there for a replica has none yet, and nobody may be told that it is safe.
+        // Transactions that wait there for a replica have none yet, and must not be reported as safe.
         let someone_waits = {
             let state = new.state();
             state.applied < state.relay.len()
@@ -234,7 +234,7 @@ impl Fleet {
         new.tell();
     }
 
-    /// Servers that answer follow the writer; what they have and it has not is lost.
+    /// Servers that answer follow the writer. They lose transactions that the writer lacks.
     fn bring_back(&self, primary: usize) {
         for id in (0..self.servers.len()).filter(|id| *id != primary && self.is_reachable(*id)) {
             let server = &self.servers[id];

@@ -1,5 +1,5 @@
-//! What a world can do without, by name: a safety check of the proxy, or something that the model itself sees to. With any of them
-//! gone some seed must fail, or the simulator could not have found its want.
+//! Parts that a world can do without, by name: a safety check of the proxy, or a guarantee of the model. Without any of them some seed must
+//! fail; otherwise the simulator could not have found the fault.
 
 use proxy::sim::Safety;
 
@@ -29,7 +29,7 @@ impl Lack {
         }
     }
 
-    /// What has this name.
+    /// The part of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::all().into_iter().find(|lack| lack.name() == name)
     }

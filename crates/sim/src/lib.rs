@@ -1,9 +1,8 @@
-//! The seeded simulator: the real data plane and the real reducers among model servers, model clients and a model network, in
-//! one thread and under virtual time.
+//! The seeded simulator: the real data plane and the real reducers among model servers, model clients and a model network, in one thread
+//! and under virtual time.
 //!
-//! A seed is a world: how many servers and clients, what goes wrong and when. The same seed gives the same run. What must hold
-//! whatever happens (the promises of the design) is checked by the [`oracle`] and by the clients, who know what a private
-//! connection would show.
+//! A seed is a world: the number of servers and clients, the faults and their times. The same seed gives the same run. The promises of the
+//! design must hold in every world. The [`oracle`] checks them, and the clients, which know the view of a private connection.
 
 mod chaos;
 mod client;

@@ -1,5 +1,4 @@
-//! Who knows what must be true: every write with its fate as its client saw it, who may be written to, and what was found
-//! to be wrong.
+//! The truth of a run: every write with its fate as its client saw it, the servers that may take writes, and the violations.
 //!
 //! The first violation ends the run. INVARIANT: an op is a number that one statement of one client writes, once.
 
@@ -9,13 +8,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// The proxy looks at who must leave a server this often, ms; with some room.
+/// Interval of the proxy's sweep for sessions on demoted servers, ms; with some margin.
 const SWEEP_MS: u64 = 300;
 
-/// What a client knows of what it wrote together.
+/// The fate of a group of writes, as far as their client knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// Its COMMIT was not sent: nobody may see it.
+    /// Its COMMIT was not sent: no other session may see it.
     Open,
     /// It was sent, or its answer was lost: all of it is there, or nothing.
     Unknown,
@@ -55,7 +54,7 @@ pub struct Oracle {
     state: RefCell<State>,
     /// Something is wrong.
     pub found: Notify,
-    /// How long who is bound to a demoted server may stay there.
+    /// How long a session may stay on a demoted server that it is bound to.
     grace: Duration,
 }
 
@@ -73,7 +72,7 @@ impl Oracle {
         self.found.notify_one();
     }
 
-    /// What is wrong.
+    /// In words, in the order of time.
     pub fn violations(&self) -> Vec<String> {
         self.state.borrow().violations.clone()
     }
@@ -83,7 +82,7 @@ impl Oracle {
         *self.state.borrow_mut().counts.entry(what).or_default() += 1;
     }
 
-    /// What was counted.
+    /// By name, for the summary of a run.
     pub fn counts(&self) -> BTreeMap<&'static str, u64> {
         self.state.borrow().counts.clone()
     }
@@ -135,7 +134,7 @@ impl Oracle {
         }
     }
 
-    /// This op alone failed; the others of its group go on without it.
+    /// This op alone failed; the other ops of its group are not affected.
     pub fn leave_out(&self, op: i64) {
         let mut state = self.state.borrow_mut();
         let Some(group) = state.group_of.get(&op).copied() else { return };
@@ -199,7 +198,7 @@ impl Oracle {
         }
     }
 
-    /// Another server is the primary: it has all that was acknowledged.
+    /// A new primary: it must have everything acknowledged.
     pub fn primary_is(&self, primary: Option<usize>) {
         self.state.borrow_mut().primary = primary;
     }
@@ -225,7 +224,7 @@ impl Oracle {
         self.state.borrow().faults
     }
 
-    /// At the end: what the surviving primary has.
+    /// Checks the rows of the surviving primary at the end of the run.
     pub fn check_rows(&self, rows: &BTreeMap<i64, u32>) {
         let state = self.state.borrow();
         let mut wrong = Vec::new();

@@ -1,5 +1,5 @@
-//! The monitor's place: probes over the simulated network feed the real reducers, whose layouts go to the real proxy; what the
-//! proxy sees comes back as signals.
+//! Stands in for the monitor. Probes over the simulated network feed the real reducers, and their layouts go to the real proxy. The proxy's
+//! observations come back as signals.
 
 use crate::fleet::Fleet;
 use crate::net::{Node, server_of};
@@ -17,10 +17,10 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use topology::{Check, CheckKind, Lag, ProbeError, Seen, SourcesView, Topology};
 
-/// The hostgroup that takes writes.
+/// Its servers take writes.
 pub(crate) const WRITER: HostgroupId = HostgroupId(0);
 
-/// Who decides about roles: the real reducers behind a lock.
+/// Decides roles: the real reducers behind a lock.
 pub(crate) struct Keeper {
     topology: Mutex<Topology>,
     origin: Instant,
@@ -64,19 +64,19 @@ impl RoleKeeper for Keeper {
     }
 }
 
-/// Who probes.
+/// The task that probes.
 pub(crate) struct Prober {
-    /// What decides.
+    /// Gets the results.
     pub keeper: Arc<Keeper>,
-    /// What is probed.
+    /// The probed servers.
     pub fleet: Rc<Fleet>,
-    /// Who is told.
+    /// Gets the layouts.
     pub proxies: Rc<Proxies>,
-    /// Who must know what the proxy was told.
+    /// Gets the layouts too, to judge the proxy by them.
     pub oracle: Rc<Oracle>,
-    /// Where it is noted.
+    /// The log of the run.
     pub trace: Trace,
-    /// Whether the proxy is told of layouts after the first ones.
+    /// Whether the proxy gets layouts after the first ones.
     pub tells_layouts: bool,
 }
 
@@ -146,7 +146,7 @@ impl Prober {
             CheckKind::Ping => Seen::Ping(seen.map(|_| us)),
             CheckKind::ReadOnly(_) => Seen::ReadOnly(seen.map(|s| s.read_only)),
             CheckKind::Lag => Seen::Lag(seen.map(|s| s.lag)),
-            // A server of the simulation that may be written to replicates from nobody; the others get all that is written.
+            // A writable server of the simulation has no source; the other ones get all writes.
             CheckKind::Sources => Seen::Sources(seen.map(|s| SourcesView { is_member: s.read_only, ..SourcesView::default() })),
             CheckKind::BufferPool => Seen::BufferPool(seen.map(|s| (true, s.uptime_s))),
             CheckKind::Connect | CheckKind::Gtids | CheckKind::Galera | CheckKind::Group | CheckKind::Aurora | CheckKind::RdsTopology => {
@@ -219,7 +219,7 @@ impl Prober {
     }
 }
 
-/// What a probe sees.
+/// The result of a probe.
 struct Sighting {
     read_only: bool,
     lag: Lag,

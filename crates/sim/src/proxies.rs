@@ -1,4 +1,4 @@
-//! The proxy's processes: one, and two while another one takes its place.
+//! The proxy's processes: one, and two during an upgrade.
 
 use crate::oracle::Oracle;
 use crate::random::Random;
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How often the new process is told what the old one still has, as in an upgrade.
+/// How often the new process gets the old one's counts, as in an upgrade.
 const COUNT_AGAIN: Duration = Duration::from_millis(200);
 /// When every session must have gone: each of its statements ends long before.
 const GONE_WITHIN: Duration = Duration::from_secs(120);
@@ -69,7 +69,7 @@ impl Proxies {
         self.living.borrow().iter().map(|proxy| proxy.frontends()).sum()
     }
 
-    /// Another process takes the place of the one in charge, as PROXYSQL UPGRADE does it.
+    /// Another process takes over, as in PROXYSQL UPGRADE.
     ///
     /// # Errors
     /// Why it does not start.
@@ -110,7 +110,7 @@ impl Proxies {
         Ok(())
     }
 
-    /// Something goes to the other process, and its answer comes back; both take a moment, and what is offered at a time may overtake.
+    /// Carries an offer to the other process, and its answer back. Both take a moment, and simultaneous offers may overtake each other.
     fn carry(&self, offer: Offer, after: &Arc<proxy::Control>, random: &mut Random) {
         let Offer { record, sockets, answer } = offer;
         let way = |random: &mut Random| Duration::from_millis(random.below(WAY_MS + 1));

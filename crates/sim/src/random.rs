@@ -7,17 +7,17 @@ use std::ops::RangeInclusive;
 pub struct Random(u64);
 
 impl Random {
-    /// A generator for this seed.
+    /// The same seed gives the same numbers.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// A generator of its own for one purpose, so that what one part draws changes nothing for the others.
+    /// A generator for one purpose, so that draws of one part do not change those of other parts.
     pub fn fork(&mut self) -> Self {
         Self(self.next())
     }
 
-    /// Any number.
+    /// All 64 bits.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -46,7 +46,7 @@ impl Random {
         &items[usize::try_from(self.below(items.len() as u64)).unwrap_or(0)]
     }
 
-    /// An index below `len`.
+    /// An index below `len`; 0 if `len` is 0.
     pub fn index(&mut self, len: usize) -> usize {
         usize::try_from(self.below(len as u64)).unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! What happened, in order, with virtual times: kept only when asked for.
+//! The events in order, with virtual times: kept only on request.
 
 use std::cell::RefCell;
 use std::rc::Rc;

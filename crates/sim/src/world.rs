@@ -20,12 +20,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// What was wrong: nothing, in a good world.
+    /// The violations: none, in a good world.
     pub violations: Vec<String>,
-    /// What happened, when it was asked for.
+    /// The events, if a trace was asked for.
     pub trace: Vec<String>,
     /// How often what happened.
     pub counts: BTreeMap<&'static str, u64>,
@@ -35,7 +35,7 @@ pub struct Outcome {
 const ENDS_WITHIN: Duration = Duration::from_secs(300);
 /// When nothing of a client that has left may be left.
 const QUIET_WITHIN: Duration = Duration::from_secs(15);
-/// Where the choices of upgrades begin, beside the seed.
+/// Added to the seed for the choices of upgrades, so that they do not change the other choices.
 const UPGRADING: u64 = 0x7570_6772_6164_6521;
 /// How often it is looked at whether a healthy writer is visible.
 const CALM_LOOKS: Duration = Duration::from_millis(10);
@@ -43,15 +43,15 @@ const CALM_LOOKS: Duration = Duration::from_millis(10);
 /// How a world is run.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
-    /// Keep a trace.
+    /// Costs memory: for a failed seed.
     pub is_traced: bool,
-    /// What is missing.
+    /// The missing parts.
     pub without: Vec<Lack>,
-    /// The proxy's process stays, in worlds too where others would take its place.
+    /// The proxy's process stays, even in worlds with upgrades.
     pub is_never_upgraded: bool,
 }
 
-/// Runs the world of a seed.
+/// Blocks until the world has ended, in virtual time.
 pub fn run(seed: u64, settings: &Settings) -> Outcome {
     let checks: Vec<_> =
         settings.without.iter().filter_map(|lack| if let Lack::Check(check) = lack { Some(*check) } else { None }).collect();
@@ -63,7 +63,7 @@ pub fn run(seed: u64, settings: &Settings) -> Outcome {
     }
 }
 
-/// What is drawn for a world.
+/// The draws for a world.
 #[derive(Debug)]
 struct Plan {
     servers: usize,
@@ -262,7 +262,7 @@ impl World {
         started
     }
 
-    /// Nothing of the clients is left, and what was acknowledged is there.
+    /// Checks that no session is left, and that all acknowledged writes are there.
     async fn check_quiet(&self, proxy: &Proxies) {
         let deadline = Instant::now() + QUIET_WITHIN;
         let left = || proxy.frontends() + self.fleet.servers.iter().map(|s| s.open_transactions()).sum::<usize>();

@@ -38,7 +38,7 @@ fn found_before() {
     }
 }
 
-/// The whole trace is the same, line by line: what is printed for a seed is what happened.
+/// The whole trace is the same, line by line: a printed seed reproduces its run.
 #[test]
 fn a_seed_is_a_run() {
     let settings = Settings { is_traced: true, ..Settings::default() };

@@ -12,16 +12,16 @@ use wire::handshake::{Greeting, HandshakeResponse};
 use wire::message::{ERR, ErrPacket, OkPacket};
 use wire::reply::{Frame, ReplyKind, Step, Tracker};
 
-/// What a statement was answered.
+/// The answer to a statement.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reply {
     /// Number and text of an error.
     pub error: Option<(u16, String)>,
-    /// The generated id.
+    /// 0 if none was generated.
     pub insert_id: u64,
-    /// The server's status.
+    /// Status flags of the last packet.
     pub status: StatusFlags,
-    /// Rows as text.
+    /// Values as text; None is NULL.
     pub rows: Vec<Vec<Option<String>>>,
 }
 
@@ -72,7 +72,7 @@ impl Connection {
         }
     }
 
-    /// Sends a command.
+    /// The payload is the command's byte and `body`.
     pub(super) async fn send(&mut self, command: Command, body: &[u8]) -> io::Result<()> {
         self.packets.seq = 0;
         self.packets.send(&[&[command as u8], body].concat()).await

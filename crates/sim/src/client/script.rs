@@ -23,7 +23,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(100);
 /// A connection whose server was lost with what bound the session to it is closed within this.
 const CLOSED_WITHIN: Duration = Duration::from_secs(5);
 
-/// What holds in the world at hand.
+/// The conditions of this world.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     /// `connect_timeout_server_max`, ms.
@@ -32,7 +32,7 @@ pub(crate) struct Terms {
     pub liveness_ms: u64,
     /// There are fewer connections than clients: waiting may end in error 9001 without a fault.
     pub is_crowded: bool,
-    /// Transactions are replayed.
+    /// `transaction_replay` is on.
     pub replays: bool,
     /// Longest pause between statements, ms.
     pub pause_ms: u64,
@@ -40,21 +40,21 @@ pub(crate) struct Terms {
 
 /// A client: one that writes (user `app`) or one that reads from replicas (`ro`).
 pub(crate) struct Client {
-    /// Its number.
+    /// Tells the clients apart in the trace.
     pub id: usize,
-    /// Whether it writes.
+    /// False for a client that only reads.
     pub writes: bool,
-    /// Whom it talks to.
+    /// The proxy's processes.
     pub proxy: Rc<Proxies>,
-    /// What is in between.
+    /// For connects to the proxy.
     pub network: Arc<Network>,
-    /// Who knows what must be true.
+    /// Judges the answers.
     pub oracle: Rc<Oracle>,
-    /// Where it is noted.
+    /// The log of the run.
     pub trace: Trace,
-    /// Its choices.
+    /// Of this client alone.
     pub random: Random,
-    /// What it may count on.
+    /// The conditions that it may count on.
     pub terms: Terms,
 }
 
@@ -126,7 +126,7 @@ impl Client {
 }
 
 impl Drop for Session<'_> {
-    /// What was not committed will not be there.
+    /// Uncommitted writes must not appear.
     fn drop(&mut self) {
         if let Some(group) = self.expected.transaction.take().and_then(|t| t.group) {
             self.client.oracle.decide(group, Fate::Failed);
@@ -291,7 +291,7 @@ impl Session<'_> {
         }
     }
 
-    /// A number to write, and who shares its fate.
+    /// A number to write, its group, and whether it is alone in it.
     fn next_op(&mut self) -> (i64, usize, bool) {
         let oracle = &self.client.oracle;
         let alone = self.expected.autocommit && self.expected.transaction.is_none();
@@ -315,7 +315,7 @@ impl Session<'_> {
         self.wrote(op, group, alone, started, result)
     }
 
-    /// What the answer to a write means.
+    /// Derives a write's fate from its answer.
     fn wrote(&mut self, op: i64, group: usize, alone: bool, started: Instant, result: Result<Reply, Broken>) -> Result<(), Broken> {
         self.check_liveness(started);
         let oracle = Rc::clone(&self.client.oracle);
@@ -361,7 +361,7 @@ impl Session<'_> {
         }
     }
 
-    /// What is true on servers they check themselves; a transaction sees its own writes.
+    /// Reads of server state are checked by the servers. A transaction must see its own writes.
     fn have_read(&mut self, op: i64, reply: &Reply) {
         if reply.error.is_some() {
             return;
@@ -413,7 +413,7 @@ impl Session<'_> {
         }
         let result = self.query(how).await;
         let Ok(reply) = result else {
-            // From here on nobody knows.
+            // From here on the fate is unknown.
             self.expected.transaction = None;
             return Err(Broken);
         };
@@ -483,7 +483,7 @@ impl Session<'_> {
 
     async fn use_schema(&mut self) -> Result<(), Broken> {
         if !self.expected.temporary.is_empty() {
-            // The model's temporary tables are in no schema; a server's would not be found in another one.
+            // The model's temporary tables have no schema; a server's could not be found from another schema.
             return Ok(());
         }
         let schema = *self.client.random.pick(&SCHEMAS);
@@ -559,7 +559,7 @@ impl Session<'_> {
                 }
             }
             (true, false, Some("1")) => drop(self.expected.locks.insert(name)),
-            // Somebody else has it: nothing is held, and the pin that the call left ends with this.
+            // Another session has the lock: nothing is held, and the pin from the call ends here.
             (true, false, _) => drop(self.query(&format!("SELECT RELEASE_LOCK('{name}')")).await?),
             (false, ..) => {}
         }

@@ -1,4 +1,4 @@
-//! What a session must look like to its client: what a private connection would show.
+//! The view that a session must have: the same as on a private connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +10,12 @@ pub(super) const VARIABLES: [(&str, &str, [&str; 3]); 4] = [
     ("lock_wait_timeout", "86400", ["1", "2", "86400"]),
 ];
 
-/// An open transaction.
+/// A transaction as its client sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Open {
-    /// The oracle's group of what it wrote; None as long as that is nothing.
+    /// The oracle's group of its writes; None while there are none.
     pub group: Option<usize>,
-    /// What it wrote.
+    /// The numbers that it wrote.
     pub ops: Vec<i64>,
     /// Nothing ran in it so far: it may move.
     pub is_bare: bool,

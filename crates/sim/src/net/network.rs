@@ -1,4 +1,4 @@
-//! Who can reach whom, and how fast.
+//! Which nodes can reach each other, and how fast.
 
 use super::pipe::{Cable, End, pair};
 use crate::random::Random;
@@ -12,24 +12,24 @@ use std::time::Duration;
 use tokio::io::ReadBuf;
 use tokio::sync::{Notify, mpsc};
 
-/// Somebody on the network.
+/// A participant of the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Node {
     /// The proxy's workers.
     Proxy,
-    /// Who probes the servers.
+    /// The prober of the servers.
     Monitor,
-    /// Who promotes them.
+    /// The operator that promotes servers.
     Operator,
     /// A server, by number.
     Server(usize),
 }
 
-/// What answers at a server's address.
+/// The state of a server's address.
 enum Host {
     /// A server that accepts.
     Listening(mpsc::UnboundedSender<End>),
-    /// The machine is up and nobody listens: connects are refused.
+    /// The machine is up without a listener: connects are refused.
     Refusing,
     /// The machine is gone: nothing answers.
     Silent,
@@ -184,7 +184,7 @@ impl Network {
         matches!(self.state().hosts.get(server), Some(Host::Silent))
     }
 
-    /// Waits for a change of who hears whom.
+    /// Waits for a change of the reachable nodes.
     pub(crate) fn changed(&self) -> tokio::sync::futures::Notified<'_> {
         self.changed.notified()
     }

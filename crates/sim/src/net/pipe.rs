@@ -1,7 +1,7 @@
-//! A connection in memory: two directions, each with a delay and in order, as TCP has it.
+//! A connection in memory: two directions, each with a delay and in order, as in TCP.
 //!
-//! Data that was sent arrives, unless the connection is reset; while it is frozen nothing arrives, and nobody is told (a
-//! half-open peer, or a cut between the two). What was held back arrives when it thaws, as TCP sends again.
+//! Sent data arrives, unless the connection is reset. While it is frozen nothing arrives, and neither side is told (a half-open peer, or a
+//! cut between the two). After the thaw the data arrives, as TCP sends it again.
 
 use proxy::sim::Pipe;
 use std::collections::VecDeque;
@@ -92,7 +92,7 @@ impl Half {
         self.wake();
     }
 
-    /// Ready when there is anything to read: what is it?
+    /// Ready when there is data or an end to read; returns the end.
     fn poll_arrived(&mut self, cx: &mut Context<'_>) -> Poll<Option<Ending>> {
         loop {
             if self.is_shut {
@@ -133,11 +133,11 @@ pub(crate) struct End {
     incoming: Shared,
     outgoing: Shared,
     _closes: Arc<Closes>,
-    /// When what was read last had been written.
+    /// When the data read last was written.
     read_sent: Option<Instant>,
 }
 
-/// Two ends of one connection, with its delay in each direction, and a handle on what is between them.
+/// The two ends of a connection, with its delay in each direction, and a handle on the middle.
 pub(super) fn pair(there: Duration, back: Duration) -> (End, End, Cable) {
     let (there, back) = (Half::new(there), Half::new(back));
     let cable = Cable { there: Arc::clone(&there), back: Arc::clone(&back) };
@@ -150,7 +150,7 @@ impl End {
         Self { incoming, outgoing, _closes: Arc::new(closes), read_sent: None }
     }
 
-    /// Reads what has arrived, at least one byte; 0 is the end.
+    /// Reads arrived data, at least one byte; 0 is the end.
     pub(crate) async fn read(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         let mut space = [0; 4096];
         let mut buf = ReadBuf::new(&mut space);
@@ -168,7 +168,7 @@ impl End {
         Ok(())
     }
 
-    /// When the peer had written what was read last.
+    /// When the peer wrote the data read last.
     pub(crate) fn read_sent(&self) -> Option<Instant> {
         self.read_sent
     }
@@ -279,7 +279,7 @@ fn close(incoming: &Shared, outgoing: &Shared) {
     incoming.wake();
 }
 
-/// What is between the ends.
+/// The middle of a connection, through which faults act.
 #[derive(Clone)]
 pub(super) struct Cable {
     there: Shared,
@@ -287,7 +287,7 @@ pub(super) struct Cable {
 }
 
 impl Cable {
-    /// Both ends learn that the connection is reset; what was under way is lost.
+    /// Both ends get a reset; data on its way is lost.
     pub(super) fn reset(&self) {
         for half in [&self.there, &self.back] {
             let mut half = lock(half);
@@ -296,7 +296,7 @@ impl Cable {
         }
     }
 
-    /// Nothing arrives any more, or (false) what was held back arrives.
+    /// Stops all arrivals, or (false) lets the held data arrive.
     pub(super) fn freeze(&self, is_frozen: bool) {
         for half in [&self.there, &self.back] {
             let mut half = lock(half);

@@ -67,11 +67,11 @@ impl Packets {
     }
 }
 
-/// Who logged in.
+/// A login of a client.
 pub(super) struct LoggedIn {
     /// The user.
     pub user: String,
-    /// What both sides can do.
+    /// The abilities of both sides.
     pub caps: Capabilities,
     /// Collation of the handshake.
     pub collation: u8,

@@ -1,8 +1,8 @@
 //! A model MySQL server: a store, a log that replicas follow, sessions that speak the real protocol.
 //!
-//! A transaction is in the log first (`relay`), and takes effect (`applied`) when a replica has it: semi-synchronous, without
-//! loss. A server that crashes keeps its log and loses its sessions. INVARIANT: `rows` is what the first `applied`
-//! transactions of the log wrote.
+//! A transaction is in the log first (`relay`), and takes effect (`applied`) when a replica has it: semi-synchronous, without loss. A
+//! server that crashes keeps its log and loses its sessions. INVARIANT: `rows` is the result of the first `applied` transactions of the
+//! log.
 
 mod login;
 mod prepared;
@@ -47,7 +47,7 @@ pub(crate) enum Crash {
     Machine,
 }
 
-/// What others may do to a session.
+/// A session's handle for other tasks.
 pub(crate) struct Handle {
     /// KILL QUERY came.
     killed: Cell<bool>,
@@ -59,7 +59,7 @@ pub(crate) struct Handle {
     is_busy: Cell<bool>,
 }
 
-/// What may change.
+/// The part of a server that changes.
 pub(crate) struct State {
     /// The process runs.
     pub is_up: bool,
@@ -67,7 +67,7 @@ pub(crate) struct State {
     pub started: Instant,
     /// Writes are refused.
     pub read_only: bool,
-    /// What probes are told of `read_only`, where that is a lie.
+    /// The value of `read_only` for probes, if it differs from the real one.
     pub claims_read_only: Option<bool>,
     /// Longest that a statement takes, ms.
     pub slow_ms: u64,
@@ -79,7 +79,7 @@ pub(crate) struct State {
     pub term: u64,
     /// Commits wait until a replica has them.
     pub waits_for_replica: bool,
-    /// Whom it follows.
+    /// The server that it replicates from.
     pub source: Option<usize>,
     /// Its log.
     pub relay: Vec<Transaction>,
@@ -106,7 +106,7 @@ pub(crate) struct Server {
     oracle: Rc<Oracle>,
     trace: Trace,
     state: RefCell<State>,
-    /// Something moved in the fleet: logs, roles, who is up.
+    /// Wakes waiting tasks after a change of logs, roles or running servers.
     moved: Rc<Notify>,
 }
 
@@ -144,7 +144,7 @@ impl Server {
         Rc::new(Self { id, flavor, network, oracle, trace, state: RefCell::new(state), moved })
     }
 
-    /// What may change, to look at or to change: tell others with [`Server::tell`].
+    /// The changing part, to read or to change. After a change, call [`Server::tell`].
     pub(crate) fn state(&self) -> std::cell::RefMut<'_, State> {
         self.state.borrow_mut()
     }
@@ -154,7 +154,7 @@ impl Server {
         self.moved.notify_waiters();
     }
 
-    /// Starts the process. It begins read-only, as a careful operator configures it; what is in its log has happened.
+    /// Starts the process. It begins read-only, as a careful operator configures it. Everything in its log has happened.
     pub(crate) fn start(self: &Rc<Self>) {
         {
             let mut state = self.state();
@@ -212,7 +212,7 @@ impl Server {
         state.locks.retain(|_, owner| *owner != id);
     }
 
-    /// The server is gone, and with it what was not committed.
+    /// The server is gone, and with it all uncommitted work.
     pub(crate) fn crash(&self, how: Crash) {
         self.trace.note(|| format!("db{} crashes: {how:?}", self.id));
         match how {
@@ -287,7 +287,7 @@ impl Server {
         self.apply(usize::MAX);
     }
 
-    /// Becomes a faithful copy of another server's log: what it has beyond that is lost.
+    /// Becomes a faithful copy of another server's log: transactions beyond it are lost.
     pub(crate) fn rebuild_from(&self, other: &Self) {
         self.end_sessions();
         self.network.reset_all(self.id);

@@ -1,4 +1,4 @@
-//! What model servers answer, as bytes.
+//! The answers of model servers, as bytes.
 
 use wire::codec::{put_lenenc, put_lenenc_bytes, put_u16, put_u32};
 use wire::flags::{Capabilities, StatusFlags};

@@ -1,4 +1,4 @@
-//! A session on a model server: commands in, answers out, and what they do.
+//! A session on a model server: commands in, answers out, and their effects.
 
 use super::login::{self, Packets};
 use super::prepared::Statements;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use wire::Command;
 use wire::flags::{Capabilities, StatusFlags};
 
-/// Error 1290.
+/// The text of error 1290.
 const READ_ONLY: &str = "The MySQL server is running with the --read-only option so it cannot execute this statement";
 
 struct Session<'a> {
@@ -110,7 +110,7 @@ impl Session<'_> {
 
     async fn execute(&mut self, statement: Statement) -> Answer {
         self.handle.killed.set(false);
-        // What happens to the server meanwhile finds the statement not done, or done and not answered.
+        // A crash in this moment finds the statement not done, or done and not answered.
         tokio::time::sleep(self.server.some_time()).await;
         let keeps_warnings = statement == Statement::ShowWarnings;
         let answer = self.perform(statement).await;

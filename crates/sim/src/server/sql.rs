@@ -1,5 +1,5 @@
-//! The little SQL that model servers understand: what model clients send, and what the proxy sends by itself. Written without
-//! the proxy's own parsers, so that a mistake there is not made here too.
+//! The little SQL of model servers: the statements of model clients, and those that the proxy sends itself. It does not use the proxy's
+//! parsers, so that a fault there is not repeated here.
 
 /// A token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ enum Token {
     Sign(char),
 }
 
-/// Whose value of a variable.
+/// The scope of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     /// The session's.
@@ -50,7 +50,7 @@ pub(super) enum Expr {
     Column(String),
 }
 
-/// What a SET assigns to.
+/// The target of a SET.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// A session variable.
@@ -75,7 +75,7 @@ pub(super) enum Statement {
     },
     /// SELECT, with the table and the `op` asked for.
     Select {
-        /// What is selected.
+        /// The select list.
         list: Vec<Expr>,
         /// `FROM table`.
         table: Option<String>,
@@ -106,7 +106,7 @@ pub(super) enum Statement {
     Processlist(i64),
     /// `SHOW GLOBAL STATUS LIKE 'Uptime'`.
     Uptime,
-    /// `SELECT STATE FROM information_schema.PROCESSLIST WHERE ID=n`: nobody waits for what the model shows.
+    /// `SELECT STATE FROM information_schema.PROCESSLIST WHERE ID=n`: no test waits for the model's value.
     State,
     /// A question for views, of which the model has none.
     Views,
@@ -114,7 +114,7 @@ pub(super) enum Statement {
     Kill {
         /// Only what runs.
         is_query: bool,
-        /// Whom.
+        /// The connection's id.
         id: i64,
     },
 }

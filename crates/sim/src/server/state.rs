@@ -66,7 +66,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     VARIABLES.iter().map(|(n, _)| *n)
 }
 
-/// What one session has.
+/// The state of one session.
 #[derive(Clone, Debug)]
 pub(super) struct SessionState {
     /// The schema.
@@ -77,11 +77,11 @@ pub(super) struct SessionState {
     pub user_variables: BTreeMap<String, String>,
     /// LAST_INSERT_ID().
     pub last_insert_id: u64,
-    /// What the next row gets, where `insert_id` was set.
+    /// The id of the next row, if `insert_id` was set.
     pub insert_id: Option<u64>,
-    /// Temporary tables and what is in them.
+    /// Temporary tables and their rows.
     pub temporary: BTreeMap<String, Vec<i64>>,
-    /// What the open transaction wrote; None when none is open.
+    /// The open transaction's writes; None if none is open.
     pub transaction: Option<Vec<i64>>,
     /// Warnings of the last statement.
     pub warnings: Vec<(u16, String)>,
@@ -160,7 +160,7 @@ impl SessionState {
             return;
         }
         let value = self.variable(name).unwrap_or_default();
-        // Both servers tell of booleans as words.
+        // Both servers report booleans as words.
         put_change(out, &Change::SystemVariable { name: name.as_bytes(), value: value.as_bytes() });
     }
 
@@ -178,7 +178,7 @@ impl SessionState {
         }
     }
 
-    /// What SET assigns, as text.
+    /// The value that SET assigns, as text.
     pub(super) fn value_of(&self, name: &str, value: &Expr) -> Option<String> {
         Some(match value {
             Expr::Number(n) => n.to_string(),
