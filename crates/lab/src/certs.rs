@@ -7,7 +7,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 
 use crate::error::{IoContext, LabError};
 
-/// Where [`write_server_files`] put things.
+/// The paths of the files of [`write_server_files`].
 #[derive(Clone, Debug)]
 pub struct ServerFiles {
     /// The authority's certificate.

@@ -1,8 +1,7 @@
-//! Where the lab keeps its files: a memory file system when there is one, so that fsync costs nothing.
+//! The lab's directories: on a memory file system if there is one, so that fsync costs nothing.
 //!
-//! Layout: `<base>/templates/` is shared by all test processes of this user; `<base>/run-<pid>/` belongs to one
-//! process. Each process holds a lock beside its directory; a directory whose lock nobody holds was left by a process
-//! that died, and the next process removes it.
+//! Layout: `<base>/templates/` is shared by all test processes of this user; `<base>/run-<pid>/` belongs to one process. Each process holds
+//! a lock beside its directory. A directory with a free lock was left by a process that died, and the next process removes it.
 
 use std::env;
 use std::fs::{self, File};
@@ -57,7 +56,7 @@ fn run() -> Result<PathBuf, LabError> {
         let dir = base.join(format!("run-{}", process::id()));
         let held = lock(&dir.with_extension("lock"))?;
         fs::create_dir_all(&dir).context(|| format!("create {}", dir.display()))?;
-        // Another thread cannot have been faster: the base lock is held.
+        // No other thread can have been faster: the base lock is held.
         let _ = RUN.set((dir, held));
     }
     RUN.get().map(|(dir, _)| dir.clone()).ok_or_else(|| LabError::NoFile(base))

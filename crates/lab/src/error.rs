@@ -10,7 +10,7 @@ pub enum LabError {
     /// An operating system call failed.
     #[error("{what}: {source}")]
     Io {
-        /// What was being done, with the path or address.
+        /// The act that failed, with its path or address.
         what: String,
         /// The system's word on it.
         source: io::Error,
@@ -30,7 +30,7 @@ pub enum LabError {
         what: String,
         /// How long it was waited for.
         limit: Duration,
-        /// What was known at the end (the tail of a log, usually); may be empty.
+        /// The last known facts, usually the end of a log; may be empty.
         detail: String,
     },
     /// A child process ended when it should have lived, or ended badly.
@@ -76,7 +76,7 @@ pub enum LabError {
 }
 
 impl LabError {
-    /// Names what was being done when `source` happened.
+    /// Names the act during which `source` happened.
     pub fn io(what: impl Into<String>, source: io::Error) -> Self {
         LabError::Io { what: what.into(), source }
     }
@@ -90,7 +90,7 @@ impl LabError {
     }
 }
 
-/// Adds "what was being done" to an `io::Result`.
+/// Adds the act to an `io::Result`.
 pub(crate) trait IoContext<T> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T, LabError>;
 }

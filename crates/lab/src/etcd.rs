@@ -26,7 +26,7 @@ pub struct Options<'a> {
     pub members: usize,
     /// Serve TLS with these files.
     pub tls: Option<&'a ServerFiles>,
-    /// Seconds that a token lives which nobody uses.
+    /// Seconds that an unused token lives.
     pub token_ttl_s: Option<u32>,
     /// Run all of it there, where it listens at both addresses.
     pub site: Option<&'a Arc<Site>>,
@@ -111,7 +111,7 @@ impl Etcd {
         format!("{}://{host}:{}", self.scheme, self.members[n].client.number())
     }
 
-    /// Runs etcdctl against one member; what it printed.
+    /// Runs etcdctl against one member. Returns its output.
     pub fn ctl(&self, n: usize, arguments: &[&str]) -> Result<String, LabError> {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").arg(format!("--endpoints={}", self.endpoint(n))).arg("--command-timeout=3s").args(arguments);
@@ -163,12 +163,12 @@ impl Etcd {
 }
 
 impl Etcd {
-    /// Saves what it has to a file.
+    /// Saves a snapshot to a file.
     pub fn save(&self, file: &Path) -> Result<(), LabError> {
         self.ctl(0, &["snapshot", "save", &file.display().to_string()]).map(drop)
     }
 
-    /// Has every member begin with what was saved, as an operator does after a loss.
+    /// Starts every member from a snapshot, as an operator does after a loss.
     pub fn restore(&mut self, file: &Path) -> Result<(), LabError> {
         for member in &mut self.members {
             member.process.kill9();

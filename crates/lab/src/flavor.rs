@@ -205,7 +205,7 @@ pub(crate) fn flag(name: &str, path: &Path) -> OsString {
     text
 }
 
-/// An unpacked tree must have it: a test of that version never runs on another one instead.
+/// An unpacked tree must have it: a test of that version never runs on another version instead.
 fn find_mariadb() -> Result<Installation, LabError> {
     if let Some(root) = env::var_os("TIDEGATE_MARIADB_ROOT").filter(|root| !root.is_empty()) {
         let basedir = PathBuf::from(root).join("usr");
@@ -238,7 +238,7 @@ fn find_mysql() -> Result<Installation, LabError> {
     }
 }
 
-/// Where `scripts/setup mysql` unpacks: keep the two in step.
+/// The directory of `scripts/setup mysql`: keep the two in step.
 fn mysql_root() -> PathBuf {
     if let Some(root) = env::var_os("TIDEGATE_MYSQL_ROOT") {
         return PathBuf::from(root);

@@ -1,7 +1,7 @@
 //! MySQL Group Replication: real members on one machine, single-primary, quick to notice a lost member.
 //!
-//! XCom stack, `member_expel_timeout=0`, no automatic rejoin: a member that was expelled or left comes back when it is told
-//! to. Members start from copies of one data directory; a member that restarts gets the rest from the others' binary logs.
+//! XCom stack, `member_expel_timeout=0`, no automatic rejoin: a member that was expelled or left comes back on request. Members start from
+//! copies of one data directory. A member that restarts gets the rest from the other members' binary logs.
 
 use std::fmt::Write;
 use std::thread;
@@ -22,7 +22,7 @@ const LOG_LINES: usize = 5;
 /// For an answer of a member that may be frozen.
 const ASK_LIMIT: Duration = Duration::from_secs(2);
 
-/// What Group Replication needs, with a `performance_schema` as small as it can be made.
+/// The arguments that Group Replication needs, with the smallest possible `performance_schema`.
 const ARGS: &[&str] = &[
     "--performance-schema=ON",
     "--performance-schema-max-table-instances=200",

@@ -1,9 +1,9 @@
 //! Networks that can be cut: a namespace for each server, with two links.
 //!
-//! One link leads to this machine and carries SQL; its address is the server's host. The other leads to a bridge that the
-//! servers share, and carries what they say to each other. Each can be taken away alone: what is sent then vanishes, and
-//! nobody is told, as with a switch that died. Needs root and `ip` (package iproute2); [`Network::possible`] says so.
-//! The namespaces are removed with the [`Network`]; those of a process that was killed are removed by the next one.
+//! One link leads to this machine and carries SQL; its address is the server's host. The other leads to a bridge that the servers share,
+//! for the traffic between them. Each can be removed alone: packets then vanish without a notice, as with a switch that died. Needs root
+//! and `ip` (package iproute2); [`Network::possible`] tells. The namespaces are removed with the [`Network`]. Those of a process that was
+//! killed are removed by the next one.
 
 use std::path::Path;
 use std::process::Command;
@@ -55,7 +55,7 @@ impl Network {
         remove_leftovers();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let id = format!("{}{}x{number}", PREFIX, std::process::id());
-        // 10.64.0.0 to 10.127.0.0: by process, so that parallel ones rarely meet; a clash is an error of `ip`.
+        // 10.64.0.0 to 10.127.0.0: by process, so that parallel ones rarely clash; a clash is an error of `ip`.
         let net = 64 + (std::process::id().wrapping_mul(7).wrapping_add(number)) % 64;
         let bridge = Arc::new(Bridge { name: format!("{id}b") });
         run(&["link", "add", &bridge.name, "type", "bridge"])?;
@@ -100,7 +100,7 @@ impl Site {
         Ok(site)
     }
 
-    /// Tells the namespace where the others are, for good: else a cut shows as "no route to host" after some seconds.
+    /// Fixes the other sites' addresses in the namespace: otherwise a cut shows as "no route to host" after some seconds.
     fn know(&self, all: &[Arc<Site>]) -> Result<(), LabError> {
         for other in all.iter().filter(|other| other.namespace != self.namespace) {
             let link = run(&["-n", &other.namespace, "-o", "link", "show", "peers"])?;
@@ -110,12 +110,12 @@ impl Site {
         Ok(())
     }
 
-    /// Where its server listens for clients.
+    /// The server's address for clients.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// Where its server listens for other servers.
+    /// The server's address for other servers.
     pub fn group_host(&self) -> &str {
         &self.group_host
     }
@@ -126,8 +126,8 @@ impl Site {
             .map(drop)
     }
 
-    /// Makes it deaf, or hears again: what the other sites send to it vanishes, what it sends arrives. `all` are the sites of
-    /// its network. With [`Site::cut_from_group`] after it: a server whose last words were heard, and that never learns so.
+    /// Makes the site deaf, or ends that: packets to it vanish, its own packets arrive. `all` are the sites of its network. Followed by
+    /// [`Site::cut_from_group`], the server's last messages were heard, and it never learns of the cut.
     pub fn deafen(&self, all: &[Arc<Site>], deaf: bool) -> Result<(), LabError> {
         for other in all.iter().filter(|other| other.namespace != self.namespace) {
             if deaf { other.neighbour(&self.group_host, "02:00:00:00:00:01")? } else { other.know(all)? }
@@ -168,7 +168,7 @@ impl Drop for Bridge {
     }
 }
 
-/// Runs `ip` and gives what it printed.
+/// Runs `ip`. Returns its output.
 fn run(args: &[&str]) -> Result<String, LabError> {
     let what = || format!("ip {}", args.join(" "));
     let output = Command::new("ip").args(args).output().context(what)?;

@@ -40,7 +40,7 @@ impl Old {
         }
     }
 
-    /// Where it is unpacked; None where it is not.
+    /// The directory of the unpacked server; None if it is missing.
     pub fn root(self) -> Option<PathBuf> {
         let usual = || PathBuf::from(env::var_os("HOME").unwrap_or_default()).join(".cache/tidegate");
         let cache = env::var_os("TIDEGATE_CACHE").map_or_else(usual, PathBuf::from);

@@ -12,7 +12,7 @@ use crate::error::{IoContext, LabError};
 const WIDTH: u32 = 840;
 /// Its height.
 const HEIGHT: u32 = 280;
-/// Colours of the lines and bars, in turn. All can be told apart by those who see no red or green.
+/// Colours of lines and bars, in turn. They can be distinguished without seeing red or green.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0x1f, 0x5f, 0xbf),
     RGBColor(0xd5, 0x5e, 0x00),
@@ -25,7 +25,7 @@ const COLOURS: [RGBColor; 6] = [
 /// A name and its points.
 pub type Line = (String, Vec<(f64, f64)>);
 
-/// What is drawn.
+/// The shape of the data.
 #[derive(Clone, Debug)]
 pub enum Shape {
     /// Lines over numbers.
@@ -44,11 +44,11 @@ pub enum Shape {
 /// One chart.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// What it says.
+    /// The text above the chart.
     pub title: String,
-    /// What is on the horizontal axis, with its unit.
+    /// The horizontal axis, with its unit.
     pub x: String,
-    /// What is on the vertical axis, with its unit.
+    /// The vertical axis, with its unit.
     pub y: String,
     /// The values.
     pub shape: Shape,

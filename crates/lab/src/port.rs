@@ -1,7 +1,7 @@
-//! Free TCP ports on loopback, without two test processes getting the same one.
+//! Free TCP ports on loopback, so that no two test processes get the same one.
 //!
-//! A port is taken with a lock file that lives as long as the [`Port`] does, from a range below the kernel's own
-//! ephemeral ports, so an outgoing connection cannot take it either. A server can be stopped and started again on it.
+//! A port is taken with a lock file that lives as long as the [`Port`] does. Its range is below the kernel's ephemeral ports, so an
+//! outgoing connection cannot take it either. A server can be stopped and started again on it.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
@@ -23,7 +23,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// Reserves a port on which nobody listens now.
+    /// Reserves a port without a listener.
     pub fn reserve() -> Result<Port, LabError> {
         let dir = dirs::base().join("ports");
         fs::create_dir_all(&dir).context(|| format!("create {}", dir.display()))?;
@@ -42,7 +42,7 @@ impl Port {
     }
 }
 
-/// This port, if nobody has it.
+/// This port, if it is free.
 fn take(dir: &Path, number: u16) -> Option<Port> {
     let lock = File::create(dir.join(number.to_string())).ok()?;
     lock.try_lock().ok()?;

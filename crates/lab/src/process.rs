@@ -1,8 +1,8 @@
 //! One child process: its log, its signals, its end.
 //!
-//! INVARIANT: a child never outlives this process, however this process ends. It is killed on drop; and it is started
-//! through `setpriv --pdeathsig KILL`, so the kernel kills it when the starting thread dies. That thread is one that
-//! lives as long as the process does, so a server that a test keeps in a `static` is not killed with that test's thread.
+//! INVARIANT: a child never outlives this process, however this process ends. It is killed on drop. It is started through `setpriv
+//! --pdeathsig KILL`, so the kernel kills it when the starting thread dies. That thread lives as long as the process does, so a server that
+//! a test keeps in a `static` is not killed with that test's thread.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -33,7 +33,7 @@ pub struct Process {
     child: Mutex<Child>,
     /// The child, or the process that has taken its place.
     pid: Pid,
-    /// Whether it is that one.
+    /// Whether it is the process that took over.
     is_heir: bool,
 }
 
@@ -144,7 +144,7 @@ impl Process {
         fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
-    /// What the child has written since byte `offset` of its log, and the offset to ask with next.
+    /// The child's output since byte `offset` of its log, and the offset for the next call.
     pub fn log_since(&self, offset: u64) -> (String, u64) {
         let mut bytes = Vec::new();
         let read = File::open(&self.log).and_then(|mut file| file.seek(SeekFrom::Start(offset)).and_then(|_| file.read_to_end(&mut bytes)));
@@ -198,8 +198,7 @@ impl Drop for Process {
     }
 }
 
-/// Whether a process has not ended. One that nobody has asked yet how it ended has, once all its threads have: the last one closes
-/// what it has open.
+/// Whether a process still runs. A process that was not yet reaped has ended once all its threads have: the last one closes its files.
 pub fn is_there(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let threads = || fs::read_dir(format!("/proc/{pid}/task")).map_or(0, |tasks| tasks.count());

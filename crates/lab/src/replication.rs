@@ -52,7 +52,7 @@ impl Replication {
         Ok(topology)
     }
 
-    /// As [`Replication::start`], semi-synchronous and durable: what a client was told is committed is on a replica too.
+    /// As [`Replication::start`], semi-synchronous and durable: acknowledged commits are on a replica too.
     pub fn start_semi_sync(flavor: Flavor, replicas: usize, options: &Options) -> Result<Replication, LabError> {
         let more = match flavor {
             Flavor::Mariadb => MARIADB_SEMI_SYNC_ARGS,
@@ -88,7 +88,7 @@ impl Replication {
     }
 }
 
-/// What the monitor's user needs to set `read_only` and to change who replicates from whom.
+/// The privileges of the monitor's user to set `read_only` and to change replication sources.
 pub fn switchover_rights(flavor: Flavor) -> &'static str {
     match flavor {
         Flavor::Mariadb => "GRANT READ_ONLY ADMIN, REPLICATION SLAVE ADMIN, REPLICATION MASTER ADMIN, RELOAD ON *.* TO monitor@'%'",
@@ -131,7 +131,7 @@ pub fn follow(replica: &Server, primary: &Server) -> Result<(), LabError> {
     follow_at(replica, primary.host(), primary.port())
 }
 
-/// The same of whoever answers at an address: a proxy, say.
+/// The same with any server at an address, such as a proxy.
 pub fn follow_at(replica: &Server, host: &str, port: u16) -> Result<(), LabError> {
     let statements = match replica.flavor() {
         Flavor::Mariadb => [
@@ -155,7 +155,7 @@ pub fn follow_at(replica: &Server, host: &str, port: u16) -> Result<(), LabError
     statements.iter().try_for_each(|statement| replica.sql(statement).map(drop))
 }
 
-/// Makes `replica` follow whoever answers at an address by file and position: those of `source`, whose end it has.
+/// Makes `replica` follow the server at an address by file and position: those of `source`, whose end it has.
 pub fn follow_end_at(replica: &Server, host: &str, port: u16, source: &Server) -> Result<(), LabError> {
     let (file, position) = binlog_end(source)?;
     follow_at(replica, host, port)?;
@@ -218,7 +218,7 @@ pub fn switch_over(old: &Server, new: &Server, others: &[&Server]) -> Result<Ins
     Ok(writable)
 }
 
-/// Promotes what has most of `alive` after their primary was lost, and lets the others follow it.
+/// Promotes the server of `alive` with the most transactions after their primary was lost, and lets the others follow it.
 pub fn fail_over(alive: &[&Server]) -> Result<TookOver, LabError> {
     for server in alive {
         apply_received(server)?;
@@ -230,7 +230,7 @@ pub fn fail_over(alive: &[&Server]) -> Result<TookOver, LabError> {
     Ok(TookOver { place, writable })
 }
 
-/// Who became primary.
+/// The new primary, and when it could take writes.
 #[derive(Clone, Copy, Debug)]
 pub struct TookOver {
     /// Its place among the candidates.
@@ -251,7 +251,7 @@ pub fn rejoin(server: &Server, primary: &Server) -> Result<(), LabError> {
     follow(server, primary)
 }
 
-/// The others follow first, so that a semi-synchronous primary need not wait for them when it takes its first write.
+/// The other servers follow first, so that a semi-synchronous primary need not wait for them at its first write.
 fn take_over(new: &Server, others: &[&Server]) -> Result<Instant, LabError> {
     stop_following(new)?;
     others.iter().try_for_each(|other| follow(other, new))?;

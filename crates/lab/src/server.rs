@@ -1,9 +1,8 @@
 //! Throw-away database servers on loopback: real ones, started in well under a second, gone when dropped.
 //!
-//! Users on every server: `root` without a password (socket and TCP), `app`/`app-pass` with all rights on `test` and on
-//! databases named `test_...`, `empty` without a password, `tls`/`tls-pass` only over TLS, `monitor`/`monitor`,
-//! `repl`/`repl-pass`. MariaDB also has `native`/`native-pass` and `ed`/`ed-pass` (ed25519), MySQL
-//! `sha256`/`sha256-pass`; MySQL's other users have caching_sha2_password.
+//! Every server has these users: `root` without a password (socket and TCP), `app`/`app-pass` with all rights on `test` and on databases
+//! named `test_...`, `empty` without a password, `tls`/`tls-pass` only over TLS, `monitor`/`monitor`, `repl`/`repl-pass`. MariaDB also has
+//! `native`/`native-pass` and `ed`/`ed-pass` (ed25519), MySQL `sha256`/`sha256-pass`. MySQL's other users have caching_sha2_password.
 
 use std::ffi::OsString;
 use std::fs;
@@ -27,7 +26,7 @@ use crate::process::Process;
 use crate::template::Seed;
 use crate::{certs, template};
 
-/// Where servers listen that have no network of their own.
+/// The address of servers without a network of their own.
 const LOOPBACK: &str = "127.0.0.1";
 
 /// A start normally takes 0.3 s; the limit is for a loaded machine.
@@ -35,7 +34,7 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// Orderly stop. Servers flush little, the limit is generous.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
 
-/// What to start differently from the default.
+/// The differences from a default start.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     args: Vec<OsString>,
@@ -278,7 +277,7 @@ impl Server {
         Ok(())
     }
 
-    /// Runs the server's program to its end with more arguments, while the server itself does not run; gives what it wrote.
+    /// Runs the server's program to its end with more arguments, while the server itself does not run. Returns its output.
     pub(crate) fn run_aside(&self, args: &[&str]) -> Result<String, LabError> {
         let log = self.dir.join("aside.log");
         let _ = fs::remove_file(&log);

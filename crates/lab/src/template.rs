@@ -1,8 +1,8 @@
 //! Data directories that are initialised once and copied for each server.
 //!
-//! Initialising takes a second (MariaDB) to several (MySQL); a copy takes milliseconds. A template's name holds a hash of all
-//! that went into it, so a new server version or a changed list of users makes a new one. The lock file makes parallel
-//! test processes wait for the first instead of doing the same work, and the rename at the end makes it all or nothing.
+//! Initialising takes a second (MariaDB) to several (MySQL); a copy takes milliseconds. A template's name holds a hash of all its inputs,
+//! so a new server version or a changed list of users makes a new one. By a lock file, parallel test processes wait for the first instead
+//! of doing the same work. The rename at the end makes it all or nothing.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs;

@@ -19,7 +19,7 @@ use crate::process::Process;
 use crate::server::Server;
 
 const START_LIMIT: Duration = Duration::from_secs(20);
-/// In its directory: what it takes for `/etc/resolv.conf`, if it is there.
+/// In its directory: used as `/etc/resolv.conf`, if it exists.
 const NAME_SERVER: &str = "resolv.conf";
 /// In its directory: the Unix socket for applications, if it was asked for.
 pub const SOCKET: &str = "tidegate.sock";
@@ -69,7 +69,7 @@ impl std::fmt::Display for Setting {
 /// A row of a list in the configuration: names and values in order.
 type Entry = Vec<(String, Setting)>;
 
-/// What the proxy will be told. Rows have ProxySQL's column names.
+/// The proxy's configuration. Rows have ProxySQL's column names.
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     lists: Vec<(&'static str, Vec<Entry>)>,
@@ -229,7 +229,7 @@ impl Builder {
     }
 }
 
-/// Starts the program on what is in `dir`.
+/// Starts the program with the files in `dir`.
 fn launch(program: &Path, dir: &Path, args: &[String]) -> Result<Process, LabError> {
     let names = dir.join(NAME_SERVER);
     let mut command = if !names.exists() {
@@ -317,7 +317,7 @@ impl Tidegate {
         self.process.log()
     }
 
-    /// What it logged since byte `offset`, and the offset to ask with next.
+    /// Its log since byte `offset`, and the offset for the next call.
     pub fn log_since(&self, offset: u64) -> (String, u64) {
         self.process.log_since(offset)
     }

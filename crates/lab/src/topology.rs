@@ -1,4 +1,4 @@
-//! The four kinds of topology under one name, and what the proxy must be told of each.
+//! The four kinds of topology under one name, with the proxy's configuration for each.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ impl Topology {
         }
     }
 
-    /// Where clients and the proxy reach each server: host and port.
+    /// Host and port of each server, for clients and the proxy.
     pub fn endpoints(&self) -> Vec<(String, u16)> {
         match self {
             Topology::Aurora(aurora) => (0..aurora.instances.len()).map(|index| (aurora.host(index), aurora.port())).collect(),
@@ -89,7 +89,7 @@ impl Topology {
         }
     }
 
-    /// What the proxy is told: servers and roles. The first server is the heaviest.
+    /// Adds servers and roles to the proxy's configuration. The first server is the heaviest.
     pub fn describe(&self, builder: Builder) -> Builder {
         self.describe_with(builder, &[])
     }
@@ -102,7 +102,7 @@ impl Topology {
     /// As [`Topology::describe_with`], where the servers are reached in other ways than directly.
     pub fn describe_at(&self, mut builder: Builder, endpoints: &[(String, u16)], more: &[(&str, Setting)]) -> Builder {
         for (index, (host, port)) in endpoints.iter().enumerate() {
-            // Where the proxy has to find out who writes, the servers begin as readers, but for one.
+            // If the proxy must find the writer, all servers but one begin as readers.
             let hostgroup = if index == 0 { WRITER } else { READER };
             let weight = if index == 0 { 1000 } else { 100 };
             builder = builder.server_with(hostgroup, host, *port, &[("weight", weight.into())]);
@@ -144,7 +144,7 @@ pub struct Placed {
     pub status: String,
 }
 
-/// Where the proxy has each server now, sorted.
+/// The present hostgroups of all servers, sorted.
 pub fn layout(proxy: &Tidegate) -> Result<Vec<Placed>, LabError> {
     layout_of(&mut proxy.admin()?)
 }

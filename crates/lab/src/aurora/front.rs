@@ -1,8 +1,8 @@
 //! The address of an instance of the stand-in: a relay that understands just enough of the protocol to see statements.
 //!
-//! From the client it frames packets, and rewrites the text of COM_QUERY and COM_STMT_PREPARE where it names what an
-//! ordinary server does not have; from the server it copies bytes. TLS and compression are not offered. It can refuse
-//! connects, cut all connections, and delay what asks for the topology.
+//! It frames the client's packets. It rewrites the text of COM_QUERY and COM_STMT_PREPARE if this names something that an ordinary server
+//! lacks. The server's bytes are copied. TLS and compression are not offered. It can refuse connects, cut all connections, and delay
+//! questions for the topology.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ use wire::{Capabilities, Command};
 
 use crate::error::{IoContext, LabError};
 
-/// What an ordinary server does not have, and what answers instead. Lower case.
+/// Names that an ordinary server lacks, with their replacements. Lower case.
 const REWRITES: &[(&[u8], &[u8])] = &[
     (TOPOLOGY, b"aurora.replica_host_status"),
     (b"@@global.innodb_read_only", b"@@global.read_only"),
@@ -86,7 +86,7 @@ impl Front {
         }
     }
 
-    /// What asks for the topology is passed on this much later.
+    /// Questions for the topology are passed on this much later.
     pub(super) fn slow_topology(&self, delay: Duration) {
         self.shared.topology_delay_ms.store(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), Ordering::Release);
     }
@@ -185,7 +185,7 @@ fn rewritten(packet: &[u8]) -> Option<(Vec<u8>, bool)> {
     })
 }
 
-/// Where `wanted` (lower case) begins, in any case.
+/// The offset of `wanted` (lower case), in any letter case.
 fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
     text.windows(wanted.len()).position(|window| window.eq_ignore_ascii_case(wanted))
 }

@@ -1,10 +1,9 @@
-//! A stand-in for an Amazon Aurora cluster. Nothing here is Aurora; what is measured with it says nothing about Amazon's.
+//! A stand-in for an Amazon Aurora cluster. Nothing here is Aurora; figures measured with it say nothing about Amazon's.
 //!
-//! Behind it are MariaDB servers with semi-synchronous replication where Aurora has shared storage. Before each server is a
-//! small front ([`Front`]) at the address that Aurora's naming gives it: instance `127.0.1` with the domain `.9` is host
-//! `127.0.1.9`. The front passes everything on, but a query for `information_schema.replica_host_status` is turned to
-//! a table of the same columns, whose rows this module keeps as Aurora would: who is writer, how far replicas lag, when
-//! each row was last updated. That view can lie, grow old or be slow, when a test wants it to.
+//! MariaDB servers with semi-synchronous replication replace Aurora's shared storage. Before each server is a small front ([`Front`]) at
+//! the address that Aurora's naming gives it: instance `127.0.1` with the domain `.9` is host `127.0.1.9`. The front passes everything on,
+//! except a query for `information_schema.replica_host_status`. It is turned to a table of the same columns, whose rows this module keeps
+//! as Aurora would: the writer, the replicas' lag, and the time of each row's update. A test can make that view lie, grow old or be slow.
 
 mod front;
 
@@ -22,7 +21,7 @@ pub use front::Front;
 
 /// `SESSION_ID` of the writer.
 const WRITER_SESSION: &str = "MASTER_SESSION_ID";
-/// What follows an instance's id in its host name.
+/// The part of an instance's host name behind its id.
 pub const DOMAIN: &str = ".9";
 
 /// Made on every server by itself, not replicated. `FROZEN_AT` makes a row's time stand still.
@@ -44,11 +43,11 @@ pub struct Instance {
     pub id: String,
     /// The server that does the work; not to be connected to but by root.
     pub server: Server,
-    /// Where clients connect.
+    /// The address for clients.
     pub front: Front,
 }
 
-/// What the topology table says of an instance.
+/// The row of an instance in the topology table.
 #[derive(Clone, Debug)]
 struct Said {
     lag_ms: f64,
@@ -152,7 +151,7 @@ impl AuroraStandIn {
         self.set_listed(index, true)
     }
 
-    /// What the table says of an instance's lag. Data do not lag.
+    /// Sets the lag of an instance in the table. Data do not lag.
     pub fn say_lag_ms(&self, index: usize, lag_ms: f64) -> Result<(), LabError> {
         self.state().said[index].lag_ms = lag_ms;
         self.publish()

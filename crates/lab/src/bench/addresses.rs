@@ -1,4 +1,4 @@
-//! Many addresses of few servers: what a fleet of a thousand servers looks like to a monitor.
+//! Many addresses of few servers: to a monitor they look like a fleet of a thousand servers.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::thread::JoinHandle;
@@ -24,7 +24,7 @@ impl Addresses {
     /// So many addresses; the first one leads to the first server, the next one to the second, and so on.
     pub(super) fn of(servers: &[SocketAddr], count: u16) -> Result<Addresses, LabError> {
         let port = Port::reserve()?;
-        // 127.0.0.0/16 is left to others.
+        // 127.0.0.0/16 is left to other uses.
         let hosts: Vec<Ipv4Addr> = (0..count).map(|n| Ipv4Addr::new(127, 1, n.to_be_bytes()[0], n.to_be_bytes()[1])).collect();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context(|| "start a runtime".to_owned())?;
         let listeners = runtime.block_on(async {

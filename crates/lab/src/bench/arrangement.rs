@@ -1,7 +1,7 @@
-//! Ways to configure Tidegate whose costs are compared: data, and what each adds to the configuration.
+//! Configurations of Tidegate whose costs are compared: data, and the rows that each adds.
 //!
-//! All rule sets decide the same for the measured statement, whatever their size: one rule matches it, the last, and says the
-//! hostgroup that the user has anyway. So the statement's way through the proxy is the same and only deciding differs.
+//! All rule sets decide the same for the measured statement, whatever their size: only the last rule matches it, and names the user's own
+//! hostgroup. So the statement's way through the proxy is the same, and only the decision differs.
 
 use super::plan::Point;
 use super::work::Work;
@@ -10,7 +10,7 @@ use crate::tidegate::{Builder, Setting};
 /// How long an answer may be given from the cache: longer than any run, in milliseconds.
 const CACHE_TTL_MS: i64 = 600_000;
 
-/// What a rule looks at.
+/// The part of a statement that a rule reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
     /// `match_digest`: the statement without its values.
@@ -28,7 +28,7 @@ impl Look {
     }
 }
 
-/// What is switched on in one configuration.
+/// The features of one configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrangement {
     /// Default settings, no rules.
@@ -41,7 +41,7 @@ pub enum Arrangement {
     Counted,
     /// The same, and each query in the query log, in this `eventslog_format`.
     Logged(LogForm),
-    /// A rule with `cache_ttl` for what is measured.
+    /// A rule with `cache_ttl` for the measured statement.
     Cached,
 }
 
@@ -103,12 +103,12 @@ fn rule(to: Builder, id: u32, look: Look, pattern: &str, more: &[(&str, Setting)
     to.row("mysql_query_rules", &fields)
 }
 
-/// Configurations under the same load; the first is what the others are compared with.
+/// Configurations under the same load; the others are compared with the first.
 #[derive(Clone, Debug)]
 pub struct Comparison {
     /// The load, with the comparison's name.
     pub point: Point,
-    /// What takes turns.
+    /// The configurations that take turns.
     pub arrangements: Vec<Arrangement>,
 }
 

@@ -1,5 +1,5 @@
-//! Builds of the proxy against each other, and against HAProxy: many short measurements in turn, for differences of a percent that a
-//! [`super::plan`] of three repeats cannot tell from the machine's moods.
+//! Builds of the proxy against each other, and against HAProxy. Many short measurements in turn show differences of a percent. A
+//! [`super::plan`] of three repeats cannot tell those from the machine's noise.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -18,7 +18,7 @@ const WINDOW: Duration = Duration::from_millis(400);
 pub const HEADING: &str =
     "load                            clients  build        CPU us/query   least  (user)  switches  x HAProxy  x first   units/s";
 
-/// A build, and what is set in its configuration: `NAME=PATH[,VARIABLE=NUMBER...]`.
+/// A build and its variables: `NAME=PATH[,VARIABLE=NUMBER...]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Build {
     /// Its name in the report.
@@ -44,8 +44,8 @@ impl FromStr for Build {
     }
 }
 
-/// Measures the builds and HAProxy in turn, `repeats` times, under the point selects of 16 to 256 clients whose name contains `only`, and tells
-/// a line for each of them under each load.
+/// Measures the builds and HAProxy in turn, `repeats` times. The loads are the point selects of 16 to 256 clients whose name contains
+/// `only`. Passes a line for each build under each load to `tell`.
 pub fn run(builds: &[Build], only: Option<&str>, repeats: usize, tell: &mut dyn FnMut(String)) -> Result<(), LabError> {
     peer::raise_open_files()?;
     let server = peer::start_server()?;

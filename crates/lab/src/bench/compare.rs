@@ -11,10 +11,10 @@ use super::usage;
 use crate::error::LabError;
 use crate::server::Server;
 
-/// What came of one comparison.
+/// The result of one comparison.
 #[derive(Clone, Debug)]
 pub struct Compared {
-    /// What was compared.
+    /// The compared configurations.
     pub comparison: Comparison,
     /// For each arrangement, in order.
     pub rows: Vec<Row>,
@@ -22,12 +22,12 @@ pub struct Compared {
     pub load_average: String,
 }
 
-/// What came of one arrangement.
+/// The result of one configuration.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The arrangement's name.
     pub name: String,
-    /// Medians, or what was wrong.
+    /// Medians, or the error.
     pub figures: Result<Figures, String>,
     /// Its cost as a multiple of the first one's; `None` for the first.
     pub ratio: Option<Ratio>,
@@ -48,7 +48,7 @@ pub fn compare(comparison: &Comparison, repeats: usize, server: &Server) -> Comp
     Compared { comparison: comparison.clone(), rows, load_average: usage::load_average() }
 }
 
-/// One arrangement's proxy and what was measured on it so far.
+/// One configuration's proxy and its measurements so far.
 struct Run {
     name: String,
     peer: Option<Peer>,

@@ -14,7 +14,7 @@ use super::reply::{Expect, ReplyReader};
 use super::work::{QUIT, Request, Work};
 use crate::error::{IoContext, LabError};
 
-/// What a connection came to after bytes arrived.
+/// The state of a connection after bytes arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// Nothing yet.
@@ -79,7 +79,7 @@ impl Connection {
         whole(self.stream.write(&QUIT))
     }
 
-    /// Reads once what is there. `work` and `index` are those of [`Connection::open`].
+    /// Reads once. `work` and `index` are those of [`Connection::open`].
     pub fn on_readable(&mut self, buffer: &mut [u8], work: &Work, index: usize) -> Result<Progress, LabError> {
         let count = match self.stream.read(buffer) {
             Ok(0) => return Err(LabError::Protocol("the peer closed a connection".to_owned())),

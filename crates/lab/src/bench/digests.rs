@@ -24,11 +24,11 @@ const JOIN: &str = "SELECT o.id, o.created_at, c.name, SUM(i.price * i.quantity)
 /// One statement's figures, in millions of bytes a second.
 #[derive(Clone, Copy, Debug)]
 pub struct DigestSpeed {
-    /// What the statement is.
+    /// The statement in words.
     pub name: &'static str,
     /// Its length.
     pub bytes: usize,
-    /// Kind, facts and the key of what is remembered: the hot path.
+    /// Kind, facts and the key for everything remembered: the hot path.
     pub analyze_mb: f64,
     /// The digest's text and its hash.
     pub digest_mb: f64,

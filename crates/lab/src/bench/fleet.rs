@@ -1,7 +1,7 @@
 //! The load: many clients on one thread around one epoll, each with one command in flight.
 //!
-//! A run has a window of time. Commands sent in the window are waited for even when it is over, so that every command is
-//! complete when the peer's processor time is read; rates count only what was complete within the window.
+//! A run has a window of time. Commands sent in the window are waited for beyond it, so that every command is complete when the peer's
+//! processor time is read. Rates count only commands completed within the window.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -26,25 +26,25 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Longest sleep in the kernel.
 const NAP: Duration = Duration::from_millis(20);
 
-/// What to put on a peer.
+/// The load for a peer.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// Where the peer listens.
+    /// The peer's address.
     pub address: SocketAddr,
     /// How many clients.
     pub clients: usize,
-    /// What each does.
+    /// The work of each client.
     pub work: Work,
     /// Commands a second over all clients; `None` for as many as go.
     pub pace: Option<u32>,
 }
 
-/// What happened in one run.
+/// The result of one run.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
     /// Commands (or whole connections) completed, those after the window included.
     pub completed: u64,
-    /// Those completed within the window, for each client.
+    /// Commands completed within the window, by client.
     pub in_window: Vec<u64>,
     /// The window.
     pub window: Duration,
@@ -124,7 +124,7 @@ impl Fleet {
         Ok(state.run)
     }
 
-    /// For a paced load: sends what is due, and says how long to sleep at most.
+    /// For a paced load: sends the commands that are due. Returns the longest time to sleep.
     fn send_due(&mut self, state: &mut Running, now: Instant) -> Result<Duration, LabError> {
         let Some(pace) = self.load.pace.filter(|_| state.open) else {
             return Ok(NAP);

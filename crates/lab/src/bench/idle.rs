@@ -1,4 +1,4 @@
-//! What a proxy holds in memory for a client that is connected and silent.
+//! A proxy's memory per client that is connected and silent.
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use crate::client::{Client, ConnectOptions};
 use crate::error::LabError;
 use crate::server::Server;
 
-/// Clients that connect before memory is first looked at, so that what a process needs once is not counted.
+/// Clients that connect before memory is first read, so that one-time allocations do not count.
 const FIRST: usize = 100;
-/// Memory has settled when it has not fallen for so long: allocators give back what is free in steps, over ten seconds.
+/// Memory has settled if it has not fallen for this long: allocators return free memory in steps, over ten seconds.
 const SETTLE: Duration = Duration::from_secs(12);
 /// How often it is looked at meanwhile.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

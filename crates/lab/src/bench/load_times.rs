@@ -30,7 +30,7 @@ pub struct Sizes {
 /// One table's times.
 #[derive(Clone, Debug)]
 pub struct LoadTimes {
-    /// What the rows are.
+    /// The rows in words.
     pub what: &'static str,
     /// How many.
     pub rows: u32,

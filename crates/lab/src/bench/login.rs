@@ -17,12 +17,12 @@ pub const PASSWORD: &str = "app-pass";
 /// Its schema.
 pub const SCHEMA: &str = "test";
 
-/// What this client says its longest packet is, in bytes.
+/// The longest packet that this client announces, in bytes.
 const MAX_PACKET: u32 = 1 << 30;
 /// utf8mb4_general_ci.
 const COLLATION: u8 = 45;
 
-/// What to do after bytes came.
+/// The next act after bytes arrived.
 #[derive(Debug)]
 pub enum Step {
     /// Send this packet.
@@ -52,7 +52,7 @@ impl Login {
         Login { inbox: Vec::new(), greeted: None }
     }
 
-    /// Takes what the peer sent.
+    /// Takes bytes from the peer.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<Step, LabError> {
         self.inbox.extend_from_slice(bytes);
         let mut step = Step::Wait;

@@ -1,15 +1,14 @@
 //! The benchmark: the same load sent directly to a server, through HAProxy in TCP mode, and through Tidegate.
 //!
-//! Owns the load generator ([`fleet`], one thread, no decoding of rows), the peers it is pointed at ([`peer`]), what a
-//! process costs ([`usage`]) and the report. The figure to compare is the proxy's own processor time for each query: it
-//! moves least with whatever else the machine does. HAProxy copies bytes and looks at nothing, so it is the floor.
+//! Owns the load generator ([`fleet`], one thread, no decoding of rows), its peers ([`peer`]), the cost of a process ([`usage`]) and the
+//! report. The figure to compare is the proxy's own processor time per query: it depends least on the machine's other work. HAProxy copies
+//! bytes and examines nothing, so it is the floor.
 //!
-//! INVARIANT: peers take turns within each repeat (A B C A B C ...), so that a slow minute of the machine hits all alike;
-//! every reply is checked for completeness, and point selects also for being the row that was asked for.
-//! Nothing here fails because something was slow.
+//! INVARIANT: peers take turns within each repeat (A B C A B C ...), so that a slow minute of the machine hits all alike. Every reply is
+//! checked for completeness, and point selects also for the right row. Nothing here fails because something was slow.
 //!
-//! Tidegate is also compared with itself: [`compare`] puts configurations ([`arrangement`]) under the same load, [`load_times`]
-//! loads large ones, [`digests`] reads statements without a proxy. [`builds`] measures several builds of it in turn. [`scale`] lets clients grow.
+//! Tidegate is also compared with itself: [`compare`] puts configurations ([`arrangement`]) under the same load, [`load_times`] loads large
+//! ones, [`digests`] reads statements without a proxy. [`builds`] measures several builds in turn. [`scale`] raises the number of clients.
 
 mod addresses;
 pub mod arrangement;

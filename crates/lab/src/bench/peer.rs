@@ -1,4 +1,4 @@
-//! What the load is pointed at: the server itself, HAProxy before it, Tidegate before it.
+//! The targets of the load: the server itself, HAProxy before it, Tidegate before it.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -104,7 +104,7 @@ impl Peer {
         Ok(Peer { kind: Kind::Tidegate, address, proxy: Proxy::Tidegate(tidegate) })
     }
 
-    /// Tidegate itself, if that is what it is.
+    /// Some if this peer is Tidegate.
     pub fn as_tidegate(&self) -> Option<&Tidegate> {
         match &self.proxy {
             Proxy::Tidegate(tidegate) => Some(tidegate),
@@ -117,7 +117,7 @@ impl Peer {
         self.kind
     }
 
-    /// Where clients connect.
+    /// The address for clients.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -131,7 +131,7 @@ impl Peer {
         }
     }
 
-    /// What the proxy has used so far; nothing for the server itself.
+    /// The proxy's usage so far; zero for the server itself.
     pub fn usage(&self) -> Result<Usage, LabError> {
         self.pid().map_or(Ok(Usage::default()), Usage::read)
     }
@@ -182,7 +182,7 @@ pub fn haproxy_version() -> Option<String> {
     String::from_utf8_lossy(&output.stdout).lines().next().map(str::to_owned)
 }
 
-/// Where HAProxy is.
+/// HAProxy's program. Errors if it is not installed.
 pub(crate) fn haproxy_program() -> Result<PathBuf, LabError> {
     let usual = ["/usr/sbin/haproxy", "/usr/local/sbin/haproxy", "/usr/bin/haproxy"];
     let found = usual.map(PathBuf::from).into_iter().find(|path| path.exists());

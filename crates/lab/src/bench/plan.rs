@@ -1,4 +1,4 @@
-//! What is measured, how long, how often. Data only.
+//! The loads, their lengths and their repeats. Data only.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub const LOAD_TIMES: &str = "LOAD times";
 /// Name of the measurement of analysis and digests.
 pub const DIGESTS: &str = "digest throughput";
 
-/// What one unit of work is, for costs and rates.
+/// The unit of work, for costs and rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// A query.
@@ -50,11 +50,11 @@ pub struct Point {
     pub name: &'static str,
     /// Number of clients.
     pub clients: usize,
-    /// What they do.
+    /// The work of each client.
     pub work: Work,
     /// Commands a second, when not as many as go.
     pub pace: Option<u32>,
-    /// What costs are told for.
+    /// The unit of the costs.
     pub unit: Unit,
     /// Time before each measurement, for pools and caches to fill.
     pub warm_up: Duration,
@@ -124,7 +124,7 @@ impl Plan {
         }
     }
 
-    /// Only what has a name that contains `part`.
+    /// Only loads whose name contains `part`.
     pub fn only(mut self, part: &str) -> Plan {
         self.points.retain(|point| point.name.contains(part));
         self.comparisons.retain(|comparison| comparison.point.name.contains(part));

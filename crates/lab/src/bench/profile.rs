@@ -1,4 +1,4 @@
-//! Where a proxy's time goes under one load: system calls a query and a sampled profile, with `perf` where it works.
+//! A proxy's time under one load: system calls per query, and a sampled profile with `perf` if it works.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -12,7 +12,7 @@ use crate::error::{IoContext, LabError};
 
 /// How long each of the two parts is watched.
 const WATCH: Duration = Duration::from_secs(4);
-/// The load runs in slices of this length until `perf` is done, so that both see the same time but for its start.
+/// The load runs in slices of this length until `perf` is done, so that both see the same time, apart from its start.
 const SLICE: Duration = Duration::from_millis(500);
 /// Kernel functions shown.
 const KERNEL_LINES: usize = 15;

@@ -14,7 +14,7 @@ pub const LEAD: usize = 16;
 /// First byte of a request for a local file.
 const LOCAL_INFILE: u8 = 0xfb;
 
-/// What kind of reply comes.
+/// The kind of the expected reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
     /// To COM_QUERY or COM_STMT_EXECUTE.
@@ -41,7 +41,7 @@ impl Reply {
     }
 }
 
-/// Where in the reply the next packet stands.
+/// The place of the next packet in the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     First,
@@ -100,8 +100,8 @@ impl ReplyReader {
         self.reply = Reply::default();
     }
 
-    /// Takes what the peer sent; the reply once it is complete. An error packet, a wrong sequence number and bytes behind
-    /// the end are errors.
+    /// Takes bytes from the peer. Returns the reply once it is complete. An error packet, a wrong sequence number and bytes behind the end
+    /// are errors.
     pub fn feed(&mut self, mut bytes: &[u8]) -> Result<Option<Reply>, LabError> {
         loop {
             bytes = self.take_header(bytes)?;

@@ -104,7 +104,7 @@ pub fn idle(idle: &Idle) -> String {
     )
 }
 
-/// What is only known at the end: ratios, what was not measured, how busy the machine was.
+/// The facts known at the end: ratios, skipped measurements, the machine's load.
 pub fn ending(outcome: &Outcome) -> String {
     let mut lines =
         vec![String::new(), "CPU time of Tidegate as a multiple of HAProxy's, median of the repeats (least to most):".to_owned()];

@@ -20,7 +20,7 @@ use crate::server::Server;
 /// Lines of a proxy's log shown with a failure.
 const LOG_LINES: usize = 5;
 
-/// What came of one load: for each peer its medians, or what was wrong.
+/// The result of one load: for each peer its medians, or the error.
 #[derive(Clone, Debug)]
 pub struct PointOutcome {
     /// The load.
@@ -40,7 +40,7 @@ impl PointOutcome {
     }
 }
 
-/// What came of a whole run.
+/// The result of a whole run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// The plan's name.
@@ -57,9 +57,9 @@ pub struct Outcome {
     pub digests: Vec<DigestSpeed>,
     /// Memory of idle clients.
     pub idle: Vec<Idle>,
-    /// What was not measured, and why; failures too.
+    /// Skipped and failed measurements with their reasons.
     pub not_measured: Vec<String>,
-    /// Versions of what was measured.
+    /// Versions of the measured programs.
     pub versions: Vec<String>,
     /// Load averages before the first measurement.
     pub load_before: String,
@@ -126,7 +126,7 @@ impl Runner<'_> {
         Ok(vec![format!("server {server}"), haproxy, format!("tidegate {}", env!("CARGO_PKG_VERSION"))])
     }
 
-    /// Notes what nobody asked for or nobody can measure here.
+    /// Notes the peers that were not asked for or cannot be measured here.
     fn leave_out(&mut self, kinds: &[Kind]) {
         let missing = Kind::ALL.iter().filter(|kind| !kinds.contains(kind));
         self.outcome.not_measured.extend(missing.map(|kind| format!("{}: left out by request", kind.name())));
@@ -167,7 +167,7 @@ impl Runner<'_> {
         PointOutcome { point: point.clone(), peers, ratio, load_average: usage::load_average() }
     }
 
-    /// Pairs what was measured in the same repeat, so that a slow minute of the machine weighs on both sides.
+    /// Pairs measurements of the same repeat, so that a slow minute of the machine weighs on both sides.
     fn ratio(&self, measured: &[Result<Vec<Figures>, String>]) -> Option<Ratio> {
         let of = |kind| {
             let index = self.peers.iter().position(|peer| peer.kind() == kind)?;
@@ -176,7 +176,7 @@ impl Runner<'_> {
         Ratio::of_costs(of(Kind::Tidegate)?, of(Kind::Haproxy)?)
     }
 
-    /// What is measured of Tidegate alone, when it was asked for.
+    /// The measurements of Tidegate alone, if asked for.
     fn itself(&mut self, kinds: &[Kind], tell: &mut dyn FnMut(News<'_>)) {
         if !kinds.contains(&Kind::Tidegate) {
             return;
@@ -238,7 +238,7 @@ pub(super) fn measure(peer: &Peer, point: &Point) -> Result<Figures, LabError> {
     Ok(Figures::of(point, &run, &usage))
 }
 
-/// What to tell of a failure; a proxy that died is replaced.
+/// The text about a failure. A proxy that died is replaced.
 fn failed(peer: &mut Peer, error: &LabError, server: &Server) -> String {
     let mut reason = error.to_string();
     let log = peer.log_tail(LOG_LINES);

@@ -1,7 +1,7 @@
-//! What a query costs the proxy as clients grow: few who ask among many, many who ask at once, and all who ask again and again.
+//! The cost of a query for the proxy as clients grow: few active clients among many, many that ask at once, and all that ask all the time.
 //!
-//! The server has room for so few connections that most of a crowd waits in the proxy. The system's limit on open files bounds the
-//! number of clients; the table says what was reached.
+//! The server has room for few connections, so most of a crowd waits in the proxy. The system's limit on open files bounds the number of
+//! clients; the table shows the reached number.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::error::LabError;
 use crate::server::Server;
 use crate::tidegate::Tidegate;
 
-/// Queries a second of those who ask among many.
+/// Queries a second of the active clients among many.
 const PACE: u32 = 2_000;
 
 /// How long a bystander is watched after a loss.
@@ -29,7 +29,7 @@ const SETTLED: Duration = Duration::from_secs(60);
 pub struct Row {
     /// How many are connected.
     pub clients: usize,
-    /// What they do.
+    /// The clients' work.
     pub load: &'static str,
     /// Queries a second.
     pub per_second: f64,
@@ -76,7 +76,7 @@ pub fn measure(server: &Server, clients: usize, backends: i64, window: Duration,
     Ok(())
 }
 
-/// What a bystander notices when many lose their servers at once.
+/// The effects on a bystander when many sessions lose their servers at once.
 #[derive(Clone, Debug)]
 pub struct Loss {
     /// Sessions that had a transaction open on the server that died.
@@ -122,8 +122,8 @@ pub fn lose_all(server: &Server, other: &Server, sessions: usize) -> Result<Loss
     Ok(Loss { sessions, longest_before_ms: ms(longest_before), longest_ms: ms(longest) })
 }
 
-/// What the monitor takes of one processor, in percent, while `servers` servers in pairs of a writer and a reader are well, and the
-/// proxy has nothing else to do.
+/// The monitor's share of one processor, in percent, for `servers` servers in pairs of a writer and a reader. All are well, and the proxy
+/// has nothing else to do.
 pub fn monitor_pct(writable: &Server, read_only: &Server, servers: u16, window: Duration) -> Result<f64, LabError> {
     let address = |server: &Server| SocketAddr::from((Ipv4Addr::LOCALHOST, server.port()));
     let addresses = Addresses::of(&[address(writable), address(read_only)], servers)?;

@@ -24,7 +24,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Those of one run that cost `usage`.
+    /// The figures of one run that cost `usage`.
     pub fn of(point: &Point, run: &Run, usage: &Usage) -> Figures {
         let units = |count: u64| match point.unit {
             Unit::Megabyte => count as f64 * point.work.reply_bytes() as f64 / 1e6,

@@ -1,4 +1,4 @@
-//! What a process has cost so far, read from `/proc` (proc(5)).
+//! A process's cost so far, read from `/proc` (proc(5)).
 
 use std::fs;
 
@@ -39,7 +39,7 @@ impl Usage {
         Ok(usage)
     }
 
-    /// What was used since `before`.
+    /// The usage since `before`.
     pub fn since(&self, before: &Usage) -> Usage {
         Usage {
             total_ns: self.total_ns.saturating_sub(before.total_ns),

@@ -1,4 +1,4 @@
-//! What clients do: the commands, encoded beforehand, and the check of each reply. No IO.
+//! The clients' work: the commands, encoded beforehand, and the check of each reply. No IO.
 
 use wire::Command;
 use wire::packet::put_packet;
@@ -24,7 +24,7 @@ pub const TABLE: &[&str] = &[
 /// Text of the point select, up to its key.
 const POINT: &str = "SELECT c FROM sbtest1 WHERE id=";
 
-/// What every client of a run does again and again.
+/// The command that every client of a run repeats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
     /// A point select as text.
@@ -77,7 +77,7 @@ pub struct Request {
 
 #[derive(Debug)]
 enum Kind {
-    /// The key's digits end the packet; they are also what the row begins with.
+    /// The key's digits end the packet; the row begins with them too.
     Text {
         key: [u8; 5],
     },
@@ -132,7 +132,7 @@ impl Request {
         &self.bytes
     }
 
-    /// Whether this is the reply to what was sent last.
+    /// Whether this is the reply to the last command.
     pub fn check(&mut self, reply: &Reply) -> Result<(), LabError> {
         let right = match &mut self.kind {
             Kind::Text { key } => reply.rows == 1 && reply.lead[0] == COLUMN && reply.lead[1..6] == *key,

@@ -116,7 +116,7 @@ impl Channel {
         }
     }
 
-    /// What passwords may be sent on.
+    /// The secrecy that passwords may rely on.
     pub(super) fn secrecy(&self) -> Secrecy {
         match self.stream {
             Stream::Tls(_) => Secrecy::Secure,

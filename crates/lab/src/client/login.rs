@@ -14,7 +14,7 @@ use super::reply::{ServerError, Status};
 use super::value::malformed;
 use crate::error::LabError;
 
-/// What this client says its longest packet is, in bytes; servers go by their own limit.
+/// The longest packet that this client announces, in bytes; servers use their own limit.
 const MAX_PACKET: u32 = 1 << 30;
 
 pub(super) fn connect(options: &ConnectOptions) -> Result<Client, LabError> {
@@ -38,7 +38,7 @@ pub(super) fn connect(options: &ConnectOptions) -> Result<Client, LabError> {
     Ok(Client { channel, greeting, capabilities, login, infile: None, awaited: VecDeque::new(), known: HashMap::new() })
 }
 
-/// The common part of what is wanted and what the server has. A wanted TLS or compression that it lacks is an error.
+/// The capabilities that both sides have. An error if TLS or compression is wanted and the server lacks it.
 fn agree(options: &ConnectOptions, greeting: &Greeting) -> Result<Capabilities, LabError> {
     let wanted = options.wanted();
     let mut agreed = wanted & greeting.capabilities;

@@ -1,5 +1,5 @@
-//! A small blocking MySQL client for tests. It hides nothing: raw payloads, capability flags, sequence numbers, session
-//! tracking and the order of packets are all there to be looked at, and any command can be sent, also a wrong one.
+//! A small blocking MySQL client for tests. It hides nothing: raw payloads, capability flags, sequence numbers, session tracking and the
+//! order of packets can all be examined. Any command can be sent, even a wrong one.
 //!
 //! It is not a client library: no pooling, no reconnecting, no conversion of values.
 
@@ -78,12 +78,12 @@ impl Client {
         login::connect(options)
     }
 
-    /// What the server said first.
+    /// The server's first packet.
     pub fn greeting(&self) -> &Greeting {
         &self.greeting
     }
 
-    /// The capabilities in use: what the test asked for and the server has.
+    /// The capabilities in use: those that the test asked for and the server has.
     pub fn capabilities(&self) -> Capabilities {
         self.capabilities
     }

@@ -1,4 +1,4 @@
-//! What a test wants of a connection.
+//! A test's wishes for a connection.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use wire::Capabilities;
 
 use crate::server::Server;
 
-/// Where to connect.
+/// The address to connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// `host:port`.
@@ -25,11 +25,11 @@ pub enum Compression {
     Zstd(i32),
 }
 
-/// All that a client says at login. The flags are what the test asks for; what is used is their common part with the
-/// server's ([`super::Client::capabilities`]).
+/// The content of a login. The flags are the test's wishes; those in use are the common ones with the server
+/// ([`super::Client::capabilities`]).
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// Where to.
+    /// The address of the server or the proxy.
     pub target: Target,
     /// User name.
     pub user: String,
@@ -56,14 +56,14 @@ pub struct ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// What a present-day client asks for.
+    /// The wishes of a present-day client.
     pub const MODERN: Capabilities = Capabilities::LOGIN
         .union(Capabilities::MULTI_RESULTS)
         .union(Capabilities::PS_MULTI_RESULTS)
         .union(Capabilities::SESSION_TRACK)
         .union(Capabilities::DEPRECATE_EOF);
 
-    /// What a client from the days of MySQL 5.5 asks for: EOF packets, no session tracking.
+    /// The wishes of a client from the days of MySQL 5.5: EOF packets, no session tracking.
     pub const CLASSIC: Capabilities = Self::MODERN
         .difference(Capabilities::SESSION_TRACK)
         .difference(Capabilities::DEPRECATE_EOF)

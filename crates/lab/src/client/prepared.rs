@@ -16,7 +16,7 @@ const CURSOR_READ_ONLY: u8 = 1;
 /// PARAMETER_COUNT_AVAILABLE in COM_STMT_EXECUTE: query attributes may follow.
 const PARAMETER_COUNT_AVAILABLE: u8 = 8;
 
-/// What the server said about a prepared statement.
+/// The server's answer to a prepare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prepared {
     /// The server's id.

@@ -1,4 +1,4 @@
-//! What a server answered, in full: raw payloads beside what they mean, so that two replies can be compared byte for byte.
+//! A server's answer, in full: raw payloads beside their meaning, so that two replies can be compared byte for byte.
 
 use wire::codec::Reader;
 use wire::message::{EOF, ERR, ErrPacket, OkPacket};
@@ -77,7 +77,7 @@ pub struct Column {
     pub decimals: u8,
 }
 
-/// An OK or EOF packet. What an EOF does not have is zero or empty.
+/// An OK or EOF packet. Fields that an EOF lacks are zero or empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The payload.
@@ -227,7 +227,7 @@ impl Status {
         })
     }
 
-    /// What the server says changed in the session, decoded. Malformed entries are an error.
+    /// The session changes that the server reports, decoded. Malformed entries are an error.
     pub fn changes(&self) -> Result<Vec<Change<'_>>, LabError> {
         changes(&self.session_state).collect::<Result<_, _>>().map_err(malformed)
     }

@@ -8,7 +8,7 @@ use lab::tidegate::Builder;
 use lab::{Client, Flavor, LabError, Options, Replication, Tidegate, wait};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// ProxySQL's usual ports; others are taken when these are not free.
+/// ProxySQL's usual ports; other ones are used if these are taken.
 const USUAL_PORTS: (u16, u16) = (6033, 6032);
 /// The web page's.
 const USUAL_WEB_PORT: u16 = 6080;
@@ -171,7 +171,7 @@ fn foreground(proxies: &[Tidegate]) -> Result<(), LabError> {
     })
 }
 
-/// Prints what the log has gained since byte `shown`; gives the place for the next time.
+/// Prints the log from byte `shown` on. Returns the place for the next call.
 fn show_log(proxy: &Tidegate, shown: u64) -> u64 {
     let (text, now) = proxy.log_since(shown);
     print!("{text}");

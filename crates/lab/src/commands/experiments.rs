@@ -73,7 +73,7 @@ impl Args {
     }
 }
 
-/// What an experiment has shown.
+/// The result of an experiment.
 struct Shown {
     name: &'static str,
     figures: Vec<Value>,

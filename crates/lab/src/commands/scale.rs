@@ -1,5 +1,5 @@
-//! `lab scale`: what a query costs the proxy as clients grow, and the monitor as servers do. The figure to compare is that of the first
-//! number.
+//! `lab scale`: the cost of a query for the proxy as clients grow, and of the monitor as servers do. Later figures are compared with that
+//! of the first number.
 
 use std::time::Duration;
 

@@ -17,7 +17,7 @@ const MOST_DIFFERENCES: usize = 5;
 /// A first block with more steps than this is the whole of a session's tables, and shown as one line.
 const SHOWN_SETUP: usize = 6;
 
-/// Where and how rounds run.
+/// The targets and limits of rounds.
 #[derive(Clone, Debug)]
 pub struct Campaign {
     /// Which dialect the scripts are written in.
@@ -28,7 +28,7 @@ pub struct Campaign {
     pub proxied: ConnectOptions,
     /// The server as a user that may create schemas.
     pub root: ConnectOptions,
-    /// The proxy's admin interface, to tell who holds the backends when there are none left.
+    /// The proxy's admin interface, to name the sessions that hold all backends.
     pub admin: Option<ConnectOptions>,
     /// Sessions in a round.
     pub sessions: usize,
@@ -51,7 +51,7 @@ pub struct Difference {
     pub proxied: Turn,
 }
 
-/// What a campaign did.
+/// The counts of a campaign.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Scripts played.
@@ -69,7 +69,7 @@ pub struct Finding {
     pub count: u64,
     /// The round that showed it first.
     pub round: u64,
-    /// What was done.
+    /// The statement or command.
     pub step: String,
     /// The first line that differs, direct.
     pub direct: String,
@@ -116,8 +116,7 @@ fn text_of(round: &Round, turn: &Turn, step: &Step) -> String {
 }
 
 impl Campaign {
-    /// Plays rounds until `scripts` scripts were played, or too many differences are found. `progress` is told of each
-    /// round.
+    /// Plays rounds until `scripts` scripts were played, or too many differences are found. Calls `progress` after each round.
     pub fn run(&self, seed: u64, scripts: u64, mut progress: impl FnMut(&Summary)) -> Result<Summary, LabError> {
         let mut summary = Summary::default();
         let mut number = 0;
@@ -136,8 +135,7 @@ impl Campaign {
         Ok(summary)
     }
 
-    /// Plays rounds to their ends, whatever differs, and counts differences by what they look like: an overview when
-    /// there are many.
+    /// Plays rounds to their ends, and counts differences by their form: an overview if there are many.
     pub fn survey(&self, seed: u64, scripts: u64) -> Result<Vec<Finding>, LabError> {
         let mut findings: Vec<Finding> = Vec::new();
         let rounds = scripts.div_ceil(self.sessions.max(1) as u64);
@@ -189,7 +187,7 @@ impl Campaign {
         Ok((turns, differs))
     }
 
-    /// A turn that got no backend, with those who have them.
+    /// A turn that got no backend, with the sessions that hold them.
     fn explained(&self, turn: &Turn) -> Turn {
         let mut turn = turn.clone();
         let Some(line) = turn.lines.iter_mut().find(|line| line.starts_with("error 9001 ")) else { return turn };

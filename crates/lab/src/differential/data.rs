@@ -65,7 +65,7 @@ const PROCEDURES: &[&str] = &[
     "CREATE PROCEDURE p_insert() BEGIN INSERT INTO t(s) VALUES('from procedure'); SELECT LAST_INSERT_ID() AS id; END",
 ];
 
-/// What shows a session's state.
+/// Statements that show a session's state.
 pub(super) const STATE: &[&str] = &[
     "SELECT DATABASE(), @@autocommit, @@sql_mode, @@time_zone",
     "SELECT @@character_set_client, @@character_set_connection, @@character_set_results, @@collation_connection",

@@ -99,7 +99,7 @@ impl Maker {
         self.step(Step::InitDb(schema.to_owned()));
     }
 
-    /// All that the session had is gone, but for its schema.
+    /// The session's state is gone, except its schema.
     pub(super) fn reset_connection(&mut self) {
         self.step(Step::ResetConnection);
         self.prepared.clear();

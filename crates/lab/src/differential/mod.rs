@@ -1,12 +1,11 @@
-//! The differential tester: the same session scripts run on private connections and through the proxy, where sessions
-//! interleave and share fewer backends, and all that a client can see is compared.
+//! The differential tester. The same session scripts run on private connections and through the proxy, where sessions interleave and share
+//! fewer backends. Everything that a client can see is compared.
 //!
-//! A round has several sessions. Each has a schema of its own, so its results cannot depend on the order in which the
-//! sessions take turns. Turns are taken in one thread, so a seed always gives the same run. A session may be pinned (a
-//! transaction, a temporary table, a lock) only while a backend is left for the others.
+//! A round has several sessions. Each has a schema of its own, so its results cannot depend on the order in which the sessions take turns.
+//! Turns are taken in one thread, so a seed always gives the same run. A session may be pinned (a transaction, a temporary table, a lock)
+//! only while a backend is left for the others.
 //!
-//! Source of the rule: "session equality" — whatever backend serves a statement, the client sees what one private
-//! connection would show.
+//! Source of the rule: "session equality". Whatever backend serves a statement, the client sees the same as on one private connection.
 
 mod blocks;
 mod compare;

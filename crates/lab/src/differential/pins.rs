@@ -1,5 +1,5 @@
-//! Does a block keep a backend that is not marked as pinning, or one that is keep it beyond its end? Then the sessions of a
-//! round may wait for a backend in vain, and what they see is no difference of the proxy's.
+//! Finds blocks that keep a backend without being marked as pinning, or keep it beyond their end. With such a block, sessions of a round
+//! may wait for a backend in vain, which is no fault of the proxy.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::wait;
 const PIN_ENDS: Duration = Duration::from_millis(500);
 
 impl Campaign {
-    /// Plays scripts one by one through the proxy; gives the first step of each after which the session has a pin and should
-    /// have none. Needs the proxy's admin interface, and nobody else on the proxy.
+    /// Plays scripts one by one through the proxy. Returns the first step of each after which the session has a pin that it should not
+    /// have. Needs the proxy's admin interface, and no other client on the proxy.
     pub fn unmarked_pins(&self, seed: u64, scripts: u64) -> Result<Vec<String>, LabError> {
         let admin = self.admin.as_ref().ok_or_else(|| LabError::Protocol("no admin interface".to_owned()))?;
         let mut admin = Client::connect(admin)?;

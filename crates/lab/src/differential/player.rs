@@ -25,16 +25,16 @@ pub struct Player {
 }
 
 impl Player {
-    /// Logs in; gives the player and what the login showed.
+    /// Logs in. Returns the player, and the lines of the login.
     pub fn login(base: &ConnectOptions, login: &Login) -> Result<(Player, Vec<String>), LabError> {
         let client = Client::connect(&login.options(base))?;
-        // Whether the first OK packet tells of the schema is a server's own matter: here only what follows is compared.
+        // Whether the first OK packet reports the schema depends on the server: only later packets are compared.
         let lines = vec![format!("logged in, {} warnings", client.login_status().warnings)];
         Ok((Player { client, options: base.clone(), statements: HashMap::new(), refused: HashSet::new(), lost: false }, lines))
     }
 
-    /// Takes a step and gives what it showed. A lost connection or broken protocol is shown too: the other run has to
-    /// show the same.
+    /// Takes a step. Returns the lines that it showed. A lost connection or a broken protocol is a line too: the other run must show the
+    /// same.
     pub fn take(&mut self, step: &Step) -> Vec<String> {
         if self.lost {
             return vec!["broken: the connection was lost before".to_owned()];
@@ -148,8 +148,8 @@ impl Player {
         Ok(vec![status_line("changed user", &status)])
     }
 
-    /// Runs SQL in either encoding: a text query, or prepared, executed and closed. What a server cannot prepare is sent
-    /// as text.
+    /// Runs SQL in either encoding: a text query, or prepared, executed and closed. A statement that a server cannot prepare is sent as
+    /// text.
     pub fn run_as(&mut self, encoding: Encoding, sql: &str) -> Vec<String> {
         const SLOT: u8 = 255;
         if encoding == Encoding::Text {
@@ -167,7 +167,7 @@ impl Player {
         lines
     }
 
-    /// The client, for what a step does not say.
+    /// The client, for acts that are no step.
     pub fn client(&mut self) -> &mut Client {
         &mut self.client
     }

@@ -14,14 +14,14 @@ pub struct Round {
     pub most_pinned: usize,
 }
 
-/// What one turn showed.
+/// The result of one turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Turn {
     /// Which session.
     pub session: usize,
     /// Which block and which step in it; `None` is the login.
     pub place: Option<(usize, usize)>,
-    /// What it saw.
+    /// The lines that it showed.
     pub lines: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ impl Turn {
     }
 }
 
-/// Where a session is in its script.
+/// A session's place in its script.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Place {
     block: usize,
@@ -40,8 +40,8 @@ struct Place {
 }
 
 impl Round {
-    /// Every session logs in, then they take a step each, round robin, until all are done or `go_on` says no. A session
-    /// whose login fails takes no steps.
+    /// Logs every session in. Then each takes a step, round robin, until all are done or `go_on` is false. A session whose login fails
+    /// takes no steps.
     pub fn play(&self, base: &ConnectOptions, mut go_on: impl FnMut(&Turn) -> bool) -> Result<(), LabError> {
         let mut players = Vec::new();
         for (session, script) in self.scripts.iter().enumerate() {

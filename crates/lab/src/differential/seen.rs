@@ -1,8 +1,8 @@
-//! What a client saw, as lines of text: the form in which two runs are compared and differences are shown.
+//! The client's view as lines of text: the form in which two runs are compared and differences are shown.
 //!
-//! Everything of a reply is in the lines, byte for byte, but for what cannot agree: sequence numbers of prepared
-//! statements (error 1243 and its like name them), the order of session-track entries, and what the EOF between columns
-//! and rows tells of an execution that is not over.
+//! Everything of a reply is in the lines, byte for byte, except parts that cannot agree. Those are sequence numbers of prepared statements
+//! (as in error 1243) and the order of session-track entries. The EOF between columns and rows cannot agree either, as it describes an
+//! execution that is not over.
 
 use std::fmt::Write as _;
 
@@ -77,9 +77,9 @@ pub fn status_line(what: &str, status: &Status) -> String {
     line
 }
 
-/// The EOF between columns and rows. A proxy whose server connection does without it has to make it before the server has
-/// said how the statement went: what comes of the execution (warnings, indexes used, a transaction that it opens, results
-/// that follow) is compared at the end of the rows only, where every client looks for it.
+/// The EOF between columns and rows. If its server connection has none, a proxy must make it before the server has reported the statement's
+/// result. So the results (warnings, used indexes, an opened transaction, further results) are compared at the end of the rows only. Every
+/// client reads them there.
 fn columns_end_line(end: &Status) -> String {
     let known = end.status & (StatusFlags::AUTOCOMMIT | StatusFlags::CURSOR_EXISTS | StatusFlags::NO_BACKSLASH_ESCAPES);
     format!("columns end {:#04x} status {:#06x}{}", end.header, known.0, flag_names(known))

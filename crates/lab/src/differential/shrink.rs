@@ -8,7 +8,7 @@ use crate::error::LabError;
 /// The two turns that differ.
 type Pair = (Turn, Turn);
 
-/// Leaves out what is not needed; plays at most as often as the campaign allows.
+/// Leaves out unneeded steps. Plays at most as often as the campaign allows.
 pub(super) fn shrink(campaign: &Campaign, round: Round, found: Pair) -> Result<(Round, Pair), LabError> {
     let culprit = step_of(&round, &found.0).cloned();
     let mut state = Shrinking { campaign, culprit, round, found, plays_left: campaign.shrink_plays };

@@ -1,4 +1,4 @@
-//! What a script says: commands as data, so that they can be printed, replayed and left out.
+//! The steps of a script: commands as data, so that they can be printed, replayed and left out.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What happens to instances of the stand-in for Aurora. It says nothing about Amazon's servers; see [`crate::aurora`].
+//! Faults of instances of the stand-in for Aurora. Results say nothing about Amazon's servers; see [`crate::aurora`].
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::failover::Load;
 use crate::server::Options;
 use crate::topology::{self, Topology};
 
-/// All scenes. The writer may be another one afterwards.
+/// All scenes. Afterwards another server may be the writer.
 pub const SCENES: &[Scene] = &[
     Scene { name: "the writer changes", change: fail_over, heal: nothing, promise: Promise::OnlyInFlight, expects: first_is_no_writer },
     Scene { name: "crash of the writer", change: crash, heal: bring_back, promise: Promise::OnlyInFlight, expects: first_is_no_writer },
@@ -22,15 +22,15 @@ pub const SCENES: &[Scene] = &[
 /// Older than any row that is believed.
 const STALE: Duration = Duration::from_secs(300);
 
-/// What runs with the tests.
+/// The scenes that run with the tests.
 const SHORT: &[&str] = &["the writer changes", "a replica goes and comes"];
 
-/// Plays scenes and tells of each as it ends.
+/// Plays scenes, and calls `news` after each.
 pub fn run(extent: Extent, part: Option<&str>, mut news: impl FnMut(&Result<Seen, LabError>)) -> Result<bool, LabError> {
     let scenes = SCENES.iter().filter(|scene| extent == Extent::Full || SHORT.contains(&scene.name));
     let mut is_kept = true;
     for scene in scenes.filter(|scene| part.is_none_or(|part| scene.name.contains(part))) {
-        // A topology each: a writer that crashed may have rows that nobody else has.
+        // A topology for each scene: a writer that crashed may have rows that no other server has.
         let topology = topology::Kind::Aurora.start(&Options::new())?;
         let seen = scene.play(&topology, &builder(&topology), Load::USUAL);
         is_kept &= seen.as_ref().is_ok_and(Seen::is_kept);

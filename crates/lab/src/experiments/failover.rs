@@ -1,8 +1,8 @@
-//! The writer is killed with `kill -9`, a script promotes a replica: clients of Tidegate, of HAProxy and without a proxy.
+//! The writer is killed with `kill -9`, and a script promotes a replica: for clients of Tidegate, of HAProxy and without a proxy.
 //!
-//! Semi-synchronous replication with two replicas, a fresh topology for each round. The script waits until the replicas
-//! have applied what they received, points the other one to the new writer, and lets that take writes: from just before
-//! that moment the time to the first write is measured.
+//! Semi-synchronous replication with two replicas, a fresh topology for each round. The script waits until the replicas have applied all
+//! received transactions. It points the other one to the new writer, and lets that take writes. The time to the first write is measured
+//! from just before that moment.
 
 use super::Extent;
 use super::report::Series;
@@ -16,10 +16,10 @@ use crate::server::{Options, Server};
 use crate::tidegate::Builder;
 use crate::topology::{self, Topology};
 
-/// Who stands between clients and servers.
+/// The program between clients and servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contender {
-    /// Nobody.
+    /// None: clients connect to the servers.
     Direct,
     /// HAProxy.
     Haproxy,
@@ -57,14 +57,14 @@ fn with_replay(builder: Builder) -> Builder {
     builder.variable("transaction_replay", true).variable("settle_lost_writes", true)
 }
 
-/// What to run.
+/// The rounds to run.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Which servers.
     pub flavor: Flavor,
     /// Rounds for each contender.
     pub runs: usize,
-    /// Who.
+    /// The contenders, in turn.
     pub contenders: Vec<Contender>,
 }
 
@@ -77,7 +77,7 @@ impl Plan {
         }
     }
 
-    /// Runs it, all contenders in turn, and tells of each round as it ends.
+    /// Runs all contenders in turn, and calls `news` after each round.
     pub fn run(&self, mut news: impl FnMut(Contender, &Round)) -> Result<Vec<Series>, LabError> {
         let named = |contender: &Contender| Series { name: contender.name().to_owned(), rounds: Vec::new() };
         let mut series: Vec<Series> = self.contenders.iter().map(named).collect();

@@ -1,4 +1,4 @@
-//! What happens to nodes of a Galera cluster, with `writer_is_also_reader` 0, 1 and 2.
+//! Faults of nodes of a Galera cluster, with `writer_is_also_reader` 0, 1 and 2.
 
 use super::Extent;
 use super::scene::{self, Promise, Scene, Seen, Stage, first_is_no_writer, has_writer, third_is_no_reader};
@@ -38,7 +38,7 @@ pub const SCENES: &[Scene] = &[
     Scene { name: "restart of the whole cluster", change: crash_all, heal: nothing, promise: Promise::Anything, expects: has_writer },
 ];
 
-/// Plays scenes on one cluster, for each value of `writer_is_also_reader`; tells of each as it ends.
+/// Plays scenes on one cluster, for each value of `writer_is_also_reader`. Calls `news` after each.
 pub fn run(extent: Extent, part: Option<&str>, mut news: impl FnMut(i64, &Result<Seen, LabError>)) -> Result<bool, LabError> {
     let topology = topology::Kind::Galera.start(&Options::new())?;
     let (values, scenes): (&[i64], Vec<&Scene>) = match extent {
@@ -58,7 +58,7 @@ pub fn run(extent: Extent, part: Option<&str>, mut news: impl FnMut(i64, &Result
     Ok(is_kept)
 }
 
-/// What runs with the tests.
+/// The scenes that run with the tests.
 const SHORT: &[&str] = &["maintenance of the writer", "crash of the writer, fail-back"];
 
 /// A scene that failed half-way leaves a node out; the next one begins with all.
@@ -127,7 +127,7 @@ fn sync(stage: &Stage<'_>) -> Result<(), LabError> {
     stage.galera()?.nodes[0].desync(false)
 }
 
-/// The third node leaves in good order and comes back; whoever gives it what it missed stays a donor.
+/// The third node leaves in good order and comes back. The node that gives it the missing transactions stays a donor.
 fn make_donor(stage: &Stage<'_>) -> Result<(), LabError> {
     let cluster = stage.galera()?;
     cluster.server(2).stop()?;

@@ -1,4 +1,4 @@
-//! What happens to members of a group: MySQL Group Replication, single primary.
+//! Faults of members of a group: MySQL Group Replication, single primary.
 
 use super::Extent;
 use super::scene::{self, Promise, Scene, Seen, Stage, first_is_no_writer, has_writer, third_is_no_reader};
@@ -28,10 +28,10 @@ pub const SCENES: &[Scene] = &[
 pub const PARTITION: Scene =
     Scene { name: "partition of the primary", change: cut, heal: mend_cut, promise: Promise::OnlyInFlight, expects: first_is_no_writer };
 
-/// What runs with the tests.
+/// The scenes that run with the tests.
 const SHORT: &[&str] = &["switch in good order"];
 
-/// Plays scenes and tells of each as it ends; says with None what could not be played.
+/// Plays scenes, and calls `news` after each; with None for a scene that could not be played.
 pub fn run(extent: Extent, part: Option<&str>, mut news: impl FnMut(&str, Option<&Result<Seen, LabError>>)) -> Result<bool, LabError> {
     let wanted = |scene: &Scene| part.is_none_or(|part| scene.name.contains(part));
     let scenes = SCENES.iter().filter(|scene| extent == Extent::Full || SHORT.contains(&scene.name)).filter(|scene| wanted(scene));
@@ -110,7 +110,7 @@ fn join(stage: &Stage<'_>) -> Result<(), LabError> {
     group.wait_online()
 }
 
-/// A member's tables are locked, so that what it receives waits: the group's flow control begins, and its reads are old.
+/// A member's tables are locked, so that received transactions wait: the group's flow control begins, and its reads are old.
 fn lock_member(stage: &Stage<'_>) -> Result<(), LabError> {
     let mut root = stage.group()?.members[2].root()?;
     root.run("FLUSH TABLES WITH READ LOCK")?;

@@ -1,7 +1,7 @@
-//! Writes that a rule mirrors on a second server: what becomes of the copies, and what they cost the clients.
+//! Writes that a rule mirrors on a second server: the fate of the copies, and their cost for the clients.
 //!
-//! Clients write single rows, each with an id that is written once: directly, through the proxy, and through the proxy with a rule that
-//! mirrors them; the last time the mirror stands still meanwhile. Afterwards the mirror's rows are compared with what clients were told.
+//! Clients write single rows, each with an id that is written once: directly, through the proxy, and through the proxy with a mirroring
+//! rule. In a last run the mirror stands still meanwhile. Afterwards the mirror's rows are compared with the clients' answers.
 
 use std::sync::Barrier;
 use std::thread;
@@ -55,7 +55,7 @@ impl Way {
     }
 }
 
-/// What became of the copies.
+/// The fate of the copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copies {
     /// Writes of which the mirror has a row.
@@ -102,7 +102,7 @@ pub fn run(flavor: Flavor, extent: Extent, mut news: impl FnMut(&Measured)) -> R
     let mut all = Vec::new();
     for way in Way::ALL {
         for server in [&origin, &mirror] {
-            // Without a key: what is there twice must be seen.
+            // Without a key, so that doubled rows can be seen.
             server.sql("DROP TABLE IF EXISTS test.written")?;
             server.sql("CREATE TABLE test.written(id BIGINT, client INT)")?;
         }
@@ -258,7 +258,7 @@ impl Measured {
         )
     }
 
-    /// Whether what was promised held: nothing is doubled, and nothing is lost of which the proxy does not tell.
+    /// Whether the promises held: no row is doubled, and every lost one is counted by the proxy.
     pub fn is_kept(&self) -> bool {
         self.copies.is_none_or(|copies| copies.doubled == 0 && copies.lost <= copies.told)
     }

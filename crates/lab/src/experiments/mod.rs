@@ -1,7 +1,7 @@
-//! Experiments: something happens to a topology under load, and what clients saw of it is printed and written as JSON.
+//! Experiments: a topology is changed under load, and the clients' view of it is printed and written as JSON.
 //!
-//! One module an experiment; [`round`] is what they have in common: clients start, a change happens, writes flow again,
-//! clients stop, rows are audited. What could not be measured is said in the report, never left out.
+//! One module per experiment. [`round`] is their common part: clients start, a change happens, writes flow again, clients stop, rows are
+//! audited. The report names everything that could not be measured.
 
 pub mod aurora;
 pub mod failover;

@@ -13,8 +13,7 @@ use crate::tidegate::SERVER_LOST;
 /// How sure a client can be of a statement that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// A single write or a COMMIT was under way when its connection was lost, or when its server was cut off from its cluster:
-    /// nobody can know.
+    /// The connection was lost during a single write or a COMMIT, or the server was cut off from its cluster: the result is unknown.
     Unknown,
     /// A transaction was open on a server that was lost or lost its role; only replay can hide that.
     OpenTransaction,
@@ -23,10 +22,10 @@ pub enum Class {
 }
 
 impl Class {
-    /// By MySQL's number and what the client did.
+    /// By MySQL's error number and the client's act.
     pub fn of(code: u16, during: &str) -> Class {
         match (code, during) {
-            // 1180 (Galera) and 3100 (MySQL) are what a node says that was cut off while it waited for the others' decision.
+            // 1180 (Galera) and 3100 (MySQL) come from a node that was cut off while it waited for the others' decision.
             (2013 | SERVER_LOST | 1180 | 3100, "write" | "COMMIT") => Class::Unknown,
             // Also one that its server refused to go on with: it was rolled back, and could only be done again whole.
             (_, "write in a transaction" | "COMMIT") => Class::OpenTransaction,
@@ -215,7 +214,7 @@ pub fn charts(series: &[Series], event: &str) -> Vec<Chart> {
     ]
 }
 
-/// Microseconds as milliseconds with one decimal; `-` for what was not seen.
+/// Microseconds as milliseconds with one decimal; `-` for None.
 pub fn ms(us: Option<u64>) -> String {
     us.map_or("-".to_owned(), |us| format!("{}.{}", us / 1000, us % 1000 / 100))
 }

@@ -16,16 +16,16 @@ const SHOWN: Duration = Duration::from_millis(1_350);
 /// Writes that do not flow after this long are taken for lost; the round is reported without a first write.
 const FLOW_LIMIT: Duration = Duration::from_secs(40);
 
-/// What a change left behind.
+/// The state after a change.
 #[derive(Debug)]
 pub struct Changed<'a> {
-    /// Who has all rows in the end.
+    /// The server that has all rows in the end.
     pub writer: &'a Server,
     /// From when on the new writer took writes; None when the writer stayed.
     pub writable: Option<Instant>,
 }
 
-/// What clients saw of a change.
+/// The clients' view of a change.
 #[derive(Clone, Debug)]
 pub struct Round {
     /// The figures.

@@ -1,7 +1,7 @@
-//! Scenes: something is done to a cluster and undone again, while clients work through the proxy and its layout is watched.
+//! Scenes: a cluster is changed and changed back, while clients work through the proxy and its layout is watched.
 //!
-//! The layout is written short: `w=1 r=2,3 b=2 o=-` names the servers (from 1) of the writers', readers', backup writers'
-//! and offline hostgroups; a server that is not ONLINE has a letter: `s` SHUNNED, `f` OFFLINE_SOFT, `h` OFFLINE_HARD.
+//! The layout has a short form: `w=1 r=2,3 b=2 o=-` names the servers (from 1) of the writers', readers', backup writers' and offline
+//! hostgroups. A server that is not ONLINE has a letter: `s` SHUNNED, `f` OFFLINE_SOFT, `h` OFFLINE_HARD.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +32,7 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(30);
 /// Time between two looks at the layout.
 const LOOK: Duration = Duration::from_millis(25);
 
-/// What a scene plays on.
+/// The parts that a scene works on.
 #[derive(Debug)]
 pub struct Stage<'a> {
     /// The servers.
@@ -43,10 +43,10 @@ pub struct Stage<'a> {
     held: Mutex<Option<Client>>,
 }
 
-/// What is done and undone.
+/// A change, or its undoing.
 type Act = fn(&Stage<'_>) -> Result<(), LabError>;
 
-/// What clients may see of a scene.
+/// The promise about the clients' view of a scene.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promise {
     /// No error at all.
@@ -62,17 +62,17 @@ pub enum Promise {
 pub struct Scene {
     /// Its name in reports.
     pub name: &'static str,
-    /// What is done.
+    /// The change.
     pub change: Act,
     /// How it is undone.
     pub heal: Act,
-    /// What clients may see.
+    /// The promise about the clients' view.
     pub promise: Promise,
     /// The layout that must come while it is so.
     pub expects: fn(&str) -> bool,
 }
 
-/// What was seen of a scene.
+/// The observations of a scene.
 #[derive(Clone, Debug)]
 pub struct Seen {
     /// The scene's name.
@@ -85,9 +85,9 @@ pub struct Seen {
     pub after: String,
     /// Each layout that was seen, with the ms since the change began.
     pub layouts: Vec<(u64, String)>,
-    /// What clients saw.
+    /// The clients' view.
     pub round: Round,
-    /// What was promised.
+    /// The promise that was made.
     pub promise: Promise,
     /// Whether the layout came that must.
     pub is_expected: bool,
@@ -122,12 +122,12 @@ impl Stage<'_> {
         LabError::Protocol(format!("this scene does not play on {}", self.topology.name()))
     }
 
-    /// Keeps a connection, and what it has locked, until [`Stage::let_go`].
+    /// Keeps a connection, with its locks, until [`Stage::let_go`].
     pub fn hold(&self, client: Client) {
         *self.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
     }
 
-    /// Ends what is held.
+    /// Closes the kept connections.
     pub fn let_go(&self) {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
@@ -190,7 +190,7 @@ pub fn third_is_no_reader(layout: &str) -> bool {
     has_writer(layout) && !readers.split(',').any(|one| one == "3")
 }
 
-/// The clients' table, on whoever takes writes.
+/// Creates the clients' table on the writer.
 fn prepare(topology: &Topology) -> Result<(), LabError> {
     let servers = topology.servers();
     let takes_writes = |server: &&Server| server.scalar("SELECT @@global.read_only").is_ok_and(|value| value.as_deref() == Some("0"));
@@ -233,7 +233,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Waits until the layout is the one of before, or for good another one, and gives a server that has all rows.
+    /// Waits until the layout is as before, or another one that lasts. Returns a server that has all rows.
     fn settled_writer(&self, before: &str) -> Result<&'a Server, LabError> {
         let is_whole = |layout: &str| layout == before || !layout.contains(['s', 'h', 'f']) && self.has_all(layout);
         let layout = self.settle(is_whole)?;
@@ -331,12 +331,12 @@ impl Seen {
         self.series().error_lines()
     }
 
-    /// Whether what was promised held.
+    /// Whether the promise held.
     pub fn is_kept(&self) -> bool {
         self.broken(&[]).is_empty()
     }
 
-    /// What was promised and did not hold; `known` are places where errors are known to come that should not.
+    /// The broken promises; `known` are places where errors are known to come that should not.
     pub fn broken(&self, known: &[&str]) -> Vec<String> {
         let mut broken = Vec::new();
         for ((code, during), (count, _)) in self.round.tally.errors.iter().filter(|((_, during), _)| !known.contains(during)) {

@@ -1,7 +1,7 @@
-//! Reads of what the same session has just written, through the readers' hostgroup, with a replica that lags.
+//! Reads of the session's own last write, through the readers' hostgroup, with a replica that lags.
 //!
-//! One session writes a row and asks for it at once; a rule sends the SELECT to the readers. Without causal reads it gets
-//! the past; with them it must never. What that costs is the difference in the reads' latency.
+//! One session writes a row and reads it at once; a rule routes the SELECT to the readers. Without causal reads it gets old data; with them
+//! it never may. The cost is the difference in the reads' latency.
 
 use std::time::{Duration, Instant};
 
@@ -137,7 +137,7 @@ fn pair(client: &mut Client, number: u64) -> Result<(bool, Duration), LabError> 
     Ok((found.as_deref() != Some("1"), start.elapsed()))
 }
 
-/// Charts: the share of reads that did not see the write before, and what a read took.
+/// Charts: the share of reads that did not see the write before, and the time of a read.
 pub fn charts(measured: &[Measured]) -> Vec<Chart> {
     let bars = |title: &str, y: &str, names: &[&str], values: &dyn Fn(&Measured) -> Vec<f64>| {
         let groups = measured.iter().map(|one| (format!("{}, lag {}", one.mode, one.lag.name()), values(one))).collect();
@@ -176,7 +176,7 @@ impl Measured {
         )
     }
 
-    /// Whether what was promised held: with causal reads nothing is stale.
+    /// Whether the promise held: with causal reads nothing is stale.
     pub fn is_kept(&self) -> bool {
         self.mode == "off" || self.stale == 0
     }

@@ -25,7 +25,7 @@ pub fn runs(extent: Extent) -> usize {
     }
 }
 
-/// Goes back and forth, and tells of each round as it ends.
+/// Switches back and forth, and calls `news` after each round.
 pub fn run(flavor: Flavor, runs: usize, mut news: impl FnMut(&Round, &str)) -> Result<Series, LabError> {
     let servers = Replication::start(flavor, 2, &Options::new().durable())?;
     servers.allow_switchover()?;
@@ -44,7 +44,7 @@ pub fn run(flavor: Flavor, runs: usize, mut news: impl FnMut(&Round, &str)) -> R
     Ok(series)
 }
 
-/// One switchover, and what the proxy said of it.
+/// One switchover, with the proxy's answer.
 fn one(topology: &Topology, proxy: &Tidegate, peer: &Peer, from: usize, to: usize) -> Result<(Round, String), LabError> {
     let servers = topology.servers();
     let (old, new, other) = (servers[from], servers[to], servers[2]);

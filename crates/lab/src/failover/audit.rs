@@ -6,7 +6,7 @@ use super::record::Recording;
 use crate::error::LabError;
 use crate::server::Server;
 
-/// What was found. All zero but `rows` when every promise was kept.
+/// The result of an audit. All zero but `rows` if every promise was kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Audit {
     /// Rows in the table.
@@ -19,7 +19,7 @@ pub struct Audit {
     pub doubled: u64,
     /// Transactions of which a part is there.
     pub torn: u64,
-    /// Ids that nobody tried.
+    /// Ids that no client tried.
     pub foreign: u64,
 }
 
@@ -65,7 +65,7 @@ impl Audit {
 /// How many rows the work of an id writes: all ids of one client have the same number.
 fn expected_rows(recording: &Recording) -> impl Fn(i64) -> u64 {
     let by_client: HashMap<i64, u64> = recording.acknowledged.iter().map(|(id, rows)| (id >> 32, *rows)).collect();
-    // A client that was never told of a success is not known by its ids: its works write 2 rows at most.
+    // A client without an acknowledged write is not known by its ids: its works write 2 rows at most.
     move |id| by_client.get(&(id >> 32)).copied().unwrap_or(2)
 }
 

@@ -33,7 +33,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// What experiments use: eight writers, and four of each other kind, which leave this machine time to breathe.
+    /// The load of experiments: eight writers, and four of each other kind, which leave this machine some idle time.
     pub const USUAL: Load = Load { writers: 8, readers: 4, transactions: 4, connectors: 4, think: Duration::from_millis(4) };
 
     /// For clusters whose members must all apply what clients write, on the same few processors as everything else.
@@ -86,7 +86,7 @@ impl Clients {
         self.shared.last_write_us.load(Ordering::Acquire)
     }
 
-    /// Lets each finish what it does, and collects their notes.
+    /// Lets each client finish its work, and collects their notes.
     pub fn stop(self) -> Recording {
         self.shared.is_over.store(true, Ordering::Release);
         let mut all = Recording::default();

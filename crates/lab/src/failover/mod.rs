@@ -1,9 +1,9 @@
 //! Load that keeps an account of itself while servers change roles.
 //!
-//! Clients of four kinds work without a pause worth mentioning: autocommit writers, readers, clients with transactions, and
-//! clients that connect for each transaction. Every client notes when each of its works began and ended and with what
-//! error, and which row ids it was told are committed. Afterwards the rows on the writer are compared with that:
-//! an acknowledged id must be there exactly once, any other at most once, a transaction whole or not at all.
+//! Clients of four kinds work nearly without a pause: autocommit writers, readers, clients with transactions, and clients that connect for
+//! each transaction. Every client notes the begin, end and error of each of its works, and the row ids that were acknowledged. Afterwards
+//! the rows on the writer are compared with that. An acknowledged id must be there exactly once, any other at most once, a transaction
+//! whole or not at all.
 
 mod audit;
 mod client;

@@ -1,8 +1,8 @@
-//! How clients reach the servers: Tidegate, HAProxy, or by themselves.
+//! The clients' way to the servers: Tidegate, HAProxy, or directly.
 //!
-//! HAProxy checks with `mysql-check` every 500 ms and takes a server for dead after two failures; the first server gets
-//! writes, the next one in line when it is dead; reads go to all. A client without a proxy has the list of servers:
-//! whenever it connects it looks for the first one that is not read-only and answers.
+//! HAProxy checks with `mysql-check` every 500 ms and takes a server for dead after two failures. The first server gets writes, the next
+//! one in line if it is dead; reads go to all. A client without a proxy has the list of servers: at each connect it looks for the first one
+//! that answers and is not read-only.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpStream};
@@ -72,7 +72,7 @@ fn connect_to_writer(options: &ConnectOptions) -> Result<Client, LabError> {
 /// Ways for writes and for reads.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// For whoever writes.
+    /// For the clients that write.
     pub writes: Way,
     /// For readers.
     pub reads: Way,
@@ -120,7 +120,7 @@ impl Peer {
         &self.route
     }
 
-    /// Tidegate itself, if that is what it is.
+    /// Some if this peer is Tidegate.
     pub fn as_tidegate(&self) -> Option<&Tidegate> {
         match &self.proxy {
             Proxy::Tidegate(tidegate) => Some(tidegate),

@@ -1,11 +1,11 @@
-//! What clients noted: works with their begin, end and outcome, and what they were told is committed.
+//! The clients' notes: works with their begin, end and outcome, and acknowledged rows.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
 
 use crate::error::LabError;
 
-/// What a client does all the time.
+/// The permanent work of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ClientKind {
     /// Single INSERTs on one connection.
@@ -32,7 +32,7 @@ impl ClientKind {
         }
     }
 
-    /// Rows that one work leaves when it is committed.
+    /// Rows that a committed work of this kind leaves.
     pub fn rows(self) -> u64 {
         match self {
             ClientKind::Writer => 1,
@@ -66,13 +66,13 @@ impl Clock {
 /// One work: a statement, a transaction, or an attempt to connect that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Who.
+    /// The client's kind.
     pub kind: ClientKind,
     /// Begin, us.
     pub begin_us: u64,
     /// End, us.
     pub end_us: u64,
-    /// What went wrong.
+    /// None if it succeeded.
     pub error: Option<Failure>,
 }
 
@@ -81,7 +81,7 @@ pub struct Event {
 pub struct Failure {
     /// MySQL's number; the client libraries' 2003 for a connect that failed, 2013 for a connection that was lost.
     pub code: u16,
-    /// Where it happened.
+    /// The act that failed.
     pub during: &'static str,
     /// The text, once for each code in reports.
     pub text: String,
@@ -103,7 +103,7 @@ impl Failure {
     }
 }
 
-/// What all clients of a run noted.
+/// The notes of all clients of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     /// Ordered by their ends.

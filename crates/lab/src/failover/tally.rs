@@ -1,4 +1,4 @@
-//! What a recording says about a change of roles: how long writes stood still, who saw which error.
+//! The effects of a change of roles in a recording: how long writes stood still, and the clients' errors.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ pub(super) type Errors = BTreeMap<(u16, &'static str), (u64, String)>;
 /// Length of a [`Slot`], ms.
 pub const SLOT_MS: i64 = 20;
 
-/// What ended within one length of time.
+/// The works that ended within one slot of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
     /// Its begin, ms from the change on; negative before that.
@@ -30,11 +30,11 @@ pub struct Tally {
     pub errors: Errors,
     /// Longest time without a single write that went well, from the last before the change on, us.
     pub downtime_us: u64,
-    /// Longest time that one work took that went well in the end, from the change on, us.
+    /// The longest successful work from the change on, us.
     pub longest_stall_us: u64,
     /// From the moment the new writer takes writes to the first single write that went well, us. None when there was none.
     pub first_write_us: Option<u64>,
-    /// What ended when, without a gap.
+    /// The works by time, without a gap.
     pub timeline: Vec<Slot>,
 }
 

@@ -1,4 +1,4 @@
-//! What breaks between the parts: a network that stops carrying bytes, and a look at the sockets that are open.
+//! Faults between the parts: a network that stops carrying bytes, and a list of open sockets.
 
 pub mod relay;
 pub mod sockets;

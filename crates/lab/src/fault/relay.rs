@@ -31,7 +31,7 @@ struct Shared {
     sprung: AtomicUsize,
 }
 
-/// What is lost when a trap springs; the connection is silent from then on.
+/// The loss when a trap springs; the connection is silent from then on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
     /// The command: the server never gets it.
@@ -181,7 +181,7 @@ impl Shared {
         Ok(())
     }
 
-    /// What these bytes of a client lose, if they spring the trap.
+    /// The loss, if these bytes of a client spring the trap.
     fn springs(&self, bytes: &[u8]) -> Option<Lost> {
         let mut trap = self.trap.lock().unwrap_or_else(PoisonError::into_inner);
         let sprung = trap.take_if(|(words, _)| bytes.windows(words.len()).any(|window| window == words.as_slice()));

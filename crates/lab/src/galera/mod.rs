@@ -1,8 +1,8 @@
 //! MariaDB Galera clusters: real nodes on one machine, with short timeouts, so that a lost node is noticed in 1 to 3 s.
 //!
-//! Nodes start from copies of a data directory that has a position in a cluster already, so they join by incremental state
-//! transfer in about a second; one whose position cannot be served gets a copy of the data. Everything an operator or an accident does to a node can be done here: maintenance,
-//! desync, a donor's role, a crash, a freeze, isolation from the group, the stop and crash of the whole cluster.
+//! Nodes start from copies of a data directory that already has a position in a cluster. So they join by incremental state transfer in
+//! about a second; otherwise they get a copy of the data. A node can be put through everything that an operator or an accident does:
+//! maintenance, desync, a donor's role, a crash, a freeze, isolation from the group. The whole cluster can be stopped or crash.
 
 mod node;
 
@@ -70,7 +70,7 @@ impl Galera {
         self.network.as_ref()
     }
 
-    /// Waits until every node is synced and sees all others.
+    /// Waits until every node is synced and sees all other nodes.
     pub fn wait_synced(&self) -> Result<(), LabError> {
         self.nodes.iter().try_for_each(|node| node.wait_synced(Some(self.nodes.len())))
     }
@@ -127,9 +127,9 @@ impl Galera {
         self.nodes.iter().rev().try_for_each(|node| node.server.stop())
     }
 
-    /// Founds the cluster again after all nodes crashed or were stopped: from the one that has most; waits until all are
-    /// synced. Nodes that stand elsewhere get a copy of its data first, as by a full state transfer: an incremental one needs
-    /// a cache that survives no crash for certain. Gives the node it began with.
+    /// Founds the cluster again after all nodes crashed or were stopped, from the node with the most transactions, and waits until all are
+    /// synced. Nodes at another position get a copy of its data first, as by a full state transfer: the cache for an incremental one may
+    /// not survive a crash. Returns the first node.
     pub fn found_again(&self) -> Result<usize, LabError> {
         let positions = self.nodes.iter().map(GaleraNode::recovered_position).collect::<Result<Vec<_>, _>>()?;
         let seqno = |position: &str| position.rsplit(':').next().and_then(|number| number.parse::<i64>().ok()).unwrap_or(-1);

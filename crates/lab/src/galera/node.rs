@@ -1,4 +1,4 @@
-//! One node: its command line, its state, and what an operator does to it.
+//! One node: its command line, its state, and an operator's acts on it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -23,7 +23,7 @@ const SYNC_LIMIT: Duration = Duration::from_secs(90);
 /// For an answer of a node that may be frozen.
 const ASK_LIMIT: Duration = Duration::from_secs(2);
 
-/// What Galera needs of the server.
+/// The arguments that Galera needs.
 const ARGS: &[&str] = &[
     "--log-bin=bin",
     "--log-slave-updates=1",
@@ -42,7 +42,7 @@ const PROVIDER: &str = "evs.keepalive_period=PT0.2S;evs.inactive_check_period=PT
     evs.inactive_timeout=PT3S;evs.install_timeout=PT3S;evs.join_retrans_period=PT0.3S;pc.announce_timeout=PT2S;\
     gmcast.peer_timeout=PT1S;gcache.size=32M;gcache.page_size=8M;pc.recovery=FALSE";
 
-/// Ports of one node beside the one for SQL, and where it is.
+/// Directory and ports of one node, beside the SQL port.
 #[derive(Debug)]
 pub(super) struct Plan {
     group: Port,
@@ -124,7 +124,7 @@ impl GaleraNode {
         LabError::Exited { name: format!("node on port {}", self.server.port()), status, log_tail }
     }
 
-    /// `wsrep_desync`: the node no longer holds the others up when it is behind.
+    /// `wsrep_desync`: the node no longer delays the other nodes when it is behind.
     pub fn desync(&self, on: bool) -> Result<(), LabError> {
         self.server.sql(if on { "SET GLOBAL wsrep_desync=ON" } else { "SET GLOBAL wsrep_desync=OFF" }).map(drop)
     }
@@ -141,18 +141,18 @@ impl GaleraNode {
         self.server.sql(&format!("SET GLOBAL wsrep_sst_donor_rejects_queries={value}")).map(drop)
     }
 
-    /// Cuts the node off from the others and joins it again: for the others as a cable that was pulled. Clients still reach it.
+    /// Cuts the node off from the other nodes, or joins it again: for them, its cable was pulled. Clients still reach it.
     pub fn isolate(&self, on: bool) -> Result<(), LabError> {
         let value = if on { "1" } else { "0" };
         self.server.sql(&format!("SET GLOBAL wsrep_provider_options='gmcast.isolate={value}'")).map(drop)
     }
 
-    /// Makes a node that is alone a primary component, after the others are lost.
+    /// Makes a lone node a primary component, after the other nodes are lost.
     pub fn force_primary(&self) -> Result<(), LabError> {
         self.server.sql("SET GLOBAL wsrep_provider_options='pc.bootstrap=YES'").map(drop)
     }
 
-    /// Where the node stands, as an argument for its next start. A server that crashed does not know it by itself.
+    /// The node's position, as an argument for its next start. A server that crashed does not know it by itself.
     pub(super) fn start_position(&self) -> Result<String, LabError> {
         Ok(format!("--wsrep-start-position={}", self.recovered_position()?))
     }
@@ -201,7 +201,7 @@ impl Plan {
     }
 }
 
-/// What `SHOW STATUS LIKE 'wsrep%'` and the variables say of a node.
+/// A node's state by `SHOW STATUS LIKE 'wsrep%'` and its variables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeState {
     /// `wsrep_local_state`: 1 joining, 2 donor or desynced, 3 joined, 4 synced.
@@ -269,7 +269,7 @@ pub(crate) fn found_cluster(installation: &Installation, datadir: &Path) -> Resu
     Ok(())
 }
 
-/// Whoever starts from these files has not been part of any view, and has nothing to give.
+/// A node that starts from these files has been part of no view, and has no transactions to give.
 fn forget_views(datadir: &Path) {
     for file in ["galera.cache", "gvwstate.dat"] {
         let _ = fs::remove_file(datadir.join(file));

@@ -1,6 +1,6 @@
-//! LAST_INSERT_ID() in every form, on sessions that share few backends: each has to say what a private connection says.
+//! LAST_INSERT_ID() in every form, on sessions that share few backends: each must return the value of a private connection.
 //!
-//! The expected value needs no second connection: it is the id of the session's own last insert, as its OK packet told.
+//! The expected value needs no second connection: it is the id of the session's own last insert, from its OK packet.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -26,7 +26,7 @@ const FORMS: &[&str] = &[
     "/* comment */ SELECT IFNULL(LAST_INSERT_ID(), 0)",
 ];
 
-/// What was checked.
+/// The counts of the checks.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub(super) checks: u64,

@@ -1,5 +1,5 @@
-//! The load: clients that think for about a second between statements, 3 reads to 2 writes, on a table with a UUID
-//! primary key and an AUTO_INCREMENT sequence column.
+//! The load: clients that pause for about a second between statements, 3 reads to 2 writes. The table has a UUID primary key and an
+//! AUTO_INCREMENT sequence column.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -54,7 +54,7 @@ impl Sample {
     }
 }
 
-/// What to run.
+/// The settings of the load.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) clients: usize,

@@ -39,7 +39,7 @@ pub(super) fn failures(maker: &mut Maker) {
     }
 }
 
-/// What a procedure had done before it failed is kept from others: on MariaDB by a pin.
+/// A procedure's effects before its failure are hidden from other sessions: on MariaDB by a pin.
 pub(super) fn failing_calls(maker: &mut Maker) {
     maker.pins();
     maker.one_of(&["CALL p_fail()", "CALL p_missing()"]);
@@ -83,7 +83,7 @@ pub(super) fn warnings(maker: &mut Maker) {
     }
 }
 
-/// FOUND_ROWS() is asked only right after a SELECT: what it says after other statements is chance in MariaDB.
+/// FOUND_ROWS() is asked only right after a SELECT: in MariaDB its value after other statements is chance.
 pub(super) fn found_rows(maker: &mut Maker) {
     // With SQL_CALC_FOUND_ROWS the answer may need the backend until the statement after it.
     maker.pins();

@@ -67,7 +67,7 @@ fn execute(maker: &mut Maker, slot: u8) {
     let Known { params: count, limited, .. } = known.unwrap_or(Known { slot, params: 0, limited: false });
     let mut params: Vec<Param> = (0..count).map(|place| param(maker, usize::from(slot) + place)).collect();
     if let Some(last) = params.last_mut().filter(|_| limited && maker.flavor == Flavor::Mysql) {
-        // What is no integer is converted with a warning, which MySQL gives from the second execution on a connection on.
+        // A value that is no integer is converted with a warning, which MySQL gives from the second execution on a connection on.
         *last = Param::UInt(3);
     }
     maker.step(Step::Execute(slot, params));
@@ -81,7 +81,7 @@ fn param(maker: &mut Maker, which: usize) -> Param {
         Flavor::Mariadb => maker.rng.below(7),
     };
     match kind {
-        // A parameter that was only ever NULL has the type that others gave it on the backend, on MySQL.
+        // On MySQL, a parameter that was only ever NULL has the type that other sessions gave it on the backend.
         0 if maker.flavor == Flavor::Mysql => Param::Int(7),
         0 => Param::Null,
         1 => Param::Int(-5),
@@ -179,7 +179,7 @@ pub(super) fn several(maker: &mut Maker) {
     maker.sql("SELECT 1");
 }
 
-/// Several statements, of which the first asks for what was before them.
+/// Several statements, of which the first asks about the statement before them.
 pub(super) fn several_that_ask(maker: &mut Maker) {
     let before: &[&str] = &[
         "SELECT 1 + 'w', 2 + 'v'",

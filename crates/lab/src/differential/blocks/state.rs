@@ -167,7 +167,7 @@ pub(super) fn user_variables(maker: &mut Maker) {
         "SELECT @x, @y",
     ]);
     if maker.rng.one_in(3) {
-        // It has what it is about on the backend that the session is pinned to.
+        // Its subject is on the backend that the session is pinned to.
         maker.sql("BEGIN");
         maker.sql("SELECT * FROM nowhere");
         maker.sql("GET DIAGNOSTICS @x = NUMBER");

@@ -1,4 +1,4 @@
-//! What keeps a session on its backend: transactions, temporary tables, locks.
+//! State that keeps a session on its backend: transactions, temporary tables, locks.
 
 use super::super::generate::Maker;
 use crate::flavor::Flavor;
