@@ -1,5 +1,7 @@
-//! The operator's side through the real program: what is loaded holds for clients that are there already, what is saved
-//! holds after a restart, what is refused changes nothing.
+//! The operator's side through the real program.
+//!
+//! A loaded configuration holds for clients that are already connected, a saved one holds after a restart, and a refused one changes
+//! nothing.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // tests may panic
 

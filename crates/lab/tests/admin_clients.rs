@@ -1,5 +1,5 @@
-//! The admin port through clients that people use: the command line client, PyMySQL, go-sql-driver. What is not installed
-//! is skipped with a reason.
+//! The admin port through clients that people use: the command line client, PyMySQL, go-sql-driver. A client that is not installed is
+//! skipped with a reason.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // tests may panic
 
@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use bed::{Operator, alone};
 use lab::Tidegate;
 
-/// What ended, how, and what it said: standard output and error.
+/// A process that has ended: its status, standard output and standard error.
 #[derive(Debug)]
 struct Ended {
     is_success: bool,
@@ -51,7 +51,7 @@ fn cli(proxy: &Tidegate, args: &[&str]) -> Command {
     command
 }
 
-/// Arguments, input, and what the output has.
+/// Arguments, input, and the words that the output must contain.
 const CLI: &[(&[&str], &str, &[&str])] = &[
     (&["-e", "SELECT hostgroup_id, hostname FROM mysql_servers"], "", &["hostgroup_id\thostname\n1\tdb1\n"]),
     (&["-N", "-B", "-e", "SELECT hostname FROM runtime_mysql_servers"], "", &["db1\n"]),
@@ -133,7 +133,7 @@ fn the_command_line_client_at_a_terminal() {
     }
 }
 
-/// COM_FIELD_LIST, which completion sends for each table: columns as SELECT shows them, and no counter begins anew.
+/// COM_FIELD_LIST, which completion sends for each table, gives the columns that SELECT shows, and resets no counter.
 #[test]
 fn the_columns_of_every_table() {
     let proxy = proxy();
@@ -159,7 +159,7 @@ fn the_columns_of_every_table() {
     }
 }
 
-/// Other clients' programs: each prints what it saw, one line a step, ended by `done`.
+/// Runs the program of another client, which prints its result, one line a step, ended by `done`.
 fn see(name: &str, command: &mut Command, proxy: &Tidegate) {
     let ended = run(command.env("ADMIN_PORT", proxy.admin_port().to_string()), "");
     println!("{name}: {}", ended.out);
@@ -174,7 +174,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Where `make drivers` puts drivers.
+/// The directory into which `make drivers` puts drivers.
 fn cache() -> PathBuf {
     let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cache/tidegate");
     std::env::var_os("TIDEGATE_CACHE").map_or_else(home, PathBuf::from).join("drivers")
@@ -206,7 +206,7 @@ fn go_sql_driver() {
     fs::copy(program("go_admin.go"), dir.join("main.go")).unwrap();
     let module = "module admin\n\ngo 1.21\n\nrequire github.com/go-sql-driver/mysql v1.10.1\n";
     fs::write(dir.join("go.mod"), module).unwrap();
-    // Only what is here already: a test fetches nothing.
+    // Builds with the modules that are already on the machine: a test fetches nothing.
     let build = "go mod tidy >/dev/null 2>&1 && go build -o admin .";
     let settings = [("GOFLAGS", "-mod=mod"), ("GOPROXY", "off"), ("GONOSUMDB", "*")];
     let mut shell = Command::new("sh");

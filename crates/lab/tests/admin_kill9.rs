@@ -1,5 +1,6 @@
-//! `kill -9` of the real process at random moments, while configurations A and B are saved and loaded in turn: each next
-//! start finds A or B, whole, and runs by it.
+//! `kill -9` of the real process at random moments, while configurations A and B are saved and loaded in turn.
+//!
+//! Each next start finds A or B, whole, and runs by it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // tests may panic
 
@@ -111,21 +112,21 @@ fn a_kill_at_any_moment_leaves_one_configuration_whole() {
     let start = Instant::now();
     let (mut last, mut changes) = (check(&proxy), 0);
     for kill in 0..KILLS {
-        // It begins with what is not in force.
+        // Begins with the configuration that is not in force.
         let first = usize::from(last.starts_with('A'));
         let way = if kill % 2 == 0 { Way::File } else { Way::Modules };
         let options = ConnectOptions::tcp(format!("127.0.0.1:{}", proxy.admin_port()), "admin", "admin");
         let after = Duration::from_micros(random.below(LATEST_KILL_US));
         let dir = proxy.dir().to_owned();
         let worker = thread::spawn(move || work(&options, &dir, way, first));
-        // The random moment is what is tested: nothing is waited for here.
+        // The test is about the random moment, so nothing is waited for here.
         thread::sleep(after);
         proxy.kill9();
         let answered = worker.join().unwrap();
         proxy.start_again(&[]).unwrap_or_else(|e| panic!("kill {kill} after {after:?}, {way:?}: {e}\n{}", proxy.log()));
         let found = check(&proxy);
         println!("kill {kill}, {way:?}, after {after:?}, {answered:?} statements: {found}");
-        // Modules that are saved one by one may be of different configurations; what is applied at once may not.
+        // Modules that are saved one by one may be of different configurations; those that one command applies may not.
         let is_whole = match way {
             Way::File => ["AAAA", "BBBB", last.as_str()].contains(&found.as_str()),
             Way::Modules => found.len() == 4 && found.chars().all(|name| ['A', 'B'].contains(&name)),

@@ -115,7 +115,7 @@ struct InProcess {
 impl InProcess {
     /// One that traces what goes wrong, but no statement by chance.
     fn tracing(server: &Server) -> InProcess {
-        // Nobody has to take spans: there are none.
+        // No receiver has to run at this address: with a ratio of 0 no spans are sent.
         Self::start_with(server, |b| b.variable("trace_endpoint", "http://127.0.0.1:9").variable("trace_sample_ratio", "0"))
     }
 
@@ -219,7 +219,7 @@ fn nothing_is_allocated_on_the_plain_path() {
     let mut classic = proxy.connect_as(ConnectOptions::CLASSIC);
     assert_none("text, a client that wants EOF packets", |row| point_select(&mut classic, row));
     let mut crowd: Vec<Client> = (0..8).map(|_| proxy.connect_as(ConnectOptions::CLASSIC)).collect();
-    // A backend for each, so that nobody has to wait for one.
+    // One backend for each session, so that no session waits for one.
     for word in ["BEGIN", "ROLLBACK"] {
         crowd.iter_mut().for_each(|client| drop(client.run(word).unwrap()));
     }

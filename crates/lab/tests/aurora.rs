@@ -1,4 +1,4 @@
-//! The stand-in for Aurora says what it was told to say, and serves as a real server does.
+//! The stand-in for Aurora reports the roles that the test gave it, and serves statements as a real server does.
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 

@@ -37,7 +37,7 @@ fn a_wrong_reply_is_an_error() {
     assert!(error.to_string().contains("wrong reply"), "{error}");
 }
 
-/// `scripts/rustc-named`: what it makes of the `-C metadata` that cargo gives to a crate in `dir` of this version.
+/// The output of `scripts/rustc-named` for the `-C metadata` that cargo gives to a crate in `dir` of this version.
 fn metadata(dir: &Path, version: [&str; 3], arguments: &[&str]) -> String {
     let mut command = Command::new(root().join("scripts/rustc-named"));
     command.args(["echo", "-C", "metadata=0123456789abcdef"]).args(arguments);

@@ -1,4 +1,4 @@
-//! The query cache through the real proxy: what is answered from it, to whom, and for how long.
+//! The query cache through the real proxy: which statements it answers, for which sessions, and for how long.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers of tests may panic
 

@@ -1,4 +1,4 @@
-//! A result that was cached in one protocol and is answered in the other is, byte for byte, what a server would have sent.
+//! A result cached in one protocol and answered in the other is, byte for byte, the result that a server would have sent.
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
@@ -95,7 +95,7 @@ fn a_cached_result_is_the_servers_own_in_the_other_protocol() {
         // The admin interface comes a moment after the listener.
         let mut admin = wait::until("the admin interface listens", Duration::from_secs(10), || proxy.admin().ok()).unwrap();
         let mut direct = connect(ConnectOptions::app(&server));
-        // One of them speaks the older framing, so that the answer is also framed anew.
+        // One of the clients uses the older framing, so the cached answer must also be framed again.
         let mut text = connect(proxy.options("app", "app-pass"));
         let mut binary = connect(proxy.options("app", "app-pass").capabilities(ConnectOptions::CLASSIC));
         let mut hits = 0;

@@ -1,4 +1,4 @@
-//! Causal reads: a session reads what it wrote, whether replicas follow, lag or stand still, and whoever serves.
+//! Causal reads: a session reads its own writes, whether replicas follow, lag or stand still, and on whichever server it reads.
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
@@ -211,7 +211,7 @@ fn a_commit_is_a_write_and_a_transaction_reads_too(flavor: Flavor) {
         assert_eq!(peer.get(&read), "1", "{encoding:?}");
         peer.exec("COMMIT");
     }
-    // Another session wrote nothing.
+    // A session that wrote nothing may read from the replica that lags.
     assert_eq!(bed.peer(Encoding::Text).get("SELECT COUNT(*) FROM test.seen"), "0");
 }
 
@@ -369,7 +369,7 @@ fn a_comment_waits_for_what_another_session_wrote(flavor: Flavor) {
     let mut peer = bed.peer(Encoding::Text);
     (0..5).for_each(|_| assert_eq!(peer.get(&read), "1"));
     assert_eq!(bed.counter("tidegate_causal_waits"), waits + 2, "who has it is asked once");
-    // Hostgroup 5 is of no cluster: nobody is known who has it for certain.
+    // Hostgroup 5 belongs to no cluster, so no server is known to have the write for certain.
     bed.order(&[
         &format!("INSERT INTO mysql_servers(hostgroup_id, hostname, port) VALUES(5, '{}', {})", bed.replica().host(), bed.replica().port()),
         "LOAD MYSQL SERVERS TO RUNTIME",
@@ -403,7 +403,7 @@ fn a_token_carries_writes_to_another_session(flavor: Flavor) {
     let refused = reader.ask(&format!("SET TIDEGATE GTID = '{}'", other_kind(flavor))).err().cloned().unwrap();
     assert!(refused.code == 1231 && refused.message.contains("but the servers use"), "{refused:?}");
     assert_eq!(reader.get(COUNT), "1", "what is no token changes nothing");
-    // Nobody will ever have it: the writer serves when the time is up.
+    // No replica will ever have the write, so the writer serves the read when the time is up.
     let timeouts = bed.counter("tidegate_causal_timeouts");
     reader.exec(&format!("SET TIDEGATE GTID = '{}'", never(token)));
     assert_eq!((reader.get(COUNT), bed.counter("tidegate_causal_timeouts")), ("1".into(), timeouts + 1));
@@ -443,8 +443,9 @@ fn a_rule_waits_for_what_the_session_wrote(flavor: Flavor) {
     assert_eq!((stale(&mut bed.peer(Encoding::Text), 300, 5), bed.reads(READER)), (0, reads + 5), "the replica served");
 }
 
-/// Dies, and comes back as a reader that nobody sends anything, with what it had at `position` and no row of `test.seen`: as from a
-/// backup.
+/// Kills the server and starts it again as a reader without a source, as after a restore from a backup.
+///
+/// It has the transactions up to `position`, and no row of `test.seen`.
 fn goes_back(server: &Server, position: &str) {
     server.kill9();
     let (skip, forget) = match server.flavor() {
@@ -460,7 +461,7 @@ fn goes_back(server: &Server, position: &str) {
     }
 }
 
-/// What was known of it was known of the process before.
+/// The position that was known belonged to the process before the restart.
 fn a_replica_that_comes_back_with_less_is_asked_again(flavor: Flavor) {
     let bed = Bed::new(flavor, "token", 200);
     let before = replication::position(bed.replica()).unwrap();
@@ -494,7 +495,7 @@ fn a_writer_that_comes_back_with_less_is_asked_too(flavor: Flavor) {
     assert_eq!((bed.reads(WRITER), bed.reads(READER)), (2, 0), "the writer served");
 }
 
-/// Nothing ever came there by replication. Hostgroup 5 is of no cluster: nobody would serve in its place.
+/// The write never reached this server by replication. Hostgroup 5 belongs to no cluster: no other server would take the read.
 fn who_wrote_it_has_it_at_once(flavor: Flavor) {
     let bed = Bed::new(flavor, "off", 60_000);
     bed.order(&[

@@ -1,4 +1,4 @@
-//! A cluster replicates from another one through proxies, and both lose their primaries: the channel follows both.
+//! A cluster replicates from a second one through proxies, and both lose their primaries: the channel follows both.
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
@@ -19,7 +19,7 @@ fn pair(flavor: Flavor, domain: u32) -> Replication {
         Flavor::Mariadb => Options::new().arg(format!("--gtid-domain-id={domain}")),
         Flavor::Mysql => Options::new(),
     };
-    // What a client was told is committed is on the replica too.
+    // Every commit that was acknowledged to a client is on the replica too.
     Replication::start_semi_sync(flavor, 1, &options).unwrap()
 }
 

@@ -39,7 +39,7 @@ fn every_user_logs_in() {
             Flavor::Mysql => &[("sha256", "sha256-pass")],
         };
         for (user, password) in special.iter().chain(&[("app", "app-pass"), ("empty", ""), ("monitor", "monitor")]) {
-            // Twice in clear: the second meets caching_sha2_password's cache.
+            // Logs in twice in clear: the second login uses caching_sha2_password's cache.
             for _ in 0..2 {
                 login(&ConnectOptions::tcp(server.address(), user, password)).unwrap();
             }
@@ -54,7 +54,7 @@ fn every_user_logs_in() {
     });
 }
 
-/// MDEV-31855: clients of MariaDB believe in a certificate without a CA by what the login's OK says.
+/// MDEV-31855: clients of MariaDB accept a certificate without a CA if the login's OK proves it.
 #[test]
 fn mariadb_proves_its_certificate_since_11_4() {
     use wire::auth::ed25519::public_key;

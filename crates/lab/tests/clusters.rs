@@ -1,4 +1,4 @@
-//! What clusters do to clients that work through the proxy: writers that are cut off, and conflicts.
+//! Effects of cluster events on clients that work through the proxy: writers that are cut off, and conflicts.
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
@@ -11,7 +11,7 @@ use lab::{Client, Galera, Group, Network, Options, Server, Tidegate, wait};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const GRACE_MS: i64 = 1_000;
-/// An answer that comes so long after the role was taken did not wait for the grace, but for the server.
+/// An answer that comes so long after the role was taken waited for the server, not for the grace.
 const LATE: Duration = Duration::from_secs(6);
 
 /// A cluster whose first server writes, and a proxy before it.
@@ -74,7 +74,7 @@ fn answer(client: &mut Client) -> Reply {
     client.recv_reply(Encoding::Text).unwrap()
 }
 
-/// The primary hears nobody any more. It says nothing of it to those who commit.
+/// The primary loses contact to all members. It reports no error to clients that commit.
 #[test]
 fn a_member_without_a_majority() {
     let start = || Topology::Group(Group::start_apart(3, &Options::new()).unwrap());
@@ -95,7 +95,7 @@ fn a_member_without_a_majority() {
     }
     bed.wait_place(0, OFFLINE);
     let taken = Instant::now();
-    // What begins now is held until there is a new primary.
+    // A statement that begins now is held until there is a new primary.
     fresh.run("INSERT INTO t VALUES(2)").unwrap();
     let flowed = began.elapsed();
 
@@ -119,7 +119,7 @@ fn a_member_without_a_majority() {
     assert_eq!(bed.rows(new), "2,3");
 }
 
-/// Nobody hears the primary any more, neither the others nor the proxy.
+/// The primary is cut off from the other members and from the proxy.
 #[test]
 fn a_member_that_nobody_reaches() {
     let start = || Topology::Group(Group::start_apart(3, &Options::new()).unwrap());
@@ -144,7 +144,7 @@ fn a_member_that_nobody_reaches() {
     assert_ne!(answer(&mut read).scalar().unwrap().unwrap(), bed.server(0).port().to_string());
 }
 
-/// What certification refuses is sent again where that is wanted, and is applied once.
+/// A transaction that certification refuses is sent again if the setting asks for that, and is applied once.
 #[test]
 fn conflicts_in_a_group_are_not_the_clients() {
     const CLIENTS: usize = 4;
@@ -153,7 +153,7 @@ fn conflicts_in_a_group_are_not_the_clients() {
     let topology = Topology::Group(Group::start(3, &Options::new().args(several)).unwrap());
     topology.servers()[0].sql("CREATE TABLE test.t(i INT PRIMARY KEY, n INT)").unwrap();
     topology.servers()[0].sql("INSERT INTO test.t VALUES(1, 0)").unwrap();
-    // Where it goes is not the question here: two members, and no roles.
+    // Routing does not matter here: two members, and no roles.
     let builder = Tidegate::builder().backend(WRITER, topology.servers()[0]).backend(WRITER, topology.servers()[1]).app_user();
     let proxy = builder.variable("transaction_replay", true).variable("transaction_replay_conflicts", true).start().unwrap();
     let work = || -> (usize, usize) {
@@ -194,7 +194,7 @@ fn conflicts_in_a_group_are_not_the_clients() {
     assert_ne!(hidden(), 0, "nothing was refused: the test shows nothing");
 }
 
-/// The writer is in no primary component any more. It says so to those who write, and lets those who read go on.
+/// The writer leaves the primary component. It reports that to sessions that write, and lets sessions that read go on.
 #[test]
 fn a_node_outside_of_the_primary_component() {
     let start = || Topology::Galera(Galera::start_apart(3, &Options::new()).unwrap());

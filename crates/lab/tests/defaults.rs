@@ -1,5 +1,7 @@
-//! What a fresh connection has that no global variable says: `init_connect`, the user's limits, the timeout of an interactive
-//! client. A session that sets nothing has it, whoever used the connection before.
+//! Session state of a new connection that no global variable shows: `init_connect`, the user's limits, the timeout of an interactive
+//! client.
+//!
+//! A session that sets nothing has this state, whichever session used the connection before.
 
 #![allow(clippy::unwrap_used)] // tests may panic
 
@@ -14,13 +16,13 @@ fn proxy(server: &Server, init_connect: &str) -> Tidegate {
     builder.app_user().variable("threads", 1).variable("init_connect", init_connect).start().unwrap()
 }
 
-/// `a` sets these, `b` sees what it saw, on the same connection, used again and reset.
+/// `a` sets these on a connection; `b` gets the same `query` result on it before and after it is reset and used again.
 fn b_keeps(a: &mut Client, b: &mut Client, sets: &str, query: &str) {
     let before = b.scalar(query).unwrap();
     for _ in 0..2 {
         a.run(sets).unwrap();
         assert_eq!(b.scalar(query).unwrap(), before, "after {sets}");
-        // A variable that others do not have leads to a reset.
+        // A user variable that only `a` has leads to a reset.
         a.run("SET @mine = 1").unwrap();
         assert_eq!(b.scalar(query).unwrap(), before, "after a reset");
         a.reset_connection().unwrap().ok().unwrap();
@@ -101,7 +103,7 @@ fn of_an_interactive_client() {
     }
 }
 
-/// What a session cannot set is no default of it: the limits of an account, and what the server counts meanwhile.
+/// Values that a session cannot set are no defaults of it: the limits of an account, and the counters of the server.
 #[test]
 fn nothing_that_a_session_cannot_set() {
     for flavor in BOTH {

@@ -1,5 +1,6 @@
-//! Session scripts, direct and through the proxy: generated ones with fixed seeds, and what was found once in its smallest
-//! form. `lab differential` plays more of them; `LAB_SEED` plays the generated ones with another seed.
+//! Session scripts, direct and through the proxy: generated ones with fixed seeds, and past findings in their smallest form.
+//!
+//! `lab differential` plays more of them; `LAB_SEED` plays the generated ones with another seed.
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
@@ -21,7 +22,7 @@ fn seed() -> u64 {
     std::env::var("LAB_SEED").ok().map_or(20_250_101, |seed| seed.parse().unwrap())
 }
 
-/// What a campaign needs: its proxy, and the server for itself, for all campaigns use the same schemas.
+/// The proxy of a campaign, and exclusive use of its server, because all campaigns use the same schemas.
 struct Stage {
     _proxy: Tidegate,
     _turn: MutexGuard<'static, ()>,
@@ -143,13 +144,13 @@ fn prepared_statements_know_ignore_space(flavor: Flavor) {
         [prepare("SELECT @@sql_mode"), prepare("SELECT COUNT (*) FROM information_schema.engines WHERE 1 = 0")].concat()
     };
     let first = script("test_d0", 45, steps());
-    // What was prepared is known by its schema too.
+    // A prepared statement is identified by its schema too.
     let mut second = script("test_d0", 45, steps());
     second.login.capabilities.insert(Capabilities::IGNORE_SPACE);
     shares_a_backend(flavor, first, second);
 }
 
-/// A statement that was read with a cursor is not what others get who prepare the same text.
+/// A statement that was read with a cursor is not shared with sessions that prepare the same text.
 fn a_cursor_spoils_no_statement(flavor: Flavor) {
     let sql = "SELECT 1 AS a, CAST('x' AS JSON) AS j, ST_GeomFromText('POINT(1 2)') AS g, NULL AS n, t.* FROM \
                (SELECT 1 AS i, REPEAT('y', 300) AS s UNION SELECT 2, NULL) t ORDER BY i";

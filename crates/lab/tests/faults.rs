@@ -1,5 +1,7 @@
-//! What clients see while servers, networks and other clients fail: an answer, an error that says why, or a close with a
-//! reason in the log; never a hang, never another's state, never more connections or memory than was allowed.
+//! The view of clients while servers, networks and other clients fail: an answer, an error with the reason, or a close with a reason in the
+//! log.
+//!
+//! A client never hangs and never sees another's state. Connections and memory never exceed their limits.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // tests may panic
 

@@ -1,7 +1,7 @@
-//! Servers that change roles under sessions: what moves at once, what may finish, what is told to the client.
+//! Servers that change roles under sessions: which sessions move at once, which may finish, and which answer the client gets.
 //!
-//! The data plane runs inside this process, before real servers, and the test decides the roles: each step is observed
-//! before the next, so nothing depends on how fast this machine is.
+//! The data plane runs inside this process, before real servers, and the test decides the roles. Each step is observed before the next, so
+//! nothing depends on the speed of the machine.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // tests may panic
 
@@ -105,7 +105,7 @@ fn after_the_grace_no_answer_is_waited_for() {
     assert_eq!(bed.ask(0, "SELECT COUNT(*) FROM test.t"), "0");
 }
 
-/// A firewall that forgets connections, and lets new ones pass or not: what the monitor sees of the server does not tell.
+/// A firewall that drops existing connections, and lets new ones pass or not: the monitor's own checks do not show the loss.
 #[test]
 fn a_statement_that_was_lost_on_the_way_ends_after_the_grace() {
     for (lost, is_cut_for_all) in [(Lost::Command, false), (Lost::Answer, false), (Lost::Command, true)] {
@@ -181,7 +181,7 @@ fn offline_soft_and_lag_end_nothing() {
     assert_eq!(get(&mut client, WHO), port(&bed, 0));
 }
 
-/// Desync, donor, maintenance, DRAIN SERVER: not what the administrator wrote into `mysql_servers`.
+/// Desync, donor, maintenance, DRAIN SERVER: states of the server itself, not the administrator's status in `mysql_servers`.
 #[test]
 fn on_a_server_that_drains_what_is_no_transaction_has_a_limit() {
     const OWN: &str = "CREATE TEMPORARY TABLE own (n INT)";
@@ -398,7 +398,7 @@ fn a_limit_of_lag_in_a_comment_chooses_the_server() {
     assert_eq!(error(&mut client, &since(2_000)).0, 9001);
 }
 
-/// Who waits for what no server has is in nobody's way, and is given nothing that it cannot take.
+/// A session that waits for a server with little lag blocks no other session, and gets no connection that it cannot use.
 #[test]
 fn who_waits_for_little_lag_holds_nobody_up() {
     let bed = Bed::new(|b| b.variable("connect_timeout_server_max", 60_000).variable("free_connections_pct", 100));
@@ -430,7 +430,7 @@ fn who_waits_for_little_lag_holds_nobody_up() {
     assert_eq!(choosy.recv_reply(lab::client::Encoding::Text).unwrap().scalar().unwrap().unwrap(), port(&bed, 0));
 }
 
-/// A value that one server takes and another refuses: the statement behind it does not run there without it.
+/// A value that one server takes and another refuses: the statement after it does not run on the second without the value.
 #[test]
 fn what_one_server_accepted_is_not_taken_for_granted_on_another() {
     let bed = Bed::new(|b| b.variable("threads", 1));
@@ -451,7 +451,7 @@ fn what_one_server_accepted_is_not_taken_for_granted_on_another() {
             assert_eq!(error(client, &format!("INSERT INTO t VALUES({n}, @@time_zone)")).0, 1298);
         }
     }
-    // One who asks for it now is told, and goes on; who had it can choose another.
+    // A session that sets the value now gets the error and goes on; one that had it before can choose another value.
     let mut third = bed.connect();
     assert_eq!(error(&mut third, "SET time_zone = 'Lab/Zone'").0, 1298);
     third.run("INSERT INTO t VALUES(7, @@time_zone)").unwrap();

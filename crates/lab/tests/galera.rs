@@ -48,8 +48,9 @@ fn states_are_seen() {
     node.reject_queries(false).unwrap();
 }
 
-/// The writer is desynced, and another node writes: who is pinned by something else than a transaction does not go on writing to the
-/// old one, and a node can be drained though such sessions are there.
+/// The writer is desynced, and another node writes.
+///
+/// A session pinned by anything but a transaction stops writing to the old one, so a node with such sessions can be drained.
 #[test]
 fn pinned_sessions_leave_a_node_that_drains() {
     let topology = Topology::Galera(Galera::start(3, &Options::new()).unwrap());
@@ -91,8 +92,9 @@ fn pinned_sessions_leave_a_node_that_drains() {
     assert_eq!(server.scalar("SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'app'").unwrap().as_deref(), Some("0"));
 }
 
-/// A reader is frozen for so long that the others go on without it. When it wakes up it still tells of the old, larger cluster,
-/// which is no reason to take the writer from those that were there.
+/// A reader is frozen for so long that the others go on without it.
+///
+/// When it wakes up it still reports the old, larger cluster, which is no reason to take the role from the writer.
 #[test]
 fn a_node_that_wakes_up_moves_no_writer() {
     let topology = Topology::Galera(Galera::start(3, &Options::new()).unwrap());
@@ -131,7 +133,7 @@ fn a_node_that_wakes_up_moves_no_writer() {
         let mut admin = proxy.admin().unwrap();
         let mut count = |of: String| admin.scalar(format!("SELECT COUNT(*) FROM stats_tidegate_events WHERE {of}")).unwrap().unwrap();
         assert_eq!(count("why LIKE '%smaller%'".to_owned()), "0");
-        // On a machine that is very busy the others may lose each other as well.
+        // On a very busy machine the other nodes may lose each other as well.
         let awake = count(format!("why LIKE 'not in the primary%' AND port <> {}", cluster.server(1).port()));
         if awake == "0" {
             assert!(!has_moved && written.is_ok(), "{written:?}");
@@ -139,8 +141,9 @@ fn a_node_that_wakes_up_moves_no_writer() {
     });
 }
 
-/// The writer was away, is back and writes. Another node dies a few seconds later, which is no reason to take the writer away: what it
-/// says of the cluster is of the present, though others may see the change before it.
+/// The writer was away, is back and writes. Another node dies a few seconds later, which is no reason to take the role from the writer.
+///
+/// Its report of the cluster is current, though other nodes may see the change before it.
 #[test]
 fn a_writer_that_came_back_stays_when_another_node_dies() {
     let topology = Topology::Galera(Galera::start(3, &Options::new()).unwrap());
@@ -220,14 +223,14 @@ fn writer(proxy: &Tidegate) -> Option<String> {
     placed.into_iter().find(|p| p.hostgroup == WRITER && p.status == "ONLINE").map(|p| p.server)
 }
 
-/// Waits until what is kept for a restart has this text in it, or has not.
+/// Waits until the file for a restart contains this text, or does not.
 fn wait_kept(proxy: &Tidegate, text: &str, is_there: bool) {
     let file = proxy.dir().join("tidegate_writers.json");
     let is_so = || fs::read_to_string(&file).is_ok_and(|kept| kept.contains(text) == is_there).then_some(());
     wait::until(&format!("{text} to be kept: {is_there}"), LIMIT, is_so).unwrap();
 }
 
-/// What is kept follows settings and rows, and what could not be written is written later, at the end at the latest.
+/// The file for a restart follows settings and rows. If it cannot be written, it is written later, at the latest when the process ends.
 #[test]
 fn what_is_kept_for_a_restart_is_what_holds() {
     let topology = Topology::Galera(Galera::start(3, &Options::new()).unwrap());
@@ -265,7 +268,7 @@ fn what_is_kept_for_a_restart_is_what_holds() {
     wait_kept(&proxy, "\"is_preferred\": true", false);
 }
 
-/// Whom a SWITCHOVER chose writes again when the proxy is started again, though another one is heavier.
+/// A writer chosen by SWITCHOVER keeps its role when the proxy is started again, though another node has more weight.
 #[test]
 fn the_choice_of_a_writer_outlasts_the_proxy() {
     let topology = Topology::Galera(Galera::start(3, &Options::new()).unwrap());

@@ -48,13 +48,13 @@ fn writes(proxy: &Tidegate, group: &Group, index: usize) -> bool {
     layout(proxy).unwrap().iter().any(|p| p.hostgroup == WRITER && p.status == "ONLINE" && p.server.ends_with(&port))
 }
 
-/// The primary is killed, started at once, and founds a group before the others have expelled it: nobody writes until they have elected.
+/// The primary is killed, started at once, and founds a group before the others have expelled it: no member writes until they have elected.
 #[test]
 fn a_primary_that_founds_another_group_gets_no_writes() {
     let topology = Topology::Group(Group::start(3, &Options::new()).unwrap());
     let Topology::Group(group) = &topology else { unreachable!("a group was started") };
     group.members[0].sql("CREATE TABLE test.t(i INT PRIMARY KEY)").unwrap();
-    // However slow the machine is, the others are not taken for silent: then it would be the only one that is left.
+    // However slow the machine is, the other members are not taken for silent: otherwise this one would be the only one left.
     let patient = topology.proxied().variable("monitor_groupreplication_healthcheck_timeout", 5000);
     let patient = patient.variable("monitor_groupreplication_healthcheck_max_timeout_count", 10);
     let proxy = patient.variable("monitor_groupreplication_healthcheck_interval", 200).start().unwrap();
@@ -64,7 +64,7 @@ fn a_primary_that_founds_another_group_gets_no_writes() {
     group.members[0].kill9();
     group.members[0].restart().unwrap();
     group.found(0).unwrap();
-    // The others may name it for ever, and not elect anybody.
+    // The other members may name it for ever, and elect no one.
     let founded = Instant::now();
     wait::until("others to elect, or seconds to pass", LIMIT, || {
         assert!(!writes(&proxy, group, 0), "it has become the writer again");
@@ -80,7 +80,7 @@ fn a_primary_that_founds_another_group_gets_no_writes() {
     assert_eq!(proxy.admin().unwrap().scalar(events).unwrap().as_deref(), Some("0"), "it has become the writer again");
 }
 
-/// Several members may write: whom a SWITCHOVER chose does so again when the proxy is started again, though it answers last.
+/// Several members may write: the one chosen by SWITCHOVER does so again when the proxy is started again, though it answers last.
 #[test]
 fn the_choice_of_a_writer_in_a_group_outlasts_the_proxy() {
     let several = ["--loose-group-replication-single-primary-mode=OFF", "--loose-group-replication-enforce-update-everywhere-checks=ON"];

@@ -1,5 +1,5 @@
-//! Clients that are logged in and misbehave, or use commands that few know: others must not notice, and nothing of them may
-//! stay.
+//! Logged-in clients that misbehave, or use commands that are rarely seen: other sessions must not notice, and no state of these clients
+//! may stay.
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
@@ -53,8 +53,9 @@ fn long_data_for_no_parameter_mysql() {
     long_data_for_no_parameter(Flavor::Mysql);
 }
 
-/// MySQL answers long data without the number of its parameter, though that command has no answer: who shares the server's
-/// connection is not to read it.
+/// MySQL sends an error for long data without a parameter number, though that command has no answer.
+///
+/// A session that shares the server's connection must not read this error.
 #[test]
 fn long_data_without_a_parameter() {
     let proxy = proxy_with(server(Flavor::Mysql), 1, |builder| builder);
@@ -155,7 +156,7 @@ fn is_closed(client: &mut Client) -> bool {
     }
 }
 
-/// KILL ends a session that waits for the rest of what its client sends, and its backend serves others.
+/// KILL ends a session that waits for the rest of its client's packet, and its backend serves other sessions.
 #[test]
 fn kill_ends_what_was_half_sent() {
     let proxy = proxy_with(server(Flavor::Mariadb), 1, |builder| builder);
@@ -255,7 +256,7 @@ fn logins_that_announce_much_take_little() {
     assert!(grown < 500 * 40_000, "{grown} bytes for 500 strangers");
 }
 
-/// Bodies of requests to the web page, from clients that nobody knows: none is read but of a login, and of that little.
+/// Bodies of requests to the web page, before any login: only a login's body is read, and only up to a small size.
 #[test]
 fn bodies_of_strangers_take_no_memory() {
     const STRANGERS: usize = 400;
@@ -296,7 +297,7 @@ fn bodies_of_strangers_take_no_memory() {
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
-/// Who guesses passwords of the admin port is told of one a second, and who knows it gets in beside him.
+/// Wrong passwords at the admin port are answered at one a second; a login with the right one succeeds meanwhile.
 #[test]
 fn guesses_at_the_admin_port_are_slow() {
     let proxy = proxy_with(server(Flavor::Mariadb), 1, |builder| builder);
@@ -326,7 +327,7 @@ fn guesses_at_the_admin_port_are_slow() {
     assert_eq!(failed.parse::<usize>().unwrap(), told, "{metrics}");
 }
 
-/// Many commands that are never finished: they are refused before the proxy has more than its budget, and nobody else notices.
+/// Many commands that are never finished: they are refused before the proxy exceeds its memory budget, and no other client notices.
 #[test]
 fn commands_that_are_never_finished_stay_within_the_budget() {
     const MIB: u64 = 1 << 20;
@@ -358,7 +359,7 @@ fn commands_that_are_never_finished_stay_within_the_budget() {
     assert!(refused.parse::<u64>().unwrap() > 0, "{metrics}");
 }
 
-/// What one client has prepared is bounded in bytes; a single statement may always be.
+/// The prepared statements of one client are bounded in bytes; a single statement is always allowed.
 #[test]
 fn prepared_statements_are_bounded_in_bytes() {
     let proxy = proxy_with(server(Flavor::Mariadb), 1, |builder| builder.variable("max_stmts_bytes_per_client", 100_000));
@@ -473,7 +474,7 @@ fn few_descriptors() {
     std::fs::remove_dir_all(dir).unwrap();
 }
 
-/// Whoever tells a proxy to stop that drains before it starts again means it. A client that has not said who it is holds nothing up.
+/// A stop that arrives while the proxy drains before a restart ends the process. A client without a finished login does not delay it.
 #[test]
 fn a_restart_is_stopped() {
     let proxy = proxy_with(server(Flavor::Mariadb), 1, |builder| builder.variable("drain_timeout", 600_000));
@@ -530,7 +531,7 @@ fn logins_that_cannot_be_read() {
     assert_eq!(connect(&proxy).scalar("SELECT 1").unwrap().as_deref(), Some("1"));
 }
 
-/// What a login is asked tells nobody whether there is such a user, however passwords are kept.
+/// The questions of a login do not reveal whether a user exists, however passwords are stored.
 #[test]
 fn users_who_are_not_there_are_asked_as_others_are() {
     let sha2 = wire::auth::crypt::generate(b"secret", b"abcdefghijklmnopqrst");
@@ -552,7 +553,7 @@ fn users_who_are_not_there_are_asked_as_others_are() {
     assert!(kinds.len() > 1, "there is something to be told apart: {kinds:?}");
 }
 
-/// MySQL 9.7 asks about half of the users who are not there for sha256_password, though nobody has it.
+/// MySQL 9.7 asks for sha256_password for about half of the unknown users, though no user has it.
 #[test]
 fn mysql_asks_unknown_users_for_either_plugin() {
     let address = server(Flavor::Mysql).address();
@@ -563,7 +564,7 @@ fn mysql_asks_unknown_users_for_either_plugin() {
     assert!((1..24).contains(&of_sha256) && asked.iter().all(|letter| b"sc".contains(letter)), "{asked:?}");
 }
 
-/// The beginnings of what a server says to a login with wrong answers.
+/// The beginnings of a server's packets in a login with wrong answers.
 fn asked(address: &str, user: &str, plugin: &[u8]) -> Vec<[u8; 2]> {
     let caps = Capabilities::PROTOCOL_41 | Capabilities::SECURE_CONNECTION | Capabilities::PLUGIN_AUTH;
     let start = [&caps.mysql_bits().to_le_bytes()[..], &[0, 0, 0, 1, 45], &[0; 23], user.as_bytes(), &[0, 20], &[7; 20]].concat();
@@ -592,7 +593,9 @@ fn asked(address: &str, user: &str, plugin: &[u8]) -> Vec<[u8; 2]> {
     }
 }
 
-/// A server that asks for a file although no statement loads one, or the client has none to give, gets none: the client has an error.
+/// A server that asks for a file without need gets none, and the client gets an error.
+///
+/// Either no statement loads a file, or the client has none to give.
 #[test]
 fn a_server_that_steals_files() {
     let real = server(Flavor::Mariadb);
@@ -649,7 +652,9 @@ fn steal(mut proxy: TcpStream, mut server: TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// Whoever reaches the port may say any name, as often as it likes: the logs have it in lines of their own making, and only so many.
+/// A client that reaches the port may send any user name, any number of times.
+///
+/// The logs write each name within their own lines, and limit the number of lines.
 #[test]
 fn logins_that_are_to_fill_the_log() {
     let proxy = proxy_with(server(Flavor::Mariadb), 1, |builder| builder.variable("auditlog_filename", "audit"));
@@ -678,7 +683,7 @@ fn logins_that_are_to_fill_the_log() {
     assert!(audit.lines().all(|line| line.len() < 1_000), "{audit}");
 }
 
-/// A limit of files' sizes is a full disk: records are lost and counted, and nobody is ended.
+/// A limit of file sizes acts as a full disk: records are lost and counted, and no session ends.
 #[test]
 fn a_limit_of_file_sizes() {
     let proxy = proxy_with(server(Flavor::Mariadb), 1, |builder| {
@@ -699,7 +704,7 @@ fn a_limit_of_file_sizes() {
     assert_eq!(connect(&proxy).scalar("SELECT 1").unwrap().as_deref(), Some("1"));
 }
 
-/// Nobody reads the proxy's log: neither clients nor administrators wait for it, and what is missing is told.
+/// The reader of the proxy's log stands still: neither clients nor administrators wait for it, and lost lines are reported.
 #[test]
 fn a_log_that_nobody_reads() {
     let (dir, program) = wrapped("exec PROXY 2>\"${0%/*}/pipe\"");
@@ -733,7 +738,7 @@ fn a_log_that_nobody_reads() {
     std::fs::remove_dir_all(&dir).unwrap();
 }
 
-/// A text of megabytes is read in turns: the only worker serves others in between, whatever becomes of the text.
+/// A text of megabytes is read in turns: the only worker serves other sessions in between, whether the text is valid or not.
 #[test]
 fn long_texts_are_read_in_turns() {
     const ROWS: usize = 500_000;

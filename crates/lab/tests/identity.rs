@@ -72,7 +72,7 @@ impl Bed {
         table.iter().flatten().flatten().cloned().collect::<Vec<_>>().join(" ")
     }
 
-    /// The proxy is started again, and nobody but a stranger answers: it stays one until the operator says otherwise.
+    /// Starts the proxy again while only a stranger answers: that server stays one until the operator accepts the cluster.
     fn restart_and_accept(&mut self) {
         let file = self.proxy.dir().join("tidegate_writers.json");
         wait::until("the identity to be kept", LIMIT, || fs::read_to_string(&file).ok().filter(|kept| kept.contains("identity"))).unwrap();

@@ -1,4 +1,4 @@
-//! `tidegate init` before real servers: what it finds, the file that it writes, and the proxy that runs with it.
+//! `tidegate init` before real servers: the servers that it finds, the file that it writes, and the proxy that runs with it.
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 

@@ -143,7 +143,7 @@ fn current_schema(world: &World) {
     each_keeps(&mut a, &mut b, "SELECT DATABASE()", "NULL", &world.schema);
 }
 
-/// Sessions with and without a schema take turns on one connection, which goes back and forth without being opened anew.
+/// Sessions with and without a schema take turns on one connection, which is not opened again for that.
 fn no_schema(world: &World) {
     let mut a = world.connect();
     let mut b = world.connect_with(&world.options_for("app", "app-pass"));
@@ -184,7 +184,7 @@ fn schemas_that_are_entered(world: &World) {
             a.exec(&format!("USE {home}"));
             continue;
         }
-        // A prepared USE runs in the schema that it was prepared in; MariaDB goes back where the session was in another one.
+        // A prepared USE runs in the schema in which it was prepared; MariaDB goes back if the session has entered another schema since.
         a.exec(&format!("USE {home}"));
         let go = a.prepare(format!("USE {odd}")).unwrap();
         for _ in 0..3 {
@@ -269,7 +269,7 @@ fn every_login_collation(world: &World) {
     let mut other = world.connect();
     let mut refused = 0;
     for collation in 1..=255 {
-        // Servers let nobody in with ucs2, utf16, utf32 or filename.
+        // Servers refuse logins with ucs2, utf16, utf32 or filename.
         let Ok(mut own) = Client::connect(&direct.options_for("app", "app-pass").charset(collation)) else {
             refused += 1;
             continue;
@@ -328,7 +328,7 @@ fn autocommit(world: &World) {
     assert!(!status(&mut b).contains(wire::StatusFlags::AUTOCOMMIT));
 }
 
-/// Sets each variable in one session only; the other keeps what it had.
+/// Sets each variable in one session only; the other session keeps its values.
 fn keeps_variables(world: &World, variables: &[(&str, &str, &str)]) {
     let (mut a, mut b) = world.pair();
     for (name, assigned, shown) in variables {
@@ -585,7 +585,7 @@ fn several_statements_from_another_character_set(world: &World) {
     }
 }
 
-/// Character sets in which ASCII is not itself: what the proxy says and asks for itself is still understood.
+/// Character sets in which ASCII has other bytes: the proxy's own statements and answers are still understood.
 fn wide_connection_charset(world: &World) {
     let (mut a, mut b) = world.pair();
     let mut c = world.connect();
@@ -661,7 +661,7 @@ fn computed_user_variables(world: &World) {
     assert_eq!(a.row("SELECT @m, @s"), "NULL NULL");
 }
 
-/// What a table made of the variables looks like shows their types, the rest shows their values.
+/// A table created from the variables shows their types; the other statements show their values.
 fn computed_user_variables_keep_their_types(world: &World) {
     let (mut a, mut b) = world.pair();
     a.exec_all(&[
@@ -686,7 +686,7 @@ fn computed_user_variables_keep_their_types(world: &World) {
     }
 }
 
-/// A NULL has the type that the session's own variable had, or none, whatever others gave theirs meanwhile.
+/// A NULL has the type of the session's own variable, or none, whatever type other sessions gave it meanwhile.
 fn nulls_keep_their_types(world: &World) {
     let (mut a, mut b) = world.pair();
     a.exec("CREATE TABLE words(w VARCHAR(9) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci)");
@@ -788,7 +788,7 @@ fn computed_decimals(world: &World) {
     }
 }
 
-/// What is dropped is not always the temporary table.
+/// DROP does not always drop the temporary table.
 fn temporary_tables_with_other_names(world: &World) {
     for leave in [
         &["CREATE TEMPORARY TABLE a1 AS SELECT 5 AS i", "ALTER TABLE a1 RENAME a2", "DROP TABLE IF EXISTS a1"][..],
@@ -798,7 +798,7 @@ fn temporary_tables_with_other_names(world: &World) {
     ] {
         let mut a = world.connect();
         for sql in leave {
-            // Some fail where it is the schema that there is not.
+            // Some of these statements fail, because the schema does not exist.
             a.ask(sql);
         }
         a.exec(&format!("USE {}", world.schema));
@@ -838,7 +838,7 @@ fn oracle_blocks(world: &World) {
     }
 }
 
-/// MariaDB reads `[x]` as a name under MSSQL: what stands there is no string, comment or end, and what follows runs.
+/// MariaDB reads `[x]` as a name under MSSQL: a quote, comment or end inside it is none, and statements after it run.
 fn names_in_brackets(world: &World) {
     if world.is_mysql() {
         return;
@@ -859,8 +859,10 @@ fn names_in_brackets(world: &World) {
     wait::until("the lock to be free", LIMIT, || (b.get(&free) == "1").then_some(())).unwrap();
 }
 
-/// What tools and dumps say lets other sessions use the connection: looks at tables, which open views, and definitions of which servers
-/// skip parts. With one connection, a session that kept it would hold the other up.
+/// The statements of dump tools, and looks at tables, leave the connection free for other sessions.
+///
+/// A look at tables opens views, and definitions have parts that servers skip. With one connection, a session that kept it would block the
+/// other.
 fn dumps_and_looks_at_tables(world: &World) {
     let other = format!("{}_views", world.schema);
     let (mut a, mut b) = world.pair();
@@ -994,8 +996,9 @@ fn transaction_of_a_lost_client(world: &World) {
     assert!(!status.contains(wire::StatusFlags::IN_TRANS));
 }
 
-/// With `innodb_snapshot_isolation` (on since MariaDB 11.6) a change of what has changed under the snapshot ends the transaction:
-/// the backend is free, though no error says so.
+/// With `innodb_snapshot_isolation` (on since MariaDB 11.6) a change of a row that changed after the snapshot ends the transaction.
+///
+/// The backend is free then, though the error does not tell so.
 fn transaction_that_a_conflict_ends(world: &World) {
     let is_on = "SELECT VARIABLE_VALUE FROM information_schema.global_variables WHERE VARIABLE_NAME = 'innodb_snapshot_isolation'";
     if world.server.scalar(is_on).ok().flatten().as_deref() != Some("ON") {
@@ -1010,7 +1013,7 @@ fn transaction_that_a_conflict_ends(world: &World) {
     assert_eq!(a.get("SELECT @@in_transaction"), "0");
 }
 
-/// MariaDB has other timeouts for such a statement alone, and tells of them: they keep no backend, and nobody else has them.
+/// MariaDB sets timeouts for such a statement alone, and reports them as changes: they pin no backend, and reach no other session.
 fn reads_that_do_not_wait_for_locks(world: &World) {
     let (mut a, mut b) = world.pair();
     a.exec_all(&["CREATE TABLE t(i INT PRIMARY KEY)", "INSERT INTO t VALUES(1), (2)", "SET lock_wait_timeout = 7"]);
@@ -1104,7 +1107,7 @@ fn reset_connection(world: &World) {
     assert_eq!(b.row(SHOWN), fresh);
 }
 
-/// `interactive_timeout` rules the session of a client with CLIENT_INTERACTIVE, whoever used the connection before.
+/// `interactive_timeout` applies to a client with CLIENT_INTERACTIVE, whichever session used the connection before.
 fn wait_timeout_of_an_interactive_client(world: &World) {
     let options = world.options().with(Capabilities::INTERACTIVE);
     world.server.sql("SET GLOBAL interactive_timeout = 4321").unwrap();

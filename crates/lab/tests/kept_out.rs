@@ -1,4 +1,4 @@
-//! What the proxy knows of roles outlasts its process: upgrades and restarts move no writer.
+//! The proxy's knowledge of roles survives its process: upgrades and restarts move no writer.
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
@@ -12,7 +12,7 @@ use lab::{Client, Flavor, Options, Replication, Server, Tidegate, wait};
 
 /// Longest that anything may take on a machine that does other work too.
 const LIMIT: Duration = Duration::from_secs(60);
-/// What is kept for a restart.
+/// The file with the roles, which the next start reads.
 const FILE: &str = "tidegate_writers.json";
 
 /// Which servers have a row in the writer hostgroup.
@@ -105,7 +105,7 @@ impl FailedOver {
         }
     }
 
-    /// The new writer writes, and nobody is sent to the old one.
+    /// The new writer takes writes, and no session goes to the old one.
     fn check(&self, when: &str) {
         let placed = layout(&self.proxy).unwrap();
         assert_eq!(writers(&placed), [name(self.new_writer())], "{when}: {placed:?}");
@@ -176,7 +176,7 @@ fn order(admin: &mut Client, sql: &[&str]) {
     }
 }
 
-/// The monitor is off, or nobody lets it ask: roles stay as they were.
+/// The monitor is off, or its logins are refused: roles stay as they were.
 fn stay_frozen(flavor: Flavor, freeze: &[&str], is_frozen: &str) {
     let mut all = FailedOver::new(flavor, Rows::One);
     let mut admin = all.proxy.admin().unwrap();

@@ -1,5 +1,7 @@
-//! With `settle_lost_writes` a write whose answer was lost with its server is looked up on the new one: the client gets the
-//! answer, or the write is sent again, and its row is there once. What cannot be proven is told as unknown, as ever.
+//! With `settle_lost_writes` a write whose answer was lost with its server is looked up on the new one.
+//!
+//! The client gets the answer, or the write is sent again, and its row is there once. Without a proof the error says that the outcome is
+//! unknown, as without the setting.
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
@@ -18,7 +20,7 @@ use wire::session_state::Change;
 
 const BOTH: [Encoding; 2] = [Encoding::Text, Encoding::Binary];
 
-/// What the proxy sends with every COMMIT of a transaction that has a GTID of its choice.
+/// The setting that the proxy sends with every COMMIT of a transaction that has a GTID of its choice.
 const WITH_COMMIT: &str = "gtid_next='AUTOMATIC'";
 
 /// A primary, behind a network that can fail, and a replica.
@@ -83,7 +85,7 @@ impl Bed {
         working
     }
 
-    /// The primary dies, the replica takes over with what it has.
+    /// The primary dies, and the replica takes over with the transactions that it has.
     fn fail_over(&self) {
         self.servers[0].kill9();
         self.relay.cut();
@@ -95,7 +97,7 @@ impl Bed {
         wait::until("the row on the replica", LIMIT, || (self.value(1, sql) == "1").then_some(())).unwrap();
     }
 
-    /// What `gtid_next` is on the connections of the proxy.
+    /// The values of `gtid_next` on the connections of the proxy.
     fn gtid_next(&self, server: usize) -> Vec<String> {
         let sql = "SELECT VARIABLE_VALUE FROM performance_schema.variables_by_thread JOIN performance_schema.threads USING(THREAD_ID) \
                    WHERE VARIABLE_NAME='gtid_next' AND PROCESSLIST_USER='app'";
@@ -210,7 +212,7 @@ fn the_server_that_was_lost_may_be_the_one_that_knows() {
     assert_eq!(bed.settled(), (2, 2, 0));
 }
 
-/// The same where the server knows nothing of the loss: its connection is ended, and with it goes what has the GTID.
+/// The same on a server that does not notice the loss: the proxy has its connection ended, and with it the session that owns the GTID.
 #[test]
 fn what_a_lost_connection_has_is_decided_by_its_end() {
     for (encoding, replay) in [(Encoding::Text, false), (Encoding::Binary, true)] {
@@ -283,7 +285,7 @@ fn a_transaction_that_never_arrived_and_is_not_replayed_is_told() {
     }
 }
 
-/// A new writer that still follows somebody may get the write from there: it is asked again until it does not.
+/// A new writer that still has a source may get the write from there: it is asked again until replication stops.
 #[test]
 fn what_may_still_come_is_waited_for() {
     let bed = Bed::new(&[]);
@@ -342,7 +344,7 @@ fn a_commit_that_cannot_be_replayed_is_told_as_not_applied() {
     assert_eq!(bed.settled(), (0, 1, 0));
 }
 
-/// Without the right to see what a server has received, only what is there is certain.
+/// Without the right to see the received transactions, only the applied ones are certain.
 #[test]
 fn what_cannot_be_proven_is_unknown() {
     let revoke = "REVOKE SELECT ON performance_schema.replication_connection_status FROM app@'%'";
@@ -439,7 +441,7 @@ fn numbers_have_no_gaps() {
     assert!(others.len() == 1 && others[0].ends_with(":1-20"), "{executed}");
 }
 
-/// What only read is rolled back where it commits; a view may hide that it wrote.
+/// A transaction that only reads is rolled back instead of committed; a view may hide a write.
 #[test]
 fn what_a_view_wrote_is_committed() {
     let bed = Bed::with(

@@ -1,5 +1,6 @@
-//! With `settle_lost_writes` a write whose answer was lost with the primary of a group is looked up on the new one. Its row is there
-//! once, and on all members: what a group does with a GTID that is used twice is the first test, without a proxy.
+//! With `settle_lost_writes` a write whose answer was lost with the primary of a group is looked up on the new one.
+//!
+//! Its row is there once, and on all members. The first test, without a proxy, shows what a group does with a GTID that is used twice.
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
@@ -105,8 +106,9 @@ fn two_writers(bed: &Bed) -> Vec<JoinHandle<()>> {
     vec![alone, in_transaction]
 }
 
-/// Why nothing is ever committed under the GTID in doubt while a member may still have to apply it: the group does not stop that. The
-/// member takes it, the others refuse it, and they differ from then on.
+/// A GTID in doubt is never used while a member may still have to apply it, and this test shows why: the group accepts it.
+///
+/// The member applies it, the other members refuse it, and their data differ from then on.
 #[test]
 fn a_group_does_not_refuse_a_gtid_that_its_member_has_still_to_apply() {
     let _alone = alone();
@@ -123,7 +125,7 @@ fn a_group_does_not_refuse_a_gtid_that_its_member_has_still_to_apply() {
         let all = [format!("SET gtid_next='{GTID}'"), "BEGIN".into(), sql.into(), "COMMIT".into(), "SET gtid_next='AUTOMATIC'".into()];
         all.iter().for_each(|sql| _ = client.run(sql).unwrap());
     };
-    // The second member can apply nothing that touches t; the transaction depends on one that waits for that, so nobody owns it.
+    // The second member cannot apply changes of t. The transaction depends on such a change, so no session owns its GTID.
     let mut lock = session(1);
     lock.run("LOCK TABLES test.t WRITE").unwrap();
     group.members[0].sql("INSERT INTO test.t VALUES(1)").unwrap();
@@ -152,7 +154,7 @@ fn a_primary_that_dies_costs_nobody_an_error_and_no_row() {
     let group = bed.group();
     let mut acknowledged = Vec::new();
     for round in 0..rounds {
-        // Whether the new primary holds writes until it has applied what it received.
+        // Whether the new primary holds writes back until it has applied all received transactions.
         let consistency = ["BEFORE_ON_PRIMARY_FAILOVER", "EVENTUAL"][round % 2];
         for member in &group.members {
             member.sql(&format!("SET GLOBAL group_replication_consistency='{consistency}'")).unwrap();
@@ -207,7 +209,7 @@ fn a_primary_that_dies_costs_nobody_an_error_and_no_row() {
     assert!(bed.settled()[..2].iter().sum::<u64>() > 0, "no write was in flight: the test shows nothing");
 }
 
-/// The primary hears nobody, and nobody it: its commits wait for ever. They are not applied, and done again.
+/// The primary is cut off in both directions: its commits wait for ever. They are not applied, and done again.
 #[test]
 fn what_a_primary_that_is_cut_off_never_sent_is_done_by_the_next() {
     let _alone = alone();
@@ -231,7 +233,7 @@ fn what_a_primary_that_is_cut_off_said_last_is_found() {
     assert_eq!((bed.ids(new).as_str(), bed.settled()), ("1,2,11,12", [2, 0, 0]));
 }
 
-/// The same, and the member leaves by itself: error 3100, which is no proof, reaches nobody.
+/// The same, and the member leaves by itself: error 3100 is no proof, and reaches no client.
 #[test]
 fn the_word_of_a_member_that_leaves_is_looked_up() {
     let _alone = alone();
@@ -245,7 +247,7 @@ fn the_word_of_a_member_that_leaves_is_looked_up() {
     bed.wait_place(0, OFFLINE);
 }
 
-/// What no member of any group takes is refused as without the setting, and at once.
+/// A transaction that no group accepts is refused as without the setting, and at once.
 #[test]
 fn what_is_too_large_for_the_group_is_told() {
     let _alone = alone();
@@ -274,8 +276,9 @@ fn cut_and_write(bed: &Bed, cut: impl FnOnce()) -> Vec<JoinHandle<()>> {
     writers
 }
 
-/// A member that leaves its group refuses every commit with 3100 for as long as that takes, and its own check hangs meanwhile: what
-/// was under way there may fail, and nothing new goes there.
+/// A member that leaves its group refuses every commit with 3100 until it has left, and its own check hangs meanwhile.
+///
+/// Statements under way there may fail, and no new ones go there.
 #[test]
 fn nobody_new_is_sent_to_a_primary_that_leaves_its_group() {
     const WRITERS: usize = 4;

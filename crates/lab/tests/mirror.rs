@@ -49,7 +49,7 @@ fn contents(server: &Server, name: &str, column: &str) -> String {
     server.scalar(&format!("SELECT GROUP_CONCAT({column} ORDER BY id SEPARATOR '|') FROM test.{name}")).unwrap().unwrap_or_default()
 }
 
-/// What the mirror's table holds once it holds so many rows.
+/// The contents of the mirror's table, once it has so many rows.
 fn mirrored(name: &str, column: &str, rows: usize) -> String {
     let count = || mirror().scalar(&format!("SELECT COUNT(*) FROM test.{name}")).unwrap().unwrap();
     wait::until("the copies", LIMIT, || (count() == rows.to_string()).then_some(())).unwrap();
@@ -128,7 +128,7 @@ fn each_copy_is_a_transaction_of_its_own_and_leaves_nothing() {
     peer.exec_all(&["SET autocommit=1", "BEGIN", "INSERT INTO alone (n) VALUES (2)", "ROLLBACK"]);
     assert_eq!(mirrored("alone", "n", 2), "1|2");
     assert_eq!(contents(&servers()[0], "alone", "n"), "");
-    // What a copy leaves on its connection is gone when it is given back.
+    // State that a copy leaves on its connection is removed when the connection goes back to the pool.
     assert_eq!(peer.get("SELECT GET_LOCK('mirror', 0)"), "1");
     peer.exec("DO RELEASE_LOCK('no such lock')");
     let mut numbers = Numbers::of(&proxy);
@@ -163,7 +163,7 @@ fn what_is_not_copied() {
     let mut numbers = Numbers::of(&proxy);
     numbers.wait("done", 2);
     assert_eq!(["dropped", "failed", "errors"].map(|name| numbers.get(name)), [0; 3]);
-    // What it would be executed with is not at hand.
+    // Parameters that came as long data are not at hand for a copy.
     let mut client = text.into_client();
     let statement = client.prepare("INSERT INTO skipped (n) VALUES (?)").unwrap();
     client.send_long_data(&statement, 0, b"3").unwrap();
@@ -215,7 +215,7 @@ fn executions_are_copied_with_their_parameters() {
     }
 }
 
-/// A rule for copies sees the statement, and may give another one.
+/// A rule for copies sees the statement, and may replace it.
 #[test]
 fn rules_see_the_copies_of_executions() {
     table("ruled", "v VARCHAR(20)");
@@ -238,8 +238,10 @@ fn rules_see_the_copies_of_executions() {
     assert_eq!(contents(&servers()[0], "ruled", "v"), "a");
 }
 
-/// What is prepared under other settings than it is executed under would be another statement on the mirror, and one that a rule gave
-/// other parameters cannot be executed.
+/// Executions that are not copied.
+///
+/// A statement prepared under other settings than at its execution would be another statement on the mirror. One that a rule replaced by a
+/// text with other parameters cannot be executed.
 #[test]
 fn what_an_execution_is_not_copied_for() {
     table("unlike", "v VARCHAR(20)");

@@ -1,5 +1,6 @@
-//! Servers that do not track session state: what a client is told, direct and through the proxy, while two sessions share what they
-//! can. MariaDB 10.2 tracks, and is asked the same. Skipped where `scripts/setup old-servers` could not get the servers.
+//! Servers that do not track session state: the same queries direct and through the proxy, while two sessions share a connection.
+//!
+//! MariaDB 10.2 tracks, and gets the same queries. Skipped where `scripts/setup old-servers` could not get the servers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // tests may panic
 
@@ -34,7 +35,7 @@ macro_rules! each_old {
 
 each_old!(settings, settings_that_one_session_left, what_was_set_for_replication, triggers_and_views, routines, schemas);
 
-/// Where a body runs: the server itself, or a proxy before it that has one connection.
+/// The target of a body: the server itself, or a proxy before it that has one connection.
 struct World {
     which: Old,
     address: String,
@@ -76,7 +77,7 @@ fn run(which: Old, body: fn(&World)) {
     }
 }
 
-/// What each of these says is as it was after another session was on the connection.
+/// Each of these variables keeps its value after another session was on the connection.
 fn settings(world: &World) {
     const ASKED: &str = "SELECT @@sql_mode, @@sql_warnings, @@long_query_time, @@old_alter_table, @@character_set_client, \
         @@character_set_results, @@collation_connection, @@collation_server, @@tx_isolation, @@max_join_size, @@sql_big_selects, \
@@ -143,7 +144,7 @@ fn settings_that_one_session_left(world: &World) {
     assert_eq!(a.get("SELECT UNIX_TIMESTAMP() < 100000"), "0");
 }
 
-/// What a replica or mysqlbinlog sets is gone with it.
+/// Settings of a replica or of mysqlbinlog end with its session.
 fn what_was_set_for_replication(world: &World) {
     let mut sets = vec!["SET insert_id=77", "SET rand_seed1=5, rand_seed2=6", "SET last_insert_id=9", "SET pseudo_thread_id=12345"];
     if world.is_mariadb() {
@@ -164,7 +165,7 @@ fn what_was_set_for_replication(world: &World) {
     }
 }
 
-/// What triggers and functions behind views set reaches no other session; its own keeps it while nobody needs the place.
+/// Variables that triggers and functions behind views set reach no other session; their own keeps them until the connection is needed.
 fn triggers_and_views(world: &World) {
     let names = format!("{:?}", world.encoding).to_lowercase();
     let mut a = world.connect();
@@ -197,7 +198,7 @@ fn triggers_and_views(world: &World) {
     }
 }
 
-/// A session keeps what a routine set, and others do not see it.
+/// A session keeps the variables that a routine set, and other sessions do not see them.
 fn routines(world: &World) {
     let name = format!("p_{:?}", world.encoding).to_lowercase();
     let mut a = world.connect();

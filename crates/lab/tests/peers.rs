@@ -74,13 +74,13 @@ fn a_load_on_one_peer_reaches_the_others_and_outlasts_restarts() {
     order(&two, "SET mysql-max_connections = 77").unwrap();
     order(&two, "LOAD MYSQL VARIABLES TO RUNTIME").unwrap();
     eventually("a variable is everywhere", || get(&one, "SELECT @@mysql-max_connections") == "77" && applied(&three) == "2");
-    // What was loaded on one, while another was away, reaches that one; and it gives nothing older to anybody.
+    // A change loaded on one proxy while another was down reaches the other at its start, which gives nothing older to the rest.
     two.kill9();
     add_user(&three, "bert");
     eventually("the others have it", || users(&one) == "anna,bert");
     two.start_again(&[]).unwrap();
     eventually("who was away has it", || users(&two) == "anna,bert" && applied(&two) == "3");
-    // What was not saved goes on after a restart, and is no older than what it was.
+    // A change that was not saved survives a restart, with its version.
     add_user(&two, "cleo");
     two.start_again(&[]).unwrap();
     eventually("all have it", || [&one, &two, &three].iter().all(|proxy| users(proxy) == "anna,bert,cleo"));
@@ -112,7 +112,7 @@ fn changes_of_two_peers_at_the_same_time_are_a_conflict_that_waits() {
     eventually("it goes on", || users(&one) == "anna,bert,dora");
 }
 
-/// Adds to what stands in a proxy's file.
+/// Adds to the contents of a proxy's file.
 fn write_to_file(proxy: &Tidegate, text: &str) {
     let file = proxy.config_file();
     let before = std::fs::read_to_string(&file).unwrap();
@@ -212,7 +212,7 @@ fn a_file_that_is_reloaded_beside_peers_is_told_to_have_no_effect() {
     two.start_again(&["--reload"]).unwrap();
     assert!(two.log().contains("--reload changes nothing in MYSQL USERS"), "{}", two.log());
     assert_eq!(users(&two), "anna");
-    // What the line says to do.
+    // These are the commands that the line names.
     order(&two, "LOAD MYSQL USERS FROM CONFIG").unwrap();
     order(&two, "LOAD MYSQL USERS TO RUNTIME").unwrap();
     eventually("it is everywhere", || users(&one).contains("bert"));
@@ -263,7 +263,7 @@ fn proxysqls_tables_tell_the_truth() {
     eventually("a peer that is gone is told", || {
         get(&one, "SELECT MAX(checks_ERR) FROM stats_proxysql_servers_status").parse::<u64>().unwrap() > 0
     });
-    // Only administrators may have what others pull.
+    // Only administrators may read the configuration that peers pull.
     let mut stats = lab::Client::connect(&lab::ConnectOptions::tcp(format!("127.0.0.1:{}", one.admin_port()), "stats", "stats")).unwrap();
     assert!(stats.run("CONFIG REVISION TEXT").is_err());
 }
@@ -293,7 +293,7 @@ fn a_configuration_that_is_larger_than_allowed_is_not_pulled() {
     eventually("the next one is taken", || rules(&two) == "3" && error(&two).is_empty());
 }
 
-/// What peers give each other travels under TLS where the admin port has it, and with a CA they take nobody else for a peer.
+/// Peers exchange configurations under TLS if the admin port has it, and with a CA they accept no other host as a peer.
 #[test]
 fn what_is_pulled_travels_under_tls() {
     for has_tls in [true, false] {

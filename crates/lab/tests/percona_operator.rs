@@ -1,8 +1,11 @@
-//! What Percona's operator for XtraDB Cluster does with its ProxySQL image, as far as it is the proxy's part: the program is called
-//! `proxysql`, runs as user 1001 of group 0 under a root that only some directories may be written of, on the operator's ports; a script
-//! writes its file and copies certificates before; and the SQL of operator and side containers comes as text and prepared.
+//! The proxy in the place of Percona's ProxySQL image for its XtraDB Cluster operator, as far as the proxy is concerned.
 //!
-//! Needs root, and a network of its own for the ports. What of the operator is somebody else's program (`proxysql-admin`) is not here.
+//! * The program is called `proxysql`, and runs as user 1001 of group 0, on the operator's ports.
+//! * Only some directories of its root are writable.
+//! * A script writes its file and copies certificates before the start.
+//! * The SQL of the operator and of side containers comes as text and prepared.
+//!
+//! Needs root, and a network of its own for the ports. The operator's `proxysql-admin` is a program of its own, and not tested here.
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
@@ -22,7 +25,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const WRITER: i64 = 11;
 const READER: i64 = 10;
 
-/// What the start script makes its file of.
+/// The template from which the start script makes the configuration file.
 const TEMPLATE: &str = r#"datadir="/var/lib/proxysql"
 admin_variables =
 {
@@ -65,7 +68,7 @@ if touch /usr/here /opt/here /etc/here 2>/dev/null; then echo 'the root can be w
 exec "$@"
 "#;
 
-/// A root as the image's, made of this machine's: read-only, but for what the operator expects to write.
+/// A root like the image's, made of this machine's: read-only, except for the directories to which the operator expects to write.
 const ROOT: &str = r#"set -e
 root=$1; shift
 mount -t tmpfs root "$root"
@@ -249,7 +252,7 @@ fn it_runs_as_the_operator_starts_it() {
     let again = format!("SELECT COUNT(*) > 0 FROM mysql_server_ping_log WHERE ping_error IS NULL AND time_start_us > {since}");
     wait::until("a ping with the new password", LIMIT, || (operator.scalar(&again).ok()?? == "1").then_some(())).unwrap();
 
-    // The pod starts again on its volume, and the operator's file is laid over what was saved.
+    // The pod starts again on its volume, and the operator's file is laid over the saved configuration.
     drop(operator);
     process.stop(LIMIT).unwrap();
     let process = pod.start("third");

@@ -1,4 +1,4 @@
-//! Who gets which connection: idle ones, new ones, and those that are not to be used any more.
+//! The connection that a session gets: an idle one, a new one, and never one that must not be used any more.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers of tests may panic
 
@@ -89,7 +89,7 @@ fn a_user_that_never_pauses_leaves_room_for_another() {
     }
 }
 
-/// Somebody always waits, though nobody for as long as the delay: each gets a connection in the end.
+/// Some session always waits, though none as long as the delay: each gets a connection in the end.
 #[test]
 fn a_line_that_never_ends_gets_more_connections() {
     const SESSIONS: usize = 12;
@@ -120,7 +120,7 @@ fn a_line_that_never_ends_gets_more_connections() {
     assert!(longest < Duration::from_millis(1_000), "one waited for {longest:?}: this shows nothing");
 }
 
-/// While a server stands still nearly everybody waits, and a moment later nobody does: connections would not have helped.
+/// While a server stands still nearly all sessions wait, and a moment later none does: connections would not have helped.
 #[test]
 fn a_server_that_stalls_gets_few_more_connections() {
     const CLIENTS: usize = 1_200;
@@ -146,12 +146,12 @@ fn a_server_that_stalls_gets_few_more_connections() {
         assert!(load.join().unwrap().completed >= CLIENTS as u64, "this shows nothing");
         most
     });
-    // Beside other tests it takes longer until nobody waits; alone it is under 40.
+    // Beside other tests it takes longer until no session waits; alone it is under 40.
     assert!(most <= 150, "{most} connections for a load that one serves");
     wait::until("what is not needed to be closed", LIMIT, || (connections() <= 2).then_some(())).unwrap();
 }
 
-/// What one server is not given for the moment goes to no other one: weights hold.
+/// The share that one server cannot take at the moment goes to no other server: weights hold.
 #[test]
 fn a_server_of_little_weight_gets_little_of_a_crowd() {
     let servers = [1, 2].map(|_| Server::start(Flavor::Mariadb, &Options::new()).unwrap());
@@ -190,7 +190,7 @@ fn statements_follow_the_weights() {
             let after = served();
             let (light, all) = (after[0] - before[0], after[1] - before[1]);
             let pct = 100.0 * light / all;
-            // Where all connections are always at work, the light server has what it has of them: one of few is more than its share.
+            // If all connections are always at work, the light server's share is that of its connections: one of few exceeds its weight.
             // Until its first connection is open, it gets nothing.
             assert!((7.5..=16.0).contains(&pct), "{threads} workers, {what}: {pct:.1} % of {all} statements for 10 %");
         };
@@ -309,7 +309,7 @@ fn what_no_setting_keeps_any_more_is_given_back_at_once() {
     }
 }
 
-/// What the proxy keeps prepared for nobody does not use up what a server allows.
+/// Statements that the proxy keeps prepared without a client do not use up the server's limit.
 #[test]
 fn statements_that_no_client_has_make_room_for_others() {
     for flavor in [Flavor::Mariadb, Flavor::Mysql] {
@@ -400,7 +400,7 @@ fn a_connection_that_the_server_closed_is_handed_to_nobody() {
     }
 }
 
-/// Who can have no connection gets `code` each time, and others have new ones meanwhile.
+/// A session that can have no connection gets `code` each time, and other sessions get new connections meanwhile.
 fn holds_up_nobody(proxy: &Tidegate, (user, password): (&str, &str), code: u16, words: &str) {
     let (done, refused) = (AtomicBool::new(false), AtomicU32::new(0));
     thread::scope(|scope| {
@@ -499,7 +499,7 @@ fn a_server_that_refuses_init_connect_is_tried_ever_more_seldom() {
     assert_eq!(session.scalar("SELECT 'served'").unwrap().unwrap(), "served");
 }
 
-/// A server that does not do it now (it only reads) may do it later: who waits goes on.
+/// A server that cannot run init_connect now (it is read-only) may do it later: the waiting session goes on.
 #[test]
 fn who_waits_for_a_server_that_cannot_run_init_connect_now_is_served_when_it_can() {
     const FAILED: u32 = 7;
@@ -522,7 +522,7 @@ fn who_waits_for_a_server_that_cannot_run_init_connect_now_is_served_when_it_can
     assert_eq!(session.recv_reply(Encoding::Text).unwrap().scalar().unwrap().unwrap(), "served");
 }
 
-/// A new session has the rights that a new connection would have, though others' connections are idle.
+/// A new session has the rights of a new connection, though idle connections of other sessions are used.
 fn rights_of_new_sessions(flavor: Flavor) {
     let proxy = proxy_with(server(flavor), 4, |builder| {
         builder.user("root", "", 0).user("limited", "limited-pass", 0).variable("free_connections_pct", 100)

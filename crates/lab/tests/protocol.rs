@@ -288,16 +288,16 @@ fn session_tracking(world: &World) {
     assert!(asks_not.exec("SET time_zone = '+02:00'").ok().unwrap().session_state.is_empty());
     let tracked = format!("{:?}", asks.exec("USE test").ok().unwrap().changes().unwrap());
     assert!(tracked.contains("Schema([116, 101, 115, 116])"), "{tracked}");
-    // What is not tracked by default is not told.
+    // A variable that is not tracked by default is not reported.
     assert_eq!(asks.exec("SET group_concat_max_len = 99").ok().unwrap().variable("group_concat_max_len"), None);
-    // What the client tracks may be anything, its own setting not among it.
+    // A client may track any variable; the server then no longer tracks its defaults.
     asks.exec("SET session_track_system_variables = 'group_concat_max_len', session_track_schema = OFF");
     assert_eq!(asks.exec("SET group_concat_max_len = 97").ok().unwrap().variable("group_concat_max_len").as_deref(), Some("97"));
     assert!(!format!("{:?}", asks.exec("USE test").ok().unwrap().changes().unwrap()).contains("Schema"));
     asks.exec("SET session_track_system_variables = '*'");
     let all = asks.exec("SET group_concat_max_len = 98");
     assert_eq!(all.ok().unwrap().variable("group_concat_max_len").as_deref(), Some("98"));
-    // What is told then is not all the session's.
+    // With `*` the report also names variables that the session did not set.
     asks.exec("SET session_track_state_change = 1");
     world.connect().exec("SET time_zone = '+03:00'");
     assert_eq!(asks.row("SELECT @@group_concat_max_len, @@session_track_state_change"), "98 1");
@@ -308,7 +308,7 @@ fn login_tells_the_schema(world: &World) {
     let peer = world.connect();
     let expected = Client::connect(&ConnectOptions::tcp(world.server.address(), "app", "app-pass").database(&world.schema)).unwrap();
     assert_eq!(peer.login_status().status, expected.login_status().status);
-    // MariaDB 11.8 tells of its tracked variables too; the proxy does not.
+    // MariaDB 11.8 also reports its tracked variables; the proxy does not.
     fn but_variables(client: &Client) -> Vec<Change<'_>> {
         let mut told = client.login_status().changes().unwrap();
         told.retain(|change| !matches!(change, Change::SystemVariable { .. }));
@@ -381,7 +381,7 @@ fn cursors_of_stored_code(world: &World) {
 fn large_results_beside_small_ones(world: &World) {
     let (mut slow, mut quick) = world.pair();
     slow.exec_all(&["CREATE TABLE d(i INT)", "INSERT INTO d VALUES(0),(1),(2),(3),(4),(5),(6),(7),(8),(9)"]);
-    // 32 MB that nobody reads yet must not hold up others.
+    // 32 MB that no client reads yet must not block other sessions.
     slow.send_query("SELECT REPEAT('x', 32000) FROM d a, d b, d c").unwrap();
     for _ in 0..20 {
         quick.disturb();
@@ -735,7 +735,7 @@ fn proxy_protocol_headers() {
         Flavor::Mariadb,
         |builder| builder,
         |proxy| {
-            // From a network that is not trusted nobody believes it, and the client is told why it cannot log in.
+            // From a network that is not trusted the header is refused, and the error says why the client cannot log in.
             for header in [&v1, &v2] {
                 let address = relay(proxy.address(), header.clone());
                 let error = Client::connect(&ConnectOptions::tcp(address, "app", "app-pass")).unwrap_err().to_string();
@@ -766,7 +766,7 @@ fn addresses_behind_a_proxy_are_turned_away() {
     });
 }
 
-/// One address has so many connections at most, as it is told by a trusted proxy before us or not; the proxy's own address has others'.
+/// One address has at most so many connections. Behind a trusted proxy the address in its header counts, not the proxy's own.
 #[test]
 fn connections_of_an_address_are_limited() {
     let limits = |builder: Builder| builder.variable("max_connections_per_address", 2).variable("proxy_protocol_networks", "127.0.0.2/32");
@@ -853,7 +853,7 @@ fn a_version_is_announced_as_the_server_does_or_without_its_prefix() {
                 assert_eq!(announced(proxy).as_bytes(), greeting);
             },
         );
-        // What an operator wrote stands.
+        // An operator's own version is announced.
         configured(
             flavor,
             |builder| builder.variable("server_version", "5.5.5-10.6.1-MariaDB"),
@@ -890,7 +890,7 @@ fn bulk_execution() {
     run_text(Flavor::Mariadb, body);
 }
 
-/// Sessions that come and go leave nothing behind that others could see, while many are connected.
+/// Sessions that come and go leave no state behind that other sessions could see, while many are connected.
 #[test]
 fn many_sessions() {
     configured(

@@ -1,5 +1,6 @@
-//! A queue of jobs in a table, taken with `SELECT ... FOR UPDATE SKIP LOCKED` by many workers behind a read/write split,
-//! with fewer backends than sessions: no job is lost, none is done twice.
+//! A queue of jobs in a table, taken with `SELECT ... FOR UPDATE SKIP LOCKED` by many workers behind a read/write split.
+//!
+//! There are fewer backends than sessions: no job is lost, none is done twice.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers of tests may panic
 
@@ -94,7 +95,7 @@ fn consume(peer: &mut Peer, worker: usize, produced: &AtomicBool) {
             peer.exec(&format!("INSERT INTO done VALUES ({id}, '{payload}', {worker})"));
         }
         peer.exec("COMMIT");
-        // What another one holds locked is skipped, and comes back only if that one fails.
+        // A job that another worker holds locked is skipped, and comes back only if that worker fails.
         if job.is_empty() && was_produced {
             return;
         }

@@ -1,4 +1,4 @@
-//! How many connections one user may have in a hostgroup: held over all workers, waited for in order, and in nobody else's way.
+//! The limit of a user's connections in a hostgroup: it holds over all workers, sessions wait in order, and other users do not wait.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers of tests may panic
 
@@ -20,7 +20,7 @@ fn server() -> &'static Server {
     SERVER.get_or_init(|| Server::start(Flavor::Mariadb, &Options::new()).unwrap())
 }
 
-/// `app` with these attributes, and `empty`, who has no limit.
+/// `app` with these attributes, and `empty` without a limit.
 fn proxy(attributes: &str) -> Builder {
     let attributes: [(&str, Setting); 1] = [("attributes", attributes.into())];
     let builder = Tidegate::builder().backend(0, server()).variable("threads", WORKERS).user_with("app", "app-pass", 0, &attributes);
@@ -55,7 +55,7 @@ fn a_user_never_has_more_than_its_limit_on_all_workers_together() {
         let clients: Vec<_> = (0..12)
             .map(|n| {
                 let proxy = &proxy;
-                // Two kinds of connections: what is idle of one kind must make room for the other.
+                // Two kinds of connections: an idle one of one kind must make room for the other.
                 let encoding = [Encoding::Text, Encoding::Binary][n % 2];
                 scope.spawn(move || {
                     let mut peer = Peer::through(proxy, encoding);
@@ -114,7 +114,7 @@ fn the_error_says_so_and_nobody_else_waits() {
     }
     let mut others: Vec<Client> = (0..WORKERS * 2).map(|_| Client::connect(&proxy.options("empty", "")).unwrap()).collect();
     for other in &mut others {
-        // Those who wait at their limit would time out first.
+        // Sessions that wait at their limit would time out first.
         assert_eq!(other.scalar("SELECT 1").unwrap().unwrap(), "1");
     }
     holders[0].run("COMMIT").unwrap();
@@ -245,7 +245,7 @@ fn who_has_no_connection_at_a_limit_of_the_server_is_told_so_and_is_in_nobodys_w
     }
 }
 
-/// A limit that one server has is no reason to wait for it where another one has room.
+/// A limit on one server is no reason to wait for it while another server has room.
 #[test]
 fn a_limit_of_one_server_is_not_the_others() {
     let [limited, other] = [(); 2].map(|()| Server::start(Flavor::Mariadb, &Options::new()).unwrap());

@@ -1,4 +1,4 @@
-//! Answers that the proxy gives from memory: each client gets what its server would have told it, whoever asked before.
+//! Answers that the proxy gives from memory: each client gets the answer that its server would give, whichever session asked before.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // tests may panic
 
@@ -76,7 +76,7 @@ fn raw(columns: &[Column]) -> Vec<Vec<u8>> {
     columns.iter().map(|column| column.raw.clone()).collect()
 }
 
-/// What this client is told of a text's columns: as text, at PREPARE, at EXECUTE.
+/// The column definitions that this client gets for a text: as text, at PREPARE, at EXECUTE.
 fn told(options: &ConnectOptions, asker: &Asker, sql: &str, in_text: bool) -> Vec<Vec<Vec<u8>>> {
     let mut peer = Peer::with(&options.clone().capabilities(asker.caps).charset(asker.collation), Encoding::Text);
     peer.exec(asker.first);
@@ -113,7 +113,7 @@ fn columns_are_those_of_the_client(flavor: Flavor) {
     ];
     for (at, first) in ASKERS.iter().enumerate() {
         for (sql, in_text) in &selects {
-            // A text of its own for each who asks first.
+            // A text of its own for each client that asks first.
             let sql = format!("{sql} WHERE n > -{at}");
             for asker in std::iter::once(first).chain(&ASKERS).chain([first]) {
                 let expected = told(&direct, asker, &sql, *in_text);
@@ -139,7 +139,7 @@ fn columns_are_those_of_the_client(flavor: Flavor) {
     assert!(of("Query_Cache_count_GET_OK", &mut admin) >= 20, "the cache answered");
 }
 
-/// `mariadb --column-type-info` of what is cached shows what it showed before.
+/// `mariadb --column-type-info` shows the same for a cached result as for the first one.
 fn the_command_line_client_reads_cached_columns(flavor: Flavor) {
     let columns = table(flavor);
     let proxy = proxy(flavor);
@@ -164,7 +164,7 @@ fn the_command_line_client_reads_cached_columns(flavor: Flavor) {
     }
 }
 
-/// What a session with a role may prepare, one without it may not.
+/// A statement that a session with a role may prepare is refused to a session without it.
 fn rights_of_a_role_are_not_remembered(flavor: Flavor) {
     let proxy = proxy(flavor);
     let mut root = server(flavor).root().unwrap();

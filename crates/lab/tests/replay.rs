@@ -1,5 +1,6 @@
-//! With `transaction_replay` a transaction outlives its server, if every answer is the same again: nothing is lost, nothing
-//! is done twice, and a client that cannot be given the same is told.
+//! With `transaction_replay` a transaction survives the loss of its server, if every answer is the same again.
+//!
+//! Nothing is lost or done twice, and a client whose answers differ gets an error.
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
@@ -108,7 +109,7 @@ impl Bed {
         wait::until("the server to have run for a while", LIMIT, || (uptime().parse::<u64>().unwrap() >= 3).then_some(())).unwrap();
     }
 
-    /// Cuts the connections, and waits until the server has rolled back what was open on them.
+    /// Cuts the connections, and waits until the server has rolled back their transactions.
     fn cut(&self) {
         self.relay.cut();
         let gone = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app'";
@@ -159,7 +160,7 @@ fn executions_are_replayed_with_their_parameters(flavor: Flavor) {
     assert_eq!(bed.replays(), (5, 0));
 }
 
-/// MySQL goes by the types of a statement's first execution, and converts what others bind.
+/// MySQL keeps the types of a statement's first execution, and converts parameters of other types.
 fn replayed_executions_settle_no_types_for_others(flavor: Flavor) {
     let bed = Bed::new(flavor, 1, &[]);
     bed.servers[0].sql("CREATE TABLE test.words(s VARCHAR(20))").unwrap();
@@ -244,7 +245,7 @@ fn other_answers_end_the_transaction(flavor: Flavor) {
     assert_eq!(bed.replays(), (0, 2));
 }
 
-/// What the numbers of changed rows and of errors do not tell.
+/// Differences that the numbers of changed rows and of errors do not show.
 fn answers_that_say_something_else_end_the_transaction(flavor: Flavor) {
     let bed = Bed::new(flavor, 1, &[]);
     bed.servers[0].sql("CREATE TABLE test.u(i INT PRIMARY KEY, n INT UNIQUE, v INT) ENGINE=InnoDB").unwrap();
@@ -360,7 +361,7 @@ fn transactions_that_follow_another_one_are_replayed(flavor: Flavor) {
     }
 }
 
-/// The new server would give the next free ids; the client has seen others.
+/// The new server would give the next free ids; the client has seen other ids.
 fn generated_ids_stay(flavor: Flavor) {
     let bed = Bed::new(flavor, 1, &[]);
     let mut peer = bed.peer(Encoding::Text);
@@ -412,8 +413,7 @@ fn ids_that_rows_had_of_their_own_are_left_to_nobody(flavor: Flavor) {
     }
 }
 
-/// Sessions that replay on an empty server want the ids that they had; busy writers want any.
-/// Says that it is done when it goes.
+/// Sets the flag when it is dropped.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -422,18 +422,19 @@ impl Drop for Ends<'_> {
     }
 }
 
+/// Sessions that replay on an empty server need their old ids; writers at work take any free id.
 fn generated_ids_are_not_taken_meanwhile(flavor: Flavor) {
     const TRANSACTIONS: usize = 8;
-    // A long head start: a slow machine is not what is tested.
+    // A long head start, because the speed of the machine is not tested.
     let bed = Bed::new(flavor, 2, &[("transaction_replay_head_start_ms", 10_000.into())]);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        // Whatever comes: who writes until it is done would never end.
+        // Ends the writers also when the body panics: they would go on for ever.
         let _ends = Ends(&done);
         for _ in 0..4 {
             let mut writer = bed.peer(Encoding::Text).into_client();
             let done = &done;
-            // Those whose INSERT is lost are told: that is not tested here.
+            // A writer whose INSERT is lost gets an error, which is not tested here.
             scope.spawn(move || {
                 while !done.load(Ordering::Relaxed) {
                     if let Err(error) = writer.run("INSERT INTO a(v) VALUES(0)") {
@@ -456,7 +457,7 @@ fn generated_ids_are_not_taken_meanwhile(flavor: Flavor) {
             .map(|mut peer| {
                 scope.spawn(move || {
                     peer.exec("SELECT SLEEP(3)");
-                    // It is new: it takes nobody's id.
+                    // The row is new, and takes no other row's id.
                     peer.exec("INSERT INTO a(v) VALUES(200)");
                     peer.exec("COMMIT");
                 })
@@ -674,14 +675,14 @@ fn a_refused_commit_that_cannot_be_repeated_is_told_as_a_loss(flavor: Flavor) {
     assert_eq!((bed.value(0, "SELECT COUNT(*) FROM test.t").as_str(), bed.value(1, "SELECT i FROM test.t").as_str()), ("0", "3"));
 }
 
-/// Writers wait as both servers are read-only, in and out of transactions. Whoever has an id to keep goes first.
+/// Writers wait while both servers are read-only, in and out of transactions. A transaction with an id to keep goes first.
 fn at_a_promotion_replays_go_first(flavor: Flavor) {
     const TRANSACTIONS: usize = 4;
     let servers = Replication::start(flavor, 1, &Options::new()).unwrap();
     servers.primary.sql("CREATE TABLE test.a(id INT PRIMARY KEY AUTO_INCREMENT, v INT)").unwrap();
     servers.wait_caught_up().unwrap();
     let builder = Tidegate::builder().app_user().variable("transaction_replay", true).variable("demotion_grace_ms", 60_000);
-    // A slow machine is not what is tested.
+    // The speed of the machine is not tested.
     let builder = builder.variable("transaction_replay_head_start_ms", 20_000).variable("connect_timeout_server_max", 60_000);
     let builder = builder.row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
     let proxy = builder.backend(0, &servers.primary).backend(1, &servers.replicas[0]).start().unwrap();
@@ -699,7 +700,7 @@ fn at_a_promotion_replays_go_first(flavor: Flavor) {
     others.iter_mut().for_each(|peer| drop(peer.exec("DO 1")));
     set_read_only(&servers.primary, true).unwrap();
     thread::scope(|scope| {
-        // Half of the transactions notice it themselves; the others are silent.
+        // Half of the transactions notice it by a statement of their own; the others are silent.
         let (at_work, silent) = peers.split_at_mut(TRANSACTIONS / 2);
         for peer in at_work {
             scope.spawn(|| peer.exec_all(&["INSERT INTO a(v) VALUES(50)", "COMMIT"]));
@@ -736,7 +737,7 @@ fn a_savepoint_may_come_first(flavor: Flavor) {
         bed.relay.cut_near();
         peer.exec_all(&["ROLLBACK TO b", "ROLLBACK TO a", "COMMIT"]);
         assert_eq!(bed.value(0, "SELECT COUNT(*) FROM test.t"), "0");
-        // A SET leaves it where it is.
+        // A SET does not move the savepoint.
         peer.exec_all(&["SAVEPOINT a", "SET @v = 'x'", &format!("INSERT INTO t VALUES({turn}, 0)")]);
         bed.relay.cut_near();
         peer.exec_all(&["ROLLBACK TO a", "COMMIT"]);
@@ -744,7 +745,7 @@ fn a_savepoint_may_come_first(flavor: Flavor) {
     }
 }
 
-/// What a snapshot shows is as old as the snapshot: no other one takes its place.
+/// A snapshot shows data of its time, so a later snapshot is no replacement.
 fn a_snapshot_is_not_taken_anew(flavor: Flavor) {
     for replays in [true, false] {
         let bed = Bed::new(flavor, 1, &[("transaction_replay", replays.into())]);
@@ -758,7 +759,8 @@ fn a_snapshot_is_not_taken_anew(flavor: Flavor) {
     }
 }
 
-/// A network loses a connection for the proxy alone: what is open there is ended, and neither a replay nor others wait for it.
+/// The network loses a connection, and only the proxy notices: its statement and transaction are ended, and neither a replay nor other
+/// sessions wait for them.
 fn a_lost_connection_keeps_no_locks(flavor: Flavor) {
     for replays in [true, false] {
         let bed = Bed::new(flavor, 1, &[("transaction_replay", replays.into())]);

@@ -104,7 +104,8 @@ fn roles_are_frozen_while_the_monitor_is_off() {
 }
 
 /// A cut-over as public scripts do it: the old writer is SHUNNED by its row and goes on taking writes, and the new one is promoted.
-/// Of all that clients insert meanwhile nothing is on the old one only.
+///
+/// No row that clients insert meanwhile is on the old one only.
 fn cuts_over_with_a_shunned_row(flavor: Flavor) {
     let cluster = Replication::start(flavor, 1, &Options::new()).unwrap();
     let (old, new) = (&cluster.primary, &cluster.replicas[0]);
@@ -138,7 +139,7 @@ fn cuts_over_with_a_shunned_row(flavor: Flavor) {
     let rows = |server: &Server| server.scalar("SELECT COUNT(*) FROM test.t").unwrap().unwrap();
     assert_eq!([rows(old), rows(new)], ["1", "51"]);
     shows("the old one is still out", "SHUNNED", old);
-    // What an operator wrote is configuration, what is observed is none.
+    // The status that an operator wrote is configuration; the observed one is not.
     order("SAVE MYSQL SERVERS FROM RUNTIME".into());
     let mut saved = |server: &Server| {
         let sql = format!("SELECT status FROM mysql_servers WHERE port={}", server.port());
@@ -204,8 +205,9 @@ impl Pair {
     }
 }
 
-/// A power cut, and `read_only` stands in nobody's file: the replica is back first and says that it is writable. All that clients
-/// insert is on the primary, until the replica is promoted.
+/// A power cut, and no configuration file sets `read_only`: the replica is back first and reports that it is writable.
+///
+/// All rows that clients insert are on the primary, until the replica is promoted.
 fn has_a_power_cut(flavor: Flavor) {
     let pair = Pair::start(flavor);
     let (primary, replica) = (&pair.cluster.primary, &pair.cluster.replicas[0]);
@@ -267,7 +269,7 @@ fn mysql_has_a_power_cut() {
     has_a_power_cut(Flavor::Mysql);
 }
 
-/// Servers that are reached over Unix sockets are checked like others: an old primary that returns writable gets no write.
+/// Servers on Unix sockets are checked as on TCP: an old primary that returns writable gets no write.
 fn fails_over_on_sockets(flavor: Flavor) {
     let cluster = Replication::start(flavor, 1, &Options::new()).unwrap();
     let (old, new) = (&cluster.primary, &cluster.replicas[0]);
@@ -316,7 +318,7 @@ fn mysql_fails_over_on_sockets() {
     fails_over_on_sockets(Flavor::Mysql);
 }
 
-/// Who waits for a writer is told what became of it: MySQL's offline_mode in the server's words, and a frozen one by its address.
+/// The error for a session that waits for a writer says why: MySQL's offline_mode in the server's words, or a frozen server by its address.
 #[test]
 fn errors_name_the_writer_that_is_missed() {
     let cluster = Replication::start(Flavor::Mysql, 1, &Options::new()).unwrap();

@@ -1,4 +1,4 @@
-//! SWITCHOVER and replication: the old primary and the other replicas follow the new one, and who cannot serves no reads.
+//! SWITCHOVER and replication: the old primary and the other replicas follow the new one; a server that cannot serves no reads.
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
@@ -69,7 +69,9 @@ fn status(proxy: &Tidegate, server: &Server, wanted: &str) {
     wait::until("the status", LIMIT, is_so).unwrap();
 }
 
-/// Back and forth five times, while a client writes and others read from all servers: no error, and no read that is older than the limit.
+/// Back and forth five times, while one client writes and others read from all servers.
+///
+/// There is no error, and no read that is older than the limit.
 fn everybody_follows(flavor: Flavor) {
     let servers = cluster(flavor, 2);
     let (first, [second, leaf]) = (&servers.primary, &servers.replicas[..]) else { panic!("three servers") };
@@ -108,7 +110,7 @@ fn everybody_follows_mysql() {
     everybody_follows(Flavor::Mysql);
 }
 
-/// A writer that notes when each row was acknowledged, and readers that note what they find too old.
+/// A writer that records when each row was acknowledged, and readers that record rows which they find too old.
 struct Load {
     stop: Arc<AtomicBool>,
     reads: Arc<AtomicU64>,
@@ -254,7 +256,7 @@ fn who_cannot_follow_serves_no_reads_mysql() {
     who_cannot_follow_serves_no_reads(Flavor::Mysql);
 }
 
-/// What is written is acknowledged by a replica, before and after; and what follows another replica is left alone.
+/// Each write is acknowledged by a replica, before and after. A server that follows another replica is not changed.
 fn semi_sync_changes_sides(flavor: Flavor) {
     let servers = Replication::start_semi_sync(flavor, 3, &Options::new()).unwrap();
     servers.primary.sql("CREATE TABLE test.t(i INT PRIMARY KEY)").unwrap();

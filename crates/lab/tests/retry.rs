@@ -1,5 +1,5 @@
-//! Statements that a server certainly has not applied go to another one, and the client does not notice; all others it is
-//! told of.
+//! Statements that a server certainly has not applied go to another server, and the client does not notice. For all others the client gets
+//! an error.
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
@@ -33,7 +33,7 @@ each!(
     a_view_that_writes_is_not_read_twice,
 );
 
-/// What is true of a connection whose statement runs until it is killed: one that is being prepared does not.
+/// Matches a connection whose statement runs until it is killed; a PREPARE of the same text does not run, and does not match.
 const RUNNING: &str = "user='app' AND command IN ('Query', 'Execute') AND (info LIKE '%SLEEP(100)%' OR info LIKE '%BENCHMARK%')";
 
 const BOTH: [Encoding; 2] = [Encoding::Text, Encoding::Binary];
@@ -131,7 +131,7 @@ fn proxy(ports: &[u16], more: impl FnOnce(Builder) -> Builder) -> Builder {
     more(ports.iter().zip(weights).fold(builder, with))
 }
 
-/// Its logins are refused with 3032, which is no word about who logs in.
+/// Logins are refused with 3032, which is no statement about the user.
 #[test]
 fn a_server_in_offline_mode_is_as_good_as_gone() {
     let bed = Bed::new(Flavor::Mysql, 2, |b| b);
@@ -185,7 +185,7 @@ fn the_wait_ends_and_the_server_has_the_last_word(flavor: Flavor) {
     }
 }
 
-/// A statement that was refused asks anew whenever its server may have changed its mind; the last of these waits is short.
+/// A refused statement tries again whenever its server may have changed its state; the last of these waits is short.
 fn an_error_tells_the_whole_wait(flavor: Flavor) {
     let bed = Bed::new(flavor, 1, |b| b.variable("connect_timeout_server_max", 1_000).variable("suspicion_ms", 700));
     set_read_only(&bed.servers[0], true).unwrap();
@@ -299,7 +299,7 @@ fn what_ends_nothing_asks_no_server(flavor: Flavor) {
     }
     let mut admin = bed.proxy.admin().unwrap();
     for (asked, expected) in [
-        // Plain COMMIT and ROLLBACK in text are not judged; prepared ones are, and so are their PREPAREs.
+        // Plain COMMIT and ROLLBACK in text are not judged. Prepared ones are judged, at PREPARE as well.
         ("SELECT hits FROM stats_mysql_query_rules WHERE rule_id = 1", "11"),
         ("SELECT SUM(count_star) FROM stats_mysql_query_digest WHERE hostgroup = 0 AND digest_text LIKE 'COMMIT%'", "4"),
         ("SELECT SUM(Total_cnt) FROM stats_mysql_commands_counters WHERE Command IN ('COMMIT', 'ROLLBACK')", "10"),
@@ -346,8 +346,8 @@ fn what_is_killed_wherever_it_runs_ends(flavor: Flavor) {
             let running = thread::spawn(move || peer.ask(dying).err().cloned().unwrap());
             for time in 0..times {
                 wait::until("it to run", LIMIT, || bed.is_running().then_some(())).unwrap_or_else(|_| panic!("{dying}: {time}"));
-                // What breaks within a second after a loss, on a connection that was there before, is taken for one death of the server. It
-                // runs again, so the proxy knows of the loss by now.
+                // A connection from before the loss that breaks within a second after it counts as the same death of the server. The
+                // statement runs again, so the proxy knows of the loss by now.
                 thread::sleep(Duration::from_millis(if time == 1 { 1_100 } else { 0 }));
                 assert!(bed.kill_running(), "{dying}: {time}");
             }
@@ -383,7 +383,7 @@ fn a_view_that_writes_is_not_read_twice(flavor: Flavor) {
     let killed = |peer: &mut Peer, sql: &str| {
         thread::scope(|scope| {
             let running = scope.spawn(|| peer.ask(sql));
-            // Who runs stored code is its definer.
+            // Stored code runs as its definer.
             let is_killed = || (running.is_finished() || bed.kill_one("state LIKE 'User sleep%'")).then_some(!running.is_finished());
             let is_killed = wait::until("it to run", LIMIT, is_killed).unwrap();
             let reply = running.join().unwrap();
@@ -418,7 +418,7 @@ fn an_error_that_is_older_than_the_statement_says_nothing_of_it() {
     let server = Server::start(Flavor::Mysql, &Options::new()).unwrap();
     server.sql("CREATE TABLE test.t(i INT PRIMARY KEY)").unwrap();
     let relay = Relay::to(&server.address()).unwrap();
-    // No role: what was never read may be sent again anywhere.
+    // No role: a statement that the server never read may be sent again to any server.
     let proxy = Tidegate::builder().server(0, "127.0.0.1", relay.port()).app_user().variable("threads", 1).start().unwrap();
     let mut peer = Peer::through(&proxy, Encoding::Text);
     // Long enough for the connections to be silenced before the server closes one.

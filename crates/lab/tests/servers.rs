@@ -38,7 +38,7 @@ fn a_stopped_server_is_silent_until_it_goes_on() {
     let server = Mariadb::start(&Options::new()).unwrap();
     let options = ConnectOptions::app(&server);
     server.sigstop();
-    // The kernel still accepts; nobody greets.
+    // The kernel still accepts connections, but no greeting is sent.
     Client::connect(&options.clone().timeout(Duration::from_millis(200))).unwrap_err();
     server.sigcont();
     Client::connect(&options).unwrap();

@@ -1,4 +1,4 @@
-//! An operator at the admin port, and database servers that say who they are.
+//! An operator at the admin port, and stand-ins for database servers that answer with their own name.
 
 #![allow(dead_code)] // every test program uses a part of this
 

@@ -1,4 +1,4 @@
-//! CONFIG: what differs, what was, and going back to it.
+//! CONFIG: the differences between layers, the history, and going back to an earlier configuration.
 
 use std::fs;
 use std::process::Command;
@@ -98,7 +98,7 @@ fn a_file_is_applied_whole() {
     assert_eq!(operator.rows("CONFIG DIFF DISK"), Vec::<String>::new());
 }
 
-/// `tidegate check`: each remark with its place in the file; what is only remarked on is usable.
+/// `tidegate check`: each remark has its place in the file; a remark, unlike an error, leaves the file usable.
 #[test]
 fn a_file_is_looked_through() {
     let proxy = alone().start().unwrap();

@@ -1,4 +1,4 @@
-//! LOAD and SAVE: the session that write-ups show, every form, and what is refused.
+//! LOAD and SAVE: the session that write-ups show, every form of the commands, and the refusals.
 
 use lab::Tidegate;
 
@@ -12,7 +12,7 @@ const WRITE_UP: &[&str] = &[
     "SAVE MYSQL QUERY RULES TO DISK;",
 ];
 
-/// What each statement is answered by, before and after the rules are loaded.
+/// The answer to each statement, before and after the rules are loaded.
 const ROUTES: &[(&str, &str, &str)] = &[
     ("SELECT name FROM who", "a", "c"),
     ("SELECT name FROM who FOR UPDATE", "a", "b"),
@@ -100,7 +100,7 @@ fn every_form_of_every_module() {
     }
 }
 
-/// A statement that makes memory bad, what loads it, and what the error names.
+/// A statement that makes memory invalid, the command that loads it, and the words that the error contains.
 const FAULTS: &[(&str, &str, &[&str])] = &[
     ("UPDATE mysql_servers SET hostname=''", "MYSQL SERVERS", &["mysql_servers, hostgroup_id=0, hostname=, port=", "column hostname"]),
     ("UPDATE mysql_servers SET max_connections=99999999999", "MYSQL SERVERS", &["column max_connections", "out of range"]),
@@ -247,7 +247,7 @@ fn a_schema_that_is_used_is_meant() {
         assert_eq!((error.code, &*error.message), (1049, "Unknown database 'nosuch'"));
     }
     assert_eq!(operator.row("SELECT DATABASE()"), "monitor");
-    // What another statement changed is not this one's.
+    // The count of affected rows does not include rows of an earlier statement.
     assert_eq!(operator.ok("DELETE FROM main.mysql_servers").affected_rows, 1);
     assert_eq!(operator.ok("CREATE TABLE own (a INT)").affected_rows, 0);
 }

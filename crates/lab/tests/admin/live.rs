@@ -1,4 +1,4 @@
-//! LOAD while clients work: what is new takes traffic, what is gone leaves, and a transaction notices nothing.
+//! LOAD while clients work: a new server takes traffic, a removed one loses it, and an open transaction notices nothing.
 
 use std::thread;
 
@@ -6,7 +6,7 @@ use lab::{Client, Tidegate};
 
 use crate::bed::{Operator, WHO, alone, before_a, code, get, insert_server, new_server, servers, wait_connections};
 
-/// Sessions in transactions until one is on server `name`; it and the others.
+/// Opens sessions in transactions until one runs on server `name`; returns that session and the others.
 fn until_one_is_on(proxy: &Tidegate, name: &str) -> Vec<Client> {
     let mut sessions = Vec::new();
     for _ in 0..60 {
@@ -59,7 +59,7 @@ fn offline_hard_ends_transactions_and_says_why() {
     assert!(told.message.contains("OFFLINE_HARD") && told.message.contains("transaction"), "{}", told.message);
 }
 
-/// OFFLINE_SOFT: nothing new, and what is open may finish.
+/// OFFLINE_SOFT: the server gets no new work, and open transactions may finish.
 #[test]
 fn a_server_is_drained() {
     let (old, [_, b, _]) = (new_server(), servers());

@@ -1,4 +1,4 @@
-//! What an operator does to the process: pause, resume, stop, restart, kill.
+//! Commands of an operator that act on the process: pause, resume, stop, restart, kill.
 
 use lab::{Client, LabError, Tidegate, wait};
 
@@ -132,7 +132,7 @@ fn a_restart_reads_what_was_saved() {
     assert_eq!(get(&mut proxy.connect_app().unwrap(), WHO), "a");
 }
 
-/// Options that hold for one start do not undo what was saved since.
+/// Options that hold for one start do not undo a configuration that was saved since.
 #[test]
 fn a_restart_forgets_what_held_for_one_start() {
     for args in [&["--initial"][..], &["--reload"], &["--no-start"], &["--initial", "-n"]] {
@@ -173,7 +173,7 @@ fn a_restart_after_the_program_was_replaced() {
     assert_eq!(get(&mut proxy.connect_app().unwrap(), WHO), "a");
 }
 
-/// Holds an address, so that nobody else can listen there.
+/// Occupies an address, so that the proxy cannot listen there.
 fn take(address: &str) -> std::net::TcpListener {
     wait::until("the address to be free", LIMIT, || std::net::TcpListener::bind(address).ok()).unwrap()
 }
@@ -225,7 +225,7 @@ fn a_restart_that_would_fail_is_refused() {
     std::fs::write(&database, "no database, and long enough to be looked at".repeat(100)).unwrap();
     refused("proxysql.db: file is not a database");
     std::fs::write(&database, good).unwrap();
-    // Addresses of somebody else, for clients and for administrators.
+    // Addresses that are already taken, for clients and for administrators.
     let taken = take("127.0.0.1:0");
     let taken = taken.local_addr().unwrap();
     let mut operator = Operator::of(&proxy);
@@ -287,7 +287,7 @@ fn proxysqls_command_line_starts() {
     std::fs::remove_dir_all(&link).unwrap();
 }
 
-/// Whoever has an administrator's password runs no program where the command line says so, also after PROXYSQL RESTART.
+/// With scripts forbidden on the command line, an administrator's password lets nobody run a program, also after PROXYSQL RESTART.
 #[test]
 fn scripts_can_be_forbidden() {
     let mark = std::env::temp_dir().join(format!("tidegate-{}-forbidden", std::process::id()));

@@ -1,4 +1,4 @@
-//! Questions to a running proxy, and who may ask and change what.
+//! Queries to a running proxy, and the rights to ask them and to change settings.
 
 use crate::bed::{Operator, WHO, before_a, get, insert_server, servers};
 

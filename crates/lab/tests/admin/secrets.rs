@@ -47,7 +47,7 @@ fn until_logged(proxy: &Tidegate, what: &str) {
     wait::until(what, LIMIT, || proxy.log().contains(what).then_some(())).unwrap();
 }
 
-/// Waits until the monitor logs in anew, and can or cannot.
+/// Waits until the monitor has logged in again since `since`, with the wanted result.
 fn until_monitored(operator: &mut Operator, since: &str, wanted: &str) {
     let sql = format!(
         "SELECT MAX(connect_error IS NULL) || COALESCE(MAX(connect_error LIKE '%denied%'), 0) FROM mysql_server_connect_log WHERE time_start_us > {since}"
@@ -78,7 +78,7 @@ fn rotation(flavor: Flavor) {
     let mut app = proxy.connect_app().unwrap();
     assert_eq!(get(&mut app, "SELECT 1"), "1");
 
-    // What is shown is the path.
+    // The path is shown, not the secret.
     let shown =
         operator.rows("SELECT variable_value FROM runtime_global_variables WHERE variable_name LIKE '%monitor_password%' ORDER BY 1");
     assert_eq!(shown, [volume.shown("monitor").as_str(), "monitor"]);
@@ -102,7 +102,7 @@ fn rotation(flavor: Flavor) {
     let mut again = Client::connect(&proxy.options("app", "app-second").database("test")).unwrap();
     assert_eq!((get(&mut again, "SELECT 2"), get(&mut app, "SELECT 3")), ("2".to_owned(), "3".to_owned()));
 
-    // One that is gone, and one that is wrong, leave what was in force.
+    // A missing secret file, and one with wrong contents, leave the loaded secret in force.
     volume.update("v3", &[("monitor", "monitor-second\n"), ("admin", "no login\n")]);
     until_logged(&proxy, "its earlier content stays in force");
     for (file, name) in [("admin", "admin-admin_credentials_file"), ("app", "password_file of user 'app'")] {
@@ -116,7 +116,7 @@ fn rotation(flavor: Flavor) {
     assert_eq!(metric(&mut operator), "2");
     operator.all(&["SET mysql-max_connections=77", "LOAD MYSQL VARIABLES TO RUNTIME", "LOAD ADMIN VARIABLES TO RUNTIME"]);
     drop(Operator::login(&proxy, "root", "second").unwrap());
-    // A process that takes over has what this one had.
+    // A process that takes over has the secrets of the old one.
     let answer = operator.ok("PROXYSQL UPGRADE").info.clone();
     proxy.follow(&answer).unwrap();
     let mut operator = Operator::login(&proxy, "root", "second").unwrap();
@@ -160,7 +160,7 @@ fn a_file_that_cannot_be_read_is_refused() {
     operator.ok("SET admin-stats_credentials_file=''");
     operator.ok(&format!("UPDATE mysql_users SET attributes='{{\"password_file\":\"{nowhere}\"}}'"));
     refused(&mut operator, "MYSQL USERS", "mysql_users, username=app, backend=1, column attributes");
-    // A declared file names another one, and that changes.
+    // The file that is declared is another one, and its contents change.
     fs::write(volume.file("other"), "watch:one\n").unwrap();
     let file = proxy.config_file();
     let text = fs::read_to_string(&file).unwrap();

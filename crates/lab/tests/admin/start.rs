@@ -37,7 +37,7 @@ const NOT_USED: &str = "was edited after proxysql.db was made, but the proxy use
 
 #[test]
 fn what_was_saved_holds_after_a_restart() {
-    // Unwatched: there is no db7, and what is seen of it comes and goes.
+    // The monitor is off: db7 does not exist, and observed values would come and go.
     let mut proxy = before_a().variable("monitor_enabled", false).start().unwrap();
     let mut operator = Operator::of(&proxy);
     operator.all(&[
@@ -140,7 +140,7 @@ fn a_declared_file_is_followed() {
     assert_eq!(get(&mut client, WHO), "a");
 }
 
-/// What a database of ProxySQL 2.x may look like: tables that lack columns and have unknown ones, and tables not known here.
+/// A database as ProxySQL 2.x may leave it: tables that lack columns or have unknown ones, and tables that are not known here.
 const OLD_DATABASE: &str = "
     CREATE TABLE mysql_servers (hostgroup_id INT CHECK (hostgroup_id>=0) NOT NULL DEFAULT 0, hostname VARCHAR NOT NULL,
         port INT NOT NULL DEFAULT 3306, status VARCHAR NOT NULL DEFAULT 'ONLINE', weight INT NOT NULL DEFAULT 1,
@@ -199,7 +199,7 @@ fn replace_database(proxy: Tidegate, sql: &[&str]) -> Tidegate {
     proxy
 }
 
-/// Starts that must fail, with what they say; the database is as it was.
+/// Starts that must fail, with the words of the error; the database stays as it was.
 #[test]
 fn a_start_that_cannot_be_right_fails() {
     let mut proxy = alone().start().unwrap();
@@ -265,7 +265,7 @@ fn names(directory: &Path) -> Vec<String> {
 #[test]
 fn a_start_that_fails_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    // Where the machine has a configuration file, that one is read.
+    // A configuration file of the machine would be read instead.
     if !Path::new("/etc/tidegate.cnf").exists() {
         let (output, said) = run_in(dir.path(), &[]);
         assert!(!output.status.success() && said.contains("no configuration was found") && said.contains("tidegate init"), "{said}");
@@ -282,7 +282,7 @@ fn a_start_that_fails_leaves_nothing() {
     let (output, said) = run_in(dir.path(), &["-c", "t.cnf", "-D", "a/b"]);
     assert!(!output.status.success() && said.contains("admin-mysql_ifaces: cannot listen on"), "{said}");
     assert_eq!(names(dir.path()), ["t.cnf"]);
-    // What was there stays.
+    // A directory that was there before stays, with its files.
     fs::create_dir(dir.path().join("a")).unwrap();
     fs::write(dir.path().join("a/proxysql_stats.db"), "").unwrap();
     run_in(dir.path(), &["-c", "t.cnf", "-D", "a"]);
@@ -318,7 +318,7 @@ fn a_good_start_warns_of_nothing() {
     greeted.read_exact(&mut greeting).unwrap();
     greeted.read_exact(&mut vec![0; usize::from(greeting[0])]).unwrap();
     drop(greeted);
-    // By then the log has what came before.
+    // By then the log contains every earlier record.
     assert!(lab::Client::connect(&proxy.options("nobody", "")).is_err());
     let log = wait::until("the log", LIMIT, || Some(proxy.log()).filter(|log| log.contains("Access denied"))).unwrap();
     let warnings: Vec<&str> = log.lines().filter(|line| line.contains(" WARN ") && !line.contains("runs as root")).collect();

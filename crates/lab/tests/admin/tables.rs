@@ -1,5 +1,6 @@
-//! `docs/reference/tables.md` and `docs/reference/metrics.md` say what a proxy has. With `UPDATE_DOCS=1` they are written again. The program that is
-//! asked is the one that was built last: `cargo build -p tidegate` first.
+//! Checks that `docs/reference/tables.md` and `docs/reference/metrics.md` list the tables and metrics of a proxy.
+//!
+//! With `UPDATE_DOCS=1` the files are written again. The tests ask the program that was built last: run `cargo build -p tidegate` first.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write as _};
@@ -9,7 +10,7 @@ use std::path::Path;
 use lab::Tidegate;
 use lab::port::Port;
 
-/// Schemas, and what they are for.
+/// Schemas, and the purpose of each.
 const SCHEMAS: [(&str, &str); 5] = [
     (
         "main",
@@ -62,7 +63,7 @@ fn is_fresh(name: &str, page: &str) {
     assert!(written == page, "{name} is stale: run cargo build -p tidegate && UPDATE_DOCS=1 cargo test -p lab --test admin page_of");
 }
 
-/// Where a metric's unit is told by its name, as Prometheus advises, and where it is not.
+/// The unit that the suffix of a metric's name tells; empty for a suffix that is not listed.
 fn unit(name: &str) -> &'static str {
     let name = name.strip_suffix("_total").unwrap_or(name);
     [
@@ -85,7 +86,7 @@ fn the_page_of_metrics_is_fresh() {
     let port = Port::reserve().unwrap();
     // A server's metrics are there whether it answers or not.
     let builder = Tidegate::builder().variable("threads", 1).server(0, "127.0.0.1", 1).admin_variable("restapi_enabled", true);
-    // So are those of a shared configuration.
+    // The metrics of a shared configuration are there too, whether etcd answers or not.
     let builder = builder.admin_variable("shared_config_endpoints", "http://127.0.0.1:1");
     let _proxy = builder.admin_variable("restapi_port", i64::from(port.number())).start().unwrap();
     let mut socket = TcpStream::connect(("127.0.0.1", port.number())).unwrap();

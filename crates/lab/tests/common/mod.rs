@@ -1,7 +1,7 @@
-//! What the end-to-end tests share: servers, a world to run a test body in, and clients that speak either protocol.
+//! Shared parts of the end-to-end tests: servers, a world to run a test body in, and clients that speak either protocol.
 //!
-//! A body runs four times a flavor: against the server itself, which shows that the test is right, and through the proxy,
-//! which shows that the proxy is; each in the text and in the binary protocol. `LAB_DIRECT_ONLY=1` leaves the proxy out.
+//! A body runs four times a flavor: directly on the server, which shows that the test is right, and through the proxy, which shows that the
+//! proxy is. Each run is made in the text and in the binary protocol. `LAB_DIRECT_ONLY=1` leaves the proxy out.
 
 #![allow(dead_code)] // every test program uses a part of this
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers of tests may panic
@@ -42,7 +42,7 @@ pub(crate) fn proxy_with(server: &Server, backends: i64, more: impl FnOnce(Build
     more(builder).start().unwrap()
 }
 
-/// Where and how a test body runs.
+/// The server or proxy, and the protocol, with which a test body runs.
 pub(crate) struct World {
     /// The database server.
     pub server: &'static Server,
@@ -147,7 +147,7 @@ impl Peer {
         Peer { client: Client::connect(options).unwrap(), encoding }
     }
 
-    /// Runs SQL as text, or prepares, executes and closes it; what a server cannot prepare (error 1295) goes as text.
+    /// Runs SQL as text, or prepares, executes and closes it; a statement that a server cannot prepare (error 1295) goes as text.
     pub(crate) fn ask(&mut self, sql: &str) -> Reply {
         self.try_ask(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }

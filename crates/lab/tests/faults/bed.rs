@@ -64,8 +64,9 @@ impl Bed {
         waited.unwrap_or_else(|e| panic!("{e}: {last} instead of {wanted}"));
     }
 
-    /// Waits until the server has this many transactions open. InnoDB shows a copy of its list, and renews it only when
-    /// nobody has looked for 100 ms: looking more often shows the same for ever.
+    /// Waits until the server has this many transactions open.
+    ///
+    /// InnoDB shows a copy of its list, and renews it only after 100 ms without a read: polling more often shows the same list for ever.
     pub(crate) fn wait_transactions(&self, wanted: u64) {
         let mut root = self.server.root().unwrap();
         let start = Instant::now();
@@ -112,7 +113,7 @@ pub(crate) fn try_connect(proxy: &Tidegate) -> Result<Client, LabError> {
     Client::connect(&proxy.options("app", "app-pass").database("test").timeout(LIMIT))
 }
 
-/// What the workers report of themselves on SIGUSR1: sessions and counters, summed.
+/// The sums over the workers' report on SIGUSR1: sessions and counters.
 pub(crate) struct Report {
     pub sessions: u64,
     counters: BTreeMap<String, u64>,

@@ -29,7 +29,7 @@ fn read_to_close(stream: &mut TcpStream) -> Vec<u8> {
     bytes
 }
 
-/// What a client may have sent when it stops in the middle of the login.
+/// Parts of a login, after each of which a client stops.
 const HALF_LOGINS: [&[u8]; 5] = [
     b"",
     b"\x20",
@@ -144,7 +144,7 @@ fn five_thousand_connects() {
             }
         }
         println!("{greetings} greetings, {errors} errors");
-        // With all of them open, as in the first round. What an allocator keeps for later it gives back within seconds.
+        // All of them are open, as in the first round. Memory that the allocator retains is returned to the system within seconds.
         let mib = || bed.proxy.rss_bytes().unwrap() >> 20;
         rss.push(mib());
         if round == ROUNDS {
@@ -159,8 +159,9 @@ fn five_thousand_connects() {
     println!("rss MiB in each round: {rss:?}");
 }
 
-/// What a peak took is the system's again within seconds, in the build that is tested as in the one that is shipped: a budget for
-/// memory goes by what the process has.
+/// The memory of a peak is returned to the system within seconds, in the tested build as in the shipped one.
+///
+/// A budget for memory is compared with the memory of the process.
 #[test]
 fn memory_of_a_peak_is_given_back() {
     const SESSIONS: usize = 200;
@@ -181,7 +182,7 @@ fn memory_of_a_peak_is_given_back() {
         (peak > before + (SESSIONS * VALUES * BYTES / 2) as u64).then_some(())
     })
     .unwrap();
-    // Those in between stay.
+    // Every 20th session stays open; the others end.
     let kept: Vec<_> = clients.into_iter().enumerate().filter_map(|(nth, client)| (nth % 20 == 0).then_some(client)).collect();
     wait::until("memory to be given back", LIMIT, || {
         let now = bed.proxy.rss_bytes().unwrap();
@@ -324,7 +325,7 @@ fn offline_hard_cuts_a_session_whose_client_does_not_read() {
     wait_sessions(&bed.proxy, 0);
 }
 
-/// What runs on a server that is taken out of service ends there, with its locks.
+/// A statement that runs on a server that is taken out of service ends there, with its locks.
 fn offline_hard_ends_what_runs(flavor: Flavor) {
     const RUNS: &str = "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app' AND info LIKE '%SLEEP(0.001)%'";
     let bed = Bed::new(flavor, 2, |b| b);

@@ -37,7 +37,7 @@ fn packet(len: usize) -> Vec<u8> {
     packet
 }
 
-/// Sends until nobody takes any more.
+/// Sends until the receiver takes no more.
 fn fill(socket: &mut TcpStream) {
     socket.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
     let packet = packet(64_000);
@@ -71,7 +71,7 @@ fn a_silent_client_has_only_its_time() {
     bed.wait_count("SELECT COUNT(*) FROM test.t", 0);
 }
 
-/// What was killed is told so when the file is over; a client that is silent is not waited for.
+/// The client of a killed load gets the error after the file; a client that is silent is not waited for.
 #[test]
 fn kill_query_ends_it() {
     let bed = bed(|b| b);
@@ -139,7 +139,7 @@ fn nor_one_that_sends_long_data() {
     bed.server.sigcont();
 }
 
-/// What it has sent ahead fills the buffer, and hides that it has left.
+/// The bytes that the client has sent ahead fill the buffer, and hide that the client has left.
 #[test]
 fn a_client_that_was_ahead_and_leaves_is_noticed() {
     let bed = bed(|b| b);

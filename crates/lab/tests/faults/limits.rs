@@ -1,4 +1,4 @@
-//! Limits and order: connections, time, and who is served next.
+//! Limits and order: connections, times, and the order in which waiting sessions are served.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -133,8 +133,9 @@ fn max_connections_of_a_server_mysql() {
     max_connections_of_a_server(Flavor::Mysql);
 }
 
-/// Also while clients vanish in the middle of statements, whose connections the server must be told to end: that takes
-/// one connection more, when all others are busy.
+/// Also while clients vanish in the middle of statements, whose connections the server must be told to end.
+///
+/// That takes one more connection, when all others are busy.
 #[test]
 fn max_connections_while_clients_vanish() {
     const MAX: u64 = 3;
@@ -363,7 +364,7 @@ fn kill_query_hits_only_its_session_mysql() {
 const WAIT_FOR_TABLE: &str =
     "SELECT COUNT(*) FROM information_schema.processlist WHERE user='app' AND state='Waiting for table metadata lock'";
 
-/// An ALTER TABLE that waits for a transaction: whoever uses the table after it waits too, until `body` is done.
+/// Runs `body` while an ALTER TABLE waits for a transaction: every later use of the table waits too.
 fn while_altered(bed: &Bed, body: impl FnOnce()) {
     let mut holder = bed.server.root().unwrap();
     holder.run("BEGIN").unwrap();
@@ -407,7 +408,7 @@ fn a_prepare_that_waits_is_a_statement(flavor: Flavor) {
         assert_eq!(seen(&client.recv_prepared().unwrap_err()), Seen::Error(1317));
         client.run("COMMIT").unwrap();
         assert_eq!(bed.count("SELECT COUNT(*) FROM test.t"), 1);
-        // Where it has to be prepared once more.
+        // The same on a connection on which the statement has to be prepared once more.
         client.send_execute(again.id, &[], Execution::default()).unwrap();
         bed.wait_count(waits_long, 1);
         killer.run(format!("KILL QUERY {}", client.connection_id())).unwrap();

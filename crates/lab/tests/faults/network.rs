@@ -137,7 +137,7 @@ fn cut_in_the_middle_of_a_statement() {
         far.relay.cut();
         assert!(matches!(writing.join().unwrap(), Seen::Error(lab::SERVER_LOST) | Seen::Closed));
     });
-    // The server may still do what it was told: the client was told that nobody knows.
+    // The server may still execute the statement: the client was told that the outcome is unknown.
     let rows = || (far.server.scalar(SLEEPERS).unwrap().as_deref() == Some("0")).then_some(());
     wait::until("the statement to end", LIMIT, rows).unwrap();
     let written = far.server.scalar("SELECT COUNT(*) FROM test.t").unwrap().unwrap();

@@ -1,4 +1,4 @@
-//! `fast_forward` users: a connection each, which they get although others' idle ones fill the server, and bytes that move
+//! `fast_forward` users: each session gets a connection of its own, although idle connections of other users fill the server. Bytes move
 //! both ways at once.
 
 use std::io::Read;
@@ -25,7 +25,7 @@ fn passenger(bed: &Bed) -> Client {
     Client::connect(&options(bed)).unwrap()
 }
 
-/// What idle connections of others fill is made room on, whichever worker has them.
+/// If idle connections of other users fill the server, one is closed to make room, whichever worker has it.
 #[test]
 fn gets_room_from_idle_connections() {
     let bed = Bed::mariadb(2, |b| with_passage(b).variable("connect_timeout_server_max", 5000));
@@ -118,7 +118,7 @@ fn both_ways_at_once_mysql() {
     both_ways_at_once(Flavor::Mysql);
 }
 
-/// TLS and compression are each side's own; frames begin anew with each command.
+/// TLS and compression are each side's own; frame numbers start again with each command.
 #[test]
 fn in_any_wrapping() {
     let server = Server::start(Flavor::Mariadb, &Options::new().tls()).unwrap();
@@ -174,7 +174,7 @@ fn refused_by_the_server_mysql() {
     refused_by_the_server(Flavor::Mysql);
 }
 
-/// What the client says of its collation is the server's to read: none, one that the server has, and one that it does not know.
+/// The collation of the login is left to the server: none, one that the server has, and one that it does not know.
 fn collation_as_the_client_says(flavor: Flavor) {
     let bed = Bed::new(flavor, 5, with_passage);
     for id in [0, 8, 33, 45, 200, 254, 255] {
@@ -198,7 +198,7 @@ fn collation_as_the_client_says_mysql() {
     collation_as_the_client_says(Flavor::Mysql);
 }
 
-/// What runs may finish when the process stops; who waits for nothing ends.
+/// A running statement may finish when the process stops; an idle session ends.
 #[test]
 fn statements_may_finish_at_the_stop() {
     let bed = Bed::mariadb(5, |b| with_passage(b).variable("drain_timeout", 600_000));

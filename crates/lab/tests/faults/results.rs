@@ -39,7 +39,7 @@ fn read_some(client: &mut Client, bytes: usize) -> (usize, bool) {
     (read, false)
 }
 
-/// Waits until the proxy does nothing more: it has filled what it may fill.
+/// Waits until the proxy is idle, because its buffers are full.
 fn wait_still(bed: &Bed) {
     let mut last = bed.proxy.cpu_ticks().unwrap();
     let mut same = 0;
@@ -53,7 +53,7 @@ fn wait_still(bed: &Bed) {
     .unwrap();
 }
 
-/// A warm proxy: what it allocates once is there.
+/// Warms the proxy up, so that memory which it allocates once is allocated.
 fn warm(bed: &Bed, encoding: Encoding) -> Client {
     let mut client = bed.client();
     send(&mut client, encoding, &rows(10_000, 1000));
@@ -152,7 +152,7 @@ fn kill_reaches_a_session_whose_client_does_not_read() {
     assert!(killed.elapsed().as_secs() < 20, "it took {:?}", killed.elapsed());
 }
 
-/// Whoever has a part of a result when its connection to the server dies has that, and nothing that could be taken for the rest.
+/// A client that has a part of a result when its server's connection dies gets nothing more that could be taken for the rest.
 #[test]
 fn an_error_is_no_part_of_a_row() {
     let bed = Bed::mariadb(2, |b| b);

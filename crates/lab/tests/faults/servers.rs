@@ -12,7 +12,7 @@ use lab::{Flavor, Options, Server, wait};
 
 use crate::bed::{APP_THREADS, Bed, LIMIT, Report, Seen, attempt, seen, try_connect, wait_sessions};
 
-/// Clients that write and read in a loop, and keep account of what they were told.
+/// Clients that write and read in a loop, and record each answer.
 #[derive(Default)]
 struct Load {
     over: AtomicBool,
@@ -95,7 +95,7 @@ fn under_load(bed: &Bed, clients: u64, body: impl FnOnce(&Load)) -> Load {
 
 fn crash_under_load(flavor: Flavor) {
     let bed = Bed::new(flavor, 5, |b| b);
-    // What was committed must survive the crash of the process.
+    // A committed transaction must survive the crash of the process.
     bed.root(&["SET GLOBAL innodb_flush_log_at_trx_commit=2"]);
     let load = under_load(&bed, 12, |load| {
         load.wait_more(300);
@@ -126,7 +126,7 @@ fn crash_under_load_mysql() {
     crash_under_load(Flavor::Mysql);
 }
 
-/// While the server is down new work waits, and goes on when the server is back: nobody is refused.
+/// While the server is down new work waits, and goes on when the server is back: no client is refused.
 #[test]
 fn work_waits_for_a_server_that_comes_back() {
     let bed = Bed::mariadb(5, |b| b.variable("connect_timeout_server_max", 60_000));
@@ -142,7 +142,7 @@ fn work_waits_for_a_server_that_comes_back() {
     });
 }
 
-/// The error of a wait that was too long says what is wrong with the server.
+/// After too long a wait the error contains the fault of the server.
 #[test]
 fn a_server_that_stays_away_is_named_in_the_error() {
     let bed = Bed::mariadb(5, |b| b.variable("connect_timeout_server_max", 1500));
@@ -155,7 +155,7 @@ fn a_server_that_stays_away_is_named_in_the_error() {
     assert_eq!(attempt(&mut client, "SELECT 1"), Seen::Error(9001), "the session goes on");
 }
 
-/// One answer tells that the old connections of a server which was started anew have ended: not each session opens one to ask.
+/// One query shows that the old connections of a restarted server have ended: sessions do not open one each to ask.
 #[test]
 fn many_lost_transactions_ask_a_server_once() {
     const SESSIONS: u64 = 30;
@@ -166,7 +166,7 @@ fn many_lost_transactions_ask_a_server_once() {
         session.run("BEGIN").unwrap();
         session.run(format!("INSERT INTO t VALUES ({id})")).unwrap();
     }
-    // What was opened within the second before a start counts as opened after it: servers count whole seconds.
+    // A connection opened within the second before a start counts as opened after it, because servers count whole seconds.
     thread::sleep(Duration::from_millis(1_500));
     bed.server.kill9();
     bed.server.restart().unwrap();
@@ -188,7 +188,7 @@ fn frozen_server(flavor: Flavor) {
     let bed = Bed::new(flavor, BACKENDS as i64, |b| {
         b.variable("connect_concurrency", CONCURRENCY as i64).variable("connect_timeout_server_max", 60_000)
     });
-    // Two connections exist when the server freezes: the others are wanted while it is frozen.
+    // Two connections exist when the server freezes: all further ones are requested while it is frozen.
     let load = under_load(&bed, 2, |load| {
         load.wait_more(100);
         let before = sockets::towards(bed.server.port()).unwrap();

@@ -1,4 +1,4 @@
-//! SIGTERM: what runs may finish, what is idle ends, and the process is gone in time with exit code 0.
+//! SIGTERM: running statements may finish, idle sessions end, and the process exits in time with code 0.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -50,7 +50,7 @@ fn transactions_may_finish() {
     }
 }
 
-/// SIGHUP, of a terminal that closes, ends nobody.
+/// SIGHUP, which a closing terminal sends, ends no session.
 #[test]
 fn a_hangup_is_no_end() {
     let bed = Bed::mariadb(2, |b| b);

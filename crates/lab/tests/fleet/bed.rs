@@ -1,4 +1,4 @@
-//! Two servers and a data plane inside this process, whose roles the test decides: nobody watches the servers.
+//! Two servers and a data plane inside this process. No monitor runs: the test decides the roles.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// Writes go here.
 pub(crate) const WRITER: HostgroupId = HostgroupId(0);
 
-/// Says of a configuration what the test said last; keeps signals.
+/// Gives the data plane the layout that the test set last; records signals.
 #[derive(Default)]
 pub(crate) struct Keeper {
     layout: Mutex<Option<Layout>>,
@@ -151,7 +151,7 @@ impl Bed {
         ServerAddr { host: self.servers[server].host().into(), port }
     }
 
-    /// What the server answers, past the proxy.
+    /// The answer of the server to `sql`, without the proxy.
     pub(crate) fn ask(&self, server: usize, sql: &str) -> String {
         self.servers[server].scalar(sql).unwrap().unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Names that are not ASCII mean what they mean in the client's character set, whoever had the connection before.
+//! Names that are not ASCII are read in the client's character set, whichever session used the connection before.
 //!
 //! The same bytes are two names here: `ü` in UTF-8 is `Ã¼` in latin1.
 
@@ -13,7 +13,7 @@ struct Schemas<'a> {
     world: &'a World,
     /// For clients with UTF-8.
     umlaut: String,
-    /// What the same bytes are in latin1.
+    /// The same bytes, read as latin1.
     misread: String,
 }
 

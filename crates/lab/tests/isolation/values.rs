@@ -39,7 +39,7 @@ pub(super) fn values_that_are_none(world: &World) {
     }
 }
 
-/// What one session has under a name is another's under the other name.
+/// One session sets a variable by one of its two names, the other session by the other: each keeps its own value.
 pub(super) fn variables_with_two_names(world: &World) {
     let mariadb = [
         ("default_storage_engine", "storage_engine", ["'MyISAM'", "'MEMORY'"]),
@@ -76,7 +76,7 @@ pub(super) fn variables_with_two_names(world: &World) {
     }
 }
 
-/// Variables whose assignment changes others, in every order: the values are those of a connection of one's own.
+/// Variables whose assignment changes further variables, in every order: the values are those of a private connection.
 pub(super) fn variables_that_change_others(world: &World) {
     let has = |name: &&&str| world.server.scalar(&format!("SELECT @@session.{name}")).is_ok();
     let families: &[(&[&str], &[&str])] = &[
@@ -124,8 +124,9 @@ pub(super) fn variables_that_change_others(world: &World) {
     }
 }
 
-/// Parameters of prepared statements, and results, have a collation that no variable shows: it is what a login or SET NAMES gave, or
-/// what a variable that was assigned alone brings.
+/// Parameters of prepared statements, and results, have a collation that no variable shows.
+///
+/// It comes from a login, from SET NAMES, or from a variable that was assigned alone.
 pub(super) fn collations_that_no_variable_shows(world: &World) {
     let uca1400: &[&[&str]] = match world.server.scalar("SHOW COLLATION LIKE 'uca1400_ai_ci'").unwrap() {
         None => &[],
@@ -151,7 +152,7 @@ pub(super) fn collations_that_no_variable_shows(world: &World) {
                 [&direct, world].map(|world| world.connect_with(&world.options_for("app", "app-pass").charset(charset)));
             let mut between = world.connect_with(&other);
             own.exec_all(way);
-            // Again, as the proxy may know by now what it does.
+            // Twice, because the second time the proxy may know the effect of the statements.
             for _ in 0..2 {
                 peer.exec_all(way);
                 between.exec("SET NAMES latin1");
@@ -307,7 +308,7 @@ pub(super) fn user_variables_with_accents(world: &World) {
     assert_eq!(b.row(names), "NULL NULL NULL");
 }
 
-/// Such a text is read anew on another connection, and under another session's settings.
+/// A text with introducers is read again on another connection, and under another session's settings.
 pub(super) fn texts_with_introducers(world: &World) {
     let multi = world.options().with(Capabilities::MULTI_STATEMENTS);
     let (mut a, mut b) = (world.connect_with(&multi), world.connect_with(&multi));
@@ -341,7 +342,7 @@ pub(super) fn texts_with_introducers(world: &World) {
     assert_eq!(a.get("SELECT COUNT(*) FROM victim"), "0");
 }
 
-/// What was in force when a SET failed is its session's alone.
+/// Settings that took effect before a SET failed stay in their session only.
 pub(super) fn a_set_that_fails_in_the_midst(world: &World) {
     let fails = if world.is_mysql() { "gtid_next = 'nope'" } else { "default_master_connection = 'nobody', max_relay_log_size = 4096" };
     let sets = [
@@ -370,7 +371,9 @@ pub(super) fn a_set_that_fails_in_the_midst(world: &World) {
     }
 }
 
-/// With autocommit off a SAVEPOINT may be the first of a transaction, which no status tells; a SET ends it only if it switches that on.
+/// With autocommit off a SAVEPOINT may begin a transaction without a status flag.
+///
+/// A SET ends that transaction only if it switches autocommit on.
 pub(super) fn a_set_keeps_a_savepoint(world: &World) {
     world.server.sql(&format!("CREATE TABLE {}.s (i INT)", world.schema)).unwrap();
     for (n, set) in ["SET @a = 1", "SET NAMES latin1", "SET sql_mode = 'ANSI'", "SET @a = (SELECT 5)"].into_iter().enumerate() {
@@ -401,7 +404,7 @@ pub(super) fn what_a_set_has_read_is_not_locked(world: &World) {
     lab::wait::until("the table to be free", super::common::LIMIT, || root.run(&alter).ok()).unwrap();
 }
 
-/// What one session's role may set, another's may not.
+/// Variables that the role of one session may set are refused to a session without that role.
 pub(super) fn what_a_role_may_set(world: &World) {
     if world.is_mysql() {
         // The lab's user may by itself.
@@ -461,7 +464,7 @@ pub(super) fn what_a_failed_set_leaves(world: &World) {
         assert_eq!(a.get("SELECT @@character_set_client"), "utf8mb4", "{sql}");
         assert_eq!(b.row("SELECT @@unique_checks, @@group_concat_max_len, @a"), format!("1 {group} NULL"), "{sql}");
     }
-    // What the session has set before stays.
+    // Values that the session has set before stay.
     a.exec("SET group_concat_max_len = 77, sql_mode = 'ANSI_QUOTES'");
     assert_eq!(a.fails("SET group_concat_max_len = 88, sql_mode = 'nonsense'"), 1231);
     move_on(&mut b);

@@ -7,18 +7,19 @@ use lab::{Client, ConnectOptions, Flavor, Tidegate};
 use wire::Capabilities;
 use wire::auth::hash::{certificate_proof, native_stored, sha256};
 
-/// What the proxy may announce.
+/// Plugins that the proxy may announce.
 const DEFAULTS: [&str; 2] = ["mysql_native_password", "caching_sha2_password"];
 /// Users of the port for applications and of the admin port, with their passwords.
 const APPLICATIONS: [(&str, &str); 2] = [("empty", ""), ("app", "app-pass")];
 const OPERATORS: [(&str, &str); 2] = [("nobody", ""), ("admin", "admin")];
 
-/// What clients can begin with.
+/// Plugins with which clients can begin a login.
 const PLUGINS: [&str; 6] =
     ["mysql_native_password", "caching_sha2_password", "sha256_password", "mysql_clear_password", "client_ed25519", "dialog"];
 
-/// Whether the flavor's client has what it needs: MySQL's has no mysql_native_password since 9.0, and is asked for the announced
-/// plugin where its own proves nothing without TLS.
+/// Whether the flavor's client supports the plugin.
+///
+/// MySQL's client has no mysql_native_password since 9.0. It is asked for the announced plugin if its own proves nothing without TLS.
 fn is_able(flavor: Flavor, default: &str, plugin: &str, tls: bool) -> bool {
     flavor == Flavor::Mariadb
         || plugin == "caching_sha2_password"
@@ -34,7 +35,7 @@ fn proxy(default: &str) -> Tidegate {
     })
 }
 
-/// Logs in with the flavor's own client; what it prints, and its error.
+/// Logs in with the flavor's own client; returns its output and its error.
 fn logs_in(flavor: Flavor, port: u16, (user, password): (&str, &str), plugin: &str, tls: bool) -> (String, String) {
     let mut command = Installation::find(flavor).unwrap().client_command();
     command.args(["-h127.0.0.1", &format!("-P{port}"), "-N", "-B", &format!("--default-auth={plugin}"), "-e", "SELECT 'in'"]);
@@ -104,7 +105,7 @@ fn every_plugin_of_a_change_of_user() {
     }
 }
 
-/// Whether the login's OK proves the certificate that the client was shown to one who knows this password; it says nothing else.
+/// Whether the login's OK proves the certificate to a client that knows this password. The OK has no other information.
 fn is_certificate_proven(client: &Client, password: &str) -> bool {
     let Some(certificate) = client.certificate() else {
         assert_eq!(client.login_status().info, "");
@@ -180,7 +181,7 @@ fn the_certificate_is_proven_to_clients_of_mariadb() {
             let ended = command.output().unwrap();
             assert_eq!(ended.stdout, b"in\n", "{}", String::from_utf8_lossy(&ended.stderr));
         }
-        // Another certificate from now on.
+        // From here on the proxy has another certificate.
         let before = Client::connect(&options("app", "app-pass").tls()).unwrap();
         for kind in ["ca", "cert", "key"] {
             std::fs::remove_file(proxy.dir().join(format!("proxysql-{kind}.pem"))).unwrap();
@@ -192,7 +193,7 @@ fn the_certificate_is_proven_to_clients_of_mariadb() {
     }
 }
 
-/// What the admin port's functions make of a password lets its user in.
+/// A password hashed by the functions of the admin port lets its user in.
 #[test]
 fn passwords_that_the_admin_port_hashed() {
     if !proxied_only() {
@@ -247,7 +248,7 @@ fn either_of_two_passwords() {
                 assert_eq!(Client::connect(&options("")).unwrap_err().code(), Some(1045), "{case}");
             }
         }
-        // What the old password taught is of use for as long as the old password is.
+        // Knowledge from a login with the old password is used only as long as that password is valid.
         let hashed = native("app-pass");
         admin.query(format!("UPDATE mysql_users SET password='{hashed}', attributes='' WHERE username='app'")).unwrap();
         admin.query("LOAD MYSQL USERS TO RUNTIME").unwrap();

@@ -76,7 +76,7 @@ pub(super) fn cursors(world: &World) {
     }
 }
 
-/// Data of one statement is for that alone, whichever others have the same text.
+/// Long data of one statement belong to it alone, though other statements have the same text.
 pub(super) fn long_data_of_one_text(world: &World) {
     let mut peer = world.connect();
     peer.exec("CREATE TABLE long_data(a LONGTEXT, b VARCHAR(20))");
@@ -110,7 +110,7 @@ pub(super) fn long_data_of_one_text(world: &World) {
     world.connect().disturb();
 }
 
-/// The next rows of this statement's cursor; an error's number where it has none.
+/// The next rows of this statement's cursor; the number of the error if it has none.
 fn fetched(peer: &mut Peer, statement: &Prepared, count: u32) -> Result<Vec<i64>, u16> {
     let set = peer.fetch(statement, &statement.columns, count).unwrap();
     let rows = (0..set.rows.len()).map(|row| set.field(row, "n").unwrap().parse().unwrap()).collect();
@@ -130,7 +130,7 @@ fn with_numbers(world: &World) -> Peer {
     peer
 }
 
-/// A cursor is of one statement, whichever others have the same text.
+/// A cursor belongs to one statement, though other statements have the same text.
 pub(super) fn cursors_of_one_text(world: &World) {
     for capabilities in [ConnectOptions::MODERN, ConnectOptions::CLASSIC] {
         with_numbers(world);
@@ -198,7 +198,7 @@ pub(super) fn long_data_and_cursors(world: &World) {
     world.connect().disturb();
 }
 
-/// What has a cursor or long data stays on its connection, however many statements are prepared after it.
+/// A statement with a cursor or long data stays on its connection, however many statements are prepared after it.
 pub(super) fn more_than_a_connection_keeps(world: &World) {
     let mut peer = with_numbers(world);
     let with_cursor = peer.prepare(NUMBERS).unwrap();

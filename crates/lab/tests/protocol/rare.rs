@@ -1,4 +1,4 @@
-//! What few clients send: logins of before MySQL 4.1, COM_REFRESH, bulk executions' counts, long data over the server's limit.
+//! Rare requests: logins of before MySQL 4.1, COM_REFRESH, counts of bulk executions, long data over the server's limit.
 
 use super::common::{LIMIT, World, proxy_with, server};
 use super::proxied_only;
@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use wire::{Capabilities, Command};
 
-/// What a server answers to the login that HAProxy's `mysql-check user NAME pre-41` sends, with this command behind it.
+/// The server's answer to the login that HAProxy's `mysql-check user NAME pre-41` sends, with this command after it.
 fn old_login(address: (&str, u16), user: &str, capabilities: u16, command: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -67,7 +67,7 @@ pub(super) fn refresh(world: &World) {
     assert_eq!(peer.get("SELECT 1"), "1");
 }
 
-/// INSERT counts all, any other statement what the last row of parameters changed.
+/// INSERT counts all rows, any other statement those that the last row of parameters changed.
 pub(super) fn bulk_counts(world: &World) {
     if world.is_mysql() {
         return;
