@@ -1,12 +1,16 @@
 //! The budget of the plain path: a point select that finds an idle backend allocates nothing, in text or prepared.
 //!
-//! The proxy runs inside this process, under an allocator that counts what the worker's thread asks for. Run with
-//! `ALLOCATIONS_TRACE=1` to see where.
+//! The proxy runs inside this process, under an allocator that counts the allocations of the worker's thread. Run with
+//! `ALLOCATIONS_TRACE=1` to see their places.
 //!
-//! Locks are not counted here. Those that the proxy itself has are `Shared::sessions` (login, KILL), `UserShared::secrets`
-//! (login), `ServerShared::last_error` (a connect that failed) and the mailboxes (clients that come, backends that change
-//! workers): a statement that finds an idle backend on its own worker meets none of them. What it shares with other
-//! threads is one relaxed load, whether other workers wait. The runtime's own, never contended, are not ours to count.
+//! Locks are not counted here. The proxy has these:
+//! * `Shared::sessions` (login, KILL),
+//! * `UserShared::secrets` (login),
+//! * `ServerShared::last_error` (a connect that failed),
+//! * the mailboxes (clients that come, backends that change workers).
+//!
+//! A statement that finds an idle backend on its own worker takes none of them. Its only access to data of other threads is one relaxed
+//! load, whether other workers wait. Locks of the runtime, never contended, are not counted either.
 
 // An allocator cannot be written without `unsafe`; this one passes each call on to the system's, unchanged.
 #![allow(unsafe_code)]

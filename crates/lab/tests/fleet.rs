@@ -468,7 +468,7 @@ fn a_server_that_swallows_connects_holds_nobody_up() {
     bed.servers[1].sigstop();
     let mut clients = Vec::new();
     for _ in 0..8 {
-        // Each holds its connection, so that the next needs another one.
+        // Each session holds its connection, so that the next one needs a new connection.
         let mut client = bed.connect();
         let began = Instant::now();
         client.run("BEGIN").unwrap();

@@ -573,7 +573,7 @@ fn user_variables_set_with_settings(world: &World) {
     assert_eq!(seen(world), seen(&own));
 }
 
-/// Where all character sets read a text alike, it does not count that one of its statements changes them.
+/// If all character sets read a text alike, a statement in it that changes the character set does not matter.
 fn several_statements_from_another_character_set(world: &World) {
     let latin = world.options().with(Capabilities::MULTI_STATEMENTS).charset(8);
     for text in ["SET NAMES utf8mb4; SELECT 1", "SET @@character_set_client = utf8mb4; SELECT 1"] {
@@ -643,7 +643,7 @@ fn computed_user_variables(world: &World) {
     each_keeps(&mut a, &mut b, "SELECT @last", "8", "NULL");
     b.exec("SELECT @m := 'b''s'");
     each_keeps(&mut a, &mut b, "SELECT @m", "8", "b's");
-    // What the statement tells of itself stays, though another question came after it.
+    // The statement's own diagnostics stay, though another query came after it.
     if world.encoding == Encoding::Text {
         a.exec("SELECT CONCAT(i, 'x') + 0 INTO @w FROM t LIMIT 1");
         b.disturb();

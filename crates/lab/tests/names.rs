@@ -157,7 +157,7 @@ fn a_name_that_is_moved_takes_its_connections_along() {
     assert!(proxy.log().contains("address: 127.0.0.11 -> 127.0.0.12"));
 }
 
-/// The number of a connection belongs to another one on the server to which the name leads now.
+/// The number of a connection belongs to a different connection on the server to which the name leads now.
 #[test]
 fn a_kill_goes_where_its_statement_runs() {
     const OLD: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 13);

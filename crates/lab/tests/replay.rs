@@ -759,8 +759,9 @@ fn a_snapshot_is_not_taken_anew(flavor: Flavor) {
     }
 }
 
-/// The network loses a connection, and only the proxy notices: its statement and transaction are ended, and neither a replay nor other
-/// sessions wait for them.
+/// The network loses a connection, and only the proxy notices.
+///
+/// The connection's statement and transaction are ended, and neither a replay nor other sessions wait for them.
 fn a_lost_connection_keeps_no_locks(flavor: Flavor) {
     for replays in [true, false] {
         let bed = Bed::new(flavor, 1, &[("transaction_replay", replays.into())]);

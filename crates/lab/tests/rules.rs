@@ -204,7 +204,7 @@ fn the_split_needs_no_rules() {
     }
 }
 
-/// What a view does is not in the statement's text: a reader that refuses it sends it to the writer.
+/// The effects of a view are not in the statement's text: if a reader refuses it, the writer runs it.
 #[test]
 fn a_view_that_writes_is_read_on_the_writer() {
     let [one, two] = [1, 2].map(|_| Server::start(Flavor::Mariadb, &Options::new()).unwrap());

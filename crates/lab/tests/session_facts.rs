@@ -1,7 +1,7 @@
-//! What a session may ask about itself and its last statement, on a backend that others have used in between.
+//! Queries of a session about itself and its last statement, on a backend that other sessions used in between.
 //!
-//! Each script runs on a private connection and through the proxy, where a second session uses the one backend between any
-//! two statements; all that the client sees has to be the same.
+//! Each script runs on a private connection and through the proxy, where a second session uses the one backend between any two statements.
+//! The client must see the same.
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
@@ -30,7 +30,7 @@ each_flavor!(
     found_rows_behind_an_offset,
 );
 
-/// What the other session does between statements: it leaves ids, counts and warnings behind.
+/// The statements of the other session in between: they leave ids, counts and warnings behind.
 const DISTURBANCES: &[&str] = &[
     "INSERT INTO other(s) VALUES('disturbing'), ('much')",
     "SELECT * FROM other LIMIT 3",
@@ -47,7 +47,7 @@ const TABLES: &[&str] = &[
     "INSERT INTO other(s) VALUES('a'), ('b'), ('c'), ('d'), ('e')",
 ];
 
-/// What one statement showed: numbers, text and messages; column definitions are the differential tests' matter.
+/// The result of one statement: numbers, text and messages. The differential tests compare column definitions.
 fn shown(peer: &mut Peer, sql: &str) -> String {
     let mut text = Vec::new();
     for outcome in &peer.ask(sql).results {
@@ -88,8 +88,9 @@ fn played(world: &World, script: &[&str]) -> Vec<(String, String)> {
         .collect()
 }
 
-/// SQL_CALC_FOUND_ROWS keeps its backend until the next result, and texts that change how the next is read keep it for good: the
-/// other session needs one of its own then.
+/// SQL_CALC_FOUND_ROWS keeps its backend until the next result.
+///
+/// Texts that change how the next text is read keep it for good: the other session then needs a backend of its own.
 fn backends_for(script: &[&str]) -> i64 {
     if script.iter().any(|sql| sql.contains("SQL_CALC_FOUND_ROWS") || sql.contains("SET NAMES")) { 2 } else { 1 }
 }
@@ -459,7 +460,7 @@ scripts! {
     ];
 }
 
-/// Several statements in one text: the first one asks for what was before, and what follows runs.
+/// Several statements in one text: the first one asks about the statement before, and the rest run.
 mod several {
     use super::same_as_private;
     use lab::Flavor;
@@ -623,7 +624,7 @@ fn connection_id(world: &World) {
     }
 }
 
-/// What servers know of their connections is found by the number that they know.
+/// Server tables about connections are searched with the number that the server itself uses.
 fn connection_id_among_rows(world: &World) {
     let (mut a, mut b) = world.pair();
     for _ in 0..2 {
@@ -691,7 +692,7 @@ fn kill_connection(world: &World) {
     killer.disturb();
 }
 
-/// Libraries that connect anew by themselves do so when the connection is gone, and not when its last answer was an error.
+/// Libraries that reconnect by themselves do so when the connection is gone, and not when its last answer was an error.
 fn assert_closed<T: std::fmt::Debug>(ended: &Result<T, LabError>) {
     assert!(matches!(ended, Err(LabError::Io { .. })), "{ended:?}");
 }
@@ -708,7 +709,7 @@ fn two_backends(world: &World) -> World {
 
 fn other_sessions_warnings(world: &World) {
     let (mut a, mut b) = world.pair();
-    // A refused preparation of SHOW WARNINGS would be what it shows: it goes as text.
+    // SHOW WARNINGS goes as text: a refused preparation would itself be the warning that it shows.
     let warnings = |peer: &mut Peer| peer.query("SHOW WARNINGS").unwrap().table().unwrap();
     a.exec("SELECT 1 + 'warning of the first'");
     b.exec("SELECT 1");
@@ -723,7 +724,7 @@ fn other_sessions_warnings(world: &World) {
     assert_eq!(warnings(&mut a).len(), 1);
 }
 
-/// A SET that warns (of a name that is deprecated) brings a connection to the session's state each time anew: nobody sees that.
+/// A SET that warns (of a deprecated name) is repeated for each connection of the session: the client must not see these warnings.
 fn warnings_of_the_proxys_own_set(world: &World) {
     let setups: &[&str] = if world.is_mysql() {
         &["SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE", "SET NAMES utf8mb3", "SET max_delayed_threads = 0"]
@@ -734,7 +735,7 @@ fn warnings_of_the_proxys_own_set(world: &World) {
     for setup in setups {
         let (mut a, mut b) = world.pair();
         a.exec_all(&[setup, "SELECT * FROM t"]);
-        // The first time the server is asked, and later the SET goes along with what follows.
+        // The first time the server is asked; later the SET is sent together with the next statement.
         for act in ["SELECT 1", "BEGIN", "DO 1", "SAVEPOINT s", "BEGIN", "SET autocommit = 0"] {
             b.exec("SELECT * FROM t");
             assert!(a.query(act).unwrap().err().is_none(), "{act}");
@@ -784,7 +785,7 @@ fn other_sessions_warnings_in_a_pin(world: &World) {
     }
 }
 
-/// A text whose statements may change LAST_INSERT_ID() is told the session's own ahead, but shows what stands on its backend.
+/// Before a text that may change LAST_INSERT_ID() the session's own value is set, but the text shows the diagnostics of its backend.
 fn diagnostics_before_several(world: &World) {
     let options = world.options().with(Capabilities::MULTI_STATEMENTS);
     let mut b = world.connect_with(&options);
@@ -831,7 +832,7 @@ fn failed_texts_leave_nothing(world: &World) {
     }
 }
 
-/// Rows of what a statement changed are none that FOUND_ROWS() counts.
+/// FOUND_ROWS() does not count the rows that RETURNING gives.
 fn returning(world: &World) {
     if world.is_mysql() {
         return;

@@ -1,4 +1,4 @@
-//! Settings that change what is kept, read or written, one by one, through the real proxy before real servers.
+//! Settings that change what the proxy keeps, reads or writes, one by one, before real servers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers of tests may panic
 
@@ -248,7 +248,7 @@ fn autocommit_off_is_a_transaction_if_wanted() {
         let mut held = || pins(&mut admin, "autocommit_off");
         for encoding in [Encoding::Text, Encoding::Binary] {
             let mut peer = Peer::through(&proxy, encoding);
-            // The second time the proxy knows what the SET does.
+            // The second time the proxy knows the effect of the SET.
             for _ in 0..2 {
                 peer.exec("SET autocommit=0");
                 assert_eq!(held(), "1", "{flavor:?} {encoding:?}");

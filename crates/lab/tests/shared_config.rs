@@ -31,7 +31,7 @@ fn get(proxy: &Tidegate, sql: &str) -> String {
     proxy.admin().unwrap().scalar(sql).unwrap().unwrap_or_default()
 }
 
-/// What an administrator is told: the text of an OK, or of the error.
+/// The answer to an administrator: the text of an OK, or of the error.
 fn order(proxy: &Tidegate, sql: &str) -> Result<String, String> {
     match proxy.admin().unwrap().run(sql) {
         Ok(reply) => Ok(reply.ok().map(|ok| ok.info.clone()).unwrap_or_default()),
@@ -179,7 +179,7 @@ fn what_is_edited_here_is_laid_over_what_others_changed() {
     edit(&one, &["UPDATE mysql_users SET max_connections = 3 WHERE username = 'anna'"]);
     order(&one, "LOAD MYSQL USERS TO RUNTIME").unwrap();
     eventually("the other one has it", || applied(&two) == 2);
-    // Rules were touched by nobody else.
+    // No other proxy has changed the rules.
     order(&two, "LOAD MYSQL QUERY RULES TO RUNTIME").unwrap();
     let refused = order(&two, "LOAD MYSQL USERS TO RUNTIME").unwrap_err();
     assert!(refused.contains("MYSQL USERS in memory is based on 1") && refused.contains("CONFIG REBASE"), "{refused}");
@@ -214,7 +214,7 @@ fn without_etcd_a_proxy_serves_and_starts_by_what_it_had() {
     let refused = add_user(&one, "bert").unwrap_err();
     assert!(refused.contains("not reachable since") && refused.contains("Nothing was changed"), "{refused}");
     assert_eq!(users(&one), "anna");
-    // What is this proxy's own goes on.
+    // Changes that only this proxy has are still possible.
     order(&one, "SET mysql-eventslog_filename = 'mine'").unwrap();
     order(&one, "LOAD MYSQL VARIABLES TO RUNTIME").unwrap();
     two.start_again(&[]).unwrap();
@@ -224,7 +224,7 @@ fn without_etcd_a_proxy_serves_and_starts_by_what_it_had() {
     eventually("both have it", || users(&two) == "anna,bert");
 }
 
-/// The network between one proxy and etcd is cut, and nothing else: what is sent there vanishes.
+/// The network between one proxy and etcd is cut, and nothing else: packets sent there vanish.
 #[test]
 fn a_proxy_that_is_cut_off_from_etcd_serves_and_comes_back_equal() {
     if !Network::possible() {
@@ -260,7 +260,7 @@ fn a_proxy_that_is_cut_off_from_etcd_serves_and_comes_back_equal() {
     eventually("it has what it missed", || users(&two) == "anna,app,bert" && applied(&two) == applied(&one));
     println!("joined again, and equal after {:?}", joined.elapsed());
     assert_eq!(error(&two), "");
-    // What was refused is in its memory still.
+    // The refused change is still in its memory.
     order(&two, "CONFIG REBASE").unwrap();
     order(&two, "LOAD MYSQL USERS TO RUNTIME").unwrap();
     eventually("both have it", || users(&one) == "anna,app,bert,cleo");
@@ -280,7 +280,7 @@ fn a_wiped_etcd_takes_nothing_from_anybody() {
     eventually("it is known that etcd is empty", || error(&one).contains("etcd has lost the shared configuration"));
     assert_eq!(users(&one), "anna,bert");
     assert!(add_user(&one, "cleo").unwrap_err().contains("CONFIG SHARE"));
-    // Nor may who comes.
+    // A proxy that is new there may not decide either.
     let fresh = builder(&etcd.endpoints()).start().unwrap();
     all_know(&[&one, &fresh], 2);
     let refused = add_user(&fresh, "dora").unwrap_err();
@@ -289,7 +289,7 @@ fn a_wiped_etcd_takes_nothing_from_anybody() {
     two.start_again(&[]).unwrap();
     all_know(&[&one, &two], 2);
     assert_eq!(users(&two), "anna");
-    // Who has less may not say what holds.
+    // A proxy with an older revision may not publish its own.
     let refused = order(&two, "CONFIG SHARE").unwrap_err();
     assert!(refused.contains("newer than this proxy's 1"), "{refused}");
     assert!(order(&one, "CONFIG SHARE").unwrap().contains("revision 3"));
@@ -335,14 +335,14 @@ fn a_restored_etcd_loses_nothing_that_a_proxy_has() {
     assert!(one.log().contains("the newer revision"));
     let conflict = |proxy: &Tidegate| get(proxy, "SHOW PROMETHEUS METRICS").contains("\ntidegate_config_conflict 1\n");
     eventually("the metric says so", || conflict(&one));
-    // A proxy that comes has what etcd has, and may not go on from there.
+    // A new proxy takes the revision in etcd, and may not change it.
     let third = builder(&etcd.endpoints()).start().unwrap();
     all_know(&[&one, &two, &third], 3);
     eventually("it has what etcd has", || applied(&third) == 3);
     let refused = add_user(&third, "x").unwrap_err();
     assert!(refused.contains("2 of the proxies would refuse the change") && refused.contains("CONFIG REBASE MINE"), "{refused}");
     assert!(order(&third, "CONFIG ROLLOUT TO 20 PERCENT").unwrap_err().contains("would refuse"));
-    // Nobody decides by accident.
+    // The commands without MINE or SHARED are refused, so that no choice is made by accident.
     for sql in ["CONFIG REBASE", "CONFIG SHARE"] {
         let refused = order(&one, sql).unwrap_err();
         assert!(refused.contains("CONFIG REBASE MINE") && refused.contains("CONFIG REBASE SHARED"), "{refused}");
@@ -354,7 +354,7 @@ fn a_restored_etcd_loses_nothing_that_a_proxy_has() {
         eventually("it holds everywhere", || users(proxy) == ALL && applied(proxy) == 6 && error(proxy).is_empty());
     }
     eventually("the metric says so no more", || !conflict(&one));
-    // What was refused is in memory still.
+    // The refused change is still in memory.
     order(&one, "LOAD MYSQL USERS TO RUNTIME").unwrap();
     order(&third, "CONFIG REBASE MINE").unwrap();
     eventually("it goes on", || users(&two) == format!("{ALL},u6"));
@@ -529,7 +529,7 @@ fn a_file_that_is_reloaded_beside_etcd_is_told_to_have_no_effect() {
     two.start_again(&["--reload"]).unwrap();
     assert!(two.log().contains("--reload changes nothing in MYSQL USERS"), "{}", two.log());
     assert_eq!(users(&two), "anna");
-    // Nor has a file that a proxy begins with anew.
+    // A configuration file has no effect with `--initial` either.
     two.start_again(&["--initial"]).unwrap();
     eventually("it takes what is shared", || users(&two) == "anna");
     assert!(two.log().contains("replaces this proxy's initial configuration in MYSQL USERS"), "{}", two.log());
@@ -550,7 +550,7 @@ fn what_cannot_be_applied_is_refused_and_named() {
     // Of a version to come.
     with("\"format\":1", "\"format\":2");
     eventually("it is told", || error(&two).contains("that this version does not know"));
-    // Older than what is here.
+    // An older revision than the one that this proxy has.
     with("\"number\":1", "\"number\":0");
     eventually("it is told", || error(&two).contains("the newer revision"));
     // No manifest at all, and one whose parts are not there.
@@ -587,7 +587,7 @@ fn what_cannot_be_applied_is_refused_and_named() {
     eventually("all is well", || error(&two).is_empty() && applied(&two) == applied(&one));
 }
 
-/// Whoever may write below the prefix may name parts that unpack to far more than they are, any number of times.
+/// A client with write access below the prefix may name parts that unpack to far more than their size, any number of times.
 #[test]
 fn no_more_of_etcd_is_kept_than_is_allowed() {
     let etcd = etcd(1);
@@ -631,7 +631,7 @@ fn no_more_of_etcd_is_kept_than_is_allowed() {
     assert!(too_large(&one) > 0 && too_large(&two) > 0);
     let grown = peak(&two) - before;
     assert!(grown < 150, "{grown} MiB");
-    // What is listed and watched, as well.
+    // The limit holds for listed and watched keys too.
     etcd.put(key, head.to_string().as_bytes()).unwrap();
     eventually("all is well", || error(&two).is_empty());
     edit(&two, &["SET admin-shared_config_max_bytes = 1048576", "LOAD ADMIN VARIABLES TO RUNTIME"]);
@@ -671,7 +671,7 @@ fn some_proxies_try_a_revision_before_the_others() {
     for proxy in all {
         eventually("all have it", || users(proxy) == "anna,bert" && applied(proxy) == 3);
     }
-    // Taken back by hand, while the one who tries it is being restarted.
+    // Aborted by hand, while the proxy that tries the change is being restarted.
     edit(&one, &["INSERT INTO mysql_users (username, password) VALUES ('dora', 'x')"]);
     order(&one, "CONFIG ROLLOUT TO 30 PERCENT").unwrap();
     let trying = || all.iter().filter(|proxy| users(proxy).contains("dora")).count();
@@ -761,7 +761,7 @@ fn an_upgrade_keeps_its_place_among_the_proxies() {
     let [one, mut two] = proxies(&etcd);
     add_user(&one, "anna").unwrap();
     eventually("both have it", || users(&two) == "anna");
-    // What is edited, and based on what is no longer in force, goes along.
+    // Edits in memory that are based on an older revision are kept through an upgrade.
     edit(&two, &["INSERT INTO mysql_users (username, password) VALUES ('cleo', 'x')"]);
     add_user(&one, "bert").unwrap();
     eventually("both have it", || applied(&two) == 2);

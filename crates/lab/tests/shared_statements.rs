@@ -22,7 +22,7 @@ each_flavor!(
     what_is_refused_keeps_no_connection,
 );
 
-/// More statements than a connection keeps: those of before are prepared anew when they are executed.
+/// More statements than a connection keeps: earlier ones are prepared again when they are executed.
 fn evict(peer: &mut Peer) {
     for n in 0..25 {
         let statement = peer.prepare(format!("SELECT {n} + ?")).unwrap();
@@ -31,7 +31,7 @@ fn evict(peer: &mut Peer) {
     }
 }
 
-/// What brings the settings of now back behind a PREPARE under those of then is sent, whatever follows.
+/// The SET that restores the current settings after a PREPARE under earlier ones is sent, whatever command follows.
 fn long_data_under_other_settings(world: &World) {
     world.connect().exec("CREATE TABLE umlaut(s VARCHAR(20) CHARACTER SET utf8mb4)");
     for round in 0..3 {
@@ -104,7 +104,7 @@ fn warnings_of_a_preparation(world: &World) {
     }
 }
 
-/// A PREPARE is a statement for what an earlier one left, also where its answer is known.
+/// For the diagnostics of an earlier statement a PREPARE counts as a statement, also if its answer is known.
 fn diagnostics_before_a_preparation(world: &World) {
     let mut peer = world.connect();
     peer.exec("CREATE TABLE known(a INT)");
@@ -234,7 +234,7 @@ fn rows_of_parameters(world: &World) {
     assert_eq!(one.table("SELECT a FROM bulk_rows WHERE b IN ('w', 'z') ORDER BY a").concat(), ["3", "4", "5", "6"]);
 }
 
-/// What was refused before any server saw it, or by a preparation on the way.
+/// Executions that are refused before any server saw them, or by a preparation on the way.
 fn what_is_refused_keeps_no_connection(world: &World) {
     let (mut peer, mut other) = (world.connect(), world.connect());
     other.exec("CREATE TABLE refused(a TEXT)");

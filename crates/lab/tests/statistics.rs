@@ -1,4 +1,4 @@
-//! What is counted while real clients talk to a real server, read inside the process: the proxy runs in this one.
+//! Counters while real clients talk to a real server, read inside the process: the proxy runs in this one.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // tests may panic
 
@@ -172,7 +172,7 @@ fn what_clients_do_is_counted_where_it_happens() {
     let latency = proxy.row("stats_tidegate_latency", |row| row["kind"] == "read");
     assert!(latency["count"] == "3" && latency["max_us"].parse::<u64>().unwrap() >= 300_000, "{latency:?}");
 
-    // Pins: who, why, by which statement.
+    // Pins: the user, the reason and the statement.
     clients[1].query("BEGIN").unwrap();
     let pin = proxy.row("stats_tidegate_pins", |_| true);
     assert_eq!((&*pin["reason"], &*pin["user"], &*pin["digest_text"]), ("transaction", "app", "BEGIN"));
@@ -234,7 +234,7 @@ fn refused_logins_are_counted_by_user() {
     assert!(rows.iter().any(|row| row["last_error"].contains("'another'@'127.0.0.1'")), "{rows:#?}");
 }
 
-/// What the proxy itself answers is counted too, without a server, and told in the query log.
+/// Statements that the proxy answers itself are counted too, without a server, and are in the query log.
 #[test]
 fn errors_of_the_proxy_are_counted() {
     let server = Mariadb::start(&Options::new()).unwrap();
@@ -284,7 +284,7 @@ fn errors_of_the_proxy_are_counted() {
     assert_eq!(queries.iter().filter(|q| q["errno"].is_null()).count(), 0);
 }
 
-/// A hostgroup that may open one connection a second: who waits is shown to wait for it, and is told why in the end.
+/// A hostgroup that may open one connection a second: a waiting session is shown with this reason, and its error names it.
 #[test]
 fn a_throttle_is_named_by_those_whom_it_keeps_waiting() {
     let server = Mariadb::start(&Options::new()).unwrap();
@@ -355,7 +355,7 @@ fn a_delay_is_not_part_of_the_time_limit() {
     assert_eq!(client.query("SELECT SLEEP(5) AS late").unwrap().err().unwrap().code, 1907);
 }
 
-/// Passwords in statements are not written down, nor what a server quotes of such statements; and a schema is told as it is entered.
+/// Passwords in statements are not written down, nor a server's quotes of such statements; a schema appears as it is entered.
 #[test]
 fn what_logs_and_tables_leave_out() {
     let server = Mariadb::start(&Options::new()).unwrap();
@@ -378,7 +378,7 @@ fn what_logs_and_tables_leave_out() {
     for schema in ["information_schema", "test"] {
         client.init_db(schema).unwrap().ok().unwrap();
     }
-    // What was done is logged after its answer, and before the next command.
+    // A statement is logged after its answer, and before the next command.
     client.ping().unwrap();
     proxy.control.flush(Flush::Logs).unwrap();
     let queries = proxy.log("queries.");

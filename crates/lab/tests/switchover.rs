@@ -44,15 +44,16 @@ fn sessions_with_temporary_tables_or_locks_are_named_and_nobody_waits() {
     table.exec("DROP TEMPORARY TABLE t");
     lock.exec("SELECT RELEASE_LOCK('a')");
     switch().check().unwrap();
-    // The old writer follows nobody.
+    // The old writer has no source.
     let warnings = admin.run("SHOW WARNINGS").unwrap().table().unwrap();
     let stray = format!("{} is not a replica of 127.0.0.1:{}", servers.primary.address(), replica.port());
     assert!(warnings.len() == 1 && warnings[0][2].as_ref().is_some_and(|said| *said == stray), "{warnings:?}");
     assert_eq!(at_work.get("SELECT @@port"), replica.port().to_string());
 }
 
-/// After a SWITCHOVER the old primary replicates from nobody, and the other replica from it. Though no limit of lag is set, neither is
-/// read from until it replicates from the new primary.
+/// After a SWITCHOVER the old primary replicates from no server, and the other replica from the old primary.
+///
+/// Though no limit of lag is set, neither is read from until it replicates from the new primary.
 fn who_stands_still_after_a_switchover_serves_no_reads(flavor: Flavor) {
     let servers = Replication::start(flavor, 2, &Options::new()).unwrap();
     let (old, [new, leaf]) = (&servers.primary, &servers.replicas[..]) else { panic!("three servers") };
@@ -117,8 +118,9 @@ fn who_stands_still_after_a_switchover_serves_no_reads_mysql() {
     who_stands_still_after_a_switchover_serves_no_reads(Flavor::Mysql);
 }
 
-/// MariaDB lets an old primary join that has writes which the new one lacks, and waits for numbers, whoever wrote under them. SWITCHOVER
-/// looks at who wrote: the new writer has higher numbers, and lacks two transactions.
+/// MariaDB lets an old primary join although it has writes which the new one lacks: it compares numbers, not the servers that wrote.
+///
+/// SWITCHOVER compares the servers as well: the new writer has higher numbers, and lacks two transactions.
 #[test]
 fn a_server_that_lacks_transactions_under_higher_numbers_is_refused() {
     let servers = Replication::start(Flavor::Mariadb, 1, &Options::new()).unwrap();
@@ -160,8 +162,9 @@ fn a_server_that_lacks_transactions_under_higher_numbers_is_refused() {
     assert_eq!((old.scalar("SELECT @@read_only").unwrap().unwrap().as_str(), count(new).as_str()), ("0", "4"));
 }
 
-/// A replica that replicates by GTID through the proxy is cut when the writer changes, comes back, and goes on at the new one: it forbids
-/// no SWITCHOVER, and misses nothing.
+/// A replica that replicates by GTID through the proxy is cut when the writer changes, comes back, and goes on at the new one.
+///
+/// It forbids no SWITCHOVER, and misses no transaction.
 fn a_replica_behind_the_proxy_follows_the_writer(flavor: Flavor) {
     let servers = Replication::start(flavor, 2, &Options::new()).unwrap();
     let (old, [new, leaf]) = (&servers.primary, &servers.replicas[..]) else { panic!("three servers") };
@@ -191,7 +194,7 @@ fn a_replica_behind_the_proxy_follows_the_writer(flavor: Flavor) {
         Flavor::Mariadb => {
             let order = format!("SWITCHOVER HOSTGROUP 0 TO '127.0.0.1:{}' TIMEOUT 20000", new.port());
             admin.query(order).unwrap().check().unwrap();
-            // SWITCHOVER leaves to the operator who replicates from whom.
+            // SWITCHOVER leaves the sources of replicas to the operator.
             new.sql("STOP SLAVE").unwrap();
             follow(old, new).unwrap();
         }
@@ -200,7 +203,7 @@ fn a_replica_behind_the_proxy_follows_the_writer(flavor: Flavor) {
     let began = Instant::now();
     app.run("INSERT INTO test.t VALUES (2)").unwrap();
     has("2");
-    // Long before the grace of those who are tied to a server.
+    // Long before the end of the grace for sessions that are tied to a server.
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     assert_eq!(new.scalar("SELECT COUNT(*) FROM test.t").unwrap().as_deref(), Some("2"));
     let mut roles = (new, old);
@@ -222,8 +225,9 @@ fn a_replica_behind_the_proxy_follows_the_writer_mysql() {
     a_replica_behind_the_proxy_follows_the_writer(Flavor::Mysql);
 }
 
-/// A replica by file and position goes on at its server only: another one refuses it, also behind an upgrade, until an operator says
-/// that its position is one of that.
+/// A replica by file and position goes on at its own server only.
+///
+/// Any other server refuses it, also after an upgrade of the proxy, until an operator says that its position is one of that server.
 fn a_position_is_good_at_its_server(flavor: Flavor) {
     let servers = Replication::start(flavor, 2, &Options::new()).unwrap();
     let (old, [new, leaf]) = (&servers.primary, &servers.replicas[..]) else { panic!("three servers") };

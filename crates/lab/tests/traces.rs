@@ -1,5 +1,6 @@
-//! What a session leaves on a connection that no statement's text shows: roles, XA transactions, dynamic SQL, stored code behind
-//! triggers and views, settings that were in force at PREPARE. No other session meets it.
+//! State that a session leaves on a connection without a trace in a statement's text, and that no other session may see.
+//!
+//! Examples are roles, XA transactions, dynamic SQL, stored code behind triggers and views, and settings in force at PREPARE.
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
@@ -82,7 +83,7 @@ fn roles(world: &World) {
     let mut second = world.connect();
     second.exec(&format!("SET ROLE {role}"));
     second.change_user(&world.options()).unwrap();
-    // MariaDB itself leaves the role to whoever logs in next.
+    // MariaDB itself leaves the role to the next login on the connection.
     if world.is_mysql() || world.proxy.is_some() {
         assert_eq!(second.get("SELECT CURRENT_ROLE()"), at_login);
     }
@@ -210,7 +211,7 @@ fn stored_code(world: &World) {
     assert_eq!(pins(world), None);
 }
 
-/// Whatever stored code leaves, the session itself has it, and nobody else.
+/// State that stored code leaves stays in the session itself, and reaches no other.
 fn stored_code_that_servers_do_not_tell_of(world: &World) {
     let schema = &world.schema;
     as_root(
@@ -304,7 +305,7 @@ fn stored_code_that_leaves_nothing(world: &World) {
     first.exec_all(&["COMMIT", "SELECT 1"]);
     assert_eq!(pins(world), reason("session_state"));
     first.reset_connection().unwrap().ok().unwrap();
-    // What others define meanwhile, elsewhere.
+    // Definitions that other sessions change meanwhile, in another schema.
     let schema = &world.schema;
     let elsewhere = format!("DROP DATABASE IF EXISTS {schema}_x");
     first.exec_all(&[&elsewhere, "BEGIN", "CALL adds(1)", &elsewhere, "COMMIT", "SELECT 1"]);
@@ -321,8 +322,7 @@ fn stored_code_that_leaves_nothing(world: &World) {
     assert_eq!(first.get("SELECT @left"), "5");
 }
 
-/// Servers tell of a schema that was entered and left as of any change. It keeps nobody's connection where nothing else can have
-/// happened.
+/// Servers report a schema that was entered and left as any other change. It pins no connection if nothing else can have happened.
 fn code_of_another_schema(world: &World) {
     let other = format!("{}_code", world.schema);
     as_root(
@@ -394,12 +394,12 @@ fn variables_that_are_only_read(world: &World) {
     let mut second = world.connect();
     assert_eq!(second.get("SELECT who()"), "nobody");
     second.exec("SELECT 1");
-    // MySQL makes the variable a NULL, and tells of that as of any change.
+    // MySQL makes the variable a NULL, and reports that as any other change.
     let reason = (world.proxy.is_some() && world.is_mysql()).then(|| "session_state".to_owned());
     assert_eq!(pins(world), reason);
 }
 
-/// What a view calls changes the session that makes a table of its rows, and no other.
+/// Functions that a view calls change the session that makes a table of its rows, and no other session.
 fn tables_made_of_loud_views(world: &World) {
     as_root(world, &["CREATE FUNCTION f() RETURNS INT NO SQL BEGIN SET @by_view = 7; RETURN 1; END", "CREATE VIEW w AS SELECT f() AS x"]);
     let mut first = world.connect();
@@ -474,12 +474,13 @@ fn locks_in_stored_code(world: &World) {
     }
 }
 
-/// What a session can leave, as one row; locks are the whole server's, so each test has its own.
+/// The state that a session can leave, as one row. Locks belong to the whole server, so each test has its own.
 fn left(lock: &str) -> String {
     format!("SELECT @left, @@time_zone, @@autocommit, @@foreign_key_checks, IS_FREE_LOCK('{lock}')")
 }
 
-/// After each statement, which fails or hides what it does, the session itself has what it left, and the next one has nothing of it.
+/// Runs statements that fail or hide their effect. After each, the session itself has the state that it left, and the next session has none
+/// of it.
 fn leaves_nothing_to_others(world: &World, lock: &str, ways: &[(&[&str], &str)]) {
     // Connections are lent to those with the same flags.
     let options = world.options().with(Capabilities::MULTI_STATEMENTS);
@@ -506,7 +507,7 @@ fn leaves_nothing_to_others(world: &World, lock: &str, ways: &[(&[&str], &str)])
 
 const TABLES: [&str; 3] = ["CREATE TABLE free(n INT)", "CREATE TABLE once(n INT PRIMARY KEY)", "INSERT INTO once VALUES(1)"];
 
-/// An error tells of no change that came before it.
+/// An error does not report a change that came before it.
 fn what_fails(world: &World) {
     as_root(world, &TABLES);
     as_root(
@@ -588,7 +589,7 @@ fn proxy_of_replicas(server: &lab::Server) -> lab::Tidegate {
     proxy
 }
 
-/// A user who may not replicate is refused, and has an ordinary session as before.
+/// A user without the right to replicate is refused, and has an ordinary session as before.
 fn refused_replicas(world: &World) {
     if let Some(proxy) = &world.proxy {
         let mut admin = proxy.admin().unwrap();
@@ -629,7 +630,7 @@ fn refused_replicas(world: &World) {
     }
 }
 
-/// Whoever has registered as a replica is one for as long as its connection lasts, also when the server refuses it the next time.
+/// A client that has registered as a replica stays one for its connection's life, also when the server refuses the next registration.
 #[test]
 fn a_replica_stays_registered() {
     let server = lab::Server::start(Flavor::Mariadb, &lab::Options::new().arg("--log-bin=bin").arg("--server-id=1")).unwrap();
@@ -648,7 +649,7 @@ fn a_replica_stays_registered() {
     assert_eq!(proxy.admin().unwrap().scalar(kept).unwrap().as_deref(), Some("1"));
 }
 
-/// A dump of the binlog that has an end: nothing runs behind it. What the replica has set before goes with it.
+/// A dump of the binlog that has an end: no statement runs after it. Settings made by the replica before end with its session.
 #[test]
 fn nothing_runs_behind_a_dump() {
     for flavor in [Flavor::Mariadb, Flavor::Mysql] {
@@ -740,7 +741,7 @@ fn routines_that_are_others_by_now(world: &World) {
     }
 }
 
-/// Servers let a procedure be defined anew while it runs.
+/// Servers let a procedure be defined again while it runs.
 #[test]
 fn routines_defined_while_they_run() {
     for flavor in [Flavor::Mariadb, Flavor::Mysql] {
@@ -762,7 +763,7 @@ fn routines_defined_while_they_run() {
             assert_eq!(second.get("SELECT @left"), "NULL", "{flavor:?}");
             assert_eq!(Peer::through(&proxy, Encoding::Text).get("SELECT @left"), "NULL", "{flavor:?}");
         }
-        // What has nothing to do with it keeps nothing.
+        // A definition that has nothing to do with the call pins no connection.
         let mut calling = Peer::through(&proxy, Encoding::Text);
         second.exec("CREATE TABLE function_log(n INT)");
         let waits = format!("CREATE DEFINER = app FUNCTION {schema}.waits(n DOUBLE) RETURNS INT DETERMINISTIC NO SQL RETURN SLEEP(n)");
@@ -800,7 +801,8 @@ fn routines_with_other_names(world: &World) {
     }
 }
 
-/// What failed because it is not there, or was not understood, keeps nothing; what ran before it failed in that way does.
+/// A call that failed because its object is missing, or was not understood, pins no connection. A statement that ran before such a failure
+/// does.
 fn what_is_not_there_leaves_nothing(world: &World) {
     as_root(
         world,
@@ -833,7 +835,7 @@ fn what_is_not_there_leaves_nothing(world: &World) {
     }
 }
 
-/// What MariaDB runs after `SET STATEMENT x=1 FOR`.
+/// Statements that MariaDB runs after `SET STATEMENT x=1 FOR`.
 fn set_statement(world: &World) {
     if world.is_mysql() {
         return;
@@ -859,7 +861,7 @@ fn set_statement(world: &World) {
     assert_eq!(pins(world), None);
 }
 
-/// The server skips the comment, which ends for it where a string begins for who reads it.
+/// The server skips the comment. For the server it ends where, for a plain reader, a string begins.
 fn hidden_by_a_version_comment(world: &World) {
     if world.encoding != Encoding::Text {
         return;
@@ -891,7 +893,7 @@ fn hidden_by_a_version_comment(world: &World) {
     assert_eq!(pins(world), None);
 }
 
-/// What follows the definition of a stored program in its text runs.
+/// Statements after the definition of a stored program, in the same text, run.
 fn after_a_definition(world: &World) {
     if world.encoding != Encoding::Text {
         return;
@@ -923,8 +925,9 @@ fn after_a_definition(world: &World) {
     assert_eq!(pins(world), None);
 }
 
-/// A stored function may have the name of the other family's built-in function, of a keyword, or of a built-in function that
-/// stands before a blank.
+/// A stored function may have the name of the other family's built-in function, or of a keyword.
+///
+/// It may also have the name of a built-in function, if its calls have a blank before the parenthesis.
 fn functions_with_names_of_others(world: &World) {
     let others = if world.is_mysql() { ["to_char", "chr", "median", "statement"] } else { ["any_value", "is_uuid", "work", "until"] };
     let names = others.iter().copied().chain(["count", "now", "plain"]);
@@ -973,7 +976,7 @@ fn blanks_of_latin1(world: &World) {
     }
 }
 
-/// What a hint sets, it sets for its statement.
+/// A hint sets variables for its own statement only.
 fn variables_set_by_hints(world: &World) {
     if !world.is_mysql() {
         return;
@@ -1032,7 +1035,7 @@ fn last_insert_id_in_triggers(world: &World) {
     assert_eq!(fresh.get("SELECT COUNT(*) FROM moved JOIN ordr ON ordr.id = moved.oid AND ordr.who = moved.who"), "2");
 }
 
-/// A statement means what it meant when it was prepared, on whatever connection it is prepared again.
+/// A statement keeps the meaning that it had when it was prepared, on whatever connection it is prepared again.
 fn settings_at_prepare(world: &World) {
     world.connect().exec_all(&["CREATE TABLE t(n VARCHAR(10))", "INSERT INTO t VALUES('row')"]);
     let mut first = world.connect();
@@ -1041,7 +1044,7 @@ fn settings_at_prepare(world: &World) {
     first.exec("SET sql_mode = '', NAMES latin1");
     let plain = first.prepare("SELECT \"n\", 'a\\\\b' FROM t").unwrap();
     for round in 0..3 {
-        // What another session makes of the same text does not count; nor does a connection that never saw it.
+        // The meaning of the same text in another session does not count; nor does a connection that never saw it.
         let mut other = world.connect();
         let also = other.prepare("SELECT \"n\", 'a\\\\b' FROM t").unwrap();
         assert_eq!(other.execute(&also, &[]).unwrap().table().unwrap()[0][0].as_deref(), Some("n"));
@@ -1056,14 +1059,15 @@ fn settings_at_prepare(world: &World) {
     }
 }
 
-/// Whoever was on the connection before, it is another one for whom it is prepared next.
+/// Changes the state of the connection, so that the next preparation is for a session with other settings.
 fn shake(world: &World) {
     let mut other = world.connect();
     other.exec_all(&["SET @code = 5, lc_time_names = 'fr_FR'", "CREATE TEMPORARY TABLE tmp(i INT)"]);
 }
 
-/// MySQL compares with a user variable by the type that it had at PREPARE: another session's types do not count, nor do those that
-/// it has got since.
+/// MySQL compares with a user variable by the type that it had at PREPARE.
+///
+/// Types of other sessions do not count, nor do types that the variable has got since.
 fn user_variables_at_prepare(world: &World) {
     let codes = "INSERT INTO coupon VALUES('17'), ('017'), ('17.0'), ('5')";
     world.connect().exec_all(&["CREATE TABLE coupon(code VARCHAR(20) COLLATE utf8mb4_general_ci)", codes]);
@@ -1090,7 +1094,7 @@ fn user_variables_at_prepare(world: &World) {
         assert_eq!(count(&mut number, &of_number), keeps("3", "1"), "round {round}");
         assert_eq!(count(&mut unset, &of_unset), keeps("1", "3"), "round {round}");
         shake(world);
-        // What they are now is what they were.
+        // The variables have their earlier values and types.
         assert_eq!(text.row("SELECT @code, CHARSET(@code)"), "17 binary");
         assert_eq!(number.row("SELECT @code, CHARSET(@code)"), "17 utf8mb4");
     }
@@ -1106,7 +1110,7 @@ fn user_variables_at_prepare(world: &World) {
     assert_eq!(count(&mut text, &of_text), keeps("1", "3"));
 }
 
-/// What else decides at PREPARE: sessions with other settings do not share such a statement, and it stays as it was prepared.
+/// Further settings that decide at PREPARE: sessions with other settings do not share such a statement, and it stays as it was prepared.
 fn other_settings_at_prepare(world: &World) {
     world.connect().exec_all(&["CREATE TABLE t(v INT)", "INSERT INTO t VALUES(3), (4)"]);
     let cases = [
@@ -1126,7 +1130,7 @@ fn other_settings_at_prepare(world: &World) {
             let (mut plain, mut other) = world.pair();
             other.exec(&set);
             let text = |who: &str| text(&format!("{who} {set_is_first}"));
-            // Nobody else has these.
+            // No other session has these statements.
             let alone = [(&mut plain, "plain"), (&mut other, "other")].map(|(peer, who)| {
                 let statement = peer.prepare(text(who)).unwrap();
                 table(peer, &statement)
@@ -1141,7 +1145,7 @@ fn other_settings_at_prepare(world: &World) {
                 *of = Some(statement);
             }
             let (of_plain, of_other) = (of_plain.unwrap(), of_other.unwrap());
-            // What the server itself makes of it once the setting is another one.
+            // The server's own result after the setting has changed.
             other.exec(&format!("SET {name} = DEFAULT"));
             let since = table(&mut other, &of_other);
             for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Statements are traced, from a client's span to each server that was asked, and a receiver that is of no use harms nobody.
+//! Statements are traced, from a client's span to each server that was asked, and a receiver that fails affects no client.
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
@@ -84,7 +84,7 @@ impl Receiver {
         resources.flat_map(|resource| &resource.scope_spans).flat_map(|scope| scope.spans.clone()).collect()
     }
 
-    /// The spans of the statement in whose text this is, once they are there: SERVER first, the others as they followed.
+    /// The spans of the statement that contains this text, once they are there: SERVER first, its children in their order.
     fn spans_of(&self, text: &str) -> Vec<Span> {
         let found = wait::until(&format!("spans of {text}"), LIMIT, || {
             let all = self.spans();
@@ -212,14 +212,14 @@ fn a_clients_trace_goes_on_to_the_server(flavor: Flavor) {
         let spans = receiver.spans_of("AS by_attribute");
         assert_eq!((hex(&spans[0].trace_id), hex(&spans[0].parent_span_id)), (TRACE.to_owned(), SPAN.to_owned()));
     }
-    // What is no traceparent is none, and one that says "not sampled" is obeyed.
+    // A malformed traceparent is ignored, and one that says "not sampled" is obeyed.
     client.run(format!("SELECT 3 FROM t AS upper /*traceparent='{}'*/", traceparent("01").to_uppercase())).unwrap();
     client.run(format!("SELECT 4 FROM t AS unsampled /*traceparent='{}'*/", traceparent("00"))).unwrap();
     client.run(format!("SELECT 5 FROM t AS last /*traceparent='{}'*/", traceparent("01"))).unwrap();
     receiver.spans_of("AS last");
     assert!(receiver.spans().iter().all(|span| !shown(span, "db.query.text").contains("upper")));
     assert!(receiver.spans().iter().all(|span| !shown(span, "db.query.text").contains("unsampled")));
-    // Executions of what was prepared.
+    // Executions of a prepared statement.
     let sql = format!("SELECT i FROM t AS prepared WHERE i = ? /*traceparent='{}'*/", traceparent("01"));
     let statement = client.prepare(&sql).unwrap();
     client.execute(&statement, &[Param::Int(1)]).unwrap().check().unwrap();
@@ -305,7 +305,7 @@ fn what_is_lifted_out_of_comments_is_shared(flavor: Flavor) {
     assert!(prepares() - before <= 2, "{} times prepared", prepares() - before);
     assert_eq!(parents("AS once", 8), wanted(1..9));
 
-    // What else stands in a comment stays; what would tear the text is left alone, as is what is code.
+    // The rest of a comment stays. A text that the removal would break is left alone, as is one that is code.
     let other = format!("SELECT 3 AS tagged /*route='%2Fcart',{}", &comment(1)[2..]);
     let nested = format!("SELECT 4 AS nested /* a {}", comment(2));
     for (sql, value) in [(&other, "3"), (&nested, "4")] {

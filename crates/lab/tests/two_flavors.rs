@@ -1,5 +1,4 @@
-//! MariaDB and MySQL behind one proxy, as in a migration: a session goes to both, and what was promised by the one is kept
-//! with the other.
+//! MariaDB and MySQL behind one proxy, as in a migration: a session goes to both, and state set on one holds on the other.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // tests may panic
 
@@ -20,7 +19,8 @@ fn other(flavor: Flavor) -> Flavor {
     if flavor == Flavor::Mariadb { Flavor::Mysql } else { Flavor::Mariadb }
 }
 
-/// Hostgroup 0 is `first`, hostgroup 1 the other; `other` in a statement leads there, and so does the schema `shard`, which is none.
+/// Hostgroup 0 is `first`, hostgroup 1 the other flavor. The word `other` in a statement leads to hostgroup 1, as does the prefix `shard.`,
+/// which the rule removes.
 fn proxy(first: Flavor) -> Tidegate {
     let rule = [
         ("rule_id", 1.into()),
@@ -113,7 +113,7 @@ fn collations_of_one_flavor() {
             let mut client = Client::connect(&options(&proxy).charset(collation)).unwrap();
             asks(&mut client);
         }
-        // What one server made of the client's own words goes to the other.
+        // The effect of the client's own statement on one server is repeated on the other.
         let mut client = Client::connect(&options(&proxy)).unwrap();
         for hint in ["", "/* other */"] {
             client.run(format!("SET NAMES utf8mb4 {hint}")).unwrap();
@@ -136,7 +136,7 @@ fn collations_of_one_flavor() {
     }
 }
 
-/// A text that one server computed has a collation that the other does not know.
+/// A text computed by one server has a collation that the other does not know.
 #[test]
 fn user_variables_come_along() {
     for first in BOTH {
@@ -244,7 +244,7 @@ fn asks_here(client: &mut Client) {
     client.close_statement(&statement).unwrap();
 }
 
-/// The name leads elsewhere, and what was open there stays open.
+/// The name leads to another server, and connections open at the old one stay open.
 #[test]
 fn connections_of_before_serve_nobody_new() {
     for first in BOTH {

@@ -71,8 +71,8 @@ fn quoted(text: &[u8]) -> Vec<u8> {
     [b"'", text, b"'"].concat()
 }
 
-/// What a session of this character set sees of texts: its own sent and read back, what the server stored, and what
-/// others stored.
+/// Texts as a session of this character set reads them: its own text sent and read back, and texts stored by the server and by other
+/// sessions.
 fn read_back(client: &mut Client, row: usize, text: &[u8]) -> Vec<Vec<u8>> {
     let insert = [format!("REPLACE INTO words VALUES ({row}, ").as_bytes(), &quoted(text), b")"].concat();
     client.run(insert).unwrap();
@@ -280,7 +280,7 @@ fn diagnostics(flavor: Flavor) {
     assert!(different.is_empty(), "{different:#?}");
 }
 
-/// What of a reply must be the same on every path.
+/// The part of a reply that must be the same on every path.
 #[allow(clippy::type_complexity)] // named only here
 fn shape(reply: &Reply) -> (Option<(u16, String)>, Option<Vec<Vec<Option<String>>>>, Option<(u64, u16)>) {
     let error = reply.err().map(|e| (e.code, e.message.clone()));

@@ -1,4 +1,4 @@
-//! What the errors of a node that lost its cluster prove of a commit: nothing, where it waited for the others' decision.
+//! Whether the errors of a node that lost its cluster prove that a commit failed: they do not, if it waited for the other members.
 //!
 //! No proxy is here: these are the facts that `proxy`'s table of refusals rests on.
 
@@ -26,8 +26,9 @@ fn committing(server: &Server) -> usize {
     server.scalar(sql).unwrap().unwrap().parse().unwrap()
 }
 
-/// The member's last message is heard, and accepted; the answers are not. It is replaced, and its transaction is committed by the
-/// others. Then it leaves, and tells its client that the commit failed: whoever repeats the statement does it twice.
+/// The member's last message is received and accepted; the answers are lost. The member is replaced, and the others commit its transaction.
+///
+/// Then it leaves, and tells its client that the commit failed: a client that repeats the statement does it twice.
 #[test]
 fn a_member_that_leaves_its_group_denies_what_the_others_committed() {
     if !Network::possible() {
@@ -86,7 +87,7 @@ fn what_certification_refuses_is_applied_nowhere() {
     let [applied, refused, undecided] = told.iter().fold([0; 3], |sum, one| std::array::from_fn(|n| sum[n] + one[n]));
     println!("{applied} applied, {refused} refused by certification, {undecided} undecided");
     assert!(refused > 0, "nothing was refused: the test shows nothing");
-    // The same on all, and what is undecided may be there.
+    // The count is the same on all members, and undecided rows may be there.
     let possible = applied..=applied + undecided;
     let settled = || {
         let counts: Vec<Option<String>> = group.members.iter().map(count).collect();
@@ -97,8 +98,10 @@ fn what_certification_refuses_is_applied_nowhere() {
     println!("{} of the undecided are there", there - applied);
 }
 
-/// Writers at work, and a node that is cut off in the middle. What it acknowledged is there. Of what it denies with 1180 some may be
-/// there too, if the last word of the node was heard: seen once in 48 statements with `LAB_CUTS=6`. So it is no proof.
+/// A node is cut off while clients write to it. Every write that it acknowledged is there.
+///
+/// A write that it denied with 1180 may be there too, if its last message was received: seen once in 48 statements with `LAB_CUTS=6`. So
+/// the error is no proof.
 #[test]
 fn a_node_that_is_cut_off_has_lost_nothing_that_it_acknowledged() {
     const CLIENTS: usize = 8;

@@ -43,7 +43,7 @@ fn kinds(proxy: &Tidegate, flavor: Flavor) -> Vec<(&'static str, ConnectOptions)
     kinds
 }
 
-/// Looks whether a client has what it had; the number is that of the upgrade.
+/// Checks that a client still has its state; the number is that of the upgrade.
 type Look = Box<dyn FnMut(&mut Client, usize)>;
 
 /// A client with one kind of state.
@@ -193,7 +193,7 @@ fn sessions_go_on_mysql() {
     sessions_go_on(Flavor::Mysql, 1);
 }
 
-/// What clients do until they are told to stop: each adds one to a row of its own in transactions, and reads it back.
+/// Work of the clients until they are told to stop: each adds one to its own row in transactions, and reads it back.
 struct Load {
     stop: Arc<AtomicBool>,
     workers: Vec<JoinHandle<(u64, Duration)>>,
@@ -227,7 +227,7 @@ impl Load {
         Self { stop, workers, comers }
     }
 
-    /// Stops the clients, none of which may have seen an error, and compares what they did with what the server has.
+    /// Stops the clients, none of which may have seen an error, and compares their counts with the rows of the server.
     fn end(self, server: &Server) {
         self.stop.store(true, Ordering::Relaxed);
         let came: u64 = self.comers.into_iter().map(|comer| comer.join().unwrap()).sum();
@@ -246,7 +246,7 @@ impl Load {
     }
 }
 
-/// Transactions, and the longest time that one of its statements took.
+/// Works until `stop`; returns the number of transactions, and the longest time that one statement took.
 fn work(options: &ConnectOptions, own: usize, stop: &AtomicBool) -> (u64, Duration) {
     let mut client = Client::connect(options).unwrap();
     let id = scalar(&mut client, "SELECT CONNECTION_ID()");
@@ -369,7 +369,7 @@ fn a_process_that_cannot_take_over_changes_nothing() {
     assert_eq!(scalar(&mut client, "SELECT COUNT(*) FROM own"), "8");
 }
 
-/// One who goes on after errors: what it has counted is what the server has, or one less where a COMMIT had no answer.
+/// Works on after errors; returns the count of transactions. The server has the same count, or one more where a COMMIT had no answer.
 fn endure(options: &ConnectOptions, own: usize, stop: &AtomicBool) -> u64 {
     let mut done: u64 = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -413,7 +413,7 @@ fn whoever_dies_the_other_one_serves_on() {
     for round in 0..24_u64 {
         let (before, kills_heir) = (proxy.pid(), round % 2 == 0);
         let mut admin = proxy.admin().unwrap();
-        // Who serves on may not know yet that its heir is gone.
+        // The serving process may not have noticed yet that its heir is gone.
         wait::until("nothing to be frozen", LIMIT, || admin.run("LOAD MYSQL VARIABLES TO RUNTIME").ok()).unwrap();
         admin.send_query("PROXYSQL UPGRADE").unwrap();
         let heir = wait::until("the new process", LIMIT, || children(before).first().copied()).unwrap();
@@ -513,7 +513,7 @@ fn an_upgrade_can_be_asked_for_in_other_ways() {
     proxy.stop().unwrap();
 }
 
-/// A process that takes the name of another one's socket is asked nothing, and a new process that dies after the answer is told.
+/// A process that takes the name of another process's socket is not asked, and the death of a new process after its answer is reported.
 #[test]
 fn who_asks_for_an_upgrade_is_told_the_truth() {
     use std::os::linux::net::SocketAddrExt;
@@ -551,7 +551,7 @@ fn who_asks_for_an_upgrade_is_told_the_truth() {
     wait::until("the old one to serve", LIMIT, || proxy.connect_app().ok()).unwrap();
 }
 
-/// What administrators have loaded and not saved, and what they are editing, goes along; so do a pause and orders.
+/// Configurations that are loaded and not saved, and edits in memory, move to the new process, as do a pause and orders.
 #[test]
 fn configuration_goes_on_as_it_is() {
     let server = server(Flavor::Mariadb);
@@ -797,7 +797,7 @@ fn a_process_that_freezes_is_given_up() {
     proxy.stop().unwrap();
 }
 
-/// Where no script may be run, no other program is started either.
+/// If scripts are forbidden, no other program is started either.
 #[test]
 fn no_other_program_is_started_where_scripts_are_forbidden() {
     let server = server(Flavor::Mariadb);

@@ -1,4 +1,4 @@
-//! An upgrade that meets another one, a script that runs, or the order to stop.
+//! An upgrade during another upgrade, a script, or the order to stop.
 
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
@@ -40,7 +40,7 @@ fn wait_in_charge(proxy: &Tidegate, times: usize) {
     wait::until("the new process to be in charge", LIMIT, is_so).unwrap();
 }
 
-/// A third process would not count what the first one still has: while that is so there is none.
+/// A third process would not count the connections of the first one: it is not started while the first has any.
 #[test]
 fn three_processes_never_share_a_server() {
     let server = server(Flavor::Mariadb);
@@ -65,7 +65,7 @@ fn three_processes_never_share_a_server() {
     holder.quit().unwrap();
     for client in &mut busy {
         client.recv_reply(Encoding::Text).unwrap();
-        // What a client has asked for meanwhile is answered by whichever process has it.
+        // A request that a client has sent meanwhile is answered by whichever process has the client.
         client.run("SELECT RELEASE_ALL_LOCKS()").unwrap().check().unwrap();
     }
     proxy.follow(&answer).unwrap();
@@ -99,7 +99,7 @@ fn a_script_runs_once_over_an_upgrade() {
     assert!(lines.chunks(2).all(|run| run[0] == "begin" && run.get(1).is_none_or(|end| *end == "end")), "{all}");
 }
 
-/// Told to stop while the new process starts: nobody takes over, and the answer does not say so.
+/// The order to stop arrives while the new process starts: no process takes over, and the answer does not claim it.
 #[test]
 fn who_is_told_to_stop_hands_nothing_over() {
     let proxy = Tidegate::builder().app_user().backend(0, server(Flavor::Mariadb)).variable("drain_timeout", 60_000).start().unwrap();
@@ -133,7 +133,7 @@ fn readiness(port: &Port) -> String {
     answer
 }
 
-/// Whoever asks whether clients can be served hears when each new one is refused.
+/// `/readyz` answers 503 while each new client is refused.
 #[test]
 fn who_refuses_everybody_is_not_ready() {
     let builder = Tidegate::builder().app_user().backend(0, server(Flavor::Mariadb)).variable("max_connections", 2);

@@ -1,4 +1,4 @@
-//! Pins keep a connection, not statements: what is left in one hostgroup, and where the other statements go.
+//! Pins keep a connection, not statements: state stays in one hostgroup, while other statements go where rules send them.
 
 use super::common::{LIMIT, Peer};
 use super::{hostgroup, proxy, servers, sessions};
@@ -54,7 +54,7 @@ fn without_multiplexing_a_split_session_writes_to_the_writer() {
     }
 }
 
-/// What begins while a transaction that only reads is open commits that, and may write.
+/// A statement that begins while a read-only transaction is open commits that transaction, and may write.
 #[test]
 fn what_follows_a_transaction_that_reads_is_not_drawn_to_the_reader() {
     table("after_reading");
@@ -83,7 +83,7 @@ fn what_follows_a_transaction_that_reads_is_not_drawn_to_the_reader() {
     wait::until("no transaction to be open", LIMIT, || (servers()[1].scalar(open).unwrap()? == "0").then_some(())).unwrap();
 }
 
-/// What such a transaction left on its connection goes nowhere else, and what the server refuses ends nothing.
+/// State that such a transaction left stays on its connection, and a refusal by the server ends nothing.
 #[test]
 fn a_transaction_that_reads_keeps_what_it_has() {
     table("kept_reading");
@@ -140,7 +140,7 @@ fn a_pin_of_a_rule_keeps_the_connection_of_its_hostgroup() {
     assert_eq!(peer.get("SELECT CONNECTION_ID() + 0"), id);
 }
 
-/// What pins a session to one shard takes no statement to the wrong one.
+/// A pin to one shard sends no statement of another shard there.
 #[test]
 fn what_is_for_another_shard_goes_there() {
     table("shard2");
@@ -192,7 +192,7 @@ fn a_temporary_table_draws_statements() {
     }
 }
 
-/// What a reader keeps for a session keeps it from writing nowhere.
+/// State that a reader keeps for a session does not keep the session from writing on the writer.
 #[test]
 fn a_session_that_left_something_on_a_reader_writes() {
     table("of_reader");
@@ -214,7 +214,7 @@ fn a_session_that_left_something_on_a_reader_writes() {
     }
 }
 
-/// What was left on a server that is taken away ends the session only when it is wanted.
+/// State on a server that is taken away ends the session only when a statement needs it.
 #[test]
 fn what_was_left_is_lost_with_its_server() {
     table("lost_place");
@@ -276,7 +276,7 @@ fn a_column_is_no_temporary_table() {
     }
 }
 
-/// User variables go along to another shard with the value that they have, whoever gave it to them.
+/// User variables move to another shard with their value, whichever server computed it.
 #[test]
 fn user_variables_go_along() {
     table("with_shard2");
@@ -375,7 +375,7 @@ fn schemas_are_shards() {
     assert!(refused.to_string().contains("1044"), "{refused}");
 }
 
-/// What is sent ahead of an execution goes where that does, and commands that name no statement go where the schema is.
+/// Long data go where their execution goes, and commands that name no statement go where the schema is.
 #[test]
 fn long_data_goes_where_its_statement_does() {
     let [one, two] = servers();
@@ -489,7 +489,7 @@ fn a_cursor_elsewhere_ends_within_a_transaction() {
         assert_eq!(cannot.code, 1105);
         match ends {
             0 => assert!(matches!(client.reset_statement(&select).unwrap(), Outcome::Ok(_))),
-            // Where the transaction is.
+            // The execution goes to the server of the transaction.
             1 => assert_eq!(client.execute(&select, &[]).unwrap().rows().unwrap().rows.len(), 2),
             _ => {}
         }
@@ -542,7 +542,7 @@ fn executions_are_routed_by_the_schema_of_the_prepare() {
     assert_eq!(counts, ["0", "2"]);
 }
 
-/// Nobody waits for its answer any more.
+/// No client waits for its answer any more.
 #[test]
 fn a_delayed_statement_whose_client_left_is_not_run() {
     table("delayed_place");

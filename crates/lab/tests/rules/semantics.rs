@@ -263,7 +263,7 @@ fn logged_queries_are_kept_in_memory_and_dumped() {
     wait::until("the buffer to be saved", LIMIT, || (lines(&mut bed, disk).len() == 9).then_some(())).unwrap();
 }
 
-/// What the query log has so far.
+/// The records of the query log so far.
 fn query_log(bed: &mut Bed) -> String {
     bed.admin.run("PROXYSQL FLUSH LOGS").unwrap();
     let files = std::fs::read_dir(bed.proxy.dir()).unwrap().map(|file| file.unwrap().path());
@@ -319,7 +319,7 @@ fn comments_are_obeyed_for_those_who_may() {
     let mut free = Client::connect(&bed.proxy.options("empty", "")).unwrap();
     let ports = ["SELECT @@port", "SELECT /* hostgroup=2 */ @@port"].map(|sql| free.scalar(sql).unwrap().unwrap());
     assert_eq!(ports, super::servers().each_ref().map(|server| server.port().to_string()));
-    // What stands behind a number does not undo it, and is not passed over in silence.
+    // Text after the number does not undo the hint, and EXPLAIN ROUTE reports it.
     let odd = "SELECT /* hostgroup=2,create_new_connection=1 */ @@port";
     for encoding in [Encoding::Text, Encoding::Binary] {
         let mut free = Peer::with(&bed.proxy.options("empty", ""), encoding);
@@ -444,7 +444,7 @@ fn reads_of_a_session_without_autocommit_are_no_transaction() {
     }
 }
 
-/// Where autocommit=0 counts as a transaction, or begins one with a read, that is where a BEGIN would be: what follows may write.
+/// A transaction of autocommit=0, also one that begins with a read, runs where BEGIN would run: later statements may write.
 #[test]
 fn a_transaction_of_autocommit_off_is_where_begin_would_be() {
     let [one, two] = servers();
@@ -509,7 +509,7 @@ fn a_transaction_of_autocommit_off_is_where_begin_would_be() {
     }
 }
 
-/// With autocommit off, what is not certain to be a read begins a transaction at a cluster's writer, not among its readers.
+/// With autocommit off, a statement that may write begins a transaction at a cluster's writer, not among its readers.
 #[test]
 fn no_transaction_of_autocommit_off_begins_among_a_clusters_readers() {
     for server in servers() {
@@ -571,7 +571,7 @@ fn the_firewall_lets_pass_what_is_listed() {
     assert!(log.contains("Firewall blocked unknown query") && log.contains("Firewall detected unknown query"));
 }
 
-/// What is kept of a digest's text is no measure of what is judged.
+/// The guards judge the whole text of a digest, though tables keep only its beginning.
 #[test]
 fn guards_read_what_no_table_shows() {
     let mut bed = Bed::start();
@@ -616,7 +616,7 @@ fn guards_read_what_no_table_shows() {
     assert_eq!(counted.as_deref(), Some("1"));
 }
 
-/// What the proxy says of a digest that is too long to be judged.
+/// The proxy's warning for a digest that is too long to be judged.
 fn routing_refusal() -> &'static str {
     "The statement's digest text is longer than mysql-query_digests_max_match_length, and query rules with match_digest apply to it"
 }
@@ -682,7 +682,7 @@ fn no_command_passes_beside_the_firewall() {
     assert_eq!(hostgroup(&mut peer, "SELECT @@port"), 1);
 }
 
-/// What applications and their drivers send about the session itself.
+/// Statements that applications and their drivers send about the session itself.
 const ABOUT_THE_SESSION: &[&str] = &[
     "SET NAMES utf8mb4 COLLATE utf8mb4_bin",
     "set autocommit=0",
@@ -719,14 +719,14 @@ fn what_is_about_the_session_is_no_matter_of_rules() {
         let steps: Vec<String> = told.iter().map(|row| row[0].clone().unwrap_or_default()).collect();
         assert!(steps.iter().any(|step| step == "rules") && !steps.iter().any(|step| step == "answer"), "{sql}: {told:?}");
     }
-    // Where one needs a server, it is the one that rules send it to.
+    // A statement of this kind that needs a server goes to the one that the rules choose.
     bed.load(&["destination_hostgroup=2; error_msg='denied'; apply=1"]);
     let mut other = bed.session(Encoding::Text);
     let used = |bed: &mut Bed| bed.admin.scalar("SELECT SUM(Queries) FROM stats_mysql_connection_pool WHERE hostgroup=1").unwrap();
     let before = used(&mut bed);
     other.exec("SET NAMES utf8mb3 COLLATE utf8mb3_bin");
     assert_eq!(used(&mut bed), before, "nothing went to hostgroup 1");
-    // What is more than that is judged.
+    // Any statement beyond these forms is judged.
     for sql in ["COMMIT AND CHAIN", "SET NAMES utf8mb4, @a = 1", "SET sql_mode=''", "/* hostgroup=1 */ COMMIT"] {
         assert_eq!(other.fails(sql), 1148, "{sql}");
     }

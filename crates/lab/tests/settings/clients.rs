@@ -1,4 +1,4 @@
-//! Settings for the client's side: how fast it is sent to, and what becomes of a collation that nobody knows.
+//! Settings for the client's side: the rate at which it is sent data, and the treatment of an unknown collation.
 
 use crate::common::{LIMIT, Peer, server};
 use crate::{BOTH, admin, proxy, set};
@@ -23,7 +23,7 @@ fn a_client_is_sent_so_much_a_second() {
             assert!(peer.get("SELECT REPEAT('abcdefgh', 524288)") == "abcdefgh".repeat(524_288), "{flavor:?} {encoding:?}");
             let took = began.elapsed();
             assert!(took >= Duration::from_millis(1_500) && took < LIMIT, "{flavor:?} {encoding:?}: {took:?}");
-            // What was sent in a second is paid for in the next, by each client for itself.
+            // Bytes sent in one second delay the next second, for each client separately.
             let began = Instant::now();
             assert_eq!(other.get("SELECT 1"), "1");
             assert!(began.elapsed() < Duration::from_millis(500), "{flavor:?} {encoding:?}: {:?}", began.elapsed());
@@ -78,7 +78,7 @@ fn error(result: Result<impl Sized, LabError>) -> u16 {
 #[test]
 fn a_collation_that_nobody_knows_is_handled_as_set() {
     for flavor in BOTH {
-        // What MySQL 8 clients ask for is unknown to MariaDB.
+        // MySQL 8 clients ask for a collation that MariaDB does not know.
         let unknown: &[u8] = if flavor == Flavor::Mariadb { &[NOBODYS, 255] } else { &[NOBODYS] };
         let proxy = proxy(flavor, &[]);
         let mut admin = admin(&proxy);
@@ -109,7 +109,7 @@ fn a_collation_that_nobody_knows_is_handled_as_set() {
     }
 }
 
-/// Such a client cannot be, and others of its user have nothing to do with it.
+/// No client can use such a character set; its refusal does not affect other clients of the same user.
 #[test]
 fn a_character_set_that_no_client_can_have_is_refused_at_the_login() {
     // ucs2, utf16, utf16le, utf32.

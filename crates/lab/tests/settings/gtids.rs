@@ -1,4 +1,4 @@
-//! GTIDs of a client's own writes: MySQL tells those who ask for them (`session_track_gtids`).
+//! GTIDs of a client's own writes: MySQL sends them to sessions with `session_track_gtids`.
 
 use crate::common::{LIMIT, Peer};
 use crate::{admin, set};
@@ -68,7 +68,7 @@ fn who_asks_is_told() {
             (asks.get("SELECT @@session_track_gtids"), asks_not.get("SELECT @@session_track_gtids")),
             ("OWN_GTID".into(), "OFF".into())
         );
-        // Somebody else has the backend: the session goes on on another.
+        // Another session has the backend: this one continues on a second backend.
         holder.exec("BEGIN");
         assert!(is_told(&mut asks), "{encoding:?}: on another backend");
         assert_eq!(backends(), "2");

@@ -42,7 +42,7 @@ fn keys_are_written_while_they_are_wanted() {
         let first = pair(&proxy);
         wait::until("keys of two clients and a backend", LIMIT, || (sessions(&file).len() >= 3).then_some(())).unwrap();
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o077, 0, "{flavor:?}");
-        // Moved away, it is made anew.
+        // If the file was moved away, it is created again.
         fs::rename(&file, &moved).unwrap();
         admin.run("PROXYSQL FLUSH LOGS").unwrap();
         let second = pair(&proxy);
