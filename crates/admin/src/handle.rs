@@ -22,13 +22,13 @@ const QUEUE: usize = 64;
 /// One statement on its way.
 #[derive(Debug)]
 pub struct Job {
-    /// The session's role.
+    /// Decides which statements the engine accepts.
     pub who: Role,
     /// The session that asks, for hints, history and audit.
     pub session: SessionInfo,
     /// The statement, without its packet.
     pub sql: Vec<u8>,
-    /// The channel for the answer.
+    /// Takes the engine's one answer to this statement.
     pub answer: oneshot::Sender<Reply>,
 }
 

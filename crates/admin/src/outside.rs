@@ -26,7 +26,7 @@ use crate::web::{Web, WebSettings};
 /// Threads for what blocks: hashing passwords, gathering metrics.
 const BLOCKING_THREADS: usize = 4;
 
-/// The parts that the outside works with.
+/// The parts that the thread of the ports gets from the process at its start.
 pub struct OutsideParts {
     /// Executes SQL and publishes the configuration in force.
     pub engine: EngineHandle,
@@ -42,7 +42,7 @@ pub struct OutsideParts {
     pub sockets: Arc<Sockets>,
 }
 
-/// The ports' addresses.
+/// The addresses at which the ports listen now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Addresses {
     /// The MySQL port's listeners, with the ports that the system chose.

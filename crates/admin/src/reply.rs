@@ -18,7 +18,7 @@ pub enum Role {
     Stats,
 }
 
-/// The session that asks.
+/// The session that sent a statement, for hints, history and audit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionInfo {
     /// The name that was used at the login.

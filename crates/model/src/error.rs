@@ -169,13 +169,13 @@ pub enum ErrorKind {
     /// A name given twice in one group.
     #[error("given twice; first at line {first_line}")]
     GivenTwice {
-        /// The line of the first one.
+        /// The line of the first one, counted from 1.
         first_line: u32,
     },
     /// A name given twice in one group, in two spellings or under an alias.
     #[error("given by another name too, at line {first_line}")]
     GivenAgain {
-        /// The line of the first one.
+        /// The line of the first one, counted from 1.
         first_line: u32,
     },
     /// `false` where a number is needed.
@@ -206,7 +206,7 @@ pub enum ErrorKind {
     /// A number outside of the column's range.
     #[error("{value} is out of range {min}..{max}")]
     OutOfRange {
-        /// As given.
+        /// The number as it was given, outside of the range.
         value: i64,
         /// Smallest allowed value.
         min: i64,
@@ -216,7 +216,7 @@ pub enum ErrorKind {
     /// One of a few words was needed.
     #[error("'{text}' is not allowed; allowed are {}", allowed.join(", "))]
     NotAllowed {
-        /// As given.
+        /// The text as it was given.
         text: String,
         /// In the spelling in which they are kept.
         allowed: &'static [&'static str],

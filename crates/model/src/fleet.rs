@@ -74,7 +74,7 @@ pub struct Signal {
     pub server: ServerAddr,
     /// The hostgroup for which the session used it.
     pub hostgroup: HostgroupId,
-    /// The kind of the observation.
+    /// The observation, for example a refused connect or a read-only error.
     pub kind: SignalKind,
 }
 
@@ -121,7 +121,7 @@ pub struct Measured {
     pub lag_ms: Option<u64>,
 }
 
-/// The load of a hostgroup at one moment.
+/// The sessions that use a hostgroup or wait for it, at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HostgroupLoad {
     /// Sessions that wait for a backend.

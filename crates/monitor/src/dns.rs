@@ -118,7 +118,6 @@ struct Past {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Moved {
     pub(crate) host: Arc<str>,
-    /// The current addresses.
     pub(crate) addresses: Arc<[IpAddr]>,
     pub(crate) gone: Vec<IpAddr>,
     /// Addresses in `gone` that were not there in the last report.

@@ -13,7 +13,6 @@ use topology::{Identity, Knowledge, KnownIdentity, Standing, Standings};
 
 use crate::monitor::lock;
 
-/// The file's name.
 const FILE: &str = "tidegate_writers.json";
 /// More are not of this proxy's making.
 const BYTES_MAX: u64 = 16 << 20;

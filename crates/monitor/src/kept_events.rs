@@ -11,9 +11,7 @@ use model::files;
 use crate::log::Noted;
 use crate::monitor::{Monitor, lock};
 
-/// The file's name.
 const FILE: &str = "tidegate_events.json";
-/// Most events in it.
 const EVENTS_MAX: usize = 1_000;
 /// Most bytes in it; the oldest events are left out.
 const BYTES_MAX: usize = 4 << 20;

@@ -50,7 +50,6 @@ pub(crate) struct LanePlan {
     pub(crate) checks: Vec<Check>,
     /// How the server is reached.
     pub(crate) access: Access,
-    /// Settings of all probes.
     pub(crate) settings: ProbeSettings,
     /// Time over which first checks are spread.
     pub(crate) spread: Duration,
@@ -62,7 +61,6 @@ pub(crate) struct Checked {
     pub(crate) kind: CheckKind,
     /// When it began, Unix us.
     pub(crate) started_us: u64,
-    /// How long it took, us.
     pub(crate) took_us: u64,
     /// How long it was allowed to take, ms.
     pub(crate) timeout_ms: u64,

@@ -160,7 +160,6 @@ pub(crate) struct Wanted {
     pub(crate) checks: Vec<Check>,
     /// The account for all of them.
     pub(crate) account: Account,
-    /// The settings of all probes.
     pub(crate) settings: ProbeSettings,
 }
 

@@ -9,9 +9,9 @@ use crate::ruleset::{DIGEST_TOO_LONG, RuleSet};
 /// One rule of the walk, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainedRule {
-    /// `rule_id` of the rule.
+    /// The rule, by its key in `mysql_query_rules`.
     pub rule_id: u32,
-    /// Whether it matched.
+    /// True if all conditions of the rule held.
     pub matched: bool,
     /// The columns that it set, or the first condition that did not hold.
     pub why: String,

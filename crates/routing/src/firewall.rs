@@ -9,7 +9,7 @@ use model::snapshot::{FirewallConfig, FirewallMode};
 pub enum Verdict {
     /// The user's mode is OFF: nothing is looked at, injections neither.
     Trusted,
-    /// It is on the list.
+    /// The whitelist has the user, the address, the schema and the digest.
     Listed,
     /// It is not on the list and is logged.
     Detected,

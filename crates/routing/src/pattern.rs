@@ -120,7 +120,6 @@ impl Pattern {
         self.literals.as_deref()
     }
 
-    /// Which engine runs it.
     #[cfg(test)]
     fn engine_name(&self) -> &'static str {
         match self.engine {

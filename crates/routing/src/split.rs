@@ -12,9 +12,9 @@ use crate::route::{Decider, Route};
 /// The side of the split that a statement goes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Side {
-    /// The writer's hostgroup.
+    /// The writer's hostgroup, also for a statement that is not certain to be a read.
     Writer,
-    /// The reader's hostgroup.
+    /// The reader's hostgroup, for plain reads only.
     Reader,
     /// The backend that the session keeps.
     Stay,

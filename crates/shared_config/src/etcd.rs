@@ -242,7 +242,6 @@ pub(crate) enum Change {
     Gone(String, i64),
 }
 
-/// A running watch.
 #[derive(Debug)]
 pub(crate) struct Watch {
     body: Incoming,
@@ -341,7 +340,6 @@ pub(crate) fn encode(text: &str) -> String {
     STANDARD.encode(text)
 }
 
-/// As [`encode`], for bytes.
 pub(crate) fn encode_bytes(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }

@@ -19,7 +19,6 @@ use tokio::sync::Notify;
 pub(crate) struct Fleet {
     /// The servers by number.
     pub servers: Vec<Rc<Server>>,
-    /// The network.
     pub network: Arc<Network>,
     /// The writer, as the operator has it; None while there is none.
     pub primary: Cell<Option<usize>>,

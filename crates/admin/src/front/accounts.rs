@@ -36,7 +36,7 @@ impl Origin {
 /// A name with its role and password.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AdminAccount {
-    /// The role of its sessions.
+    /// Given to every session that logs in with this name.
     pub role: Role,
     /// The stored password or hash.
     pub password: Password,

@@ -83,7 +83,6 @@ pub(super) async fn put_welcome(packets: &mut Packets, caps: Capabilities, info:
     put_ok(packets, caps, OK, &OkPacket { status: Follows::Nothing.status(), info, ..OkPacket::default() }).await
 }
 
-/// Puts an error.
 pub(super) async fn put_err(packets: &mut Packets, caps: Capabilities, code: u16, sqlstate: &str, text: &str) -> io::Result<()> {
     let sqlstate = sqlstate.as_bytes().first_chunk().copied().unwrap_or(ErrPacket::GENERAL);
     let mut payload = Vec::new();

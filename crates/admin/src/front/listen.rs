@@ -36,9 +36,7 @@ pub(crate) enum Bound {
 /// The steps of a change of listeners.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// Addresses to open.
     pub open: Vec<Listen>,
-    /// Addresses to close.
     pub close: Vec<Listen>,
 }
 

@@ -5,7 +5,6 @@
 use wire::WireError;
 use wire::codec::Reader;
 
-/// SQL's NULL.
 pub(super) const NULL: &[u8] = b"NULL";
 /// In a parameter's flags: unsigned.
 const UNSIGNED: u8 = 0x80;

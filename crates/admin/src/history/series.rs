@@ -38,7 +38,6 @@ pub(crate) struct SampleTable {
     pub name: &'static str,
     /// Its content in one short sentence.
     pub help: &'static str,
-    /// The source of its numbers.
     pub source: Source,
     /// Its columns behind the time.
     pub columns: &'static [SampleColumn],

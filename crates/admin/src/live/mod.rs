@@ -28,7 +28,6 @@ pub(crate) use schema::{Catalog, SCHEMAS};
 /// Rows of one table, one value a column.
 pub(crate) type Rows = Arc<Vec<Vec<Value>>>;
 
-/// One column of a live table.
 #[derive(Debug, Clone)]
 pub(crate) struct LiveColumn {
     pub name: String,
@@ -37,7 +36,6 @@ pub(crate) struct LiveColumn {
     pub is_nullable: bool,
 }
 
-/// One live table.
 #[derive(Debug)]
 pub(crate) struct LiveTable {
     /// The schema of the table in SQL.

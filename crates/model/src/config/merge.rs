@@ -11,9 +11,9 @@ use super::{Config, TABLES, Table};
 pub enum Prefer {
     /// Neither side: it is a conflict.
     Nobody,
-    /// The row of `mine`.
+    /// The row of `mine`; the change of `theirs` is lost.
     Mine,
-    /// The row of `theirs`.
+    /// The row of `theirs`; the change of `mine` is lost.
     Theirs,
 }
 

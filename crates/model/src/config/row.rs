@@ -11,9 +11,9 @@ use crate::suggest;
 /// One value of a row.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cell {
-    /// SQL's NULL.
+    /// SQL's NULL, distinct from an empty text.
     Null,
-    /// A number.
+    /// The value of a number column.
     Integer(i64),
     /// Text.
     Text(String),

@@ -282,19 +282,16 @@ pub(super) const fn secs(min: u64, max: u64) -> Kind {
     Kind::Integer { min, max, unit: Unit::Seconds }
 }
 
-/// A size in bytes.
 pub(super) const fn bytes(min: u64, max: u64) -> Kind {
     Kind::Integer { min, max, unit: Unit::Bytes }
 }
 
-/// A size in mebibytes.
 pub(super) const fn mebibytes(min: u64, max: u64) -> Kind {
     Kind::Integer { min, max, unit: Unit::Mebibytes }
 }
 
 /// A share of a hundred.
 pub(super) const PERCENT: Kind = Kind::Integer { min: 0, max: 100, unit: Unit::Percent };
-/// A boolean.
 pub(super) const BOOL: Kind = Kind::Boolean;
 /// Any text.
 pub(super) const TEXT: Kind = Kind::Text(TextRule::Any);

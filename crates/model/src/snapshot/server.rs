@@ -59,7 +59,7 @@ pub enum Address {
     Tcp {
         /// Name or IP address.
         host: Arc<str>,
-        /// From 1.
+        /// The TCP port, 1..=65535.
         port: u16,
     },
     /// A Unix socket: rows with port 0.

@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::error::ErrorKind;
 use crate::ids::HostgroupId;
 
-/// The hostgroups of writes and reads.
+/// The two hostgroups between which statements are split: one for writes, one for reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadWriteSplit {
     /// Takes writes, transactions, and whatever is not certain to be a read.
@@ -20,7 +20,7 @@ pub struct ReadWriteSplit {
     pub reader: HostgroupId,
 }
 
-/// The split in a user's attributes.
+/// The split that `mysql_users.attributes` chooses for a user, in front of the hostgroup's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum UserSplit {
     /// Nothing: the hostgroup decides.

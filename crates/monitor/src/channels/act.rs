@@ -9,7 +9,6 @@ use crate::statements::{self, Credentials, Place, Pointing};
 /// Between attempts of a server to reach its source, s. It is through a proxy mostly, which is there again at once.
 const CONNECT_RETRY_S: u64 = 1;
 
-/// Does it.
 pub(super) async fn act(
     connection: &mut Connection,
     channel: &Channel,

@@ -46,7 +46,6 @@ fn rests() -> Link {
     link(ThreadState::Stopped)
 }
 
-/// A MySQL server.
 fn mysql(links: &[Link]) -> Sight {
     Sight { links: links.to_vec(), has_gtids: true, ..Sight::default() }
 }

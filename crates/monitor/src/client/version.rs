@@ -11,7 +11,6 @@ pub(crate) struct Version {
 }
 
 impl Version {
-    /// The version in a greeting.
     pub(crate) fn of(greeting: &Greeting) -> Self {
         Self { is_mariadb: greeting.is_mariadb(), number: parse(&String::from_utf8_lossy(greeting.version())) }
     }

@@ -33,7 +33,6 @@ impl Engine {
 /// A pattern for the `regex` crate without Unicode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Linear {
-    /// The pattern.
     pub regex: String,
     /// It begins with `(?i)`, which is left out of `regex`.
     pub caseless: bool,

@@ -108,7 +108,6 @@ fn outs(rule: &QueryRule) -> impl Iterator<Item = u32> {
     rule.flag_out.into_iter().chain(weighted).filter(|_| !rule.apply)
 }
 
-/// How many columns are conditions.
 const CONDITIONS: usize = 8;
 
 /// The columns that are conditions, as numbers of texts; 0 always holds.

@@ -26,7 +26,6 @@ pub(super) struct Open {
 /// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Expected {
-    /// DATABASE().
     pub schema: String,
     /// Session variables that were set.
     pub variables: BTreeMap<&'static str, String>,
@@ -34,15 +33,12 @@ pub(super) struct Expected {
     pub user_variables: BTreeMap<&'static str, String>,
     /// A user variable has a value that only the server knows of.
     pub has_own_variable: bool,
-    /// `@@autocommit`.
     pub autocommit: bool,
     /// LAST_INSERT_ID(); None when a failure left that open.
     pub last_insert_id: Option<u64>,
-    /// The open transaction.
     pub transaction: Option<Open>,
     /// Temporary tables.
     pub temporary: BTreeMap<&'static str, Vec<i64>>,
-    /// Locks held.
     pub locks: BTreeSet<&'static str>,
     /// Prepared statements: insert, select.
     pub prepared: Option<(u32, u32)>,

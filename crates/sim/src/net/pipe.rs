@@ -159,7 +159,6 @@ impl End {
         Ok(buf.filled().len())
     }
 
-    /// Writes all.
     pub(crate) async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let n = poll_fn(|cx| Pipe::poll_write(self, cx, bytes)).await?;

@@ -28,7 +28,6 @@ const CAPABILITIES: Capabilities = Capabilities::PROTOCOL_41
 
 /// Packets over a connection.
 pub(crate) struct Packets {
-    /// The connection.
     pub end: End,
     input: Vec<u8>,
     /// Sequence id of the next packet sent.
@@ -69,7 +68,6 @@ impl Packets {
 
 /// A login of a client.
 pub(super) struct LoggedIn {
-    /// The user.
     pub user: String,
     /// The abilities of both sides.
     pub caps: Capabilities,

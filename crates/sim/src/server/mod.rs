@@ -98,7 +98,6 @@ pub(crate) struct State {
 
 /// See the module.
 pub(crate) struct Server {
-    /// Its number.
     pub id: usize,
     /// Which product it plays.
     pub flavor: Flavor,

@@ -26,7 +26,6 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// An error.
     pub(super) fn error(code: u16, sqlstate: &'static [u8; 5], text: impl Into<String>) -> Self {
         Self { error: Some((code, sqlstate, text.into())), ..Self::default() }
     }

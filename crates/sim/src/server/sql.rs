@@ -1,12 +1,10 @@
 //! The little SQL of model servers: the statements of model clients, and those that the proxy sends itself. It does not use the proxy's
 //! parsers, so that a fault there is not repeated here.
 
-/// A token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
     /// A word, as written.
     Word(String),
-    /// A number.
     Number(i64),
     /// A string in quotes.
     Text(String),
@@ -21,18 +19,14 @@ enum Token {
 /// The scope of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// The session's.
     Session,
-    /// The server's.
     Global,
 }
 
 /// Something with a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expr {
-    /// NULL.
     Null,
-    /// A number.
     Number(i64),
     /// A text, or a word where a value is due.
     Text(String),
@@ -40,42 +34,33 @@ pub(super) enum Expr {
     User(String),
     /// `@x := 5`.
     Assign(String, Box<Expr>),
-    /// A system variable.
     System(Scope, String),
-    /// DEFAULT.
     Default,
     /// `DATABASE()` and its like: name in upper case, arguments.
     Call(String, Vec<Expr>),
-    /// A column.
     Column(String),
 }
 
 /// The target of a SET.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// A session variable.
     Session(String),
-    /// A global one.
     Global(String),
     /// `@x`.
     User(String),
-    /// SET NAMES.
     Names,
 }
 
-/// A statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Statement {
     /// `INSERT INTO table (op) VALUES (n)`.
     Insert {
-        /// Which table.
         table: String,
         /// The value; None is a parameter.
         op: Option<i64>,
     },
     /// SELECT, with the table and the `op` asked for.
     Select {
-        /// The select list.
         list: Vec<Expr>,
         /// `FROM table`.
         table: Option<String>,
@@ -84,21 +69,13 @@ pub(super) enum Statement {
     },
     /// BEGIN, START TRANSACTION.
     Begin,
-    /// COMMIT.
     Commit,
-    /// ROLLBACK.
     Rollback,
-    /// SET.
     Set(Vec<(Target, Expr)>),
-    /// USE.
     Use(String),
-    /// CREATE TEMPORARY TABLE.
     CreateTemporary(String),
-    /// DROP TEMPORARY TABLE.
     DropTemporary(String),
-    /// SHOW WARNINGS.
     ShowWarnings,
-    /// SHOW SESSION VARIABLES.
     ShowVariables,
     /// DO: nothing.
     Do,
@@ -110,11 +87,9 @@ pub(super) enum Statement {
     State,
     /// A question for views, of which the model has none.
     Views,
-    /// KILL.
     Kill {
         /// Only what runs.
         is_query: bool,
-        /// The connection's id.
         id: i64,
     },
 }

@@ -69,13 +69,11 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 /// The state of one session.
 #[derive(Clone, Debug)]
 pub(super) struct SessionState {
-    /// The schema.
     pub schema: Option<String>,
     /// Variables that differ from the global ones.
     variables: BTreeMap<String, String>,
     /// `@x`.
     pub user_variables: BTreeMap<String, String>,
-    /// LAST_INSERT_ID().
     pub last_insert_id: u64,
     /// The id of the next row, if `insert_id` was set.
     pub insert_id: Option<u64>,
@@ -122,7 +120,6 @@ impl SessionState {
         self.variables.get(name).cloned().or_else(|| global(name).map(str::to_owned))
     }
 
-    /// Sets a variable that exists.
     pub(super) fn set_variable(&mut self, name: &str, value: &str) {
         if name == "last_insert_id" {
             self.last_insert_id = value.parse().unwrap_or(0);
@@ -140,7 +137,6 @@ impl SessionState {
         self.variables.insert(name.to_owned(), value.to_owned());
     }
 
-    /// SET NAMES.
     pub(super) fn set_names(&mut self, charset: &str, collation: &str) {
         for name in ["character_set_client", "character_set_connection", "character_set_results"] {
             self.set_variable(name, charset);

@@ -20,10 +20,8 @@ pub(super) enum Style {
     Alarm,
 }
 
-/// A line with its style.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line {
-    /// See [`Style`].
     pub style: Style,
     /// Printable characters alone.
     pub text: String,

@@ -26,7 +26,6 @@ pub(super) enum Sort {
     Average,
     /// The slowest execution.
     Slowest,
-    /// Executions.
     Count,
 }
 
@@ -85,7 +84,6 @@ pub(super) struct ServerLine {
 /// Sessions that are pinned for one reason.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct PinLine {
-    /// The reason of the pins.
     pub reason: String,
     /// Pinned sessions.
     pub sessions: f64,
@@ -96,13 +94,9 @@ pub(super) struct PinLine {
 /// A line of `stats_mysql_query_digest`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct DigestLine {
-    /// The hostgroup of the executions.
     pub hostgroup: String,
-    /// The user of the executions.
     pub user: String,
-    /// The session's schema.
     pub schema: String,
-    /// The digest's text.
     pub text: String,
     /// Executions.
     pub count: f64,

@@ -47,7 +47,6 @@ impl Drop for Dir {
     }
 }
 
-/// A CA.
 pub(super) struct Ca {
     pub pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -85,7 +84,6 @@ impl Ca {
         Self { pem, issuer: Issuer::new(params, key) }
     }
 
-    /// Its key, as PEM.
     pub(super) fn key_pem(&self) -> String {
         self.issuer.key().serialize_pem()
     }

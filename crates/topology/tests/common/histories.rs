@@ -28,7 +28,6 @@ pub(crate) enum Word {
     Denied,
 }
 
-/// A kind of cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Replication,

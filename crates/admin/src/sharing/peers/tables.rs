@@ -68,7 +68,6 @@ static CHECKSUMS: StatsTable = table(
     "Configuration modules of peers in proxysql_servers; diff_check counts consecutive checks with a difference",
 );
 
-/// The tables that are ours.
 static OWNED: &[&StatsTable] = &[&STATUS, &METRICS, &CHECKSUMS];
 
 impl StatsSource for Peers {
