@@ -3,7 +3,7 @@
 CARGO ?= cargo
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: help setup demo demo-fleet test check bench fuzz lab drivers experiments versions suites release packages image build unit e2e web seeds sim
+.PHONY: help setup demo demo-fleet test check bench instructions fuzz lab drivers experiments versions suites release packages image build unit e2e web seeds sim
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## */\1\t/' | expand -t 12
@@ -55,6 +55,9 @@ check: ## formatting, lints, documentation, scripts
 
 bench: ## measurements
 	scripts/bench
+
+instructions: ## instructions of a query, counted by valgrind, beside the kept figures: fails above 1.02 of them
+	scripts/instructions
 
 fuzz: ## fuzz targets, a short run each
 	scripts/fuzz

@@ -19,6 +19,7 @@ pub mod digests;
 pub mod fleet;
 pub mod histogram;
 pub mod idle;
+pub mod instructions;
 pub mod json;
 pub mod load_times;
 pub mod login;

@@ -5,6 +5,7 @@ mod demo;
 mod differential;
 mod experiments;
 mod failover;
+mod instructions;
 mod multiplex;
 mod output;
 mod scale;
@@ -24,6 +25,8 @@ pub(crate) enum Command {
     Differential(differential::Args),
     /// The writer is killed, a script promotes a replica: direct, HAProxy and Tidegate side by side.
     Failover(failover::Args),
+    /// Instructions of a query, counted by valgrind, beside the kept figures.
+    Instructions(instructions::Args),
     /// Planned switchovers under load, back and forth.
     Switchover(experiments::Args),
     /// What happens to Galera nodes, under load: crashes, maintenance, partitions, restarts.
@@ -51,6 +54,7 @@ impl Command {
             Command::Demo(args) => demo::run(args),
             Command::Differential(args) => differential::run(args),
             Command::Failover(args) => failover::run(args),
+            Command::Instructions(args) => instructions::run(args),
             Command::Switchover(args) => experiments::switchover(args),
             Command::Galera(args) => experiments::galera(args),
             Command::Group(args) => experiments::group(args),
