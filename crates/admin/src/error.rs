@@ -20,6 +20,7 @@ pub enum AdminError {
     /// A file could not be read or written.
     #[error("{file}: {reason}")]
     File {
+        /// The path as it was given.
         file: String,
         /// The system's words.
         reason: String,
@@ -42,9 +43,18 @@ impl AdminError {
 
     /// A table that does not exist: `meant` finds the one that was probably meant.
     pub(crate) fn of_no_table(self, meant: impl FnOnce(&str) -> Option<String>) -> Self {
+        self.of_none("no such table: ", meant)
+    }
+
+    /// The same of a column.
+    pub(crate) fn of_no_column(self, meant: impl FnOnce(&str) -> Option<String>) -> Self {
+        self.of_none("no such column: ", meant)
+    }
+
+    fn of_none(self, lead: &str, meant: impl FnOnce(&str) -> Option<String>) -> Self {
         match self {
             Self::Sql(text) => {
-                let meant = text.strip_prefix("no such table: ").and_then(meant);
+                let meant = text.strip_prefix(lead).and_then(meant);
                 Self::Sql(meant.map_or(text.clone(), |meant| format!("{text}; did you mean {meant}?")))
             }
             other => other,
@@ -64,6 +74,10 @@ impl AdminError {
         Self::file(path, "the file has no group of variables and no table, so it cannot be the whole configuration; nothing is changed")
     }
 }
+
+/// Changes of the configuration are refused. SQLite's words come first, as ProxySQL answers them.
+pub(crate) const READ_ONLY: &str =
+    "attempt to write a readonly database: admin-read_only is set, or PROXYSQL READONLY was given; PROXYSQL READWRITE ends it";
 
 /// How many faults an error text names.
 const NAMED_FAULTS: usize = 5;

@@ -83,6 +83,9 @@ pub(crate) fn explain(shared: &Shared, question: &RouteQuestion) -> Result<Vec<R
     }
     cached(shared, &explanation.route, &analysis, &mut steps);
     candidates(shared, &shared.hostgroup(hostgroup), "", &mut steps);
+    if let Some(writer) = fallback(shared, &in_force, &user, &explanation.route, hostgroup, &mut steps) {
+        candidates(shared, &shared.hostgroup(writer), "fallback ", &mut steps);
+    }
     if let Some(hostgroup) = mirrored(&in_force, &user, &explanation.route, (&analysis, request), &mut steps) {
         candidates(shared, &shared.hostgroup(hostgroup), "mirror ", &mut steps);
     }
@@ -250,6 +253,31 @@ fn destination(in_force: &InForce, user: &User, route: &Route, statement: &State
     };
     steps.add("hostgroup", hostgroup.to_string(), why);
     hostgroup
+}
+
+/// The writer's hostgroup, if a read of a split goes there because no reader takes work.
+fn fallback(
+    shared: &Shared,
+    in_force: &InForce,
+    user: &User,
+    route: &Route,
+    chosen: HostgroupId,
+    steps: &mut Steps,
+) -> Option<HostgroupId> {
+    let now_ms = shared.clock.now_ms();
+    let split = routing::split_of(&in_force.snapshot, user, route).filter(|split| split.reader == chosen)?;
+    if !shared.hostgroup(chosen).lacks_servers(now_ms) {
+        return None;
+    }
+    let ms = in_force.snapshot.effective(user, chosen).reads_to_writer_after_ms;
+    if ms == 0 {
+        steps.add("fallback", "none", "mysql-reads_to_writer_after_ms is 0: the read waits until a reader takes work");
+        return None;
+    }
+    let detail =
+        format!("no server of hostgroup {chosen} takes work: after {ms} ms (mysql-reads_to_writer_after_ms), reads go to the writer");
+    steps.add("fallback", split.writer.to_string(), detail);
+    Some(split.writer)
 }
 
 /// What the statement would keep its session on its backend for.

@@ -5,6 +5,7 @@ use model::config::inert;
 use model::remark::Places;
 use model::{Config, ConfigError, SecretFiles, Snapshot};
 use routing::{Options, RuleSet};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 /// Prints every fault and every remark; fails when there is a fault. `is_strict` makes faults of what else is passed over.
@@ -47,12 +48,23 @@ pub(crate) fn check(file: &Path, is_strict: bool) -> Result<()> {
         let at = places.find(remark).map_or_else(|| file.display().to_string(), |origin| origin.to_string());
         println!("warning: {at}: {remark}");
     }
-    if config.is_blank() {
-        println!("warning: {}: it has no group of variables and no table; --declarative refuses it", file.display());
+    let blank = "it sets no variable and no table; --declarative refuses it";
+    let of_file: Vec<String> =
+        config.is_blank().then(|| format!("{}: {blank}", file.display())).into_iter().chain(readable_by_all(file, &config)).collect();
+    for warning in &of_file {
+        println!("warning: {warning}");
     }
-    let warnings = faults.len() + secrets.len() + remarks.len() + usize::from(config.is_blank());
+    let warnings = faults.len() + secrets.len() + remarks.len() + of_file.len();
     println!("{}: usable, {} note(s), {warnings} warning(s)", file.display(), notices.len());
     Ok(())
+}
+
+/// That everybody on the machine may read a file with passwords.
+pub(crate) fn readable_by_all(path: &Path, config: &Config) -> Option<String> {
+    let mode = std::fs::metadata(path).ok()?.permissions().mode();
+    let has_passwords =
+        !config.rows("mysql_users").is_empty() || config.admin.admin_credentials != Config::default().admin.admin_credentials;
+    (mode & 0o004 != 0 && has_passwords).then(|| format!("{} holds passwords and is readable for everybody: chmod o-r", path.display()))
 }
 
 /// Patterns of rules that cannot be used.

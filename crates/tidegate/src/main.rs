@@ -25,7 +25,6 @@ use model::settings::MysqlVariables;
 use monitor::Monitor;
 use process::{Event, Requests};
 use proxy::Before;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -157,7 +156,7 @@ fn read_file(cli: &Cli) -> Result<(Option<PathBuf>, Config, Vec<String>)> {
     match model::load(&path) {
         Ok((config, notices)) => {
             let mut notices: Vec<String> = notices.iter().map(ToString::to_string).collect();
-            notices.extend(readable_by_all(&path, &config));
+            notices.extend(check::readable_by_all(&path, &config));
             if rustix::process::geteuid().is_root() {
                 notices.push("the proxy runs as root: run it as a user of its own".to_owned());
             }
@@ -170,14 +169,6 @@ fn read_file(cli: &Cli) -> Result<(Option<PathBuf>, Config, Vec<String>)> {
             bail!("{} is not usable: {} error(s)", path.display(), errors.len());
         }
     }
-}
-
-/// That everybody on the machine may read a file with passwords.
-fn readable_by_all(path: &Path, config: &Config) -> Option<String> {
-    let mode = std::fs::metadata(path).ok()?.permissions().mode();
-    let has_passwords =
-        !config.rows("mysql_users").is_empty() || config.admin.admin_credentials != Config::default().admin.admin_credentials;
-    (mode & 0o004 != 0 && has_passwords).then(|| format!("{} holds passwords and is readable for everybody: chmod o-r", path.display()))
 }
 
 fn precedence(cli: &Cli) -> Precedence {

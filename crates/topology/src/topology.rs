@@ -797,7 +797,7 @@ impl Topology {
         let id = view.map(|view| view.id.clone()).unwrap_or_default();
         let found: Vec<_> = self.clusters.iter_mut().map(|cluster| cluster.succeeds(heir, &id, has, now_ms)).collect();
         for fork in found.iter().filter_map(|found| found.fork.as_ref()) {
-            let why = "promoted with these transactions: transactions that only other servers have are lost unless they arrive from there";
+            let why = "noted what the new writer had when it took over; other transactions of the old writer are not on it";
             self.tell(heir, EventKind::Writer, ("", "fork"), &in_short(&fork.had), Cause::Probe, why);
         }
         for lack in found.into_iter().filter_map(|found| found.lacks) {

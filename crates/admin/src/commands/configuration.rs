@@ -80,9 +80,18 @@ fn file(engine: &Engine, named: &str) -> Result<PathBuf, AdminError> {
 /// `CONFIG CHECK`: a row for each thing that `tidegate check` would remark on. What CONFIG APPLY would refuse is an error, as
 /// there: scripts rely on it.
 fn check(engine: &mut Engine, _: &Ask<'_>) -> Answer {
-    let config = rows::read(&engine.store.admin, "main", &everything(), &engine.runtime())?;
+    let (config, mut faults) = rows::read_what_can_be(&engine.store.admin, "main", &everything(), &engine.runtime())?;
     let config = Arc::new(config);
-    let checked = engine.check(&config)?;
+    let checked = match (engine.check(&config), faults.is_empty()) {
+        (Ok(checked), true) => checked,
+        (Ok(_), false) => return Err(AdminError::Config(faults)),
+        // Rows without faults of their own are judged beside those that have some, so that one CONFIG CHECK names all.
+        (Err(AdminError::Config(others)), _) => {
+            faults.extend(others);
+            return Err(AdminError::Config(faults));
+        }
+        (Err(error), _) => return Err(error),
+    };
     let found = remarks::all(&config, &checked.snapshot, &*engine.plane, Scope::All);
     let line = |found: Remark| {
         let severity = match found.about {

@@ -8,7 +8,7 @@ use model::control::Flush;
 use super::{Answer, Command, done, exact, for_all, open, refuse, rows as reply, single};
 use crate::engine::statement::unquoted;
 use crate::engine::{After, Ask, Engine, now};
-use crate::error::AdminError;
+use crate::error::{AdminError, READ_ONLY};
 use crate::history::{digests, queries};
 use crate::process::Stop;
 use crate::reply::Reply;
@@ -51,16 +51,16 @@ pub(super) const COMMANDS: &[Command] = &[
         "Stops the proxy at once.",
         "PROXYSQL KILL",
     ),
-    exact("PROXYSQL PAUSE", |engine, _| outcome(engine.plane.pause())).help(
-        "PROXYSQL PAUSE",
-        "Accepts no new connections. Clients that are connected are served.",
-        "PROXYSQL PAUSE",
-    ),
-    exact("PROXYSQL RESUME", |engine, _| outcome(engine.plane.resume())).help(
-        "PROXYSQL RESUME",
-        "Accepts new connections again.",
-        "PROXYSQL RESUME",
-    ),
+    exact("PROXYSQL PAUSE", |engine, _| {
+        outcome(engine.plane.pause())?;
+        Ok(done(0, "no new connections are accepted until PROXYSQL RESUME; connected clients are served"))
+    })
+    .help("PROXYSQL PAUSE", "Accepts no new connections. Clients that are connected are served.", "PROXYSQL PAUSE"),
+    exact("PROXYSQL RESUME", |engine, _| {
+        outcome(engine.plane.resume())?;
+        Ok(done(0, "new connections are accepted"))
+    })
+    .help("PROXYSQL RESUME", "Accepts new connections again.", "PROXYSQL RESUME"),
     exact("PROXYSQL READONLY", |engine, _| read_only(engine, true)).help(
         "PROXYSQL READONLY",
         "Refuses changes of the configuration on the admin port.",
@@ -223,7 +223,10 @@ fn flush_logs(engine: &Engine) -> Answer {
 
 fn read_only(engine: &mut Engine, is_set: bool) -> Answer {
     engine.read_only = Some(is_set);
-    Ok(Reply::done())
+    Ok(done(
+        0,
+        if is_set { "the configuration cannot be changed here until PROXYSQL READWRITE" } else { "the configuration can be changed" },
+    ))
 }
 
 fn kill(engine: &Engine, id: &str) -> Answer {
@@ -296,7 +299,7 @@ fn forget_queries(engine: &Engine, up_to: u64, into_table: bool) -> Reply {
 
 fn vacuum(engine: &Engine, schema: &str) -> Answer {
     if engine.is_read_only() {
-        return refuse("attempt to write a readonly database: admin-read_only is set");
+        return refuse(READ_ONLY);
     }
     engine.store.admin.execute_batch(&format!("VACUUM {schema}"))?;
     Ok(Reply::done())

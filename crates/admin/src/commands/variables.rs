@@ -6,7 +6,7 @@ use model::{Origin, Setting, SettingError};
 use super::{Answer, Command, clients, done, for_all, open, refuse};
 use crate::engine::statement::{tokens, unquoted};
 use crate::engine::{Ask, Engine};
-use crate::error::AdminError;
+use crate::error::{AdminError, READ_ONLY};
 use crate::reply::{Reply, Role};
 use crate::store::rows;
 
@@ -50,7 +50,7 @@ fn set(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
         return refuse("Command not allowed");
     }
     if engine.is_read_only() && !ours.iter().all(|(setting, _)| setting.full_name() == "admin-read_only") {
-        return refuse("attempt to write a readonly database: admin-read_only is set");
+        return refuse(READ_ONLY);
     }
     let db = &engine.store.admin;
     rows::transaction(db, || {

@@ -35,3 +35,33 @@ impl Engine {
         near.min().map(|(_, known)| known.to_owned())
     }
 }
+
+/// The column that was meant by a name that is none, among those of the configuration's tables that `sql` names.
+pub(crate) fn nearest_column(sql: &str, name: &str) -> Option<String> {
+    let bare = name.rsplit('.').next().unwrap_or(name);
+    if bare.len() > LONGEST_NAME {
+        return None;
+    }
+    let sql = sql.to_ascii_lowercase();
+    let tables = model::config::TABLES.iter().filter(|table| sql.contains(table.name));
+    let columns = tables.flat_map(|table| table.columns.iter().map(|column| column.name));
+    let limit = (bare.len() / 3).clamp(1, 4);
+    // What a column begins with was meant for it, however much is missing.
+    let rank = |known: &&str| if known.starts_with(bare) { 0 } else { model::edits(bare, known) };
+    let near = columns.map(|known| (rank(&known), known)).filter(|(edits, _)| *edits <= limit);
+    near.min().map(|(_, known)| known.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest_column;
+
+    #[test]
+    fn the_column_that_was_meant() {
+        let meant = |sql, name| nearest_column(sql, name);
+        assert_eq!(meant("UPDATE mysql_servers SET max_conn=1", "max_conn").as_deref(), Some("max_connections"));
+        assert_eq!(meant("SELECT * FROM main.MYSQL_USERS WHERE usernam='a'", "usernam").as_deref(), Some("username"));
+        assert_eq!(meant("UPDATE mysql_servers SET usernam=1", "usernam"), None);
+        assert_eq!(meant("SELECT nonsense", "nonsense"), None);
+    }
+}

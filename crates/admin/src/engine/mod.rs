@@ -252,9 +252,14 @@ impl Engine {
                 Err(AdminError::Refused("Command not allowed".to_owned()))
             }
             Some(command) => command.run(self, &ask),
-            None => sql::in_schema(self, who, session, &statement.text)
-                .and_then(|sql| sql::run(self, who, session, &sql))
-                .map_err(|error| error.of_no_command(|| commands::advice(&statement)).of_no_table(|name| self.nearest_table(who, name))),
+            None => {
+                sql::in_schema(self, who, session, &statement.text).and_then(|sql| sql::run(self, who, session, &sql)).map_err(|error| {
+                    error
+                        .of_no_command(|| commands::advice(&statement))
+                        .of_no_table(|name| self.nearest_table(who, name))
+                        .of_no_column(|name| hints::nearest_column(sql, name))
+                })
+            }
         };
         outcome.unwrap_or_else(Reply::refused)
     }

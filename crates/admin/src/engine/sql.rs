@@ -11,7 +11,7 @@ use rusqlite::{Connection, ErrorCode};
 
 use super::Engine;
 use super::statement::{Token, tokens};
-use crate::error::AdminError;
+use crate::error::{AdminError, READ_ONLY};
 use crate::reply::{Reply, Role, SessionInfo};
 use crate::store::Level;
 use crate::store::rows::description;
@@ -120,9 +120,7 @@ fn names_schema(sql: &str) -> bool {
 fn explain(error: rusqlite::Error, level: Level, made_way: bool) -> AdminError {
     let is = |code| error.sqlite_error_code() == Some(code);
     match level {
-        Level::ReadOnly if is(ErrorCode::AuthorizationForStatementDenied) => {
-            AdminError::Sql("attempt to write a readonly database: admin-read_only is set".to_owned())
-        }
+        Level::ReadOnly if is(ErrorCode::AuthorizationForStatementDenied) => AdminError::Sql(READ_ONLY.to_owned()),
         _ if is(ErrorCode::AuthorizationForStatementDenied) => AdminError::Sql(format!("Command not allowed: {}", AdminError::from(error))),
         _ if is(ErrorCode::OperationInterrupted) && made_way => {
             AdminError::Sql("interrupted: an administrator's statement was waiting".to_owned())

@@ -25,6 +25,17 @@ pub(crate) fn description(name: &str) -> Option<&'static Table> {
 
 /// `base` with `parts` replaced by what `schema` says. Every row is checked; all faults are given.
 pub(crate) fn read(db: &Connection, schema: &str, parts: &[Part], base: &Config) -> Result<Config, AdminError> {
+    let (config, errors) = read_what_can_be(db, schema, parts, base)?;
+    if errors.is_empty() { Ok(config) } else { Err(AdminError::Config(errors)) }
+}
+
+/// As [`read`]; with faults, the configuration lacks the rows that have them.
+pub(crate) fn read_what_can_be(
+    db: &Connection,
+    schema: &str,
+    parts: &[Part],
+    base: &Config,
+) -> Result<(Config, Vec<ConfigError>), AdminError> {
     let mut config = base.clone();
     let mut errors = Vec::new();
     for part in parts {
@@ -37,7 +48,7 @@ pub(crate) fn read(db: &Connection, schema: &str, parts: &[Part], base: &Config)
             read_variables(db, schema, module, is_ours, &mut config, &mut errors)?;
         }
     }
-    if errors.is_empty() { Ok(config) } else { Err(AdminError::Config(errors)) }
+    Ok((config, errors))
 }
 
 fn read_table(db: &Connection, schema: &str, table: &'static Table, errors: &mut Vec<ConfigError>) -> Result<Vec<Row>, AdminError> {

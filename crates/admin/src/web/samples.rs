@@ -132,7 +132,8 @@ impl Samples {
     /// Takes one a second, while this process is in charge.
     pub(super) async fn keep_sampling(&self, sockets: &Sockets) {
         let (mut clock, mut before) = (interval(EVERY), None::<Moment>);
-        clock.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        // Never two at once after a stall: a rate over a few milliseconds would be a peak that never was.
+        clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             clock.tick().await;
             if !sockets.is_in_charge() {

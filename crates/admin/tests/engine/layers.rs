@@ -149,6 +149,19 @@ fn bad_rows_are_named_and_change_nothing() {
     }
 }
 
+/// A fault that a row has by itself, and one that is found only when all is put together.
+#[test]
+fn one_check_names_the_faults_of_all_modules() {
+    let bed = Bed::new();
+    bed.reply(admin::Role::Admin, "PRAGMA ignore_check_constraints=1");
+    bed.ok("UPDATE mysql_servers SET hostname='' WHERE hostgroup_id=2");
+    bed.ok("INSERT INTO mysql_replication_hostgroups (writer_hostgroup, reader_hostgroup) VALUES (20, 21), (21, 22)");
+    let text = bed.refused("CONFIG CHECK");
+    for words in ["2 faults", "column hostname", "hostgroup 21 is"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
 #[test]
 fn a_refusal_of_the_data_plane_changes_nothing() {
     let bed = Bed::new();

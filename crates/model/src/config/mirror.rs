@@ -1,4 +1,4 @@
-//! Mirror rules whose copies go to the servers that have the original: each write is done twice.
+//! Rules that harm writes: copies for the servers that have the original, so that each write is done twice, and writes for readers.
 
 use std::collections::BTreeSet;
 
@@ -10,11 +10,33 @@ use crate::snapshot::{QueryRule, Snapshot};
 
 /// Words that begin a statement which writes nothing.
 const READS: &[&str] = &["select", "show", "explain", "desc", "describe", "table", "values"];
+/// Words that begin a statement which a server with `read_only` refuses.
+const WRITES: &[&str] =
+    &["insert", "update", "delete", "replace", "load", "create", "alter", "drop", "truncate", "rename", "grant", "revoke"];
 
-/// Remarks on rules that copy writes to the servers that have done them.
+/// Remarks on rules that copy writes to the servers that have done them, or send them to readers.
 pub(super) fn rows(config: &Config, snapshot: &Snapshot) -> Vec<Remark> {
-    let rules = snapshot.rules.rules.iter().filter(|rule| rule.error_msg.is_none() && rule.ok_msg.is_none() && may_write(rule));
-    rules.filter_map(|rule| twice(config, snapshot, rule)).collect()
+    let rules = || snapshot.rules.rules.iter().filter(|rule| rule.error_msg.is_none() && rule.ok_msg.is_none());
+    let twice = rules().filter(|rule| may_write(rule)).filter_map(|rule| twice(config, snapshot, rule));
+    twice.chain(rules().filter_map(|rule| to_readers(snapshot, rule))).collect()
+}
+
+/// A rule that matches nothing but writes, and names a hostgroup whose servers refuse them.
+fn to_readers(snapshot: &Snapshot, rule: &QueryRule) -> Option<Remark> {
+    let hostgroup = rule.destination_hostgroup?;
+    let group = snapshot.roles.iter().find(|group| group.reader == hostgroup && group.writer != hostgroup)?;
+    let patterns = [&rule.match_digest, &rule.match_pattern];
+    let is_write = patterns.into_iter().flatten().any(|pattern| begins_with(pattern, WRITES));
+    if rule.negate_match_pattern || !is_write {
+        return None;
+    }
+    let text = format!(
+        "hostgroup {hostgroup} is the reader_hostgroup of a cluster: its servers have read_only=1 and refuse these writes with error 1290. \
+         The writer_hostgroup is {}",
+        group.writer
+    );
+    let row = RowName::numbered("rule_id", rule.rule_id);
+    Some(Remark { table: "mysql_query_rules", row, column: "destination_hostgroup", about: About::Harm("mysql_servers"), text })
 }
 
 fn twice(config: &Config, snapshot: &Snapshot, rule: &QueryRule) -> Option<Remark> {
@@ -54,20 +76,20 @@ fn are_of_one_cluster(config: &Config, one: HostgroupId, other: HostgroupId) -> 
 /// Whether the rule may match a statement that writes: it does not ask for a word that begins a read.
 fn may_write(rule: &QueryRule) -> bool {
     let patterns = [&rule.match_digest, &rule.match_pattern];
-    rule.negate_match_pattern || !patterns.into_iter().flatten().any(|pattern| asks_for_read(pattern))
+    rule.negate_match_pattern || !patterns.into_iter().flatten().any(|pattern| begins_with(pattern, READS))
 }
 
-/// Whether each alternative of a pattern begins with a word of a read, as `^SELECT` and `^\s*(SELECT|SHOW)`. A pattern that is not
+/// Whether each alternative of a pattern begins with one of these words, as `^SELECT` and `^\s*(SELECT|SHOW)` do. A pattern that is not
 /// anchored may match such a word anywhere.
-fn asks_for_read(pattern: &str) -> bool {
+fn begins_with(pattern: &str, words: &[&str]) -> bool {
     let plain = pattern.to_ascii_lowercase().replace("(?i)", "").replace("\\s*", "").replace("\\s+", "").replace("?:", "");
     let Some(rest) = plain.trim_start().strip_prefix('^') else { return false };
     let inner = rest.trim_start_matches('(');
     let outer = rest.len() - inner.len();
-    let begins_read = |alternative: &str| {
+    let has_word = |alternative: &str| {
         let alternative = alternative.trim_start_matches(|letter: char| letter == '^' || letter == '(' || letter.is_whitespace());
         let word: String = alternative.chars().take_while(char::is_ascii_alphanumeric).collect();
-        READS.contains(&word.as_str())
+        words.contains(&word.as_str())
     };
     let (mut depth, mut from) = (outer, 0);
     for (at, letter) in inner.char_indices() {
@@ -76,7 +98,7 @@ fn asks_for_read(pattern: &str) -> bool {
             ')' => depth = depth.saturating_sub(1),
             // Further in, it is a part of a statement that has begun.
             '|' if depth <= outer => {
-                if !begins_read(&inner[from..at]) {
+                if !has_word(&inner[from..at]) {
                     return false;
                 }
                 from = at + 1;
@@ -84,20 +106,47 @@ fn asks_for_read(pattern: &str) -> bool {
             _ => {}
         }
     }
-    begins_read(&inner[from..])
+    has_word(&inner[from..])
 }
 
 #[cfg(test)]
 mod tests {
-    use super::asks_for_read;
+    use super::{READS, WRITES, begins_with};
+    use crate::Snapshot;
 
     #[test]
     fn patterns_that_match_reads_only() {
         for pattern in ["^SELECT", "^select a from (t1|t2)", "^(SELECT|SHOW)", "^\\s*(?:SELECT|SHOW)\\s", "^SELECT|^SHOW", "(?i)^SELECT"] {
-            assert!(asks_for_read(pattern), "{pattern}");
+            assert!(begins_with(pattern, READS), "{pattern}");
         }
         for pattern in ["^UPDATE", "SELECT", ".", "", "^(SELECT|UPDATE)", "^SELECT|UPDATE", "^SELECTED", "^(INSERT INTO t|SELECT)"] {
-            assert!(!asks_for_read(pattern), "{pattern}");
+            assert!(!begins_with(pattern, READS), "{pattern}");
         }
+    }
+
+    #[test]
+    fn writes_for_readers_are_remarked_on() {
+        let remarks = |rule: &str| {
+            let text = format!(
+                "mysql_replication_hostgroups = ( {{ writer_hostgroup=0, reader_hostgroup=1 }} )\n\
+                 mysql_servers = ( {{ hostgroup=0, address=\"a\" }} )\n\
+                 mysql_query_rules = ( {{ rule_id=1, active=1, apply=1, {rule} }} )\n"
+            );
+            let (config, _) = crate::config::parse(&text, "proxysql.cnf").unwrap();
+            super::rows(&config, &Snapshot::compile(&config).unwrap()).len()
+        };
+        for rule in ["match_digest=\"^INSERT\", destination_hostgroup=1", "match_pattern=\"^(UPDATE|DELETE)\", destination_hostgroup=1"] {
+            assert_eq!(remarks(rule), 1, "{rule}");
+        }
+        for rule in [
+            "match_digest=\"^INSERT\", destination_hostgroup=0",
+            "match_digest=\"^INSERT\", negate_match_pattern=1, destination_hostgroup=1",
+            "match_digest=\"^SELECT\", destination_hostgroup=1",
+            "match_digest=\"^INSERT\", destination_hostgroup=1, error_msg=\"no\"",
+            "destination_hostgroup=1",
+        ] {
+            assert_eq!(remarks(rule), 0, "{rule}");
+        }
+        assert!(begins_with("^INSERT INTO", WRITES) && !begins_with("^(INSERT|SELECT)", WRITES));
     }
 }

@@ -170,7 +170,7 @@ impl Operator for Monitor {
             let order = Order::Drain { server: server.clone(), is_drained: false };
             let outcome = monitor.decide(|topology, now_ms| topology.order(now_ms, &order));
             monitor.note_refusal("undrain", None, Some(&server), &outcome);
-            outcome.map(|()| format!("{server} is used again, as its checks and its weight say"))
+            outcome.map(|()| format!("{server} takes work again if its checks pass and its weight is above 0"))
         })
     }
 
@@ -227,7 +227,7 @@ async fn drain(monitor: &Arc<Monitor>, running: &Running, server: ServerAddr, li
         let in_use = running.fleet.in_use(&server, None);
         if in_use == 0 {
             let waited_ms = begun.elapsed().as_millis();
-            return Ok(format!("{server} is drained: nothing has run on it since {waited_ms} ms after the order. {stays}"));
+            return Ok(format!("{server} is drained: its last statement ended {waited_ms} ms after the order. {stays}"));
         }
         if begun.elapsed() >= limit || *monitor.stopping.borrow() {
             let waited_ms = begun.elapsed().as_millis();
@@ -258,13 +258,21 @@ impl Monitor {
             let is_here = |placement: &Placement| placement.server.key.addr() == *server;
             let serves = |placement: &Placement| placement.status == ServerStatus::Online && !is_here(placement);
             let alone = layout.hostgroups.iter().filter(|(_, all)| all.iter().any(is_here) && !all.iter().any(serves));
-            alone.map(|(id, _)| id.to_string()).collect::<Vec<_>>()
+            alone.map(|(id, _)| *id).collect::<Vec<HostgroupId>>()
         });
         if alone.is_empty() {
             return String::new();
         }
-        let named = format!("hostgroup{} {}", if alone.len() > 1 { "s" } else { "" }, alone.join(", "));
-        format!(". No other server is ONLINE in {named}: statements there wait, then fail with error 9001")
+        let names: Vec<String> = alone.iter().map(ToString::to_string).collect();
+        let named = format!("hostgroup{} {}", if alone.len() > 1 { "s" } else { "" }, names.join(", "));
+        let snapshot = self.snapshot();
+        let is_reader = |id: &HostgroupId| snapshot.roles.iter().any(|group| group.reader == *id && group.writer != *id);
+        let reads = if alone.iter().all(is_reader) {
+            ". Reads of users with read_write_split go to the writer (mysql-reads_to_writer_after_ms)"
+        } else {
+            ""
+        };
+        format!(". No other server is ONLINE in {named}: statements there wait, then fail with error 9001{reads}")
     }
 
     fn note_pause(&self, hostgroup: HostgroupId, is_paused: bool) {

@@ -92,7 +92,7 @@ pub(crate) fn init(options: &InitOptions) -> Result<()> {
     }
     write(&options.output, &plan::file(&plan, &choices))?;
     println!("\nwrote {}, which holds passwords", options.output.display());
-    create_accounts(options, &plan, &account, &statements)?;
+    create_accounts(options, &plan, &account, &choices, &statements)?;
     println!("\n$ tidegate check {}", options.output.display());
     crate::check::check(&options.output, false)?;
     say_what_next(options, &plan);
@@ -129,7 +129,8 @@ fn login_password(options: &InitOptions) -> Result<Secret> {
 }
 
 fn choices(options: &InitOptions, app: Option<String>, monitor: Option<String>) -> Result<Choices> {
-    let datadir = if Path::new(PACKAGE_DATADIR).is_dir() { PACKAGE_DATADIR } else { "data" };
+    // Absolute: started from another directory, the proxy must not find an empty one.
+    let datadir = if Path::new(PACKAGE_DATADIR).is_dir() { PathBuf::from(PACKAGE_DATADIR) } else { std::path::absolute("data")? };
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum.unwrap_or(CLIENTS_MAX * 2);
     let or_new = |password: Option<String>| password.map_or_else(password::generate, Ok);
     let (app_password, monitor_password) = (or_new(app)?, or_new(monitor)?);
@@ -145,7 +146,7 @@ fn choices(options: &InitOptions, app: Option<String>, monitor: Option<String>) 
         }
     }
     Ok(Choices {
-        datadir: datadir.to_owned(),
+        datadir: datadir.display().to_string(),
         listen: options.listen.clone(),
         admin_listen: options.admin_listen.clone(),
         admin_password: password::generate()?,
@@ -213,12 +214,13 @@ fn refuse_existing(options: &InitOptions, plan: &Plan<'_>, account: &Account, wa
 }
 
 /// Accounts are created on the writer and reach the other servers by replication.
-fn create_accounts(options: &InitOptions, plan: &Plan<'_>, account: &Account, statements: &[String]) -> Result<()> {
+fn create_accounts(options: &InitOptions, plan: &Plan<'_>, account: &Account, choices: &Choices, statements: &[String]) -> Result<()> {
     if options.create_accounts {
         let addr = writer(plan)?;
         monitor::execute(addr, account, statements)
             .map_err(|why| anyhow::anyhow!("{addr}: {why}. The accounts are not complete; the file holds their passwords"))?;
         println!("created the accounts on {addr}");
+        try_accounts(addr, choices, options.ssl);
         return Ok(());
     }
     println!("\nrun this on the server that takes writes (--create-accounts does it):\n");
@@ -228,6 +230,17 @@ fn create_accounts(options: &InitOptions, plan: &Plan<'_>, account: &Account, st
     Ok(())
 }
 
+/// An anonymous account of this machine's name takes the place of `'user'@'%'`: the server then refuses the new passwords.
+fn try_accounts(addr: &ServerAddr, choices: &Choices, use_ssl: bool) {
+    for (user, password) in [&choices.app, &choices.monitor] {
+        let account = Account { user: user.clone(), password: Secret::new(password.as_str()), use_ssl };
+        if let Err(why) = monitor::execute(addr, &account, &["DO 0".to_owned()]) {
+            println!("warning: {addr} refuses the new account '{user}': {why}");
+            println!("  If SELECT host FROM mysql.user WHERE user = '' returns rows, drop these anonymous accounts.");
+        }
+    }
+}
+
 fn say_what_next(options: &InitOptions, plan: &Plan<'_>) {
     let port = options.listen.rsplit_once(':').map_or("6033", |(_, port)| port);
     let admin_port = options.admin_listen.rsplit_once(':').map_or("6032", |(_, port)| port);
@@ -235,6 +248,7 @@ fn say_what_next(options: &InitOptions, plan: &Plan<'_>) {
     println!("  tidegate -c {}", options.output.display());
     println!("  mariadb -h127.0.0.1 -P{port} -u{} -p", options.app_user);
     println!("  mariadb -h127.0.0.1 -P{admin_port} -uadmin -p -e \"SELECT * FROM runtime_mysql_servers\"");
+    println!("  tidegate top -u admin 127.0.0.1:{admin_port}          # asks for nothing: the password is in TIDEGATE_ADMIN_PASSWORD");
     if options.database.is_none() {
         println!("\nthe user {} has no rights yet: GRANT it what your application needs (--database does it)", options.app_user);
     }

@@ -34,7 +34,9 @@ pub(super) fn ask(prompt: &str) -> Result<Secret> {
         eprintln!();
     }
     if read? == 0 {
-        bail!("no password: use --password-file, or set MYSQL_PWD (an empty one for an account that the socket proves)");
+        bail!(
+            "no password: use --password-file, or set MYSQL_PWD (to an empty value if the account logs in by the Unix socket without a password)"
+        );
     }
     Ok(Secret::new(line.trim_end_matches(['\r', '\n'])))
 }

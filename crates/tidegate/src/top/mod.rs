@@ -11,7 +11,7 @@ mod tests;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 
 use ::admin::client::Client;
@@ -45,7 +45,9 @@ pub(crate) struct TopOptions {
 impl TopOptions {
     fn connect(&self) -> Result<Client> {
         let password = self.password.clone().or_else(|| std::env::var(PASSWORD_VARIABLE).ok());
-        Client::connect(&self.target, &self.user, password.as_deref().unwrap_or(&self.user), None)
+        let connected = Client::connect(&self.target, &self.user, password.as_deref().unwrap_or(&self.user), None);
+        let hint = || format!("log in as '{}' (-u admin for the administrator)", self.user);
+        connected.with_context(hint)
     }
 
     fn interval(&self) -> Result<Duration> {
