@@ -46,6 +46,8 @@ pub enum EventKind {
     Identity,
     /// A replication channel from another cluster started, stopped or differs from its row.
     Channel,
+    /// What is known of a cluster's writer, or of the server that should take over, has changed (`mysql_healing`).
+    Healing,
     /// An operator's command took effect.
     Order,
 }
@@ -63,6 +65,7 @@ impl EventKind {
             Self::Suspicion => "suspicion",
             Self::Identity => "identity",
             Self::Channel => "channel",
+            Self::Healing => "healing",
             Self::Order => "order",
         }
     }

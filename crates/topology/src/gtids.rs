@@ -101,6 +101,58 @@ impl GtidSet {
         other.missing_in(self) == 0
     }
 
+    /// Whether it has nothing.
+    pub fn is_empty(&self) -> bool {
+        self.sources.is_empty() && self.domains.is_empty()
+    }
+
+    /// All that either of two sets has.
+    #[must_use]
+    pub fn with(mut self, other: &Self) -> Self {
+        for (stream, intervals) in &other.sources {
+            let own = self.sources.entry(stream.clone()).or_default();
+            own.extend(intervals);
+            join(own);
+        }
+        for (domain, others) in &other.domains {
+            let own = self.domains.entry(*domain).or_default();
+            for (server, number) in &others.0 {
+                let last = own.0.entry(*server).or_default();
+                *last = (*number).max(*last);
+            }
+        }
+        self
+    }
+
+    /// What this set has that another one lacks, as a set: of MariaDB the last number of each server. What the server `own` wrote, and
+    /// the other set does not name, counts as lacking: nobody else can have written it.
+    pub fn beyond(&self, other: &Self, own: &ServerId) -> Self {
+        let mut set = Self::default();
+        for (stream, intervals) in &self.sources {
+            let rest = minus(intervals, other.sources.get(stream).map_or(&[][..], Vec::as_slice));
+            if !rest.is_empty() {
+                set.sources.insert(stream.clone(), rest);
+            }
+        }
+        let nothing = Domain::default();
+        for (domain, has) in &self.domains {
+            let others = other.domains.get(domain).unwrap_or(&nothing);
+            let unnamed = |server: &u64| if own.number == Some(*server) { 0 } else { others.last() };
+            let lacks = |server: &u64, number: u64| number > others.0.get(server).copied().unwrap_or_else(|| unnamed(server));
+            let rest: BTreeMap<u64, u64> = has.0.iter().filter(|(server, number)| lacks(server, **number)).map(|(s, n)| (*s, *n)).collect();
+            if !rest.is_empty() {
+                set.domains.insert(*domain, Domain(rest));
+            }
+        }
+        set
+    }
+
+    /// Without what a server wrote.
+    #[must_use]
+    pub fn without_writes_of(&self, id: &ServerId) -> Self {
+        self.before_writes_of(id, &Self::default())
+    }
+
     /// The transactions of this source (MySQL's `server_uuid`), with its tags.
     pub fn of_source(&self, uuid: &str) -> Self {
         let uuid = uuid.to_ascii_lowercase();
@@ -198,6 +250,26 @@ fn size(intervals: &[Interval]) -> u64 {
     intervals.iter().map(|(from, to)| (to - from).saturating_add(1)).fold(0, u64::saturating_add)
 }
 
+/// The numbers of `own` that are not in `other`.
+fn minus(own: &[Interval], other: &[Interval]) -> Vec<Interval> {
+    let mut rest = Vec::new();
+    for (mut from, to) in own.iter().copied() {
+        for (begin, end) in other.iter().copied() {
+            if end < from || begin > to {
+                continue;
+            }
+            if begin > from {
+                rest.push((from, begin - 1));
+            }
+            from = end.saturating_add(1);
+        }
+        if from <= to {
+            rest.push((from, to));
+        }
+    }
+    rest
+}
+
 /// How many numbers are in both.
 fn shared(a: &[Interval], b: &[Interval]) -> u64 {
     let (mut i, mut j, mut count) = (0, 0, 0_u64);
@@ -274,6 +346,22 @@ mod tests {
     }
 
     #[test]
+    fn what_one_set_has_beyond_another() {
+        let set = |text: &str| GtidSet::parse(text).unwrap();
+        let beyond = |own: &str, other: &str, id: &ServerId| set(own).beyond(&set(other), id).to_string();
+        let (nobody, three) = (ServerId::default(), ServerId::new(Some(3), None));
+        assert_eq!(beyond("aa:1-10,bb:1-3", "aa:2-3:5:9-20", &nobody), "aa:1:4:6-8,bb:1-3");
+        assert_eq!(beyond("aa:1-10", "aa:1-10,bb:1", &nobody), "");
+        assert_eq!(beyond("0-1-7", "0-1-5,0-2-8", &nobody), "0-1-7");
+        assert_eq!(beyond("0-1-5,0-3-6", "0-1-9", &nobody), "", "it may have written that as a primary of earlier times");
+        assert_eq!(beyond("0-1-5,0-3-6", "0-1-9", &three), "0-3-6", "it says that it wrote it itself, and nobody names it");
+        assert_eq!(beyond("0-1-5,0-3-6", "0-1-9,0-3-6", &three), "");
+        assert_eq!(set("aa:1-5:9,0-1-5").with(&set("aa:6-8,bb:1,0-1-4,0-2-6,1-1-1")).to_string(), "aa:1-9,bb:1,0-1-5,0-2-6,1-1-1");
+        assert_eq!(set("0-1-5,0-3-6").without_writes_of(&three).to_string(), "0-1-5");
+        assert!(set("").is_empty() && !set("0-1-5").is_empty());
+    }
+
+    #[test]
     fn what_a_promoted_server_had_before_its_first_write() {
         let set = |text| GtidSet::parse(text).unwrap();
         let mariadb = ServerId::new(Some(2), None);
@@ -342,6 +430,9 @@ mod tests {
         for a in 0..64_u32 {
             for b in 0..64_u32 {
                 assert_eq!(missing(&text(a), &text(b)), u64::from((a & !b).count_ones()), "{} {}", text(a), text(b));
+                let set = |bits| GtidSet::parse(&text(bits)).unwrap();
+                assert_eq!(set(a).beyond(&set(b), &ServerId::default()), set(a & !b), "{} {}", text(a), text(b));
+                assert_eq!(set(a).with(&set(b)), set(a | b), "{} {}", text(a), text(b));
             }
         }
     }

@@ -22,6 +22,7 @@ mod facts;
 mod galera;
 mod group;
 mod gtids;
+pub mod healing;
 mod health;
 mod identity;
 mod judgement;

@@ -52,6 +52,8 @@ pub(crate) const MODULES: &[Module] = &[
             "mysql_galera_hostgroups",
             "mysql_aws_aurora_hostgroups",
             "mysql_replication_channels",
+            "mysql_healing",
+            "mysql_healing_servers",
             "mysql_hostgroup_attributes",
             "mysql_servers_ssl_params",
         ],

@@ -26,6 +26,8 @@ pub fn references(config: &Config, snapshot: &Snapshot) -> Vec<Remark> {
     found.extend(super::mirror::rows(config, snapshot));
     found.extend(config.rows("mysql_query_rules_fast_routing").iter().flat_map(|row| of_fast_route(row, snapshot, &served)));
     found.extend(config.rows("mysql_replication_channels").iter().filter_map(|row| of_channel(row, snapshot)));
+    found.extend(config.rows("mysql_healing").iter().filter_map(|row| of_healing(row, snapshot)));
+    found.extend(config.rows("mysql_healing_servers").iter().filter_map(|row| of_healing_server(row, config)));
     found.extend(super::futile::rows(config, snapshot));
     found
 }
@@ -41,6 +43,33 @@ fn of_channel(row: &Row, snapshot: &Snapshot) -> Option<Remark> {
          mysql_group_replication_hostgroups or mysql_galera_hostgroups, or name another one"
     );
     Some(Remark { table: row.table.name, row: row_name(row), column: "writer_hostgroup", about: About::Dead, text })
+}
+
+/// A remark on advice that nobody gives.
+fn of_healing(row: &Row, snapshot: &Snapshot) -> Option<Remark> {
+    let id = row.integer("writer_hostgroup").filter(|_| row.text("mode") != Some("off"))?;
+    let text = match () {
+        () if !snapshot.roles.iter().any(|group| i64::from(group.writer.0) == id) => {
+            format!(
+                "hostgroup {id} is not a writer_hostgroup of mysql_replication_hostgroups, so the proxy gives no advice: add the cluster"
+            )
+        }
+        () if !snapshot.vars.monitor_enabled => "mysql-monitor_enabled is false, so the proxy gives no advice".to_owned(),
+        () => return None,
+    };
+    Some(Remark { table: row.table.name, row: row_name(row), column: "writer_hostgroup", about: About::Dead, text })
+}
+
+/// A remark on a server that no row of `mysql_servers` has. A server that is found by itself has none either, so it is advice.
+fn of_healing_server(row: &Row, config: &Config) -> Option<Remark> {
+    let (host, port) = (row.text("hostname")?, row.integer("port")?);
+    let is_it =
+        |server: &Row| server.text("hostname").is_some_and(|name| name.eq_ignore_ascii_case(host)) && server.integer("port") == Some(port);
+    if config.rows("mysql_servers").iter().any(is_it) {
+        return None;
+    }
+    let text = format!("{host}:{port} is not in mysql_servers: check the name and the port");
+    Some(Remark { table: row.table.name, row: row_name(row), column: "hostname", about: About::Missing("mysql_servers"), text })
 }
 
 /// Hostgroups that have servers, or may be given some.

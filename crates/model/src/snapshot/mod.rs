@@ -8,6 +8,7 @@
 mod channels;
 pub mod effective;
 mod firewall;
+mod healing;
 mod hostgroup;
 mod roles;
 mod rules;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 pub use channels::Channel;
 pub use effective::{Effective, Overrides};
 pub use firewall::{FirewallConfig, FirewallMode, FirewallRule, FirewallUser};
+pub use healing::{Healing, HealingMode, HealingServer, Loss, Promotion, SiteRule};
 pub use hostgroup::{Hostgroup, HostgroupAttributes, ServerDefaults};
 pub use roles::{Aurora, ReadOnlyCheck, RoleGroup, RoleKind, WriterReads};
 pub use rules::{AddressPattern, FastRoute, Modifiers, QueryRule, RuleConfig, RuleMultiplex, WeightedFlag, located, rule_subject};
@@ -55,6 +57,10 @@ pub struct Snapshot {
     pub roles: Vec<Arc<RoleGroup>>,
     /// Replication channels that the monitor keeps on their clusters' writers.
     pub channels: Vec<Arc<Channel>>,
+    /// Replication clusters for which the monitor says who should take over, by writer hostgroup.
+    pub healing: BTreeMap<HostgroupId, Arc<Healing>>,
+    /// What an operator says of servers for healing.
+    pub healing_servers: Arc<Vec<HealingServer>>,
     /// Query rules, fast routing, the firewall's whitelist.
     pub rules: Arc<RuleConfig>,
 }
@@ -74,7 +80,10 @@ impl Snapshot {
         let rules = Arc::new(rules::compile(config, &mut errors));
         let roles = roles::compile(config);
         let channels = channels::compile(config, &roles, &mut errors);
-        let mut snapshot = Self { vars: vars.clone(), listen, proxy_networks, hostgroups, roles, channels, rules, ..Self::default() };
+        let healing = healing::compile(config, &roles, &mut errors);
+        let healing_servers = Arc::new(healing::servers(config));
+        let clusters = Self { hostgroups, roles, channels, healing, healing_servers, ..Self::default() };
+        let mut snapshot = Self { vars: vars.clone(), listen, proxy_networks, rules, ..clusters };
         user::compile(config, &pairs, &mut snapshot, &mut errors);
         if errors.is_empty() { Ok(snapshot) } else { Err(errors) }
     }

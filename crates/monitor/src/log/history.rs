@@ -155,6 +155,7 @@ fn report(event: &Event) {
         | EventKind::Role
         | EventKind::Address
         | EventKind::Identity
+        | EventKind::Healing
         | EventKind::Channel => {
             tracing::warn!("{line}")
         }

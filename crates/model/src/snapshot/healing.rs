@@ -1,0 +1,230 @@
+//! What the monitor says about the death of a writer: `mysql_healing`, `mysql_healing_servers`.
+//!
+//! A row is of one replication cluster. A cluster without a row has mode [`HealingMode::Off`], and nothing is asked for its sake.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::hostgroup::number;
+use super::roles::{RoleGroup, RoleKind};
+use crate::config::{Config, Row};
+use crate::error::{ConfigError, ErrorKind};
+use crate::ids::{HostgroupId, ServerAddr};
+
+/// One row of `mysql_healing`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Healing {
+    /// The cluster, by its writer hostgroup.
+    pub writer: HostgroupId,
+    /// What is done.
+    pub mode: HealingMode,
+    /// The writer counts as dead when all witnesses have agreed for so long, ms.
+    pub dead_ms: u64,
+    /// Replicas that must answer; 0 is half of those that may be promoted, rounded up.
+    pub votes: u64,
+    /// Longest time for applying what was received, ms.
+    pub apply_ms: u64,
+    /// What a promotion may lose.
+    pub loss: Loss,
+    /// A replica that heard nothing of the writer for longer is not promoted, ms.
+    pub max_lost_ms: u64,
+    /// Where the promoted server may be.
+    pub site: SiteRule,
+    /// Other replicas that must be able to follow the promoted server.
+    pub min_replicas: u64,
+}
+
+/// `mode`. The modes that change servers are refused by the table's own rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HealingMode {
+    /// Nothing.
+    Off,
+    /// Servers are asked, and the choice is shown. No server is changed.
+    Advise,
+}
+
+impl HealingMode {
+    /// As the table has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Advise => "advise",
+        }
+    }
+}
+
+/// `loss`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    /// Nothing that was acknowledged: lossless semi-synchronous replication must prove it.
+    None,
+    /// What is shown.
+    Reported,
+    /// Anything.
+    Any,
+}
+
+/// `site` of `mysql_healing`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SiteRule {
+    /// The writer's own site only.
+    Same,
+    /// The writer's own site first.
+    Prefer,
+    /// Sites do not count.
+    Any,
+}
+
+/// Whether a server is wanted as writer. Earlier ones are better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Promotion {
+    /// Before all others.
+    Prefer,
+    /// Like others.
+    Neutral,
+    /// After all others.
+    Avoid,
+    /// Not at all.
+    Never,
+}
+
+impl Promotion {
+    /// As the table has it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Prefer => "prefer",
+            Self::Neutral => "neutral",
+            Self::Avoid => "avoid",
+            Self::Never => "never",
+        }
+    }
+}
+
+/// One row of `mysql_healing_servers`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HealingServer {
+    /// The server.
+    pub server: ServerAddr,
+    /// None is `auto`: its rows in `mysql_servers` and its replication decide.
+    pub promotion: Option<Promotion>,
+    /// Where it is; empty where nobody says.
+    pub site: Arc<str>,
+}
+
+impl HealingServer {
+    /// Whether it is about this server: letter case counts for nothing in names of hosts.
+    pub fn is_about(&self, server: &ServerAddr) -> bool {
+        self.server.port == server.port && self.server.host.eq_ignore_ascii_case(&server.host)
+    }
+}
+
+/// Every row, also those with mode `off`. Adds faults that a table's own rules cannot see.
+pub(super) fn compile(config: &Config, roles: &[Arc<RoleGroup>], errors: &mut Vec<ConfigError>) -> BTreeMap<HostgroupId, Arc<Healing>> {
+    let rows = config.rows("mysql_healing");
+    for row in rows {
+        let writer = HostgroupId(number(row, "writer_hostgroup"));
+        let kind = roles.iter().find(|group| group.writer == writer).map(|group| &group.kind);
+        let other = kind.filter(|kind| !matches!(kind, RoleKind::Replication(_)));
+        if let Some(kind) = other {
+            let text = format!(
+                "hostgroup {writer} is a cluster of kind {}, whose members choose their writer: only clusters of mysql_replication_hostgroups can have a row",
+                kind.as_str()
+            );
+            errors.push(ConfigError::new(
+                row.position("writer_hostgroup"),
+                format!("{}.writer_hostgroup", row.table.name),
+                ErrorKind::Claimed(text),
+            ));
+        }
+    }
+    rows.iter().map(of).map(|healing| (healing.writer, Arc::new(healing))).collect()
+}
+
+fn of(row: &Row) -> Healing {
+    Healing {
+        writer: HostgroupId(number(row, "writer_hostgroup")),
+        mode: match row.text("mode") {
+            Some("advise") => HealingMode::Advise,
+            _ => HealingMode::Off,
+        },
+        dead_ms: number(row, "dead_ms"),
+        votes: number(row, "votes"),
+        apply_ms: number(row, "apply_ms"),
+        loss: match row.text("loss") {
+            Some("none") => Loss::None,
+            Some("any") => Loss::Any,
+            _ => Loss::Reported,
+        },
+        max_lost_ms: number(row, "max_lost_ms"),
+        site: match row.text("site") {
+            Some("any") => SiteRule::Any,
+            Some("prefer") => SiteRule::Prefer,
+            _ => SiteRule::Same,
+        },
+        min_replicas: number(row, "min_replicas"),
+    }
+}
+
+/// Every row of `mysql_healing_servers`.
+pub(super) fn servers(config: &Config) -> Vec<HealingServer> {
+    let of = |row: &Row| HealingServer {
+        server: ServerAddr { host: row.text("hostname").unwrap_or_default().into(), port: number(row, "port") },
+        promotion: match row.text("promotion") {
+            Some("prefer") => Some(Promotion::Prefer),
+            Some("neutral") => Some(Promotion::Neutral),
+            Some("avoid") => Some(Promotion::Avoid),
+            Some("never") => Some(Promotion::Never),
+            _ => None,
+        },
+        site: row.text("site").unwrap_or_default().into(),
+    };
+    config.rows("mysql_healing_servers").iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::Snapshot;
+
+    const CLUSTERS: &str = r#"
+        mysql_servers = ( { address="db1", port=3306, hostgroup=10 } )
+        mysql_replication_hostgroups = ( { writer_hostgroup=10, reader_hostgroup=20 } )
+        mysql_galera_hostgroups = ( { writer_hostgroup=30, backup_writer_hostgroup=31, reader_hostgroup=32, offline_hostgroup=33 } )"#;
+
+    fn compiled(rows: &str, servers: &str) -> Result<Snapshot, String> {
+        let text = format!("{CLUSTERS}\nmysql_healing = ( {rows} )\nmysql_healing_servers = ( {servers} )");
+        let said = |errors: Vec<ConfigError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        let (config, _) = crate::config::parse(&text, "test.cnf").map_err(said)?;
+        Snapshot::compile(&config).map_err(said)
+    }
+
+    #[test]
+    fn rows_say_what_they_are() {
+        let servers = r#"{ address="db2", promotion="never" }, { hostname="DB3", port=3307, site="east" }"#;
+        let snapshot = compiled(r#"{ writer_hostgroup=10, loss="none", dead_ms=2000 }"#, servers).unwrap();
+        let healing = &snapshot.healing[&HostgroupId(10)];
+        assert_eq!((healing.mode, healing.loss, healing.dead_ms, healing.apply_ms), (HealingMode::Advise, Loss::None, 2_000, 60_000));
+        assert_eq!((healing.site, healing.max_lost_ms), (SiteRule::Same, 10_000));
+        let [never, east] = &snapshot.healing_servers[..] else { panic!("two rows") };
+        assert_eq!((never.promotion, east.promotion, &*east.site), (Some(Promotion::Never), None, "east"));
+        assert!(east.is_about(&ServerAddr { host: "db3".into(), port: 3307 }));
+        assert!(compiled("", "").unwrap().healing.is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for (row, error) in [
+            ("{ writer_hostgroup=10, mode=\"rejoin\" }", "'rejoin' and 'full' are not available"),
+            ("{ writer_hostgroup=10, mode=\"FULL\" }", "must be 'off' or 'advise'"),
+            ("{ writer_hostgroup=10, mode=\"yes\" }", "mode"),
+            ("{ writer_hostgroup=10, dead_ms=10 }", "dead_ms"),
+            ("{ writer_hostgroup=10, loss=\"some\" }", "loss"),
+            ("{ writer_hostgroup=30 }", "kind galera, whose members choose their writer"),
+        ] {
+            let found = compiled(row, "").map(drop).unwrap_err();
+            assert!(found.contains(error), "{row}: {found}");
+        }
+        assert!(compiled("{ writer_hostgroup=77 }", "").is_ok(), "a remark says it");
+        assert!(compiled("", "{ address=\"db9\", promotion=\"maybe\" }").is_err());
+    }
+}

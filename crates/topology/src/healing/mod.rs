@@ -1,0 +1,15 @@
+//! What is known of a writer that may be dead, and who should take over: for `mysql_healing`.
+//!
+//! Pure: facts and a policy go in, a [`Verdict`] and a [`Choice`] come out. The verdict says whether the writer is dead, by all witnesses;
+//! the choice says who should take over if it is, with every step, or why nobody should. Nothing here sends anything.
+//! INVARIANT: a server that is chosen has, after its steps, all that any replica has which may hand its data on.
+
+mod assess;
+mod choose;
+mod facts;
+mod verdict;
+
+pub use assess::Assessed;
+pub use choose::{Act, Blocked, Choice, Lost, Plan, Step, choose, votes};
+pub use facts::{Channel, Facts, LinkState, LinkThread, Primary, Replica, SemiSync, ServerVersion};
+pub use verdict::{Answer, Evidence, Verdict, Witness, verdict, witness};

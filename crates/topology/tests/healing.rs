@@ -1,0 +1,376 @@
+//! Who takes over from a dead primary: tables of what happens to people, and every small cluster.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use model::snapshot::{Healing, HealingMode, Loss, Promotion, SiteRule};
+use model::{HostgroupId, ServerAddr};
+use topology::healing::{
+    Act, Assessed, Blocked, Channel, Choice, Facts, LinkState, LinkThread, Plan, Primary, Replica, SemiSync, ServerVersion, choose,
+};
+use topology::{GtidSet, ServerId};
+
+fn addr(name: &str) -> ServerAddr {
+    ServerAddr { host: name.into(), port: 3306 }
+}
+
+fn set(text: &str) -> GtidSet {
+    GtidSet::parse(text).unwrap()
+}
+
+fn policy() -> Healing {
+    Healing {
+        writer: HostgroupId(10),
+        mode: HealingMode::Advise,
+        dead_ms: 4_000,
+        votes: 0,
+        apply_ms: 60_000,
+        loss: Loss::Reported,
+        max_lost_ms: 10_000,
+        site: SiteRule::Same,
+        min_replicas: 0,
+    }
+}
+
+/// A healthy replica of `p` that has applied `has`.
+fn replica(name: &str, has: &str) -> Replica {
+    let runs = LinkThread { state: LinkState::Runs, error: None };
+    Replica {
+        silence: None,
+        id: ServerId::new(Some(u64::from(name.as_bytes()[0])), Some(name)),
+        version: ServerVersion { is_mariadb: false, number: (9, 7, 0) },
+        executed: set(has),
+        received: set(has),
+        has_gtids: true,
+        logs: true,
+        logs_updates: true,
+        is_written_as_writer: true,
+        weight: 1,
+        channel: Some(Channel {
+            name: String::new(),
+            source: addr("p"),
+            is_from_primary: true,
+            is_by_gtid: true,
+            position: has.to_owned(),
+            receiver: runs.clone(),
+            applier: runs,
+            delay_s: 0,
+            has_filters: false,
+            lag_ms: Some(0),
+            heard_ms: Some(0),
+            heartbeat_ms: Some(1_000),
+        }),
+        ..Replica::silent(addr(name), "")
+    }
+}
+
+fn channel(mut replica: Replica, change: impl FnOnce(&mut Channel)) -> Replica {
+    change(replica.channel.as_mut().unwrap());
+    replica
+}
+
+/// A primary `p` with the UUID `p`, which had `has`.
+fn cluster(has: &str, replicas: Vec<Replica>) -> Facts {
+    let primary = Primary {
+        addr: addr("p"),
+        id: ServerId::new(Some(112), Some("p")),
+        version: ServerVersion::default(),
+        executed: Some(set(has)),
+        latest: None,
+        semi_sync: None,
+        site: "".into(),
+    };
+    Facts { primary: Some(primary), is_alive: false, replicas }
+}
+
+fn plan(choice: &Choice) -> &Plan {
+    choice.plan.as_ref().unwrap_or_else(|blocked| panic!("{blocked}: {:#?}", choice.servers))
+}
+
+fn of<'a>(choice: &'a Choice, name: &str) -> &'a Assessed {
+    choice.servers.iter().find(|one| &*one.addr.host == name).unwrap()
+}
+
+fn chosen(choice: &Choice) -> &str {
+    &plan(choice).candidate.host
+}
+
+/// One applier broken long ago, one delayed, one behind, one with a write of its own: what a careful human would do.
+#[test]
+fn the_server_that_a_careful_human_would_name() {
+    let broken = channel(replica("a", "p:1-3"), |channel| {
+        channel.applier = LinkThread { state: LinkState::Stopped, error: Some((1_062, "Duplicate entry".into())) };
+        channel.lag_ms = None;
+    });
+    let delayed = channel(replica("b", "p:1-50"), |channel| channel.delay_s = 3_600);
+    let mut behind = replica("c", "p:1-40");
+    behind.received = set("p:1-100");
+    let behind = channel(behind, |channel| channel.lag_ms = Some(20_000));
+    let errant = replica("d", "p:1-100,d:1");
+    let facts = cluster("p:1-100", vec![broken.clone(), delayed.clone(), behind.clone(), errant.clone()]);
+    let choice = choose(&facts, &policy());
+    assert_eq!(chosen(&choice), "c");
+    assert_eq!(choice.line(&addr("p"), false), "if p:3306 died now: c:3306 in about 25 s, nothing known to be lost");
+    assert_eq!(of(&choice, "a").why_not, "its applier has stopped with error 1062 (0 transactions not applied): Duplicate entry");
+    assert_eq!(of(&choice, "b").why_not, "it is delayed by 3600 s on purpose");
+    assert_eq!(of(&choice, "d").why_not, "it has transactions that no other server has: d:1");
+    assert_eq!((of(&choice, "c").applied_behind, of(&choice, "b").received_behind), (Some(60), Some(51)));
+    assert_eq!(of(&choice, "d").errant, "d:1");
+
+    assert_eq!(choice.line(&addr("p"), true), "p:3306 is dead: c:3306 should take over, nothing known to be lost");
+
+    // With a fourth that is well, nobody waits for the one behind.
+    let choice = choose(&cluster("p:1-100", vec![broken, delayed, behind, errant, replica("e", "p:1-100")]), &policy());
+    assert_eq!(chosen(&choice), "e");
+}
+
+#[test]
+fn what_keeps_a_server_from_being_chosen() {
+    let well = || replica("a", "p:1-9");
+    let stopped = |errno: u64| LinkThread { state: LinkState::Stopped, error: (errno > 0).then(|| (errno, "why".to_owned())) };
+    let table: Vec<(Replica, &str)> = vec![
+        (Replica::silent(addr("a"), "Connection refused"), "it does not answer: Connection refused"),
+        (Replica { channel: None, ..well() }, "it replicates from nobody"),
+        (
+            channel(well(), |channel| (channel.is_from_primary, channel.source) = (false, addr("x"))),
+            "it replicates from x:3306, not from p:3306",
+        ),
+        (channel(well(), |channel| channel.applier = stopped(0)), "somebody stopped its applier (STOP REPLICA)"),
+        (channel(well(), |channel| channel.receiver = stopped(0)), "somebody stopped its receiver (STOP REPLICA)"),
+        (channel(well(), |channel| channel.receiver = stopped(1_236)), "its receiver has stopped with error 1236: why"),
+        (channel(well(), |channel| channel.has_filters = true), "its replication filters leave changes out"),
+        (channel(well(), |channel| channel.is_by_gtid = false), "its channel does not use GTIDs (SOURCE_AUTO_POSITION)"),
+        (Replica { logs: false, ..well() }, "it has no binary log (log_bin), so no replica could follow it"),
+        (Replica { logs_updates: false, ..well() }, "log_replica_updates is off, so no replica could follow it"),
+        (Replica { has_gtids: false, ..well() }, "it writes no GTIDs (gtid_mode)"),
+        (Replica { version: ServerVersion::default(), ..well() }, "its version is not known"),
+        (Replica { declared: Some(Promotion::Never), ..well() }, "promotion is never (mysql_healing_servers)"),
+        (Replica { weight: 0, ..well() }, "its weight is 0 (mysql_servers)"),
+        (Replica { site: "west".into(), ..well() }, "it is on site 'west', and p:3306 on '' (site is same)"),
+        (
+            channel(Replica { executed: set("p:1-2"), ..well() }, |channel| channel.lag_ms = Some(600_000)),
+            "it would need about 600 s to apply what it received (apply_ms is 60000 ms)",
+        ),
+        (
+            channel(replica("a", "p:1-4"), |channel| channel.heard_ms = Some(172_800_000)),
+            "its last word from p:3306 came 172800000 ms too early (max_lost_ms is 10000)",
+        ),
+        (
+            channel(replica("a", "p:1-4"), |channel| channel.heard_ms = None),
+            "it is not known to have heard from p:3306 within max_lost_ms (10000 ms)",
+        ),
+    ];
+    for (replica, why) in table {
+        let choice = choose(&cluster("p:1-9", vec![replica, self::replica("z", "p:1-9")]), &policy());
+        assert_eq!((chosen(&choice), of(&choice, "a").why_not.as_str()), ("z", why));
+    }
+    // What is no reason: a receiver that lost the primary, and slow heartbeats of a replica that has what the primary was seen to have.
+    let lost = channel(well(), |channel| (channel.receiver, channel.heard_ms) = (stopped(2_003), Some(60_000)));
+    assert_eq!(chosen(&choose(&cluster("p:1-9", vec![lost]), &policy())), "a");
+}
+
+#[test]
+fn of_several_that_may_the_best_is_chosen() {
+    let two = |change: fn(&mut Replica)| {
+        let mut second = replica("b", "p:1-9");
+        change(&mut second);
+        choose(&cluster("p:1-9", vec![replica("a", "p:1-9"), second, replica("c", "p:1-9")]), &policy()).plan.unwrap()
+    };
+    assert_eq!(two(|_| ()).candidate, addr("a"), "by name");
+    assert_eq!(two(|b| b.declared = Some(Promotion::Prefer)).candidate, addr("b"));
+    assert_eq!(two(|b| b.weight = 5).candidate, addr("b"));
+    // A preferred server that lacks something gets it first.
+    let fetches = two(|b| (b.declared, b.received, b.executed) = (Some(Promotion::Prefer), set("p:1-7"), set("p:1-7")));
+    assert_eq!((fetches.candidate.clone(), fetches.lost.count), (addr("b"), 0));
+    assert!(fetches.steps.iter().any(|step| matches!(&step.act, Act::Fetch { from, .. } if *from == addr("a"))), "{fetches:#?}");
+    assert_eq!(two(|b| (b.weight, b.received, b.executed) = (5, set("p:1-7"), set("p:1-7"))).candidate, addr("a"), "weight alone does not");
+    // A newer version cannot be followed by older ones.
+    let newer = two(|b| (b.weight, b.version) = (5, ServerVersion { is_mariadb: false, number: (26, 7, 0) }));
+    assert_eq!(newer.candidate, addr("a"));
+    // Sites.
+    let far = |rule| {
+        let mut replicas = vec![replica("a", "p:1-9"), replica("b", "p:1-9")];
+        (replicas[0].site, replicas[0].weight) = ("west".into(), 9);
+        choose(&cluster("p:1-9", replicas), &Healing { site: rule, ..policy() }).plan.unwrap().candidate
+    };
+    assert_eq!([far(SiteRule::Same), far(SiteRule::Prefer), far(SiteRule::Any)], [addr("b"), addr("b"), addr("a")]);
+}
+
+#[test]
+fn steps_come_in_order_and_each_server_has_an_end() {
+    let errant = replica("c", "p:1-9,c:1");
+    let choice = choose(&cluster("p:1-9", vec![replica("a", "p:1-9"), replica("b", "p:1-8"), errant]), &policy());
+    let steps: Vec<String> = plan(&choice)
+        .steps
+        .iter()
+        .map(|step| {
+            let word = format!("{:?}", step.act);
+            format!("{} {}", step.server.host, word.split([' ', '{']).next().unwrap())
+        })
+        .collect();
+    let wanted = ["a Freeze", "b Freeze", "c Freeze", "a Apply", "p Close", "a TakeOff", "a Open", "b Follow", "c Leave", "p Leave"];
+    assert_eq!(steps, wanted);
+}
+
+#[test]
+fn what_blocks_a_promotion() {
+    let blocked = |facts: &Facts, policy: &Healing| choose(facts, policy).plan.unwrap_err();
+    let well = || vec![replica("a", "p:1-9"), replica("b", "p:1-8")];
+    assert_eq!(blocked(&Facts::default(), &policy()), Blocked::NoPrimary);
+    assert_eq!(blocked(&cluster("p:1", Vec::new()), &policy()), Blocked::NoReplica);
+    let few = cluster("p:1-9", vec![replica("a", "p:1-9"), silent("b"), silent("c")]);
+    assert_eq!(blocked(&few, &policy()), Blocked::FewVotes { heard: 1, needed: 2 });
+    assert_eq!(blocked(&cluster("p:1-9", well()), &Healing { votes: 3, ..policy() }), Blocked::FewVotes { heard: 2, needed: 3 });
+    assert_eq!(blocked(&cluster("p:1-9", well()), &Healing { min_replicas: 2, ..policy() }), Blocked::FewFollowers { have: 1, needed: 2 });
+    let never = vec![Replica { weight: 0, ..replica("a", "p:1-9") }];
+    assert!(blocked(&cluster("p:1-9", never), &policy()).to_string().contains("no replica may take over: a:3306: its weight is 0"));
+    let torn = cluster("p:1-9", vec![replica("a", "p:1-7:9"), replica("b", "p:1-8")]);
+    let said = blocked(&torn, &Healing { loss: Loss::Any, ..policy() }).to_string();
+    assert!(said.contains("a:3306: alone has p:9; b:3306: alone has p:8"), "{said}");
+}
+
+fn silent(name: &str) -> Replica {
+    Replica { weight: 1, ..Replica::silent(addr(name), "timeout") }
+}
+
+#[test]
+fn loss_is_counted_and_may_be_forbidden() {
+    let facts = cluster("p:1-12", vec![replica("a", "p:1-9"), replica("b", "p:1-8")]);
+    let choice = choose(&facts, &policy());
+    assert_eq!((plan(&choice).lost.count, plan(&choice).lost.gtids.as_str()), (3, "p:10-12"));
+    assert!(choice.line(&addr("p"), false).ends_with("a:3306 in about 5 s, at least 3 transactions lost"));
+    // A delayed replica received more than anybody who may take over.
+    let delayed = channel(replica("b", "p:1-12"), |channel| channel.delay_s = 60);
+    let choice = choose(&cluster("p:1-12", vec![replica("a", "p:1-9"), delayed]), &policy());
+    assert_eq!((chosen(&choice), plan(&choice).lost.count), ("a", 3));
+    assert!(plan(&choice).steps.iter().any(|step| step.server == addr("b") && matches!(&step.act, Act::Leave { .. })));
+
+    let none = Healing { loss: Loss::None, ..policy() };
+    let semi_sync = |source: Option<SemiSync>, ackers: &[bool], replicas: Vec<Replica>| {
+        let mut facts = cluster("p:1-9", replicas);
+        facts.primary.as_mut().unwrap().semi_sync = source;
+        facts.replicas.iter_mut().zip(ackers).for_each(|(replica, is_acker)| replica.is_acker = *is_acker);
+        choose(&facts, &none).plan.map(|plan| plan.lost.to_string()).map_err(|blocked| blocked.to_string())
+    };
+    let well = || vec![replica("a", "p:1-9"), replica("b", "p:1-9")];
+    let source = SemiSync { is_on: true, is_after_sync: true, timeout_ms: 1_000_000, acks: 1, ackers: 2, waits: 0 };
+    assert_eq!(semi_sync(Some(source), &[true, true], well()), Ok("nothing lost".to_owned()));
+    let no = |source, ackers: &[bool], replicas, why: &str| {
+        let said = semi_sync(source, ackers, replicas).unwrap_err();
+        assert!(said.starts_with("loss is none, and ") && said.contains(why), "{said}");
+    };
+    no(None, &[true, true], well(), "does not replicate semi-synchronously");
+    no(Some(SemiSync { is_on: false, ..source }), &[true, true], well(), "do not wait for acknowledgements");
+    no(Some(SemiSync { timeout_ms: 10_000, ..source }), &[true, true], well(), "AFTER_SYNC");
+    no(Some(SemiSync { is_after_sync: false, ..source }), &[true, true], well(), "AFTER_SYNC");
+    no(Some(source), &[true, false], well(), "too few replicas that acknowledge answer");
+    no(Some(source), &[true, true], vec![replica("a", "p:1-8"), replica("b", "p:1-7")], "at least 1 transaction would be lost: p:9");
+    // Two acknowledgements of three: any two of them have each commit.
+    let two = SemiSync { acks: 2, ackers: 3, ..source };
+    assert_eq!(semi_sync(Some(two), &[true, true], well()), Ok("nothing lost".to_owned()));
+}
+
+/// Replicas of a primary under load are asked one after the other: who is asked last has most.
+#[test]
+fn while_the_primary_lives_the_order_of_looks_does_not_count() {
+    let alive = |replicas| Facts { is_alive: true, ..cluster("p:1-9", replicas) };
+    let choice = choose(&alive(vec![replica("a", "p:1-10"), replica("b", "p:1-12"), replica("c", "p:1-8")]), &policy());
+    assert_eq!((chosen(&choice), plan(&choice).lost.count), ("a", 0));
+    assert_eq!((of(&choice, "a").received_behind, of(&choice, "c").received_behind), (Some(0), Some(1)));
+    // What came to the primary from elsewhere meanwhile is no errant transaction: it is asked again.
+    let mut facts = alive(vec![replica("a", "p:1-10,far:1-3"), replica("b", "p:1-9")]);
+    assert_eq!(of(&choose(&facts, &policy()), "a").errant, "far:1-3");
+    facts.primary.as_mut().unwrap().latest = Some(set("p:1-11,far:1-4"));
+    assert_eq!(of(&choose(&facts, &policy()), "a").errant, "");
+}
+
+/// MariaDB: positions name their servers. The old primary 1 died with 0-1-6 and 0-1-7, and came back as a replica of 2.
+#[test]
+fn mariadb_forks_and_own_writes_are_errant() {
+    let mariadb = |name: &str, number: u64, has: &str| Replica {
+        id: ServerId::new(Some(number), None),
+        version: ServerVersion { is_mariadb: true, number: (10, 11, 6) },
+        ..replica(name, has)
+    };
+    let of_two = |replicas| {
+        let primary =
+            Primary { id: ServerId::new(Some(2), None), executed: Some(set("0-1-5,0-2-9")), ..cluster("", Vec::new()).primary.unwrap() };
+        choose(&Facts { primary: Some(primary), is_alive: false, replicas }, &policy())
+    };
+    let choice = of_two(vec![mariadb("a", 1, "0-1-7,0-2-9"), mariadb("b", 3, "0-2-9"), mariadb("c", 4, "0-1-5,0-2-9,0-4-10")]);
+    assert_eq!(chosen(&choice), "b", "its position names no other server, and that is no reproach");
+    assert_eq!([of(&choice, "a").errant.as_str(), of(&choice, "c").errant.as_str()], ["0-1-7", "0-4-10"]);
+    // It was a primary of earlier times, and all others have what it wrote.
+    let choice = of_two(vec![mariadb("a", 1, "0-1-5,0-2-9"), mariadb("b", 3, "0-2-9")]);
+    assert_eq!(of(&choice, "a").errant, "");
+}
+
+/// Four servers, every set of three GTIDs, promotion and site.
+#[test]
+fn in_every_small_cluster_the_chosen_one_has_everything() {
+    const PROMOTIONS: [Promotion; 3] = [Promotion::Prefer, Promotion::Neutral, Promotion::Never];
+    // Two of the primary, and a third one that may be of the replica `a` itself.
+    let text = |third: &str, bits: usize| {
+        let all: Vec<&str> =
+            ["p:1", "p:2", third].into_iter().enumerate().filter(|(n, _)| bits >> n & 1 == 1).map(|(_, one)| one).collect();
+        all.join(",")
+    };
+    let (mut plans, mut diverged) = (0, 0);
+    for third in ["p:3", "a:1"] {
+        for case in 0..512 * 27 * 8_usize {
+            let (sets, wish, sites) = (case % 512, case / 512 % 27, case / 512 / 27);
+            let replicas: Vec<Replica> = ["a", "b", "c"]
+                .into_iter()
+                .enumerate()
+                .map(|(n, name)| Replica {
+                    declared: Some(PROMOTIONS[wish / 3_usize.pow(n as u32) % 3]),
+                    site: if sites >> n & 1 == 1 { "west" } else { "" }.into(),
+                    ..replica(name, &text(third, sets >> (3 * n) & 7))
+                })
+                .collect();
+            let facts = cluster("p:1", replicas);
+            let rule = if case % 2 == 0 { SiteRule::Same } else { SiteRule::Any };
+            let choice = choose(&facts, &Healing { site: rule, ..policy() });
+            match check(&facts, &choice, rule) {
+                Some(true) => plans += 1,
+                Some(false) => diverged += 1,
+                None => {}
+            }
+        }
+    }
+    println!("{plans} plans, {diverged} diverged");
+    assert!(plans > 10_000 && diverged > 1_000);
+}
+
+/// Some(true) for a plan, Some(false) for replicas that have diverged.
+fn check(facts: &Facts, choice: &Choice, rule: SiteRule) -> Option<bool> {
+    let context = || format!("{facts:#?} {choice:#?}");
+    let sound: Vec<&Replica> = facts.replicas.iter().filter(|replica| of(choice, &replica.addr.host).errant.is_empty()).collect();
+    match &choice.plan {
+        Ok(plan) => {
+            let chosen = sound.iter().find(|replica| replica.addr == plan.candidate).unwrap_or_else(|| panic!("errant: {}", context()));
+            assert!(chosen.promotion() != Promotion::Never && (rule == SiteRule::Any || chosen.site.is_empty()), "{}", context());
+            let from = plan.steps.iter().find_map(|step| match &step.act {
+                Act::Fetch { from, .. } => facts.replicas.iter().find(|replica| replica.addr == *from),
+                _ => None,
+            });
+            let has = from.map_or(&chosen.received, |from| &from.received);
+            assert!(has.contains(&chosen.received), "{}", context());
+            assert!(sound.iter().all(|replica| has.contains(&replica.received)), "{}", context());
+            assert_eq!(plan.lost.count, u64::from(!has.contains(&set("p:1"))), "all that the primary was seen to have: {}", context());
+            let better = sound.iter().filter(|one| rule == SiteRule::Any || one.site.is_empty());
+            assert!(better.clone().all(|one| one.promotion() >= chosen.promotion()), "{}", context());
+            Some(true)
+        }
+        Err(Blocked::Diverged(_)) => {
+            let has_all = |one: &&&Replica| sound.iter().all(|other| one.received.contains(&other.received));
+            assert!(!sound.iter().any(|one| has_all(&one)), "{}", context());
+            Some(false)
+        }
+        Err(Blocked::Nobody(reasons)) => {
+            assert!(reasons.iter().all(|(_, why)| !why.is_empty()), "{}", context());
+            assert!(choice.servers.iter().all(|one| !one.is_eligible), "{}", context());
+            None
+        }
+        Err(other) => panic!("{other}: {}", context()),
+    }
+}
