@@ -177,6 +177,10 @@ pub trait Fleet: Send + Sync {
 
     /// Connections in use to a server, in one hostgroup or (None) in all.
     fn in_use(&self, server: &ServerAddr, hostgroup: Option<HostgroupId>) -> u32;
+
+    /// Bytes that came from a server since the process began, in all hostgroups: they grow while the server answers anybody. None if a
+    /// worker did not say.
+    fn received(&self, server: &ServerAddr) -> Option<u64>;
 }
 
 /// The result of an order, for people.
@@ -192,6 +196,19 @@ impl From<String> for Told {
     fn from(text: String) -> Self {
         Self { text, warnings: Vec::new() }
     }
+}
+
+/// A step that would heal a cluster, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HealingStep {
+    /// What it is for.
+    pub step: String,
+    /// Where; empty for the cluster as a whole.
+    pub server: String,
+    /// What would be sent, or what is to be known.
+    pub statement: String,
+    /// What would undo it; empty where there is nothing to undo.
+    pub undo: String,
 }
 
 /// An order that holds until an operator takes it back.
@@ -275,6 +292,22 @@ pub trait Operator: Send + Sync {
     fn stand(&self, order: &StandingOrder, holds: bool) -> Result<(), String> {
         let _ = (order, holds);
         Ok(())
+    }
+
+    /// `EXPLAIN HEALING HOSTGROUP`: what should be done if the writer of this cluster died, or (`dies`) another server of it, as steps in
+    /// order. Nothing is sent.
+    ///
+    /// # Errors
+    /// No advice is given for this hostgroup, or the server is not of its cluster.
+    fn explain_healing(&self, hostgroup: HostgroupId, dies: Option<&ServerAddr>) -> Result<Vec<HealingStep>, String> {
+        let _ = dies;
+        Err(format!("the monitor does not run here: nothing is known of hostgroup {hostgroup}"))
+    }
+
+    /// What keeps clusters with a row in `mysql_healing` from being healed, by writer hostgroup. Waits a moment for servers that were
+    /// not looked at yet.
+    fn healing_remarks(&self) -> Vec<(HostgroupId, String)> {
+        Vec::new()
     }
 
     /// Holds these hostgroups for another proxy's switchover, once nothing runs there; blocks for as long as `limit`.

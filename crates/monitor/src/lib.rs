@@ -10,6 +10,7 @@ mod clock;
 mod counts;
 mod dns;
 mod error;
+mod healing;
 mod inbox;
 mod kept;
 mod kept_events;

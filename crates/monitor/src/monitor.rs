@@ -24,6 +24,7 @@ use crate::client::{Access, Connector};
 use crate::clock::Clock;
 use crate::counts::Counts;
 use crate::dns::{DnsSettings, Moved};
+use crate::healing::Healing;
 use crate::inbox::Inbox;
 use crate::kept::{Kept, Memory};
 use crate::lane::Checked;
@@ -55,6 +56,8 @@ pub struct Monitor {
     pub(crate) channels: Mutex<Board>,
     /// The channels have to be looked at now.
     pub(crate) channels_due: Notify,
+    /// Who should take over from a writer that dies.
+    pub(crate) healing: Healing,
     core: Mutex<Core>,
     inbox: Inbox,
     /// Results of checks that no decision has taken yet.
@@ -177,6 +180,7 @@ impl Monitor {
             claims: Mutex::default(),
             channels: Mutex::default(),
             channels_due: Notify::new(),
+            healing: Healing::default(),
             core: Mutex::default(),
             inbox: Inbox::default(),
             sightings: Mutex::default(),
@@ -373,6 +377,7 @@ impl Monitor {
         if let (Some(layout), Some(running)) = (layout, self.running.get()) {
             running.fleet.arrange(layout);
             self.channels_due.notify_one();
+            self.healing.look_now();
         }
         if let Some(running) = self.running.get() {
             looked_at.iter().for_each(|addr| running.fleet.looked_at(addr));
@@ -559,6 +564,7 @@ impl RoleKeeper for Monitor {
         self.note(events);
         self.stale.notify_one();
         self.channels_due.notify_one();
+        self.healing.look_now();
         layout
     }
 

@@ -56,12 +56,12 @@ pub(crate) fn stop(version: &Version, name: &str) -> String {
 
 /// Stops the receiver. The applier continues, and received transactions are kept. Only MySQL lets the source be changed meanwhile.
 pub(crate) fn stop_receiver(version: &Version, name: &str) -> String {
-    verb(version, "STOP", name).replacen(" FOR ", " IO_THREAD FOR ", 1)
+    receiver(version, "STOP", name)
 }
 
-/// Starts the receiver, also of MySQL alone.
+/// Starts the receiver.
 pub(crate) fn start_receiver(version: &Version, name: &str) -> String {
-    verb(version, "START", name).replacen(" FOR ", " IO_THREAD FOR ", 1)
+    receiver(version, "START", name)
 }
 
 /// Starts both threads.
@@ -186,6 +186,13 @@ fn words(version: &Version) -> Words {
     }
 }
 
+fn receiver(version: &Version, verb: &str, name: &str) -> String {
+    match words(version) {
+        Words::Mariadb => format!("{verb} SLAVE {} IO_THREAD", quoted(name)),
+        Words::Mysql { replica, .. } => format!("{verb} {replica} IO_THREAD FOR CHANNEL {}", quoted(name)),
+    }
+}
+
 fn verb(version: &Version, verb: &str, name: &str) -> String {
     match words(version) {
         Words::Mariadb => format!("{verb} SLAVE {}", quoted(name)),
@@ -216,6 +223,7 @@ mod tests {
             [stop_receiver(&old, ""), start_receiver(&old, "a")],
             ["STOP SLAVE IO_THREAD FOR CHANNEL ''", "START SLAVE IO_THREAD FOR CHANNEL 'a'"]
         );
+        assert_eq!(stop_receiver(&mariadb, "a"), "STOP SLAVE 'a' IO_THREAD");
         assert_eq!(forget(&mariadb, ""), "RESET SLAVE '' ALL");
         assert_eq!(forget(&new, ""), "RESET REPLICA ALL FOR CHANNEL ''");
         assert_eq!(forget(&old, "a"), "RESET SLAVE ALL FOR CHANNEL 'a'");

@@ -33,6 +33,7 @@ impl StatsSource for Monitor {
         let mut metrics = self.counts.metrics(&self.connector.resolver.counts);
         metrics.push(lock(&self.holds).metric());
         metrics.push(lock(&self.channels).metric());
+        metrics.extend(self.healing.metrics());
         metrics.push(strangers(&self.identities()));
         metrics.push(writable(self.writable()));
         metrics.push(strays(self.strays()));

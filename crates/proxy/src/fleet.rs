@@ -73,6 +73,18 @@ impl Fleet for Control {
         }
         in_use
     }
+
+    fn received(&self, server: &ServerAddr) -> Option<u64> {
+        let shared = self.shared();
+        let mut ids = Vec::new();
+        for one in shared.hostgroups() {
+            let servers = one.servers();
+            let own = servers.iter().filter(|s| s.key.port == server.port && s.key.host == server.host);
+            ids.extend(own.map(|s| (one.id, s.index)));
+        }
+        let answers = ask_all(shared, move |worker| worker.meter.servers.borrow().received(&ids));
+        (answers.len() == shared.mailboxes.len()).then(|| answers.into_iter().sum())
+    }
 }
 
 /// Workers look at what has changed as soon as they can; nobody waits for them.

@@ -122,6 +122,12 @@ impl ServerTable {
         &mut self.meters[self.latest].1
     }
 
+    /// Bytes that came from these servers.
+    pub(crate) fn received(&self, ids: &[ServerId]) -> u64 {
+        let meters = self.meters.iter().filter(|(id, _)| ids.contains(id));
+        meters.map(|(_, meter)| meter.bytes_received).sum()
+    }
+
     /// Up to `n` meters from place `from` on, and where to go on.
     pub(crate) fn slice(&self, from: usize, n: usize) -> (Vec<(ServerId, ServerMeter)>, Option<usize>) {
         let end = from.saturating_add(n).min(self.meters.len());

@@ -190,7 +190,7 @@ fn parse(statement: &Statement) -> Result<Order, String> {
 
 /// The server named at token `at`, in quotes or bare, and where the next token is. A name without a port has 3306; one that
 /// begins with a slash is a socket.
-fn address(statement: &Statement, at: usize) -> Result<(ServerAddr, usize), String> {
+pub(super) fn address(statement: &Statement, at: usize) -> Result<(ServerAddr, usize), String> {
     let (text, next) = match statement.head.get(at) {
         Some(token) if token.is_quoted => (token.text.clone(), at + 1),
         Some(token) if statement.is(at + 1, ":") => (format!("{}:{}", token.text, statement.word(at + 2)), at + 3),

@@ -17,7 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use model::config::shared::to_shared_text;
 use model::control::{AdminEvent, DataPlane};
 use model::fleet::Operator;
-use model::{Config, SecretFiles, Snapshot};
+use model::{About, Config, HostgroupId, Remark, RowName, SecretFiles, Snapshot};
 use rusqlite::Connection;
 use shared_config::Standing;
 
@@ -477,8 +477,24 @@ impl Engine {
         }
         let is_for_servers = loaded.iter().any(|part| part.tables.contains(&"mysql_servers"));
         let frozen = is_for_servers.then(|| remarks::standstill(&snapshot, &self.plane.placements())).flatten();
+        let found: Vec<Remark> = found.into_iter().chain(is_for_servers.then(|| self.healing_remarks()).into_iter().flatten()).collect();
         let stays: Vec<String> = frozen.into_iter().chain(is_for_servers.then(|| self.paused()).flatten()).collect();
         Ok(remarks::told(notes, Some(stays.join("; ")).filter(|stays| !stays.is_empty()), &found))
+    }
+}
+
+impl Engine {
+    /// What the servers say against being healed, now that they may be asked.
+    fn healing_remarks(&self) -> Vec<Remark> {
+        let all = self.operator.as_ref().map(|operator| operator.healing_remarks()).unwrap_or_default();
+        let remark = |(writer, text): (HostgroupId, String)| Remark {
+            table: "mysql_healing",
+            row: RowName::numbered("writer_hostgroup", writer.0),
+            column: "mode",
+            about: About::Advice,
+            text,
+        };
+        all.into_iter().map(remark).collect()
     }
 }
 

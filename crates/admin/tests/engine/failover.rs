@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use admin::{Precedence, Reply, Role, SessionInfo, bootstrap};
-use model::fleet::{Operator, Told};
+use model::fleet::{HealingStep, Operator, Told};
 use model::{HostgroupId, ServerAddr};
 
 use crate::bed::{Bed, FILE, options};
@@ -48,6 +48,18 @@ impl Operator for Hands {
     fn undrain(&self, server: &ServerAddr) -> Result<String, String> {
         self.note(format!("undrain {server}"))
     }
+
+    fn explain_healing(&self, hostgroup: HostgroupId, dies: Option<&ServerAddr>) -> Result<Vec<HealingStep>, String> {
+        let said = dies.map_or_else(|| "the writer".to_owned(), ToString::to_string);
+        if hostgroup.0 > 1 {
+            return Err(format!("no advice is given for hostgroup {hostgroup}"));
+        }
+        Ok(vec![HealingStep { step: "open".into(), server: "db2:3306".into(), statement: said, undo: String::new() }])
+    }
+
+    fn healing_remarks(&self) -> Vec<(HostgroupId, String)> {
+        vec![(HostgroupId(1), "db2:3306: its heartbeats are slow".to_owned())]
+    }
 }
 
 fn bed() -> (Bed, Arc<Hands>, mpsc::Sender<()>) {
@@ -77,8 +89,38 @@ fn orders_reach_the_operator_and_its_answer_the_administrator() {
 }
 
 #[test]
+fn advice_is_asked_for_and_its_remarks_come_with_a_load() {
+    let (bed, _hands, _end) = bed();
+    assert_eq!(bed.rows("EXPLAIN HEALING HOSTGROUP 1"), ["open|db2:3306|the writer|"]);
+    assert_eq!(bed.rows("explain healing hostgroup 1 if 'db3' dies"), ["open|db2:3306|db3:3306|"]);
+    assert_eq!(bed.refused("EXPLAIN HEALING HOSTGROUP 7"), "no advice is given for hostgroup 7");
+    assert!(bed.refused("EXPLAIN HEALING HOSTGROUP x").contains("the command is: EXPLAIN HEALING HOSTGROUP n [IF 'host:port' DIES]"));
+
+    let loaded = bed.ok("LOAD MYSQL SERVERS TO RUNTIME");
+    assert!(loaded.contains("mysql_healing, writer_hostgroup=1, column mode: db2:3306: its heartbeats are slow"), "{loaded}");
+    assert!(!bed.ok("LOAD MYSQL USERS TO RUNTIME").contains("heartbeats"));
+    // What this version cannot do is refused, and what was in force stays.
+    bed.ok("INSERT INTO mysql_healing (writer_hostgroup) VALUES (1)");
+    bed.ok("LOAD MYSQL SERVERS TO RUNTIME");
+    for mode in ["rejoin", "full"] {
+        bed.ok(&format!("UPDATE mysql_healing SET mode='{mode}'"));
+        let refused = bed.refused("LOAD MYSQL SERVERS TO RUNTIME");
+        assert!(refused.contains("must be 'off' or 'advise': this version gives advice and changes no server"), "{refused}");
+        assert!(bed.refused("SAVE MYSQL SERVERS TO DISK").contains("must be 'off' or 'advise'"));
+    }
+    assert_eq!(bed.rows("SELECT mode, dead_ms, loss, site FROM runtime_mysql_healing"), ["advise|4000|reported|same"]);
+    assert!(bed.refused("INSERT INTO mysql_healing (writer_hostgroup, mode) VALUES (2, 'sometimes')").contains("CHECK"));
+    bed.ok("UPDATE mysql_healing SET mode='off'");
+    bed.ok("INSERT INTO mysql_healing_servers (hostname, promotion) VALUES ('db9', 'never')");
+    let loaded = bed.ok("LOAD MYSQL SERVERS TO RUNTIME");
+    assert!(loaded.contains("db9:3306 is not in mysql_servers"), "{loaded}");
+    assert_eq!(bed.rows("SELECT hostname, port, promotion FROM runtime_mysql_healing_servers"), ["db9|3306|never"]);
+}
+
+#[test]
 fn without_an_operator_the_error_says_what_is_missing() {
     assert!(Bed::new().refused("DRAIN SERVER 'db1:3306'").contains("mysql-monitor_enabled"));
+    assert!(Bed::new().refused("EXPLAIN HEALING HOSTGROUP 1").contains("mysql-monitor_enabled"));
 }
 
 #[test]

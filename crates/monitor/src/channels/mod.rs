@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use crate::monitor::Monitor;
 
 pub(crate) use board::Board;
-pub(crate) use judge::{Link, ThreadState};
+pub(crate) use judge::{Link, Thread, ThreadState};
 pub(crate) use look::{is_of_group, link};
 use round::Keeping;
 

@@ -20,7 +20,7 @@ use std::future::Future;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use model::fleet::{Company, Held, Operator, Placement, StandingOrder, Told};
+use model::fleet::{Company, HealingStep, Held, Operator, Placement, StandingOrder, Told};
 use model::snapshot::ServerStatus;
 use model::{HostgroupId, ServerAddr};
 use topology::{Event, EventKind, Order};
@@ -122,6 +122,16 @@ impl Operator for Monitor {
 
     fn switchover_by_hand(&self, hostgroup: HostgroupId, to: &ServerAddr, timeout_ms: Option<u64>) -> Result<Told, String> {
         self.switch(hostgroup, to, timeout_ms, Hand::Theirs)
+    }
+
+    fn explain_healing(&self, hostgroup: HostgroupId, dies: Option<&ServerAddr>) -> Result<Vec<HealingStep>, String> {
+        self.ready()?;
+        self.knows(hostgroup)?;
+        self.explain(hostgroup, dies)
+    }
+
+    fn healing_remarks(&self) -> Vec<(HostgroupId, String)> {
+        self.ready().map(|_| self.remarks_on_healing()).unwrap_or_default()
     }
 
     fn failback(&self, hostgroup: HostgroupId) -> Result<String, String> {

@@ -36,6 +36,7 @@ pub(crate) struct Told {
     pub load: HostgroupLoad,
     pub bound: Vec<Bound>,
     pub in_use: u32,
+    pub received: u64,
 }
 
 /// Done when a server was looked at, on the monitor's thread.
@@ -138,6 +139,10 @@ impl Fleet for Plane {
 
     fn in_use(&self, _server: &ServerAddr, _hostgroup: Option<HostgroupId>) -> u32 {
         self.look(|told| told.in_use)
+    }
+
+    fn received(&self, _server: &ServerAddr) -> Option<u64> {
+        self.look(|told| Some(told.received))
     }
 }
 

@@ -1,0 +1,226 @@
+//! What an operator is told: the plan as statements in the words of each server, and what is amiss. Nothing is sent.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use model::fleet::HealingStep;
+use model::snapshot::{HealingMode, Promotion};
+use model::{HostgroupId, ServerAddr};
+use topology::healing::{Act, Blocked, Choice, Facts, Replica, ServerVersion, Step, Verdict, choose};
+
+use super::board::Seen;
+use crate::client::Version;
+use crate::monitor::Monitor;
+use crate::statements::{self, Place, Pointing};
+
+/// Longest wait for the first look at a cluster.
+const FIRST_LOOK: Duration = Duration::from_secs(2);
+
+impl Monitor {
+    /// See [`model::fleet::Operator::explain_healing`].
+    pub(crate) fn explain(&self, hostgroup: HostgroupId, dies: Option<&ServerAddr>) -> Result<Vec<HealingStep>, String> {
+        let snapshot = self.snapshot();
+        let row = snapshot.healing.get(&hostgroup).filter(|row| row.mode != HealingMode::Off);
+        if row.is_none() {
+            return Err(format!("no advice is given for hostgroup {hostgroup}: add a row with this writer_hostgroup to mysql_healing"));
+        }
+        if !super::wanted(&snapshot).any(|writer| writer == hostgroup) {
+            return Err(format!("hostgroup {hostgroup} is not a writer_hostgroup of mysql_replication_hostgroups, or the monitor is off"));
+        }
+        let Some(seen) = self.healing.seen(hostgroup, Instant::now() + FIRST_LOOK) else {
+            return Err(format!("the servers of hostgroup {hostgroup} have not been looked at yet: try again in a moment"));
+        };
+        explain(&seen, dies)
+    }
+
+    /// See [`model::fleet::Operator::healing_remarks`].
+    pub(crate) fn remarks_on_healing(&self) -> Vec<(HostgroupId, String)> {
+        let snapshot = self.snapshot();
+        let clusters: Vec<HostgroupId> = super::wanted(&snapshot).collect();
+        let until = Instant::now() + FIRST_LOOK;
+        clusters.into_iter().filter_map(|writer| self.healing.seen(writer, until)).flat_map(|seen| remarks(&seen)).collect()
+    }
+}
+
+/// What keeps a cluster from being healed, and what makes it worse.
+fn remarks(seen: &Seen) -> Vec<(HostgroupId, String)> {
+    let writer = seen.policy.writer;
+    let blocked = seen.choice.plan.as_ref().err().map(|blocked| (writer, format!("nobody could take over now: {blocked}")));
+    // Why nobody may has the reasons already.
+    let is_told = matches!(seen.choice.plan, Err(Blocked::Nobody(_)));
+    let wanted = seen.choice.servers.iter().filter(|one| !is_told && !one.is_eligible && one.promotion != Promotion::Never);
+    let unfit = wanted.map(|one| (writer, format!("{} could not take over: {}", one.addr, one.why_not)));
+    // The same of several servers is one remark.
+    let mut notes: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for replica in &seen.facts.replicas {
+        replica.notes.iter().for_each(|note| notes.entry(note).or_default().push(replica.addr.to_string()));
+    }
+    let notes = notes.into_iter().map(|(note, servers)| (writer, format!("{}: {note}", servers.join(", "))));
+    blocked.into_iter().chain(unfit).chain(notes).collect()
+}
+
+fn explain(seen: &Seen, dies: Option<&ServerAddr>) -> Result<Vec<HealingStep>, String> {
+    let Some(primary) = &seen.facts.primary else { return Ok(vec![say("blocked", None, Verdict::Unknown.meaning().to_owned())]) };
+    let is_primary = dies.is_none_or(|dies| is_same(dies, &primary.addr));
+    if is_primary {
+        return Ok(steps(&seen.facts, &seen.choice));
+    }
+    let dies = dies.cloned().unwrap_or_else(no_server);
+    let Some(place) = seen.facts.replicas.iter().position(|replica| is_same(&replica.addr, &dies)) else {
+        return Err(format!("{dies} is not a server of hostgroup {}", seen.policy.writer));
+    };
+    let mut facts = seen.facts.clone();
+    if let Some(replica) = facts.replicas.get_mut(place) {
+        *replica = Replica {
+            declared: replica.declared,
+            is_written_as_writer: replica.is_written_as_writer,
+            weight: replica.weight,
+            ..Replica::silent(replica.addr.clone(), "it is supposed to be dead")
+        };
+    }
+    let then = choose(&facts, &seen.policy);
+    Ok(vec![
+        say("keep", Some(&primary.addr), "it still writes, so nobody is promoted".to_owned()),
+        say("then", None, then.line(&primary.addr, false)),
+    ])
+}
+
+fn no_server() -> ServerAddr {
+    ServerAddr { host: "".into(), port: 0 }
+}
+
+fn is_same(a: &ServerAddr, b: &ServerAddr) -> bool {
+    a.port == b.port && a.host.eq_ignore_ascii_case(&b.host)
+}
+
+/// A row that says something and sends nothing.
+fn say(step: &str, server: Option<&ServerAddr>, text: String) -> HealingStep {
+    let server = server.map(ToString::to_string).unwrap_or_default();
+    HealingStep { step: step.to_owned(), server, statement: format!("-- {text}"), undo: String::new() }
+}
+
+fn steps(facts: &Facts, choice: &Choice) -> Vec<HealingStep> {
+    match &choice.plan {
+        Err(blocked) => {
+            let out = choice.servers.iter().filter(|one| !one.is_eligible);
+            let out = out.map(|one| say("out", Some(&one.addr), one.why_not.clone()));
+            std::iter::once(say("blocked", None, blocked.to_string())).chain(out).collect()
+        }
+        Ok(plan) => {
+            let seconds = plan.about_ms.div_ceil(1_000);
+            let lost = if plan.lost.gtids.is_empty() { String::new() } else { format!(": {}", plan.lost.gtids) };
+            let summary = format!("{} takes over in about {seconds} s, {}{lost}: {}", plan.candidate, plan.lost, plan.because);
+            let first = say("choose", Some(&plan.candidate), summary);
+            std::iter::once(first).chain(plan.steps.iter().map(|step| written(facts, step))).collect()
+        }
+    }
+}
+
+/// A step in the words of its server.
+fn written(facts: &Facts, step: &Step) -> HealingStep {
+    let words = Words(version(facts, &step.server));
+    let (name, statement, undo) = match &step.act {
+        Act::Freeze { channel } => ("freeze", statements::stop_receiver(&words.0, channel), statements::start_receiver(&words.0, channel)),
+        Act::Fetch { channel, from, before, position, limit_ms } => {
+            let all = [words.point(channel, from), words.wait(position, *limit_ms), statements::stop_receiver(&words.0, channel)];
+            ("fetch", all.join("; "), words.point(channel, before))
+        }
+        Act::Apply { position, limit_ms } => ("apply", words.wait(position, *limit_ms), String::new()),
+        Act::Close => ("close, if it answers", words.close().to_owned(), OPEN.to_owned()),
+        Act::TakeOff { channel, before } => {
+            let undo = [words.change(channel, before), statements::start(&words.0, channel)].join("; ");
+            ("take off", words.take_off(channel), format!("{undo} -- with the account and the TLS options of before"))
+        }
+        Act::Open => ("open", OPEN.to_owned(), "-- none: clients write from here on".to_owned()),
+        Act::Follow { channel, source, before } => ("follow", words.point(channel, source), words.point(channel, before)),
+        Act::Leave { why } => return say("leave", Some(&step.server), why.clone()),
+    };
+    HealingStep { step: name.to_owned(), server: step.server.to_string(), statement, undo }
+}
+
+/// MySQL ends `super_read_only` with it.
+const OPEN: &str = "SET GLOBAL read_only=0";
+
+/// How a server of this version is spoken to.
+struct Words(Version);
+
+impl Words {
+    fn change(&self, name: &str, source: &ServerAddr) -> String {
+        statements::point(&self.0, &Pointing { name, source, retry_s: None, credentials: None, tls: &[], place: Place::Kept })
+    }
+
+    /// Points a channel that runs. MySQL forgets what it received if the applier is stopped too; MariaDB changes no source beside an
+    /// applier.
+    fn point(&self, name: &str, source: &ServerAddr) -> String {
+        let (stop, start) = if self.0.is_mariadb {
+            (statements::stop(&self.0, name), statements::start(&self.0, name))
+        } else {
+            (statements::stop_receiver(&self.0, name), statements::start_receiver(&self.0, name))
+        };
+        [stop, self.change(name, source), start].join("; ")
+    }
+
+    fn take_off(&self, name: &str) -> String {
+        [statements::stop(&self.0, name), statements::forget(&self.0, name)].join("; ")
+    }
+
+    fn close(&self) -> &'static str {
+        if self.0.is_mariadb { "SET GLOBAL read_only=1" } else { "SET GLOBAL super_read_only=1" }
+    }
+
+    /// A server's words are repeated only if nothing but a position is in them.
+    fn wait(&self, position: &str, limit_ms: u64) -> String {
+        let is_plain = position.chars().all(|c| c.is_ascii_alphanumeric() || "-:,_".contains(c));
+        if !is_plain || position.is_empty() {
+            return "-- nothing to wait for".to_owned();
+        }
+        let function = if self.0.is_mariadb { "MASTER_GTID_WAIT" } else { "WAIT_FOR_EXECUTED_GTID_SET" };
+        format!("SELECT {function}('{position}', {})", limit_ms / 1_000)
+    }
+}
+
+fn version(facts: &Facts, server: &ServerAddr) -> Version {
+    let of_replica = facts.replicas.iter().find(|replica| replica.addr == *server).map(|replica| replica.version);
+    let of_primary = facts.primary.as_ref().map(|primary| primary.version);
+    let ServerVersion { is_mariadb, number } = of_replica.or(of_primary).unwrap_or_default();
+    Version { is_mariadb, number }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written_by(is_mariadb: bool, act: Act) -> (String, String) {
+        let addr = ServerAddr { host: "b".into(), port: 3306 };
+        let version = ServerVersion { is_mariadb, number: if is_mariadb { (10, 11, 6) } else { (9, 7, 0) } };
+        let replica = Replica { version, ..Replica::silent(addr.clone(), "") };
+        let facts = Facts { replicas: vec![replica], ..Facts::default() };
+        let row = written(&facts, &Step { server: addr, act });
+        (row.statement, row.undo)
+    }
+
+    #[test]
+    fn steps_are_written_in_each_servers_words() {
+        let server = |name: &str| ServerAddr { host: name.into(), port: 3306 };
+        let freeze = || Act::Freeze { channel: String::new() };
+        assert_eq!(written_by(true, freeze()), ("STOP SLAVE '' IO_THREAD".into(), "START SLAVE '' IO_THREAD".into()));
+        assert_eq!(written_by(false, freeze()).0, "STOP REPLICA IO_THREAD FOR CHANNEL ''");
+        let apply = |position: &str| Act::Apply { position: position.into(), limit_ms: 60_000 };
+        assert_eq!(written_by(true, apply("0-1-7")).0, "SELECT MASTER_GTID_WAIT('0-1-7', 60)");
+        assert_eq!(written_by(false, apply("aa:1-7")).0, "SELECT WAIT_FOR_EXECUTED_GTID_SET('aa:1-7', 60)");
+        assert_eq!(written_by(true, apply("0-1-7') OR SLEEP(9) -- ")).0, "-- nothing to wait for");
+        let off = Act::TakeOff { channel: String::new(), before: server("a") };
+        let (does, undoes) = written_by(true, off);
+        assert_eq!(does, "STOP SLAVE ''; RESET SLAVE '' ALL");
+        assert!(undoes.starts_with("CHANGE MASTER '' TO MASTER_HOST='a', MASTER_PORT=3306; START SLAVE ''"), "{undoes}");
+        let follow = Act::Follow { channel: String::new(), source: server("c"), before: server("a") };
+        let (does, undoes) = written_by(false, follow);
+        assert!(
+            does.contains("CHANGE REPLICATION SOURCE TO SOURCE_HOST='c', SOURCE_PORT=3306 FOR CHANNEL ''; START REPLICA IO_THREAD"),
+            "{does}"
+        );
+        assert!(undoes.contains("SOURCE_HOST='a'"), "{undoes}");
+        assert_eq!(written_by(false, Act::Close).0, "SET GLOBAL super_read_only=1");
+        assert_eq!(written_by(false, Act::Leave { why: "why".into() }).0, "-- why");
+    }
+}

@@ -1,0 +1,292 @@
+//! What was found at the last look, for operators: tables, metrics, events. It has a place for each row of `mysql_healing` that is in
+//! force, no more.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Instant;
+
+use model::snapshot::Healing as Policy;
+use model::stats::{Metric, MetricKind, Sample, Value};
+use model::{HostgroupId, ServerAddr};
+use tokio::sync::Notify;
+use topology::healing::{Assessed, Choice, Facts, Replica, Verdict};
+use topology::{Event, EventKind};
+
+use crate::clock::whole;
+use crate::monitor::{Monitor, lock};
+
+/// Looks in a row that have to say the same before another choice is an event, while the one before is possible too: under load each look
+/// may find another replica a little ahead.
+const NEWS_AFTER: u32 = 3;
+
+/// What one look found.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    /// The row in force.
+    pub(super) policy: Arc<Policy>,
+    pub(super) verdict: Verdict,
+    pub(super) facts: Facts,
+    pub(super) choice: Choice,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Healing {
+    board: Mutex<Board>,
+    /// A look is over.
+    looked: Condvar,
+    due: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Board {
+    clusters: BTreeMap<HostgroupId, Line>,
+    /// How often it was said that everything is to be looked at.
+    asked: u64,
+    /// The same when the last look that is over began.
+    looked: u64,
+}
+
+#[derive(Debug)]
+struct Line {
+    seen: Seen,
+    /// Since when the verdict is this one.
+    since: Instant,
+    /// Looks since the row was loaded.
+    looks: u64,
+    /// What operators were told, and how often something else was found since.
+    told: Option<ServerAddr>,
+    other: u32,
+}
+
+impl Seen {
+    fn chosen(&self) -> Option<&ServerAddr> {
+        self.choice.plan.as_ref().ok().map(|plan| &plan.candidate)
+    }
+
+    fn is_eligible(&self, server: &ServerAddr) -> bool {
+        self.choice.servers.iter().any(|one| one.addr == *server && one.is_eligible)
+    }
+
+    /// One line: what would follow now.
+    fn advice(&self) -> String {
+        match &self.facts.primary {
+            Some(primary) => self.choice.line(&primary.addr, self.verdict == Verdict::Dead),
+            None => Verdict::Unknown.meaning().to_owned(),
+        }
+    }
+}
+
+impl Healing {
+    /// Everything is to be looked at now.
+    pub(crate) fn look_now(&self) {
+        lock(&self.board).asked += 1;
+        self.due.notify_one();
+    }
+
+    /// A look at everything begins: what is handed to [`Healing::looked`] when it is over.
+    pub(super) fn begin(&self) -> u64 {
+        lock(&self.board).asked
+    }
+
+    /// It is over.
+    pub(super) fn looked(&self, begun: u64) {
+        lock(&self.board).looked = begun;
+        self.looked.notify_all();
+    }
+
+    /// Waits until that is said.
+    pub(super) async fn due(&self) {
+        self.due.notified().await;
+    }
+
+    /// Only these have a place.
+    pub(super) fn forget(&self, listed: &[HostgroupId]) {
+        lock(&self.board).clusters.retain(|writer, _| listed.contains(writer));
+    }
+
+    /// What the last look at a cluster found. Waits for one that began after the last configuration and role change, at most until then.
+    /// Blocks.
+    pub(super) fn seen(&self, writer: HostgroupId, until: Instant) -> Option<Seen> {
+        let board = lock(&self.board);
+        let (asked, limit) = (board.asked, until.saturating_duration_since(Instant::now()));
+        let waited = self.looked.wait_timeout_while(board, limit, |board| board.looked < asked).unwrap_or_else(PoisonError::into_inner);
+        waited.0.clusters.get(&writer).map(|line| line.seen.clone())
+    }
+
+    /// Notes what a look found: what is news, as the state before and after, and why.
+    fn note(&self, seen: Seen) -> Vec<News> {
+        let mut board = lock(&self.board);
+        let mut news = Vec::new();
+        let writer = seen.policy.writer;
+        let before = board.clusters.remove(&writer);
+        let was = before.as_ref().map(|line| line.seen.verdict);
+        if was != Some(seen.verdict) {
+            let from = was.map_or("", Verdict::as_str).to_owned();
+            news.push((from, seen.verdict.as_str().to_owned(), seen.verdict.meaning().to_owned()));
+        }
+        let (since, looks, told, other) = match before {
+            None => (Instant::now(), 0, None, NEWS_AFTER),
+            Some(line) => {
+                let since = if was == Some(seen.verdict) { line.since } else { Instant::now() };
+                (since, line.looks, line.told, line.other)
+            }
+        };
+        let is_as_told = seen.chosen() == told.as_ref() && looks > 0;
+        let other = if is_as_told { 0 } else { other.saturating_add(1) };
+        let is_possible = told.as_ref().is_some_and(|told| seen.is_eligible(told));
+        let is_news = !is_as_told && (!is_possible || other >= NEWS_AFTER);
+        if is_news {
+            let name = |server: Option<&ServerAddr>| server.map_or_else(|| "nobody".to_owned(), ToString::to_string);
+            let from = if looks == 0 { String::new() } else { format!("would promote {}", name(told.as_ref())) };
+            let why = match &seen.choice.plan {
+                Ok(plan) => plan.because.clone(),
+                Err(blocked) => blocked.to_string(),
+            };
+            news.push((from, format!("would promote {}", name(seen.chosen())), why));
+        }
+        let (told, other) = if is_news { (seen.chosen().cloned(), 0) } else { (told, other) };
+        board.clusters.insert(writer, Line { seen, since, looks: looks + 1, told, other });
+        news
+    }
+
+    /// The rows of `stats_tidegate_healing`.
+    pub(crate) fn clusters(&self) -> Vec<Vec<Value>> {
+        lock(&self.board).clusters.values().map(cluster).collect()
+    }
+
+    /// The rows of `stats_tidegate_healing_servers`.
+    pub(crate) fn servers(&self) -> Vec<Vec<Value>> {
+        lock(&self.board).clusters.values().flat_map(|line| servers(&line.seen)).collect()
+    }
+
+    /// Gauges of each cluster.
+    pub(crate) fn metrics(&self) -> [Metric; 3] {
+        let board = lock(&self.board);
+        let clusters = &board.clusters;
+        let label = |writer: &HostgroupId| ("cluster", writer.to_string());
+        let gauge = |name, help, of: &dyn Fn(&Seen) -> Option<f64>| Metric {
+            name,
+            help,
+            kind: MetricKind::Gauge,
+            samples: clusters
+                .iter()
+                .filter_map(|(writer, line)| Some(Sample { suffix: "", labels: vec![label(writer)], value: of(&line.seen)? }))
+                .collect(),
+        };
+        let verdicts = clusters.iter().flat_map(|(writer, line)| {
+            Verdict::ALL.into_iter().map(move |verdict| Sample {
+                suffix: "",
+                labels: vec![label(writer), ("verdict", verdict.as_str().to_owned())],
+                value: f64::from(u8::from(line.seen.verdict == verdict)),
+            })
+        });
+        [
+            gauge(
+                "tidegate_healing_ready",
+                "1 if a replica could take over should the writer of a cluster in mysql_healing die now, 0 otherwise",
+                &|seen| Some(f64::from(u8::from(seen.choice.plan.is_ok()))),
+            ),
+            gauge(
+                "tidegate_healing_would_lose",
+                "Transactions known to be lost should the writer of a cluster in mysql_healing die now. No sample while nobody could take over",
+                &|seen| Some(seen.choice.plan.as_ref().ok()?.lost.count as f64),
+            ),
+            Metric {
+                name: "tidegate_healing_verdict",
+                help: "What is known of the writer of a cluster in mysql_healing: 1 for the present verdict, 0 for the others",
+                kind: MetricKind::Gauge,
+                samples: verdicts.collect(),
+            },
+        ]
+    }
+}
+
+/// From, to, why.
+type News = (String, String, String);
+
+fn cluster(line: &Line) -> Vec<Value> {
+    let seen = &line.seen;
+    let plan = seen.choice.plan.as_ref();
+    vec![
+        seen.policy.writer.0.into(),
+        seen.policy.mode.as_str().into(),
+        seen.verdict.as_str().into(),
+        whole(line.since.elapsed().as_millis()).into(),
+        seen.facts.primary.as_ref().map(|primary| primary.addr.to_string()).into(),
+        u32::from(plan.is_ok()).into(),
+        seen.chosen().map(ToString::to_string).into(),
+        plan.map(|plan| plan.because.clone()).unwrap_or_default().into(),
+        plan.ok().map(|plan| plan.about_ms).into(),
+        plan.ok().map(|plan| plan.lost.count).into(),
+        plan.map(|plan| plan.lost.gtids.clone()).unwrap_or_default().into(),
+        plan.err().map(ToString::to_string).unwrap_or_default().into(),
+        seen.advice().into(),
+    ]
+}
+
+fn servers(seen: &Seen) -> Vec<Vec<Value>> {
+    let writer = seen.policy.writer;
+    let primary = seen.facts.primary.iter().map(|primary| {
+        let mut row = vec![writer.0.into(), (&*primary.addr.host).into(), primary.addr.port.into(), "writer".into()];
+        row.resize(12, Value::Null);
+        row.extend([0_u32.into(), "".into(), "".into(), 0_u32.into(), "it writes".into(), (&*primary.site).into()]);
+        row.extend([primary.version.to_string().into(), "".into()]);
+        row
+    });
+    let others = seen.facts.replicas.iter().zip(&seen.choice.servers);
+    primary.chain(others.map(|(replica, found)| server(writer, replica, found))).collect()
+}
+
+fn server(writer: HostgroupId, replica: &Replica, found: &Assessed) -> Vec<Value> {
+    let channel = replica.channel.as_ref();
+    let errno = |error: Option<&(u64, String)>| error.map(|(code, _)| *code).unwrap_or_default();
+    let role = match channel {
+        _ if replica.silence.is_some() => "unknown",
+        Some(channel) if channel.is_from_primary => "replica",
+        _ => "stray",
+    };
+    let version = if replica.silence.is_none() { replica.version.to_string() } else { String::new() };
+    vec![
+        writer.0.into(),
+        (&*replica.addr.host).into(),
+        replica.addr.port.into(),
+        role.into(),
+        channel.and_then(|channel| channel.heard_ms).into(),
+        found.received_behind.into(),
+        found.applied_behind.into(),
+        channel.map(|channel| channel.receiver.state.as_str()).into(),
+        channel.map(|channel| errno(channel.receiver.error.as_ref())).into(),
+        channel.map(|channel| channel.applier.state.as_str()).into(),
+        channel.map(|channel| errno(channel.applier.error.as_ref())).into(),
+        channel.map(|channel| channel.delay_s).into(),
+        u32::from(replica.is_acker).into(),
+        found.errant.as_str().into(),
+        found.promotion.as_str().into(),
+        u32::from(found.is_eligible).into(),
+        found.why_not.as_str().into(),
+        (&*replica.site).into(),
+        version.into(),
+        replica.notes.join("; ").into(),
+    ]
+}
+
+impl Monitor {
+    /// What a look found; events where that is news.
+    pub(super) fn note_healing(&self, seen: Seen) {
+        let (writer, primary) = (seen.policy.writer, seen.facts.primary.as_ref().map(|primary| primary.addr.clone()));
+        let event = |(from, to, why): News| Event {
+            at_ms: self.clock.now_ms(),
+            cluster: Some(writer),
+            server: primary.clone(),
+            kind: EventKind::Healing,
+            from,
+            to,
+            seen: String::new(),
+            by: "probe",
+            why,
+        };
+        let news = self.healing.note(seen);
+        self.note(news.into_iter().map(event).collect());
+    }
+}

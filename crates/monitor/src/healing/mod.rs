@@ -1,0 +1,62 @@
+//! Advice on the death of a writer: `mysql_healing`.
+//!
+//! The keeper lives on the monitor's thread. In each round every cluster that has a row is looked at once: its servers are asked, and what
+//! [`topology::healing`] says of the answers is shown. INVARIANT: everything that is sent only reads; a cluster without a row is not asked.
+
+mod advice;
+mod board;
+mod look;
+mod notes;
+mod round;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::HostgroupId;
+use model::snapshot::{HealingMode, Snapshot};
+use tokio::task::JoinSet;
+
+use crate::monitor::Monitor;
+
+pub(crate) use board::Healing;
+use round::Keeping;
+
+/// The clusters that are looked at.
+fn wanted(snapshot: &Snapshot) -> impl Iterator<Item = HostgroupId> + '_ {
+    let is_looked_at = |writer: &HostgroupId| snapshot.roles.iter().any(|group| group.writer == *writer);
+    let advised = snapshot.healing.values().filter(|row| row.mode == HealingMode::Advise).map(|row| row.writer);
+    advised.filter(|_| snapshot.vars.monitor_enabled).filter(is_looked_at)
+}
+
+/// Looks at clusters, for ever. On the monitor's thread.
+pub(crate) async fn keep(monitor: &Arc<Monitor>) {
+    let mut clusters: BTreeMap<HostgroupId, Keeping> = BTreeMap::new();
+    loop {
+        let begun = monitor.healing.begin();
+        let (mut all, interval) = monitor.consult(|snapshot, _| {
+            let all: Vec<HostgroupId> = wanted(snapshot).collect();
+            (all, Duration::from_millis(snapshot.vars.monitor_read_only_interval))
+        });
+        all.sort_unstable();
+        monitor.healing.forget(&all);
+        let mut rounds = JoinSet::new();
+        for writer in all {
+            let keeping = clusters.remove(&writer).unwrap_or_else(|| Keeping::new(writer));
+            rounds.spawn(keeping.round(Arc::clone(monitor)));
+        }
+        // What is not looked at any more is let go.
+        clusters.clear();
+        while let Some(ended) = rounds.join_next().await {
+            match ended {
+                Ok(keeping) => drop(clusters.insert(keeping.writer, keeping)),
+                Err(e) => tracing::error!("a look at a cluster of mysql_healing has ended: {e}"),
+            }
+        }
+        monitor.healing.looked(begun);
+        tokio::select! {
+            () = monitor.healing.due() => {}
+            () = tokio::time::sleep(interval) => {}
+        }
+    }
+}
