@@ -62,6 +62,7 @@ interface Inner { cluster: Cluster; data: ViewData; rates: ReturnType<typeof use
 
 function ClusterBox({ cluster, data, rates }: Inner) {
   const writers = serversOf(data).filter((row) => row.hostgroup_id === cluster.id && row.status === 'ONLINE');
+  const healing = rowsOf(data, 'healing').find((row) => row.writer_hostgroup === cluster.id);
   const drawn = cluster.groups.filter((group) => group.role !== 'offline' || serversOf(data).some((row) => row.hostgroup_id === group.id));
   return (
     <section class="cluster" aria-label={cluster.kind ? `Cluster ${cluster.id}` : `Hostgroup ${cluster.id}`}>
@@ -72,6 +73,7 @@ function ClusterBox({ cluster, data, rates }: Inner) {
         <span class="gap" />
         {cluster.kind && <Act label="Fail back…" about={`cluster ${cluster.id}`} of={() => orders.failback(cluster.id)} quiet />}
       </header>
+      {healing && <p class={healing.ready === '1' && healing.verdict === 'alive' ? 'muted' : 'said bad'}><Pill kind={healing.verdict === 'alive' ? 'ok' : 'bad'} text={`writer: ${healing.verdict}`} /> Advice: {healing.advice}</p>}
       <div class="topology">
         <div class="node proxybox">Tidegate<span class="muted">{count(rowsOf(data, 'pool').filter((row) => drawn.some((group) => group.id === row.hostgroup)).reduce((sum, row) => sum + num(row.ConnUsed), 0))} connections in use</span></div>
         <div class="branches">
