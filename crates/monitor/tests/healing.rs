@@ -293,6 +293,50 @@ fn verdicts_mysql() {
     verdicts(Flavor::Mysql);
 }
 
+/// Lossless semi-synchronous replication proves that nothing is lost, as long as enough replicas that acknowledge answer.
+fn no_loss(flavor: Flavor) {
+    let servers = Replication::start_semi_sync(flavor, 2, &Options::new()).unwrap();
+    let primary = &servers.primary;
+    primary.sql("CREATE TABLE test.t (id INT PRIMARY KEY)").unwrap();
+    let running = Running::start(&advised(&all(&servers), ", dead_ms=1000, loss=\"none\"", ""));
+    let blocked = |why: &str| wait_cluster(&running, why, |row| row["ready"] == "0" && row["blocked_by"].contains(why));
+    blocked("AFTER_SYNC and a timeout of at least 1000000 ms");
+    let timeout = words(primary, "rpl_semi_sync_master_timeout", "rpl_semi_sync_source_timeout");
+    primary.sql(&format!("SET GLOBAL {timeout}=100000000")).unwrap();
+    let row = wait_cluster(&running, "advice", |row| row["ready"] == "1");
+    println!("{}", row["advice"]);
+    assert!(row["advice"].ends_with(" s, nothing lost"), "{row:#?}");
+
+    servers.replicas[1].sigstop();
+    blocked("too few replicas that acknowledge answer: of 2 the writer needs 1");
+    servers.replicas[1].sigcont();
+    wait_cluster(&running, "advice", |row| row["ready"] == "1");
+
+    // Nobody acknowledges: a commit does not return, and that is no death.
+    let stop = words(primary, "STOP SLAVE IO_THREAD", "STOP REPLICA IO_THREAD");
+    servers.replicas.iter().for_each(|replica| drop(replica.sql(stop).unwrap()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| primary.sql("INSERT INTO test.t VALUES (1)").unwrap());
+        wait_cluster(&running, "a commit that hangs", |row| row["verdict"] == "stuck");
+        let start = words(primary, "START SLAVE IO_THREAD", "START REPLICA IO_THREAD");
+        servers.replicas.iter().for_each(|replica| drop(replica.sql(start).unwrap()));
+    });
+    wait_cluster(&running, "life", |row| row["verdict"] == "alive" && row["ready"] == "1");
+    let enabled = words(primary, "rpl_semi_sync_master_enabled", "rpl_semi_sync_source_enabled");
+    primary.sql(&format!("SET GLOBAL {enabled}=0")).unwrap();
+    blocked("the writer does not replicate semi-synchronously");
+}
+
+#[test]
+fn no_loss_mariadb() {
+    no_loss(Flavor::Mariadb);
+}
+
+#[test]
+fn no_loss_mysql() {
+    no_loss(Flavor::Mysql);
+}
+
 /// Somebody closes the primary; the proxy says so, and that is no death.
 #[test]
 fn a_closed_primary_is_told() {
