@@ -226,6 +226,19 @@ silent.say('BEGIN');
 silent.say('INSERT INTO page_load (n) VALUES (99)');
 silent.say('SELECT SLEEP(1)');
 
+await check('the advice on promotion is at its cluster', async () => {
+  const row = `mysql_healing WHERE writer_hostgroup = ${cluster}`;
+  const run = async (...all) => { for (const sql of all) { const reply = await api(page, sql); if (reply.status !== 200 || /error/i.test(reply.error ?? '')) throw new Error(`${sql}: ${JSON.stringify(reply)}`); } };
+  await run(`INSERT INTO mysql_healing (writer_hostgroup) VALUES (${cluster})`, 'LOAD MYSQL SERVERS TO RUNTIME');
+  await show(page, 'clusters');
+  const advice = page.locator('.cluster p:has-text("Advice:")').first();
+  await until('advice', () => advice.count());
+  const text = await advice.innerText();
+  if (env.SHOTS) await page.screenshot({ path: `${env.SHOTS}/advice.png` });
+  await run(`DELETE FROM ${row}`, 'LOAD MYSQL SERVERS TO RUNTIME');
+  await until('no advice', async () => !(await advice.count()));
+  return /writer: alive Advice: if \S+ died now: \S+ in about \d+ s, nothing known to be lost/.test(text) ? null : text;
+});
 await check('a rule that cannot be loaded is named, with its row', async () => {
   await show(page, 'config/tables%2Fmysql_query_rules');
   await page.click('button:has-text("Add a row")');
