@@ -6,6 +6,8 @@
 #![allow(clippy::unwrap_used)] // helpers of tests may panic
 
 mod common;
+#[path = "session_facts/questions.rs"]
+mod questions;
 
 use std::thread;
 

@@ -19,6 +19,13 @@ pub(crate) struct AssignedGtid {
     number: u64,
 }
 
+#[cfg(test)]
+impl AssignedGtid {
+    pub(crate) fn of(source: &str, number: u64) -> Self {
+        Self { source: source.into(), number }
+    }
+}
+
 impl fmt::Display for AssignedGtid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.source, self.number)

@@ -58,6 +58,8 @@ pub(crate) struct HeldRecord {
     pub refused_schema: Option<Text>,
     /// Status flags of the last reply.
     pub status: StatusFlags,
+    /// The session whose statement ran last.
+    pub session: Option<u64>,
 }
 
 /// What is known.
@@ -110,6 +112,11 @@ impl Held {
     /// Whether the server refused this schema last.
     pub(crate) fn has_refused(&self, schema: &Text) -> bool {
         self.0.refused_schema.as_ref() == Some(schema)
+    }
+
+    /// Whether the last statement that ran was this session's: what the server knows of its last statement is that session's.
+    pub(crate) fn ran_last_for(&self, session: u64) -> bool {
+        self.0.session == Some(session)
     }
 
     /// Status flags of the last reply.
@@ -268,6 +275,11 @@ impl Held {
     /// A reply ended with these status flags.
     pub(crate) fn has_status(&mut self, status: StatusFlags) {
         self.0.status = status;
+    }
+
+    /// A statement of this session was answered.
+    pub(crate) fn ran_for(&mut self, session: u64) {
+        self.0.session = Some(session);
     }
 
     /// A client's statement was answered, and it is none of those that leave the diagnostics area alone.

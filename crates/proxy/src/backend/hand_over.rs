@@ -125,6 +125,8 @@ impl Backend {
             has_warnings,
             refused_schema,
             status,
+            // The session that takes it up says so itself.
+            session: _,
         } = held.record().clone();
         let record = BackendRecord {
             hostgroup: *hostgroup,
@@ -223,6 +225,7 @@ impl BackendRecord {
             has_warnings,
             refused_schema,
             status,
+            session: None,
         });
         (core.transport, core.defaults, core.killed) = (transport, defaults, killed);
         (core.idle_since_ms, core.worked_ms) = (idle_since_ms, worked_ms);

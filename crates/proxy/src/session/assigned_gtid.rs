@@ -13,7 +13,7 @@ use super::attachments::Attachments;
 use super::command::Incoming;
 use super::fault::{Certainty, Fault};
 use super::guard::guarded;
-use super::question::Question;
+use super::question::{Door, Question};
 use super::recovery::Recovery;
 use super::run::Plan;
 use super::sync::Ahead;
@@ -219,16 +219,12 @@ impl Session {
         }
     }
 
-    /// The client's transaction ended otherwise than by its own COMMIT or ROLLBACK: its label goes. `unread` are warnings that
-    /// are to be read before.
-    pub(super) async fn unlabel_ended(&mut self, unread: &mut bool) {
+    /// The client's transaction ended otherwise than by its own COMMIT or ROLLBACK: its label goes.
+    pub(super) async fn unlabel_ended(&mut self) {
         if self.recovery.assigned_gtid.is_none() || self.at.pins.set().contains(PinReason::Transaction) {
             return;
         }
-        if std::mem::take(unread) && self.read_warnings().await.is_err() {
-            self.at.backend = None;
-        }
-        self.at.unlabel(None).await;
+        self.door().unlabel(None).await;
         self.recovery.drop_label(&self.at, false);
     }
 }
@@ -266,40 +262,57 @@ impl Recovery {
     }
 
     /// After [`Session::run_plan`](Session::run_plan): only a transaction that is open keeps its label.
-    pub(super) async fn label_after(&mut self, at: &mut Attachments) {
-        let goes_on = self.is_in_labelled(at) && self.standing() == Some(Standing::Set);
+    pub(super) async fn label_after(&mut self, door: &mut Door<'_>) {
+        let goes_on = self.is_in_labelled(door.at) && self.standing() == Some(Standing::Set);
         if goes_on || self.assigned_gtid.is_none() {
             return;
         }
-        if at.backend.as_ref().is_some_and(|backend| backend.core.is_labelled) {
-            at.unlabel(Some("ROLLBACK")).await;
+        if door.at.backend.as_ref().is_some_and(|backend| backend.core.is_labelled) {
+            door.unlabel(Some("ROLLBACK")).await;
         }
-        self.drop_label(at, false);
+        self.drop_label(door.at, false);
     }
 }
 
-impl Attachments {
+impl Door<'_> {
     /// Asks the backend at hand, once, which member of the group it is on: if that one is lost it has to be out of the group
     /// before anything is certain.
     pub(super) async fn learn_member(&mut self) -> Result<(), Fault> {
-        if self.is_of_group() { self.learn_server().await } else { Ok(()) }
+        if self.at.is_of_group() { self.learn_server().await } else { Ok(()) }
     }
 
     /// Asks the backend at hand, once, what its server calls itself, which no other one of its cluster does.
     pub(super) async fn learn_server(&mut self) -> Result<(), Fault> {
-        let unnamed = self.backend.as_ref().filter(|backend| backend.core.held.member().is_none());
+        let unnamed = self.at.backend.as_ref().filter(|backend| backend.core.held.member().is_none());
         let Some(flavor) = unnamed.map(|backend| backend.core.info.flavor) else { return Ok(()) };
         match self.ask(Question::ServerName(flavor)).await {
             Ok(reply) => {
-                let Some(backend) = self.backend.as_mut() else { return Ok(()) };
+                let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
                 let answer = reply.rows.first().and_then(|row| Reader::new(row).lenenc_bytes().ok());
                 backend.core.held.named_itself(answer.and_then(|uuid| std::str::from_utf8(uuid).ok()).map(Arc::from));
                 Ok(())
             }
-            Err(e) => Err(self.lost_before(&e)),
+            Err(e) => Err(self.at.lost_before(&e)),
         }
     }
 
+    /// Has the backend at hand run `verb` (COMMIT, ROLLBACK, or nothing) and then forget its label. A backend that cannot is
+    /// closed. Returns whether all of it was done.
+    pub(super) async fn unlabel(&mut self, verb: Option<&'static str>) -> bool {
+        let Some(backend) = self.at.backend.as_ref() else { return false };
+        let forgets = backend.core.is_labelled.then_some(Question::Set(AUTOMATIC));
+        let questions: Vec<Question<'_>> = verb.map(Question::Transaction).into_iter().chain(forgets).collect();
+        let replies = self.ask_all(&questions).await;
+        let done = replies.is_ok_and(|replies| replies.iter().all(|reply| reply.error.is_none()));
+        match self.at.backend.as_mut().filter(|_| done) {
+            Some(backend) => backend.core.is_labelled = false,
+            None => self.at.discard_backend(),
+        }
+        done
+    }
+}
+
+impl Attachments {
     /// With several writers at a time, what one of them has not says nothing of the others.
     fn has_one_writer(&self) -> bool {
         self.writes_for(|kind| matches!(kind, RoleKind::Replication(_) | RoleKind::GroupReplication))
@@ -315,22 +328,6 @@ impl Attachments {
     /// The hostgroup is that of the writers of a group (Group Replication).
     pub(super) fn is_of_group(&self) -> bool {
         self.writes_for(|kind| *kind == RoleKind::GroupReplication)
-    }
-
-    /// Has the backend at hand run `verb` (COMMIT, ROLLBACK, or nothing) and then forget its label. A backend that cannot is
-    /// closed. Returns whether all of it was done.
-    pub(super) async fn unlabel(&mut self, verb: Option<&str>) -> bool {
-        let Some(backend) = self.backend.as_mut() else { return false };
-        let is_labelled = backend.core.is_labelled;
-        let statements: Vec<&str> = verb.into_iter().chain(is_labelled.then_some(AUTOMATIC)).collect();
-        let exchange = backend.query_all(&statements, &self.worker.buffers);
-        let replies = guarded(&self.worker, &self.entry, exchange).await;
-        let done = replies.is_ok_and(|replies| replies.iter().all(|reply| reply.error.is_none()));
-        match self.backend.as_mut().filter(|_| done) {
-            Some(backend) => backend.core.is_labelled = false,
-            None => self.discard_backend(),
-        }
-        done
     }
 }
 

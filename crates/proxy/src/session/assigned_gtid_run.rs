@@ -10,11 +10,10 @@ use super::attachments::Attachments;
 use super::command::Incoming;
 use super::fault::{Certainty, Fault};
 use super::guard::guarded;
-use super::question::Question;
+use super::question::{Door, Question};
 use super::recovery::Recovery;
 use super::relay::Outgoing;
 use super::run::Plan;
-use super::settle::Unread;
 use super::sync::Ahead;
 use crate::backend::{ServerError, put_query};
 use crate::causal::Writing;
@@ -74,13 +73,13 @@ impl Session {
         if answer.facts.error.is_some_and(|code| LEAVING.contains(&code)) {
             return Err(self.at.lost(&io::Error::other("the server is shutting down"), Certainty::Unknown));
         }
-        if answer.facts.error.is_some() || answer.facts.warnings > 0 {
-            self.keep_warnings_of_write().await?;
-        }
+        self.answered(&answer.facts);
+        self.will_commit().await?;
         match answer.facts.error {
             Some(_) => {
                 self.note_gtids(&plan.analysis, &answer.facts);
-                self.recovery.close_failed(&mut self.at).await;
+                let (recovery, mut door) = self.recovery_and_door();
+                recovery.close_failed(&mut door).await;
             }
             None => {
                 let facts = answer.facts.clone();
@@ -132,12 +131,12 @@ impl Session {
         result.map(|facts| Answer { packets, facts })
     }
 
-    /// COMMIT makes the server forget the statement's warnings. That a transaction is open is not the client's matter.
-    async fn keep_warnings_of_write(&mut self) -> Result<(), Fault> {
-        if let Err(e) = self.read_warnings().await {
+    /// The COMMIT goes out otherwise than by the door, since a refusal is the client's answer.
+    async fn will_commit(&mut self) -> Result<(), Fault> {
+        if let Err(e) = self.door().will_ask(&[Question::Transaction("COMMIT")]).await {
             return Err(self.at.lost(&e, Certainty::Unknown));
         }
-        self.facts.warnings_read = true;
+        // That a transaction is open is not the client's matter.
         self.at.pins.end(PinReason::Transaction);
         self.client.status.remove(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
         Ok(())
@@ -233,10 +232,11 @@ impl Session {
         self.note_gtids(&plan.analysis, &reply);
         if !self.at.hear_automatic().await && reply.status.is_some_and(|status| status.contains(StatusFlags::IN_TRANS)) {
             // AND CHAIN: the next one has begun, and is empty.
-            self.at.unlabel_chained(b"").await;
+            self.door().unlabel_chained(b"").await;
         }
         if self.at.backend.as_ref().is_none_or(|backend| !backend.core.is_labelled) {
-            let is_unused = reply.error.is_none() && (only_read || !commits && self.recovery.is_unused(&mut self.at).await);
+            let (recovery, mut door) = self.recovery_and_door();
+            let is_unused = reply.error.is_none() && (only_read || !commits && recovery.is_unused(&mut door).await);
             self.recovery.drop_label(&self.at, is_unused);
         }
         Ok(reply)
@@ -269,13 +269,6 @@ impl Session {
         if reads.is_empty() {
             return Ok(true);
         }
-        if self.facts.found_rows_with_backend {
-            // The question has counts of its own.
-            let unread = Unread { found_rows: true, ..Unread::default() };
-            if let Err(e) = self.read_unread(unread).await {
-                return Err(self.at.lost_before(&e));
-            }
-        }
         let only_read = Box::pin(self.are_harmless(reads)).await?;
         if let Some(labelled) = self.recovery.assigned_gtid.as_mut() {
             labelled.wrote |= !only_read;
@@ -290,7 +283,7 @@ impl Session {
         let reply = self.relay(plan).await?;
         self.note_gtids(&plan.analysis, &reply);
         if reply.error.is_none() {
-            self.at.unlabel_chained(&begin).await;
+            self.door().unlabel_chained(&begin).await;
             self.recovery.drop_label(&self.at, false);
         }
         Ok(reply)
@@ -300,16 +293,17 @@ impl Session {
     /// been, and then it is sent again.
     pub(super) async fn commit_for_implicit(&mut self) -> Result<(), Fault> {
         if !self.facts.insert_id.is_known() {
-            self.read_insert_id().await.map_err(|e| self.at.lost_before(&e))?;
+            self.read_insert_id().await?;
         }
-        let Some(backend) = self.at.backend.as_mut() else { return Err(self.at.pinned_backend_lost("no backend")) };
-        let commit = guarded(&self.worker, &self.entry, backend.query("COMMIT", &self.worker.buffers)).await;
-        match commit {
+        if self.at.backend.is_none() {
+            return Err(self.at.pinned_backend_lost("no backend"));
+        }
+        match self.door().ask(Question::Transaction("COMMIT")).await {
             Err(e) => Err(self.at.lost(&e, Certainty::Unknown)),
             Ok(reply) => match reply.error {
                 Some(error) => Err(Fault::server(error)),
                 None => {
-                    self.at.unlabel(None).await;
+                    self.door().unlabel(None).await;
                     self.forget_transaction();
                     Ok(())
                 }
@@ -327,11 +321,11 @@ impl Session {
 impl Recovery {
     /// The statement failed. A label that was in doubt before is used up by an empty transaction, so that what was lost under it
     /// cannot turn up later.
-    async fn close_failed(&mut self, at: &mut Attachments) {
+    async fn close_failed(&mut self, door: &mut Door<'_>) {
         let is_spent = self.assigned_gtid.as_ref().is_some_and(|labelled| labelled.is_spent);
-        at.unlabel(Some(if is_spent { "COMMIT" } else { "ROLLBACK" })).await;
-        let is_unused = !is_spent && self.is_unused(at).await;
-        self.drop_label(at, is_unused);
+        door.unlabel(Some(if is_spent { "COMMIT" } else { "ROLLBACK" })).await;
+        let is_unused = !is_spent && self.is_unused(door).await;
+        self.drop_label(door.at, is_unused);
     }
 
     /// A member's word that the commit failed: the group is asked what became of it.
@@ -345,12 +339,12 @@ impl Recovery {
 
     /// Whether the label that was rolled back on the backend at hand is certainly free: what writes to tables without transactions
     /// uses it up at once.
-    async fn is_unused(&self, at: &mut Attachments) -> bool {
+    async fn is_unused(&self, door: &mut Door<'_>) -> bool {
         let Some(labelled) = self.assigned_gtid.as_ref() else { return false };
-        match at.ask(Question::IsApplied(&labelled.label)).await {
+        match door.ask(Question::IsApplied(&labelled.label)).await {
             Ok(reply) => reply.error.is_none() && reply.rows.first().is_some_and(|row| Reader::new(row).lenenc_bytes() == Ok(b"0")),
             Err(_) => {
-                at.backend = None;
+                door.at.backend = None;
                 false
             }
         }
@@ -365,13 +359,14 @@ impl Recovery {
     }
 }
 
-impl Attachments {
+impl Door<'_> {
     /// Ends the empty transaction that has begun on the backend at hand, and begins it again without a label.
     async fn unlabel_chained(&mut self, begin: &[u8]) {
         if !self.unlabel(Some("ROLLBACK")).await {
             return;
         }
-        let Some(backend) = self.backend.as_mut() else { return };
+        let Attachments { backend, worker, entry, .. } = &mut *self.at;
+        let Some(backend) = backend.as_mut() else { return };
         let exchange = async {
             let mut out = begin.to_vec();
             if out.is_empty() {
@@ -379,14 +374,16 @@ impl Attachments {
             }
             backend.start_exchange()?;
             backend.link.write_all(&out).await?;
-            backend.collect(ReplyKind::Results, false, &self.worker.buffers).await
+            backend.collect(ReplyKind::Results, false, &worker.buffers).await
         };
-        let is_open = guarded(&self.worker, &self.entry, exchange).await.is_ok_and(|reply| reply.error.is_none());
+        let is_open = guarded(worker, entry, exchange).await.is_ok_and(|reply| reply.error.is_none());
         if !is_open {
-            self.discard_backend();
+            self.at.discard_backend();
         }
     }
+}
 
+impl Attachments {
     fn put_automatic(&self, bytes: &mut Vec<u8>, is_wanted: bool) {
         if is_wanted {
             put_query(bytes, super::assigned_gtid::AUTOMATIC.as_bytes(), self.backend_caps());

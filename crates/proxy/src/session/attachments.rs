@@ -5,7 +5,7 @@
 use super::Session;
 use super::assigned_gtid::{is_plain, plain_words};
 use super::guard::guarded;
-use super::settle::Unread;
+use super::question::Question;
 use super::take_up::take_up_any;
 use super::wants::Wants;
 use crate::backend::{self, Backend, BackendRecord, Numbers};
@@ -184,10 +184,10 @@ impl Session {
             return;
         }
         self.read_before_leaving().await;
-        if let Some(backend) = self.at.backend.as_mut() {
+        if self.at.backend.is_some() {
             // Whatever completion_type says.
-            let commit = backend.query("COMMIT AND NO CHAIN NO RELEASE", &self.worker.buffers);
-            if !guarded(&self.worker, &self.entry, commit).await.is_ok_and(|reply| reply.error.is_none()) {
+            let commit = self.door().ask(Question::Transaction("COMMIT AND NO CHAIN NO RELEASE")).await;
+            if !commit.is_ok_and(|reply| reply.error.is_none()) {
                 self.at.backend = None;
             }
         }
@@ -216,13 +216,8 @@ impl Session {
 
     /// What the session has to know itself, as soon as it is elsewhere.
     async fn read_before_leaving(&mut self) {
-        let unread = Unread {
-            warnings: self.facts.is_unread(),
-            last_insert_id: !self.facts.insert_id.is_known(),
-            found_rows: self.facts.found_rows_with_backend,
-        };
-        self.facts.row_count_with_backend = false;
-        self.read_or_lose(unread).await;
+        self.read_or_lose().await;
+        self.facts.lose_row_count();
     }
 }
 

@@ -109,6 +109,7 @@ impl Bed {
         self.session.wants.come_to(&backend.core.info);
         backend.core.held.was_brought_to(&self.session.wants.state);
         self.session.at.backend = Some(backend);
+        self.session.at.note_ran();
         self.ends.push(far);
     }
 
@@ -176,6 +177,7 @@ impl Bed {
     /// The statement ran, and this came of it.
     pub(crate) fn ran(&mut self, text: &str, reply: &ReplyFacts) {
         let (analysis, command) = (self.analysis(text), self.says(text));
+        self.answered(reply);
         self.note_effects(command, 0, &analysis, reply);
     }
 

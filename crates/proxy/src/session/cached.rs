@@ -92,11 +92,7 @@ impl Session {
         {
             return Ok(false);
         }
-        self.facts.row_count = -1;
-        self.facts.found_rows = entry.rows();
-        self.facts.warnings = 0;
-        self.facts.errors = 0;
-        self.facts.diagnostics = None;
+        self.facts.answered_from_cache(entry.rows());
         Ok(true)
     }
 }

@@ -11,7 +11,6 @@ use super::attachments::Attachments;
 use super::charsets;
 use super::failed::REFUSED;
 use super::fault::Fault;
-use super::guard::unless_killed;
 use super::hand::AtHand;
 use super::question::Question;
 use super::relay::Outgoing;
@@ -118,7 +117,7 @@ impl Session {
     pub(super) async fn ask_for_gtids(&mut self) {
         let Some(flavor) = self.at.backend.as_ref().map(|backend| backend.core.info.flavor) else { return };
         let asked_ms = self.worker.shared.clock.now_ms();
-        let Ok(reply) = self.at.ask(Question::Gtids(flavor)).await else {
+        let Ok(reply) = self.door().ask(Question::Gtids(flavor)).await else {
             self.at.backend = None;
             return;
         };
@@ -171,7 +170,7 @@ impl Session {
     async fn has(&mut self, wanted: Wanted) -> Result<bool, Fault> {
         let Wanted { origin, hostgroup, timeout_ms, .. } = wanted;
         let Some(written) = self.writes.as_ref().and_then(|writes| writes.known(origin, hostgroup)) else { return Ok(true) };
-        let Some(backend) = self.at.backend.as_mut() else { return Ok(true) };
+        let Some(backend) = self.at.backend.as_ref() else { return Ok(true) };
         if written.is_on(&backend.core.end()) {
             return Ok(true);
         }
@@ -182,11 +181,7 @@ impl Session {
         let question = written.question(timeout_ms);
         let limit = Duration::from_millis(timeout_ms + ANSWER_MS);
         let asked_ms = self.worker.shared.clock.now_ms();
-        let exchange = async {
-            let answer = tokio::time::timeout(limit, backend.query(&question, &self.worker.buffers)).await;
-            answer.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "the server did not report its GTID in time")))
-        };
-        let reply = match unless_killed(&self.entry, exchange).await {
+        let reply = match self.door().wait(&question, limit).await {
             Ok(reply) => reply,
             Err(e) => {
                 let fault = self.at.wait_failed(&e);
@@ -195,9 +190,8 @@ impl Session {
                 return if is_lost && wanted.fallback.is_some() { Ok(false) } else { Err(fault) };
             }
         };
-        backend.core.asked(&reply);
         let has_it = reply.error.is_none() && reply.rows.first().is_some_and(|row| Reader::new(row).lenenc_bytes() == Ok(b"0"));
-        if has_it && let Some(writes) = self.writes.as_mut() {
+        if has_it && let (Some(writes), Some(backend)) = (self.writes.as_mut(), self.at.backend.as_ref()) {
             writes.arrived(origin, hostgroup, &backend.core.end(), asked_ms);
         }
         Ok(has_it)

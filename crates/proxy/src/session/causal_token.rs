@@ -44,19 +44,16 @@ impl Session {
     }
 
     async fn obey_token_order(&mut self, order: Order) -> Result<(), End> {
-        self.facts.warnings = 0;
-        self.facts.errors = 0;
-        self.facts.diagnostics = None;
-        self.facts.own_error = None;
+        self.facts.clear_diagnostics();
         match order {
             Order::Show => {
-                self.facts.row_count = -1;
+                self.facts.answered_here(-1);
                 let tokens = self.writes.as_ref().map(|writes| writes.tokens()).unwrap_or_default();
                 let rows: Vec<[String; 2]> = tokens.into_iter().map(|(id, gtids)| [id.to_string(), gtids]).collect();
                 self.client.send_made(&mut self.at, result(["hostgroup", "gtid"], &rows), Capabilities::PROTOCOL_41).await.map(drop)
             }
             Order::Set { gtids, hostgroup } => {
-                self.facts.row_count = 0;
+                self.facts.answered_here(0);
                 let id = hostgroup.unwrap_or(self.user.default_hostgroup);
                 let snapshot = self.worker.snapshot();
                 let user = snapshot.users.get(&self.user.name).unwrap_or(&self.user);

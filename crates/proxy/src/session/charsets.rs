@@ -7,7 +7,7 @@
 
 use super::attachments::Attachments;
 use super::definition;
-use super::question::Question;
+use super::question::{Door, Question};
 use super::wants::Wants;
 use crate::memory::Change;
 use crate::server_info::Family;
@@ -119,8 +119,9 @@ pub(super) fn decided_by(target: &Target) -> Option<&'static [&'static str]> {
 impl Wants {
     /// Asks the held backend for the character sets in force, and notes them with what the statement did to the `hidden`
     /// collations. False when not all is known.
-    pub(super) async fn ask_for_charsets(&mut self, at: &mut Attachments, hidden: &[Hidden; 2]) -> bool {
-        let Ok(reply) = at.ask(Question::Charsets).await else { return false };
+    pub(super) async fn ask_for_charsets(&mut self, door: &mut Door<'_>, hidden: &[Hidden; 2]) -> bool {
+        let Ok(reply) = door.ask(Question::Charsets).await else { return false };
+        let at = &mut *door.at;
         let Some(row) = reply.rows.first() else { return false };
         let mut values = Reader::new(row);
         let _as_results_have_it = values.lenenc_bytes();

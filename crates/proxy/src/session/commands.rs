@@ -130,7 +130,7 @@ impl Session {
 
     /// COM_PING without a backend: the session is there. (A pinned backend is asked, for its loss is the session's.)
     async fn ping(&mut self) -> Result<(), End> {
-        self.facts.row_count = 0;
+        self.facts.answered_here(0);
         self.client.send_ok(&mut self.at).await
     }
 
@@ -146,10 +146,10 @@ impl Session {
                 }
                 self.facts.leave_warnings(&self.at);
                 self.note_status(&analysis, &reply);
-                let row_count = self.facts.row_count;
+                let row_count = self.facts.row_count();
                 self.settle(&analysis, &reply, |_, _| false).await?;
                 if plan.reply == ReplyKind::Text {
-                    self.facts.row_count = row_count;
+                    self.facts.answered_here(row_count);
                 }
                 Ok(())
             }
@@ -191,7 +191,7 @@ impl Session {
             Some(1) => false,
             _ => return self.client.send_error(&mut self.at, codes::UNKNOWN_COM, "08S01", "Unknown command").await,
         };
-        self.facts.row_count = -1;
+        self.facts.answered_here(-1);
         if self.client.caps.contains(Capabilities::MULTI_STATEMENTS) == on {
             return self.client.send_eof(&mut self.at).await;
         }
@@ -254,9 +254,7 @@ impl Session {
         if let Some(writes) = &mut self.writes {
             writes.forget_tokens();
         }
-        // FOUND_ROWS() is not forgotten.
-        let found_rows = self.facts.found_rows;
-        self.facts = super::facts::SessionFacts { found_rows, ..Default::default() };
+        self.facts.was_reset();
         self.statements.clear();
         self.wants.state = State { schema: self.wants.state.schema.take(), ..State::default() };
         self.wants.lex = sql::LexMode::default();

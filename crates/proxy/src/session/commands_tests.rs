@@ -105,14 +105,14 @@ async fn a_reset_forgets_all_but_schema_found_rows_and_roles() {
         bed.wants.state.variables.set("time_zone", Some(b"UTC"));
         bed.wants.state.user_variables.set("a", Some(b"1"));
         bed.facts.insert_id.set(7);
-        (bed.facts.found_rows, bed.facts.warnings, bed.facts.row_count) = (4, 1, 3);
+        bed.facts.set_numbers((3, 4, 1, 0));
         bed.client.status = StatusFlags::default();
         bed.wants.lex.ansi_quotes = true;
         bed.pin(&[PinReason::UserLock]);
         bed.serve(Command::ResetConnection, b"").await.unwrap();
         assert!(bed.wants.state.variables.get("time_zone").is_none() && bed.wants.state.user_variables.is_empty());
         assert_eq!(bed.wants.state.schema.as_deref(), Some(&b"shop"[..]));
-        assert_eq!((bed.facts.insert_id.known(), bed.facts.found_rows, bed.facts.warnings, bed.facts.row_count), (Some(0), 4, 0, 0));
+        assert_eq!((bed.facts.insert_id.known(), bed.facts.numbers()), (Some(0), (0, 4, 0, 0)));
         assert!(bed.pins().is_empty() && bed.client.status == StatusFlags::AUTOCOMMIT && !bed.wants.lex.ansi_quotes);
         for (pins, sent, held) in [
             (&[PinReason::UserLock][..], &["Some(ResetConnection)"][..], false),
@@ -151,7 +151,7 @@ async fn an_error_of_the_server_is_the_clients_and_its_session_goes_on() {
     bed.answers(&[packet_of(&error(1146)), result_of(&[&["Error", "1146", "no such table"]])]);
     let heard = bed.serve(Command::Query, b"SELECT a FROM nowhere").await.unwrap();
     assert_eq!(told(&heard), (ERR, 1146));
-    assert_eq!((bed.facts.row_count, bed.facts.errors, bed.facts.diagnostics.is_some()), (-1, 1, true));
+    assert_eq!((bed.facts.numbers(), bed.facts.diagnostics().is_some()), ((-1, 0, 1, 1), true));
     let heard = bed.serve(Command::Query, b"SHOW WARNINGS").await.unwrap();
     assert!(heard.iter().any(|packet| packet.ends_with(b"no such table")), "from what was read");
 }

@@ -93,18 +93,15 @@ impl Session {
     fn count_behind(&mut self, id: u32) {
         if self.statements.get(id).is_some_and(|statement| !statement.analysis.facts.contains(Facts::CALC_FOUND_ROWS)) {
             self.statements.count_behind(id);
-            self.facts.found_rows = 0;
+            self.facts.count_from_zero();
         }
     }
 
     /// These rows were fetched.
     pub(super) fn count_fetched(&mut self, id: u32, reply: &ReplyFacts) {
-        if self.statements.counted_behind() != id || !self.facts.found_rows_with_backend {
-            return;
-        }
-        self.facts.found_rows += reply.rows.unwrap_or_default();
-        if reply.status.is_some_and(|status| status.contains(StatusFlags::LAST_ROW_SENT)) {
-            self.facts.found_rows_with_backend = false;
+        if self.statements.counted_behind() == id {
+            let is_last = reply.status.is_some_and(|status| status.contains(StatusFlags::LAST_ROW_SENT));
+            self.facts.count_fetched(reply.rows.unwrap_or_default(), is_last);
         }
     }
 

@@ -112,7 +112,7 @@ impl Session {
         let ahead = loop {
             self.obtain().await?;
             if let Some(replica) = replica.as_ref().filter(|_| !by_gtid) {
-                self.at.learn_server().await?;
+                self.door().learn_server().await?;
                 if !begins_anew {
                     self.must_know_position(replica)?;
                 }

@@ -4,12 +4,12 @@ use super::Session;
 use super::attachments::Attachments;
 use super::command::Incoming;
 use super::end::End;
+use super::facts::leaves_out_rows;
 use super::fault::Fault;
 use super::frontend::Frontend;
 use super::pipeline::{Form, Statement};
 use super::route::Phase;
 use super::run::Plan;
-use super::settle::leaves_out_rows;
 use super::statements::{ClientStatement, LAST_PREPARED, Marks, Statements, lex_at};
 use super::sync::Ahead;
 use crate::cache::Execution;
@@ -256,7 +256,7 @@ impl Session {
         if self.facts.has_diagnostics()
             && let Some(text) = self.statements.get(id).map(|s| s.key.text.clone())
         {
-            self.facts.keeps_warnings = self.facts.leaves_warnings(&self.at, &plan.analysis, &text);
+            self.facts.keep_warnings(self.facts.leaves_warnings(&self.at, &plan.analysis, &text));
         }
         Ok(())
     }
@@ -345,7 +345,7 @@ impl Session {
         let marked = self.statements.mark(id, std::mem::take).is_some_and(|marks| !marks.is_none());
         if !marked || self.at.backend.is_none() {
             self.statements.share(&mut self.at, id).await?;
-            self.facts.row_count = 0;
+            self.facts.answered_here(0);
             return self.client.send_ok(&mut self.at).await;
         }
         let analysis = Analysis::of_command(command.byte);
@@ -356,7 +356,7 @@ impl Session {
                 self.note_status(&analysis, &reply);
                 self.statements.share(&mut self.at, id).await?;
                 self.note_cursors(analysis.digest);
-                self.facts.keeps_warnings = reply.warnings == 0;
+                self.facts.keep_warnings(reply.warnings == 0);
                 self.settle(&analysis, &reply, |_, _| true).await
             }
             Err(fault) => {

@@ -1,10 +1,14 @@
 //! What the session knows itself about its last statements, so that it need not keep the backend that ran them.
 
 use super::insert_id::LastInsertId;
+use super::sync::is_about_diagnostics;
+use crate::backend::Collected;
 use serde::{Deserialize, Serialize};
+use sql::{Analysis, Facts, Kind, Offset};
 use wire::codec::Reader;
 use wire::flags::Capabilities;
 use wire::packet;
+use wire::reframe::ReplyFacts;
 
 /// Warnings (or the error) of the last statement, as SHOW WARNINGS gave them before the backend was lent on.
 #[derive(Clone, Serialize, Deserialize)]
@@ -77,29 +81,29 @@ pub(super) struct SessionFacts {
     /// A server refused what the session has set; the next SET may mend it.
     pub is_refused: bool,
     /// FOUND_ROWS().
-    pub found_rows: u64,
+    found_rows: u64,
     /// A pinned backend knows FOUND_ROWS() better: what ran there counts in ways of its own.
-    pub found_rows_with_backend: bool,
+    found_rows_with_backend: bool,
     /// ROW_COUNT().
-    pub row_count: i64,
+    row_count: i64,
     /// A pinned backend knows ROW_COUNT() better.
-    pub row_count_with_backend: bool,
+    row_count_with_backend: bool,
     /// @@warning_count.
-    pub warnings: u16,
+    warnings: u16,
     /// @@error_count.
-    pub errors: u16,
+    errors: u16,
     /// What SHOW WARNINGS shows; None when there is nothing to show.
-    pub diagnostics: Option<Box<Diagnostics>>,
+    diagnostics: Option<Box<Diagnostics>>,
     /// The last statement's error, when no server knows of it.
-    pub own_error: Option<Box<OwnError>>,
+    own_error: Option<Box<OwnError>>,
     /// The warnings of the statement that just ran were read before it is settled.
-    pub warnings_read: bool,
+    warnings_read: bool,
     /// ROW_COUNT() and FOUND_ROWS() of the statement that just ran were noted before it is settled.
-    pub counts_noted: bool,
+    counts_noted: bool,
     /// The statement that just ran leaves older warnings standing (MariaDB, no table read).
-    pub keeps_warnings: bool,
+    keeps_warnings: bool,
     /// The statements that just ran, of one text, leave FOUND_ROWS() as it was.
-    pub keeps_found_rows: bool,
+    keeps_found_rows: bool,
     /// What the statement called that just ran, if it failed.
     pub failed_calls: FailedCalls,
     /// How many definitions of routines there were before the statement that calls some.
@@ -108,6 +112,30 @@ pub(super) struct SessionFacts {
     pub auto_increment_left: u32,
     /// Process clock (ms) at which it ends in any case (`auto_increment_delay_multiplex_timeout_ms`); 0 is never.
     pub auto_increment_until_ms: u64,
+    /// Some: a server has answered, and the reply is not noted yet. Whether it left warnings or an error on the connection.
+    #[serde(skip)]
+    unnoted: Option<bool>,
+    /// The server may have warnings, though the count in the reply says none: they are of an earlier statement of the text.
+    #[serde(skip)]
+    may_have_warnings: bool,
+}
+
+/// What only the backend knows of the session's last statement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Unread {
+    /// The list of warnings, or the error.
+    pub warnings: bool,
+    /// LAST_INSERT_ID().
+    pub last_insert_id: bool,
+    /// FOUND_ROWS().
+    pub found_rows: bool,
+}
+
+impl Unread {
+    /// Whether there is anything.
+    pub(super) fn any(self) -> bool {
+        self.warnings || self.last_insert_id || self.found_rows
+    }
 }
 
 impl OwnError {
@@ -121,22 +149,247 @@ impl OwnError {
     }
 }
 
+/// The statement at hand, from its beginning to the noted reply.
 impl SessionFacts {
-    /// The last statement failed before a server saw it.
-    pub(super) fn note_own_error(&mut self, code: u16, sqlstate: [u8; 5], text: &[u8]) {
-        (self.row_count, self.warnings, self.errors) = (-1, 1, 1);
-        self.diagnostics = None;
-        self.own_error = Some(Box::new(OwnError { code, sqlstate, text: text.to_vec() }));
+    /// A statement is to be run: what was not noted of the reply before never will be.
+    pub(super) fn begin(&mut self) {
+        (self.unnoted, self.may_have_warnings, self.warnings_read, self.counts_noted) = (None, false, false, false);
     }
 
-    /// Is there anything for SHOW WARNINGS to show, be it of a server, the session's own, or still with the backend?
-    pub(super) fn has_diagnostics(&self) -> bool {
-        self.diagnostics.is_some() || self.own_error.is_some() || self.is_unread()
+    /// A server has answered. Its warnings are the reply's until the reply is noted.
+    pub(super) fn answered(&mut self, reply: &ReplyFacts) {
+        self.unnoted = Some(reply.error.is_some() || reply.warned);
+    }
+
+    /// The statements that ran, being several of one text, leave older warnings standing, or FOUND_ROWS() as it was.
+    pub(super) fn several_keep(&mut self, warnings: bool, found_rows: bool) {
+        (self.keeps_warnings, self.keeps_found_rows) = (warnings, found_rows);
+    }
+
+    /// The command that ran leaves older warnings standing if this holds.
+    pub(super) fn keep_warnings(&mut self, keeps: bool) {
+        self.keeps_warnings = keeps;
+    }
+
+    /// The command that ran counts no rows.
+    pub(super) fn keep_counts(&mut self) {
+        self.counts_noted = true;
+    }
+
+    /// Notes FOUND_ROWS() and ROW_COUNT() of a reply. False where that was done before.
+    pub(super) fn note_counts(&mut self, analysis: &Analysis, reply: &ReplyFacts) -> bool {
+        if std::mem::replace(&mut self.counts_noted, true) {
+            return false;
+        }
+        let unclear =
+            matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Execute) || analysis.facts.intersects(Facts::MULTI | Facts::TORN);
+        let row_count = match (reply.error, reply.rows) {
+            (None, None) if analysis.kind == Kind::GetDiagnostics && !unclear => self.row_count,
+            (None, None) => i64::try_from(reply.affected_rows).unwrap_or(i64::MAX),
+            _ => -1,
+        };
+        self.set_row_count(row_count, unclear && reply.error.is_none());
+        if std::mem::take(&mut self.keeps_found_rows) {
+            return true;
+        }
+        if unclear || reply.is_behind_cursor() || analysis.facts.contains(Facts::CALC_FOUND_ROWS) {
+            self.found_rows_with_backend = true;
+        } else if counts_found_rows(analysis, reply) {
+            self.found_rows_with_backend = false;
+        }
+        if let Some(rows) = reply.rows.filter(|_| counts_found_rows(analysis, reply)) {
+            self.found_rows = rows;
+        } else if analysis.kind == Kind::Select && reply.error.is_none() && !reply.had_rows {
+            // SELECT ... INTO: its rows are told as changed ones.
+            self.found_rows = reply.affected_rows;
+        }
+        true
+    }
+
+    /// Notes the warnings of a reply, and that all of it is noted. Returns whether the statement left the diagnostics area to this reply.
+    pub(super) fn note_diagnostics(&mut self, analysis: &Analysis, reply: &ReplyFacts) -> bool {
+        let failed = reply.error.is_some();
+        let kept = std::mem::take(&mut self.keeps_warnings) && !failed && !reply.warned;
+        let read = std::mem::take(&mut self.warnings_read);
+        (self.unnoted, self.counts_noted) = (None, false);
+        if keeps_diagnostics(analysis) || kept {
+            // Left standing on the backend that the session may give back now.
+            self.may_have_warnings = self.is_unread();
+            return false;
+        }
+        (self.warnings, self.errors) = if failed { (1, 1) } else { (reply.warnings, 0) };
+        self.own_error = None;
+        if !read {
+            self.diagnostics = None;
+            // Those of an earlier statement of the text may still stand.
+            self.may_have_warnings = failed || reply.warned;
+        }
+        true
+    }
+}
+
+/// What the backend knows, and the session does not.
+impl SessionFacts {
+    /// All of it.
+    pub(super) fn unread(&self) -> Unread {
+        let warnings = match self.unnoted {
+            Some(warned) => !self.warnings_read && (warned || self.keeps_warnings && self.is_unread()),
+            None => self.may_have_warnings || self.is_unread(),
+        };
+        Unread { warnings, last_insert_id: !self.insert_id.is_known(), found_rows: self.found_rows_with_backend }
     }
 
     /// Are there warnings that only the backend has, to which the session is pinned?
     pub(super) fn is_unread(&self) -> bool {
         self.warnings > 0 && self.diagnostics.is_none() && self.own_error.is_none()
+    }
+
+    /// FOUND_ROWS() is with the backend.
+    pub(super) fn found_rows_are_with_backend(&self) -> bool {
+        self.found_rows_with_backend
+    }
+
+    /// The server answered SHOW WARNINGS, on a connection with these capabilities.
+    pub(super) fn read_warnings(&mut self, reply: Collected, caps: Capabilities) {
+        let errors = reply.rows.iter().filter(|row| row.get(1..6) == Some(b"Error")).count();
+        self.errors = u16::try_from(errors).unwrap_or(u16::MAX);
+        self.warnings = u16::try_from(reply.rows.len()).unwrap_or(u16::MAX).max(self.warnings);
+        self.diagnostics = Some(Box::new(Diagnostics { packets: reply.raw, caps }));
+        (self.warnings_read, self.may_have_warnings) = (self.unnoted.is_some(), false);
+    }
+
+    /// Whether SHOW WARNINGS is answered without the backend: the session read the warnings of its last statement, or raised the error.
+    pub(super) fn knows_warnings(&self) -> bool {
+        match self.unnoted {
+            Some(_) => self.warnings_read,
+            None => self.diagnostics.is_some() || self.own_error.is_some(),
+        }
+    }
+
+    /// The warnings of the statement that ran, where they were read before they are noted.
+    pub(super) fn warnings_read(&self) -> Option<&Diagnostics> {
+        self.diagnostics.as_deref().filter(|_| self.warnings_read)
+    }
+
+    /// The server said what FOUND_ROWS() is.
+    pub(super) fn learn_found_rows(&mut self, found_rows: u64) {
+        (self.found_rows, self.found_rows_with_backend) = (found_rows, false);
+    }
+
+    /// The server said what ROW_COUNT() is.
+    pub(super) fn learn_row_count(&mut self, row_count: i64) {
+        self.set_row_count(row_count, false);
+    }
+
+    /// Something was asked of the backend, or it is left: it no longer knows ROW_COUNT(), and the reply's count is the best word on it.
+    pub(super) fn lose_row_count(&mut self) {
+        self.set_row_count(self.row_count, false);
+    }
+
+    /// The backend was lost before it was asked: what replies said is the best word on it.
+    pub(super) fn lose_backend(&mut self) {
+        if self.unread().warnings {
+            self.forget_warnings();
+        }
+        self.insert_id.lose_backend();
+        self.found_rows_with_backend = false;
+    }
+
+    /// The session gives its backend back, and its user does not want warnings (`handle_warnings=0`).
+    pub(super) fn forget_warnings(&mut self) {
+        (self.warnings, self.errors, self.may_have_warnings) = (0, 0, false);
+    }
+
+    /// ROW_COUNT() changed on the backend in ways of its own.
+    pub(super) fn leave_row_count(&mut self) {
+        self.set_row_count(self.row_count, true);
+    }
+
+    /// FOUND_ROWS() of a query with a LIMIT: the rows that its offset skipped count with those that were sent. Where none were sent,
+    /// there may have been fewer than that, and only the server knows.
+    pub(super) fn skipped_rows(&mut self, offset: Offset) {
+        match offset {
+            _ if self.found_rows_with_backend => {}
+            Offset::None | Offset::Rows(0) => {}
+            Offset::Rows(rows) if self.found_rows > 0 => self.found_rows = self.found_rows.saturating_add(rows),
+            Offset::Rows(_) | Offset::Unclear => self.found_rows_with_backend = true,
+        }
+    }
+
+    /// FOUND_ROWS() will be the number of rows that are fetched by a cursor, if that is read to its end.
+    pub(super) fn count_from_zero(&mut self) {
+        self.found_rows = 0;
+    }
+
+    /// So many rows were fetched by that cursor.
+    pub(super) fn count_fetched(&mut self, rows: u64, is_last: bool) {
+        if self.found_rows_with_backend {
+            self.found_rows += rows;
+            self.found_rows_with_backend = !is_last;
+        }
+    }
+}
+
+/// What is answered without a server.
+impl SessionFacts {
+    /// A command was answered that has no rows (0), or is none that changes any (-1).
+    pub(super) fn answered_here(&mut self, row_count: i64) {
+        self.set_row_count(row_count, false);
+    }
+
+    /// A query was answered from the cache, with so many rows.
+    pub(super) fn answered_from_cache(&mut self, rows: u64) {
+        self.set_row_count(-1, false);
+        self.found_rows = rows;
+        self.clear_diagnostics();
+    }
+
+    /// A statement succeeded that leaves no warnings.
+    pub(super) fn clear_diagnostics(&mut self) {
+        (self.warnings, self.errors) = (0, 0);
+        (self.diagnostics, self.own_error) = (None, None);
+    }
+
+    /// The last statement failed before a server saw it.
+    pub(super) fn note_own_error(&mut self, code: u16, sqlstate: [u8; 5], text: &[u8]) {
+        self.begin();
+        self.set_row_count(-1, false);
+        (self.warnings, self.errors) = (1, 1);
+        self.diagnostics = None;
+        self.own_error = Some(Box::new(OwnError { code, sqlstate, text: text.to_vec() }));
+    }
+
+    /// COM_RESET_CONNECTION, which keeps FOUND_ROWS().
+    pub(super) fn was_reset(&mut self) {
+        *self = Self { found_rows: self.found_rows, ..Self::default() };
+    }
+
+    /// ROW_COUNT() is this, unless the backend knows it better.
+    fn set_row_count(&mut self, row_count: i64, is_with_backend: bool) {
+        (self.row_count, self.row_count_with_backend) = (row_count, is_with_backend);
+    }
+}
+
+/// What is known.
+impl SessionFacts {
+    /// ROW_COUNT(), as far as the session knows.
+    pub(super) fn row_count(&self) -> i64 {
+        self.row_count
+    }
+
+    /// What SHOW WARNINGS shows; None when it is not known, or there is nothing to show.
+    pub(super) fn diagnostics(&self) -> Option<&Diagnostics> {
+        self.diagnostics.as_deref()
+    }
+
+    /// The last statement's error, when no server knows of it.
+    pub(super) fn own_error(&self) -> Option<&OwnError> {
+        self.own_error.as_deref()
+    }
+
+    /// Is there anything for SHOW WARNINGS to show, be it of a server, the session's own, or still with the backend?
+    pub(super) fn has_diagnostics(&self) -> bool {
+        self.diagnostics.is_some() || self.own_error.is_some() || self.is_unread()
     }
 
     /// Is this better asked of a pinned backend?
@@ -160,6 +413,48 @@ impl SessionFacts {
             sql::Fact::ErrorCount => i64::from(self.errors),
         }
     }
+}
+
+#[cfg(test)]
+impl SessionFacts {
+    /// ROW_COUNT(), FOUND_ROWS(), and the numbers of warnings and errors.
+    pub(super) fn numbers(&self) -> (i64, u64, u16, u16) {
+        (self.row_count, self.found_rows, self.warnings, self.errors)
+    }
+
+    /// They are these.
+    pub(super) fn set_numbers(&mut self, numbers: (i64, u64, u16, u16)) {
+        (self.row_count, self.found_rows, self.warnings, self.errors) = numbers;
+    }
+
+    /// FOUND_ROWS() is with the backend.
+    pub(super) fn leave_found_rows(&mut self) {
+        self.found_rows_with_backend = true;
+    }
+
+    /// These were read.
+    pub(super) fn set_diagnostics(&mut self, diagnostics: Diagnostics) {
+        self.diagnostics = Some(Box::new(diagnostics));
+    }
+}
+
+/// Is the statement, being one, such that it leaves the diagnostics as they were, whatever it says?
+pub(super) fn keeps_diagnostics(analysis: &Analysis) -> bool {
+    let is_about = is_about_diagnostics(&Analysis { facts: Facts::NONE, ..*analysis });
+    is_about && !analysis.facts.contains(Facts::MULTI)
+}
+
+/// Is FOUND_ROWS() another one after this reply? Statements without rows leave it alone, and so do those that show diagnostics and
+/// those whose rows are what they changed (RETURNING).
+pub(super) fn counts_found_rows(analysis: &Analysis, reply: &ReplyFacts) -> bool {
+    let leaves =
+        matches!(analysis.kind, Kind::ShowWarnings | Kind::ShowErrors | Kind::Insert | Kind::Replace | Kind::Update | Kind::Delete);
+    reply.error.is_none() && reply.rows.is_some() && !leaves
+}
+
+/// May FOUND_ROWS() count rows that a LIMIT left out at the front?
+pub(super) fn leaves_out_rows(analysis: &Analysis, reply: &ReplyFacts) -> bool {
+    analysis.facts.contains(Facts::OFFSET) && analysis.kind == Kind::Select && counts_found_rows(analysis, reply)
 }
 
 #[cfg(test)]
@@ -256,5 +551,22 @@ mod tests {
     fn numbers_beyond_the_signed_range_stop_at_its_end() {
         let facts = SessionFacts { found_rows: u64::MAX, ..SessionFacts::default() };
         assert_eq!((facts.of(Fact::FoundRows, 1), facts.of(Fact::ConnectionId, u64::MAX)), (i64::MAX, i64::MAX));
+    }
+
+    #[test]
+    fn rows_count_unless_they_are_diagnostics_or_what_was_changed() {
+        let reply = |rows, error| ReplyFacts { rows, error, ..ReplyFacts::default() };
+        for (text, reply, expected) in [
+            ("SELECT a FROM t", reply(Some(0), None), true),
+            ("SHOW TABLES", reply(Some(2), None), true),
+            ("CALL p()", reply(Some(2), None), true),
+            ("CALL p()", reply(None, None), false),
+            ("SELECT a FROM t", reply(Some(1), Some(1317)), false),
+            ("SHOW WARNINGS", reply(Some(1), None), false),
+            ("SHOW ERRORS", reply(Some(1), None), false),
+            ("DELETE FROM t RETURNING a", reply(Some(1), None), false),
+        ] {
+            assert_eq!(counts_found_rows(&crate::session::bed::analysis(text), &reply), expected, "{text}, {:?}", reply.rows);
+        }
     }
 }

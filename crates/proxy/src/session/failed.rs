@@ -10,17 +10,15 @@ use super::attachments::Attachments;
 use super::effects::changes_data_at_most;
 use super::facts::FailedCalls;
 use super::frontend::Frontend;
-use super::guard::guarded;
 use super::query::shows_diagnostics;
+use super::question::Question;
 use crate::pins::PinReason;
 use sql::{Analysis, Facts, Kind};
-use std::io;
 use std::sync::atomic::Ordering;
 use wire::charset::Flavor;
 use wire::codes;
 use wire::flags::Capabilities;
 use wire::reframe::ReplyFacts;
-use wire::reply::ReplyKind;
 
 /// Errors of what reads before anything ran: what the text says is not so, or not allowed. (Syntax, names, columns, rights, read-only.)
 pub(super) const REFUSED: [u16; 31] = [
@@ -130,10 +128,9 @@ impl Session {
         let tells = self.at.tells_after_failures();
         let Some(backend) = self.at.backend.as_mut() else { return };
         if tells {
-            match self.at.ask_for_changes().await {
-                Ok(told) => self.note_told(analysis, &told),
-                // The next statement finds it closed.
-                Err(_) => self.at.found_broken(),
+            // The server says what it has not said yet. Its warnings are read by whoever wants them.
+            if let Ok(reply) = self.door().ask(Question::Warnings).await {
+                self.note_told(analysis, &ReplyFacts::told_by(reply.ok.status, &reply.ok.session_state));
             }
         } else if runs_code {
             if calls != FailedCalls::Judged {
@@ -171,18 +168,6 @@ impl Attachments {
     /// Whether the server at hand tells with its next answer what a statement did that failed.
     pub(super) fn tells_after_failures(&self) -> bool {
         self.backend.as_ref().is_some_and(|backend| backend.core.info.flavor == Flavor::MySql && backend.core.held.tracks())
-    }
-
-    /// Has the server say what it has not said yet.
-    async fn ask_for_changes(&mut self) -> io::Result<ReplyFacts> {
-        let Some(backend) = self.backend.as_mut() else { return Ok(ReplyFacts::default()) };
-        let question = async {
-            // It leaves the diagnostics and FOUND_ROWS() as they are.
-            backend.send_query("SHOW WARNINGS").await?;
-            backend.collect(ReplyKind::Results, false, &self.worker.buffers).await
-        };
-        let reply = guarded(&self.worker, &self.entry, question).await?;
-        Ok(ReplyFacts::told_by(reply.ok.status, &reply.ok.session_state))
     }
 }
 

@@ -48,9 +48,9 @@ impl Session {
                 }
                 self.note_cursors(analysis.digest);
                 // FOUND_ROWS() stays that of the execution, and so do its warnings.
-                (self.facts.row_count, self.facts.row_count_with_backend) = (-1, false);
+                self.facts.learn_row_count(-1);
                 self.count_fetched(id, &reply);
-                self.facts.keeps_warnings = reply.warnings == 0;
+                self.facts.keep_warnings(reply.warnings == 0);
                 self.settle_uncounted(&analysis, &reply).await
             }
             Err(fault) => self.report(fault).await,

@@ -14,7 +14,7 @@
 //! The member that was lost may be the one that is asked: then the connection owns the GTID there, after whoever had it.
 
 use super::assigned_gtid::set_to;
-use super::lost_write::{Finding, Opening, exchange, numbers};
+use super::lost_write::{Finding, Opening, claim, numbers};
 use crate::backend::{Backend, Collected};
 use crate::buffer::BufferPool;
 use crate::gtid_source::{AssignedGtid, GtidSource};
@@ -34,7 +34,7 @@ pub(super) async fn ask_member(
 ) -> io::Result<Finding> {
     let Some(asked) = backend.core.held.member().cloned() else { return Ok(Finding::NotYet("the member's id is unknown")) };
     let questions = questions(label, lost_on, &asked);
-    let at_once = found(&exchange(backend, &questions, pool).await?);
+    let at_once = found(&claim(backend, &questions, pool).await?);
     if at_once != Finding::Ours {
         return Ok(at_once);
     }
@@ -44,7 +44,7 @@ pub(super) async fn ask_member(
         statements.push("BEGIN".to_owned());
     }
     statements.extend(questions);
-    let replies = exchange(backend, &statements, pool).await?;
+    let replies = claim(backend, &statements, pool).await?;
     match replies.iter().take(FENCE).find_map(|reply| reply.error.as_ref()) {
         Some(error) => Ok(Finding::NotYet(match error.code {
             1290 => "the server is read-only",

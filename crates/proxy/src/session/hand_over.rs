@@ -355,6 +355,7 @@ impl SessionRecord {
         session.statements = self.statements.statements(worker, &user, session.wants.lex, &numbers)?;
         session.at.take_places(places, self.routines_defined);
         session.wants.share_state(&session.at);
+        session.at.note_ran();
         if self.has_transcript {
             let mut transcript = Transcript::new(session.wants.state.clone(), session.facts.insert_id.known());
             transcript.progress = Progress::Lost(Gap::HandedOver);

@@ -23,7 +23,8 @@ async fn what_a_session_is_reaches_another_process() {
     bed.ran("SELECT GET_LOCK('a', 1)", &rows(1));
     bed.ran("CREATE TEMPORARY TABLE t (a INT)", &ok());
     bed.facts.insert_id.set(9);
-    (bed.facts.found_rows, bed.facts.row_count, bed.hand.flag_in) = (4, -1, 7);
+    bed.facts.set_numbers((-1, 4, 0, 0));
+    bed.hand.flag_in = 7;
     bed.facts.note_own_error(9001, *b"HY000", b"late");
     bed.wants.lex.ansi_quotes = true;
     bed.entry.set_own_idle_limit(5_000);
@@ -32,9 +33,9 @@ async fn what_a_session_is_reaches_another_process() {
     assert_eq!((&record.state, record.lex, record.family), (&bed.wants.state, bed.wants.lex, bed.wants.family));
     assert_eq!(record.pins.set(), bed.at.pins.set());
     assert_eq!(record.pins.temporary_tables(), bed.at.pins.temporary_tables());
-    let facts = |facts: &SessionFacts| (facts.insert_id, facts.found_rows, facts.row_count, facts.errors);
+    let facts = |facts: &SessionFacts| (facts.insert_id, facts.numbers());
     assert_eq!(facts(&record.facts), facts(&bed.facts));
-    assert_eq!(record.facts.own_error.as_ref().map(|error| error.signal()), bed.facts.own_error.as_ref().map(|error| error.signal()));
+    assert_eq!(record.facts.own_error().map(|error| error.signal()), bed.facts.own_error().map(|error| error.signal()));
     assert_eq!((record.flag_in, record.own_idle_ms, record.has_transcript), (7, 5_000, false));
     assert_eq!(
         (record.client.status, record.client.caps, record.client.scramble),

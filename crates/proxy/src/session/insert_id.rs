@@ -154,8 +154,8 @@ impl Session {
             || !self.wants.state.variables.is_empty() && self.wants.state.variables.get("sql_auto_is_null").is_some()
     }
 
-    /// Notes LAST_INSERT_ID(); true when it must be asked for because the reply does not prove it.
-    pub(super) fn remember_insert_id(&mut self, analysis: &Analysis, reply: &ReplyFacts, certain: impl Fn(&Self, u64) -> bool) -> bool {
+    /// Notes LAST_INSERT_ID(), as far as the reply proves it. Else the backend is asked when the session leaves it.
+    pub(super) fn remember_insert_id(&mut self, analysis: &Analysis, reply: &ReplyFacts, certain: impl Fn(&Self, u64) -> bool) {
         let inserts = matches!(analysis.kind, Kind::Insert | Kind::Replace | Kind::LoadData);
         let (id, changes_unseen) = (reply.last_insert_id, changes_unseen(analysis));
         // The text is read only where it can matter; `replied` decides.
@@ -167,8 +167,6 @@ impl Session {
         {
             backend.core.held.has_insert_id(id);
         }
-        // While the session keeps the backend it is asked only when the pin ends.
-        self.at.pins.set().is_empty() && !self.facts.insert_id.is_known()
     }
 }
 

@@ -150,11 +150,10 @@ impl Session {
     }
 
     async fn send_warnings(&mut self, wanted: &Wanted, binary: bool) -> Result<bool, End> {
-        let Some(diagnostics) = self.facts.diagnostics.take() else { return Ok(false) };
-        let packets = choose_rows(&diagnostics, wanted, Form { binary, only_rows: false });
+        let Some(diagnostics) = self.facts.diagnostics() else { return Ok(false) };
+        let packets = choose_rows(diagnostics, wanted, Form { binary, only_rows: false });
         let caps = diagnostics.caps;
-        self.facts.diagnostics = Some(diagnostics);
-        self.facts.row_count = -1;
+        self.facts.answered_here(-1);
         Ok(self.client.send_made(&mut self.at, packets, caps).await? == Made::Sent)
     }
 
@@ -217,23 +216,20 @@ impl Frontend {
 impl SessionFacts {
     /// Were the diagnostics read, be a backend held or not?
     fn knows_diagnostics(&self, at: &Attachments) -> bool {
-        at.backend.is_none() || self.diagnostics.is_some()
+        at.backend.is_none() || self.diagnostics().is_some()
     }
 
     /// A statement without rows was answered here.
     fn note_success(&mut self, leaves_warnings: bool) {
-        self.row_count = 0;
+        self.answered_here(0);
         if !leaves_warnings {
-            self.warnings = 0;
-            self.errors = 0;
-            self.diagnostics = None;
-            self.own_error = None;
+            self.clear_diagnostics();
         }
     }
 
     /// The rows of a SHOW WARNINGS or SHOW ERRORS with this text, where the session has them.
     pub(super) fn known_warnings(&self, sql: &[u8], kind: Kind) -> Option<Patch> {
-        let diagnostics = self.diagnostics.as_ref()?;
+        let diagnostics = self.diagnostics()?;
         let packets = choose_rows(diagnostics, &wanted(sql, kind)?, Form { binary: false, only_rows: true });
         Some(Patch::Rows { columns: Diagnostics::COLUMNS as u64, packets })
     }

@@ -150,14 +150,16 @@ async fn warnings_are_shown_from_what_was_read() {
         if holds {
             bed.connect(MySql);
         }
-        bed.facts.diagnostics = Some(Box::new(remembered.clone()));
+        bed.facts.set_diagnostics(remembered.clone());
         assert_eq!(answered(&mut bed, text).await, expected, "{text} {holds}");
     }
-    let facts = SessionFacts { diagnostics: Some(Box::new(remembered)), warnings: 1, ..SessionFacts::default() };
+    let mut facts = SessionFacts::default();
+    facts.set_numbers((0, 0, 1, 0));
+    facts.set_diagnostics(remembered);
     for (leaves, expected) in [(false, (0, false)), (true, (1, true))] {
         let mut facts = facts.clone();
         facts.note_success(leaves);
-        assert_eq!((facts.warnings, facts.diagnostics.is_some()), expected);
+        assert_eq!((facts.numbers().2, facts.diagnostics().is_some()), expected);
     }
     assert!(facts.known_warnings(b"SHOW WARNINGS", Kind::ShowWarnings).is_some());
     assert!(SessionFacts::default().known_warnings(b"SHOW WARNINGS", Kind::ShowWarnings).is_none());

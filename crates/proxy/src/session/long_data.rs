@@ -5,6 +5,7 @@ use super::command::{Incoming, check_size};
 use super::end::{End, SERVER_LOST, SERVER_LOST_STATE};
 use super::fault::{Fault, end_of_pinned};
 use super::guard::guarded;
+use super::question::Question;
 use super::relay::Outgoing;
 use super::statements::Statements;
 use super::sync::Ahead;
@@ -125,10 +126,10 @@ impl Session {
         if self.client.streamed.total <= TAKEN_BY_ALL {
             return Ok(());
         }
+        self.door().will_ask(&[Question::Status]).await.map_err(|e| self.at.lost_before(&e))?;
         let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
         // What it said already is there to be read, though nothing can be sent any more.
         let sent = guarded(&self.worker, &self.entry, backend.send(Command::Ping, &[])).await;
-        self.facts.row_count_with_backend = false;
         let is_refused = self.too_long_for_server().await;
         match (is_refused, sent) {
             (Some(end), _) => Err(end.into()),

@@ -13,7 +13,8 @@ use super::attachments::Attachments;
 use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::group_barrier::ask_member;
-use super::guard::{guarded, paused, unless_killed};
+use super::guard::{paused, unless_killed};
+use super::question::{Question, exchange};
 use super::recovery::Recovery;
 use super::relay::Outgoing;
 use super::retry::Patience;
@@ -72,11 +73,11 @@ impl Session {
         *ahead = Ahead::default();
         match self.claim(Opening::Begin).await? {
             Finding::Applied => {
-                self.at.unlabel(Some("ROLLBACK")).await;
+                self.door().unlabel(Some("ROLLBACK")).await;
                 match self.recovery.assigned_gtid.as_mut().and_then(|labelled| labelled.answer.take()) {
                     Some(answer) => {
                         self.recovery.found_applied(&self.at);
-                        self.at.give_insert_id(answer.facts.last_insert_id).await;
+                        self.give_insert_id(answer.facts.last_insert_id).await;
                         self.tell(answer).await.map(Some)
                     }
                     // It was applied before it was committed: only tables without transactions do that.
@@ -89,13 +90,13 @@ impl Session {
                 }
                 if let Some(error) = self.recovery.refused_here() {
                     self.recovery.set_standing(Standing::Disproved);
-                    self.at.unlabel(Some("COMMIT")).await;
+                    self.door().unlabel(Some("COMMIT")).await;
                     return Err(Fault::server(error));
                 }
                 self.recovery.set_standing(Standing::Claimed);
                 Ok(None)
             }
-            Finding::NotYet(why) => Err(self.recovery.not_yet(&mut self.at, why).await),
+            Finding::NotYet(why) => Err(self.not_yet(why).await),
             Finding::Denied(why) => Err(self.recovery.undecided(&mut self.at, &why)),
         }
     }
@@ -113,7 +114,7 @@ impl Session {
         result?;
         match self.claim(Opening::Begin).await? {
             Finding::Applied => {
-                self.at.unlabel(Some("ROLLBACK")).await;
+                self.door().unlabel(Some("ROLLBACK")).await;
                 self.recovery.found_applied(&self.at);
                 self.answer_commit().await.map(Some)
             }
@@ -124,7 +125,7 @@ impl Session {
                 let refused = self.recovery.refused_here();
                 let is_movable = is_movable && refused.is_none();
                 // Without a replay the GTID is used up, whatever the answer to that is: it cannot be applied otherwise.
-                self.at.unlabel(Some(if is_movable { "ROLLBACK" } else { "COMMIT" })).await;
+                self.door().unlabel(Some(if is_movable { "ROLLBACK" } else { "COMMIT" })).await;
                 self.at.lend_back();
                 match (is_movable, refused) {
                     (true, _) => Ok(None),
@@ -132,7 +133,7 @@ impl Session {
                     (false, None) => Err(self.not_applied("")),
                 }
             }
-            Finding::NotYet(why) => Err(self.recovery.not_yet(&mut self.at, why).await),
+            Finding::NotYet(why) => Err(self.not_yet(why).await),
             Finding::Denied(why) => Err(self.recovery.undecided(&mut self.at, &why)),
         }
     }
@@ -152,7 +153,7 @@ impl Session {
                 }
             },
             Some(_) => {
-                self.at.learn_member().await?;
+                self.door().learn_member().await?;
                 self.recovery.renew_label(&self.at);
                 let mut ahead = Ahead::default();
                 self.recovery.label_ahead(&mut self.at, &mut ahead);
@@ -198,7 +199,7 @@ impl Session {
         let mut left = Duration::from_micros(self.retry_deadline_us().saturating_sub(self.worker.shared.clock.now_us()));
         let in_group = self.at.is_of_group();
         if in_group {
-            self.at.learn_member().await?;
+            self.door().learn_member().await?;
             left = left.min(MEMBER_LIMIT);
         }
         let Some(labelled) = self.recovery.assigned_gtid.as_mut() else { return Ok(Finding::NotYet("no label")) };
@@ -255,6 +256,24 @@ impl Session {
         Ok(ReplyFacts { status: Some(self.client.current_status()), ..ReplyFacts::default() })
     }
 
+    /// The question is to be asked again in a moment.
+    async fn not_yet(&mut self, why: &str) -> Fault {
+        self.door().unlabel(Some("ROLLBACK")).await;
+        self.at.lend_back();
+        // What was proven before holds no longer.
+        self.recovery.set_standing(Standing::InDoubt);
+        Fault::Lost { certainty: Certainty::Unknown, text: why.to_owned(), pins: self.at.pins.set() }
+    }
+
+    /// The backend that is to be asked for LAST_INSERT_ID() did not run the statement: its reply is the best word on it.
+    async fn give_insert_id(&mut self, id: u64) {
+        let Some(backend) = self.at.backend.as_mut().filter(|_| id != 0) else { return };
+        backend.core.held.insert_id_changed_unseen();
+        if self.door().ask(Question::GiveInsertId(id)).await.is_err() {
+            self.at.backend = None;
+        }
+    }
+
     /// Its replay has failed: its GTID is used up, so that it cannot turn up later, and the client is told.
     pub(super) async fn disproved_for_good(&mut self, why: &str) -> Fault {
         self.at.backend = None;
@@ -263,7 +282,7 @@ impl Session {
         self.at.pins = pins;
         if result.is_ok() {
             let is_ours = matches!(self.claim(Opening::Begin).await, Ok(Finding::Ours));
-            self.at.unlabel(Some(if is_ours { "COMMIT" } else { "ROLLBACK" })).await;
+            self.door().unlabel(Some(if is_ours { "COMMIT" } else { "ROLLBACK" })).await;
             self.at.lend_back();
         }
         self.not_applied(why)
@@ -297,15 +316,6 @@ impl Recovery {
         self.assigned_gtid.as_mut().and_then(|labelled| labelled.refused.take())
     }
 
-    /// The question is to be asked again in a moment.
-    async fn not_yet(&mut self, at: &mut Attachments, why: &str) -> Fault {
-        at.unlabel(Some("ROLLBACK")).await;
-        at.lend_back();
-        // What was proven before holds no longer.
-        self.set_standing(Standing::InDoubt);
-        Fault::Lost { certainty: Certainty::Unknown, text: why.to_owned(), pins: at.pins.set() }
-    }
-
     /// Nobody can say.
     fn undecided(&mut self, at: &mut Attachments, why: &str) -> Fault {
         self.set_standing(Standing::Undecided);
@@ -322,16 +332,6 @@ impl Recovery {
 }
 
 impl Attachments {
-    /// The backend that is to be asked for LAST_INSERT_ID() did not run the statement: its reply is the best word on it.
-    async fn give_insert_id(&mut self, id: u64) {
-        let Some(backend) = self.backend.as_mut().filter(|_| id != 0) else { return };
-        backend.core.held.insert_id_changed_unseen();
-        let set = format!("SET @@session.last_insert_id={id}");
-        if guarded(&self.worker, &self.entry, backend.query(&set, &self.worker.buffers)).await.is_err() {
-            self.backend = None;
-        }
-    }
-
     /// The backend that was asked goes back, though pins hold: they are of another one, which is gone.
     fn lend_back(&mut self) {
         if let Some(backend) = self.backend.take() {
@@ -351,14 +351,13 @@ async fn ask(backend: &mut Backend, label: &AssignedGtid, opening: Opening, pool
         "SELECT COUNT(*) FROM performance_schema.replication_connection_status \
          WHERE SERVICE_STATE<>'OFF' OR GTID_SUBSET('{label}',RECEIVED_TRANSACTION_SET)"
     ));
-    Ok(found(&exchange(backend, &statements, pool).await?))
+    Ok(found(&claim(backend, &statements, pool).await?))
 }
 
 /// Has a server answer these together; its diagnostics are theirs from then on.
-pub(super) async fn exchange(backend: &mut Backend, statements: &[String], pool: &BufferPool) -> io::Result<Vec<Collected>> {
-    let replies = backend.query_all(statements, pool).await?;
-    replies.iter().for_each(|reply| backend.core.asked(reply));
-    Ok(replies)
+pub(super) async fn claim(backend: &mut Backend, statements: &[String], pool: &BufferPool) -> io::Result<Vec<Collected>> {
+    let questions: Vec<Question<'_>> = statements.iter().map(|text| Question::Claim(text)).collect();
+    exchange(backend, &questions, pool).await
 }
 
 /// What the answers say: to the SET, perhaps a BEGIN, then what is there, then what may still come.

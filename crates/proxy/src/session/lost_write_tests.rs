@@ -158,7 +158,7 @@ async fn a_backend_forgets_its_label_or_serves_nobody() {
         let mut bed = in_doubt("INSERT INTO t VALUES (1)");
         bed.at.backend.as_mut().unwrap().core.is_labelled = true;
         bed.answers(&answers);
-        assert_eq!(bed.at.unlabel(verb).await, keeps, "{verb:?}");
+        assert_eq!(bed.door().unlabel(verb).await, keeps, "{verb:?}");
         assert_eq!(bed.sent().len(), sent, "{verb:?}");
         assert_eq!(bed.at.backend.as_ref().map(|backend| backend.core.is_labelled), keeps.then_some(false), "{verb:?}");
     }

@@ -7,6 +7,7 @@ use super::attachments::Attachments;
 use super::command::Incoming;
 use super::dump::STREAMS;
 use super::end::{End, SERVER_LOST};
+use super::facts::Unread;
 use super::fault::Fault;
 use super::pipeline::{Form, Statement};
 use crate::backend::Backend;
@@ -292,10 +293,11 @@ impl Session {
     /// Writes the warnings of the statement that just ran to the program's log. They are read for it also where a pin keeps the
     /// backend, and are the session's from then on.
     pub(super) async fn log_warnings(&mut self, analysis: &Analysis) {
-        if !self.facts.warnings_read {
-            self.facts.warnings_read = self.read_warnings().await.is_ok();
+        if self.facts.warnings_read().is_none() {
+            // The next statement finds a connection that fails closed.
+            let _ = self.door().read(Unread { warnings: true, ..Unread::default() }).await;
         }
-        let Some(diagnostics) = self.facts.diagnostics.as_ref().filter(|_| self.facts.warnings_read) else { return };
+        let Some(diagnostics) = self.facts.warnings_read() else { return };
         let digest = shown(analysis.digest);
         let server = self.at.server().map(|server| server.key.to_string()).unwrap_or_default();
         let is_secret = self.entry.view.error_may_carry_password();

@@ -129,7 +129,7 @@ impl Session {
     /// False where it was answered.
     async fn plan(&mut self, statement: &Statement, plan: &mut Plan) -> Result<bool, End> {
         if !self.at.pins.set().is_empty() && asks_for_facts(&plan.analysis) {
-            Box::pin(self.read_before(&plan.analysis)).await;
+            Box::pin(self.read_facts_for(&plan.analysis)).await;
         }
         match statement.form {
             Form::Text { start } => self.plan_text(statement.command, start, plan),

@@ -260,7 +260,7 @@ impl Session {
         let kind = if keeps { Kind::ShowWarnings } else { Kind::Other };
         let analysis = Analysis { kind, facts: Facts::NONE, digest: statement.analysis.digest };
         if self.facts.has_diagnostics() {
-            self.facts.keeps_warnings = self.facts.leaves_warnings(&self.at, &statement.analysis, &statement.key.text);
+            self.facts.keep_warnings(self.facts.leaves_warnings(&self.at, &statement.analysis, &statement.key.text));
         }
         let mut facts = ReplyFacts { error: reply.error.as_ref().map(|e| e.code), ..ReplyFacts::default() };
         match (&reply.error, prepare_ok(&reply.raw)) {
@@ -283,7 +283,7 @@ impl Session {
 
     /// Settles after a command that is no statement of which rows are counted.
     pub(super) async fn settle_uncounted(&mut self, analysis: &Analysis, facts: &ReplyFacts) -> Result<(), End> {
-        self.facts.counts_noted = true;
+        self.facts.keep_counts();
         self.settle(analysis, facts, |_, _| true).await
     }
 
@@ -409,7 +409,7 @@ impl Session {
             return self.prepare_on_backend(key).await;
         }
         if let Some(schema) = &key.schema {
-            match self.at.sync_schema(schema).await {
+            match self.door().sync_schema(schema).await {
                 // What needs no schema can still be prepared.
                 Err(fault) if now.is_none() && is_schema_refused(&fault) => {}
                 entered => entered?,
@@ -417,7 +417,7 @@ impl Session {
         }
         let reply = self.prepare_on_backend(key).await?;
         if let Some(schema) = now {
-            self.at.sync_schema(&schema).await?;
+            self.door().sync_schema(&schema).await?;
         }
         Ok(reply)
     }

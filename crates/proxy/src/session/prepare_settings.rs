@@ -6,7 +6,7 @@
 use super::Session;
 use super::attachments::Attachments;
 use super::fault::Fault;
-use super::guard::guarded;
+use super::question::{Door, Question};
 use super::variables::is_bare_null;
 use super::wants::Wants;
 use crate::backend::{Backend, Collected};
@@ -114,10 +114,10 @@ impl Session {
                 literal => there.then.push((of_session, String::from_utf8_lossy(literal).into_owned())),
             }
         }
-        self.at.assign(&there).await?;
+        self.door().assign(&there).await?;
         let reply = self.prepare_in_schema(key).await;
         if self.at.backend.as_ref().is_some_and(Backend::is_even)
-            && let Err(fault) = self.at.assign(&back).await
+            && let Err(fault) = self.door().assign(&back).await
         {
             // Nobody may meet what it has now.
             self.at.backend = None;
@@ -140,22 +140,23 @@ impl Wants {
     }
 }
 
-impl Attachments {
+impl Door<'_> {
     /// Runs assignments that servers do not refuse.
     async fn assign(&mut self, assignments: &Assignments) -> Result<(), Fault> {
-        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
-        let statements = assignments.statements();
-        let replies = guarded(&self.worker, &self.entry, backend.query_all(&statements, &self.worker.buffers)).await;
-        let replies = replies.map_err(|e| self.lost_before(&e))?;
-        if let Some(backend) = self.backend.as_mut() {
-            replies.iter().for_each(|reply| backend.core.asked(reply));
+        if self.at.backend.is_none() {
+            return Ok(());
         }
+        let statements = assignments.statements();
+        let questions: Vec<Question<'_>> = statements.iter().map(|text| Question::Set(text)).collect();
+        let replies = self.ask_all(&questions).await.map_err(|e| self.at.lost_before(&e))?;
         match replies.into_iter().find_map(|reply| reply.error) {
-            Some(error) => Err(self.lost_before(&io::Error::other(error.to_string()))),
+            Some(error) => Err(self.at.lost_before(&io::Error::other(error.to_string()))),
             None => Ok(()),
         }
     }
+}
 
+impl Attachments {
     fn knows_variable(&self, name: &str) -> bool {
         !self.pins.hides(name)
     }

@@ -91,8 +91,8 @@ async fn an_execution_finds_what_the_statement_before_it_left() {
     bed.at.backend.as_mut().unwrap().core.held.has_insert_id(99);
     let insert = bed.analysis("INSERT INTO t VALUES (7)");
     bed.remember(&insert, &ReplyFacts { last_insert_id: 7, ..ok() }, |_, _| false);
-    bed.facts.found_rows_with_backend = true;
-    assert!(bed.facts.insert_id.is_undecided() && bed.facts.found_rows_with_backend);
+    bed.facts.leave_found_rows();
+    assert!(bed.facts.insert_id.is_undecided() && bed.facts.found_rows_are_with_backend());
     bed.sent();
     bed.answers(&[result_of(&[&["Note", "1", "a"]])]);
     let body = execution(id);

@@ -6,10 +6,10 @@ use super::charsets;
 use super::command::Incoming;
 use super::effects::contains;
 use super::facts::SessionFacts;
+use super::facts::leaves_out_rows;
 use super::pipeline::{Form, Statement};
 use super::route::packets_of;
 use super::run::Plan;
-use super::settle::leaves_out_rows;
 use super::tableless::reads_table;
 use crate::backend::put_command;
 use crate::pins::PinReason;
@@ -69,10 +69,9 @@ impl Session {
         self.transcribe_text(command, plan, reply);
         if analysis.facts.contains(Facts::MULTI) {
             let (warnings, found_rows) = self.several_keep(self.client.sql_text(command, start));
-            self.facts.keeps_warnings = warnings;
-            self.facts.keeps_found_rows = found_rows || self.client.is_refused_whole(analysis, reply);
+            self.facts.several_keep(warnings, found_rows || self.client.is_refused_whole(analysis, reply));
         } else if self.facts.has_diagnostics() {
-            self.facts.keeps_warnings = self.facts.leaves_warnings(&self.at, analysis, self.client.sql_text(command, start));
+            self.facts.keep_warnings(self.facts.leaves_warnings(&self.at, analysis, self.client.sql_text(command, start)));
         }
         self.note_counts(analysis, reply);
         if leaves_out_rows(analysis, reply) {

@@ -5,7 +5,7 @@ use wire::charset::Flavor::{MariaDb, MySql};
 /// A session of which these facts are known.
 fn bed() -> Bed {
     let mut bed = Bed::new("").on(MySql);
-    (bed.facts.row_count, bed.facts.found_rows, bed.facts.warnings, bed.facts.errors) = (5, 7, 2, 1);
+    bed.facts.set_numbers((5, 7, 2, 1));
     bed
 }
 
@@ -66,7 +66,7 @@ async fn a_pinned_backend_knows_what_ran_there() {
     assert!(bed.facts.knows(&bed.at, sql::Fact::FoundRows));
     bed.ran("SELECT GET_LOCK('a', 1)", &rows(1));
     assert!(bed.facts.knows(&bed.at, sql::Fact::FoundRows), "what the session saw of it");
-    bed.facts.found_rows_with_backend = true;
+    bed.facts.leave_found_rows();
     assert!(!bed.facts.knows(&bed.at, sql::Fact::FoundRows));
     assert_eq!(sent(&bed, "SELECT 1 + FOUND_ROWS()"), "SELECT 1 + FOUND_ROWS()");
     assert!(bed.facts.knows(&bed.at, sql::Fact::ConnectionId), "it is the session's wherever it is");
@@ -114,7 +114,7 @@ async fn a_text_is_sent_as_it_came_unless_it_asks_for_facts() {
 #[tokio::test]
 async fn statements_of_one_text_keep_what_all_of_them_keep() {
     let mut bed = Bed::new("").on(MariaDb);
-    bed.facts.warnings = 1;
+    bed.facts.set_numbers((0, 0, 1, 0));
     for (text, found_rows) in [
         ("SET @a = 1; UPDATE t SET a = 1", true),
         ("BEGIN; INSERT INTO t VALUES (1); COMMIT", true),

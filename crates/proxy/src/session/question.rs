@@ -1,25 +1,44 @@
-//! What the proxy itself asks the server of a session, and the door through which it asks: [`Attachments::ask`].
+//! All that the proxy itself asks the server of a session, and the door through which it asks: [`Door::ask`].
 //!
-//! INVARIANT: what an answer leaves on the connection is noted at the door, so no caller has to.
+//! A question takes the place of what the server knew of the session's last statement: its warnings, ROW_COUNT(), FOUND_ROWS().
+//! INVARIANT: the door first reads what a question [clobbers](Question::clobbers) and only the server knows, so that no caller has to.
+//! It also notes what an answer leaves on the connection.
 
+use super::Session;
 use super::attachments::Attachments;
-use super::guard::guarded;
+use super::charsets;
+use super::facts::{SessionFacts, Unread};
+use super::frontend::Frontend;
+use super::guard::{guarded, unless_killed};
+use super::recovery::Recovery;
 use super::views::Table;
-use crate::backend::Collected;
+use super::wants::Wants;
+use crate::backend::{Backend, Collected, put_command, put_query};
+use crate::buffer::BufferPool;
 use crate::gtid_source::AssignedGtid;
+use crate::pins::PinReason;
+use crate::state::Text;
 use sql::Routine;
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io;
+use std::time::Duration;
 use wire::charset::Flavor;
+use wire::codec::Reader;
+use wire::command::Command;
+use wire::flags::{Capabilities, StatusFlags};
 use wire::reply::ReplyKind;
 
-/// One question. Each is one statement with one result set.
+/// One question. Each is one command with one reply.
 #[derive(Clone, Copy)]
 pub(super) enum Question<'a> {
+    /// The warnings of the last statement.
+    Warnings,
     /// LAST_INSERT_ID().
     InsertId,
-    /// ROW_COUNT().
+    /// LAST_INSERT_ID() and FOUND_ROWS().
+    InsertIdAndFoundRows,
+    /// ROW_COUNT(). Only MariaDB is asked, which keeps the warnings over it.
     RowCount,
     /// The values of these expressions; as plain bytes, where results may come in a character set that is not known.
     Values { expressions: &'a [String], as_bytes: bool },
@@ -38,15 +57,47 @@ pub(super) enum Question<'a> {
     Gtids(Flavor),
     /// Whether the transaction with this GTID is applied.
     IsApplied(&'a AssignedGtid),
+    /// Waits until the server has what the session is to see: the text of [`Written::question`](crate::causal::Written::question).
+    Wait(&'a str),
+    /// Nothing: the reply has the connection's status (COM_PING).
+    Status,
+    /// Enters a schema (COM_INIT_DB).
+    Enter(&'a Text),
+    /// Assigns variables: the text of a SET.
+    Set(&'a str),
+    /// Gives the connection this LAST_INSERT_ID().
+    GiveInsertId(u64),
+    /// Begins, commits or rolls back a transaction.
+    Transaction(&'static str),
+    /// Fails with an error of the session's own: the text of a SIGNAL.
+    Raise(&'a str),
+    /// A statement among several that find out what became of a lost write.
+    Claim(&'a str),
+}
+
+/// A fact of the session's last statement that its server keeps, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// The list of warnings, or the error.
+    Warnings,
+    /// ROW_COUNT().
+    RowCount,
+    /// FOUND_ROWS().
+    FoundRows,
+    /// LAST_INSERT_ID().
+    InsertId,
 }
 
 /// Columns of the answer to [`Question::UserVariables`] for each variable.
 pub(super) const COLUMNS_OF_VARIABLE: usize = 5;
 
-impl Question<'_> {
-    fn text(&self) -> Cow<'static, str> {
+impl<'a> Question<'a> {
+    /// The statement that is sent; empty where another command is.
+    pub(super) fn text(&self) -> Cow<'a, str> {
         match self {
+            Self::Warnings => "SHOW WARNINGS".into(),
             Self::InsertId => "SELECT LAST_INSERT_ID()".into(),
+            Self::InsertIdAndFoundRows => "SELECT LAST_INSERT_ID(),FOUND_ROWS()".into(),
             Self::RowCount => "SELECT ROW_COUNT()".into(),
             Self::Values { expressions, as_bytes } => values(expressions, *as_bytes).into(),
             Self::Charsets => {
@@ -62,30 +113,253 @@ impl Question<'_> {
             Self::Gtids(Flavor::MySql) => "SELECT @@GLOBAL.gtid_executed".into(),
             Self::Gtids(Flavor::MariaDb) => "SELECT @@last_gtid".into(),
             Self::IsApplied(gtid) => format!("SELECT GTID_SUBSET('{gtid}',@@GLOBAL.gtid_executed)").into(),
+            Self::GiveInsertId(id) => format!("SET @@session.last_insert_id={id}").into(),
+            Self::Transaction(text) => (*text).into(),
+            Self::Wait(text) | Self::Set(text) | Self::Raise(text) | Self::Claim(text) => (*text).into(),
+            Self::Status | Self::Enter(_) => "".into(),
         }
     }
 
-    /// Whether the columns' definitions say something that the values do not.
-    fn needs_definitions(&self) -> bool {
-        matches!(self, Self::Charsets | Self::UserVariables { .. } | Self::Body(_))
+    /// What the server loses of the session's last statement. MariaDB keeps warnings until a statement reads a table or fails, which
+    /// almost any question may.
+    pub(super) fn clobbers(&self) -> &'static [Kept] {
+        use Kept::{FoundRows, InsertId, RowCount, Warnings};
+        match self {
+            Self::Warnings | Self::Status => &[RowCount],
+            Self::RowCount => &[RowCount, FoundRows],
+            Self::Set(_) | Self::Transaction(_) | Self::Raise(_) | Self::Enter(_) => &[Warnings, RowCount],
+            Self::GiveInsertId(_) => &[Warnings, RowCount, InsertId],
+            Self::InsertId
+            | Self::InsertIdAndFoundRows
+            | Self::Values { .. }
+            | Self::Charsets
+            | Self::UserVariables { .. }
+            | Self::Body(_)
+            | Self::Tables(_)
+            | Self::ServerName(_)
+            | Self::Gtids(_)
+            | Self::IsApplied(_)
+            | Self::Wait(_)
+            | Self::Claim(_) => &[Warnings, RowCount, FoundRows],
+        }
+    }
+
+    /// Whether packets of the answer say something that the values do not.
+    fn needs_packets(&self) -> bool {
+        matches!(self, Self::Warnings | Self::Charsets | Self::UserVariables { .. } | Self::Body(_))
+    }
+
+    fn put(&self, out: &mut Vec<u8>, caps: Capabilities) {
+        match self {
+            Self::Status => put_command(out, Command::Ping, &[]),
+            Self::Enter(schema) => put_command(out, Command::InitDb, schema),
+            _ => put_query(out, self.text().as_bytes(), caps),
+        }
+    }
+
+    fn reply_kind(&self) -> ReplyKind {
+        if matches!(self, Self::Status | Self::Enter(_)) { ReplyKind::Simple } else { ReplyKind::Results }
     }
 }
 
-impl Attachments {
+/// Sends questions together, and reads the reply to each. What they clobber is lost: a session asks by its [`Door`].
+///
+/// # Errors
+/// The connection is of no use any more. What the server refuses is an answer.
+pub(super) async fn exchange(backend: &mut Backend, questions: &[Question<'_>], pool: &BufferPool) -> io::Result<Vec<Collected>> {
+    let mut out = Vec::with_capacity(128);
+    questions.iter().for_each(|question| question.put(&mut out, backend.core.caps));
+    backend.start_exchange()?;
+    backend.link.write_all(&out).await?;
+    let mut replies = Vec::with_capacity(questions.len());
+    for question in questions {
+        let reply = backend.collect(question.reply_kind(), question.needs_packets(), pool).await?;
+        backend.core.asked(&reply);
+        replies.push(reply);
+    }
+    Ok(replies)
+}
+
+/// Where the proxy asks the server at hand. It has what a question may change: where the session works, what it knows of its last
+/// statement, and the status that its client sees.
+pub(super) struct Door<'a> {
+    /// Where the session works.
+    pub at: &'a mut Attachments,
+    facts: &'a mut SessionFacts,
+    status: &'a mut StatusFlags,
+}
+
+impl<'a> Door<'a> {
+    /// The door of the session that has these parts.
+    pub(super) fn new(at: &'a mut Attachments, facts: &'a mut SessionFacts, client: &'a mut Frontend) -> Self {
+        Self { at, facts, status: &mut client.status }
+    }
+
     /// Asks the server at hand, within the limit of [`guarded`].
     ///
     /// # Errors
     /// There is no backend, or its connection is of no use any more. What the server refuses is an answer.
     pub(super) async fn ask(&mut self, question: Question<'_>) -> io::Result<Collected> {
-        let Some(backend) = self.backend.as_mut() else { return Err(io::Error::other("no backend")) };
-        let exchange = async {
-            backend.send_query(&question.text()).await?;
-            backend.collect(ReplyKind::Results, question.needs_definitions(), &self.worker.buffers).await
-        };
-        let reply = guarded(&self.worker, &self.entry, exchange).await?;
-        backend.core.asked(&reply);
-        Ok(reply)
+        let mut replies = self.ask_all(&[question]).await?;
+        replies.pop().ok_or_else(|| io::Error::other("no reply"))
     }
+
+    /// Asks several questions in one round trip. Returns the reply to each.
+    ///
+    /// # Errors
+    /// As for [`Door::ask`].
+    pub(super) async fn ask_all(&mut self, questions: &[Question<'_>]) -> io::Result<Vec<Collected>> {
+        self.will_ask(questions).await?;
+        let Attachments { backend, worker, entry, .. } = &mut *self.at;
+        let Some(backend) = backend.as_mut() else { return Err(io::Error::other("no backend")) };
+        let replies = guarded(worker, entry, exchange(backend, questions, &worker.buffers)).await;
+        if replies.is_err() {
+            self.at.mark_broken();
+        }
+        replies
+    }
+
+    /// Waits for GTIDs, as long as `limit` and the client let it.
+    ///
+    /// # Errors
+    /// As for [`Door::ask`], and when the time is over.
+    pub(super) async fn wait(&mut self, question: &str, limit: Duration) -> io::Result<Collected> {
+        let questions = [Question::Wait(question)];
+        self.will_ask(&questions).await?;
+        let Attachments { backend, worker, entry, .. } = &mut *self.at;
+        let Some(backend) = backend.as_mut() else { return Err(io::Error::other("no backend")) };
+        let in_time = async {
+            let replies = tokio::time::timeout(limit, exchange(backend, &questions, &worker.buffers)).await;
+            replies.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "the server did not report its GTID in time")))
+        };
+        let mut replies = unless_killed(entry, in_time).await?;
+        replies.pop().ok_or_else(|| io::Error::other("no reply"))
+    }
+
+    /// Enters a schema.
+    ///
+    /// # Errors
+    /// As for [`Door::ask`].
+    pub(super) async fn enter(&mut self, schema: &Text) -> io::Result<Collected> {
+        self.will_ask(&[Question::Enter(schema)]).await?;
+        let Attachments { backend, worker, entry, .. } = &mut *self.at;
+        let Some(backend) = backend.as_mut() else { return Err(io::Error::other("no backend")) };
+        guarded(worker, entry, backend.init_db(schema, &worker.buffers)).await
+    }
+
+    /// Reads what these questions clobber, where only the server at hand knows it. For questions that are asked otherwise than by
+    /// [`Door::ask`], or when facts are needed before they are asked.
+    ///
+    /// # Errors
+    /// As for [`Door::ask`].
+    pub(super) async fn will_ask(&mut self, questions: &[Question<'_>]) -> io::Result<()> {
+        let clobbers = |fact| questions.iter().any(|question| question.clobbers().contains(&fact));
+        let unread = self.facts.unread();
+        let clobbered = Unread {
+            warnings: unread.warnings && clobbers(Kept::Warnings),
+            last_insert_id: unread.last_insert_id && clobbers(Kept::InsertId),
+            found_rows: unread.found_rows && clobbers(Kept::FoundRows),
+        };
+        // A backend that ran nothing of the session knows nothing of its last statement.
+        if clobbered.any() && self.at.ran_last() {
+            Box::pin(self.read(clobbered)).await?;
+        }
+        if clobbers(Kept::RowCount) {
+            self.facts.lose_row_count();
+        }
+        Ok(())
+    }
+
+    /// Reads facts of the session's last statement in one round trip; the client has its answer already.
+    ///
+    /// # Errors
+    /// As for [`Door::ask`]. Without a backend nothing is read.
+    pub(super) async fn read(&mut self, wanted: Unread) -> io::Result<()> {
+        let Attachments { backend, worker, entry, pins, .. } = &mut *self.at;
+        let (Some(backend), true) = (backend.as_mut(), wanted.any()) else { return Ok(()) };
+        // One of the two questions clobbers what the other one reads. MySQL even leaves a warning of its own, of FOUND_ROWS(), which
+        // the client would be shown on a connection that it keeps.
+        let asks = wanted.last_insert_id || wanted.found_rows;
+        let unread = self.facts.unread();
+        let shows = !pins.set().is_empty() && !self.facts.knows_warnings();
+        let warnings = wanted.warnings || asks && (unread.warnings || shows);
+        let all = [warnings.then_some(Question::Warnings), asks.then_some(Question::InsertIdAndFoundRows)];
+        let questions: Vec<Question<'_>> = all.into_iter().flatten().collect();
+        self.facts.lose_row_count();
+        let replies = guarded(worker, entry, exchange(backend, &questions, &worker.buffers)).await;
+        let Ok(mut replies) = replies else {
+            self.at.mark_broken();
+            return replies.map(drop);
+        };
+        let status = replies.last().map(|reply| reply.ok.status).unwrap_or_default();
+        if asks && let Some(reply) = replies.pop() {
+            let [id, found_rows] = reply.rows.first().map_or([None; 2], |row| numbers_in(row));
+            if let Some(found_rows) = found_rows.filter(|_| wanted.found_rows || unread.found_rows) {
+                self.facts.learn_found_rows(found_rows);
+            }
+            if let Some(id) = id.filter(|_| wanted.last_insert_id) {
+                self.facts.insert_id.read(id, backend.core.held.has_insert_id(id));
+            }
+        }
+        if warnings && let Some(reply) = replies.pop() {
+            self.facts.read_warnings(reply, backend.core.caps);
+        }
+        self.note_open(status);
+        Ok(())
+    }
+
+    /// An error does not say whether it left a transaction open (autocommit=0); the reply to a question does.
+    fn note_open(&mut self, status: StatusFlags) {
+        let open = StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY;
+        *self.status = (*self.status & !open) | (status & open);
+        if status.contains(StatusFlags::IN_TRANS) {
+            let now_ms = self.at.worker.clock.now_ms();
+            self.at.pins.begin(PinReason::Transaction, now_ms, 0);
+        }
+    }
+}
+
+impl Session {
+    /// Where the proxy asks for this session.
+    pub(super) fn door(&mut self) -> Door<'_> {
+        Door::new(&mut self.at, &mut self.facts, &mut self.client)
+    }
+
+    /// The door, for a question whose answer changes what the session wants.
+    pub(super) fn wants_and_door(&mut self) -> (&mut Wants, Door<'_>) {
+        (&mut self.wants, Door::new(&mut self.at, &mut self.facts, &mut self.client))
+    }
+
+    /// The door, for a question about a GTID that was assigned.
+    pub(super) fn recovery_and_door(&mut self) -> (&mut Recovery, Door<'_>) {
+        (&mut self.recovery, Door::new(&mut self.at, &mut self.facts, &mut self.client))
+    }
+}
+
+impl Attachments {
+    /// The connection failed after the answer: the next statement finds out what that means.
+    fn mark_broken(&mut self) {
+        if let Some(backend) = self.backend.as_mut() {
+            backend.link.stream().shutdown();
+        }
+    }
+
+    /// The backend at hand ran the session's last statement.
+    pub(super) fn note_ran(&mut self) {
+        if let Some(backend) = self.backend.as_mut() {
+            backend.core.held.ran_for(self.entry.id);
+        }
+    }
+
+    fn ran_last(&self) -> bool {
+        self.backend.as_ref().is_some_and(|backend| backend.core.held.ran_last_for(self.entry.id))
+    }
+}
+
+/// The numbers in the first two columns of a row; None for what is none.
+fn numbers_in(row: &[u8]) -> [Option<u64>; 2] {
+    let mut columns = Reader::new(row);
+    [(); 2].map(|()| charsets::narrow(columns.lenenc_bytes().ok()?)?.parse().ok())
 }
 
 fn values(expressions: &[String], as_bytes: bool) -> String {
@@ -131,51 +405,5 @@ fn tables_and_views(tables: &[&Table]) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use super::*;
-    use crate::session::bed::{Bed, error, packet_of, result_of};
-    use Flavor::{MariaDb, MySql};
-
-    #[test]
-    fn a_name_is_quoted_in_each_question() {
-        let names = ["a`b".to_owned(), "c".to_owned()];
-        let text = Question::UserVariables { names: &names, max: 9 }.text();
-        assert!(
-            text.starts_with("SELECT IF(LENGTH(@`a``b`)<=9,@`a``b`,NULL),") && text.contains(",IF(LENGTH(@`c`)<=9,@`c`,NULL),"),
-            "{text}"
-        );
-        let routine = Routine { schema: Some("s`t".into()), name: "f`g".into(), is_procedure: false };
-        assert_eq!(Question::Body(&routine).text(), "SHOW CREATE FUNCTION `s``t`.`f``g`");
-    }
-
-    #[test]
-    fn values_are_plain_bytes_where_results_may_come_in_any_character_set() {
-        let expressions = ["@@a".to_owned(), "@@b".to_owned()];
-        for (as_bytes, expected) in [(false, "SELECT @@a,@@b"), (true, "SELECT CAST(@@a AS BINARY),CAST(@@b AS BINARY)")] {
-            assert_eq!(Question::Values { expressions: &expressions, as_bytes }.text(), expected);
-        }
-    }
-
-    #[tokio::test]
-    async fn what_an_answer_leaves_is_noted_at_the_door() {
-        for (flavor, question) in [(MySql, Question::InsertId), (MariaDb, Question::RowCount), (MySql, Question::Gtids(MySql))] {
-            let mut bed = Bed::new("").on(flavor);
-            bed.answers(&[result_of(&[])]);
-            bed.at.ask(question).await.unwrap();
-            assert_eq!(bed.sent(), [question.text()]);
-            assert!(!bed.at.backend.as_ref().unwrap().core.held.has_warnings());
-            bed.answers(&[packet_of(&error(1227))]);
-            assert!(bed.at.ask(question).await.unwrap().error.is_some(), "what the server refuses is an answer");
-            assert!(bed.at.backend.as_ref().unwrap().core.held.has_warnings(), "the error stands in the diagnostics area");
-        }
-    }
-
-    #[tokio::test]
-    async fn without_a_backend_there_is_no_answer() {
-        let mut bed = Bed::new("").on(MySql);
-        bed.at.backend = None;
-        assert!(bed.at.ask(Question::InsertId).await.is_err());
-    }
-}
+#[path = "question_tests.rs"]
+mod tests;

@@ -13,6 +13,7 @@ use super::guard::{guarded, guarded_on, left};
 use super::insert_id::LastInsertId;
 use super::leave::Kept;
 use super::lost_write::numbers;
+use super::question::{self, Question};
 use super::recovery::Recovery;
 use super::relay::Outgoing;
 use super::transcript::{self, Gap, How, Progress, Said, Transcript};
@@ -180,6 +181,9 @@ impl Session {
         (self.at.pins, self.wants.state, self.facts.insert_id) = (pins, wanted, insert_id);
         if let Some(backend) = self.at.backend.as_mut().filter(|_| result.is_ok() && !transcript.carried) {
             backend.core.held.was_brought_to(&self.wants.state);
+        }
+        if result.is_ok() {
+            self.at.note_ran();
         }
         let progress = transcript.progress;
         self.recovery.transcript = Some(transcript);
@@ -374,11 +378,12 @@ impl Attachments {
     /// does not use up what was wanted for it: nothing takes that away but another one, so who would get it gets another backend.
     async fn want_insert_id(&mut self, wants: &mut Wants, place: usize, id: u64) -> Result<(), Fault> {
         let Some(backend) = self.backend.as_mut() else { return Err(self.pinned_backend_lost("no backend")) };
-        let ask = wants.open.map(|_| "SELECT @@session.insert_id".to_owned());
-        let set = (id != 0).then(|| format!("SET @@session.insert_id={id}"));
-        let questions: Vec<String> = ask.into_iter().chain(set).collect();
+        let (left, set) = (["@@session.insert_id".to_owned()], format!("SET @@session.insert_id={id}"));
+        let ask = wants.open.map(|_| Question::Values { expressions: &left, as_bytes: false });
+        let questions: Vec<Question<'_>> = ask.into_iter().chain((id != 0).then_some(Question::Set(&set))).collect();
         let server = Arc::clone(&backend.core.server);
-        let exchange = backend.query_all(&questions, &self.worker.buffers);
+        // The backend is the replay's: it knows nothing of the session's last statement.
+        let exchange = question::exchange(backend, &questions, &self.worker.buffers);
         let replies = match guarded_on(&self.worker, &self.entry, &server, exchange).await {
             Ok(replies) => replies,
             Err(e) => return Err(self.lost_before(&e)),
@@ -411,7 +416,7 @@ impl Attachments {
     async fn close_transaction(&mut self) {
         if let Some(mut backend) = self.backend.take() {
             // Its locks are gone before another connection asks for them; one that does not answer is closed all the same.
-            let rollback = backend.query("ROLLBACK", &self.worker.buffers);
+            let rollback = question::exchange(&mut backend, &[Question::Transaction("ROLLBACK")], &self.worker.buffers);
             let _ = guarded(&self.worker, &self.entry, rollback).await;
             self.backend = Some(backend);
             self.discard_backend();

@@ -53,6 +53,7 @@ impl Session {
     /// certain that nothing happened.
     pub(super) async fn run_plan(&mut self, command: Incoming, plan: &Plan, reply: &mut ReplyFacts) -> Result<(), Fault> {
         self.recovery.forget_retries();
+        self.facts.begin();
         let mut patience = None;
         if plan.analysis.facts.contains(Facts::UNKNOWN_FUNCTION) {
             self.facts.routines_defined = self.worker.shared.routines_defined.count();
@@ -74,11 +75,15 @@ impl Session {
                 }
             }
         };
+        if result.is_ok() {
+            self.answered(reply);
+        }
         if self.hand.fill.is_some() {
             self.hand.end_fill(&self.at, result.is_ok());
         }
         if self.recovery.assigned_gtid.is_some() {
-            Box::pin(self.recovery.label_after(&mut self.at)).await;
+            let (recovery, mut door) = self.recovery_and_door();
+            Box::pin(recovery.label_after(&mut door)).await;
         }
         result
     }
@@ -110,8 +115,8 @@ impl Session {
                 self.hand.attempt_syncs();
                 Box::pin(self.sync_plan(plan)).await?
             };
-            if self.facts.own_error.is_some() && is_about_diagnostics(&plan.analysis) {
-                Box::pin(self.facts.raise_own_error(&mut self.at)).await?;
+            if self.facts.own_error().is_some() && is_about_diagnostics(&plan.analysis) {
+                Box::pin(self.raise_own_error()).await?;
             }
             if self.recovery.assigned_gtid.is_some()
                 && let Some(settled) = Box::pin(self.settle_write(&mut ahead)).await?
@@ -120,7 +125,7 @@ impl Session {
                 return Ok(());
             }
             if self.recovery.assigned_gtid.is_some() {
-                Box::pin(self.at.learn_member()).await?;
+                Box::pin(self.door().learn_member()).await?;
             }
             let readied = match plan.statement {
                 Some(id) => match self.statements.found_on_backend_as_bound(&mut self.at, id) {

@@ -5,8 +5,7 @@ use super::attachments::Attachments;
 use super::charsets::{self, Hidden};
 use super::command::Incoming;
 use super::effects::{contains, may_name_others};
-use super::question::Question;
-use super::settle::Unread;
+use super::question::{Door, Question};
 use super::sync::AUTOCOMMIT;
 use super::tracked::UNCARRIED;
 use super::wants::Wants;
@@ -146,8 +145,8 @@ impl Session {
                 _ => {}
             }
         }
-        let is_learnt = (!charsets_changed && names.is_empty() || self.keep_warnings().await && self.keep_counts(reply).await)
-            && (!charsets_changed || self.wants.has_kept_charsets(&mut self.at).await)
+        let (wants, mut door) = self.wants_and_door();
+        let is_learnt = (!charsets_changed || wants.has_kept_charsets(&mut door).await)
             && (names.is_empty() || self.learn_changed(&names, sql, analysis).await);
         if !is_learnt {
             self.at.pin(PinReason::SessionState, analysis);
@@ -161,13 +160,15 @@ impl Session {
         let mut changed = own;
         if !fresh.is_empty() {
             let columns: Vec<String> = fresh.iter().map(|name| format!("@@session.{name} <=> @@global.{name}")).collect();
-            let Ok(answers) = self.wants.ask_for_values(&mut self.at, &columns).await else { return false };
+            let (wants, mut door) = self.wants_and_door();
+            let Ok(answers) = wants.ask_for_values(&mut door, &columns).await else { return false };
             changed.extend(fresh.into_iter().zip(answers).filter(|(_, alike)| alike != b"1").map(|(name, _)| name));
         }
         if changed.is_empty() {
             return true;
         }
-        let Ok(mut values) = self.wants.ask_for_variables(&mut self.at, &changed).await else { return false };
+        let (wants, mut door) = self.wants_and_door();
+        let Ok(mut values) = wants.ask_for_variables(&mut door, &changed).await else { return false };
         values.sort_by_key(|(name, _)| assignment_rank(name, false));
         for (name, value) in &values {
             self.note_variable(name, value, sql, analysis);
@@ -212,20 +213,14 @@ impl Session {
             return None;
         }
         let mut untold = self.at.untold(&self.wants, sql, analysis, reply);
-        let mut forgets = !untold.is_empty() && self.at.is_on(Flavor::MySql);
         if lost_schema(reply) && !self.facts.came_back_to_schema {
             // It has become the session's collation_server, which servers do not tell.
             untold.push("collation_database".to_owned());
-            forgets = true;
         }
         let names_charsets = self.at.tells_by_clients_wish() && self.wants.names_charsets(sql, analysis);
         let charsets_changed = charsets::changed_by(reply) || names_charsets || untold.iter().any(|name| charsets::is_one(name));
-        let asks = charsets_changed || !untold.is_empty();
-        if forgets && reply.warnings > 0 && !self.keep_warnings().await || asks && !self.keep_counts(reply).await {
-            self.at.pin(PinReason::SessionState, analysis);
-            return None;
-        }
-        let told = if untold.is_empty() { Ok(Vec::new()) } else { self.wants.ask_for_variables(&mut self.at, &untold).await };
+        let (wants, mut door) = self.wants_and_door();
+        let told = if untold.is_empty() { Ok(Vec::new()) } else { wants.ask_for_variables(&mut door, &untold).await };
         let is_skipped = analysis.kind == Kind::Set
             && analysis.facts.contains(Facts::VERSIONED)
             && !analysis.facts.intersects(Facts::MULTI | Facts::TORN)
@@ -270,31 +265,16 @@ impl Session {
     async fn learn_charsets(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> bool {
         let (assignments, is_versioned) = (assignments(sql, analysis, self.wants.lex), analysis.facts.contains(Facts::VERSIONED));
         let hidden = charsets::hidden_after(&assignments, is_versioned, reply, |charset| self.at.usual_collation(&self.wants, charset));
-        (reply.warnings == 0 || self.keep_warnings().await) && self.wants.ask_for_charsets(&mut self.at, &hidden).await
-    }
-
-    /// Reads the statement's warnings before something else is asked, which makes the server forget them. False when they
-    /// cannot be had.
-    async fn keep_warnings(&mut self) -> bool {
-        if !self.facts.warnings_read {
-            self.facts.warnings_read = self.read_warnings().await.is_ok();
-        }
-        self.facts.warnings_read
-    }
-
-    /// The same of FOUND_ROWS() and ROW_COUNT(), where only the backend knows them.
-    async fn keep_counts(&mut self, reply: &ReplyFacts) -> bool {
-        self.facts.row_count_with_backend = false;
-        let unread = Unread { found_rows: self.facts.found_rows_with_backend, ..Unread::default() };
-        !unread.any() || (reply.warnings == 0 || self.keep_warnings().await) && self.read_unread(unread).await.is_ok()
+        let (wants, mut door) = self.wants_and_door();
+        wants.ask_for_charsets(&mut door, &hidden).await
     }
 }
 
 impl Wants {
     /// Asks for the character sets in force. False when they are others than before: which collations go with them is not known.
-    async fn has_kept_charsets(&mut self, at: &mut Attachments) -> bool {
+    async fn has_kept_charsets(&mut self, door: &mut Door<'_>) -> bool {
         let before = self.charset_changes(CHARSETS);
-        self.ask_for_charsets(at, &[Hidden::Kept; 2]).await && self.charset_changes(CHARSETS) == before
+        self.ask_for_charsets(door, &[Hidden::Kept; 2]).await && self.charset_changes(CHARSETS) == before
     }
 
     /// Does the text have a SET NAMES or SET CHARACTER SET?
@@ -304,9 +284,9 @@ impl Wants {
     }
 
     /// Asks the held backend for session variables; the error's code where it does not answer, or 0.
-    pub(super) async fn ask_for_variables(&self, at: &mut Attachments, names: &[String]) -> Result<Vec<Change>, u16> {
+    pub(super) async fn ask_for_variables(&self, door: &mut Door<'_>, names: &[String]) -> Result<Vec<Change>, u16> {
         let columns: Vec<String> = names.iter().map(|name| format!("@@session.{name}")).collect();
-        let values = self.ask_for_values(at, &columns).await?;
+        let values = self.ask_for_values(door, &columns).await?;
         let told = names.iter().zip(values).map(|(name, value)| {
             let value = match (name.as_str(), value.as_slice()) {
                 (AUTOCOMMIT, b"1") => b"ON".to_vec(),
@@ -319,10 +299,10 @@ impl Wants {
     }
 
     /// Asks the held backend for the values of these expressions; NULL is empty. The error's code where it does not answer, or 0.
-    async fn ask_for_values(&self, at: &mut Attachments, columns: &[String]) -> Result<Vec<Vec<u8>>, u16> {
+    async fn ask_for_values(&self, door: &mut Door<'_>, columns: &[String]) -> Result<Vec<Vec<u8>>, u16> {
         // Where nothing is reported, the results may be in a character set that is not known yet.
-        let as_bytes = self.has_wide_results() || at.tracks_nothing();
-        let reply = at.ask(Question::Values { expressions: columns, as_bytes }).await.map_err(|_| 0_u16)?;
+        let as_bytes = self.has_wide_results() || door.at.tracks_nothing();
+        let reply = door.ask(Question::Values { expressions: columns, as_bytes }).await.map_err(|_| 0_u16)?;
         let code = reply.error.as_ref().map_or(0, |error| error.code);
         let mut values = Reader::new(reply.rows.first().ok_or(code)?);
         // NULL (0xfb) is no string.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::session::bed::{Bed, error, ok, ok_open, packet_of, result_of, rows};
+use sql::Fact::{FoundRows, RowCount};
 use wire::charset::Flavor::MySql;
 
 /// After this statement: what the server was asked, and whether the backend is still held.
@@ -36,8 +37,8 @@ async fn what_the_session_must_know_is_read_before_its_backend_goes() {
     let warnings = result_of(&[&["Warning", "1292", "bad"]]);
     let (asked, is_held) = settled(&mut bed, "INSERT INTO t VALUES ('x')", &warned, std::slice::from_ref(&warnings)).await;
     assert!(asked.iter().any(|text| text.starts_with("SHOW WARNINGS")) && !is_held, "{asked:?}");
-    assert_eq!((bed.facts.warnings, bed.facts.errors), (1, 0));
-    let lines: Vec<String> = bed.facts.diagnostics.as_ref().unwrap().lines().collect();
+    assert_eq!((bed.facts.numbers().2, bed.facts.numbers().3), (1, 0));
+    let lines: Vec<String> = bed.facts.diagnostics().unwrap().lines().collect();
     assert_eq!(lines, ["Warning 1292: bad"]);
     // A pin keeps them where they are.
     let mut bed = Bed::new("").on(MySql);
@@ -51,7 +52,7 @@ async fn what_the_session_must_know_is_read_before_its_backend_goes() {
     let analysis = bed.analysis("INSERT INTO t VALUES ('x')");
     tokio::task::LocalSet::new().run_until(bed.settle(&analysis, &warned, |_, _| true)).await.unwrap();
     assert!(bed.at.backend.is_none());
-    assert_eq!(bed.facts.warnings, 0);
+    assert_eq!(bed.facts.numbers().2, 0);
 }
 
 #[tokio::test]
@@ -68,22 +69,22 @@ async fn counts_and_ids_are_those_of_the_last_statement() {
         let mut bed = Bed::new("").on(MySql);
         let analysis = bed.analysis(text);
         bed.remember(&analysis, &reply, |_, _| true);
-        assert_eq!((bed.facts.row_count, bed.facts.found_rows), (row_count, found_rows), "{text}");
-        assert!(!bed.facts.row_count_with_backend && !bed.facts.found_rows_with_backend, "{text}");
+        assert_eq!((bed.facts.numbers().0, bed.facts.numbers().1), (row_count, found_rows), "{text}");
+        assert!(!bed.facts.is_with_backend(RowCount) && !bed.facts.is_with_backend(FoundRows), "{text}");
     }
     let mut bed = Bed::new("").on(MySql);
     let insert = bed.analysis("INSERT INTO t VALUES (NULL)");
-    let unread = bed.remember(&insert, &inserted, |_, _| true);
-    assert_eq!((bed.facts.insert_id.known(), unread.last_insert_id), (Some(9), false));
-    let unread = bed.remember(&insert, &ReplyFacts { last_insert_id: 12, ..inserted }, |_, _| false);
-    assert!(unread.last_insert_id, "a number of the text may have been answered: it is asked for");
+    bed.remember(&insert, &inserted, |_, _| true);
+    assert_eq!((bed.facts.insert_id.known(), bed.facts.unread().last_insert_id), (Some(9), false));
+    bed.remember(&insert, &ReplyFacts { last_insert_id: 12, ..inserted }, |_, _| false);
+    assert!(bed.facts.unread().last_insert_id, "a number of the text may have been answered: it is asked for");
     let mut bed = Bed::new("").on(MySql);
     let calls = bed.analysis("CALL p()");
     bed.remember(&calls, &changed, |_, _| true);
-    assert!(bed.facts.row_count_with_backend && bed.facts.found_rows_with_backend, "what ran there counts in ways of its own");
+    assert!(bed.facts.is_with_backend(RowCount) && bed.facts.is_with_backend(FoundRows), "what ran there counts in ways of its own");
     let failed = bed.analysis("INSERT INTO t VALUES (1)");
-    let unread = bed.remember(&failed, &error(1062), |_, _| true);
-    assert_eq!((bed.facts.row_count, bed.facts.warnings, bed.facts.errors, unread.warnings), (-1, 1, 1, true));
+    bed.remember(&failed, &error(1062), |_, _| true);
+    assert_eq!((bed.facts.numbers(), bed.facts.unread().warnings), ((-1, 0, 1, 1), true));
 }
 
 #[tokio::test]

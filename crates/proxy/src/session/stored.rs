@@ -9,7 +9,6 @@ use super::definition;
 use super::effects::{changes_data_at_most, contains};
 use super::facts::FailedCalls;
 use super::question::Question;
-use super::settle::Unread;
 use super::tracked::contains_word;
 use crate::backend::Collected;
 use crate::memory::Body;
@@ -171,26 +170,17 @@ impl Session {
         if leaves || role { Verdict::Leaves { role } } else { Verdict::Harmless }
     }
 
-    /// Reads the bodies of the routines that keep the backend, where nothing else does; what is still unread of the statement
-    /// before is read first. Returns what is unread then.
-    pub(super) async fn read_stored_code(&mut self, analysis: &Analysis, unread: Unread) -> Unread {
-        let Some(calls) = self.at.pins.only_stored_code().map(<[StoredCall]>::to_vec) else { return unread };
-        if !self.read_before_asking(unread).await {
-            return Unread::default();
-        }
-        if self.at.pins.only_stored_code().is_none() {
-            // A transaction is open, as was seen now.
-            return Unread::default();
-        }
+    /// Reads the bodies of the routines that keep the backend, where nothing else does.
+    pub(super) async fn read_stored_code(&mut self, analysis: &Analysis) {
+        let Some(calls) = self.at.pins.only_stored_code().map(<[StoredCall]>::to_vec) else { return };
+        self.forget_unhandled();
         let (mut fresh, defined) = (Vec::new(), self.at.pins.routines_defined());
         let verdict = loop {
             match self.judge(&calls, &fresh, defined) {
                 Verdict::Unread(routine) if fresh.len() < MOST => match self.ask_for_body(&routine).await {
                     Ok(body) => fresh.push((routine, body)),
-                    Err(_) => {
-                        self.at.found_broken();
-                        return Unread::default();
-                    }
+                    // The next statement finds the connection closed.
+                    Err(_) => return,
                 },
                 verdict => break verdict,
             }
@@ -201,14 +191,13 @@ impl Session {
             Verdict::Unread(_) => self.at.pin_unknown(false, analysis),
         }
         self.at.pins.stored_code_judged();
-        Unread::default()
     }
 
     /// Asks the held backend for a routine's body, and remembers it.
     async fn ask_for_body(&mut self, routine: &Routine) -> io::Result<Body> {
         let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
         let Some(info) = self.at.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else { return Ok(Body::Unreadable) };
-        let reply = self.at.ask(Question::Body(routine)).await?;
+        let reply = self.door().ask(Question::Body(routine)).await?;
         if is_lossy(&reply, info.flavor) {
             // Others, who read it in other characters, may understand it.
             return Ok(Body::Unreadable);

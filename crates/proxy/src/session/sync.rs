@@ -5,11 +5,10 @@
 use super::Session;
 use super::attachments::Attachments;
 use super::effects::changes_data_at_most;
-use super::facts::SessionFacts;
+use super::facts::{OwnError, Unread};
 use super::fault::{Certainty, Fault};
-use super::guard::guarded;
+use super::question::{Door, Question};
 use super::replay::was_closed;
-use super::settle::Unread;
 use super::wants::Wants;
 use crate::backend::{Backend, put_query};
 use crate::cleaning::{self, ResetError};
@@ -86,11 +85,11 @@ impl Session {
         self.sync_tracking(analysis).await?;
         if self.needs_last_insert_id(analysis) && !Safety::InsertIdSync.is_off() {
             if self.facts.insert_id.is_undecided() {
-                self.read_insert_id().await.map_err(|e| self.at.lost_before(&e))?;
+                self.read_insert_id().await?;
             }
             let id = self.facts.insert_id.to_tell();
             if let Some(backend) = self.at.backend.as_mut().filter(|b| b.core.held.last_insert_id() != Some(id)) {
-                ahead.push(&format!("SET @@session.last_insert_id={id}"), backend.core.caps);
+                ahead.push(&Question::GiveInsertId(id).text(), backend.core.caps);
                 backend.core.held.has_insert_id(id);
             }
         }
@@ -107,7 +106,7 @@ impl Session {
         if !self.at.pins.set().is_empty() {
             return;
         }
-        let shows = (entering || is_about_diagnostics(analysis)) && self.facts.own_error.is_none();
+        let shows = (entering || is_about_diagnostics(analysis)) && self.facts.own_error().is_none();
         let keeps = self.may_keep_backend(analysis) && !is_about_diagnostics(analysis);
         let Some(backend) = self.at.backend.as_mut() else { return };
         // MySQL forgets them with any statement.
@@ -126,19 +125,21 @@ impl Session {
     }
 
     /// What goes ahead of a statement on a pinned backend takes the place of what that backend alone knows of the statement before:
-    /// this one asks for it, so it is read first.
-    pub(super) async fn read_before(&mut self, analysis: &Analysis) {
+    /// this one asks for it, so it is read before the statement is planned.
+    pub(super) async fn read_facts_for(&mut self, analysis: &Analysis) {
         let tells_id = self.needs_last_insert_id(analysis);
-        if !tells_id && !analysis.facts.intersects(SHOWS_TRACKING) {
-            return;
-        }
-        self.facts.row_count_with_backend = false;
-        let counted = tells_id && self.facts.insert_id.is_undecided();
-        let found_rows = counted && self.facts.found_rows_with_backend;
-        let unread = Unread { warnings: self.facts.is_unread() || found_rows, last_insert_id: found_rows, found_rows };
-        if unread.any() && self.read_unread(unread).await.is_err() {
-            self.at.found_broken();
-        }
+        let sets = tells_id || analysis.facts.intersects(SHOWS_TRACKING);
+        let asks = tells_id && self.facts.insert_id.is_undecided();
+        let ahead = [sets.then_some(Question::Set("")), asks.then_some(Question::InsertIdAndFoundRows)];
+        let ahead: Vec<Question<'_>> = ahead.into_iter().flatten().collect();
+        // The statement finds out what a connection that fails now means.
+        let _ = self.door().will_ask(&ahead).await;
+    }
+
+    /// Finds out whether LAST_INSERT_ID() is the session's or the backend's.
+    pub(super) async fn read_insert_id(&mut self) -> Result<(), Fault> {
+        let wanted = Unread { last_insert_id: true, ..Unread::default() };
+        self.door().read(wanted).await.map_err(|e| self.at.lost_before(&e))
     }
 
     pub(super) async fn sync_state(&mut self, ahead: &mut Ahead) -> Result<(), Fault> {
@@ -154,7 +155,7 @@ impl Session {
                 Diff::Steps { schema, set, sure } => {
                     count(&self.worker.counters.state_syncs);
                     if let Some(schema) = schema
-                        && !self.at.may_enter(&schema).await?
+                        && !self.door().may_enter(&schema).await?
                     {
                         return Box::pin(self.sync_without_schema(ahead)).await;
                     }
@@ -234,7 +235,7 @@ impl Session {
         if known {
             ahead.push(set, backend.core.caps);
         } else {
-            match guarded(&self.worker, &self.entry, backend.query(set, &self.worker.buffers)).await {
+            match self.door().ask(Question::Set(set)).await {
                 Ok(reply) => {
                     if let Some(e) = reply.error {
                         // Not known which of the assignments stand: the connection is of no use.
@@ -243,7 +244,6 @@ impl Session {
                         self.worker.memory.borrow_mut().forget_sets();
                         return Err(Fault::server(e));
                     }
-                    backend.core.asked(&reply);
                     // MariaDB keeps warnings over statements without tables: whether there are any must be known each time.
                     if reply.ok.warnings == 0 || info.flavor == Flavor::MySql {
                         self.worker.memory.borrow_mut().accept(&place, set, now);
@@ -277,14 +277,11 @@ impl Session {
                 Err(e) => return Err(self.at.lost_before(&e)),
             },
         };
-        let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
-        match guarded(&self.worker, &self.entry, backend.query(&set, &self.worker.buffers)).await {
-            Ok(_) => {
-                backend.core.held.tracks_as(wanted, gtids);
-                Ok(())
-            }
-            Err(e) => Err(self.at.lost_before(&e)),
+        self.door().ask(Question::Set(&set)).await.map_err(|e| self.at.lost_before(&e))?;
+        if let Some(backend) = self.at.backend.as_mut() {
+            backend.core.held.tracks_as(wanted, gtids);
         }
+        Ok(())
     }
 
     /// The SET that gives the backend the client's own tracking settings; that for GTIDs only where the proxy changed it.
@@ -307,16 +304,11 @@ impl Session {
     }
 }
 
-impl SessionFacts {
+impl Session {
     /// Makes the held backend fail as the session did, so that it tells of that error.
-    pub(super) async fn raise_own_error(&self, at: &mut Attachments) -> Result<(), Fault> {
-        let (Some(error), Some(backend)) = (self.own_error.as_ref(), at.backend.as_mut()) else { return Ok(()) };
-        let signal = error.signal();
-        backend.core.held.failed();
-        match guarded(&at.worker, &at.entry, backend.query(&signal, &at.worker.buffers)).await {
-            Ok(_) => Ok(()),
-            Err(e) => Err(at.lost_before(&e)),
-        }
+    pub(super) async fn raise_own_error(&mut self) -> Result<(), Fault> {
+        let Some(signal) = self.facts.own_error().map(OwnError::signal).filter(|_| self.at.backend.is_some()) else { return Ok(()) };
+        self.door().ask(Question::Raise(&signal)).await.map_err(|e| self.at.lost_before(&e)).map(drop)
     }
 }
 
@@ -334,11 +326,11 @@ impl Wants {
     }
 }
 
-impl Attachments {
+impl Door<'_> {
     /// Enters the session's schema; false where it is refused and the backend can serve without one.
     async fn may_enter(&mut self, schema: &crate::state::Text) -> Result<bool, Fault> {
-        let is_pinned = !self.pins.set().without(WISHES).is_empty();
-        let Some(core) = self.backend.as_ref().map(|backend| &backend.core) else { return Ok(true) };
+        let is_pinned = !self.at.pins.set().without(WISHES).is_empty();
+        let Some(core) = self.at.backend.as_ref().map(|backend| &backend.core) else { return Ok(true) };
         let has_none = core.held.state().schema.is_none();
         if is_pinned && has_none && core.held.has_refused(schema) {
             // Once is enough while a pin holds: the error takes the place of what SHOW WARNINGS shows.
@@ -346,7 +338,7 @@ impl Attachments {
         }
         match self.sync_schema(schema).await {
             Err(fault) if is_schema_refused(&fault) && (has_none || !is_pinned) => {
-                if let Some(backend) = self.backend.as_mut() {
+                if let Some(backend) = self.at.backend.as_mut() {
                     backend.core.held.refused(schema);
                 }
                 Ok(false)
@@ -357,17 +349,18 @@ impl Attachments {
 
     /// The schema is never changed in the same write as the statement: if it is gone, the statement must not run.
     pub(super) async fn sync_schema(&mut self, schema: &crate::state::Text) -> Result<(), Fault> {
-        count(&self.worker.counters.backend_init_dbs);
-        let Some(backend) = self.backend.as_mut() else { return Ok(()) };
-        match guarded(&self.worker, &self.entry, backend.init_db(schema, &self.worker.buffers)).await {
-            Ok(reply) => match reply.error {
-                None => Ok(()),
-                Some(e) => Err(Fault::server(e)),
-            },
-            Err(e) => Err(self.lost_before(&e)),
+        count(&self.at.worker.counters.backend_init_dbs);
+        if self.at.backend.is_none() {
+            return Ok(());
+        }
+        match self.enter(schema).await {
+            Ok(reply) => reply.error.map_or(Ok(()), |error| Err(Fault::server(error))),
+            Err(e) => Err(self.at.lost_before(&e)),
         }
     }
+}
 
+impl Attachments {
     /// The connection failed before the statement was sent.
     pub(super) fn lost_before(&mut self, e: &std::io::Error) -> Fault {
         if self.backend.as_ref().is_some_and(Backend::is_owed) && !was_closed(e) {

@@ -188,15 +188,14 @@ impl Session {
         // The question would be counted by FOUND_ROWS(), where only the backend knows that.
         self.recovery.transcript.as_deref().is_some_and(lacks)
             && self.at.lane.settings().transaction_replay
-            && !self.facts.found_rows_with_backend
+            && !self.facts.found_rows_are_with_backend()
     }
 
     /// A transaction begins where another one ended, and only the backend knows the LAST_INSERT_ID() that it begins with: it is asked,
     /// else the transaction could never be said again.
     pub(super) async fn learn_first_insert_id(&mut self) {
-        self.facts.row_count_with_backend = false;
-        // The next statement finds it closed.
-        let Ok(reply) = self.at.ask(Question::InsertId).await else { return self.at.found_broken() };
+        // The next statement finds a connection that fails closed.
+        let Ok(reply) = self.door().ask(Question::InsertId).await else { return };
         let (Some(id), Some(backend)) = (numbers(&reply).first().copied(), self.at.backend.as_mut()) else { return };
         self.facts.insert_id.read(id, backend.core.held.has_insert_id(id));
         if let Some(transcript) = self.recovery.transcript.as_mut() {

@@ -10,9 +10,7 @@ use super::Session;
 use super::attachments::Attachments;
 use super::charsets;
 use super::definition::{self, Definition};
-use super::end::End;
-use super::question::{COLUMNS_OF_VARIABLE, Question};
-use super::settle::Unread;
+use super::question::{COLUMNS_OF_VARIABLE, Door, Question};
 use super::wants::Wants;
 use crate::backend::Collected;
 use crate::counters::count;
@@ -67,10 +65,7 @@ impl Session {
     /// Asks for these values, to carry them, though something else keeps the backend; whether all could be had.
     pub(super) async fn learn_variables(&mut self, names: &[String]) -> bool {
         let Some(max) = self.longest_asked_for(names) else { return false };
-        let Ok(is_known) = self.fetch_user_variables(names, max).await else {
-            self.at.found_broken();
-            return true;
-        };
+        let Ok(is_known) = self.fetch_user_variables(names, max).await else { return true };
         if is_known {
             names.iter().for_each(|name| self.at.pins.variable_known(name));
         }
@@ -86,31 +81,22 @@ impl Session {
 
     /// Carries what the held backend tells of these variables; false when that is not all of them.
     async fn fetch_user_variables(&mut self, names: &[String], max: u64) -> std::io::Result<bool> {
-        let literals = self.at.ask_for_user_variables(names, max).await?;
+        let literals = self.door().ask_for_user_variables(names, max).await?;
         Ok(literals
             .is_some_and(|all| names.iter().zip(&all).all(|(name, literal)| self.wants.carry_user_variable(&mut self.at, name, literal))))
     }
 
     /// Asks for the values that keep the backend, and lets it go when it told them all.
-    pub(super) async fn learn_user_variables(&mut self, analysis: &Analysis, unread: Unread) -> Result<(), End> {
-        let Some(names) = self.at.pins.only_variables().map(<[String]>::to_vec) else { return Ok(()) };
-        let Some(max) = self.longest_asked_for(&names) else {
-            self.pin_variables(None, analysis);
-            return Ok(());
-        };
-        if !self.read_before_asking(unread).await {
-            return Ok(());
-        }
-        if self.at.pins.only_variables().is_none() {
-            // A transaction is open, as was seen now.
-            return Ok(());
-        }
+    pub(super) async fn learn_user_variables(&mut self, analysis: &Analysis) {
+        let Some(names) = self.at.pins.only_variables().map(<[String]>::to_vec) else { return };
+        let Some(max) = self.longest_asked_for(&names) else { return self.pin_variables(None, analysis) };
+        self.forget_unhandled();
         match self.fetch_user_variables(&names, max).await {
             Ok(true) => self.at.pins.end(PinReason::UserVariable),
             Ok(false) => self.pin_variables(None, analysis),
-            Err(_) => self.at.found_broken(),
+            // The next statement finds the connection closed.
+            Err(_) => {}
         }
-        self.let_go_unpinned(Unread::default()).await
     }
 }
 
@@ -142,18 +128,13 @@ impl Attachments {
         };
         Some(null_of(name, &before))
     }
+}
 
-    /// The connection failed after the answer: the next statement tells what that means.
-    pub(super) fn found_broken(&mut self) {
-        if let Some(backend) = self.backend.as_mut() {
-            backend.link.stream().shutdown();
-        }
-    }
-
+impl Door<'_> {
     /// The held backend's user variables as literals, in this order; None when one cannot be had.
     async fn ask_for_user_variables(&mut self, names: &[String], max: u64) -> std::io::Result<Option<Vec<String>>> {
-        count(&self.worker.counters.user_variables_asked);
-        if self.backend.is_none() {
+        count(&self.at.worker.counters.user_variables_asked);
+        if self.at.backend.is_none() {
             return Ok(None);
         }
         let reply = self.ask(Question::UserVariables { names, max }).await?;

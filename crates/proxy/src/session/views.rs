@@ -6,10 +6,9 @@
 //! a data definition. INVARIANT: no proof, no harmlessness.
 
 use super::Session;
-use super::attachments::Attachments;
 use super::command::Incoming;
 use super::fault::Fault;
-use super::question::Question;
+use super::question::{Door, Question};
 use super::relay::Outgoing;
 use super::run::Plan;
 use crate::certainty::{self, Refusal};
@@ -125,7 +124,7 @@ impl Session {
             if asked.is_empty() || asked.len() > MOST {
                 break;
             }
-            let Some(found) = self.at.look_up(&asked).await? else { return Ok(false) };
+            let Some(found) = self.door().look_up(&asked).await? else { return Ok(false) };
             let mut next = Vec::new();
             for (one, found) in asked.iter().zip(found) {
                 let goes_on = match found {
@@ -161,19 +160,21 @@ impl Session {
     }
 }
 
-impl Attachments {
+impl Door<'_> {
     /// Asks the backend at hand what these are; None where it does not tell.
     async fn look_up(&mut self, asked: &[Asked]) -> Result<Option<Vec<Found>>, Fault> {
         let tables: Vec<&Table> = asked.iter().map(|one| &one.table).collect();
         let reply = match self.ask(Question::Tables(&tables)).await {
             Ok(reply) => reply,
-            Err(e) => return Err(self.lost_before(&e)),
+            Err(e) => return Err(self.at.lost_before(&e)),
         };
         let Some(error) = &reply.error else { return Ok(found_in(&reply.rows, asked.len())) };
         let told = ReplyError { code: error.code, sqlstate: error.sqlstate, message: &error.message, unasked: reply.unasked };
         match certainty::refusal(&told) {
             // It says nothing of the tables: another server may.
-            Some(Refusal::Leaving | Refusal::NeverRead | Refusal::NotReady) => Err(self.lost_before(&io::Error::other(error.to_string()))),
+            Some(Refusal::Leaving | Refusal::NeverRead | Refusal::NotReady) => {
+                Err(self.at.lost_before(&io::Error::other(error.to_string())))
+            }
             _ => Ok(None),
         }
     }
