@@ -3,7 +3,7 @@
 //! A pin routes, it never fails a statement. Each reason has an event that ends it; what cannot be ended by a
 //! statement ends with COM_RESET_CONNECTION, COM_CHANGE_USER or the session.
 
-use crate::state::Text;
+use crate::state::{MOST_USER_VARIABLES, Text};
 use model::snapshot::Effective;
 use serde::{Deserialize, Serialize};
 use sql::Routine;
@@ -138,8 +138,6 @@ pub(crate) const PASSING: PinSet = PinSet::of(&[
 
 /// Calls that a session remembers until they are read.
 const MOST_CALLS: usize = 64;
-/// User variables of one session that are carried; one with more keeps its backend.
-pub(crate) const MOST_VARIABLES: usize = 64;
 
 /// The reasons that hold now.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -429,7 +427,7 @@ impl Pins {
         match (known.as_mut(), variables) {
             (Some(known), Some(variables)) => {
                 let mut new = variables.into_iter();
-                while known.len() <= MOST_VARIABLES
+                while known.len() <= MOST_USER_VARIABLES
                     && let Some(name) = new.next()
                 {
                     if !known.contains(&name) {
@@ -440,7 +438,7 @@ impl Pins {
             _ => *known = None,
         }
         // With more of them nobody asks for their values.
-        known.take_if(|known| known.len() > MOST_VARIABLES);
+        known.take_if(|known| known.len() > MOST_USER_VARIABLES);
         self.begin(PinReason::UserVariable, now_ms, digest);
     }
 
@@ -460,7 +458,7 @@ impl Pins {
             return;
         }
         let names = self.names();
-        if names.told.len() < MOST_VARIABLES && !names.told.iter().any(|told| told == name) {
+        if names.told.len() < MOST_USER_VARIABLES && !names.told.iter().any(|told| told == name) {
             names.told.push(name.to_owned());
         }
         if let Some(known) = names.variables.as_mut() {
@@ -659,9 +657,9 @@ mod tests {
     fn too_many_variables_are_not_known() {
         let mut p = Pins::default();
         let names = |n: usize| Some((0..n).map(|i| format!("a{i}")).collect());
-        p.variables_computed(names(MOST_VARIABLES), 0, 0);
-        p.variables_computed(names(MOST_VARIABLES), 0, 0);
-        assert_eq!(p.only_variables().map(<[String]>::len), Some(MOST_VARIABLES));
+        p.variables_computed(names(MOST_USER_VARIABLES), 0, 0);
+        p.variables_computed(names(MOST_USER_VARIABLES), 0, 0);
+        assert_eq!(p.only_variables().map(<[String]>::len), Some(MOST_USER_VARIABLES));
         p.variables_computed(names(40_000), 0, 0);
         assert_eq!(p.only_variables(), None);
         assert!(p.set().contains(PinReason::UserVariable));

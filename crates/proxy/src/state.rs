@@ -118,6 +118,11 @@ impl Variables {
     }
 }
 
+/// User variables of one session that are carried; one with more keeps its backend.
+pub(crate) const MOST_USER_VARIABLES: usize = 64;
+/// Longest literal of a user variable that is carried, bytes; one that is longer keeps the backend.
+pub(crate) const LONGEST_USER_VARIABLE: usize = 64 << 10;
+
 /// What one session wants, or what one backend has.
 #[derive(Clone, Default, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -131,6 +136,16 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// A user variable has this value, an SQL literal. False, and nothing is changed, where that is more than is carried.
+    pub(crate) fn carry_user_variable(&mut self, name: &str, literal: &str) -> bool {
+        let all = &mut self.user_variables;
+        let fits = literal.len() <= LONGEST_USER_VARIABLE && (all.get(name).is_some() || all.entries().len() < MOST_USER_VARIABLES);
+        if fits {
+            all.set(name, Some(literal.as_bytes()));
+        }
+        fits
+    }
+
     /// Another schema is chosen: the variables that follow it are the server's again.
     pub(crate) fn enter_schema(&mut self, schema: Option<Text>) {
         self.schema = schema;

@@ -47,7 +47,7 @@ pub(crate) struct Meaning {
     /// Variables that change how the text is read (sql_mode and character sets), joined; on MySQL all that decide at PREPARE.
     pub mode: Text,
     /// User variables that it names, where a server gives them their types at PREPARE (MySQL since 8.0.22).
-    pub user_variables: Option<UserVariables>,
+    pub user_variables: Option<ValuesAtPrepare>,
     /// The SQL text.
     pub text: Text,
     /// Parameter types (2 bytes each) that it is executed with, where a server settles a statement's types by its executions
@@ -57,14 +57,14 @@ pub(crate) struct Meaning {
 
 /// User variables as they were at a PREPARE.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-pub(crate) enum UserVariables {
+pub(crate) enum ValuesAtPrepare {
     /// Their literals; NULL for one that was not set.
     Known(Variables),
     /// The server alone had a value: no other PREPARE is this one.
     Unknown(u64),
 }
 
-impl UserVariables {
+impl ValuesAtPrepare {
     /// Such that nobody knows, of one PREPARE.
     pub(crate) fn unknown() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -76,7 +76,7 @@ impl StatementKey {
     /// Bytes of its text, and of the values it goes with.
     pub(crate) fn bytes(&self) -> usize {
         let values = match &self.user_variables {
-            Some(UserVariables::Known(values)) => values.entries().iter().map(|(_, literal)| literal.len()).sum(),
+            Some(ValuesAtPrepare::Known(values)) => values.entries().iter().map(|(_, literal)| literal.len()).sum(),
             _ => 0,
         };
         self.text.len() + values
@@ -128,8 +128,8 @@ pub(crate) struct ApartRecord {
 impl Meaning {
     /// The same in another process: what only a server knew is not what any other PREPARE has.
     pub(crate) fn taken_over(self) -> Self {
-        let is_unknown = matches!(self.user_variables, Some(UserVariables::Unknown(_)));
-        let user_variables = if is_unknown { Some(UserVariables::unknown()) } else { self.user_variables };
+        let is_unknown = matches!(self.user_variables, Some(ValuesAtPrepare::Unknown(_)));
+        let user_variables = if is_unknown { Some(ValuesAtPrepare::unknown()) } else { self.user_variables };
         Self { user_variables, ..self }
     }
 }

@@ -13,7 +13,7 @@ use crate::cleaning;
 use crate::entry::{Elsewhere, Entry, Leaving};
 use crate::in_force::InForce;
 use crate::lane::Lane;
-use crate::pins::{PinReason, PinSet, Pins, UNSEEN, WISHES};
+use crate::pins::{PinReason, PinSet, Pins, WISHES};
 use crate::pool::HostgroupPool;
 use crate::replays::Replaying;
 use crate::stmt_cache::Apart;
@@ -30,7 +30,7 @@ use wire::flags::StatusFlags;
 
 /// Pins under which every statement goes where the session is: what runs elsewhere would be outside of the transaction, or not see
 /// what is locked; and what is bound to one command after another.
-const BOUND: PinSet = PinSet::of(&[
+pub(super) const BOUND: PinSet = PinSet::of(&[
     PinReason::Transaction,
     PinReason::Savepoint,
     PinReason::NextTransaction,
@@ -133,29 +133,6 @@ impl PlaceRecord {
 }
 
 impl Session {
-    /// Asks for the values of these user variables (None: it is not known which) where they may be known, so that they are carried to
-    /// `hostgroup`. Where one cannot be had the statement goes to it instead.
-    pub(super) async fn bring_variables(&mut self, names: Option<Vec<String>>, hostgroup: HostgroupId) -> HostgroupId {
-        let unseen = |(id, pins): &(HostgroupId, &Pins)| *id != hostgroup && pins.set().intersects(UNSEEN);
-        let places: Vec<HostgroupId> = self.at.all_places().filter(unseen).map(|(id, _)| id).collect();
-        for place in places {
-            let Some(names) = &names else { return place };
-            let Some((_, pins)) = self.at.all_places().find(|(id, _)| *id == place) else { continue };
-            let is_wanted = |name: &&String| pins.hides(name) && !pins.is_told(name);
-            let wanted: Vec<String> = names.iter().filter(is_wanted).cloned().collect();
-            if wanted.is_empty() {
-                continue;
-            }
-            self.travel(place).await;
-            self.read_before_leaving().await;
-            let may_leave = self.at.pool.shared.id == place && !self.at.pins.set().intersects(BOUND);
-            if !may_leave || self.at.backend.is_some() && !self.learn_variables(&wanted).await {
-                return self.at.pool.shared.id;
-            }
-        }
-        hostgroup
-    }
-
     /// The next statement goes to `hostgroup`.
     pub(super) async fn travel(&mut self, hostgroup: HostgroupId) {
         if self.at.pool.shared.id != hostgroup && self.at.is_pinned() {
@@ -215,7 +192,7 @@ impl Session {
     }
 
     /// What the session has to know itself, as soon as it is elsewhere.
-    async fn read_before_leaving(&mut self) {
+    pub(super) async fn read_before_leaving(&mut self) {
         self.read_or_lose().await;
         self.facts.lose_row_count();
     }
@@ -276,17 +253,9 @@ impl Attachments {
         self.all_places().find(|(id, _)| *id == hostgroup).map_or_else(PinSet::default, |(_, pins)| pins.set())
     }
 
-    fn all_places(&self) -> impl Iterator<Item = (HostgroupId, &Pins)> {
+    pub(super) fn all_places(&self) -> impl Iterator<Item = (HostgroupId, &Pins)> {
         let elsewhere = self.places.iter().flat_map(|places| &places.0).map(|place| (place.pool.shared.id, &place.pins));
         std::iter::once((self.pool.shared.id, &self.pins)).chain(elsewhere)
-    }
-
-    /// Whether a statement for `hostgroup` uses user variables of which another place may know better.
-    pub(super) fn needs_variables(&self, analysis: &Analysis, hostgroup: HostgroupId) -> bool {
-        analysis.facts.contains(Facts::USER_VARIABLE)
-            && self.is_pinned()
-            && !self.pins.set().intersects(BOUND)
-            && self.all_places().any(|(id, pins)| id != hostgroup && pins.set().intersects(UNSEEN))
     }
 
     /// Nothing is open here that a read would be part of.
@@ -304,9 +273,9 @@ impl Attachments {
         self.entry.view.held.set(self.backend.as_ref().map(Backend::shown));
     }
 
-    /// What a user variable was given in other places is out of date.
-    pub(super) fn known_elsewhere(&mut self, name: &str) {
-        self.places.iter_mut().flat_map(|places| &mut places.0).for_each(|place| place.pins.variable_known(name));
+    /// The pins in other places.
+    pub(super) fn all_pins_elsewhere(&mut self) -> impl Iterator<Item = &mut Pins> {
+        self.places.iter_mut().flat_map(|places| &mut places.0).map(|place| &mut place.pins)
     }
 
     /// Shows others what the session left elsewhere.

@@ -17,7 +17,6 @@ use crate::pins::PinReason;
 use crate::routines::has_word;
 use crate::safety::Safety;
 use crate::state::Text;
-use model::snapshot::RuleMultiplex;
 use sql::{Analysis, Facts, Kind, LexMode, Lexer, LockCall, MultiByte, Target, Token, TokenKind, Value};
 use std::sync::atomic::Ordering;
 use wire::charset::Flavor;
@@ -142,16 +141,6 @@ impl Session {
         }
     }
 
-    /// User variables have values that the text does not tell; None when it is not known which.
-    pub(super) fn pin_variables(&mut self, names: Option<Vec<String>>, analysis: &Analysis) {
-        // What else they name is not known.
-        let names = names.filter(|names| !names.iter().any(|name| may_name_others(name)));
-        if self.hand.directions.multiplex != Some(RuleMultiplex::IgnoreVariables) {
-            let now = self.now_ms();
-            self.at.pins.variables_computed(names, now, analysis.digest);
-        }
-    }
-
     /// What the text of one statement means for the session.
     fn note_statement(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, read_by: Option<LexMode>) {
         if analysis.facts.contains(Facts::VERSIONED) && may_end_pins(analysis) {
@@ -166,7 +155,7 @@ impl Session {
         // A text that the server could not read, or that names a variable as none may be named, assigned nothing.
         let was_read = !matches!(reply.error, Some(codes::PARSE | codes::ILLEGAL_USER_VAR)) || analysis.facts.contains(Facts::MULTI);
         if assigns && was_read && analysis.kind != Kind::Set {
-            self.pin_variables(sql::user_variables(sql, self.wants.lex), analysis);
+            self.user_variables().computed_by(sql, analysis);
         }
     }
 

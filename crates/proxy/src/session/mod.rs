@@ -36,6 +36,7 @@ mod infile;
 mod insert_id;
 mod kill;
 mod leave;
+mod literals;
 mod local;
 mod login;
 mod long_data;
@@ -69,7 +70,7 @@ mod trail;
 mod transcribe;
 mod transcript;
 mod untracked;
-mod variables;
+mod user_variables;
 mod views;
 mod wants;
 

@@ -4,14 +4,12 @@
 //! MySQL (since 8.0.22) settles there what many settings say, and the types of user variables; MariaDB only how the text is read.
 
 use super::Session;
-use super::attachments::Attachments;
 use super::fault::Fault;
 use super::question::{Door, Question};
-use super::variables::is_bare_null;
-use super::wants::Wants;
+use super::user_variables::UNSET;
 use crate::backend::{Backend, Collected};
 use crate::state::{CHARSETS, CLIENT_COLLATION, RESULTS_COLLATION, Text, Variables, type_of_null};
-use crate::stmt_cache::{StatementKey, UserVariables};
+use crate::stmt_cache::{StatementKey, ValuesAtPrepare};
 use sql::{Analysis, Facts};
 use std::io;
 use std::sync::Arc;
@@ -41,9 +39,6 @@ const LATER: &[&str] = &[
 /// The same, for whole families.
 const LATER_ALL: &[&str] = &["binlog_", "gtid_", "innodb_", "net_", "pseudo_", "rand_seed", "session_track_", "transaction_", "tx_"];
 
-/// What is said of a user variable that was never set, or to NULL alone.
-const UNSET: &[u8] = b"NULL";
-
 impl Session {
     /// The session variables that decide at PREPARE, joined.
     pub(super) fn mode(&self) -> Text {
@@ -65,17 +60,9 @@ impl Session {
     }
 
     /// The user variables that the statement names, where they decide at PREPARE.
-    pub(super) fn named_variables(&self, text: &[u8], analysis: &Analysis) -> Option<UserVariables> {
-        if !analysis.facts.intersects(Facts::USER_VARIABLE | Facts::USER_VARIABLE_ASSIGN) || !self.settles_at_prepare() {
-            return None;
-        }
-        let names = sql::user_variables(text, self.wants.lex).filter(|names| names.iter().all(|name| self.at.knows_variable(name)));
-        let Some(names) = names else { return Some(UserVariables::unknown()) };
-        let mut values = Variables::default();
-        for name in names {
-            values.set(&name, Some(self.wants.user_variable(&name)));
-        }
-        Some(UserVariables::Known(values))
+    pub(super) fn named_variables(&self, text: &[u8], analysis: &Analysis) -> Option<ValuesAtPrepare> {
+        let names = analysis.facts.intersects(Facts::USER_VARIABLE | Facts::USER_VARIABLE_ASSIGN);
+        (names && self.settles_at_prepare()).then(|| self.wants.values_at_prepare(&self.at, text))
     }
 
     /// The session's variables, but for those that decided at the PREPARE: these as they were.
@@ -92,7 +79,10 @@ impl Session {
     /// Prepares on the held backend, which is in the state of then but for user variables: those that the statement names get
     /// their values of then for as long as that takes.
     pub(super) async fn prepare_with_values(&mut self, key: &Arc<StatementKey>) -> Result<Collected, Fault> {
-        let changed = self.wants.values_then(&self.at, key);
+        let changed = match &key.user_variables {
+            Some(ValuesAtPrepare::Known(then)) => self.wants.changed_since_prepare(&self.at, then),
+            _ => Vec::new(),
+        };
         if changed.is_empty() {
             return self.prepare_in_schema(key).await;
         }
@@ -127,19 +117,6 @@ impl Session {
     }
 }
 
-impl Wants {
-    /// Those of the statement's user variables that may be others now, with their literals of then.
-    fn values_then(&self, at: &Attachments, key: &StatementKey) -> Vec<(Arc<str>, Text)> {
-        let Some(UserVariables::Known(values)) = &key.user_variables else { return Vec::new() };
-        let is_other = |name: &str, literal: &[u8]| !at.knows_variable(name) || self.user_variable(name) != literal;
-        values.entries().iter().filter(|(name, literal)| is_other(name, literal)).cloned().collect()
-    }
-
-    fn user_variable(&self, name: &str) -> &[u8] {
-        self.state.user_variables.get(name).filter(|literal| !is_bare_null(literal)).map_or(UNSET, |literal| literal)
-    }
-}
-
 impl Door<'_> {
     /// Runs assignments that servers do not refuse.
     async fn assign(&mut self, assignments: &Assignments) -> Result<(), Fault> {
@@ -153,12 +130,6 @@ impl Door<'_> {
             Some(error) => Err(self.at.lost_before(&io::Error::other(error.to_string()))),
             None => Ok(()),
         }
-    }
-}
-
-impl Attachments {
-    fn knows_variable(&self, name: &str) -> bool {
-        !self.pins.hides(name)
     }
 }
 
@@ -274,15 +245,15 @@ mod tests {
             bed.ran("SET @a = 5", &ok());
             let found = bed.named_variables(text.as_bytes(), &bed.analysis(text));
             let literal = found.map(|found| match found {
-                UserVariables::Known(values) => String::from_utf8_lossy(&values.entries()[0].1).into_owned(),
-                UserVariables::Unknown(_) => panic!("{text}"),
+                ValuesAtPrepare::Known(values) => String::from_utf8_lossy(&values.entries()[0].1).into_owned(),
+                ValuesAtPrepare::Unknown(_) => panic!("{text}"),
             });
             assert_eq!(literal.as_deref(), expected, "{flavor:?} {text}");
         }
         let mut bed = Bed::new("").on(MySql);
         bed.ran("SET @a = UUID()", &ok());
         let unknown = bed.named_variables(b"SELECT @a", &bed.analysis("SELECT @a"));
-        assert!(matches!(unknown, Some(UserVariables::Unknown(_))), "the server alone has its value");
+        assert!(matches!(unknown, Some(ValuesAtPrepare::Unknown(_))), "the server alone has its value");
     }
 
     #[tokio::test]

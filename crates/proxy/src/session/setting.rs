@@ -4,7 +4,7 @@ use super::Session;
 use super::attachments::Attachments;
 use super::charsets::{self, Hidden};
 use super::command::Incoming;
-use super::effects::{contains, may_name_others};
+use super::effects::contains;
 use super::question::{Door, Question};
 use super::sync::AUTOCOMMIT;
 use super::tracked::UNCARRIED;
@@ -67,41 +67,24 @@ impl Session {
         }
         if computes && analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN) {
             // Values may assign too: `SET @a = (@b := 1) + 1`.
-            self.pin_variables(sql::user_variables(sql, lex), analysis);
+            self.user_variables().computed(sql::user_variables(sql, lex), analysis);
         }
         for a in assignments {
             match (a.target, a.value) {
                 // It may not have run.
                 (Target::User(name), Value::Literal(_)) if analysis.facts.contains(Facts::VERSIONED) => {
-                    self.pin_variables(Some(vec![name]), analysis);
+                    self.user_variables().computed(Some(vec![name]), analysis);
                 }
                 (Target::User(name), Value::Literal(literal)) if read_by.is_some() && literal.ends_with(['\'', '"']) => {
-                    self.pin_variables(Some(vec![name]), analysis);
+                    self.user_variables().computed(Some(vec![name]), analysis);
                 }
-                (Target::User(name), Value::Literal(literal)) => self.set_user_variable(name, &literal, analysis),
-                (Target::User(name), _) => self.pin_variables(Some(vec![name]), analysis),
+                (Target::User(name), Value::Literal(literal)) => self.user_variables().set(name, &literal, analysis),
+                (Target::User(name), _) => self.user_variables().computed(Some(vec![name]), analysis),
                 (Target::Global(_) | Target::Persist(_), _) => {}
                 (Target::NextTransaction(_), _) => self.at.pin(PinReason::NextTransaction, analysis),
                 // The server's word counts: what it tells, or answers to [`Session::learn_set`].
                 _ => {}
             }
-        }
-    }
-
-    fn set_user_variable(&mut self, name: String, literal: &str, analysis: &Analysis) {
-        if may_name_others(&name) {
-            return self.pin_variables(Some(vec![name]), analysis);
-        }
-        // NULL is kept too: a variable that was assigned is not one that never was.
-        let kept = if literal.eq_ignore_ascii_case("NULL") {
-            self.at.null_for(&self.wants, &name)
-        } else {
-            charsets::portable(literal, self.wants.lex, &self.wants.state)
-        };
-        match kept {
-            Some(kept) if self.wants.carry_user_variable(&mut self.at, &name, &kept) => {}
-            Some(_) => self.pin_variables(None, analysis),
-            None => self.pin_variables(Some(vec![name]), analysis),
         }
     }
 
@@ -111,13 +94,13 @@ impl Session {
             Left::Nothing => return,
             Left::Of(assignments) if analysis.kind == Kind::Set && !analysis.facts.contains(Facts::MULTI) => assignments,
             Left::Of(_) | Left::Unknown => {
-                self.pin_variables(sql::user_variables(sql, self.wants.lex), analysis);
+                self.user_variables().computed_by(sql, analysis);
                 return self.at.pin(PinReason::SessionState, analysis);
             }
         };
         for assignment in &assignments {
             match &assignment.target {
-                Target::User(_) => self.pin_variables(sql::user_variables(sql, self.wants.lex), analysis),
+                Target::User(_) => self.user_variables().computed_by(sql, analysis),
                 Target::NextTransaction(_) => self.at.pin(PinReason::NextTransaction, analysis),
                 Target::Session(name) if !can_be_asked_for(name) => self.at.pin(PinReason::SessionState, analysis),
                 _ => {}
@@ -184,7 +167,7 @@ impl Session {
         for assignment in sql::parse_set(self.client.sql_text(command, start), self.wants.lex).unwrap_or_default() {
             match assignment.target {
                 Target::Session(name) => self.wants.state.variables.set(canonical(&name, self.wants.family), None),
-                Target::User(name) => self.wants.state.user_variables.set(&name, None),
+                Target::User(name) => self.user_variables().forget(&name),
                 Target::Names { .. } | Target::CharacterSet(_) => {
                     for name in NAMED_COLLATIONS {
                         self.wants.state.variables.set(name, None);

@@ -6,8 +6,8 @@ use crate::connect::prepare_again;
 use crate::held::Tracking;
 use crate::session::Wants;
 use crate::session::bed::{Bed, analysis, error, ok, ok_open, packet_of, result_of, told};
+use crate::session::literals::is_bare_null;
 use crate::session::setting::assignments;
-use crate::session::variables::is_bare_null;
 use crate::state::Diff;
 use sql::{LexMode, MultiByte};
 use std::sync::atomic::Ordering;
@@ -272,7 +272,7 @@ async fn a_null_keeps_the_type_of_its_variable() {
     assert_eq!(carried(&bed, "a").as_deref(), Some("5,@`a`=NULL"));
     bed.ran("SET @a = UUID()", &ok());
     bed.ran("SET @a = NULL", &ok());
-    assert_eq!(bed.at.null_for(&bed.wants, "a"), None, "which type it has is not known");
+    assert_eq!(bed.user_variables().null_for("a"), None, "which type it has is not known");
     assert_eq!(bed.pins(), ["user_variable"]);
 }
 
@@ -280,10 +280,10 @@ async fn a_null_keeps_the_type_of_its_variable() {
 async fn so_many_user_variables_are_carried_and_no_longer_ones() {
     let mut bed = Bed::new("").on(MySql);
     let bed = &mut *bed;
-    let carry = |bed: &mut crate::session::Session, name: &str, literal: &str| bed.wants.carry_user_variable(&mut bed.at, name, literal);
+    let carry = |bed: &mut crate::session::Session, name: &str, literal: &str| bed.user_variables().assign(name, literal);
     let long = format!("'{}'", "x".repeat(64 << 10));
     assert!(!carry(bed, "a", &long));
-    for i in 0..crate::pins::MOST_VARIABLES {
+    for i in 0..crate::state::MOST_USER_VARIABLES {
         assert!(carry(bed, &format!("v{i}"), "1"), "{i}");
     }
     assert!(!carry(bed, "one_more", "1"));

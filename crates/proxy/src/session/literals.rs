@@ -1,22 +1,14 @@
-//! User variables whose values no text tells (`SELECT @n := @n + 1`, `SET @id = UUID()`): when nothing else keeps the backend,
-//! it is asked for them, and they are carried as literals from then on. So the session is pinned for a round trip, not until
-//! a reset.
+//! Values of user variables as literals, by which they are carried to other connections.
 //!
 //! INVARIANT: a server that has the value's character set and collation refuses no literal made here, and the literal gives a
 //! variable of the same type, value, character set and collation, under every sql_mode and character set of a session. What cannot
-//! be had so pins.
+//! be had so has no literal.
 
-use super::Session;
-use super::attachments::Attachments;
 use super::charsets;
 use super::definition::{self, Definition};
-use super::question::{COLUMNS_OF_VARIABLE, Door, Question};
-use super::wants::Wants;
+use super::question::COLUMNS_OF_VARIABLE;
 use crate::backend::Collected;
-use crate::counters::count;
-use crate::pins::{MOST_VARIABLES, PinReason};
 use crate::state::{is_charset_name, is_wide, type_of_null};
-use sql::Analysis;
 use std::borrow::Cow;
 use wire::codec::Reader;
 
@@ -29,17 +21,15 @@ const STRINGS: [u8; 7] = [15, 249, 250, 251, 252, 253, 254];
 const ONE_BYTE: [&str; 9] = ["binary", "latin1", "latin2", "latin5", "latin7", "cp1250", "cp1251", "cp1256", "koi8r"];
 /// NULL in a row of text.
 const SQL_NULL: u8 = 0xfb;
-/// Longest literal of a SET that is carried, bytes; a longer one keeps the backend.
-const LONGEST_LITERAL: usize = 64 << 10;
 /// UNSIGNED_FLAG of a column definition.
 const UNSIGNED: u16 = 32;
 /// Longest literal that is kept for its type alone, bytes.
 const LONGEST_TYPE: usize = 128;
 /// What gives a variable the type that it has when it was never anything but NULL: text without a character set.
-const NO_TYPE: &str = "_binary''";
+pub(super) const NO_TYPE: &str = "_binary''";
 
 /// The literal of a NULL. NULL itself leaves a variable the type that it has, so one of the right type is assigned before it.
-fn null_of(name: &str, of_type: &str) -> String {
+pub(super) fn null_of(name: &str, of_type: &str) -> String {
     format!("{of_type},@`{}`=NULL", name.replace('`', "``"))
 }
 
@@ -49,7 +39,7 @@ pub(super) fn is_bare_null(literal: &[u8]) -> bool {
 }
 
 /// A short literal of the same type, character set and collation; None when that is not certain.
-fn of_type(literal: &str) -> Option<Cow<'_, str>> {
+pub(super) fn of_type(literal: &str) -> Option<Cow<'_, str>> {
     let literal = type_of_null(literal).unwrap_or(literal);
     if literal.len() <= LONGEST_TYPE {
         return Some(literal.into());
@@ -61,89 +51,9 @@ fn of_type(literal: &str) -> Option<Cow<'_, str>> {
     is_hex.then(|| format!("{before}''{after}").into())
 }
 
-impl Session {
-    /// Asks for these values, to carry them, though something else keeps the backend; whether all could be had.
-    pub(super) async fn learn_variables(&mut self, names: &[String]) -> bool {
-        let Some(max) = self.longest_asked_for(names) else { return false };
-        let Ok(is_known) = self.fetch_user_variables(names, max).await else { return true };
-        if is_known {
-            names.iter().for_each(|name| self.at.pins.variable_known(name));
-        }
-        is_known
-    }
-
-    /// How long the values of these variables may be to be asked for; None where they are not asked for at all.
-    fn longest_asked_for(&self, names: &[String]) -> Option<u64> {
-        let max = self.worker.snapshot().vars.carry_user_variables_max_length;
-        let may_ask = max > 0 && names.len() <= MOST_VARIABLES && names.iter().all(|name| name.is_ascii());
-        may_ask.then_some(max)
-    }
-
-    /// Carries what the held backend tells of these variables; false when that is not all of them.
-    async fn fetch_user_variables(&mut self, names: &[String], max: u64) -> std::io::Result<bool> {
-        let literals = self.door().ask_for_user_variables(names, max).await?;
-        Ok(literals
-            .is_some_and(|all| names.iter().zip(&all).all(|(name, literal)| self.wants.carry_user_variable(&mut self.at, name, literal))))
-    }
-
-    /// Asks for the values that keep the backend, and lets it go when it told them all.
-    pub(super) async fn learn_user_variables(&mut self, analysis: &Analysis) {
-        let Some(names) = self.at.pins.only_variables().map(<[String]>::to_vec) else { return };
-        let Some(max) = self.longest_asked_for(&names) else { return self.pin_variables(None, analysis) };
-        self.forget_unhandled();
-        match self.fetch_user_variables(&names, max).await {
-            Ok(true) => self.at.pins.end(PinReason::UserVariable),
-            Ok(false) => self.pin_variables(None, analysis),
-            // The next statement finds the connection closed.
-            Err(_) => {}
-        }
-    }
-}
-
-impl Wants {
-    /// Carries a user variable, as far as limits allow.
-    pub(super) fn carry_user_variable(&mut self, at: &mut Attachments, name: &str, literal: &str) -> bool {
-        let carried = &mut self.state.user_variables;
-        let fits = literal.len() <= LONGEST_LITERAL && (carried.get(name).is_some() || carried.entries().len() < MOST_VARIABLES);
-        if fits {
-            carried.set(name, Some(literal.as_bytes()));
-            if let Some(backend) = at.backend.as_mut() {
-                backend.core.held.user_variable_changed(name, literal);
-            }
-            at.known_elsewhere(name);
-        }
-        fits
-    }
-}
-
-impl Attachments {
-    /// The literal of a NULL that is assigned to this variable now; None when the type that it has is not known.
-    pub(super) fn null_for(&self, wants: &Wants, name: &str) -> Option<String> {
-        if self.pins.set().contains(PinReason::UserVariable) && self.pins.hides(name) && !self.pins.is_told(name) {
-            return None;
-        }
-        let before = match wants.state.user_variables.get(name) {
-            Some(literal) => of_type(std::str::from_utf8(literal).ok()?)?,
-            None => NO_TYPE.into(),
-        };
-        Some(null_of(name, &before))
-    }
-}
-
-impl Door<'_> {
-    /// The held backend's user variables as literals, in this order; None when one cannot be had.
-    async fn ask_for_user_variables(&mut self, names: &[String], max: u64) -> std::io::Result<Option<Vec<String>>> {
-        count(&self.at.worker.counters.user_variables_asked);
-        if self.at.backend.is_none() {
-            return Ok(None);
-        }
-        let reply = self.ask(Question::UserVariables { names, max }).await?;
-        Ok(literals(&reply, names))
-    }
-}
-
-/// What the answer says, one literal for each variable.
-fn literals(reply: &Collected, names: &[String]) -> Option<Vec<String>> {
+/// What the answer to [`Question::UserVariables`](super::question::Question::UserVariables) says, one literal for each variable; None
+/// where one cannot be had.
+pub(super) fn literals(reply: &Collected, names: &[String]) -> Option<Vec<String>> {
     let mut row = Reader::new(reply.rows.first()?);
     let mut column = || -> Option<Option<Vec<u8>>> {
         match row.peek()? {

@@ -1,0 +1,226 @@
+//! The session's user variables, and the one place that says what becomes of them.
+//!
+//! A value is known (a literal in what the session wants of any connection), or a statement computed it (`SELECT @n := @n + 1`,
+//! `SET @id = UUID()`): then only the connection knows it, which a pin keeps, here or in another hostgroup. When nothing else keeps
+//! that connection, it is asked for the values, and they are carried as literals from then on. So the session is pinned for a round
+//! trip, not until a reset.
+//!
+//! Statements come here from `effects.rs` and `setting.rs`, [`Question::UserVariables`] asks, `literals.rs` reads the answer, and
+//! [`state::diff`](crate::state::diff) brings another connection to the known values.
+
+use super::Session;
+use super::attachments::{Attachments, BOUND};
+use super::charsets;
+use super::effects::may_name_others;
+use super::literals::{NO_TYPE, is_bare_null, literals, null_of, of_type};
+use super::question::{Door, Question};
+use super::wants::Wants;
+use crate::counters::count;
+use crate::pins::{PinReason, Pins, UNSEEN};
+use crate::state::{MOST_USER_VARIABLES, Text, Variables};
+use crate::stmt_cache::ValuesAtPrepare;
+use model::HostgroupId;
+use model::snapshot::RuleMultiplex;
+use sql::{Analysis, Facts};
+use std::io;
+use std::sync::Arc;
+
+/// The value of a variable that was never set.
+pub(super) const UNSET: &[u8] = b"NULL";
+
+/// See the module.
+pub(super) struct UserVariables<'a> {
+    wants: &'a mut Wants,
+    at: &'a mut Attachments,
+    /// Computed values keep the connection: no rule says otherwise.
+    keeps: bool,
+}
+
+impl UserVariables<'_> {
+    /// A SET gave a variable this literal, as it is written in the session's character set.
+    pub(super) fn set(&mut self, name: String, literal: &str, analysis: &Analysis) {
+        if may_name_others(&name) {
+            return self.computed(Some(vec![name]), analysis);
+        }
+        // NULL is kept too: a variable that was assigned is not one that never was.
+        let carried = if literal.eq_ignore_ascii_case("NULL") {
+            self.null_for(&name)
+        } else {
+            charsets::portable(literal, self.wants.lex, &self.wants.state)
+        };
+        match carried {
+            Some(carried) if self.assign(&name, &carried) => {}
+            Some(_) => self.computed(None, analysis),
+            None => self.computed(Some(vec![name]), analysis),
+        }
+    }
+
+    /// A variable has this value on the connection at hand, a literal of any session. False where limits do not allow to carry it.
+    pub(super) fn assign(&mut self, name: &str, literal: &str) -> bool {
+        let fits = self.wants.state.carry_user_variable(name, literal);
+        if fits {
+            if let Some(backend) = self.at.backend.as_mut() {
+                backend.core.held.user_variable_changed(name, literal);
+            }
+            // What it was given in other places is out of date.
+            self.at.all_pins_elsewhere().for_each(|pins| pins.variable_known(name));
+        }
+        fits
+    }
+
+    /// Variables have values that the text does not tell; None when it is not known which.
+    pub(super) fn computed(&mut self, names: Option<Vec<String>>, analysis: &Analysis) {
+        // What else they name is not known.
+        let names = names.filter(|names| !names.iter().any(|name| may_name_others(name)));
+        if self.keeps {
+            let now_ms = self.at.worker.clock.now_ms();
+            self.at.pins.variables_computed(names, now_ms, analysis.digest);
+        }
+    }
+
+    /// Any variable that this text names may have a value that the text does not tell.
+    pub(super) fn computed_by(&mut self, sql: &[u8], analysis: &Analysis) {
+        self.computed(sql::user_variables(sql, self.wants.lex), analysis);
+    }
+
+    /// The session no longer wants this variable of a connection: a SET is about to give it another value.
+    pub(super) fn forget(&mut self, name: &str) {
+        self.wants.state.user_variables.set(name, None);
+    }
+
+    /// The server said that these variables have these values. False where limits do not allow to carry all of them.
+    fn learnt(&mut self, names: &[String], literals: &[String]) -> bool {
+        names.iter().zip(literals).all(|(name, literal)| self.assign(name, literal))
+    }
+
+    /// The literal of a NULL that is assigned to this variable now; None when the type that it has is not known.
+    pub(super) fn null_for(&self, name: &str) -> Option<String> {
+        let pins = &self.at.pins;
+        if pins.set().contains(PinReason::UserVariable) && pins.hides(name) && !pins.is_told(name) {
+            return None;
+        }
+        let before = match self.wants.state.user_variables.get(name) {
+            Some(literal) => of_type(std::str::from_utf8(literal).ok()?)?,
+            None => NO_TYPE.into(),
+        };
+        Some(null_of(name, &before))
+    }
+}
+
+impl Session {
+    /// The session's user variables.
+    pub(super) fn user_variables(&mut self) -> UserVariables<'_> {
+        let keeps = self.hand.directions.multiplex != Some(RuleMultiplex::IgnoreVariables);
+        UserVariables { wants: &mut self.wants, at: &mut self.at, keeps }
+    }
+
+    /// Asks for the values that alone keep the backend, so that nothing keeps it.
+    pub(super) async fn learn_user_variables(&mut self, analysis: &Analysis) {
+        let Some(names) = self.at.pins.only_variables().map(<[String]>::to_vec) else { return };
+        let Some(max) = self.at.longest_asked_for(&names) else { return self.user_variables().computed(None, analysis) };
+        self.forget_unhandled();
+        match self.fetch_user_variables(&names, max).await {
+            Ok(true) => self.at.pins.end(PinReason::UserVariable),
+            Ok(false) => self.user_variables().computed(None, analysis),
+            // The next statement finds the connection closed.
+            Err(_) => {}
+        }
+    }
+
+    /// Asks for the values of these user variables (None: it is not known which) where they may be known, so that they are carried to
+    /// `hostgroup`. Where one cannot be had the statement goes to it instead.
+    pub(super) async fn bring_variables(&mut self, names: Option<Vec<String>>, hostgroup: HostgroupId) -> HostgroupId {
+        let unseen = |(id, pins): &(HostgroupId, &Pins)| *id != hostgroup && pins.set().intersects(UNSEEN);
+        let places: Vec<HostgroupId> = self.at.all_places().filter(unseen).map(|(id, _)| id).collect();
+        for place in places {
+            let Some(names) = &names else { return place };
+            let Some((_, pins)) = self.at.all_places().find(|(id, _)| *id == place) else { continue };
+            let is_wanted = |name: &&String| pins.hides(name) && !pins.is_told(name);
+            let wanted: Vec<String> = names.iter().filter(is_wanted).cloned().collect();
+            if wanted.is_empty() {
+                continue;
+            }
+            self.travel(place).await;
+            self.read_before_leaving().await;
+            let may_leave = self.at.pool.shared.id == place && !self.at.pins.set().intersects(BOUND);
+            if !may_leave || self.at.backend.is_some() && !self.learn_variables(&wanted).await {
+                return self.at.pool.shared.id;
+            }
+        }
+        hostgroup
+    }
+
+    /// Asks for these values, to carry them, though something else keeps the backend; whether all could be had.
+    async fn learn_variables(&mut self, names: &[String]) -> bool {
+        let Some(max) = self.at.longest_asked_for(names) else { return false };
+        let Ok(is_known) = self.fetch_user_variables(names, max).await else { return true };
+        if is_known {
+            names.iter().for_each(|name| self.at.pins.variable_known(name));
+        }
+        is_known
+    }
+
+    /// Carries what the held backend says of these variables; false when that is not all of them.
+    async fn fetch_user_variables(&mut self, names: &[String], max: u64) -> io::Result<bool> {
+        let literals = self.door().ask_for_user_variables(names, max).await?;
+        Ok(literals.is_some_and(|literals| self.user_variables().learnt(names, &literals)))
+    }
+}
+
+impl Door<'_> {
+    /// The held backend's user variables as literals, in this order; None when one cannot be had.
+    async fn ask_for_user_variables(&mut self, names: &[String], max: u64) -> io::Result<Option<Vec<String>>> {
+        count(&self.at.worker.counters.user_variables_asked);
+        if self.at.backend.is_none() {
+            return Ok(None);
+        }
+        let reply = self.ask(Question::UserVariables { names, max }).await?;
+        Ok(literals(&reply, names))
+    }
+}
+
+impl Attachments {
+    /// How long the values of these variables may be to be asked for; None where they are not asked for at all.
+    fn longest_asked_for(&self, names: &[String]) -> Option<u64> {
+        let max = self.worker.snapshot().vars.carry_user_variables_max_length;
+        let may_ask = max > 0 && names.len() <= MOST_USER_VARIABLES && names.iter().all(|name| name.is_ascii());
+        may_ask.then_some(max)
+    }
+
+    /// Whether a statement for `hostgroup` uses user variables of which another place may know better.
+    pub(super) fn needs_variables(&self, analysis: &Analysis, hostgroup: HostgroupId) -> bool {
+        analysis.facts.contains(Facts::USER_VARIABLE)
+            && self.is_pinned()
+            && !self.pins.set().intersects(BOUND)
+            && self.all_places().any(|(id, pins)| id != hostgroup && pins.set().intersects(UNSEEN))
+    }
+
+    /// Whether the session knows the value that this variable has here.
+    pub(super) fn knows_variable(&self, name: &str) -> bool {
+        !self.pins.hides(name)
+    }
+}
+
+impl Wants {
+    /// The value of a variable, as far as it is known.
+    pub(super) fn user_variable(&self, name: &str) -> &[u8] {
+        self.state.user_variables.get(name).filter(|literal| !is_bare_null(literal)).map_or(UNSET, |literal| literal)
+    }
+
+    /// The values of the variables that a statement names, for a server where they decide at PREPARE.
+    pub(super) fn values_at_prepare(&self, at: &Attachments, text: &[u8]) -> ValuesAtPrepare {
+        let names = sql::user_variables(text, self.lex).filter(|names| names.iter().all(|name| at.knows_variable(name)));
+        let Some(names) = names else { return ValuesAtPrepare::unknown() };
+        let mut values = Variables::default();
+        for name in names {
+            values.set(&name, Some(self.user_variable(&name)));
+        }
+        ValuesAtPrepare::Known(values)
+    }
+
+    /// Those of the variables that may have other values now than they had at PREPARE, with their literals of then.
+    pub(super) fn changed_since_prepare(&self, at: &Attachments, then: &Variables) -> Vec<(Arc<str>, Text)> {
+        let is_other = |name: &str, literal: &[u8]| !at.knows_variable(name) || self.user_variable(name) != literal;
+        then.entries().iter().filter(|(name, literal)| is_other(name, literal)).cloned().collect()
+    }
+}
