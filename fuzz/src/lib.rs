@@ -27,5 +27,6 @@ pub mod reframe;
 pub mod replies;
 pub mod reply;
 pub mod routing;
+pub mod split;
 pub mod sql;
 pub mod tls_records;

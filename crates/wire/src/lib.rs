@@ -27,6 +27,7 @@ pub mod reframe;
 pub mod reply;
 pub mod reply_digest;
 pub mod session_state;
+pub mod split;
 
 pub use command::Command;
 pub use error::WireError;

@@ -124,6 +124,12 @@ impl Tracker {
         self.phase == Phase::Done && !self.continuing
     }
 
+    /// True while the first packet of a result is expected.
+    #[must_use]
+    pub fn is_at_start(&self) -> bool {
+        self.phase == Phase::First && !self.continuing
+    }
+
     /// True while rows of a result set are expected: the frames that need the least attention.
     #[must_use]
     pub fn in_rows(&self) -> bool {
