@@ -117,6 +117,12 @@ counters! {
     waits,
     /// Requests that waited in vain.
     wait_timeouts,
+    /// Statements that were sent to a server together with those of other sessions.
+    pipelined,
+    /// Those of them that were sent again, alone.
+    pipelined_again,
+    /// Replies to them that nobody waited for any more.
+    pipelined_dropped,
     /// Backends given to another worker.
     handed_over,
     /// Idle connections that were found closed, or out of step, when they were looked at.

@@ -6,6 +6,7 @@
 use crate::backend::Backend;
 use crate::causal::CausalPart;
 use crate::class::LaneKey;
+use crate::habits::Habits;
 use crate::queue::{NOBODY, Queue};
 use crate::quota::Quota;
 use crate::refusals::Refusals;
@@ -25,6 +26,8 @@ pub(crate) struct Lane {
     pub quota: Arc<Quota>,
     /// Who waits for one of them, on any worker.
     pub line: Arc<Queue>,
+    /// What its statements are like, where they may be sent together.
+    pub habits: Habits,
     /// Since when (process clock, us) there has always been somebody who waits for one of them on this worker, or [`NOBODY`].
     busy_since_us: Cell<u64>,
     /// When (process clock, us) other workers were asked last for one of them.
@@ -61,6 +64,7 @@ impl Lane {
             key,
             quota,
             line,
+            habits: Habits::default(),
             busy_since_us: Cell::new(NOBODY),
             asked_us: Cell::new(0),
             turned_us: Cell::new(0),

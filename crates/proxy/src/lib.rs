@@ -33,6 +33,7 @@ mod fleet;
 mod fleet_tests;
 mod gtid;
 mod gtid_source;
+mod habits;
 mod heir;
 mod held;
 mod histogram;

@@ -271,6 +271,11 @@ impl Link {
         self.stream.poll_readable(cx)
     }
 
+    /// Bytes of packets received since [`Link::take_traffic`].
+    pub(crate) fn received(&self) -> u64 {
+        self.traffic.1
+    }
+
     /// Bytes of packets sent and received since this was last asked.
     pub(crate) fn take_traffic(&mut self) -> (u64, u64) {
         std::mem::take(&mut self.traffic)

@@ -1,7 +1,7 @@
 //! One run: a world made from a seed, broken, mended, and looked at.
 
 use crate::chaos::Chaos;
-use crate::client::{Client, Terms};
+use crate::client::{Client, Reader, Terms};
 use crate::fleet::Fleet;
 use crate::lack::Lack;
 use crate::net::{Network, ProxysView};
@@ -37,6 +37,8 @@ const ENDS_WITHIN: Duration = Duration::from_secs(300);
 const QUIET_WITHIN: Duration = Duration::from_secs(15);
 /// Added to the seed for the choices of upgrades, so that they do not change the other choices.
 const UPGRADING: u64 = 0x7570_6772_6164_6521;
+/// Clients that only read, where reads share connections.
+const CROWD: u16 = 8;
 /// How often it is looked at whether a healthy writer is visible.
 const CALM_LOOKS: Duration = Duration::from_millis(10);
 
@@ -82,6 +84,8 @@ struct Plan {
     terms: Terms,
     /// How often another process takes the proxy's place.
     upgrades: u64,
+    /// `mysql-pipeline_depth`.
+    pipeline_depth: u64,
 }
 
 impl Plan {
@@ -113,6 +117,7 @@ impl Plan {
                 pause_ms: *random.pick(&[5, 40, 200]),
             },
             upgrades: 0,
+            pipeline_depth: 1,
         }
     }
 
@@ -137,12 +142,13 @@ impl Plan {
         }
         let text = format!(
             r#"mysql_variables = {{ threads={} have_ssl=false connect_timeout_server_max={} monitor_read_only_interval={}
-                                  demotion_grace_ms={} transaction_replay={} }}
+                                  demotion_grace_ms={} transaction_replay={} pipeline_depth={}
+                                  pipeline_max_statement_us=1000000 pipeline_late_ms=20 }}
             mysql_servers = ( {servers} )
             mysql_users = ( {{ username="app" password="secret" default_hostgroup=0 }},
                             {{ username="ro" password="secret" default_hostgroup=1 }} )
             mysql_replication_hostgroups = ( {{ writer_hostgroup=0 reader_hostgroup=1 comment="" }} )"#,
-            self.workers, self.hold_ms, self.read_only_interval, self.grace_ms, self.replays
+            self.workers, self.hold_ms, self.read_only_interval, self.grace_ms, self.replays, self.pipeline_depth
         );
         let shown = |errors: Vec<model::ConfigError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         let (config, _) = model::parse(&text, "sim.cnf").map_err(shown)?;
@@ -170,6 +176,8 @@ impl World {
         if !settings.is_never_upgraded {
             plan.draw_upgrades(&mut upgrading);
         }
+        // In every other world reads share connections; all else is drawn as without.
+        plan.pipeline_depth = if seed % 2 == 1 { 8 } else { 1 };
         let oracle = Rc::new(Oracle::new(plan.grace_ms));
         let trace = Trace::new(settings.is_traced);
         trace.note(|| format!("seed {seed}: {plan:?}"));
@@ -258,6 +266,12 @@ impl World {
                 terms: self.plan.terms,
             };
             started.push(tokio::task::spawn_local(client.run(end)));
+        }
+        let is_shared = self.plan.pipeline_depth > 1 && self.plan.terms.is_crowded;
+        for id in (0..CROWD).filter(|_| is_shared) {
+            let (network, oracle) = (Arc::clone(&self.network), Rc::clone(&self.oracle));
+            let reader = Reader { id, proxy: Rc::clone(proxy), network, oracle };
+            started.push(tokio::task::spawn_local(reader.run(end)));
         }
         started
     }

@@ -185,8 +185,8 @@ mod tests {
                     Ended { results: 2, ..set },
                 ),
                 (
-                    rows(caps, &[b"a"], 0, status | StatusFlags::SESSION_STATE_CHANGED),
-                    Ended { status: status | StatusFlags::SESSION_STATE_CHANGED, ..set },
+                    rows(caps, &[b"a"], 0, status | StatusFlags::NO_BACKSLASH_ESCAPES),
+                    Ended { status: status | StatusFlags::NO_BACKSLASH_ESCAPES, ..set },
                 ),
             ];
             let all: Vec<u8> = table.iter().flat_map(|(bytes, _)| bytes.clone()).collect();

@@ -36,7 +36,7 @@ impl Exposure {
             )
         } else {
             format!(
-                "On {places}, only this machine may log in with a default password, as {names}. For logins from elsewhere, add another name \
+                "On {places}, only this machine may log in as {names}: these names have default passwords. For logins from elsewhere, add another name \
                  to admin-admin_credentials."
             )
         };

@@ -7,11 +7,14 @@
 //! they have waited longer by [`LANES_BOUND_US`] than those who can. Who wants a connection of its own is passed over by backends
 //! that others have used. Only a `fast_forward` session, which lends none to others, has its turn at once where the server is full.
 
+mod batch;
 mod growth;
 mod lines;
+mod riders;
 mod upkeep;
 mod waiting;
 
+pub(crate) use riders::{Answer, Batches, Got, Ridden, Rider};
 pub(crate) use waiting::{Acquire, AcquireError, Wish};
 
 use crate::backend::Backend;
@@ -29,6 +32,7 @@ use crate::terms::HostgroupRole;
 use crate::worker::Worker;
 use lines::FRONT;
 use model::snapshot::{Effective, Snapshot};
+use riders::Depth;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -86,6 +90,8 @@ pub(crate) struct HostgroupPool {
     choosy: Cell<usize>,
     /// By server: connections that those who waited got since the last look, and how long these had been held together, us.
     turns: RefCell<Vec<(u64, u64)>>,
+    /// How many statements go to a backend together.
+    depth: Depth,
     /// Told when servers were laid out anew: connects to those that are out are given up.
     laid_out: Notify,
 }
@@ -109,6 +115,7 @@ impl HostgroupPool {
             loners: Cell::new(0),
             choosy: Cell::new(0),
             turns: RefCell::default(),
+            depth: Depth::default(),
             laid_out: Notify::new(),
         })
     }
@@ -418,6 +425,7 @@ impl HostgroupPool {
         let taker = self.taker(&self.waiters.borrow(), lane, &backend.core.server).cloned();
         let Some(waiter) = taker else { return lane.put(backend) };
         self.note_turn(worker, lane, &mut backend);
+        let Some(backend) = self.give_to_several(worker, &waiter, backend) else { return };
         self.leave_queue(worker, &waiter);
         waiter.finish(Outcome::Ready(Box::new(backend)));
     }

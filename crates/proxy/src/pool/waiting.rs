@@ -2,6 +2,7 @@
 
 use super::HostgroupPool;
 use super::lines::{Lines, Ticket};
+use super::riders::{Got, Ridden, Rider};
 use crate::backend::{Backend, ServerError};
 use crate::choice::{Connections, Needs};
 use crate::connect::Raw;
@@ -35,6 +36,10 @@ pub(super) enum Outcome {
     Waiting,
     Ready(Box<Backend>),
     Failed(AcquireError),
+    /// Its statement is under way together with others'.
+    Riding,
+    /// What became of that.
+    Ridden(Ridden),
     Taken,
 }
 
@@ -47,12 +52,14 @@ pub(crate) struct Wish {
     pub collation: u8,
     /// It wants a connection that is opened as its client logged in.
     pub raw: Option<Raw>,
+    /// Its statement may be sent together with others'.
+    pub rider: Option<Box<Rider>>,
 }
 
 impl Wish {
     /// A `fast_forward` session's own connection.
     pub(crate) fn own(collation: u8, raw: Raw) -> Self {
-        Self { needs: Needs { connections: Connections::New, ..Needs::default() }, collation, raw: Some(raw) }
+        Self { needs: Needs { connections: Connections::New, ..Needs::default() }, collation, raw: Some(raw), rider: None }
     }
 }
 
@@ -154,6 +161,18 @@ pub(crate) struct Acquire {
 }
 
 impl Acquire {
+    /// Ready when a backend was assigned, none will be, or a rider needs none any more.
+    pub(crate) fn poll_any(&mut self, cx: &mut Context<'_>) -> Poll<Result<Got, AcquireError>> {
+        let mut outcome = self.waiter.outcome.borrow_mut();
+        if let Outcome::Ridden(_) = *outcome
+            && let Outcome::Ridden(ridden) = std::mem::replace(&mut *outcome, Outcome::Taken)
+        {
+            return Poll::Ready(Ok(Got::Ridden(ridden)));
+        }
+        drop(outcome);
+        self.poll(cx).map_ok(Got::Backend)
+    }
+
     /// Ready when a backend was assigned, or none will be.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Backend, AcquireError>> {
         let mut outcome = self.waiter.outcome.borrow_mut();
@@ -162,6 +181,11 @@ impl Acquire {
             Outcome::Failed(e) => Poll::Ready(Err(e)),
             Outcome::Waiting | Outcome::Taken => {
                 *outcome = Outcome::Waiting;
+                *self.waiter.waker.borrow_mut() = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            under_way @ (Outcome::Riding | Outcome::Ridden(_)) => {
+                *outcome = under_way;
                 *self.waiter.waker.borrow_mut() = Some(cx.waker().clone());
                 Poll::Pending
             }
@@ -183,7 +207,7 @@ impl Drop for Acquire {
                 self.pool.grow(&self.worker);
             }
             Outcome::Ready(backend) => self.pool.release(&self.worker, *backend),
-            Outcome::Waiting | Outcome::Failed(_) | Outcome::Taken => {}
+            Outcome::Waiting | Outcome::Failed(_) | Outcome::Riding | Outcome::Ridden(_) | Outcome::Taken => {}
         }
     }
 }

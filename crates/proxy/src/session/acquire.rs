@@ -14,7 +14,7 @@ use crate::connect::Raw;
 use crate::counters::count;
 use crate::entry::{Activity, Entry, Signal};
 use crate::pins::WISHES;
-use crate::pool::{Acquire, AcquireError, Wish};
+use crate::pool::{Acquire, AcquireError, Got, Rider, Wish};
 use crate::safety::Safety;
 use model::HostgroupId;
 use std::future::{Future, poll_fn};
@@ -59,10 +59,34 @@ impl Session {
             // Rare, and long.
             return Box::pin(self.reopen()).await;
         }
+        self.obtain_since(self.worker.shared.clock.now_us()).await
+    }
+
+    /// Waits for one, in line since `asked_us`.
+    pub(super) async fn obtain_since(&mut self, asked_us: u64) -> Result<(), Fault> {
         let others_go_first = self.at.head_start_ends_us(u64::MAX).is_some();
-        let backend = self.wait_for_backend(others_go_first).await?;
+        let backend = self.wait_for_backend(others_go_first, asked_us).await?;
         self.take_on(backend);
         Ok(())
+    }
+
+    /// Takes one that a waiter was given, unless replays began while it waited.
+    pub(super) async fn take_on_unless_late(&mut self, backend: Backend, asked_us: u64) -> Result<(), Fault> {
+        if self.at.head_start_ends_us(u64::MAX).is_none() {
+            self.take_on(backend);
+            return Ok(());
+        }
+        self.at.pool.release_to(&self.worker, &self.at.lane, backend);
+        self.obtain_since(asked_us).await
+    }
+
+    /// Waits in the queue with a statement that may ride, where no replays go first. None when that is to be asked again.
+    pub(super) async fn wait_to_ride(&mut self, rider: Box<Rider>, asked_us: u64) -> Result<Option<Got>, Fault> {
+        if self.at.head_start_ends_us(u64::MAX).is_some() {
+            return Ok(None);
+        }
+        let deadline_us = self.recovery.wait_deadline_us(&self.at, asked_us);
+        self.wait_in_queue(asked_us, deadline_us, Some(rider)).await
     }
 
     /// The session holds this one from here on.
@@ -83,8 +107,7 @@ impl Session {
     }
 
     /// Waits until those have gone first that say a lost transaction again, if there are any, then in the queue.
-    async fn wait_for_backend(&mut self, mut others_go_first: bool) -> Result<Backend, Fault> {
-        let asked_us = self.worker.shared.clock.now_us();
+    async fn wait_for_backend(&mut self, mut others_go_first: bool, asked_us: u64) -> Result<Backend, Fault> {
         let deadline_us = self.recovery.wait_deadline_us(&self.at, asked_us);
         loop {
             if others_go_first {
@@ -93,7 +116,7 @@ impl Session {
                     return Ok(backend);
                 }
             }
-            let Some(backend) = self.wait_in_queue(asked_us, deadline_us).await? else {
+            let Some(Got::Backend(backend)) = self.wait_in_queue(asked_us, deadline_us, None).await? else {
                 // It waits elsewhere now.
                 others_go_first = true;
                 continue;
@@ -108,20 +131,20 @@ impl Session {
     }
 
     /// Waits in the queue, in line since `asked_us`, or since its transaction began. None when the statement left for another hostgroup.
-    async fn wait_in_queue(&mut self, asked_us: u64, deadline_us: u64) -> Result<Option<Backend>, Fault> {
+    async fn wait_in_queue(&mut self, asked_us: u64, deadline_us: u64, rider: Option<Box<Rider>>) -> Result<Option<Got>, Fault> {
         let collation = u8::try_from(self.client.collation).unwrap_or(0);
         if self.at.replaying.is_some() && self.at.lane.is_used_up() {
             // It waits for its own user, and others not for it.
             self.at.pool.shared.replays.served(asked_us);
         }
         let since_us = self.entry.transaction_since_us().unwrap_or(asked_us);
-        let wish = Wish { needs: self.hand.directions.needs, collation, raw: None };
+        let wish = Wish { needs: self.hand.directions.needs, collation, raw: None, rider };
         self.entry.begin_wait(self.at.pool.shared.id, self.now_ms());
         self.hand.trail_waits(&self.at, false);
         let mut acquire = self.at.pool.enqueue(&self.worker, &self.at.lane, wish, since_us, deadline_us);
         let result = match self.hand.directions.writer {
             Some(writer) => Box::pin(self.wait_among_readers(&mut acquire, writer, deadline_us)).await,
-            None => self.wait(|cx| acquire.poll(cx)).await.map(Some),
+            None => self.wait(|cx| acquire.poll_any(cx)).await.map(Some),
         };
         drop(acquire);
         self.entry.set_activity(Activity::Running, self.worker.shared.clock.now_ms());
@@ -140,7 +163,7 @@ impl Session {
         acquire: &mut Acquire,
         writer: HostgroupId,
         deadline_us: u64,
-    ) -> Result<Option<Result<Backend, AcquireError>>, Fault> {
+    ) -> Result<Option<Result<Got, AcquireError>>, Fault> {
         let patience = match self.at.lane.settings().reads_to_writer_after_ms {
             0 => NO_LIMIT,
             ms => Duration::from_millis(ms),
@@ -148,7 +171,7 @@ impl Session {
         loop {
             // Whoever waits for a short time only is to be served too.
             let left = Duration::from_micros(deadline_us.saturating_sub(self.worker.shared.clock.now_us()) / 2);
-            let waited = tokio::time::timeout(patience.min(left.max(SHORTEST_HOLD)), self.wait(|cx| acquire.poll(cx))).await;
+            let waited = tokio::time::timeout(patience.min(left.max(SHORTEST_HOLD)), self.wait(|cx| acquire.poll_any(cx))).await;
             let now_ms = self.worker.shared.clock.now_ms();
             match waited {
                 Ok(outcome) => return outcome.map(Some),
@@ -185,9 +208,9 @@ impl Session {
     }
 
     /// What one got that waited, or why not.
-    fn acquired(&self, outcome: Result<Backend, AcquireError>, asked_us: u64) -> Result<Backend, Fault> {
+    fn acquired<T>(&self, outcome: Result<T, AcquireError>, asked_us: u64) -> Result<T, Fault> {
         match outcome {
-            Ok(backend) => Ok(backend),
+            Ok(got) => Ok(got),
             Err(AcquireError::Refused(e)) => Err(Fault::server(e)),
             Err(AcquireError::Impossible(text)) => {
                 let text = format!("Tidegate: cannot log in to the server: {text}");

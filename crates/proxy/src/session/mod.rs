@@ -56,6 +56,7 @@ mod relay;
 mod replay;
 mod respond;
 mod retry;
+mod ride;
 mod route;
 mod run;
 mod setting;
@@ -318,6 +319,12 @@ fn lane_of(worker: &Worker, pool: &HostgroupPool, user: &Arc<User>, caps: Capabi
 
 #[cfg(test)]
 mod bed;
+
+/// What servers answer, for tests of other modules.
+#[cfg(test)]
+pub(crate) mod answers {
+    pub(crate) use super::bed::{error, numbered, packet_of, result_of};
+}
 
 #[cfg(test)]
 mod tests {

@@ -105,10 +105,15 @@ impl Session {
                 Kept::AtHand => {}
                 kept => {
                     self.hand.attempt_waits(&self.at);
-                    self.obtain_later(kept).await?;
+                    if self.obtain_or_ride(kept, command, plan, reply).await? {
+                        return Ok(());
+                    }
                 }
             }
             self.hand.attempt_has_backend(&self.at);
+            if self.is_proof_due(command, plan) {
+                Box::pin(self.prove(command, plan)).await?;
+            }
             let mut ahead = if self.hand.is_not_causal(&self.at) && self.is_in_sync(&plan.as_synced()) {
                 Ahead::default()
             } else {
@@ -157,8 +162,12 @@ impl Session {
             *reply = Box::pin(self.run_labelled(ahead, outgoing, command, plan)).await?;
             return Ok(());
         }
+        let learns_since_us = self.learns_since(command, plan);
         self.send_statement(&ahead, outgoing).await?;
         self.relay_to(plan, reply).await?;
+        if let Some(since_us) = learns_since_us {
+            self.learn_habit(plan, reply, since_us);
+        }
         if self.at.lane.causal().writes == Writing::Remembered {
             self.note_written(&plan.analysis, reply);
         }

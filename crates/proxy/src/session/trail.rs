@@ -197,6 +197,14 @@ impl AtHand {
         }
     }
 
+    /// It was sent together with others, at `sent_us` (process clock).
+    pub(super) fn attempt_rode(&mut self, at: &Attachments, sent_us: u64) {
+        if let Some(attempt) = self.trail.as_mut().and_then(|trail| trail.attempts.last_mut()) {
+            (attempt.held_us, attempt.sent_us) = (Some(sent_us), Some(sent_us));
+            attempt.held = at.entry.view.held.get();
+        }
+    }
+
     /// The backend is ready, and the statement goes out.
     pub(super) fn attempt_sends(&mut self, at: &Attachments) {
         if let Some(attempt) = self.trail.as_mut().and_then(|trail| trail.attempts.last_mut()) {

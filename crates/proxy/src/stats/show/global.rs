@@ -360,6 +360,24 @@ pub(super) const GLOBAL: &[Number] = &[
         counted!(waits),
     ),
     // Metrics of Tidegate's own.
+    both(
+        "tidegate_pipelined",
+        ("tidegate_pipelined_statements_total", Counter, "Reads of waiting sessions that shared a connection"),
+        None,
+        counted!(pipelined),
+    ),
+    both(
+        "tidegate_pipelined_again",
+        ("tidegate_pipelined_again_total", Counter, "Pipelined reads that were sent again, alone"),
+        None,
+        counted!(pipelined_again),
+    ),
+    both(
+        "tidegate_pipelined_dropped",
+        ("tidegate_pipelined_dropped_total", Counter, "Replies to pipelined reads that no session waited for"),
+        None,
+        counted!(pipelined_dropped),
+    ),
     both("", ("tidegate_answered_by_proxy_total", Counter, "Statements answered without a server"), None, counted!(answered_here)),
     both(
         "",

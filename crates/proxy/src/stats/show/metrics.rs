@@ -3,7 +3,7 @@
 
 use super::global::{GLOBAL, MEMORY, Number, is_paused};
 use super::pins::by_reason;
-use super::pool::{Pooled, waiting};
+use super::pool::{Pooled, Waiting, waiting};
 use super::totals::Totals;
 use crate::histogram::Histogram;
 use crate::stats::{ProxyStats, collect};
@@ -181,9 +181,11 @@ fn pins(families: &mut Families, stats: &ProxyStats, totals: &Totals) {
 }
 
 fn waits(families: &mut Families, stats: &ProxyStats) {
-    for (hostgroup, (waiters, oldest_ms)) in waiting(&stats.shared) {
+    for (hostgroup, Waiting { waiters, oldest_ms, batches }) in waiting(&stats.shared) {
         let labels = || vec![("hostgroup", hostgroup.to_string())];
         families.add(("tidegate_waiters", Gauge, "Sessions that wait for a connection"), "", labels(), float(waiters));
+        let depth = ("tidegate_pipeline_depth", Gauge, "Reads that may be under way on one connection at a time");
+        families.add(depth, "", labels(), float(batches.depth));
         let oldest = ("tidegate_waiter_oldest_seconds", Gauge, "Longest current wait for a connection");
         families.add(oldest, "", labels(), float(oldest_ms) / 1e3);
     }

@@ -3,6 +3,7 @@
 use super::{Rows, Table, text};
 use crate::ask::{ask, ask_all};
 use crate::backend::Backend;
+use crate::pool::{Batches, HostgroupPool};
 use crate::server::ServerShared;
 use crate::server_counts::{ServerId, ServerMeter};
 use crate::shared::Shared;
@@ -107,10 +108,18 @@ pub(super) const TABLES: &[Table] = &[
         table: StatsTable {
             schema: StatsSchema::Stats,
             name: "stats_tidegate_waits",
-            columns: &[stat("hostgroup", "INT"), stat("waiters", "INT"), stat("oldest_ms", "INT")],
+            columns: &[
+                stat("hostgroup", "INT"),
+                stat("waiters", "INT"),
+                stat("oldest_ms", "INT"),
+                stat("pipeline_depth", "INT"),
+                stat("pipelined", "INT"),
+                stat("pipelined_again", "INT"),
+                stat("pipelined_dropped", "INT"),
+            ],
             primary_key: &["hostgroup"],
             has_reset: false,
-            help: "Sessions that wait for a connection, with the longest wait in ms",
+            help: "Sessions that wait for a connection, with the longest wait in ms; reads of waiting sessions that shared a connection (mysql-pipeline_depth)",
         },
         rows: waits,
     },
@@ -252,16 +261,35 @@ fn latency(stats: &ProxyStats, reading: Reading) -> Rows {
 }
 
 /// Waiters and the longest wait (ms) by hostgroup; every hostgroup that was used is there.
-pub(super) fn waiting(shared: &Shared) -> BTreeMap<HostgroupId, (u64, u64)> {
+pub(super) fn waiting(shared: &Shared) -> BTreeMap<HostgroupId, Waiting> {
     let now_us = shared.clock.now_us();
-    let answers = ask_all(shared, |worker| worker.pools().iter().map(|pool| (pool.shared.id, pool.waiting())).collect::<Vec<_>>());
-    let mut all = BTreeMap::new();
-    for (hostgroup, (waiters, since_us)) in answers.into_iter().flatten() {
-        let (sum, oldest) = all.entry(hostgroup).or_insert((0, 0));
-        *sum += waiters as u64;
-        *oldest = (*oldest).max(since_us.map_or(0, |since| now_us.saturating_sub(since) / 1000));
+    let answers = ask_all(shared, move |worker| {
+        let seen = |pool: &Rc<HostgroupPool>| (pool.shared.id, pool.waiting(), pool.batches(now_us / 1000));
+        worker.pools().iter().map(seen).collect::<Vec<_>>()
+    });
+    let mut all: BTreeMap<HostgroupId, Waiting> = BTreeMap::new();
+    for (hostgroup, (waiters, since_us), batches) in answers.into_iter().flatten() {
+        let sum = all.entry(hostgroup).or_default();
+        sum.waiters += waiters as u64;
+        sum.oldest_ms = sum.oldest_ms.max(since_us.map_or(0, |since| now_us.saturating_sub(since) / 1000));
+        let together = &mut sum.batches;
+        together.depth = together.depth.max(batches.depth);
+        together.sent += batches.sent;
+        together.again += batches.again;
+        together.dropped += batches.dropped;
     }
     all
+}
+
+/// Who waits in a hostgroup, and what was sent together.
+#[derive(Default)]
+pub(super) struct Waiting {
+    /// Sessions.
+    pub waiters: u64,
+    /// The longest current wait, ms.
+    pub oldest_ms: u64,
+    /// Of all workers; the depth is the largest.
+    pub batches: Batches,
 }
 
 fn sizing(stats: &ProxyStats, _: Reading) -> Rows {
@@ -285,8 +313,12 @@ fn sizing(stats: &ProxyStats, _: Reading) -> Rows {
 }
 
 fn waits(stats: &ProxyStats, _: Reading) -> Rows {
-    let waiting = waiting(&stats.shared);
-    waiting.into_iter().map(|(hostgroup, (waiters, oldest_ms))| vec![hostgroup.0.into(), waiters.into(), oldest_ms.into()]).collect()
+    let row = |(hostgroup, waiting): (HostgroupId, Waiting)| {
+        let Waiting { waiters, oldest_ms, batches } = waiting;
+        let numbers = [waiters, oldest_ms, batches.depth, batches.sent, batches.again, batches.dropped];
+        std::iter::once(hostgroup.0.into()).chain(numbers.into_iter().map(Value::from)).collect()
+    };
+    waiting(&stats.shared).into_iter().map(row).collect()
 }
 
 /// Rows of one answer of a worker.

@@ -1,0 +1,263 @@
+//! Statements that may be sent to a server together with those of other sessions: which, and what the session does with the reply.
+//!
+//! Only a session that would wait for a connection asks. The pool decides who goes together ([`crate::pool`]'s riders). A reply comes
+//! whole, and without an error or warnings, or not at all: then the statement runs alone, as if nobody had tried. That it runs twice
+//! does no harm is proved first, by the same look behind views as before a lost read is sent again ([`super::views`]). INVARIANT: while a
+//! statement rides, its session holds no backend, and nothing that the session knows depends on one.
+
+use super::Session;
+use super::command::Incoming;
+use super::end::End;
+use super::fault::{Certainty, Fault};
+use super::leave::Kept;
+use super::run::Plan;
+use crate::pins::PinSet;
+use crate::pool::{Answer, Got, Ridden, Rider};
+use model::snapshot::Effective;
+use sql::{Analysis, Facts, Kind};
+use std::num::NonZeroU64;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use wire::flags::StatusFlags;
+use wire::reframe::{Reframe, ReplyFacts, TRANSACTION};
+
+/// Bytes of the longest statement that rides: many fit one write.
+const LONGEST: usize = 4_096;
+
+/// The same of its packet, which may have attributes.
+const LONGEST_PACKET: usize = 2 * LONGEST;
+
+/// Facts that change nothing, and ask for nothing that a session has of its own.
+const HARMLESS: Facts = Facts::COMMENT.union(Facts::OFFSET);
+
+/// Why a statement runs alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Alone {
+    /// It is not a plain SELECT, or too long.
+    Statement,
+    /// The session is in a transaction, or autocommit is off.
+    Transaction,
+    /// The session is pinned, here or elsewhere, or replays what it lost.
+    Pinned,
+    /// The session's own backend knows what the next statement may ask for, or the session knows what the server is to forget.
+    Owed,
+    /// The read waits for writes, or its GTID is chosen.
+    Causal,
+    /// A rule or a comment says how it runs.
+    Directed,
+    /// Settings keep connections.
+    Settings,
+    /// It was sent already.
+    Again,
+}
+
+/// How a session stands.
+#[derive(Clone, Copy, Debug)]
+struct Standing {
+    /// As the client last saw it.
+    status: StatusFlags,
+    pins: PinSet,
+    /// It left something in other hostgroups, or keeps what it said for a replay.
+    keeps_more: bool,
+    /// A fact of the session is with a backend, or warnings stand.
+    is_owed: bool,
+    is_causal: bool,
+    is_directed: bool,
+    is_again: bool,
+}
+
+/// Why a statement runs alone; None where it may ride, as far as it and its session go.
+fn why_alone(analysis: &Analysis, text: &[u8], standing: &Standing, settings: &Effective) -> Option<Alone> {
+    let status = standing.status;
+    let keeps_connections = !settings.multiplexing
+        || settings.connection_delay_multiplex_ms > 0
+        || settings.auto_increment_delay_multiplex > 0
+        || settings.autocommit_false_is_transaction && !status.contains(StatusFlags::AUTOCOMMIT);
+    let reasons = [
+        (!is_plain(analysis, text), Alone::Statement),
+        (!status.contains(StatusFlags::AUTOCOMMIT) || status.intersects(TRANSACTION), Alone::Transaction),
+        (!standing.pins.is_empty() || standing.keeps_more, Alone::Pinned),
+        (standing.is_owed, Alone::Owed),
+        (standing.is_causal, Alone::Causal),
+        (standing.is_directed, Alone::Directed),
+        (keeps_connections, Alone::Settings),
+        (standing.is_again, Alone::Again),
+    ];
+    reasons.into_iter().find(|(holds, _)| *holds).map(|(_, why)| why)
+}
+
+/// Whether a statement is a SELECT without side effects that asks for nothing but rows. An optimizer hint may set variables.
+fn is_plain(analysis: &Analysis, text: &[u8]) -> bool {
+    let has_hint = || analysis.facts.contains(Facts::COMMENT) && text.windows(3).any(|three| three == b"/*+");
+    analysis.kind == Kind::Select && HARMLESS.contains(analysis.facts) && text.len() <= LONGEST && !has_hint()
+}
+
+impl Session {
+    /// Gets a backend where [`Session::obtain_at_once`] had none, or the reply without one: true, and it is with the client.
+    pub(super) async fn obtain_or_ride(
+        &mut self,
+        kept: Kept,
+        command: Incoming,
+        plan: &Plan,
+        reply: &mut ReplyFacts,
+    ) -> Result<bool, Fault> {
+        let rider = if kept == Kept::None { self.rider(command, plan) } else { None };
+        match rider {
+            None => self.obtain_later(kept).await.map(|()| false),
+            Some(rider) => Box::pin(self.ride(rider, plan, reply)).await,
+        }
+    }
+
+    async fn ride(&mut self, rider: Box<Rider>, plan: &Plan, reply: &mut ReplyFacts) -> Result<bool, Fault> {
+        let asked_us = self.worker.shared.clock.now_us();
+        match self.wait_to_ride(rider, asked_us).await? {
+            None => self.obtain_since(asked_us).await.map(|()| false),
+            Some(Got::Backend(backend)) => self.take_on_unless_late(backend, asked_us).await.map(|()| false),
+            Some(Got::Ridden(Ridden::Alone)) => self.obtain_since(asked_us).await.map(|()| false),
+            Some(Got::Ridden(Ridden::Lost(text))) => Err(Fault::Lost { certainty: Certainty::Unknown, text, pins: PinSet::default() }),
+            Some(Got::Ridden(Ridden::Answered(answer))) => {
+                self.hand.attempt_rode(&self.at, answer.sent_us);
+                self.pass_on(answer, plan, reply).await.map(|()| true)
+            }
+        }
+    }
+
+    /// The statement as one that may ride; None where it runs alone.
+    fn rider(&self, command: Incoming, plan: &Plan) -> Option<Box<Rider>> {
+        if !self.may_ride(command, plan) {
+            return None;
+        }
+        let (analysis, now_ms) = (&plan.analysis, self.worker.shared.clock.now_ms());
+        let habit = self.at.lane.habits.get(analysis.digest, self.wants.state.schema.as_ref(), self.wants.lex)?;
+        if !habit.is_proven(self.worker.shared.ddl_epoch.load(Ordering::Acquire), now_ms) {
+            return None;
+        }
+        let packet = match &plan.rewritten {
+            Some(packet) => packet.as_slice(),
+            None if command.joined => return None,
+            None => self.client.input.filled().get(..command.wire_len)?,
+        };
+        if packet.len() > LONGEST_PACKET {
+            return None;
+        }
+        let packet = packet.to_vec();
+        Some(Box::new(Rider { packet, state: self.wants.state.clone(), habit, entry: Rc::clone(&self.entry) }))
+    }
+
+    /// Whether the statement may ride, as far as it, its session and the settings go.
+    fn may_ride(&self, command: Incoming, plan: &Plan) -> bool {
+        let settings = self.at.lane.settings();
+        if settings.pipeline_depth < 2 || plan.statement.is_some() || !plan.patches.is_empty() || plan.analysis.kind != Kind::Select {
+            return false;
+        }
+        why_alone(&plan.analysis, self.text_of(command, plan), &self.standing(), &settings).is_none()
+    }
+
+    fn standing(&self) -> Standing {
+        let (facts, hand, recovery) = (&self.facts, &self.hand, &self.recovery);
+        Standing {
+            status: self.client.status,
+            pins: self.at.pins.set(),
+            keeps_more: self.at.places.is_some()
+                || self.at.replaying.is_some()
+                || recovery.transcript.is_some()
+                || self.client.tracking_wish.is_some(),
+            is_owed: !facts.insert_id.is_known()
+                || facts.is_with_backend(sql::Fact::FoundRows)
+                || facts.is_with_backend(sql::Fact::RowCount)
+                || facts.has_diagnostics()
+                || facts.own_error().is_some(),
+            is_causal: !hand.is_not_causal(&self.at) || recovery.assigned_gtid.is_some() || self.writes.is_some(),
+            is_directed: hand.directions.alone
+                || hand.directions.multiplex.is_some()
+                || hand.directions.retries == Some(0)
+                || hand.fill.is_some()
+                || !hand.directions.needs.takes_used(),
+            is_again: recovery.lost_at_us.is_some() || recovery.again_until_us.is_some(),
+        }
+    }
+
+    /// Passes a whole reply on; what it says of the session is noted by its facts, as ever.
+    async fn pass_on(&mut self, answer: Answer, plan: &Plan, facts: &mut ReplyFacts) -> Result<(), Fault> {
+        let Answer { mut bytes, caps, .. } = answer;
+        *facts = ReplyFacts::default();
+        self.client.is_half_told = false;
+        let filter = self.client.filter.take();
+        let mut reframe = Reframe::new(plan.reply, caps, self.client.caps, filter.as_deref(), self.client.current_status())
+            .with_whole_packets(self.client.link.frame_seq().is_some())
+            .hiding_gtids(!self.tells_gtids(filter.as_deref()));
+        reframe.set_next_seq(self.client.answer_seq());
+        let mut out = Vec::new();
+        let processed = reframe.process(&mut bytes, &mut out, facts);
+        let is_whole = reframe.is_done();
+        self.client.filter = filter;
+        let is_direct = match processed {
+            Ok(processed) if is_whole && processed.consumed == bytes.len() => processed.direct,
+            _ => return Err(Fault::Lost { certainty: Certainty::Unknown, text: "malformed reply".into(), pins: PinSet::default() }),
+        };
+        if has_left_state(facts) {
+            // What reads it were proved to run no code a moment ago. The connection that has it is gone.
+            let text = "The statement changed the state of its session, which was not kept".to_owned();
+            return Err(End::BackendLost(text).into());
+        }
+        self.client.write_front(&self.at, if is_direct { &bytes } else { &out }).await.map_err(Fault::End)
+    }
+
+    /// Whether it is to be looked up what the statement reads, before it runs on the backend at hand.
+    pub(super) fn is_proof_due(&self, command: Incoming, plan: &Plan) -> bool {
+        // Where nothing that was looked up counts, nothing is proved.
+        if !self.may_ride(command, plan) || self.worker.snapshot().vars.prepared_metadata_max_age == 0 {
+            return false;
+        }
+        let habit = self.at.lane.habits.get(plan.analysis.digest, self.wants.state.schema.as_ref(), self.wants.lex);
+        let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
+        habit.is_some_and(|habit| habit.is_proof_due(epoch, self.worker.shared.clock.now_ms()))
+    }
+
+    /// Looks up whether what the statement reads runs code. It holds for `prepared_metadata_max_age`.
+    pub(super) async fn prove(&mut self, command: Incoming, plan: &Plan) -> Result<(), Fault> {
+        let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
+        let until_ms = self.worker.shared.clock.now_ms() + self.worker.snapshot().vars.prepared_metadata_max_age;
+        let is_harmless = match self.tables_of(command, plan) {
+            None => false,
+            Some(tables) if tables.is_empty() => true,
+            Some(tables) => self.are_harmless(tables).await?,
+        };
+        let habit = self.at.lane.habits.get_or_begin(plan.analysis.digest, self.wants.state.schema.as_ref(), self.wants.lex);
+        habit.proved(is_harmless, epoch, until_ms);
+        Ok(())
+    }
+
+    /// When (process clock, us) a statement is sent from which is to be learnt whether it is quick; None where nothing is.
+    pub(super) fn learns_since(&mut self, command: Incoming, plan: &Plan) -> Option<NonZeroU64> {
+        if !self.may_ride(command, plan) {
+            return None;
+        }
+        // What is received from here on is the reply.
+        self.at.note_traffic();
+        NonZeroU64::new(self.worker.shared.clock.now_us())
+    }
+
+    /// A statement that may ride ran alone.
+    pub(super) fn learn_habit(&self, plan: &Plan, reply: &ReplyFacts, since_us: NonZeroU64) {
+        let (now_us, vars) = (self.worker.shared.clock.now_us(), &self.worker.snapshot().vars);
+        let habit = self.at.lane.habits.get_or_begin(plan.analysis.digest, self.wants.state.schema.as_ref(), self.wants.lex);
+        let received = self.at.backend.as_ref().map_or(0, |backend| backend.link.received());
+        let is_loud = reply.error.is_some() || reply.warned || !reply.had_rows || has_left_state(reply);
+        if is_loud || received > vars.pipeline_max_reply_bytes {
+            habit.rests(now_us / 1000);
+        } else {
+            habit.ran(now_us.saturating_sub(since_us.get()), vars.pipeline_max_statement_us);
+        }
+    }
+}
+
+/// Whether a reply says that the session is not what it was.
+fn has_left_state(reply: &ReplyFacts) -> bool {
+    let has_changed = reply.state_change || reply.is_garbled || !reply.variables.is_empty() || reply.schema.is_some();
+    has_changed || reply.gtids.is_some() || reply.status.is_some_and(|status| status.intersects(TRANSACTION))
+}
+
+#[cfg(test)]
+#[path = "ride_tests.rs"]
+mod tests;
