@@ -293,7 +293,7 @@ impl Session {
     /// been, and then it is sent again.
     pub(super) async fn commit_for_implicit(&mut self) -> Result<(), Fault> {
         if !self.facts.insert_id.is_known() {
-            self.read_insert_id().await?;
+            self.door().read_insert_id().await?;
         }
         if self.at.backend.is_none() {
             return Err(self.at.pinned_backend_lost("no backend"));

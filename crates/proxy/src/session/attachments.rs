@@ -193,7 +193,7 @@ impl Session {
 
     /// What the session has to know itself, as soon as it is elsewhere.
     pub(super) async fn read_before_leaving(&mut self) {
-        self.read_or_lose().await;
+        self.door().read_or_lose().await;
         self.facts.lose_row_count();
     }
 }

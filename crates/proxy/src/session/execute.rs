@@ -228,7 +228,7 @@ impl Session {
             self.facts.skipped_rows(offset);
         }
         if command.byte == Command::StmtBulkExecute as u8 {
-            Box::pin(self.note_bulk_count(&plan.analysis, reply)).await;
+            Box::pin(self.door().note_bulk_count(&plan.analysis, reply)).await;
         }
         if self.lacks_first_insert_id() {
             Box::pin(self.learn_first_insert_id()).await;

@@ -7,6 +7,9 @@
 //! put together for a text in `query.rs`, for an execution in `execute.rs`. Decision 0003 says why.
 
 use super::Session;
+use super::attachments::Attachments;
+use super::facts::SessionFacts;
+use super::wants::Wants;
 use serde::{Deserialize, Serialize};
 use sql::{Analysis, Facts, Kind};
 use std::mem;
@@ -139,21 +142,23 @@ impl LastInsertId {
     }
 }
 
-impl Session {
+impl SessionFacts {
     /// May the statement read LAST_INSERT_ID(), and does the session know it better than the backend? Stored code may read it, though
     /// the statement's text does not say so: procedures, unknown functions, and triggers (`last_insert_id_in_triggers`).
-    pub(super) fn needs_last_insert_id(&self, analysis: &Analysis) -> bool {
-        if self.facts.insert_id.is_with_backend() {
+    pub(super) fn needs_insert_id(&self, wants: &Wants, at: &Attachments, analysis: &Analysis) -> bool {
+        if self.insert_id.is_with_backend() {
             return false;
         }
         let triggers = matches!(analysis.kind, Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace)
-            && self.worker.snapshot().vars.last_insert_id_in_triggers;
+            && at.worker.snapshot().vars.last_insert_id_in_triggers;
         analysis.facts.contains(Facts::LAST_INSERT_ID)
             || triggers
             || changes_unseen(analysis)
-            || !self.wants.state.variables.is_empty() && self.wants.state.variables.get("sql_auto_is_null").is_some()
+            || !wants.state.variables.is_empty() && wants.state.variables.get("sql_auto_is_null").is_some()
     }
+}
 
+impl Session {
     /// Notes LAST_INSERT_ID(), as far as the reply proves it. Else the backend is asked when the session leaves it.
     pub(super) fn remember_insert_id(&mut self, analysis: &Analysis, reply: &ReplyFacts, certain: impl Fn(&Self, u64) -> bool) {
         let inserts = matches!(analysis.kind, Kind::Insert | Kind::Replace | Kind::LoadData);
@@ -197,6 +202,25 @@ mod tests {
         }
         for text in ["INSERT INTO t VALUES (1)", "SELECT LAST_INSERT_ID()", "SELECT a FROM t", "UPDATE t SET a = 1"] {
             assert!(!changes_unseen(&analysis(text)), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_id_goes_ahead_of_what_may_read_it() {
+        let triggers = |on: bool| format!("mysql_variables = {{ last_insert_id_in_triggers = {on} }}");
+        for (config, text, expected) in [
+            (triggers(false), "SELECT LAST_INSERT_ID()", true),
+            (triggers(false), "CALL p()", true),
+            (triggers(false), "SELECT a FROM t", false),
+            (triggers(false), "INSERT INTO t VALUES (1)", false),
+            (triggers(true), "INSERT INTO t VALUES (1)", true),
+            (triggers(true), "SELECT a FROM t", false),
+        ] {
+            let mut bed = crate::session::bed::Bed::new(&config);
+            let analysis = bed.analysis(text);
+            assert_eq!(bed.facts.needs_insert_id(&bed.wants, &bed.at, &analysis), expected, "{config} {text}");
+            bed.facts.insert_id.replied(Word { changes_unseen: true, ..insert(0, false) }, None);
+            assert!(!bed.facts.needs_insert_id(&bed.wants, &bed.at, &analysis), "{text}: the backend knows it better");
         }
     }
 

@@ -14,7 +14,7 @@ use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::group_barrier::ask_member;
 use super::guard::{paused, unless_killed};
-use super::question::{Question, exchange};
+use super::question::{Door, Question, exchange};
 use super::recovery::Recovery;
 use super::relay::Outgoing;
 use super::retry::Patience;
@@ -77,7 +77,7 @@ impl Session {
                 match self.recovery.assigned_gtid.as_mut().and_then(|labelled| labelled.answer.take()) {
                     Some(answer) => {
                         self.recovery.found_applied(&self.at);
-                        self.give_insert_id(answer.facts.last_insert_id).await;
+                        self.door().give_insert_id(answer.facts.last_insert_id).await;
                         self.tell(answer).await.map(Some)
                     }
                     // It was applied before it was committed: only tables without transactions do that.
@@ -265,15 +265,6 @@ impl Session {
         Fault::Lost { certainty: Certainty::Unknown, text: why.to_owned(), pins: self.at.pins.set() }
     }
 
-    /// The backend that is to be asked for LAST_INSERT_ID() did not run the statement: its reply is the best word on it.
-    async fn give_insert_id(&mut self, id: u64) {
-        let Some(backend) = self.at.backend.as_mut().filter(|_| id != 0) else { return };
-        backend.core.held.insert_id_changed_unseen();
-        if self.door().ask(Question::GiveInsertId(id)).await.is_err() {
-            self.at.backend = None;
-        }
-    }
-
     /// Its replay has failed: its GTID is used up, so that it cannot turn up later, and the client is told.
     pub(super) async fn disproved_for_good(&mut self, why: &str) -> Fault {
         self.at.backend = None;
@@ -327,6 +318,17 @@ impl Recovery {
         count(&at.worker.counters.lost_writes_applied);
         if let Some(labelled) = &self.assigned_gtid {
             tracing::info!("session {}: the reply to a write was lost, but the write was applied ({})", at.entry.id, labelled.label);
+        }
+    }
+}
+
+impl Door<'_> {
+    /// The backend that is to be asked for LAST_INSERT_ID() did not run the statement: its reply is the best word on it.
+    async fn give_insert_id(&mut self, id: u64) {
+        let Some(backend) = self.at.backend.as_mut().filter(|_| id != 0) else { return };
+        backend.core.held.insert_id_changed_unseen();
+        if self.ask(Question::GiveInsertId(id)).await.is_err() {
+            self.at.backend = None;
         }
     }
 }

@@ -185,7 +185,8 @@ pub(super) async fn exchange(backend: &mut Backend, questions: &[Question<'_>], 
 pub(super) struct Door<'a> {
     /// Where the session works.
     pub at: &'a mut Attachments,
-    facts: &'a mut SessionFacts,
+    /// What it knows of its last statement.
+    pub facts: &'a mut SessionFacts,
     status: &'a mut StatusFlags,
 }
 

@@ -121,7 +121,7 @@ impl Session {
                 Box::pin(self.sync_plan(plan)).await?
             };
             if self.facts.own_error().is_some() && is_about_diagnostics(&plan.analysis) {
-                Box::pin(self.raise_own_error()).await?;
+                Box::pin(self.door().raise_own_error()).await?;
             }
             if self.recovery.assigned_gtid.is_some()
                 && let Some(settled) = Box::pin(self.settle_write(&mut ahead)).await?

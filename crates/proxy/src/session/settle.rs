@@ -6,7 +6,7 @@ use super::end::End;
 use super::facts::{SessionFacts, keeps_diagnostics};
 use super::failed::may_have_left;
 use super::guard::guarded;
-use super::question::Question;
+use super::question::{Door, Question};
 use super::sync::is_about_diagnostics;
 use super::tableless;
 use crate::backend::Backend;
@@ -129,9 +129,9 @@ impl Session {
             return Ok(());
         }
         if self.at.tells_by_clients_wish() {
-            self.restore_tracking().await;
+            self.door().restore_tracking().await;
         }
-        if !self.read_or_lose().await {
+        if !self.door().read_or_lose().await {
             return Ok(());
         }
         if self.lacks_gtids() {
@@ -144,26 +144,6 @@ impl Session {
             self.at.give_back();
         }
         Ok(())
-    }
-
-    /// Reads what is unread, as far as it is wanted. False when the connection failed: nothing is lost but the warnings, and the
-    /// best word on the id is the reply's.
-    pub(super) async fn read_or_lose(&mut self) -> bool {
-        self.forget_unhandled();
-        let unread = self.facts.unread();
-        if !unread.any() || self.door().read(unread).await.is_ok() {
-            return true;
-        }
-        self.facts.lose_backend();
-        self.at.backend = None;
-        false
-    }
-
-    /// With `handle_warnings=0` a session that gives its backend back forgets its warnings, and a round trip is saved.
-    pub(super) fn forget_unhandled(&mut self) {
-        if self.at.lane.settings().handle_warnings == 0 && self.facts.unread().warnings {
-            self.facts.forget_warnings();
-        }
     }
 
     /// Where `autocommit_false_is_transaction` is on, autocommit=0 is as good as an open transaction.
@@ -216,6 +196,28 @@ impl Session {
             self.statements.count_behind(0);
         }
     }
+}
+
+impl Door<'_> {
+    /// Reads what is unread, as far as it is wanted. False when the connection failed: nothing is lost but the warnings, and the
+    /// best word on the id is the reply's.
+    pub(super) async fn read_or_lose(&mut self) -> bool {
+        self.forget_unhandled();
+        let unread = self.facts.unread();
+        if !unread.any() || self.read(unread).await.is_ok() {
+            return true;
+        }
+        self.facts.lose_backend();
+        self.at.backend = None;
+        false
+    }
+
+    /// With `handle_warnings=0` a session that gives its backend back forgets its warnings, and a round trip is saved.
+    pub(super) fn forget_unhandled(&mut self) {
+        if self.at.lane.settings().handle_warnings == 0 && self.facts.unread().warnings {
+            self.facts.forget_warnings();
+        }
+    }
 
     /// Notes ROW_COUNT() of a bulk execution. INSERT and REPLACE count all rows of parameters, as the reply does; any other statement
     /// counts what the last row of parameters changed, which only the server knows.
@@ -227,7 +229,7 @@ impl Session {
         if !self.at.pins.set().is_empty() {
             return self.facts.leave_row_count();
         }
-        if let Ok(told) = self.door().ask(Question::RowCount).await
+        if let Ok(told) = self.ask(Question::RowCount).await
             && let Some(count) = told.rows.first().and_then(|row| Reader::new(row).lenenc_bytes().ok())
             && let Some(count) = std::str::from_utf8(count).ok().and_then(|count| count.parse().ok())
         {
@@ -238,11 +240,11 @@ impl Session {
     /// Puts the proxy's own tracking settings in place of the client's.
     async fn restore_tracking(&mut self) {
         let Some(backend) = self.at.backend.as_mut() else { return };
-        let Ok(set) = guarded(&self.worker, &self.entry, connect::our_tracking(&self.worker, backend)).await else {
+        let Ok(set) = guarded(&self.at.worker, &self.at.entry, connect::our_tracking(&self.at.worker, backend)).await else {
             self.at.backend = None;
             return;
         };
-        let is_set = self.door().ask(Question::Set(&set)).await.is_ok_and(|reply| reply.error.is_none());
+        let is_set = self.ask(Question::Set(&set)).await.is_ok_and(|reply| reply.error.is_none());
         match self.at.backend.as_mut().filter(|_| is_set) {
             Some(backend) => backend.core.held.tracks_as(Tracking::Ours, false),
             None => self.at.backend = None,

@@ -173,7 +173,7 @@ impl Session {
     /// Reads the bodies of the routines that keep the backend, where nothing else does.
     pub(super) async fn read_stored_code(&mut self, analysis: &Analysis) {
         let Some(calls) = self.at.pins.only_stored_code().map(<[StoredCall]>::to_vec) else { return };
-        self.forget_unhandled();
+        self.door().forget_unhandled();
         let (mut fresh, defined) = (Vec::new(), self.at.pins.routines_defined());
         let verdict = loop {
             match self.judge(&calls, &fresh, defined) {

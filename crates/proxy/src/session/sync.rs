@@ -59,7 +59,7 @@ impl Session {
         if self.hand.directions.alone
             || analysis.kind == Kind::Use
             || analysis.facts.intersects(SHOWS_TRACKING)
-            || self.needs_last_insert_id(analysis)
+            || self.facts.needs_insert_id(&self.wants, &self.at, analysis)
         {
             return false;
         }
@@ -83,9 +83,9 @@ impl Session {
             false => self.sync_state(&mut ahead).await?,
         }
         self.sync_tracking(analysis).await?;
-        if self.needs_last_insert_id(analysis) && !Safety::InsertIdSync.is_off() {
+        if self.facts.needs_insert_id(&self.wants, &self.at, analysis) && !Safety::InsertIdSync.is_off() {
             if self.facts.insert_id.is_undecided() {
-                self.read_insert_id().await?;
+                self.door().read_insert_id().await?;
             }
             let id = self.facts.insert_id.to_tell();
             if let Some(backend) = self.at.backend.as_mut().filter(|b| b.core.held.last_insert_id() != Some(id)) {
@@ -127,19 +127,13 @@ impl Session {
     /// What goes ahead of a statement on a pinned backend takes the place of what that backend alone knows of the statement before:
     /// this one asks for it, so it is read before the statement is planned.
     pub(super) async fn read_facts_for(&mut self, analysis: &Analysis) {
-        let tells_id = self.needs_last_insert_id(analysis);
+        let tells_id = self.facts.needs_insert_id(&self.wants, &self.at, analysis);
         let sets = tells_id || analysis.facts.intersects(SHOWS_TRACKING);
         let asks = tells_id && self.facts.insert_id.is_undecided();
         let ahead = [sets.then_some(Question::Set("")), asks.then_some(Question::InsertIdAndFoundRows)];
         let ahead: Vec<Question<'_>> = ahead.into_iter().flatten().collect();
         // The statement finds out what a connection that fails now means.
         let _ = self.door().will_ask(&ahead).await;
-    }
-
-    /// Finds out whether LAST_INSERT_ID() is the session's or the backend's.
-    pub(super) async fn read_insert_id(&mut self) -> Result<(), Fault> {
-        let wanted = Unread { last_insert_id: true, ..Unread::default() };
-        self.door().read(wanted).await.map_err(|e| self.at.lost_before(&e))
     }
 
     pub(super) async fn sync_state(&mut self, ahead: &mut Ahead) -> Result<(), Fault> {
@@ -304,14 +298,6 @@ impl Session {
     }
 }
 
-impl Session {
-    /// Makes the held backend fail as the session did, so that it tells of that error.
-    pub(super) async fn raise_own_error(&mut self) -> Result<(), Fault> {
-        let Some(signal) = self.facts.own_error().map(OwnError::signal).filter(|_| self.at.backend.is_some()) else { return Ok(()) };
-        self.door().ask(Question::Raise(&signal)).await.map_err(|e| self.at.lost_before(&e)).map(drop)
-    }
-}
-
 impl Wants {
     /// No server has the variable that an error names, or none lets it be set, though one did: its servers were replaced by others.
     /// The client is told so by this error; without it each statement would fail.
@@ -327,6 +313,18 @@ impl Wants {
 }
 
 impl Door<'_> {
+    /// Finds out whether LAST_INSERT_ID() is the session's or the backend's.
+    pub(super) async fn read_insert_id(&mut self) -> Result<(), Fault> {
+        let wanted = Unread { last_insert_id: true, ..Unread::default() };
+        self.read(wanted).await.map_err(|e| self.at.lost_before(&e))
+    }
+
+    /// Makes the held backend fail as the session did, so that it tells of that error.
+    pub(super) async fn raise_own_error(&mut self) -> Result<(), Fault> {
+        let Some(signal) = self.facts.own_error().map(OwnError::signal).filter(|_| self.at.backend.is_some()) else { return Ok(()) };
+        self.ask(Question::Raise(&signal)).await.map_err(|e| self.at.lost_before(&e)).map(drop)
+    }
+
     /// Enters the session's schema; false where it is refused and the backend can serve without one.
     async fn may_enter(&mut self, schema: &crate::state::Text) -> Result<bool, Fault> {
         let is_pinned = !self.at.pins.set().without(WISHES).is_empty();

@@ -198,7 +198,7 @@ async fn an_error_of_the_proxys_own_is_raised_where_it_is_asked_for() {
     let mut bed = Bed::new("").on(MySql);
     bed.facts.note_own_error(9001, *b"HY000", b"it's late");
     bed.answers(&[packet_of(&error(9001))]);
-    bed.raise_own_error().await.unwrap();
+    bed.door().raise_own_error().await.unwrap();
     assert_eq!(bed.sent(), ["SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO=9001, MESSAGE_TEXT='it''s late'"]);
 }
 

@@ -118,7 +118,7 @@ impl Session {
     pub(super) async fn learn_user_variables(&mut self, analysis: &Analysis) {
         let Some(names) = self.at.pins.only_variables().map(<[String]>::to_vec) else { return };
         let Some(max) = self.at.longest_asked_for(&names) else { return self.user_variables().computed(None, analysis) };
-        self.forget_unhandled();
+        self.door().forget_unhandled();
         match self.fetch_user_variables(&names, max).await {
             Ok(true) => self.at.pins.end(PinReason::UserVariable),
             Ok(false) => self.user_variables().computed(None, analysis),
