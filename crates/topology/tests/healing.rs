@@ -211,6 +211,21 @@ fn steps_come_in_order_and_each_server_has_an_end() {
     assert_eq!(steps, wanted);
 }
 
+/// A replica of a replica stays where it is if its source is promoted.
+#[test]
+fn a_chain_is_left_as_it_is() {
+    let leaf = channel(replica("b", "p:1-9"), |channel| (channel.is_from_primary, channel.source) = (false, addr("a")));
+    let left = |replicas| {
+        let choice = choose(&cluster("p:1-9", replicas), &policy());
+        let step = plan(&choice).steps.iter().find(|step| step.server == addr("b")).unwrap().act.clone();
+        let Act::Leave { why } = step else { panic!("{step:?}") };
+        why
+    };
+    assert_eq!(left(vec![replica("a", "p:1-9"), leaf.clone()]), "it follows a:3306 already");
+    let other = Replica { weight: 9, ..replica("c", "p:1-9") };
+    assert_eq!(left(vec![replica("a", "p:1-9"), leaf, other]), "it replicates from a:3306, not from p:3306");
+}
+
 #[test]
 fn what_blocks_a_promotion() {
     let blocked = |facts: &Facts, policy: &Healing| choose(facts, policy).plan.unwrap_err();

@@ -337,7 +337,7 @@ fn steps(scene: &Scene<'_>, found: &[Found<'_>], candidate: &Replica, from: Opti
                 let (channel, before) = (own.name.clone(), own.source.clone());
                 add(&one.replica.addr, Act::Follow { channel, source: candidate.addr.clone(), before });
             }
-            _ => add(&one.replica.addr, Act::Leave { why: left(one) }),
+            _ => add(&one.replica.addr, Act::Leave { why: left(one, candidate) }),
         }
     }
     let why = "it follows only after a comparison shows that it has nothing that the new writer lacks".to_owned();
@@ -345,8 +345,10 @@ fn steps(scene: &Scene<'_>, found: &[Found<'_>], candidate: &Replica, from: Opti
     steps
 }
 
-fn left(one: &Found<'_>) -> String {
+fn left(one: &Found<'_>, candidate: &Replica) -> String {
+    let follows = one.replica.channel.as_ref().is_some_and(|channel| channel.source == candidate.addr);
     match &one.fault {
+        _ if follows && one.errant.is_empty() => format!("it follows {} already", candidate.addr),
         Some(why) if !one.is_heard() || !one.errant.is_empty() => why.clone(),
         _ => "it has received transactions that the promoted server has not".to_owned(),
     }
