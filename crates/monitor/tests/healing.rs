@@ -116,7 +116,7 @@ fn a_careful_human_would_say_the_same(flavor: Flavor) {
     wait_out(&running, delayed, "it is delayed by 3600 s on purpose");
     wait_chosen(&running, errant);
     by_hand(errant, true, &["INSERT INTO test.t VALUES (77, 'errant')"]);
-    wait_out(&running, errant, "it has transactions that no other server has: ");
+    wait_out(&running, errant, "it has transactions that the writer lacks: ");
     let row = wait_cluster(&running, "a refusal", |row| row["ready"] == "0");
     println!("{}\n{:#?}", row["advice"], of(&running, errant));
     assert!(row["blocked_by"].starts_with("no replica may take over: "), "{row:#?}");

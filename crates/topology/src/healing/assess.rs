@@ -107,7 +107,7 @@ impl<'a> Scene<'a> {
             };
             self.broken(replica, channel)
                 .or_else(|| unfit(replica, channel))
-                .or_else(|| (!errant.is_empty()).then(|| format!("it has transactions that no other server has: {}", shown(&errant))))
+                .or_else(|| (!errant.is_empty()).then(|| self.told_errant(&errant)))
         });
         let fault = fault.or_else(|| self.out_of_date(replica));
         let unwanted = self.unwanted(replica);
@@ -131,14 +131,20 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Transactions of this replica that no other server has. What it got from the primary, others may get yet.
+    /// Transactions of this replica that the primary has not; if that is gone, those that no other server has either. What it got from the
+    /// primary, others may get yet.
     fn errant(&self, replica: &Replica) -> GtidSet {
-        let others = self.facts.replicas.iter().filter(|other| other.addr != replica.addr && other.silence.is_none());
+        let is_witness = |other: &&Replica| !self.facts.is_alive && other.addr != replica.addr && other.silence.is_none();
         let primary = [&self.primary.executed, &self.primary.latest].into_iter().flatten();
         let primary = primary.fold(GtidSet::default(), |all, has| all.with(has));
-        let others = others.fold(primary, |all, other| all.with(&other.received));
+        let others = self.facts.replicas.iter().filter(is_witness).fold(primary, |all, other| all.with(&other.received));
         let own = replica.received.beyond(&others, &replica.id);
         if self.primary.id == ServerId::default() { own } else { own.without_writes_of(&self.primary.id) }
+    }
+
+    fn told_errant(&self, errant: &GtidSet) -> String {
+        let who = if self.facts.is_alive { "the writer lacks" } else { "no other server has" };
+        format!("it has transactions that {who}: {}", shown(errant))
     }
 
     /// It has not heard of the primary for too long, and lacks what the primary was seen to have.
@@ -151,7 +157,7 @@ impl<'a> Scene<'a> {
         let limit = self.policy.max_lost_ms;
         match channel.heard_ms {
             Some(ms) if ms <= limit => None,
-            Some(ms) => Some(format!("its last word from {} came {ms} ms too early (max_lost_ms is {limit})", self.primary.addr)),
+            Some(ms) => Some(format!("it had heard nothing from {} for {ms} ms (max_lost_ms is {limit})", self.primary.addr)),
             None => Some(format!("it is not known to have heard from {} within max_lost_ms ({limit} ms)", self.primary.addr)),
         }
     }
