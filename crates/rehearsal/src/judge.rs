@@ -1,0 +1,238 @@
+//! Two answers to the same statement, and the class of their difference.
+
+use crate::answer::Answer;
+
+/// What a comparison found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Equal.
+    Same,
+    /// Equal rows in another order, which the statement does not ask for.
+    SameUnordered,
+    /// Unequal at first, equal when both servers were asked again.
+    Timing,
+    /// The original succeeded, the shadow failed.
+    ErrorNew,
+    /// As many rows, of other content.
+    Rows,
+    /// More or fewer rows.
+    Count,
+    /// The original failed, the shadow succeeded.
+    ErrorGone,
+    /// Both failed, with other error numbers.
+    ErrorOther,
+    /// The shadow failed by a time limit.
+    TimedOut,
+    /// Equal rows in another order, and an ORDER BY stands at the top.
+    Reordered,
+    /// Other rows, and a LIMIT without ORDER BY lets a server choose them.
+    Limited,
+    /// Floats differ behind the twelfth digit.
+    Float,
+    /// Only column definitions differ.
+    Columns,
+    /// Only the number of warnings differs.
+    Warnings,
+    /// A server does not repeat its own answer, or the text says that it need not.
+    Noise,
+    /// Unequal, and not asked again: the budget for second questions was used up, or the shadow lagged.
+    Unchecked,
+}
+
+/// All classes, in the order of the columns of `stats_tidegate_rehearsal_digests`.
+pub const CLASSES: [Class; 16] = [
+    Class::Same,
+    Class::SameUnordered,
+    Class::Timing,
+    Class::ErrorNew,
+    Class::Rows,
+    Class::Count,
+    Class::ErrorGone,
+    Class::ErrorOther,
+    Class::TimedOut,
+    Class::Reordered,
+    Class::Limited,
+    Class::Float,
+    Class::Columns,
+    Class::Warnings,
+    Class::Noise,
+    Class::Unchecked,
+];
+
+/// What a class counts as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// The servers agree.
+    Good,
+    /// The upgrade changes what a client sees.
+    Bad,
+    /// An operator should look at it.
+    Look,
+    /// It says nothing.
+    Nothing,
+}
+
+impl Class {
+    /// The name that tables and metrics show.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::SameUnordered => "same_unordered",
+            Self::Timing => "timing",
+            Self::ErrorNew => "error_new",
+            Self::Rows => "rows",
+            Self::Count => "count",
+            Self::ErrorGone => "error_gone",
+            Self::ErrorOther => "error_other",
+            Self::TimedOut => "timed_out",
+            Self::Reordered => "reordered",
+            Self::Limited => "limited",
+            Self::Float => "float",
+            Self::Columns => "columns",
+            Self::Warnings => "warnings",
+            Self::Noise => "noise",
+            Self::Unchecked => "unchecked",
+        }
+    }
+
+    /// What it counts as.
+    pub fn weight(self) -> Weight {
+        match self {
+            Self::Same | Self::SameUnordered | Self::Timing => Weight::Good,
+            Self::ErrorNew | Self::Rows | Self::Count => Weight::Bad,
+            Self::ErrorGone | Self::ErrorOther | Self::TimedOut | Self::Reordered | Self::Limited => Weight::Look,
+            Self::Float | Self::Columns | Self::Warnings => Weight::Look,
+            Self::Noise | Self::Unchecked => Weight::Nothing,
+        }
+    }
+
+    /// Whether a second question can explain it. Differences of definitions and digits do not depend on the moment.
+    pub fn may_be_timing(self) -> bool {
+        !matches!(self, Self::Same | Self::SameUnordered | Self::TimedOut | Self::Float | Self::Columns | Self::Warnings)
+    }
+
+    fn is_same(self) -> bool {
+        matches!(self, Self::Same | Self::SameUnordered)
+    }
+}
+
+/// Errors of statements that ran too long: ER_QUERY_TIMEOUT (MySQL), ER_STATEMENT_TIMEOUT (MariaDB).
+const TIME_LIMITS: [u16; 2] = [3024, 1969];
+
+/// Compares two answers. `is_ordered`: an ORDER BY stands at the top of the statement.
+pub fn compare(original: &Answer, shadow: &Answer, is_ordered: bool) -> Class {
+    match (original.error, shadow.error) {
+        (None, Some(code)) if TIME_LIMITS.contains(&code) => return Class::TimedOut,
+        (None, Some(_)) => return Class::ErrorNew,
+        (Some(_), None) => return Class::ErrorGone,
+        (Some(one), Some(other)) => return if one == other { Class::Same } else { Class::ErrorOther },
+        (None, None) => {}
+    }
+    let is_in_order = original.sequence == shadow.sequence;
+    match () {
+        () if original.rows != shadow.rows => Class::Count,
+        () if original.sum != shadow.sum => Class::Rows,
+        () if !is_in_order && is_ordered => Class::Reordered,
+        () if original.exact != shadow.exact => Class::Float,
+        () if original.columns != shadow.columns => Class::Columns,
+        () if original.warnings != shadow.warnings => Class::Warnings,
+        () if is_in_order => Class::Same,
+        () => Class::SameUnordered,
+    }
+}
+
+/// Both servers were asked again: the original, the shadow, the original, the shadow.
+#[derive(Clone, Debug)]
+pub struct Round {
+    /// The original's answers.
+    pub original: [Answer; 2],
+    /// The shadow's answers.
+    pub shadow: [Answer; 2],
+}
+
+/// What a round of second questions says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// The servers agree: the first answers were of different moments.
+    Timing,
+    /// Both servers repeat themselves, and differ.
+    Real(Class),
+    /// A server did not repeat its own answer.
+    Unclear,
+}
+
+/// Judges a round. A difference is real only if both servers repeat their answers.
+pub fn recheck(round: &Round, is_ordered: bool) -> Finding {
+    let ([original, original_again], [shadow, shadow_again]) = (&round.original, &round.shadow);
+    let class = compare(original, shadow, is_ordered);
+    match () {
+        () if class.is_same() => Finding::Timing,
+        () if !compare(original, original_again, is_ordered).is_same() => Finding::Unclear,
+        () if !compare(shadow, shadow_again, is_ordered).is_same() => Finding::Unclear,
+        () => Finding::Real(class),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer() -> Answer {
+        Answer { rows: 2, sum: 7, exact: 7, sequence: 9, ..Answer::default() }
+    }
+
+    fn other(change: impl FnOnce(&mut Answer)) -> Answer {
+        let mut answer = answer();
+        change(&mut answer);
+        answer
+    }
+
+    #[test]
+    fn each_difference_has_its_class() {
+        let (base, failed) = (answer(), Answer::of_error(1064));
+        for (original, shadow, is_ordered, class) in [
+            (&base, base.clone(), true, Class::Same),
+            (&base, other(|a| a.sequence = 1), false, Class::SameUnordered),
+            (&base, other(|a| a.sequence = 1), true, Class::Reordered),
+            (&base, failed.clone(), false, Class::ErrorNew),
+            (&base, Answer::of_error(3024), false, Class::TimedOut),
+            (&base, Answer::of_error(1969), false, Class::TimedOut),
+            (&failed, base.clone(), false, Class::ErrorGone),
+            (&failed, failed.clone(), false, Class::Same),
+            (&failed, Answer::of_error(1146), false, Class::ErrorOther),
+            (&base, other(|a| a.rows = 3), false, Class::Count),
+            (&base, other(|a| (a.sum, a.exact, a.sequence) = (8, 8, 8)), false, Class::Rows),
+            (&base, other(|a| a.exact = 8), true, Class::Float),
+            (&base, other(|a| a.columns.lengths = 1), false, Class::Columns),
+            (&base, other(|a| a.warnings = 1), false, Class::Warnings),
+            // The worst difference counts.
+            (&base, other(|a| (a.sum, a.warnings, a.columns.names) = (8, 1, 1)), false, Class::Rows),
+        ] {
+            assert_eq!(compare(original, &shadow, is_ordered), class);
+        }
+    }
+
+    #[test]
+    fn a_difference_is_real_when_both_servers_repeat_it() {
+        let (a, b, c) = (answer(), other(|a| a.sum = 1), other(|a| a.sum = 2));
+        let found = |original: [&Answer; 2], shadow: [&Answer; 2]| {
+            recheck(&Round { original: original.map(Clone::clone), shadow: shadow.map(Clone::clone) }, false)
+        };
+        assert_eq!(found([&a, &a], [&b, &b]), Finding::Real(Class::Rows));
+        assert_eq!(found([&a, &c], [&a, &b]), Finding::Timing);
+        assert_eq!(found([&a, &c], [&b, &b]), Finding::Unclear, "the data changes");
+        assert_eq!(found([&a, &a], [&b, &c]), Finding::Unclear, "the shadow draws lots");
+        let failed = Answer::of_error(1054);
+        assert_eq!(found([&a, &a], [&failed, &failed]), Finding::Real(Class::ErrorNew));
+        assert_eq!(found([&a, &a], [&failed, &a]), Finding::Unclear, "a deadlock is gone the second time");
+    }
+
+    #[test]
+    fn every_class_is_listed_once_with_a_name_of_its_own() {
+        let names: std::collections::BTreeSet<_> = CLASSES.iter().map(|class| class.name()).collect();
+        assert_eq!(names.len(), CLASSES.len());
+        for (place, class) in CLASSES.iter().enumerate() {
+            assert_eq!(*class as usize, place);
+        }
+    }
+}

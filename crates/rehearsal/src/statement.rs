@@ -1,0 +1,133 @@
+//! What a statement's text says of its answer: whether rows have an order, and whether servers may answer differently.
+
+use sql::{LexMode, Lexer, Token, TokenKind};
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traits {
+    /// An ORDER BY stands at the top.
+    pub is_ordered: bool,
+    /// A LIMIT stands where no ORDER BY says which rows it keeps.
+    pub is_limited: bool,
+    /// Why servers need not agree.
+    pub noise: Option<&'static str>,
+}
+
+/// Functions whose values are a server's own. The clock's functions are not among them: a second question shows whether they matter.
+const OWN_VALUES: &[&str] = &["rand", "uuid", "uuid_short", "uuid_v4", "uuid_v7", "version", "connection_id", "random_bytes", "sys_guid"];
+
+/// Schemas that describe a server.
+const OWN_SCHEMAS: &[&str] = &["information_schema", "performance_schema", "mysql", "sys"];
+
+/// What was seen between two parentheses.
+#[derive(Clone, Copy, Default)]
+struct Level {
+    is_ordered: bool,
+    has_limit: bool,
+    is_group_concat: bool,
+    is_exists: bool,
+}
+
+impl Level {
+    /// Opened behind this word.
+    fn behind(word: &[u8]) -> Self {
+        let is = |name: &str| word.eq_ignore_ascii_case(name.as_bytes());
+        Self { is_group_concat: is("group_concat"), is_exists: is("exists"), ..Self::default() }
+    }
+
+    fn close(self, traits: &mut Traits) {
+        traits.is_limited |= self.has_limit && !self.is_ordered && !self.is_exists;
+        if self.is_group_concat && !self.is_ordered {
+            traits.noise.get_or_insert("GROUP_CONCAT without ORDER BY");
+        }
+    }
+}
+
+/// Reads the traits of a statement.
+pub fn traits(sql: &[u8], mode: LexMode) -> Traits {
+    let (mut lexer, mut traits) = (Lexer::new(sql, mode), Traits::default());
+    let (mut levels, mut word): (Vec<Level>, &[u8]) = (vec![Level::default()], &[]);
+    loop {
+        let token = lexer.token();
+        if token.kind == TokenKind::End {
+            break;
+        }
+        if token.is(b'(') {
+            note_call(word, &mut traits);
+            levels.push(Level::behind(word));
+        } else if token.is(b')') && levels.len() > 1 {
+            levels.pop().unwrap_or_default().close(&mut traits);
+        } else if token.is(b'.') && is_one_of(word, OWN_SCHEMAS) {
+            traits.noise.get_or_insert("it reads tables that describe the server");
+        } else if let Some(level) = levels.last_mut() {
+            note_word(&token, sql, level);
+        }
+        word = if matches!(token.kind, TokenKind::Word | TokenKind::QuotedName) { bare(token.text(sql)) } else { &[] };
+    }
+    let top = levels.first().copied().unwrap_or_default();
+    traits.is_ordered = top.is_ordered;
+    top.close(&mut traits);
+    traits
+}
+
+fn note_call(word: &[u8], traits: &mut Traits) {
+    if is_one_of(word, OWN_VALUES) {
+        traits.noise.get_or_insert("it calls a function whose value is the server's own");
+    }
+}
+
+fn note_word(token: &Token, sql: &[u8], level: &mut Level) {
+    if token.kind == TokenKind::Word {
+        let text = token.text(sql);
+        level.is_ordered |= text.eq_ignore_ascii_case(b"order");
+        level.has_limit |= text.eq_ignore_ascii_case(b"limit");
+    }
+}
+
+/// A name without its backticks.
+fn bare(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"`").and_then(|text| text.strip_suffix(b"`")).unwrap_or(text)
+}
+
+fn is_one_of(word: &[u8], names: &[&str]) -> bool {
+    names.iter().any(|name| word.eq_ignore_ascii_case(name.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_limits_and_noise() {
+        for (text, is_ordered, is_limited, is_noisy) in [
+            ("SELECT a FROM t", false, false, false),
+            ("SELECT a FROM t ORDER BY a", true, false, false),
+            ("SELECT a FROM t ORDER BY a LIMIT 5", true, false, false),
+            ("SELECT a FROM t LIMIT 5", false, true, false),
+            ("SELECT a FROM (SELECT a FROM t ORDER BY a LIMIT 3) AS x", false, false, false),
+            ("SELECT a FROM (SELECT a FROM t LIMIT 3) AS x ORDER BY a", true, true, false),
+            ("SELECT a FROM t WHERE EXISTS (SELECT 1 FROM u LIMIT 1)", false, false, false),
+            ("(SELECT a FROM t) UNION (SELECT b FROM u) ORDER BY 1", true, false, false),
+            ("SELECT GROUP_CONCAT(a) FROM t", false, false, true),
+            ("SELECT GROUP_CONCAT(a ORDER BY a) FROM t", false, false, false),
+            ("SELECT ROW_NUMBER() OVER (ORDER BY a) FROM t", false, false, false),
+            ("SELECT UUID()", false, false, true),
+            ("SELECT uuid FROM t", false, false, false),
+            ("SELECT a FROM t ORDER BY RAND()", true, false, true),
+            ("SELECT table_name FROM information_schema.tables", false, false, true),
+            ("SELECT table_name FROM `information_schema`.`tables`", false, false, true),
+            ("SELECT 'order by rand() limit 1'", false, false, false),
+            ("SELECT NOW()", false, false, false),
+        ] {
+            let found = traits(text.as_bytes(), LexMode::default());
+            assert_eq!((found.is_ordered, found.is_limited, found.noise.is_some()), (is_ordered, is_limited, is_noisy), "{text}");
+        }
+    }
+
+    #[test]
+    fn parentheses_that_do_not_match_are_survived() {
+        for text in ["SELECT ))) ORDER BY a", "((((", ")", ""] {
+            traits(text.as_bytes(), LexMode::default());
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! What was compared so far, by digest: how often each class, how long each side took, and a few samples.
+//!
+//! INVARIANT: at most [`MAX_DIGESTS`] digests and [`MAX_SAMPLES`] samples are held; comparisons of further digests are counted together.
+
+use crate::judge::{CLASSES, Class, Weight};
+use crate::spread::Spread;
+use crate::statement::Traits;
+use std::collections::HashMap;
+
+/// Most digests that are told apart, about 1.5 KB each.
+pub const MAX_DIGESTS: usize = 4096;
+/// Most samples of a rehearsal, about 4 KB each at most.
+const MAX_SAMPLES: usize = 1024;
+/// Differences of a digest that a second question confirmed; further ones are believed.
+const CONFIRMED: u32 = 3;
+
+/// A comparison.
+#[derive(Clone, Copy, Debug)]
+pub struct Compared<'a> {
+    /// Hash of the digest's text.
+    pub digest: u64,
+    /// The digest's text.
+    pub text: &'a [u8],
+    /// What was found.
+    pub class: Class,
+    /// A second question led to that.
+    pub is_rechecked: bool,
+    /// Time on the original's server and on the shadow's, us.
+    pub times_us: [u64; 2],
+}
+
+/// One difference, as it was seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Hash of the digest's text.
+    pub digest: u64,
+    /// The class of the difference.
+    pub class: Class,
+    /// When it was seen, Unix s.
+    pub seen_at: u64,
+    /// The session's user.
+    pub user: String,
+    /// The session's schema.
+    pub schema: String,
+    /// The statement, or its digest's text.
+    pub text: String,
+    /// What the original answered.
+    pub original: String,
+    /// What the shadow answered.
+    pub shadow: String,
+}
+
+/// What was compared of one digest.
+#[derive(Clone, Debug, Default)]
+pub struct OfDigest {
+    /// The digest's text.
+    pub text: Box<str>,
+    /// Comparisons by class, in the order of [`CLASSES`].
+    pub counts: [u64; CLASSES.len()],
+    /// Time on the servers where both sides succeeded.
+    pub times: [Spread; 2],
+    confirmed: u32,
+    noisy: u32,
+}
+
+impl OfDigest {
+    /// Comparisons of this class.
+    pub fn count(&self, class: Class) -> u64 {
+        self.counts.get(class as usize).copied().unwrap_or(0)
+    }
+
+    /// Comparisons of classes that count as `weight`.
+    pub fn weighing(&self, weight: Weight) -> u64 {
+        CLASSES.iter().filter(|class| class.weight() == weight).map(|class| self.count(*class)).sum()
+    }
+
+    /// Comparisons that say something.
+    pub fn compared(&self) -> u64 {
+        CLASSES.iter().filter(|class| **class != Class::Unchecked).map(|class| self.count(*class)).sum()
+    }
+}
+
+/// What is done about a difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opinion {
+    /// It is of this class.
+    Take(Class),
+    /// Both servers are asked again.
+    Ask,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    digests: HashMap<u64, OfDigest>,
+    /// Comparisons of digests beyond [`MAX_DIGESTS`].
+    pub others: u64,
+    samples: Vec<Sample>,
+}
+
+impl Tally {
+    /// What is done about a comparison that found `class` at first.
+    pub fn opinion(&self, digest: u64, class: Class, traits: Traits) -> Opinion {
+        let is_of_rows = matches!(class, Class::Rows | Class::Count | Class::Reordered | Class::Float);
+        if is_of_rows && traits.noise.is_some() {
+            return Opinion::Take(Class::Noise);
+        }
+        if !class.may_be_timing() {
+            return Opinion::Take(class);
+        }
+        match self.digests.get(&digest) {
+            Some(known) if known.confirmed >= CONFIRMED => Opinion::Take(class.under(traits)),
+            Some(known) if is_of_rows && known.confirmed == 0 && known.noisy >= CONFIRMED => Opinion::Take(Class::Noise),
+            _ => Opinion::Ask,
+        }
+    }
+
+    /// Counts a comparison.
+    pub fn add(&mut self, compared: &Compared<'_>) {
+        if self.digests.len() >= MAX_DIGESTS && !self.digests.contains_key(&compared.digest) {
+            self.others += 1;
+            return;
+        }
+        let digest = self
+            .digests
+            .entry(compared.digest)
+            .or_insert_with(|| OfDigest { text: String::from_utf8_lossy(compared.text).into(), ..OfDigest::default() });
+        if let Some(count) = digest.counts.get_mut(compared.class as usize) {
+            *count += 1;
+        }
+        if compared.is_rechecked {
+            match compared.class {
+                Class::Noise => digest.noisy += 1,
+                Class::Timing | Class::Unchecked => {}
+                _ => digest.confirmed += 1,
+            }
+        }
+        let has_failed = matches!(compared.class, Class::ErrorNew | Class::ErrorGone | Class::ErrorOther | Class::TimedOut);
+        if !has_failed {
+            digest.times.iter_mut().zip(compared.times_us).for_each(|(spread, us)| spread.add(us));
+        }
+    }
+
+    /// Whether a sample of this class is wanted of the digest, where `most` are kept.
+    pub fn wants_sample(&self, digest: u64, class: Class, most: usize) -> bool {
+        let is_told = matches!(class.weight(), Weight::Bad | Weight::Look);
+        is_told
+            && self.samples.len() < MAX_SAMPLES
+            && self.samples.iter().filter(|sample| sample.digest == digest && sample.class == class).count() < most
+    }
+
+    /// Keeps a sample.
+    pub fn keep(&mut self, sample: Sample) {
+        self.samples.push(sample);
+    }
+
+    /// The samples, oldest first.
+    pub fn samples(&self) -> &[Sample] {
+        &self.samples
+    }
+
+    /// One digest.
+    pub fn get(&self, digest: u64) -> Option<&OfDigest> {
+        self.digests.get(&digest)
+    }
+
+    /// Every digest with its hash, those that took the originals longest first.
+    pub fn digests(&self) -> Vec<(u64, &OfDigest)> {
+        let mut all: Vec<(u64, &OfDigest)> = self.digests.iter().map(|(hash, digest)| (*hash, digest)).collect();
+        all.sort_by_key(|(hash, digest)| (std::cmp::Reverse(digest.times[0].sum_us()), *hash));
+        all
+    }
+
+    /// Comparisons of this class.
+    pub fn count(&self, class: Class) -> u64 {
+        self.digests.values().map(|digest| digest.count(class)).sum()
+    }
+
+    /// Comparisons that say something.
+    pub fn compared(&self) -> u64 {
+        self.digests.values().map(OfDigest::compared).sum::<u64>() + self.others
+    }
+}
+
+impl Class {
+    /// The class of a confirmed difference of a statement with these traits.
+    pub fn under(self, traits: Traits) -> Self {
+        match self {
+            Self::Rows | Self::Count if traits.is_limited => Self::Limited,
+            class => class,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compared(digest: u64, class: Class, is_rechecked: bool) -> Compared<'static> {
+        Compared { digest, text: b"SELECT ?", class, is_rechecked, times_us: [10, 20] }
+    }
+
+    #[test]
+    fn a_difference_that_was_confirmed_often_is_believed() {
+        let (mut tally, plain) = (Tally::default(), Traits::default());
+        for _ in 0..3 {
+            assert_eq!(tally.opinion(1, Class::Rows, plain), Opinion::Ask);
+            tally.add(&compared(1, Class::Rows, true));
+        }
+        assert_eq!(tally.opinion(1, Class::Rows, plain), Opinion::Take(Class::Rows));
+        assert_eq!(tally.opinion(1, Class::Rows, Traits { is_limited: true, ..plain }), Opinion::Take(Class::Limited));
+        assert_eq!(tally.opinion(2, Class::Rows, plain), Opinion::Ask, "of another digest nothing is known");
+    }
+
+    #[test]
+    fn what_is_noise_each_time_is_not_asked_for_ever() {
+        let (mut tally, plain) = (Tally::default(), Traits::default());
+        (0..3).for_each(|_| tally.add(&compared(1, Class::Noise, true)));
+        assert_eq!(tally.opinion(1, Class::Rows, plain), Opinion::Take(Class::Noise));
+        assert_eq!(tally.opinion(1, Class::ErrorNew, plain), Opinion::Ask, "noise does not hide errors");
+        tally.add(&compared(1, Class::Rows, true));
+        assert_eq!(tally.opinion(1, Class::Rows, plain), Opinion::Ask, "a real difference was seen once");
+    }
+
+    #[test]
+    fn noise_of_the_text_hides_rows_and_no_error() {
+        let (tally, noisy) = (Tally::default(), Traits { noise: Some("it draws lots"), ..Traits::default() });
+        assert_eq!(tally.opinion(1, Class::Rows, noisy), Opinion::Take(Class::Noise));
+        assert_eq!(tally.opinion(1, Class::ErrorNew, noisy), Opinion::Ask);
+        assert_eq!(tally.opinion(1, Class::Columns, noisy), Opinion::Take(Class::Columns));
+    }
+
+    #[test]
+    fn digests_and_samples_are_bounded() {
+        let mut tally = Tally::default();
+        (0..MAX_DIGESTS as u64 + 5).for_each(|digest| tally.add(&compared(digest, Class::Same, false)));
+        assert_eq!((tally.digests().len(), tally.others, tally.compared()), (MAX_DIGESTS, 5, MAX_DIGESTS as u64 + 5));
+        let sample = Sample {
+            digest: 1,
+            class: Class::Rows,
+            seen_at: 0,
+            user: String::new(),
+            schema: String::new(),
+            text: String::new(),
+            original: String::new(),
+            shadow: String::new(),
+        };
+        assert!(!tally.wants_sample(1, Class::Same, 3) && !tally.wants_sample(1, Class::Noise, 3));
+        (0..2).for_each(|_| tally.keep(sample.clone()));
+        assert!(tally.wants_sample(1, Class::Rows, 3) && !tally.wants_sample(1, Class::Rows, 2));
+        (0..MAX_SAMPLES).for_each(|_| tally.keep(sample.clone()));
+        assert!(!tally.wants_sample(2, Class::Rows, 3));
+    }
+
+    #[test]
+    fn times_of_errors_do_not_count() {
+        let mut tally = Tally::default();
+        tally.add(&compared(1, Class::Same, false));
+        tally.add(&compared(1, Class::ErrorNew, true));
+        let digest = tally.get(1).unwrap();
+        assert_eq!((digest.compared(), digest.times[1].count(), digest.weighing(Weight::Bad)), (2, 1, 1));
+    }
+}

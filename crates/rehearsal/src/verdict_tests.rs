@@ -1,0 +1,105 @@
+use super::*;
+use crate::tally::Compared;
+
+const LIMITS: Limits = Limits { slow_factor: 1.5, total_growth: 1.2 };
+
+/// Comparisons of one digest: class, how many, time of both sides.
+fn add(tally: &mut Tally, digest: u64, class: Class, count: u64, times_us: [u64; 2]) {
+    let text = format!("SELECT {digest} FROM t GROUP BY a");
+    for _ in 0..count {
+        tally.add(&Compared { digest, text: text.as_bytes(), class, is_rechecked: false, times_us });
+    }
+}
+
+fn ran(digest: u64, count: u64, sum_us: u64) -> Ran {
+    Ran { digest, text: format!("SELECT {digest}"), count, sum_us }
+}
+
+fn word(tally: &Tally, ran: Vec<Ran>) -> Word {
+    verdict(tally, &coverage(tally, ran), LIMITS).word
+}
+
+#[test]
+fn safe_needs_coverage_and_no_difference() {
+    let mut tally = Tally::default();
+    assert_eq!(word(&tally, vec![]), Word::NotEnough, "nothing was compared");
+    add(&mut tally, 1, Class::Same, 30, [100, 100]);
+    assert_eq!(word(&tally, vec![ran(1, 1000, 96)]), Word::Safe);
+    assert_eq!(word(&tally, vec![ran(1, 1000, 96), ran(2, 1, 4)]), Word::Safe, "96 % is enough");
+    assert_eq!(word(&tally, vec![ran(1, 1000, 94), ran(2, 1, 6)]), Word::NotEnough);
+    add(&mut tally, 2, Class::Noise, 1, [100, 100]);
+    assert_eq!(word(&tally, vec![ran(1, 1000, 94), ran(2, 1, 6)]), Word::Safe, "it was seen whenever it ran");
+    assert_eq!(word(&tally, vec![ran(1, 1000, 94), ran(2, 2, 6)]), Word::NotEnough);
+    for class in [Class::Timing, Class::SameUnordered, Class::Float, Class::Columns, Class::Warnings, Class::Reordered, Class::TimedOut] {
+        add(&mut tally, 1, class, 1, [100, 100]);
+        assert_eq!(word(&tally, vec![ran(1, 1000, 96)]), Word::Safe, "{class:?}");
+    }
+}
+
+#[test]
+fn one_bad_comparison_is_enough_against_it() {
+    for class in [Class::ErrorNew, Class::Rows, Class::Count] {
+        let mut tally = Tally::default();
+        add(&mut tally, 1, Class::Same, 1000, [100, 100]);
+        add(&mut tally, 2, class, 1, [100, 100]);
+        let verdict = verdict(&tally, &coverage(&tally, vec![ran(1, 1000, 100)]), LIMITS);
+        assert_eq!(verdict.word, Word::NotSafe);
+        assert_eq!(verdict.reasons, [format!("{}: 1 digest, once", class.name())]);
+    }
+}
+
+#[test]
+fn what_was_not_checked_covers_nothing() {
+    let mut tally = Tally::default();
+    add(&mut tally, 1, Class::Unchecked, 50, [100, 100]);
+    assert_eq!(word(&tally, vec![ran(1, 50, 100)]), Word::NotEnough);
+}
+
+#[test]
+fn a_slower_digest_counts_by_what_it_costs() {
+    let mut tally = Tally::default();
+    add(&mut tally, 1, Class::Same, 10_000, [1000, 1000]);
+    add(&mut tally, 2, Class::Same, 30, [1000, 9000]);
+    let found = changed(&tally, 1.5, true);
+    assert_eq!(found.iter().map(|changed| changed.digest).collect::<Vec<_>>(), [2]);
+    assert_eq!(word(&tally, vec![ran(1, 1, 100)]), Word::Safe, "it hardly matters among all");
+    add(&mut tally, 2, Class::Same, 1000, [1000, 9000]);
+    assert_eq!(word(&tally, vec![ran(1, 1, 100)]), Word::NotSafe);
+    assert_eq!(changed(&tally, 1.5, false), []);
+}
+
+#[test]
+fn few_runs_and_less_than_a_millisecond_are_no_slowdown() {
+    let mut tally = Tally::default();
+    add(&mut tally, 1, Class::Same, 29, [1000, 90_000]);
+    add(&mut tally, 2, Class::Same, 100, [100, 900]);
+    assert_eq!(changed(&tally, 1.5, true), []);
+    add(&mut tally, 1, Class::Same, 1, [1000, 90_000]);
+    assert_eq!(changed(&tally, 1.5, true).len(), 1);
+}
+
+#[test]
+fn the_page_says_it_all() {
+    let mut tally = Tally::default();
+    add(&mut tally, 1, Class::Same, 40, [400, 400]);
+    add(&mut tally, 2, Class::ErrorNew, 3, [400, 400]);
+    add(&mut tally, 3, Class::SameUnordered, 1, [400, 400]);
+    (10..17).for_each(|digest| add(&mut tally, digest, Class::Columns, digest, [400, 400]));
+    let coverage = coverage(&tally, vec![ran(1, 40, 90), ran(9, 7, 10)]);
+    let about = About { headline: "upgrade: a against b".into(), notes: vec![("sessions", "3 sessions".into())] };
+    let lines = page(&about, &tally, &coverage, LIMITS);
+    let text: Vec<String> = lines.iter().map(|(what, line)| format!("{what}: {line}")).collect();
+    assert_eq!(text[0..3], ["rehearsal: upgrade: a against b", "verdict: NOT SAFE", "reason: error_new: 1 digest, 3 times"]);
+    for expected in [
+        "coverage: 90.0 % of the time of reads ran as digests that were compared (1 of 2); 1 unseen or too rare",
+        "unseen: 0x0000000000000009 SELECT 9",
+        "sessions: 3 sessions",
+        "differs: error_new: 3 times in 0x0000000000000002 SELECT 2 FROM t GROUP BY a",
+        "look: columns: 16 times in 0x0000000000000010 SELECT 16 FROM t GROUP BY a",
+        "look: columns: 2 digests more",
+    ] {
+        assert!(text.iter().any(|line| line == expected), "{expected}\n{text:#?}");
+    }
+    assert!(text.iter().any(|line| line.contains("did a client rely on the order?")), "{text:#?}");
+    assert!(text.last().unwrap().starts_with("all: p50 0.4"), "{text:#?}");
+}
