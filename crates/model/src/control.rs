@@ -45,6 +45,23 @@ pub struct RouteStep {
     pub detail: String,
 }
 
+/// What an operator orders about a rehearsal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RehearsalOrder {
+    /// START REHEARSAL: for as many seconds, or until it is stopped.
+    Start {
+        /// The row's name.
+        name: String,
+        /// FOR s SECONDS.
+        seconds: Option<u64>,
+    },
+    /// STOP REHEARSAL.
+    Stop {
+        /// The row's name.
+        name: String,
+    },
+}
+
 /// An event of a session of the admin port, for the audit log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdminAction {
@@ -123,6 +140,23 @@ pub trait DataPlane: StatsSource {
     /// Notes what happened on the admin port in the audit log, if there is one. Does not block.
     fn audit(&self, event: AdminEvent) {
         drop(event);
+    }
+
+    /// Starts or stops a rehearsal (`mysql_rehearsals`); answers what was done. Takes as long as logins to both servers.
+    ///
+    /// # Errors
+    /// Why it cannot be started or stopped.
+    fn rehearse(&self, order: &RehearsalOrder) -> Result<String, String> {
+        let _ = order;
+        Err("this data plane has no rehearsals".to_owned())
+    }
+
+    /// The page of SHOW REHEARSAL, line by line: what a line is about, and its text.
+    ///
+    /// # Errors
+    /// The rehearsal was never started.
+    fn rehearsal_page(&self, name: &str) -> Result<Vec<(&'static str, String)>, String> {
+        Err(format!("rehearsal '{name}' was never started"))
     }
 
     /// Ends a session; false when there is none with this id.

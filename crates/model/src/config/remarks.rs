@@ -28,6 +28,7 @@ pub fn references(config: &Config, snapshot: &Snapshot) -> Vec<Remark> {
     found.extend(config.rows("mysql_replication_channels").iter().filter_map(|row| of_channel(row, snapshot)));
     found.extend(config.rows("mysql_healing").iter().filter_map(|row| of_healing(row, snapshot)));
     found.extend(config.rows("mysql_healing_servers").iter().filter_map(|row| of_healing_server(row, config)));
+    found.extend(config.rows("mysql_rehearsals").iter().flat_map(|row| of_rehearsal(row, &served)));
     found.extend(super::futile::rows(config, snapshot));
     found
 }
@@ -70,6 +71,14 @@ fn of_healing_server(row: &Row, config: &Config) -> Option<Remark> {
     }
     let text = format!("{host}:{port} is not in mysql_servers: check the name and the port");
     Some(Remark { table: row.table.name, row: row_name(row), column: "hostname", about: About::Missing("mysql_servers"), text })
+}
+
+/// Remarks on hostgroups of a rehearsal that have no servers.
+fn of_rehearsal(row: &Row, served: &Served) -> Vec<Remark> {
+    let columns = ["source_hostgroup", "shadow_hostgroup"].into_iter().filter(|_| row.flag("active"));
+    let miss =
+        |column: &'static str| served.miss((row.table.name, &|| row_name(row)), column, row.integer(column)?, "START REHEARSAL fails");
+    columns.filter_map(miss).collect()
 }
 
 /// Hostgroups that have servers, or may be given some.

@@ -171,6 +171,15 @@ fn is_source_host(host: &str) -> bool {
     (1..=255).contains(&host.len()) && is_plain(host, "_-.:")
 }
 
+/// Whether a column's text is a number of this kind.
+fn is_number(row: &Row, column: &str, is_so: impl FnOnce(f64) -> bool) -> bool {
+    crate::snapshot::decimal(row, column).is_some_and(is_so)
+}
+
+fn is_factor(factor: f64) -> bool {
+    (1.0..=1000.0).contains(&factor)
+}
+
 fn is_plain(text: &str, marks: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric() || marks.contains(c))
 }
@@ -439,6 +448,76 @@ pub const TABLES: &[Table] = &[
         ],
         keys: &[&["hostname", "port"]],
         checks: &[],
+        effect: TableEffect::Used,
+    },
+    Table {
+        name: "mysql_rehearsals",
+        file_name: "mysql_rehearsals",
+        help: "Rehearsals of an upgrade: whose reads are repeated on a shadow server and compared",
+        columns: &[
+            needed("name", ColumnKind::Text),
+            number("active", FLAG, 1),
+            needed("source_hostgroup", NATURAL),
+            needed("shadow_hostgroup", NATURAL),
+            column("mode", ColumnKind::Text, ColumnDefault::Text("reads")),
+            column("percent", ColumnKind::Text, ColumnDefault::Text("10")),
+            text("users"),
+            text("schemas"),
+            column("on_full", ColumnKind::Text, ColumnDefault::Text("drop")),
+            number("queue_mb", int(1, 4_096), 64),
+            column("slow_factor", ColumnKind::Text, ColumnDefault::Text("1.5")),
+            column("total_growth", ColumnKind::Text, ColumnDefault::Text("1.2")),
+            number("warmup_s", int(0, 86_400), 60),
+            number("samples", int(0, 100), 3),
+            number("show_literals", FLAG, 0),
+            number("rechecks_per_s", int(0, 1_000), 10),
+            text("comment"),
+        ],
+        keys: &[&["name"]],
+        checks: &[
+            Check {
+                column: "name",
+                holds: |row| row.text("name").is_some_and(|name| (1..=64).contains(&name.len()) && is_plain(name, "_-.")),
+                rule: "must be 1 to 64 letters, digits and marks of '_-.'",
+                sql: "",
+            },
+            Check {
+                column: "shadow_hostgroup",
+                holds: |row| row.integer("shadow_hostgroup") != row.integer("source_hostgroup"),
+                rule: "must differ from source_hostgroup",
+                sql: "shadow_hostgroup <> source_hostgroup",
+            },
+            Check {
+                column: "mode",
+                holds: |row| row.text("mode") == Some("reads"),
+                rule: "must be 'reads': a rehearsal repeats reads only, and mode 'all' does not exist yet",
+                sql: "",
+            },
+            Check {
+                column: "percent",
+                holds: |row| is_number(row, "percent", |percent| percent > 0.0 && percent <= 100.0),
+                rule: "must be a number above 0 and at most 100",
+                sql: "",
+            },
+            Check {
+                column: "on_full",
+                holds: |row| row.text("on_full") == Some("drop"),
+                rule: "must be 'drop': a rehearsal never makes clients wait",
+                sql: "",
+            },
+            Check {
+                column: "slow_factor",
+                holds: |row| is_number(row, "slow_factor", is_factor),
+                rule: "must be a number from 1 to 1000",
+                sql: "",
+            },
+            Check {
+                column: "total_growth",
+                holds: |row| is_number(row, "total_growth", is_factor),
+                rule: "must be a number from 1 to 1000",
+                sql: "",
+            },
+        ],
         effect: TableEffect::Used,
     },
     Table {

@@ -10,6 +10,7 @@ pub mod effective;
 mod firewall;
 mod healing;
 mod hostgroup;
+mod rehearsals;
 mod roles;
 mod rules;
 mod server;
@@ -24,6 +25,8 @@ pub use effective::{Effective, Overrides};
 pub use firewall::{FirewallConfig, FirewallMode, FirewallRule, FirewallUser};
 pub use healing::{Healing, HealingMode, HealingServer, Loss, Promotion, SiteRule};
 pub use hostgroup::{Hostgroup, HostgroupAttributes, ServerDefaults};
+pub use rehearsals::Rehearsal;
+pub(crate) use rehearsals::decimal;
 pub use roles::{Aurora, ReadOnlyCheck, RoleGroup, RoleKind, WriterReads};
 pub use rules::{AddressPattern, FastRoute, Modifiers, QueryRule, RuleConfig, RuleMultiplex, WeightedFlag, located, rule_subject};
 pub use server::{Address, Server, ServerStatus, TlsParams};
@@ -61,6 +64,8 @@ pub struct Snapshot {
     pub healing: BTreeMap<HostgroupId, Arc<Healing>>,
     /// What an operator says of servers for healing.
     pub healing_servers: Arc<Vec<HealingServer>>,
+    /// Rehearsals that an operator may start.
+    pub rehearsals: Vec<Arc<Rehearsal>>,
     /// Query rules, fast routing, the firewall's whitelist.
     pub rules: Arc<RuleConfig>,
 }
@@ -82,7 +87,8 @@ impl Snapshot {
         let channels = channels::compile(config, &roles, &mut errors);
         let healing = healing::compile(config, &roles, &mut errors);
         let healing_servers = Arc::new(healing::servers(config));
-        let clusters = Self { hostgroups, roles, channels, healing, healing_servers, ..Self::default() };
+        let rehearsals = rehearsals::compile(config);
+        let clusters = Self { hostgroups, roles, channels, healing, healing_servers, rehearsals, ..Self::default() };
         let mut snapshot = Self { vars: vars.clone(), listen, proxy_networks, rules, ..clusters };
         user::compile(config, &pairs, &mut snapshot, &mut errors);
         if errors.is_empty() { Ok(snapshot) } else { Err(errors) }

@@ -1,0 +1,156 @@
+//! Rehearsals of an upgrade: `mysql_rehearsals`.
+
+use std::sync::Arc;
+
+use super::hostgroup::number;
+use crate::config::{Config, Row};
+use crate::ids::HostgroupId;
+
+/// One row of `mysql_rehearsals`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rehearsal {
+    /// Its name, by which commands call it.
+    pub name: Box<str>,
+    /// Whether it may be started.
+    pub is_active: bool,
+    /// Statements that this hostgroup served are repeated.
+    pub source: HostgroupId,
+    /// The hostgroup with the one server of the new version.
+    pub shadow: HostgroupId,
+    /// Share of the sessions, in percent.
+    pub percent: f64,
+    /// Users whose sessions take part; empty stands for all.
+    pub users: Vec<Box<str>>,
+    /// Schemas whose statements take part; empty stands for all.
+    pub schemas: Vec<Box<str>>,
+    /// Most bytes of statements that wait for the shadow.
+    pub queue_bytes: u64,
+    /// A digest is slower if its median time grows by more than this factor.
+    pub slow_factor: f64,
+    /// A slower digest is bad if the time of all statements grows by more than this factor through it.
+    pub total_growth: f64,
+    /// How long nothing counts after the start, ms.
+    pub warmup_ms: u64,
+    /// Samples that are kept for each digest and class.
+    pub samples: usize,
+    /// Whether samples have the statement's literals.
+    pub shows_literals: bool,
+    /// Most rounds of second questions in a second.
+    pub rechecks_per_s: u32,
+}
+
+impl Rehearsal {
+    /// Whether sessions of this user take part.
+    pub fn is_for_user(&self, user: &str) -> bool {
+        self.users.is_empty() || self.users.iter().any(|name| **name == *user)
+    }
+
+    /// Whether statements in this schema take part.
+    pub fn is_for_schema(&self, schema: &[u8]) -> bool {
+        self.schemas.is_empty() || self.schemas.iter().any(|name| name.as_bytes() == schema)
+    }
+
+    /// Whether a session takes part, by its number.
+    pub fn is_for_session(&self, id: u64) -> bool {
+        // The upper bits of a product with an odd number spread consecutive ids evenly.
+        let drawn = id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        (drawn as f64) < self.percent / 100.0 * f64::from(1 << 24)
+    }
+}
+
+/// Every row.
+pub(super) fn compile(config: &Config) -> Vec<Arc<Rehearsal>> {
+    config.rows("mysql_rehearsals").iter().map(|row| Arc::new(of(row))).collect()
+}
+
+fn of(row: &Row) -> Rehearsal {
+    Rehearsal {
+        name: row.text("name").unwrap_or_default().into(),
+        is_active: row.flag("active"),
+        source: HostgroupId(number(row, "source_hostgroup")),
+        shadow: HostgroupId(number(row, "shadow_hostgroup")),
+        percent: decimal(row, "percent").unwrap_or_default(),
+        users: list(row, "users"),
+        schemas: list(row, "schemas"),
+        queue_bytes: number::<u64>(row, "queue_mb") << 20,
+        slow_factor: decimal(row, "slow_factor").unwrap_or_default(),
+        total_growth: decimal(row, "total_growth").unwrap_or_default(),
+        warmup_ms: number::<u64>(row, "warmup_s") * 1000,
+        samples: number(row, "samples"),
+        shows_literals: row.flag("show_literals"),
+        rechecks_per_s: number(row, "rechecks_per_s"),
+    }
+}
+
+/// A column's text as a number.
+pub(crate) fn decimal(row: &Row, column: &str) -> Option<f64> {
+    row.text(column)?.trim().parse().ok()
+}
+
+/// Names with commas between them.
+fn list(row: &Row, column: &str) -> Vec<Box<str>> {
+    let text = row.text(column).unwrap_or_default();
+    text.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Into::into).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ConfigError;
+    use crate::snapshot::Snapshot;
+
+    fn compiled(row: &str) -> Result<Arc<Rehearsal>, String> {
+        let text = format!("mysql_rehearsals = ( {{ name=\"new\", source_hostgroup=1, shadow_hostgroup=9{row} }} )");
+        let said = |errors: Vec<ConfigError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        let (config, _) = crate::config::parse(&text, "test.cnf").map_err(said)?;
+        Ok(Snapshot::compile(&config).map_err(said)?.rehearsals[0].clone())
+    }
+
+    #[test]
+    fn rows_say_what_they_are() {
+        let plain = compiled("").unwrap();
+        assert_eq!((&*plain.name, plain.is_active, plain.source, plain.shadow), ("new", true, HostgroupId(1), HostgroupId(9)));
+        assert_eq!((plain.percent, plain.slow_factor, plain.total_growth), (10.0, 1.5, 1.2));
+        assert_eq!((plain.queue_bytes, plain.warmup_ms, plain.samples, plain.rechecks_per_s), (64 << 20, 60_000, 3, 10));
+        assert!(plain.is_for_user("anna") && plain.is_for_schema(b"shop") && !plain.shows_literals);
+        let row = compiled(", active=0, percent=0.5, users=\"anna, bert\", schemas=\"shop\", slow_factor=2, show_literals=1").unwrap();
+        assert_eq!((row.is_active, row.percent, row.slow_factor, row.shows_literals), (false, 0.5, 2.0, true));
+        assert!(row.is_for_user("bert") && !row.is_for_user("b") && row.is_for_schema(b"shop") && !row.is_for_schema(b""));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for (row, error) in [
+            (", mode=\"all\"", "mode: must be 'reads': a rehearsal repeats reads only"),
+            (", on_full=\"wait\"", "on_full: must be 'drop': a rehearsal never makes clients wait"),
+            (", percent=0", "percent: must be a number above 0 and at most 100"),
+            (", percent=\"x\"", "percent: must be a number"),
+            (", percent=100.1", "percent: must be a number"),
+            (", slow_factor=0.9", "slow_factor: must be a number from 1 to 1000"),
+            (", total_growth=\"NaN\"", "total_growth: must be a number from 1 to 1000"),
+            (", shadow_hostgroup=1", "shadow_hostgroup"),
+            (", name=\"a b\"", "name: must be 1 to 64 letters, digits and marks of '_-.'"),
+            (", name=\"\"", "name: must be 1 to 64"),
+            (", queue_mb=0", "queue_mb"),
+        ] {
+            let row = format!("mysql_rehearsals = ( {{ name=\"new\", source_hostgroup=1, shadow_hostgroup=9{row} }} )");
+            // A column that is named twice counts once, with its last value.
+            let row = row.replace("shadow_hostgroup=9, shadow_hostgroup=1", "shadow_hostgroup=1").replace("name=\"new\", source", "source");
+            let row = if row.contains("name=") { row } else { row.replace("source", "name=\"new\", source") };
+            let found = crate::config::parse(&row, "test.cnf").map(drop).unwrap_err();
+            let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+            assert!(found.join("; ").contains(error), "{row}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn sessions_are_drawn_evenly() {
+        let row = compiled(", percent=10").unwrap();
+        let all = compiled(", percent=100").unwrap();
+        for (first, step) in [(1 << 30, 1), (1 << 30, 4), (1_073_741_827, 16)] {
+            let drawn = (0..10_000).filter(|n| row.is_for_session(first + n * step)).count();
+            assert!((800..1200).contains(&drawn), "{first} + n * {step}: {drawn}");
+        }
+        assert!((0..10_000).all(|id| all.is_for_session(id)));
+    }
+}
