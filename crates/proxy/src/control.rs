@@ -15,13 +15,14 @@ use crate::logs::audit::AuditRecord;
 use crate::mailbox::{KillKind, Mail};
 use crate::overload;
 use crate::session::Offered;
+use crate::shadow;
 use crate::shared::Shared;
-use crate::stats::{Counts, ProxyStats};
+use crate::stats::{Counts, ProxyStats, rehearsal_page};
 use crate::stream::DetachedSocket;
 use crate::worker::{FIRST_SESSION_ID, Worker};
 use ::handover::Sockets;
 use model::ConfigError;
-use model::control::{AdminEvent, DataPlane, Flush, RouteQuestion, RouteStep};
+use model::control::{AdminEvent, DataPlane, Flush, RehearsalOrder, RouteQuestion, RouteStep};
 use model::fleet::{Placement, UnderWay};
 use model::remark::{About, Remark, RowName, Scope};
 use model::snapshot::{ServerStatus, Snapshot};
@@ -273,6 +274,7 @@ impl DataPlane for Control {
         self.shared.logs.configure(&snapshot.vars);
         self.shared.traces.configure(&snapshot.vars);
         self.shared.cache.configure(CacheSettings::of(&snapshot.vars), self.shared.clock.now_ms());
+        self.shared.rehearsals.configure(&snapshot.rehearsals, self.shared.clock.now_ms());
         // Users and schemas may lead to other servers.
         self.shared.ddl_epoch.fetch_add(1, Ordering::AcqRel);
         let taken = ask::ask_all(&self.shared, Worker::configure).len();
@@ -349,6 +351,21 @@ impl DataPlane for Control {
         if self.shared.logs.audits.is_on() {
             self.shared.logs.audits.write(AuditRecord::of_admin(event));
         }
+    }
+
+    fn rehearse(&self, order: &RehearsalOrder) -> Result<String, String> {
+        match order {
+            RehearsalOrder::Start { name, seconds } => shadow::begin(&self.shared, name, *seconds),
+            RehearsalOrder::Stop { name } => {
+                let now_ms = self.shared.clock.now_ms();
+                let run = self.shared.rehearsals.stop(name, now_ms)?;
+                Ok(format!("rehearsal '{name}' ended after {} s; SHOW REHEARSAL '{name}' shows the verdict", run.seconds(now_ms)))
+            }
+        }
+    }
+
+    fn rehearsal_page(&self, name: &str) -> Result<Vec<(&'static str, String)>, String> {
+        rehearsal_page(&self.stats, name)
     }
 
     fn kill_session(&self, id: u64) -> bool {

@@ -74,6 +74,7 @@ mod server;
 mod server_counts;
 mod server_info;
 mod session;
+mod shadow;
 mod shared;
 mod signals;
 #[cfg(feature = "sim")]

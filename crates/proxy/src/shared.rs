@@ -151,6 +151,8 @@ pub(crate) struct Shared {
     pub positions: Positions,
     /// How many mirrored statements run at a time.
     pub mirrors: Arc<crate::mirror_room::Limit>,
+    /// Rehearsals that run or have run.
+    pub rehearsals: rehearsal::Desk,
     /// The process that takes this one's place, while one does.
     heir: ArcSwapOption<Heir>,
     /// Whether there is one.
@@ -205,6 +207,7 @@ impl Shared {
             hosts: HostCache::default(),
             positions: Positions::default(),
             mirrors: crate::mirror_room::Limit::new(in_force.snapshot.vars.mirror_max_concurrency),
+            rehearsals: rehearsal::Desk::default(),
             heir: ArcSwapOption::empty(),
             has_heir: AtomicBool::new(false),
             draining: AtomicBool::new(false),

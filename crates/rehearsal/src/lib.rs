@@ -1,9 +1,11 @@
 //! The judgement of a rehearsal: what two servers answered to the same statement, and what that says about an upgrade.
 //!
 //! [`AnswerReader`] reduces a reply to an [`Answer`] of fixed size, [`compare`] puts two answers into a [`Class`], [`Tally`] counts
-//! the classes by digest, and [`verdict`](verdict::verdict) sums them up. Pure: no IO, no clock, no randomness.
+//! the classes by digest, and [`verdict`](verdict::verdict) sums them up. [`Desk`] has the rehearsals that run. No IO, no clock, no
+//! randomness.
 
 mod answer;
+mod desk;
 mod judge;
 mod spread;
 mod statement;
@@ -12,6 +14,7 @@ mod value;
 pub mod verdict;
 
 pub use answer::{Answer, AnswerReader, Columns, Form, MAX_ROW};
+pub use desk::{Desk, Findings, GIVE_UPS, GaveUp, Run, SKIPS, ServerName, Skip};
 pub use judge::{CLASSES, Class, Finding, Round, Weight, compare, recheck};
 pub use spread::Spread;
 pub use statement::{Traits, traits};

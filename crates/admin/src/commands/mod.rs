@@ -13,6 +13,7 @@ mod help;
 pub(crate) mod history;
 pub(crate) mod layers;
 mod process;
+mod rehearsal;
 mod sharing;
 pub(crate) mod show;
 mod variables;
@@ -105,6 +106,7 @@ const TABLES: &[&[Command]] = &[
     clients::COMMANDS,
     explain::COMMANDS,
     failover::COMMANDS,
+    rehearsal::COMMANDS,
     views::COMMANDS,
     sharing::COMMANDS,
     help::COMMANDS,

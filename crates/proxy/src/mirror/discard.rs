@@ -1,4 +1,4 @@
-//! Reads a reply of any length and keeps only its numbers.
+//! Reads a reply of any length and keeps only its numbers. An [`Ear`] hears its bytes.
 //!
 //! INVARIANT: no more than one packet that must be understood whole (an OK, an error) is held; rows are forgotten as
 //! they come.
@@ -7,16 +7,30 @@ use crate::backend::{Backend, OkReply, ServerError};
 use crate::buffer::BufferPool;
 use crate::stream::invalid;
 use std::io;
-use wire::flags::StatusFlags;
+use wire::flags::{Capabilities, StatusFlags};
 use wire::packet::{self, HEADER};
 use wire::reply::{Frame, ReplyKind, Step, Tracker};
 
 /// Largest packet that is read whole, bytes.
 const MAX_WHOLE: usize = 4 << 20;
 
+/// Hears the bytes of a reply as they come.
+pub(crate) trait Ear {
+    /// A reply begins, on a connection with these capabilities.
+    fn begins(&mut self, caps: Capabilities);
+    /// The next bytes, header by header.
+    fn hears(&mut self, bytes: &[u8]);
+}
+
+/// Nobody listens.
+impl Ear for () {
+    fn begins(&mut self, _: Capabilities) {}
+    fn hears(&mut self, _: &[u8]) {}
+}
+
 /// What is known of a reply.
 #[derive(Debug, Default)]
-pub(super) struct Discarded {
+pub(crate) struct Discarded {
     /// Rows changed.
     pub affected_rows: u64,
     /// Rows sent.
@@ -33,8 +47,9 @@ pub(super) struct Discarded {
 ///
 /// # Errors
 /// The connection failed, broke the protocol, or waits for a client's file: it cannot be used any more.
-pub(super) async fn discard(backend: &mut Backend, pool: &BufferPool) -> io::Result<Discarded> {
+pub(super) async fn discard(backend: &mut Backend, pool: &BufferPool, ear: &mut impl Ear) -> io::Result<Discarded> {
     let caps = backend.core.caps;
+    ear.begins(caps);
     let mut tracker = Tracker::new(ReplyKind::Results, caps);
     let mut reply = Discarded::default();
     while !tracker.is_done() {
@@ -50,7 +65,7 @@ pub(super) async fn discard(backend: &mut Backend, pool: &BufferPool) -> io::Res
             Step::Frame(Frame::LocalInfile) => return Err(invalid("a mirrored statement requests a file from the client")),
             Step::Frame(frame) => {
                 reply.note(frame, body, &tracker, caps);
-                skip(backend, HEADER + len, pool).await?;
+                skip(backend, HEADER + len, pool, ear).await?;
             }
         }
     }
@@ -60,7 +75,7 @@ pub(super) async fn discard(backend: &mut Backend, pool: &BufferPool) -> io::Res
 }
 
 impl Discarded {
-    fn note(&mut self, frame: Frame, body: &[u8], tracker: &Tracker, caps: wire::flags::Capabilities) {
+    fn note(&mut self, frame: Frame, body: &[u8], tracker: &Tracker, caps: Capabilities) {
         match frame {
             Frame::Row => self.rows += 1,
             Frame::Ok | Frame::ResultEnd => {
@@ -75,9 +90,10 @@ impl Discarded {
 }
 
 /// Forgets the next `n` bytes of the stream.
-async fn skip(backend: &mut Backend, mut n: usize, pool: &BufferPool) -> io::Result<()> {
+async fn skip(backend: &mut Backend, mut n: usize, pool: &BufferPool, ear: &mut impl Ear) -> io::Result<()> {
     loop {
         let here = n.min(backend.input.len());
+        ear.hears(backend.input.filled().get(..here).unwrap_or_default());
         backend.input.consume(here);
         n -= here;
         if n == 0 {

@@ -9,7 +9,9 @@ mod discard;
 mod plan;
 mod run;
 
+pub(crate) use discard::Ear;
 pub(crate) use plan::{MAX_TEXT, Wish, is_copied};
+pub(crate) use run::{Failure, ask, attempt};
 
 use crate::class::LaneKey;
 use crate::counters::count;
@@ -55,12 +57,13 @@ pub(crate) struct Execution {
 }
 
 impl Mirrored {
-    fn text(&self) -> &[u8] {
+    /// The statement's text.
+    pub(crate) fn text(&self) -> &[u8] {
         self.body.get(self.start..).unwrap_or_default()
     }
 
     /// How much room it takes.
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.body.len() + self.execution.as_ref().map_or(0, |execution| execution.payload.len())
     }
 }

@@ -3,9 +3,9 @@
 //!
 //! Each step has a time limit. A copy is tried once: whether it arrived is not known when its connection is lost.
 
-use super::discard::{Discarded, discard};
+use super::discard::{Discarded, Ear, discard};
 use super::{Execution, Mirrored, plan};
-use crate::backend::{Backend, ServerError, prepare_ok, put_command, put_query};
+use crate::backend::{Backend, Collected, ServerError, prepare_ok, put_command, put_query};
 use crate::choice::Needs;
 use crate::cleaning::{abandon, reset};
 use crate::counters::count;
@@ -37,9 +37,11 @@ const MAX_BACKENDS: u32 = 8;
 
 /// Why a copy did not run to its end.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+pub(crate) enum Failure {
     #[error("no connection: {0}")]
     NoBackend(String),
+    #[error("the login was refused: {0}")]
+    Login(String),
     #[error("the server refused the session's state: {0}")]
     State(ServerError),
     #[error("the client and the server encode parameters differently (CLIENT_QUERY_ATTRIBUTES)")]
@@ -54,7 +56,7 @@ enum Failure {
 pub(super) async fn run(worker: &Rc<Worker>, copy: Mirrored) {
     let began_us = worker.shared.clock.now_us();
     let counters = &worker.counters;
-    match try_run(worker, &copy, began_us).await {
+    match attempt(worker, &copy, began_us, &mut ()).await {
         Ok(Discarded { error: None, .. }) => count(&counters.mirrors_done),
         Ok(Discarded { error: Some(error), .. }) => {
             count(&counters.mirrors_refused);
@@ -70,7 +72,11 @@ pub(super) async fn run(worker: &Rc<Worker>, copy: Mirrored) {
     }
 }
 
-async fn try_run(worker: &Rc<Worker>, copy: &Mirrored, began_us: u64) -> Result<Discarded, Failure> {
+/// Runs a copy that was begun at `began_us` (process clock). `ear` hears the reply of the statement itself.
+///
+/// # Errors
+/// The copy did not run to its end.
+pub(crate) async fn attempt(worker: &Rc<Worker>, copy: &Mirrored, began_us: u64, ear: &mut impl Ear) -> Result<Discarded, Failure> {
     let pool = worker.pool(copy.lane.hostgroup);
     let lane = pool.lane(worker, &copy.lane);
     let mut backend = ready_backend(worker, &pool, &lane, copy).await?;
@@ -82,11 +88,11 @@ async fn try_run(worker: &Rc<Worker>, copy: &Mirrored, began_us: u64) -> Result<
     let limit_ms = run_limit_ms(copy.timeout_ms, lane.settings().default_query_timeout);
     let exchange = async {
         match &copy.execution {
-            Some(execution) => execute(worker, &mut backend, copy, execution).await,
+            Some(execution) => execute(worker, &mut backend, copy, execution, ear).await,
             None => {
                 backend.start_exchange()?;
                 backend.link.write_all(&packet(copy, backend.core.caps)).await?;
-                discard(&mut backend, &worker.buffers).await
+                discard(&mut backend, &worker.buffers, ear).await
             }
         }
     };
@@ -98,6 +104,30 @@ async fn try_run(worker: &Rc<Worker>, copy: &Mirrored, began_us: u64) -> Result<
             backend.settled();
             measure(worker, copy, &backend, &reply, began_us);
             clean(worker, pool, backend, copy, &reply).await;
+            Ok(reply)
+        }
+        Ok(Err(e)) => Err(e.into()),
+        Err(_) => {
+            abandon(Rc::clone(worker), pool, backend, PinSet::default(), true).await;
+            Err(Failure::TimedOut(limit_ms))
+        }
+    }
+}
+
+/// Asks a statement of the proxy's own where the copy runs, as its user and in its state.
+///
+/// # Errors
+/// There was no answer within the time for a copy without a rule.
+pub(crate) async fn ask(worker: &Rc<Worker>, copy: &Mirrored, sql: &str) -> Result<Collected, Failure> {
+    let pool = worker.pool(copy.lane.hostgroup);
+    let lane = pool.lane(worker, &copy.lane);
+    let mut backend = ready_backend(worker, &pool, &lane, copy).await?;
+    let limit_ms = run_limit_ms(None, lane.settings().default_query_timeout);
+    match timeout(Duration::from_millis(limit_ms), backend.query(sql, &worker.buffers)).await {
+        Ok(Ok(reply)) => {
+            backend.settled();
+            backend.core.asked(&reply);
+            pool.release(worker, backend);
             Ok(reply)
         }
         Ok(Err(e)) => Err(e.into()),
@@ -149,12 +179,10 @@ async fn obtain(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, lane: &Rc<Lane>, 
     let wish = Wish { collation: copy.collation, ..Wish::default() };
     let mut acquire = pool.enqueue(worker, lane, wish, worker.shared.clock.now_us(), deadline_us);
     let acquired = poll_fn(|cx| acquire.poll(cx)).await;
-    acquired.map_err(|error| {
-        Failure::NoBackend(match error {
-            AcquireError::Timeout { waited_ms, reason, .. } => format!("none after {waited_ms} ms: {reason}"),
-            AcquireError::Refused(error) => error.to_string(),
-            AcquireError::Impossible(text) => text,
-        })
+    acquired.map_err(|error| match error {
+        AcquireError::Timeout { waited_ms, reason, .. } => Failure::NoBackend(format!("none after {waited_ms} ms: {reason}")),
+        AcquireError::Refused(error) => Failure::Login(error.to_string()),
+        AcquireError::Impossible(text) => Failure::Login(text),
     })
 }
 
@@ -223,7 +251,13 @@ fn packet(copy: &Mirrored, caps: Capabilities) -> Vec<u8> {
 }
 
 /// Prepares the copy's text, executes it as the client did, and closes it.
-async fn execute(worker: &Worker, backend: &mut Backend, copy: &Mirrored, execution: &Execution) -> io::Result<Discarded> {
+async fn execute(
+    worker: &Worker,
+    backend: &mut Backend,
+    copy: &Mirrored,
+    execution: &Execution,
+    ear: &mut impl Ear,
+) -> io::Result<Discarded> {
     backend.send(Command::StmtPrepare, copy.text()).await?;
     let prepared = backend.collect(ReplyKind::Prepare, true, &worker.buffers).await?;
     if let Some(error) = prepared.error {
@@ -234,7 +268,7 @@ async fn execute(worker: &Worker, backend: &mut Backend, copy: &Mirrored, execut
         let mut payload = execution.payload.clone();
         put_stmt_id(&mut payload, ok.stmt_id).and_then(|()| put_no_cursor(&mut payload)).map_err(invalid)?;
         backend.send(Command::StmtExecute, payload.get(1..).unwrap_or_default()).await?;
-        discard(backend, &worker.buffers).await?
+        discard(backend, &worker.buffers, ear).await?
     } else {
         let message =
             format!("the rewritten mirror statement has {} parameters, the client's statement has {}", ok.params, execution.params);

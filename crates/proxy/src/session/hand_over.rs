@@ -148,7 +148,7 @@ impl Session {
             // What is of a statement that has ended stays here.
             hand: AtHand { began_us: _, directions: _, flag_in, min_gtid: _, watch, fill, trail: _ },
             writes,
-            strand: _,
+            beside: _,
             facts,
             statements,
             recovery,
@@ -347,7 +347,7 @@ impl SessionRecord {
             wants: Wants { state: self.state, lex: self.lex, family: self.family, stand_ins: None },
             hand: AtHand { flag_in: self.flag_in, ..AtHand::default() },
             writes: self.writes,
-            strand: None,
+            beside: None,
             facts: self.facts,
             statements: Default::default(),
             recovery: Recovery::default(),

@@ -3,10 +3,13 @@
 use super::Session;
 use super::command::Incoming;
 use super::hand::AtHand;
+use super::pipeline::{Form, Statement};
 use super::route::Asked;
+use super::statements::ClientStatement;
 use crate::class::{Class, LaneKey};
 use crate::mirror::{self, Execution, Mirrored, Wish};
 use crate::state::{State, Text};
+use model::HostgroupId;
 use routing::Route;
 use sql::Analysis;
 use std::sync::Arc;
@@ -45,29 +48,49 @@ impl Session {
     pub(super) fn mirror_execution(&mut self, command: Incoming, id: u32) {
         let Some(statement) = self.hand.directions.mirror.and_then(|_| self.statements.get(id)) else { return };
         let Some(wish) = self.hand.wish_for(&statement.analysis) else { return };
+        match self.said_by(statement, command) {
+            Ok(said) => {
+                if let Some(copy) = self.copy(wish, said) {
+                    self.admit(copy);
+                }
+            }
+            Err(why) => mirror::drop_copy(&self.worker, why),
+        }
+    }
+
+    /// A copy of a statement for another hostgroup, in the session's state as it is now; None where it cannot be made.
+    pub(super) fn copy_for(&self, statement: &Statement, hostgroup: HostgroupId) -> Option<Mirrored> {
+        let said = match statement.form {
+            Form::Text { start } => {
+                let body = self.client.body(statement.command);
+                Said { body, start, analysis: &statement.analysis, schema: self.wants.state.schema.as_ref(), execution: None }
+            }
+            Form::Execution { id, .. } | Form::Bulk { id } => self.said_by(self.statements.get(id)?, statement.command).ok()?,
+        };
+        self.copy(Wish { hostgroup: Some(hostgroup), flag: None }, said)
+    }
+
+    /// What an execution of a prepared statement says, or why it cannot be copied.
+    fn said_by<'a>(&self, statement: &'a ClientStatement, command: Incoming) -> Result<Said<'a>, &'static str> {
         let is_execution = command.byte == Command::StmtExecute as u8;
         if !is_execution || statement.marks.long_data {
-            return mirror::drop_copy(&self.worker, "the statement has long data or rows of parameters");
+            return Err("the statement has long data or rows of parameters");
         }
         if !self.reads_as_then(&statement.key.mode) {
-            return mirror::drop_copy(&self.worker, "the statement was prepared with other settings than it is executed with");
+            return Err("the statement was prepared with other settings than it is executed with");
         }
         let payload = self.client.payload(command);
         let mut rewritten = Vec::with_capacity(payload.len() + statement.types.len() + 1);
         if statement.put_whole(payload, self.client.caps, &mut rewritten).is_err() {
-            return;
+            return Err("the execution cannot be read");
         }
         let execution = Execution { payload: rewritten, params: statement.params };
         let key = &statement.key;
-        let said =
-            Said { body: &key.text, start: 0, analysis: &statement.analysis, schema: key.schema.as_ref(), execution: Some(execution) };
-        if let Some(copy) = self.copy(wish, said) {
-            self.admit(copy);
-        }
+        Ok(Said { body: &key.text, start: 0, analysis: &statement.analysis, schema: key.schema.as_ref(), execution: Some(execution) })
     }
 
     fn admit(&mut self, copy: Mirrored) {
-        let strand = self.strand.get_or_insert_default();
+        let strand = self.beside.get_or_insert_default().strand.get_or_insert_default();
         mirror::admit(&self.worker, strand, copy);
     }
 

@@ -9,6 +9,7 @@ mod assigned_gtid;
 mod assigned_gtid_run;
 mod attachments;
 mod begin;
+mod beside;
 mod cached;
 mod causal;
 mod causal_token;
@@ -52,6 +53,7 @@ mod prepare_settings;
 mod query;
 mod question;
 mod recovery;
+mod rehearsed;
 mod relay;
 mod replay;
 mod respond;
@@ -87,6 +89,7 @@ use crate::prefetch::{Extent, Warm};
 use crate::stream::{DetachedSocket, Stream};
 use crate::worker::{FIRST_SESSION_ID, Worker};
 use attachments::Attachments;
+use beside::Beside;
 use end::End;
 use facts::SessionFacts;
 use frontend::Frontend;
@@ -119,8 +122,8 @@ pub(crate) struct Session {
     hand: AtHand,
     /// What it wrote last, where causal reads are on, and which GTIDs it was told of.
     writes: Option<Box<Writes>>,
-    /// The copies of its statements, once there was one.
-    strand: Option<Rc<crate::mirror::Strand>>,
+    /// What runs beside it, once something did.
+    beside: Option<Box<Beside>>,
     facts: SessionFacts,
     statements: Statements,
     recovery: Recovery,
@@ -205,7 +208,7 @@ impl Session {
             wants: Wants::default(),
             hand: AtHand::default(),
             writes: None,
-            strand: None,
+            beside: None,
             facts: SessionFacts::default(),
             statements: Statements::default(),
             recovery: Recovery::default(),

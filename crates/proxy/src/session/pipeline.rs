@@ -68,6 +68,8 @@ impl Session {
         }
         // A copy for the mirror: mirrored.rs.
         self.mirror_statement(statement);
+        // Whether a shadow will repeat it: rehearsed.rs.
+        self.rehearsal_begins(statement);
         // A backend (acquire.rs), the session's state on it (sync.rs), statement and reply (relay.rs); again where that is safe: run.rs.
         let mut reply = ReplyFacts::default();
         let result = self.run_plan(statement.command, &plan, &mut reply).await;
@@ -80,7 +82,9 @@ impl Session {
         // What it did: effects.rs and its kin, by query.rs and execute.rs.
         self.note(statement, &plan, &reply).await?;
         // What would be lost is read, and the backend given back: settle.rs.
-        self.settle(&statement.analysis, &reply, |session, id| session.insert_id_is_certain(statement, id)).await
+        self.settle(&statement.analysis, &reply, |session, id| session.insert_id_is_certain(statement, id)).await?;
+        self.rehearsal_ends(statement);
+        Ok(())
     }
 
     /// Decides where it goes; false where it was answered.

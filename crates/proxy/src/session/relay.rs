@@ -175,6 +175,7 @@ impl Session {
             .hiding_gtids(!self.tells_gtids(filter));
         reframe.set_next_seq(self.client.answer_seq());
         self.recovery.reply_hasher = self.reply_hasher_for(plan, from);
+        self.rehearsal_reply_begins(from);
         loop {
             if !*began && let Some(fault) = self.withhold(&plan.analysis) {
                 self.at.statement_is_over().await;
@@ -249,6 +250,9 @@ impl Session {
         }
         if let Some(hasher) = self.recovery.reply_hasher.as_mut() {
             hasher.feed(direct);
+        }
+        if let Some(beside) = self.beside.as_mut() {
+            beside.rehearsed.hears(direct);
         }
         let sent = match held {
             Some(held) => {

@@ -304,7 +304,7 @@ impl Session {
     }
 
     /// Whether it is certain to only read.
-    fn is_plain_read(&self, text: &[u8], analysis: &Analysis) -> bool {
+    pub(super) fn is_plain_read(&self, text: &[u8], analysis: &Analysis) -> bool {
         let statement = routing::Statement { text, mode: self.wants.lex, analysis: *analysis };
         analysis.kind == Kind::Select
             && routing::side(&statement, &SessionFacts::default(), &self.user.attributes.safe_functions) == Side::Reader

@@ -45,6 +45,7 @@ pub(crate) fn metrics(stats: &ProxyStats) -> Vec<Metric> {
     pins(&mut families, stats, &totals);
     waits(&mut families, stats);
     totals.listed().for_each(|server| latencies(&mut families, server));
+    families.0.extend(super::rehearsals::metrics(stats));
     families.0
 }
 

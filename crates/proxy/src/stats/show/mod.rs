@@ -5,6 +5,7 @@ mod global;
 mod metrics;
 mod pins;
 mod pool;
+mod rehearsals;
 mod replicas;
 mod rules;
 mod sessions;
@@ -14,6 +15,7 @@ mod totals;
 use super::ProxyStats;
 pub(super) use metrics::metrics;
 use model::stats::{Reading, StatsTable, Value};
+pub(crate) use rehearsals::rehearsal_page;
 
 pub(super) type Rows = Vec<Vec<Value>>;
 
@@ -35,6 +37,7 @@ pub(super) const TABLES: &[&[Table]] = &[
     rules::TABLES,
     global::TABLES,
     certificates::TABLES,
+    rehearsals::TABLES,
 ];
 
 fn text(bytes: &[u8]) -> Value {

@@ -1,0 +1,225 @@
+//! A session that takes part in a rehearsal: its reads are heard, and given to its [`Shadow`] once they were answered.
+
+use super::Session;
+use super::pipeline::{Form, Statement};
+use super::route::Phase;
+use crate::mirror::{Ear, MAX_TEXT};
+use crate::pins::{self, PinReason, PinSet};
+use crate::shadow::{Listener, Repeated, Shadow};
+use rehearsal::Skip;
+use sql::Facts;
+use std::rc::Rc;
+use wire::command::Command;
+use wire::flags::{Capabilities, StatusFlags};
+
+/// Facts of reads whose answer only this session's connection knows.
+const OWN: Facts =
+    Facts::LAST_INSERT_ID.union(Facts::FOUND_ROWS).union(Facts::ROW_COUNT).union(Facts::CONNECTION_ID).union(Facts::TEMPORARY);
+
+/// Pins that do not change what a read answers. Transactions are looked at apart.
+const HARMLESS: PinSet = PinSet::of(&[
+    PinReason::Cursor,
+    PinReason::LongData,
+    PinReason::UserLock,
+    PinReason::Handler,
+    PinReason::TextPrepare,
+    PinReason::ReplicationGtid,
+]);
+
+/// What a session has to do with rehearsals.
+#[derive(Default)]
+pub(super) struct Rehearsed {
+    /// What ran when the session was looked at.
+    epoch: u64,
+    shadow: Option<Rc<Shadow>>,
+    /// Hears the reply at hand.
+    listener: Option<Listener>,
+}
+
+impl Session {
+    /// A statement is about to run where the session is now.
+    pub(super) fn rehearsal_begins(&mut self, statement: &Statement) {
+        let epoch = self.worker.shared.rehearsals.epoch();
+        if epoch == 0 {
+            return;
+        }
+        let shadow = self.shadow_in(epoch);
+        let decided = shadow.as_ref().map(|shadow| self.repeatable(shadow, statement));
+        let listener = match (decided, shadow) {
+            (Some(Ok(Some(form))), _) => Some(Listener::new(form, self.worker.shared.clock)),
+            (Some(Err(why)), Some(shadow)) => {
+                shadow.run.skip(why);
+                None
+            }
+            _ => None,
+        };
+        self.beside.get_or_insert_default().rehearsed.listener = listener;
+    }
+
+    /// The reply to the statement at hand begins, on a connection with these capabilities.
+    pub(super) fn rehearsal_reply_begins(&mut self, caps: Capabilities) {
+        if let Some(listener) = self.beside.as_mut().and_then(|beside| beside.rehearsed.listener.as_mut()) {
+            listener.begins(caps);
+        }
+    }
+
+    /// The statement was answered, and the session is done with it.
+    pub(super) fn rehearsal_ends(&mut self, statement: &Statement) {
+        let Some(rehearsed) = self.beside.as_mut().map(|beside| &mut beside.rehearsed) else { return };
+        let (Some(listener), Some(shadow)) = (rehearsed.listener.take(), rehearsed.shadow.clone()) else { return };
+        let Some((answer, time_us)) = listener.finish() else { return shadow.run.skip(Skip::Original) };
+        let Some(copy) = self.copy_for(statement, shadow.run.plan.shadow) else { return shadow.run.skip(Skip::Form) };
+        let digest = self.worker.digest(copy.text(), copy.lex, &copy.analysis);
+        shadow.admit(&self.worker, Repeated { copy, digest, answer, time_us });
+    }
+
+    /// The session's shadow, if one of the rehearsals that run wants it.
+    fn shadow_in(&mut self, epoch: u64) -> Option<Rc<Shadow>> {
+        let now_ms = self.worker.shared.clock.now_ms();
+        let known = self.beside.as_ref().map(|beside| &beside.rehearsed).filter(|known| known.epoch == epoch);
+        if let Some(known) = known {
+            let shadow = known.shadow.clone()?;
+            if shadow.run.ended_ms(now_ms).is_some() {
+                self.worker.shared.rehearsals.expire(now_ms);
+            }
+            return shadow.is_active(now_ms).then_some(shadow);
+        }
+        let before = self.beside.as_mut().and_then(|beside| beside.rehearsed.shadow.take());
+        let before = before.filter(|shadow| shadow.run.ended_ms(now_ms).is_none());
+        let shadow = before.or_else(|| Shadow::of(&self.worker, self.entry.id, &self.user.name));
+        self.beside.get_or_insert_default().rehearsed = Rehearsed { epoch, shadow: shadow.clone(), listener: None };
+        shadow.filter(|shadow| shadow.is_active(now_ms))
+    }
+
+    /// How rows of the answer come, if the statement is one that the rehearsal repeats.
+    fn repeatable(&self, shadow: &Shadow, statement: &Statement) -> Result<Option<rehearsal::Form>, Skip> {
+        let (analysis, plan) = (&statement.analysis, &shadow.run.plan);
+        let prepared = match statement.form {
+            Form::Text { .. } => None,
+            Form::Execution { id, .. } | Form::Bulk { id } => self.statements.get(id),
+        };
+        let (text, schema) = match (statement.form, prepared) {
+            (Form::Text { start }, _) => (self.client.sql_text(statement.command, start), self.wants.state.schema.as_ref()),
+            (_, Some(prepared)) => (&*prepared.key.text, prepared.key.schema.as_ref()),
+            (_, None) => return Ok(None),
+        };
+        let is_meant = self.at.hostgroup() == plan.source && plan.is_for_schema(schema.map_or(&[][..], |schema| schema));
+        if !is_meant || !self.is_plain_read(text, analysis) {
+            return Ok(None);
+        }
+        let is_plain = match statement.form {
+            Form::Text { .. } => true,
+            Form::Execution { phase, .. } => matches!(phase, Phase::Execution) && statement.command.byte == Command::StmtExecute as u8,
+            Form::Bulk { .. } => false,
+        };
+        let pins = self.at.pins.set().without(pins::TRANSACTION).without(pins::WISHES).without(HARMLESS);
+        match () {
+            () if analysis.facts.intersects(OWN) => Err(Skip::SessionFact),
+            () if self.may_write() => Err(Skip::Transaction),
+            () if !pins.is_empty() => Err(Skip::PinnedState),
+            () if !is_plain || prepared.is_some_and(|prepared| prepared.marks.long_data) => Err(Skip::Form),
+            () if self.client.payload(statement.command).len() + text.len() >= MAX_TEXT => Err(Skip::TooLong),
+            () if prepared.is_some() => Ok(Some(rehearsal::Form::Binary)),
+            () => Ok(Some(rehearsal::Form::Text)),
+        }
+    }
+
+    /// The statement runs in a transaction that may write.
+    fn may_write(&self) -> bool {
+        let status = self.client.current_status();
+        let is_open = status.contains(StatusFlags::IN_TRANS) || self.client.is_autocommit_off();
+        is_open && !status.contains(StatusFlags::IN_TRANS_READONLY)
+    }
+}
+
+impl Rehearsed {
+    /// The next bytes of the reply at hand, as the server sent them.
+    pub(super) fn hears(&mut self, bytes: &[u8]) {
+        if let Some(listener) = self.listener.as_mut() {
+            listener.hears(bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::bed::Bed;
+    use ::rehearsal::{Form as RowForm, Run};
+    use std::sync::Arc;
+
+    const ROW: &str = r#"mysql_rehearsals = (
+        { name="new", source_hostgroup=1, shadow_hostgroup=2, percent=100, users="anna", schemas="shop" } )"#;
+
+    /// A session of which a rehearsal wants all.
+    fn bed() -> (Bed, Rc<Shadow>) {
+        let bed = Bed::new(ROW);
+        let plan = Arc::clone(&bed.worker.snapshot().rehearsals[0]);
+        bed.worker.shared.rehearsals.start(Run::new(plan, Default::default(), (0, 0), None), 0).unwrap();
+        let shadow = Shadow::of(&bed.worker, bed.entry.id, "anna").unwrap();
+        assert!(Shadow::of(&bed.worker, bed.entry.id, "bert").is_none());
+        (bed, shadow)
+    }
+
+    fn decided(bed: &mut Bed, shadow: &Shadow, text: &str) -> Result<Option<RowForm>, Skip> {
+        let (command, analysis) = (bed.says(text), bed.analysis(text));
+        bed.repeatable(shadow, &Statement { command, analysis, form: Form::Text { start: 0 } })
+    }
+
+    #[tokio::test]
+    async fn only_certain_reads_are_repeated() {
+        let (mut bed, shadow) = bed();
+        for (text, expected) in [
+            ("SELECT a FROM t", Ok(Some(RowForm::Text))),
+            ("SELECT a FROM t WHERE b = @c", Ok(Some(RowForm::Text))),
+            ("UPDATE t SET a = 1", Ok(None)),
+            ("SELECT a FROM t FOR UPDATE", Ok(None)),
+            ("SELECT unknown_function(a) FROM t", Ok(None)),
+            ("SELECT GET_LOCK('a', 1)", Ok(None)),
+            ("SELECT @a := 1", Ok(None)),
+            ("SELECT 1; SELECT 2", Ok(None)),
+            ("SHOW TABLES", Ok(None)),
+            ("SELECT a FROM t WHERE id = LAST_INSERT_ID()", Err(Skip::SessionFact)),
+            ("SELECT FOUND_ROWS()", Err(Skip::SessionFact)),
+        ] {
+            assert_eq!(decided(&mut bed, &shadow, text), expected, "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn state_of_the_connection_leaves_a_read_out() {
+        const TEXT: &str = "SELECT a FROM t";
+        let open = StatusFlags::AUTOCOMMIT | StatusFlags::IN_TRANS;
+        for (pin, expected) in [
+            (PinReason::Rule, Ok(Some(RowForm::Text))),
+            (PinReason::FoundRows, Ok(Some(RowForm::Text))),
+            (PinReason::TemporaryTable, Err(Skip::PinnedState)),
+            (PinReason::SessionState, Err(Skip::PinnedState)),
+            (PinReason::LockTables, Err(Skip::PinnedState)),
+        ] {
+            let (mut bed, shadow) = bed();
+            bed.pin(&[pin]);
+            assert_eq!(decided(&mut bed, &shadow, TEXT), expected, "{}", pin.name());
+        }
+        for (status, expected) in [
+            (StatusFlags::AUTOCOMMIT, Ok(Some(RowForm::Text))),
+            (open, Err(Skip::Transaction)),
+            (open | StatusFlags::IN_TRANS_READONLY, Ok(Some(RowForm::Text))),
+            (StatusFlags::empty(), Err(Skip::Transaction)),
+        ] {
+            let (mut bed, shadow) = bed();
+            bed.client.status = status;
+            assert_eq!(decided(&mut bed, &shadow, TEXT), expected, "{status:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn other_schemas_and_hostgroups_take_no_part() {
+        let (mut bed, shadow) = bed();
+        bed.wants.state.schema = Some(b"elsewhere"[..].into());
+        assert_eq!(decided(&mut bed, &shadow, "SELECT 1"), Ok(None));
+        let (mut bed, shadow) = self::bed();
+        bed.go_to(model::HostgroupId(2));
+        assert_eq!(decided(&mut bed, &shadow, "SELECT 1"), Ok(None));
+    }
+}

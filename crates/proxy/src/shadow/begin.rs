@@ -1,0 +1,168 @@
+//! START REHEARSAL: looks whether the shadow can be used, and begins.
+//!
+//! Every user that takes part logs in to the shadow once, on one worker, before anything is repeated.
+
+use crate::class::{Class, LaneKey};
+use crate::mailbox::Mail;
+use crate::mirror::{self, Failure, Mirrored};
+use crate::shared::Shared;
+use crate::state::State;
+use crate::worker::Worker;
+use model::HostgroupId;
+use model::snapshot::{Rehearsal, Snapshot, User};
+use rehearsal::{Run, ServerName};
+use sql::{Analysis, LexMode};
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use wire::codec::Reader;
+use wire::flags::Capabilities;
+
+/// How long all logins may take.
+const WITHIN: Duration = Duration::from_secs(60);
+/// Most users that log in for a try.
+const MAX_USERS: usize = 100;
+/// utf8mb4_general_ci, which every server has.
+const COLLATION: u8 = 45;
+
+/// What the servers said.
+struct Probed {
+    original: String,
+    shadow: String,
+    refused: Vec<(Box<str>, String)>,
+}
+
+/// Begins a rehearsal; answers what was begun. Never called from a worker.
+///
+/// # Errors
+/// There is no such row, it runs already, or its servers cannot be used.
+pub(crate) fn begin(shared: &Arc<Shared>, name: &str, seconds: Option<u64>) -> Result<String, String> {
+    let snapshot = Arc::clone(&shared.in_force.load().snapshot);
+    let plan = snapshot.rehearsals.iter().find(|row| *row.name == *name).ok_or_else(|| {
+        format!("there is no rehearsal '{name}' at runtime: add it to mysql_rehearsals, then LOAD MYSQL QUERY RULES TO RUNTIME")
+    })?;
+    if !plan.is_active {
+        return Err(format!("rehearsal '{name}' is not active (mysql_rehearsals.active=0)"));
+    }
+    let users = users(plan, &snapshot)?;
+    let original = online(shared, plan.source);
+    if original.is_empty() {
+        return Err(format!("source_hostgroup {} has no ONLINE server", plan.source));
+    }
+    let shadow = match &online(shared, plan.shadow)[..] {
+        [one] => one.clone(),
+        several => {
+            let (id, count) = (plan.shadow, several.len());
+            return Err(format!("shadow_hostgroup {id} has {count} ONLINE servers, and a rehearsal compares with exactly one"));
+        }
+    };
+    let probed = probe(shared, plan, users)??;
+    let refused = probed.refused.len();
+    let servers =
+        [(original.join(", "), probed.original), (shadow, probed.shadow)].map(|(address, version)| ServerName { address, version });
+    let now = (shared.clock.now_ms(), crate::clock::unix_us() / 1_000_000);
+    let run = Run::new(Arc::clone(plan), servers, now, seconds);
+    note_refused(&run, probed.refused);
+    let run = shared.rehearsals.start(run, now.0)?;
+    let text = format!("rehearsal '{name}' compares {} with {}", shown(&run.original), shown(&run.shadow));
+    Ok(if refused == 0 { text } else { format!("{text}; WARNING: {refused} of the users cannot log in there: {}", run.findings().error) })
+}
+
+fn note_refused(run: &Run, refused: Vec<(Box<str>, String)>) {
+    let mut findings = run.findings();
+    if let Some((user, text)) = refused.first() {
+        findings.error = format!("user '{user}' cannot log in to the shadow: {text}");
+    }
+    findings.refused.extend(refused);
+}
+
+/// A server as messages name it.
+fn shown(server: &ServerName) -> String {
+    format!("{} ({})", server.address, server.version)
+}
+
+/// The users that take part.
+fn users(plan: &Rehearsal, snapshot: &Snapshot) -> Result<Vec<Arc<User>>, String> {
+    if let Some(unknown) = plan.users.iter().find(|name| !snapshot.users.contains_key(*name)) {
+        return Err(format!("user '{unknown}' of rehearsal '{}' is not in mysql_users at runtime", plan.name));
+    }
+    let all = snapshot.users.values().filter(|user| !user.fast_forward && plan.is_for_user(&user.name));
+    let users: Vec<Arc<User>> = all.take(MAX_USERS).cloned().collect();
+    if users.is_empty() {
+        return Err("no user in mysql_users at runtime takes part; sessions with fast_forward=1 cannot".to_owned());
+    }
+    Ok(users)
+}
+
+fn online(shared: &Shared, hostgroup: HostgroupId) -> Vec<String> {
+    let servers = shared.hostgroup(hostgroup).servers();
+    let online = servers.iter().filter(|server| server.is_online() && !server.is_removed());
+    online.map(|server| server.key.addr().to_string()).collect()
+}
+
+fn probe(shared: &Arc<Shared>, plan: &Arc<Rehearsal>, users: Vec<Arc<User>>) -> Result<Result<Probed, String>, String> {
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let plan = Arc::clone(plan);
+    let question = move |worker: &Rc<Worker>| {
+        let worker = Rc::clone(worker);
+        tokio::task::spawn_local(async move {
+            // Nobody may wait for it any more.
+            let _ = sender.try_send(ask_servers(&worker, &plan, users).await);
+        });
+    };
+    shared.mailboxes.first().ok_or("there is no worker")?.send(Mail::Ask(Box::new(question)));
+    receiver.recv_timeout(WITHIN).map_err(|_| format!("the servers did not answer within {} s", WITHIN.as_secs()))
+}
+
+async fn ask_servers(worker: &Rc<Worker>, plan: &Rehearsal, users: Vec<Arc<User>>) -> Result<Probed, String> {
+    let (mut version, mut refused) = (None, Vec::new());
+    for user in &users {
+        match ask(worker, user, plan.shadow, "SELECT VERSION(), @@GLOBAL.read_only").await {
+            Ok(row) => {
+                let [found, read_only] = &row[..] else { return Err("the shadow did not tell its version and read_only".to_owned()) };
+                if matches!(read_only.to_ascii_uppercase().as_str(), "0" | "OFF") {
+                    return Err(format!(
+                        "the server of shadow_hostgroup {} has read_only=0 and may be a writer: SET GLOBAL read_only=1 there first",
+                        plan.shadow
+                    ));
+                }
+                version.get_or_insert_with(|| (Arc::clone(user), found.clone()));
+            }
+            Err(Failure::Login(text)) => refused.push((user.name.clone(), text)),
+            Err(failure) => return Err(format!("the server of shadow_hostgroup {} cannot be asked: {failure}", plan.shadow)),
+        }
+    }
+    let Some((user, shadow)) = version else {
+        let first = refused.first().map(|(user, text)| format!("user '{user}': {text}")).unwrap_or_default();
+        return Err(format!("no user can log in to the server of shadow_hostgroup {}: {first}", plan.shadow));
+    };
+    let original = ask(worker, &user, plan.source, "SELECT VERSION()").await;
+    let original = original.map_err(|failure| format!("source_hostgroup {} cannot be asked: {failure}", plan.source))?;
+    Ok(Probed { original: original.into_iter().next().unwrap_or_default(), shadow, refused })
+}
+
+/// The values of the first row.
+async fn ask(worker: &Rc<Worker>, user: &Arc<User>, hostgroup: HostgroupId, sql: &str) -> Result<Vec<String>, Failure> {
+    let question = Mirrored {
+        body: Vec::new(),
+        start: 0,
+        execution: None,
+        analysis: Analysis::NONE,
+        lex: LexMode::default(),
+        state: State::default(),
+        lane: LaneKey { hostgroup, user: Arc::clone(user), class: Class::of(Capabilities::default()) },
+        collation: COLLATION,
+        timeout_ms: None,
+        client: None,
+    };
+    let reply = mirror::ask(worker, &question, sql).await?;
+    if let Some(error) = reply.error {
+        return Err(Failure::NoBackend(error.to_string()));
+    }
+    let mut values = Reader::new(reply.rows.first().map_or(&[][..], |row| row));
+    let mut row = Vec::new();
+    while let Ok(value) = values.lenenc_bytes() {
+        row.push(String::from_utf8_lossy(value).into_owned());
+    }
+    Ok(row)
+}

@@ -1,0 +1,202 @@
+//! Asks the shadow one statement, compares the answers, and asks both servers again where they differ.
+//!
+//! Second questions are asked of the original's hostgroup too, as many in a second as `rechecks_per_s` says. Between the two servers'
+//! answers the shadow catches up by GTID, where it replicates.
+
+use super::{Listener, Repeated, Shadow};
+use crate::backend::ServerError;
+use crate::gtid;
+use crate::mirror::{self, Failure, Mirrored};
+use crate::worker::Worker;
+use model::HostgroupId;
+use rehearsal::{Answer, Class, Compared, Finding, Form, GaveUp, Opinion, Round, Sample, Skip, Traits};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use wire::codec::Reader;
+
+/// How long is waited before each round of second questions, ms.
+const ROUNDS_MS: [u64; 2] = [100, 1_000];
+/// How long (s) the shadow may take to catch up for a second question.
+const CATCH_UP_S: u32 = 5;
+/// Stands for a statement that ran longer than it may: ER_QUERY_TIMEOUT.
+const TIMED_OUT: u16 = 3024;
+/// Bytes of a statement that a sample shows.
+const SHOWN: usize = 1024;
+
+/// What a server answered, and its error's text.
+struct Heard {
+    answer: Answer,
+    time_us: u64,
+    error: String,
+}
+
+/// Repeats a read and counts what came of it.
+pub(super) async fn judge(shadow: &Shadow, worker: &Rc<Worker>, mut repeated: Repeated) {
+    let run = &shadow.run;
+    let heard = match ask(worker, &mut repeated.copy, run.plan.shadow).await {
+        Ok(heard) => heard,
+        Err(failure) => return note_failure(shadow, &repeated.copy, &failure),
+    };
+    if run.is_warming(worker.shared.clock.now_ms()) {
+        run.warming.fetch_add(1, Ordering::Relaxed);
+        return;
+    }
+    if !repeated.answer.is_whole || !heard.answer.is_whole {
+        return run.skip(Skip::TooLong);
+    }
+    let traits = rehearsal::traits(repeated.copy.text(), repeated.copy.lex);
+    let first = rehearsal::compare(&repeated.answer, &heard.answer, traits.is_ordered);
+    let opinion = run.findings().tally.opinion(repeated.digest.hash, first, traits);
+    let (class, is_rechecked) = match opinion {
+        Opinion::Take(class) => (class, false),
+        Opinion::Ask => (recheck(shadow, worker, &mut repeated.copy, traits).await, true),
+    };
+    record(shadow, &repeated, &heard, class, is_rechecked);
+}
+
+/// Asks in this hostgroup. What the shadow refuses of the session's state is an answer: the upgrade would break the statement.
+async fn ask(worker: &Rc<Worker>, copy: &mut Mirrored, hostgroup: HostgroupId) -> Result<Heard, Failure> {
+    let form = if copy.execution.is_some() { Form::Binary } else { Form::Text };
+    let mut listener = Listener::new(form, worker.shared.clock);
+    copy.lane.hostgroup = hostgroup;
+    let of_error = |code, error: String| Heard { answer: Answer::of_error(code), time_us: 0, error };
+    match mirror::attempt(worker, copy, worker.shared.clock.now_us(), &mut listener).await {
+        Ok(reply) => match (listener.finish(), reply.error) {
+            (Some((answer, time_us)), error) => {
+                Ok(Heard { answer, time_us, error: error.map(|error| text_of(&error)).unwrap_or_default() })
+            }
+            (None, Some(error)) => Ok(of_error(error.code, text_of(&error))),
+            (None, None) => Err(Failure::Lost(std::io::Error::other("the answer cannot be read"))),
+        },
+        Err(Failure::State(error)) => Ok(of_error(error.code, format!("the session's state was refused: {}", text_of(&error)))),
+        Err(Failure::TimedOut(ms)) => Ok(of_error(TIMED_OUT, format!("still running after {ms} ms"))),
+        Err(failure) => Err(failure),
+    }
+}
+
+fn text_of(error: &ServerError) -> String {
+    String::from_utf8_lossy(&error.message).into_owned()
+}
+
+fn note_failure(shadow: &Shadow, copy: &Mirrored, failure: &Failure) {
+    let user = &copy.lane.user.name;
+    if let Failure::Login(text) = failure {
+        let mut findings = shadow.run.findings();
+        findings.error = format!("user '{user}' cannot log in to the shadow: {text}");
+        findings.refused.insert(user.clone(), text.clone());
+        drop(findings);
+        return shadow.give_up(GaveUp::Login);
+    }
+    shadow.run.findings().error = failure.to_string();
+    shadow.run.skip(Skip::Failed);
+}
+
+/// Asks both servers again, twice each; a second time where a server did not repeat itself.
+async fn recheck(shadow: &Shadow, worker: &Rc<Worker>, copy: &mut Mirrored, traits: Traits) -> Class {
+    for wait_ms in ROUNDS_MS {
+        if !shadow.run.may_ask(worker.shared.clock.now_ms()) {
+            return Class::Unchecked;
+        }
+        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+        let Some(round) = round(shadow, worker, copy).await else { return Class::Unchecked };
+        match rehearsal::recheck(&round, traits.is_ordered) {
+            Finding::Timing => return Class::Timing,
+            Finding::Real(class) => return class.under(traits),
+            Finding::Unclear => {}
+        }
+    }
+    Class::Noise
+}
+
+/// None: a server could not be asked, or the shadow lags.
+async fn round(shadow: &Shadow, worker: &Rc<Worker>, copy: &mut Mirrored) -> Option<Round> {
+    let (source, target) = (shadow.run.plan.source, shadow.run.plan.shadow);
+    let original = ask(worker, copy, source).await.ok()?.answer;
+    if !catch_up(shadow, worker, copy).await {
+        return None;
+    }
+    let repeated = ask(worker, copy, target).await.ok()?.answer;
+    let original_again = ask(worker, copy, source).await.ok()?.answer;
+    let repeated_again = ask(worker, copy, target).await.ok()?.answer;
+    Some(Round { original: [original, original_again], shadow: [repeated, repeated_again] })
+}
+
+/// Waits until the shadow has what the original has now. True as well where that cannot be known: the servers are of two families, or
+/// the shadow does not replicate.
+async fn catch_up(shadow: &Shadow, worker: &Rc<Worker>, copy: &mut Mirrored) -> bool {
+    let is_mariadb = |version: &str| version.contains("MariaDB");
+    let run = &shadow.run;
+    let family = is_mariadb(&run.original.version);
+    if family != is_mariadb(&run.shadow.version) {
+        return true;
+    }
+    copy.lane.hostgroup = run.plan.source;
+    let position = if family { "SELECT @@GLOBAL.gtid_current_pos" } else { "SELECT @@GLOBAL.gtid_executed" };
+    let Some(gtids) = value(worker, copy, position).await else { return true };
+    let gtids: String = gtids.split_whitespace().collect();
+    if !gtid::is_set(&gtids) {
+        return true;
+    }
+    copy.lane.hostgroup = run.plan.shadow;
+    let wait = if family {
+        format!("SELECT IF(@@GLOBAL.gtid_slave_pos='',0,MASTER_GTID_WAIT('{gtids}',{CATCH_UP_S}))")
+    } else {
+        // Servers write a set in lines.
+        let is_stranger = format!("REPLACE(GTID_SUBTRACT('{gtids}',@@GLOBAL.gtid_executed),CHAR(10),'')='{gtids}'");
+        format!("SELECT IF({is_stranger},0,WAIT_FOR_EXECUTED_GTID_SET('{gtids}',{CATCH_UP_S}))")
+    };
+    value(worker, copy, &wait).await.is_none_or(|answer| answer == "0")
+}
+
+/// The first value of the answer; None for an error or NULL.
+async fn value(worker: &Rc<Worker>, copy: &Mirrored, sql: &str) -> Option<String> {
+    let reply = mirror::ask(worker, copy, sql).await.ok()?;
+    let row = reply.rows.first().filter(|_| reply.error.is_none())?;
+    let value = Reader::new(row).lenenc_bytes().ok()?;
+    String::from_utf8(value.to_vec()).ok()
+}
+
+fn record(shadow: &Shadow, repeated: &Repeated, heard: &Heard, class: Class, is_rechecked: bool) {
+    let (run, digest) = (&shadow.run, &repeated.digest);
+    let times_us = [repeated.time_us, heard.time_us];
+    let mut findings = run.findings();
+    findings.tally.add(&Compared { digest: digest.hash, text: &digest.text, class, is_rechecked, times_us });
+    if findings.tally.wants_sample(digest.hash, class, run.plan.samples) {
+        let sample = sample(shadow, repeated, heard, class);
+        findings.tally.keep(sample);
+    }
+}
+
+fn sample(shadow: &Shadow, repeated: &Repeated, heard: &Heard, class: Class) -> Sample {
+    let (copy, shows) = (&repeated.copy, shadow.run.plan.shows_literals);
+    let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes.get(..SHOWN).unwrap_or(bytes)).into_owned();
+    let shows_text = shows && !sql::carries_password(copy.text(), copy.lex);
+    let error = if shows { heard.error.clone() } else { lossy(&sql::without_quoted(heard.error.as_bytes())) };
+    let columns = repeated.answer.columns.differences(&heard.answer.columns);
+    let mut of_shadow = described(&heard.answer);
+    if !error.is_empty() {
+        of_shadow += &format!(": {error}");
+    }
+    if heard.answer.error.is_none() && repeated.answer.error.is_none() && !columns.is_empty() {
+        of_shadow += &format!("; other columns: {}", columns.join(", "));
+    }
+    Sample {
+        digest: repeated.digest.hash,
+        class,
+        seen_at: crate::clock::unix_us() / 1_000_000,
+        user: copy.lane.user.name.to_string(),
+        schema: copy.state.schema.as_ref().map(|schema| lossy(schema)).unwrap_or_default(),
+        text: lossy(if shows_text { copy.text() } else { &repeated.digest.text }),
+        original: described(&repeated.answer),
+        shadow: of_shadow,
+    }
+}
+
+/// An answer in words, without any of its values.
+fn described(answer: &Answer) -> String {
+    match answer.error {
+        Some(code) => format!("error {code}"),
+        None => format!("{} rows, {} columns, {} warnings", answer.rows, answer.columns.count, answer.warnings),
+    }
+}

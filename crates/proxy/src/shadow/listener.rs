@@ -1,0 +1,45 @@
+//! Hears a reply, of the original or of the shadow: its answer, and when it was complete.
+
+use crate::clock::Clock;
+use crate::mirror::Ear;
+use rehearsal::{Answer, AnswerReader, Form};
+use wire::flags::Capabilities;
+
+/// See the module.
+pub(crate) struct Listener {
+    form: Form,
+    clock: Clock,
+    reader: Option<AnswerReader>,
+    began_us: u64,
+    ended_us: u64,
+}
+
+impl Listener {
+    /// Hears nothing yet. Times are of `clock`.
+    pub(crate) fn new(form: Form, clock: Clock) -> Self {
+        Self { form, clock, reader: None, began_us: 0, ended_us: 0 }
+    }
+
+    /// The answer, and how long it took from the first byte that was awaited to the last one that came, us. None: the reply is not
+    /// complete, or could not be read.
+    pub(crate) fn finish(self) -> Option<(Answer, u64)> {
+        let answer = self.reader?.finish()?;
+        Some((answer, self.ended_us.saturating_sub(self.began_us)))
+    }
+}
+
+impl Ear for Listener {
+    /// A statement that is sent again begins anew.
+    fn begins(&mut self, caps: Capabilities) {
+        self.reader = Some(AnswerReader::new(self.form, caps));
+        self.began_us = self.clock.now_us();
+    }
+
+    fn hears(&mut self, bytes: &[u8]) {
+        let Some(reader) = self.reader.as_mut().filter(|reader| !reader.is_done()) else { return };
+        reader.feed(bytes);
+        if reader.is_done() {
+            self.ended_us = self.clock.now_us();
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! Tables, metrics and the page of rehearsals.
+
+use super::{Rows, Table};
+use crate::digest::shown;
+use crate::stats::{ProxyStats, collect};
+use model::stats::MetricKind::{Counter, Gauge};
+use model::stats::{Metric, MetricKind, Reading, Sample, StatsSchema, StatsTable, Value, stat, stat_null};
+use rehearsal::verdict::{About, Coverage, Limits, Ran, coverage, page, verdict};
+use rehearsal::{CLASSES, Class, GIVE_UPS, OfDigest, Run, SKIPS, Tally, Weight};
+use sql::{Facts, Kind, LexMode};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// See the module.
+pub(super) const TABLES: &[Table] = &[
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_tidegate_rehearsals",
+            columns: &[
+                stat("name", "VARCHAR"),
+                stat("state", "VARCHAR"),
+                stat("started_at", "INTEGER"),
+                stat("seconds", "INTEGER"),
+                stat("original", "VARCHAR"),
+                stat("shadow", "VARCHAR"),
+                stat("sessions", "INTEGER"),
+                stat("given_up", "INTEGER"),
+                stat("statements", "INTEGER"),
+                stat("warming", "INTEGER"),
+                stat("skipped", "INTEGER"),
+                stat("compared", "INTEGER"),
+                stat("good", "INTEGER"),
+                stat("bad", "INTEGER"),
+                stat("look", "INTEGER"),
+                stat("noise", "INTEGER"),
+                stat("unchecked", "INTEGER"),
+                stat("rechecks", "INTEGER"),
+                stat("queued_bytes", "INTEGER"),
+                stat("coverage_percent", "REAL"),
+                stat("verdict", "VARCHAR"),
+                stat("reasons", "VARCHAR"),
+                stat("error", "VARCHAR"),
+            ],
+            primary_key: &["name"],
+            has_reset: false,
+            help: "Rehearsals since the start of the process, with their verdicts",
+        },
+        rows: rehearsals,
+    },
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_tidegate_rehearsal_digests",
+            columns: &[
+                stat("name", "VARCHAR"),
+                stat("digest", "VARCHAR"),
+                stat("digest_text", "VARCHAR"),
+                stat("compared", "INTEGER"),
+                stat("same", "INTEGER"),
+                stat("same_unordered", "INTEGER"),
+                stat("timing", "INTEGER"),
+                stat("error_new", "INTEGER"),
+                stat("rows", "INTEGER"),
+                stat("count", "INTEGER"),
+                stat("error_gone", "INTEGER"),
+                stat("error_other", "INTEGER"),
+                stat("timed_out", "INTEGER"),
+                stat("reordered", "INTEGER"),
+                stat("limited", "INTEGER"),
+                stat("float", "INTEGER"),
+                stat("columns", "INTEGER"),
+                stat("warnings", "INTEGER"),
+                stat("noise", "INTEGER"),
+                stat("unchecked", "INTEGER"),
+                stat("original_p50_us", "INTEGER"),
+                stat("shadow_p50_us", "INTEGER"),
+                stat("original_p99_us", "INTEGER"),
+                stat("shadow_p99_us", "INTEGER"),
+                stat("original_sum_us", "INTEGER"),
+                stat("shadow_sum_us", "INTEGER"),
+            ],
+            primary_key: &["name", "digest"],
+            has_reset: false,
+            help: "What rehearsals compared, by digest: comparisons of each class, times on both servers",
+        },
+        rows: digests,
+    },
+    Table {
+        table: StatsTable {
+            schema: StatsSchema::Stats,
+            name: "stats_tidegate_rehearsal_samples",
+            columns: &[
+                stat("name", "VARCHAR"),
+                stat("digest", "VARCHAR"),
+                stat("class", "VARCHAR"),
+                stat("seen_at", "INTEGER"),
+                stat("username", "VARCHAR"),
+                stat_null("schemaname", "VARCHAR"),
+                stat("statement", "VARCHAR"),
+                stat("original", "VARCHAR"),
+                stat("shadow", "VARCHAR"),
+            ],
+            primary_key: &[],
+            has_reset: false,
+            help: "The first differences of each digest and class. Literals are shown if mysql_rehearsals.show_literals is 1",
+        },
+        rows: samples,
+    },
+];
+
+/// Facts of a SELECT that does more than read. One that calls stored functions counts: an operator must know that it was not compared.
+const NO_READ: Facts =
+    Facts::LOCKING_READ.union(Facts::INTO_FILE).union(Facts::GET_LOCK).union(Facts::RELEASE_LOCK).union(Facts::USER_VARIABLE_ASSIGN);
+
+/// A run with what can be said of it now.
+struct Judged {
+    run: Arc<Run>,
+    tally: Tally,
+    error: String,
+    coverage: Coverage,
+    limits: Limits,
+}
+
+impl Judged {
+    fn of(stats: &ProxyStats, run: &Arc<Run>) -> Self {
+        let (tally, error) = {
+            let findings = run.findings();
+            (findings.tally.clone(), findings.error.clone())
+        };
+        let coverage = coverage(&tally, reads(stats, run));
+        let limits = Limits { slow_factor: run.plan.slow_factor, total_growth: run.plan.total_growth };
+        Self { run: Arc::clone(run), tally, error, coverage, limits }
+    }
+
+    fn weighing(&self, weight: Weight) -> u64 {
+        CLASSES.iter().filter(|class| class.weight() == weight).map(|class| self.tally.count(*class)).sum()
+    }
+
+    fn about(&self, now_ms: u64) -> About {
+        let run = &self.run;
+        let headline = format!(
+            "{}: {} s, {} ({}) against {} ({}), reads, {} % of sessions",
+            run.plan.name,
+            run.seconds(now_ms),
+            run.original.address,
+            run.original.version,
+            run.shadow.address,
+            run.shadow.version,
+            run.plan.percent
+        );
+        let given_up = listed(GIVE_UPS.iter().map(|why| (why.name(), run.given_up(*why))));
+        let skipped = listed(SKIPS.iter().map(|why| (why.name(), run.skipped(*why))));
+        let warming = run.warming.load(Ordering::Relaxed);
+        let sessions = format!("{} repeated; given up: {given_up}", run.sessions.load(Ordering::Relaxed));
+        let mut notes = vec![("sessions", sessions), ("skipped", format!("{skipped}; {warming} statements of the warm-up"))];
+        if self.tally.others > 0 {
+            notes.push(("skipped", format!("{} comparisons of digests beyond the first {}", self.tally.others, rehearsal::MAX_DIGESTS)));
+        }
+        if !self.error.is_empty() {
+            notes.push(("error", self.error.clone()));
+        }
+        About { headline, notes }
+    }
+}
+
+fn listed<'a>(counts: impl Iterator<Item = (&'a str, u64)>) -> String {
+    let some: Vec<String> = counts.filter(|(_, count)| *count > 0).map(|(name, count)| format!("{count} {name}")).collect();
+    if some.is_empty() { "none".to_owned() } else { some.join(", ") }
+}
+
+/// Digests of reads that the original's hostgroup has served, as far as statistics have them.
+fn reads(stats: &ProxyStats, run: &Run) -> Vec<Ran> {
+    let mut totals = stats.digests();
+    collect::drain_digests(&stats.shared, &mut totals);
+    let mut all: HashMap<u64, Ran> = HashMap::new();
+    let is_meant = |user: &str, schema: &[u8]| run.plan.is_for_user(user) && run.plan.is_for_schema(schema);
+    let of_hostgroup = totals.rows().filter(|(key, ..)| key.hostgroup == i64::from(run.plan.source.0) && is_meant(&key.user, &key.schema));
+    for (key, sums, _) in of_hostgroup {
+        let analysis = sql::analyze(&key.digest.text, LexMode::default());
+        if analysis.kind != Kind::Select || analysis.facts.intersects(NO_READ) {
+            continue;
+        }
+        let digest = key.digest.hash;
+        let text = || String::from_utf8_lossy(&key.digest.text).into_owned();
+        let ran = all.entry(digest).or_insert_with(|| Ran { digest, text: text(), count: 0, sum_us: 0 });
+        ran.count += sums.count;
+        ran.sum_us += sums.sum_us;
+    }
+    all.into_values().collect()
+}
+
+fn rehearsals(stats: &ProxyStats, _: Reading) -> Rows {
+    let now_ms = stats.shared.clock.now_ms();
+    stats.shared.rehearsals.runs().iter().map(|run| row(&Judged::of(stats, run), now_ms)).collect()
+}
+
+fn row(judged: &Judged, now_ms: u64) -> Vec<Value> {
+    let (run, tally) = (&judged.run, &judged.tally);
+    let verdict = verdict(tally, &judged.coverage, judged.limits);
+    let state = match run.ended_ms(now_ms) {
+        Some(_) => "ended",
+        None if run.is_warming(now_ms) => "warming up",
+        None => "running",
+    };
+    let server = |server: &rehearsal::ServerName| Value::Text(format!("{} ({})", server.address, server.version));
+    vec![
+        (*run.plan.name).into(),
+        state.into(),
+        run.started_at.into(),
+        run.seconds(now_ms).into(),
+        server(&run.original),
+        server(&run.shadow),
+        run.sessions.load(Ordering::Relaxed).into(),
+        GIVE_UPS.iter().map(|why| run.given_up(*why)).sum::<u64>().into(),
+        run.statements.load(Ordering::Relaxed).into(),
+        run.warming.load(Ordering::Relaxed).into(),
+        SKIPS.iter().map(|why| run.skipped(*why)).sum::<u64>().into(),
+        tally.compared().into(),
+        judged.weighing(Weight::Good).into(),
+        judged.weighing(Weight::Bad).into(),
+        judged.weighing(Weight::Look).into(),
+        tally.count(Class::Noise).into(),
+        tally.count(Class::Unchecked).into(),
+        run.rechecks.load(Ordering::Relaxed).into(),
+        run.queued_bytes().into(),
+        Value::Text(format!("{:.1}", judged.coverage.percent)),
+        verdict.word.to_string().into(),
+        verdict.reasons.join("; ").into(),
+        judged.error.clone().into(),
+    ]
+}
+
+fn digests(stats: &ProxyStats, _: Reading) -> Rows {
+    let row = |run: &Run, hash: u64, digest: &OfDigest| {
+        let mut row: Vec<Value> = vec![(*run.plan.name).into(), shown(hash).into(), (*digest.text).into(), digest.compared().into()];
+        row.extend(CLASSES.iter().map(|class| digest.count(*class).into()));
+        for percent in [50, 99] {
+            row.extend(digest.times.iter().map(|times| times.percentile_us(percent).into()));
+        }
+        row.extend(digest.times.iter().map(|times| times.sum_us().into()));
+        row
+    };
+    let mut rows = Vec::new();
+    for run in stats.shared.rehearsals.runs() {
+        let findings = run.findings();
+        rows.extend(findings.tally.digests().into_iter().map(|(hash, digest)| row(&run, hash, digest)));
+    }
+    rows
+}
+
+fn samples(stats: &ProxyStats, _: Reading) -> Rows {
+    let mut rows: Rows = Vec::new();
+    for run in stats.shared.rehearsals.runs() {
+        let findings = run.findings();
+        rows.extend(findings.tally.samples().iter().map(|sample| {
+            vec![
+                (*run.plan.name).into(),
+                shown(sample.digest).into(),
+                sample.class.name().into(),
+                sample.seen_at.into(),
+                sample.user.clone().into(),
+                Some(sample.schema.as_str()).filter(|schema| !schema.is_empty()).into(),
+                sample.text.clone().into(),
+                sample.original.clone().into(),
+                sample.shadow.clone().into(),
+            ]
+        }));
+    }
+    rows
+}
+
+/// The page of SHOW REHEARSAL.
+///
+/// # Errors
+/// The rehearsal was never started.
+pub(crate) fn rehearsal_page(stats: &ProxyStats, name: &str) -> Result<Vec<(&'static str, String)>, String> {
+    let run = stats.shared.rehearsals.run(name);
+    let run = run.ok_or_else(|| format!("rehearsal '{name}' was never started here: START REHEARSAL '{name}' FOR 3600 SECONDS"))?;
+    let judged = Judged::of(stats, &run);
+    let about = judged.about(stats.shared.clock.now_ms());
+    Ok(page(&about, &judged.tally, &judged.coverage, judged.limits))
+}
+
+/// What is counted, by rehearsal.
+pub(super) fn metrics(stats: &ProxyStats) -> Vec<Metric> {
+    let runs = stats.shared.rehearsals.runs();
+    let family = |name: &'static str, kind: MetricKind, help: &'static str, samples: Vec<Sample>| Metric { name, help, kind, samples };
+    let each = |label: &'static str, values: &dyn Fn(&Run) -> Vec<(String, u64)>| {
+        let of = |run: &Arc<Run>| {
+            let of_run = values(run).into_iter().map(|(word, value)| {
+                let mut labels = vec![("rehearsal", run.plan.name.to_string())];
+                labels.extend((!label.is_empty()).then_some((label, word)));
+                Sample { suffix: "", labels, value: value as f64 }
+            });
+            of_run.collect::<Vec<_>>()
+        };
+        runs.iter().flat_map(of).collect::<Vec<_>>()
+    };
+    let classes = |run: &Run| {
+        let findings = run.findings();
+        CLASSES.iter().map(|class| (class.name().to_owned(), findings.tally.count(*class))).collect()
+    };
+    let given_up = |run: &Run| GIVE_UPS.iter().map(|why| (why.name().to_owned(), run.given_up(*why))).collect();
+    let skipped = |run: &Run| SKIPS.iter().map(|why| (why.name().to_owned(), run.skipped(*why))).collect();
+    let queued = |run: &Run| vec![(String::new(), run.queued_bytes())];
+    let rechecks = |run: &Run| vec![(String::new(), run.rechecks.load(Ordering::Relaxed))];
+    vec![
+        family("tidegate_rehearsal_compared_total", Counter, "Answers that were compared, by class", each("class", &classes)),
+        family("tidegate_rehearsal_sessions_given_up_total", Counter, "Sessions given up, by reason", each("reason", &given_up)),
+        family("tidegate_rehearsal_skipped_total", Counter, "Reads that were not repeated, by reason", each("reason", &skipped)),
+        family("tidegate_rehearsal_queued_bytes", Gauge, "Bytes that wait for the shadow, of queue_mb", each("", &queued)),
+        family("tidegate_rehearsal_rechecks_total", Counter, "Rounds of second questions to both servers", each("", &rechecks)),
+    ]
+}

@@ -1,0 +1,384 @@
+//! Rehearsals that run or have run: one for the process, read by workers and by the admin interface.
+//!
+//! A worker reads two atomics for each statement while nothing is rehearsed. INVARIANT: a run counts whatever it left out, with the reason.
+
+use crate::tally::Tally;
+use arc_swap::ArcSwap;
+use model::snapshot::Rehearsal;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Why a read was not repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Skip {
+    /// It ran in a transaction that may write.
+    Transaction,
+    /// The session has state that only its connection has, such as a temporary table.
+    PinnedState,
+    /// It reads a fact of the session, such as LAST_INSERT_ID().
+    SessionFact,
+    /// It has a cursor or long data.
+    Form,
+    /// The statement or a row of the answer is too long.
+    TooLong,
+    /// The original had no complete answer.
+    Original,
+    /// The shadow could not be asked.
+    Failed,
+}
+
+/// All of them, in the order of their numbers.
+pub const SKIPS: [Skip; 7] =
+    [Skip::Transaction, Skip::PinnedState, Skip::SessionFact, Skip::Form, Skip::TooLong, Skip::Original, Skip::Failed];
+
+impl Skip {
+    /// The name that tables and metrics show.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Transaction => "in a transaction",
+            Self::PinnedState => "pinned state",
+            Self::SessionFact => "session facts",
+            Self::Form => "cursor or long data",
+            Self::TooLong => "too long",
+            Self::Original => "no answer of the original",
+            Self::Failed => "shadow not reached",
+        }
+    }
+}
+
+/// Why a session is not repeated any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GaveUp {
+    /// The queue was full.
+    QueueFull,
+    /// The process is short of memory.
+    Memory,
+    /// The shadow refused the login.
+    Login,
+}
+
+/// All of them, in the order of their numbers.
+pub const GIVE_UPS: [GaveUp; 3] = [GaveUp::QueueFull, GaveUp::Memory, GaveUp::Login];
+
+impl GaveUp {
+    /// The name that tables and metrics show.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue full",
+            Self::Memory => "memory",
+            Self::Login => "login refused",
+        }
+    }
+}
+
+/// A server, as the page names it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerName {
+    /// `host:port`.
+    pub address: String,
+    /// What the server calls its version.
+    pub version: String,
+}
+
+/// What only one thread at a time touches.
+#[derive(Debug, Default)]
+pub struct Findings {
+    /// What was compared.
+    pub tally: Tally,
+    /// The last error of the rehearsal itself.
+    pub error: String,
+    /// Users whom the shadow does not let in, with its error.
+    pub refused: BTreeMap<Box<str>, String>,
+    /// The second (process clock) of the last round of questions, and how many were asked in it.
+    asked: (u64, u32),
+}
+
+/// One rehearsal, from START to the next START.
+#[derive(Debug)]
+pub struct Run {
+    /// What the operator wrote.
+    pub plan: Arc<Rehearsal>,
+    /// When it began: process clock, ms.
+    pub started_ms: u64,
+    /// The same, Unix s.
+    pub started_at: u64,
+    /// When it ends by itself: process clock, ms.
+    ends_at_ms: u64,
+    /// When it was stopped: process clock, ms; 0 as long as it was not.
+    stopped_ms: AtomicU64,
+    /// The original's server.
+    pub original: ServerName,
+    /// The shadow's server.
+    pub shadow: ServerName,
+    /// Sessions that take or took part.
+    pub sessions: AtomicU64,
+    /// Statements that were queued.
+    pub statements: AtomicU64,
+    /// Statements of the warm-up, which do not count.
+    pub warming: AtomicU64,
+    /// Rounds of second questions.
+    pub rechecks: AtomicU64,
+    /// Bytes that wait now.
+    queued_bytes: AtomicU64,
+    skipped: [AtomicU64; SKIPS.len()],
+    given_up: [AtomicU64; GIVE_UPS.len()],
+    findings: Mutex<Findings>,
+}
+
+impl Run {
+    /// Begins now.
+    pub fn new(plan: Arc<Rehearsal>, [original, shadow]: [ServerName; 2], (now_ms, unix_s): (u64, u64), seconds: Option<u64>) -> Self {
+        Self {
+            plan,
+            started_ms: now_ms,
+            started_at: unix_s,
+            ends_at_ms: seconds.map_or(u64::MAX, |seconds| now_ms.saturating_add(seconds.saturating_mul(1000))),
+            stopped_ms: AtomicU64::new(0),
+            original,
+            shadow,
+            sessions: AtomicU64::new(0),
+            statements: AtomicU64::new(0),
+            warming: AtomicU64::new(0),
+            rechecks: AtomicU64::new(0),
+            queued_bytes: AtomicU64::new(0),
+            skipped: Default::default(),
+            given_up: Default::default(),
+            findings: Mutex::default(),
+        }
+    }
+
+    /// When it ended (process clock, ms), if it did.
+    pub fn ended_ms(&self, now_ms: u64) -> Option<u64> {
+        match self.stopped_ms.load(Ordering::Acquire) {
+            0 => (now_ms >= self.ends_at_ms).then_some(self.ends_at_ms),
+            stopped_ms => Some(stopped_ms),
+        }
+    }
+
+    /// How long it ran, or has run so far, s.
+    pub fn seconds(&self, now_ms: u64) -> u64 {
+        self.ended_ms(now_ms).unwrap_or(now_ms).saturating_sub(self.started_ms) / 1000
+    }
+
+    /// Whether what is asked now only warms the shadow's caches.
+    pub fn is_warming(&self, now_ms: u64) -> bool {
+        now_ms.saturating_sub(self.started_ms) < self.plan.warmup_ms
+    }
+
+    fn stop(&self, now_ms: u64) {
+        // Which of two is first does not matter.
+        let _ = self.stopped_ms.compare_exchange(0, now_ms.clamp(1, self.ends_at_ms), Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Takes room for bytes that wait; false where the queue is full.
+    pub fn take_room(&self, bytes: u64) -> bool {
+        let most = self.plan.queue_bytes;
+        let taken = self.queued_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, |held| {
+            let held = held.saturating_add(bytes);
+            (held <= most).then_some(held)
+        });
+        taken.is_ok()
+    }
+
+    /// Bytes wait no more.
+    pub fn give_room(&self, bytes: u64) {
+        self.queued_bytes.fetch_sub(bytes, Ordering::AcqRel);
+    }
+
+    /// Bytes that wait now.
+    pub fn queued_bytes(&self) -> u64 {
+        self.queued_bytes.load(Ordering::Acquire)
+    }
+
+    /// Counts a statement that is not repeated.
+    pub fn skip(&self, why: Skip) {
+        if let Some(count) = self.skipped.get(why as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Statements that were not repeated for this reason.
+    pub fn skipped(&self, why: Skip) -> u64 {
+        self.skipped.get(why as usize).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    /// Counts a session that is not repeated any more.
+    pub fn give_up(&self, why: GaveUp) {
+        if let Some(count) = self.given_up.get(why as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Sessions that were given up for this reason.
+    pub fn given_up(&self, why: GaveUp) -> u64 {
+        self.given_up.get(why as usize).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    /// What it found. Held for a moment only: workers wait for it.
+    pub fn findings(&self) -> MutexGuard<'_, Findings> {
+        self.findings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes one of the second's rounds of questions; false where none is left.
+    pub fn may_ask(&self, now_ms: u64) -> bool {
+        let (mut findings, second) = (self.findings(), now_ms / 1000);
+        if findings.asked.0 != second {
+            findings.asked = (second, 0);
+        }
+        findings.asked.1 += 1;
+        let may = findings.asked.1 <= self.plan.rechecks_per_s;
+        if may {
+            self.rechecks.fetch_add(1, Ordering::Relaxed);
+        }
+        may
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Desk {
+    runs: Mutex<BTreeMap<Box<str>, Arc<Run>>>,
+    active: ArcSwap<Vec<Arc<Run>>>,
+    /// Grows with each change of what runs; 0 as long as nothing ran.
+    epoch: AtomicU64,
+}
+
+impl Desk {
+    /// Grows with each change of what runs; 0 as long as nothing ran.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// What runs.
+    pub fn active(&self) -> Arc<Vec<Arc<Run>>> {
+        self.active.load_full()
+    }
+
+    /// Every rehearsal, also those that ended.
+    pub fn runs(&self) -> Vec<Arc<Run>> {
+        self.lock().values().cloned().collect()
+    }
+
+    /// The last run of a rehearsal.
+    pub fn run(&self, name: &str) -> Option<Arc<Run>> {
+        self.lock().get(name).cloned()
+    }
+
+    /// Puts a run in the place of the last one of its name.
+    ///
+    /// # Errors
+    /// That one has not ended.
+    pub fn start(&self, run: Run, now_ms: u64) -> Result<Arc<Run>, String> {
+        let mut runs = self.lock();
+        let name = &run.plan.name;
+        if runs.get(name).is_some_and(|before| before.ended_ms(now_ms).is_none()) {
+            return Err(format!("rehearsal '{name}' already runs: STOP REHEARSAL '{name}' ends it"));
+        }
+        let (name, run) = (name.clone(), Arc::new(run));
+        runs.insert(name, Arc::clone(&run));
+        self.publish(&runs, now_ms);
+        Ok(run)
+    }
+
+    /// Ends a rehearsal.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn stop(&self, name: &str, now_ms: u64) -> Result<Arc<Run>, String> {
+        let runs = self.lock();
+        let run = runs.get(name).filter(|run| run.ended_ms(now_ms).is_none());
+        let run = Arc::clone(run.ok_or_else(|| format!("rehearsal '{name}' does not run"))?);
+        run.stop(now_ms);
+        self.publish(&runs, now_ms);
+        Ok(run)
+    }
+
+    /// Takes over the rows at runtime: a run without an active row ends, and one without a row is forgotten.
+    pub fn configure(&self, rows: &[Arc<Rehearsal>], now_ms: u64) {
+        let mut runs = self.lock();
+        if runs.is_empty() {
+            return;
+        }
+        let row = |name: &str| rows.iter().find(|row| *row.name == *name);
+        runs.values().filter(|run| !row(&run.plan.name).is_some_and(|row| row.is_active)).for_each(|run| run.stop(now_ms));
+        runs.retain(|name, _| row(name).is_some());
+        self.publish(&runs, now_ms);
+    }
+
+    /// Some run has ended by itself.
+    pub fn expire(&self, now_ms: u64) {
+        self.publish(&self.lock(), now_ms);
+    }
+
+    fn publish(&self, runs: &BTreeMap<Box<str>, Arc<Run>>, now_ms: u64) {
+        let active = runs.values().filter(|run| run.ended_ms(now_ms).is_none()).cloned().collect();
+        self.active.store(Arc::new(active));
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Box<str>, Arc<Run>>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(name: &str, more: &str) -> Arc<Rehearsal> {
+        let text = format!("mysql_rehearsals = ( {{ name=\"{name}\", source_hostgroup=1, shadow_hostgroup=2{more} }} )");
+        let (config, _) = model::parse(&text, "t.cnf").unwrap();
+        Arc::clone(&model::Snapshot::compile(&config).unwrap().rehearsals[0])
+    }
+
+    fn run(name: &str, more: &str, now_ms: u64, seconds: Option<u64>) -> Run {
+        Run::new(plan(name, more), Default::default(), (now_ms, 0), seconds)
+    }
+
+    #[test]
+    fn a_rehearsal_runs_once_at_a_time() {
+        let desk = Desk::default();
+        assert_eq!((desk.epoch(), desk.active().len()), (0, 0));
+        desk.start(run("a", "", 1000, None), 1000).unwrap();
+        assert!(desk.start(run("a", "", 1000, None), 1000).unwrap_err().contains("already runs"));
+        assert_eq!((desk.epoch(), desk.active().len()), (1, 1));
+        let stopped = desk.stop("a", 5500).unwrap();
+        assert_eq!((stopped.seconds(9000), desk.active().len()), (4, 0));
+        assert!(desk.stop("a", 5500).unwrap_err().contains("does not run"));
+        assert!(desk.run("a").is_some(), "what it found stays");
+        desk.start(run("a", "", 6000, Some(2)), 6000).unwrap();
+        assert_eq!(desk.run("a").unwrap().ended_ms(7999), None);
+        assert_eq!(desk.run("a").unwrap().ended_ms(9000), Some(8000));
+        desk.expire(9000);
+        assert_eq!(desk.active().len(), 0);
+    }
+
+    #[test]
+    fn a_load_ends_what_has_no_active_row() {
+        let desk = Desk::default();
+        for name in ["a", "b", "c"] {
+            desk.start(run(name, "", 0, None), 0).unwrap();
+        }
+        desk.configure(&[plan("a", ""), plan("b", ", active=0")], 10);
+        assert_eq!(desk.active().iter().map(|run| &*run.plan.name).collect::<Vec<_>>(), ["a"]);
+        assert_eq!(desk.runs().len(), 2);
+    }
+
+    #[test]
+    fn room_and_questions_are_bounded() {
+        let run = run("a", ", queue_mb=1, rechecks_per_s=2", 0, None);
+        assert!(run.take_room(1 << 19) && run.take_room(1 << 19) && !run.take_room(1));
+        run.give_room(1);
+        assert!(run.take_room(1) && !run.take_room(1));
+        assert_eq!(run.queued_bytes(), 1 << 20);
+        assert_eq!([1000, 1001, 1999, 2000].map(|now_ms| run.may_ask(now_ms)), [true, true, false, true]);
+        assert!(run.is_warming(59_999) && !run.is_warming(60_000));
+    }
+
+    #[test]
+    fn reasons_have_their_numbers() {
+        SKIPS.iter().enumerate().for_each(|(place, skip)| assert_eq!(*skip as usize, place));
+        GIVE_UPS.iter().enumerate().for_each(|(place, why)| assert_eq!(*why as usize, place));
+    }
+}
