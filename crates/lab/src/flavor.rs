@@ -103,6 +103,11 @@ impl Installation {
         }
     }
 
+    /// A MariaDB that `scripts/setup mariadb-VERSION` unpacked, whichever the others of this process are.
+    pub fn unpacked_mariadb(version: &str) -> Result<Installation, LabError> {
+        mariadb_in(&cache().join(format!("mariadb-{version}/root")))
+    }
+
     /// The server's command line up to its data directory: program, base paths and small flags.
     pub fn server_command(&self, datadir: &Path) -> Command {
         let mut command = self.bare_server_command(datadir);
@@ -206,15 +211,19 @@ pub(crate) fn flag(name: &str, path: &Path) -> OsString {
 }
 
 /// An unpacked tree must have it: a test of that version never runs on another version instead.
+fn mariadb_in(root: &Path) -> Result<Installation, LabError> {
+    let basedir = root.join("usr");
+    let server = basedir.join("sbin/mariadbd");
+    if server.exists() {
+        Ok(Installation { flavor: Flavor::Mariadb, server, basedir, libraries: None })
+    } else {
+        Err(LabError::Missing { program: server.display().to_string(), remedy: "scripts/setup mariadb-VERSION" })
+    }
+}
+
 fn find_mariadb() -> Result<Installation, LabError> {
     if let Some(root) = env::var_os("TIDEGATE_MARIADB_ROOT").filter(|root| !root.is_empty()) {
-        let basedir = PathBuf::from(root).join("usr");
-        let server = basedir.join("sbin/mariadbd");
-        return if server.exists() {
-            Ok(Installation { flavor: Flavor::Mariadb, server, basedir, libraries: None })
-        } else {
-            Err(LabError::Missing { program: server.display().to_string(), remedy: "scripts/setup mariadb-VERSION" })
-        };
+        return mariadb_in(Path::new(&root));
     }
     let named = env::var_os("TIDEGATE_MARIADBD").map(PathBuf::from);
     let usual = ["/usr/sbin/mariadbd", "/usr/local/sbin/mariadbd", "/usr/bin/mariadbd"].map(PathBuf::from);
@@ -243,9 +252,12 @@ fn mysql_root() -> PathBuf {
     if let Some(root) = env::var_os("TIDEGATE_MYSQL_ROOT") {
         return PathBuf::from(root);
     }
-    let cache = env::var_os("TIDEGATE_CACHE").map(PathBuf::from).unwrap_or_else(|| {
+    cache().join("mysql/root")
+}
+
+fn cache() -> PathBuf {
+    env::var_os("TIDEGATE_CACHE").map(PathBuf::from).unwrap_or_else(|| {
         let home = env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
         home.join(".cache/tidegate")
-    });
-    cache.join("mysql/root")
+    })
 }

@@ -43,12 +43,19 @@ pub struct Options {
     tls: bool,
     seed: Seed,
     site: Option<Arc<Site>>,
+    mariadb: Option<String>,
 }
 
 impl Options {
     /// A server with small settings, a server id of its own, no binary log on MariaDB.
     pub fn new() -> Options {
         Options::default()
+    }
+
+    /// The MariaDB of this version that `scripts/setup mariadb-VERSION` unpacked, such as `11.8`.
+    pub fn mariadb(mut self, version: &str) -> Options {
+        self.mariadb = Some(version.to_owned());
+        self
     }
 
     /// Adds a server argument, such as `--log-bin=bin`; later arguments win.
@@ -153,7 +160,10 @@ impl Server {
 
     /// As [`Server::launch`], with arguments for this first start only.
     pub(crate) fn launch_with(flavor: Flavor, options: &Options, once: &[String]) -> Result<Server, LabError> {
-        let installation = Installation::find(flavor)?;
+        let installation = match &options.mariadb {
+            Some(version) => Installation::unpacked_mariadb(version)?,
+            None => Installation::find(flavor)?,
+        };
         let dir = dirs::instance(flavor.name())?;
         template::copy_to(&installation, options.seed, &dir.join("data"))?;
         let port = Port::reserve()?;

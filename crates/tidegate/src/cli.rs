@@ -1,6 +1,7 @@
 //! The command line: ProxySQL's words, and a few more.
 
 use crate::init::InitOptions;
+use crate::rehearsal::Rehearsal;
 use crate::top::TopOptions;
 use crate::upgrade::UpgradeOptions;
 use clap::{Args, Parser, Subcommand};
@@ -211,6 +212,9 @@ pub(crate) enum Command {
     Upgrade(UpgradeOptions),
     /// Show a running proxy, live: traffic, servers, pins, slowest digests.
     Top(TopOptions),
+    /// Judge a rehearsal of an upgrade on a running proxy.
+    #[command(subcommand)]
+    Rehearsal(Rehearsal),
     /// Write man pages and shell completions into a directory, for packages.
     #[command(hide = true)]
     Manual {

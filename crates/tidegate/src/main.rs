@@ -9,6 +9,7 @@ mod made;
 mod manual;
 mod notify;
 mod process;
+mod rehearsal;
 mod supervise;
 mod top;
 mod upgrade;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         Some(Command::Check { file, strict }) => check::check(file, *strict),
         Some(Command::Init(options)) => init::init(options),
         Some(Command::Top(options)) => top::run(options),
+        Some(Command::Rehearsal(rehearsal)) => return rehearsal::run(rehearsal),
         Some(Command::Upgrade(options)) => upgrade::ask(options),
         Some(Command::Manual { directory }) => manual::write(directory),
         None if cli.take_over => Predecessor::meet().and_then(|before| run(&cli, Some(before))),

@@ -1,0 +1,417 @@
+//! Rehearsals through the real proxy: reads run on a shadow server too, each seeded difference is found, and nothing else.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)] // helpers of tests may panic
+
+mod common;
+
+use common::{LIMIT, Peer};
+use lab::client::{Encoding, Param};
+use lab::replication::Replication;
+use lab::tidegate::{Setting, find_program};
+use lab::{Client, Flavor, Options, Server, Tidegate, wait};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Two servers of a flavor, the second one read-only.
+fn servers(flavor: Flavor) -> [Server; 2] {
+    let [original, shadow] = [1, 2].map(|_| Server::start(flavor, &Options::new()).unwrap());
+    shadow.sql("SET GLOBAL read_only=1").unwrap();
+    [original, shadow]
+}
+
+/// A proxy whose users are at home in hostgroup 0, with the rehearsal `new` of hostgroup 0 in hostgroup 9.
+fn proxy(original: &Server, shadow: &Server, more: &[(&str, Setting)]) -> Tidegate {
+    let mut row: Vec<(&str, Setting)> = vec![
+        ("name", "new".into()),
+        ("source_hostgroup", 0.into()),
+        ("shadow_hostgroup", 9.into()),
+        ("percent", "100".into()),
+        ("warmup_s", 0.into()),
+    ];
+    row.extend(more.iter().cloned());
+    let builder = Tidegate::builder().backend(0, original).backend(9, shadow).app_user();
+    builder.variable("threads", 2).row("mysql_rehearsals", &row).start().unwrap()
+}
+
+/// The rehearsal, as an administrator sees it.
+struct Rehearsal(Client);
+
+impl Rehearsal {
+    fn start(proxy: &Tidegate) -> Self {
+        let mut admin = wait::until("the admin port", LIMIT, || proxy.admin().ok()).unwrap();
+        admin.run("START REHEARSAL 'new'").unwrap();
+        Self(admin)
+    }
+
+    fn get(&mut self, column: &str) -> String {
+        self.0.scalar(format!("SELECT {column} FROM stats_tidegate_rehearsals WHERE name='new'")).unwrap().unwrap_or_default()
+    }
+
+    fn number(&mut self, column: &str) -> u64 {
+        self.get(column).parse().unwrap()
+    }
+
+    /// Waits until all that was queued has been judged.
+    fn settled(&mut self) {
+        wait::until("the shadow", Duration::from_secs(60), || (self.get("queued_bytes") == "0").then_some(())).unwrap();
+    }
+
+    /// Comparisons by class of digests like this, without classes of which there was none.
+    fn classes(&mut self, like: &str) -> String {
+        const CLASSES: &str = "same,same_unordered,timing,error_new,rows,count,error_gone,error_other,timed_out,reordered,limited,float,\
+                               columns,warnings,noise,unchecked";
+        let sums: Vec<String> = CLASSES.split(',').map(|class| format!("IFNULL(SUM({class}),0)")).collect();
+        let sql = format!("SELECT {} FROM stats_tidegate_rehearsal_digests WHERE digest_text LIKE '{like}'", sums.join(","));
+        let row = self.0.run(sql).unwrap().table().unwrap().remove(0);
+        let counts =
+            CLASSES.split(',').zip(row).filter_map(|(class, count)| count.filter(|count| count != "0").map(|n| format!("{class} {n}")));
+        counts.collect::<Vec<_>>().join(", ")
+    }
+
+    fn page(&mut self) -> String {
+        let rows = self.0.run("SHOW REHEARSAL 'new'").unwrap().table().unwrap();
+        rows.into_iter().map(|row| row.into_iter().flatten().collect::<Vec<_>>().join(": ")).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// A table with a value of each type, the same on all servers.
+fn tables(servers: &[Server; 2]) {
+    for server in servers {
+        fill(server);
+    }
+}
+
+fn fill(server: &Server) {
+    let mut root = server.root().unwrap();
+    for sql in [
+        "USE test",
+        "CREATE TABLE test.t (id INT PRIMARY KEY, tiny TINYINT, big BIGINT UNSIGNED, f FLOAT, d DOUBLE, n DECIMAL(12,4), y YEAR, \
+         day DATE, clock TIME(3), at DATETIME(6), name VARCHAR(40), body TEXT, raw VARBINARY(20), e ENUM('x','y'), b BIT(9))",
+        "INSERT INTO test.t SELECT seq, seq - 50, 18446744073709551615 - seq, seq / 3, seq / 7, seq / 11, 2000 + seq, \
+         DATE '2026-01-01' + INTERVAL seq DAY, SEC_TO_TIME(seq * 1000.125), TIMESTAMP '2026-01-01 00:00:00' + INTERVAL seq * 1234567 MICROSECOND, \
+         IF(seq % 10 = 0, NULL, CONCAT('name ', seq)), REPEAT('ä', seq), LEFT(UNHEX(SHA2(seq, 256)), 20), IF(seq % 2, 'x', 'y'), seq \
+         FROM (SELECT a.n * 10 + b.n + 1 AS seq FROM (SELECT 0 AS n UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION \
+         SELECT 5 UNION SELECT 6 UNION SELECT 7 UNION SELECT 8) AS a, (SELECT 0 AS n UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION \
+         SELECT 4 UNION SELECT 5 UNION SELECT 6 UNION SELECT 7 UNION SELECT 8 UNION SELECT 9) AS b) AS numbers",
+        "CREATE TABLE test.counters (id INT PRIMARY KEY, n INT)",
+        "INSERT INTO test.counters VALUES (1, 0), (2, 0)",
+    ] {
+        root.run(sql).unwrap();
+    }
+}
+
+/// Reads of many kinds, with a number in each.
+fn reads(n: i64) -> [String; 8] {
+    [
+        format!("SELECT * FROM t WHERE id = {}", n % 90 + 1),
+        format!("SELECT id, name FROM t WHERE id > {} ORDER BY name, id LIMIT 5", n % 80),
+        format!("SELECT COUNT(*), SUM(d), AVG(n), MAX(at) FROM t WHERE tiny < {}", n % 40),
+        format!("SELECT a.id, b.name FROM t AS a LEFT JOIN t AS b ON b.id = a.id + {}", n % 7),
+        format!("SELECT e, COUNT(*) FROM t WHERE id < {} GROUP BY e", n % 90 + 1),
+        format!("SELECT 'text {n}', {n} + 1, {n}.5e0 * 3, NULL, DATE '2026-02-03', UPPER('straße')"),
+        format!("SELECT no_such_column FROM t WHERE id = {n}"),
+        format!("SELECT n FROM counters WHERE id = {}", n % 2 + 1),
+    ]
+}
+
+/// Each asks reads as text and prepared, in changing state; a writer changes what some of them read.
+fn self_rehearsal(flavor: Flavor) {
+    const SESSIONS: i64 = 6;
+    const ROUNDS: i64 = 300;
+    let servers = Replication::start(flavor, 1, &Options::new()).unwrap();
+    fill(&servers.primary);
+    servers.wait_caught_up().unwrap();
+    let proxy = proxy(&servers.primary, &servers.replicas[0], &[("rechecks_per_s", 100.into())]);
+    let (mut rehearsal, proxy) = (Rehearsal::start(&proxy), &proxy);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut peer = Peer::through(proxy, Encoding::Text);
+            while !is_over.load(Ordering::Relaxed) {
+                peer.exec("UPDATE counters SET n = n + 1 WHERE id = 1");
+                std::thread::sleep(Duration::from_millis(300));
+            }
+        });
+        let sessions: Vec<_> = (0..SESSIONS).map(|session| scope.spawn(move || reader(proxy, session, ROUNDS))).collect();
+        sessions.into_iter().for_each(|session| session.join().unwrap());
+        is_over.store(true, Ordering::Relaxed);
+        writer.join().unwrap();
+    });
+    rehearsal.settled();
+    let page = rehearsal.page();
+    println!("{page}");
+    assert_eq!((rehearsal.number("bad"), rehearsal.number("look"), rehearsal.get("error").as_str()), (0, 0, ""), "{page}");
+    // A statement that cannot be prepared is never executed.
+    assert!(rehearsal.number("compared") >= (SESSIONS * ROUNDS * 15 / 2) as u64, "{page}");
+    assert_eq!(rehearsal.get("verdict"), "SAFE", "{page}");
+}
+
+fn reader(proxy: &Tidegate, session: i64, rounds: i64) {
+    let encoding = if session % 2 == 0 { Encoding::Text } else { Encoding::Binary };
+    let mut peer = Peer::through(proxy, encoding);
+    for round in 0..rounds {
+        match round % 20 {
+            3 => drop(peer.exec("SET time_zone='+03:00'")),
+            5 => drop(peer.exec("SET sql_mode='ANSI'")),
+            9 => peer.exec_text("SET NAMES latin1"),
+            11 => drop(peer.exec("SET sql_mode=DEFAULT, time_zone=DEFAULT")),
+            12 => peer.exec_text("SET NAMES utf8mb4"),
+            _ => {}
+        }
+        for sql in reads(session * 1000 + round) {
+            peer.ask(&sql);
+        }
+    }
+}
+
+fn seeded_differences(flavor: Flavor) {
+    let both = servers(flavor);
+    tables(&both);
+    let [original, shadow] = &both;
+    let seed = |server: &Server, statements: &[&str]| statements.iter().for_each(|sql| drop(server.sql(sql).unwrap()));
+    for (server, collation, order) in
+        [(original, "utf8mb4_bin", "(1,'b'),(2,'a'),(3,'c')"), (shadow, "utf8mb4_general_ci", "(3,'c'),(2,'a'),(1,'b')")]
+    {
+        seed(
+            server,
+            &[
+                &format!("CREATE TABLE test.words (w VARCHAR(9) COLLATE {collation} PRIMARY KEY)"),
+                "INSERT INTO test.words VALUES ('B'), ('a'), ('C')",
+                "CREATE TABLE test.heap (n INT, g VARCHAR(9)) COLLATE utf8mb4_bin",
+                &format!("INSERT INTO test.heap VALUES {order}"),
+                "CREATE TABLE test.dropped (a INT PRIMARY KEY, b INT)",
+                "INSERT INTO test.dropped VALUES (1, 1)",
+                "CREATE TABLE test.wide (v INT)",
+                "INSERT INTO test.wide VALUES (7)",
+            ],
+        );
+    }
+    seed(original, &["SET GLOBAL sql_mode=''"]);
+    seed(
+        shadow,
+        &[
+            "SET GLOBAL sql_mode='ONLY_FULL_GROUP_BY'",
+            "ALTER TABLE test.dropped DROP COLUMN b",
+            "ALTER TABLE test.wide MODIFY v BIGINT",
+            "UPDATE test.t SET name = 'Name 7' WHERE id = 7",
+            "UPDATE test.t SET d = d + 1e-14 WHERE id = 9",
+            "DELETE FROM test.t WHERE id = 90",
+        ],
+    );
+    let proxy = proxy(original, shadow, &[("rechecks_per_s", 1000.into())]);
+    let mut rehearsal = Rehearsal::start(&proxy);
+    for encoding in [Encoding::Text, Encoding::Binary] {
+        let mut peer = Peer::through(&proxy, encoding);
+        for sql in [
+            "SELECT id, name FROM t WHERE id = 7",
+            "SELECT id, name FROM t WHERE id IN (8, 10)",
+            "SELECT d FROM t WHERE id = 9",
+            "SELECT id FROM t WHERE id > 85",
+            "SELECT b FROM dropped",
+            "SELECT a FROM dropped",
+            "SELECT v FROM wide",
+            "SELECT w FROM words ORDER BY w",
+            "SELECT w FROM words WHERE w = 'A'",
+            "SELECT n FROM heap",
+            "SELECT g, n FROM heap GROUP BY g",
+            "SELECT UUID()",
+            "SELECT n FROM heap LIMIT 1",
+        ] {
+            peer.exec(sql);
+        }
+    }
+    rehearsal.settled();
+    let page = rehearsal.page();
+    println!("{page}");
+    for (like, expected) in [
+        ("SELECT id,name FROM t WHERE id = ?", "rows 2"),
+        ("SELECT id,name FROM t WHERE id IN%", "same 2"),
+        ("SELECT d FROM t%", "float 2"),
+        ("SELECT id FROM t%", "count 2"),
+        ("SELECT b FROM dropped", "error_new 2"),
+        ("SELECT a FROM dropped", "same 2"),
+        ("SELECT v FROM wide", "columns 2"),
+        ("SELECT w FROM words ORDER%", "reordered 2"),
+        ("SELECT w FROM words WHERE%", "count 2"),
+        ("SELECT n FROM heap", "same_unordered 2"),
+        ("SELECT g,n FROM heap GROUP%", "error_new 2"),
+        ("SELECT UUID%", "noise 2"),
+        ("SELECT n FROM heap LIMIT%", "limited 2"),
+    ] {
+        assert_eq!(rehearsal.classes(like), expected, "{like}\n{page}");
+    }
+    assert_eq!((rehearsal.number("compared"), rehearsal.get("verdict").as_str()), (26, "NOT SAFE"), "{page}");
+    for expected in ["reason: error_new: 2 digests, 4 times", "reason: rows: 1 digest, 2 times", "reason: count: 2 digests, 4 times"] {
+        assert!(page.contains(expected), "{expected}\n{page}");
+    }
+    let samples = rehearsal.0.run("SELECT statement, original, shadow FROM stats_tidegate_rehearsal_samples").unwrap();
+    let samples = format!("{:?}", samples.table().unwrap());
+    assert!(samples.contains("error 1054") && samples.contains("error 1055") && samples.contains("other columns: types"), "{samples}");
+    assert!(!samples.contains("(8, 10)") && !samples.contains("id = 7"), "literals are not shown: {samples}");
+    assert_eq!(check(&proxy), 1);
+}
+
+/// The exit code of `tidegate rehearsal check new`.
+fn check(proxy: &Tidegate) -> i32 {
+    let target = format!("{}:{}", proxy.host(), proxy.admin_port());
+    let mut command = Command::new(find_program().unwrap());
+    command.args(["rehearsal", "check", "new", &target, "--user", "admin", "--password", "admin"]);
+    let output = command.output().unwrap();
+    println!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    output.status.code().unwrap()
+}
+
+/// What is compared, and what is left out with its reason.
+fn what_is_repeated(flavor: Flavor) {
+    let both = servers(flavor);
+    tables(&both);
+    both.iter().for_each(|server| drop(server.sql("CREATE DATABASE test_elsewhere").unwrap()));
+    let proxy = proxy(&both[0], &both[1], &[("schemas", "test".into()), ("show_literals", 1.into())]);
+    let mut rehearsal = Rehearsal::start(&proxy);
+    let mut peer = Peer::through(&proxy, Encoding::Text);
+    // A prepared statement runs with its parameters, and user variables have their values.
+    let statement = peer.prepare("SELECT id, ? FROM t WHERE name = ? AND at > ?").unwrap();
+    let params = [Param::Int(5), Param::Text("name 5".into()), Param::Text("2020-01-01".into())];
+    (0..3).for_each(|_| drop(peer.execute(&statement, &params).unwrap().check().unwrap()));
+    peer.exec("SET @wanted = 12");
+    peer.exec("SELECT name FROM t WHERE id = @wanted");
+    peer.exec_all(&["START TRANSACTION READ ONLY", "SELECT MAX(id) FROM t", "COMMIT"]);
+    rehearsal.settled();
+    assert_eq!((rehearsal.classes("%"), rehearsal.number("skipped")), ("same 5".to_owned(), 0));
+    // These are no reads, or of no other connection.
+    peer.exec_all(&[
+        "UPDATE counters SET n = 1",
+        "SELECT n FROM counters WHERE id = 1 FOR UPDATE",
+        "SELECT id FROM t WHERE id = LAST_INSERT_ID()",
+    ]);
+    peer.exec_all(&["BEGIN", "SELECT n FROM counters", "COMMIT", "USE test_elsewhere", "SELECT 1 + 1", "USE test"]);
+    peer.exec_all(&["CREATE TEMPORARY TABLE own (a INT)", "SELECT a FROM own", "DROP TEMPORARY TABLE own"]);
+    rehearsal.settled();
+    assert_eq!((rehearsal.number("compared"), rehearsal.number("skipped")), (5, 3), "{}", rehearsal.page());
+    let page = rehearsal.page();
+    assert!(page.contains("skipped: 1 in a transaction, 1 pinned state, 1 session facts"), "{page}");
+    let metrics = format!("{:?}", rehearsal.0.run("SHOW PROMETHEUS METRICS").unwrap().table().unwrap());
+    assert!(metrics.contains("tidegate_rehearsal_compared_total"), "{metrics}");
+    // Differences are found in the values that parameters had.
+    both[1].sql("UPDATE test.t SET at = '2019-01-01' WHERE id = 5").unwrap();
+    peer.execute(&statement, &params).unwrap().check().unwrap();
+    peer.exec("SELECT name FROM t WHERE name = 'name 6'");
+    rehearsal.settled();
+    both[1].sql("UPDATE test.t SET name = 'x' WHERE id = 6").unwrap();
+    peer.exec("SELECT name FROM t WHERE name = 'name 6'");
+    rehearsal.settled();
+    assert_eq!(rehearsal.number("bad"), 2, "{}", rehearsal.page());
+    let samples = rehearsal.0.run("SELECT statement FROM stats_tidegate_rehearsal_samples").unwrap();
+    assert!(format!("{:?}", samples.table().unwrap()).contains("name = 'name 6'"), "the operator asked for literals");
+    rehearsal.0.run("STOP REHEARSAL 'new'").unwrap();
+    peer.exec("SELECT 5 + 5");
+    assert_eq!((rehearsal.get("state").as_str(), rehearsal.number("statements")), ("ended", 8));
+}
+
+#[test]
+fn what_cannot_be_rehearsed_is_refused_with_a_reason() {
+    let both = servers(Flavor::Mariadb);
+    tables(&both);
+    let [original, shadow] = &both;
+    let proxy = proxy(original, shadow, &[]);
+    let mut admin = wait::until("the admin port", LIMIT, || proxy.admin().ok()).unwrap();
+    let fails = |admin: &mut Client, sql: &str, named: &str| {
+        let error = admin.run(sql).unwrap_err().to_string();
+        assert!(error.contains(named), "{sql}: {error}");
+    };
+    fails(&mut admin, "SHOW REHEARSAL 'new'", "was never started");
+    fails(&mut admin, "START REHEARSAL 'old'", "there is no rehearsal 'old' at runtime");
+    fails(&mut admin, "STOP REHEARSAL 'new'", "does not run");
+    shadow.sql("SET GLOBAL read_only=0").unwrap();
+    fails(&mut admin, "START REHEARSAL 'new'", "has read_only=0");
+    shadow.sql("SET GLOBAL read_only=1").unwrap();
+    admin.run("UPDATE mysql_rehearsals SET mode='all'").unwrap();
+    fails(&mut admin, "LOAD MYSQL QUERY RULES TO RUNTIME", "must be 'reads'");
+    admin.run("UPDATE mysql_rehearsals SET mode='reads', on_full='wait'").unwrap();
+    fails(&mut admin, "CONFIG CHECK", "must be 'drop'");
+    admin.run("UPDATE mysql_rehearsals SET on_full='drop', active=0").unwrap();
+    admin.run("LOAD MYSQL QUERY RULES TO RUNTIME").unwrap();
+    fails(&mut admin, "START REHEARSAL 'new'", "is not active");
+    admin.run("UPDATE mysql_rehearsals SET active=1").unwrap();
+    admin.run("LOAD MYSQL QUERY RULES TO RUNTIME").unwrap();
+    admin.run("SAVE MYSQL QUERY RULES TO DISK").unwrap();
+    // Users whom the shadow does not know: clients notice nothing.
+    original.sql("CREATE USER other IDENTIFIED BY 'other-pass'").unwrap();
+    original.sql("GRANT ALL ON test.* TO other").unwrap();
+    admin.run("INSERT INTO mysql_users (username, password, default_hostgroup) VALUES ('other', 'other-pass', 0)").unwrap();
+    admin.run("LOAD MYSQL USERS TO RUNTIME").unwrap();
+    admin.run("START REHEARSAL 'new' FOR 600 SECONDS").unwrap();
+    fails(&mut admin, "START REHEARSAL 'new'", "already runs");
+    let mut rehearsal = Rehearsal(admin);
+    let options = proxy.options("other", "other-pass").database("test").timeout(LIMIT);
+    let mut stranger = Peer::with(&options, Encoding::Text);
+    assert_eq!(stranger.get("SELECT 1 + 1"), "2");
+    rehearsal.settled();
+    assert!(rehearsal.get("error").contains("user 'other' cannot log in to the shadow: "), "{}", rehearsal.get("error"));
+    assert_eq!((rehearsal.number("given_up"), rehearsal.number("compared")), (1, 0));
+    let mut known = Peer::through(&proxy, Encoding::Text);
+    assert_eq!(known.get("SELECT 1 + 1"), "2");
+    rehearsal.settled();
+    assert_eq!((rehearsal.number("compared"), rehearsal.get("verdict").as_str()), (1, "NOT ENOUGH"));
+    assert_eq!(check(&proxy), 2);
+    // A row that is gone ends it.
+    rehearsal.0.run("DELETE FROM mysql_rehearsals").unwrap();
+    rehearsal.0.run("LOAD MYSQL QUERY RULES TO RUNTIME").unwrap();
+    assert_eq!(rehearsal.0.scalar("SELECT COUNT(*) FROM stats_tidegate_rehearsals").unwrap().as_deref(), Some("0"));
+}
+
+#[test]
+fn a_shadow_that_hangs_costs_clients_nothing() {
+    let both = servers(Flavor::Mariadb);
+    tables(&both);
+    let proxy = proxy(&both[0], &both[1], &[("queue_mb", 1.into())]);
+    let mut rehearsal = Rehearsal::start(&proxy);
+    let mut peer = Peer::through(&proxy, Encoding::Text);
+    peer.exec("SELECT 1");
+    rehearsal.settled();
+    both[1].sigstop();
+    let (filler, began) = ("x".repeat(10_000), Instant::now());
+    for n in 0..200 {
+        assert_eq!(peer.get(&format!("SELECT {n} + LENGTH('{filler}') * 0")), n.to_string());
+    }
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert_eq!(rehearsal.number("given_up"), 1);
+    assert!(rehearsal.page().contains("given up: 1 queue full"), "{}", rehearsal.page());
+    assert!(rehearsal.number("queued_bytes") < 20_000, "what waited is forgotten");
+    both[1].sigcont();
+    // Another session is repeated still.
+    let mut other = Peer::through(&proxy, Encoding::Text);
+    other.exec("SELECT 2");
+    rehearsal.settled();
+    assert_eq!(rehearsal.classes("SELECT ?"), "same 2");
+}
+
+/// The upgrade that operators ask about: the versions that scripts/setup brings.
+#[test]
+fn mariadb_10_11_against_11_8() {
+    let original = Server::start(Flavor::Mariadb, &Options::new()).unwrap();
+    let shadow = Server::start(Flavor::Mariadb, &Options::new().mariadb("11.8")).unwrap();
+    let both = [original, shadow];
+    tables(&both);
+    both[1].sql("SET GLOBAL read_only=1").unwrap();
+    let proxy = proxy(&both[0], &both[1], &[]);
+    let mut rehearsal = Rehearsal::start(&proxy);
+    std::thread::scope(|scope| {
+        let proxy = &proxy;
+        (0..4).for_each(|session| drop(scope.spawn(move || reader(proxy, session, 50))));
+    });
+    rehearsal.settled();
+    let page = rehearsal.page();
+    println!("{page}");
+    assert!(page.contains("(10.11.") && page.contains("(11.8."), "{page}");
+    assert_eq!((rehearsal.number("bad"), rehearsal.get("verdict").as_str()), (0, "SAFE"), "{page}");
+    assert_eq!(check(&proxy), 0);
+    // The new version lost a table: found at once.
+    both[1].sql("DROP TABLE test.counters").unwrap();
+    Peer::through(&proxy, Encoding::Text).exec("SELECT n FROM counters WHERE id = 1");
+    rehearsal.settled();
+    assert_eq!((rehearsal.classes("SELECT n FROM counters%").contains("error_new 1"), check(&proxy)), (true, 1));
+}
+
+each!(self_rehearsal, seeded_differences, what_is_repeated);
