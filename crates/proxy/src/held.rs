@@ -282,6 +282,11 @@ impl Held {
         self.0.session = Some(session);
     }
 
+    /// Statements of several sessions were answered: what is left of them is of none.
+    pub(crate) fn ran_for_several(&mut self) {
+        self.0.session = None;
+    }
+
     /// A client's statement was answered, and it is none of those that leave the diagnostics area alone.
     pub(crate) fn answered(&mut self, reply: &ReplyFacts, flavor: Flavor) {
         // MariaDB forgets old warnings only when a statement reads a table.

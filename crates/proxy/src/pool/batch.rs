@@ -24,6 +24,7 @@ use std::io;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
+use wire::codes;
 use wire::flags::StatusFlags;
 use wire::packet::{HEADER, header};
 use wire::reframe::ReplyFacts;
@@ -31,6 +32,9 @@ use wire::split::{Ended, Splitter};
 
 /// A reply that says one of these was left in the session is not like others.
 const LEFT_STATE: StatusFlags = StatusFlags::SESSION_STATE_CHANGED.union(StatusFlags::IN_TRANS).union(StatusFlags::IN_TRANS_READONLY);
+
+/// An operator ended the connection.
+const KILLED: [u16; 2] = [codes::CONNECTION_KILLED, codes::SESSION_WAS_KILLED];
 
 /// See the module.
 pub(super) struct Batch {
@@ -52,6 +56,8 @@ pub(super) struct Batch {
     /// Since when (process clock, us) the server has worked at the statement at the head.
     head_since_us: u64,
     is_late: bool,
+    /// When (process clock, us) it is next looked whether a late head is still wanted: bytes that arrive do not put it off.
+    next_look_us: u64,
     /// Status flags of the last reply.
     status: Option<StatusFlags>,
     left: Left,
@@ -95,6 +101,7 @@ impl Batch {
             sent_us: now_us,
             head_since_us: now_us,
             is_late: false,
+            next_look_us: 0,
             status: None,
             left: Left::default(),
         }
@@ -120,6 +127,7 @@ impl Batch {
             }
             match self.next_event().await.map_err(Ends::Lost)? {
                 Event::Read(0) => return Err(Ends::Lost(io::ErrorKind::UnexpectedEof.into())),
+                Event::Read(_) if self.is_late && self.worker.shared.clock.now_us() >= self.next_look_us => self.head_is_late()?,
                 Event::Read(_) => {}
                 Event::Late => self.head_is_late()?,
             }
@@ -130,6 +138,12 @@ impl Batch {
     /// Sends what is still wanted, as far as that goes without waiting.
     fn send(&mut self) -> io::Result<()> {
         self.riders.retain(|waiter| is_riding(waiter));
+        if !self.backend.core.server.standing.is_usable(self.worker.shared.clock.now_ms()) && !Safety::LastLook.is_off() {
+            // Its role went since its turn came: nothing begins there.
+            self.send_away(0);
+            self.riders.clear();
+            return Ok(());
+        }
         for rider in self.riders.iter().filter_map(|waiter| waiter.wish.rider.as_deref()) {
             self.out.extend_from_slice(&rider.packet);
         }
@@ -153,10 +167,18 @@ impl Batch {
         }
         self.backend.input.consume(taken.consumed);
         let Some(ended) = taken.ended else {
+            if self.reply_len > self.longest_reply() && !self.is_late {
+                // Its session need not wait until all of it has come, and those behind it neither.
+                self.rest_head();
+                self.is_late = true;
+                self.send_away(0);
+            }
             self.backend.input.reserve(taken.needs, &self.worker.buffers);
             return Ok(false);
         };
         if ended.unasked {
+            // The server ended the connection before it read any of them.
+            self.send_away(0);
             return Err(io::Error::other(self.error().to_string()));
         }
         self.head_ended(ended);
@@ -199,11 +221,9 @@ impl Batch {
     /// Those behind the head go elsewhere; the head is waited for as long as its session waits.
     fn head_is_late(&mut self) -> Result<(), Ends> {
         let now_ms = self.worker.shared.clock.now_ms();
-        let Some(head) = self.riders.front() else { return Ok(()) };
+        self.next_look_us = now_ms * 1000 + self.late_us();
         if !std::mem::replace(&mut self.is_late, true) {
-            if let Some(rider) = head.wish.rider.as_deref() {
-                rider.habit.rests(now_ms);
-            }
+            self.rest_head();
             self.send_away(1);
         }
         let is_awaited = self.riders.iter().any(|waiter| is_riding(waiter));
@@ -216,6 +236,13 @@ impl Batch {
             return Err(Ends::Lost(io::Error::other("the proxy stopped using the server")));
         }
         Ok(())
+    }
+
+    /// The statement at the head runs alone for a while, wherever it comes from.
+    fn rest_head(&self) {
+        if let Some(rider) = self.riders.front().and_then(|head| head.wish.rider.as_deref()) {
+            rider.habit.rests(self.worker.shared.clock.now_ms());
+        }
     }
 
     /// Those from this place on run alone; their replies are dropped.
@@ -249,6 +276,11 @@ impl Batch {
         self.reply_len = 0;
         if !is_riding(&waiter) {
             self.pool.count_dropped(&self.worker);
+        } else if has_left_state && !is_clean {
+            waiter.finish(Outcome::Ridden(Ridden::Changed));
+        } else if ended.error.is_some_and(|code| KILLED.contains(&code)) {
+            // As any statement that was lost with its connection: how often it may run again is limited.
+            waiter.finish(Outcome::Ridden(Ridden::Lost("Connection was killed".to_owned())));
         } else if is_clean {
             let answer = Answer { bytes, caps: self.backend.core.caps, sent_us: self.sent_us };
             waiter.finish(Outcome::Ridden(Ridden::Answered(answer)));
@@ -299,6 +331,7 @@ impl Batch {
         }
         backend.input.release(&worker.buffers);
         let held = &mut backend.core.held;
+        held.ran_for_several();
         if let Some(status) = status {
             held.has_status(status);
         }

@@ -41,6 +41,8 @@ pub(crate) enum Ridden {
     Answered(Answer),
     /// Its reply is not to be had here, or says something that only a backend of its own explains: it runs alone.
     Alone,
+    /// It changed the state of its session, which is not kept; it must not run again.
+    Changed,
     /// The connection was lost while it was under way.
     Lost(String),
 }

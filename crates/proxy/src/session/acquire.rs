@@ -59,15 +59,27 @@ impl Session {
             // Rare, and long.
             return Box::pin(self.reopen()).await;
         }
-        self.obtain_since(self.worker.shared.clock.now_us()).await
+        let asked_us = self.worker.shared.clock.now_us();
+        let others_go_first = self.at.head_start_ends_us(u64::MAX).is_some();
+        self.obtain_since(others_go_first, asked_us, asked_us).await
     }
 
-    /// Waits for one, in line since `asked_us`.
-    pub(super) async fn obtain_since(&mut self, asked_us: u64) -> Result<(), Fault> {
-        let others_go_first = self.at.head_start_ends_us(u64::MAX).is_some();
-        let backend = self.wait_for_backend(others_go_first, asked_us).await?;
+    /// Waits for one, in line since `asked_us` and for as long as one that asks at `from_us`. With `looks_first` a free one is taken before.
+    async fn obtain_since(&mut self, looks_first: bool, asked_us: u64, from_us: u64) -> Result<(), Fault> {
+        let deadline_us = self.recovery.wait_deadline_us(&self.at, from_us);
+        let backend = self.wait_for_backend(looks_first, asked_us, deadline_us).await?;
         self.take_on(backend);
         Ok(())
+    }
+
+    /// Waits in another hostgroup, or behind replays, for the rest of its time.
+    pub(super) async fn obtain_elsewhere(&mut self, asked_us: u64) -> Result<(), Fault> {
+        self.obtain_since(true, asked_us, asked_us).await
+    }
+
+    /// Waits once more after its turn had come.
+    pub(super) async fn obtain_again(&mut self, asked_us: u64) -> Result<(), Fault> {
+        self.obtain_since(true, asked_us, self.worker.shared.clock.now_us()).await
     }
 
     /// Takes one that a waiter was given, unless replays began while it waited.
@@ -77,7 +89,7 @@ impl Session {
             return Ok(());
         }
         self.at.pool.release_to(&self.worker, &self.at.lane, backend);
-        self.obtain_since(asked_us).await
+        self.obtain_elsewhere(asked_us).await
     }
 
     /// Waits in the queue with a statement that may ride, where no replays go first. None when that is to be asked again.
@@ -107,8 +119,7 @@ impl Session {
     }
 
     /// Waits until those have gone first that say a lost transaction again, if there are any, then in the queue.
-    async fn wait_for_backend(&mut self, mut others_go_first: bool, asked_us: u64) -> Result<Backend, Fault> {
-        let deadline_us = self.recovery.wait_deadline_us(&self.at, asked_us);
+    async fn wait_for_backend(&mut self, mut others_go_first: bool, asked_us: u64, deadline_us: u64) -> Result<Backend, Fault> {
         loop {
             if others_go_first {
                 self.let_replays_go_first(deadline_us).await?;

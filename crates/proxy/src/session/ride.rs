@@ -27,8 +27,8 @@ const LONGEST: usize = 4_096;
 /// The same of its packet, which may have attributes.
 const LONGEST_PACKET: usize = 2 * LONGEST;
 
-/// Facts that change nothing, and ask for nothing that a session has of its own.
-const HARMLESS: Facts = Facts::COMMENT.union(Facts::OFFSET);
+/// Facts that change nothing, and ask for nothing that a session has of its own. An OFFSET is none: only the server knows FOUND_ROWS() then.
+const HARMLESS: Facts = Facts::COMMENT;
 
 /// Why a statement runs alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,9 +111,11 @@ impl Session {
     async fn ride(&mut self, rider: Box<Rider>, plan: &Plan, reply: &mut ReplyFacts) -> Result<bool, Fault> {
         let asked_us = self.worker.shared.clock.now_us();
         match self.wait_to_ride(rider, asked_us).await? {
-            None => self.obtain_since(asked_us).await.map(|()| false),
+            None => self.obtain_elsewhere(asked_us).await.map(|()| false),
             Some(Got::Backend(backend)) => self.take_on_unless_late(backend, asked_us).await.map(|()| false),
-            Some(Got::Ridden(Ridden::Alone)) => self.obtain_since(asked_us).await.map(|()| false),
+            // It had its turn in time: its time to wait begins again, not its place in the line.
+            Some(Got::Ridden(Ridden::Alone)) => self.obtain_again(asked_us).await.map(|()| false),
+            Some(Got::Ridden(Ridden::Changed)) => Err(changed()),
             Some(Got::Ridden(Ridden::Lost(text))) => Err(Fault::Lost { certainty: Certainty::Unknown, text, pins: PinSet::default() }),
             Some(Got::Ridden(Ridden::Answered(answer))) => {
                 self.hand.attempt_rode(&self.at, answer.sent_us);
@@ -166,7 +168,9 @@ impl Session {
                 || facts.is_with_backend(sql::Fact::FoundRows)
                 || facts.is_with_backend(sql::Fact::RowCount)
                 || facts.has_diagnostics()
-                || facts.own_error().is_some(),
+                || facts.own_error().is_some()
+                // `WHERE id IS NULL` reads the connection's LAST_INSERT_ID() then.
+                || self.wants.state.variables.get("sql_auto_is_null").is_some(),
             is_causal: !hand.is_not_causal(&self.at) || recovery.assigned_gtid.is_some() || self.writes.is_some(),
             is_directed: hand.directions.alone
                 || hand.directions.multiplex.is_some()
@@ -196,9 +200,7 @@ impl Session {
             _ => return Err(Fault::Lost { certainty: Certainty::Unknown, text: "malformed reply".into(), pins: PinSet::default() }),
         };
         if has_left_state(facts) {
-            // What reads it were proved to run no code a moment ago. The connection that has it is gone.
-            let text = "The statement changed the state of its session, which was not kept".to_owned();
-            return Err(End::BackendLost(text).into());
+            return Err(changed());
         }
         self.client.write_front(&self.at, if is_direct { &bytes } else { &out }).await.map_err(Fault::End)
     }
@@ -250,6 +252,12 @@ impl Session {
             habit.ran(now_us.saturating_sub(since_us.get()), vars.pipeline_max_statement_us);
         }
     }
+}
+
+/// What the statement reads was proved to run no code a moment ago, and yet it changed its session. The connection that has the change is
+/// closed.
+fn changed() -> Fault {
+    End::BackendLost("The statement changed the state of its session, which was not kept".to_owned()).into()
 }
 
 /// Whether a reply says that the session is not what it was.

@@ -25,7 +25,7 @@ fn only_a_plain_select_rides() {
     for text in [
         "SELECT 1",
         "SELECT c FROM sbtest1 WHERE id=5",
-        "select a, count(*) from t where b = 'x' group by a order by a limit 10, 5",
+        "select a, count(*) from t where b = 'x' group by a order by a limit 10",
         "SELECT /* from the shop */ NOW(), SLEEP(1)",
         "SELECT a FROM t UNION SELECT b FROM u",
     ] {
@@ -39,6 +39,7 @@ fn only_a_plain_select_rides() {
         "EXPLAIN SELECT 1",
         "SELECT a FROM t FOR UPDATE",
         "SELECT a FROM t LOCK IN SHARE MODE",
+        "SELECT a FROM t LIMIT 10, 5",
         "SELECT @a",
         "SELECT @a := 1",
         "SELECT @@sql_mode",
