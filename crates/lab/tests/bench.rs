@@ -1,5 +1,7 @@
 //! The load generator against a real server: every kind of work runs and its replies are checked. And the symbols that a profile needs.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
