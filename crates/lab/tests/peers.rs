@@ -251,7 +251,7 @@ fn proxysqls_tables_tell_the_truth() {
         let of = |column: &str, table: &str| {
             get(proxy, &format!("SELECT GROUP_CONCAT({column}) FROM (SELECT {column} FROM {table} ORDER BY port)"))
         };
-        assert_eq!(of("global_version", "stats_proxysql_servers_status"), "1,1");
+        eventually("both versions are known", || of("global_version", "stats_proxysql_servers_status") == "1,1");
         eventually("checks go on", || get(proxy, "SELECT MIN(checks_OK) FROM stats_proxysql_servers_status").parse::<u64>().unwrap() > 3);
         eventually("metrics are there", || of("Uptime_s", "stats_proxysql_servers_metrics").split(',').all(|uptime| uptime != "0"));
         let sums = "SELECT COUNT(DISTINCT checksum) FROM stats_proxysql_servers_checksums WHERE name = 'mysql_users'";
