@@ -81,6 +81,16 @@ fn words<'a>(server: &Server, mariadb: &'a str, mysql: &'a str) -> &'a str {
     }
 }
 
+/// The first step of a plan: receivers stop. Waits until the proxy has seen it.
+fn freeze(running: &Running, replicas: &[Server]) {
+    for replica in replicas {
+        replica.sql(words(replica, "STOP SLAVE IO_THREAD", "STOP REPLICA IO_THREAD")).unwrap();
+    }
+    for replica in replicas {
+        wait::until("a stopped receiver", LIMIT, || (of(running, replica)["io_state"] == "stopped").then_some(())).unwrap();
+    }
+}
+
 /// Waits until a replica's applier has stopped with an error.
 fn wait_broken(server: &Server) {
     let (sql, column) = (words(server, "SHOW SLAVE STATUS", "SHOW REPLICA STATUS"), "Last_SQL_Errno");
@@ -147,6 +157,10 @@ fn a_careful_human_would_say_the_same(flavor: Flavor) {
     let row = wait_cluster(&running, "death", |row| row["verdict"] == "dead");
     println!("{}", row["advice"]);
     assert_eq!((row["would_promote"].as_str(), row["ready"].as_str()), (addr(broken).to_string().as_str(), "1"));
+    // The advice lasts through its own first step.
+    freeze(&running, &servers.replicas);
+    let row = cluster(&running).unwrap();
+    assert_eq!((row["verdict"].as_str(), row["would_promote"].as_str()), ("dead", addr(broken).to_string().as_str()), "{row:#?}");
     promote(broken).unwrap();
     assert_eq!(broken.scalar("SELECT COUNT(*) FROM test.t").unwrap().as_deref(), Some("2"), "everything is there");
     let wanted = addr(broken).to_string();
@@ -337,6 +351,38 @@ fn no_loss_mysql() {
     no_loss(Flavor::Mysql);
 }
 
+/// The proof that nothing is lost lasts after the death, though receivers acknowledge nothing any more.
+fn proof_outlives_the_writer(flavor: Flavor) {
+    let servers = Replication::start_semi_sync(flavor, 2, &Options::new()).unwrap();
+    let primary = &servers.primary;
+    let set = |mariadb: &str, mysql: &str, value: &str| {
+        drop(primary.sql(&format!("SET GLOBAL {}={value}", words(primary, mariadb, mysql))).unwrap())
+    };
+    set("rpl_semi_sync_master_timeout", "rpl_semi_sync_source_timeout", "100000000");
+    let running = Running::start(&advised(&all(&servers), ", dead_ms=1000, loss=\"none\"", ""));
+    wait_cluster(&running, "advice", |row| row["ready"] == "1");
+    let wait_alone = |value| set("rpl_semi_sync_master_wait_no_slave", "rpl_semi_sync_source_wait_no_replica", value);
+    wait_alone("OFF");
+    wait_cluster(&running, "a source that does not wait", |row| row["blocked_by"].contains("rpl_semi_sync_source_wait_no_replica"));
+    wait_alone("ON");
+    wait_cluster(&running, "advice", |row| row["ready"] == "1");
+    primary.kill9();
+    wait_cluster(&running, "death", |row| row["verdict"] == "dead");
+    freeze(&running, &servers.replicas);
+    let row = cluster(&running).unwrap();
+    assert!(row["verdict"] == "dead" && row["advice"].ends_with("should take over, nothing lost"), "{row:#?}");
+}
+
+#[test]
+fn proof_outlives_the_writer_mariadb() {
+    proof_outlives_the_writer(Flavor::Mariadb);
+}
+
+#[test]
+fn proof_outlives_the_writer_mysql() {
+    proof_outlives_the_writer(Flavor::Mysql);
+}
+
 /// Somebody closes the primary; the proxy says so, and that is no death.
 #[test]
 fn a_closed_primary_is_told() {
@@ -352,9 +398,11 @@ fn a_closed_primary_is_told() {
 fn missing_rights_and_bad_settings_are_named() {
     let mysql = Replication::start(Flavor::Mysql, 1, &Options::new()).unwrap();
     let running = Running::start(&advised(&all(&mysql), "", ""));
-    let remarks = running.monitor.healing_remarks();
-    println!("{remarks:#?}");
     let has = |remarks: &[(model::HostgroupId, String)], text: &str| remarks.iter().any(|(_, said)| said.contains(text));
+    let found =
+        wait::until("remarks", LIMIT, || Some(running.monitor.healing_remarks()).filter(|remarks| has(remarks, "replica_net_timeout")));
+    let remarks = found.unwrap_or_else(|_| panic!("{:#?}", running.monitor.healing_remarks()));
+    println!("{remarks:#?}");
     assert!(has(&remarks, "GRANT SELECT ON performance_schema.* TO the monitor's user (monitor)"), "{remarks:#?}");
     assert!(has(&remarks, "replica_net_timeout is 60 s"), "{remarks:#?}");
     drop(running);

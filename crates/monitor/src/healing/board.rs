@@ -9,7 +9,7 @@ use model::snapshot::Healing as Policy;
 use model::stats::{Metric, MetricKind, Sample, Value};
 use model::{HostgroupId, ServerAddr};
 use tokio::sync::Notify;
-use topology::healing::{Assessed, Choice, Facts, Replica, Verdict};
+use topology::healing::{Assessed, Choice, Facts, Replica, Verdict, shown};
 use topology::{Event, EventKind};
 
 use crate::clock::whole;
@@ -240,7 +240,6 @@ fn servers(seen: &Seen) -> Vec<Vec<Value>> {
 
 fn server(writer: HostgroupId, replica: &Replica, found: &Assessed) -> Vec<Value> {
     let channel = replica.channel.as_ref();
-    let errno = |error: Option<&(u64, String)>| error.map(|(code, _)| *code).unwrap_or_default();
     let role = match channel {
         _ if replica.silence.is_some() => "unknown",
         Some(channel) if channel.is_from_primary => "replica",
@@ -256,12 +255,12 @@ fn server(writer: HostgroupId, replica: &Replica, found: &Assessed) -> Vec<Value
         found.received_behind.into(),
         found.applied_behind.into(),
         channel.map(|channel| channel.receiver.state.as_str()).into(),
-        channel.map(|channel| errno(channel.receiver.error.as_ref())).into(),
+        channel.map(|channel| channel.receiver.error.unwrap_or_default()).into(),
         channel.map(|channel| channel.applier.state.as_str()).into(),
-        channel.map(|channel| errno(channel.applier.error.as_ref())).into(),
+        channel.map(|channel| channel.applier.error.unwrap_or_default()).into(),
         channel.map(|channel| channel.delay_s).into(),
         u32::from(replica.is_acker).into(),
-        found.errant.as_str().into(),
+        shown(&found.errant).into(),
         found.promotion.as_str().into(),
         u32::from(found.is_eligible).into(),
         found.why_not.as_str().into(),

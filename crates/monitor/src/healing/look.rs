@@ -12,8 +12,9 @@ const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_i
      'log_slave_updates', 'log_replica_updates', 'gtid_strict_mode', 'slave_net_timeout', 'replica_net_timeout', \
      'slave_preserve_commit_order', 'replica_preserve_commit_order', 'slave_parallel_workers', 'replica_parallel_workers', \
      'rpl_semi_sync_source_enabled', 'rpl_semi_sync_replica_enabled', 'rpl_semi_sync_source_wait_point', 'rpl_semi_sync_source_timeout', \
-     'rpl_semi_sync_source_wait_for_replica_count', 'rpl_semi_sync_master_enabled', 'rpl_semi_sync_slave_enabled', \
-     'rpl_semi_sync_master_wait_point', 'rpl_semi_sync_master_timeout', 'rpl_semi_sync_master_wait_for_slave_count')";
+     'rpl_semi_sync_source_wait_for_replica_count', 'rpl_semi_sync_source_wait_no_replica', 'rpl_semi_sync_master_enabled', \
+     'rpl_semi_sync_slave_enabled', 'rpl_semi_sync_master_wait_point', 'rpl_semi_sync_master_timeout', \
+     'rpl_semi_sync_master_wait_for_slave_count', 'rpl_semi_sync_master_wait_no_slave')";
 /// Asked only where there is semi-synchronous replication.
 const SEMI_SYNC: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('Rpl_semi_sync_source_status', 'Rpl_semi_sync_source_clients', \
      'Rpl_semi_sync_source_wait_sessions', 'Rpl_semi_sync_master_status', 'Rpl_semi_sync_master_clients', \
@@ -25,6 +26,7 @@ const HEARTBEATS: &str = "SELECT status.CHANNEL_NAME AS channel_name, status.COU
 /// What [`HEARTBEATS`] needs.
 pub(super) const HEARTBEATS_GRANT: &str = "SELECT ON performance_schema.*";
 
+const PURGED: &str = "SELECT @@global.gtid_purged";
 const MYSQL_SET: &str = "SELECT @@global.gtid_executed";
 const MARIADB_SET: &str = "SELECT CONCAT_WS(',', @@global.gtid_binlog_state, @@global.gtid_slave_pos)";
 
@@ -34,6 +36,8 @@ pub(super) struct Sight {
     pub(super) version: ServerVersion,
     pub(super) id: ServerId,
     pub(super) executed: GtidSet,
+    /// What its binary logs no longer hold; empty on MariaDB, which does not say so.
+    pub(super) purged: GtidSet,
     pub(super) is_read_only: bool,
     pub(super) has_gtids: bool,
     pub(super) logs: bool,
@@ -71,6 +75,7 @@ pub(super) async fn look(connection: &mut Connection) -> Result<Sight, Fault> {
     // In this order: what was applied was received before.
     let status = probe::channels(connection).await?;
     let executed = executed(connection).await?;
+    let purged = if is_mariadb { GtidSet::default() } else { gtids(connection, PURGED).await? };
     let variables = connection.query(VARIABLES).await?;
     let mut channels = Vec::new();
     for row in status.iter() {
@@ -91,6 +96,7 @@ pub(super) async fn look(connection: &mut Connection) -> Result<Sight, Fault> {
         version,
         id: ServerId::new(variables.named("server_id").and_then(|id| id.parse().ok()), variables.named("server_uuid")),
         executed,
+        purged,
         // `read_only` has more values than two from MariaDB 11.8 on.
         is_read_only: variables.named("read_only").is_some_and(|value| !matches!(value, "OFF" | "0")),
         has_gtids: is_mariadb || variables.named("gtid_mode").is_some_and(is_on),
@@ -109,6 +115,10 @@ pub(super) async fn look(connection: &mut Connection) -> Result<Sight, Fault> {
 /// What it has applied or written.
 pub(super) async fn executed(connection: &mut Connection) -> Result<GtidSet, Fault> {
     let sql = if connection.version().is_mariadb { MARIADB_SET } else { MYSQL_SET };
+    gtids(connection, sql).await
+}
+
+async fn gtids(connection: &mut Connection, sql: &str) -> Result<GtidSet, Fault> {
     match connection.query(sql).await {
         Ok(rows) => set(rows.scalar().unwrap_or_default()),
         // A version without GTIDs.
@@ -176,11 +186,11 @@ fn thread(thread: crate::channels::Thread) -> LinkThread {
         ThreadState::Connecting => LinkState::Connecting,
         ThreadState::Runs => LinkState::Runs,
     };
-    LinkThread { state, error: thread.error }
+    LinkThread { state, error: thread.error.map(|(code, _)| code) }
 }
 
 fn has_filters(row: &Row<'_>) -> bool {
-    const FILTERS: [&str; 8] = [
+    const FILTERS: [&str; 9] = [
         "replicate_do_db",
         "replicate_ignore_db",
         "replicate_do_table",
@@ -189,6 +199,7 @@ fn has_filters(row: &Row<'_>) -> bool {
         "replicate_wild_ignore_table",
         "replicate_do_domain_ids",
         "replicate_ignore_domain_ids",
+        "replicate_rewrite_db",
     ];
     FILTERS.iter().any(|column| row.text(column).is_some_and(|value| !value.is_empty()))
 }
@@ -206,6 +217,7 @@ fn semi_sync(variables: &Rows, status: &Rows) -> Option<SemiSync> {
         is_on: shown("status").is_some_and(|value| is_on(&value)),
         is_after_sync: variable("wait_point", "wait_point").is_some_and(|point| point.eq_ignore_ascii_case("after_sync")),
         timeout_ms: number(variable("timeout", "timeout")).unwrap_or_default(),
+        keeps_waiting: variable("wait_no_replica", "wait_no_slave").is_some_and(|value| is_on(&value)),
         // MariaDB has no such setting: one.
         acks: number(variable("wait_for_replica_count", "wait_for_slave_count")).unwrap_or(1),
         ackers: number(shown("clients")).unwrap_or_default(),
@@ -239,8 +251,11 @@ mod tests {
         let found = line(&row, link(&row)).unwrap();
         assert_eq!((found.channel.position.as_str(), found.channel.delay_s), ("aa:3-5,bb:1", 60));
         assert!(found.channel.has_filters && found.channel.is_by_gtid && found.heartbeats.is_none());
-        assert_eq!((found.channel.receiver.state, found.channel.applier.error.unwrap().0), (LinkState::Runs, 1_062));
+        assert_eq!((found.channel.receiver.state, found.channel.applier.error.unwrap()), (LinkState::Runs, 1_062));
         assert_eq!(found.received.to_string(), "aa:3-5,bb:1");
+        for (column, wanted) in [("Replicate_Rewrite_DB", true), ("Replicate_Do_DB", true), ("Replicate_Other", false)] {
+            assert_eq!(has_filters(&Rows::of(&[column], &[&[Some("x")]]).first().unwrap()), wanted, "{column}");
+        }
 
         let columns = &["Connection_name", "Master_Host", "Master_Port", "Master_Server_Id", "Gtid_IO_Pos", "Using_Gtid"];
         let columns = [&columns[..], &["Slave_received_heartbeats", "Slave_heartbeat_period", "Seconds_Behind_Master"]].concat();
@@ -264,6 +279,7 @@ mod tests {
                 ("rpl_semi_sync_source_wait_point", "AFTER_SYNC"),
                 ("rpl_semi_sync_source_timeout", "1000000"),
                 ("rpl_semi_sync_source_wait_for_replica_count", "2"),
+                ("rpl_semi_sync_source_wait_no_replica", "ON"),
             ]),
             &rows(&[
                 ("Rpl_semi_sync_source_status", "ON"),
@@ -271,9 +287,16 @@ mod tests {
                 ("Rpl_semi_sync_source_wait_sessions", "1"),
             ]),
         );
-        assert_eq!(new, Some(SemiSync { is_on: true, is_after_sync: true, timeout_ms: 1_000_000, acks: 2, ackers: 3, waits: 1 }));
+        let wanted =
+            SemiSync { is_on: true, is_after_sync: true, timeout_ms: 1_000_000, keeps_waiting: true, acks: 2, ackers: 3, waits: 1 };
+        assert_eq!(new, Some(wanted));
         let old = semi_sync(&rows(&[("rpl_semi_sync_master_enabled", "ON"), ("rpl_semi_sync_master_timeout", "10000")]), &rows(&[]));
         assert_eq!(old, Some(SemiSync { timeout_ms: 10_000, acks: 1, ..SemiSync::default() }));
+        for (value, keeps_waiting) in [("ON", true), ("OFF", false)] {
+            let old =
+                semi_sync(&rows(&[("rpl_semi_sync_master_enabled", "ON"), ("rpl_semi_sync_master_wait_no_slave", value)]), &rows(&[]));
+            assert_eq!(old.unwrap().keeps_waiting, keeps_waiting, "{value}");
+        }
         assert_eq!(semi_sync(&rows(&[("rpl_semi_sync_master_enabled", "OFF")]), &rows(&[])), None);
     }
 }

@@ -8,6 +8,7 @@ mod board;
 mod look;
 mod notes;
 mod round;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -9,12 +9,13 @@ use model::fleet::Placement;
 use model::snapshot::{Healing, HealingServer, Server, ServerStatus};
 use model::{HostgroupId, ServerAddr};
 use tokio::task::JoinSet;
-use topology::healing::{Answer, Channel, Evidence, Facts, Primary, Replica, Verdict, Witness, choose, verdict, votes, witness};
+use topology::healing::{Answer, Channel, Choice, Evidence, Facts, Primary, Replica, Verdict, Witness, choose, origin, verdict, votes};
 use topology::{GtidSet, ProbeError, ServerId};
 
 use super::board::Seen;
 use super::look::{self, Sight};
 use super::notes;
+use super::watch::{Round, Watch};
 use crate::client::{Access, Connection, Fault, open};
 use crate::clock::whole;
 use crate::monitor::{Account, Monitor};
@@ -29,41 +30,21 @@ pub(super) struct Keeping {
     /// Who writes, or wrote last.
     primary: Option<ServerAddr>,
     lines: BTreeMap<ServerAddr, Line>,
-    /// What the writer said last.
-    last: Option<Sight>,
-    /// Since it does not answer.
-    lost: Option<Lost>,
+    /// What the writer said last, and when it was asked.
+    last: Option<(Instant, Sight)>,
     /// Since sessions wait for acknowledgements while nothing is committed.
     stuck: Option<(Instant, GtidSet)>,
-    /// When each replica heard something.
-    heard: BTreeMap<ServerAddr, Heard>,
+    /// When the writer and its replicas were heard.
+    watch: Watch,
+    /// Replicas that acknowledged commits when the writer answered last.
+    ackers: BTreeSet<ServerAddr>,
+    /// What replicas had, and the writer lacked, when it answered last.
+    errant: BTreeMap<ServerAddr, GtidSet>,
 }
 
 struct Line {
     access: Access,
     connection: Connection,
-}
-
-/// The writer does not answer.
-#[derive(Debug, Clone, Copy)]
-struct Lost {
-    /// Since then.
-    since: Instant,
-    /// When the first look that missed it was over: what replicas hear later, it sent later.
-    looked: Instant,
-    /// Bytes that had come from it to the data plane.
-    received: Option<u64>,
-}
-
-/// What a replica heard of the writer.
-#[derive(Debug, Default)]
-struct Heard {
-    received: GtidSet,
-    heartbeats: Option<u64>,
-    /// When either of them changed.
-    changed: Option<Instant>,
-    /// When it was seen first.
-    first: Option<Instant>,
 }
 
 /// What the proxy knows of a cluster.
@@ -78,6 +59,8 @@ struct Cluster {
     user: String,
     /// Weights of rows in the writer hostgroup.
     as_writers: BTreeMap<ServerAddr, u32>,
+    /// Servers that the operator took out of use, in any hostgroup of the cluster.
+    offline: BTreeMap<ServerAddr, ServerStatus>,
     /// Channels from other clusters.
     foreign: Vec<Arc<str>>,
     timeout: Duration,
@@ -93,8 +76,8 @@ struct Asked {
 impl Keeping {
     /// Knows nothing.
     pub(super) fn new(writer: HostgroupId) -> Self {
-        let (primary, last, lost, stuck) = (None, None, None, None);
-        Self { writer, primary, lines: BTreeMap::new(), last, lost, stuck, heard: BTreeMap::new() }
+        let (lines, ackers, errant) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        Self { writer, primary: None, lines, last: None, stuck: None, watch: Watch::default(), ackers, errant }
     }
 
     /// Looks at the cluster once.
@@ -107,8 +90,8 @@ impl Keeping {
             self.primary = named_source(&cluster, &said);
         }
         let of_primary = self.primary.as_ref().and_then(|addr| said.remove(addr));
-        let answer = self.take_answer(&monitor, &cluster, of_primary, begun);
-        self.hear(&said);
+        let answer = self.take_answer(&cluster, of_primary, begun);
+        self.watch(&monitor, &said, matches!(answer, Answer::Refused | Answer::Silent), begun);
         let mut facts = self.facts(&cluster, &said, answer);
         let mut choice = choose(&facts, &cluster.policy);
         if facts.is_alive && choice.servers.iter().any(|one| !one.errant.is_empty()) {
@@ -116,6 +99,7 @@ impl Keeping {
             self.ask_again(&cluster, &mut facts).await;
             choice = choose(&facts, &cluster.policy);
         }
+        self.remember(&facts, &choice);
         let verdict = self.verdict(&monitor, &cluster, &facts, answer);
         monitor.note_healing(Seen { policy: cluster.policy, verdict, facts, choice });
         self
@@ -127,8 +111,9 @@ impl Keeping {
         let still = self.primary.as_ref().filter(|addr| cluster.writers.contains(addr) || cluster.writers.is_empty());
         let now = still.filter(|addr| is_known(addr)).or_else(|| cluster.writers.first()).cloned();
         if now != self.primary {
-            (self.last, self.lost, self.stuck) = (None, None, None);
-            self.heard.clear();
+            (self.last, self.stuck, self.watch) = (None, None, Watch::default());
+            self.ackers.clear();
+            self.errant.clear();
             self.primary = now;
         }
     }
@@ -176,15 +161,9 @@ impl Keeping {
         }
     }
 
-    /// Keeps what the writer said, or since when it says nothing.
-    fn take_answer(
-        &mut self,
-        monitor: &Monitor,
-        cluster: &Cluster,
-        said: Option<Result<Sight, (Answer, String)>>,
-        begun: Instant,
-    ) -> Answer {
-        let answer = match said {
+    /// Keeps what the writer said.
+    fn take_answer(&mut self, cluster: &Cluster, said: Option<Result<Sight, (Answer, String)>>, begun: Instant) -> Answer {
+        match said {
             Some(Ok(sight)) => {
                 let is_closed = sight.is_read_only && cluster.writers.is_empty();
                 let waits = sight.semi_sync.is_some_and(|source| source.waits > 0);
@@ -193,57 +172,67 @@ impl Keeping {
                     Some((since, had)) if had == sight.executed => Some((since, had)),
                     _ => Some((begun, sight.executed.clone())),
                 };
-                self.last = Some(sight);
+                self.last = Some((begun, sight));
                 if is_closed { Answer::Closed } else { Answer::Open }
             }
             Some(Err((answer, _))) => answer,
             None => Answer::Silent,
-        };
-        if !matches!(answer, Answer::Refused | Answer::Silent) {
-            self.lost = None;
-        } else if self.lost.is_none() {
-            let received = self.traffic(monitor);
-            self.lost = Some(Lost { since: begun, looked: Instant::now(), received });
         }
-        answer
     }
 
     fn traffic(&self, monitor: &Monitor) -> Option<u64> {
         monitor.running()?.fleet.received(self.primary.as_ref()?)
     }
 
-    /// Notes what replicas heard of the writer.
-    fn hear(&mut self, said: &BTreeMap<ServerAddr, Result<Sight, (Answer, String)>>) {
-        let (now, primary, id) = (Instant::now(), self.primary.clone(), self.id());
-        self.heard.retain(|addr, _| said.contains_key(addr));
-        for (addr, sight) in said.iter().filter_map(|(addr, said)| Some((addr, said.as_ref().ok()?))) {
-            let heard = self.heard.entry(addr.clone()).or_default();
-            let is_first = heard.first.is_none();
-            heard.first.get_or_insert(now);
-            let Some(line) = sight.channels.iter().find(|line| is_at(line, primary.as_ref(), id.as_ref())) else { continue };
-            let is_news = heard.received != line.received || heard.heartbeats != line.heartbeats;
-            if is_news {
-                (heard.received, heard.heartbeats) = (line.received.clone(), line.heartbeats);
-                heard.changed = if is_first { heard.changed } else { Some(now) };
+    /// Notes what was heard of the writer.
+    fn watch(&mut self, monitor: &Monitor, said: &BTreeMap<ServerAddr, Result<Sight, (Answer, String)>>, is_lost: bool, begun: Instant) {
+        let (primary, id) = (self.primary.clone(), self.id());
+        let sights = said.iter().filter_map(|(addr, said)| Some((addr, said.as_ref().ok()?)));
+        let channels = sights.filter_map(|(addr, sight)| {
+            let line = sight.channels.iter().find(|line| is_at(line, primary.as_ref(), id.as_ref()))?;
+            Some((addr, line))
+        });
+        let received = self.traffic(monitor);
+        self.watch.keep_only(|addr| said.contains_key(addr));
+        self.watch.note(channels, is_lost, received, Round { begun, now: Instant::now() });
+    }
+
+    /// Keeps what counts when the writer does not answer any more.
+    fn remember(&mut self, facts: &Facts, choice: &Choice) {
+        if !facts.is_alive {
+            return;
+        }
+        let answered = || facts.replicas.iter().zip(&choice.servers).filter(|(replica, _)| replica.silence.is_none());
+        self.ackers = answered().filter(|(replica, _)| replica.is_acker).map(|(replica, _)| replica.addr.clone()).collect();
+        self.errant.retain(|addr, _| facts.replicas.iter().any(|replica| replica.addr == *addr));
+        // What may have come to the writer since it was asked is not errant yet.
+        let is_sure = facts.primary.as_ref().is_some_and(|primary| primary.latest.is_some());
+        for (replica, found) in answered() {
+            if found.errant.is_empty() {
+                self.errant.remove(&replica.addr);
+            } else if is_sure {
+                self.errant.insert(replica.addr.clone(), found.errant.clone());
             }
         }
     }
 
     /// What the writer calls itself.
     fn id(&self) -> Option<ServerId> {
-        self.last.as_ref().map(|sight| sight.id.clone())
+        self.last.as_ref().map(|(_, sight)| sight.id.clone())
     }
 
     fn facts(&self, cluster: &Cluster, said: &BTreeMap<ServerAddr, Result<Sight, (Answer, String)>>, answer: Answer) -> Facts {
         let Some(addr) = &self.primary else { return Facts::default() };
+        let is_alive = matches!(answer, Answer::Open | Answer::Closed);
         let others = cluster.servers.iter().filter(|server| server.key.addr() != *addr);
-        let replicas = others.map(|server| self.replica(cluster, server, said.get(&server.key.addr()))).collect();
+        let replicas = others.map(|server| self.replica(cluster, server, said.get(&server.key.addr()), is_alive));
         // Of one that was never seen its replicas know what it calls itself.
         let sights = || said.values().filter_map(|said| said.as_ref().ok());
         let by_replicas =
             || sights().flat_map(|sight| &sight.channels).find(|line| is_at(line, Some(addr), None)).map(|line| &line.source_id);
         let id = self.id().or_else(|| by_replicas().cloned()).unwrap_or_default();
-        let last = self.last.as_ref();
+        let last = self.last.as_ref().map(|(_, sight)| sight);
+        let age = self.last.as_ref().map(|(asked, _)| self.watch.until(Instant::now()).saturating_duration_since(*asked));
         let primary = Primary {
             addr: addr.clone(),
             id,
@@ -251,12 +240,13 @@ impl Keeping {
             executed: last.map(|sight| sight.executed.clone()),
             latest: None,
             semi_sync: last.and_then(|sight| sight.semi_sync),
+            age_ms: age.map_or(0, |age| whole(age.as_millis())),
             site: cluster.site(addr),
         };
-        Facts { primary: Some(primary), is_alive: matches!(answer, Answer::Open | Answer::Closed), replicas }
+        Facts { primary: Some(primary), is_alive, replicas: replicas.collect() }
     }
 
-    fn replica(&self, cluster: &Cluster, server: &Arc<Server>, said: Option<&Result<Sight, (Answer, String)>>) -> Replica {
+    fn replica(&self, cluster: &Cluster, server: &Arc<Server>, said: Option<&Result<Sight, (Answer, String)>>, is_alive: bool) -> Replica {
         let addr = server.key.addr();
         let told = cluster.told.iter().find(|told| told.is_about(&addr));
         let standing = Replica {
@@ -264,6 +254,8 @@ impl Keeping {
             is_written_as_writer: cluster.as_writers.contains_key(&addr),
             weight: cluster.as_writers.get(&addr).copied().unwrap_or(server.weight),
             site: cluster.site(&addr),
+            offline: cluster.offline.get(&addr).map(|status| status.as_str()),
+            was_errant: self.errant.get(&addr).cloned().unwrap_or_default(),
             ..Replica::silent(addr.clone(), "it was not asked")
         };
         let sight = match said {
@@ -283,10 +275,12 @@ impl Keeping {
             version: sight.version,
             executed: sight.executed.clone(),
             received,
+            purged: sight.purged.clone(),
             has_gtids: sight.has_gtids,
             logs: sight.logs,
             logs_updates: sight.logs_updates,
-            is_acker: sight.is_acker,
+            // A receiver that has lost the writer acknowledges nothing, and did before.
+            is_acker: if is_alive { sight.is_acker } else { self.ackers.contains(&addr) },
             notes: notes::of(sight, channel.as_ref(), &cluster.user),
             channel,
             ..standing
@@ -299,44 +293,31 @@ impl Keeping {
         let own = || sight.channels.iter().filter(|line| !cluster.is_foreign(&line.channel.name));
         let from_primary = own().find(|line| is_at(line, primary, id.as_ref()));
         let line = from_primary.or_else(|| own().next())?;
-        let until = self.lost.map_or_else(Instant::now, |lost| lost.since);
-        let changed = self.heard.get(addr).and_then(|heard| heard.changed);
-        let heard_ms = changed.map(|changed| whole(until.saturating_duration_since(changed).as_millis()));
-        Some(Channel { is_from_primary: from_primary.is_some(), heard_ms, ..line.channel.clone() })
+        let heard_ms = self.watch.heard_ms(addr, Instant::now());
+        let lag_ms = line.channel.lag_ms.or_else(|| self.watch.lag_ms(addr));
+        Some(Channel { is_from_primary: from_primary.is_some(), heard_ms, lag_ms, ..line.channel.clone() })
     }
 
     fn verdict(&mut self, monitor: &Monitor, cluster: &Cluster, facts: &Facts, answer: Answer) -> Verdict {
         if facts.primary.is_none() {
             return Verdict::Unknown;
         }
-        let witnesses: Vec<Witness> = facts.replicas.iter().map(|replica| self.witness(replica)).collect();
-        let before = self.lost.and_then(|lost| lost.received);
-        let received = self.lost.and_then(|_| self.traffic(monitor));
-        if let Some(lost) = &mut self.lost {
-            lost.received = received.or(lost.received);
-        }
-        let elapsed = |since: Instant| whole(since.elapsed().as_millis());
-        verdict(&Evidence {
+        let now = Instant::now();
+        let has_traffic = self.watch.has_traffic(self.traffic(monitor), now);
+        let dead_ms = cluster.policy.dead_ms;
+        let witnesses: Vec<Witness> = facts.replicas.iter().map(|replica| self.watch.witness(replica, dead_ms, now)).collect();
+        let verdict = verdict(&Evidence {
             answer,
-            has_traffic: before.zip(received).is_some_and(|(before, now)| now > before),
+            has_traffic,
             witnesses: &witnesses,
             votes: votes(facts, &cluster.policy),
-            lost_ms: self.lost.map_or(0, |lost| elapsed(lost.since)),
-            dead_ms: cluster.policy.dead_ms,
-            stuck_ms: self.stuck.as_ref().map_or(0, |(since, _)| elapsed(*since)),
-        })
-    }
-
-    fn witness(&self, replica: &Replica) -> Witness {
-        if replica.silence.is_some() {
-            return Witness::Mute;
-        }
-        let heard = self.heard.get(&replica.addr);
-        let changed = heard.and_then(|heard| heard.changed);
-        let has_heard = changed.zip(self.lost).is_some_and(|(changed, lost)| changed > lost.looked);
-        let quiet = changed.or_else(|| heard.and_then(|heard| heard.first));
-        let quiet_ms = quiet.map_or(0, |since| whole(since.elapsed().as_millis()));
-        witness(replica.channel.as_ref(), has_heard, quiet_ms)
+            lost_ms: self.watch.lost_ms(now),
+            dead_ms,
+            was_dead: self.watch.was_dead(),
+            stuck_ms: self.stuck.as_ref().map_or(0, |(since, _)| whole(now.saturating_duration_since(*since).as_millis())),
+        });
+        self.watch.judged(verdict);
+        verdict
     }
 }
 
@@ -358,17 +339,16 @@ fn is_at(line: &look::Line, addr: Option<&ServerAddr>, id: Option<&ServerId>) ->
     addr.is_some_and(|addr| line.channel.source.port == addr.port && line.channel.source.host.eq_ignore_ascii_case(&addr.host))
 }
 
-/// The member from which most others replicate: it wrote before this proxy looked.
+/// Who wrote before this proxy looked.
 fn named_source(cluster: &Cluster, said: &BTreeMap<ServerAddr, Result<Sight, (Answer, String)>>) -> Option<ServerAddr> {
-    let sources = said.values().filter_map(|said| said.as_ref().ok()).flat_map(|sight| &sight.channels);
-    let mut counts: BTreeMap<ServerAddr, usize> = BTreeMap::new();
-    for line in sources.filter(|line| !cluster.is_foreign(&line.channel.name)) {
-        let members = cluster.servers.iter().map(|server| server.key.addr());
-        for addr in members.filter(|addr| is_at(line, Some(addr), None)) {
-            *counts.entry(addr).or_default() += 1;
-        }
-    }
-    counts.into_iter().max_by_key(|(_, count)| *count).map(|(addr, _)| addr)
+    let members: Vec<ServerAddr> = cluster.servers.iter().map(|server| server.key.addr()).collect();
+    let sights = said.iter().filter_map(|(addr, said)| Some((addr, said.as_ref().ok()?)));
+    let lines = sights.flat_map(|(addr, sight)| sight.channels.iter().map(move |line| (addr, line)));
+    let lines = lines.filter(|(_, line)| !cluster.is_foreign(&line.channel.name));
+    let links: Vec<_> = lines
+        .filter_map(|(addr, line)| Some((addr.clone(), members.iter().find(|member| is_at(line, Some(member), None))?.clone())))
+        .collect();
+    origin(&links)
 }
 
 /// Asks a server, over the connection that there is, else a new one; a connection that failed is not kept.
@@ -414,7 +394,7 @@ fn cluster(monitor: &Monitor, writer: HostgroupId) -> Option<Cluster> {
         let group = snapshot.roles.iter().find(|group| group.writer == writer)?;
         let policy = Arc::clone(snapshot.healing.get(&writer)?);
         let mut servers: BTreeMap<ServerAddr, &Placement> = BTreeMap::new();
-        let mut writers = Vec::new();
+        let (mut writers, mut offline) = (Vec::new(), BTreeMap::new());
         for placement in group.hostgroups().filter_map(|id| layout.hostgroups.get(&id)).flatten() {
             let addr = placement.server.key.addr();
             if placement.server.status == ServerStatus::OfflineHard || strangers.contains(&addr) {
@@ -423,6 +403,9 @@ fn cluster(monitor: &Monitor, writer: HostgroupId) -> Option<Cluster> {
             if placement.server.key.hostgroup == writer && placement.status == ServerStatus::Online {
                 writers.push(addr.clone());
             }
+            if placement.server.status != ServerStatus::Online {
+                offline.insert(addr.clone(), placement.server.status);
+            }
             servers.entry(addr).or_insert(placement);
         }
         let as_writers = snapshot.hostgroup(writer).map_or(&[][..], |hostgroup| &hostgroup.servers[..]);
@@ -430,6 +413,7 @@ fn cluster(monitor: &Monitor, writer: HostgroupId) -> Option<Cluster> {
         Some(Cluster {
             servers: servers.into_values().map(|placement| Arc::clone(&placement.server)).collect(),
             writers,
+            offline,
             policy,
             told: Arc::clone(&snapshot.healing_servers),
             account: Account::of(snapshot),

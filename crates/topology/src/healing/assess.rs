@@ -24,7 +24,7 @@ pub struct Assessed {
     /// Transactions that it has received and not applied.
     pub applied_behind: Option<u64>,
     /// What it has and nobody else: not of the primary either.
-    pub errant: String,
+    pub errant: GtidSet,
     /// How much it is wanted.
     pub promotion: Promotion,
 }
@@ -58,7 +58,7 @@ impl Found<'_> {
 
     /// Whether it answers and follows the primary: what it has counts.
     pub(super) fn is_heard(&self) -> bool {
-        self.replica.silence.is_none() && self.replica.channel.as_ref().is_some_and(|channel| channel.is_from_primary)
+        is_heard(self.replica)
     }
 
     pub(super) fn assessed(&self, scene: &Scene<'_>) -> Assessed {
@@ -70,7 +70,7 @@ impl Found<'_> {
             why_not: self.fault.clone().or_else(|| self.unwanted.clone()).unwrap_or_default(),
             received_behind: known.then(|| scene.seen.missing_in(&self.has)),
             applied_behind: known.then(|| replica.received.missing_in(&replica.executed)),
-            errant: shown(&self.errant),
+            errant: self.errant.clone(),
             promotion: replica.promotion(),
         }
     }
@@ -107,7 +107,7 @@ impl<'a> Scene<'a> {
             };
             self.broken(replica, channel)
                 .or_else(|| unfit(replica, channel))
-                .or_else(|| (!errant.is_empty()).then(|| self.told_errant(&errant)))
+                .or_else(|| (!errant.is_empty()).then(|| self.told_errant(replica, &errant)))
         });
         let fault = fault.or_else(|| self.out_of_date(replica));
         let unwanted = self.unwanted(replica);
@@ -117,44 +117,59 @@ impl<'a> Scene<'a> {
     /// Threads that do not do what they should.
     fn broken(&self, replica: &Replica, channel: &Channel) -> Option<String> {
         let (receiver, applier) = (&channel.receiver, &channel.applier);
-        match (&applier.error, &receiver.error) {
-            (Some((code, text)), _) if applier.state != LinkState::Runs => {
+        match (applier.error, receiver.error) {
+            (Some(code), _) if applier.state != LinkState::Runs => {
                 let behind = replica.received.missing_in(&replica.executed);
-                Some(format!("its applier has stopped with error {code} ({} not applied): {}", transactions(behind), cut(text)))
+                Some(format!("its applier has stopped with error {code} ({} not applied)", transactions(behind)))
             }
             _ if applier.state == LinkState::Stopped => Some("somebody stopped its applier (STOP REPLICA)".to_owned()),
-            (_, Some((code, text))) if receiver.state == LinkState::Stopped && !receiver.has_lost_source() => {
-                Some(format!("its receiver has stopped with error {code}: {}", cut(text)))
+            // The first step of a promotion stops receivers. Without a source they have nothing to receive either way.
+            _ if !self.facts.is_alive => None,
+            (_, Some(code)) if receiver.state == LinkState::Stopped && !receiver.has_lost_source() => {
+                Some(format!("its receiver has stopped with error {code}"))
             }
             (_, None) if receiver.state == LinkState::Stopped => Some("somebody stopped its receiver (STOP REPLICA)".to_owned()),
             _ => None,
         }
     }
 
-    /// Transactions of this replica that the primary has not; if that is gone, those that no other server has either. What it got from the
-    /// primary, others may get yet.
+    /// Transactions of this replica that the primary has not. If the primary is gone: those that it lacked before, and those that no other
+    /// replica of it has either. What a replica got from the primary, other replicas may get yet.
     fn errant(&self, replica: &Replica) -> GtidSet {
-        let is_witness = |other: &&Replica| !self.facts.is_alive && other.addr != replica.addr && other.silence.is_none();
+        let is_fellow = |other: &Replica| other.addr != replica.addr && is_heard(other);
+        let is_witness = |other: &&Replica| !self.facts.is_alive && is_fellow(other);
         let primary = [&self.primary.executed, &self.primary.latest].into_iter().flatten();
         let primary = primary.fold(GtidSet::default(), |all, has| all.with(has));
         let others = self.facts.replicas.iter().filter(is_witness).fold(primary, |all, other| all.with(&other.received));
         let own = replica.received.beyond(&others, &replica.id);
-        if self.primary.id == ServerId::default() { own } else { own.without_writes_of(&self.primary.id) }
+        let own = if self.primary.id == ServerId::default() { own } else { own.without_writes_of(&self.primary.id) };
+        own.with(&self.was_errant(replica))
     }
 
-    fn told_errant(&self, errant: &GtidSet) -> String {
-        let who = if self.facts.is_alive { "the writer lacks" } else { "no other server has" };
+    /// What the primary lacked when it answered last; empty while it answers, and for a server that was built anew since.
+    fn was_errant(&self, replica: &Replica) -> GtidSet {
+        let was = Some(&replica.was_errant).filter(|was| !self.facts.is_alive && replica.received.contains(was));
+        was.cloned().unwrap_or_default()
+    }
+
+    fn told_errant(&self, replica: &Replica, errant: &GtidSet) -> String {
+        let who = match () {
+            () if self.facts.is_alive => "the writer lacks",
+            () if self.was_errant(replica).is_empty() => "no other server has",
+            () => "the writer lacked",
+        };
         format!("it has transactions that {who}: {}", shown(errant))
     }
 
     /// It has not heard of the primary for too long, and lacks what the primary was seen to have.
     fn out_of_date(&self, replica: &Replica) -> Option<String> {
         let channel = replica.channel.as_ref()?;
-        let has_all = self.primary.executed.as_ref().is_some_and(|executed| replica.received.contains(executed));
-        if self.policy.loss == Loss::Any || has_all {
+        let limit = self.policy.max_lost_ms;
+        // What the primary had long before it died proves nothing.
+        let executed = self.primary.executed.as_ref().filter(|_| self.primary.age_ms <= limit);
+        if self.policy.loss == Loss::Any || executed.is_some_and(|executed| replica.received.contains(executed)) {
             return None;
         }
-        let limit = self.policy.max_lost_ms;
         match channel.heard_ms {
             Some(ms) if ms <= limit => None,
             Some(ms) => Some(format!("it had heard nothing from {} for {ms} ms (max_lost_ms is {limit})", self.primary.addr)),
@@ -164,8 +179,11 @@ impl<'a> Scene<'a> {
 
     fn unwanted(&self, replica: &Replica) -> Option<String> {
         let policy = self.policy;
-        let lag_ms = replica.channel.as_ref().and_then(|channel| channel.lag_ms).unwrap_or_default();
+        let lag_ms = replica.channel.as_ref().and_then(|channel| channel.lag_ms);
         let is_behind = !replica.executed.contains(&replica.received);
+        if let Some(status) = replica.offline {
+            return Some(format!("mysql_servers says {status}"));
+        }
         match () {
             () if replica.promotion() == Promotion::Never => Some(match replica.declared {
                 Some(_) => "promotion is never (mysql_healing_servers)".to_owned(),
@@ -174,12 +192,20 @@ impl<'a> Scene<'a> {
             () if policy.site == SiteRule::Same && replica.site != self.primary.site => {
                 Some(format!("it is on site '{}', and {} on '{}' (site is same)", replica.site, self.primary.addr, self.primary.site))
             }
-            () if is_behind && lag_ms > policy.apply_ms => {
-                Some(format!("it would need about {} s to apply what it received (apply_ms is {} ms)", lag_ms / 1_000, policy.apply_ms))
-            }
+            () if is_behind => match lag_ms {
+                None => Some("its lag is not known, so the time to apply what it received is not known either".to_owned()),
+                Some(ms) if ms <= policy.apply_ms => None,
+                Some(ms) => {
+                    Some(format!("it would need about {} s to apply what it received (apply_ms is {} ms)", ms / 1_000, policy.apply_ms))
+                }
+            },
             () => None,
         }
     }
+}
+
+fn is_heard(replica: &Replica) -> bool {
+    replica.silence.is_none() && replica.channel.as_ref().is_some_and(|channel| channel.is_from_primary)
 }
 
 /// How a replica is set up.
@@ -203,14 +229,11 @@ pub(super) fn transactions(count: u64) -> String {
     if count == 1 { "1 transaction".to_owned() } else { format!("{count} transactions") }
 }
 
-/// A set, cut where it is long.
-pub(super) fn shown(set: &GtidSet) -> String {
-    cut(&set.to_string())
-}
-
-fn cut(text: &str) -> String {
+/// A set as text of at most 200 characters and `...`, for messages and tables.
+pub fn shown(set: &GtidSet) -> String {
+    let text = set.to_string();
     match text.char_indices().nth(SHOWN_MAX) {
         Some((end, _)) => format!("{}...", &text[..end]),
-        None => text.to_owned(),
+        None => text,
     }
 }

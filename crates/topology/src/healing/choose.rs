@@ -186,7 +186,12 @@ fn plan(scene: &Scene<'_>, found: &[Found<'_>]) -> Result<Plan, Blocked> {
     if heard < needed {
         return Err(Blocked::FewVotes { heard, needed });
     }
-    let nobody = || Blocked::Nobody(found.iter().map(|one| (one.replica.addr.clone(), one.assessed(scene).why_not)).collect());
+    let why = |one: &Found<'_>| match one.assessed(scene).why_not {
+        // It may take over, and cannot get what it lacks.
+        why if why.is_empty() => "it lacks transactions that other servers have purged (gtid_purged)".to_owned(),
+        why => why,
+    };
+    let nobody = || Blocked::Nobody(found.iter().map(|one| (one.replica.addr.clone(), why(one))).collect());
     if !found.iter().any(Found::is_eligible) {
         return Err(nobody());
     }
@@ -196,12 +201,20 @@ fn plan(scene: &Scene<'_>, found: &[Found<'_>]) -> Result<Plan, Blocked> {
     if advanced.is_empty() {
         return Err(diverged(&able));
     }
-    let eligible = able.iter().filter(|one| one.is_eligible());
-    let candidate = *eligible.min_by_key(|one| rank(scene, found, &advanced, one)).ok_or_else(nobody)?;
-    let is_advanced = advanced.iter().any(|one| one.replica.addr == candidate.replica.addr);
     let to_apply = |one: &&&Found<'_>| one.has.missing_in(&one.replica.executed);
-    let source = advanced.iter().min_by_key(to_apply).filter(|_| !is_advanced).copied();
-    promote(scene, found, candidate, source)
+    let is_advanced = |one: &Found<'_>| advanced.iter().any(|other| other.replica.addr == one.replica.addr);
+    let source = |one: &Found<'_>| {
+        let can_serve = advanced.iter().filter(|source| serves(source.replica, one.replica));
+        can_serve.min_by_key(to_apply).filter(|_| !is_advanced(one)).copied()
+    };
+    let eligible = able.iter().filter(|one| one.is_eligible() && (is_advanced(one) || source(one).is_some()));
+    let candidate = *eligible.min_by_key(|one| rank(scene, found, &advanced, one)).ok_or_else(nobody)?;
+    promote(scene, found, candidate, source(candidate))
+}
+
+/// Whether `source` can still hand on all that `replica` lacks.
+fn serves(source: &Replica, replica: &Replica) -> bool {
+    replica.received.contains(&source.purged)
 }
 
 /// By this server, which gets from `source` what it lacks.
@@ -258,14 +271,16 @@ fn rank<'a>(
     (replica.promotion(), is_far, older, lacks, Reverse(replica.weight), one.has.missing_in(&replica.executed), &replica.addr)
 }
 
-/// Against everything that any server was seen to have, but for what is errant.
+/// Against everything that any server was seen to have, without errant transactions. An errant replica counts too: it may be the only one
+/// that received, and acknowledged, a commit.
 fn lost(scene: &Scene<'_>, found: &[Found<'_>], has: &GtidSet) -> Lost {
-    let sound = found.iter().filter(|one| one.is_heard() && one.errant.is_empty());
-    let seen = sound.fold(scene.primary.executed.clone().unwrap_or_default(), |seen, one| seen.with(&one.has));
-    let ackers = found.iter().filter(|one| one.is_heard() && one.replica.is_acker).count() as u64;
+    let heard = || found.iter().filter(|one| one.is_heard());
+    let seen = heard().fold(scene.primary.executed.clone().unwrap_or_default(), |seen, one| seen.with(&one.has.without(&one.errant)));
+    let ackers = heard().filter(|one| one.replica.is_acker).count() as u64;
+    let is_recent = scene.primary.age_ms <= scene.policy.max_lost_ms;
     // As many stopped that no further commit can be acknowledged: then each one that was is on one of them.
     let is_proved = scene.primary.semi_sync.is_some_and(|source| {
-        source.is_lossless() && source.acks > 0 && source.acks <= source.ackers && ackers > source.ackers - source.acks
+        is_recent && source.is_lossless() && source.acks > 0 && source.acks <= source.ackers && ackers > source.ackers - source.acks
     });
     let count = seen.missing_in(has);
     Lost { count, gtids: shown(&seen.beyond(has, &scene.primary.id)), is_proved: is_proved && count == 0 }
@@ -276,7 +291,16 @@ fn no_loss(scene: &Scene<'_>, lost: &Lost) -> Result<(), Blocked> {
         _ if lost.is_proved => return Ok(()),
         _ if lost.count > 0 => format!("at least {} would be lost: {}", transactions(lost.count), lost.gtids),
         None => "the writer does not replicate semi-synchronously, so nothing proves that no commit is lost".to_owned(),
+        Some(_) if scene.primary.age_ms > scene.policy.max_lost_ms => format!(
+            "the writer had not said for {} ms how it replicates (max_lost_ms is {})",
+            scene.primary.age_ms, scene.policy.max_lost_ms
+        ),
         Some(source) if !source.is_on => "commits of the writer do not wait for acknowledgements now".to_owned(),
+        Some(source) if !source.keeps_waiting => {
+            "rpl_semi_sync_source_wait_no_replica (rpl_semi_sync_master_wait_no_slave) is OFF, so commits do not wait for replicas that are not \
+             connected"
+                .to_owned()
+        }
         Some(source) if !source.is_lossless() => {
             "semi-synchronous replication needs AFTER_SYNC and a timeout of at least 1000000 ms to lose nothing".to_owned()
         }
@@ -292,7 +316,10 @@ fn no_loss(scene: &Scene<'_>, lost: &Lost) -> Result<(), Blocked> {
 fn followers<'a>(found: &[Found<'a>], candidate: &Replica, has: &GtidSet) -> Vec<&'a Replica> {
     let could = |one: &&Found<'a>| {
         let is_other = one.replica.addr != candidate.addr && one.is_heard() && one.errant.is_empty();
-        is_other && one.replica.channel.as_ref().is_some_and(|channel| channel.is_by_gtid) && has.contains(&one.has)
+        is_other
+            && one.replica.channel.as_ref().is_some_and(|channel| channel.is_by_gtid)
+            && has.contains(&one.has)
+            && serves(candidate, one.replica)
     };
     found.iter().filter(could).map(|one| one.replica).collect()
 }
@@ -350,6 +377,7 @@ fn left(one: &Found<'_>, candidate: &Replica) -> String {
     match &one.fault {
         _ if follows && one.errant.is_empty() => format!("it follows {} already", candidate.addr),
         Some(why) if !one.is_heard() || !one.errant.is_empty() => why.clone(),
+        _ if !serves(candidate, one.replica) => "it lacks transactions that the promoted server has purged (gtid_purged)".to_owned(),
         _ => "it has received transactions that the promoted server has not".to_owned(),
     }
 }

@@ -34,6 +34,8 @@ pub struct Primary {
     pub latest: Option<GtidSet>,
     /// Its semi-synchronous replication when it answered last; None where it has none.
     pub semi_sync: Option<SemiSync>,
+    /// How old that answer was when the server was last known to live, ms. Refusals and traffic of clients are life, and no such answer.
+    pub age_ms: u64,
     /// Where it is; empty where nobody says.
     pub site: Arc<str>,
 }
@@ -47,6 +49,8 @@ pub struct SemiSync {
     pub is_after_sync: bool,
     /// A commit waits at most so long, ms.
     pub timeout_ms: u64,
+    /// A commit waits also while fewer than `acks` replicas are connected; else the source turns asynchronous then.
+    pub keeps_waiting: bool,
     /// Acknowledgements that a commit needs.
     pub acks: u64,
     /// Replicas that may acknowledge.
@@ -61,7 +65,7 @@ impl SemiSync {
 
     /// Whether each acknowledged commit is on a replica.
     pub(super) fn is_lossless(&self) -> bool {
-        self.is_on && self.is_after_sync && self.timeout_ms >= Self::FOR_EVER_MS
+        self.is_on && self.is_after_sync && self.keeps_waiting && self.timeout_ms >= Self::FOR_EVER_MS
     }
 }
 
@@ -103,6 +107,12 @@ pub struct Replica {
     pub executed: GtidSet,
     /// What it has received or applied.
     pub received: GtidSet,
+    /// What its binary logs no longer hold, so that it cannot hand it on; empty where that is not known (MariaDB).
+    pub purged: GtidSet,
+    /// Transactions that it had and the primary lacked at the last look that the primary answered. Two replicas can share them.
+    pub was_errant: GtidSet,
+    /// The status in `mysql_servers` by which the operator takes it out of use, such as OFFLINE_SOFT.
+    pub offline: Option<&'static str>,
     /// It gives GTIDs to what it writes.
     pub has_gtids: bool,
     /// It has a binary log.
@@ -135,6 +145,9 @@ impl Replica {
             version: ServerVersion::default(),
             executed: GtidSet::default(),
             received: GtidSet::default(),
+            purged: GtidSet::default(),
+            was_errant: GtidSet::default(),
+            offline: None,
             has_gtids: false,
             logs: false,
             logs_updates: false,
@@ -179,7 +192,7 @@ pub struct Channel {
     pub delay_s: u64,
     /// It leaves some changes out.
     pub has_filters: bool,
-    /// How far it is behind by its own word, ms.
+    /// How far it is behind by its own word, ms; None if it never said so. A server that shows NULL without its source counts as it said last.
     pub lag_ms: Option<u64>,
     /// Time from its last word of the source, be it a heartbeat, until the source was last known to live, ms; None where that is not known.
     pub heard_ms: Option<u64>,
@@ -192,8 +205,8 @@ pub struct Channel {
 pub struct LinkThread {
     /// What it does.
     pub state: LinkState,
-    /// Its last error: number and text.
-    pub error: Option<(u64, String)>,
+    /// The number of its last error. Its text can hold values of rows, so it is not kept.
+    pub error: Option<u64>,
 }
 
 /// What a thread of a channel does.
@@ -220,12 +233,13 @@ impl LinkState {
 }
 
 impl LinkThread {
-    /// Errors of a server that cannot reach its source or loses it: the client library's, and those of a source that is full or goes away.
-    const LOST: [std::ops::RangeInclusive<u64>; 4] = [2_000..=2_999, 1_040..=1_040, 1_053..=1_053, 1_158..=1_161];
+    /// Errors of a server that cannot reach its source or loses it: CR_CONNECTION_ERROR, CR_CONN_HOST_ERROR, CR_SERVER_GONE_ERROR,
+    /// CR_SERVER_LOST, CR_SERVER_LOST_EXTENDED, ER_SERVER_SHUTDOWN, ER_NET_*. Others can come from a source that lives: 1040 (too many
+    /// connections), 2026 (TLS), 2059 and 2061 (authentication).
+    const LOST: [u64; 10] = [2_002, 2_003, 2_006, 2_013, 2_055, 1_053, 1_158, 1_159, 1_160, 1_161];
 
     /// Whether it does not work because its source is not there.
-    pub(super) fn has_lost_source(&self) -> bool {
-        let is_network = self.error.as_ref().is_some_and(|(code, _)| Self::LOST.iter().any(|codes| codes.contains(code)));
-        self.state != LinkState::Runs && is_network
+    pub fn has_lost_source(&self) -> bool {
+        self.state != LinkState::Runs && self.error.is_some_and(|code| Self::LOST.contains(&code))
     }
 }

@@ -7,9 +7,11 @@
 mod assess;
 mod choose;
 mod facts;
+mod origin;
 mod verdict;
 
-pub use assess::Assessed;
+pub use assess::{Assessed, shown};
 pub use choose::{Act, Blocked, Choice, Lost, Plan, Step, choose, votes};
 pub use facts::{Channel, Facts, LinkState, LinkThread, Primary, Replica, SemiSync, ServerVersion};
-pub use verdict::{Answer, Evidence, Verdict, Witness, verdict, witness};
+pub use origin::origin;
+pub use verdict::{Answer, Evidence, Past, Verdict, Witness, verdict, witness};

@@ -30,7 +30,7 @@ pub enum Witness {
     Overdue,
     /// It has lost the writer.
     Broken,
-    /// It is no witness: it follows somebody else, or somebody stopped it.
+    /// It is no witness: it follows somebody else, or somebody stopped it, or it had lost the writer long before this proxy did.
     Aside,
 }
 
@@ -49,6 +49,8 @@ pub struct Evidence<'a> {
     pub lost_ms: u64,
     /// For so long all must agree, ms.
     pub dead_ms: u64,
+    /// The verdict was `Dead` at the look before, and nobody has heard from the writer since.
+    pub was_dead: bool,
     /// For so long sessions have waited for an acknowledgement while nothing was committed, ms.
     pub stuck_ms: u64,
 }
@@ -125,6 +127,8 @@ pub fn verdict(evidence: &Evidence<'_>) -> Verdict {
     let said = evidence.witnesses.iter().filter(|witness| !matches!(witness, Witness::Mute | Witness::Aside)).count();
     match () {
         () if count(Witness::Hears) > 0 => Verdict::Unreachable,
+        // The first step of a promotion stops the witnesses.
+        () if said < evidence.votes.max(1) && evidence.was_dead => Verdict::Dead,
         () if said < evidence.votes.max(1) => Verdict::Blind,
         () if count(Witness::Quiet) > 0 => Verdict::Suspected,
         () if count(Witness::Overdue) > 0 => Verdict::Silent,
@@ -140,15 +144,27 @@ const HEARTBEAT_LATE_MS: u64 = 1_000;
 /// A receiver gives up after so long where heartbeats are not known, ms: servers' own default.
 const NET_TIMEOUT_MS: u64 = 60_000;
 
-/// What a channel says about its source: `has_heard` since this proxy has not, and nothing for `quiet_ms`.
-pub fn witness(channel: Option<&Channel>, has_heard: bool, quiet_ms: u64) -> Witness {
+/// What earlier looks say about a replica's channel.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Past {
+    /// It has heard from the writer since this proxy has not.
+    pub has_heard: bool,
+    /// It has heard nothing for so long, ms.
+    pub quiet_ms: u64,
+    /// It had lost the writer while this proxy had not: the way from it to the writer is broken, and that says nothing about the writer.
+    pub was_broken: bool,
+}
+
+/// What a channel says about its source.
+pub fn witness(channel: Option<&Channel>, past: Past) -> Witness {
     let Some(channel) = channel.filter(|channel| channel.is_from_primary) else { return Witness::Aside };
     let due_ms = channel.heartbeat_ms.map_or(NET_TIMEOUT_MS, |ms| ms.saturating_mul(HEARTBEATS).saturating_add(HEARTBEAT_LATE_MS));
     match channel.receiver.state {
+        _ if channel.receiver.has_lost_source() && past.was_broken => Witness::Aside,
         _ if channel.receiver.has_lost_source() => Witness::Broken,
         LinkState::Stopped => Witness::Aside,
-        _ if quiet_ms >= due_ms => Witness::Overdue,
-        _ if has_heard => Witness::Hears,
+        _ if past.quiet_ms >= due_ms => Witness::Overdue,
+        _ if past.has_heard => Witness::Hears,
         _ => Witness::Quiet,
     }
 }
@@ -160,8 +176,12 @@ mod tests {
     use Witness::{Aside, Broken, Hears, Mute, Overdue, Quiet};
     use model::ServerAddr;
 
+    fn evidence(answer: Answer, witnesses: &[Witness]) -> Evidence<'_> {
+        Evidence { answer, has_traffic: false, witnesses, votes: 1, lost_ms: 4_000, dead_ms: 4_000, was_dead: false, stuck_ms: 0 }
+    }
+
     fn of(answer: Answer, witnesses: &[Witness]) -> Verdict {
-        verdict(&Evidence { answer, has_traffic: false, witnesses, votes: 1, lost_ms: 4_000, dead_ms: 4_000, stuck_ms: 0 })
+        verdict(&evidence(answer, witnesses))
     }
 
     #[test]
@@ -190,8 +210,7 @@ mod tests {
     #[test]
     fn death_takes_time_votes_and_no_traffic() {
         let all = [Broken, Broken, Mute];
-        let dead =
-            Evidence { answer: Answer::Silent, has_traffic: false, witnesses: &all, votes: 2, lost_ms: 4_000, dead_ms: 4_000, stuck_ms: 0 };
+        let dead = Evidence { votes: 2, ..evidence(Answer::Silent, &all) };
         assert_eq!(verdict(&dead), Verdict::Dead);
         assert_eq!(verdict(&Evidence { lost_ms: 3_999, ..dead }), Verdict::Suspected);
         assert_eq!(verdict(&Evidence { votes: 3, ..dead }), Verdict::Blind);
@@ -199,6 +218,18 @@ mod tests {
         assert_eq!(verdict(&Evidence { has_traffic: true, ..dead }), Verdict::Alive);
         let stuck = Evidence { answer: Answer::Open, stuck_ms: 4_000, ..dead };
         assert_eq!([verdict(&stuck), verdict(&Evidence { stuck_ms: 3_999, ..stuck })], [Verdict::Stuck, Verdict::Alive]);
+    }
+
+    /// Somebody stops the receivers of a dead writer's replicas, as the first step of a promotion.
+    #[test]
+    fn a_dead_writer_stays_dead_while_nobody_says_otherwise() {
+        let then = |answer, witnesses: &[Witness]| verdict(&Evidence { was_dead: true, ..evidence(answer, witnesses) });
+        assert_eq!(then(Answer::Silent, &[Aside, Aside]), Verdict::Dead);
+        assert_eq!(then(Answer::Silent, &[Aside, Hears]), Verdict::Unreachable);
+        assert_eq!(then(Answer::Silent, &[Overdue, Broken]), Verdict::Silent);
+        assert_eq!(then(Answer::Open, &[Aside, Aside]), Verdict::Alive);
+        let hears = Evidence { was_dead: true, has_traffic: true, ..evidence(Answer::Refused, &[Aside]) };
+        assert_eq!(verdict(&hears), Verdict::Alive);
     }
 
     /// Whatever the witnesses say: dead only if nobody hears it, and everybody who answers has lost it.
@@ -215,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_channel_is_a_witness_while_it_follows_the_writer() {
-        let thread = |state, code| LinkThread { state, error: (code != 0).then(|| (code, String::new())) };
+        let thread = |state, code| LinkThread { state, error: (code != 0).then_some(code) };
         let channel = |state, code| Channel {
             name: String::new(),
             source: ServerAddr { host: "a".into(), port: 1 },
@@ -230,16 +261,27 @@ mod tests {
             heard_ms: None,
             heartbeat_ms: Some(1_000),
         };
-        let said = |state, code, has_heard, quiet_ms| witness(Some(&channel(state, code)), has_heard, quiet_ms);
+        let past = |has_heard, quiet_ms| Past { has_heard, quiet_ms, was_broken: false };
+        let said = |state, code, has_heard, quiet_ms| witness(Some(&channel(state, code)), past(has_heard, quiet_ms));
         use LinkState::{Connecting, Runs, Stopped};
         assert_eq!(said(Runs, 0, true, 0), Hears);
         assert_eq!([said(Runs, 0, false, 2_999), said(Runs, 0, false, 3_000)], [Quiet, Overdue]);
         assert_eq!([said(Connecting, 2_003, false, 0), said(Stopped, 2_003, false, 0)], [Broken, Broken]);
         assert_eq!(said(Runs, 2_003, true, 0), Hears, "the error is of earlier times");
         assert_eq!([said(Stopped, 0, false, 0), said(Stopped, 1_236, false, 0)], [Aside, Aside]);
-        assert_eq!(witness(None, false, 0), Aside);
-        assert_eq!(witness(Some(&Channel { is_from_primary: false, ..channel(Runs, 0) }), true, 0), Aside);
+        for code in [2_002, 2_003, 2_006, 2_013, 2_055, 1_053, 1_158, 1_161] {
+            assert_eq!(said(Connecting, code, false, 0), Broken, "{code}");
+        }
+        // Words of a writer that lives: too many connections, TLS, authentication.
+        for code in [1_040, 1_045, 2_026, 2_059, 2_061] {
+            assert_eq!([said(Connecting, code, false, 0), said(Connecting, code, false, 3_000)], [Quiet, Overdue], "{code}");
+            assert_eq!(said(Stopped, code, false, 0), Aside, "{code}");
+        }
+        let was_broken = Past { was_broken: true, ..Past::default() };
+        assert_eq!(witness(Some(&channel(Connecting, 2_003)), was_broken), Aside, "it had no route to the writer for days");
+        assert_eq!(witness(None, past(false, 0)), Aside);
+        assert_eq!(witness(Some(&Channel { is_from_primary: false, ..channel(Runs, 0) }), past(true, 0)), Aside);
         let unknown = Channel { heartbeat_ms: None, ..channel(Runs, 0) };
-        assert_eq!([witness(Some(&unknown), false, 59_999), witness(Some(&unknown), false, 60_000)], [Quiet, Overdue]);
+        assert_eq!([witness(Some(&unknown), past(false, 59_999)), witness(Some(&unknown), past(false, 60_000))], [Quiet, Overdue]);
     }
 }
