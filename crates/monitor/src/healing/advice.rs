@@ -15,6 +15,8 @@ use crate::statements::{self, Place, Pointing};
 
 /// Longest wait for the first look at a cluster.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
+/// LOAD waits at most so long for a look at what was loaded: a server that is down does not hold it up. The tables have the rest.
+const REMARKS: Duration = Duration::from_millis(250);
 
 impl Monitor {
     /// See [`model::fleet::Operator::explain_healing`].
@@ -37,7 +39,7 @@ impl Monitor {
     pub(crate) fn remarks_on_healing(&self) -> Vec<(HostgroupId, String)> {
         let snapshot = self.snapshot();
         let clusters: Vec<HostgroupId> = super::wanted(&snapshot).collect();
-        let until = Instant::now() + FIRST_LOOK;
+        let until = Instant::now() + REMARKS;
         clusters.into_iter().filter_map(|writer| self.healing.seen(writer, until)).flat_map(|seen| remarks(&seen)).collect()
     }
 }
@@ -79,10 +81,12 @@ fn explain(seen: &Seen, dies: Option<&ServerAddr>) -> Result<Vec<HealingStep>, S
         };
     }
     let then = choose(&facts, &seen.policy);
-    Ok(vec![
-        say("keep", Some(&primary.addr), "it still writes, so nobody is promoted".to_owned()),
-        say("then", None, then.line(&primary.addr, false)),
-    ])
+    let (step, why) = match seen.verdict {
+        Verdict::Alive => ("keep", "it still writes, so nobody is promoted".to_owned()),
+        Verdict::Dead => ("dead", Verdict::Dead.meaning().to_owned()),
+        verdict => ("keep", format!("nobody is promoted: {}", verdict.meaning())),
+    };
+    Ok(vec![say(step, Some(&primary.addr), why), say("then", None, then.line(&primary.addr, seen.verdict == Verdict::Dead))])
 }
 
 fn no_server() -> ServerAddr {
@@ -122,10 +126,13 @@ fn written(facts: &Facts, step: &Step) -> HealingStep {
     let (name, statement, undo) = match &step.act {
         Act::Freeze { channel } => ("freeze", statements::stop_receiver(&words.0, channel), statements::start_receiver(&words.0, channel)),
         Act::Fetch { channel, from, before, position, limit_ms } => {
-            let all = [words.point(channel, from), words.wait(position, *limit_ms), statements::stop_receiver(&words.0, channel)];
+            let wait = words.wait(position, *limit_ms).unwrap_or_else(|| format!("/* wait until it has all that {from} has */"));
+            let all = [words.point(channel, from), wait, statements::stop_receiver(&words.0, channel)];
             ("fetch", all.join("; "), words.point(channel, before))
         }
-        Act::Apply { position, limit_ms } => ("apply", words.wait(position, *limit_ms), String::new()),
+        Act::Apply { position, limit_ms } => {
+            ("apply", words.wait(position, *limit_ms).unwrap_or_else(|| "-- nothing to wait for".to_owned()), String::new())
+        }
         Act::Close => ("close, if it answers", words.close().to_owned(), OPEN.to_owned()),
         Act::TakeOff { channel, before } => {
             let undo = [words.change(channel, before), statements::start(&words.0, channel)].join("; ");
@@ -168,14 +175,16 @@ impl Words {
         if self.0.is_mariadb { "SET GLOBAL read_only=1" } else { "SET GLOBAL super_read_only=1" }
     }
 
-    /// A server's words are repeated only if nothing but a position is in them.
-    fn wait(&self, position: &str, limit_ms: u64) -> String {
+    /// None without a position to wait for. A server's words are repeated only if nothing but a position is in them. A wait that ends
+    /// without success is no error, and the next step would forget what was not applied. A limit of 0 waits for ever on MySQL.
+    fn wait(&self, position: &str, limit_ms: u64) -> Option<String> {
         let is_plain = position.chars().all(|c| c.is_ascii_alphanumeric() || "-:,_".contains(c));
         if !is_plain || position.is_empty() {
-            return "-- nothing to wait for".to_owned();
+            return None;
         }
         let function = if self.0.is_mariadb { "MASTER_GTID_WAIT" } else { "WAIT_FOR_EXECUTED_GTID_SET" };
-        format!("SELECT {function}('{position}', {})", limit_ms / 1_000)
+        let seconds = limit_ms.div_ceil(1_000).max(1);
+        Some(format!("SELECT {function}('{position}', {seconds}) /* must return 0, else stop here */"))
     }
 }
 
@@ -206,8 +215,21 @@ mod tests {
         assert_eq!(written_by(true, freeze()), ("STOP SLAVE '' IO_THREAD".into(), "START SLAVE '' IO_THREAD".into()));
         assert_eq!(written_by(false, freeze()).0, "STOP REPLICA IO_THREAD FOR CHANNEL ''");
         let apply = |position: &str| Act::Apply { position: position.into(), limit_ms: 60_000 };
-        assert_eq!(written_by(true, apply("0-1-7")).0, "SELECT MASTER_GTID_WAIT('0-1-7', 60)");
-        assert_eq!(written_by(false, apply("aa:1-7")).0, "SELECT WAIT_FOR_EXECUTED_GTID_SET('aa:1-7', 60)");
+        assert_eq!(written_by(true, apply("0-1-7")).0, "SELECT MASTER_GTID_WAIT('0-1-7', 60) /* must return 0, else stop here */");
+        assert_eq!(
+            written_by(false, apply("aa:1-7")).0,
+            "SELECT WAIT_FOR_EXECUTED_GTID_SET('aa:1-7', 60) /* must return 0, else stop here */"
+        );
+        for (limit_ms, seconds) in [(0, 1), (500, 1), (1_001, 2)] {
+            let (does, _) = written_by(false, Act::Apply { position: "aa:1".into(), limit_ms });
+            assert!(does.starts_with(&format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('aa:1', {seconds}) ")), "{does}");
+        }
+        let fetch = |position: &str| {
+            let (channel, position) = (String::new(), position.to_owned());
+            written_by(false, Act::Fetch { channel, from: server("c"), before: server("a"), position, limit_ms: 30_000 }).0
+        };
+        assert!(fetch("aa:1").contains("('aa:1', 30) /* must return 0, else stop here */; STOP REPLICA IO_THREAD"), "{}", fetch("aa:1"));
+        assert!(fetch("").contains("; /* wait until it has all that c:3306 has */; STOP REPLICA IO_THREAD"), "{}", fetch(""));
         assert_eq!(written_by(true, apply("0-1-7') OR SLEEP(9) -- ")).0, "-- nothing to wait for");
         let off = Act::TakeOff { channel: String::new(), before: server("a") };
         let (does, undoes) = written_by(true, off);
