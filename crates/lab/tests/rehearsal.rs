@@ -309,6 +309,47 @@ fn what_is_repeated(flavor: Flavor) {
     assert_eq!((rehearsal.get("state").as_str(), rehearsal.number("statements")), ("ended", 8));
 }
 
+/// A view calls a function that inserts. Its definer has SUPER, whom read_only does not stop.
+fn writes_behind_views_are_refused(flavor: Flavor) {
+    let both = servers(flavor);
+    for server in &both {
+        let mut root = server.root().unwrap();
+        for sql in [
+            "SET GLOBAL log_bin_trust_function_creators = 1",
+            "CREATE TABLE test.log (n INT)",
+            "CREATE FUNCTION test.note() RETURNS INT DETERMINISTIC MODIFIES SQL DATA BEGIN INSERT INTO test.log VALUES (1); RETURN 1; END",
+            "CREATE VIEW test.noted AS SELECT test.note() AS n",
+            "CREATE FUNCTION test.locks() RETURNS INT DETERMINISTIC RETURN GET_LOCK('behind a view', 0)",
+            "CREATE VIEW test.locked AS SELECT test.locks() AS n",
+        ] {
+            root.run(sql).unwrap();
+        }
+    }
+    both[1].sql("ALTER VIEW test.locked AS SELECT test.locks() + 1 AS n").unwrap();
+    let proxy = proxy(&both[0], &both[1], &[("rechecks_per_s", 100.into())]);
+    let mut rehearsal = Rehearsal::start(&proxy);
+    for encoding in [Encoding::Text, Encoding::Binary] {
+        let mut peer = Peer::through(&proxy, encoding);
+        (0..5).for_each(|_| assert_eq!(peer.get("SELECT n FROM noted"), "1"));
+    }
+    rehearsal.settled();
+    let rows = |server: &Server| server.root().unwrap().scalar("SELECT COUNT(*) FROM test.log").unwrap().unwrap();
+    assert_eq!((rows(&both[0]).as_str(), rows(&both[1]).as_str()), ("10", "0"), "{}", rehearsal.page());
+    assert!(rehearsal.page().contains("skipped: 10 writes;"), "{}", rehearsal.page());
+    // The answers of the other view differ, so it is asked again on both servers. No lock stays on a connection.
+    let mut peer = Peer::through(&proxy, Encoding::Text);
+    peer.exec("SELECT n FROM locked");
+    drop(peer);
+    rehearsal.settled();
+    assert!(rehearsal.number("rechecks") > 0, "{}", rehearsal.page());
+    let free = "SELECT IS_FREE_LOCK('behind a view')";
+    wait::until("a free lock", LIMIT, || (both[1].root().unwrap().scalar(free).unwrap().as_deref() == Some("1")).then_some(())).unwrap();
+    // Clients may write on the connections that rechecks had.
+    let mut peer = Peer::through(&proxy, Encoding::Text);
+    (0..4).for_each(|_| drop(peer.exec("INSERT INTO log VALUES (2)")));
+    assert_eq!(rows(&both[0]), "14");
+}
+
 #[test]
 fn what_cannot_be_rehearsed_is_refused_with_a_reason() {
     let both = servers(Flavor::Mariadb);
@@ -414,4 +455,4 @@ fn mariadb_10_11_against_11_8() {
     assert_eq!((rehearsal.classes("SELECT n FROM counters%").contains("error_new 1"), check(&proxy)), (true, 1));
 }
 
-each!(self_rehearsal, seeded_differences, what_is_repeated);
+each!(self_rehearsal, seeded_differences, what_is_repeated, writes_behind_views_are_refused);

@@ -26,11 +26,13 @@ pub enum Skip {
     Original,
     /// The shadow could not be asked.
     Failed,
+    /// The shadow refused a write, for example of a function that a view calls.
+    Writes,
 }
 
 /// All of them, in the order of their numbers.
-pub const SKIPS: [Skip; 7] =
-    [Skip::Transaction, Skip::PinnedState, Skip::SessionFact, Skip::Form, Skip::TooLong, Skip::Original, Skip::Failed];
+pub const SKIPS: [Skip; 8] =
+    [Skip::Transaction, Skip::PinnedState, Skip::SessionFact, Skip::Form, Skip::TooLong, Skip::Original, Skip::Failed, Skip::Writes];
 
 impl Skip {
     /// The name that tables and metrics show.
@@ -43,6 +45,7 @@ impl Skip {
             Self::TooLong => "too long",
             Self::Original => "no answer of the original",
             Self::Failed => "shadow not reached",
+            Self::Writes => "writes",
         }
     }
 }

@@ -119,6 +119,16 @@ impl Class {
 /// Errors of statements that ran too long: ER_QUERY_TIMEOUT (MySQL), ER_STATEMENT_TIMEOUT (MariaDB).
 const TIME_LIMITS: [u16; 2] = [3024, 1969];
 
+/// Errors of refused writes: ER_OPTION_PREVENTS_STATEMENT, ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION, ER_READ_ONLY_MODE.
+const REFUSED_WRITES: [u16; 3] = [1290, 1792, 1836];
+
+impl Answer {
+    /// The server refused to write. A rehearsal runs in read-only transactions, so this says nothing about the upgrade.
+    pub fn is_refused_write(&self) -> bool {
+        self.error.is_some_and(|code| REFUSED_WRITES.contains(&code))
+    }
+}
+
 /// Compares two answers. `is_ordered`: an ORDER BY stands at the top of the statement.
 pub fn compare(original: &Answer, shadow: &Answer, is_ordered: bool) -> Class {
     match (original.error, shadow.error) {
@@ -225,6 +235,12 @@ mod tests {
         let failed = Answer::of_error(1054);
         assert_eq!(found([&a, &a], [&failed, &failed]), Finding::Real(Class::ErrorNew));
         assert_eq!(found([&a, &a], [&failed, &a]), Finding::Unclear, "a deadlock is gone the second time");
+    }
+
+    #[test]
+    fn a_refused_write_is_known_by_its_error() {
+        assert_eq!([1290, 1792, 1836, 1054].map(|code| Answer::of_error(code).is_refused_write()), [true, true, true, false]);
+        assert!(!answer().is_refused_write());
     }
 
     #[test]

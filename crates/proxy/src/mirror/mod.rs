@@ -46,6 +46,9 @@ pub(crate) struct Mirrored {
     pub timeout_ms: Option<u32>,
     /// Whose statement it copies.
     pub client: Option<IpAddr>,
+    /// The server must refuse whatever it writes, and its connection is reset or closed afterwards: a view may call functions that
+    /// write or take locks.
+    pub is_guarded: bool,
 }
 
 /// An execution of a prepared statement.

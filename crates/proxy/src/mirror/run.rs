@@ -15,7 +15,8 @@ use crate::meter::digest_table::Sums;
 use crate::meter::{Ended, error_key};
 use crate::pins::PinSet;
 use crate::pool::{AcquireError, HostgroupPool, Wish};
-use crate::state::{Diff, State};
+use crate::server_info::ServerInfo;
+use crate::state::{Diff, State, canonical};
 use crate::stream::invalid;
 use crate::worker::Worker;
 use std::future::poll_fn;
@@ -152,7 +153,7 @@ async fn ready_backend(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, lane: &Rc<
     let limit = Duration::from_millis(worker.snapshot().vars.connect_timeout_server);
     for _ in 0..MAX_BACKENDS {
         let mut backend = obtain(worker, pool, lane, copy).await?;
-        match timeout(limit, bring_to(worker, &mut backend, &copy.state)).await {
+        match timeout(limit, bring_to(worker, &mut backend, copy)).await {
             Ok(Ok(Readied::Yes)) => return Ok(backend),
             Ok(Ok(Readied::Refused(error))) => return Err(Failure::State(error)),
             // Another one serves; this one is closed, and what runs on it is ended.
@@ -195,12 +196,12 @@ enum Readied {
     Refused(ServerError),
 }
 
-async fn bring_to(worker: &Worker, backend: &mut Backend, want: &State) -> io::Result<Readied> {
-    let mut adapted = None;
+async fn bring_to(worker: &Worker, backend: &mut Backend, copy: &Mirrored) -> io::Result<Readied> {
+    let mut adapted = copy.is_guarded.then(|| guarded(&copy.state, &backend.core.info));
     if worker.shared.info.is(|info| info.family != backend.core.info.family) {
-        adapt(adapted.insert(want.clone()), &backend.core.info);
+        adapt(adapted.get_or_insert_with(|| copy.state.clone()), &backend.core.info);
     }
-    let want = adapted.as_ref().unwrap_or(want);
+    let want = adapted.as_ref().unwrap_or(&copy.state);
     for _ in 0..2 {
         match backend.core.diff_to(want) {
             Diff::Identical => return Ok(Readied::Yes),
@@ -214,6 +215,13 @@ async fn bring_to(worker: &Worker, backend: &mut Backend, want: &State) -> io::R
         }
     }
     Ok(Readied::No)
+}
+
+/// The state in which a server like this refuses writes with error 1792. `read_only` does not stop users with SUPER.
+fn guarded(state: &State, info: &ServerInfo) -> State {
+    let mut state = state.clone();
+    state.variables.set(canonical("transaction_read_only", info.family), Some(b"ON"));
+    state
 }
 
 async fn steps(
@@ -305,8 +313,8 @@ fn measure(worker: &Worker, copy: &Mirrored, backend: &Backend, reply: &Discarde
 async fn clean(worker: &Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: Backend, copy: &Mirrored, reply: &Discarded) {
     let changed = StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY | StatusFlags::SESSION_STATE_CHANGED;
     // An error does not say whether it left a transaction open, and silence says nothing where sessions are not tracked.
-    let is_clean =
-        plan::leaves_nothing(&copy.analysis) && backend.core.held.tracks() && reply.error.is_none() && !reply.status.intersects(changed);
+    let leaves_nothing = !copy.is_guarded && plan::leaves_nothing(&copy.analysis);
+    let is_clean = leaves_nothing && backend.core.held.tracks() && reply.error.is_none() && !reply.status.intersects(changed);
     if !is_clean {
         // MariaDB keeps roles over a reset.
         let may_have_set_one = plan::may_set_role(&copy.analysis) || reply.status.contains(StatusFlags::SESSION_STATE_CHANGED);
@@ -325,7 +333,16 @@ async fn clean(worker: &Rc<Worker>, pool: Rc<HostgroupPool>, mut backend: Backen
 
 #[cfg(test)]
 mod tests {
-    use super::run_limit_ms;
+    use super::*;
+    use crate::bed::info;
+
+    #[test]
+    fn a_guarded_statement_runs_in_read_only_transactions() {
+        let state = guarded(&State::default(), &info(Flavor::MySql, "8.4.6"));
+        assert_eq!(state.variables.get("transaction_read_only").map(|value| &**value), Some(&b"ON"[..]));
+        let state = guarded(&State::default(), &info(Flavor::MariaDb, "10.11.8-MariaDB"));
+        assert_eq!(state.variables.get("tx_read_only").map(|value| &**value), Some(&b"ON"[..]));
+    }
 
     #[test]
     fn a_copy_runs_for_a_minute_at_most_unless_a_rule_says_so() {

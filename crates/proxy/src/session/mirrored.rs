@@ -130,6 +130,7 @@ impl Session {
             collation: u8::try_from(self.client.collation).unwrap_or(0),
             timeout_ms: route.timeout_ms,
             client: self.client.ip(),
+            is_guarded: false,
         })
     }
 }

@@ -68,7 +68,8 @@ impl Session {
         let Some(rehearsed) = self.beside.as_mut().map(|beside| &mut beside.rehearsed) else { return };
         let (Some(listener), Some(shadow)) = (rehearsed.listener.take(), rehearsed.shadow.clone()) else { return };
         let Some((answer, time_us)) = listener.finish() else { return shadow.run.skip(Skip::Original) };
-        let Some(copy) = self.copy_for(statement, shadow.run.plan.shadow) else { return shadow.run.skip(Skip::Form) };
+        let Some(mut copy) = self.copy_for(statement, shadow.run.plan.shadow) else { return shadow.run.skip(Skip::Form) };
+        copy.is_guarded = true;
         let digest = self.worker.digest(copy.text(), copy.lex, &copy.analysis);
         shadow.admit(&self.worker, Repeated { copy, digest, answer, time_us });
     }

@@ -154,6 +154,7 @@ async fn ask(worker: &Rc<Worker>, user: &Arc<User>, hostgroup: HostgroupId, sql:
         collation: COLLATION,
         timeout_ms: None,
         client: None,
+        is_guarded: true,
     };
     let reply = mirror::ask(worker, &question, sql).await?;
     if let Some(error) = reply.error {

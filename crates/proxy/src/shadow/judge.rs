@@ -1,7 +1,8 @@
 //! Asks the shadow one statement, compares the answers, and asks both servers again where they differ.
 //!
 //! Second questions are asked of the original's hostgroup too, as many in a second as `rechecks_per_s` says. Between the two servers'
-//! answers the shadow catches up by GTID, where it replicates.
+//! answers the shadow catches up by GTID, where it replicates. INVARIANT: each question runs in a read-only transaction
+//! ([`Mirrored::is_guarded`]), so nothing is written on either server.
 
 use super::{Listener, Repeated, Shadow};
 use crate::backend::ServerError;
@@ -41,6 +42,9 @@ pub(super) async fn judge(shadow: &Shadow, worker: &Rc<Worker>, mut repeated: Re
     if run.is_warming(worker.shared.clock.now_ms()) {
         run.warming.fetch_add(1, Ordering::Relaxed);
         return;
+    }
+    if heard.answer.is_refused_write() && heard.answer.error != repeated.answer.error {
+        return run.skip(Skip::Writes);
     }
     if !repeated.answer.is_whole || !heard.answer.is_whole {
         return run.skip(Skip::TooLong);
@@ -109,11 +113,11 @@ async fn recheck(shadow: &Shadow, worker: &Rc<Worker>, copy: &mut Mirrored, trai
     Class::Noise
 }
 
-/// None: a server could not be asked, or the shadow lags.
+/// None: a server could not be asked or refused a write, or the shadow lags.
 async fn round(shadow: &Shadow, worker: &Rc<Worker>, copy: &mut Mirrored) -> Option<Round> {
     let (source, target) = (shadow.run.plan.source, shadow.run.plan.shadow);
     let original = ask(worker, copy, source).await.ok()?.answer;
-    if !catch_up(shadow, worker, copy).await {
+    if original.is_refused_write() || !catch_up(shadow, worker, copy).await {
         return None;
     }
     let repeated = ask(worker, copy, target).await.ok()?.answer;
