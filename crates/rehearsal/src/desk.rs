@@ -9,6 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// Most rounds of second questions of a rehearsal that are under way at a time: a slow read runs on the original as often at most.
+const MAX_ROUNDS: u64 = 2;
+
 /// Why a read was not repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skip {
@@ -124,6 +127,7 @@ pub struct Run {
     pub rechecks: AtomicU64,
     /// Bytes that wait now.
     queued_bytes: AtomicU64,
+    rechecking: AtomicU64,
     skipped: [AtomicU64; SKIPS.len()],
     given_up: [AtomicU64; GIVE_UPS.len()],
     findings: Mutex<Findings>,
@@ -145,6 +149,7 @@ impl Run {
             warming: AtomicU64::new(0),
             rechecks: AtomicU64::new(0),
             queued_bytes: AtomicU64::new(0),
+            rechecking: AtomicU64::new(0),
             skipped: Default::default(),
             given_up: Default::default(),
             findings: Mutex::default(),
@@ -223,6 +228,12 @@ impl Run {
         self.findings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Begins a round of second questions; None while [`MAX_ROUNDS`] are under way. The round ends when the turn is dropped.
+    pub fn turn(self: &Arc<Self>) -> Option<Turn> {
+        let begun = self.rechecking.fetch_update(Ordering::AcqRel, Ordering::Acquire, |held| (held < MAX_ROUNDS).then_some(held + 1));
+        begun.ok().map(|_| Turn(Arc::clone(self)))
+    }
+
     /// Takes one of the second's rounds of questions; false where none is left.
     pub fn may_ask(&self, now_ms: u64) -> bool {
         let (mut findings, second) = (self.findings(), now_ms / 1000);
@@ -235,6 +246,16 @@ impl Run {
             self.rechecks.fetch_add(1, Ordering::Relaxed);
         }
         may
+    }
+}
+
+/// The right to ask both servers again.
+#[derive(Debug)]
+pub struct Turn(Arc<Run>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.rechecking.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -377,6 +398,15 @@ mod tests {
         assert_eq!(run.queued_bytes(), 1 << 20);
         assert_eq!([1000, 1001, 1999, 2000].map(|now_ms| run.may_ask(now_ms)), [true, true, false, true]);
         assert!(run.is_warming(59_999) && !run.is_warming(60_000));
+    }
+
+    #[test]
+    fn two_rounds_are_under_way_at_most() {
+        let run = Arc::new(run("a", "", 0, None));
+        let turns = [run.turn(), run.turn(), run.turn()];
+        assert_eq!(turns.each_ref().map(Option::is_some), [true, true, false]);
+        drop(turns);
+        assert!(run.turn().is_some());
     }
 
     #[test]

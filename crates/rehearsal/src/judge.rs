@@ -21,11 +21,11 @@ pub enum Class {
     ErrorGone,
     /// Both failed, with other error numbers.
     ErrorOther,
-    /// The shadow failed by a time limit.
+    /// The shadow failed by a time limit, and the original took less time.
     TimedOut,
     /// Equal rows in another order, and an ORDER BY stands at the top.
     Reordered,
-    /// Other rows, and a LIMIT without ORDER BY lets a server choose them.
+    /// Other rows, and a LIMIT without ORDER BY lets a server choose them. As many rows, unless the LIMIT stands between parentheses.
     Limited,
     /// Floats differ behind the twelfth digit.
     Float,
@@ -35,7 +35,8 @@ pub enum Class {
     Warnings,
     /// A server does not repeat its own answer, or the text says that it need not.
     Noise,
-    /// Unequal, and not asked again: the budget for second questions was used up, or the shadow lagged.
+    /// Unequal, and nothing is known of the reason: the budget for second questions was used up, the shadow lagged, or a time limit
+    /// ended the statement on a shadow that was not slower.
     Unchecked,
 }
 
@@ -99,8 +100,8 @@ impl Class {
     pub fn weight(self) -> Weight {
         match self {
             Self::Same | Self::SameUnordered | Self::Timing => Weight::Good,
-            Self::ErrorNew | Self::Rows | Self::Count => Weight::Bad,
-            Self::ErrorGone | Self::ErrorOther | Self::TimedOut | Self::Reordered | Self::Limited => Weight::Look,
+            Self::ErrorNew | Self::Rows | Self::Count | Self::TimedOut => Weight::Bad,
+            Self::ErrorGone | Self::ErrorOther | Self::Reordered | Self::Limited => Weight::Look,
             Self::Float | Self::Columns | Self::Warnings => Weight::Look,
             Self::Noise | Self::Unchecked => Weight::Nothing,
         }
@@ -108,7 +109,12 @@ impl Class {
 
     /// Whether a second question can explain it. Differences of definitions and digits do not depend on the moment.
     pub fn may_be_timing(self) -> bool {
-        !matches!(self, Self::Same | Self::SameUnordered | Self::TimedOut | Self::Float | Self::Columns | Self::Warnings)
+        !matches!(self, Self::Same | Self::SameUnordered | Self::Float | Self::Columns | Self::Warnings | Self::Unchecked)
+    }
+
+    /// The class where the answers took this long, us. A time limit says nothing about the shadow if the original took as long.
+    pub fn after(self, [original_us, shadow_us]: [u64; 2]) -> Self {
+        if self == Self::TimedOut && original_us >= shadow_us { Self::Unchecked } else { self }
     }
 
     fn is_same(self) -> bool {
@@ -235,6 +241,18 @@ mod tests {
         let failed = Answer::of_error(1054);
         assert_eq!(found([&a, &a], [&failed, &failed]), Finding::Real(Class::ErrorNew));
         assert_eq!(found([&a, &a], [&failed, &a]), Finding::Unclear, "a deadlock is gone the second time");
+    }
+
+    #[test]
+    fn a_time_limit_is_bad_unless_the_original_took_as_long() {
+        assert_eq!((Class::TimedOut.after([10, 60_000]), Class::TimedOut.weight()), (Class::TimedOut, Weight::Bad));
+        assert_eq!(Class::TimedOut.after([60_000, 60_000]), Class::Unchecked);
+        assert!(Class::TimedOut.may_be_timing() && !Class::Unchecked.may_be_timing());
+        assert_eq!(Class::ErrorNew.after([10, 0]), Class::ErrorNew);
+        let (base, late) = (answer(), Answer::of_error(3024));
+        let round = |shadow: [&Answer; 2]| Round { original: [base.clone(), base.clone()], shadow: shadow.map(Clone::clone) };
+        assert_eq!(recheck(&round([&late, &late]), false), Finding::Real(Class::TimedOut));
+        assert_eq!(recheck(&round([&base, &base]), false), Finding::Timing, "it was a moment's load");
     }
 
     #[test]

@@ -9,8 +9,20 @@ pub struct Traits {
     pub is_ordered: bool,
     /// A LIMIT stands where no ORDER BY says which rows it keeps.
     pub is_limited: bool,
+    /// It stands between parentheses, so that the number of rows may depend on its choice.
+    pub is_limited_inside: bool,
+    /// The number of a LIMIT without OFFSET at the top.
+    pub limit: Option<u64>,
     /// Why servers need not agree.
     pub noise: Option<&'static str>,
+}
+
+impl Traits {
+    /// The traits of a statement that returned so many rows. A LIMIT at the top that was not reached chose nothing.
+    pub fn with_rows(self, rows: u64) -> Self {
+        let has_chosen = self.is_limited_inside || self.limit.is_none_or(|limit| rows >= limit);
+        Self { is_limited: self.is_limited && has_chosen, ..self }
+    }
 }
 
 /// Functions whose values are a server's own. The clock's functions are not among them: a second question shows whether they matter.
@@ -35,8 +47,13 @@ impl Level {
         Self { is_group_concat: is("group_concat"), is_exists: is("exists"), ..Self::default() }
     }
 
+    /// Its LIMIT keeps rows that no ORDER BY names.
+    fn chooses(self) -> bool {
+        self.has_limit && !self.is_ordered && !self.is_exists
+    }
+
     fn close(self, traits: &mut Traits) {
-        traits.is_limited |= self.has_limit && !self.is_ordered && !self.is_exists;
+        traits.is_limited |= self.chooses();
         if self.is_group_concat && !self.is_ordered {
             traits.noise.get_or_insert("GROUP_CONCAT without ORDER BY");
         }
@@ -47,16 +64,23 @@ impl Level {
 pub fn traits(sql: &[u8], mode: LexMode) -> Traits {
     let (mut lexer, mut traits) = (Lexer::new(sql, mode), Traits::default());
     let (mut levels, mut word): (Vec<Level>, &[u8]) = (vec![Level::default()], &[]);
+    let mut is_offset = false;
     loop {
         let token = lexer.token();
         if token.kind == TokenKind::End {
             break;
         }
+        if levels.len() == 1 {
+            is_offset |= traits.limit.is_some() && (token.is(b',') || token.text(sql).eq_ignore_ascii_case(b"offset"));
+            traits.limit = number_behind_limit(word, &token, sql).or(traits.limit);
+        }
         if token.is(b'(') {
             note_call(word, &mut traits);
             levels.push(Level::behind(word));
         } else if token.is(b')') && levels.len() > 1 {
-            levels.pop().unwrap_or_default().close(&mut traits);
+            let level = levels.pop().unwrap_or_default();
+            traits.is_limited_inside |= level.chooses();
+            level.close(&mut traits);
         } else if token.is(b'.') && is_one_of(word, OWN_SCHEMAS) {
             traits.noise.get_or_insert("it reads tables that describe the server");
         } else if let Some(level) = levels.last_mut() {
@@ -66,8 +90,14 @@ pub fn traits(sql: &[u8], mode: LexMode) -> Traits {
     }
     let top = levels.first().copied().unwrap_or_default();
     traits.is_ordered = top.is_ordered;
+    traits.limit = traits.limit.filter(|_| !is_offset);
     top.close(&mut traits);
     traits
+}
+
+fn number_behind_limit(word: &[u8], token: &Token, sql: &[u8]) -> Option<u64> {
+    let is_number = token.kind == TokenKind::Number && word.eq_ignore_ascii_case(b"limit");
+    is_number.then(|| std::str::from_utf8(token.text(sql)).ok()?.parse().ok())?
 }
 
 fn note_call(word: &[u8], traits: &mut Traits) {
@@ -121,6 +151,24 @@ mod tests {
         ] {
             let found = traits(text.as_bytes(), LexMode::default());
             assert_eq!((found.is_ordered, found.is_limited, found.noise.is_some()), (is_ordered, is_limited, is_noisy), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_limit_that_is_not_reached_chooses_nothing() {
+        for (text, limit, with_4, with_5) in [
+            ("SELECT a FROM t LIMIT 5", Some(5), false, true),
+            ("SELECT a FROM t LIMIT 5 FOR UPDATE", Some(5), false, true),
+            ("SELECT a FROM t LIMIT 2, 5", None, true, true),
+            ("SELECT a FROM t LIMIT 5 OFFSET 2", None, true, true),
+            ("SELECT a FROM t LIMIT ?", None, true, true),
+            ("SELECT a FROM t ORDER BY a LIMIT 5", Some(5), false, false),
+            ("SELECT a FROM (SELECT a FROM t LIMIT 3) AS x", None, true, true),
+            ("SELECT a FROM (SELECT a FROM t LIMIT 3) AS x LIMIT 5", Some(5), true, true),
+        ] {
+            let found = traits(text.as_bytes(), LexMode::default());
+            let are_limited = [4, 5].map(|rows| found.with_rows(rows).is_limited);
+            assert_eq!((found.limit, are_limited), (limit, [with_4, with_5]), "{text}");
         }
     }
 

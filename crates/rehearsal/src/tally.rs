@@ -13,6 +13,8 @@ pub const MAX_DIGESTS: usize = 4096;
 const MAX_SAMPLES: usize = 1024;
 /// Differences of a digest that a second question confirmed; further ones are believed.
 const CONFIRMED: u32 = 3;
+/// Unchecked differences of a digest leave a doubt if they are more than one in as many comparisons.
+const UNCHECKED_ONE_OF: u64 = 100;
 
 /// A comparison.
 #[derive(Clone, Copy, Debug)]
@@ -74,10 +76,22 @@ impl OfDigest {
         CLASSES.iter().filter(|class| class.weight() == weight).map(|class| self.count(*class)).sum()
     }
 
+    /// Differences of which nothing is known, where none was confirmed and they are more than 1 % of the comparisons.
+    pub fn in_doubt(&self) -> u64 {
+        let unchecked = self.count(Class::Unchecked);
+        let is_many = unchecked * UNCHECKED_ONE_OF > self.counts.iter().sum();
+        if is_many && self.confirmed == 0 { unchecked } else { 0 }
+    }
+
     /// Comparisons that say something.
     pub fn compared(&self) -> u64 {
-        CLASSES.iter().filter(|class| **class != Class::Unchecked).map(|class| self.count(*class)).sum()
+        telling(&self.counts)
     }
+}
+
+/// Comparisons that say something, of counts by class.
+fn telling(counts: &[u64; CLASSES.len()]) -> u64 {
+    CLASSES.iter().zip(counts).filter(|(class, _)| class.weight() != Weight::Nothing).map(|(_, count)| *count).sum()
 }
 
 /// What is done about a difference.
@@ -93,8 +107,8 @@ pub enum Opinion {
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     digests: HashMap<u64, OfDigest>,
-    /// Comparisons of digests beyond [`MAX_DIGESTS`].
-    pub others: u64,
+    /// Comparisons of digests beyond [`MAX_DIGESTS`], by class.
+    others: [u64; CLASSES.len()],
     samples: Vec<Sample>,
 }
 
@@ -102,7 +116,7 @@ impl Tally {
     /// What is done about a comparison that found `class` at first.
     pub fn opinion(&self, digest: u64, class: Class, traits: Traits) -> Opinion {
         let is_of_rows = matches!(class, Class::Rows | Class::Count | Class::Reordered | Class::Float);
-        if is_of_rows && traits.noise.is_some() {
+        if is_of_rows && class != Class::Count && traits.noise.is_some() {
             return Opinion::Take(Class::Noise);
         }
         if !class.may_be_timing() {
@@ -118,7 +132,9 @@ impl Tally {
     /// Counts a comparison.
     pub fn add(&mut self, compared: &Compared<'_>) {
         if self.digests.len() >= MAX_DIGESTS && !self.digests.contains_key(&compared.digest) {
-            self.others += 1;
+            if let Some(count) = self.others.get_mut(compared.class as usize) {
+                *count += 1;
+            }
             return;
         }
         let digest = self
@@ -173,12 +189,29 @@ impl Tally {
 
     /// Comparisons of this class.
     pub fn count(&self, class: Class) -> u64 {
-        self.digests.values().map(|digest| digest.count(class)).sum()
+        self.digests.values().map(|digest| digest.count(class)).sum::<u64>() + self.of_others(class)
     }
 
     /// Comparisons that say something.
     pub fn compared(&self) -> u64 {
-        self.digests.values().map(OfDigest::compared).sum::<u64>() + self.others
+        self.digests.values().map(OfDigest::compared).sum::<u64>() + telling(&self.others)
+    }
+
+    /// Comparisons of this class of digests beyond [`MAX_DIGESTS`].
+    pub fn of_others(&self, class: Class) -> u64 {
+        self.others.get(class as usize).copied().unwrap_or(0)
+    }
+
+    /// Comparisons of digests beyond [`MAX_DIGESTS`].
+    pub fn others(&self) -> u64 {
+        self.others.iter().sum()
+    }
+
+    /// Differences of which nothing is known, of digests where they leave a doubt.
+    pub fn in_doubt(&self) -> u64 {
+        let unchecked = self.of_others(Class::Unchecked);
+        let of_others = if unchecked * UNCHECKED_ONE_OF > self.others() { unchecked } else { 0 };
+        self.digests.values().map(OfDigest::in_doubt).sum::<u64>() + of_others
     }
 }
 
@@ -186,7 +219,8 @@ impl Class {
     /// The class of a confirmed difference of a statement with these traits.
     pub fn under(self, traits: Traits) -> Self {
         match self {
-            Self::Rows | Self::Count if traits.is_limited => Self::Limited,
+            Self::Rows if traits.is_limited => Self::Limited,
+            Self::Count if traits.is_limited_inside => Self::Limited,
             class => class,
         }
     }
@@ -213,6 +247,17 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_at_the_top_does_not_hide_how_many_rows_there_are() {
+        let top = Traits { is_limited: true, ..Traits::default() };
+        let inside = Traits { is_limited_inside: true, ..top };
+        assert_eq!(
+            [Class::Rows, Class::Count, Class::ErrorNew].map(|class| class.under(top)),
+            [Class::Limited, Class::Count, Class::ErrorNew]
+        );
+        assert_eq!([Class::Rows, Class::Count].map(|class| class.under(inside)), [Class::Limited; 2]);
+    }
+
+    #[test]
     fn what_is_noise_each_time_is_not_asked_for_ever() {
         let (mut tally, plain) = (Tally::default(), Traits::default());
         (0..3).for_each(|_| tally.add(&compared(1, Class::Noise, true)));
@@ -227,6 +272,7 @@ mod tests {
         let (tally, noisy) = (Tally::default(), Traits { noise: Some("it draws lots"), ..Traits::default() });
         assert_eq!(tally.opinion(1, Class::Rows, noisy), Opinion::Take(Class::Noise));
         assert_eq!(tally.opinion(1, Class::ErrorNew, noisy), Opinion::Ask);
+        assert_eq!(tally.opinion(1, Class::Count, noisy), Opinion::Ask, "a server may choose values, and not how many");
         assert_eq!(tally.opinion(1, Class::Columns, noisy), Opinion::Take(Class::Columns));
     }
 
@@ -234,7 +280,9 @@ mod tests {
     fn digests_and_samples_are_bounded() {
         let mut tally = Tally::default();
         (0..MAX_DIGESTS as u64 + 5).for_each(|digest| tally.add(&compared(digest, Class::Same, false)));
-        assert_eq!((tally.digests().len(), tally.others, tally.compared()), (MAX_DIGESTS, 5, MAX_DIGESTS as u64 + 5));
+        assert_eq!((tally.digests().len(), tally.others(), tally.compared()), (MAX_DIGESTS, 5, MAX_DIGESTS as u64 + 5));
+        tally.add(&compared(u64::MAX, Class::ErrorNew, true));
+        assert_eq!((tally.of_others(Class::Same), tally.of_others(Class::ErrorNew), tally.count(Class::ErrorNew)), (5, 1, 1));
         let sample = Sample {
             digest: 1,
             class: Class::Rows,

@@ -2,7 +2,7 @@
 
 use crate::judge::{CLASSES, Class, Weight};
 use crate::spread::Spread;
-use crate::tally::{OfDigest, Tally};
+use crate::tally::{MAX_DIGESTS, OfDigest, Tally};
 use std::fmt;
 
 /// Share of the time on the server, in percent, that compared digests must have had.
@@ -41,12 +41,14 @@ pub struct Ran {
 /// How much of what runs was compared.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Coverage {
-    /// Share of the time on the server, in percent; 100 where nothing took time.
+    /// Share of the time on the server, in percent; 0 where nothing took time.
     pub percent: f64,
     /// Digests that were compared often enough.
     pub covered: usize,
     /// The others, those that took longest first.
     pub unseen: Vec<Ran>,
+    /// Why the share cannot be known, for example because the statistics were reset.
+    pub unknown: Option<&'static str>,
 }
 
 /// What the verdict is.
@@ -89,8 +91,8 @@ pub fn coverage(tally: &Tally, ran: Vec<Ran>) -> Coverage {
     let (covered, mut unseen): (Vec<Ran>, Vec<Ran>) = ran.into_iter().partition(is_covered);
     let covered_us: u64 = covered.iter().map(|ran| ran.sum_us).sum();
     unseen.sort_by_key(|ran| (std::cmp::Reverse(ran.sum_us), ran.digest));
-    let percent = if all_us == 0 { 100.0 } else { covered_us as f64 * 100.0 / all_us as f64 };
-    Coverage { percent, covered: covered.len(), unseen }
+    let percent = if all_us == 0 { 0.0 } else { covered_us as f64 * 100.0 / all_us as f64 };
+    Coverage { percent, covered: covered.len(), unseen, unknown: None }
 }
 
 /// A digest that became slower or faster.
@@ -129,9 +131,13 @@ pub fn verdict(tally: &Tally, coverage: &Coverage, limits: Limits) -> Verdict {
     let digests = tally.digests();
     let mut reasons: Vec<String> = Vec::new();
     for class in CLASSES.iter().filter(|class| class.weight() == Weight::Bad) {
+        let of_others = tally.of_others(*class);
         let with: Vec<u64> = digests.iter().map(|(_, digest)| digest.count(*class)).filter(|count| *count > 0).collect();
         if !with.is_empty() {
             reasons.push(format!("{}: {}, {}", class.name(), counted(with.len() as u64, "digest"), times(with.iter().sum())));
+        }
+        if of_others > 0 {
+            reasons.push(format!("{}: digests beyond the first {MAX_DIGESTS}, {}", class.name(), times(of_others)));
         }
     }
     let slower = changed(tally, limits.slow_factor, true);
@@ -146,15 +152,28 @@ pub fn verdict(tally: &Tally, coverage: &Coverage, limits: Limits) -> Verdict {
     if tally.compared() == 0 {
         return Verdict { word: Word::NotEnough, reasons: vec!["nothing was compared".to_owned()] };
     }
-    if coverage.percent < ENOUGH_PERCENT {
-        let reason = format!(
+    let missing = missing(tally, coverage);
+    let word = if missing.is_empty() { Word::Safe } else { Word::NotEnough };
+    Verdict { word, reasons: missing }
+}
+
+/// What is not known and must be for SAFE.
+fn missing(tally: &Tally, coverage: &Coverage) -> Vec<String> {
+    let mut reasons = Vec::new();
+    let in_doubt = tally.in_doubt();
+    if in_doubt > 0 {
+        reasons.push(format!("{} could not be checked", counted(in_doubt, "difference")));
+    }
+    if let Some(why) = coverage.unknown {
+        reasons.push(format!("coverage: {why}"));
+    } else if coverage.percent < ENOUGH_PERCENT {
+        reasons.push(format!(
             "coverage: compared digests had {:.1} % of the time on the server, and {ENOUGH_PERCENT} % are needed; {} not compared enough",
             coverage.percent,
             counted(coverage.unseen.len() as u64, "digest")
-        );
-        return Verdict { word: Word::NotEnough, reasons: vec![reason] };
+        ));
     }
-    Verdict { word: Word::Safe, reasons }
+    reasons
 }
 
 /// What the page says besides the numbers of the tally.

@@ -28,9 +28,11 @@ fn safe_needs_coverage_and_no_difference() {
     assert_eq!(word(&tally, vec![ran(1, 1000, 96), ran(2, 1, 4)]), Word::Safe, "96 % is enough");
     assert_eq!(word(&tally, vec![ran(1, 1000, 94), ran(2, 1, 6)]), Word::NotEnough);
     add(&mut tally, 2, Class::Noise, 1, [100, 100]);
+    assert_eq!(word(&tally, vec![ran(1, 1000, 94), ran(2, 1, 6)]), Word::NotEnough, "noise says nothing");
+    add(&mut tally, 2, Class::Same, 1, [100, 100]);
     assert_eq!(word(&tally, vec![ran(1, 1000, 94), ran(2, 1, 6)]), Word::Safe, "it was seen whenever it ran");
     assert_eq!(word(&tally, vec![ran(1, 1000, 94), ran(2, 2, 6)]), Word::NotEnough);
-    for class in [Class::Timing, Class::SameUnordered, Class::Float, Class::Columns, Class::Warnings, Class::Reordered, Class::TimedOut] {
+    for class in [Class::Timing, Class::SameUnordered, Class::Float, Class::Columns, Class::Warnings, Class::Reordered, Class::Limited] {
         add(&mut tally, 1, class, 1, [100, 100]);
         assert_eq!(word(&tally, vec![ran(1, 1000, 96)]), Word::Safe, "{class:?}");
     }
@@ -38,7 +40,7 @@ fn safe_needs_coverage_and_no_difference() {
 
 #[test]
 fn one_bad_comparison_is_enough_against_it() {
-    for class in [Class::ErrorNew, Class::Rows, Class::Count] {
+    for class in [Class::ErrorNew, Class::Rows, Class::Count, Class::TimedOut] {
         let mut tally = Tally::default();
         add(&mut tally, 1, Class::Same, 1000, [100, 100]);
         add(&mut tally, 2, class, 1, [100, 100]);
@@ -53,6 +55,41 @@ fn what_was_not_checked_covers_nothing() {
     let mut tally = Tally::default();
     add(&mut tally, 1, Class::Unchecked, 50, [100, 100]);
     assert_eq!(word(&tally, vec![ran(1, 50, 100)]), Word::NotEnough);
+}
+
+#[test]
+fn differences_that_were_not_checked_leave_a_doubt() {
+    let mut tally = Tally::default();
+    add(&mut tally, 1, Class::Same, 990, [100, 100]);
+    add(&mut tally, 1, Class::Unchecked, 10, [100, 100]);
+    assert_eq!(word(&tally, vec![ran(1, 1000, 100)]), Word::Safe, "1 % is bearable");
+    add(&mut tally, 2, Class::Same, 98, [100, 100]);
+    add(&mut tally, 2, Class::Unchecked, 2, [100, 100]);
+    let found = verdict(&tally, &coverage(&tally, vec![ran(1, 1000, 100)]), LIMITS);
+    assert_eq!((found.word, found.reasons), (Word::NotEnough, vec!["2 differences could not be checked".to_owned()]));
+    tally.add(&Compared { digest: 2, text: b"", class: Class::Columns, is_rechecked: true, times_us: [100, 100] });
+    assert_eq!(word(&tally, vec![ran(1, 1000, 100)]), Word::Safe, "it is known what differs");
+}
+
+#[test]
+fn digests_that_are_not_told_apart_count_against_it() {
+    let mut tally = Tally::default();
+    (0..MAX_DIGESTS as u64).for_each(|digest| add(&mut tally, digest, Class::Same, 1, [100, 100]));
+    assert_eq!(word(&tally, vec![ran(1, 1, 100)]), Word::Safe);
+    add(&mut tally, u64::MAX, Class::Rows, 2, [100, 100]);
+    let found = verdict(&tally, &coverage(&tally, vec![ran(1, 1, 100)]), LIMITS);
+    assert_eq!((found.word, found.reasons), (Word::NotSafe, vec!["rows: digests beyond the first 4096, 2 times".to_owned()]));
+}
+
+#[test]
+fn a_share_that_is_not_known_is_not_enough() {
+    let mut tally = Tally::default();
+    add(&mut tally, 1, Class::Same, 30, [100, 100]);
+    assert_eq!(coverage(&tally, vec![]).percent, 0.0);
+    assert_eq!(word(&tally, vec![]), Word::NotEnough, "the statistics know of no read");
+    let forgotten = Coverage { unknown: Some("the statistics were reset"), ..coverage(&tally, vec![ran(1, 30, 100)]) };
+    let found = verdict(&tally, &forgotten, LIMITS);
+    assert_eq!((found.word, found.reasons), (Word::NotEnough, vec!["coverage: the statistics were reset".to_owned()]));
 }
 
 #[test]

@@ -347,6 +347,7 @@ pub(crate) struct DigestTotals {
     rows: HashMap<Arc<DigestKey>, (Sums, Option<Box<Spread>>), foldhash::fast::RandomState>,
     bytes: usize,
     others: Others,
+    cleared_ms: Option<u64>,
 }
 
 impl DigestTotals {
@@ -402,10 +403,16 @@ impl DigestTotals {
         self.rows.iter().map(|(key, (sums, spread))| (&**key, sums, spread.as_deref()))
     }
 
-    /// Begins anew; what was pushed out stays counted.
-    pub(crate) fn clear(&mut self) {
+    /// Begins anew, at this time of the process clock; what was pushed out stays counted.
+    pub(crate) fn clear(&mut self, now_ms: u64) {
+        self.cleared_ms = Some(now_ms);
         self.rows = HashMap::default();
         self.bytes = 0;
+    }
+
+    /// When it last began anew: process clock, ms.
+    pub(crate) fn cleared_ms(&self) -> Option<u64> {
+        self.cleared_ms
     }
 
     /// What was pushed out since the start.

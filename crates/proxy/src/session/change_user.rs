@@ -83,6 +83,7 @@ async fn log_in_again(session: &mut Session, payload: &[u8]) -> Result<(), End> 
     worker.shared.note_session(session.entry.id, Some(&user.name));
     session.at.pool = worker.pool(user.default_hostgroup);
     session.user = user;
+    session.forget_rehearsal();
     session.client.collation = collation;
     session.wants.state.schema = None;
     session.drop_session_state();

@@ -92,6 +92,13 @@ impl Session {
         shadow.filter(|shadow| shadow.is_active(now_ms))
     }
 
+    /// The session has another user: whether a rehearsal wants it is decided anew.
+    pub(super) fn forget_rehearsal(&mut self) {
+        if let Some(beside) = self.beside.as_mut() {
+            beside.rehearsed = Rehearsed::default();
+        }
+    }
+
     /// How rows of the answer come, if the statement is one that the rehearsal repeats.
     fn repeatable(&self, shadow: &Shadow, statement: &Statement) -> Result<Option<rehearsal::Form>, Skip> {
         let (analysis, plan) = (&statement.analysis, &shadow.run.plan);
@@ -211,6 +218,19 @@ mod tests {
             let (mut bed, shadow) = bed();
             bed.client.status = status;
             assert_eq!(decided(&mut bed, &shadow, TEXT), expected, "{status:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn another_user_takes_part_only_if_it_is_meant() {
+        let (mut bed, _) = bed();
+        let epoch = bed.worker.shared.rehearsals.epoch();
+        for (name, is_meant) in [("anna", true), ("bert", false), ("anna", true)] {
+            let mut user = (*bed.user).clone();
+            user.name = name.into();
+            bed.user = user.into();
+            bed.forget_rehearsal();
+            assert_eq!((0..2).map(|_| bed.shadow_in(epoch).is_some()).collect::<Vec<_>>(), [is_meant; 2], "{name}");
         }
     }
 

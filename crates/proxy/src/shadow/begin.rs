@@ -56,6 +56,9 @@ pub(crate) fn begin(shared: &Arc<Shared>, name: &str, seconds: Option<u64>) -> R
             return Err(format!("shadow_hostgroup {id} has {count} ONLINE servers, and a rehearsal compares with exactly one"));
         }
     };
+    if addresses(shared, plan.source).contains(&shadow) {
+        return Err(format!("{shadow} is in source_hostgroup {} too: a rehearsal compares with another server", plan.source));
+    }
     let probed = probe(shared, plan, users)??;
     let refused = probed.refused.len();
     let servers =
@@ -92,6 +95,12 @@ fn users(plan: &Rehearsal, snapshot: &Snapshot) -> Result<Vec<Arc<User>>, String
         return Err("no user in mysql_users at runtime takes part; sessions with fast_forward=1 cannot".to_owned());
     }
     Ok(users)
+}
+
+/// Every server of a hostgroup, whatever its status.
+fn addresses(shared: &Shared, hostgroup: HostgroupId) -> Vec<String> {
+    let servers = shared.hostgroup(hostgroup).servers();
+    servers.iter().filter(|server| !server.is_removed()).map(|server| server.key.addr().to_string()).collect()
 }
 
 fn online(shared: &Shared, hostgroup: HostgroupId) -> Vec<String> {

@@ -20,6 +20,8 @@ use wire::codec::Reader;
 const ROUNDS_MS: [u64; 2] = [100, 1_000];
 /// How long (s) the shadow may take to catch up for a second question.
 const CATCH_UP_S: u32 = 5;
+/// Stands for a statement whose connection was lost twice: CR_SERVER_LOST.
+const LOST: u16 = 2013;
 /// Stands for a statement that ran longer than it may: ER_QUERY_TIMEOUT.
 const TIMED_OUT: u16 = 3024;
 /// Bytes of a statement that a sample shows.
@@ -35,7 +37,7 @@ struct Heard {
 /// Repeats a read and counts what came of it.
 pub(super) async fn judge(shadow: &Shadow, worker: &Rc<Worker>, mut repeated: Repeated) {
     let run = &shadow.run;
-    let heard = match ask(worker, &mut repeated.copy, run.plan.shadow).await {
+    let heard = match ask_shadow(worker, &mut repeated.copy, run.plan.shadow).await {
         Ok(heard) => heard,
         Err(failure) => return note_failure(shadow, &repeated.copy, &failure),
     };
@@ -49,14 +51,32 @@ pub(super) async fn judge(shadow: &Shadow, worker: &Rc<Worker>, mut repeated: Re
     if !repeated.answer.is_whole || !heard.answer.is_whole {
         return run.skip(Skip::TooLong);
     }
-    let traits = rehearsal::traits(repeated.copy.text(), repeated.copy.lex);
-    let first = rehearsal::compare(&repeated.answer, &heard.answer, traits.is_ordered);
+    let rows = repeated.answer.rows.max(heard.answer.rows);
+    let traits = rehearsal::traits(repeated.copy.text(), repeated.copy.lex).with_rows(rows);
+    let first = rehearsal::compare(&repeated.answer, &heard.answer, traits.is_ordered).after([repeated.time_us, heard.time_us]);
     let opinion = run.findings().tally.opinion(repeated.digest.hash, first, traits);
     let (class, is_rechecked) = match opinion {
         Opinion::Take(class) => (class, false),
+        // It was asked again already.
+        Opinion::Ask if heard.answer.error == Some(LOST) => (first, true),
         Opinion::Ask => (recheck(shadow, worker, &mut repeated.copy, traits).await, true),
     };
     record(shadow, &repeated, &heard, class, is_rechecked);
+}
+
+/// Asks the shadow, a second time if the connection is lost. If that gets no answer either, the read may have ended the server.
+async fn ask_shadow(worker: &Rc<Worker>, copy: &mut Mirrored, hostgroup: HostgroupId) -> Result<Heard, Failure> {
+    match ask(worker, copy, hostgroup).await {
+        Err(Failure::Lost(_)) => {}
+        other => return other,
+    }
+    tokio::time::sleep(Duration::from_millis(ROUNDS_MS[0])).await;
+    match ask(worker, copy, hostgroup).await {
+        Err(failure @ (Failure::Lost(_) | Failure::NoBackend(_))) => {
+            Ok(Heard { answer: Answer::of_error(LOST), time_us: 0, error: failure.to_string() })
+        }
+        other => other,
+    }
 }
 
 /// Asks in this hostgroup. What the shadow refuses of the session's state is an answer: the upgrade would break the statement.
@@ -74,7 +94,10 @@ async fn ask(worker: &Rc<Worker>, copy: &mut Mirrored, hostgroup: HostgroupId) -
             (None, None) => Err(Failure::Lost(std::io::Error::other("the answer cannot be read"))),
         },
         Err(Failure::State(error)) => Ok(of_error(error.code, format!("the session's state was refused: {}", text_of(&error)))),
-        Err(Failure::TimedOut(ms)) => Ok(of_error(TIMED_OUT, format!("still running after {ms} ms"))),
+        Err(Failure::TimedOut(ms)) => {
+            let error = format!("still running after {ms} ms");
+            Ok(Heard { answer: Answer::of_error(TIMED_OUT), time_us: ms.saturating_mul(1000), error })
+        }
         Err(failure) => Err(failure),
     }
 }
@@ -98,19 +121,21 @@ fn note_failure(shadow: &Shadow, copy: &Mirrored, failure: &Failure) {
 
 /// Asks both servers again, twice each; a second time where a server did not repeat itself.
 async fn recheck(shadow: &Shadow, worker: &Rc<Worker>, copy: &mut Mirrored, traits: Traits) -> Class {
+    let mut unclear = 0;
     for wait_ms in ROUNDS_MS {
+        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+        let Some(_turn) = shadow.run.turn() else { continue };
         if !shadow.run.may_ask(worker.shared.clock.now_ms()) {
             return Class::Unchecked;
         }
-        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
         let Some(round) = round(shadow, worker, copy).await else { return Class::Unchecked };
         match rehearsal::recheck(&round, traits.is_ordered) {
             Finding::Timing => return Class::Timing,
             Finding::Real(class) => return class.under(traits),
-            Finding::Unclear => {}
+            Finding::Unclear => unclear += 1,
         }
     }
-    Class::Noise
+    if unclear == ROUNDS_MS.len() { Class::Noise } else { Class::Unchecked }
 }
 
 /// None: a server could not be asked or refused a write, or the shadow lags.

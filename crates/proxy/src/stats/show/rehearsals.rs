@@ -129,7 +129,7 @@ impl Judged {
             let findings = run.findings();
             (findings.tally.clone(), findings.error.clone())
         };
-        let coverage = coverage(&tally, reads(stats, run));
+        let coverage = Coverage { unknown: forgotten(stats, run), ..coverage(&tally, reads(stats, run)) };
         let limits = Limits { slow_factor: run.plan.slow_factor, total_growth: run.plan.total_growth };
         Self { run: Arc::clone(run), tally, error, coverage, limits }
     }
@@ -155,8 +155,11 @@ impl Judged {
         let warming = run.warming.load(Ordering::Relaxed);
         let sessions = format!("{} repeated; given up: {given_up}", run.sessions.load(Ordering::Relaxed));
         let mut notes = vec![("sessions", sessions), ("skipped", format!("{skipped}; {warming} statements of the warm-up"))];
-        if self.tally.others > 0 {
-            notes.push(("skipped", format!("{} comparisons of digests beyond the first {}", self.tally.others, rehearsal::MAX_DIGESTS)));
+        if self.tally.others() > 0 {
+            notes.push((
+                "skipped",
+                format!("{} comparisons of digests beyond the first {} are not told apart", self.tally.others(), rehearsal::MAX_DIGESTS),
+            ));
         }
         if !self.error.is_empty() {
             notes.push(("error", self.error.clone()));
@@ -168,6 +171,17 @@ impl Judged {
 fn listed<'a>(counts: impl Iterator<Item = (&'a str, u64)>) -> String {
     let some: Vec<String> = counts.filter(|(_, count)| *count > 0).map(|(name, count)| format!("{count} {name}")).collect();
     if some.is_empty() { "none".to_owned() } else { some.join(", ") }
+}
+
+/// Why statistics by digest do not have all reads of a run.
+fn forgotten(stats: &ProxyStats, run: &Run) -> Option<&'static str> {
+    let is_counted = stats.shared.in_force.load().snapshot.vars.query_digests;
+    let is_cleared = stats.digests().cleared_ms().is_some_and(|cleared_ms| cleared_ms >= run.started_ms);
+    match () {
+        () if !is_counted => Some("mysql-query_digests is off, so nothing is known of the other reads"),
+        () if is_cleared => Some("stats_mysql_query_digest was reset since the rehearsal began, so nothing is known of the other reads"),
+        () => None,
+    }
 }
 
 /// Digests of reads that the original's hostgroup has served, as far as statistics have them.

@@ -166,7 +166,7 @@ fn digests(stats: &ProxyStats, reading: Reading) -> Rows {
     collect::drain_digests(&stats.shared, &mut totals);
     let rows = totals.rows().map(|(key, sums, _)| digest(stats, key, sums)).collect();
     if reading == Reading::Reset {
-        totals.clear();
+        totals.clear(stats.shared.clock.now_ms());
     }
     rows
 }
