@@ -228,7 +228,7 @@ impl Run {
         self.findings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a round of second questions; None while [`MAX_ROUNDS`] are under way. The round ends when the turn is dropped.
+    /// Begins a round of second questions; None while two are under way. The round ends when the turn is dropped.
     pub fn turn(self: &Arc<Self>) -> Option<Turn> {
         let begun = self.rechecking.fetch_update(Ordering::AcqRel, Ordering::Acquire, |held| (held < MAX_ROUNDS).then_some(held + 1));
         begun.ok().map(|_| Turn(Arc::clone(self)))
