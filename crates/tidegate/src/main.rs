@@ -1,6 +1,7 @@
 //! The Tidegate program: command line, configuration, log, signals.
 
 mod admin;
+mod admin_login;
 mod check;
 mod cli;
 mod init;

@@ -5,12 +5,11 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::admin::client::{Client, Limit};
+use crate::admin_login::AdminLogin;
+use ::admin::client::Limit;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 
-/// Where the password may be instead of on the command line, which everybody on the machine can see.
-const PASSWORD_VARIABLE: &str = "TIDEGATE_ADMIN_PASSWORD";
 /// The page is short, and the proxy gathers it within seconds.
 const LIMIT: Limit = Limit { bytes: 1 << 20, time: Duration::from_secs(30) };
 
@@ -26,15 +25,8 @@ pub(crate) enum Rehearsal {
 pub(crate) struct CheckOptions {
     /// Its name in mysql_rehearsals.
     name: String,
-    /// The admin port: host:port, or the path of a Unix socket, with a `/` in it.
-    #[arg(default_value = "127.0.0.1:6032")]
-    target: String,
-    /// Who logs in; reading is all that is needed.
-    #[arg(short = 'u', long, default_value = "stats")]
-    user: String,
-    /// The password; TIDEGATE_ADMIN_PASSWORD in the environment if not given, else the user's name.
-    #[arg(short = 'p', long)]
-    password: Option<String>,
+    #[command(flatten)]
+    login: AdminLogin,
 }
 
 /// Carries it out.
@@ -53,8 +45,7 @@ pub(crate) fn run(rehearsal: &Rehearsal) -> ExitCode {
 }
 
 fn page(options: &CheckOptions) -> Result<Vec<(String, String)>> {
-    let password = options.password.clone().or_else(|| std::env::var(PASSWORD_VARIABLE).ok());
-    let mut client = Client::connect(&options.target, &options.user, password.as_deref().unwrap_or(&options.user), None)?;
+    let mut client = options.login.connect()?;
     let name = options.name.replace('\'', "''");
     let rows = match client.rows(&format!("SHOW REHEARSAL '{name}'"), LIMIT)? {
         Ok(rows) => rows,

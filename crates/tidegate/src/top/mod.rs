@@ -11,29 +11,19 @@ mod tests;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
 
-use ::admin::client::Client;
+use crate::admin_login::AdminLogin;
 use frame::{Line, PLAIN_WIDTH, Style, View};
 use sample::{Sample, Sort};
 use terminal::{Key, Terminal};
 
-/// The password's environment variable: every user of the machine can see the command line.
-const PASSWORD_VARIABLE: &str = "TIDEGATE_ADMIN_PASSWORD";
-
 /// Shows a running proxy, live.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct TopOptions {
-    /// The admin port: host:port, or the path of a Unix socket, with a `/` in it.
-    #[arg(default_value = "127.0.0.1:6032")]
-    target: String,
-    /// Who logs in; reading is all that is needed.
-    #[arg(short = 'u', long, default_value = "stats")]
-    user: String,
-    /// The password; TIDEGATE_ADMIN_PASSWORD in the environment if not given, else the user's name.
-    #[arg(short = 'p', long)]
-    password: Option<String>,
+    #[command(flatten)]
+    login: AdminLogin,
     /// Seconds between frames, 0.1 to 3600.
     #[arg(short = 'i', long, default_value_t = 1.0)]
     interval: f64,
@@ -43,13 +33,6 @@ pub(crate) struct TopOptions {
 }
 
 impl TopOptions {
-    fn connect(&self) -> Result<Client> {
-        let password = self.password.clone().or_else(|| std::env::var(PASSWORD_VARIABLE).ok());
-        let connected = Client::connect(&self.target, &self.user, password.as_deref().unwrap_or(&self.user), None);
-        let hint = || format!("log in as '{}' (-u admin for the administrator)", self.user);
-        connected.with_context(hint)
-    }
-
     fn interval(&self) -> Result<Duration> {
         if (0.1..=3_600.0).contains(&self.interval) {
             Ok(Duration::from_secs_f64(self.interval))
@@ -64,21 +47,21 @@ pub(crate) fn run(options: &TopOptions) -> Result<()> {
     if options.once {
         return once(options, &mut std::io::stdout().lock());
     }
-    let (interval, mut client) = (options.interval()?, options.connect()?);
+    let (interval, mut client) = (options.interval()?, options.login.connect()?);
     let terminal = Terminal::open()?;
     let (mut sort, mut before) = (Sort::Total, None);
     loop {
         match Sample::take(&mut client, sort) {
             Ok(now) => {
                 let (width, height) = terminal.size();
-                let view = View { target: &options.target, now: &now, before: before.as_ref(), sort, width, height: Some(height) };
+                let view = View { target: &options.login.target, now: &now, before: before.as_ref(), sort, width, height: Some(height) };
                 terminal.show(&frame::draw(&view))?;
                 before = Some(now);
             }
             Err(e) => {
-                terminal.show(&[Line { style: Style::Alarm, text: format!("{}: {e:#}; trying again", options.target) }])?;
+                terminal.show(&[Line { style: Style::Alarm, text: format!("{}: {e:#}; trying again", options.login.target) }])?;
                 before = None;
-                if let Ok(again) = options.connect() {
+                if let Ok(again) = options.login.connect() {
                     client = again;
                 }
             }
@@ -99,11 +82,12 @@ pub(crate) fn run(options: &TopOptions) -> Result<()> {
 
 /// One frame, with the rates of one interval.
 fn once(options: &TopOptions, out: &mut impl Write) -> Result<()> {
-    let (interval, mut client) = (options.interval()?, options.connect()?);
+    let (interval, mut client) = (options.interval()?, options.login.connect()?);
     let before = Sample::take(&mut client, Sort::Total)?;
     std::thread::sleep(interval);
     let now = Sample::take(&mut client, Sort::Total)?;
-    let view = View { target: &options.target, now: &now, before: Some(&before), sort: Sort::Total, width: PLAIN_WIDTH, height: None };
+    let view =
+        View { target: &options.login.target, now: &now, before: Some(&before), sort: Sort::Total, width: PLAIN_WIDTH, height: None };
     for line in frame::draw(&view) {
         writeln!(out, "{}", line.text)?;
     }
