@@ -6,7 +6,5 @@ pub mod columns;
 pub mod params;
 #[path = "../../crates/proxy/src/cache/rows.rs"]
 pub mod rows;
-#[path = "../../crates/proxy/src/cache/temporal.rs"]
-pub mod temporal;
 #[path = "../../crates/proxy/src/cache/wording.rs"]
 pub mod wording;

@@ -7,6 +7,7 @@
 use std::io::Write as _;
 use wire::WireError;
 use wire::codec::Reader;
+use wire::temporal::{Clock, Moment, Shape, Span};
 
 const TINY: u8 = 1;
 const SHORT: u8 = 2;
@@ -97,14 +98,12 @@ impl Canonical {
             FLOAT => self.put_float(FLOAT, f64::from(f32::from_le_bytes(row.array::<4>()?))),
             DOUBLE => self.put_float(DOUBLE, f64::from_le_bytes(row.array::<8>()?)),
             DATE | DATETIME | TIMESTAMP | TIME => {
-                let len = row.u8()?;
-                let mut value = Reader::new(row.bytes(len.into())?);
                 let mut text = std::mem::take(&mut self.scratch);
                 text.clear();
-                let read = if column.kind == TIME { time(&mut text, &mut value) } else { date(&mut text, &mut value, column.kind == DATE) };
+                let read = put_temporal(column.kind, row, &mut text);
                 self.put_parts(&[without_zeros(&text)]);
                 self.scratch = text;
-                read?;
+                read.ok_or(WireError::Malformed("a date or time"))?;
             }
             _ => {
                 let bytes = row.lenenc_bytes()?;
@@ -163,30 +162,13 @@ fn without_zeros(text: &[u8]) -> &[u8] {
     text.strip_suffix(b".").unwrap_or(text)
 }
 
-fn date(out: &mut Vec<u8>, value: &mut Reader<'_>, is_date: bool) -> Result<(), WireError> {
-    let (year, month, day) = if value.is_empty() { (0, 0, 0) } else { (value.u16()?, value.u8()?, value.u8()?) };
-    let _ = write!(out, "{year:04}-{month:02}-{day:02}");
-    if is_date {
-        return Ok(());
+/// Appends the text of a binary value with six decimals. None where it has no such text.
+fn put_temporal(kind: u8, row: &mut Reader<'_>, out: &mut Vec<u8>) -> Option<()> {
+    match kind {
+        TIME => Span::read(row)?.put_text(6, out),
+        DATE => Moment { clock: Clock::default(), ..Moment::read(row)? }.put_text(Shape::Date, out),
+        _ => Moment::read(row)?.put_text(Shape::DateTime(6), out),
     }
-    let (hour, minute, second) = if value.is_empty() { (0, 0, 0) } else { (value.u8()?, value.u8()?, value.u8()?) };
-    let micros = if value.is_empty() { 0 } else { value.u32()? };
-    let _ = write!(out, " {hour:02}:{minute:02}:{second:02}.{micros:06}");
-    Ok(())
-}
-
-fn time(out: &mut Vec<u8>, value: &mut Reader<'_>) -> Result<(), WireError> {
-    if value.is_empty() {
-        out.extend_from_slice(b"00:00:00");
-        return Ok(());
-    }
-    let (is_negative, days) = (value.u8()? != 0, value.u32()?);
-    let (hour, minute, second) = (value.u8()?, value.u8()?, value.u8()?);
-    let micros = if value.is_empty() { 0 } else { value.u32()? };
-    let sign = if is_negative { "-" } else { "" };
-    let hours = u64::from(days) * 24 + u64::from(hour);
-    let _ = write!(out, "{sign}{hours:02}:{minute:02}:{second:02}.{micros:06}");
-    Ok(())
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ pub mod reply;
 pub mod reply_digest;
 pub mod session_state;
 pub mod split;
+pub mod temporal;
 
 pub use command::Command;
 pub use error::WireError;

@@ -23,7 +23,6 @@ pub(crate) mod policy;
 pub(crate) mod reply;
 pub(crate) mod rows;
 pub(crate) mod shard;
-pub(crate) mod temporal;
 pub(crate) mod wording;
 
 #[cfg(test)]

@@ -6,9 +6,9 @@
 //!
 //! Source: "COM_STMT_EXECUTE", "Binary Protocol Value"; MySQL manual, "Literal Values".
 
-use super::temporal::{Clock, Moment, Shape, Span};
 use sql::LexMode;
 use wire::codec::Reader;
+use wire::temporal::{Clock, Moment, Shape, Span};
 
 /// Appends the value of type `type_code`, next in `reader`, as a literal.
 pub(crate) fn put_literal(type_code: u8, is_unsigned: bool, reader: &mut Reader<'_>, mode: LexMode, out: &mut Vec<u8>) -> Option<()> {

@@ -7,8 +7,8 @@
 //! Source: "Text Resultset Row", "Binary Protocol Resultset Row".
 
 use super::columns::{Coding, Integer};
-use super::temporal::{Moment, Shape, Span};
 use wire::codec::{Reader, put_lenenc_bytes};
+use wire::temporal::{Moment, Shape, Span};
 
 /// Which protocol a result is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,11 +4,11 @@
 //! with as many decimals as the column definition says. Nothing is checked against a calendar: servers send `0000-00-00`
 //! and `2024-02-30` too. What does not fit a form exactly is `None`.
 
-use wire::codec::{Reader, put_u16, put_u32};
+use crate::codec::{Reader, put_u16, put_u32};
 
 /// What a text form shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub enum Shape {
     /// The date only.
     Date,
     /// Date and time, with so many decimals of a second (0..=6).
@@ -17,7 +17,7 @@ pub(crate) enum Shape {
 
 /// A DATE, DATETIME or TIMESTAMP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Moment {
+pub struct Moment {
     /// 0..=9999.
     pub year: u16,
     /// 0..=99, as all that follow but the last.
@@ -30,7 +30,7 @@ pub(crate) struct Moment {
 
 /// A TIME: a signed span.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Span {
+pub struct Span {
     /// Below zero.
     pub negative: bool,
     /// Whole days.
@@ -41,7 +41,7 @@ pub(crate) struct Span {
 
 /// Hours, minutes, seconds, microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Clock {
+pub struct Clock {
     /// Hour, 0..=99.
     pub hour: u8,
     /// Minute, 0..=99.
@@ -58,7 +58,7 @@ const FRACTION: usize = 6;
 
 impl Moment {
     /// Reads the binary form, its length first.
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
+    pub fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let len = reader.u8().ok()?;
         let mut moment = Self::default();
         match len {
@@ -79,7 +79,7 @@ impl Moment {
     }
 
     /// Appends the binary form, as short as servers make it.
-    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+    pub fn put(&self, out: &mut Vec<u8>) {
         let len = match self {
             moment if moment.clock.micro != 0 => 11,
             moment if moment.clock != Clock::default() => 7,
@@ -100,7 +100,7 @@ impl Moment {
     }
 
     /// Reads the text of a date, or of date and time.
-    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+    pub fn parse(text: &[u8]) -> Option<Self> {
         let (date, time) = match text.split_at_checked(10)? {
             (date, []) => (date, None),
             (date, [b' ', time @ ..]) => (date, Some(time)),
@@ -116,7 +116,7 @@ impl Moment {
     }
 
     /// Appends the text; None, and anything may have been appended, when the shape would lose something.
-    pub(crate) fn put_text(&self, shape: Shape, out: &mut Vec<u8>) -> Option<()> {
+    pub fn put_text(&self, shape: Shape, out: &mut Vec<u8>) -> Option<()> {
         put_digits(out, u32::from(self.year), 4)?;
         out.push(b'-');
         put_digits(out, u32::from(self.month), 2)?;
@@ -135,7 +135,7 @@ impl Moment {
 
 impl Span {
     /// Reads the binary form, its length first.
-    pub(crate) fn read(reader: &mut Reader<'_>) -> Option<Self> {
+    pub fn read(reader: &mut Reader<'_>) -> Option<Self> {
         let len = reader.u8().ok()?;
         let mut span = Self::default();
         match len {
@@ -153,7 +153,7 @@ impl Span {
     }
 
     /// Appends the binary form, as short as servers make it.
-    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+    pub fn put(&self, out: &mut Vec<u8>) {
         let is_zero = self.days == 0 && self.clock == Clock::default();
         let len = match self.clock.micro {
             _ if is_zero => 0,
@@ -171,7 +171,8 @@ impl Span {
         }
     }
 
-    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+    /// Reads the text: an optional sign, 2 to 4 digits of hours, minutes, seconds, and up to 6 decimals.
+    pub fn parse(text: &[u8]) -> Option<Self> {
         let (negative, text) = match text {
             [b'-', rest @ ..] => (true, rest),
             _ => (false, text),
@@ -184,7 +185,7 @@ impl Span {
     }
 
     /// Appends the text; None, and anything may have been appended, when it would lose something.
-    pub(crate) fn put_text(&self, decimals: u8, out: &mut Vec<u8>) -> Option<()> {
+    pub fn put_text(&self, decimals: u8, out: &mut Vec<u8>) -> Option<()> {
         if self.negative {
             out.push(b'-');
         }
