@@ -63,6 +63,14 @@ const REFUSALS: &[(u16, &[&str], Refusal)] = &[
     (codes::CLIENT_INTERACTION_TIMEOUT, &[], Refusal::Leaving),
 ];
 
+/// Errors of a connection that was ended by KILL: MariaDB's ER_CONNECTION_KILLED, MySQL's ER_SESSION_WAS_KILLED.
+const KILLED: [u16; 2] = [codes::CONNECTION_KILLED, codes::SESSION_WAS_KILLED];
+
+/// Whether this error says that an operator ended the connection.
+pub(crate) fn is_killed(code: u16) -> bool {
+    KILLED.contains(&code)
+}
+
 /// What the first packet of an answer proves, if it is this error. A server numbers its answer after the command, from 1;
 /// what it said unasked begins with 0, so it had not read the command.
 pub(crate) fn refusal(error: &ReplyError<'_>) -> Option<Refusal> {

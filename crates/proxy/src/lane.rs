@@ -182,6 +182,11 @@ impl Lane {
         Rc::clone(&self.settings.borrow())
     }
 
+    /// Whether statements of several sessions may be under way on one of its connections.
+    pub(crate) fn pipelines(&self) -> bool {
+        self.settings.borrow().pipeline_depth > 1
+    }
+
     /// Most connections of its user in its hostgroup, in all lanes and workers; 0 is no limit.
     pub(crate) fn limit(&self) -> u64 {
         self.settings.borrow().max_backend_connections_per_user

@@ -1,6 +1,7 @@
 //! Two answers to the same statement, and the class of their difference.
 
 use crate::answer::Answer;
+use wire::codes;
 
 /// What a comparison found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -123,10 +124,10 @@ impl Class {
 }
 
 /// Errors of statements that ran too long: ER_QUERY_TIMEOUT (MySQL), ER_STATEMENT_TIMEOUT (MariaDB).
-const TIME_LIMITS: [u16; 2] = [3024, 1969];
+const TIME_LIMITS: [u16; 2] = [codes::QUERY_TIMEOUT, codes::STATEMENT_TIMEOUT];
 
-/// Errors of refused writes: ER_OPTION_PREVENTS_STATEMENT, ER_CANT_EXECUTE_IN_READ_ONLY_TRANSACTION, ER_READ_ONLY_MODE.
-const REFUSED_WRITES: [u16; 3] = [1290, 1792, 1836];
+/// Errors of refused writes.
+const REFUSED_WRITES: [u16; 3] = [codes::OPTION_PREVENTS_STATEMENT, codes::CANT_EXECUTE_IN_READ_ONLY_TRANSACTION, codes::READ_ONLY_MODE];
 
 impl Answer {
     /// The server refused to write. A rehearsal runs in read-only transactions, so this says nothing about the upgrade.

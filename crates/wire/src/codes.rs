@@ -236,6 +236,8 @@ pub const ACCOUNT_IS_LOCKED: u16 = 4151;
 // Of clients (`CR_...`).
 /// A client cannot connect to the server.
 pub const CONN_HOST_ERROR: u16 = 2003;
+/// A client lost its connection while it waited for a reply.
+pub const SERVER_LOST: u16 = 2013;
 /// A client got a malformed packet.
 pub const CLIENT_MALFORMED_PACKET: u16 = 2027;
 

@@ -1,17 +1,18 @@
 //! Statements of several sessions on one backend: sent in one write, answered in order, each reply to its session.
 //!
-//! A task of its own for each batch. It lives until all that was sent is answered, and gives the backend back by the pool's door, where
-//! it may serve the next batch. INVARIANTS: the replies are those of the statements that were written, in this order; a statement whose
-//! session left is written or answered, but told to nobody; all of them are reads that may run twice (see the session's `ride`).
+//! Each batch is a task. It runs until the server has answered all statements, then gives the backend back to the pool, where the backend
+//! may serve the next batch. INVARIANTS: the replies come in the order in which the statements were written. The reply to a session that
+//! left is dropped. All statements are reads that may run twice (see the session's `ride`).
 //!
-//! A reply at the head that is late keeps nobody: those behind it run alone, on other backends, and what comes for them is dropped. A
-//! reply with an error or a warning, or a long one, is dropped too, and its statement runs alone: then all of it is told as ever.
+//! If the reply at the head is late, the statements behind it run alone on other backends, and their replies here are dropped. A reply
+//! with an error or a warning, or a long reply, is dropped too. Its statement runs alone, and the client gets that reply.
 
 use super::HostgroupPool;
 use super::riders::{Answer, Ridden};
 use super::waiting::{Outcome, Waiter};
 use crate::aside::{Loss, end_lost_connection};
 use crate::backend::{Backend, ServerError};
+use crate::certainty::is_killed;
 use crate::counters::add;
 use crate::lane::Lane;
 use crate::safety::Safety;
@@ -24,7 +25,6 @@ use std::io;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
-use wire::codes;
 use wire::flags::StatusFlags;
 use wire::packet::{HEADER, header};
 use wire::reframe::ReplyFacts;
@@ -32,9 +32,6 @@ use wire::split::{Ended, Splitter};
 
 /// A reply that says one of these was left in the session is not like others.
 const LEFT_STATE: StatusFlags = StatusFlags::SESSION_STATE_CHANGED.union(StatusFlags::IN_TRANS).union(StatusFlags::IN_TRANS_READONLY);
-
-/// An operator ended the connection.
-const KILLED: [u16; 2] = [codes::CONNECTION_KILLED, codes::SESSION_WAS_KILLED];
 
 /// See the module.
 pub(super) struct Batch {
@@ -278,7 +275,7 @@ impl Batch {
             self.pool.count_dropped(&self.worker);
         } else if has_left_state && !is_clean {
             waiter.finish(Outcome::Ridden(Ridden::Changed));
-        } else if ended.error.is_some_and(|code| KILLED.contains(&code)) {
+        } else if ended.error.is_some_and(is_killed) {
             // As any statement that was lost with its connection: how often it may run again is limited.
             waiter.finish(Outcome::Ridden(Ridden::Lost("Connection was killed".to_owned())));
         } else if is_clean {

@@ -1,8 +1,7 @@
-//! Whose statements are sent together on one backend, and how many: only of sessions that wait for a connection anyway, in the order
-//! of their turns.
+//! Decides which waiting sessions share a backend, and how many. Sessions are taken in the order in which they began to wait.
 //!
-//! A backend that is given back serves one waiter, or the first few of the line at once. INVARIANT: nobody is overtaken. Where the
-//! first in line is no [`Rider`], or wants another state, it gets the backend to itself as ever, and those behind it wait.
+//! A backend that is given back serves one waiting session, or the first few at once. INVARIANT: no session is overtaken. If the first
+//! session in line is no [`Rider`], or wants another state, the backend is its alone, and the sessions behind it wait.
 
 use super::batch::Batch;
 use super::lines::FRONT;

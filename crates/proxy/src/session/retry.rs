@@ -31,9 +31,6 @@ use wire::codes;
 use wire::flags::StatusFlags;
 use wire::reframe::ReplyError;
 
-/// A connection was ended by KILL: MariaDB's ER_CONNECTION_KILLED, MySQL's ER_SESSION_WAS_KILLED.
-const KILLED: [u16; 2] = [codes::CONNECTION_KILLED, codes::SESSION_WAS_KILLED];
-
 /// First pause before a refused statement asks for a server again, ms; doubles.
 const PAUSE_FIRST_MS: u64 = 1;
 /// Longest such pause, ms. A server that is known not to take it is not asked in between.
@@ -167,7 +164,7 @@ impl Session {
                 Ok(())
             }
             // It ran until its connection was ended.
-            Fault::Refused { code, text, .. } if KILLED.contains(&code) && !self.may_be_lost_again(patience) => {
+            Fault::Refused { code, text, .. } if certainty::is_killed(code) && !self.may_be_lost_again(patience) => {
                 self.at.backend = None;
                 let text = worn_out(&String::from_utf8_lossy(&text));
                 Err(Fault::Lost { certainty: Certainty::Unknown, text, pins: self.at.pins.set() })

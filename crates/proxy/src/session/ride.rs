@@ -148,11 +148,10 @@ impl Session {
 
     /// Whether the statement may ride, as far as it, its session and the settings go.
     fn may_ride(&self, command: Incoming, plan: &Plan) -> bool {
-        let settings = self.at.lane.settings();
-        if settings.pipeline_depth < 2 || plan.statement.is_some() || !plan.patches.is_empty() || plan.analysis.kind != Kind::Select {
+        if !self.at.lane.pipelines() || plan.statement.is_some() || !plan.patches.is_empty() || plan.analysis.kind != Kind::Select {
             return false;
         }
-        why_alone(&plan.analysis, self.text_of(command, plan), &self.standing(), &settings).is_none()
+        why_alone(&plan.analysis, self.text_of(command, plan), &self.standing(), &self.at.lane.settings()).is_none()
     }
 
     fn standing(&self) -> Standing {

@@ -15,15 +15,12 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::codec::Reader;
+use wire::codes;
 
 /// How long is waited before each round of second questions, ms.
 const ROUNDS_MS: [u64; 2] = [100, 1_000];
 /// How long (s) the shadow may take to catch up for a second question.
 const CATCH_UP_S: u32 = 5;
-/// Stands for a statement whose connection was lost twice: CR_SERVER_LOST.
-const LOST: u16 = 2013;
-/// Stands for a statement that ran longer than it may: ER_QUERY_TIMEOUT.
-const TIMED_OUT: u16 = 3024;
 /// Bytes of a statement that a sample shows.
 const SHOWN: usize = 1024;
 
@@ -58,7 +55,7 @@ pub(super) async fn judge(shadow: &Shadow, worker: &Rc<Worker>, mut repeated: Re
     let (class, is_rechecked) = match opinion {
         Opinion::Take(class) => (class, false),
         // It was asked again already.
-        Opinion::Ask if heard.answer.error == Some(LOST) => (first, true),
+        Opinion::Ask if heard.answer.error == Some(codes::SERVER_LOST) => (first, true),
         Opinion::Ask => (recheck(shadow, worker, &mut repeated.copy, traits).await, true),
     };
     record(shadow, &repeated, &heard, class, is_rechecked);
@@ -73,7 +70,7 @@ async fn ask_shadow(worker: &Rc<Worker>, copy: &mut Mirrored, hostgroup: Hostgro
     tokio::time::sleep(Duration::from_millis(ROUNDS_MS[0])).await;
     match ask(worker, copy, hostgroup).await {
         Err(failure @ (Failure::Lost(_) | Failure::NoBackend(_))) => {
-            Ok(Heard { answer: Answer::of_error(LOST), time_us: 0, error: failure.to_string() })
+            Ok(Heard { answer: Answer::of_error(codes::SERVER_LOST), time_us: 0, error: failure.to_string() })
         }
         other => other,
     }
@@ -96,7 +93,7 @@ async fn ask(worker: &Rc<Worker>, copy: &mut Mirrored, hostgroup: HostgroupId) -
         Err(Failure::State(error)) => Ok(of_error(error.code, format!("the session's state was refused: {}", text_of(&error)))),
         Err(Failure::TimedOut(ms)) => {
             let error = format!("still running after {ms} ms");
-            Ok(Heard { answer: Answer::of_error(TIMED_OUT), time_us: ms.saturating_mul(1000), error })
+            Ok(Heard { answer: Answer::of_error(codes::QUERY_TIMEOUT), time_us: ms.saturating_mul(1000), error })
         }
         Err(failure) => Err(failure),
     }
