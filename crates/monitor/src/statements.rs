@@ -49,6 +49,12 @@ pub(crate) struct Pointing<'a> {
     pub(crate) place: Place,
 }
 
+/// Waits until a server has applied everything up to `position`; the answer is 0 then. `seconds` is a number with decimals or without.
+pub(crate) fn wait(version: &Version, position: &str, seconds: impl std::fmt::Display) -> String {
+    let function = if version.is_mariadb { "MASTER_GTID_WAIT" } else { "WAIT_FOR_EXECUTED_GTID_SET" };
+    format!("SELECT {function}('{position}', {seconds})")
+}
+
 /// Stops both threads.
 pub(crate) fn stop(version: &Version, name: &str) -> String {
     verb(version, "STOP", name)

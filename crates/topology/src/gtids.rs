@@ -61,7 +61,8 @@ impl Domain {
 
 impl GtidSet {
     /// From a server's words: `gtid_executed` of MySQL (`uuid:1-5:7:tag:1-3,...`), or GTIDs of MariaDB (`domain-server-number,...`):
-    /// a position, `gtid_binlog_state`, or both. None for anything else.
+    /// a position, `gtid_binlog_state`, or both. White space around a comma is skipped: MySQL begins a line with each source. None for
+    /// anything else.
     pub fn parse(text: &str) -> Option<Self> {
         let mut set = Self::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {

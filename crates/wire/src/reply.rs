@@ -125,8 +125,8 @@ impl Tracker {
     }
 
     /// True while the first packet of a result is expected.
-    #[must_use]
-    pub fn is_at_start(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_at_start(&self) -> bool {
         self.phase == Phase::First && !self.continuing
     }
 

@@ -57,8 +57,8 @@ impl Splitter {
     }
 
     /// Nothing was seen of the reply that comes next.
-    #[must_use]
-    pub fn is_at_start(&self) -> bool {
+    #[cfg(test)]
+    fn is_at_start(&self) -> bool {
         self.skip == 0 && self.ended == Ended::default() && self.tracker.is_at_start()
     }
 

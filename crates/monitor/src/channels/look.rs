@@ -69,8 +69,8 @@ fn position(text: &str) -> Result<Position, Fault> {
 }
 
 fn gtids(rows: &Rows, column: usize) -> Result<GtidSet, Fault> {
-    let text = rows.first().and_then(|row| row.at(column)).unwrap_or_default().replace('\n', "");
-    GtidSet::parse(&text).ok_or_else(|| unknown("a set of GTIDs"))
+    let text = rows.first().and_then(|row| row.at(column)).unwrap_or_default();
+    GtidSet::parse(text).ok_or_else(|| unknown("a set of GTIDs"))
 }
 
 /// Whether it is one of a group's own.

@@ -182,9 +182,8 @@ impl Words {
         if !is_plain || position.is_empty() {
             return None;
         }
-        let function = if self.0.is_mariadb { "MASTER_GTID_WAIT" } else { "WAIT_FOR_EXECUTED_GTID_SET" };
-        let seconds = limit_ms.div_ceil(1_000).max(1);
-        Some(format!("SELECT {function}('{position}', {seconds}) /* must return 0, else stop here */"))
+        let wait = statements::wait(&self.0, position, limit_ms.div_ceil(1_000).max(1));
+        Some(format!("{wait} /* must return 0, else stop here */"))
     }
 }
 

@@ -128,7 +128,7 @@ async fn gtids(connection: &mut Connection, sql: &str) -> Result<GtidSet, Fault>
 }
 
 fn set(text: &str) -> Result<GtidSet, Fault> {
-    GtidSet::parse(&text.replace('\n', "")).ok_or_else(|| Fault::Protocol("a set of GTIDs has an unknown form".to_owned()))
+    GtidSet::parse(text).ok_or_else(|| Fault::Protocol("a set of GTIDs has an unknown form".to_owned()))
 }
 
 /// False where the monitor's user may not see them.

@@ -264,24 +264,22 @@ impl Monitor {
 
     /// The effect of a drain on hostgroups without another ONLINE server, in words; empty if there are none.
     fn left_alone(&self, server: &ServerAddr) -> String {
-        let alone = self.consult(|_, layout| {
+        let (alone, are_readers) = self.consult(|snapshot, layout| {
             let is_here = |placement: &Placement| placement.server.key.addr() == *server;
             let serves = |placement: &Placement| placement.status == ServerStatus::Online && !is_here(placement);
             let alone = layout.hostgroups.iter().filter(|(_, all)| all.iter().any(is_here) && !all.iter().any(serves));
-            alone.map(|(id, _)| *id).collect::<Vec<HostgroupId>>()
+            let alone: Vec<HostgroupId> = alone.map(|(id, _)| *id).collect();
+            let is_reader = |id: &HostgroupId| snapshot.roles.iter().any(|group| group.reader == *id && group.writer != *id);
+            let are_readers = alone.iter().all(is_reader);
+            (alone, are_readers)
         });
         if alone.is_empty() {
             return String::new();
         }
         let names: Vec<String> = alone.iter().map(ToString::to_string).collect();
         let named = format!("hostgroup{} {}", if alone.len() > 1 { "s" } else { "" }, names.join(", "));
-        let snapshot = self.snapshot();
-        let is_reader = |id: &HostgroupId| snapshot.roles.iter().any(|group| group.reader == *id && group.writer != *id);
-        let reads = if alone.iter().all(is_reader) {
-            ". Reads of users with read_write_split go to the writer (mysql-reads_to_writer_after_ms)"
-        } else {
-            ""
-        };
+        let reads =
+            if are_readers { ". Reads of users with read_write_split go to the writer (mysql-reads_to_writer_after_ms)" } else { "" };
         format!(". No other server is ONLINE in {named}: statements there wait, then fail with error 9001{reads}")
     }
 

@@ -23,6 +23,7 @@ use super::switchover::{OTHERS_LIMIT, Switchover};
 use super::undo::Done;
 use crate::client::is_on;
 use crate::probe;
+use crate::statements;
 
 /// How much of its time a switchover waits for a new writer that is behind, before anybody waits; the rest is for what comes then.
 const TO_CATCH_UP: f64 = 0.75;
@@ -173,7 +174,7 @@ pub(super) async fn own_writes_missing(writer: &mut Control, other: &mut Control
             .map(|(own, has)| own.missing_in(&has))
             .ok_or_else(|| format!("{}: '{logged}' is no set of GTIDs", writer.addr));
     }
-    let [wrote, has] = [writer.value(SET).await?, other.value(SET).await?].map(|text| GtidSet::parse(&text.replace('\n', "")));
+    let [wrote, has] = [writer.value(SET).await?, other.value(SET).await?].map(|text| GtidSet::parse(&text));
     let missing = wrote.zip(has).map(|(wrote, has)| wrote.of_source(&id).missing_in(&has));
     missing.ok_or_else(|| format!("{}: {SET}: not a known answer", writer.addr))
 }
@@ -238,11 +239,7 @@ async fn has(server: &mut Control, position: &Position, limit: Duration) -> Resu
         return Ok(true);
     }
     let text = &position.text;
-    let sql = if server.version().is_mariadb {
-        format!("SELECT MASTER_GTID_WAIT('{text}', {:.3})", limit.as_secs_f64())
-    } else {
-        format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{text}', {:.3})", limit.as_secs_f64())
-    };
+    let sql = statements::wait(server.version(), text, format_args!("{:.3}", limit.as_secs_f64()));
     if server.value(&sql).await? != "0" {
         return Ok(false);
     }
