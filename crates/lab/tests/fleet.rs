@@ -430,7 +430,7 @@ fn who_waits_for_little_lag_holds_nobody_up() {
     assert_eq!(choosy.recv_reply(lab::client::Encoding::Text).unwrap().scalar().unwrap().unwrap(), port(&bed, 0));
 }
 
-/// A value that one server takes and another refuses: the statement after it does not run on the second without the value.
+/// If a server refuses a value that another server accepted, the next statement does not run there without the value.
 #[test]
 fn what_one_server_accepted_is_not_taken_for_granted_on_another() {
     let bed = Bed::new(|b| b.variable("threads", 1));

@@ -10,11 +10,11 @@ use crate::error::AdminError;
 const HOUR: i64 = 3_600;
 /// Seconds.
 const DAY: i64 = 24 * HOUR;
-/// Seconds of samples that one turn turns into hours.
+/// Samples of this many seconds are added up to hours in one turn.
 const HOURS_SLICE: i64 = DAY;
-/// Seconds of hours that one turn turns into days.
+/// Hours of this many seconds are added up to days in one turn.
 const DAYS_SLICE: i64 = 100 * DAY;
-/// Rows that one turn reads, and may delete, in each table. Must be more than the rows of one sample.
+/// A turn reads, and may delete, this many rows of each table. Must be more than the rows of a sample.
 const PRUNE_ROWS: i64 = 20_000;
 
 /// The limits of a table.

@@ -115,7 +115,7 @@ impl Catalogs {
     }
 }
 
-/// The tables that one statement has named and read.
+/// The tables that a statement named, and the rows of those that it read.
 #[derive(Debug, Default)]
 struct Statement {
     named: BTreeSet<usize>,

@@ -127,7 +127,7 @@ pub(super) fn tables() -> Vec<LiveTable> {
     VIEWS.iter().map(table).collect()
 }
 
-/// The tables that one connection can read: its schemas, with their tables and views as they are now.
+/// A connection's schemas, with their tables and views as they are now.
 #[derive(Debug, Default)]
 pub(crate) struct Catalog {
     schemas: Vec<&'static str>,

@@ -42,7 +42,7 @@ const WARM: usize = 2_000;
 /// Statements of a window, in whole rounds of the largest case.
 const COUNTED: usize = 1_920;
 const WINDOWS: usize = 4;
-/// The longest that one round of replies may take.
+/// If a round of replies takes longer, the case fails.
 const ROUND_LIMIT: Duration = Duration::from_secs(60);
 
 /// Instructions of the proxy's process for each statement of `case`. `program` is the proxy.
