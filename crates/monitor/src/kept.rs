@@ -247,8 +247,8 @@ mod tests {
         let lost = || Err(topology::ProbeError::Unreachable("refused".to_owned()));
         let story = [("a", Ok(false)), ("b", Ok(true)), ("a", lost()), ("a", lost()), ("b", Ok(false)), ("a", Ok(false))];
         for (at_s, (host, said)) in (1..).zip(story) {
-            topology.observe(at_s * 1_000, &addr(host), topology::Seen::ReadOnly(said));
-            topology.observe(at_s * 1_000, &addr(host), topology::Seen::Sources(Ok(topology::SourcesView::default())));
+            topology.observe(at_s * 1_000, &addr(host), topology::Observation::ReadOnly(said));
+            topology.observe(at_s * 1_000, &addr(host), topology::Observation::Sources(Ok(topology::SourcesView::default())));
         }
         topology.knowledge_to_keep()
     }

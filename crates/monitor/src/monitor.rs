@@ -17,7 +17,7 @@ use model::snapshot::{Server, Snapshot};
 use model::{Secret, ServerAddr};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock, watch};
-use topology::{Check, CheckKind, Event, EventKind, Knowledge, Lag, MemberIdentity, Order, ProbeError, Seen, Topology};
+use topology::{Check, CheckKind, Event, EventKind, Knowledge, Lag, MemberIdentity, Observation, Order, ProbeError, Topology};
 
 use crate::channels::Board;
 use crate::client::{Access, Connector};
@@ -61,7 +61,7 @@ pub struct Monitor {
     core: Mutex<Core>,
     inbox: Inbox,
     /// Results of checks that no decision has taken yet.
-    sightings: Mutex<Vec<(ServerAddr, Seen)>>,
+    sightings: Mutex<Vec<(ServerAddr, Observation)>>,
     sighted: Notify,
     stale: Notify,
     kept: OnceLock<Kept>,

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use topology::{Check, CheckKind, Lag, ProbeError, Seen, SourcesView, Topology};
+use topology::{Check, CheckKind, Lag, Observation, ProbeError, SourcesView, Topology};
 
 /// Its servers take writes.
 pub(crate) const WRITER: HostgroupId = HostgroupId(0);
@@ -143,12 +143,12 @@ impl Prober {
         };
         let us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
         let seen = match check.kind {
-            CheckKind::Ping => Seen::Ping(seen.map(|_| us)),
-            CheckKind::ReadOnly(_) => Seen::ReadOnly(seen.map(|s| s.read_only)),
-            CheckKind::Lag => Seen::Lag(seen.map(|s| s.lag)),
+            CheckKind::Ping => Observation::Ping(seen.map(|_| us)),
+            CheckKind::ReadOnly(_) => Observation::ReadOnly(seen.map(|s| s.read_only)),
+            CheckKind::Lag => Observation::Lag(seen.map(|s| s.lag)),
             // A writable server of the simulation has no source; the other ones get all writes.
-            CheckKind::Sources => Seen::Sources(seen.map(|s| SourcesView { is_member: s.read_only, ..SourcesView::default() })),
-            CheckKind::BufferPool => Seen::BufferPool(seen.map(|s| (true, s.uptime_s))),
+            CheckKind::Sources => Observation::Sources(seen.map(|s| SourcesView { is_member: s.read_only, ..SourcesView::default() })),
+            CheckKind::BufferPool => Observation::BufferPool(seen.map(|s| (true, s.uptime_s))),
             CheckKind::Connect | CheckKind::Gtids | CheckKind::Galera | CheckKind::Group | CheckKind::Aurora | CheckKind::RdsTopology => {
                 return;
             }

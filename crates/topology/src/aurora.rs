@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use crate::facts::{Facts, Troubles};
 use crate::judgement::{Fitness, Judgement, Judgements, Scene, describe, under_way};
 use crate::knowledge::pairs;
-use crate::roll::Roll;
-use crate::seen::{AuroraInstance, AuroraView};
+use crate::observation::{AuroraInstance, AuroraView};
+use crate::roster::Roster;
 
 /// In intervals between checks. A view is stale if each of its rows is older, by more than this, than the newest row seen of that instance.
 const STALE_AFTER_CHECKS: u64 = 3;
@@ -58,7 +58,7 @@ pub(crate) fn address(aurora: &Aurora, instance: &AuroraInstance) -> ServerAddr 
     ServerAddr { host: format!("{}{}", instance.server_id, aurora.domain_name).into(), port: aurora.port }
 }
 
-pub(crate) fn judge(scene: Scene<'_>, aurora: &Aurora, roll: &Roll, memory: &mut Memory) -> Judgements {
+pub(crate) fn judge(scene: Scene<'_>, aurora: &Aurora, roster: &Roster, memory: &mut Memory) -> Judgements {
     learn_ages(scene, aurora, memory);
     let answers = fresh(scene, aurora, memory);
     let claimed = claims(aurora, &answers);
@@ -68,7 +68,7 @@ pub(crate) fn judge(scene: Scene<'_>, aurora: &Aurora, roll: &Roll, memory: &mut
         memory.writer = Some(writer);
     }
     let instance = |(addr, _, facts): (&ServerAddr, _, &Facts)| {
-        let mut judgement = instance(scene, aurora, roll, memory, (addr, facts));
+        let mut judgement = instance(scene, aurora, roster, memory, (addr, facts));
         judgement.is_confirming |= is_confirming;
         (addr.clone(), judgement)
     };
@@ -141,18 +141,18 @@ fn settle(claims: &BTreeMap<ServerAddr, Vec<Answer<'_>>>, memory: &Memory) -> Op
     is_believed.then(|| claim.clone())
 }
 
-fn instance(scene: Scene<'_>, aurora: &Aurora, roll: &Roll, memory: &Memory, (addr, facts): (&ServerAddr, &Facts)) -> Judgement {
+fn instance(scene: Scene<'_>, aurora: &Aurora, roster: &Roster, memory: &Memory, (addr, facts): (&ServerAddr, &Facts)) -> Judgement {
     let troubles = Troubles::from(&facts.aurora);
     let is_found = scene.members.get(addr).is_some_and(|member| member.configured.is_empty());
-    let is_listed = roll.is_listed(addr) && !roll.is_gone(addr);
+    let is_listed = roster.is_listed(addr) && !roster.is_gone(addr);
     let (fitness, why) = match () {
         () if is_found && facts.aurora.last.is_none() => (Fitness::Unseen, "found, but not probed yet"),
         () if memory.writer.as_ref() == Some(addr) => (Fitness::Writer, "the topology's writer"),
-        () if roll.is_gone(addr) => (Fitness::Fenced, "no longer in the topology"),
+        () if roster.is_gone(addr) => (Fitness::Fenced, "no longer in the topology"),
         () if is_listed => (Fitness::Reader, "a replica in the topology"),
         () => (Fitness::Unseen, "not seen in the topology yet"),
     };
-    let lag_ms = roll.lag_ms(addr, aurora);
+    let lag_ms = roster.lag_ms(addr, aurora);
     let said = if lag_ms >= AuroraInstance::LAG_UNKNOWN_MS || !is_listed { "?".to_owned() } else { lag_ms.to_string() };
     let seen = format!("lag_ms={said} listed={} {}", u8::from(is_listed), describe(troubles));
     Judgement {

@@ -27,11 +27,11 @@ pub use self::succession::Fork;
 use self::succession::Takeover;
 use crate::facts::Facts;
 use crate::health::{HostgroupPolicy, Lags, Quiet, Vital, lags, missed_pings, place, vital};
-use crate::identity::{self, Identity, MemberIdentity, STRANGER, Strangers, Turn, Voices};
+use crate::identity::{self, Identity, MemberIdentity, STRANGER, Strangers, Turn, Votes};
 use crate::judgement::{Fitness, Judgement, Judgements, Outage, Scene};
 use crate::knowledge::pairs;
 use crate::member::{self, Member};
-use crate::roll::Roll;
+use crate::roster::Roster;
 use crate::standing::{KnownIdentity, Standing, Standings};
 use crate::{aurora, galera, group, rds, replication};
 
@@ -129,7 +129,7 @@ pub(crate) struct Cluster {
     /// Servers whose rows changed while the monitor was off, and when, ms. They are as configured until a check answers.
     rewritten: BTreeMap<ServerAddr, u64>,
     /// The servers that the cluster's own views name.
-    roll: Roll,
+    roster: Roster,
     before: Memory,
     memory: Memory,
     at_ms: u64,
@@ -169,9 +169,9 @@ impl Cluster {
     pub(crate) fn new(group: &Arc<RoleGroup>, snapshot: &Snapshot, old: Option<Self>, now_ms: u64) -> Self {
         let settings = snapshot.effective_in(group.writer);
         let mut members = member::configured(group, snapshot);
-        let (mut memory, preferred, awaited, roll, found, mut rewritten, (told_strangers, told_identity)) = match old {
+        let (mut memory, preferred, awaited, roster, found, mut rewritten, (told_strangers, told_identity)) = match old {
             Some(old) => {
-                (old.memory, old.preferred, old.awaited, old.roll, old.members, old.rewritten, (old.told_strangers, old.told_identity))
+                (old.memory, old.preferred, old.awaited, old.roster, old.members, old.rewritten, (old.told_strangers, old.told_identity))
             }
             None => Default::default(),
         };
@@ -201,7 +201,7 @@ impl Cluster {
             choice: None,
             preferred: preferred.filter(|addr| members.contains_key(addr)),
             awaited: awaited.filter(|addr| members.contains_key(addr) && !memory.is_settled),
-            roll,
+            roster,
             comeback: Return { policy, delay_ms: settings.failback_delay_ms },
             second_writers: settings.second_writers,
             shuns_strays: settings.shun_stray_replicas,
@@ -413,9 +413,9 @@ impl Cluster {
 
     /// Finds the servers that belong to another cluster.
     fn identify(&mut self, world: World<'_>, memory: &mut identity::Memory) {
-        let voices = Voices { group: &self.group, members: &self.members, facts: world.facts, writers: &self.before.writers };
-        memory.learn(voices);
-        self.strangers = memory.strangers(voices);
+        let votes = Votes { group: &self.group, members: &self.members, facts: world.facts, writers: &self.before.writers };
+        memory.learn(votes);
+        self.strangers = memory.strangers(votes);
     }
 
     /// The strangers that came or left since the last call, and a newly settled identity.
@@ -495,7 +495,7 @@ impl Cluster {
             RoleKind::Replication(_) => replication::judge(scene, &mut memory.replication),
             RoleKind::Galera => galera::judge(scene),
             RoleKind::GroupReplication => group::judge(scene),
-            RoleKind::Aurora(row) => aurora::judge(scene, row, &self.roll, &mut memory.aurora),
+            RoleKind::Aurora(row) => aurora::judge(scene, row, &self.roster, &mut memory.aurora),
         };
         judgements.extend(self.strangers.all.iter().map(|(addr, identity)| (addr.clone(), self.stranger(identity))));
         for (addr, judgement) in &mut judgements {

@@ -12,7 +12,7 @@ use model::fleet::SignalKind;
 use serde::{Deserialize, Serialize};
 
 use crate::gtids::GtidSet;
-use crate::seen::{AuroraView, GaleraView, GroupView, Lag, ProbeError, RdsView, Seen, SourcesView};
+use crate::observation::{AuroraView, GaleraView, GroupView, Lag, Observation, ProbeError, RdsView, SourcesView};
 
 /// Samples that are kept where several in a row decide; the largest count that a setting may ask for.
 const KEPT_SAMPLES: usize = 10;
@@ -257,11 +257,11 @@ impl Troubles {
 
 impl Facts {
     /// Takes the result of a check.
-    pub(crate) fn observe(&mut self, now_ms: u64, seen: Seen, ping_max_failures: u32) {
+    pub(crate) fn observe(&mut self, now_ms: u64, seen: Observation, ping_max_failures: u32) {
         // That these could not be read says nothing else of the server.
         match seen {
-            Seen::Rds(result @ Err(_)) => return self.rds.take(now_ms, Loss::default(), result, |a, b| a == b),
-            Seen::Sources(result @ Err(_)) => return self.sources.take(now_ms, Loss::default(), result, |a, b| a == b),
+            Observation::Rds(result @ Err(_)) => return self.rds.take(now_ms, Loss::default(), result, |a, b| a == b),
+            Observation::Sources(result @ Err(_)) => return self.sources.take(now_ms, Loss::default(), result, |a, b| a == b),
             _ => {}
         }
         let is_good = seen.error().is_none();
@@ -271,27 +271,27 @@ impl Facts {
         let loss = Loss { unreachable_ms: self.unreachable_ms, is_lost: self.is_lost };
         match seen {
             // Pings say no more than that it lives.
-            Seen::Ping(result) => self.ping.take(now_ms, Loss::default(), result, |_, _| true),
-            Seen::ReadOnly(result) => self.read_only.take(now_ms, loss, result, |a, b| a == b),
-            Seen::Lag(result) => {
+            Observation::Ping(result) => self.ping.take(now_ms, Loss::default(), result, |_, _| true),
+            Observation::ReadOnly(result) => self.read_only.take(now_ms, loss, result, |a, b| a == b),
+            Observation::Lag(result) => {
                 self.note_lag(now_ms, result.as_ref().ok());
                 self.lag.take(result.map(|lag| (now_ms, lag)));
                 self.known_lag = self.known_lag.filter(|_| !self.lag.is_forgotten());
             }
-            Seen::Gtids(result) => self.gtids.take(result.map(|set| (now_ms, set))),
-            Seen::Galera(result) => {
+            Observation::Gtids(result) => self.gtids.take(result.map(|set| (now_ms, set))),
+            Observation::Galera(result) => {
                 keep(&mut self.behind, result.as_ref().ok().map(|view| view.recv_queue));
                 self.giving_since_ms = self.giving_since(now_ms, &result);
                 self.galera.take(now_ms, loss, result, |a, b| a.cluster_size == b.cluster_size);
             }
-            Seen::Group(result) => {
+            Observation::Group(result) => {
                 keep(&mut self.behind, result.as_ref().ok().map(|view| view.transactions_behind));
                 self.group.take(now_ms, loss, result, |a, b| a.view_id == b.view_id);
             }
-            Seen::Aurora(result) => self.aurora.take(now_ms, loss, result, |a, b| a.writer() == b.writer()),
-            Seen::BufferPool(result) => self.warm(result),
-            Seen::Sources(result) => self.sources.take(now_ms, Loss::default(), result, |a, b| a == b),
-            Seen::Rds(result) => self.rds.take(now_ms, Loss::default(), result, |a, b| a == b),
+            Observation::Aurora(result) => self.aurora.take(now_ms, loss, result, |a, b| a.writer() == b.writer()),
+            Observation::BufferPool(result) => self.warm(result),
+            Observation::Sources(result) => self.sources.take(now_ms, Loss::default(), result, |a, b| a == b),
+            Observation::Rds(result) => self.rds.take(now_ms, Loss::default(), result, |a, b| a == b),
         }
         if is_good {
             self.answered(now_ms)

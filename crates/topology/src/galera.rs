@@ -12,7 +12,7 @@ use model::fleet::UnderWay;
 
 use crate::facts::{Facts, Troubles};
 use crate::judgement::{Fitness, Judgement, Judgements, Outage, STALE_FOR_MS, Scene, describe, outage, small, under_way};
-use crate::seen::GaleraView;
+use crate::observation::GaleraView;
 
 /// Two nodes must disagree about the cluster's size for this long before one of them counts as cut off, ms. Views change, and nodes are
 /// asked, at slightly different times.

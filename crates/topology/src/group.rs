@@ -15,7 +15,7 @@ use model::fleet::UnderWay;
 
 use crate::facts::{Facts, Troubles};
 use crate::judgement::{Fitness, Judgement, Judgements, Outage, Scene, describe, outage, small, under_way};
-use crate::seen::GroupView;
+use crate::observation::GroupView;
 
 /// A view counts as lasting after this many answers in a row with the same view id.
 const AGREED_AFTER: u32 = 2;
@@ -178,8 +178,8 @@ struct Support {
 }
 
 impl Support {
-    fn of<'a>(scene: Scene<'_>, voices: impl Iterator<Item = (&'a ServerAddr, &'a Facts, &'a GroupView)>) -> Self {
-        voices.fold(Self::default(), |support, (addr, facts, view)| Self {
+    fn of<'a>(scene: Scene<'_>, votes: impl Iterator<Item = (&'a ServerAddr, &'a Facts, &'a GroupView)>) -> Self {
+        votes.fold(Self::default(), |support, (addr, facts, view)| Self {
             settled: support.settled + usize::from(scene.has_settled(&facts.group)),
             all: support.all + 1,
             size: support.size.max(view.members.len()),

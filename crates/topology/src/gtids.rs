@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::seen::ServerId;
+use crate::observation::ServerId;
 
 use serde::{Deserialize, Serialize};
 

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::facts::Facts;
 use crate::gtids::GtidSet;
 use crate::judgement::small;
-use crate::seen::{Lag, ProbeError};
+use crate::observation::{Lag, ProbeError};
 
 /// Longest that a server that came back waits for its buffer pool, ms.
 pub(crate) const WARMING_LIMIT_MS: u64 = 600_000;

@@ -120,7 +120,7 @@ pub(crate) struct Memory {
 
 /// The input of a vote.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Voices<'a> {
+pub(crate) struct Votes<'a> {
     /// The cluster's row.
     pub group: &'a RoleGroup,
     pub members: &'a BTreeMap<ServerAddr, Member>,
@@ -130,7 +130,7 @@ pub(crate) struct Voices<'a> {
     pub writers: &'a BTreeSet<ServerAddr>,
 }
 
-impl<'a> Voices<'a> {
+impl<'a> Votes<'a> {
     /// The members that have reported an identity.
     fn said(self) -> impl Iterator<Item = (&'a ServerAddr, &'a Member, &'a Identity)> {
         self.members.iter().filter_map(move |(addr, member)| Some((addr, member, said(&self.group.kind, self.facts.get(addr)?)?)))
@@ -190,41 +190,41 @@ impl Memory {
     }
 
     /// Counts the answers. If no configured server is left that ever reported the identity, all were replaced and it is forgotten.
-    pub(crate) fn learn(&mut self, voices: Voices<'_>) {
-        self.said_by.retain(|addr| voices.members.contains_key(addr));
-        if !voices.electorate().any(|(addr, _)| self.said_by.contains(addr)) {
+    pub(crate) fn learn(&mut self, votes: Votes<'_>) {
+        self.said_by.retain(|addr| votes.members.contains_key(addr));
+        if !votes.electorate().any(|(addr, _)| self.said_by.contains(addr)) {
             *self = Self::default();
         }
         if !self.is_settled {
-            self.elect(voices);
+            self.elect(votes);
         }
         let own = self.own.as_ref();
-        self.said_by.extend(voices.said().filter(|(_, _, identity)| Some(*identity) == own).map(|(addr, ..)| addr.clone()));
+        self.said_by.extend(votes.said().filter(|(_, _, identity)| Some(*identity) == own).map(|(addr, ..)| addr.clone()));
     }
 
     /// Most votes win. Between equals, the identity before wins, then the writers' one, then that of servers configured as writers.
-    fn elect(&mut self, voices: Voices<'_>) {
-        let mut votes: BTreeMap<&Identity, (usize, bool, bool, bool)> = BTreeMap::new();
-        for (addr, member, identity) in voices.said().filter(|(_, member, _)| is_elector(member)) {
-            let tally = votes.entry(identity).or_default();
+    fn elect(&mut self, votes: Votes<'_>) {
+        let mut tallies: BTreeMap<&Identity, (usize, bool, bool, bool)> = BTreeMap::new();
+        for (addr, member, identity) in votes.said().filter(|(_, member, _)| is_elector(member)) {
+            let tally = tallies.entry(identity).or_default();
             tally.0 += 1;
             tally.1 = self.own.as_ref() == Some(identity);
-            tally.2 |= voices.writers.contains(addr);
+            tally.2 |= votes.writers.contains(addr);
             tally.3 |= member.is_explicit_writer;
         }
-        let Some((winner, (count, ..))) = votes.into_iter().max_by_key(|(_, tally)| *tally) else { return };
+        let Some((winner, (count, ..))) = tallies.into_iter().max_by_key(|(_, tally)| *tally) else { return };
         if self.own.as_ref() != Some(winner) {
             *self = Self { own: Some(winner.clone()), ..Self::default() };
         }
-        self.is_settled = count * 2 > voices.electorate().count();
+        self.is_settled = count * 2 > votes.electorate().count();
     }
 
     /// The members that report another identity.
-    pub(crate) fn strangers(&self, voices: Voices<'_>) -> Strangers {
+    pub(crate) fn strangers(&self, votes: Votes<'_>) -> Strangers {
         let Some(own) = &self.own else { return Strangers::default() };
-        let others = voices.said().filter(|(_, _, identity)| *identity != own);
+        let others = votes.said().filter(|(_, _, identity)| *identity != own);
         let all: BTreeMap<ServerAddr, Identity> = others.map(|(addr, _, identity)| (addr.clone(), identity.clone())).collect();
-        let are_alone = !all.is_empty() && voices.answering().all(|addr| all.contains_key(addr));
+        let are_alone = !all.is_empty() && votes.answering().all(|addr| all.contains_key(addr));
         Strangers { all, are_alone }
     }
 }

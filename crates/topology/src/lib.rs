@@ -28,11 +28,11 @@ mod identity;
 mod judgement;
 mod knowledge;
 mod member;
+mod observation;
 mod order;
 mod rds;
 mod replication;
-mod roll;
-mod seen;
+mod roster;
 mod standing;
 mod story;
 mod topology;
@@ -43,7 +43,9 @@ pub use event::{Event, EventKind};
 pub use gtids::GtidSet;
 pub use identity::{Identity, MemberIdentity};
 pub use knowledge::Knowledge;
+pub use observation::{
+    AuroraInstance, AuroraView, GaleraView, GroupView, Lag, Observation, ProbeError, RdsView, ServerId, Source, SourcesView,
+};
 pub use order::Order;
-pub use seen::{AuroraInstance, AuroraView, GaleraView, GroupView, Lag, ProbeError, RdsView, Seen, ServerId, Source, SourcesView};
 pub use standing::{KnownIdentity, Standing, Standings};
 pub use topology::Topology;

@@ -12,7 +12,7 @@ use model::snapshot::Snapshot;
 use crate::facts::Facts;
 use crate::judgement::Scene;
 use crate::member::Member;
-use crate::seen::RdsView;
+use crate::observation::RdsView;
 
 /// The last part of the host names of instances and clusters.
 const DOMAIN: &str = ".rds.amazonaws.com";

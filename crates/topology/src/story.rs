@@ -43,7 +43,7 @@ pub(crate) type Part = BTreeMap<HostgroupId, Vec<Placement>>;
 
 /// The context of the events: their cluster, and when and why it was decided.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Teller<'a> {
+pub(crate) struct EventWriter<'a> {
     /// The cluster; None for a hostgroup in none.
     pub group: Option<&'a Arc<RoleGroup>>,
     /// The servers' judgements in this decision.
@@ -61,7 +61,7 @@ pub(crate) struct Teller<'a> {
 /// A server's hostgroups with its status in each.
 type Places<'a> = BTreeMap<HostgroupId, &'a Placement>;
 
-impl Teller<'_> {
+impl EventWriter<'_> {
     /// The events of a change. Servers that are new, or gone, make none here, but for writers that a configuration has no more.
     pub(crate) fn tell(&self, old: &Part, new: &Part) -> Vec<Event> {
         let (old_places, new_places) = (by_server(old), by_server(new));

@@ -19,11 +19,11 @@ use crate::health::{
 use crate::identity::{Identity, MemberIdentity, Turn};
 use crate::judgement::{Judgements, describe, small};
 use crate::knowledge::Knowledge;
+use crate::observation::{Observation, ProbeError};
 use crate::order::Order;
 use crate::replication;
-use crate::seen::{ProbeError, Seen};
 use crate::standing::Standings;
-use crate::story::{Cause, Part, Teller};
+use crate::story::{Cause, EventWriter, Part};
 
 /// Events that are kept for [`Topology::take_events`]; beyond it the oldest go.
 const MAX_EVENTS: usize = 10_000;
@@ -192,13 +192,13 @@ impl Topology {
     }
 
     /// A check of this server ended.
-    pub fn observe(&mut self, now_ms: u64, server: &ServerAddr, seen: Seen) {
+    pub fn observe(&mut self, now_ms: u64, server: &ServerAddr, seen: Observation) {
         self.observe_all(now_ms, [(server.clone(), seen)]);
     }
 
     /// Takes the results of checks in this order. Each hostgroup concerned is decided once. The layout is the same as after
     /// [`Topology::observe`] for each of them at this time.
-    pub fn observe_all(&mut self, now_ms: u64, sightings: impl IntoIterator<Item = (ServerAddr, Seen)>) {
+    pub fn observe_all(&mut self, now_ms: u64, sightings: impl IntoIterator<Item = (ServerAddr, Observation)>) {
         self.advance(now_ms);
         if !self.is_watching() {
             return;
@@ -212,14 +212,14 @@ impl Topology {
     }
 
     /// Takes the result of a check and adds the clusters and hostgroups that need a decision.
-    fn take(&mut self, server: &ServerAddr, seen: Seen, concerned: &mut Concerned) {
+    fn take(&mut self, server: &ServerAddr, seen: Observation, concerned: &mut Concerned) {
         let now_ms = self.known.now_ms;
         let limit = small(self.known.snapshot.vars.monitor_ping_max_failures);
         let Some(facts) = self.known.facts.get(server) else { return };
         let was_denied = facts.is_denied();
         let is_distance = match seen {
-            Seen::Lag(_) => self.limits_lag(server),
-            Seen::Gtids(_) => self.counts_transactions(server),
+            Observation::Lag(_) => self.limits_lag(server),
+            Observation::Gtids(_) => self.counts_transactions(server),
             _ => false,
         };
         let is_aside = seen.is_aside();
@@ -229,19 +229,19 @@ impl Topology {
         };
         let error = seen.error().and_then(ProbeError::text).map(str::to_owned).filter(|_| is_distance);
         let executed = match &seen {
-            Seen::Gtids(result) => Some(result.as_ref().ok().cloned()),
+            Observation::Gtids(result) => Some(result.as_ref().ok().cloned()),
             _ => None,
         };
         let was_warming = facts.warming_since_ms.is_some();
         let untold = match &seen {
-            Seen::Sources(Err(ProbeError::Denied(text))) if !facts.sources.is_denied => Some(text.clone()),
+            Observation::Sources(Err(ProbeError::Denied(text))) if !facts.sources.is_denied => Some(text.clone()),
             _ => None,
         };
         let was_forgotten = (facts.lag.is_forgotten(), facts.gtids.is_forgotten());
         let tells_members = match seen {
-            Seen::Group(Ok(_)) => Some(CheckKind::Group),
-            Seen::Aurora(Ok(_)) => Some(CheckKind::Aurora),
-            Seen::Rds(Ok(_)) => Some(CheckKind::RdsTopology),
+            Observation::Group(Ok(_)) => Some(CheckKind::Group),
+            Observation::Aurora(Ok(_)) => Some(CheckKind::Aurora),
+            Observation::Rds(Ok(_)) => Some(CheckKind::RdsTopology),
             _ => None,
         };
         let before = self.plain_seats(server);
@@ -493,8 +493,9 @@ impl Topology {
         };
         let group = Arc::clone(&self.clusters[index].group);
         let (none, lags) = (Judgements::new(), Lags::new());
-        let teller = Teller { group: Some(&group), judgements: &none, choice: None, lags: &lags, cause: Cause::Probe, at_ms: self.now_ms };
-        self.remember(vec![teller.event(EventKind::Discovery, Some(addr), (from.to_owned(), to.to_owned()), why)]);
+        let event_writer =
+            EventWriter { group: Some(&group), judgements: &none, choice: None, lags: &lags, cause: Cause::Probe, at_ms: self.now_ms };
+        self.remember(vec![event_writer.event(EventKind::Discovery, Some(addr), (from.to_owned(), to.to_owned()), why)]);
         // Its checks begin, and their results need a place.
         self.known.facts.entry(addr.clone()).or_default();
     }
@@ -667,12 +668,12 @@ impl Topology {
         let (judgements, lags) = (std::mem::take(&mut cluster.judgements), std::mem::take(&mut cluster.lags));
         let choice = cluster.choice.take();
         let at_ms = self.now_ms;
-        let teller = Teller { group: Some(&group), judgements: &judgements, choice: choice.as_ref(), lags: &lags, cause, at_ms };
+        let event_writer = EventWriter { group: Some(&group), judgements: &judgements, choice: choice.as_ref(), lags: &lags, cause, at_ms };
         let told = self.events.len();
-        self.publish(part, teller);
+        self.publish(part, event_writer);
         // A server that changes from dead to unwanted keeps its place in the layout. The operator is told anyway.
         let is_told = |addr: &ServerAddr| self.events.iter().skip(told).any(|event| event.server.as_ref() == Some(addr));
-        let returned = teller.returned(&before).filter(|event| !event.server.as_ref().is_some_and(is_told)).collect();
+        let returned = event_writer.returned(&before).filter(|event| !event.server.as_ref().is_some_and(is_told)).collect();
         self.remember(returned);
         self.clusters[index].judgements = judgements;
         self.tell_of_strangers(index, cause);
@@ -724,8 +725,8 @@ impl Topology {
         let (none, lags) = (Judgements::new(), lags(seats.iter()));
         let placements: Vec<Placement> = place(seats, self.known.world().policy(id));
         let at_ms = self.now_ms;
-        let teller = Teller { group: None, judgements: &none, choice: None, lags: &lags, cause, at_ms };
-        self.publish(Part::from([(id, placements)]), teller);
+        let event_writer = EventWriter { group: None, judgements: &none, choice: None, lags: &lags, cause, at_ms };
+        self.publish(Part::from([(id, placements)]), event_writer);
     }
 
     fn plain_seat(&self, row: &Arc<Server>) -> Seat {
@@ -745,13 +746,13 @@ impl Topology {
     }
 
     /// Puts hostgroups into the layout if they changed.
-    fn publish(&mut self, part: Part, teller: Teller<'_>) {
+    fn publish(&mut self, part: Part, event_writer: EventWriter<'_>) {
         let old: Part = part.keys().map(|id| (*id, self.layout.hostgroups.get(id).cloned().unwrap_or_default())).collect();
         let is_new = part.keys().any(|id| !self.layout.hostgroups.contains_key(id));
         if old == part && !is_new {
             return;
         }
-        let mut events = teller.tell(&old, &part);
+        let mut events = event_writer.tell(&old, &part);
         for event in events.iter_mut().filter(|event| event.from == ServerStatus::ShunnedReplicationLag.as_str()) {
             if let Some(lag) = self.lag_now(event, &part) {
                 event.seen = format!("{lag} {}", event.seen).trim_end().to_owned();
@@ -771,8 +772,8 @@ impl Topology {
         self.layout.hostgroups.extend(part);
         self.layout.revision += 1;
         // Of a configuration it is told once, when all of it is in force.
-        if teller.cause != Cause::Configuration {
-            self.tell_of_readers(teller.cause);
+        if event_writer.cause != Cause::Configuration {
+            self.tell_of_readers(event_writer.cause);
         }
     }
 
@@ -816,8 +817,8 @@ impl Topology {
     fn tell_of_cluster(&mut self, index: usize, (kind, cause): (EventKind, Cause), change: (String, String), why: &str) {
         let group = Arc::clone(&self.clusters[index].group);
         let (none, lags) = (Judgements::new(), Lags::new());
-        let teller = Teller { group: Some(&group), judgements: &none, choice: None, lags: &lags, cause, at_ms: self.now_ms };
-        self.remember(vec![teller.event(kind, None, change, why)]);
+        let event_writer = EventWriter { group: Some(&group), judgements: &none, choice: None, lags: &lags, cause, at_ms: self.now_ms };
+        self.remember(vec![event_writer.event(kind, None, change, why)]);
     }
 
     /// The monitor was switched off or on.

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{AURORA, Fleet, addr, aurora, unreachable};
-use topology::{AuroraInstance, AuroraView, ProbeError, Seen};
+use topology::{AuroraInstance, AuroraView, Observation, ProbeError};
 
 const ALL: [(&str, u64); 3] = [("a", 0), ("b", 5), ("c", 5)];
 const B_WRITES: [(&str, u64); 3] = [("b", 0), ("a", 5), ("c", 5)];
@@ -76,13 +76,13 @@ fn failed_checks_and_empty_views_change_no_role() {
     for _ in 0..300 {
         fleet.pass(1_000);
         for instance in ["a.x", "b.x", "c.x"] {
-            fleet.see(instance, Seen::Aurora(Err(ProbeError::Timeout)));
+            fleet.see(instance, Observation::Aurora(Err(ProbeError::Timeout)));
         }
         assert_eq!(fleet.layout(), "0: a.x; 1: a.x b.x c.x");
     }
-    fleet.see("b.x", Seen::Aurora(Ok(AuroraView { instances: Vec::new() })));
+    fleet.see("b.x", Observation::Aurora(Ok(AuroraView { instances: Vec::new() })));
     assert_eq!(fleet.layout(), "0: a.x; 1: a.x b.x c.x");
-    fleet.see("c.x", Seen::Aurora(Err(unreachable()))).see("c.x", Seen::Aurora(Err(unreachable())));
+    fleet.see("c.x", Observation::Aurora(Err(unreachable()))).see("c.x", Observation::Aurora(Err(unreachable())));
     assert_eq!(fleet.layout(), "0: a.x; 1: a.x b.x c.x(SHUNNED)");
 }
 
@@ -98,8 +98,8 @@ fn replicas_come_and_go() {
     assert_eq!((weight.server.weight, weight.server.key.port), (7, 3306));
     // It is switched off; the configured ones stay though one of them is gone too.
     let two = [("a", 0), ("b", 5)];
-    fleet.see("d.x", Seen::Aurora(Err(unreachable()))).see("d.x", Seen::Aurora(Err(unreachable())));
-    fleet.see("c.x", Seen::Aurora(Err(unreachable()))).see("c.x", Seen::Aurora(Err(unreachable())));
+    fleet.see("d.x", Observation::Aurora(Err(unreachable()))).see("d.x", Observation::Aurora(Err(unreachable())));
+    fleet.see("c.x", Observation::Aurora(Err(unreachable()))).see("c.x", Observation::Aurora(Err(unreachable())));
     fleet.events();
     for instance in ["a.x", "b.x", "a.x", "b.x", "a.x"] {
         fleet.pass(1_000).see(instance, aurora(&two, 50));
@@ -151,7 +151,7 @@ fn replicas_that_lag_without_measure_are_lagging() {
 fn an_instance_that_has_left_is_not_told_as_listed() {
     let mut fleet = settled();
     fleet.events();
-    fleet.see("c.x", Seen::Aurora(Err(ProbeError::Timeout)));
+    fleet.see("c.x", Observation::Aurora(Err(ProbeError::Timeout)));
     for instance in ["a.x", "b.x", "a.x", "b.x"] {
         fleet.pass(1_000).see(instance, aurora(&[("a", 0), ("b", 5)], 50));
     }

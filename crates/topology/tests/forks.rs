@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Fleet, REPLICATION, addr, read_only, unreachable};
-use topology::{GtidSet, Seen, ServerId};
+use topology::{GtidSet, Observation, ServerId};
 
 /// A flavor's GTIDs: what `a` had, what `b` had of that, and what `b` has after its first writes.
 struct Words {
@@ -24,8 +24,8 @@ fn flavors() -> [Words; 2] {
     ]
 }
 
-fn gtids(set: &str) -> Seen {
-    Seen::Gtids(Ok(GtidSet::parse(set).unwrap()))
+fn gtids(set: &str) -> Observation {
+    Observation::Gtids(Ok(GtidSet::parse(set).unwrap()))
 }
 
 /// `a` writes, and `b` has a part of it.
@@ -40,7 +40,7 @@ fn settled(words: &Words) -> Fleet {
 
 fn dies(fleet: &mut Fleet, server: &str) {
     for _ in 0..3 {
-        fleet.pass(20).see(server, Seen::ReadOnly(Err(unreachable())));
+        fleet.pass(20).see(server, Observation::ReadOnly(Err(unreachable())));
     }
 }
 
@@ -105,7 +105,7 @@ fn what_was_not_seen_before_is_no_exact_fork() {
     // Nor does a set that cannot be had make a fork.
     let mut fleet = settled(words);
     dies(&mut fleet, "a");
-    fleet.pass(20).see("b", read_only(false)).pass(20).see("b", Seen::Gtids(Err(topology::ProbeError::Failed("1193".to_owned()))));
+    fleet.pass(20).see("b", read_only(false)).pass(20).see("b", Observation::Gtids(Err(topology::ProbeError::Failed("1193".to_owned()))));
     assert_eq!(fleet.interval_ms("b", "Gtids"), 10_000, "nor is it asked in haste for ever");
     assert!(fleet.topology.forks().is_empty());
 }

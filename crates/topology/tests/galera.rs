@@ -6,7 +6,7 @@ mod common;
 use common::{Fleet, addr, galera, issue, unreachable};
 use model::HostgroupId;
 use model::fleet::SignalKind;
-use topology::{Order, ProbeError, Seen};
+use topology::{Observation, Order, ProbeError};
 
 fn settled(writer_is_also_reader: u8) -> Fleet {
     let mut fleet = Fleet::new(&issue(writer_is_also_reader));
@@ -31,7 +31,7 @@ fn the_configuration_of_the_issue_puts_every_node_where_an_operator_expects() {
 fn a_dead_node_that_is_switched_off_is_where_it_was_as_the_configuration_says() {
     let mut fleet = settled(0);
     for _ in 0..9 {
-        fleet.pass(1_000).see("22", Seen::Ping(Err(unreachable()))).see("22", Seen::Galera(Err(unreachable())));
+        fleet.pass(1_000).see("22", Observation::Ping(Err(unreachable()))).see("22", Observation::Galera(Err(unreachable())));
     }
     fleet.topology.take_events();
     fleet.configure(&issue(0).replace("address=\"22\", port=3306,", "address=\"22\", port=3306, status=\"OFFLINE_SOFT\","));
@@ -134,7 +134,7 @@ fn a_donor_of_a_moment_keeps_its_role() {
     assert_eq!(fleet.hostgroup(100), "22(OFFLINE_SOFT) 233");
     // One that has failed in between was not synced all along.
     let mut fleet = settled(0);
-    fleet.pass(5_000).see("22", Seen::Galera(Err(unreachable())));
+    fleet.pass(5_000).see("22", Observation::Galera(Err(unreachable())));
     fleet.pass(20).see("22", galera(|view| view.local_state = 2));
     assert_eq!(fleet.hostgroup(100), "233");
 }
@@ -165,7 +165,7 @@ fn errors_count_as_the_settings_say() {
     for (name, error, after) in cases {
         let mut fleet = settled(0);
         for count in 1..=20 {
-            fleet.pass(20).see("22", Seen::Galera(Err(error())));
+            fleet.pass(20).see("22", Observation::Galera(Err(error())));
             let expected = if after.is_some_and(|after| count >= after) { "233" } else { "22" };
             assert_eq!(fleet.hostgroup(100), expected, "{name} {count} times");
         }
@@ -178,7 +178,7 @@ fn one_refused_connect_is_enough_when_traffic_says_so_too() {
     fleet.signal("22", 100, SignalKind::ConnectionLost);
     assert_eq!(fleet.hostgroup(100), "22");
     assert_eq!(fleet.interval_ms("22", "Galera"), 20);
-    fleet.see("22", Seen::Galera(Err(unreachable())));
+    fleet.see("22", Observation::Galera(Err(unreachable())));
     assert_eq!(fleet.hostgroup(100), "233");
 }
 
@@ -396,7 +396,7 @@ fn operators_keep_servers_out() {
 
 #[test]
 fn a_node_that_takes_nobody_is_told_of_as_it_says() {
-    let closed = || Seen::Galera(Err(ProbeError::Closed("Server shutdown in progress (error 1053)".to_owned())));
+    let closed = || Observation::Galera(Err(ProbeError::Closed("Server shutdown in progress (error 1053)".to_owned())));
     let mut fleet = settled(0);
     fleet.pass(5_000).see("22", closed()).pass(20).see("22", closed());
     assert_eq!(fleet.whys()[0], "22 writer>offline: it takes no connections: Server shutdown in progress (error 1053)");
@@ -419,7 +419,7 @@ fn events_say_what_was_seen_and_why() {
 fn frozen(node: &str, others: [&str; 2], variables: &str) -> Fleet {
     let mut fleet = with(variables);
     for _ in 0..8 {
-        fleet.pass(500).see(node, Seen::Galera(Err(ProbeError::Timeout)));
+        fleet.pass(500).see(node, Observation::Galera(Err(ProbeError::Timeout)));
         fleet.see(others[0], galera(|view| view.cluster_size = 2)).see(others[1], galera(|view| view.cluster_size = 2));
     }
     fleet.events();
@@ -473,7 +473,7 @@ fn a_writer_that_came_back_stays_when_the_cluster_changes() {
             for seconds in [1, 3, 8, 14] {
                 let mut fleet = with("failback=\"immediate\"");
                 for _ in 0..4 {
-                    fleet.pass(500).see("22", Seen::Galera(Err(unreachable()))).see("23", of_size(2)).see("233", of_size(2));
+                    fleet.pass(500).see("22", Observation::Galera(Err(unreachable()))).see("23", of_size(2)).see("233", of_size(2));
                 }
                 assert_eq!(fleet.hostgroup(100), "233", "{}", fleet.layout());
                 fleet.pass(500).see("23", of_size(3)).see("233", of_size(3)).pass(20).see("22", of_size(3));
@@ -484,7 +484,7 @@ fn a_writer_that_came_back_stays_when_the_cluster_changes() {
                 }
                 fleet.events();
                 let second = if first == "22" { "23" } else { "22" };
-                let dies = || Seen::Galera(Err(unreachable()));
+                let dies = || Observation::Galera(Err(unreachable()));
                 let third = || if size == 2 { dies() } else { of_size(4) };
                 fleet.see("233", third()).pass(400).see(first, of_size(size)).pass(20).see(second, of_size(3)).see("233", third());
                 assert_eq!(fleet.hostgroup(100), "22", "{size} {first} {seconds} {}", fleet.layout());
@@ -503,7 +503,7 @@ fn a_node_that_lags_behind_the_others_is_out_in_the_end() {
     let of_size = |size| galera(move |view| view.cluster_size = size);
     let mut fleet = with("failback=\"immediate\"");
     for _ in 0..4 {
-        fleet.pass(500).see("22", Seen::Galera(Err(ProbeError::Timeout))).see("23", of_size(2)).see("233", of_size(2));
+        fleet.pass(500).see("22", Observation::Galera(Err(ProbeError::Timeout))).see("23", of_size(2)).see("233", of_size(2));
     }
     fleet.pass(500).see("23", of_size(3)).see("233", of_size(3)).see("22", of_size(3));
     assert_eq!(fleet.hostgroup(100), "22", "{}", fleet.layout());
@@ -520,7 +520,7 @@ fn a_node_that_lags_behind_the_others_is_out_in_the_end() {
 #[test]
 fn several_that_wake_up_do_not_outvote_who_was_there() {
     let mut fleet = frozen("23", ["22", "233"], "failback=\"never\"");
-    fleet.see("233", Seen::Galera(Err(ProbeError::Timeout))).pass(20).see("233", galera(|_| {}));
+    fleet.see("233", Observation::Galera(Err(ProbeError::Timeout))).pass(20).see("233", galera(|_| {}));
     for _ in 0..10 {
         fleet.pass(500).see("23", galera(|_| {})).see("233", galera(|_| {})).see("22", galera(|view| view.cluster_size = 2));
         assert_eq!(fleet.hostgroup(100), "22");
@@ -639,11 +639,11 @@ fn the_last_node_writes_though_it_is_slow_and_busy() {
         fleet.see("22", galera(change)).pass(1_000).see("22", galera(change));
         assert_eq!(fleet.hostgroup(100), "22", "case {index}");
         for _ in 0..3 {
-            fleet.pass(20).see("22", Seen::Galera(Err(ProbeError::Timeout)));
+            fleet.pass(20).see("22", Observation::Galera(Err(ProbeError::Timeout)));
         }
         assert_eq!(fleet.hostgroup(100), "22", "case {index}: its check times out");
         for _ in 0..3 {
-            fleet.pass(20).see("22", Seen::Ping(Err(ProbeError::Timeout)));
+            fleet.pass(20).see("22", Observation::Ping(Err(ProbeError::Timeout)));
         }
         assert_eq!(fleet.hostgroup(100), "22", "case {index}: its pings time out");
         fleet.see("23", galera(|_| {}));
@@ -669,7 +669,7 @@ fn a_check_that_fails_does_not_end_a_donors_second() {
     for error in [ProbeError::Timeout, ProbeError::Failed("1205".to_owned())] {
         let mut fleet = settled(0);
         let gives = || galera(|view| view.local_state = 2);
-        fleet.pass(5_000).see("22", gives()).pass(100).see("22", Seen::Galera(Err(error.clone())));
+        fleet.pass(5_000).see("22", gives()).pass(100).see("22", Observation::Galera(Err(error.clone())));
         assert_eq!(fleet.hostgroup(100), "22", "{error:?}");
         fleet.pass(100).see("22", gives());
         assert_eq!(fleet.hostgroup(100), "22", "{error:?}");
@@ -686,7 +686,7 @@ fn a_reader_that_was_evicted_while_it_missed_one_check_is_out() {
     let two = || galera(|view| view.cluster_size = 2);
     let well = "100: 22; 101: 23 233; 102: 23 233";
     let mut fleet = settled(0);
-    fleet.pass(5_000).see("23", Seen::Galera(Err(ProbeError::Timeout)));
+    fleet.pass(5_000).see("23", Observation::Galera(Err(ProbeError::Timeout)));
     fleet.see("22", two()).see("233", two()).pass(20).see("22", two()).see("233", two());
     for _ in 0..100 {
         fleet.pass(20).see("23", galera(|_| {})).see("22", two()).see("233", two());
@@ -697,7 +697,7 @@ fn a_reader_that_was_evicted_while_it_missed_one_check_is_out() {
     // The writer is slow for one check while nodes join and leave, seen at different times: no node is excluded.
     for slow in ["22", "23"] {
         let mut fleet = settled(0);
-        fleet.pass(5_000).see(slow, Seen::Galera(Err(ProbeError::Timeout))).pass(20).see(slow, galera(|_| {}));
+        fleet.pass(5_000).see(slow, Observation::Galera(Err(ProbeError::Timeout))).pass(20).see(slow, galera(|_| {}));
         for size in [4, 3, 2, 3] {
             let seen = || galera(|view| view.cluster_size = size);
             for node in ["22", "23", "233"] {
@@ -708,7 +708,7 @@ fn a_reader_that_was_evicted_while_it_missed_one_check_is_out() {
     }
     // The writer itself, at odds with both.
     let mut fleet = settled(0);
-    fleet.pass(5_000).see("22", Seen::Galera(Err(ProbeError::Timeout))).pass(20);
+    fleet.pass(5_000).see("22", Observation::Galera(Err(ProbeError::Timeout))).pass(20);
     for _ in 0..10 {
         fleet.pass(20).see("22", galera(|_| {})).see("23", two()).see("233", two());
         assert_eq!(fleet.hostgroup(100), "22");
@@ -821,13 +821,13 @@ fn a_server_that_is_added_to_the_writers_waits_for_its_first_check() {
     let before = fleet.layout();
     fleet.pass(1_000).configure(&with_writers(&["a", "d"], one));
     assert_eq!(fleet.layout(), format!("{before}; 9101: d(SHUNNED)"));
-    fleet.see("d", Seen::Galera(Err(ProbeError::Failed("no wsrep".to_owned()))));
+    fleet.see("d", Observation::Galera(Err(ProbeError::Failed("no wsrep".to_owned()))));
     assert_eq!(fleet.layout(), format!("{before}; 9101: d(SHUNNED)"), "it does not say what it is");
     let mut synced = fleet.clone();
     synced.see("d", galera(|_| {}));
     assert_eq!(synced.layout(), "100: a; 101: b c d; 102: b c d");
     // A server that refuses the monitor is used as configured. The same holds for a server that replaces all former writers.
-    fleet.see("d", Seen::Galera(Err(ProbeError::Denied("1045".to_owned()))));
+    fleet.see("d", Observation::Galera(Err(ProbeError::Denied("1045".to_owned()))));
     assert_eq!(fleet.layout(), "100: a; 101: b c d; 102: b c d");
     fleet.configure(&with_writers(&["d"], one).replace("{ hostgroup=101, address=\"a\", port=3306 }, ", ""));
     assert_eq!(fleet.hostgroup(100), "d");
@@ -944,10 +944,10 @@ fn who_wrote_before_a_restart_and_is_lost_holds_nobody_up() {
     let mut fleet = before.restarted(&text);
     fleet.see("22", galera(|_| {})).see("23", galera(|_| {}));
     for _ in 0..9 {
-        fleet.pass(1_000).see("233", Seen::Ping(Err(unreachable()))).see("233", Seen::Galera(Err(unreachable())));
+        fleet.pass(1_000).see("233", Observation::Ping(Err(unreachable()))).see("233", Observation::Galera(Err(unreachable())));
     }
     assert_eq!(fleet.hostgroup(100), "22");
-    fleet.pass(1_000).see("233", Seen::Ping(Ok(100))).see("233", galera(|_| {})).pass(60_000);
+    fleet.pass(1_000).see("233", Observation::Ping(Ok(100))).see("233", galera(|_| {})).pass(60_000);
     assert_eq!(fleet.hostgroup(100), "22", "nobody takes its place now");
     // A server that left the configuration is not awaited.
     let gone = text.replace("address=\"233\"", "address=\"234\"");

@@ -6,7 +6,7 @@ mod common;
 use common::{Fleet, addr, group, group_replication, unreachable};
 use model::HostgroupId;
 use model::snapshot::Address;
-use topology::{GroupView, Order, ProbeError, Seen};
+use topology::{GroupView, Observation, Order, ProbeError};
 
 fn settled_with(text: &str) -> Fleet {
     let mut fleet = Fleet::new(text);
@@ -19,7 +19,7 @@ fn settled() -> Fleet {
     settled_with(&group_replication(1, 0))
 }
 
-fn primary_is(name: &str, read_only: bool) -> Seen {
+fn primary_is(name: &str, read_only: bool) -> Observation {
     group(|view| (view.primary, view.read_only) = (Some(addr(name)), read_only))
 }
 
@@ -42,7 +42,7 @@ fn a_switch_is_followed() {
 #[test]
 fn the_primary_crashes() {
     let mut fleet = settled();
-    fleet.pass(1_000).see("a", Seen::Group(Err(unreachable()))).pass(20).see("a", Seen::Group(Err(unreachable())));
+    fleet.pass(1_000).see("a", Observation::Group(Err(unreachable()))).pass(20).see("a", Observation::Group(Err(unreachable())));
     assert_eq!(fleet.layout(), "3: b c; 4: a(SHUNNED,cut off)");
     // c is asked first, and still names a.
     fleet.pass(20).see("c", group(|_| {})).see("b", primary_is("b", false));
@@ -114,7 +114,7 @@ fn in_multi_primary_mode_another_member_writes_at_once() {
     fleet.topology.order(1_000, &Order::Drain { server: addr("a"), is_drained: true }).unwrap();
     assert_eq!(fleet.layout(), "1: a(OFFLINE_SOFT) c; 2: b; 3: b");
     let mut fleet = settled();
-    fleet.see("a", Seen::Group(Err(unreachable()))).pass(20).see("a", Seen::Group(Err(unreachable())));
+    fleet.see("a", Observation::Group(Err(unreachable()))).pass(20).see("a", Observation::Group(Err(unreachable())));
     assert_eq!(fleet.layout(), "1: c; 2: b; 3: b; 4: a(SHUNNED,cut off)");
 }
 
@@ -144,7 +144,7 @@ fn errors_count_as_the_settings_say() {
     for (error, after) in cases {
         let mut fleet = settled();
         for count in 1..=10 {
-            fleet.pass(20).see("b", Seen::Group(Err(error())));
+            fleet.pass(20).see("b", Observation::Group(Err(error())));
             let is_out = after.is_some_and(|after| count >= after);
             assert_eq!(fleet.hostgroup(3), if is_out { "c" } else { "b c" }, "{:?} {count} times", error());
         }
@@ -166,7 +166,7 @@ fn members_are_found_and_leave() {
     fleet.configure(&group_replication(1, 0));
     assert_eq!(fleet.layout(), "1: a; 3: b c d", "a new configuration does not forget it");
     // It stops, then the other members no longer name it.
-    fleet.pass(20).see("d", Seen::Group(Err(unreachable()))).pass(20).see("d", Seen::Group(Err(unreachable())));
+    fleet.pass(20).see("d", Observation::Group(Err(unreachable()))).pass(20).see("d", Observation::Group(Err(unreachable())));
     assert_eq!(fleet.layout(), "1: a; 3: b c; 4: d(SHUNNED,cut off)");
     for member in ["b", "c", "b"] {
         assert!(fleet.checks().contains_key("d:3306"));
@@ -216,16 +216,16 @@ fn a_configured_writer_that_nobody_has_seen_is_left_for_the_primary() {
 }
 
 /// The answer of a member that sees these members as well.
-fn sees(names: &[&str], view_id: &str) -> Seen {
+fn sees(names: &[&str], view_id: &str) -> Observation {
     group(|view| {
         view.members = names.iter().map(|name| (addr(name), "ONLINE".to_owned())).collect();
         view.view_id = view_id.to_owned();
     })
 }
 
-fn primary_sees(names: &[&str], view_id: &str) -> Seen {
+fn primary_sees(names: &[&str], view_id: &str) -> Observation {
     let mut seen = sees(names, view_id);
-    if let Seen::Group(Ok(view)) = &mut seen {
+    if let Observation::Group(Ok(view)) = &mut seen {
         (view.read_only, view.primary) = (false, Some(addr(names[0])));
     }
     seen
@@ -238,7 +238,7 @@ fn who_was_expelled_and_has_not_noticed_serves_nothing() {
         let mut fleet = settled();
         fleet.pass(5_000);
         for _ in 0..timeouts {
-            fleet.see("c", Seen::Group(Err(ProbeError::Timeout))).pass(800);
+            fleet.see("c", Observation::Group(Err(ProbeError::Timeout))).pass(800);
         }
         fleet.see("a", primary_sees(&["a", "b"], "2")).see("b", sees(&["a", "b"], "2")).pass(20);
         let mut seen = Vec::new();
@@ -289,7 +289,7 @@ fn a_member_that_founds_another_group_writes_in_none() {
         let mut fleet = settled();
         fleet.see("a", primary_sees(&all, "6:5")).see("b", sees(&all, "6:5")).see("c", sees(&all, "6:5")).pass(5_000);
         for _ in 0..misses {
-            fleet.see("a", Seen::Group(Err(unreachable()))).pass(20);
+            fleet.see("a", Observation::Group(Err(unreachable()))).pass(20);
         }
         for round in 0..1_000 {
             fleet.see("a", primary_sees(&["a"], "7:1"));
@@ -308,7 +308,7 @@ fn a_member_that_founds_another_group_writes_in_none() {
         fleet.see("a", primary_sees(&all, "6:5")).see("b", sees(&all, "6:5")).see("c", sees(&all, "6:5")).pass(5_000);
         fleet.see("a", primary_sees(&["a"], "7:1")).pass(20).see("b", sees(&all, "6:5")).see("c", sees(&all, "6:5"));
         for node in silent {
-            fleet.pass(20).see(node, Seen::Group(Err(ProbeError::Timeout)));
+            fleet.pass(20).see(node, Observation::Group(Err(ProbeError::Timeout)));
         }
         assert_eq!(fleet.hostgroup(1), "", "{silent:?}");
     }
@@ -342,7 +342,7 @@ fn views_that_change_put_nobody_out() {
         assert_eq!(fleet.layout(), well);
     }
     // It restarted and is back before the other members were asked again.
-    fleet.see("c", Seen::Group(Err(unreachable()))).pass(20).see("c", Seen::Group(Err(unreachable())));
+    fleet.see("c", Observation::Group(Err(unreachable()))).pass(20).see("c", Observation::Group(Err(unreachable())));
     fleet.see("a", primary_sees(&["a", "b"], "6")).see("b", sees(&["a", "b"], "6")).pass(20_000);
     fleet.see("c", sees(&all, "7"));
     assert_eq!(fleet.interval_ms("a", "Group"), 20);
@@ -350,7 +350,7 @@ fn views_that_change_put_nobody_out() {
     assert_eq!(fleet.layout(), well);
 }
 
-fn writable() -> Seen {
+fn writable() -> Observation {
     group(|view| (view.read_only, view.primary) = (false, None))
 }
 
@@ -382,9 +382,9 @@ fn a_restart_of_the_proxy_moves_no_writer_of_a_group() {
         let mut fleet = before.restarted(&text);
         fleet.see("a", writable()).see("b", writable());
         let mut refused = fleet.clone();
-        fleet.see("c", Seen::Group(Err(unreachable()))).pass(20).see("c", Seen::Group(Err(unreachable())));
+        fleet.see("c", Observation::Group(Err(unreachable()))).pass(20).see("c", Observation::Group(Err(unreachable())));
         assert_eq!(fleet.hostgroup(1), "a", "{policy}");
-        refused.see("c", Seen::Group(Err(ProbeError::Denied("1045".to_owned()))));
+        refused.see("c", Observation::Group(Err(ProbeError::Denied("1045".to_owned()))));
         assert_eq!(refused.hostgroup(1), "c", "{policy}");
         let mut fleet = before.restarted(&text);
         fleet.see("b", primary_is("b", false));

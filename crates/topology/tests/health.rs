@@ -6,18 +6,18 @@ mod common;
 use common::{Fleet, REPLICATION, read_only, unreachable};
 use model::HostgroupId;
 use model::fleet::SignalKind;
-use topology::{GtidSet, Lag, ProbeError, Seen};
+use topology::{GtidSet, Lag, Observation, ProbeError};
 
 const PLAIN: &str = "mysql_servers = (
   { hostgroup=5, address=\"a\", port=3306, max_replication_lag=10 }, { hostgroup=5, address=\"b\", port=3306, max_replication_lag=10 },
   { hostgroup=6, address=\"a\", port=3306 } )";
 
-fn ping(error: ProbeError) -> Seen {
-    Seen::Ping(Err(error))
+fn ping(error: ProbeError) -> Observation {
+    Observation::Ping(Err(error))
 }
 
-fn lag(seconds: u64) -> Seen {
-    Seen::Lag(Ok(Lag::Behind(seconds * 1_000)))
+fn lag(seconds: u64) -> Observation {
+    Observation::Lag(Ok(Lag::Behind(seconds * 1_000)))
 }
 
 #[test]
@@ -30,7 +30,7 @@ fn missed_pings_shun_and_sever_everywhere() {
     let why = &fleet.topology.layout().hostgroups[&HostgroupId(5)][0].why;
     assert!(why.starts_with("it misses pings: ") && why.ends_with(unreachable().text().unwrap()), "{why}");
     assert_eq!(fleet.events(), ["status a ONLINE>SHUNNED", "status a ONLINE>SHUNNED"]);
-    fleet.pass(8_000).see("a", Seen::Ping(Ok(100)));
+    fleet.pass(8_000).see("a", Observation::Ping(Ok(100)));
     assert_eq!(fleet.layout(), "5: a b; 6: a");
 }
 
@@ -56,7 +56,7 @@ fn a_lone_server_that_is_slow_is_not_severed_at_once() {
         };
         assert_eq!(fleet.layout(), expected, "{count} timeouts");
     }
-    fleet.see("a", Seen::Ping(Ok(100)));
+    fleet.see("a", Observation::Ping(Ok(100)));
     assert_eq!(fleet.layout(), "5: a b; 6: a");
 }
 
@@ -71,14 +71,14 @@ fn events_of_lag_say_how_much_and_what_the_limit_is() {
     assert_eq!(seen(&mut fleet), ["11.0 s behind; max_replication_lag=10"]);
     fleet.see("a", lag(9));
     assert_eq!(seen(&mut fleet), ["9.0 s behind; max_replication_lag=10"], "it is used again");
-    fleet.see("a", Seen::Lag(Ok(Lag::Unknown))).pass(5_000).see("a", Seen::Lag(Ok(Lag::Unknown)));
+    fleet.see("a", Observation::Lag(Ok(Lag::Unknown))).pass(5_000).see("a", Observation::Lag(Ok(Lag::Unknown)));
     assert_eq!(seen(&mut fleet), ["lag unknown, counted as 14 s; max_replication_lag=10"]);
 }
 
 /// A replica is no further behind than when it last knew, and the time since; the setting is the most that is counted.
 #[test]
 fn unknown_lag_grows_from_what_was_known() {
-    let unknown = || Seen::Lag(Ok(Lag::Unknown));
+    let unknown = || Observation::Lag(Ok(Lag::Unknown));
     let shunned = |fleet: &Fleet| fleet.hostgroup(5) == "a(SHUNNED_REPLICATION_LAG) b";
     let mut fleet = Fleet::new(PLAIN);
     fleet.see("a", unknown()).see("b", lag(0));
@@ -94,12 +94,12 @@ fn unknown_lag_grows_from_what_was_known() {
     for _ in 0..3 {
         fleet.pass(8_000).see("a", ping(unreachable()));
     }
-    fleet.pass(1_000).see("a", Seen::Ping(Ok(100))).see("a", unknown());
+    fleet.pass(1_000).see("a", Observation::Ping(Ok(100))).see("a", unknown());
     assert!(shunned(&fleet), "it was lost");
     // After failing for long, a value counts as unknown, as if it had never been reported.
     fleet.see("a", lag(0));
     for _ in 0..3 {
-        fleet.see("a", Seen::Lag(Err(ProbeError::Failed("1146".to_owned()))));
+        fleet.see("a", Observation::Lag(Err(ProbeError::Failed("1146".to_owned()))));
     }
     fleet.see("a", unknown());
     assert!(shunned(&fleet), "forgotten");
@@ -115,11 +115,11 @@ fn replicas_of_a_dead_primary_are_read_from() {
         let row = format!("hostgroup=2, address=\"{name}\", port=3306");
         text.replace(&row, &format!("{row}, max_replication_lag=5"))
     });
-    let unknown = || Seen::Lag(Ok(Lag::Unknown));
-    let both = |fleet: &mut Fleet, seen: fn() -> Seen| {
+    let unknown = || Observation::Lag(Ok(Lag::Unknown));
+    let both = |fleet: &mut Fleet, seen: fn() -> Observation| {
         fleet.see("b", seen()).see("c", seen());
     };
-    let gone = || Seen::ReadOnly(Err(unreachable()));
+    let gone = || Observation::ReadOnly(Err(unreachable()));
     let mut fleet = Fleet::new(&text);
     fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true)).see("b", lag(2)).see("c", lag(2));
     fleet.pass(10_000).see("a", read_only(false)).pass(500);
@@ -156,11 +156,11 @@ fn replicas_that_lag_are_not_read_from() {
     assert_eq!(fleet.layout(), "5: a(SHUNNED_REPLICATION_LAG) b; 6: a");
     fleet.see("a", lag(10));
     assert_eq!(fleet.layout(), "5: a b; 6: a");
-    fleet.see("a", Seen::Lag(Ok(Lag::Unknown))).see("b", lag(0)).pass(1_000).see("a", Seen::Lag(Ok(Lag::Unknown)));
+    fleet.see("a", Observation::Lag(Ok(Lag::Unknown))).see("b", lag(0)).pass(1_000).see("a", Observation::Lag(Ok(Lag::Unknown)));
     assert_eq!(fleet.layout(), "5: a(SHUNNED_REPLICATION_LAG) b; 6: a", "it may be 11 s behind");
-    fleet.see("a", Seen::Lag(Err(ProbeError::Timeout)));
+    fleet.see("a", Observation::Lag(Err(ProbeError::Timeout)));
     assert_eq!(fleet.layout(), "5: a(SHUNNED_REPLICATION_LAG) b; 6: a", "an error changes nothing");
-    fleet.see("a", Seen::Lag(Ok(Lag::NotReplica)));
+    fleet.see("a", Observation::Lag(Ok(Lag::NotReplica)));
     assert_eq!(fleet.layout(), "5: a b; 6: a");
 }
 
@@ -170,7 +170,7 @@ fn lag_that_is_not_told_any_more_is_forgotten() {
     let mut fleet = Fleet::new(PLAIN);
     fleet.see("a", lag(11)).see("b", lag(0)).events();
     for expected in ["a(SHUNNED_REPLICATION_LAG) b", "a(SHUNNED_REPLICATION_LAG) b", "a b", "a b", "a b"] {
-        fleet.pass(1_000).see("a", Seen::Lag(Err(gone("no heartbeat table"))));
+        fleet.pass(1_000).see("a", Observation::Lag(Err(gone("no heartbeat table"))));
         assert_eq!(fleet.hostgroup(5), expected);
     }
     let events = fleet.topology.take_events();
@@ -179,14 +179,14 @@ fn lag_that_is_not_told_any_more_is_forgotten() {
     assert_eq!((told.len(), told[1].1), (2, "ONLINE"), "each once: {told:?}");
     // A refusal is an answer too, and told once.
     for _ in 0..10 {
-        fleet.pass(1_000).see("b", Seen::Lag(Err(ProbeError::Denied("1142".to_owned()))));
+        fleet.pass(1_000).see("b", Observation::Lag(Err(ProbeError::Denied("1142".to_owned()))));
     }
     assert_eq!(fleet.events(), ["suspicion b >lag unknown"]);
     // It is told again.
     fleet.see("a", lag(11));
     assert_eq!(fleet.hostgroup(5), "a(SHUNNED_REPLICATION_LAG) b");
     for _ in 0..10 {
-        fleet.pass(1_000).see("a", Seen::Lag(Err(ProbeError::Timeout))).see("a", Seen::Lag(Err(unreachable())));
+        fleet.pass(1_000).see("a", Observation::Lag(Err(ProbeError::Timeout))).see("a", Observation::Lag(Err(unreachable())));
     }
     assert_eq!(fleet.hostgroup(5), "a(SHUNNED_REPLICATION_LAG) b", "no answer is no sign of health");
 }
@@ -196,12 +196,12 @@ fn lag_that_is_not_told_any_more_is_forgotten() {
 fn who_replicates_from_nobody_beside_a_writer_has_unknown_lag() {
     let limited =
         |text: &str| text.replace("hostgroup=2, address=\"b\", port=3306", "hostgroup=2, address=\"b\", port=3306, max_replication_lag=3");
-    let alone = || Seen::Lag(Ok(Lag::NotReplica));
+    let alone = || Observation::Lag(Ok(Lag::NotReplica));
     let mut fleet = Fleet::new(&limited(REPLICATION));
     fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true));
     fleet.see("b", lag(0));
     assert_eq!(fleet.layout(), "1: a; 2: a b c");
-    fleet.pass(1_000).see("b", Seen::Lag(Ok(Lag::Unknown))).pass(4_000).see("b", Seen::Lag(Ok(Lag::Unknown))).events();
+    fleet.pass(1_000).see("b", Observation::Lag(Ok(Lag::Unknown))).pass(4_000).see("b", Observation::Lag(Ok(Lag::Unknown))).events();
     assert_eq!(fleet.hostgroup(2), "a b(SHUNNED_REPLICATION_LAG) c");
     fleet.see("b", alone());
     assert_eq!((fleet.hostgroup(2).as_str(), fleet.events()), ("a b(SHUNNED_REPLICATION_LAG) c", vec![]), "RESET SLAVE ALL");
@@ -212,7 +212,7 @@ fn who_replicates_from_nobody_beside_a_writer_has_unknown_lag() {
     let seen = fleet.topology.take_events().remove(0).seen;
     assert!(seen.starts_with("no replication source, lag unknown, counted as 5 s; max_replication_lag=3"), "{seen}");
     // A member of a cluster of another kind needs no channel.
-    fleet.see("b", Seen::Lag(Ok(Lag::Member)));
+    fleet.see("b", Observation::Lag(Ok(Lag::Member)));
     assert_eq!(fleet.hostgroup(2), "a b c");
     // Without a writer, and on the writer itself, it says nothing.
     fleet.see("b", alone()).see("a", read_only(true));
@@ -238,7 +238,7 @@ fn what_traffic_goes_on_reporting_is_told_once() {
     let mut fleet = Fleet::new(REPLICATION);
     fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true)).pass(1_000).events();
     for _ in 0..200 {
-        fleet.pass(1_100).see("a", Seen::ReadOnly(Err(ProbeError::Failed("1193".to_owned())))).signal("a", 1, SignalKind::ReadOnly);
+        fleet.pass(1_100).see("a", Observation::ReadOnly(Err(ProbeError::Failed("1193".to_owned())))).signal("a", 1, SignalKind::ReadOnly);
     }
     assert_eq!(fleet.events(), ["suspicion a >read_only"]);
     fleet.signal("a", 1, SignalKind::NotReady).pass(1_100).signal("a", 1, SignalKind::NotReady);
@@ -268,7 +268,7 @@ fn of_equals_who_is_read_from_stays() {
         let text = text.replace("hostgroup=2, address=\"c\", port=3306", "hostgroup=2, address=\"c\", port=3306, max_replication_lag=3");
         let mut fleet = Fleet::new(&format!("mysql_variables = {{ monitor_writer_is_also_reader=false }}\n{text}"));
         fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true));
-        let unknown = || Seen::Lag(Ok(Lag::Unknown));
+        let unknown = || Observation::Lag(Ok(Lag::Unknown));
         fleet.pass(1_000).see(stopped[0], unknown()).pass(1_000).see(stopped[1], unknown());
         for _ in 0..3 {
             let out = format!("{}(SHUNNED_REPLICATION_LAG)", stopped[0]);
@@ -284,7 +284,7 @@ fn the_least_lagging_readers_stay() {
     let mut fleet = Fleet::new(PLAIN);
     fleet.see("a", lag(100)).see("b", lag(200));
     assert_eq!(fleet.hostgroup(5), "a b(SHUNNED_REPLICATION_LAG)");
-    fleet.see("a", Seen::Lag(Ok(Lag::Unknown))).see("b", lag(20));
+    fleet.see("a", Observation::Lag(Ok(Lag::Unknown))).see("b", lag(20));
     assert_eq!(fleet.hostgroup(5), "a(SHUNNED_REPLICATION_LAG) b");
     // Both fall behind, and are asked in turn: they do not take turns.
     fleet.see("a", lag(70)).see("b", lag(70));
@@ -310,7 +310,7 @@ fn a_writer_does_not_lag() {
     let mut fleet = Fleet::new(&text);
     fleet.see("a", read_only(false)).see("b", read_only(true)).see("c", read_only(true));
     for server in ["a", "b", "c"] {
-        fleet.see(server, Seen::Lag(Ok(Lag::Unknown)));
+        fleet.see(server, Observation::Lag(Ok(Lag::Unknown)));
     }
     // The writer is the reader that the floor asks for.
     assert_eq!(fleet.layout(), "1: a; 2: a b(SHUNNED_REPLICATION_LAG) c(SHUNNED_REPLICATION_LAG)");
@@ -323,10 +323,10 @@ fn lag_without_a_limit_changes_nothing() {
     let layout = fleet.layout();
     fleet.events();
     for _ in 0..10 {
-        fleet.pass(1_000).see("b", lag(86_400)).see("c", Seen::Lag(Ok(Lag::Unknown)));
+        fleet.pass(1_000).see("b", lag(86_400)).see("c", Observation::Lag(Ok(Lag::Unknown)));
     }
     for _ in 0..10 {
-        fleet.pass(1_000).see("b", Seen::Lag(Err(ProbeError::Failed("no such table".into()))));
+        fleet.pass(1_000).see("b", Observation::Lag(Err(ProbeError::Failed("no such table".into()))));
     }
     assert_eq!((fleet.layout(), fleet.events()), (layout, Vec::new()));
 }
@@ -338,7 +338,7 @@ fn a_restarted_server_waits_for_its_buffer_pool() {
         for _ in 0..3 {
             fleet.pass(1_000).see("a", ping(unreachable()));
         }
-        fleet.pass(1_000).see("a", Seen::Ping(Ok(100)));
+        fleet.pass(1_000).see("a", Observation::Ping(Ok(100)));
     };
     let is_checked = |fleet: &Fleet| fleet.checks()["a:3306"].contains(&"BufferPool".to_owned());
     type Answer = Result<(bool, u64), ProbeError>;
@@ -355,7 +355,7 @@ fn a_restarted_server_waits_for_its_buffer_pool() {
         restart(&mut fleet);
         assert_eq!(fleet.layout(), "5: a(SHUNNED) b; 6: a", "in hostgroup 6 nobody else is there");
         assert!(is_checked(&fleet));
-        fleet.pass(1_000).see("a", Seen::BufferPool(answer.clone()));
+        fleet.pass(1_000).see("a", Observation::BufferPool(answer.clone()));
         assert_eq!(fleet.hostgroup(5), expected, "{answer:?}");
         fleet.pass(600_000);
         assert_eq!(fleet.hostgroup(5), "a b", "it ends by time");
@@ -383,8 +383,8 @@ fn what_is_looked_at() {
     assert!(fleet.topology.checks().iter().filter(of_ports).all(|check| check.server.use_ssl), "TLS wins over none");
 }
 
-fn gtids(set: &str) -> Seen {
-    Seen::Gtids(Ok(GtidSet::parse(set).unwrap()))
+fn gtids(set: &str) -> Observation {
+    Observation::Gtids(Ok(GtidSet::parse(set).unwrap()))
 }
 
 /// Three servers, of which `a` writes, with a limit of 10 transactions.
@@ -405,7 +405,7 @@ fn a_replica_that_lacks_too_many_transactions_is_not_read_from() {
     assert_eq!(fleet.hostgroup(2), "a b(SHUNNED_REPLICATION_LAG) c");
     fleet.pass(10).see("a", gtids("0-1-500"));
     assert_eq!(fleet.hostgroup(2), "a b(SHUNNED_REPLICATION_LAG) c", "what was written since is no lag yet");
-    fleet.see("b", Seen::Gtids(Err(ProbeError::Timeout)));
+    fleet.see("b", Observation::Gtids(Err(ProbeError::Timeout)));
     assert_eq!(fleet.hostgroup(2), "a b(SHUNNED_REPLICATION_LAG) c", "no answer is no sign of health");
     fleet.pass(10).see("b", gtids("0-1-495"));
     assert_eq!(fleet.hostgroup(2), "a b c");
@@ -443,7 +443,7 @@ fn a_new_writer_that_lacks_transactions_is_told_of() {
         let mut fleet = counted("");
         fleet.see("a", gtids(old)).see("b", gtids(new));
         for _ in 0..3 {
-            fleet.pass(20).see("a", Seen::ReadOnly(Err(unreachable())));
+            fleet.pass(20).see("a", Observation::ReadOnly(Err(unreachable())));
         }
         fleet.pass(20).see("b", read_only(false));
         assert_eq!(fleet.hostgroup(1), "b");
@@ -461,7 +461,7 @@ fn a_new_writer_that_lacks_transactions_is_told_of() {
     let mut fleet = counted("");
     fleet.see("a", gtids("0-1-100")).see("b", gtids("0-1-99"));
     fleet.pass(20).see("a", read_only(true)).see("b", read_only(false)).pass(20).see("b", read_only(false));
-    fleet.pass(20).see("b", Seen::Gtids(Err(ProbeError::Timeout)));
+    fleet.pass(20).see("b", Observation::Gtids(Err(ProbeError::Timeout)));
     assert!(fleet.interval_ms("b", "Gtids") > 1_000);
     fleet.pass(20).see("b", gtids("0-1-99"));
     assert_eq!(lacks(&mut fleet), ["1 transactions of a:3306"]);
@@ -474,7 +474,7 @@ fn a_new_writer_that_was_behind_is_told_of() {
     fleet.see("a", gtids("0-1-100")).see("b", gtids("0-1-50"));
     fleet.events();
     for _ in 0..3 {
-        fleet.pass(20).see("a", Seen::ReadOnly(Err(unreachable())));
+        fleet.pass(20).see("a", Observation::ReadOnly(Err(unreachable())));
     }
     fleet.see("b", read_only(false));
     let told = fleet.whys();
@@ -504,7 +504,7 @@ fn events_of_a_status_tell_the_reason_of_that_change() {
     }
     let events = fleet.topology.take_events();
     assert_eq!((events[0].why.as_str(), events[0].seen.as_str()), ("it misses pings: connection refused", "pings: unreachable=3"));
-    fleet.pass(1_000).see("b", Seen::Ping(Ok(100)));
+    fleet.pass(1_000).see("b", Observation::Ping(Ok(100)));
     assert_eq!(fleet.whys(), ["b SHUNNED>ONLINE: well again; before: it misses pings: connection refused"]);
     fleet.see("a", lag(11)).whys();
     fleet.see("a", lag(9));
@@ -543,10 +543,10 @@ fn a_split_without_a_reader_is_told() {
     // Found servers count as well.
     let mut fleet = Fleet::new(&config(&row(""), ""));
     for _ in 0..4 {
-        fleet.pass(20).see("b", Seen::Ping(Err(unreachable())));
+        fleet.pass(20).see("b", Observation::Ping(Err(unreachable())));
     }
     let told = fleet.events();
     assert!(told.contains(&"reads - reads: 2>reads: 1".to_owned()), "{told:?}");
-    fleet.pass(20).see("b", Seen::Ping(Ok(1)));
+    fleet.pass(20).see("b", Observation::Ping(Ok(1)));
     assert!(fleet.events().contains(&"reads - reads: 1>reads: 2".to_owned()));
 }

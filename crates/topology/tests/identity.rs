@@ -6,22 +6,22 @@ mod common;
 use common::histories::Kind;
 use common::{Fleet, addr, galera, group, of, unreachable};
 use model::HostgroupId;
-use topology::{GroupView, Order, Seen};
+use topology::{GroupView, Observation, Order};
 
 const KINDS: [Kind; 2] = [Kind::Galera, Kind::Group];
 const NODES: [&str; 3] = ["a", "b", "c"];
 
 /// The answer of a healthy server of the configured cluster.
-fn own(kind: Kind, node: &str) -> Seen {
+fn own(kind: Kind, node: &str) -> Observation {
     said(kind.seen(node, kind.healthy(node)), "ours")
 }
 
 /// The answer of a healthy server of another cluster: it may write, and claims the others and a majority.
-fn other(kind: Kind, node: &str) -> Seen {
+fn other(kind: Kind, node: &str) -> Observation {
     foreign(kind, node, "theirs")
 }
 
-fn foreign(kind: Kind, node: &str, cluster: &str) -> Seen {
+fn foreign(kind: Kind, node: &str, cluster: &str) -> Observation {
     let seen = match kind {
         Kind::Galera => galera(|view| view.cluster_size = 5),
         _ => group(|view| foreign_group(view, node)),
@@ -35,18 +35,18 @@ fn foreign_group(view: &mut GroupView, node: &str) {
     (view.read_only, view.view_id) = (false, "theirs:9".to_owned());
 }
 
-fn said(seen: Seen, cluster: &str) -> Seen {
+fn said(seen: Observation, cluster: &str) -> Observation {
     match seen {
-        Seen::Galera(Ok(view)) => Seen::Galera(Ok(topology::GaleraView { identity: of(cluster), ..view })),
-        Seen::Group(Ok(view)) => Seen::Group(Ok(GroupView { identity: of(cluster), ..view })),
+        Observation::Galera(Ok(view)) => Observation::Galera(Ok(topology::GaleraView { identity: of(cluster), ..view })),
+        Observation::Group(Ok(view)) => Observation::Group(Ok(GroupView { identity: of(cluster), ..view })),
         other => other,
     }
 }
 
-fn lost(kind: Kind) -> Seen {
+fn lost(kind: Kind) -> Observation {
     match kind {
-        Kind::Galera => Seen::Galera(Err(unreachable())),
-        _ => Seen::Group(Err(unreachable())),
+        Kind::Galera => Observation::Galera(Err(unreachable())),
+        _ => Observation::Group(Err(unreachable())),
     }
 }
 
@@ -78,7 +78,7 @@ fn a_server_of_another_cluster_serves_nothing_and_has_no_vote() {
             let others: Vec<&str> = NODES.into_iter().filter(|other| *other != node).collect();
             fleet.events();
             for _ in 0..60 {
-                fleet.see(node, Seen::Ping(Ok(1))).see(node, other(kind, node));
+                fleet.see(node, Observation::Ping(Ok(1))).see(node, other(kind, node));
                 for other in &others {
                     fleet.see(other, own(kind, other));
                 }

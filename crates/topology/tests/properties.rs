@@ -6,7 +6,7 @@ mod common;
 use common::histories::{History, KINDS, Kind, NODES, Word};
 use common::{Fleet, galera, unreachable};
 use proptest::prelude::*;
-use topology::{ProbeError, Seen};
+use topology::{Observation, ProbeError};
 
 const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 
@@ -71,7 +71,7 @@ proptest! {
         prop_assert_eq!(&new.topology.layout().hostgroups, &old.topology.layout().hostgroups);
         for (node, index, is_ping, pause_ms) in after {
             let seen = kind.seen(NODES[node], letter(kind, index));
-            let seen = if is_ping { Seen::Ping(seen.error().cloned().map_or(Ok(1), Err)) } else { seen };
+            let seen = if is_ping { Observation::Ping(seen.error().cloned().map_or(Ok(1), Err)) } else { seen };
             old.pass(pause_ms).see(NODES[node], seen.clone());
             new.pass(pause_ms).see(NODES[node], seen);
             prop_assert_eq!(&new.topology.layout().hostgroups, &old.topology.layout().hostgroups);
@@ -140,7 +140,7 @@ proptest! {
         for round in rounds {
             one.pass(1_000);
             all.pass(1_000);
-            let ping = |is_ping: bool, seen: Seen| if is_ping { Seen::Ping(seen.error().cloned().map_or(Ok(1), Err)) } else { seen };
+            let ping = |is_ping: bool, seen: Observation| if is_ping { Observation::Ping(seen.error().cloned().map_or(Ok(1), Err)) } else { seen };
             let seen = round.iter().map(|(node, index, is_ping)| {
                 (common::addr(NODES[*node]), ping(*is_ping, kind.seen(NODES[*node], letter(kind, *index))))
             });
@@ -163,13 +163,13 @@ fn one_odd_sighting_moves_no_role() {
     for kind in KINDS {
         let failed = || ProbeError::Failed("nonsense".to_owned());
         let broken = match kind {
-            Kind::Replication => Seen::ReadOnly(Err(failed())),
-            Kind::Galera => Seen::Galera(Err(failed())),
-            Kind::Group => Seen::Group(Err(failed())),
+            Kind::Replication => Observation::ReadOnly(Err(failed())),
+            Kind::Galera => Observation::Galera(Err(failed())),
+            Kind::Group => Observation::Group(Err(failed())),
         };
         for node in NODES {
             let errors = [Word::Unreachable, Word::Timeout, Word::Denied].map(|word| kind.seen(node, word));
-            let pings = [ProbeError::Timeout, common::unreachable()].map(|error| Seen::Ping(Err(error)));
+            let pings = [ProbeError::Timeout, common::unreachable()].map(|error| Observation::Ping(Err(error)));
             let claims = if node == "a" { Vec::new() } else { vec![kind.seen(node, Word::Writes), kind.seen(node, Word::Claims)] };
             let odd = errors.into_iter().chain(pings).chain(claims).chain([broken.clone()]);
             // A Galera node that says nothing but that it reads takes itself out of the writers: not odd, a statement.
@@ -208,7 +208,7 @@ fn the_smaller_of_two_primary_components_is_out() {
     }
     // Nor do those that come back to a cluster that was smaller for long.
     for node in ["b", "c"] {
-        fleet.see(node, Seen::Galera(Err(unreachable())));
+        fleet.see(node, Observation::Galera(Err(unreachable())));
     }
     for _ in 0..10 {
         fleet.pass(500).see("a", alone());
@@ -232,23 +232,23 @@ fn a_lost_server_that_refuses_the_monitor_stays_out() {
     for kind in KINDS {
         for node in NODES {
             let role = |error: ProbeError| match kind {
-                Kind::Replication => Seen::ReadOnly(Err(error)),
-                Kind::Galera => Seen::Galera(Err(error)),
-                Kind::Group => Seen::Group(Err(error)),
+                Kind::Replication => Observation::ReadOnly(Err(error)),
+                Kind::Galera => Observation::Galera(Err(error)),
+                Kind::Group => Observation::Group(Err(error)),
             };
             let serves = |fleet: &Fleet| (1..=3).any(|id| fleet.hostgroup(id).split(' ').any(|name| name == node));
             let others = |fleet: &mut Fleet, is_elected: bool| {
                 for other in NODES.into_iter().filter(|other| *other != node) {
                     let is_elected = is_elected && kind == Kind::Group && (node, other) == ("a", "b");
                     let word = if is_elected { Word::Claims } else { kind.healthy(other) };
-                    fleet.see(other, Seen::Ping(Ok(1))).see(other, kind.seen(other, word));
+                    fleet.see(other, Observation::Ping(Ok(1))).see(other, kind.seen(other, word));
                 }
             };
             // Found by the check itself, by pings alone, or by timeouts.
             let losses: [&dyn Fn(&mut Fleet); 3] = [
                 &|fleet| _ = fleet.see(node, role(unreachable())),
-                &|fleet| _ = fleet.see(node, Seen::Ping(Err(unreachable()))),
-                &|fleet| _ = fleet.see(node, role(ProbeError::Timeout)).see(node, Seen::Ping(Err(ProbeError::Timeout))),
+                &|fleet| _ = fleet.see(node, Observation::Ping(Err(unreachable()))),
+                &|fleet| _ = fleet.see(node, role(ProbeError::Timeout)).see(node, Observation::Ping(Err(ProbeError::Timeout))),
             ];
             for (way, lose) in losses.into_iter().enumerate() {
                 let mut fleet = kind.settled();
@@ -260,12 +260,12 @@ fn a_lost_server_that_refuses_the_monitor_stays_out() {
                 assert!(!serves(&fleet), "{kind:?} {node} {way}: {}", fleet.layout());
                 for _ in 0..30 {
                     others(&mut fleet, true);
-                    fleet.see(node, role(refused())).see(node, Seen::Ping(Err(refused()))).pass(1_000);
+                    fleet.see(node, role(refused())).see(node, Observation::Ping(Err(refused()))).pass(1_000);
                     assert!(!serves(&fleet), "{kind:?} {node} {way}: {}", fleet.layout());
                 }
                 for _ in 0..30 {
                     others(&mut fleet, false);
-                    fleet.see(node, Seen::Ping(Ok(1))).see(node, kind.seen(node, kind.healthy(node))).pass(1_000);
+                    fleet.see(node, Observation::Ping(Ok(1))).see(node, kind.seen(node, kind.healthy(node))).pass(1_000);
                 }
                 assert_eq!(fleet.layout(), kind.healthy_layout(), "{kind:?} {node} {way}: it is as it says");
             }
@@ -276,8 +276,8 @@ fn a_lost_server_that_refuses_the_monitor_stays_out() {
             NODES.into_iter().for_each(|node| _ = new.see(node, role(unreachable())).pass(10));
             for _ in 0..30 {
                 for node in NODES {
-                    fleet.see(node, role(refused())).see(node, Seen::Ping(Err(refused()))).pass(300);
-                    new.see(node, role(refused())).see(node, Seen::Ping(Err(refused()))).pass(300);
+                    fleet.see(node, role(refused())).see(node, Observation::Ping(Err(refused()))).pass(300);
+                    new.see(node, role(refused())).see(node, Observation::Ping(Err(refused()))).pass(300);
                 }
             }
             assert_eq!(fleet.layout(), kind.healthy_layout());

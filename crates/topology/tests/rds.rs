@@ -5,7 +5,7 @@ mod common;
 
 use common::{Fleet, addr, aurora, read_only, snapshot, unreachable};
 use model::HostgroupId;
-use topology::{Order, ProbeError, RdsView, Seen};
+use topology::{Observation, Order, ProbeError, RdsView};
 
 const ONE: &str = "c-instance-1.x.rds.amazonaws.com";
 const TWO: &str = "c-instance-2.x.rds.amazonaws.com";
@@ -20,16 +20,16 @@ fn text(more: &str) -> String {
     )
 }
 
-fn view(names: [&str; 3]) -> Seen {
-    Seen::Rds(Ok(RdsView::of(names.map(|name| (name, 3306))).unwrap()))
+fn view(names: [&str; 3]) -> Observation {
+    Observation::Rds(Ok(RdsView::of(names.map(|name| (name, 3306))).unwrap()))
 }
 
-fn all() -> Seen {
+fn all() -> Observation {
     view([ONE, TWO, THREE])
 }
 
 /// The cluster has another name, so none of the old instances is in it.
-fn renamed() -> Seen {
+fn renamed() -> Observation {
     view(["d-instance-1.x.rds.amazonaws.com", "d-instance-2.x.rds.amazonaws.com", "d-instance-3.x.rds.amazonaws.com"])
 }
 
@@ -116,7 +116,7 @@ fn views_that_are_not_fresh_do_not_count() {
             assert_eq!(layout(&fleet), "1: 1; 2: 1 2 3", "{is_failing} {round}");
             fleet.pass(4_000);
             if is_failing {
-                fleet.see(ONE, Seen::Rds(Err(ProbeError::Timeout)));
+                fleet.see(ONE, Observation::Rds(Err(ProbeError::Timeout)));
             }
             fleet.see(TWO, renamed());
         }
@@ -140,7 +140,7 @@ fn what_other_tables_say_is_no_sample_of_this_one() {
 #[test]
 fn found_instances_tell_when_nobody_else_can() {
     let mut fleet = found();
-    let lost = || Seen::Rds(Err(ProbeError::Denied("SELECT command denied (error 1142)".into())));
+    let lost = || Observation::Rds(Err(ProbeError::Denied("SELECT command denied (error 1142)".into())));
     for _ in 0..5 {
         fleet.pass(4_000).see(ONE, lost()).see(TWO, all()).see(THREE, all());
     }
@@ -161,7 +161,7 @@ fn a_failed_look_changes_nothing() {
     for error in [denied, missing, unreachable, || ProbeError::Timeout] {
         for _ in 0..50 {
             for name in [ONE, TWO, THREE] {
-                fleet.pass(100).see(name, Seen::Rds(Err(error())));
+                fleet.pass(100).see(name, Observation::Rds(Err(error())));
             }
         }
     }
@@ -230,7 +230,7 @@ fn found_readers_that_lag_are_out() {
     let checks = fleet.checks();
     assert!(checks[&format!("{THREE}:3306")].contains(&"Lag".to_owned()), "{checks:?}");
     assert!(fleet.topology.checks().iter().filter(|check| check.addr == addr(THREE)).all(|check| check.server.use_ssl));
-    fleet.pass(1_000).see(THREE, Seen::Lag(Ok(topology::Lag::Behind(60_000))));
+    fleet.pass(1_000).see(THREE, Observation::Lag(Ok(topology::Lag::Behind(60_000))));
     assert_eq!(layout(&fleet), "1: 1; 2: 1 2 3(SHUNNED_REPLICATION_LAG)");
 }
 

@@ -6,7 +6,7 @@ mod common;
 use common::{Fleet, REPLICATION, addr, read_only, unreachable};
 use model::HostgroupId;
 use model::fleet::SignalKind;
-use topology::{Order, ProbeError, Seen};
+use topology::{Observation, Order, ProbeError};
 
 /// `a` writes, `b` and `c` are read-only, and were seen so.
 fn settled() -> Fleet {
@@ -17,7 +17,7 @@ fn settled() -> Fleet {
 }
 
 fn down(fleet: &mut Fleet, server: &str) {
-    fleet.see(server, Seen::ReadOnly(Err(unreachable()))).pass(20).see(server, Seen::ReadOnly(Err(unreachable())));
+    fleet.see(server, Observation::ReadOnly(Err(unreachable()))).pass(20).see(server, Observation::ReadOnly(Err(unreachable())));
 }
 
 fn off(text: &str) -> String {
@@ -123,7 +123,7 @@ fn who_becomes_writable_beside_the_writer_is_kept_out() {
             assert_eq!(fleet.interval_ms("b", "ReadOnly"), 1_000, "and then all is calm");
             assert_eq!(fleet.interval_ms("b", "Sources"), 1_000);
             // Once is chance; then it is over with the writer.
-            fleet.pass(1_000).see("a", Seen::ReadOnly(Err(unreachable())));
+            fleet.pass(1_000).see("a", Observation::ReadOnly(Err(unreachable())));
             assert_eq!(fleet.hostgroup(1), "a", "{sources:?}");
             let mut switched = fleet.clone();
             switched.pass(20).see("a", read_only(true)).pass(20).see("b", read_only(false));
@@ -133,7 +133,7 @@ fn who_becomes_writable_beside_the_writer_is_kept_out() {
             order(&mut ordered, &Order::Prefer { writer: HostgroupId(1), server: Some(addr("b")) }).unwrap();
             ordered.pass(20).see("b", read_only(false)).see("a", read_only(false)).pass(1_000).see("a", read_only(false));
             assert!(ordered.hostgroup(1).contains('b') && !ordered.hostgroup(1).contains("b("), "{}", ordered.layout());
-            fleet.pass(20).see("a", Seen::ReadOnly(Err(unreachable()))).follow("b", &[]).pass(20).see("b", read_only(false));
+            fleet.pass(20).see("a", Observation::ReadOnly(Err(unreachable()))).follow("b", &[]).pass(20).see("b", read_only(false));
             assert!(fleet.hostgroup(1).ends_with(" b") || fleet.hostgroup(1) == "b", "{sources:?} {}", fleet.layout());
             fleet.pass(1_000).see("a", read_only(false)).see("b", read_only(false));
             assert_eq!(fleet.hostgroup(1), "b", "{sources:?}");
@@ -219,13 +219,13 @@ fn sources_that_are_not_told_hold_up_nobody() {
 fn errors_do_not_demote_but_timeouts_do() {
     let mut fleet = settled();
     for _ in 0..20 {
-        fleet.pass(20).see("a", Seen::ReadOnly(Err(ProbeError::Failed("nonsense".to_owned()))));
-        fleet.see("a", Seen::ReadOnly(Err(ProbeError::Denied("1045".to_owned()))));
+        fleet.pass(20).see("a", Observation::ReadOnly(Err(ProbeError::Failed("nonsense".to_owned()))));
+        fleet.see("a", Observation::ReadOnly(Err(ProbeError::Denied("1045".to_owned()))));
         assert_eq!(fleet.hostgroup(1), "a");
     }
     fleet.see("a", read_only(false));
     for expected in ["a", "a", "", ""] {
-        fleet.pass(800).see("a", Seen::ReadOnly(Err(ProbeError::Timeout)));
+        fleet.pass(800).see("a", Observation::ReadOnly(Err(ProbeError::Timeout)));
         assert_eq!(fleet.hostgroup(1), expected);
     }
     fleet.pass(800).see("a", read_only(false));
@@ -235,12 +235,12 @@ fn errors_do_not_demote_but_timeouts_do() {
 #[test]
 fn a_dead_writer_is_shunned_and_comes_back() {
     let mut fleet = settled();
-    fleet.pass(500).see("a", Seen::ReadOnly(Err(unreachable())));
+    fleet.pass(500).see("a", Observation::ReadOnly(Err(unreachable())));
     assert_eq!(fleet.layout(), "1: a; 2: a b c", "once may be chance");
     assert_eq!(fleet.interval_ms("a", "ReadOnly"), 20);
-    fleet.pass(20).see("a", Seen::ReadOnly(Err(unreachable())));
+    fleet.pass(20).see("a", Observation::ReadOnly(Err(unreachable())));
     assert_eq!(fleet.layout(), "1: a(SHUNNED); 2: a(SHUNNED) b c");
-    fleet.pass(20).see("a", Seen::ReadOnly(Err(unreachable())));
+    fleet.pass(20).see("a", Observation::ReadOnly(Err(unreachable())));
     assert_eq!(fleet.layout(), "1: a(SHUNNED,sever); 2: a(SHUNNED,sever) b c");
     assert_eq!(fleet.interval_ms("b", "ReadOnly"), 20, "everybody is asked often while there is no writer");
     fleet.pass(20).see("a", read_only(false));
@@ -252,11 +252,11 @@ fn a_dead_writer_is_shunned_and_comes_back() {
 fn a_writer_that_takes_nobody_is_told_of_as_it_says() {
     let offline = || ProbeError::Closed("The server is currently in offline mode (error 3032)".to_owned());
     let mut fleet = settled();
-    fleet.pass(500).see("a", Seen::ReadOnly(Err(unreachable()))).pass(20).see("a", Seen::ReadOnly(Err(offline())));
+    fleet.pass(500).see("a", Observation::ReadOnly(Err(unreachable()))).pass(20).see("a", Observation::ReadOnly(Err(offline())));
     let why = "it takes no connections: The server is currently in offline mode (error 3032)";
     assert_eq!(fleet.whys(), [format!("a ONLINE>SHUNNED: {why}")]);
     for _ in 0..4 {
-        fleet.pass(1_000).see("a", Seen::ReadOnly(Err(offline()))).see("a", Seen::Ping(Err(offline())));
+        fleet.pass(1_000).see("a", Observation::ReadOnly(Err(offline()))).see("a", Observation::Ping(Err(offline())));
     }
     assert_eq!(fleet.layout(), "1: a(SHUNNED,sever); 2: a(SHUNNED,sever) b c");
     assert!(fleet.topology.layout().hostgroups[&HostgroupId(1)].iter().all(|placement| &*placement.why == why));
@@ -265,7 +265,7 @@ fn a_writer_that_takes_nobody_is_told_of_as_it_says() {
 #[test]
 fn traffic_makes_one_refusal_enough() {
     let mut fleet = settled();
-    fleet.pass(500).signal("a", 1, SignalKind::ConnectionLost).see("a", Seen::ReadOnly(Err(unreachable())));
+    fleet.pass(500).signal("a", 1, SignalKind::ConnectionLost).see("a", Observation::ReadOnly(Err(unreachable())));
     assert_eq!(fleet.hostgroup(1), "a(SHUNNED)");
 }
 
@@ -297,14 +297,14 @@ fn an_old_primary_that_returns_is_kept_out() {
 fn an_old_primary_is_kept_out_though_it_was_back_before_anybody_looked() {
     let mut fleet = settled();
     // Its crash was seen once; it is back, and only then is the new primary seen.
-    fleet.pass(500).see("a", Seen::ReadOnly(Err(unreachable()))).pass(20).see("a", read_only(false));
+    fleet.pass(500).see("a", Observation::ReadOnly(Err(unreachable()))).pass(20).see("a", read_only(false));
     fleet.pass(500).see("b", read_only(false)).pass(20).see("b", read_only(false));
     assert_eq!(fleet.hostgroup(1), "b");
     // The new primary is seen first, then the crash.
     let mut fleet = settled();
     fleet.pass(500).see("b", read_only(false)).pass(20).see("b", read_only(false));
     assert_eq!(fleet.hostgroup(1), "a");
-    fleet.pass(20).see("a", Seen::ReadOnly(Err(unreachable())));
+    fleet.pass(20).see("a", Observation::ReadOnly(Err(unreachable())));
     assert_eq!(fleet.hostgroup(1), "b");
     fleet.pass(3_000).see("a", read_only(false));
     assert_eq!(fleet.hostgroup(1), "b");
@@ -356,7 +356,7 @@ fn what_was_said_before_a_server_was_lost_makes_no_writer_of_it() {
     down(&mut fleet, "b");
     fleet.pass(20).see("a", read_only(true));
     assert_eq!(fleet.hostgroup(1), "", "b is down");
-    fleet.pass(20).see("b", Seen::ReadOnly(Err(ProbeError::Denied("1045".to_owned()))));
+    fleet.pass(20).see("b", Observation::ReadOnly(Err(ProbeError::Denied("1045".to_owned()))));
     assert_eq!(fleet.hostgroup(1), "", "b answers, and says nothing of what it is");
     fleet.pass(20).see("b", read_only(false));
     assert_eq!(fleet.hostgroup(1), "b");
@@ -453,7 +453,7 @@ fn a_shun_that_an_operator_wrote_is_lifted_by_the_operator() {
     assert!(fleet.whys().contains(&"a ONLINE>SHUNNED: the configuration says SHUNNED".to_owned()));
     assert!(fleet.checks().contains_key("a:3306"), "it is looked at meanwhile");
     for _ in 0..3 {
-        fleet.pass(3_600_000).see("a", read_only(false)).see("a", Seen::Ping(Ok(1)));
+        fleet.pass(3_600_000).see("a", read_only(false)).see("a", Observation::Ping(Ok(1)));
     }
     assert_eq!(fleet.layout(), "1: a(SHUNNED); 2: a(SHUNNED) b c");
     fleet.see("b", read_only(false)).pass(20).see("b", read_only(false)).see("a", read_only(false));
@@ -497,9 +497,9 @@ fn what_does_not_answer_is_no_reader() {
     for new_writer in [false, true] {
         let mut fleet = settled();
         for count in 1..=6 {
-            fleet.pass(800).see("a", Seen::ReadOnly(Err(ProbeError::Timeout)));
+            fleet.pass(800).see("a", Observation::ReadOnly(Err(ProbeError::Timeout)));
             if count > 2 {
-                fleet.see("a", Seen::Ping(Err(ProbeError::Timeout)));
+                fleet.see("a", Observation::Ping(Err(ProbeError::Timeout)));
             }
             if new_writer {
                 fleet.see("b", read_only(false));
@@ -520,7 +520,7 @@ fn what_does_not_answer_is_no_reader() {
     // While pings are answered it is slow, and reads.
     let mut fleet = settled();
     for _ in 0..4 {
-        fleet.pass(800).see("a", Seen::ReadOnly(Err(ProbeError::Timeout))).see("a", Seen::Ping(Ok(100)));
+        fleet.pass(800).see("a", Observation::ReadOnly(Err(ProbeError::Timeout))).see("a", Observation::Ping(Ok(100)));
     }
     assert_eq!(fleet.layout(), "2: a b c");
 }
@@ -530,16 +530,16 @@ fn events_tell_what_the_check_and_what_the_pings_met() {
     let timeout = || ProbeError::Timeout;
     let mut fleet = settled();
     for _ in 0..2 {
-        fleet.pass(800).see("a", Seen::Ping(Err(timeout()))).see("a", Seen::ReadOnly(Err(timeout())));
+        fleet.pass(800).see("a", Observation::Ping(Err(timeout()))).see("a", Observation::ReadOnly(Err(timeout())));
     }
-    fleet.pass(800).see("a", Seen::Ping(Err(timeout())));
+    fleet.pass(800).see("a", Observation::Ping(Err(timeout())));
     assert_eq!(fleet.whys(), ["a ONLINE>SHUNNED: its pings time out"], "as a reader; nobody else writes");
-    fleet.pass(800).see("a", Seen::ReadOnly(Err(timeout())));
+    fleet.pass(800).see("a", Observation::ReadOnly(Err(timeout())));
     let events = fleet.topology.take_events();
     let told = (events[0].from.as_str(), events[0].to.as_str(), events[0].why.as_str(), events[0].seen.as_str());
     let why = "its check times out, so it counts as read-only";
     assert_eq!(told, ("writer,reader", "reader", why, "read_only=0 timeouts=3 pings: timeouts=3"));
-    fleet.pass(800).see("a", Seen::ReadOnly(Ok(true)));
+    fleet.pass(800).see("a", Observation::ReadOnly(Ok(true)));
     assert_eq!(fleet.whys(), ["a SHUNNED>ONLINE: read_only is on; before: its pings time out"]);
 }
 
@@ -547,7 +547,7 @@ fn events_tell_what_the_check_and_what_the_pings_met() {
 fn who_is_replaced_while_it_is_frozen_has_not_come_back() {
     let mut fleet = settled();
     let freeze = |fleet: &mut Fleet| {
-        fleet.pass(800).see("a", Seen::ReadOnly(Err(ProbeError::Timeout))).see("b", read_only(false));
+        fleet.pass(800).see("a", Observation::ReadOnly(Err(ProbeError::Timeout))).see("b", read_only(false));
     };
     (0..2).for_each(|_| freeze(&mut fleet));
     let kept_out = |why: &str| format!("{why}: excluded until b:3306 stops writing or an operator orders a switchover");
@@ -660,7 +660,7 @@ fn operators_change_rows_while_roles_are_frozen() {
 #[test]
 fn who_refused_the_monitor_is_told_of_when_it_does_so_no_more() {
     let mut fleet = settled();
-    let denied = || Seen::ReadOnly(Err(ProbeError::Denied("1045: no".to_owned())));
+    let denied = || Observation::ReadOnly(Err(ProbeError::Denied("1045: no".to_owned())));
     fleet.pass(1_000).see("b", denied()).pass(1_000).see("b", denied());
     assert_eq!(fleet.events(), ["suspicion b >unknown"]);
     fleet.pass(1_000).see("b", read_only(true)).pass(1_000).see("b", read_only(true));

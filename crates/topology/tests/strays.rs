@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Fleet, REPLICATION, addr, read_only, unreachable};
-use topology::{ProbeError, Seen, ServerId, Source, SourcesView};
+use topology::{Observation, ProbeError, ServerId, Source, SourcesView};
 
 /// `a` writes, `b` and `c` replicate from it, and were seen so.
 fn settled(text: &str) -> Fleet {
@@ -123,7 +123,7 @@ fn while_nobody_writes_nothing_changes() {
     let mut fleet = settled(REPLICATION);
     let down = |fleet: &mut Fleet| {
         for _ in 0..2 {
-            fleet.pass(20).see("a", Seen::ReadOnly(Err(unreachable())));
+            fleet.pass(20).see("a", Observation::ReadOnly(Err(unreachable())));
         }
     };
     down(&mut fleet);
@@ -172,7 +172,7 @@ fn chains_rings_and_other_names_are_followed() {
     let uuid = |name: &str| ServerId::new(Some(1), Some(&format!("AA-{name}")));
     let view = |name: &str, source: Option<&str>| {
         let source = source.map(|source| Source { addr: addr(&format!("{source}.internal")), id: uuid(source) });
-        Seen::Sources(Ok(SourcesView { id: uuid(name), sources: source.into_iter().collect(), is_member: false }))
+        Observation::Sources(Ok(SourcesView { id: uuid(name), sources: source.into_iter().collect(), is_member: false }))
     };
     let mut fleet = switched(REPLICATION);
     let see = |fleet: &mut Fleet, a: Option<&str>| {
@@ -191,7 +191,7 @@ fn chains_rings_and_other_names_are_followed() {
 #[test]
 fn members_of_other_clusters_are_no_strays() {
     let mut fleet = switched(REPLICATION);
-    let member = || Seen::Sources(Ok(SourcesView { is_member: true, ..SourcesView::default() }));
+    let member = || Observation::Sources(Ok(SourcesView { is_member: true, ..SourcesView::default() }));
     for _ in 0..20 {
         fleet.pass(1_000).see_both("b", false).see("a", read_only(true)).see("a", member()).see("c", read_only(true)).see("c", member());
     }
@@ -204,7 +204,7 @@ fn a_stray_that_was_restarted_is_one_until_it_says_otherwise() {
     let mut fleet = switched(REPLICATION);
     look(&mut fleet, 6);
     for _ in 0..3 {
-        fleet.pass(1_000).see("a", Seen::ReadOnly(Err(unreachable()))).see("b", read_only(false));
+        fleet.pass(1_000).see("a", Observation::ReadOnly(Err(unreachable()))).see("b", read_only(false));
     }
     fleet.pass(1_000).see("a", read_only(true)).see("b", read_only(false));
     assert!(fleet.hostgroup(2).starts_with("a(SHUNNED)"), "{}", fleet.layout());

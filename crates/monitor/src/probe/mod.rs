@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use model::ServerAddr;
 use model::snapshot::Snapshot;
-use topology::{CheckKind, GaleraView, GtidSet, Lag, ProbeError, RdsView, Seen, SourcesView};
+use topology::{CheckKind, GaleraView, GtidSet, Lag, Observation, ProbeError, RdsView, SourcesView};
 
 use crate::client::{Connection, Fault};
 use crate::clock::whole;
@@ -116,30 +116,30 @@ pub(crate) fn seen(
     kind: CheckKind,
     outcome: &Result<Found, ProbeError>,
     translate: impl FnOnce(&Group) -> topology::GroupView,
-) -> Option<Seen> {
+) -> Option<Observation> {
     let error = || outcome.as_ref().err().cloned().unwrap_or_else(|| ProbeError::Failed("a reply to another query".into()));
     let seen = match (kind, outcome) {
         (CheckKind::Connect, _) => return None,
-        (_, Ok(Found::Ping(us))) => Seen::Ping(Ok(*us)),
-        (_, Ok(Found::ReadOnly(is_set))) => Seen::ReadOnly(Ok(*is_set)),
-        (_, Ok(Found::Lag(lag))) => Seen::Lag(Ok(*lag)),
-        (_, Ok(Found::Gtids(set, _))) => Seen::Gtids(Ok(set.clone())),
-        (_, Ok(Found::Galera(view))) => Seen::Galera(Ok(view.clone())),
-        (_, Ok(Found::Group(group))) => Seen::Group(Ok(translate(group))),
-        (_, Ok(Found::Aurora(rows))) => Seen::Aurora(Ok(aurora::view(rows))),
-        (_, Ok(Found::BufferPool(is_loaded, uptime_s))) => Seen::BufferPool(Ok((*is_loaded, *uptime_s))),
-        (_, Ok(Found::Sources(sources))) => Seen::Sources(Ok(sources.clone())),
-        (_, Ok(Found::Rds(view))) => Seen::Rds(Ok(view.clone())),
-        (CheckKind::Ping, _) => Seen::Ping(Err(error())),
-        (CheckKind::ReadOnly(_), _) => Seen::ReadOnly(Err(error())),
-        (CheckKind::Lag, _) => Seen::Lag(Err(error())),
-        (CheckKind::Gtids, _) => Seen::Gtids(Err(error())),
-        (CheckKind::Galera, _) => Seen::Galera(Err(error())),
-        (CheckKind::Group, _) => Seen::Group(Err(error())),
-        (CheckKind::Aurora, _) => Seen::Aurora(Err(error())),
-        (CheckKind::BufferPool, _) => Seen::BufferPool(Err(error())),
-        (CheckKind::Sources, _) => Seen::Sources(Err(error())),
-        (CheckKind::RdsTopology, _) => Seen::Rds(Err(error())),
+        (_, Ok(Found::Ping(us))) => Observation::Ping(Ok(*us)),
+        (_, Ok(Found::ReadOnly(is_set))) => Observation::ReadOnly(Ok(*is_set)),
+        (_, Ok(Found::Lag(lag))) => Observation::Lag(Ok(*lag)),
+        (_, Ok(Found::Gtids(set, _))) => Observation::Gtids(Ok(set.clone())),
+        (_, Ok(Found::Galera(view))) => Observation::Galera(Ok(view.clone())),
+        (_, Ok(Found::Group(group))) => Observation::Group(Ok(translate(group))),
+        (_, Ok(Found::Aurora(rows))) => Observation::Aurora(Ok(aurora::view(rows))),
+        (_, Ok(Found::BufferPool(is_loaded, uptime_s))) => Observation::BufferPool(Ok((*is_loaded, *uptime_s))),
+        (_, Ok(Found::Sources(sources))) => Observation::Sources(Ok(sources.clone())),
+        (_, Ok(Found::Rds(view))) => Observation::Rds(Ok(view.clone())),
+        (CheckKind::Ping, _) => Observation::Ping(Err(error())),
+        (CheckKind::ReadOnly(_), _) => Observation::ReadOnly(Err(error())),
+        (CheckKind::Lag, _) => Observation::Lag(Err(error())),
+        (CheckKind::Gtids, _) => Observation::Gtids(Err(error())),
+        (CheckKind::Galera, _) => Observation::Galera(Err(error())),
+        (CheckKind::Group, _) => Observation::Group(Err(error())),
+        (CheckKind::Aurora, _) => Observation::Aurora(Err(error())),
+        (CheckKind::BufferPool, _) => Observation::BufferPool(Err(error())),
+        (CheckKind::Sources, _) => Observation::Sources(Err(error())),
+        (CheckKind::RdsTopology, _) => Observation::Rds(Err(error())),
     };
     Some(seen)
 }

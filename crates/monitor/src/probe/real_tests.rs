@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use lab::{Flavor, Group, Mariadb, Mysql, Options, Replication, Server, wait};
 use model::snapshot::ReadOnlyCheck;
 use model::{HostgroupId, Secret, ServerAddr};
-use topology::{CheckKind, Lag, ProbeError, Seen, Topology};
+use topology::{CheckKind, Lag, Observation, ProbeError, Topology};
 
 use super::{Found, ProbeSettings, look};
 use crate::client::{Access, Connector, Fault, open};
@@ -197,7 +197,7 @@ fn a_member_that_was_expelled_while_it_was_frozen_serves_nothing() {
         let Found::Group(found) = ask(&group.members[index], CheckKind::Group).unwrap() else { panic!() };
         known.insert(found.me.clone(), addr(index));
         let view = super::group_view(&found, &known);
-        topology.observe(whole(begun.elapsed().as_millis()), &addr(index), Seen::Group(Ok(view.clone())));
+        topology.observe(whole(begun.elapsed().as_millis()), &addr(index), Observation::Group(Ok(view.clone())));
         view
     };
     let reads =
@@ -207,7 +207,7 @@ fn a_member_that_was_expelled_while_it_was_frozen_serves_nothing() {
     }
     assert!(reads(&topology), "{:?}", topology.layout());
     group.members[2].sigstop();
-    topology.observe(whole(begun.elapsed().as_millis()), &addr(2), Seen::Group(Err(ProbeError::Timeout)));
+    topology.observe(whole(begun.elapsed().as_millis()), &addr(2), Observation::Group(Err(ProbeError::Timeout)));
     let expelled =
         || (group.members[0].scalar("SELECT COUNT(*) FROM performance_schema.replication_group_members").unwrap()? == "2").then_some(());
     wait::until("the member is expelled", LIMIT, expelled).unwrap();

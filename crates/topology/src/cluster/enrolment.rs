@@ -55,7 +55,7 @@ impl Cluster {
             RoleKind::Replication(_) | RoleKind::Galera => None,
         };
         let Some(named) = named.filter(|named| !named.is_empty()) else { return Vec::new() };
-        self.roll.call(&named);
+        self.roster.call(&named);
         self.note_lags(world, reporter);
         let mut changes = self.dismiss();
         changes.extend(named.into_iter().filter_map(|addr| self.find(addr)));
@@ -76,11 +76,11 @@ impl Cluster {
     /// Removes servers that were found and have left.
     fn dismiss(&mut self) -> Vec<Enrolment> {
         let has_left =
-            |(addr, member): (&ServerAddr, &Member)| (member.configured.is_empty() && self.roll.is_gone(addr)).then(|| addr.clone());
+            |(addr, member): (&ServerAddr, &Member)| (member.configured.is_empty() && self.roster.is_gone(addr)).then(|| addr.clone());
         let gone: Vec<ServerAddr> = self.members.iter().filter_map(has_left).collect();
         for addr in &gone {
             self.members.remove(addr);
-            self.roll.strike(addr);
+            self.roster.strike(addr);
             self.memory.places.remove(addr);
         }
         gone.into_iter().map(Enrolment::Left).collect()
@@ -92,7 +92,7 @@ impl Cluster {
         let Some(track) = world.facts.get(reporter).map(|facts| &facts.aurora) else { return };
         for instance in track.last.iter().flat_map(|view| &view.instances) {
             let addr = aurora::address(row, instance);
-            self.roll.note_lag(&addr, (track.at_ms, reporter), instance.lag_ms, row.lag_num_checks);
+            self.roster.note_lag(&addr, (track.at_ms, reporter), instance.lag_ms, row.lag_num_checks);
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::health::Lags;
 use crate::judgement::Judgements;
 use crate::knowledge::pairs;
 use crate::member::Member;
-use crate::roll::Roll;
+use crate::roster::Roster;
 
 /// The state of one cluster that outlives the process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ pub(crate) struct ClusterKnowledge {
     #[serde(default, with = "pairs")]
     rewritten: BTreeMap<ServerAddr, u64>,
     #[serde(default)]
-    roll: Roll,
+    roster: Roster,
     #[serde(default)]
     memory: Memory,
 }
@@ -50,7 +50,7 @@ impl ClusterKnowledge {
     pub(crate) fn gist(&self) -> Self {
         let memory = &self.memory;
         Self {
-            roll: self.roll.gist(),
+            roster: self.roster.gist(),
             memory: Memory {
                 fit_since_ms: BTreeMap::new(),
                 writerless_since_ms: None,
@@ -84,7 +84,7 @@ impl ClusterKnowledge {
             second_writers: SecondWriters::Configured,
             shuns_strays: false,
             rewritten: self.rewritten,
-            roll: self.roll,
+            roster: self.roster,
             before: self.memory.clone(),
             memory: self.memory,
             at_ms: 0,
@@ -102,7 +102,7 @@ impl Cluster {
             preferred: self.preferred.clone(),
             awaited: self.awaited.clone(),
             rewritten: self.rewritten.clone(),
-            roll: self.roll.clone(),
+            roster: self.roster.clone(),
             memory: self.memory.clone(),
         }
     }

@@ -14,7 +14,7 @@ use crate::facts::Facts;
 use crate::health::{Behind, Quiet, Seat, Sources, Vital, excessive_lack, excessive_lag, vital};
 use crate::judgement::{Fitness, Judgement, Judgements, NOT_KNOWN};
 use crate::member::Member;
-use crate::seen::AuroraInstance;
+use crate::observation::AuroraInstance;
 
 /// One server in one decision.
 #[derive(Debug, Clone, Copy)]

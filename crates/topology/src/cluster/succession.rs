@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Cluster, Memory, World};
 use crate::gtids::GtidSet;
-use crate::seen::ServerId;
+use crate::observation::ServerId;
 
 /// Forks kept per cluster; beyond it the oldest are dropped.
 const MAX_FORKS: usize = 16;

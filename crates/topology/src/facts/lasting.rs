@@ -1,7 +1,7 @@
 //! Which of a server's facts are written down, and which changes are worth writing: last answers and losses, not times and measured values.
 
 use super::{Facts, KEPT_SAMPLES, Track};
-use crate::seen::{AuroraView, GaleraView, GroupView, ProbeError, Seen};
+use crate::observation::{AuroraView, GaleraView, GroupView, Observation, ProbeError};
 
 /// Failures in a row beyond which more of them say nothing new.
 const FAILURES_MAX: u32 = 30;
@@ -72,14 +72,14 @@ impl Facts {
     }
 
     /// Restores a member's answers from `kept` if the server now refuses the monitor.
-    pub(crate) fn recall(&mut self, kept: &Self, seen: &Seen) {
+    pub(crate) fn recall(&mut self, kept: &Self, seen: &Observation) {
         if !matches!(seen.error(), Some(ProbeError::Denied(_))) {
             return;
         }
         match seen {
-            Seen::Galera(_) if self.galera.last.is_none() => self.galera.clone_from(&kept.galera),
-            Seen::Group(_) if self.group.last.is_none() => self.group.clone_from(&kept.group),
-            Seen::Aurora(_) if self.aurora.last.is_none() => self.aurora.clone_from(&kept.aurora),
+            Observation::Galera(_) if self.galera.last.is_none() => self.galera.clone_from(&kept.galera),
+            Observation::Group(_) if self.group.last.is_none() => self.group.clone_from(&kept.group),
+            Observation::Aurora(_) if self.aurora.last.is_none() => self.aurora.clone_from(&kept.aurora),
             _ => {}
         }
     }

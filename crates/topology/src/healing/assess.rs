@@ -5,7 +5,7 @@ use model::snapshot::{Healing, Loss, Promotion, SiteRule};
 
 use super::facts::{Channel, Facts, LinkState, Primary, Replica};
 use crate::gtids::GtidSet;
-use crate::seen::ServerId;
+use crate::observation::ServerId;
 
 /// Longest text of a set of GTIDs that is shown.
 const SHOWN_MAX: usize = 200;

@@ -6,7 +6,7 @@ use model::ServerAddr;
 use model::snapshot::Promotion;
 
 use crate::gtids::GtidSet;
-use crate::seen::ServerId;
+use crate::observation::ServerId;
 
 /// A cluster.
 #[derive(Debug, Clone, Default, PartialEq)]

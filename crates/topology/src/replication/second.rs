@@ -14,7 +14,7 @@ use super::{CONFIRMED_AFTER, Memory, RECENT_MS, is_down, is_failing, is_outdated
 use crate::facts::{Facts, Track};
 use crate::judgement::{Fitness, Scene};
 use crate::member::Member;
-use crate::seen::{Source, SourcesView};
+use crate::observation::{Source, SourcesView};
 
 /// Checks of the sources that fail in a row before it is decided without them.
 const GIVEN_UP_AFTER: u32 = 3;

@@ -14,7 +14,7 @@ use super::second::{is_given_up, members_at, told};
 use super::{Memory, is_down, is_timed_out};
 use crate::facts::Facts;
 use crate::judgement::Scene;
-use crate::seen::SourcesView;
+use crate::observation::SourcesView;
 
 /// Time as a stray before reads stop, ms. A receiver that restarts, or changes its source, is stopped for a moment.
 const STRAY_AFTER_MS: u64 = 5_000;

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use topology::{ProbeError, Seen};
+use topology::{Observation, ProbeError};
 
 use super::{Fleet, addr, galera, group, group_replication, read_only, unreachable};
 
@@ -60,7 +60,7 @@ impl Kind {
         }
     }
 
-    pub(crate) fn seen(self, node: &str, word: Word) -> Seen {
+    pub(crate) fn seen(self, node: &str, word: Word) -> Observation {
         let error = match word {
             Word::Unreachable => Some(unreachable()),
             Word::Timeout => Some(ProbeError::Timeout),
@@ -68,9 +68,9 @@ impl Kind {
             _ => None,
         };
         match (self, error) {
-            (Self::Replication, Some(error)) => Seen::ReadOnly(Err(error)),
-            (Self::Galera, Some(error)) => Seen::Galera(Err(error)),
-            (Self::Group, Some(error)) => Seen::Group(Err(error)),
+            (Self::Replication, Some(error)) => Observation::ReadOnly(Err(error)),
+            (Self::Galera, Some(error)) => Observation::Galera(Err(error)),
+            (Self::Group, Some(error)) => Observation::Group(Err(error)),
             (Self::Replication, None) => read_only(word != Word::Writes),
             (Self::Galera, None) => galera(|view| {
                 view.read_only = word == Word::Reads;
@@ -229,7 +229,7 @@ impl History {
         for _ in 0..10 {
             for node in NODES {
                 let word = self.kind.healthy(node);
-                self.fleet.see(node, Seen::Ping(Ok(100))).see(node, self.kind.seen(node, word));
+                self.fleet.see(node, Observation::Ping(Ok(100))).see(node, self.kind.seen(node, word));
             }
             self.fleet.answer_sources().pass(1_000);
         }

@@ -10,8 +10,8 @@ use model::fleet::{Signal, SignalKind, UnderWay};
 use model::snapshot::ServerStatus;
 use model::{HostgroupId, ServerAddr, Snapshot};
 use topology::{
-    AuroraInstance, AuroraView, CheckKind, Event, GaleraView, GroupView, Identity, Knowledge, ProbeError, Seen, ServerId, SourcesView,
-    Topology,
+    AuroraInstance, AuroraView, CheckKind, Event, GaleraView, GroupView, Identity, Knowledge, Observation, ProbeError, ServerId,
+    SourcesView, Topology,
 };
 
 /// A compiled configuration.
@@ -93,7 +93,7 @@ impl Fleet {
     }
 
     /// A check ended. A writable server has no source unless the test gives one.
-    pub(crate) fn see(&mut self, server: &str, seen: Seen) -> &mut Self {
+    pub(crate) fn see(&mut self, server: &str, seen: Observation) -> &mut Self {
         let is_writable = seen == read_only(false);
         self.topology.observe(self.now_ms, &addr(server), seen);
         if is_writable {
@@ -110,10 +110,10 @@ impl Fleet {
     }
 
     /// The sources that a server reports.
-    fn sources_of(&self, server: &str) -> Seen {
+    fn sources_of(&self, server: &str) -> Observation {
         let sources = self.sources.get(server).cloned().unwrap_or_else(|| Ok(Vec::new()));
         let id = self.ids.get(server).cloned().unwrap_or_default();
-        Seen::Sources(sources.map(|sources| SourcesView { id, ..SourcesView::from_addresses(sources) }))
+        Observation::Sources(sources.map(|sources| SourcesView { id, ..SourcesView::from_addresses(sources) }))
     }
 
     /// Answers every check of sources that is wanted now.
@@ -191,8 +191,8 @@ impl Fleet {
     }
 }
 
-pub(crate) fn read_only(is_set: bool) -> Seen {
-    Seen::ReadOnly(Ok(is_set))
+pub(crate) fn read_only(is_set: bool) -> Observation {
+    Observation::ReadOnly(Ok(is_set))
 }
 
 pub(crate) fn unreachable() -> ProbeError {
@@ -220,10 +220,10 @@ pub(crate) fn of(cluster: &str) -> Option<Identity> {
     Identity::new(cluster)
 }
 
-pub(crate) fn galera(change: impl FnOnce(&mut GaleraView)) -> Seen {
+pub(crate) fn galera(change: impl FnOnce(&mut GaleraView)) -> Observation {
     let mut view = synced();
     change(&mut view);
-    Seen::Galera(Ok(view))
+    Observation::Galera(Ok(view))
 }
 
 /// The configuration of the issue.
@@ -257,10 +257,10 @@ pub(crate) fn secondary() -> GroupView {
     }
 }
 
-pub(crate) fn group(change: impl FnOnce(&mut GroupView)) -> Seen {
+pub(crate) fn group(change: impl FnOnce(&mut GroupView)) -> Observation {
     let mut view = secondary();
     change(&mut view);
-    Seen::Group(Ok(view))
+    Observation::Group(Ok(view))
 }
 
 /// Three members; hostgroups 1 (writer), 2 (backup), 3 (reader), 4 (offline).
@@ -275,7 +275,7 @@ pub(crate) fn group_replication(max_writers: u8, writer_is_also_reader: u8) -> S
 }
 
 /// Aurora's topology as `instances` give it: `name` and lag, ms. The first one writes.
-pub(crate) fn aurora(instances: &[(&str, u64)], age_ms: u64) -> Seen {
+pub(crate) fn aurora(instances: &[(&str, u64)], age_ms: u64) -> Observation {
     let row = |(index, (name, lag_ms)): (usize, &(&str, u64))| AuroraInstance {
         server_id: (*name).to_owned(),
         is_writer: index == 0,
@@ -283,7 +283,7 @@ pub(crate) fn aurora(instances: &[(&str, u64)], age_ms: u64) -> Seen {
         age_ms,
         cpu: 1,
     };
-    Seen::Aurora(Ok(AuroraView { instances: instances.iter().enumerate().map(row).collect() }))
+    Observation::Aurora(Ok(AuroraView { instances: instances.iter().enumerate().map(row).collect() }))
 }
 
 /// Three instances `a.x`, `b.x`, `c.x`, hostgroups 0 and 1.

@@ -31,12 +31,12 @@ struct Entry {
 /// Every server that the cluster has named.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Roll {
+pub(crate) struct Roster {
     #[serde(with = "pairs")]
     entries: BTreeMap<ServerAddr, Entry>,
 }
 
-impl Roll {
+impl Roster {
     /// The members without samples: the part worth writing down.
     pub(crate) fn gist(&self) -> Self {
         let listed = self.entries.keys().filter(|addr| !self.is_gone(addr));
@@ -107,13 +107,13 @@ mod tests {
     #[test]
     fn those_who_left_make_room() {
         let addr = |n: u16| ServerAddr { host: "a".into(), port: n };
-        let mut roll = Roll::default();
+        let mut roster = Roster::default();
         for first in 0..1_000u16 {
-            roll.call(&(first..first + 10).map(addr).collect());
-            assert!((first..first + 10).all(|n| roll.is_listed(&addr(n))) && roll.entries.len() <= ENTRIES_MAX);
+            roster.call(&(first..first + 10).map(addr).collect());
+            assert!((first..first + 10).all(|n| roster.is_listed(&addr(n))) && roster.entries.len() <= ENTRIES_MAX);
         }
-        roll.call(&(2_000..3_000).map(addr).collect());
-        roll.call(&(2_000..3_000).map(addr).collect());
-        assert_eq!(roll.entries.len(), ENTRIES_MAX);
+        roster.call(&(2_000..3_000).map(addr).collect());
+        roster.call(&(2_000..3_000).map(addr).collect());
+        assert_eq!(roster.entries.len(), ENTRIES_MAX);
     }
 }

@@ -44,7 +44,7 @@ impl ProbeError {
 
 /// The result of one check.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Seen {
+pub enum Observation {
     /// COM_PING: time of the round trip, us.
     Ping(Result<u64, ProbeError>),
     /// `SELECT @@global.read_only` or as `check_type` says: whether it is set.
@@ -67,7 +67,7 @@ pub enum Seen {
     Rds(Result<RdsView, ProbeError>),
 }
 
-impl Seen {
+impl Observation {
     /// Whether the result can change the server's role. Other checks only say that it lives, or how far it is behind.
     pub fn tells_role(&self) -> bool {
         let is_role = matches!(self, Self::ReadOnly(_) | Self::Galera(_) | Self::Group(_) | Self::Aurora(_));
