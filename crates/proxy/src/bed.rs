@@ -1,16 +1,16 @@
 //! Servers, workers and connections for unit tests.
 
-use crate::backend::Backend;
-use crate::held::Tracking;
-use crate::in_force::InForce;
-use crate::lane::Lane;
-use crate::link::Link;
-use crate::server::ServerShared;
-use crate::server_info::{Family, ServerInfo, ServerTracking, TrackDefaults};
-use crate::shared::Shared;
-use crate::stream::{DetachedSocket, Stream};
-use crate::terms::Terms;
-use crate::worker::Worker;
+use crate::backends::backend::Backend;
+use crate::hostgroups::lane::Lane;
+use crate::net::link::Link;
+use crate::net::stream::{DetachedSocket, Stream};
+use crate::servers::server::ServerShared;
+use crate::servers::server_info::{Family, ServerInfo, ServerTracking, TrackDefaults};
+use crate::servers::terms::Terms;
+use crate::session_state::held::Tracking;
+use crate::workers::in_force::InForce;
+use crate::workers::shared::Shared;
+use crate::workers::worker::Worker;
 use model::fleet::{Placement, UnderWay};
 use model::snapshot::{Server, ServerStatus, Snapshot};
 use model::{Config, HostgroupId};

@@ -30,24 +30,46 @@ fn code(path: &Path) -> String {
     own.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
 }
 
-/// Names behind each `crate::` of a text, also in braces.
-fn used(text: &str) -> BTreeSet<String> {
-    let mut names = BTreeSet::new();
-    for (at, word) in text.match_indices("crate::") {
-        let rest = &text[at + word.len()..];
-        let items = match rest.strip_prefix('{').and_then(|list| list.split('}').next()) {
-            Some(list) => list.split(',').collect(),
-            None => vec![rest],
+/// Modules behind each `crate::` of a text, also in braces. Where a path begins with a room, the module in that room.
+fn used(text: &str, rooms: &BTreeSet<String>) -> BTreeSet<String> {
+    fn names(path: &str) -> Vec<(&str, &str)> {
+        let items = match path.strip_prefix('{').and_then(|list| list.split('}').next()) {
+            Some(list) => list.split(',').map(str::trim_start).collect(),
+            None => vec![path],
         };
-        let name = |item: &str| item.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
-        names.extend(items.into_iter().map(name));
+        let end_of_name = |item: &str| item.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(item.len());
+        items.into_iter().map(|item| item.split_at(end_of_name(item))).collect()
     }
-    names
+    let paths = text.match_indices("crate::").map(|(at, word)| &text[at + word.len()..]);
+    let mut all = BTreeSet::new();
+    for (name, rest) in paths.flat_map(names) {
+        if rooms.contains(name) {
+            let inner = names(rest.strip_prefix("::").unwrap_or_default());
+            all.extend(inner.into_iter().map(|(name, _)| name.to_owned()));
+        } else {
+            all.insert(name.to_owned());
+        }
+    }
+    all
 }
 
-/// Which top-level module of this crate uses which.
+/// Folders of this crate that only hold modules.
+fn rooms(src: &Path) -> BTreeSet<String> {
+    let is_room = |dir: &Path| {
+        fs::read_to_string(dir.join("mod.rs")).is_ok_and(|text| {
+            let is_list = |line: &str| line.is_empty() || ["//!", "#[", "pub(crate) mod "].iter().any(|start| line.starts_with(start));
+            text.lines().all(is_list)
+        })
+    };
+    let dirs = fs::read_dir(src).unwrap().map(|entry| entry.unwrap().path()).filter(|path| is_room(path));
+    dirs.map(|dir| dir.file_name().unwrap().to_str().unwrap().to_owned()).collect()
+}
+
+/// Which module of this crate uses which. A module is a file or folder in a room, or beside the rooms.
 fn modules() -> Edges {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let rooms = rooms(&src);
+    assert!(rooms.len() > 5, "these are not all: {rooms:?}");
     let mut edges = Edges::new();
     let mut open = vec![src.clone()];
     while let Some(dir) = open.pop() {
@@ -58,10 +80,10 @@ fn modules() -> Edges {
                 continue;
             }
             let parts: Vec<&str> = path.strip_prefix(&src).unwrap().iter().map(|part| part.to_str().unwrap()).collect();
-            let module = parts[0].trim_end_matches(".rs");
+            let module = parts[usize::from(rooms.contains(parts[0]))].trim_end_matches(".rs");
             let is_test = parts.iter().any(|part| part.trim_end_matches(".rs").ends_with("tests"));
-            if !is_test && !ASIDE.contains(&module) {
-                edges.entry(module.to_owned()).or_default().extend(used(&code(&path)));
+            if !is_test && module != "mod" && !ASIDE.contains(&module) {
+                edges.entry(module.to_owned()).or_default().extend(used(&code(&path), &rooms));
             }
         }
     }
@@ -115,7 +137,8 @@ fn a_circle_is_found() {
     };
     let all = edges(&[("a", &["b"]), ("b", &["c"]), ("c", &["b"]), ("d", &["a"])]);
     assert_eq!(circles(&all), BTreeSet::from([set(&["b", "c"])]));
-    assert_eq!(used("use crate::{a, b::C};\nuse crate::d::E;"), BTreeSet::from(["a", "b", "d"].map(str::to_owned)));
+    let text = "use crate::{a, b::C};\nuse crate::d::E;\nuse crate::room::f::G;\nuse crate::room::{h, i::J};";
+    assert_eq!(used(text, &BTreeSet::from(["room".to_owned()])), BTreeSet::from(["a", "b", "d", "f", "h", "i"].map(str::to_owned)));
 }
 
 /// Which crate uses which of the others, outside of tests, as the manifests say.

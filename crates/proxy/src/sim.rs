@@ -4,15 +4,15 @@
 //! Sessions, pools, limits and the control are the real ones; only what touches the operating system is replaced. The whole
 //! proxy lives on the calling thread, whose runtime must be a local one (`build_local`) with paused time.
 
-use crate::control::Control;
-use crate::heir::{Heir, Offer};
-use crate::in_force::InForce;
-use crate::mailbox::Mail;
-pub use crate::safety::{Safety, do_without};
-use crate::shared::Shared;
-use crate::start::StartError;
+use crate::net::stream::DetachedSocket;
 use crate::stats::ProxyStats;
-use crate::stream::DetachedSocket;
+use crate::takeover::heir::{Heir, Offer};
+use crate::workers::control::Control;
+use crate::workers::in_force::InForce;
+use crate::workers::mailbox::Mail;
+pub use crate::workers::safety::{Safety, do_without};
+use crate::workers::shared::Shared;
+use crate::workers::start::StartError;
 use model::fleet::RoleKeeper;
 use model::snapshot::{Address, Snapshot};
 use std::cell::Cell;
@@ -112,7 +112,7 @@ impl Simulated {
         let threads = usize::try_from(snapshot.vars.threads).unwrap_or(1).max(1);
         let mut shared = Shared::new(in_force, Some(keeper), threads, None);
         if let Some(before) = before {
-            crate::start::take_over(&before.control.process_record(), &mut shared);
+            crate::workers::start::take_over(&before.control.process_record(), &mut shared);
             // The simulated time is not the system's.
             shared.clock = before.shared.clock;
         }
@@ -122,7 +122,7 @@ impl Simulated {
         let stats = Arc::new(ProxyStats::new(Arc::clone(&shared)));
         let control = Arc::new(Control::new(Arc::clone(&shared), stats, PathBuf::new(), 0, open));
         for index in 0..threads {
-            crate::work::spawn(index, Arc::clone(&shared));
+            crate::workers::work::spawn(index, Arc::clone(&shared));
         }
         Ok(Self { shared, control, clients: Cell::new(0) })
     }

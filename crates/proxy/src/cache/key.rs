@@ -9,9 +9,9 @@
 //! schema and settings that hold now has the key of that text; any other has a key of its own, of its raw parameters.
 
 use super::wording::{Bound, with_literals};
-use crate::class::Class;
-use crate::state::State;
-use crate::stmt_cache::StatementKey;
+use crate::session_state::class::Class;
+use crate::session_state::state::State;
+use crate::statements::stmt_cache::StatementKey;
 use model::HostgroupId;
 use sql::{Analysis, Facts, Kind, LexMode};
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -62,7 +62,7 @@ pub(crate) enum Asked<'a> {
 pub(crate) struct Execution<'a> {
     /// The statement.
     pub statement: &'a StatementKey,
-    /// Settings that decide how its text would be read now; compared with [`Meaning::mode`](crate::stmt_cache::Meaning::mode).
+    /// Settings that decide how its text would be read now; compared with [`Meaning::mode`](crate::statements::stmt_cache::Meaning::mode).
     pub mode: &'a [u8],
     /// The same for the tokenizer.
     pub lex: LexMode,

@@ -4,7 +4,7 @@ use super::event::client_name;
 use super::file::Form;
 use super::local_time;
 use super::log::Record;
-use crate::entry::Entry;
+use crate::clients::entry::Entry;
 use model::control::{AdminAction, AdminEvent};
 use model::refusals::{shortened, shown_name};
 use serde_json::{Map, Value};
@@ -68,7 +68,7 @@ impl AuditRecord {
         let user = entry.user.borrow().as_ref().map(|user| user.name.to_string());
         Self {
             event,
-            at_us: crate::clock::unix_us(),
+            at_us: crate::workers::clock::unix_us(),
             thread_id: entry.id,
             user: user.unwrap_or_else(|| view.claimed.borrow().to_string()),
             schema: view.schema.borrow().as_deref().map(shown_name).unwrap_or_default(),
@@ -84,7 +84,7 @@ impl AuditRecord {
     pub(crate) fn of_admin(event: AdminEvent) -> Self {
         Self {
             event: AuditEvent::Admin(event.action),
-            at_us: crate::clock::unix_us(),
+            at_us: crate::workers::clock::unix_us(),
             thread_id: event.session_id,
             user: shown_name(event.user.as_bytes()),
             schema: shown_name(event.schema.as_bytes()),

@@ -3,8 +3,8 @@
 use super::file::Form;
 use super::local_time;
 use super::log::Record;
-use crate::digest::shown;
-use crate::state::Text;
+use crate::session_state::state::Text;
+use crate::statements::digest::shown;
 use model::{HostgroupId, ServerKey, stats};
 use serde_json::{Map, Value};
 use sql::LexMode;

@@ -10,7 +10,7 @@ mod file;
 mod kept;
 mod log;
 
-use crate::entry::Entry;
+use crate::clients::entry::Entry;
 use audit::{AuditEvent, AuditRecord};
 use event::QueryEvent;
 use file::Form;

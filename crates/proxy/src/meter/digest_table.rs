@@ -5,7 +5,7 @@
 //! bounded; what is pushed out is counted as "others". INVARIANT: totals + what workers hold + others = all statements.
 
 use super::spread::Spread;
-use crate::digest::Digest;
+use crate::statements::digest::Digest;
 use hashbrown::{HashMap, HashTable};
 use serde::{Deserialize, Serialize};
 use std::hash::{BuildHasher, Hasher};

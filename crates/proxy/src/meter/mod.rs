@@ -8,12 +8,12 @@ pub(crate) mod digest_table;
 pub(crate) mod errors;
 pub(crate) mod spread;
 
-use crate::digest::{Digest, DigestRules, KnownDigests};
-use crate::pins::{PinReason, PinSet};
-use crate::prepared::{Listed, PreparedList};
-use crate::server::ServerShared;
-use crate::server_counts::{LatencyClass, ServerId, ServerTable};
-use crate::stmt_cache::StatementKey;
+use crate::servers::server::ServerShared;
+use crate::servers::server_counts::{LatencyClass, ServerId, ServerTable};
+use crate::session_state::pins::{PinReason, PinSet};
+use crate::statements::digest::{Digest, DigestRules, KnownDigests};
+use crate::statements::prepared::{Listed, PreparedList};
+use crate::statements::stmt_cache::StatementKey;
 use commands::CommandTable;
 use digest_table::{Bounds, DigestTable, KeyParts, NO_HOSTGROUP, Sums};
 use errors::{ErrorKey, ErrorTable};

@@ -1,6 +1,6 @@
 //! How the durations of one digest are spread: two buckets to each power of two, so that a quantile is known to within a quarter.
 //!
-//! Small, since there may be hundreds of thousands: 192 bytes. [`Histogram`](crate::histogram::Histogram) is finer, and eleven times as
+//! Small, since there may be hundreds of thousands: 192 bytes. [`Histogram`](crate::servers::histogram::Histogram) is finer, and eleven times as
 //! large. INVARIANT: every duration has exactly one bucket, and buckets are in the order of their durations.
 
 use serde::{Deserialize, Serialize};

@@ -3,9 +3,9 @@
 //! INVARIANT: no more than one packet that must be understood whole (an OK, an error) is held; rows are forgotten as
 //! they come.
 
-use crate::backend::{Backend, OkReply, ServerError};
-use crate::buffer::BufferPool;
-use crate::stream::invalid;
+use crate::backends::backend::{Backend, OkReply, ServerError};
+use crate::net::buffer::BufferPool;
+use crate::net::stream::invalid;
 use std::io;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::packet::{self, HEADER};

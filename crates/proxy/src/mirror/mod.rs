@@ -1,7 +1,7 @@
 //! Mirroring: a copy of a statement runs in another hostgroup too, and its results are thrown away.
 //!
 //! A session's copies run one after the other, in the order of its statements ([`Strand`]); copies of different sessions
-//! run side by side, as many as `mysql-mirror_max_concurrency` says for the whole process ([`crate::mirror_room`]). What has to wait is
+//! run side by side, as many as `mysql-mirror_max_concurrency` says for the whole process ([`crate::limits::mirror_room`]). What has to wait is
 //! bounded for each worker, in number and in bytes; what does not fit is dropped and counted. INVARIANT: the client's own
 //! statement never waits for a copy, and nothing that happens to a copy reaches the client.
 
@@ -13,11 +13,11 @@ pub(crate) use discard::Ear;
 pub(crate) use plan::{MAX_TEXT, Wish, is_copied};
 pub(crate) use run::{Failure, ask, attempt};
 
-use crate::class::LaneKey;
-use crate::counters::count;
-use crate::mirror_room::Turn;
-use crate::state::State;
-use crate::worker::Worker;
+use crate::limits::mirror_room::Turn;
+use crate::session_state::class::LaneKey;
+use crate::session_state::state::State;
+use crate::workers::counters::count;
+use crate::workers::worker::Worker;
 use sql::{Analysis, LexMode};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -5,20 +5,20 @@
 
 use super::discard::{Discarded, Ear, discard};
 use super::{Execution, Mirrored, plan};
-use crate::backend::{Backend, Collected, ServerError, prepare_ok, put_command, put_query};
-use crate::choice::Needs;
-use crate::cleaning::{abandon, reset};
-use crate::counters::count;
-use crate::flavors::adapt;
-use crate::lane::Lane;
+use crate::backends::backend::{Backend, Collected, ServerError, prepare_ok, put_command, put_query};
+use crate::backends::cleaning::{abandon, reset};
+use crate::hostgroups::choice::Needs;
+use crate::hostgroups::lane::Lane;
+use crate::hostgroups::pool::{AcquireError, HostgroupPool, Wish};
 use crate::meter::digest_table::Sums;
 use crate::meter::{Ended, error_key};
-use crate::pins::PinSet;
-use crate::pool::{AcquireError, HostgroupPool, Wish};
-use crate::server_info::ServerInfo;
-use crate::state::{Diff, State, canonical};
-use crate::stream::invalid;
-use crate::worker::Worker;
+use crate::net::stream::invalid;
+use crate::servers::server_info::ServerInfo;
+use crate::session_state::flavors::adapt;
+use crate::session_state::pins::PinSet;
+use crate::session_state::state::{Diff, State, canonical};
+use crate::workers::counters::count;
+use crate::workers::worker::Worker;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
@@ -228,7 +228,7 @@ async fn steps(
     worker: &Worker,
     backend: &mut Backend,
     want: &State,
-    schema: Option<crate::state::Text>,
+    schema: Option<crate::session_state::state::Text>,
     set: Option<String>,
 ) -> io::Result<Readied> {
     count(&worker.counters.state_syncs);

@@ -2,7 +2,7 @@
 //!
 //! A label is given to a single write outside of any transaction, which then runs in one that the client does not see
 //! ([`super::assigned_gtid_run`]), and to a transaction that begins with a plain BEGIN. INVARIANT: a backend whose `gtid_next` may
-//! still be a label is marked ([`Core::is_labelled`](crate::backend::Core::is_labelled)), and never goes back to its pool so.
+//! still be a label is marked ([`Core::is_labelled`](crate::backends::backend::Core::is_labelled)), and never goes back to its pool so.
 //!
 //! How MySQL treats `gtid_next` (manual, "GTID_NEXT"; each seen on 9.7): it is set before a transaction and not in one (1766);
 //! who owns a GTID cannot set another one before it has committed or rolled back (1790); after that it must be set again
@@ -18,12 +18,12 @@ use super::recovery::Recovery;
 use super::run::Plan;
 use super::sync::Ahead;
 use super::views::Table;
-use crate::backend::{ServerError, put_query};
-use crate::certainty;
-use crate::counters::count;
-use crate::gtid_source::AssignedGtid;
-use crate::pins::{PinReason, WISHES};
-use crate::server::ServerShared;
+use crate::backends::backend::{ServerError, put_query};
+use crate::hostgroups::gtid_source::AssignedGtid;
+use crate::servers::server::ServerShared;
+use crate::session_state::certainty;
+use crate::session_state::pins::{PinReason, WISHES};
+use crate::workers::counters::count;
 use model::snapshot::RoleKind;
 use sql::{Analysis, Facts, Kind};
 use std::io;

@@ -5,11 +5,11 @@ use super::attachments::Attachments;
 use super::end::End;
 use super::fault::Fault;
 use super::frontend::Frontend;
-use crate::entry::Limits;
-use crate::held::TRACK_GTIDS;
-use crate::link::Compression;
-use crate::server_info::{Family, ServerInfo, charset_of};
-use crate::state::{Text, canonical, is_wide};
+use crate::clients::entry::Limits;
+use crate::net::link::Compression;
+use crate::servers::server_info::{Family, ServerInfo, charset_of};
+use crate::session_state::held::TRACK_GTIDS;
+use crate::session_state::state::{Text, canonical, is_wide};
 use model::settings::SessionTrackGtids;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -212,7 +212,7 @@ impl Frontend {
 
     fn start_compression(&mut self, at: &Attachments) {
         let method = if self.caps.contains(Capabilities::COMPRESS) {
-            crate::connect::zlib(&at.worker.snapshot())
+            crate::backends::connect::zlib(&at.worker.snapshot())
         } else if self.caps.contains(Capabilities::ZSTD_COMPRESSION) {
             let max = at.worker.snapshot().vars.protocol_zstd_level_max;
             Method::Zstd { level: i32::from(self.zstd_level.max(1)).min(i32::try_from(max).unwrap_or(1)) }

@@ -10,7 +10,7 @@ use super::guard::paused;
 use super::hand::AtHand;
 use super::respond::Made;
 use crate::cache::{Asked, Asker, CachePolicy, Entry, Execution, Form, Key, Look};
-use crate::class::Class;
+use crate::session_state::class::Class;
 use sql::Analysis;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -16,10 +16,10 @@ use super::question::Question;
 use super::relay::Outgoing;
 use super::sync::{Ahead, is_about_diagnostics};
 use super::wants::Wants;
-use crate::backend::Backend;
-use crate::causal::{CausalRole, Origin, Writing};
-use crate::counters::count;
-use crate::held::{TRACK_GTIDS, Tracking};
+use crate::backends::backend::Backend;
+use crate::session_state::causal::{CausalRole, Origin, Writing};
+use crate::session_state::held::{TRACK_GTIDS, Tracking};
+use crate::workers::counters::count;
 use model::HostgroupId;
 use model::settings::CausalReads;
 use sql::{Analysis, Facts, Kind};
@@ -277,8 +277,8 @@ fn waits(analysis: &Analysis) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pins::PinReason;
     use crate::session::bed::{Bed, HOME, OTHER, error, ok, packet_of, result_of};
+    use crate::session_state::pins::PinReason;
     use sql::LexMode;
     use wire::codes;
 

@@ -7,8 +7,8 @@
 use super::Session;
 use super::command::Incoming;
 use super::end::End;
-use crate::causal::{CausalPart, CausalRole, Origin, Writes};
-use crate::gtid;
+use crate::session_state::causal::{CausalPart, CausalRole, Origin, Writes};
+use crate::session_state::gtid;
 use model::HostgroupId;
 use model::settings::CausalReads;
 use sql::{LexMode, Lexer};
@@ -153,7 +153,7 @@ fn result<const N: usize>(columns: [&str; N], rows: &[[String; N]]) -> Vec<u8> {
         }
         payload.push(0x0c);
         payload.extend_from_slice(&COLLATION);
-        payload.extend_from_slice(&u32::try_from(4 * crate::gtid::MAX_SET_BYTES).unwrap_or(u32::MAX).to_le_bytes());
+        payload.extend_from_slice(&u32::try_from(4 * crate::session_state::gtid::MAX_SET_BYTES).unwrap_or(u32::MAX).to_le_bytes());
         payload.extend_from_slice(&[TEXT, 0, 0, 0, 0, 0]);
         packet::put_packet(&mut out, &mut seq, &payload);
     }

@@ -1,6 +1,6 @@
 use super::*;
-use crate::pins::PinReason;
 use crate::session::bed::Bed;
+use crate::session_state::pins::PinReason;
 use model::fleet::UnderWay;
 use model::snapshot::ServerStatus;
 use wire::charset::Flavor::MySql;

@@ -135,7 +135,7 @@ async fn a_reset_forgets_all_but_schema_found_rows_and_roles() {
 
 #[tokio::test]
 async fn a_kill_in_binary_names_a_session_or_a_servers_connection() {
-    let own = crate::worker::FIRST_SESSION_ID + 1;
+    let own = crate::workers::worker::FIRST_SESSION_ID + 1;
     let mut bed = Bed::new("");
     bed.worker.shared.note_session(own, Some("anna"));
     let id = u32::try_from(own).unwrap().to_le_bytes();

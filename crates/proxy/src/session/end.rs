@@ -1,7 +1,7 @@
 //! Why a session ends, and what the client is told of it.
 
-use crate::entry::Entry;
-use crate::worker::Worker;
+use crate::clients::entry::Entry;
+use crate::workers::worker::Worker;
 use model::refusals::{Told, WINDOW};
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -13,7 +13,7 @@ use super::run::Plan;
 use super::statements::{ClientStatement, LAST_PREPARED, Marks, Statements, lex_at};
 use super::sync::Ahead;
 use crate::cache::Execution;
-use crate::worker::is_long;
+use crate::workers::worker::is_long;
 use sql::{Analysis, Facts, Kind, LexMode, Offset};
 use std::sync::Arc;
 use wire::codec::Reader;

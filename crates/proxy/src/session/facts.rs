@@ -2,7 +2,7 @@
 
 use super::insert_id::LastInsertId;
 use super::sync::is_about_diagnostics;
-use crate::backend::Collected;
+use crate::backends::backend::Collected;
 use serde::{Deserialize, Serialize};
 use sql::{Analysis, Facts, Kind, Offset};
 use wire::codec::Reader;

@@ -2,10 +2,10 @@
 
 use super::Session;
 use super::end::{End, SERVER_LOST, SERVER_LOST_STATE};
-use crate::certainty::Refusal;
-use crate::entry::Signal;
-use crate::pins::PinSet;
-use crate::safety::Safety;
+use crate::clients::entry::Signal;
+use crate::session_state::certainty::Refusal;
+use crate::session_state::pins::PinSet;
+use crate::workers::safety::Safety;
 
 /// Why a statement did not run; the session may go on.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl Fault {
     }
 
     /// A server's error, passed on.
-    pub(super) fn server(e: crate::backend::ServerError) -> Self {
+    pub(super) fn server(e: crate::backends::backend::ServerError) -> Self {
         Self::Error { code: e.code, sqlstate: e.sqlstate, text: e.message }
     }
 }

@@ -3,8 +3,8 @@
 use super::command::Incoming;
 use super::login::{SCRAMBLE, host_of};
 use super::long_data::Streamed;
-use crate::buffer::Buffer;
-use crate::link::Link;
+use crate::net::buffer::Buffer;
+use crate::net::link::Link;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use wire::flags::{Capabilities, StatusFlags};

@@ -15,9 +15,9 @@
 
 use super::assigned_gtid::set_to;
 use super::lost_write::{Finding, Opening, claim, numbers};
-use crate::backend::{Backend, Collected};
-use crate::buffer::BufferPool;
-use crate::gtid_source::{AssignedGtid, GtidSource};
+use crate::backends::backend::{Backend, Collected};
+use crate::hostgroups::gtid_source::{AssignedGtid, GtidSource};
+use crate::net::buffer::BufferPool;
 use std::io;
 
 /// Statements of the fence.
@@ -95,7 +95,7 @@ fn found(replies: &[Collected]) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::made::{error, row};
+    use crate::backends::backend::made::{error, row};
 
     fn finding(there: &[&str], coming: &[&str], members: &[&str]) -> Finding {
         found(&[row(there), row(coming), row(members)])

@@ -2,9 +2,9 @@
 
 use super::acquire::interruption;
 use super::fault::Fault;
-use crate::entry::{Entry, Signal};
-use crate::server::ServerShared;
-use crate::worker::Worker;
+use crate::clients::entry::{Entry, Signal};
+use crate::servers::server::ServerShared;
+use crate::workers::worker::Worker;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;

@@ -64,7 +64,7 @@ async fn a_session_that_is_not_at_rest_stays() {
         (
             "with a part of a command",
             |bed| {
-                let (input, pool) = (&mut bed.client.input, crate::buffer::BufferPool::default());
+                let (input, pool) = (&mut bed.client.input, crate::net::buffer::BufferPool::default());
                 input.reserve(8, &pool);
                 input.space(&pool)[0] = 1;
                 input.advance(1);
@@ -75,7 +75,7 @@ async fn a_session_that_is_not_at_rest_stays() {
         (
             "while it says a transaction again",
             |bed| {
-                let replaying = crate::replays::Replaying::begin(&bed.at.pool.shared);
+                let replaying = crate::hostgroups::replays::Replaying::begin(&bed.at.pool.shared);
                 bed.at.replaying = Some(replaying);
             },
             false,

@@ -3,8 +3,8 @@
 use super::attachments::Attachments;
 use super::fault::Fault;
 use super::guard::paused;
-use crate::entry::Entry;
-use crate::kill::Kill;
+use crate::clients::entry::Entry;
+use crate::statements::kill::Kill;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn await_over(kill: &Kill, entry: &Entry, limit: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::Signal;
+    use crate::clients::entry::Signal;
     use std::time::Instant;
 
     #[tokio::test]

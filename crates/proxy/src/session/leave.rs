@@ -15,10 +15,10 @@ use super::attachments::Attachments;
 use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::hand::AtHand;
-use crate::counters::count;
-use crate::entry::{Leaving, Signal};
-use crate::pins::{PinReason, TRANSACTION, WISHES};
-use crate::safety::Safety;
+use crate::clients::entry::{Leaving, Signal};
+use crate::session_state::pins::{PinReason, TRANSACTION, WISHES};
+use crate::workers::counters::count;
+use crate::workers::safety::Safety;
 use model::fleet::SignalKind;
 use sql::Analysis;
 use std::io;
@@ -203,7 +203,7 @@ impl AtHand {
             return self.watch_overdue(at, now_ms);
         }
         backend.core.killed = true;
-        crate::aside::kill_statement(&at.worker, &at.pool, backend);
+        crate::backends::aside::kill_statement(&at.worker, &at.pool, backend);
         at.entry.give_up_at(now_ms + GIVE_UP_AFTER_MS);
         Ok(())
     }

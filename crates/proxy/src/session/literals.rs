@@ -7,8 +7,8 @@
 use super::charsets;
 use super::definition::{self, Definition};
 use super::question::COLUMNS_OF_VARIABLE;
-use crate::backend::Collected;
-use crate::state::{is_charset_name, is_wide, type_of_null};
+use crate::backends::backend::Collected;
+use crate::session_state::state::{is_charset_name, is_wide, type_of_null};
 use std::borrow::Cow;
 use wire::codec::Reader;
 

@@ -12,10 +12,10 @@ use super::respond::Made;
 use super::sync::AUTOCOMMIT;
 use super::tableless::words;
 use super::wants::Wants;
-use crate::mailbox::KillKind;
-use crate::memory::Place;
-use crate::pins::PinReason;
-use crate::server_info::ServerInfo;
+use crate::servers::server_info::ServerInfo;
+use crate::session_state::pins::PinReason;
+use crate::statements::memory::Place;
+use crate::workers::mailbox::KillKind;
 use sql::{Analysis, Facts, Kill, KillTarget, Kind};
 use std::sync::atomic::Ordering;
 use wire::codec::{Reader, put_lenenc_bytes};
@@ -166,7 +166,7 @@ impl Session {
     async fn kill_by_text(&mut self, text: &[u8]) -> Result<bool, End> {
         let Some(kill) = sql::parse_kill(text, self.wants.lex, self.entry.id) else { return Ok(false) };
         let Kill { target: KillTarget::Connection(id) | KillTarget::Query(id), .. } = kill;
-        if id < crate::worker::FIRST_SESSION_ID / 2 || self.worker.shared.user_of(id).is_none() {
+        if id < crate::workers::worker::FIRST_SESSION_ID / 2 || self.worker.shared.user_of(id).is_none() {
             return Ok(false);
         }
         let kind = if matches!(kill.target, KillTarget::Query(_)) { KillKind::Query } else { KillKind::Connection };
@@ -196,7 +196,7 @@ impl Session {
 }
 
 impl Frontend {
-    fn told_changes(&self, told: &[crate::memory::Change]) -> Vec<u8> {
+    fn told_changes(&self, told: &[crate::statements::memory::Change]) -> Vec<u8> {
         let mut kept = Vec::new();
         if let Some(filter) = &self.filter {
             for (name, value) in told {

@@ -1,6 +1,6 @@
 use super::*;
-use crate::pins::PinReason;
 use crate::session::bed::{Bed, analysis, told};
+use crate::session_state::pins::PinReason;
 use std::io::Read;
 use wire::charset::Flavor::{self, MariaDb, MySql};
 
@@ -105,8 +105,8 @@ async fn a_set_that_is_answered_here_changes_what_the_client_is_told() {
 #[tokio::test]
 async fn a_kill_is_answered_here_for_sessions_of_the_proxy() {
     const ERR: u8 = wire::message::ERR;
-    let (own, others) = (crate::worker::FIRST_SESSION_ID + 1, crate::worker::FIRST_SESSION_ID + 2);
-    let me = crate::worker::FIRST_SESSION_ID;
+    let (own, others) = (crate::workers::worker::FIRST_SESSION_ID + 1, crate::workers::worker::FIRST_SESSION_ID + 2);
+    let me = crate::workers::worker::FIRST_SESSION_ID;
     for (text, expected) in [
         (format!("KILL QUERY {own}"), Some(OK)),
         (format!("KILL {own}"), Some(OK)),

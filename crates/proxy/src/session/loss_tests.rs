@@ -1,9 +1,9 @@
 //! What a client notices of a lost connection, as docs/explanation/failures.md has it.
 
-use crate::pins::PinReason;
 use crate::session::Session;
 use crate::session::bed::{Bed, Closes, error, ok, ok_open, packet_of, result_of};
 use crate::session::end::End;
+use crate::session_state::pins::PinReason;
 use tokio::task::LocalSet;
 use wire::charset::Flavor::MySql;
 use wire::command::Command;

@@ -19,11 +19,11 @@ use super::recovery::Recovery;
 use super::relay::Outgoing;
 use super::retry::Patience;
 use super::sync::Ahead;
-use crate::backend::{Backend, Collected, ServerError};
-use crate::buffer::BufferPool;
-use crate::counters::count;
-use crate::gtid_source::AssignedGtid;
-use crate::pins::{TRANSACTION, WISHES};
+use crate::backends::backend::{Backend, Collected, ServerError};
+use crate::hostgroups::gtid_source::AssignedGtid;
+use crate::net::buffer::BufferPool;
+use crate::session_state::pins::{TRANSACTION, WISHES};
+use crate::workers::counters::count;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -396,7 +396,7 @@ pub(super) fn numbers(reply: &Collected) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::made::{error, row};
+    use crate::backends::backend::made::{error, row};
 
     fn finding(there: Collected, coming: Collected) -> Finding {
         found(&[Collected::default(), Collected::default(), there, coming])

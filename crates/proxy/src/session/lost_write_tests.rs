@@ -1,8 +1,8 @@
 use super::*;
-use crate::pins::PinReason;
 use crate::session::assigned_gtid::Answer;
 use crate::session::bed::{Bed, error, ok, ok_open, packet_of, result_of};
 use crate::session::run::Plan;
+use crate::session_state::pins::PinReason;
 use tokio::task::LocalSet;
 use wire::charset::Flavor::MySql;
 
@@ -108,7 +108,7 @@ async fn while_there_is_time_what_is_in_doubt_is_looked_at_again() {
     for (fault, standing, expected) in [
         (lost(), Standing::InDoubt, "again"),
         (
-            Fault::Refused { refusal: crate::certainty::Refusal::ReadOnly, code: 1290, sqlstate: *b"HY000", text: vec![] },
+            Fault::Refused { refusal: crate::session_state::certainty::Refusal::ReadOnly, code: 1290, sqlstate: *b"HY000", text: vec![] },
             Standing::InDoubt,
             "again",
         ),

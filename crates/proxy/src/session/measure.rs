@@ -10,16 +10,16 @@ use super::end::{End, SERVER_LOST};
 use super::facts::Unread;
 use super::fault::Fault;
 use super::pipeline::{Form, Statement};
-use crate::backend::Backend;
-use crate::counters::{add, count};
-use crate::digest::shown;
+use crate::backends::backend::Backend;
 use crate::logs::audit::AuditEvent;
 use crate::logs::event::{LoggedCommand, QueryEvent};
 use crate::meter::digest_table::Sums;
 use crate::meter::errors::ErrorKey;
 use crate::meter::{Ended, error_key};
-use crate::server::ServerShared;
-use crate::worker::is_long;
+use crate::servers::server::ServerShared;
+use crate::statements::digest::shown;
+use crate::workers::counters::{add, count};
+use crate::workers::worker::is_long;
 use model::HostgroupId;
 use sql::{Analysis, Facts, Kind};
 use std::borrow::Cow;
@@ -328,7 +328,7 @@ impl Session {
             client: self.client.peer,
             hostgroup: result.and(Some(self.at.hostgroup())),
             server: result.and_then(|_| self.at.server()).map(|server| server.key.clone()),
-            ended_us: crate::clock::unix_us(),
+            ended_us: crate::workers::clock::unix_us(),
             duration_us: sums.sum_us,
             rows_affected: reply.filter(|r| r.error.is_none() && (r.rows.is_none() || r.all_affected > 0)).map(|r| r.all_affected),
             last_insert_id: reply.map_or(0, |r| r.last_insert_id),

@@ -77,17 +77,17 @@ mod user_variables;
 mod views;
 mod wants;
 
-use crate::causal::Writes;
-use crate::class::{Class, LaneKey};
-use crate::counters::count;
-use crate::entry::{Activity, Entry};
-use crate::lane::Lane;
-use crate::link::Link;
+use crate::clients::entry::{Activity, Entry};
+use crate::hostgroups::lane::Lane;
+use crate::hostgroups::pool::HostgroupPool;
 use crate::logs::audit::AuditEvent;
-use crate::pool::HostgroupPool;
-use crate::prefetch::{Extent, Warm};
-use crate::stream::{DetachedSocket, Stream};
-use crate::worker::{FIRST_SESSION_ID, Worker};
+use crate::net::link::Link;
+use crate::net::stream::{DetachedSocket, Stream};
+use crate::session_state::causal::Writes;
+use crate::session_state::class::{Class, LaneKey};
+use crate::workers::counters::count;
+use crate::workers::prefetch::{Extent, Warm};
+use crate::workers::worker::{FIRST_SESSION_ID, Worker};
 use attachments::Attachments;
 use beside::Beside;
 use end::End;
@@ -275,7 +275,7 @@ impl Session {
             let (worker, pool, pins) = (Rc::clone(&self.worker), Rc::clone(&self.at.pool), self.at.pins.set());
             let running = end.leaves_statement_running();
             drop(self);
-            crate::cleaning::abandon(worker, pool, backend, pins, running).await;
+            crate::backends::cleaning::abandon(worker, pool, backend, pins, running).await;
         }
     }
 

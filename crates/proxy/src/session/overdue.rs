@@ -6,9 +6,9 @@
 use super::attachments::Attachments;
 use super::fault::{Certainty, Fault};
 use super::hand::AtHand;
-use crate::aside::{Target, Unanswered, ask_aside};
-use crate::pool::HostgroupPool;
-use crate::worker::Worker;
+use crate::backends::aside::{Target, Unanswered, ask_aside};
+use crate::hostgroups::pool::HostgroupPool;
+use crate::workers::worker::Worker;
 use std::cell::Cell;
 use std::io;
 use std::rc::Rc;

@@ -6,7 +6,7 @@
 use super::attachments::Attachments;
 use super::end::End;
 use super::frontend::Frontend;
-use crate::entry::Signal;
+use crate::clients::entry::Signal;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;

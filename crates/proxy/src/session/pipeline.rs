@@ -9,7 +9,7 @@ use super::local::ends_transaction;
 use super::query::asks_for_facts;
 use super::route::Phase;
 use super::run::Plan;
-use crate::counters::count;
+use crate::workers::counters::count;
 use sql::{Analysis, Kind};
 use wire::reframe::ReplyFacts;
 

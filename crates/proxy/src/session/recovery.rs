@@ -3,7 +3,7 @@
 
 use super::assigned_gtid::{Labelled, Scope, Standing};
 use super::transcript::{Progress, Transcript};
-use crate::replays::Stake;
+use crate::hostgroups::replays::Stake;
 use wire::reply_digest::ReplyHasher;
 
 /// See the module.

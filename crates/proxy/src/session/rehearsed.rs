@@ -4,7 +4,7 @@ use super::Session;
 use super::pipeline::{Form, Statement};
 use super::route::Phase;
 use crate::mirror::{Ear, MAX_TEXT};
-use crate::pins::{self, PinReason, PinSet};
+use crate::session_state::pins::{self, PinReason, PinSet};
 use crate::shadow::{Listener, Repeated, Shadow};
 use rehearsal::Skip;
 use sql::Facts;

@@ -14,12 +14,12 @@ use super::leave::Overdue;
 use super::recovery::Recovery;
 use super::run::Plan;
 use super::sync::Ahead;
-use crate::backend::OUTSTANDING;
-use crate::buffer::{Buffer, WINDOW};
-use crate::counters::add;
-use crate::entry::Signal;
-use crate::link::Sent;
-use crate::prefetch::Extent;
+use crate::backends::backend::OUTSTANDING;
+use crate::clients::entry::Signal;
+use crate::net::buffer::{Buffer, WINDOW};
+use crate::net::link::Sent;
+use crate::workers::counters::add;
+use crate::workers::prefetch::Extent;
 use std::future::poll_fn;
 use std::io;
 use std::task::Poll;
@@ -384,7 +384,7 @@ impl AtHand {
                 if let Some(backend) = at.backend.as_mut() {
                     backend.core.killed = true;
                     // The server then answers the statement with its own error.
-                    crate::aside::kill_statement(&at.worker, &at.pool, backend);
+                    crate::backends::aside::kill_statement(&at.worker, &at.pool, backend);
                 }
                 at.entry.give_up_at(at.worker.shared.clock.now_ms() + GIVE_UP_AFTER_MS);
                 Ok(())

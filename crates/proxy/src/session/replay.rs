@@ -17,15 +17,15 @@ use super::question::{self, Question};
 use super::recovery::Recovery;
 use super::relay::Outgoing;
 use super::transcript::{self, Gap, How, Progress, Said, Transcript};
-use crate::aside::Loss;
-use crate::backend::{ServerError, put_command};
-use crate::certainty::{self, Refusal};
-use crate::cleaning;
-use crate::counters::count;
-use crate::pins::{PinReason, PinSet, TRANSACTION, WISHES};
-use crate::replays::Replaying;
-use crate::safety::Safety;
-use crate::stmt_cache::StatementKey;
+use crate::backends::aside::Loss;
+use crate::backends::backend::{ServerError, put_command};
+use crate::backends::cleaning;
+use crate::hostgroups::replays::Replaying;
+use crate::session_state::certainty::{self, Refusal};
+use crate::session_state::pins::{PinReason, PinSet, TRANSACTION, WISHES};
+use crate::statements::stmt_cache::StatementKey;
+use crate::workers::counters::count;
+use crate::workers::safety::Safety;
 use sql::{Analysis, Facts, Kind};
 use std::io;
 use std::rc::Rc;
@@ -446,10 +446,10 @@ struct Wants {
 
 /// Sends a command, and listens to all of its answer: what it said, and its error.
 async fn exchange(
-    backend: &mut crate::backend::Backend,
+    backend: &mut crate::backends::backend::Backend,
     command: &[u8],
     rows: Rows,
-    pool: &crate::buffer::BufferPool,
+    pool: &crate::net::buffer::BufferPool,
 ) -> io::Result<(Option<ReplyDigest>, Option<ServerError>)> {
     backend.start_exchange()?;
     backend.link.write_all(command).await?;

@@ -3,9 +3,9 @@
 use super::attachments::Attachments;
 use super::end::End;
 use super::frontend::Frontend;
-use crate::counters::count;
-use crate::entry::Signal;
-use crate::link::Sent;
+use crate::clients::entry::Signal;
+use crate::net::link::Sent;
+use crate::workers::counters::count;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;

@@ -1,6 +1,6 @@
 //! Statements that may be sent to a server together with those of other sessions: which, and what the session does with the reply.
 //!
-//! Only a session that would wait for a connection asks. The pool decides who goes together ([`crate::pool`]'s riders). A reply comes
+//! Only a session that would wait for a connection asks. The pool decides who goes together ([`crate::hostgroups::pool`]'s riders). A reply comes
 //! whole, and without an error or warnings, or not at all: then the statement runs alone, as if nobody had tried. That it runs twice
 //! does no harm is proved first, by the same look behind views as before a lost read is sent again ([`super::views`]). INVARIANT: while a
 //! statement rides, its session holds no backend, and nothing that the session knows depends on one.
@@ -11,8 +11,8 @@ use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::leave::Kept;
 use super::run::Plan;
-use crate::pins::PinSet;
-use crate::pool::{Answer, Got, Ridden, Rider};
+use crate::hostgroups::pool::{Answer, Got, Ridden, Rider};
+use crate::session_state::pins::PinSet;
 use model::snapshot::Effective;
 use sql::{Analysis, Facts, Kind};
 use std::num::NonZeroU64;

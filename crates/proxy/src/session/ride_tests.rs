@@ -1,8 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use crate::pins::PinReason;
 use crate::session::bed::analysis;
+use crate::session_state::pins::PinReason;
 use model::settings::MysqlVariables;
 
 const STANDING: Standing = Standing {

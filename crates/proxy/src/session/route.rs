@@ -13,13 +13,13 @@ use super::end::End;
 use super::statements::{ClientStatement, Original};
 use super::tracked::UNCARRIED;
 use super::wants::Wants;
-use crate::choice::Needs;
-use crate::counters::{add, count};
-use crate::digest::{Digest, Judged};
-use crate::in_force::InForce;
+use crate::hostgroups::choice::Needs;
 use crate::mirror::Wish;
-use crate::pins::{PinReason, WISHES};
-use crate::state::Text;
+use crate::session_state::pins::{PinReason, WISHES};
+use crate::session_state::state::Text;
+use crate::statements::digest::{Digest, Judged};
+use crate::workers::counters::{add, count};
+use crate::workers::in_force::InForce;
 use model::HostgroupId;
 use model::snapshot::{ReadWriteSplit, RuleMultiplex};
 use routing::{Request, Route, SessionFacts, Side, Transaction, Verdict};
@@ -226,7 +226,7 @@ impl Session {
             log: route.log,
             cache_ttl_ms: route.cache_ttl_ms.and_then(NonZeroU32::new),
             cache_empty_result: route.cache_empty_result,
-            needs: Needs::of(&route, || crate::clock::unix_us() / 1000),
+            needs: Needs::of(&route, || crate::workers::clock::unix_us() / 1000),
             gtid_from: route.gtid_from_hostgroup,
             mirror: Wish::of(&route),
             alone: self.reads_alone(in_force, text, analysis, hostgroup, phase),

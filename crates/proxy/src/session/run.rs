@@ -7,7 +7,7 @@ use super::fault::Fault;
 use super::leave::Kept;
 use super::relay::Outgoing;
 use super::sync::{Ahead, is_about_diagnostics};
-use crate::causal::Writing;
+use crate::session_state::causal::Writing;
 use sql::{Analysis, Facts, Kind};
 use wire::packet::{HEADER, MAX_PAYLOAD};
 use wire::reframe::{Patch, ReplyFacts};

@@ -9,11 +9,11 @@ use super::question::{Door, Question};
 use super::sync::AUTOCOMMIT;
 use super::tracked::UNCARRIED;
 use super::wants::Wants;
-use crate::memory::{Change, SetEffect};
-use crate::pins::{PinReason, WISHES};
-use crate::state::{
+use crate::session_state::pins::{PinReason, WISHES};
+use crate::session_state::state::{
     CHARSETS, CLIENT_COLLATION, NAMED_COLLATIONS, RESULTS_COLLATION, assignment_rank, canonical, displaced_by, follower_of,
 };
+use crate::statements::memory::{Change, SetEffect};
 use sql::{Analysis, Assignment, Facts, Kind, LexMode, Target, Value};
 use wire::charset::Flavor;
 use wire::codec::Reader;

@@ -1,11 +1,11 @@
 //! The client's prepared statements: its ids, and what each stands for.
 
 use super::effects::contains;
-use crate::backend::{Numbers, ServerError};
-use crate::prepared::{Holder, Side};
-use crate::state::Text;
-use crate::stmt_cache::{Apart, Meaning, Prepared, StatementCache, StatementKey};
-use crate::worker::Worker;
+use crate::backends::backend::{Numbers, ServerError};
+use crate::session_state::state::Text;
+use crate::statements::prepared::{Holder, Side};
+use crate::statements::stmt_cache::{Apart, Meaning, Prepared, StatementCache, StatementKey};
+use crate::workers::worker::Worker;
 use model::HostgroupId;
 use model::snapshot::User;
 use serde::{Deserialize, Serialize};
@@ -386,7 +386,7 @@ impl Statements {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stmt_cache::Meaning;
+    use crate::statements::stmt_cache::Meaning;
     use sql::LexMode;
 
     fn statement(text: &str) -> ClientStatement {

@@ -10,14 +10,14 @@ use super::fault::{Certainty, Fault};
 use super::question::{Door, Question};
 use super::replay::was_closed;
 use super::wants::Wants;
-use crate::backend::{Backend, put_query};
-use crate::cleaning::{self, ResetError};
-use crate::counters::count;
-use crate::held::{TRACK_GTIDS, Tracking};
-use crate::memory::Place;
-use crate::pins::WISHES;
-use crate::safety::Safety;
-use crate::state::{self, Diff};
+use crate::backends::backend::{Backend, put_query};
+use crate::backends::cleaning::{self, ResetError};
+use crate::session_state::held::{TRACK_GTIDS, Tracking};
+use crate::session_state::pins::WISHES;
+use crate::session_state::state::{self, Diff};
+use crate::statements::memory::Place;
+use crate::workers::counters::count;
+use crate::workers::safety::Safety;
 use sql::{Analysis, Facts, Kind};
 use std::sync::Arc;
 use wire::charset::Flavor;
@@ -266,7 +266,7 @@ impl Session {
         let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
         let set = match wanted {
             Tracking::Clients => clients,
-            _ => match crate::connect::our_tracking(&self.worker, backend).await {
+            _ => match crate::backends::connect::our_tracking(&self.worker, backend).await {
                 Ok(ours) => ours.to_string(),
                 Err(e) => return Err(self.at.lost_before(&e)),
             },
@@ -326,7 +326,7 @@ impl Door<'_> {
     }
 
     /// Enters the session's schema; false where it is refused and the backend can serve without one.
-    async fn may_enter(&mut self, schema: &crate::state::Text) -> Result<bool, Fault> {
+    async fn may_enter(&mut self, schema: &crate::session_state::state::Text) -> Result<bool, Fault> {
         let is_pinned = !self.at.pins.set().without(WISHES).is_empty();
         let Some(core) = self.at.backend.as_ref().map(|backend| &backend.core) else { return Ok(true) };
         let has_none = core.held.state().schema.is_none();
@@ -346,7 +346,7 @@ impl Door<'_> {
     }
 
     /// The schema is never changed in the same write as the statement: if it is gone, the statement must not run.
-    pub(super) async fn sync_schema(&mut self, schema: &crate::state::Text) -> Result<(), Fault> {
+    pub(super) async fn sync_schema(&mut self, schema: &crate::session_state::state::Text) -> Result<(), Fault> {
         count(&self.at.worker.counters.backend_init_dbs);
         if self.at.backend.is_none() {
             return Ok(());

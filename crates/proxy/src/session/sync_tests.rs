@@ -1,6 +1,6 @@
 use super::*;
-use crate::pins::PinReason;
 use crate::session::bed::{Bed, error, ok, packet_of, result_of};
+use crate::session_state::pins::PinReason;
 use tokio::task::LocalSet;
 use wire::charset::Flavor::{MariaDb, MySql};
 use wire::reframe::ReplyFacts;

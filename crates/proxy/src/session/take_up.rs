@@ -1,11 +1,11 @@
 //! Connections of another process, taken up by this one.
 
-use crate::backend::{Backend, BackendRecord, Home, Numbers};
-use crate::class::{Class, LaneKey};
-use crate::server_info::ServerInfo;
-use crate::stmt_cache::StatementKey;
-use crate::stream::DetachedSocket;
-use crate::worker::Worker;
+use crate::backends::backend::{Backend, BackendRecord, Home, Numbers};
+use crate::net::stream::DetachedSocket;
+use crate::servers::server_info::ServerInfo;
+use crate::session_state::class::{Class, LaneKey};
+use crate::statements::stmt_cache::StatementKey;
+use crate::workers::worker::Worker;
 use model::snapshot::User;
 use std::rc::Rc;
 use std::sync::Arc;

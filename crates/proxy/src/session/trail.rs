@@ -11,9 +11,9 @@ use super::fault::Fault;
 use super::hand::AtHand;
 use super::measure::{Measured, error_of};
 use super::pipeline::{Form, Statement};
-use crate::digest::shown;
+use crate::clients::view::HeldConnection;
 use crate::meter::digest_table::Sums;
-use crate::view::HeldConnection;
+use crate::statements::digest::shown;
 use sql::{Analysis, Facts, LexMode, Lexer, TokenKind};
 use std::cell::Cell;
 use traces::{Answered, Attempt, Failure, MAX_ATTEMPTS, MAX_TEXT, Outcome, Parent, Record, TraceId};
@@ -127,7 +127,7 @@ impl Session {
             why,
             began_us: self.hand.began_us,
             ended_us: now_us,
-            ended_unix_us: crate::clock::unix_us(),
+            ended_unix_us: crate::workers::clock::unix_us(),
             text: digest.text.get(..MAX_TEXT).unwrap_or(&digest.text).into(),
             digest: shown(digest.hash),
             is_execution: matches!(statement, Measured::Execution(..)),

@@ -3,9 +3,9 @@
 //! Data only; [`super::replay`] keeps and uses it. It begins with the statement that opens a transaction and ends with the
 //! transaction. INVARIANT: once it has a gap it never becomes whole again.
 
-use crate::replays::Stake;
-use crate::state::State;
-use crate::stmt_cache::StatementKey;
+use crate::hostgroups::replays::Stake;
+use crate::session_state::state::State;
+use crate::statements::stmt_cache::StatementKey;
 use sql::{Analysis, Facts, Kind};
 use std::sync::Arc;
 use wire::codes;

@@ -4,7 +4,7 @@ use super::attachments::Attachments;
 use super::effects::{changes_data_at_most, contains, verb};
 use super::tracked::{has_set_var, is_observed};
 use super::wants::Wants;
-use crate::pins::{PinReason, Trace};
+use crate::session_state::pins::{PinReason, Trace};
 use sql::{Analysis, Facts, Kind, Lexer, TokenKind};
 use std::sync::atomic::Ordering;
 use wire::charset::Flavor;
@@ -44,7 +44,7 @@ impl Attachments {
         self.backend.as_ref().is_some_and(|backend| backend.core.held.must_reset() && !backend.core.held.tracks())
     }
 
-    /// Notes that, so that [`Worker::make_places`](crate::worker::Worker::make_places) finds the session. False where something else
+    /// Notes that, so that [`Worker::make_places`](crate::workers::worker::Worker::make_places) finds the session. False where something else
     /// keeps the backend, or nothing.
     pub(super) fn keep_unseen(&self) -> bool {
         let keeps = self.pins.set().is_empty() && self.keeps_unseen();

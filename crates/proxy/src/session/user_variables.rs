@@ -6,7 +6,7 @@
 //! trip, not until a reset.
 //!
 //! Statements come here from `effects.rs` and `setting.rs`, [`Question::UserVariables`] asks, `literals.rs` reads the answer, and
-//! [`state::diff`](crate::state::diff) brings another connection to the known values.
+//! [`state::diff`](crate::session_state::state::diff) brings another connection to the known values.
 
 use super::Session;
 use super::attachments::{Attachments, BOUND};
@@ -15,10 +15,10 @@ use super::effects::may_name_others;
 use super::literals::{NO_TYPE, is_bare_null, literals, null_of, of_type};
 use super::question::{Door, Question};
 use super::wants::Wants;
-use crate::counters::count;
-use crate::pins::{PinReason, Pins, UNSEEN};
-use crate::state::{MOST_USER_VARIABLES, Text, Variables};
-use crate::stmt_cache::ValuesAtPrepare;
+use crate::session_state::pins::{PinReason, Pins, UNSEEN};
+use crate::session_state::state::{MOST_USER_VARIABLES, Text, Variables};
+use crate::statements::stmt_cache::ValuesAtPrepare;
+use crate::workers::counters::count;
 use model::HostgroupId;
 use model::snapshot::RuleMultiplex;
 use sql::{Analysis, Facts};

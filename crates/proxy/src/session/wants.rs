@@ -2,9 +2,9 @@
 //!
 //! It is the session's own: whatever connection serves it is brought to this state before a statement runs.
 
-use crate::flavors::{StandIns, adapt};
-use crate::server_info::{Family, ServerInfo};
-use crate::state::State;
+use crate::servers::server_info::{Family, ServerInfo};
+use crate::session_state::flavors::{StandIns, adapt};
+use crate::session_state::state::State;
 use sql::{Builtins, LexMode};
 
 /// See the module.

@@ -2,12 +2,12 @@
 //!
 //! Every user that takes part logs in to the shadow once, on one worker, before anything is repeated.
 
-use crate::class::{Class, LaneKey};
-use crate::mailbox::Mail;
 use crate::mirror::{self, Failure, Mirrored};
-use crate::shared::Shared;
-use crate::state::State;
-use crate::worker::Worker;
+use crate::session_state::class::{Class, LaneKey};
+use crate::session_state::state::State;
+use crate::workers::mailbox::Mail;
+use crate::workers::shared::Shared;
+use crate::workers::worker::Worker;
 use model::HostgroupId;
 use model::snapshot::{Rehearsal, Snapshot, User};
 use rehearsal::{Run, ServerName};
@@ -63,7 +63,7 @@ pub(crate) fn begin(shared: &Arc<Shared>, name: &str, seconds: Option<u64>) -> R
     let refused = probed.refused.len();
     let servers =
         [(original.join(", "), probed.original), (shadow, probed.shadow)].map(|(address, version)| ServerName { address, version });
-    let now = (shared.clock.now_ms(), crate::clock::unix_us() / 1_000_000);
+    let now = (shared.clock.now_ms(), crate::workers::clock::unix_us() / 1_000_000);
     let run = Run::new(Arc::clone(plan), servers, now, seconds);
     note_refused(&run, probed.refused);
     let run = shared.rehearsals.start(run, now.0)?;

@@ -5,10 +5,10 @@
 //! ([`Mirrored::is_guarded`]), so nothing is written on either server.
 
 use super::{Listener, Repeated, Shadow};
-use crate::backend::ServerError;
-use crate::gtid;
+use crate::backends::backend::ServerError;
 use crate::mirror::{self, Failure, Mirrored};
-use crate::worker::Worker;
+use crate::session_state::gtid;
+use crate::workers::worker::Worker;
 use model::HostgroupId;
 use rehearsal::{Answer, Class, Compared, Finding, Form, GaveUp, Opinion, Round, Sample, Skip, Traits};
 use std::rc::Rc;
@@ -210,7 +210,7 @@ fn sample(shadow: &Shadow, repeated: &Repeated, heard: &Heard, class: Class) -> 
     Sample {
         digest: repeated.digest.hash,
         class,
-        seen_at: crate::clock::unix_us() / 1_000_000,
+        seen_at: crate::workers::clock::unix_us() / 1_000_000,
         user: copy.lane.user.name.to_string(),
         schema: copy.state.schema.as_ref().map(|schema| lossy(schema)).unwrap_or_default(),
         text: lossy(if shows_text { copy.text() } else { &repeated.digest.text }),

@@ -1,7 +1,7 @@
 //! Hears a reply, of the original or of the shadow: its answer, and when it was complete.
 
-use crate::clock::Clock;
 use crate::mirror::Ear;
+use crate::workers::clock::Clock;
 use rehearsal::{Answer, AnswerReader, Form};
 use wire::flags::Capabilities;
 

@@ -12,10 +12,10 @@ mod listener;
 pub(crate) use begin::begin;
 pub(crate) use listener::Listener;
 
-use crate::digest::Digest;
+use crate::limits::overload::Step;
 use crate::mirror::Mirrored;
-use crate::overload::Step;
-use crate::worker::Worker;
+use crate::statements::digest::Digest;
+use crate::workers::worker::Worker;
 use rehearsal::{Answer, GaveUp, Run};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -2,18 +2,18 @@
 //!
 //! INVARIANT: a slice is small enough that a worker's sessions wait a millisecond at most.
 
-use crate::ask::{ask, ask_all};
-use crate::counters::Counted;
-use crate::entry::{Activity, Entry};
+use crate::clients::entry::{Activity, Entry};
 use crate::meter::commands::CommandTable;
 use crate::meter::digest_table::{DigestTotals, Others};
 use crate::meter::errors::ErrorTable;
 use crate::meter::{Meter, digest_bounds};
-use crate::pins::PinReason;
-use crate::prepared::Listed;
-use crate::server_counts::{ServerId, ServerMeter};
-use crate::shared::Shared;
-use crate::worker::Worker;
+use crate::servers::server_counts::{ServerId, ServerMeter};
+use crate::session_state::pins::PinReason;
+use crate::statements::prepared::Listed;
+use crate::workers::ask::{ask, ask_all};
+use crate::workers::counters::Counted;
+use crate::workers::shared::Shared;
+use crate::workers::worker::Worker;
 use model::stats::Reading;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;

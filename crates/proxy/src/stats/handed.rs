@@ -2,15 +2,15 @@
 
 use super::collect;
 use super::source::ProxyStats;
-use crate::ask::{ask, ask_all};
-use crate::digest::Digest;
-use crate::histogram::Histogram;
 use crate::meter::commands::CommandSums;
 use crate::meter::digest_bounds;
 use crate::meter::digest_table::{Counted, DigestKey, Sums};
 use crate::meter::errors::ErrorTable;
 use crate::meter::spread::Spread;
-use crate::server_counts::{LatencyClass, ServerMeter};
+use crate::servers::histogram::Histogram;
+use crate::servers::server_counts::{LatencyClass, ServerMeter};
+use crate::statements::digest::Digest;
+use crate::workers::ask::{ask, ask_all};
 use model::HostgroupId;
 use model::stats::Reading;
 use serde::{Deserialize, Serialize};

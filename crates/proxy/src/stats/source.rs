@@ -2,9 +2,9 @@
 
 use super::show::{self, Table};
 use crate::meter::digest_table::DigestTotals;
-use crate::server::ServerShared;
-use crate::server_counts::ServerId;
-use crate::shared::Shared;
+use crate::servers::server::ServerShared;
+use crate::servers::server_counts::ServerId;
+use crate::workers::shared::Shared;
 use model::stats::{Metric, Reading, StatsSource, StatsTable, Value};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -55,7 +55,7 @@ impl ProxyStats {
     /// Unix time (s) of a time on the process clock (ms).
     pub(super) fn unix_s(&self, at_ms: u64) -> u64 {
         let age_ms = self.shared.clock.now_ms().saturating_sub(at_ms);
-        (crate::clock::unix_us() / 1000).saturating_sub(age_ms) / 1000
+        (crate::workers::clock::unix_us() / 1000).saturating_sub(age_ms) / 1000
     }
 }
 

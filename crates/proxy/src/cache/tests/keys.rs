@@ -2,9 +2,9 @@
 
 use super::super::{Asked, Asker, Execution};
 use super::*;
-use crate::class::Class;
-use crate::state::State;
-use crate::stmt_cache::{Meaning, StatementKey};
+use crate::session_state::class::Class;
+use crate::session_state::state::State;
+use crate::statements::stmt_cache::{Meaning, StatementKey};
 use model::HostgroupId;
 use sql::LexMode;
 use wire::flags::{Capabilities, StatusFlags};

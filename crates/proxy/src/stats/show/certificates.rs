@@ -1,8 +1,8 @@
 //! `stats_tls_certificates` and `stats_proxysql_global`: the certificates that clients are shown, and when they were read.
 
 use super::{Rows, Table};
-use crate::clock::unix_us;
 use crate::stats::ProxyStats;
+use crate::workers::clock::unix_us;
 use model::stats::{StatsSchema, StatsTable, Value, stat};
 
 /// See the module.

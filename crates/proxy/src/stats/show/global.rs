@@ -5,7 +5,7 @@
 
 use super::totals::Totals;
 use super::{Rows, Table};
-use crate::buffer::grown_bytes;
+use crate::net::buffer::grown_bytes;
 use crate::stats::ProxyStats;
 use model::stats::MetricKind::{self, Counter, Gauge};
 use model::stats::{Reading, StatsSchema, StatsTable, stat};

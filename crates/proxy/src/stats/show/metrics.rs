@@ -5,7 +5,7 @@ use super::global::{GLOBAL, MEMORY, Number, is_paused};
 use super::pins::by_reason;
 use super::pool::{Pooled, Waiting, waiting};
 use super::totals::Totals;
-use crate::histogram::Histogram;
+use crate::servers::histogram::Histogram;
 use crate::stats::{ProxyStats, collect};
 use model::ServerStatus;
 use model::stats::MetricKind::{Counter, Gauge};

@@ -1,14 +1,14 @@
 //! Tables about pins: why sessions keep their connection, since when, and which statement began it.
 
 use super::{Rows, Table, text};
-use crate::digest::{Digest, shown};
-use crate::entry::Entry;
-use crate::pins::{Began, PinReason};
-use crate::shared::Shared;
+use crate::clients::entry::Entry;
+use crate::clients::view::HeldConnection;
+use crate::session_state::pins::{Began, PinReason};
+use crate::statements::digest::{Digest, shown};
 use crate::stats::ProxyStats;
 use crate::stats::collect::{self, Census};
-use crate::view::HeldConnection;
-use crate::worker::Worker;
+use crate::workers::shared::Shared;
+use crate::workers::worker::Worker;
 use model::HostgroupId;
 use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};
 use std::net::SocketAddr;

@@ -1,14 +1,14 @@
 //! Tables about servers: connections, latencies, who waits.
 
 use super::{Rows, Table, text};
-use crate::ask::{ask, ask_all};
-use crate::backend::Backend;
-use crate::pool::{Batches, HostgroupPool};
-use crate::server::ServerShared;
-use crate::server_counts::{ServerId, ServerMeter};
-use crate::shared::Shared;
+use crate::backends::backend::Backend;
+use crate::hostgroups::pool::{Batches, HostgroupPool};
+use crate::servers::server::ServerShared;
+use crate::servers::server_counts::{ServerId, ServerMeter};
 use crate::stats::source::Baseline;
 use crate::stats::{ProxyStats, collect};
+use crate::workers::ask::{ask, ask_all};
+use crate::workers::shared::Shared;
 use model::HostgroupId;
 use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};
 use serde_json::json;
@@ -333,7 +333,7 @@ fn free_connections(stats: &ProxyStats, _: Reading) -> Rows {
         for hostgroup in pools.unwrap_or_default() {
             let mut skip = 0;
             loop {
-                let slice = move |worker: &Rc<crate::worker::Worker>| {
+                let slice = move |worker: &Rc<crate::workers::worker::Worker>| {
                     let (pool, snapshot) = (worker.pool(hostgroup), worker.snapshot());
                     let init_connect = snapshot.hostgroup(hostgroup).map_or("", |h| &h.attributes.init_connect).to_owned();
                     pool.map_idle(skip, SLICE, |backend| idle_row(backend, &init_connect, now_ms))

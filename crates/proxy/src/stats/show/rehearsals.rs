@@ -1,7 +1,7 @@
 //! Tables, metrics and the page of rehearsals.
 
 use super::{Rows, Table};
-use crate::digest::shown;
+use crate::statements::digest::shown;
 use crate::stats::{ProxyStats, collect};
 use model::stats::MetricKind::{Counter, Gauge};
 use model::stats::{Metric, MetricKind, Reading, Sample, StatsSchema, StatsTable, Value, stat, stat_null};

@@ -1,10 +1,10 @@
 //! Replicas, and clients that read the binlog, which replicate through the proxy.
 
 use super::{Rows, Table};
-use crate::positions::Position;
-use crate::replica::Replica;
+use crate::clients::replica::Replica;
+use crate::clients::view::HeldConnection;
+use crate::servers::positions::Position;
 use crate::stats::{ProxyStats, collect};
-use crate::view::HeldConnection;
 use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};
 use std::net::SocketAddr;
 

@@ -1,12 +1,12 @@
 //! Tables about clients: sessions, users, addresses that fail to log in.
 
 use super::{Rows, Table, text};
-use crate::digest::{Digest, shown};
-use crate::entry::{Activity, Entry};
-use crate::pins::PinSet;
+use crate::clients::entry::{Activity, Entry};
+use crate::clients::view::HeldConnection;
+use crate::session_state::pins::PinSet;
+use crate::statements::digest::{Digest, shown};
 use crate::stats::{ProxyStats, collect};
-use crate::view::HeldConnection;
-use crate::worker::Worker;
+use crate::workers::worker::Worker;
 use model::HostgroupId;
 use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};
 use serde_json::json;
@@ -217,7 +217,7 @@ fn client_hosts(stats: &ProxyStats, reading: Reading) -> Rows {
     if reading == Reading::Reset {
         stats.shared.hosts.clear();
     }
-    let row = |(host, known): (std::net::IpAddr, crate::host_cache::HostErrors)| {
+    let row = |(host, known): (std::net::IpAddr, crate::limits::host_cache::HostErrors)| {
         vec![host.to_string().into(), known.errors.into(), stats.unix_s(known.updated_ms).into()]
     };
     hosts.into_iter().map(row).collect()

@@ -1,10 +1,10 @@
 //! Tables about statements: by digest, by command, by error, and those that are prepared.
 
 use super::{Rows, Table, text};
-use crate::digest::shown;
 use crate::meter::digest_table::{DigestKey, Sums};
 use crate::meter::spread::Spread;
-use crate::prepared::Side;
+use crate::statements::digest::shown;
+use crate::statements::prepared::Side;
 use crate::stats::{ProxyStats, collect};
 use model::stats::{Reading, StatsColumn, StatsSchema, StatsTable, Value, stat, stat_null};
 

@@ -1,14 +1,14 @@
 //! Tables and metrics over workers that run, without clients and servers: what they counted is put into their meters.
 
 use super::*;
-use crate::ask::{ask, ask_all};
-use crate::class::LaneKey;
-use crate::in_force::InForce;
-use crate::mailbox::Mail;
 use crate::meter::digest_table::Sums;
 use crate::meter::{Ended, error_key};
-use crate::shared::Shared;
-use crate::worker::Worker;
+use crate::session_state::class::LaneKey;
+use crate::workers::ask::{ask, ask_all};
+use crate::workers::in_force::InForce;
+use crate::workers::mailbox::Mail;
+use crate::workers::shared::Shared;
+use crate::workers::worker::Worker;
 use model::stats::{StatsSchema, StatsSource};
 use model::{Config, HostgroupId, Snapshot};
 use sql::LexMode;
@@ -40,7 +40,7 @@ impl Bed {
         let shared = Arc::new(Shared::new(in_force, None, 2, None));
         let start = |index| {
             let shared = Arc::clone(&shared);
-            std::thread::spawn(move || crate::work::run(index, shared).unwrap())
+            std::thread::spawn(move || crate::workers::work::run(index, shared).unwrap())
         };
         let workers = (0..2).map(start).collect();
         Self { stats: ProxyStats::new(Arc::clone(&shared)), shared, workers }
@@ -227,7 +227,7 @@ fn a_worker_that_does_not_answer_is_left_out() {
 fn pins_are_summed_up_by_reason() {
     let bed = Bed::new();
     let rows = bed.columns("stats_tidegate_pins_summary", &["reason", "sessions", "longest_ms", "began_total"]);
-    assert_eq!(rows.len(), crate::pins::PinReason::ALL.len());
+    assert_eq!(rows.len(), crate::session_state::pins::PinReason::ALL.len());
     assert!(rows.contains(&["transaction", "0", "0", "0"].map(str::to_owned).to_vec()));
 }
 
@@ -237,13 +237,13 @@ fn connects_that_failed_are_errors_of_their_server() {
     ask(&bed.shared, 0, |worker| {
         let server = worker.pool(HostgroupId(1)).servers()[0].clone();
         let user = worker.snapshot().frontend_user(b"anna").unwrap().clone();
-        let class = crate::class::Class::of(Default::default());
+        let class = crate::session_state::class::Class::of(Default::default());
         let lane = LaneKey { hostgroup: HostgroupId(1), user, class };
-        let refused: Result<(), _> = Err(crate::connect::ConnectError::Server("refused".into()));
-        crate::connect::counted(worker, &server, &lane, &refused);
-        let full = crate::backend::ServerError { code: 1040, sqlstate: *b"08004", message: b"Too many connections".to_vec() };
-        let full: Result<(), _> = Err(crate::connect::ConnectError::Closed(full));
-        crate::connect::counted(worker, &server, &lane, &full);
+        let refused: Result<(), _> = Err(crate::backends::connect::ConnectError::Server("refused".into()));
+        crate::backends::connect::counted(worker, &server, &lane, &refused);
+        let full = crate::backends::backend::ServerError { code: 1040, sqlstate: *b"08004", message: b"Too many connections".to_vec() };
+        let full: Result<(), _> = Err(crate::backends::connect::ConnectError::Closed(full));
+        crate::backends::connect::counted(worker, &server, &lane, &full);
     });
     let errors = bed.columns("stats_mysql_errors", &["errno", "last_error"]);
     assert_eq!(errors, [["1040", "Too many connections"], ["2003", "refused"]]);

@@ -3,10 +3,10 @@
 use super::pool::{Pooled, every};
 use crate::logs::LogCounts;
 use crate::meter::digest_table::Others;
-use crate::prepared::{Side, last_id};
-use crate::shared::Shared;
+use crate::statements::prepared::{Side, last_id};
 use crate::stats::ProxyStats;
 use crate::stats::collect::{self, Census};
+use crate::workers::shared::Shared;
 use model::Snapshot;
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,0 +1,491 @@
+//! Opening a backend: socket, greeting, TLS, login, and ([`ready`]) what it begins with.
+
+mod error;
+mod ready;
+
+pub(crate) use error::ConnectError;
+pub(crate) use ready::{is_of_no_session, make_ready, our_tracking, prepare_again};
+
+use crate::backends::backend::{Backend, ServerError};
+use crate::backends::proven::Proven;
+use crate::meter::error_key;
+use crate::net::buffer::{Buffer, BufferPool};
+use crate::net::link::{Compression, Link};
+use crate::net::stream::{Socket, Stream, invalid};
+use crate::servers::server::{ServerShared, Slot, Transport};
+use crate::servers::server_info::{Family, ServerInfo};
+use crate::session_state::class::LaneKey;
+use crate::session_state::state::Text;
+use crate::workers::worker::Worker;
+use error::refusal;
+use model::MysqlVariables;
+use model::snapshot::{Address, Password};
+use socket2::TcpKeepalive;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpSocket, TcpStream, UnixStream};
+use wire::auth::Plugin;
+use wire::auth::client::{ClientAuth, ClientSecret, ClientStep, FirstAnswer};
+use wire::charset::{self, Flavor};
+use wire::codes;
+use wire::compress::Method;
+use wire::flags::Capabilities;
+use wire::handshake::{ChangeUser, Greeting, HandshakeResponse, SslRequest, put_attribute};
+use wire::packet;
+
+/// What Tidegate always asks of a server, as far as the server has it.
+const WANTED: Capabilities = Capabilities::LOGIN.union(Capabilities::CONNECT_ATTRS).union(Capabilities::SESSION_TRACK);
+
+/// Largest packet of a login, bytes.
+const MAX_LOGIN_PACKET: usize = 64 << 10;
+/// Collation when the session's own is not known to the server: utf8mb4_general_ci, which all servers have.
+const FALLBACK_COLLATION: u8 = 45;
+
+/// A socket to a server with the greeting read.
+pub(crate) struct Greeted {
+    login: Login,
+    /// What the server's row said before.
+    transport: Transport,
+    greeting: Greeting,
+}
+
+/// A login under way: packets with sequence ids.
+struct Login {
+    link: Link,
+    input: Buffer,
+    seq: u8,
+}
+
+impl Login {
+    fn exchange(&mut self) -> Exchange<'_> {
+        Exchange { link: &mut self.link, input: &mut self.input, seq: &mut self.seq }
+    }
+
+    /// Nothing is there that was not read. What is there before TLS was not said under it, and what is there after the login
+    /// answers nothing: it would be taken for the answer to the first statement, and so on.
+    fn heard_all(&self) -> Result<(), ConnectError> {
+        if self.input.is_empty() {
+            Ok(())
+        } else {
+            Err(ConnectError::Server("the server sent an unexpected packet during the login".into()))
+        }
+    }
+}
+
+/// The packets of a login.
+struct Exchange<'a> {
+    link: &'a mut Link,
+    input: &'a mut Buffer,
+    seq: &'a mut u8,
+}
+
+impl Exchange<'_> {
+    async fn receive(&mut self, pool: &BufferPool) -> io::Result<Vec<u8>> {
+        loop {
+            if let Some((len, seq)) = packet::header(self.input.filled()) {
+                if len > MAX_LOGIN_PACKET {
+                    return Err(invalid("login packet is too long"));
+                }
+                if let Some(payload) = self.input.filled().get(packet::HEADER..packet::HEADER + len) {
+                    let payload = payload.to_vec();
+                    self.input.consume(packet::HEADER + len);
+                    *self.seq = seq.wrapping_add(1);
+                    return Ok(payload);
+                }
+                self.input.reserve(packet::HEADER + len, pool);
+            }
+            if self.link.read(self.input, pool).await? == 0 {
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection during the login"));
+            }
+        }
+    }
+
+    async fn send(&mut self, payload: &[u8]) -> io::Result<()> {
+        let mut out = Vec::with_capacity(payload.len() + packet::HEADER);
+        packet::put_packet(&mut out, self.seq, payload);
+        self.link.write_all(&out).await
+    }
+}
+
+/// Opens a connection for a lane, at this address whatever the server's name stands for, or at its own. `collation` is the session's;
+/// the caller limits the time and holds the permit. It serves sessions when it was [made ready](make_ready).
+pub(crate) async fn enter(
+    worker: &Worker,
+    server: &Arc<ServerShared>,
+    address: Option<IpAddr>,
+    lane: &LaneKey,
+    collation: u8,
+    slot: Slot,
+) -> Result<Backend, ConnectError> {
+    let greeted = greet(worker, server, address).await?;
+    let collation = pool_collation(&info_of(&greeted.greeting), collation, &lane.user.name);
+    let caps = backend_capabilities(worker, server, lane.class.capabilities(), greeted.greeting.capabilities, true);
+    log_in(worker, server, lane, caps, collation, None, greeted, slot).await
+}
+
+/// What decides how packets look that pass untranslated.
+const SHAPE: Capabilities = Capabilities::DEPRECATE_EOF
+    .union(Capabilities::SESSION_TRACK)
+    .union(Capabilities::QUERY_ATTRIBUTES)
+    .union(Capabilities::MARIADB_CLIENT_EXTENDED_METADATA);
+
+/// What a `fast_forward` session's client logged in with.
+pub(crate) struct Raw {
+    /// The capabilities that it was promised.
+    pub capabilities: Capabilities,
+    /// Its schema.
+    pub schema: Option<Text>,
+}
+
+/// Opens a connection for a `fast_forward` session.
+pub(crate) async fn open_raw(
+    worker: &Worker,
+    server: &Arc<ServerShared>,
+    lane: &LaneKey,
+    raw: &Raw,
+    collation: u8,
+    slot: Slot,
+) -> Result<Backend, ConnectError> {
+    let greeted = greet(worker, server, None).await?;
+    let shape = raw.capabilities & SHAPE;
+    let mut caps = backend_capabilities(worker, server, lane.class.capabilities(), greeted.greeting.capabilities, false);
+    // Compressed, packets are numbered otherwise, and nobody numbers them anew here.
+    caps.remove(SHAPE | Capabilities::COMPRESS);
+    if !greeted.greeting.capabilities.contains(shape) {
+        return Err(ConnectError::Impossible("the server lacks protocol features that the proxy offered to the client".into()));
+    }
+    caps.insert(shape);
+    let backend = log_in(worker, server, lane, caps, collation, raw.schema.as_deref(), greeted, slot).await?;
+    worker.shared.info.set(ServerInfo::clone(&backend.core.info));
+    Ok(backend)
+}
+
+/// Connects and reads the greeting.
+async fn greet(worker: &Worker, server: &ServerShared, address: Option<IpAddr>) -> Result<Greeted, ConnectError> {
+    let transport = server.transport();
+    let link = Link::new(Stream::new(connect_socket(worker, server, address).await?));
+    let mut login = Login { link, input: Buffer::default(), seq: 0 };
+    let payload = login.exchange().receive(&worker.buffers).await?;
+    if payload.first() == Some(&wire::message::ERR) {
+        return Err(ConnectError::Closed(ServerError::read(&payload, Capabilities::default())));
+    }
+    let greeting = Greeting::parse(&payload)?;
+    Ok(Greeted { login, transport, greeting })
+}
+
+/// What a server says of itself, without logging in.
+pub(crate) async fn probe(worker: &Worker, server: &ServerShared) -> Result<ServerInfo, ConnectError> {
+    Ok(info_of(&greet(worker, server, None).await?.greeting))
+}
+
+fn info_of(greeting: &Greeting) -> ServerInfo {
+    let version = String::from_utf8_lossy(greeting.version()).into_owned();
+    let flavor = if greeting.is_mariadb() { Flavor::MariaDb } else { Flavor::MySql };
+    ServerInfo {
+        family: Family::of(flavor, &version),
+        version,
+        flavor,
+        tracking: Arc::default(),
+        capabilities: greeting.capabilities,
+        collation: greeting.collation,
+        status: greeting.status,
+    }
+}
+
+async fn connect_socket(worker: &Worker, server: &ServerShared, at: Option<IpAddr>) -> io::Result<Socket> {
+    #[cfg(feature = "sim")]
+    if let Some(simulated) = worker.shared.simulated.get() {
+        return Ok(Socket::Memory(simulated.connect(&server.config().address).await?));
+    }
+    match &server.config().address {
+        Address::Unix(path) => Ok(Socket::Unix(UnixStream::connect(path).await?)),
+        Address::Tcp { host, port } => {
+            let mut last = io::Error::new(io::ErrorKind::NotFound, format!("the name {host} has no address"));
+            let names = &worker.shared.names;
+            let addresses = match at {
+                Some(ip) => Arc::from([ip]),
+                None => names.addresses(host).await?,
+            };
+            for ip in addresses.iter() {
+                let address = SocketAddr::new(*ip, *port);
+                let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+                match socket.connect(address).await {
+                    Ok(stream) => {
+                        tune(&stream, worker)?;
+                        return Ok(Socket::Tcp(stream));
+                    }
+                    Err(e) => last = e,
+                }
+            }
+            if at.is_none() {
+                names.doubt(host);
+            }
+            Err(last)
+        }
+    }
+}
+
+/// TCP_NODELAY, and keep-alive as configured.
+pub(crate) fn tune(stream: &TcpStream, worker: &Worker) -> io::Result<()> {
+    let snapshot = worker.snapshot();
+    let vars = &snapshot.vars;
+    stream.set_nodelay(true)?;
+    if vars.use_tcp_keepalive {
+        socket2::SockRef::from(stream).set_tcp_keepalive(&keepalive(vars))?;
+    }
+    Ok(())
+}
+
+/// Without them, a peer whose host has vanished is noticed by Linux after eleven minutes more; until then it holds its locks.
+fn keepalive(vars: &MysqlVariables) -> TcpKeepalive {
+    let mut keepalive = TcpKeepalive::new();
+    if vars.tcp_keepalive_time > 0 {
+        keepalive = keepalive.with_time(Duration::from_secs(vars.tcp_keepalive_time));
+    }
+    if vars.tcp_keepalive_interval > 0 {
+        keepalive = keepalive.with_interval(Duration::from_secs(vars.tcp_keepalive_interval));
+    }
+    match u32::try_from(vars.tcp_keepalive_probes) {
+        Ok(probes @ 1..) => keepalive.with_retries(probes),
+        _ => keepalive,
+    }
+}
+
+fn backend_capabilities(worker: &Worker, server: &ServerShared, class: Capabilities, offered: Capabilities, own: bool) -> Capabilities {
+    let snapshot = worker.snapshot();
+    let vars = &snapshot.vars;
+    let mut wanted = WANTED | class;
+    if own && vars.enable_server_deprecate_eof {
+        wanted.insert(Capabilities::DEPRECATE_EOF);
+    }
+    if server.config().compression {
+        wanted.insert(Capabilities::COMPRESS);
+    }
+    wanted & offered
+}
+
+#[allow(clippy::too_many_arguments)]
+async fn log_in(
+    worker: &Worker,
+    server: &Arc<ServerShared>,
+    lane: &LaneKey,
+    mut caps: Capabilities,
+    collation: u8,
+    schema: Option<&[u8]>,
+    greeted: Greeted,
+    slot: Slot,
+) -> Result<Backend, ConnectError> {
+    let Greeted { mut login, transport, greeting } = greeted;
+    login.heard_all()?;
+    let info = info_of(&greeting);
+    let schema = schema.filter(|s| !s.is_empty());
+    if schema.is_some() {
+        caps.insert(Capabilities::CONNECT_WITH_DB);
+    }
+    if server.config().use_ssl && !login.link.stream().is_secure() {
+        if !greeting.capabilities.contains(Capabilities::SSL) {
+            return Err(ConnectError::Server("use_ssl=1 requires TLS, but the server does not offer it".into()));
+        }
+        caps.insert(Capabilities::SSL);
+        let mut payload = Vec::new();
+        SslRequest { capabilities: caps, max_packet: MAX_PACKET, collation }.write(&mut payload);
+        login.exchange().send(&payload).await?;
+        let connection = tls::client(&worker.shared.client_tls, &server.config(), &lane.user.name).map_err(ConnectError::Impossible)?;
+        login.link.stream_mut().connect_tls(connection).await.map_err(|e| match ConnectError::from(e) {
+            ConnectError::Server(text) => ConnectError::Server(format!("TLS: {text}")),
+            refused => refused,
+        })?;
+    }
+    let response = |first: &FirstAnswer| {
+        let (attributes, mut payload) = (attributes(), Vec::new());
+        HandshakeResponse {
+            capabilities: caps,
+            max_packet: MAX_PACKET,
+            collation,
+            user: lane.user.name.as_bytes(),
+            auth_response: &first.response,
+            schema,
+            plugin: Some(first.plugin.name().as_bytes()),
+            attributes: &attributes,
+            zstd_level: 0,
+        }
+        .write(&mut payload);
+        payload
+    };
+    let proven = prove(worker, lane, (&greeting.plugin, &greeting.scramble), caps, response, login.exchange()).await?;
+    if caps.contains(Capabilities::COMPRESS) {
+        login.link.compress(Compression::new(zlib(&worker.snapshot())));
+    }
+    let info = worker.shared.heard(server, info);
+    login.heard_all()?;
+    let Login { link, input, .. } = login;
+    let mut backend =
+        Backend::new(link, lane.clone(), Arc::clone(server), info, caps, greeting.connection_id, slot, worker.shared.clock.now_ms());
+    backend.input = input;
+    backend.core.transport = transport;
+    let (plugin, scramble) = proven;
+    backend.core.proven = Some(Box::new(Proven { plugin, scramble, collation }));
+    set_charset_state(&mut backend, collation);
+    Ok(backend)
+}
+
+/// Largest packet announced to servers, bytes; the real limit is the server's own.
+const MAX_PACKET: u32 = 1 << 30;
+
+/// What is said in the handshake for a session's collation.
+fn known_collation(info: &ServerInfo, collation: u8) -> u8 {
+    if charset::collation_in(info.flavor, u16::from(collation)).is_some() { collation } else { FALLBACK_COLLATION }
+}
+
+/// What is said in the handshake of a connection that others use as well: servers read the user's name in that character set.
+fn pool_collation(info: &ServerInfo, collation: u8, user: &str) -> u8 {
+    let collation = known_collation(info, collation);
+    let reads_utf8 = || info.collation_of(u16::from(collation)).is_some_and(|known| charset::is_utf8(known.charset.as_bytes()));
+    if user.is_ascii() || reads_utf8() { collation } else { FALLBACK_COLLATION }
+}
+
+/// The handshake's collation sets four variables, and the collations that go with two of them.
+fn set_charset_state(backend: &mut Backend, collation: u8) {
+    let info = &backend.core.info;
+    let collation = known_collation(info, collation);
+    if let Some(c) = info.login_collation(u16::from(collation)) {
+        backend.core.held.began_with(c);
+    }
+}
+
+/// Proves the password; `first` makes the first packet.
+async fn prove(
+    worker: &Worker,
+    lane: &LaneKey,
+    (plugin, scramble): (&[u8], &[u8]),
+    caps: Capabilities,
+    first: impl FnOnce(&FirstAnswer) -> Vec<u8>,
+    mut login: Exchange<'_>,
+) -> Result<(Plugin, Box<[u8]>), ConnectError> {
+    let learnt = worker.shared.user(&lane.user.name).secrets();
+    let snapshot = worker.snapshot();
+    let credentials = snapshot.backend_user(lane.user.name.as_bytes()).unwrap_or(&lane.user);
+    let secret = match (&credentials.password, &learnt.clear, learnt.sha1) {
+        (Password::Empty, ..) => ClientSecret::Empty,
+        (Password::Clear(clear), ..) => ClientSecret::Clear(clear.expose()),
+        (_, Some(clear), _) => ClientSecret::Clear(clear),
+        (_, None, Some(sha1)) => ClientSecret::Sha1(sha1),
+        _ => {
+            return Err(ConnectError::Impossible(
+                "the proxy has only a hash of the password: store the password in clear text, or let a client log in first".into(),
+            ));
+        }
+    };
+    let mut auth = ClientAuth::new(secret, login.link.stream().channel());
+    let answer = auth.begin(plugin, scramble)?;
+    login.send(&first(&answer)).await?;
+    loop {
+        let packet = login.receive(&worker.buffers).await?;
+        match auth.feed(&packet)? {
+            ClientStep::Send(answer) => login.send(&answer).await?,
+            ClientStep::Wait => {}
+            ClientStep::Accepted => {
+                let (plugin, scramble) = auth.last();
+                return Ok((plugin, scramble.into()));
+            }
+            ClientStep::Refused => return Err(refusal(ServerError::read(&packet, caps))),
+        }
+    }
+}
+
+/// Connection attributes of the proxy's own.
+fn attributes() -> Vec<u8> {
+    let mut attributes = Vec::new();
+    put_attribute(&mut attributes, b"_client_name", b"tidegate");
+    put_attribute(&mut attributes, b"program_name", b"tidegate");
+    put_attribute(&mut attributes, b"_client_version", env!("CARGO_PKG_VERSION").as_bytes());
+    attributes
+}
+
+/// COM_CHANGE_USER to the same user: the connection is as after its login, without a schema.
+///
+/// # Errors
+/// The connection is of no use any more. A server that refuses this once is not asked again.
+pub(crate) async fn log_in_again(worker: &Worker, backend: &mut Backend) -> Result<(), ConnectError> {
+    let Backend { link, input, core } = backend;
+    let (mut seq, caps) = (0, core.caps);
+    link.start_command();
+    let Some(proven) = core.proven.take() else {
+        return Err(ConnectError::Impossible("the connection was not opened by this process".into()));
+    };
+    let command = |first: &FirstAnswer| {
+        let (attributes, mut payload) = (attributes(), Vec::new());
+        ChangeUser {
+            user: core.lane.user.name.as_bytes(),
+            auth_response: &first.response,
+            schema: b"",
+            collation: Some(u16::from(proven.collation)),
+            plugin: Some(first.plugin.name().as_bytes()),
+            attributes: &attributes,
+        }
+        .write(&mut payload, caps);
+        payload
+    };
+    let last = (proven.plugin.name().as_bytes(), &*proven.scramble);
+    let exchange = Exchange { link, input, seq: &mut seq };
+    let (plugin, scramble) = match prove(worker, &core.lane, last, caps, command, exchange).await {
+        Ok(proven) => proven,
+        Err(e) => {
+            // At the user's limit some servers count it twice.
+            if matches!(e, ConnectError::Login(_) | ConnectError::UsedUp(_) | ConnectError::Impossible(_)) {
+                core.server.info.refused_change_user();
+            }
+            return Err(e);
+        }
+    };
+    core.proven = Some(Box::new(Proven { plugin, scramble, ..*proven }));
+    core.held.logged_in_again();
+    core.statements.clear();
+    set_charset_state(backend, proven.collation);
+    prepare_again(worker, backend).await
+}
+
+/// CLIENT_COMPRESS as it is configured.
+pub(crate) fn zlib(snapshot: &model::Snapshot) -> Method {
+    // At most 9.
+    Method::Zlib { level: u32::try_from(snapshot.vars.protocol_compression_level).unwrap_or(9) }
+}
+
+/// Counts a connect to a server that has ended.
+pub(crate) fn counted<T>(worker: &Worker, server: &ServerShared, lane: &LaneKey, result: &Result<T, ConnectError>) {
+    server.counts.connected(result.is_ok(), server.connections());
+    let (code, text) = match result {
+        Ok(_) => return,
+        Err(ConnectError::Closed(e) | ConnectError::Login(e) | ConnectError::UsedUp(e) | ConnectError::InitConnect(e)) => {
+            (e.code, e.message.as_slice())
+        }
+        Err(ConnectError::Server(text) | ConnectError::Unfit(text) | ConnectError::Tls(text)) => (codes::CONN_HOST_ERROR, text.as_bytes()),
+        Err(ConnectError::Impossible(text)) => (codes::ACCESS_DENIED, text.as_bytes()),
+    };
+    let key = error_key(server, &lane.user.name, &[], code);
+    worker.meter.count_error(key, None, text, worker.clock.now_ms());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use socket2::{Domain, Socket, Type};
+
+    #[test]
+    fn keepalives() {
+        let seconds = Duration::from_secs;
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let system = (socket.tcp_keepalive_interval().expect("it is told"), socket.tcp_keepalive_retries().expect("it is told"));
+        let set = |vars: &MysqlVariables| {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+            socket.set_tcp_keepalive(&keepalive(vars)).expect("it can be set");
+            let told = (socket.tcp_keepalive_time(), socket.tcp_keepalive_interval(), socket.tcp_keepalive_retries());
+            (told.0.expect("it is told"), (told.1.expect("it is told"), told.2.expect("it is told")))
+        };
+        assert_eq!(set(&MysqlVariables::default()), (seconds(120), (seconds(15), 4)));
+        let own = MysqlVariables { tcp_keepalive_time: 7, tcp_keepalive_interval: 0, tcp_keepalive_probes: 0, ..Default::default() };
+        assert_eq!(set(&own), (seconds(7), system));
+    }
+}

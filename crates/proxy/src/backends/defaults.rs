@@ -1,0 +1,153 @@
+//! What a fresh connection has that its server's global variables do not say: `init_connect` (the server's and the proxy's), the
+//! user's own limits, the timeout of an interactive client. A variable that a session did not set goes back to that.
+//!
+//! The two lists of a server's variables are compared only where something may differ, and the outcome is kept for a while.
+
+use std::collections::HashMap;
+
+use model::ServerKey;
+use wire::charset::Flavor;
+use wire::codec::Reader;
+use wire::flags::Capabilities;
+
+use crate::backends::backend::Backend;
+use crate::session_state::state::{CHARSETS, Variables};
+use crate::workers::worker::Worker;
+
+/// How long the outcome counts, ms.
+const KEPT_MS: u64 = 10_000;
+/// How many outcomes are kept.
+const MOST_KEPT: usize = 1_000;
+
+/// Variables that differ by their nature, or that the proxy sets itself.
+const NOT_A_DEFAULT: &[&str] = &[
+    "character_set_database",
+    "collation_database",
+    "debug",
+    "error_count",
+    "external_user",
+    "gtid_next",
+    "gtid_seq_no",
+    "identity",
+    "in_transaction",
+    "insert_id",
+    "last_insert_id",
+    "proxy_user",
+    "pseudo_slave_mode",
+    "pseudo_replica_mode",
+    "pseudo_thread_id",
+    "rand_seed1",
+    "rand_seed2",
+    "statement_id",
+    "timestamp",
+    "warning_count",
+];
+
+/// Whose connections are alike: server and its version, user, whether interactive.
+type Whose = (ServerKey, String, String, bool);
+
+/// What fresh connections had, and when that was asked.
+#[derive(Default)]
+pub(crate) struct Defaults(HashMap<Whose, (u64, Variables)>);
+
+/// Learns a fresh connection's defaults; `has_init_connect` where the proxy ran one of its own.
+///
+/// # Errors
+/// The connection failed.
+pub(crate) async fn learn(worker: &Worker, backend: &mut Backend, has_init_connect: bool) -> std::io::Result<()> {
+    let is_mariadb = backend.core.info.flavor == Flavor::MariaDb;
+    // 1 when there is something: MariaDB limits users by a variable.
+    let question = if is_mariadb {
+        "SELECT @@global.init_connect<>'' OR @@session.max_statement_time<>@@global.max_statement_time"
+    } else {
+        "SELECT @@global.init_connect<>''"
+    };
+    let is_interactive = backend.core.caps.contains(Capabilities::INTERACTIVE);
+    let reply = backend.query(question, &worker.buffers).await?;
+    // MariaDB 10.0 has no max_statement_time: where there is no answer, all is compared.
+    let may_differ =
+        reply.error.is_some() || reply.rows.first().and_then(|row| Reader::new(row).lenenc_bytes().ok()).is_some_and(|value| value == b"1");
+    if !(may_differ || has_init_connect || is_interactive) {
+        return Ok(());
+    }
+    let (core, now_ms) = (&backend.core, worker.shared.clock.now_ms());
+    let lane = &core.lane;
+    let whose = (core.server.key.clone(), core.info.version.clone(), lane.user.name.to_string(), is_interactive);
+    let kept = worker.defaults.borrow().0.get(&whose).filter(|(at_ms, _)| at_ms + KEPT_MS > now_ms).map(|(_, kept)| kept.clone());
+    let defaults = match kept {
+        Some(kept) => kept,
+        None => {
+            let all = compare(worker, backend).await?;
+            let defaults = settable(worker, backend, all).await?;
+            let kept = &mut worker.defaults.borrow_mut().0;
+            if kept.len() >= MOST_KEPT {
+                kept.clear();
+            }
+            kept.insert(whose, (now_ms, defaults.clone()));
+            defaults
+        }
+    };
+    if may_differ || has_init_connect {
+        // It may have said SET NAMES; a session has what its client logged in with.
+        backend.core.held.charsets_changed_unseen();
+    }
+    backend.core.defaults = defaults;
+    Ok(())
+}
+
+/// The session's variables that are not the server's.
+async fn compare(worker: &Worker, backend: &mut Backend) -> std::io::Result<Variables> {
+    let mut defaults = Variables::default();
+    let lists = backend.query_all(&["SHOW GLOBAL VARIABLES", "SHOW SESSION VARIABLES"], &worker.buffers).await?;
+    let [global, session] = lists.as_slice() else { return Ok(defaults) };
+    let global: HashMap<&[u8], &[u8]> = global.rows.iter().filter_map(|row| pair(row)).collect();
+    for (name, value) in session.rows.iter().filter_map(|row| pair(row)) {
+        let differs = global.get(name).is_some_and(|global| *global != value);
+        let Some(name) = std::str::from_utf8(name).ok().filter(|_| differs) else { continue };
+        if !NOT_A_DEFAULT.contains(&name) && !CHARSETS.contains(&name) && !name.starts_with("session_track_") {
+            defaults.set(name, Some(value));
+        }
+    }
+    Ok(defaults)
+}
+
+/// Those of them that a session can set, and this user may: what only the server moves (`gtid_executed`), and limits of an
+/// account, are no session's.
+async fn settable(worker: &Worker, backend: &mut Backend, all: Variables) -> std::io::Result<Variables> {
+    let Some(set) = crate::session_state::state::assign(&all, &backend.core.info) else { return Ok(all) };
+    let reply = backend.query(&set, &worker.buffers).await?;
+    backend.core.asked(&reply);
+    if reply.error.is_none() {
+        return Ok(all);
+    }
+    let mut settable = Variables::default();
+    for (name, value) in all.entries() {
+        let mut one = Variables::default();
+        one.set(name, Some(value));
+        let set = crate::session_state::state::assign(&one, &backend.core.info).unwrap_or_default();
+        if backend.query(&set, &worker.buffers).await?.error.is_none() {
+            settable.set(name, Some(value));
+        }
+    }
+    Ok(settable)
+}
+
+fn pair(row: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut columns = Reader::new(row);
+    columns.lenenc_bytes().ok().zip(columns.lenenc_bytes().ok())
+}
+
+/// Gives a connection that was reset its defaults again: `init_connect` is run at logins only.
+///
+/// # Errors
+/// The connection failed, or the server refused.
+pub(crate) async fn restore(worker: &Worker, backend: &mut Backend) -> std::io::Result<()> {
+    if let Some(set) = crate::session_state::state::assign(&backend.core.defaults, &backend.core.info) {
+        let reply = backend.query(&set, &worker.buffers).await?;
+        if let Some(e) = reply.error {
+            return Err(std::io::Error::other(e.to_string()));
+        }
+        backend.core.asked(&reply);
+    }
+    Ok(())
+}

@@ -1,0 +1,352 @@
+//! Statements prepared on one backend: least recently used ones are closed when there are too many.
+
+use crate::session_state::state::{Text, Variables};
+use crate::statements::prepared::{Holder, Listed, Side};
+use foldhash::fast::FixedState;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::num::NonZero;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a prepared statement is the same as, for look-ups. Each execution is one, so the hash is made with the key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct StatementKey {
+    hash: u64,
+    meaning: Meaning,
+}
+
+impl From<Meaning> for StatementKey {
+    fn from(meaning: Meaning) -> Self {
+        Self { hash: FixedState::default().hash_one(&meaning), meaning }
+    }
+}
+
+impl Deref for StatementKey {
+    type Target = Meaning;
+
+    fn deref(&self) -> &Meaning {
+        &self.meaning
+    }
+}
+
+impl Hash for StatementKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+/// A prepared statement's text, in a schema, under settings that change what it means.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Meaning {
+    /// Current schema at PREPARE.
+    pub schema: Option<Text>,
+    /// Variables that change how the text is read (sql_mode and character sets), joined; on MySQL all that decide at PREPARE.
+    pub mode: Text,
+    /// User variables that it names, where a server gives them their types at PREPARE (MySQL since 8.0.22).
+    pub user_variables: Option<ValuesAtPrepare>,
+    /// The SQL text.
+    pub text: Text,
+    /// Parameter types (2 bytes each) that it is executed with, where a server settles a statement's types by its executions
+    /// (MySQL since 8.0.22): executed with others before, it would convert values. None until it is executed.
+    pub types: Option<Text>,
+}
+
+/// User variables as they were at a PREPARE.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub(crate) enum ValuesAtPrepare {
+    /// Their literals; NULL for one that was not set.
+    Known(Variables),
+    /// The server alone had a value: no other PREPARE is this one.
+    Unknown(u64),
+}
+
+impl ValuesAtPrepare {
+    /// Such that nobody knows, of one PREPARE.
+    pub(crate) fn unknown() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self::Unknown(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl StatementKey {
+    /// Bytes of its text, and of the values it goes with.
+    pub(crate) fn bytes(&self) -> usize {
+        let values = match &self.user_variables {
+            Some(ValuesAtPrepare::Known(values)) => values.entries().iter().map(|(_, literal)| literal.len()).sum(),
+            _ => 0,
+        };
+        self.text.len() + values
+    }
+
+    /// The same for equal ones.
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// The statement as it is prepared, before any execution.
+    pub(crate) fn as_prepared(self: &Arc<Self>) -> Arc<Self> {
+        match self.types {
+            None => Arc::clone(self),
+            Some(_) => Arc::new(Meaning { types: None, ..self.meaning.clone() }.into()),
+        }
+    }
+}
+
+/// Which one of a backend's statements is one client's alone; another backend has none under this number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub(crate) struct Apart(NonZero<u64>);
+
+/// A statement on the server.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    /// The server's id.
+    pub id: u32,
+    /// Parameter types sent last with an execution, as on the wire; empty before the first.
+    pub bound_types: Vec<u8>,
+    /// It is to be closed instead of being executed for anybody else.
+    pub is_spent: bool,
+    used: u64,
+    /// Its place in the list of prepared statements.
+    holder: Holder,
+}
+
+/// A statement that is one client's alone, for another process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ApartRecord {
+    id: u32,
+    bound_types: Vec<u8>,
+    is_spent: bool,
+    meaning: Meaning,
+    shape: (u16, u16),
+}
+
+impl Meaning {
+    /// The same in another process: what only a server knew is not what any other PREPARE has.
+    pub(crate) fn taken_over(self) -> Self {
+        let is_unknown = matches!(self.user_variables, Some(ValuesAtPrepare::Unknown(_)));
+        let user_variables = if is_unknown { Some(ValuesAtPrepare::unknown()) } else { self.user_variables };
+        Self { user_variables, ..self }
+    }
+}
+
+impl Prepared {
+    fn is_unheld(&self) -> bool {
+        self.holder.listed.holders(Side::Client) == 0
+    }
+}
+
+/// The statements of one backend.
+#[derive(Default)]
+pub(crate) struct StatementCache {
+    by_key: HashMap<Arc<StatementKey>, Prepared, FixedState>,
+    /// Those that are one client's alone, since they have its cursor or its long data.
+    apart: HashMap<Apart, Prepared, FixedState>,
+    tick: u64,
+    bytes: usize,
+}
+
+impl StatementCache {
+    /// The statement, marked as used.
+    pub(crate) fn get(&mut self, key: &Arc<StatementKey>) -> Option<&mut Prepared> {
+        self.tick += 1;
+        let tick = self.tick;
+        let found = self.by_key.get_mut(key)?;
+        found.used = tick;
+        Some(found)
+    }
+
+    /// Those that are one client's alone, for another process.
+    pub(crate) fn records(&self) -> Vec<(Apart, ApartRecord)> {
+        let record = |prepared: &Prepared| {
+            let Prepared { id, bound_types, is_spent, used: _, holder } = prepared;
+            let (meaning, shape) = (Meaning::clone(&holder.listed.key), holder.listed.shape);
+            ApartRecord { id: *id, bound_types: bound_types.clone(), is_spent: *is_spent, meaning, shape }
+        };
+        self.apart.iter().map(|(number, prepared)| (*number, record(prepared))).collect()
+    }
+
+    /// Takes one of another process; its number here. `list` finds its place in the list of prepared statements.
+    pub(crate) fn take_over(
+        &mut self,
+        record: ApartRecord,
+        list: impl FnOnce(&Arc<StatementKey>, (u16, u16)) -> Arc<Listed>,
+    ) -> Option<Apart> {
+        let ApartRecord { id, bound_types, is_spent, meaning, shape } = record;
+        let key = Arc::new(StatementKey::from(meaning.taken_over()));
+        self.insert(Arc::clone(&key), id, list(&key, shape).hold(Side::Server));
+        let apart = self.set_apart(&key)?;
+        let prepared = self.get_apart(apart)?;
+        (prepared.bound_types, prepared.is_spent) = (bound_types, is_spent);
+        Some(apart)
+    }
+
+    /// The server's ids of those that are for whoever asks; they are known no more.
+    pub(crate) fn take_shared(&mut self) -> Vec<u32> {
+        self.bytes = 0;
+        self.by_key.drain().map(|(_, prepared)| prepared.id).collect()
+    }
+
+    pub(crate) fn insert(&mut self, key: Arc<StatementKey>, id: u32, holder: Holder) {
+        self.tick += 1;
+        self.bytes += key.bytes();
+        self.by_key.insert(key, Prepared { id, bound_types: Vec::new(), is_spent: false, used: self.tick, holder });
+    }
+
+    /// From now on the statement is for whom the answer is told to, until it is shared again or forgotten. It is closed for no other
+    /// statement's sake, and does not count towards what is kept.
+    pub(crate) fn set_apart(&mut self, key: &StatementKey) -> Option<Apart> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let prepared = self.take(key)?;
+        let apart = Apart(NonZero::new(NEXT.fetch_add(1, Ordering::Relaxed))?);
+        self.apart.insert(apart, prepared);
+        Some(apart)
+    }
+
+    /// A statement that was set apart.
+    pub(crate) fn get_apart(&mut self, apart: Apart) -> Option<&mut Prepared> {
+        self.apart.get_mut(&apart)
+    }
+
+    /// A statement that was set apart is for all again, under this key. One that is spent, or where there is another one by now, is
+    /// forgotten instead: answers the server's id to close.
+    pub(crate) fn share(&mut self, apart: Apart, key: Arc<StatementKey>) -> Option<u32> {
+        let prepared = self.apart.remove(&apart)?;
+        if prepared.is_spent || self.by_key.contains_key(&key) {
+            return Some(prepared.id);
+        }
+        self.bytes += key.bytes();
+        self.by_key.insert(key, prepared);
+        None
+    }
+
+    /// Forgets a statement that was set apart; answers the server's id to close.
+    pub(crate) fn remove_apart(&mut self, apart: Apart) -> Option<u32> {
+        self.apart.remove(&apart).map(|gone| gone.id)
+    }
+
+    /// A statement that was never executed becomes this one, which has types.
+    pub(crate) fn settle_types(&mut self, key: &Arc<StatementKey>) -> Option<&mut Prepared> {
+        let fresh = key.as_prepared();
+        if !self.by_key.get(&fresh)?.bound_types.is_empty() {
+            return None;
+        }
+        let prepared = self.by_key.remove(&fresh)?;
+        self.by_key.insert(Arc::clone(key), prepared);
+        self.get(key)
+    }
+
+    /// Forgets a statement; answers the server's id to close.
+    pub(crate) fn remove(&mut self, key: &StatementKey) -> Option<u32> {
+        self.take(key).map(|gone| gone.id)
+    }
+
+    fn take(&mut self, key: &StatementKey) -> Option<Prepared> {
+        let taken = self.by_key.remove(key)?;
+        self.bytes -= key.bytes().min(self.bytes);
+        Some(taken)
+    }
+
+    /// Takes out the least recently used statements until at most `max` (with at most `max_bytes` of text) are left beside those
+    /// that are set apart; answers the server's ids to close.
+    pub(crate) fn shrink(&mut self, max: usize, max_bytes: usize) -> Vec<u32> {
+        let mut closed = Vec::new();
+        while self.by_key.len() > max || (self.bytes > max_bytes && self.by_key.len() > 1) {
+            let Some(key) = self.by_key.iter().min_by_key(|(_, p)| p.used).map(|(k, _)| Arc::clone(k)) else { break };
+            closed.extend(self.remove(&key));
+        }
+        closed
+    }
+
+    /// Whether there are some that no client has.
+    pub(crate) fn has_unheld(&self) -> bool {
+        self.by_key.values().any(Prepared::is_unheld)
+    }
+
+    /// Takes out those that no client has; answers the server's ids to close. One that a client of another worker has may be among
+    /// them: it is prepared again when it is wanted.
+    pub(crate) fn take_unheld(&mut self) -> Vec<u32> {
+        let unheld: Vec<_> = self.by_key.iter().filter(|(_, p)| p.is_unheld()).map(|(key, _)| Arc::clone(key)).collect();
+        unheld.iter().filter_map(|key| self.remove(key)).collect()
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.by_key.len() + self.apart.len()
+    }
+
+    /// The connection was reset: the server has forgotten all.
+    pub(crate) fn clear(&mut self) {
+        self.by_key.clear();
+        self.apart.clear();
+        self.bytes = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::statements::digest::Digest;
+    use crate::statements::prepared::PreparedList;
+
+    fn holder(key: &Arc<StatementKey>) -> Holder {
+        let digest = || Arc::new(Digest { hash: 0, text: Box::default(), len: 0 });
+        PreparedList::default().list("anna", key, digest, (0, 0)).hold(Side::Server)
+    }
+
+    fn key(text: &str) -> Arc<StatementKey> {
+        Arc::new(
+            Meaning { schema: None, mode: Arc::from(&b""[..]), user_variables: None, text: text.as_bytes().into(), types: None }.into(),
+        )
+    }
+
+    #[test]
+    fn the_least_recently_used_goes_first() {
+        let mut c = StatementCache::default();
+        for (i, t) in ["a", "b", "c"].iter().enumerate() {
+            c.insert(key(t), i as u32, holder(&key(t)));
+        }
+        c.get(&key("a"));
+        assert_eq!(c.shrink(2, 100), [1]);
+        assert!(c.shrink(2, 100).is_empty());
+        assert!(c.get(&key("b")).is_none());
+        assert_eq!(c.by_key.len(), 2);
+    }
+
+    #[test]
+    fn bytes_are_capped_but_one_statement_always_fits() {
+        let mut c = StatementCache::default();
+        c.insert(key("aaaa"), 1, holder(&key("aaaa")));
+        c.insert(key("bbbb"), 2, holder(&key("bbbb")));
+        assert_eq!(c.shrink(10, 5), [1]);
+        assert!(c.shrink(10, 1).is_empty());
+        c.clear();
+        assert!(c.by_key.is_empty());
+    }
+
+    #[test]
+    fn what_is_set_apart_is_nobody_elses() {
+        let mut c = StatementCache::default();
+        let a = key("aaaa");
+        c.insert(Arc::clone(&a), 1, holder(&a));
+        let apart = c.set_apart(&a).unwrap();
+        assert!(c.get(&a).is_none() && c.set_apart(&a).is_none());
+        for id in 2..5 {
+            let other = key(&id.to_string());
+            c.insert(Arc::clone(&other), id, holder(&other));
+        }
+        assert_eq!((c.shrink(1, 1), c.len(), c.get_apart(apart).map(|p| p.id)), (vec![2, 3], 2, Some(1)));
+        assert_eq!((c.take_unheld(), c.len()), (vec![4], 1));
+        assert_eq!((c.share(apart, Arc::clone(&a)), c.get(&a).map(|p| p.id), c.bytes), (None, Some(1), 4));
+        // Another one like it meanwhile.
+        let apart = c.set_apart(&a).unwrap();
+        c.insert(Arc::clone(&a), 5, holder(&a));
+        assert_eq!((c.share(apart, Arc::clone(&a)), c.get(&a).map(|p| p.id), c.len()), (Some(1), Some(5), 1));
+        let apart = c.set_apart(&a).unwrap();
+        assert_eq!((c.remove_apart(apart), c.remove_apart(apart), c.len(), c.bytes), (Some(5), None, 0, 0));
+    }
+}

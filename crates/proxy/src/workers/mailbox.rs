@@ -1,0 +1,135 @@
+//! Messages to a worker: new clients, backends that change hands, kills. Off the hot path.
+
+use crate::backends::backend::DetachedBackend;
+use crate::hostgroups::choice::Needs;
+use crate::net::stream::DetachedSocket;
+use crate::session_state::class::LaneKey;
+use crate::workers::worker::Worker;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::{Mutex, PoisonError};
+use tokio::sync::Notify;
+
+/// What KILL does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KillKind {
+    /// End the statement that runs.
+    Query,
+    /// End the session.
+    Connection,
+}
+
+/// What a worker is asked from outside.
+pub(crate) type Question = Box<dyn FnOnce(&Rc<Worker>) + Send>;
+
+/// A message to a worker.
+pub(crate) enum Mail {
+    /// A client to serve.
+    Accept {
+        /// Its socket.
+        socket: DetachedSocket,
+        /// Its address as the kernel sees it; None on Unix sockets.
+        peer: Option<SocketAddr>,
+        /// The listener's address.
+        local: Option<SocketAddr>,
+    },
+    /// A backend for this worker's waiters, from a worker that did not need it.
+    Backend(Box<DetachedBackend>),
+    /// Worker `from` has waiters for this lane and no way to connect: please hand over an idle backend.
+    Wanted {
+        /// Whose backends serve it.
+        lane: LaneKey,
+        /// What it asks of the server, and of the backend.
+        needs: Needs,
+        /// Who asks.
+        from: usize,
+    },
+    /// KILL of a session of this worker.
+    Kill {
+        /// The session's id.
+        id: u64,
+        /// Statement or session.
+        kind: KillKind,
+    },
+    /// Servers were laid out anew, or a hold began or ended: serve who waits, end what must end.
+    Arranged,
+    /// Run this on the worker. It must be short: sessions wait.
+    Ask(Question),
+    /// Ask the servers what they are, before the first client comes.
+    Probe,
+    /// Write to the log what this worker does and knows.
+    Report,
+    /// The process stops: end idle sessions now, busy ones when they are idle.
+    Drain,
+    /// The process stops now: end every session.
+    Stop,
+}
+
+/// What waits.
+#[derive(Default)]
+struct Queue {
+    mails: VecDeque<Mail>,
+    /// One of them is [`Mail::Arranged`]: another one would tell nothing new.
+    arranged: bool,
+}
+
+impl Queue {
+    fn put(&mut self, mail: Mail) {
+        if matches!(mail, Mail::Arranged) && std::mem::replace(&mut self.arranged, true) {
+            return;
+        }
+        self.mails.push_back(mail);
+    }
+
+    fn take(&mut self) -> Option<Mail> {
+        let mail = self.mails.pop_front()?;
+        self.arranged &= !matches!(mail, Mail::Arranged);
+        Some(mail)
+    }
+}
+
+/// One worker's mail. INVARIANT: bounded by what sends it (one accept thread with a connection limit, as many
+/// backends as `max_connections` allow, one `Wanted` a worker, lane and tick, one `Arranged`).
+#[derive(Default)]
+pub(crate) struct Mailbox {
+    queue: Mutex<Queue>,
+    notify: Notify,
+}
+
+impl Mailbox {
+    /// Puts a message in and wakes the worker.
+    pub(crate) fn send(&self, mail: Mail) {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).put(mail);
+        self.notify.notify_one();
+    }
+
+    /// Waits for the next message.
+    pub(crate) async fn receive(&self) -> Mail {
+        loop {
+            if let Some(mail) = self.queue.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                return mail;
+            }
+            self.notify.notified().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_laid_out_anew_is_told_once_for_as_long_as_it_waits() {
+        let mut queue = Queue::default();
+        let is_arranged = |mail: Option<Mail>| matches!(mail, Some(Mail::Arranged));
+        for mail in [Mail::Arranged, Mail::Report, Mail::Arranged, Mail::Arranged] {
+            queue.put(mail);
+        }
+        assert!(is_arranged(queue.take()) && !queue.arranged);
+        queue.put(Mail::Arranged);
+        assert!(matches!(queue.take(), Some(Mail::Report)));
+        assert!(is_arranged(queue.take()), "it came after the first was taken");
+        assert!(queue.take().is_none());
+    }
+}

@@ -1,0 +1,577 @@
+//! What the whole process shares: hostgroups, users' counts, mailboxes of the workers.
+//!
+//! A statement that finds an idle backend on its own worker touches nothing here but a few atomics of its hostgroup and
+//! its servers, which change rarely.
+
+use crate::cache::{CacheSettings, QueryCache};
+use crate::clients::tls_loads::TlsLoads;
+use crate::clients::users::{LearntSecrets, UserShared};
+use crate::hostgroups::hostgroup::HostgroupShared;
+use crate::limits::addresses::Addresses;
+use crate::limits::host_cache::HostCache;
+use crate::limits::overload;
+use crate::logs::Logs;
+use crate::servers::positions::Positions;
+use crate::servers::server::{PlacedBy, ServerShared, Turned};
+use crate::servers::server_info::ServerInfo;
+use crate::servers::signals;
+use crate::servers::terms::Terms;
+use crate::session_state::routines::Definitions;
+use crate::takeover::elsewhere::{Connections, Elsewhere, Holdings, SendKill};
+use crate::takeover::heir::Heir;
+use crate::workers::clock::Clock;
+use crate::workers::in_force::InForce;
+use crate::workers::mailbox::{KillKind, Mail, Mailbox};
+use ::handover::Sockets;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use model::fleet::{Layout, RoleKeeper, Signal, SignalKind, UnderWay};
+use model::pace::Pace;
+use model::refusals::Refusals;
+use model::snapshot::{HostgroupAttributes, Password, Snapshot, User};
+use model::{HostgroupId, ServerAddr, ServerKey};
+use sql::Builtins;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use wire::auth::rsa::RsaKey;
+use wire::charset::Flavor;
+use wire::codes;
+
+/// What is learnt once, until something else has taken its place.
+pub(crate) struct Learnt<T>(ArcSwapOption<T>);
+
+impl<T> Default for Learnt<T> {
+    fn default() -> Self {
+        Self(ArcSwapOption::empty())
+    }
+}
+
+impl<T> Learnt<T> {
+    /// What is known.
+    pub(crate) fn get(&self) -> Option<Arc<T>> {
+        self.0.load_full()
+    }
+
+    /// Whether it is known, and so.
+    pub(crate) fn is(&self, is_so: impl FnOnce(&T) -> bool) -> bool {
+        self.0.load().as_ref().is_some_and(|known| is_so(known))
+    }
+
+    /// Learns it, unless something is known already.
+    pub(crate) fn set(&self, value: T) {
+        self.0.compare_and_swap(&None::<Arc<T>>, Some(Arc::new(value)));
+    }
+
+    /// This has taken its place.
+    fn replace(&self, value: Arc<T>) {
+        self.0.store(Some(value));
+    }
+}
+
+/// How a login went, for the client host cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostLogin {
+    /// The client is in.
+    Succeeded,
+    /// Wrong name or password.
+    Failed,
+}
+
+/// Everything the workers share.
+pub(crate) struct Shared {
+    /// The configuration in force.
+    pub in_force: ArcSwap<InForce>,
+    hostgroups: RwLock<HashMap<HostgroupId, Arc<HostgroupShared>>>,
+    /// The layout in use. Held while one is taken over.
+    layout: Mutex<Arc<Layout>>,
+    /// The servers of the layout by address.
+    places: ArcSwap<BTreeMap<ServerAddr, Vec<Arc<ServerShared>>>>,
+    /// Who decides about roles, if anybody watches the servers.
+    pub keeper: Option<Arc<dyn RoleKeeper>>,
+    users: RwLock<HashMap<Box<str>, Arc<UserShared>>>,
+    rule_paces: Mutex<HashMap<u32, Arc<Pace>>>,
+    /// Mail to each worker.
+    pub mailboxes: Vec<Mailbox>,
+    /// Frontend connections in the process.
+    pub frontends: AtomicUsize,
+    /// The same by address.
+    pub addresses: Arc<Addresses>,
+    /// Most that may be logged in, whatever `max_connections` says: others need descriptors too.
+    pub clients_max: AtomicU64,
+    /// What the process has of memory.
+    pub memory: overload::Memory,
+    /// Which workers are alive.
+    pub beats: overload::Beats,
+    /// The process's listening sockets.
+    pub sockets: Arc<Sockets>,
+    /// Listeners that are open.
+    pub listening: AtomicUsize,
+    /// Those that cannot be opened, and why. They are tried again.
+    unopened: Mutex<BTreeMap<String, String>>,
+    /// What the backends say they are; None until one was seen.
+    pub info: Learnt<ServerInfo>,
+    /// One of the other family than `info` says was met.
+    pub is_mixed: AtomicBool,
+    /// No server could be asked what it is.
+    pub probe_failed: AtomicBool,
+    /// Sessions that are logged in, with their users: for KILL.
+    pub sessions: Mutex<HashMap<u64, Box<str>>>,
+    /// What the process before still has.
+    pub elsewhere: Elsewhere,
+    /// Results that may be given again.
+    pub cache: Arc<QueryCache>,
+    /// TLS towards clients, when it is offered.
+    pub tls: ArcSwapOption<tls::ServerTls>,
+    /// When what that is made of was read.
+    pub tls_loads: TlsLoads,
+    /// TLS towards servers.
+    pub client_tls: tls::ClientConfigs,
+    /// The key clients may encrypt passwords with when they have no TLS.
+    pub rsa: Option<RsaKey>,
+    /// Grows with each statement about definitions or rights seen by any worker, and with each configuration: what servers said
+    /// before it of tables, routines and schemas is stale.
+    pub ddl_epoch: AtomicU64,
+    /// Process clock (ms) after the last statement about accounts and rights: connections opened before have older rights.
+    pub rights_changed_ms: AtomicU64,
+    /// Those of them that may be of stored routines.
+    pub routines_defined: Definitions,
+    /// Addresses of servers' names.
+    pub names: crate::net::names::Names,
+    /// The process clock.
+    pub clock: Clock,
+    /// Query log and audit log.
+    pub logs: Logs,
+    /// Statements that are traced, on their way to a receiver.
+    pub traces: traces::Exporter,
+    /// How many refused logins were logged lately.
+    pub refusals: Refusals,
+    /// Addresses that failed to log in.
+    pub hosts: HostCache,
+    /// Where replicas read last.
+    pub positions: Positions,
+    /// How many mirrored statements run at a time.
+    pub mirrors: Arc<crate::limits::mirror_room::Limit>,
+    /// Rehearsals that run or have run.
+    pub rehearsals: rehearsal::Desk,
+    /// The process that takes this one's place, while one does.
+    heir: ArcSwapOption<Heir>,
+    /// Whether there is one.
+    has_heir: AtomicBool,
+    /// Set when the process is told to stop: sessions end at their next idle moment.
+    pub draining: AtomicBool,
+    /// Sessions so far: their ids are made of it.
+    pub sessions_begun: AtomicU64,
+    /// The simulated world, where there is one.
+    #[cfg(feature = "sim")]
+    pub simulated: std::sync::OnceLock<crate::sim::World>,
+}
+
+impl Shared {
+    /// Shared state for `workers` workers.
+    pub(crate) fn new(in_force: Arc<InForce>, keeper: Option<Arc<dyn RoleKeeper>>, workers: usize, rsa: Option<RsaKey>) -> Self {
+        let shared = Self {
+            in_force: ArcSwap::new(Arc::clone(&in_force)),
+            hostgroups: RwLock::default(),
+            layout: Mutex::default(),
+            places: ArcSwap::default(),
+            keeper,
+            users: RwLock::default(),
+            rule_paces: Mutex::default(),
+            mailboxes: (0..workers).map(|_| Mailbox::default()).collect(),
+            frontends: AtomicUsize::new(0),
+            addresses: Arc::default(),
+            clients_max: AtomicU64::new(u64::MAX),
+            memory: overload::Memory::default(),
+            beats: overload::Beats::new(workers),
+            sockets: Sockets::fresh(),
+            listening: AtomicUsize::new(0),
+            unopened: Mutex::default(),
+            info: Learnt::default(),
+            is_mixed: AtomicBool::new(false),
+            probe_failed: AtomicBool::new(false),
+            sessions: Mutex::default(),
+            elsewhere: Elsewhere::default(),
+            cache: QueryCache::new(CacheSettings::of(&in_force.snapshot.vars)),
+            tls: ArcSwapOption::empty(),
+            tls_loads: TlsLoads::default(),
+            client_tls: tls::ClientConfigs::default(),
+            names: crate::net::names::Names::default(),
+            rsa,
+            ddl_epoch: AtomicU64::new(0),
+            rights_changed_ms: AtomicU64::new(0),
+            routines_defined: Definitions::default(),
+            clock: Clock::new(),
+            logs: Logs::default(),
+            traces: traces::Exporter::default(),
+            refusals: Refusals::default(),
+            hosts: HostCache::default(),
+            positions: Positions::default(),
+            mirrors: crate::limits::mirror_room::Limit::new(in_force.snapshot.vars.mirror_max_concurrency),
+            rehearsals: rehearsal::Desk::default(),
+            heir: ArcSwapOption::empty(),
+            has_heir: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            sessions_begun: AtomicU64::new(0),
+            #[cfg(feature = "sim")]
+            simulated: std::sync::OnceLock::new(),
+        };
+        shared.configure_hostgroups(&in_force.snapshot);
+        shared
+    }
+
+    /// Takes what a configuration says of hostgroups and their servers over: who serves what under it, the role keeper
+    /// says.
+    pub(crate) fn configure_hostgroups(&self, snapshot: &Arc<Snapshot>) {
+        for id in snapshot.hostgroups.keys() {
+            self.hostgroup_of(*id, snapshot);
+        }
+        for hostgroup in self.hostgroups() {
+            hostgroup.configure(&attributes_of(snapshot, hostgroup.id), Terms::of(snapshot, hostgroup.id));
+        }
+        let layout = match &self.keeper {
+            Some(keeper) => keeper.configure(snapshot),
+            None => Layout::as_configured(snapshot),
+        };
+        self.take_over(layout, snapshot, PlacedBy::Configuration);
+    }
+
+    /// Uses the servers as this says; false when it is older than what is in use.
+    pub(crate) fn arrange(&self, layout: Layout) -> bool {
+        let snapshot = Arc::clone(&self.in_force.load().snapshot);
+        self.take_over(layout, &snapshot, PlacedBy::Observation)
+    }
+
+    fn take_over(&self, layout: Layout, snapshot: &Snapshot, by: PlacedBy) -> bool {
+        let mut in_use = self.layout.lock().unwrap_or_else(PoisonError::into_inner);
+        if layout.revision < in_use.revision {
+            // How many may be ONLINE can have changed all the same.
+            self.hostgroups().iter().for_each(|hostgroup| hostgroup.look_whether_crowded());
+            return false;
+        }
+        let now_ms = self.clock.now_ms();
+        let lost = lost(&layout);
+        for hostgroup in self.hostgroups().iter().filter(|h| !layout.hostgroups.contains_key(&h.id)) {
+            hostgroup.place(&[], &lost, by, now_ms);
+        }
+        for (id, placements) in &layout.hostgroups {
+            self.hostgroup_of(*id, snapshot).place(placements, &lost, by, now_ms);
+        }
+        let mut places: BTreeMap<ServerAddr, Vec<Arc<ServerShared>>> = BTreeMap::new();
+        for server in self.hostgroups().iter().flat_map(|hostgroup| hostgroup.servers().to_vec()) {
+            places.entry(server.key.addr()).or_default().push(server);
+        }
+        self.places.store(Arc::new(places));
+        *in_use = Arc::new(layout);
+        true
+    }
+
+    /// Does this with a server in all of its hostgroups.
+    pub(crate) fn for_each_place(&self, server: &ServerAddr, act: impl Fn(&ServerShared)) {
+        self.places.load().get(server).into_iter().flatten().for_each(|place| act(place));
+    }
+
+    pub(crate) fn layout(&self) -> Arc<Layout> {
+        Arc::clone(&self.layout.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A hostgroup. One that the configuration does not name has no servers: its sessions wait, and are told why.
+    pub(crate) fn hostgroup(&self, id: HostgroupId) -> Arc<HostgroupShared> {
+        self.hostgroup_of(id, &self.in_force.load().snapshot)
+    }
+
+    fn hostgroup_of(&self, id: HostgroupId, snapshot: &Snapshot) -> Arc<HostgroupShared> {
+        if let Some(hostgroup) = self.hostgroups.read().unwrap_or_else(PoisonError::into_inner).get(&id) {
+            return Arc::clone(hostgroup);
+        }
+        let mut hostgroups = self.hostgroups.write().unwrap_or_else(PoisonError::into_inner);
+        let new = || {
+            let (attributes, terms) = (attributes_of(snapshot, id), Terms::of(snapshot, id));
+            Arc::new(HostgroupShared::new(id, &attributes, terms, self.mailboxes.len()))
+        };
+        Arc::clone(hostgroups.entry(id).or_insert_with(new))
+    }
+
+    /// Every hostgroup that was ever named, by number.
+    pub(crate) fn hostgroups(&self) -> Vec<Arc<HostgroupShared>> {
+        let mut all: Vec<_> = self.hostgroups.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        all.sort_by_key(|h| h.id);
+        all
+    }
+
+    /// Whether the servers are MySQL's, as far as one has said; those of MariaDB are the other kind.
+    pub(crate) fn serves_mysql(&self) -> bool {
+        self.info.is(|info| info.flavor == Flavor::MySql)
+    }
+
+    /// Whether they are MariaDB's.
+    pub(crate) fn serves_mariadb(&self) -> bool {
+        self.info.is(|info| info.flavor == Flavor::MariaDb)
+    }
+
+    /// What a server says of itself at a login. One of another version than before is another server in its place.
+    pub(crate) fn heard(&self, server: &ServerShared, info: ServerInfo) -> Arc<ServerInfo> {
+        let (info, turned) = server.heard(info, self.clock.now_ms());
+        if let Some(Turned { before, is_news }) = turned {
+            if is_news {
+                let (key, was, is) = (&server.key, &before.version, &info.version);
+                tracing::warn!(
+                    "{key} changed from {was} to {is}: the proxy reads the server's properties again and reuses no older connection"
+                );
+            }
+            if self.info.is(|known| known.version == before.version) && !self.is_there_still(&before.version, &server.key) {
+                self.info.replace(Arc::clone(&info));
+            }
+            self.anything_was_defined();
+        }
+        if self.info.is(|known| known.flavor != info.flavor) {
+            self.is_mixed.store(true, Ordering::Relaxed);
+        }
+        info
+    }
+
+    /// Whether any server but the one at this address is of this version.
+    fn is_there_still(&self, version: &str, but: &ServerKey) -> bool {
+        let is_it = |server: &Arc<ServerShared>| {
+            let is_another = server.key.host != but.host || server.key.port != but.port;
+            is_another && !server.is_removed() && server.info.load().as_ref().is_some_and(|info| info.version == version)
+        };
+        self.hostgroups().iter().any(|hostgroup| hostgroup.servers().iter().any(is_it))
+    }
+
+    /// Whether all servers are of one version, as far as they are known.
+    pub(crate) fn is_of_one_version(&self) -> bool {
+        let hostgroups = self.hostgroups();
+        let servers = hostgroups.iter().flat_map(|hostgroup| hostgroup.servers().to_vec()).filter(|server| !server.is_removed());
+        let mut versions = servers.filter_map(|server| server.info.load().as_ref().map(|info| info.version.clone()));
+        let first = versions.next();
+        versions.all(|version| Some(version) == first)
+    }
+
+    /// Anything may have been defined anew, stored routines too.
+    pub(crate) fn anything_was_defined(&self) {
+        self.ddl_epoch.fetch_add(1, Ordering::AcqRel);
+        self.routines_defined.note(None);
+    }
+
+    /// Whose built-in functions texts are read by.
+    pub(crate) fn builtins(&self) -> Builtins {
+        match self.info.get().filter(|_| !self.is_mixed.load(Ordering::Relaxed)).map(|info| info.flavor) {
+            None => Builtins::Common,
+            Some(flavor) => builtins_of(flavor),
+        }
+    }
+
+    /// The places in time of a rule's statements.
+    pub(crate) fn pace_of_rule(&self, rule_id: u32) -> Arc<Pace> {
+        let mut paces = self.rule_paces.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(paces.entry(rule_id).or_default())
+    }
+
+    /// What is shared of a user, which outlives a reload of the users.
+    pub(crate) fn user(&self, name: &str) -> Arc<UserShared> {
+        if let Some(user) = self.users.read().unwrap_or_else(PoisonError::into_inner).get(name) {
+            return Arc::clone(user);
+        }
+        let mut users = self.users.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(users.entry(name.into()).or_default())
+    }
+
+    /// Forgets users that are neither configured nor connected, and what was learnt of passwords that have changed. The new
+    /// configuration is in force by now: what is learnt from here on is of its passwords.
+    pub(crate) fn configure_users(&self, old: &Snapshot, new: &Snapshot) {
+        let is_changed = |name: &str, password: fn(&User) -> Option<&Password>| {
+            let (before, after) = (old.users.get(name), new.users.get(name));
+            before.and_then(|user| password(user)) != after.and_then(|user| password(user))
+        };
+        let mut users = self.users.write().unwrap_or_else(PoisonError::into_inner);
+        users.retain(|name, user| new.users.contains_key(name) || user.connections.load(Ordering::Acquire) > 0);
+        for (name, user) in users.iter() {
+            if is_changed(name, |user| Some(&user.password)) {
+                tracing::debug!("the password of '{name}' has changed");
+                user.learn(|secrets| *secrets = LearntSecrets { additional_fast: secrets.additional_fast, ..LearntSecrets::default() });
+            }
+            if is_changed(name, |user| user.attributes.additional_password.as_ref()) {
+                tracing::debug!("the additional password of '{name}' has changed");
+                user.learn(|secrets| secrets.additional_fast = None);
+            }
+        }
+    }
+
+    pub(crate) fn user_of(&self, session: u64) -> Option<Box<str>> {
+        let here = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(&session).cloned();
+        here.or_else(|| self.elsewhere.user_of(session))
+    }
+
+    /// How many clients may be there: as configured, or fewer where descriptors are few.
+    pub(crate) fn most_clients(&self) -> u64 {
+        self.in_force.load().snapshot.vars.max_connections.min(self.clients_max.load(Ordering::Relaxed))
+    }
+
+    /// What this process has, for the one that takes its place.
+    pub(crate) fn holdings(&self) -> Holdings {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let sessions = sessions.iter().map(|(id, user)| (*id, user.clone())).collect();
+        Holdings { sessions, connections: self.own_connections(), positions: self.positions.all() }
+    }
+
+    /// This process's connections.
+    pub(crate) fn own_connections(&self) -> Connections {
+        let servers = self.hostgroups().into_iter().flat_map(|hostgroup| hostgroup.servers().to_vec());
+        let counted = servers.filter(|server| server.own_connections() > 0);
+        let of = |server: Arc<ServerShared>| {
+            let ServerKey { hostgroup, host, port } = &server.key;
+            (*hostgroup, Arc::clone(host), *port, server.own_connections())
+        };
+        Connections(counted.map(of).collect())
+    }
+
+    /// What the process before still has counts here, in the place of what was counted before.
+    pub(crate) fn count_elsewhere(&self, holdings: Holdings, kill: Option<SendKill>) {
+        let Holdings { sessions, connections, positions } = holdings;
+        self.positions.take_over(positions);
+        let there = {
+            let here = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            sessions.into_iter().filter(|(id, _)| !here.contains_key(id)).collect()
+        };
+        let (new, gone) = self.elsewhere.replace(there, kill);
+        for user in new {
+            self.frontends.fetch_add(1, Ordering::AcqRel);
+            self.user(&user).connections.fetch_add(1, Ordering::AcqRel);
+        }
+        for user in gone {
+            self.frontends.fetch_sub(1, Ordering::AcqRel);
+            self.user(&user).connections.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.count_connections_elsewhere(&connections);
+    }
+
+    /// The other process has these connections now, in the place of what was counted before.
+    pub(crate) fn count_connections_elsewhere(&self, Connections(connections): &Connections) {
+        for server in self.hostgroups().into_iter().flat_map(|hostgroup| hostgroup.servers().to_vec()) {
+            let is_it = |(id, host, port, _): &&(HostgroupId, Arc<str>, u16, u32)| {
+                (*id, host, *port) == (server.key.hostgroup, &server.key.host, server.key.port)
+            };
+            server.count_elsewhere(connections.iter().find(is_it).map_or(0, |(.., count)| *count));
+        }
+    }
+
+    /// Sends mail to every worker.
+    pub(crate) fn send_all(&self, mail: impl Fn() -> Mail) {
+        self.mailboxes.iter().for_each(|mailbox| mailbox.send(mail()));
+    }
+
+    /// KILLs a session, wherever it is.
+    pub(crate) fn kill(&self, id: u64, kind: KillKind) {
+        let is_here = self.sessions.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&id);
+        let workers = self.mailboxes.len().max(1) as u64;
+        // The id names its worker.
+        match self.mailboxes.get((id % workers) as usize).filter(|_| is_here) {
+            Some(mailbox) => mailbox.send(Mail::Kill { id, kind }),
+            None => self.elsewhere.kill(id, kind == KillKind::Query),
+        }
+    }
+
+    /// A session logged in (or changed its user), or (None) ended.
+    pub(crate) fn note_session(&self, session: u64, user: Option<&str>) {
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        match user {
+            Some(user) => sessions.insert(session, user.into()),
+            None => sessions.remove(&session),
+        };
+    }
+
+    /// Tells the client host cache of a login, if the cache is on.
+    pub(crate) fn note_host(&self, peer: Option<std::net::SocketAddr>, login: HostLogin) {
+        let size = self.in_force.load().snapshot.vars.client_host_cache_size;
+        let Some(peer) = peer.filter(|_| size > 0) else { return };
+        match login {
+            HostLogin::Succeeded => self.hosts.succeeded(peer.ip()),
+            HostLogin::Failed => self.hosts.failed(peer.ip(), self.clock.now_ms(), usize::try_from(size).unwrap_or(usize::MAX)),
+        }
+    }
+
+    /// Listeners that cannot be opened, and why.
+    pub(crate) fn unopened(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
+        self.unopened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sessions go to another process from now on, or (None) to none any more.
+    pub(crate) fn set_heir(&self, heir: Option<Arc<Heir>>) {
+        let is_one = heir.is_some();
+        self.heir.store(heir);
+        self.has_heir.store(is_one, Ordering::Release);
+    }
+
+    /// Whether a process takes this one's place.
+    pub(crate) fn has_heir(&self) -> bool {
+        self.has_heir.load(Ordering::Relaxed)
+    }
+
+    /// The process that takes this one's place, while one does.
+    pub(crate) fn heir(&self) -> Option<Arc<Heir>> {
+        self.has_heir.load(Ordering::Acquire).then(|| self.heir.load_full()).flatten()
+    }
+
+    /// What logins have taught of each user's password.
+    pub(crate) fn secrets(&self) -> Vec<(Box<str>, LearntSecrets)> {
+        let users = self.users.read().unwrap_or_else(PoisonError::into_inner);
+        users.iter().map(|(name, user)| (name.clone(), user.secrets())).collect()
+    }
+
+    /// True once the process was told to stop.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+}
+
+/// What holds in a hostgroup; one that is not named has what the variables say.
+/// Servers that are dead or cut off. They are so in every hostgroup, also in one that they have left.
+fn lost(layout: &Layout) -> HashMap<ServerAddr, UnderWay> {
+    let mut lost = HashMap::new();
+    for placement in layout.hostgroups.values().flatten().filter(|p| p.under_way != UnderWay::MayFinish) {
+        let worst = lost.entry(placement.server.key.addr()).or_default();
+        *worst = placement.under_way.max(*worst);
+    }
+    lost
+}
+
+fn attributes_of(snapshot: &Snapshot, id: HostgroupId) -> HostgroupAttributes {
+    match snapshot.hostgroup(id) {
+        Some(hostgroup) => hostgroup.attributes.clone(),
+        None => HostgroupAttributes::from_variables(&snapshot.vars),
+    }
+}
+
+/// The built-in functions of a family of servers.
+pub(crate) fn builtins_of(flavor: Flavor) -> Builtins {
+    match flavor {
+        Flavor::MySql => Builtins::MySql,
+        Flavor::MariaDb => Builtins::MariaDb,
+    }
+}
+
+impl Shared {
+    /// Tells the role keeper what was seen of a server. Does not block.
+    pub(crate) fn signal(&self, server: &ServerShared, kind: SignalKind) {
+        let Some(keeper) = &self.keeper else { return };
+        if server.signals.take(kind, self.clock.now_ms()) {
+            keeper.signal(Signal { server: server.key.addr(), hostgroup: server.key.hostgroup, kind });
+        }
+    }
+
+    /// A server answered a statement with this error.
+    pub(crate) fn server_erred(&self, server: &ServerShared, code: u16, message: &[u8], in_read_only_transaction: bool) {
+        if self.keeper.is_none() {
+            return;
+        }
+        // Galera is asked for only where the code needs it.
+        let terms = || self.hostgroup(server.key.hostgroup).terms();
+        let is_galera = matches!(code, codes::ERROR_DURING_COMMIT | codes::LOCK_WAIT_TIMEOUT | codes::LOCK_DEADLOCK) && terms().is_galera;
+        let Some(kind) = signals::of_error(code, message, in_read_only_transaction, is_galera) else { return };
+        let terms = terms();
+        if signals::is_suspicion(code, kind, &terms) {
+            server.suspect(self.clock.now_ms().saturating_add(terms.suspicion_ms));
+        }
+        self.signal(server, kind);
+    }
+}
