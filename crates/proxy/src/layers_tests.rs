@@ -13,7 +13,7 @@ const CIRCLES: &[&[&str]] = &[
     &["hostgroup", "replays"],
     &["prepared", "stmt_cache"],
     // A worker, its pools, and how they are filled.
-    &["absent", "aside", "connect", "defaults", "mailbox", "pool", "shared", "worker"],
+    &["connect", "defaults", "mailbox", "no_server_reason", "pool", "shared", "side_connection", "worker"],
 ];
 
 /// Modules that are made for tests and simulations, and may use all.

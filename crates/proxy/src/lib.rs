@@ -29,9 +29,9 @@ mod workers;
 
 pub use net::stream::DetachedSocket;
 pub use stats::Counts;
-pub use takeover::before::{Before, ProcessRecord};
-pub use takeover::elsewhere::{Connections, Holdings};
-pub use takeover::heir::{Heir, Offer};
+pub use takeover::hand_over_queue::{HandOverQueue, Offer};
+pub use takeover::inheritance::{Inheritance, ProcessRecord};
+pub use takeover::other_process::{Connections, Holdings};
 pub use workers::control::Control;
 pub use workers::start::{Proxy, StartError};
 pub use workers::worker::REPORT;

@@ -6,7 +6,7 @@
 
 use crate::net::stream::DetachedSocket;
 use crate::stats::ProxyStats;
-use crate::takeover::heir::{Heir, Offer};
+use crate::takeover::hand_over_queue::{HandOverQueue, Offer};
 use crate::workers::control::Control;
 use crate::workers::in_force::InForce;
 use crate::workers::mailbox::Mail;
@@ -142,8 +142,8 @@ impl Simulated {
 
     /// Sessions and idle connections go to another process from now on: each when it is at rest. Answers what goes.
     pub fn hand_over(&self) -> mpsc::UnboundedReceiver<Offer> {
-        let (heir, offers) = Heir::new();
-        self.shared.set_heir(Some(heir));
+        let (successor, offers) = HandOverQueue::new();
+        self.shared.set_heir(Some(successor));
         self.shared.send_all(|| Mail::Ask(Box::new(crate::session::hand_over)));
         offers
     }

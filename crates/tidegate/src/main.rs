@@ -26,7 +26,7 @@ use model::control::DataPlane;
 use model::settings::MysqlVariables;
 use monitor::Monitor;
 use process::{Event, Requests};
-use proxy::Before;
+use proxy::Inheritance;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -210,7 +210,7 @@ async fn serve(
     monitor.keep_in(datadir, !cli.initial);
     let (given, mut seen) = match before {
         Some(before) => before.plane()?,
-        None => (Before::default(), Seen { is_paused: cli.no_start, ..Seen::default() }),
+        None => (Inheritance::default(), Seen { is_paused: cli.no_start, ..Seen::default() }),
     };
     if before.is_some() {
         monitor.keep_standings_here(false);

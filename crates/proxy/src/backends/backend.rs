@@ -3,7 +3,7 @@
 mod hand_over;
 
 use crate::backends::proven::Proven;
-use crate::clients::view::HeldConnection;
+use crate::clients::processlist::HeldConnection;
 use crate::net::buffer::{Buffer, BufferPool};
 use crate::net::link::{DetachedLink, Link};
 use crate::net::stream::invalid;
@@ -36,11 +36,11 @@ pub(crate) struct Backend {
     /// Replies not yet consumed.
     pub input: Buffer,
     /// The rest.
-    pub core: Box<Core>,
+    pub core: Box<BackendState>,
 }
 
 /// The part of a backend that does not depend on the runtime of its worker.
-pub(crate) struct Core {
+pub(crate) struct BackendState {
     /// Where it belongs: hostgroup, user and class.
     pub lane: LaneKey,
     /// Its server.
@@ -86,7 +86,7 @@ pub(crate) struct Core {
     slot: Slot,
 }
 
-impl Core {
+impl BackendState {
     /// Whether its server's name stands for other addresses by now, another server is in its place, or it is to be connected to
     /// otherwise: it serves nobody new.
     pub(crate) fn is_astray(&self) -> bool {
@@ -120,7 +120,7 @@ impl Core {
 /// A backend on its way to another worker.
 pub(crate) struct DetachedBackend {
     link: DetachedLink,
-    core: Box<Core>,
+    core: Box<BackendState>,
 }
 
 impl DetachedBackend {
@@ -203,7 +203,7 @@ impl Backend {
     ) -> Self {
         let held = Held::logged_in(info.status);
         let statements = StatementCache::default();
-        let core = Core {
+        let core = BackendState {
             lane,
             transport: server.transport(),
             turn: server.info.turns(),

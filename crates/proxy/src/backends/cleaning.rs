@@ -1,8 +1,8 @@
 //! A connection that somebody has used becomes as good as new for somebody else, or is closed.
 
-use crate::backends::aside::{Loss, end_connection, end_lost_connection};
 use crate::backends::backend::Backend;
 use crate::backends::connect;
+use crate::backends::side_connection::{Loss, end_connection, end_lost_connection};
 use crate::hostgroups::pool::HostgroupPool;
 use crate::session_state::pins::{PinReason, PinSet, WISHES};
 use crate::workers::safety::Safety;

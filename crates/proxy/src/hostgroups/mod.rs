@@ -1,6 +1,5 @@
 //! A hostgroup: its servers, its lanes and queues, and the pool of its connections on a worker.
 
-pub(crate) mod absent;
 pub(crate) mod choice;
 pub(crate) mod fleet;
 #[cfg(test)]
@@ -8,6 +7,7 @@ pub(crate) mod fleet_tests;
 pub(crate) mod gtid_source;
 pub(crate) mod hostgroup;
 pub(crate) mod lane;
+pub(crate) mod no_server_reason;
 pub(crate) mod pool;
 pub(crate) mod queue;
 pub(crate) mod quota;

@@ -4,7 +4,7 @@ use super::event::client_name;
 use super::file::Form;
 use super::local_time;
 use super::log::Record;
-use crate::clients::entry::Entry;
+use crate::clients::session_handle::SessionHandle;
 use model::control::{AdminAction, AdminEvent};
 use model::refusals::{shortened, shown_name};
 use serde_json::{Map, Value};
@@ -63,13 +63,13 @@ const TEXT_MAX: usize = 1024;
 
 impl AuditRecord {
     /// Of a session, as it is now.
-    pub(crate) fn of(event: AuditEvent, entry: &Entry, extra: Option<&str>) -> Self {
-        let view = &entry.view;
-        let user = entry.user.borrow().as_ref().map(|user| user.name.to_string());
+    pub(crate) fn of(event: AuditEvent, handle: &SessionHandle, extra: Option<&str>) -> Self {
+        let view = &handle.row;
+        let user = handle.user.borrow().as_ref().map(|user| user.name.to_string());
         Self {
             event,
             at_us: crate::workers::clock::unix_us(),
-            thread_id: entry.id,
+            thread_id: handle.id,
             user: user.unwrap_or_else(|| view.claimed.borrow().to_string()),
             schema: view.schema.borrow().as_deref().map(shown_name).unwrap_or_default(),
             client: client_name(view.client.get()),
@@ -138,11 +138,11 @@ mod tests {
 
     #[test]
     fn a_close_says_how_long_the_session_lasted() {
-        let entry = Entry::new(7, 0);
-        *entry.view.claimed.borrow_mut() = "anna".into();
-        entry.view.connected_at_ms.set(1_000);
-        entry.view.client.set(Some(([10, 0, 0, 1], 5000).into()));
-        let mut record = AuditRecord::of(AuditEvent::Close, &entry, Some("why"));
+        let handle = SessionHandle::new(7, 0);
+        *handle.row.claimed.borrow_mut() = "anna".into();
+        handle.row.connected_at_ms.set(1_000);
+        handle.row.client.set(Some(([10, 0, 0, 1], 5000).into()));
+        let mut record = AuditRecord::of(AuditEvent::Close, &handle, Some("why"));
         record.at_us = 3_500_125;
         let value = record.json();
         assert_eq!((&value["duration"], &value["timestamp"]), (&Value::from("2500.125ms"), &Value::from(3500)));
@@ -161,7 +161,7 @@ mod tests {
         let value = AuditRecord::of_admin(admin).json();
         assert_eq!((&value["event"], &value["thread_id"], &value["ssl"]), (&"Admin_Close".into(), &3.into(), &true.into()));
         assert!(value.get("duration").is_some());
-        let ok = AuditRecord::of(AuditEvent::ConnectOk, &entry, None).json();
+        let ok = AuditRecord::of(AuditEvent::ConnectOk, &handle, None).json();
         assert!(ok.get("duration").is_none() && ok.get("extra_info").is_none());
     }
 }

@@ -112,8 +112,8 @@ fn next_number(base: &Path) -> io::Result<u64> {
     let name = base.file_name().and_then(|n| n.to_str()).ok_or(io::ErrorKind::InvalidInput)?;
     let directory = base.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut highest = 0;
-    for entry in std::fs::read_dir(directory)? {
-        let file = entry?.file_name();
+    for handle in std::fs::read_dir(directory)? {
+        let file = handle?.file_name();
         let number = file.to_str().and_then(|f| f.strip_prefix(name)?.strip_prefix('.'));
         let digits = number.filter(|n| n.len() >= 8 && n.bytes().all(|b| b.is_ascii_digit()));
         highest = highest.max(digits.and_then(|n| n.parse().ok()).unwrap_or(0));

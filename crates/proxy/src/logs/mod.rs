@@ -10,7 +10,7 @@ mod file;
 mod kept;
 mod log;
 
-use crate::clients::entry::Entry;
+use crate::clients::session_handle::SessionHandle;
 use audit::{AuditEvent, AuditRecord};
 use event::QueryEvent;
 use file::Form;
@@ -97,9 +97,9 @@ impl Logs {
     }
 
     /// Notes what a session did in the audit log.
-    pub(crate) fn audit(&self, event: AuditEvent, entry: &Entry, extra: Option<&str>) {
+    pub(crate) fn audit(&self, event: AuditEvent, handle: &SessionHandle, extra: Option<&str>) {
         if self.audits.is_on() {
-            self.audits.write(AuditRecord::of(event, entry, extra));
+            self.audits.write(AuditRecord::of(event, handle, extra));
         }
     }
 }

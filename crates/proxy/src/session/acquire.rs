@@ -1,17 +1,17 @@
 //! Getting a backend for a statement: the one the session is pinned to, an idle one, or a place in the queue.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::frontend::Frontend;
 use super::leave::Kept;
 use super::recovery::Recovery;
 use super::replay::NO_LIMIT;
-use crate::backends::aside::{Loss, end_lost_connection};
 use crate::backends::backend::Backend;
 use crate::backends::connect::Raw;
-use crate::clients::entry::{Activity, Entry, Signal};
+use crate::backends::side_connection::{Loss, end_lost_connection};
+use crate::clients::session_handle::{Activity, SessionHandle, Signal};
 use crate::hostgroups::pool::{Acquire, AcquireError, Got, Rider, Wish};
 use crate::session_state::pins::WISHES;
 use crate::workers::counters::count;
@@ -106,7 +106,7 @@ impl Session {
         if self.at.replaying.is_some() {
             self.at.pool.shared.replays.served(self.worker.shared.clock.now_us());
         }
-        self.entry.view.held.set(Some(backend.shown()));
+        self.handle.row.held.set(Some(backend.shown()));
         self.came_to_a_server();
         let backend = self.at.backend.insert(backend);
         if self.wants.come_to(&backend.core.info) {
@@ -148,9 +148,9 @@ impl Session {
             // It waits for its own user, and others not for it.
             self.at.pool.shared.replays.served(asked_us);
         }
-        let since_us = self.entry.transaction_since_us().unwrap_or(asked_us);
+        let since_us = self.handle.transaction_since_us().unwrap_or(asked_us);
         let wish = Wish { needs: self.hand.directions.needs, collation, raw: None, rider };
-        self.entry.begin_wait(self.at.pool.shared.id, self.now_ms());
+        self.handle.begin_wait(self.at.pool.shared.id, self.now_ms());
         self.hand.trail_waits(&self.at, false);
         let mut acquire = self.at.pool.enqueue(&self.worker, &self.at.lane, wish, since_us, deadline_us);
         let result = match self.hand.directions.writer {
@@ -158,7 +158,7 @@ impl Session {
             None => self.wait(|cx| acquire.poll_any(cx)).await.map(Some),
         };
         drop(acquire);
-        self.entry.set_activity(Activity::Running, self.worker.shared.clock.now_ms());
+        self.handle.set_activity(Activity::Running, self.worker.shared.clock.now_ms());
         match result? {
             Some(outcome) => self.acquired(outcome, asked_us).map(Some),
             None => {
@@ -257,26 +257,26 @@ impl Session {
             if std::mem::take(&mut is_first) {
                 count(&self.worker.counters.replay_waits);
                 self.hand.trail_waits(&self.at, true);
-                self.entry.begin_wait(self.at.pool.shared.id, self.now_ms());
+                self.handle.begin_wait(self.at.pool.shared.id, self.now_ms());
             }
             let left = Duration::from_micros(until_us.saturating_sub(self.worker.shared.clock.now_us())).min(NO_LIMIT);
             let mut waited = pin!(tokio::time::timeout(left, changed));
             _ = self.wait(|cx| waited.as_mut().poll(cx)).await?;
         }
         if !is_first {
-            self.entry.set_activity(Activity::Running, self.worker.shared.clock.now_ms());
+            self.handle.set_activity(Activity::Running, self.worker.shared.clock.now_ms());
         }
         Ok(())
     }
 
     /// Waits for something of the proxy's; notices a client that leaves and a kill.
     pub(super) async fn wait<T>(&mut self, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Result<T, Fault> {
-        let Self { client: Frontend { link: front, input, .. }, worker, entry, .. } = self;
+        let Self { client: Frontend { link: front, input, .. }, worker, handle, .. } = self;
         poll_fn(|cx| {
             if let Poll::Ready(result) = poll(cx) {
                 return Poll::Ready(Ok(result));
             }
-            if let Some(fault) = interruption(entry, cx) {
+            if let Some(fault) = interruption(handle, cx) {
                 return Poll::Ready(Err(fault));
             }
             if !input.is_full() && front.poll_readable(cx).is_ready() {
@@ -295,7 +295,7 @@ impl Session {
 
 impl Recovery {
     /// Until when (process clock, us) a session that asks at `now_us` waits for a backend.
-    fn wait_deadline_us(&self, at: &Attachments, now_us: u64) -> u64 {
+    fn wait_deadline_us(&self, at: &Backends, now_us: u64) -> u64 {
         match (self.again_until_us, at.lane.settings().connect_timeout_server_max) {
             _ if Safety::Hold.is_off() => now_us + 100_000,
             (Some(until), _) => until,
@@ -305,7 +305,7 @@ impl Recovery {
     }
 }
 
-impl Attachments {
+impl Backends {
     /// The backend is gone, and with it what pinned the session to it.
     pub(super) fn pinned_backend_lost(&mut self, why: &str) -> Fault {
         self.tell_of_loss();
@@ -356,17 +356,17 @@ impl Attachments {
 }
 
 /// A signal that ends a wait: for a backend, or for the end of a delay.
-pub(super) fn interruption(entry: &Entry, cx: &Context<'_>) -> Option<Fault> {
-    match entry.poll_signal(cx)? {
+pub(super) fn interruption(handle: &SessionHandle, cx: &Context<'_>) -> Option<Fault> {
+    match handle.poll_signal(cx)? {
         signal @ (Signal::QueryTimeout | Signal::KillQuery | Signal::GiveUp) => {
-            entry.clear_signal();
+            handle.clear_signal();
             Some(Fault::interrupted(signal))
         }
         Signal::KillConnection => Some(End::Killed.into()),
         Signal::TransactionTimeout => Some(End::TransactionTimeout.into()),
         Signal::Stop => Some(End::Shutdown.into()),
         Signal::Cut | Signal::Demoted | Signal::Drain | Signal::IdleTimeout | Signal::Park | Signal::HandOver | Signal::GiveBack => {
-            entry.clear_signal();
+            handle.clear_signal();
             None
         }
     }

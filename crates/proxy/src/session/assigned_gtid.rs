@@ -2,14 +2,14 @@
 //!
 //! A label is given to a single write outside of any transaction, which then runs in one that the client does not see
 //! ([`super::assigned_gtid_run`]), and to a transaction that begins with a plain BEGIN. INVARIANT: a backend whose `gtid_next` may
-//! still be a label is marked ([`Core::is_labelled`](crate::backends::backend::Core::is_labelled)), and never goes back to its pool so.
+//! still be a label is marked ([`BackendState::is_labelled`](crate::backends::backend::BackendState::is_labelled)), and never goes back to its pool so.
 //!
 //! How MySQL treats `gtid_next` (manual, "GTID_NEXT"; each seen on 9.7): it is set before a transaction and not in one (1766);
 //! who owns a GTID cannot set another one before it has committed or rolled back (1790); after that it must be set again
 //! before the next write (1837); statements that commit implicitly are refused in the transaction, untouched (1778).
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::command::Incoming;
 use super::fault::{Certainty, Fault};
 use super::guard::guarded;
@@ -182,7 +182,7 @@ impl Session {
     pub(super) async fn hear_label(&mut self, replies: u32) -> Result<(), Fault> {
         for place in 0..replies {
             let Some(backend) = self.at.backend.as_mut() else { break };
-            let reply = guarded(&self.worker, &self.entry, backend.collect(ReplyKind::Results, false, &self.worker.buffers)).await;
+            let reply = guarded(&self.worker, &self.handle, backend.collect(ReplyKind::Results, false, &self.worker.buffers)).await;
             match reply {
                 Ok(reply) => match reply.error {
                     None => {}
@@ -231,7 +231,7 @@ impl Session {
 
 impl Recovery {
     /// Has the label set ahead of the statement, for [`Scope::Statement`] with the BEGIN of its transaction.
-    pub(super) fn label_ahead(&mut self, at: &mut Attachments, ahead: &mut Ahead) {
+    pub(super) fn label_ahead(&mut self, at: &mut Backends, ahead: &mut Ahead) {
         let Some(labelled) = self.assigned_gtid.as_mut() else { return };
         let Some(backend) = at.backend.as_mut() else { return };
         put_query(&mut ahead.packets, set_to(&labelled.label).as_bytes(), backend.core.caps);
@@ -247,7 +247,7 @@ impl Recovery {
     }
 
     /// The label is done with. `is_unused` is proof that its number may be used for another transaction.
-    pub(super) fn drop_label(&mut self, at: &Attachments, is_unused: bool) {
+    pub(super) fn drop_label(&mut self, at: &Backends, is_unused: bool) {
         let Some(labelled) = self.assigned_gtid.take() else { return };
         let never_set = matches!(labelled.standing, Standing::Fresh | Standing::Refused);
         if !labelled.is_spent && (is_unused || never_set) {
@@ -256,7 +256,7 @@ impl Recovery {
     }
 
     /// The client's transaction has a label, and the backend at hand has it.
-    pub(super) fn is_in_labelled(&self, at: &Attachments) -> bool {
+    pub(super) fn is_in_labelled(&self, at: &Backends) -> bool {
         self.assigned_gtid.as_ref().is_some_and(|labelled| labelled.scope == Scope::Transaction)
             && at.backend.as_ref().is_some_and(|backend| backend.core.is_labelled)
     }
@@ -312,7 +312,7 @@ impl Door<'_> {
     }
 }
 
-impl Attachments {
+impl Backends {
     /// With several writers at a time, what one of them has not says nothing of the others.
     fn has_one_writer(&self) -> bool {
         self.writes_for(|kind| matches!(kind, RoleKind::Replication(_) | RoleKind::GroupReplication))

@@ -6,7 +6,7 @@
 
 use super::Session;
 use super::assigned_gtid::{Answer, LEAVING_GROUP, Scope, Standing, commit_plan, is_plain};
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::command::Incoming;
 use super::fault::{Certainty, Fault};
 use super::guard::guarded;
@@ -111,7 +111,7 @@ impl Session {
         Ok(answer.facts)
     }
 
-    /// The GTID of what was committed as an entry of the session tracker, for a client that asked for it. The server tells it
+    /// The GTID of what was committed as an handle of the session tracker, for a client that asked for it. The server tells it
     /// with the COMMIT, which the client knows nothing of.
     pub(super) fn told_label(&self) -> Option<Vec<u8>> {
         let labelled = self.recovery.assigned_gtid.as_ref().filter(|_| self.tells_gtids(self.client.filter.as_deref()))?;
@@ -329,7 +329,7 @@ impl Recovery {
     }
 
     /// A member's word that the commit failed: the group is asked what became of it.
-    pub(super) fn refused_by_member(&mut self, at: &mut Attachments, error: ServerError) -> Fault {
+    pub(super) fn refused_by_member(&mut self, at: &mut Backends, error: ServerError) -> Fault {
         let fault = at.lost(&io::Error::other(error.to_string()), Certainty::Unknown);
         if let Some(labelled) = self.assigned_gtid.as_mut() {
             labelled.refused = Some(error);
@@ -351,7 +351,7 @@ impl Recovery {
     }
 
     /// The label was on a connection that is gone, which may still own it: the transaction gets another one.
-    pub(super) fn renew_label(&mut self, at: &Attachments) {
+    pub(super) fn renew_label(&mut self, at: &Backends) {
         let Some(labelled) = self.assigned_gtid.as_mut().filter(|labelled| labelled.standing != Standing::Fresh) else { return };
         if let Some(label) = at.pool.shared.labels.take() {
             (labelled.label, labelled.standing, labelled.is_spent) = (label, Standing::Fresh, false);
@@ -365,7 +365,7 @@ impl Door<'_> {
         if !self.unlabel(Some("ROLLBACK")).await {
             return;
         }
-        let Attachments { backend, worker, entry, .. } = &mut *self.at;
+        let Backends { backend, worker, handle, .. } = &mut *self.at;
         let Some(backend) = backend.as_mut() else { return };
         let exchange = async {
             let mut out = begin.to_vec();
@@ -376,14 +376,14 @@ impl Door<'_> {
             backend.link.write_all(&out).await?;
             backend.collect(ReplyKind::Results, false, &worker.buffers).await
         };
-        let is_open = guarded(worker, entry, exchange).await.is_ok_and(|reply| reply.error.is_none());
+        let is_open = guarded(worker, handle, exchange).await.is_ok_and(|reply| reply.error.is_none());
         if !is_open {
             self.at.discard_backend();
         }
     }
 }
 
-impl Attachments {
+impl Backends {
     fn put_automatic(&self, bytes: &mut Vec<u8>, is_wanted: bool) {
         if is_wanted {
             put_query(bytes, super::assigned_gtid::AUTOMATIC.as_bytes(), self.backend_caps());
@@ -394,7 +394,7 @@ impl Attachments {
     /// whatever becomes of the connection.
     async fn hear_automatic(&mut self) -> bool {
         let Some(backend) = self.backend.as_mut() else { return false };
-        match guarded(&self.worker, &self.entry, backend.collect(ReplyKind::Results, false, &self.worker.buffers)).await {
+        match guarded(&self.worker, &self.handle, backend.collect(ReplyKind::Results, false, &self.worker.buffers)).await {
             Ok(reply) => {
                 backend.core.is_labelled = reply.error.is_some();
                 reply.error.is_none()

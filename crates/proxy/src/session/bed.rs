@@ -9,7 +9,7 @@ use super::route::packets_of;
 use super::run::Plan;
 use crate::backends::backend::Backend;
 use crate::bed;
-use crate::clients::entry::Entry;
+use crate::clients::session_handle::SessionHandle;
 use crate::servers::server::PlacedBy;
 use crate::servers::terms::Terms;
 use crate::session_state::pins::{PinReason, PinSet};
@@ -90,8 +90,8 @@ impl Bed {
         let caps = Capabilities::PROTOCOL_41 | Capabilities::MULTI_STATEMENTS | Capabilities::MULTI_RESULTS;
         let proxy_addr = worker.memory.borrow_mut().proxy_addr(None, &[]);
         let client = Frontend { login_seq: 2, ..Frontend::new(link, caps, 45, [1; super::login::SCRAMBLE], proxy_addr) };
-        let entry = Rc::new(Entry::new(FIRST_SESSION_ID, worker.clock.now_ms()));
-        let mut session = Session::new(worker, entry, client, user);
+        let handle = Rc::new(SessionHandle::new(FIRST_SESSION_ID, worker.clock.now_ms()));
+        let mut session = Session::new(worker, handle, client, user);
         session.begin(Some(b"shop"));
         Self { session, ends: vec![far], heard: channel() }
     }

@@ -1,11 +1,11 @@
 //! The state a session begins with, after a login or COM_CHANGE_USER, and the OK that the client gets.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::end::End;
 use super::fault::Fault;
 use super::frontend::Frontend;
-use crate::clients::entry::Limits;
+use crate::clients::session_handle::Limits;
 use crate::net::link::Compression;
 use crate::servers::server_info::{Family, ServerInfo, charset_of};
 use crate::session_state::held::TRACK_GTIDS;
@@ -30,7 +30,7 @@ impl Session {
     pub(super) fn begin(&mut self, schema: Option<&[u8]>) {
         let snapshot = self.worker.snapshot();
         self.wants.state.schema = None;
-        self.entry.set_limits(Limits::from_settings(&self.at.lane.settings()));
+        self.handle.set_limits(Limits::from_settings(&self.at.lane.settings()));
         self.set_initial_variables(self.client.collation);
         let default = snapshot.default_schema(&self.user).as_bytes();
         let schema = match schema {
@@ -53,7 +53,7 @@ impl Session {
     /// The character set variables that a handshake's collation stands for; one that the server does not know leaves it at
     /// its defaults, as it would on a direct connection.
     pub(super) fn set_initial_variables(&mut self, collation: u16) {
-        self.entry.set_own_idle_limit(0);
+        self.handle.set_own_idle_limit(0);
         let info = self.worker.shared.info.get();
         let family = info.as_ref().map_or(Family::MySql, |i| i.family);
         let flavor = family.flavor();
@@ -191,7 +191,7 @@ impl Session {
         }
         let status = self.client.current_status();
         // Of the greeting's login alone: COM_CHANGE_USER proves nothing, as on MariaDB.
-        let proof = self.entry.certificate_proof.take();
+        let proof = self.handle.certificate_proof.take();
         let info = proof.as_deref().map_or(&b""[..], |proof| &proof[..]);
         let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: 0, info, session_state: &told };
         let mut payload = Vec::new();
@@ -205,12 +205,12 @@ impl Session {
 
 impl Frontend {
     /// The collation of a session that was reset: MariaDB goes back to the handshake's, MySQL to the server's own.
-    pub(super) fn collation_after_reset(&self, at: &Attachments) -> u16 {
+    pub(super) fn collation_after_reset(&self, at: &Backends) -> u16 {
         let mysql = at.worker.shared.info.get().filter(|info| info.flavor == Flavor::MySql);
         mysql.map_or(self.collation, |info| u16::from(info.collation))
     }
 
-    fn start_compression(&mut self, at: &Attachments) {
+    fn start_compression(&mut self, at: &Backends) {
         let method = if self.caps.contains(Capabilities::COMPRESS) {
             crate::backends::connect::zlib(&at.worker.snapshot())
         } else if self.caps.contains(Capabilities::ZSTD_COMPRESSION) {
@@ -223,7 +223,7 @@ impl Frontend {
     }
 }
 
-impl Attachments {
+impl Backends {
     /// The same as one of the pool's own servers says it that has told more of itself.
     fn asked(&self, info: Arc<ServerInfo>) -> Arc<ServerInfo> {
         let servers = self.pool.servers();

@@ -3,7 +3,7 @@
 //! INVARIANT: nothing is answered from the cache inside a transaction or while anything pins the session.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::command::Incoming;
 use super::end::End;
 use super::guard::paused;
@@ -72,7 +72,7 @@ impl Session {
                 self.hand.fill = Some(Box::new(fill));
                 return Ok(false);
             }
-            Look::Follow(waiting) => match Box::pin(paused(&self.entry, waiting.wait())).await {
+            Look::Follow(waiting) => match Box::pin(paused(&self.handle, waiting.wait())).await {
                 Ok(Some(entry)) => entry,
                 Ok(None) => return Ok(false),
                 Err(fault) => {
@@ -99,7 +99,7 @@ impl Session {
 
 impl AtHand {
     /// The statement that was to fill the cache has been answered (or has failed: then it does not).
-    pub(super) fn end_fill(&mut self, at: &Attachments, succeeded: bool) {
+    pub(super) fn end_fill(&mut self, at: &Backends, succeeded: bool) {
         let Some(fill) = self.fill.take().filter(|_| succeeded) else { return };
         if let Some(backend) = at.backend.as_ref() {
             // A result that is not kept is no fault: the client has it.

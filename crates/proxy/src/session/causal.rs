@@ -7,7 +7,7 @@
 
 use super::Session;
 use super::acquire::interruption;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::charsets;
 use super::failed::REFUSED;
 use super::fault::Fault;
@@ -200,12 +200,12 @@ impl Session {
 
 impl AtHand {
     /// Whether the statement at hand is run as if there were no causal reads.
-    pub(super) fn is_not_causal(&self, at: &Attachments) -> bool {
+    pub(super) fn is_not_causal(&self, at: &Backends) -> bool {
         at.lane.causal().is_none() && self.directions.gtid_from.is_none() && self.min_gtid.is_none()
     }
 }
 
-impl Attachments {
+impl Backends {
     /// MySQL says the GTIDs of writes only to those who asked for it. What is pinned has facts on the backend that a SET
     /// would wipe out; it asked when it began.
     fn have_gtids_told(&mut self, wants: &Wants, analysis: &Analysis, ahead: &mut Ahead) {
@@ -224,7 +224,7 @@ impl Attachments {
     /// The question was not answered: the session was killed, or the connection is of no use any more.
     fn wait_failed(&mut self, e: &io::Error) -> Fault {
         let killed =
-            (e.kind() == io::ErrorKind::Interrupted).then(|| interruption(&self.entry, &Context::from_waker(Waker::noop()))).flatten();
+            (e.kind() == io::ErrorKind::Interrupted).then(|| interruption(&self.handle, &Context::from_waker(Waker::noop()))).flatten();
         match killed {
             Some(fault) => {
                 self.discard_backend();

@@ -1,7 +1,7 @@
 //! COM_CHANGE_USER: another login in the same connection.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::command::Incoming;
 use super::end::End;
 use super::frontend::Frontend;
@@ -76,11 +76,11 @@ async fn log_in_again(session: &mut Session, payload: &[u8]) -> Result<(), End> 
         if let Err(text) = count_session(&worker, &user) {
             return Err(session.client.refuse_change(&mut session.at, codes::USER_LIMIT_REACHED, "42000", text).await);
         }
-        // From here on the entry's user is the new one: whoever is in the entry is counted, and no longer at the session's end.
+        // From here on the handle's user is the new one: whoever is in the handle is counted, and no longer at the session's end.
         worker.shared.user(&session.user.name).connections.fetch_sub(1, Ordering::AcqRel);
     }
-    *session.entry.user.borrow_mut() = Some(Arc::clone(&user));
-    worker.shared.note_session(session.entry.id, Some(&user.name));
+    *session.handle.user.borrow_mut() = Some(Arc::clone(&user));
+    worker.shared.note_session(session.handle.id, Some(&user.name));
     session.at.pool = worker.pool(user.default_hostgroup);
     session.user = user;
     session.forget_rehearsal();
@@ -172,7 +172,7 @@ impl Session {
 
 impl Frontend {
     /// Sends the error that ends a COM_CHANGE_USER, and the session with it.
-    async fn refuse_change(&mut self, at: &mut Attachments, code: u16, sqlstate: &str, text: String) -> End {
+    async fn refuse_change(&mut self, at: &mut Backends, code: u16, sqlstate: &str, text: String) -> End {
         let counters = &at.worker.counters;
         count(if code == codes::ACCESS_DENIED { &counters.denied_password } else { &counters.denied_max_user_connections });
         match self.send_error_at(at, self.login_seq, code, sqlstate, text.as_bytes()).await {
@@ -181,7 +181,7 @@ impl Frontend {
         }
     }
 
-    async fn send_login_packet(&mut self, at: &mut Attachments, payload: &[u8], seq: &mut u8) -> Result<(), End> {
+    async fn send_login_packet(&mut self, at: &mut Backends, payload: &[u8], seq: &mut u8) -> Result<(), End> {
         let mut out = Vec::new();
         packet::put_packet(&mut out, seq, payload);
         self.write_front(at, &out).await

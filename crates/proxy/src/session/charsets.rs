@@ -5,7 +5,7 @@
 //! shows: what made it is kept ([`hidden_after`]). Values of user variables are kept in a form that means the same under every
 //! character set and sql_mode ([`portable`]).
 
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::definition;
 use super::question::{Door, Question};
 use super::wants::Wants;
@@ -170,7 +170,7 @@ impl Wants {
     }
 }
 
-impl Attachments {
+impl Backends {
     /// The collation that SET NAMES gives a character set, where neither names another and the session has not chosen its own.
     pub(super) fn usual_collation(&self, wants: &Wants, charset: &str) -> Option<&'static str> {
         let is_chosen = wants.state.variables.get("character_set_collations").is_some();

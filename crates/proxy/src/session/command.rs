@@ -1,11 +1,11 @@
 //! Waiting for a command and taking it apart.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::end::End;
 use super::frontend::Frontend;
 use super::long_data::MIN_LONG_DATA;
-use crate::clients::entry::{Activity, Entry, Signal};
+use crate::clients::session_handle::{Activity, SessionHandle, Signal};
 use crate::limits::overload;
 use crate::net::buffer::{CHUNK, WINDOW, grown};
 use crate::workers::worker::Worker;
@@ -51,7 +51,7 @@ impl Session {
                     Box::pin(self.hand_over(None)).await?;
                 }
                 self.client.input.release(&self.worker.buffers);
-                self.entry.set_activity(Activity::Idle, self.now_ms());
+                self.handle.set_activity(Activity::Idle, self.now_ms());
             } else {
                 let wanted = self.client.wanted();
                 self.client.input.reserve(wanted, &self.worker.buffers);
@@ -60,13 +60,13 @@ impl Session {
                 Waited::Read(0) => return Err(End::Quit),
                 Waited::Read(_) => {}
                 Waited::Signal(Signal::Park) => {
-                    self.entry.clear_signal();
+                    self.handle.clear_signal();
                     if self.client.input.is_empty() {
                         return Ok(None);
                     }
                 }
                 Waited::Signal(Signal::GiveBack) if self.facts.is_insert_delay_over(&self.at) || self.at.keeps_in_vain() => {
-                    self.entry.clear_signal();
+                    self.handle.clear_signal();
                     self.facts.end_insert_delay(&mut self.at);
                     let nothing = Analysis::NONE;
                     Box::pin(self.settle_silent(&nothing)).await?;
@@ -83,7 +83,7 @@ impl Session {
     }
 
     async fn wait_for_client(&mut self) -> Result<Waited, End> {
-        let Self { client: Frontend { link: front, input, .. }, worker, entry, .. } = self;
+        let Self { client: Frontend { link: front, input, .. }, worker, handle, .. } = self;
         let waited = poll_fn(|cx| {
             // Bytes first: a command that has arrived is served before the session is told to stop.
             if front.poll_readable(cx).is_ready() {
@@ -92,7 +92,7 @@ impl Session {
                     Poll::Pending => input.release(&worker.buffers),
                 }
             }
-            match entry.poll_signal(cx) {
+            match handle.poll_signal(cx) {
                 Some(signal) => Poll::Ready(Ok(Waited::Signal(signal))),
                 None => Poll::Pending,
             }
@@ -102,11 +102,11 @@ impl Session {
 
     /// Reads more of what a client has begun to send, until `wanted` bytes have room; a session that is killed meanwhile ends.
     pub(super) async fn read_more(&mut self, wanted: usize) -> Result<(), End> {
-        let Self { client: Frontend { link: front, input, .. }, worker, entry, .. } = self;
+        let Self { client: Frontend { link: front, input, .. }, worker, handle, .. } = self;
         input.reserve(wanted, &worker.buffers);
         let read = poll_fn(|cx| match front.poll_read(cx, input, &worker.buffers) {
             Poll::Ready(result) => Poll::Ready(result.map_err(End::ClientError)),
-            Poll::Pending => ended(entry, cx).map_or(Poll::Pending, |end| Poll::Ready(Err(end))),
+            Poll::Pending => ended(handle, cx).map_or(Poll::Pending, |end| Poll::Ready(Err(end))),
         });
         match read.await? {
             0 => Err(End::ClientGone),
@@ -134,7 +134,7 @@ impl Frontend {
     }
 
     /// The command at the front of the input, if all of it (or all that is needed of it) is there.
-    fn framed(&mut self, at: &Attachments) -> Result<Option<Incoming>, End> {
+    fn framed(&mut self, at: &Backends) -> Result<Option<Incoming>, End> {
         let bytes = self.input.filled();
         let Some((len, seq)) = packet::header(bytes) else { return Ok(None) };
         if seq != 0 {
@@ -167,7 +167,7 @@ impl Frontend {
     }
 
     /// A command of several frames: joins their payloads once all are there.
-    fn joined_command(&mut self, at: &Attachments, byte: u8) -> Result<Option<Incoming>, End> {
+    fn joined_command(&mut self, at: &Backends, byte: u8) -> Result<Option<Incoming>, End> {
         let bytes = self.input.filled();
         let mut end = 0;
         let mut total = 0;
@@ -206,7 +206,7 @@ impl Frontend {
     }
 
     /// The command has been dealt with: its bytes go.
-    pub(super) fn command_done(&mut self, at: &Attachments, command: Incoming) {
+    pub(super) fn command_done(&mut self, at: &Backends, command: Incoming) {
         self.input.consume(command.wire_len);
         if !self.joined.is_empty() {
             self.joined = Vec::new();
@@ -217,28 +217,28 @@ impl Frontend {
     }
 }
 
-impl Attachments {
+impl Backends {
     /// A signal came while the client was silent.
     fn disturbed(&mut self, signal: Signal) -> Result<(), End> {
         match signal {
             // Nothing runs: as a server, KILL QUERY then does nothing.
             Signal::KillQuery | Signal::QueryTimeout | Signal::GiveUp | Signal::Park | Signal::HandOver => {
-                self.entry.clear_signal();
+                self.handle.clear_signal();
                 Ok(())
             }
             Signal::GiveBack => {
-                self.entry.clear_signal();
+                self.handle.clear_signal();
                 self.give_back();
                 Ok(())
             }
             Signal::Demoted | Signal::Cut => {
-                self.entry.clear_signal();
+                self.handle.clear_signal();
                 self.leave_idle();
                 Ok(())
             }
             Signal::Drain if self.is_pinned() => {
                 // A transaction may finish; the drain's own deadline ends what does not.
-                self.entry.clear_signal();
+                self.handle.clear_signal();
                 Ok(())
             }
             Signal::Drain | Signal::Stop => Err(End::Shutdown),
@@ -250,8 +250,8 @@ impl Attachments {
 }
 
 /// Why a session ends that waits for the rest of what its client sends.
-fn ended(entry: &Entry, cx: &Context<'_>) -> Option<End> {
-    match entry.poll_signal(cx)? {
+fn ended(handle: &SessionHandle, cx: &Context<'_>) -> Option<End> {
+    match handle.poll_signal(cx)? {
         Signal::KillConnection => Some(End::Killed),
         Signal::TransactionTimeout => Some(End::TransactionTimeout),
         Signal::IdleTimeout => Some(End::Idle),

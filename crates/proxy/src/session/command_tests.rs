@@ -72,10 +72,10 @@ async fn who_is_silent_is_left_in_peace_ended_or_moved() {
     for (signal, pins, (expected, holds)) in cases {
         let mut bed = Bed::new("").on(MySql);
         bed.pin(pins);
-        bed.entry.signal(signal);
+        bed.handle.signal(signal);
         let told = bed.at.disturbed(signal).map_or_else(|end| format!("{end:?}"), |()| "goes on".to_owned());
         assert_eq!((&*told, bed.at.backend.is_some()), (expected, holds), "{signal:?} {pins:?}");
-        assert_eq!(bed.entry.pending().is_none(), expected == "goes on", "{signal:?}");
+        assert_eq!(bed.handle.pending().is_none(), expected == "goes on", "{signal:?}");
     }
 }
 
@@ -109,6 +109,6 @@ async fn a_silent_client_is_waited_for() {
     bed.ends.clear();
     assert!(matches!(bed.next_command().await, Err(End::Quit)));
     let mut bed = Bed::new("");
-    bed.entry.signal(Signal::Park);
+    bed.handle.signal(Signal::Park);
     assert!(bed.next_command().await.unwrap().is_none(), "idle for a while");
 }

@@ -1,7 +1,7 @@
 //! One command: which file serves it, and the short ones themselves.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::command::Incoming;
 use super::command_sql::{self, sql_of};
 use super::end::End;
@@ -170,8 +170,8 @@ impl Session {
                     self.recovery.note_schema_command();
                     self.wants.enter_schema(&mut self.at, Some(reply.schema.take().map_or(schema, |told| (*told).into())));
                     // The log tells of the schema that was entered.
-                    self.entry.view.set_schema(self.wants.state.schema.as_ref());
-                    self.worker.shared.logs.audit(AuditEvent::InitDb, &self.entry, None);
+                    self.handle.row.set_schema(self.wants.state.schema.as_ref());
+                    self.worker.shared.logs.audit(AuditEvent::InitDb, &self.handle, None);
                 }
                 self.facts.leave_warnings(&self.at);
                 self.note_status(&analysis, &reply);
@@ -264,7 +264,7 @@ impl Session {
             self.client.filter = Some(Box::new(self.wants.default_filter(&self.at)));
         }
         self.client.status = self.initial_status();
-        self.entry.set_transaction(false, 0);
+        self.handle.set_transaction(false, 0);
     }
 
     /// COM_PROCESS_KILL, the binary form of KILL CONNECTION.
@@ -282,7 +282,7 @@ impl Session {
 
 impl Frontend {
     /// ER_MALFORMED_PACKET.
-    pub(super) async fn malformed(&mut self, at: &mut Attachments) -> Result<(), End> {
+    pub(super) async fn malformed(&mut self, at: &mut Backends) -> Result<(), End> {
         self.send_error(at, codes::MALFORMED_PACKET, "HY000", "Malformed communication packet.").await
     }
 }

@@ -2,7 +2,7 @@
 //! backend's is the statement's alone, though others have its text.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::end::End;
 use super::fault::Fault;
 use super::statements::ClientStatement;
@@ -123,7 +123,7 @@ impl Session {
 impl Statements {
     /// On MySQL the next execution of a statement that had a cursor may send rows that are not what its columns say, so nobody
     /// executes it again.
-    fn spend(&self, at: &mut Attachments, id: u32) {
+    fn spend(&self, at: &mut Backends, id: u32) {
         if let (Some(statement), Some(backend)) = (self.get(id), at.backend.as_mut())
             && backend.core.info.flavor == Flavor::MySql
             && let Some(prepared) = statement.of(&mut backend.core.statements)
@@ -133,7 +133,7 @@ impl Statements {
     }
 
     /// The held backend's statement, which has something of this one, is for nobody else.
-    pub(super) fn set_apart(&mut self, at: &mut Attachments, id: u32) {
+    pub(super) fn set_apart(&mut self, at: &mut Backends, id: u32) {
         if let (Some(statement), Some(backend)) = (self.get_mut(id), at.backend.as_mut())
             && statement.apart.is_none()
         {
@@ -143,7 +143,7 @@ impl Statements {
 
     /// MariaDB reads long data in the place of what another execution has bound as a number as that number. So the held backend's
     /// statement is closed if it was bound otherwise than this client binds.
-    pub(super) async fn forget_types_of_others(&mut self, at: &mut Attachments, id: u32) -> Result<(), Fault> {
+    pub(super) async fn forget_types_of_others(&mut self, at: &mut Backends, id: u32) -> Result<(), Fault> {
         let Some((statement, backend)) = self.get(id).zip(at.backend.as_mut()) else { return Ok(()) };
         let is_safe = |types: &[u8]| types.chunks(2).all(|one| one.first().is_some_and(|kind| TEXTS.contains(kind)));
         let is_foreign = statement.apart.is_none()
@@ -153,7 +153,7 @@ impl Statements {
     }
 
     /// The held backend's statement has nothing of this one any more: it is for others again, with the types that it has settled.
-    pub(super) async fn share(&mut self, at: &mut Attachments, id: u32) -> Result<(), End> {
+    pub(super) async fn share(&mut self, at: &mut Backends, id: u32) -> Result<(), End> {
         let Some(statement) = self.get_mut(id) else { return Ok(()) };
         let Some((apart, backend)) = statement.apart.take().zip(at.backend.as_mut()) else { return Ok(()) };
         let prepared = &mut backend.core.statements;
@@ -172,7 +172,7 @@ impl Statements {
     }
 
     /// Closes the statement on the held backend: whoever executes it next prepares it anew.
-    pub(super) async fn forget_on_backend(&mut self, at: &mut Attachments, id: u32) -> Result<(), End> {
+    pub(super) async fn forget_on_backend(&mut self, at: &mut Backends, id: u32) -> Result<(), End> {
         let Some(statement) = self.get_mut(id) else { return Ok(()) };
         let apart = statement.apart.take();
         let Some(backend) = at.backend.as_mut() else { return Ok(()) };
@@ -184,13 +184,13 @@ impl Statements {
     }
 
     /// A cursor is over.
-    pub(super) async fn cursor_ended(&mut self, at: &mut Attachments, id: u32) -> Result<(), End> {
+    pub(super) async fn cursor_ended(&mut self, at: &mut Backends, id: u32) -> Result<(), End> {
         self.mark(id, |marks| marks.cursor = None);
         if self.get(id).is_some_and(ClientStatement::is_bound) { Ok(()) } else { self.share(at, id).await }
     }
 }
 
-impl Attachments {
+impl Backends {
     async fn close_if_any(&mut self, id: Option<u32>) -> Result<(), End> {
         self.close_on_backend(id.as_slice()).await.or_else(unless_ended)
     }

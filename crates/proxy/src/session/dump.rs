@@ -4,7 +4,7 @@
 //! Once it has begun, bytes pass unread (see the module `passthrough`).
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::command::Incoming;
 use super::end::End;
 use super::fault::Fault;
@@ -133,7 +133,7 @@ impl Session {
         let has_begun = first != ERROR;
         if let Some(replica) = replica.filter(|_| has_begun) {
             self.remember_position(&replica, by_gtid);
-            self.entry.set_replica(replica);
+            self.handle.set_replica(replica);
         }
         if has_begun && by_gtid {
             self.at.pins.end(PinReason::Replication);
@@ -144,7 +144,7 @@ impl Session {
     }
 }
 
-impl Attachments {
+impl Backends {
     /// The server at hand, as it is remembered of a replica: its address, and what it calls itself.
     fn server_at_hand(&self) -> Option<(String, Box<str>)> {
         let core = self.backend.as_ref().map(|backend| &backend.core)?;

@@ -1,7 +1,7 @@
 //! What a statement did to the session: state, pins, schema epoch. From the server's word first, from the text else.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::charsets;
 use super::command::Incoming;
 use super::facts::SessionFacts;
@@ -127,14 +127,14 @@ impl Session {
         } else {
             self.at.pins.end(PinReason::Transaction);
         }
-        self.entry.set_transaction(in_transaction, now);
+        self.handle.set_transaction(in_transaction, now);
     }
 
     /// A transaction ended and the next one began with it: `COMMIT AND CHAIN`, `BEGIN` within a transaction. It has its own time.
     fn begin_transaction_anew(&mut self, analysis: &Analysis) {
         let now = self.now_ms();
-        self.entry.set_transaction(false, now);
-        self.entry.set_transaction(true, now);
+        self.handle.set_transaction(false, now);
+        self.handle.set_transaction(true, now);
         if self.at.pins.set().contains(PinReason::Transaction) {
             self.at.pins.end(PinReason::Transaction);
             self.at.pins.begin(PinReason::Transaction, now, analysis.digest);
@@ -253,7 +253,7 @@ impl Session {
 
 impl SessionFacts {
     /// Pins that count statements.
-    fn note_counted_pins(&mut self, at: &mut Attachments, analysis: &Analysis, reply: &ReplyFacts) {
+    fn note_counted_pins(&mut self, at: &mut Backends, analysis: &Analysis, reply: &ReplyFacts) {
         if analysis.facts.contains(Facts::CALC_FOUND_ROWS) && reply.error.is_none() {
             at.pin(PinReason::FoundRows, analysis);
         } else if counts_found_rows(analysis, reply) {
@@ -269,7 +269,7 @@ impl SessionFacts {
             };
             let left = u32::try_from(delay).unwrap_or(u32::MAX);
             (self.auto_increment_left, self.auto_increment_until_ms) = (left, until_ms);
-            at.entry.hold_backend_until(until_ms);
+            at.handle.hold_backend_until(until_ms);
             at.pin(PinReason::AutoIncrementDelay, analysis);
         } else if self.auto_increment_left > 0 {
             self.auto_increment_left -= 1;
@@ -280,19 +280,19 @@ impl SessionFacts {
     }
 
     /// Whether the time of `auto_increment_delay_multiplex` is over, though not the statements.
-    pub(super) fn is_insert_delay_over(&self, at: &Attachments) -> bool {
+    pub(super) fn is_insert_delay_over(&self, at: &Backends) -> bool {
         let until_ms = self.auto_increment_until_ms;
         until_ms > 0 && until_ms <= at.worker.clock.now_ms() && at.pins.set().contains(PinReason::AutoIncrementDelay)
     }
 
     /// An insert id keeps the backend no more.
-    pub(super) fn end_insert_delay(&mut self, at: &mut Attachments) {
+    pub(super) fn end_insert_delay(&mut self, at: &mut Backends) {
         (self.auto_increment_left, self.auto_increment_until_ms) = (0, 0);
         at.pins.end(PinReason::AutoIncrementDelay);
     }
 }
 
-impl Attachments {
+impl Backends {
     /// DROP TABLE, alone: a warning may say that there was no such table, and of several statements only the last one's are told.
     fn note_dropped(&mut self, wants: &Wants, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
         if analysis.kind == Kind::DropTable

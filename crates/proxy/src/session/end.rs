@@ -1,6 +1,6 @@
 //! Why a session ends, and what the client is told of it.
 
-use crate::clients::entry::Entry;
+use crate::clients::session_handle::SessionHandle;
 use crate::workers::worker::Worker;
 use model::refusals::{Told, WINDOW};
 use std::net::SocketAddr;
@@ -100,13 +100,13 @@ impl End {
     }
 
     /// [`End::log`] of a login that ends so. Of many in a short time some are logged, and how many were not.
-    pub(super) fn log_refused(&self, entry: &Entry, peer: Option<SocketAddr>, worker: &Worker) {
+    pub(super) fn log_refused(&self, handle: &SessionHandle, peer: Option<SocketAddr>, worker: &Worker) {
         let tells_unhealthy = worker.snapshot().vars.log_unhealthy_connections;
         if self.is_silent(tells_unhealthy) {
             return;
         }
         match worker.shared.refusals.next(peer.map(|peer| peer.ip()), worker.shared.clock.now_ms()) {
-            Told::Logged => self.log(entry, peer, tells_unhealthy),
+            Told::Logged => self.log(handle, peer, tells_unhealthy),
             Told::LeftOut => {}
             Told::FirstLeftOut => {
                 let shared = Arc::clone(&worker.shared);
@@ -120,11 +120,11 @@ impl End {
 
     /// One line in the log; silence for what is normal, and for clients that fail unless `tells_unhealthy`
     /// (`log_unhealthy_connections`).
-    pub(super) fn log(&self, entry: &Entry, peer: Option<SocketAddr>, tells_unhealthy: bool) {
+    pub(super) fn log(&self, handle: &SessionHandle, peer: Option<SocketAddr>, tells_unhealthy: bool) {
         if !tells_unhealthy && self.is_unhealthy_client() {
             return;
         }
-        let id = entry.id;
+        let id = handle.id;
         let peer = peer.map_or_else(|| "unix socket".to_owned(), |p| p.to_string());
         match self {
             Self::Quit | Self::StreamEnded => tracing::debug!("session {id} from {peer} ended"),

@@ -1,7 +1,7 @@
 //! COM_STMT_EXECUTE and its kin: bulk execute, reset, close.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::command::Incoming;
 use super::end::End;
 use super::facts::leaves_out_rows;
@@ -135,7 +135,7 @@ impl Session {
         if let Some(fact) = counted
             && self.facts.knows(&self.at, fact)
         {
-            plan.patches = vec![Some(Patch::Number { value: self.facts.of(fact, self.entry.id), binary: true })];
+            plan.patches = vec![Some(Patch::Number { value: self.facts.of(fact, self.handle.id), binary: true })];
         }
         if let Some(params) = params.filter(|p| p.new_types) {
             let types = self.client.payload(command).get(params.types)?;
@@ -385,7 +385,7 @@ impl Session {
 
 impl Frontend {
     /// Is the command's body shorter than MySQL reads it?
-    pub(super) fn is_short(&self, at: &Attachments, command: Incoming, len: usize) -> bool {
+    pub(super) fn is_short(&self, at: &Backends, command: Incoming, len: usize) -> bool {
         self.body(command).len() < len && at.worker.shared.serves_mysql()
     }
 
@@ -401,7 +401,7 @@ impl Frontend {
 
 impl Statements {
     /// The statement that the client means by this id: on MySQL that very one.
-    pub(super) fn meant_statement(&self, at: &Attachments, id: u32) -> u32 {
+    pub(super) fn meant_statement(&self, at: &Backends, id: u32) -> u32 {
         match id {
             LAST_PREPARED if !at.worker.shared.serves_mysql() => self.last_prepared(),
             id => id,
@@ -409,7 +409,7 @@ impl Statements {
     }
 
     /// The client binds other types than before.
-    fn bind_types(&mut self, at: &Attachments, id: u32, types: Vec<u8>, named: bool) {
+    fn bind_types(&mut self, at: &Backends, id: u32, types: Vec<u8>, named: bool) {
         let settles = at.worker.shared.serves_mysql();
         let Some(statement) = self.get_mut(id) else { return };
         if settles && let Some(bare) = bare_types(&types, named, usize::from(statement.params)) {

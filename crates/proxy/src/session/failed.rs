@@ -6,7 +6,7 @@
 //! have left something is reset before it is lent on.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::effects::changes_data_at_most;
 use super::facts::FailedCalls;
 use super::frontend::Frontend;
@@ -164,7 +164,7 @@ impl Frontend {
     }
 }
 
-impl Attachments {
+impl Backends {
     /// Whether the server at hand tells with its next answer what a statement did that failed.
     pub(super) fn tells_after_failures(&self) -> bool {
         self.backend.as_ref().is_some_and(|backend| backend.core.info.flavor == Flavor::MySql && backend.core.held.tracks())

@@ -2,7 +2,7 @@
 
 use super::Session;
 use super::end::{End, SERVER_LOST, SERVER_LOST_STATE};
-use crate::clients::entry::Signal;
+use crate::clients::session_handle::Signal;
 use crate::session_state::certainty::Refusal;
 use crate::session_state::pins::PinSet;
 use crate::workers::safety::Safety;
@@ -108,7 +108,7 @@ impl Session {
             Fault::Lost { text, pins, .. } if !pins.is_empty() => Err(end_of_pinned(&self.recovery.told_with_gap(&text), pins)),
             Fault::Lost { certainty: Certainty::Unknown, .. } if Safety::HonestLoss.is_off() => self.client.send_ok(&mut self.at).await,
             Fault::Lost { text, .. } => {
-                tracing::warn!("session {}: connection to the server lost during a statement: {text}", self.entry.id);
+                tracing::warn!("session {}: connection to the server lost during a statement: {text}", self.handle.id);
                 let text = format!("Lost connection to server during query ({text})");
                 self.client.send_error(&mut self.at, SERVER_LOST, SERVER_LOST_STATE, &text).await
             }

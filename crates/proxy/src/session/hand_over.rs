@@ -4,7 +4,7 @@
 //! record. INVARIANT: every field of a session is named here, so that a new one does not compile until somebody has decided whether it
 //! goes, is made anew, or keeps the session where it is.
 
-use super::attachments::{Attachments, PlaceRecord};
+use super::backends::{Backends, PlaceRecord};
 use super::end::End;
 use super::facts::SessionFacts;
 use super::frontend::Frontend;
@@ -17,8 +17,8 @@ use super::transcript::{Gap, Progress, Transcript};
 use super::wants::Wants;
 use super::{Registration, Session, lane_of, login::SCRAMBLE};
 use crate::backends::backend::{self, Backend, BackendRecord, Numbers};
-use crate::clients::entry::{Activity, Entry, Limits, Signal};
 use crate::clients::replica::Replica;
+use crate::clients::session_handle::{Activity, Limits, SessionHandle, Signal};
 use crate::net::buffer::Buffer;
 use crate::net::link::LinkRecord;
 use crate::net::stream::DetachedSocket;
@@ -26,7 +26,7 @@ use crate::servers::server_info::Family;
 use crate::session_state::causal::Writes;
 use crate::session_state::pins::Pins;
 use crate::session_state::state::State;
-use crate::takeover::heir::Heir;
+use crate::takeover::hand_over_queue::HandOverQueue;
 use crate::workers::worker::Worker;
 use model::HostgroupId;
 use serde::{Deserialize, Serialize};
@@ -102,22 +102,22 @@ impl Session {
     /// # Errors
     /// It is over here, for it goes on there.
     pub(super) async fn hand_over(&mut self, passage: Option<&Passage>) -> Result<(), End> {
-        let refused_ms = self.entry.refused_ms.get();
+        let refused_ms = self.handle.refused_ms.get();
         let is_due = refused_ms == 0 || self.now_ms() >= refused_ms + ASK_AGAIN_MS;
-        let Some(heir) = self.worker.shared.heir().filter(|_| is_due) else { return Ok(()) };
-        let _turn = heir.turn().await;
+        let Some(successor) = self.worker.shared.successor().filter(|_| is_due) else { return Ok(()) };
+        let _turn = successor.turn().await;
         // Where bytes pass unread, the proxy may say nothing of its own between them. What the client says meanwhile stays in its
         // socket until it is read.
         let can_go = (passage.is_some() || self.at.forget_shared_statements().await) && self.client.carry(&mut self.at);
         match can_go.then(|| self.record(passage)).flatten() {
-            Some((record, sockets)) => self.offer(&heir, record, sockets).await,
+            Some((record, sockets)) => self.offer(&successor, record, sockets).await,
             None => Ok(()),
         }
     }
 
-    async fn offer(&mut self, heir: &Heir, record: SessionRecord, sockets: Vec<DetachedSocket>) -> Result<(), End> {
+    async fn offer(&mut self, successor: &HandOverQueue, record: SessionRecord, sockets: Vec<DetachedSocket>) -> Result<(), End> {
         let offered = match ::handover::encode(&Offered::Session(Box::new(record))) {
-            Ok(record) => heir.offer(record, sockets).await,
+            Ok(record) => successor.offer(record, sockets).await,
             Err(e) => Err(e.to_string()),
         };
         match offered {
@@ -126,9 +126,9 @@ impl Session {
                 Err(End::HandedOver)
             }
             Err(why) => {
-                let is_first = self.entry.refused_ms.replace(self.now_ms().max(1)) == 0;
+                let is_first = self.handle.refused_ms.replace(self.now_ms().max(1)) == 0;
                 if is_first {
-                    tracing::info!("session {} stays in this process for now: {why}", self.entry.id);
+                    tracing::info!("session {} stays in this process for now: {why}", self.handle.id);
                 }
                 Ok(())
             }
@@ -140,10 +140,10 @@ impl Session {
     fn record(&self, passage: Option<&Passage>) -> Option<(SessionRecord, Vec<DetachedSocket>)> {
         let Self {
             worker,
-            entry,
+            handle,
             client,
             user,
-            at: Attachments { worker: _, entry: _, backend, pool, lane: _, pins, places, replaying, before: _ },
+            at: Backends { worker: _, handle: _, backend, pool, lane: _, pins, places, replaying, before: _ },
             wants: Wants { state, lex, family, stand_ins },
             // What is of a statement that has ended stays here.
             hand: AtHand { began_us: _, directions: _, flag_in, min_gtid: _, watch, fill, trail: _ },
@@ -158,7 +158,7 @@ impl Session {
         if is_at_work || stand_ins.is_some() {
             return None;
         }
-        let (client, socket) = client_record(client, entry)?;
+        let (client, socket) = client_record(client, handle)?;
         let mut sockets = vec![socket];
         let backend = backend::record(backend.as_ref(), &mut sockets)?;
         let places = match places {
@@ -166,7 +166,7 @@ impl Session {
             Some(places) => places.records(&mut sockets)?,
         };
         let record = SessionRecord {
-            id: entry.id,
+            id: handle.id,
             user: user.name.as_ref().into(),
             client,
             hostgroup: pool.shared.id,
@@ -181,12 +181,12 @@ impl Session {
             facts: facts.clone(),
             statements: statements.record(),
             has_transcript: transcript.is_some(),
-            transaction_since_ms: entry.transaction_since_ms(),
-            own_idle_ms: entry.own_idle_ms(),
-            connected_at_ms: entry.view.connected_at_ms.get(),
+            transaction_since_ms: handle.transaction_since_ms(),
+            own_idle_ms: handle.own_idle_ms(),
+            connected_at_ms: handle.row.connected_at_ms.get(),
             routines_defined: worker.shared.routines_defined.count(),
             passage: passage.cloned(),
-            replica: entry.replica(),
+            replica: handle.replica(),
         };
         Some((record, sockets))
     }
@@ -194,12 +194,12 @@ impl Session {
 
 impl Frontend {
     /// Makes its connections such that another process can go on with them; false while one is not at rest.
-    fn carry(&mut self, at: &mut Attachments) -> bool {
+    fn carry(&mut self, at: &mut Backends) -> bool {
         self.link.stream_mut().carry() && at.backends_mut().all(|backend| backend.link.stream_mut().carry())
     }
 }
 
-impl Attachments {
+impl Backends {
     /// All that it has, here and elsewhere.
     fn backends_mut(&mut self) -> impl Iterator<Item = &mut Backend> {
         let elsewhere = self.places.iter_mut().flat_map(|places| places.backends_mut());
@@ -220,14 +220,14 @@ impl Attachments {
     }
 
     /// Takes up what it left in other hostgroups, of another process where so many definitions of routines were known.
-    fn take_places(&mut self, places: Vec<super::attachments::Place>, routines_defined: u32) {
+    fn take_places(&mut self, places: Vec<super::backends::Place>, routines_defined: u32) {
         let now = self.worker.shared.routines_defined.count();
         self.pins.count_definitions_anew(routines_defined, now);
-        self.places = super::attachments::Places::of(places, |pins| pins.count_definitions_anew(routines_defined, now));
+        self.places = super::backends::Places::of(places, |pins| pins.count_definitions_anew(routines_defined, now));
     }
 }
 
-fn client_record(client: &Frontend, entry: &Entry) -> Option<(ClientRecord, DetachedSocket)> {
+fn client_record(client: &Frontend, handle: &SessionHandle) -> Option<(ClientRecord, DetachedSocket)> {
     let Frontend {
         link,
         input,
@@ -259,9 +259,9 @@ fn client_record(client: &Frontend, entry: &Entry) -> Option<(ClientRecord, Deta
         scramble: *scramble,
         peer: *peer,
         addr: addr.clone(),
-        local: entry.view.proxy.get(),
-        is_counted: entry.place.borrow().is_some(),
-        is_tls: entry.view.is_tls.get(),
+        local: handle.row.proxy.get(),
+        is_counted: handle.place.borrow().is_some(),
+        is_tls: handle.row.is_tls.get(),
         status: *status,
         filter: filter.clone(),
         tracking_wish: tracking_wish.clone(),
@@ -332,18 +332,18 @@ impl SessionRecord {
             command_seq,
             login_seq,
         };
-        let entry = Rc::new(Entry::new(self.id, worker.clock.now_ms()));
-        entry.view.is_between(peer, local);
-        entry.view.connected_at_ms.set(self.connected_at_ms);
-        entry.view.is_tls.set(is_tls);
-        entry.view.passes_through.set(user.fast_forward);
+        let handle = Rc::new(SessionHandle::new(self.id, worker.clock.now_ms()));
+        handle.row.is_between(peer, local);
+        handle.row.connected_at_ms.set(self.connected_at_ms);
+        handle.row.is_tls.set(is_tls);
+        handle.row.passes_through.set(user.fast_forward);
         let lane = lane_of(worker, &pool, &user, caps);
         let mut session = Session {
             worker: Rc::clone(worker),
-            entry: Rc::clone(&entry),
+            handle: Rc::clone(&handle),
             client,
             user: Arc::clone(&user),
-            at: Attachments { backend, pins: self.pins, ..Attachments::new(worker, &entry, pool, lane) },
+            at: Backends { backend, pins: self.pins, ..Backends::new(worker, &handle, pool, lane) },
             wants: Wants { state: self.state, lex: self.lex, family: self.family, stand_ins: None },
             hand: AtHand { flag_in: self.flag_in, ..AtHand::default() },
             writes: self.writes,
@@ -362,24 +362,24 @@ impl SessionRecord {
             session.recovery.transcript = Some(Box::new(transcript));
         }
         session.at.keep_unseen();
-        entry.set_limits(Limits::from_settings(&session.at.lane.settings()));
-        entry.set_own_idle_limit(self.own_idle_ms);
-        entry.set_transaction(self.transaction_since_ms > 0, self.transaction_since_ms);
-        entry.set_activity(Activity::Idle, worker.clock.now_ms());
-        self.replica.into_iter().for_each(|replica| entry.set_replica(replica));
+        handle.set_limits(Limits::from_settings(&session.at.lane.settings()));
+        handle.set_own_idle_limit(self.own_idle_ms);
+        handle.set_transaction(self.transaction_since_ms > 0, self.transaction_since_ms);
+        handle.set_activity(Activity::Idle, worker.clock.now_ms());
+        self.replica.into_iter().for_each(|replica| handle.set_replica(replica));
         // From here on it counts.
         if is_counted && let Some(peer) = peer {
-            entry.place.replace(shared.addresses.place(peer.ip(), 0));
+            handle.place.replace(shared.addresses.place(peer.ip(), 0));
         }
-        if !shared.elsewhere.has_come(entry.id) {
+        if !shared.elsewhere.has_come(handle.id) {
             shared.frontends.fetch_add(1, Ordering::AcqRel);
             shared.user(&user.name).connections.fetch_add(1, Ordering::AcqRel);
         }
-        *entry.user.borrow_mut() = Some(Arc::clone(&user));
-        shared.note_session(entry.id, Some(&user.name));
-        let slot = Registration::new(worker, &entry);
+        *handle.user.borrow_mut() = Some(Arc::clone(&user));
+        shared.note_session(handle.id, Some(&user.name));
+        let slot = Registration::new(worker, &handle);
         // Its pins are none that begin now.
-        entry.publish_pins(&session.at.pins);
+        handle.publish_pins(&session.at.pins);
         session.publish();
         tokio::task::spawn_local(async move {
             let _slot = slot;
@@ -395,7 +395,7 @@ impl SessionRecord {
 
 impl Wants {
     /// Sessions with equal settings hold one copy of them.
-    pub(super) fn share_state(&mut self, at: &Attachments) {
+    pub(super) fn share_state(&mut self, at: &Backends) {
         let memory = &mut at.worker.memory.borrow_mut();
         self.state.variables = memory.intern(std::mem::take(&mut self.state.variables));
         if let Some(schema) = self.state.schema.take() {
@@ -452,10 +452,10 @@ pub(crate) fn hand_over(worker: &Rc<Worker>) {
 
 /// Hands idle connections over, also those that sessions give back later, until there is nobody any more who takes them.
 async fn hand_over_idle(worker: Rc<Worker>) {
-    while let Some(heir) = worker.shared.heir() {
+    while let Some(successor) = worker.shared.successor() {
         for pool in worker.pools() {
             while let Some(backend) = pool.take_any_idle() {
-                if let Err(why) = offer_idle(&worker, &heir, backend).await {
+                if let Err(why) = offer_idle(&worker, &successor, backend).await {
                     tracing::debug!("an idle connection is closed: the other process refused it: {why}");
                 }
             }
@@ -464,8 +464,8 @@ async fn hand_over_idle(worker: Rc<Worker>) {
     }
 }
 
-async fn offer_idle(worker: &Worker, heir: &Heir, mut backend: Backend) -> Result<(), String> {
-    let _turn = heir.turn().await;
+async fn offer_idle(worker: &Worker, successor: &HandOverQueue, mut backend: Backend) -> Result<(), String> {
+    let _turn = successor.turn().await;
     let ids = backend.core.statements.take_shared();
     backend.close_statements(&worker.counters, &ids).await.map_err(|e| e.to_string())?;
     if !backend.link.stream_mut().carry() {
@@ -474,7 +474,7 @@ async fn offer_idle(worker: &Worker, heir: &Heir, mut backend: Backend) -> Resul
     let (record, socket) = backend.record().ok_or("the connection is busy")?;
     let user = backend.core.lane.user.name.as_ref().into();
     let record = ::handover::encode(&Offered::Idle(user, Box::new(record))).map_err(|e| e.to_string())?;
-    heir.offer(record, vec![socket]).await?;
+    successor.offer(record, vec![socket]).await?;
     backend.count_elsewhere();
     Ok(())
 }

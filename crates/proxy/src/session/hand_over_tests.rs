@@ -27,9 +27,9 @@ async fn what_a_session_is_reaches_another_process() {
     bed.hand.flag_in = 7;
     bed.facts.note_own_error(9001, *b"HY000", b"late");
     bed.wants.lex.ansi_quotes = true;
-    bed.entry.set_own_idle_limit(5_000);
+    bed.handle.set_own_idle_limit(5_000);
     let (record, sockets) = carried(&bed).unwrap();
-    assert_eq!((record.id, &*record.user, record.hostgroup), (bed.entry.id, "anna", HOME));
+    assert_eq!((record.id, &*record.user, record.hostgroup), (bed.handle.id, "anna", HOME));
     assert_eq!((&record.state, record.lex, record.family), (&bed.wants.state, bed.wants.lex, bed.wants.family));
     assert_eq!(record.pins.set(), bed.at.pins.set());
     assert_eq!(record.pins.temporary_tables(), bed.at.pins.temporary_tables());
@@ -95,17 +95,17 @@ async fn a_session_that_is_not_at_rest_stays() {
 async fn a_session_goes_whatever_else_it_is_told_at_that_moment() {
     for hides in [Signal::HandOver, Signal::Park, Signal::GiveBack, Signal::Demoted, Signal::KillQuery, Signal::Cut] {
         let mut bed = Bed::new("").on(MySql);
-        let (entry, worker) = (Rc::clone(&bed.entry), Rc::clone(&bed.worker));
+        let (handle, worker) = (Rc::clone(&bed.handle), Rc::clone(&bed.worker));
         // It waits for its client, and is not parked.
-        entry.signal(Signal::KillQuery);
+        handle.signal(Signal::KillQuery);
         let mut serve = Box::pin(Session::serve(&mut bed));
         let cx = &mut std::task::Context::from_waker(std::task::Waker::noop());
         assert!(serve.as_mut().poll(cx).is_pending());
-        assert_eq!(entry.pending(), None);
-        entry.signal(hides);
-        let (heir, mut offers) = Heir::new();
-        worker.shared.set_heir(Some(heir));
-        entry.signal(Signal::HandOver);
+        assert_eq!(handle.pending(), None);
+        handle.signal(hides);
+        let (successor, mut offers) = HandOverQueue::new();
+        worker.shared.set_heir(Some(successor));
+        handle.signal(Signal::HandOver);
         assert!(serve.as_mut().poll(cx).is_pending(), "it waits for the answer");
         assert!(offers.try_recv().is_ok(), "{hides:?}");
     }
@@ -119,20 +119,20 @@ async fn a_session_goes_on_in_another_process() {
         let mut bed = Bed::new("").on(MySql);
         bed.ran_and_noted("BEGIN", &ok_open());
         bed.ran("SELECT GET_LOCK('a', 1)", &ReplyFacts { status: ok_open().status, ..rows(1) });
-        bed.entry.set_own_idle_limit(5_000);
+        bed.handle.set_own_idle_limit(5_000);
         let (record, sockets) = carried(&bed).unwrap();
         assert!(record.has_transcript, "what was said is not known there");
         let worker = worker(ANNA);
         record.resume(&worker, sockets).unwrap();
         let entries = worker.entries.borrow();
-        let (_, entry) = entries.iter().next().unwrap();
-        assert_eq!((entries.len(), entry.id, entry.own_idle_ms()), (1, bed.entry.id, 5_000));
-        assert_eq!(entry.all_pins(), bed.at.all_pins());
-        assert!(entry.is_idle() && entry.is_in_transaction());
-        let held = entry.view.held.get().unwrap();
+        let (_, handle) = entries.iter().next().unwrap();
+        assert_eq!((entries.len(), handle.id, handle.own_idle_ms()), (1, bed.handle.id, 5_000));
+        assert_eq!(handle.all_pins(), bed.at.all_pins());
+        assert!(handle.is_idle() && handle.is_in_transaction());
+        let held = handle.row.held.get().unwrap();
         assert_eq!((held.server, held.thread_id), ((HOME, 0), 7), "the same connection, by the server's number");
-        assert_eq!(entry.user.borrow().as_ref().map(|user| user.name.to_string()).as_deref(), Some("anna"));
-        assert_eq!(worker.shared.user_of(entry.id).as_deref(), Some("anna"), "KILL finds it");
+        assert_eq!(handle.user.borrow().as_ref().map(|user| user.name.to_string()).as_deref(), Some("anna"));
+        assert_eq!(worker.shared.user_of(handle.id).as_deref(), Some("anna"), "KILL finds it");
         assert_eq!(worker.shared.frontends.load(Ordering::Acquire), 1);
     };
     LocalSet::new().run_until(all).await;

@@ -9,7 +9,7 @@ use super::guard::guarded;
 use super::relay::LOOK_AGAIN;
 use super::run::Plan;
 use crate::backends::backend::Backend;
-use crate::clients::entry::Signal;
+use crate::clients::session_handle::Signal;
 use crate::net::buffer::CHUNK;
 use crate::workers::worker::Worker;
 use sql::{Facts, Kind};
@@ -98,7 +98,7 @@ impl Session {
         }
         self.client.command_seq = frames.next_seq;
         reframe.infile_sent(self.client.answer_seq());
-        if self.entry.is_timed_out() {
+        if self.handle.is_timed_out() {
             reframe.set_timed_out();
         }
         Ok(())
@@ -128,12 +128,12 @@ impl Session {
     pub(super) async fn too_long_for_server(&mut self) -> Option<End> {
         let backend = self.at.backend.as_mut()?;
         let answer = backend.collect(ReplyKind::Simple, false, &self.worker.buffers);
-        let error = guarded(&self.worker, &self.entry, answer).await.ok()?.error;
+        let error = guarded(&self.worker, &self.handle, answer).await.ok()?.error;
         error.filter(|error| error.code == codes::NET_PACKET_TOO_LARGE).map(|_| too_large())
     }
 
     async fn next_sent(&mut self, sent: &mut usize, n: usize) -> io::Result<Event> {
-        let Self { client: Frontend { input, .. }, at, entry, .. } = self;
+        let Self { client: Frontend { input, .. }, at, handle, .. } = self;
         let Some(backend) = at.backend.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
         let bytes = input.filled().get(..n).unwrap_or_default();
         let sending = poll_fn(|cx| {
@@ -146,7 +146,7 @@ impl Session {
             if *sent >= bytes.len() && backend.link.poll_flush(cx)?.is_ready() {
                 return Poll::Ready(Ok(Event::Sent));
             }
-            entry.poll_signal(cx).map_or(Poll::Pending, |signal| Poll::Ready(Ok(Event::Signal(signal))))
+            handle.poll_signal(cx).map_or(Poll::Pending, |signal| Poll::Ready(Ok(Event::Signal(signal))))
         });
         tokio::time::timeout(LOOK_AGAIN, sending).await.unwrap_or(Ok(Event::Waits))
     }
@@ -168,14 +168,14 @@ impl Session {
     }
 
     async fn next_read(&mut self) -> io::Result<Event> {
-        let Self { client: Frontend { link: front, input, .. }, at, worker, entry, .. } = self;
+        let Self { client: Frontend { link: front, input, .. }, at, worker, handle, .. } = self;
         let Some(backend) = at.backend.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
         poll_fn(|cx| {
             if let Poll::Ready(read) = front.poll_read(cx, input, &worker.buffers) {
                 return Poll::Ready(Ok(Event::Read(read)));
             }
             hear(backend, worker, cx)?;
-            entry.poll_signal(cx).map_or(Poll::Pending, |signal| Poll::Ready(Ok(Event::Signal(signal))))
+            handle.poll_signal(cx).map_or(Poll::Pending, |signal| Poll::Ready(Ok(Event::Signal(signal))))
         })
         .await
     }

@@ -7,7 +7,7 @@
 //! put together for a text in `query.rs`, for an execution in `execute.rs`. Decision 0003 says why.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::facts::SessionFacts;
 use super::wants::Wants;
 use serde::{Deserialize, Serialize};
@@ -145,7 +145,7 @@ impl LastInsertId {
 impl SessionFacts {
     /// May the statement read LAST_INSERT_ID(), and does the session know it better than the backend? Stored code may read it, though
     /// the statement's text does not say so: procedures, unknown functions, and triggers (`last_insert_id_in_triggers`).
-    pub(super) fn needs_insert_id(&self, wants: &Wants, at: &Attachments, analysis: &Analysis) -> bool {
+    pub(super) fn needs_insert_id(&self, wants: &Wants, at: &Backends, analysis: &Analysis) -> bool {
         if self.insert_id.is_with_backend() {
             return false;
         }

@@ -1,9 +1,9 @@
 //! A session waits for a KILL QUERY of its own that is on its way, before the next statement runs on the connection.
 
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::fault::Fault;
 use super::guard::paused;
-use crate::clients::entry::Entry;
+use crate::clients::session_handle::SessionHandle;
 use crate::statements::kill::Kill;
 use std::pin::pin;
 use std::time::Duration;
@@ -11,42 +11,42 @@ use std::time::Duration;
 /// How long the next statement on a connection waits for a KILL QUERY that is on its way to end the one before.
 const LATE_KILL_WAIT: Duration = Duration::from_secs(2);
 
-impl Attachments {
+impl Backends {
     /// The statement is over: no KILL QUERY goes out for it any more, and one that is on its way is not to end the next one.
     pub(super) async fn withdraw_kill(&mut self) {
         let Some(kill) = self.backend.as_mut().and_then(|backend| backend.core.kill.take()) else { return };
         if kill.withdraw() {
-            await_over(&kill, &self.entry, LATE_KILL_WAIT).await;
+            await_over(&kill, &self.handle, LATE_KILL_WAIT).await;
         }
     }
 }
 
 /// Waits until none is on its way any more, but not for longer than `limit`. Nothing is there for other kills to end, so they do
 /// not end it; what ends the session does.
-async fn await_over(kill: &Kill, entry: &Entry, limit: Duration) {
+async fn await_over(kill: &Kill, handle: &SessionHandle, limit: Duration) {
     let mut over = pin!(tokio::time::timeout(limit, kill.over()));
-    while let Err(Fault::Error { .. }) = paused(entry, over.as_mut()).await {}
+    while let Err(Fault::Error { .. }) = paused(handle, over.as_mut()).await {}
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clients::entry::Signal;
+    use crate::clients::session_handle::Signal;
     use std::time::Instant;
 
     #[tokio::test]
     async fn other_kills_do_not_end_the_wait_and_the_sessions_end_does() {
-        let (kill, entry, limit) = (Kill::default(), Entry::new(1, 0), Duration::from_millis(50));
+        let (kill, handle, limit) = (Kill::default(), SessionHandle::new(1, 0), Duration::from_millis(50));
         let _out = kill.begin();
         for signal in [Signal::KillQuery, Signal::QueryTimeout, Signal::GiveUp, Signal::Cut] {
-            entry.signal(signal);
+            handle.signal(signal);
             let began = Instant::now();
-            await_over(&kill, &entry, limit).await;
+            await_over(&kill, &handle, limit).await;
             assert!(began.elapsed() >= limit, "{signal:?} ended it");
         }
-        entry.signal(Signal::KillConnection);
-        let ended = tokio::time::timeout(Duration::from_secs(60), await_over(&kill, &entry, Duration::from_secs(3600))).await;
+        handle.signal(Signal::KillConnection);
+        let ended = tokio::time::timeout(Duration::from_secs(60), await_over(&kill, &handle, Duration::from_secs(3600))).await;
         assert!(ended.is_ok());
-        assert_eq!(entry.pending(), Some(Signal::KillConnection), "it is still to be dealt with");
+        assert_eq!(handle.pending(), Some(Signal::KillConnection), "it is still to be dealt with");
     }
 }

@@ -11,11 +11,11 @@
 //! INVARIANT: a statement that is not part of anything begun before never goes to a server that is out of use.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::hand::AtHand;
-use crate::clients::entry::{Leaving, Signal};
+use crate::clients::session_handle::{Leaving, Signal};
 use crate::session_state::pins::{PinReason, TRANSACTION, WISHES};
 use crate::workers::counters::count;
 use crate::workers::safety::Safety;
@@ -125,9 +125,9 @@ impl Session {
 
     /// The session came to another server: what was to be said of the one before is over.
     pub(super) fn came_to_a_server(&self) {
-        self.entry.may_stay();
-        if self.entry.pending() == Some(Signal::Cut) {
-            self.entry.clear_signal();
+        self.handle.may_stay();
+        if self.handle.pending() == Some(Signal::Cut) {
+            self.handle.clear_signal();
         }
     }
 
@@ -192,7 +192,7 @@ impl AtHand {
     /// The time to finish on its server is over while its statement runs: the statement is ended by the server, which
     /// says what became of it, if it does so in time. A statement of its own, outside of anything, may end by itself, as long as
     /// it runs.
-    pub(super) fn hurry_up(&mut self, at: &mut Attachments) -> Result<(), Fault> {
+    pub(super) fn hurry_up(&mut self, at: &mut Backends) -> Result<(), Fault> {
         let is_free = at.pins.set().without(WISHES).is_empty();
         let now_ms = at.worker.shared.clock.now_ms();
         let Some(backend) = at.backend.as_mut() else { return Ok(()) };
@@ -203,13 +203,13 @@ impl AtHand {
             return self.watch_overdue(at, now_ms);
         }
         backend.core.killed = true;
-        crate::backends::aside::kill_statement(&at.worker, &at.pool, backend);
-        at.entry.give_up_at(now_ms + GIVE_UP_AFTER_MS);
+        crate::backends::side_connection::kill_statement(&at.worker, &at.pool, backend);
+        at.handle.give_up_at(now_ms + GIVE_UP_AFTER_MS);
         Ok(())
     }
 }
 
-impl Attachments {
+impl Backends {
     /// The statement at hand is given up with its backend. Whether it was applied is not known: a server that is cut off may
     /// be joined again and go on, and what it sent last may have been heard.
     pub(super) fn lost_overdue(&mut self) -> Fault {
@@ -258,24 +258,24 @@ impl Attachments {
     /// backend goes back.
     pub(super) fn leave_idle(&mut self) {
         let now_ms = self.worker.shared.clock.now_ms();
-        self.entry.may_stay();
+        self.handle.may_stay();
         self.look_after_places();
         let Some(backend) = &self.backend else { return };
         let server = &backend.core.server;
         let pins = self.pins.set();
         if pins.without(WISHES).is_empty() && (self.pool.shared.is_held() || !server.keeps_idle()) {
             self.give_up_backend();
-            return self.entry.view.held.set(None);
+            return self.handle.row.held.set(None);
         }
         if server.is_cut() {
             // The next statement finds it closed, as if the server had done it.
             backend.link.stream().shutdown();
         } else if server.standing.leave_at_ms_with(pins) <= now_ms {
             self.backend = None;
-            self.entry.view.held.set(None);
+            self.handle.row.held.set(None);
         } else {
-            let at_ms = server.standing.disturb_at_ms(pins, now_ms).min(self.entry.leave_at_ms());
-            self.entry.leave_by(at_ms, Leaving::Demoted, now_ms);
+            let at_ms = server.standing.disturb_at_ms(pins, now_ms).min(self.handle.leave_at_ms());
+            self.handle.leave_by(at_ms, Leaving::Demoted, now_ms);
         }
     }
 

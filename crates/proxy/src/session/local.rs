@@ -2,7 +2,7 @@
 //! was lent on, KILL of a session.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::command::Incoming;
 use super::end::End;
 use super::facts::Diagnostics;
@@ -124,7 +124,7 @@ impl Session {
 
     /// The session's number, where it may do other things than the user's other sessions.
     pub(super) fn with_own_rights(&self) -> Option<u64> {
-        Some(self.entry.id).filter(|_| self.at.pins.set().contains(PinReason::Role))
+        Some(self.handle.id).filter(|_| self.at.pins.set().contains(PinReason::Role))
     }
 
     /// SHOW WARNINGS / SHOW ERRORS from what was read before the backend was lent on.
@@ -164,7 +164,7 @@ impl Session {
     }
 
     async fn kill_by_text(&mut self, text: &[u8]) -> Result<bool, End> {
-        let Some(kill) = sql::parse_kill(text, self.wants.lex, self.entry.id) else { return Ok(false) };
+        let Some(kill) = sql::parse_kill(text, self.wants.lex, self.handle.id) else { return Ok(false) };
         let Kill { target: KillTarget::Connection(id) | KillTarget::Query(id), .. } = kill;
         if id < crate::workers::worker::FIRST_SESSION_ID / 2 || self.worker.shared.user_of(id).is_none() {
             return Ok(false);
@@ -182,7 +182,7 @@ impl Session {
         if *user != *self.user.name {
             return self.client.send_error(&mut self.at, codes::KILL_DENIED, "HY000", &format!("You are not owner of thread {id}")).await;
         }
-        if id == self.entry.id {
+        if id == self.handle.id {
             let (code, text) = match kind {
                 KillKind::Connection if self.worker.shared.serves_mariadb() => (codes::CONNECTION_KILLED, "Connection was killed"),
                 _ => (codes::QUERY_INTERRUPTED, "Query execution was interrupted"),
@@ -215,7 +215,7 @@ impl Frontend {
 
 impl SessionFacts {
     /// Were the diagnostics read, be a backend held or not?
-    fn knows_diagnostics(&self, at: &Attachments) -> bool {
+    fn knows_diagnostics(&self, at: &Backends) -> bool {
         at.backend.is_none() || self.diagnostics().is_some()
     }
 

@@ -3,7 +3,7 @@
 use super::Session;
 use super::end::End;
 use super::frontend::Frontend;
-use crate::clients::entry::{Entry, Signal};
+use crate::clients::session_handle::{SessionHandle, Signal};
 use crate::clients::users::LearntSecrets;
 use crate::limits::overload;
 use crate::meter::errors::ErrorKey;
@@ -111,7 +111,7 @@ struct Request {
 /// Logs a client in; the client has its error when this fails.
 pub(super) async fn log_in(
     worker: Rc<Worker>,
-    entry: Rc<Entry>,
+    handle: Rc<SessionHandle>,
     link: Link,
     peer: Option<SocketAddr>,
     local: Option<SocketAddr>,
@@ -132,12 +132,12 @@ pub(super) async fn log_in(
         user: None,
         worker: Rc::clone(&worker),
     };
-    let waits = Rc::clone(&entry);
-    let result = match tokio::time::timeout(limit, unless_stopped(&waits, login.run(entry))).await {
+    let waits = Rc::clone(&handle);
+    let result = match tokio::time::timeout(limit, unless_stopped(&waits, login.run(handle))).await {
         Ok(result) => result,
         Err(_) => {
             // As a proxy before us told it.
-            worker.shared.note_host(waits.view.client.get(), HostLogin::Failed);
+            worker.shared.note_host(waits.row.client.get(), HostLogin::Failed);
             Err(End::LoginTimeout)
         }
     };
@@ -148,13 +148,13 @@ pub(super) async fn log_in(
 }
 
 /// A login ends with the process, and when it is killed: whoever has not said who it is has nothing to lose.
-async fn unless_stopped(entry: &Entry, login: impl Future<Output = Result<Session, End>>) -> Result<Session, End> {
+async fn unless_stopped(handle: &SessionHandle, login: impl Future<Output = Result<Session, End>>) -> Result<Session, End> {
     let mut login = pin!(login);
     poll_fn(|cx| {
         if let Poll::Ready(result) = login.as_mut().poll(cx) {
             return Poll::Ready(result);
         }
-        match entry.poll_signal(cx) {
+        match handle.poll_signal(cx) {
             Some(Signal::Drain | Signal::Stop) => Poll::Ready(Err(End::Shutdown)),
             Some(Signal::KillConnection) => Poll::Ready(Err(End::Killed)),
             _ => Poll::Pending,
@@ -172,7 +172,7 @@ pub(super) fn scramble() -> [u8; SCRAMBLE] {
 }
 
 impl Login {
-    async fn run(mut self, entry: Rc<Entry>) -> Result<Session, End> {
+    async fn run(mut self, handle: Rc<SessionHandle>) -> Result<Session, End> {
         if self.worker.shared.is_draining() {
             return Err(self.refuse(codes::SERVER_SHUTDOWN, "08S01", "Server shutdown in progress").await);
         }
@@ -186,19 +186,19 @@ impl Login {
         }
         self.turn_away_blocked()?;
         if !self.is_trusted() {
-            self.take_place(&entry).await?;
+            self.take_place(&handle).await?;
         }
-        self.greet(&entry).await?;
-        let request = self.request(&entry).await?;
-        *entry.view.claimed.borrow_mut() = shown_name(&request.user).into();
+        self.greet(&handle).await?;
+        let request = self.request(&handle).await?;
+        *handle.row.claimed.borrow_mut() = shown_name(&request.user).into();
         if let Err(text) = self.is_safe_enough() {
             return Err(self.refuse(codes::SECURE_TRANSPORT_REQUIRED, "HY000", &text).await);
         }
         let user = self.authenticate(&request).await?;
         self.count_user(&user).await?;
-        *entry.user.borrow_mut() = Some(Arc::clone(&user));
-        self.worker.shared.note_session(entry.id, Some(&user.name));
-        let mut session = self.into_session(entry, user, &request)?;
+        *handle.user.borrow_mut() = Some(Arc::clone(&user));
+        self.worker.shared.note_session(handle.id, Some(&user.name));
+        let mut session = self.into_session(handle, user, &request)?;
         session.check_collation().await?;
         session.check_schema().await?;
         Ok(session)
@@ -230,13 +230,13 @@ impl Login {
     }
 
     /// Its place among the connections of its address, as far as that is known by now.
-    async fn take_place(&mut self, entry: &Entry) -> Result<(), End> {
+    async fn take_place(&mut self, handle: &SessionHandle) -> Result<(), End> {
         let most = self.worker.snapshot().vars.max_connections_per_address;
-        entry.place.take();
+        handle.place.take();
         let Some(address) = self.peer.map(|peer| peer.ip()) else { return Ok(()) };
         match self.worker.shared.addresses.place(address, most) {
             Some(place) => {
-                entry.place.replace(Some(place));
+                handle.place.replace(Some(place));
                 Ok(())
             }
             None => {
@@ -250,7 +250,7 @@ impl Login {
         }
     }
 
-    async fn greet(&mut self, entry: &Entry) -> Result<(), End> {
+    async fn greet(&mut self, handle: &SessionHandle) -> Result<(), End> {
         let snapshot = self.worker.snapshot();
         let vars = &snapshot.vars;
         let info = self.worker.shared.info.get();
@@ -278,7 +278,7 @@ impl Login {
         self.offered = offered;
         let greeting = Greeting {
             server_version: version.into_bytes(),
-            connection_id: u32::try_from(entry.id).unwrap_or(u32::MAX),
+            connection_id: u32::try_from(handle.id).unwrap_or(u32::MAX),
             scramble: self.scramble.to_vec(),
             capabilities: offered,
             collation: info.map_or(FALLBACK_COLLATION, |i| i.collation),
@@ -296,8 +296,8 @@ impl Login {
     }
 
     /// The client's answer, after PROXY header and TLS.
-    async fn request(&mut self, entry: &Entry) -> Result<Request, End> {
-        self.read_proxy_header(entry).await?;
+    async fn request(&mut self, handle: &SessionHandle) -> Result<Request, End> {
+        self.read_proxy_header(handle).await?;
         let mut payload = self.receive().await?;
         let asks_for_tls = match SslRequest::parse(&payload) {
             Ok(request) => request.is_some(),
@@ -360,7 +360,7 @@ impl Login {
     }
 
     /// A proxy before us may say who the client is: only one from a trusted network is believed, and another one is told so.
-    async fn read_proxy_header(&mut self, entry: &Entry) -> Result<(), End> {
+    async fn read_proxy_header(&mut self, handle: &SessionHandle) -> Result<(), End> {
         let trusted = self.is_trusted();
         loop {
             match proxy_protocol::parse(self.input.filled()) {
@@ -380,15 +380,15 @@ impl Login {
                     if let Origin::Relayed { src, dst } = origin {
                         self.peer = Some(src);
                         self.local = Some(dst);
-                        entry.view.is_between(self.peer, self.local);
+                        handle.row.is_between(self.peer, self.local);
                         self.turn_away_blocked()?;
-                        return self.take_place(entry).await;
+                        return self.take_place(handle).await;
                     }
-                    return self.take_place(entry).await;
+                    return self.take_place(handle).await;
                 }
                 // A trusted network's own clients send none.
                 Parsed::Invalid(why) if proxy_protocol::is_one(self.input.filled()) => return Err(malformed(WireError::Malformed(why))),
-                Parsed::Invalid(_) if trusted => return self.take_place(entry).await,
+                Parsed::Invalid(_) if trusted => return self.take_place(handle).await,
                 Parsed::Invalid(_) => return Ok(()),
             }
         }
@@ -527,7 +527,7 @@ impl Login {
         self.worker.meter.count_error(key, client, text.as_bytes(), self.worker.shared.clock.now_ms());
     }
 
-    fn into_session(self, entry: Rc<Entry>, user: Arc<User>, request: &Request) -> Result<Session, End> {
+    fn into_session(self, handle: Rc<SessionHandle>, user: Arc<User>, request: &Request) -> Result<Session, End> {
         let worker = self.worker;
         let proxy_addr = worker.memory.borrow_mut().proxy_addr(self.local, &worker.snapshot().listen);
         let client = Frontend {
@@ -538,8 +538,8 @@ impl Login {
             login_seq: self.seq,
             ..Frontend::new(self.link, self.caps, request.collation, self.scramble, proxy_addr)
         };
-        entry.certificate_proof.set(self.certificate_proof);
-        let mut session = Session::new(worker, entry, client, user);
+        handle.certificate_proof.set(self.certificate_proof);
+        let mut session = Session::new(worker, handle, client, user);
         session.begin(request.schema.as_deref());
         Ok(session)
     }

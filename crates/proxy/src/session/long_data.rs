@@ -10,7 +10,7 @@ use super::relay::Outgoing;
 use super::statements::Statements;
 use super::sync::Ahead;
 use crate::backends::backend::ServerError;
-use crate::clients::entry::Activity;
+use crate::clients::session_handle::Activity;
 use sql::Analysis;
 use wire::command::Command;
 use wire::message::ErrPacket;
@@ -129,7 +129,7 @@ impl Session {
         self.door().will_ask(&[Question::Status]).await.map_err(|e| self.at.lost_before(&e))?;
         let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
         // What it said already is there to be read, though nothing can be sent any more.
-        let sent = guarded(&self.worker, &self.entry, backend.send(Command::Ping, &[])).await;
+        let sent = guarded(&self.worker, &self.handle, backend.send(Command::Ping, &[])).await;
         let is_refused = self.too_long_for_server().await;
         match (is_refused, sent) {
             (Some(end), _) => Err(end.into()),
@@ -158,9 +158,9 @@ impl Session {
 
     /// Waits for more of the client's data. Meanwhile it is as idle as one that has sent a part of any other command.
     async fn read_data(&mut self, wanted: usize) -> Result<(), End> {
-        self.entry.set_activity(Activity::Idle, self.now_ms());
+        self.handle.set_activity(Activity::Idle, self.now_ms());
         let read = self.read_more(wanted).await;
-        self.entry.set_activity(Activity::Running, self.worker.shared.clock.now_ms());
+        self.handle.set_activity(Activity::Running, self.worker.shared.clock.now_ms());
         read
     }
 

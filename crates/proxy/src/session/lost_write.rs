@@ -9,7 +9,7 @@
 
 use super::Session;
 use super::assigned_gtid::{Scope, Standing, set_to};
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::group_barrier::ask_member;
@@ -183,14 +183,14 @@ impl Session {
             self.at.backend = None;
             self.recovery.again_until_us = Some(until_us);
             let pause_ms = patience.next_pause_ms();
-            match paused(&self.entry, tokio::time::sleep(Duration::from_millis(pause_ms))).await {
+            match paused(&self.handle, tokio::time::sleep(Duration::from_millis(pause_ms))).await {
                 Ok(()) => return Ok(()),
                 Err(Fault::End(end)) => return Err(end.into()),
                 Err(_) => {}
             }
         }
         count(&self.worker.counters.lost_writes_undecided);
-        tracing::warn!("session {}: a write was lost, and the proxy cannot find out whether it was applied: {text}", self.entry.id);
+        tracing::warn!("session {}: a write was lost, and the proxy cannot find out whether it was applied: {text}", self.handle.id);
         Err(Fault::Lost { certainty: Certainty::Unknown, text, pins })
     }
 
@@ -221,7 +221,7 @@ impl Session {
                 Err(io::Error::new(io::ErrorKind::TimedOut, "another session uses the transaction's GTID, or the group does not answer"))
             })
         };
-        match unless_killed(&self.entry, exchange).await {
+        match unless_killed(&self.handle, exchange).await {
             Ok(Finding::Ours) if is_elsewhere => Ok(Finding::NotYet("the server that was lost is in use")),
             Ok(finding) => {
                 if finding == Finding::Ours {
@@ -308,16 +308,16 @@ impl Recovery {
     }
 
     /// Nobody can say.
-    fn undecided(&mut self, at: &mut Attachments, why: &str) -> Fault {
+    fn undecided(&mut self, at: &mut Backends, why: &str) -> Fault {
         self.set_standing(Standing::Undecided);
         at.backend = None;
         Fault::Lost { certainty: Certainty::Unknown, text: why.to_owned(), pins: at.pins.set() }
     }
 
-    fn found_applied(&self, at: &Attachments) {
+    fn found_applied(&self, at: &Backends) {
         count(&at.worker.counters.lost_writes_applied);
         if let Some(labelled) = &self.assigned_gtid {
-            tracing::info!("session {}: the reply to a write was lost, but the write was applied ({})", at.entry.id, labelled.label);
+            tracing::info!("session {}: the reply to a write was lost, but the write was applied ({})", at.handle.id, labelled.label);
         }
     }
 }
@@ -333,7 +333,7 @@ impl Door<'_> {
     }
 }
 
-impl Attachments {
+impl Backends {
     /// The backend that was asked goes back, though pins hold: they are of another one, which is gone.
     fn lend_back(&mut self) {
         if let Some(backend) = self.backend.take() {

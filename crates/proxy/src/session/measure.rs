@@ -3,7 +3,7 @@
 //! Latency is from the command's last byte read to the answer's last byte written, by the process clock.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::command::Incoming;
 use super::dump::STREAMS;
 use super::end::{End, SERVER_LOST};
@@ -69,7 +69,7 @@ impl Session {
         count(&counters.questions);
         self.hand.began_us = self.worker.shared.clock.now_us();
         self.recovery.again_until_us = None;
-        self.entry.begin_command(self.hand.began_us / 1000);
+        self.handle.begin_command(self.hand.began_us / 1000);
         let shown: &[u8] = match Command::from_u8(command.byte) {
             Some(Command::Query) => self.client.body(command),
             Some(Command::StmtPrepare) => {
@@ -92,7 +92,7 @@ impl Session {
             }
             _ => &[],
         };
-        self.entry.view.begin(command.byte, shown);
+        self.handle.row.begin(command.byte, shown);
     }
 
     /// A command was dealt with: others see the session as it is now.
@@ -101,8 +101,8 @@ impl Session {
         add(&self.worker.counters.bytes_to_clients, to_client);
         add(&self.worker.counters.bytes_from_clients, from_client);
         self.at.replaying = None;
-        let is_counted = self.entry.error_is_counted.take();
-        if let Some((code, text)) = self.entry.take_own_error().filter(|_| !is_counted) {
+        let is_counted = self.handle.error_is_counted.take();
+        if let Some((code, text)) = self.handle.take_own_error().filter(|_| !is_counted) {
             self.count_own_error(code, &text, None);
         }
         self.publish();
@@ -110,16 +110,16 @@ impl Session {
 
     /// Shows others the session's pins, schema and connection.
     pub(super) fn publish(&self) {
-        let entry = &self.entry;
-        let new = self.at.all_pins().without(entry.all_pins());
+        let handle = &self.handle;
+        let new = self.at.all_pins().without(handle.all_pins());
         if !new.is_empty() {
             self.worker.meter.pins_began(new);
         }
-        entry.publish_pins(&self.at.pins);
+        handle.publish_pins(&self.at.pins);
         self.at.publish_places();
-        entry.view.held.set(self.at.backend.as_ref().map(Backend::shown));
-        entry.view.status.set(self.client.status.bits());
-        entry.view.set_schema(self.wants.state.schema.as_ref());
+        handle.row.held.set(self.at.backend.as_ref().map(Backend::shown));
+        handle.row.status.set(self.client.status.bits());
+        handle.row.set_schema(self.wants.state.schema.as_ref());
     }
 
     /// A statement has ended; None: the proxy answered it.
@@ -162,7 +162,7 @@ impl Session {
 
     /// The client is told of a fault.
     pub(super) fn fault_reported(&self, fault: &Fault) {
-        if !self.entry.error_is_counted.get() {
+        if !self.handle.error_is_counted.get() {
             self.count_fault(Err(fault), None);
         }
     }
@@ -173,7 +173,7 @@ impl Session {
         let (affected, sent) = reply.map_or((0, 0), |r| (r.all_affected, r.all_rows));
         let sums = Sums::one(time_us, affected, sent, self.now_ms());
         self.trace(statement, analysis, result, &sums);
-        let held = self.at.backend.as_ref().map(Backend::shown).or(self.entry.view.held.get());
+        let held = self.at.backend.as_ref().map(Backend::shown).or(self.handle.row.held.get());
         self.worker.meter.count(&Ended {
             analysis,
             sql: statement.text(),
@@ -185,7 +185,7 @@ impl Session {
             client: self.client.ip(),
             sums,
         });
-        self.entry.view.digest.set(analysis.digest);
+        self.handle.row.digest.set(analysis.digest);
         self.count_kind(analysis, statement.text(), time_us);
         match result {
             Some(result) => self.count_fault(result, Some((statement, analysis))),
@@ -218,7 +218,7 @@ impl Session {
         if matches!(result, Err(Fault::Lost { .. } | Fault::End(End::BackendLost(_)))) {
             count(&self.worker.counters.backends_lost);
         }
-        self.entry.error_is_counted.set(true);
+        self.handle.error_is_counted.set(true);
         let is_own = matches!(result, Err(Fault::Error { .. })) && (code >= 9000 || OWN_CODES.contains(&code));
         match self.at.server().filter(|_| !is_own) {
             Some(server) => self.count_server_error(&server, code, text, what),
@@ -228,17 +228,17 @@ impl Session {
 
     /// Counts the error that the proxy answered a statement with, if it was one.
     fn count_answer(&self, statement: Measured<'_>, analysis: &Analysis) {
-        let Some((code, text)) = self.entry.take_own_error() else { return };
-        if !self.entry.error_is_counted.replace(true) {
+        let Some((code, text)) = self.handle.take_own_error() else { return };
+        if !self.handle.error_is_counted.replace(true) {
             self.count_own_error(code, &text, Some((statement, analysis)));
         }
-        self.entry.set_own_error(Some((code, text)));
+        self.handle.set_own_error(Some((code, text)));
     }
 
     /// Counts an error that the held server gave to what is no statement.
     pub(super) fn held_server_erred(&self, code: u16, text: &[u8]) {
         if let Some(server) = self.at.server() {
-            self.entry.error_is_counted.set(true);
+            self.handle.error_is_counted.set(true);
             self.count_server_error(&server, code, text, None);
         }
     }
@@ -248,7 +248,7 @@ impl Session {
     fn shown_error<'a>(&self, text: &'a [u8], what: Option<(Measured<'_>, &Analysis)>) -> Cow<'a, [u8]> {
         let is_secret = match what {
             Some((statement, _)) => is_long(statement.text()) || sql::error_may_carry_password(statement.text(), self.wants.lex),
-            None => self.entry.view.error_may_carry_password(),
+            None => self.handle.row.error_may_carry_password(),
         };
         if is_secret { Cow::Owned(sql::without_quoted(text)) } else { Cow::Borrowed(text) }
     }
@@ -279,7 +279,7 @@ impl Session {
     fn described(&self, what: Option<(Measured<'_>, &Analysis)>) -> String {
         let schema = self.wants.state.schema.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
         let client = self.client.peer.map_or_else(|| "unix socket".to_owned(), |peer| peer.to_string());
-        let mut described = format!("session {}, user '{}' from {client}, schema '{schema}'", self.entry.id, self.user.name);
+        let mut described = format!("session {}, user '{}' from {client}, schema '{schema}'", self.handle.id, self.user.name);
         if let Some((statement, analysis)) = what {
             let digest = self.worker.meter.digest(analysis, statement.text(), self.wants.lex);
             described += &format!(", digest {}: {}", shown(digest.hash), String::from_utf8_lossy(&digest.text));
@@ -300,10 +300,10 @@ impl Session {
         let Some(diagnostics) = self.facts.warnings_read() else { return };
         let digest = shown(analysis.digest);
         let server = self.at.server().map(|server| server.key.to_string()).unwrap_or_default();
-        let is_secret = self.entry.view.error_may_carry_password();
+        let is_secret = self.handle.row.error_may_carry_password();
         for warning in diagnostics.lines() {
             let warning = if is_secret { String::from_utf8_lossy(&sql::without_quoted(warning.as_bytes())).into_owned() } else { warning };
-            tracing::warn!("warning on {server}: {warning}; session {}, user '{}', statement {digest}", self.entry.id, self.user.name);
+            tracing::warn!("warning on {server}: {warning}; session {}, user '{}', statement {digest}", self.handle.id, self.user.name);
         }
     }
 
@@ -318,10 +318,10 @@ impl Session {
         let reply = result.and_then(Result::ok);
         let error = match result {
             Some(result) => error_of(result).map(|(code, text)| (code, text.into())),
-            None => self.entry.take_own_error(),
+            None => self.handle.take_own_error(),
         };
         let event = QueryEvent {
-            thread_id: self.entry.id,
+            thread_id: self.handle.id,
             command: statement.logged(),
             user: self.user.name.clone(),
             schema: self.wants.state.schema.clone(),
@@ -350,10 +350,10 @@ impl Session {
 
     /// The client is logged in.
     pub(super) fn logged_in(&self) {
-        self.entry.view.is_tls.set(self.client.link.stream().is_tls());
-        self.entry.view.passes_through.set(self.user.fast_forward);
+        self.handle.row.is_tls.set(self.client.link.stream().is_tls());
+        self.handle.row.passes_through.set(self.user.fast_forward);
         self.publish();
-        self.worker.shared.logs.audit(AuditEvent::ConnectOk, &self.entry, None);
+        self.worker.shared.logs.audit(AuditEvent::ConnectOk, &self.handle, None);
     }
 
     /// The session is over.
@@ -371,17 +371,17 @@ impl Session {
         }
         let logs = &self.worker.shared.logs;
         if matches!(end, End::Quit) {
-            logs.audit(AuditEvent::Quit, &self.entry, None);
+            logs.audit(AuditEvent::Quit, &self.handle, None);
         }
-        logs.audit(AuditEvent::Close, &self.entry, None);
+        logs.audit(AuditEvent::Close, &self.handle, None);
     }
 }
 
-impl Attachments {
+impl Backends {
     /// The proxy sends the client this error.
     pub(super) fn error_sent(&self, code: u16, text: &[u8]) {
-        if !self.entry.error_is_counted.get() {
-            self.entry.set_own_error(Some((code, text.into())));
+        if !self.handle.error_is_counted.get() {
+            self.handle.set_own_error(Some((code, text.into())));
         }
     }
 
@@ -390,7 +390,7 @@ impl Attachments {
         if let Some(backend) = self.backend.as_mut() {
             let traffic = backend.link.take_traffic();
             if self.pins.set().intersects(STREAMS) {
-                self.entry.count_replicated(traffic.1);
+                self.handle.count_replicated(traffic.1);
             }
             self.worker.meter.count_traffic((backend.core.server.key.hostgroup, backend.core.server.index), traffic);
         }
@@ -406,7 +406,7 @@ impl Attachments {
         if let Some(backend) = &self.backend {
             return Some(Arc::clone(&backend.core.server));
         }
-        let (hostgroup, index) = self.entry.view.held.get()?.server;
+        let (hostgroup, index) = self.handle.row.held.get()?.server;
         self.worker.pool(hostgroup).servers().get(index).cloned()
     }
 }

@@ -72,11 +72,11 @@ async fn others_see_a_session_as_it_is_after_its_command() {
     let mut bed = Bed::new("").on(MySql);
     bed.answers(&[result_of(&[&["1"]])]);
     bed.serve(Command::Query, b"SELECT GET_LOCK('a', 1)").await.unwrap();
-    assert_eq!(bed.entry.all_pins(), bed.at.pins.set());
-    assert_eq!(bed.entry.view.held.get().map(|held| held.thread_id), Some(7));
-    assert_eq!(bed.entry.pinned().first().map(|began| began.reason.name()), Some("user_lock"));
+    assert_eq!(bed.handle.all_pins(), bed.at.pins.set());
+    assert_eq!(bed.handle.row.held.get().map(|held| held.thread_id), Some(7));
+    assert_eq!(bed.handle.pinned().first().map(|began| began.reason.name()), Some("user_lock"));
     bed.at.pins.clear();
     bed.at.give_back();
     bed.serve(Command::Ping, b"").await.unwrap();
-    assert!(bed.entry.all_pins().is_empty() && bed.entry.view.held.get().is_none());
+    assert!(bed.handle.all_pins().is_empty() && bed.handle.row.held.get().is_none());
 }

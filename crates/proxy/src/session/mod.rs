@@ -7,7 +7,7 @@
 mod acquire;
 mod assigned_gtid;
 mod assigned_gtid_run;
-mod attachments;
+mod backends;
 mod begin;
 mod beside;
 mod cached;
@@ -77,7 +77,7 @@ mod user_variables;
 mod views;
 mod wants;
 
-use crate::clients::entry::{Activity, Entry};
+use crate::clients::session_handle::{Activity, SessionHandle};
 use crate::hostgroups::lane::Lane;
 use crate::hostgroups::pool::HostgroupPool;
 use crate::logs::audit::AuditEvent;
@@ -88,7 +88,7 @@ use crate::session_state::class::{Class, LaneKey};
 use crate::workers::counters::count;
 use crate::workers::prefetch::{Extent, Warm};
 use crate::workers::worker::{FIRST_SESSION_ID, Worker};
-use attachments::Attachments;
+use backends::Backends;
 use beside::Beside;
 use end::End;
 use facts::SessionFacts;
@@ -111,11 +111,11 @@ use wire::flags::Capabilities;
 /// See the module.
 pub(crate) struct Session {
     worker: Rc<Worker>,
-    entry: Rc<Entry>,
+    handle: Rc<SessionHandle>,
     client: Frontend,
     user: Arc<User>,
     /// The backend that it holds, what keeps it, and what it left elsewhere.
-    at: Attachments,
+    at: Backends,
     /// What it wants of a backend.
     wants: Wants,
     /// The statement at hand.
@@ -136,8 +136,8 @@ pub(crate) fn start(worker: &Rc<Worker>, socket: DetachedSocket, peer: Option<So
     let number = worker.shared.sessions_begun.fetch_add(1, Ordering::Relaxed) % ((1 << 31) / workers / 2);
     let base = FIRST_SESSION_ID - FIRST_SESSION_ID % workers;
     let id = base + number * workers + worker.index as u64;
-    let entry = Rc::new(Entry::new(id, worker.clock.now_ms()));
-    entry.view.came(peer, local);
+    let handle = Rc::new(SessionHandle::new(id, worker.clock.now_ms()));
+    handle.row.came(peer, local);
     let socket = match socket.attach() {
         Ok(socket) => socket,
         Err(e) => {
@@ -147,18 +147,18 @@ pub(crate) fn start(worker: &Rc<Worker>, socket: DetachedSocket, peer: Option<So
         }
     };
     count(&worker.counters.clients);
-    let slot = Registration::new(worker, &entry);
+    let slot = Registration::new(worker, &handle);
     let link = Link::new(Stream::new(socket));
     let worker = Rc::clone(worker);
     tokio::task::spawn_local(async move {
         let _slot = slot;
         // The login is long and rare: boxed, so that idle sessions do not carry its size.
-        let login = Box::pin(login::log_in(Rc::clone(&worker), Rc::clone(&entry), link, peer, local));
+        let login = Box::pin(login::log_in(Rc::clone(&worker), Rc::clone(&handle), link, peer, local));
         let mut session = match login.await {
             Ok(session) => session,
             Err(end) => {
-                worker.shared.logs.audit(AuditEvent::ConnectErr, &entry, end.refusal());
-                return end.log_refused(&entry, entry.view.client.get(), &worker);
+                worker.shared.logs.audit(AuditEvent::ConnectErr, &handle, end.refusal());
+                return end.log_refused(&handle, handle.row.client.get(), &worker);
             }
         };
         session.logged_in();
@@ -168,16 +168,16 @@ pub(crate) fn start(worker: &Rc<Worker>, socket: DetachedSocket, peer: Option<So
     });
 }
 
-/// The session's entry in its worker's table and in the process's count; leaves both when dropped.
+/// The session's handle in its worker's table and in the process's count; leaves both when dropped.
 struct Registration {
     worker: Rc<Worker>,
     key: usize,
 }
 
 impl Registration {
-    fn new(worker: &Rc<Worker>, entry: &Rc<Entry>) -> Self {
-        let key = worker.entries.borrow_mut().insert(Rc::clone(entry));
-        entry.key.set(key);
+    fn new(worker: &Rc<Worker>, handle: &Rc<SessionHandle>) -> Self {
+        let key = worker.entries.borrow_mut().insert(Rc::clone(handle));
+        handle.key.set(key);
         worker.wake(key);
         Self { worker: Rc::clone(worker), key }
     }
@@ -185,10 +185,10 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        let entry = self.worker.entries.borrow_mut().remove(self.key);
-        self.worker.shared.note_session(entry.id, None);
+        let handle = self.worker.entries.borrow_mut().remove(self.key);
+        self.worker.shared.note_session(handle.id, None);
         self.worker.shared.frontends.fetch_sub(1, Ordering::AcqRel);
-        if let Some(user) = entry.user.borrow().as_ref() {
+        if let Some(user) = handle.user.borrow().as_ref() {
             self.worker.shared.user(&user.name).connections.fetch_sub(1, Ordering::AcqRel);
         }
     }
@@ -196,13 +196,13 @@ impl Drop for Registration {
 
 impl Session {
     /// A session that has just begun, in its user's own hostgroup.
-    fn new(worker: Rc<Worker>, entry: Rc<Entry>, client: Frontend, user: Arc<User>) -> Self {
+    fn new(worker: Rc<Worker>, handle: Rc<SessionHandle>, client: Frontend, user: Arc<User>) -> Self {
         let pool = worker.pool(user.default_hostgroup);
         let lane = lane_of(&worker, &pool, &user, client.caps);
         Self {
-            at: Attachments::new(&worker, &entry, pool, lane),
+            at: Backends::new(&worker, &handle, pool, lane),
             worker,
-            entry,
+            handle,
             client,
             user,
             wants: Wants::default(),
@@ -221,9 +221,9 @@ impl Session {
         loop {
             if self.client.input.is_empty() {
                 self.park().await;
-                self.worker.wake(self.entry.key.get());
+                self.worker.wake(self.handle.key.get());
             }
-            let extents = [Extent::of(self), Extent::of(&*self.entry)];
+            let extents = [Extent::of(self), Extent::of(&*self.handle)];
             if let Err(end) = Warm::new(self.serve_busy(), extents).await {
                 return end;
             }
@@ -245,10 +245,10 @@ impl Session {
         }
         self.client.input.release(&self.worker.buffers);
         self.hand.trail = None;
-        self.entry.set_parked();
+        self.handle.set_parked();
         self.wants.state.variables = self.worker.memory.borrow_mut().intern(std::mem::take(&mut self.wants.state.variables));
-        let Self { client: Frontend { link: front, .. }, entry, .. } = self;
-        poll_fn(|cx| if front.poll_readable(cx).is_ready() || entry.poll_signal(cx).is_some() { Poll::Ready(()) } else { Poll::Pending })
+        let Self { client: Frontend { link: front, .. }, handle, .. } = self;
+        poll_fn(|cx| if front.poll_readable(cx).is_ready() || handle.poll_signal(cx).is_some() { Poll::Ready(()) } else { Poll::Pending })
             .await;
     }
 
@@ -259,16 +259,16 @@ impl Session {
             return self.at.note_traffic();
         }
         if let Some((code, state, text)) = end.message().filter(|_| !self.client.is_half_told) {
-            if self.entry.is_idle() && self.client.input.is_empty() {
+            if self.handle.is_idle() && self.client.input.is_empty() {
                 // The client reads it as the answer to what it says next.
                 self.client.link.begin_answer();
             }
             let _ = self.client.send_error(&mut self.at, code, state, text).await;
         }
         self.client.link.stream_mut().close_notify();
-        end.log(&self.entry, self.client.peer, self.worker.snapshot().vars.log_unhealthy_connections);
+        end.log(&self.handle, self.client.peer, self.worker.snapshot().vars.log_unhealthy_connections);
         self.session_ended(&end);
-        self.entry.set_activity(Activity::Idle, self.worker.clock.now_ms());
+        self.handle.set_activity(Activity::Idle, self.worker.clock.now_ms());
         self.at.abandon_places();
         if let Some(backend) = self.at.backend.take() {
             // The client's socket closes now; the backend may take a moment.

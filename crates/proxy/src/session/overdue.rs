@@ -3,10 +3,10 @@
 //! connection whether it runs there at all. Where it does not, its connection is ended and the statement given up; so it is where
 //! the server cannot be reached from here, though the monitor still sees it.
 
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::fault::{Certainty, Fault};
 use super::hand::AtHand;
-use crate::backends::aside::{Target, Unanswered, ask_aside};
+use crate::backends::side_connection::{Target, Unanswered, ask_aside};
 use crate::hostgroups::pool::HostgroupPool;
 use crate::workers::worker::Worker;
 use std::cell::Cell;
@@ -48,8 +48,8 @@ pub(super) struct Watch {
 
 impl AtHand {
     /// Asks, from time to time, whether the statement at hand runs on its server; an error when it does not.
-    pub(super) fn watch_overdue(&mut self, at: &mut Attachments, now_ms: u64) -> Result<(), Fault> {
-        let (_, since_ms) = at.entry.activity();
+    pub(super) fn watch_overdue(&mut self, at: &mut Backends, now_ms: u64) -> Result<(), Fault> {
+        let (_, since_ms) = at.handle.activity();
         let Some(backend) = &at.backend else { return Ok(()) };
         let begin = || Rc::new(Watch { since_ms, next_look_ms: Cell::new(now_ms), missed: Cell::new(0), is_over: Cell::new(false) });
         let watch = Rc::clone(match self.watch.take_if(|watch| watch.since_ms != since_ms) {

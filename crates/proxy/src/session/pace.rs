@@ -3,10 +3,10 @@
 //! Nothing is queued: the session waits before it writes, and reads no more of the server's reply meanwhile. What was sent is paid
 //! for by waiting before the next bytes, so that a short answer is never late for its own sake.
 
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::end::End;
 use super::frontend::Frontend;
-use crate::clients::entry::Signal;
+use crate::clients::session_handle::Signal;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
@@ -19,7 +19,7 @@ const MIN_PIECE: u64 = 512;
 
 impl Frontend {
     /// Writes to the client at `rate` bytes a second.
-    pub(super) async fn write_paced(&mut self, at: &Attachments, bytes: &[u8], rate: u64) -> Result<(), End> {
+    pub(super) async fn write_paced(&mut self, at: &Backends, bytes: &[u8], rate: u64) -> Result<(), End> {
         // Compressed, each write becomes a frame, and some clients want a packet in one.
         let piece = match self.link.frame_seq() {
             Some(_) => bytes.len(),
@@ -35,18 +35,18 @@ impl Frontend {
     }
 }
 
-impl Attachments {
+impl Backends {
     /// Waits until what was sent before is paid for, and takes a turn to send `len` bytes.
     async fn wait_for_turn(&self, rate: u64, len: usize) -> Result<(), End> {
-        let (entry, clock) = (&self.entry, &self.worker.shared.clock);
-        let wait_us = entry.paid_until_us.get().saturating_sub(clock.now_us());
+        let (handle, clock) = (&self.handle, &self.worker.shared.clock);
+        let wait_us = handle.paid_until_us.get().saturating_sub(clock.now_us());
         if wait_us > 0 {
             let mut sleep = pin!(tokio::time::sleep(Duration::from_micros(wait_us)));
             poll_fn(|cx| {
                 if sleep.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(Ok(()));
                 }
-                match entry.poll_signal(cx) {
+                match handle.poll_signal(cx) {
                     Some(Signal::KillConnection) => Poll::Ready(Err(End::Killed)),
                     Some(Signal::Stop) => Poll::Ready(Err(End::Shutdown)),
                     Some(Signal::TransactionTimeout) => Poll::Ready(Err(End::TransactionTimeout)),
@@ -59,14 +59,14 @@ impl Attachments {
         }
         let cost_us = u64::try_from(len).unwrap_or(u64::MAX).saturating_mul(1_000_000) / rate.max(1);
         // A pause of the client's own earns nothing; a wait that took longer than it should is made good.
-        let from_us = if wait_us > 0 { entry.paid_until_us.get() } else { clock.now_us() };
-        entry.paid_until_us.set(from_us.saturating_add(cost_us));
+        let from_us = if wait_us > 0 { handle.paid_until_us.get() } else { clock.now_us() };
+        handle.paid_until_us.set(from_us.saturating_add(cost_us));
         Ok(())
     }
 
     /// The statement at hand was killed, or is to be: what is left of its answer is sent at once.
     fn is_to_end(&self) -> bool {
-        matches!(self.entry.pending(), Some(Signal::KillQuery | Signal::QueryTimeout))
+        matches!(self.handle.pending(), Some(Signal::KillQuery | Signal::QueryTimeout))
             || self.backend.as_ref().is_some_and(|backend| backend.core.killed)
     }
 }

@@ -4,12 +4,12 @@
 //! first packet after an answer is looked at, for a KILL of a session's id and for what has no answer.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::end::End;
 use super::fault::{Fault, end_of_pinned};
 use super::frontend::Frontend;
-use crate::backends::aside;
-use crate::clients::entry::{Activity, Signal};
+use crate::backends::side_connection;
+use crate::clients::session_handle::{Activity, Signal};
 use crate::net::buffer::{Buffer, WINDOW};
 use crate::net::link::Link;
 use crate::session_state::pins::PinReason;
@@ -85,7 +85,7 @@ impl Session {
             Err(Fault::Lost { text, .. }) => return End::BackendLost(text),
             Err(Fault::Refused { .. }) => return End::StreamEnded,
         };
-        self.entry.view.held.set(Some(backend.shown()));
+        self.handle.row.held.set(Some(backend.shown()));
         self.at.backend = Some(backend);
         let now = self.now_ms();
         self.at.pins.begin(PinReason::Replication, now, 0);
@@ -116,7 +116,7 @@ impl Session {
             {
                 return end;
             }
-            let disturbed = self.entry.pending().and_then(|signal| self.disturbed_in(&mut passage, signal));
+            let disturbed = self.handle.pending().and_then(|signal| self.disturbed_in(&mut passage, signal));
             if let Some(end) = disturbed.or_else(|| self.ended(&passage)) {
                 return end;
             }
@@ -127,7 +127,7 @@ impl Session {
     fn note_activity(&self, passage: &Passage) {
         if self.user.fast_forward {
             let is_idle = self.client.is_at_rest(&self.at, passage) && !passage.is_endless;
-            self.entry.set_activity(if is_idle { Activity::Idle } else { Activity::Running }, self.now_ms());
+            self.handle.set_activity(if is_idle { Activity::Idle } else { Activity::Running }, self.now_ms());
         }
     }
 
@@ -150,7 +150,7 @@ impl Session {
     }
 
     fn disturbed_in(&mut self, passage: &mut Passage, signal: Signal) -> Option<End> {
-        self.entry.clear_signal();
+        self.handle.clear_signal();
         match signal {
             Signal::KillConnection => return Some(self.client.told_at_rest(&self.at, passage, End::Killed)),
             Signal::Stop => return Some(self.client.told_at_rest(&self.at, passage, End::Shutdown)),
@@ -158,11 +158,11 @@ impl Session {
             Signal::IdleTimeout if self.client.is_at_rest(&self.at, passage) => {
                 return Some(self.client.told_at_rest(&self.at, passage, End::Idle));
             }
-            Signal::Park if self.entry.is_idle() => self.entry.set_parked(),
+            Signal::Park if self.handle.is_idle() => self.handle.set_parked(),
             Signal::Drain => passage.drains = true,
             Signal::KillQuery if !self.client.is_answered(&self.at, passage) => {
                 if let Some(backend) = self.at.backend.as_mut() {
-                    aside::kill_statement(&self.worker, &self.at.pool, backend);
+                    side_connection::kill_statement(&self.worker, &self.at.pool, backend);
                 }
             }
             _ => {}
@@ -204,7 +204,7 @@ impl Session {
             (u64::from(u32::from_le_bytes(*payload.get(1..)?.first_chunk()?)), KillKind::Connection)
         } else {
             let sql = wire::query::split_query(payload, self.client.caps).ok()?.sql;
-            match sql::parse_kill(payload.get(sql)?, self.wants.lex, self.entry.id)? {
+            match sql::parse_kill(payload.get(sql)?, self.wants.lex, self.handle.id)? {
                 Kill { target: KillTarget::Connection(id), .. } => (id, KillKind::Connection),
                 Kill { target: KillTarget::Query(id), .. } => (id, KillKind::Query),
             }
@@ -216,7 +216,7 @@ impl Session {
     fn looked_at_us(&self, passage: &Passage, pays: bool) -> Option<u64> {
         let stalled = passage.stalled_since_us.map(|since_us| since_us + WRITE_TIMEOUT_US);
         let answered = (passage.drains && self.client.is_at_rest(&self.at, passage)).then_some(passage.answered_us + ANSWERED_AFTER_US);
-        let paid = pays.then(|| self.entry.paid_until_us.get());
+        let paid = pays.then(|| self.handle.paid_until_us.get());
         [stalled, answered, paid].into_iter().flatten().min()
     }
 
@@ -224,10 +224,10 @@ impl Session {
     async fn next_passed(&mut self, passage: &mut Passage) -> io::Result<Event> {
         let rate = self.worker.snapshot().vars.throttle_max_bytes_per_second_to_client;
         let now_us = self.worker.shared.clock.now_us();
-        let pays = rate > 0 && self.entry.paid_until_us.get() > now_us && self.at.backend.as_ref().is_some_and(|b| !b.input.is_empty());
+        let pays = rate > 0 && self.handle.paid_until_us.get() > now_us && self.at.backend.as_ref().is_some_and(|b| !b.input.is_empty());
         let at_us = self.looked_at_us(passage, pays);
         let mut timer = pin!(tokio::time::sleep(Duration::from_micros(at_us.unwrap_or(now_us).saturating_sub(now_us))));
-        let Self { client: Frontend { link: front, input, .. }, at, worker, entry, .. } = self;
+        let Self { client: Frontend { link: front, input, .. }, at, worker, handle, .. } = self;
         let Some(backend) = at.backend.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
         let budget = match rate {
             0 => usize::MAX,
@@ -250,7 +250,7 @@ impl Session {
                     && let Some(n) = taken.filter(|n| *n > 0)
                 {
                     let cost_us = u64::try_from(n).unwrap_or(u64::MAX).saturating_mul(1_000_000) / rate;
-                    entry.paid_until_us.set(worker.shared.clock.now_us().saturating_add(cost_us));
+                    handle.paid_until_us.set(worker.shared.clock.now_us().saturating_add(cost_us));
                 }
                 moved |= taken.is_some_and(|n| n > 0);
                 // A stall that begins moves the timer.
@@ -276,7 +276,7 @@ impl Session {
             }
             input.release(&worker.buffers);
             backend.input.release(&worker.buffers);
-            if entry.poll_signal(cx).is_some() || at_us.is_some() && timer.as_mut().poll(cx).is_ready() {
+            if handle.poll_signal(cx).is_some() || at_us.is_some() && timer.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(Ok(Event::Disturbed));
             }
             Poll::Pending
@@ -287,22 +287,22 @@ impl Session {
 
 impl Frontend {
     /// It is at rest, and has been for so long that what the server said was a whole answer.
-    fn is_answered(&self, at: &Attachments, passage: &Passage) -> bool {
+    fn is_answered(&self, at: &Backends, passage: &Passage) -> bool {
         self.is_at_rest(at, passage) && passage.answered_us + ANSWERED_AFTER_US <= at.worker.shared.clock.now_us()
     }
 
     /// Nothing is under way, as far as can be told from outside.
-    fn is_at_rest(&self, at: &Attachments, passage: &Passage) -> bool {
+    fn is_at_rest(&self, at: &Backends, passage: &Passage) -> bool {
         !passage.awaits_answer && self.input.is_empty() && at.backend.as_ref().is_none_or(|backend| backend.input.is_empty())
     }
 
     /// An error packet has no place within an answer.
-    fn told_at_rest(&self, at: &Attachments, passage: &Passage, end: End) -> End {
+    fn told_at_rest(&self, at: &Backends, passage: &Passage, end: End) -> End {
         if self.is_at_rest(at, passage) && !passage.is_endless { end } else { End::StreamEnded }
     }
 }
 
-impl Attachments {
+impl Backends {
     /// The server of this connection is not to be used any more.
     fn server_taken(&self) -> End {
         let why = self.backend.as_ref().and_then(|backend| backend.core.server.standing.why_cut());

@@ -1,7 +1,7 @@
 //! COM_STMT_PREPARE, and having a statement prepared on whatever backend serves its execution.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::command::Incoming;
 use super::end::End;
 use super::fault::{Certainty, Fault};
@@ -197,13 +197,13 @@ impl Session {
     /// and given up as one.
     async fn send_prepare(&mut self, key: &Arc<StatementKey>) -> Result<Collected, Fault> {
         let sent = match self.at.backend.as_mut() {
-            Some(backend) => unless_killed(&self.entry, backend.send(Command::StmtPrepare, &key.text)).await,
+            Some(backend) => unless_killed(&self.handle, backend.send(Command::StmtPrepare, &key.text)).await,
             None => Err(std::io::ErrorKind::NotConnected.into()),
         };
         sent.map_err(|e| self.at.lost_before(&e))?;
         let mut reply = self.hear_prepared().await?;
         self.at.statement_is_over().await;
-        if self.entry.is_timed_out()
+        if self.handle.is_timed_out()
             && let Some(error) = reply.error.as_mut().filter(|error| error.code == INTERRUPTED)
         {
             *error = ServerError { code: QUERY_TIMEOUT, sqlstate: *b"70100", message: TIME_IS_OVER.to_vec() };
@@ -345,7 +345,7 @@ impl Session {
         // Prepared before the state is in force, it would be another statement.
         self.send_statement(&std::mem::take(ahead), Outgoing::Bytes(&[])).await?;
         let reply = self.prepare_as_then(&key, ahead).await.map_err(|fault| self.recovery.lost_unexecuted(&self.at, fault))?;
-        if let Some(by) = self.entry.killed_by().filter(|_| reply.error.is_none()) {
+        if let Some(by) = self.handle.killed_by().filter(|_| reply.error.is_none()) {
             // The KILL QUERY came too late for this, and is not sent again.
             return Err(Fault::interrupted(by));
         }
@@ -425,7 +425,7 @@ impl Session {
 
 impl Recovery {
     /// Preparing a statement has no effect: what was lost with that may be executed elsewhere.
-    fn lost_unexecuted(&mut self, at: &Attachments, fault: Fault) -> Fault {
+    fn lost_unexecuted(&mut self, at: &Backends, fault: Fault) -> Fault {
         match fault {
             Fault::Lost { certainty: Certainty::Unknown, text, pins } => {
                 self.lost_at_us.get_or_insert(at.worker.shared.clock.now_us());
@@ -445,14 +445,14 @@ impl Statements {
     }
 
     /// The server's id of the statement, where the held backend has it prepared as it is to be executed.
-    pub(super) fn found_on_backend_as_bound(&self, at: &mut Attachments, id: u32) -> Option<u32> {
+    pub(super) fn found_on_backend_as_bound(&self, at: &mut Backends, id: u32) -> Option<u32> {
         let statement = self.get(id)?;
         let is_as_bound = || !knows_better(&statement.analysis, statement.fact) && statement.is_on_backend_as_bound();
         if statement.apart.is_some() || is_as_bound() { self.found_on_backend(at, id) } else { None }
     }
 
     /// The server's id of the statement, where the held backend has it prepared.
-    fn found_on_backend(&self, at: &mut Attachments, id: u32) -> Option<u32> {
+    fn found_on_backend(&self, at: &mut Backends, id: u32) -> Option<u32> {
         let statement = self.get(id)?;
         let prepared = &mut at.backend.as_mut()?.core.statements;
         if let Some(found) = statement.of(prepared) {
@@ -465,7 +465,7 @@ impl Statements {
     }
 }
 
-impl Attachments {
+impl Backends {
     pub(super) async fn shrink_statements(&mut self) -> Result<(), Fault> {
         let max = usize::try_from(self.worker.snapshot().vars.max_stmts_per_connection).unwrap_or(usize::MAX).max(1);
         let Some(backend) = self.backend.as_mut() else { return Ok(()) };
@@ -493,7 +493,7 @@ impl Attachments {
         }
         let is_any = !own.is_empty() || !closing.is_empty();
         for one in closing {
-            _ = paused(&self.entry, one).await?;
+            _ = paused(&self.handle, one).await?;
         }
         Ok(is_any)
     }

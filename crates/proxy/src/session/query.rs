@@ -1,7 +1,7 @@
 //! COM_QUERY: what is sent for a text, and what its reply says.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::charsets;
 use super::command::Incoming;
 use super::effects::contains;
@@ -129,7 +129,7 @@ impl Session {
             Kind::ShowWarnings | Kind::ShowErrors => return self.facts.known_warnings(sql, kind),
             _ => sql::single_fact_select(sql, self.wants.lex)?,
         };
-        let value = self.facts.knows(&self.at, fact).then(|| self.facts.of(fact, self.entry.id))?;
+        let value = self.facts.knows(&self.at, fact).then(|| self.facts.of(fact, self.handle.id))?;
         let wide = self.wants.state.variables.get("character_set_results").filter(|charset| is_wide(charset));
         Some(match wide.filter(|_| self.worker.shared.serves_mariadb()) {
             Some(charset) => wide_row(value, charset),
@@ -152,7 +152,7 @@ impl Session {
     /// The text with the calls replaced by numbers. Of several statements those behind the first are told only what those before
     /// them leave as it was.
     pub(super) fn substituted(&self, sql: &[u8], analysis: &Analysis) -> Vec<u8> {
-        let value = |fact| self.facts.knows(&self.at, fact).then(|| self.facts.of(fact, self.entry.id));
+        let value = |fact| self.facts.knows(&self.at, fact).then(|| self.facts.of(fact, self.handle.id));
         if !analysis.facts.contains(Facts::MULTI) {
             let is_answer = is_answer(sql, analysis.kind);
             return sql::substitute_facts(sql, self.wants.lex, |fact| value(fact).filter(|_| is_answer || !fact.is_connection()));
@@ -200,7 +200,7 @@ impl Session {
 
 impl SessionFacts {
     /// Does the session know this better than its backend?
-    pub(super) fn knows(&self, at: &Attachments, fact: sql::Fact) -> bool {
+    pub(super) fn knows(&self, at: &Backends, fact: sql::Fact) -> bool {
         let may_be_set = fact == sql::Fact::PseudoThreadId && at.pins.set().contains(PinReason::SessionState);
         at.pins.set().is_empty() || !may_be_set && !self.is_with_backend(fact)
     }

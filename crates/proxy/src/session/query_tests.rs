@@ -16,7 +16,7 @@ fn sent(bed: &Bed, text: &str) -> String {
 /// Which of these numbers stand in the text that is sent: the row count, found rows, warnings, errors, and the connection's id.
 fn told(bed: &Bed, text: &str) -> Vec<i64> {
     let sent = sent(bed, text);
-    let id = i64::try_from(bed.entry.id).unwrap();
+    let id = i64::try_from(bed.handle.id).unwrap();
     [5, 7, 2, 1, id]
         .into_iter()
         .flat_map(|number| vec![number; sent.matches(&format!("({number}|")).count() + sent.matches(&format!("IF(1,{number},")).count()])
@@ -42,7 +42,7 @@ async fn what_the_session_knows_stands_in_the_text() {
     }
     assert_eq!(sent(&bed, "SELECT 1 + ROW_COUNT()"), "SELECT 1 + IF(1,5,ROW_COUNT()) AS `1 + ROW_COUNT()`", "the column keeps its name");
     let own = sent(&bed, "SELECT 1 + CONNECTION_ID()");
-    assert!(own.contains(&bed.entry.id.to_string()), "{own}");
+    assert!(own.contains(&bed.handle.id.to_string()), "{own}");
 }
 
 #[tokio::test]

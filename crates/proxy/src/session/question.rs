@@ -5,7 +5,7 @@
 //! It also notes what an answer leaves on the connection.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::charsets;
 use super::facts::{SessionFacts, Unread};
 use super::frontend::Frontend;
@@ -184,7 +184,7 @@ pub(super) async fn exchange(backend: &mut Backend, questions: &[Question<'_>], 
 /// statement, and the status that its client sees.
 pub(super) struct Door<'a> {
     /// Where the session works.
-    pub at: &'a mut Attachments,
+    pub at: &'a mut Backends,
     /// What it knows of its last statement.
     pub facts: &'a mut SessionFacts,
     status: &'a mut StatusFlags,
@@ -192,7 +192,7 @@ pub(super) struct Door<'a> {
 
 impl<'a> Door<'a> {
     /// The door of the session that has these parts.
-    pub(super) fn new(at: &'a mut Attachments, facts: &'a mut SessionFacts, client: &'a mut Frontend) -> Self {
+    pub(super) fn new(at: &'a mut Backends, facts: &'a mut SessionFacts, client: &'a mut Frontend) -> Self {
         Self { at, facts, status: &mut client.status }
     }
 
@@ -211,9 +211,9 @@ impl<'a> Door<'a> {
     /// As for [`Door::ask`].
     pub(super) async fn ask_all(&mut self, questions: &[Question<'_>]) -> io::Result<Vec<Collected>> {
         self.will_ask(questions).await?;
-        let Attachments { backend, worker, entry, .. } = &mut *self.at;
+        let Backends { backend, worker, handle, .. } = &mut *self.at;
         let Some(backend) = backend.as_mut() else { return Err(io::Error::other("no backend")) };
-        let replies = guarded(worker, entry, exchange(backend, questions, &worker.buffers)).await;
+        let replies = guarded(worker, handle, exchange(backend, questions, &worker.buffers)).await;
         if replies.is_err() {
             self.at.mark_broken();
         }
@@ -227,13 +227,13 @@ impl<'a> Door<'a> {
     pub(super) async fn wait(&mut self, question: &str, limit: Duration) -> io::Result<Collected> {
         let questions = [Question::Wait(question)];
         self.will_ask(&questions).await?;
-        let Attachments { backend, worker, entry, .. } = &mut *self.at;
+        let Backends { backend, worker, handle, .. } = &mut *self.at;
         let Some(backend) = backend.as_mut() else { return Err(io::Error::other("no backend")) };
         let in_time = async {
             let replies = tokio::time::timeout(limit, exchange(backend, &questions, &worker.buffers)).await;
             replies.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "the server did not report its GTID in time")))
         };
-        let mut replies = unless_killed(entry, in_time).await?;
+        let mut replies = unless_killed(handle, in_time).await?;
         replies.pop().ok_or_else(|| io::Error::other("no reply"))
     }
 
@@ -243,9 +243,9 @@ impl<'a> Door<'a> {
     /// As for [`Door::ask`].
     pub(super) async fn enter(&mut self, schema: &Text) -> io::Result<Collected> {
         self.will_ask(&[Question::Enter(schema)]).await?;
-        let Attachments { backend, worker, entry, .. } = &mut *self.at;
+        let Backends { backend, worker, handle, .. } = &mut *self.at;
         let Some(backend) = backend.as_mut() else { return Err(io::Error::other("no backend")) };
-        guarded(worker, entry, backend.init_db(schema, &worker.buffers)).await
+        guarded(worker, handle, backend.init_db(schema, &worker.buffers)).await
     }
 
     /// Reads what these questions clobber, where only the server at hand knows it. For questions that are asked otherwise than by
@@ -276,7 +276,7 @@ impl<'a> Door<'a> {
     /// # Errors
     /// As for [`Door::ask`]. Without a backend nothing is read.
     pub(super) async fn read(&mut self, wanted: Unread) -> io::Result<()> {
-        let Attachments { backend, worker, entry, pins, .. } = &mut *self.at;
+        let Backends { backend, worker, handle, pins, .. } = &mut *self.at;
         let (Some(backend), true) = (backend.as_mut(), wanted.any()) else { return Ok(()) };
         // One of the two questions clobbers what the other one reads. MySQL even leaves a warning of its own, of FOUND_ROWS(), which
         // the client would be shown on a connection that it keeps.
@@ -287,7 +287,7 @@ impl<'a> Door<'a> {
         let all = [warnings.then_some(Question::Warnings), asks.then_some(Question::InsertIdAndFoundRows)];
         let questions: Vec<Question<'_>> = all.into_iter().flatten().collect();
         self.facts.lose_row_count();
-        let replies = guarded(worker, entry, exchange(backend, &questions, &worker.buffers)).await;
+        let replies = guarded(worker, handle, exchange(backend, &questions, &worker.buffers)).await;
         let Ok(mut replies) = replies else {
             self.at.mark_broken();
             return replies.map(drop);
@@ -337,7 +337,7 @@ impl Session {
     }
 }
 
-impl Attachments {
+impl Backends {
     /// The connection failed after the answer: the next statement finds out what that means.
     fn mark_broken(&mut self) {
         if let Some(backend) = self.backend.as_mut() {
@@ -348,12 +348,12 @@ impl Attachments {
     /// The backend at hand ran the session's last statement.
     pub(super) fn note_ran(&mut self) {
         if let Some(backend) = self.backend.as_mut() {
-            backend.core.held.ran_for(self.entry.id);
+            backend.core.held.ran_for(self.handle.id);
         }
     }
 
     fn ran_last(&self) -> bool {
-        self.backend.as_ref().is_some_and(|backend| backend.core.held.ran_last_for(self.entry.id))
+        self.backend.as_ref().is_some_and(|backend| backend.core.held.ran_last_for(self.handle.id))
     }
 }
 

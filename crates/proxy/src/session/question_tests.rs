@@ -219,8 +219,8 @@ const SENDERS: [&str; 8] =
 fn the_proxy_asks_by_the_door_alone() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/session");
     let mut seen = 0;
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
+    for handle in std::fs::read_dir(folder).unwrap() {
+        let path = handle.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         if !name.ends_with(".rs") || name.ends_with("tests.rs") || name == "bed.rs" {
             continue;

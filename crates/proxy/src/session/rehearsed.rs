@@ -87,7 +87,7 @@ impl Session {
         }
         let before = self.beside.as_mut().and_then(|beside| beside.rehearsed.shadow.take());
         let before = before.filter(|shadow| shadow.run.ended_ms(now_ms).is_none());
-        let shadow = before.or_else(|| Shadow::of(&self.worker, self.entry.id, &self.user.name));
+        let shadow = before.or_else(|| Shadow::of(&self.worker, self.handle.id, &self.user.name));
         self.beside.get_or_insert_default().rehearsed = Rehearsed { epoch, shadow: shadow.clone(), listener: None };
         shadow.filter(|shadow| shadow.is_active(now_ms))
     }
@@ -164,8 +164,8 @@ mod tests {
         let bed = Bed::new(ROW);
         let plan = Arc::clone(&bed.worker.snapshot().rehearsals[0]);
         bed.worker.shared.rehearsals.start(Run::new(plan, Default::default(), (0, 0), None), 0).unwrap();
-        let shadow = Shadow::of(&bed.worker, bed.entry.id, "anna").unwrap();
-        assert!(Shadow::of(&bed.worker, bed.entry.id, "bert").is_none());
+        let shadow = Shadow::of(&bed.worker, bed.handle.id, "anna").unwrap();
+        assert!(Shadow::of(&bed.worker, bed.handle.id, "bert").is_none());
         (bed, shadow)
     }
 

@@ -4,7 +4,7 @@
 //! [`WINDOW`] bytes of a reply are held, but for a single packet that must be understood whole.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::frontend::Frontend;
@@ -15,7 +15,7 @@ use super::recovery::Recovery;
 use super::run::Plan;
 use super::sync::Ahead;
 use crate::backends::backend::OUTSTANDING;
-use crate::clients::entry::Signal;
+use crate::clients::session_handle::Signal;
 use crate::net::buffer::{Buffer, WINDOW};
 use crate::net::link::Sent;
 use crate::workers::counters::add;
@@ -91,12 +91,12 @@ impl Session {
         let Some(backend) = self.at.backend.as_mut() else { return Err(self.at.pinned_backend_lost("no backend")) };
         let statement = what.bytes(&self.client.input);
         let result = if ahead.packets.is_empty() {
-            unless_killed(&self.entry, backend.link.write_all(statement.get(taken..).unwrap_or_default())).await
+            unless_killed(&self.handle, backend.link.write_all(statement.get(taken..).unwrap_or_default())).await
         } else {
             let mut all = Vec::with_capacity(ahead.packets.len() + statement.len());
             all.extend_from_slice(&ahead.packets);
             all.extend_from_slice(statement);
-            unless_killed(&self.entry, backend.link.write_all(&all)).await
+            unless_killed(&self.handle, backend.link.write_all(&all)).await
         };
         let certainty = if taken > 0 { Certainty::Unknown } else { if_it_failed(statement.len() + ahead.packets.len()) };
         result.map_err(|e| self.at.lost(&e, certainty))?;
@@ -107,7 +107,7 @@ impl Session {
     async fn collect_ahead(&mut self, ahead: &Ahead) -> Result<(), Fault> {
         for _ in 0..ahead.replies {
             let Some(backend) = self.at.backend.as_mut() else { break };
-            match guarded(&self.worker, &self.entry, backend.collect(ReplyKind::Results, false, &self.worker.buffers)).await {
+            match guarded(&self.worker, &self.handle, backend.collect(ReplyKind::Results, false, &self.worker.buffers)).await {
                 Ok(reply) if reply.error.is_none() => {}
                 // The server was closing the connection already: it read nothing of this.
                 Ok(reply) if reply.unasked => {
@@ -117,7 +117,7 @@ impl Session {
                 Ok(reply) => {
                     // A value that was accepted before is refused now, and the statement runs without it.
                     let error = reply.error.map(|e| e.to_string()).unwrap_or_default();
-                    tracing::error!("session {}: the server refused a state change: {error}; connection closed", self.entry.id);
+                    tracing::error!("session {}: the server refused a state change: {error}; connection closed", self.handle.id);
                     return Err(self.at.lost(&io::Error::other(error), Certainty::Unknown));
                 }
                 Err(e) => return Err(self.at.lost(&e, Certainty::Unknown)),
@@ -194,20 +194,20 @@ impl Session {
                 self.send_clients_file(&mut reframe).await?;
                 continue;
             }
-            if let Some(signal @ (Signal::KillQuery | Signal::QueryTimeout)) = self.entry.pending() {
+            if let Some(signal @ (Signal::KillQuery | Signal::QueryTimeout)) = self.handle.pending() {
                 // A server that sends faster than the client takes always has more at hand.
                 self.hand.interrupt(&mut self.at, signal)?;
             }
             let overdue = self.when_overdue(*began, &plan.analysis);
             self.read_backend(needs, overdue).await.map_err(|fault| self.client.cut_short(&reframe, fault))?;
-            if self.entry.is_timed_out() {
+            if self.handle.is_timed_out() {
                 reframe.set_timed_out();
             }
         }
         self.at.statement_is_over().await;
-        if matches!(self.entry.pending(), Some(Signal::KillQuery | Signal::QueryTimeout)) {
+        if matches!(self.handle.pending(), Some(Signal::KillQuery | Signal::QueryTimeout)) {
             // It came too late, and is not for the next statement.
-            self.entry.clear_signal();
+            self.handle.clear_signal();
         }
         if let Some(code) = facts.error {
             self.tell_of_error(code, &facts.message);
@@ -301,7 +301,7 @@ impl Session {
                 Ok(Event::ClientGone) => return Err(End::ClientGone.into()),
                 Ok(Event::ClientIsAhead) => {}
                 Ok(Event::Signal(Signal::Demoted)) if self.at.gives_up(overdue) => {
-                    self.entry.clear_signal();
+                    self.handle.clear_signal();
                     return Err(self.at.lost_overdue());
                 }
                 Ok(Event::Signal(signal)) => self.hand.interrupt(&mut self.at, signal)?,
@@ -323,7 +323,7 @@ impl Session {
     }
 
     async fn next_event_of_all(&mut self) -> io::Result<Event> {
-        let Self { client: Frontend { link: front, input, .. }, at, worker, entry, .. } = self;
+        let Self { client: Frontend { link: front, input, .. }, at, worker, handle, .. } = self;
         let Some(backend) = at.backend.as_mut() else { return Ok(Event::Backend(0)) };
         poll_fn(|cx| {
             // What the kernel does meanwhile takes longer than it takes to come.
@@ -331,7 +331,7 @@ impl Session {
             if let Poll::Ready(result) = backend.link.poll_read(cx, &mut backend.input, &worker.buffers) {
                 return Poll::Ready(result.map(Event::Backend));
             }
-            if let Some(signal) = entry.poll_signal(cx) {
+            if let Some(signal) = handle.poll_signal(cx) {
                 return Poll::Ready(Ok(Event::Signal(signal)));
             }
             // A client that pipelines is read as far as its buffer goes; then the kernel holds the rest.
@@ -358,7 +358,7 @@ impl Frontend {
     }
 
     /// Waits until the client has taken the rest; returns how many bytes must be there to go on.
-    async fn forward_rest(&mut self, at: &mut Attachments, part: Box<Part>) -> Result<usize, Fault> {
+    async fn forward_rest(&mut self, at: &mut Backends, part: Box<Part>) -> Result<usize, Fault> {
         let Part { input, out, processed, taken } = *part;
         let bytes: &[u8] = if processed.direct { input.filled().get(..processed.consumed).unwrap_or_default() } else { &out };
         let written = self.write_front_rest(at, bytes.get(taken..).unwrap_or_default()).await;
@@ -376,17 +376,17 @@ impl Recovery {
 
 impl AtHand {
     /// A signal while the statement runs.
-    pub(super) fn interrupt(&mut self, at: &mut Attachments, signal: Signal) -> Result<(), Fault> {
-        at.entry.clear_signal();
+    pub(super) fn interrupt(&mut self, at: &mut Backends, signal: Signal) -> Result<(), Fault> {
+        at.handle.clear_signal();
         match signal {
             Signal::KillQuery | Signal::QueryTimeout => {
-                at.entry.kill_statement(signal);
+                at.handle.kill_statement(signal);
                 if let Some(backend) = at.backend.as_mut() {
                     backend.core.killed = true;
                     // The server then answers the statement with its own error.
-                    crate::backends::aside::kill_statement(&at.worker, &at.pool, backend);
+                    crate::backends::side_connection::kill_statement(&at.worker, &at.pool, backend);
                 }
-                at.entry.give_up_at(at.worker.shared.clock.now_ms() + GIVE_UP_AFTER_MS);
+                at.handle.give_up_at(at.worker.shared.clock.now_ms() + GIVE_UP_AFTER_MS);
                 Ok(())
             }
             Signal::GiveUp => {
@@ -407,7 +407,7 @@ impl AtHand {
     }
 }
 
-impl Attachments {
+impl Backends {
     pub(super) fn lost(&mut self, e: &io::Error, certainty: Certainty) -> Fault {
         if certainty == Certainty::Unknown {
             self.tell_of_loss();

@@ -6,7 +6,7 @@
 //! moves, and a COMMIT that may have arrived is never sent twice without proof that it did not happen ([`super::lost_write`]).
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::guard::{guarded, guarded_on, left};
@@ -17,9 +17,9 @@ use super::question::{self, Question};
 use super::recovery::Recovery;
 use super::relay::Outgoing;
 use super::transcript::{self, Gap, How, Progress, Said, Transcript};
-use crate::backends::aside::Loss;
 use crate::backends::backend::{ServerError, put_command};
 use crate::backends::cleaning;
+use crate::backends::side_connection::Loss;
 use crate::hostgroups::replays::Replaying;
 use crate::session_state::certainty::{self, Refusal};
 use crate::session_state::pins::{PinReason, PinSet, TRANSACTION, WISHES};
@@ -92,7 +92,7 @@ impl Session {
         self.recovery.drop_label(&self.at, false);
         self.client.status.remove(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
         let now = self.now_ms();
-        self.entry.set_transaction(false, now);
+        self.handle.set_transaction(false, now);
         self.facts.insert_id.forget_backend();
     }
 
@@ -118,7 +118,7 @@ impl Session {
         }
         self.at.leave_transaction();
         self.replay_is_due();
-        self.entry.end_command();
+        self.handle.end_command();
         self.hand.began_us = self.worker.shared.clock.now_us();
         self.recovery.forget_retries();
         let mut patience = self.hand.patience(&self.at);
@@ -136,7 +136,7 @@ impl Session {
         match result {
             Ok(()) => Ok(()),
             Err(Fault::End(End::BackendLost(why))) => {
-                tracing::debug!("session {}: replay of an idle client's transaction failed: {why}", self.entry.id);
+                tracing::debug!("session {}: replay of an idle client's transaction failed: {why}", self.handle.id);
                 let is_late = self.recovery.replay_until_us.is_some_and(|until_us| until_us <= self.worker.shared.clock.now_us());
                 if !is_late {
                     self.lose_transcript(Gap::Unrepeatable);
@@ -207,7 +207,7 @@ impl Session {
             (Ok(()), Progress::Kept) => {
                 count(&counters.replays_ok);
                 self.hand.trail_replayed();
-                tracing::debug!("session {}: transaction replayed", self.entry.id);
+                tracing::debug!("session {}: transaction replayed", self.handle.id);
                 Ok(())
             }
             (Ok(()), _) => {
@@ -307,7 +307,7 @@ impl Session {
             backend.core.held.ran_unseen();
         }
         let reply = self.prepare_with_values(key).await?;
-        if let Some(by) = self.entry.killed_by() {
+        if let Some(by) = self.handle.killed_by() {
             // It was meant for the statement that waits for the replay.
             return Err(Fault::interrupted(by));
         }
@@ -335,13 +335,13 @@ impl Recovery {
 
     /// What was written in the open transaction can never be committed where it is: that server lost its role, and another one
     /// has it. A Galera node would still commit it.
-    pub(super) fn is_overtaken(&self, at: &Attachments) -> bool {
+    pub(super) fn is_overtaken(&self, at: &Backends) -> bool {
         let (Some(backend), Some(transcript)) = (&at.backend, &self.transcript) else { return false };
         transcript.wrote && at.pool.is_overtaken(&backend.core.server, at.worker.shared.clock.now_ms())
     }
 
     /// What is left of `transaction_replay_timeout_ms`, which begins with the first loss.
-    fn time_to_replay(&mut self, at: &Attachments, progress: Progress) -> Duration {
+    fn time_to_replay(&mut self, at: &Backends, progress: Progress) -> Duration {
         let limit_ms = at.lane.settings().transaction_replay_timeout_ms;
         if progress != Progress::Kept || limit_ms == 0 {
             return NO_LIMIT;
@@ -352,13 +352,13 @@ impl Recovery {
     }
 }
 
-impl Attachments {
+impl Backends {
     async fn say_one(&mut self, said: &Said, packets: &[u8]) -> Result<(), Fault> {
         let rows = said.digest.map_or(Rows::Counted, |t| t.rows);
         let Some(backend) = self.backend.as_mut() else { return Err(self.pinned_backend_lost("no backend")) };
         let server = Arc::clone(&backend.core.server);
         let exchange = exchange(backend, packets, rows, &self.worker.buffers);
-        let (told, error) = match guarded_on(&self.worker, &self.entry, &server, exchange).await {
+        let (told, error) = match guarded_on(&self.worker, &self.handle, &server, exchange).await {
             Ok(answer) => answer,
             Err(e) => return Err(self.lost_before(&e)),
         };
@@ -384,7 +384,7 @@ impl Attachments {
         let server = Arc::clone(&backend.core.server);
         // The backend is the replay's: it knows nothing of the session's last statement.
         let exchange = question::exchange(backend, &questions, &self.worker.buffers);
-        let replies = match guarded_on(&self.worker, &self.entry, &server, exchange).await {
+        let replies = match guarded_on(&self.worker, &self.handle, &server, exchange).await {
             Ok(replies) => replies,
             Err(e) => return Err(self.lost_before(&e)),
         };
@@ -417,7 +417,7 @@ impl Attachments {
         if let Some(mut backend) = self.backend.take() {
             // Its locks are gone before another connection asks for them; one that does not answer is closed all the same.
             let rollback = question::exchange(&mut backend, &[Question::Transaction("ROLLBACK")], &self.worker.buffers);
-            let _ = guarded(&self.worker, &self.entry, rollback).await;
+            let _ = guarded(&self.worker, &self.handle, rollback).await;
             self.backend = Some(backend);
             self.discard_backend();
         }

@@ -98,7 +98,7 @@ fn an_error_in_a_replay_goes_elsewhere_or_ends_it() {
         (error(1213, "Deadlock found"), Some(Refusal::Conflict)),
         // The client itself may have asked for that.
         (error(1792, "Cannot execute statement in a READ ONLY transaction"), None),
-        (error(1062, "Duplicate entry"), None),
+        (error(1062, "Duplicate handle"), None),
     ] {
         let code = error.code;
         match (refused_again(error), expected) {

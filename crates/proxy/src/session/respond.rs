@@ -1,9 +1,9 @@
 //! Answers that the proxy makes itself.
 
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::end::End;
 use super::frontend::Frontend;
-use crate::clients::entry::Signal;
+use crate::clients::session_handle::Signal;
 use crate::net::link::Sent;
 use crate::workers::counters::count;
 use std::future::poll_fn;
@@ -29,7 +29,7 @@ pub(super) enum Made {
 
 impl Frontend {
     /// Sends result packets as a server with the capabilities `caps` would have sent them.
-    pub(super) async fn send_made(&mut self, at: &mut Attachments, mut packets: Vec<u8>, caps: Capabilities) -> Result<Made, End> {
+    pub(super) async fn send_made(&mut self, at: &mut Backends, mut packets: Vec<u8>, caps: Capabilities) -> Result<Made, End> {
         let mut out = Vec::new();
         let mut facts = ReplyFacts::default();
         let mut reframe = Reframe::new(ReplyKind::Results, caps, self.caps, self.filter.as_deref(), self.current_status());
@@ -40,12 +40,12 @@ impl Frontend {
     }
 
     /// Sends an OK packet as the whole answer to a command.
-    pub(super) async fn send_ok(&mut self, at: &mut Attachments) -> Result<(), End> {
+    pub(super) async fn send_ok(&mut self, at: &mut Backends) -> Result<(), End> {
         self.send_ok_with(at, b"").await
     }
 
     /// The same with a text for people.
-    pub(super) async fn send_ok_with(&mut self, at: &mut Attachments, info: &[u8]) -> Result<(), End> {
+    pub(super) async fn send_ok_with(&mut self, at: &mut Backends, info: &[u8]) -> Result<(), End> {
         let status = self.current_status();
         let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: 0, info, session_state: b"" };
         let mut payload = Vec::with_capacity(16);
@@ -54,7 +54,7 @@ impl Frontend {
     }
 
     /// Sends the EOF packet that answers COM_SET_OPTION.
-    pub(super) async fn send_eof(&mut self, at: &mut Attachments) -> Result<(), End> {
+    pub(super) async fn send_eof(&mut self, at: &mut Backends) -> Result<(), End> {
         let mut payload = Vec::with_capacity(16);
         if self.caps.contains(wire::flags::Capabilities::DEPRECATE_EOF) {
             let ok =
@@ -67,14 +67,14 @@ impl Frontend {
     }
 
     /// Sends an error as the whole answer to a command; the session goes on.
-    pub(super) async fn send_error(&mut self, at: &mut Attachments, code: u16, sqlstate: &str, text: &str) -> Result<(), End> {
+    pub(super) async fn send_error(&mut self, at: &mut Backends, code: u16, sqlstate: &str, text: &str) -> Result<(), End> {
         self.send_error_at(at, self.answer_seq(), code, sqlstate, text.as_bytes()).await
     }
 
     /// As [`Frontend::send_error`], with the sequence id that is due (an answer had begun).
     pub(super) async fn send_error_at(
         &mut self,
-        at: &mut Attachments,
+        at: &mut Backends,
         mut seq: u8,
         code: u16,
         sqlstate: &str,
@@ -94,7 +94,7 @@ impl Frontend {
     }
 
     /// Sends one packet as the whole answer.
-    pub(super) async fn send_payload(&mut self, at: &mut Attachments, payload: &[u8]) -> Result<(), End> {
+    pub(super) async fn send_payload(&mut self, at: &mut Backends, payload: &[u8]) -> Result<(), End> {
         let mut out = Vec::with_capacity(payload.len() + 8);
         let mut seq = self.answer_seq();
         packet::put_packet(&mut out, &mut seq, payload);
@@ -102,13 +102,13 @@ impl Frontend {
     }
 
     /// Writes to the client, no faster than `throttle_max_bytes_per_second_to_client` allows.
-    pub(super) async fn write_front(&mut self, at: &Attachments, bytes: &[u8]) -> Result<(), End> {
+    pub(super) async fn write_front(&mut self, at: &Backends, bytes: &[u8]) -> Result<(), End> {
         let sent = self.write_front_at_once(at, bytes)?;
         if sent.is_all { Ok(()) } else { self.write_front_rest(at, bytes.get(sent.taken..).unwrap_or_default()).await }
     }
 
     /// The same as far as that goes without waiting; the rest is for [`Frontend::write_front_rest`].
-    pub(super) fn write_front_at_once(&mut self, at: &Attachments, bytes: &[u8]) -> Result<Sent, End> {
+    pub(super) fn write_front_at_once(&mut self, at: &Backends, bytes: &[u8]) -> Result<Sent, End> {
         match at.worker.snapshot().vars.throttle_max_bytes_per_second_to_client {
             0 => self.link.send_at_once(bytes).map_err(End::ClientError),
             _ => Ok(Sent::NONE),
@@ -116,7 +116,7 @@ impl Frontend {
     }
 
     /// Writes what was left to do, and waits for it. Boxed, for it is rare and arms a timer.
-    pub(super) async fn write_front_rest(&mut self, at: &Attachments, rest: &[u8]) -> Result<(), End> {
+    pub(super) async fn write_front_rest(&mut self, at: &Backends, rest: &[u8]) -> Result<(), End> {
         match at.worker.snapshot().vars.throttle_max_bytes_per_second_to_client {
             // Where nothing is left, some of it is still held back.
             rate if rate > 0 && !rest.is_empty() => Box::pin(self.write_paced(at, rest, rate)).await,
@@ -125,15 +125,15 @@ impl Frontend {
     }
 
     /// Writes to the client; a kill, a client that does not read for long, or the end of the server at hand ends the wait.
-    pub(super) async fn write_waiting(&mut self, at: &Attachments, bytes: &[u8]) -> Result<(), End> {
-        let (entry, backend) = (&at.entry, &at.backend);
+    pub(super) async fn write_waiting(&mut self, at: &Backends, bytes: &[u8]) -> Result<(), End> {
+        let (handle, backend) = (&at.handle, &at.backend);
         let is_cut = || backend.as_ref().is_some_and(|backend| backend.core.server.is_cut());
         let mut write = pin!(self.link.write_all(bytes));
         let interrupted = poll_fn(|cx| {
             if let Poll::Ready(result) = write.as_mut().poll(cx) {
                 return Poll::Ready(Ok(result));
             }
-            match entry.poll_signal(cx) {
+            match handle.poll_signal(cx) {
                 Some(Signal::KillConnection) => Poll::Ready(Err(End::Killed)),
                 Some(Signal::Stop) => Poll::Ready(Err(End::Shutdown)),
                 Some(Signal::TransactionTimeout) => Poll::Ready(Err(End::TransactionTimeout)),
@@ -141,7 +141,7 @@ impl Frontend {
                 // Seen when the server is read again.
                 Some(Signal::Cut | Signal::KillQuery | Signal::QueryTimeout) => Poll::Pending,
                 Some(_) => {
-                    entry.clear_signal();
+                    handle.clear_signal();
                     Poll::Pending
                 }
                 None => Poll::Pending,

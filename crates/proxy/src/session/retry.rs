@@ -9,7 +9,7 @@
 
 use super::Session;
 use super::assigned_gtid::{IMPLICIT_COMMIT, LEAVING_GROUP, Standing};
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::command::Incoming;
 use super::end::End;
 use super::fault::{Certainty, Fault};
@@ -18,8 +18,8 @@ use super::hand::AtHand;
 use super::recovery::Recovery;
 use super::run::Plan;
 use crate::backends::backend::{Collected, ServerError};
-use crate::clients::entry::Signal;
-use crate::clients::view::HeldConnection;
+use crate::clients::processlist::HeldConnection;
+use crate::clients::session_handle::Signal;
 use crate::servers::server_counts::ServerId;
 use crate::session_state::certainty::{self, Place, ReadOnlyBy, Refusal};
 use crate::session_state::pins::{PinReason, TRANSACTION, WISHES};
@@ -111,7 +111,7 @@ impl Session {
         // What was refused in a transaction is gone with the rest of it, when the server goes.
         let is_undone = || refusal == Refusal::Leaving && self.is_undone_with_backend(analysis);
         is_wanted
-            && self.entry.killed_by().is_none()
+            && self.handle.killed_by().is_none()
             && (certainty::moves(refusal, analysis, place, by) || is_undone() || self.hand.is_for_writer(&self.at, refusal, analysis))
             && self.is_movable()
             && self.hand.directions.retries != Some(0)
@@ -138,7 +138,7 @@ impl Session {
 
     /// A fault is no matter if the statement may be sent again (Ok); else it is told.
     pub(super) async fn once_more(&mut self, patience: &mut Patience, fault: Fault, analysis: &Analysis) -> Result<(), Fault> {
-        if let Some(by) = self.entry.killed_by() {
+        if let Some(by) = self.handle.killed_by() {
             return Err(self.killed(by, fault, analysis));
         }
         if matches!(fault, Fault::Lost { certainty: Certainty::Unknown, .. }) {
@@ -159,7 +159,7 @@ impl Session {
                     return Err(Fault::Lost { certainty, text: worn_out(&text), pins });
                 }
                 count(&self.worker.counters.retries);
-                tracing::debug!("session {}: statement retried: {text}", self.entry.id);
+                tracing::debug!("session {}: statement retried: {text}", self.handle.id);
                 self.recovery.again_until_us = self.hand.is_timed(&self.at).then(|| self.retry_deadline_us());
                 Ok(())
             }
@@ -184,7 +184,7 @@ impl Session {
             Fault::End(End::BackendLost(why)) if self.recovery.is_commit_disproved() => Err(self.disproved_for_good(&why).await),
             // The client has rolled back already, as far as it knows.
             Fault::End(End::BackendLost(why)) if patience.conflict.is_some() => {
-                tracing::debug!("session {}: {why}", self.entry.id);
+                tracing::debug!("session {}: {why}", self.handle.id);
                 self.forget_transaction();
                 Err(patience.conflict.take().map_or_else(|| End::BackendLost(why).into(), Fault::server))
             }
@@ -254,7 +254,7 @@ impl Session {
             return self.commit_for_implicit().await;
         }
         count(&self.worker.counters.refusals_hidden);
-        tracing::debug!("session {}: statement sent to another server: {error}", self.entry.id);
+        tracing::debug!("session {}: statement sent to another server: {error}", self.handle.id);
         self.recovery.again_until_us = Some(self.retry_deadline_us());
         if refusal != Refusal::Conflict {
             self.replay_is_due();
@@ -269,7 +269,7 @@ impl Session {
             patience.conflict.get_or_insert(error);
         }
         let pause_ms = patience.next_pause_ms();
-        paused(&self.entry, tokio::time::sleep(Duration::from_millis(pause_ms))).await
+        paused(&self.handle, tokio::time::sleep(Duration::from_millis(pause_ms))).await
     }
 
     /// The backend goes back to its pool, or is cleaned or closed.
@@ -303,7 +303,7 @@ impl Session {
     /// What was with a server that was lost is sent once more, where roles are, if the number of times allows it. Elsewhere that was
     /// counted already.
     fn may_be_lost_again(&self, patience: &mut Patience) -> bool {
-        let (held, now_us) = (self.entry.view.held.get(), self.worker.shared.clock.now_us());
+        let (held, now_us) = (self.handle.row.held.get(), self.worker.shared.clock.now_us());
         if held.zip(self.recovery.lost_at_us).is_some_and(|(held, lost_at_us)| is_same_death(patience.lost_with, held, lost_at_us, now_us))
         {
             return true;
@@ -333,13 +333,13 @@ impl Session {
 
 impl Recovery {
     /// A member that leaves its group says so to a COMMIT, whatever became of it; the group can be asked.
-    fn may_be_of_leaving_member(&self, at: &Attachments, code: u16, analysis: &Analysis) -> bool {
+    fn may_be_of_leaving_member(&self, at: &Backends, code: u16, analysis: &Analysis) -> bool {
         let is_commit = analysis.kind == Kind::Commit && !analysis.facts.contains(Facts::MULTI);
         is_commit && LEAVING_GROUP.contains(&code) && self.is_in_labelled(at)
     }
 
     /// BEGIN outside of a transaction: what it opened is gone with the connection, and it has ended none.
-    fn opens_without_ending(&self, at: &Attachments, analysis: &Analysis) -> bool {
+    fn opens_without_ending(&self, at: &Backends, analysis: &Analysis) -> bool {
         let is_alone = analysis.kind == Kind::Begin && !analysis.facts.contains(Facts::MULTI);
         is_alone && (at.pins.set().without(WISHES).is_empty() || self.is_only_opened())
     }
@@ -347,7 +347,7 @@ impl Recovery {
 
 impl AtHand {
     /// For a statement that begins.
-    pub(super) fn patience(&self, at: &Attachments) -> Patience {
+    pub(super) fn patience(&self, at: &Backends) -> Patience {
         let retries = self.directions.retries.map_or_else(|| at.lane.settings().query_retries_on_failure, u64::from);
         // A rule that says 0 means it; elsewhere an idle connection that the server had closed costs no try.
         let tries = if self.directions.retries == Some(0) { 0 } else { retries.saturating_add(1) };
@@ -355,18 +355,18 @@ impl AtHand {
     }
 
     /// What a read/write split took for a read, and a reader refused: a view can lock, take a number of a sequence, or call what writes.
-    fn is_for_writer(&self, at: &Attachments, refusal: Refusal, analysis: &Analysis) -> bool {
+    fn is_for_writer(&self, at: &Backends, refusal: Refusal, analysis: &Analysis) -> bool {
         let is_free = at.pins.set().without(WISHES).is_empty();
         refusal == Refusal::ReadOnly && self.directions.writer.is_some() && is_free && certainty::is_plain_read(analysis)
     }
 
     /// Whether time limits the retries of this statement, not their number.
-    fn is_timed(&self, at: &Attachments) -> bool {
+    fn is_timed(&self, at: &Backends) -> bool {
         self.directions.retries != Some(0) && Place::of(at.pool.shared.id, &at.worker.snapshot()) != Place::Elsewhere
     }
 }
 
-impl Attachments {
+impl Backends {
     /// Whether it is a COMMIT that a writer refused since it is read-only, of a transaction that was to be replayed and cannot be.
     fn is_commit_refused_for_good(&self, error: &ReplyError<'_>, analysis: &Analysis) -> bool {
         let is_commit = analysis.kind == Kind::Commit && !analysis.facts.contains(Facts::MULTI);

@@ -143,7 +143,7 @@ impl Session {
             return None;
         }
         let packet = packet.to_vec();
-        Some(Box::new(Rider { packet, state: self.wants.state.clone(), habit, entry: Rc::clone(&self.entry) }))
+        Some(Box::new(Rider { packet, state: self.wants.state.clone(), habit, handle: Rc::clone(&self.handle) }))
     }
 
     /// Whether the statement may ride, as far as it, its session and the settings go.

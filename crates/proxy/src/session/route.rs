@@ -2,7 +2,7 @@
 //!
 //! [`decide`](Session::decide) is asked before each statement, and changes nothing but memories. Its [`Decision`] is carried out by
 //! [`follow`](Session::follow), which leaves [`Directions`] for later steps and returns [`Directed`]. What is pinned by a transaction
-//! or its like stays where it is, whatever was decided; other pins keep a connection, not statements ([`super::attachments`]). With a
+//! or its like stays where it is, whatever was decided; other pins keep a connection, not statements ([`super::backends`]). With a
 //! read/write split, what only changes the session does not wait for a writer.
 
 use super::Session;
@@ -446,10 +446,10 @@ impl Session {
         let delays = phase != Phase::Prepare;
         let delay_ms = if delays { self.at.lane.settings().default_query_delay } else { 0 };
         let Some(route) = decision.route else {
-            self.entry.set_statement_limit(0);
+            self.handle.set_statement_limit(0);
             return self.delayed(delay_ms, phase, None, None).await;
         };
-        self.entry.set_statement_limit(u64::from(route.timeout_ms.unwrap_or(0)));
+        self.handle.set_statement_limit(u64::from(route.timeout_ms.unwrap_or(0)));
         if let Some(flag) = route.next_query_flag_in.filter(|_| phase != Phase::Prepare) {
             // The next statement is the prepared one's execution, which has not had its own rules yet.
             self.hand.flag_in = flag;
@@ -529,9 +529,9 @@ impl Session {
         };
         if delay_ms > 0 || wait_us > 0 {
             let mut pause = Box::pin(tokio::time::sleep(Duration::from_micros(delay_ms * 1000 + wait_us)));
-            self.entry.begin_delay();
+            self.handle.begin_delay();
             let waited = Box::pin(self.wait(|cx| pause.as_mut().poll(cx))).await;
-            self.entry.end_delay(self.worker.shared.clock.now_ms());
+            self.handle.end_delay(self.worker.shared.clock.now_ms());
             if let Err(fault) = waited {
                 Box::pin(self.report(fault)).await?;
                 return Ok(Directed::Answered);
@@ -558,7 +558,7 @@ impl Session {
     fn forget_directions(&mut self) {
         self.hand.directions = Directions::default();
         self.hand.min_gtid = None;
-        self.entry.set_statement_limit(0);
+        self.handle.set_statement_limit(0);
     }
 }
 

@@ -1,7 +1,7 @@
 //! SET: what it gave the session, as far as the server's tracker does not tell, and whether that can be repeated without a server.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::charsets::{self, Hidden};
 use super::command::Incoming;
 use super::effects::contains;
@@ -330,7 +330,7 @@ impl Wants {
     }
 }
 
-impl Attachments {
+impl Backends {
     /// Variables that the statement changed and the server did not report: those that others change along with them. MariaDB reports
     /// nothing after `SET @@name = ...` either. While the client's own tracking settings are in force, the server reports only what
     /// the client tracks, and a server that does not track sessions reports nothing: all that the text assigns is asked for.

@@ -1,7 +1,7 @@
 //! After a statement: what must be read before the backend is lent on, then giving it back.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::end::End;
 use super::facts::{SessionFacts, keeps_diagnostics};
 use super::failed::may_have_left;
@@ -76,7 +76,7 @@ impl Session {
 
     /// Reads what is unread and gives the backend back, when no pin holds.
     async fn let_go(&mut self, analysis: &Analysis) -> Result<(), End> {
-        self.entry.keeps_unseen.set(false);
+        self.handle.keeps_unseen.set(false);
         if !self.at.lane.settings().multiplexing && self.at.backend.is_some() {
             let now = self.now_ms();
             self.at.pins.begin(PinReason::MultiplexingOff, now, analysis.digest);
@@ -139,7 +139,7 @@ impl Session {
         }
         let delay_ms = self.at.lane.settings().connection_delay_multiplex_ms;
         if delay_ms > 0 && self.at.pins.set().is_empty() {
-            self.entry.hold_backend_until(self.worker.shared.clock.now_ms() + delay_ms);
+            self.handle.hold_backend_until(self.worker.shared.clock.now_ms() + delay_ms);
         } else if self.at.pool.shared.is_place_wanted(&self.user.name) || !self.at.keep_unseen() {
             self.at.give_back();
         }
@@ -152,10 +152,10 @@ impl Session {
         if is_off && self.at.backend.is_some() {
             let now = self.now_ms();
             self.at.pins.begin(PinReason::AutocommitOff, now, analysis.digest);
-            self.entry.set_transaction(true, now);
+            self.handle.set_transaction(true, now);
         } else if self.at.pins.set().contains(PinReason::AutocommitOff) {
             self.at.pins.end(PinReason::AutocommitOff);
-            self.entry.set_transaction(self.at.pins.set().contains(PinReason::Transaction), self.now_ms());
+            self.handle.set_transaction(self.at.pins.set().contains(PinReason::Transaction), self.now_ms());
         }
     }
 
@@ -240,7 +240,7 @@ impl Door<'_> {
     /// Puts the proxy's own tracking settings in place of the client's.
     async fn restore_tracking(&mut self) {
         let Some(backend) = self.at.backend.as_mut() else { return };
-        let Ok(set) = guarded(&self.at.worker, &self.at.entry, connect::our_tracking(&self.at.worker, backend)).await else {
+        let Ok(set) = guarded(&self.at.worker, &self.at.handle, connect::our_tracking(&self.at.worker, backend)).await else {
             self.at.backend = None;
             return;
         };
@@ -254,25 +254,25 @@ impl Door<'_> {
 
 impl SessionFacts {
     /// Does one of several statements leave the diagnostics as they were?
-    pub(super) fn leaves_diagnostics(&self, at: &Attachments, analysis: &Analysis, sql: &[u8]) -> bool {
+    pub(super) fn leaves_diagnostics(&self, at: &Backends, analysis: &Analysis, sql: &[u8]) -> bool {
         // MySQL clears them for a SELECT that shows their numbers.
         keeps_diagnostics(analysis) || is_about_diagnostics(analysis) && self.leaves_warnings(at, analysis, sql)
     }
 
     /// MariaDB keeps the warnings of an earlier statement as long as statements read no table.
-    pub(super) fn leaves_warnings(&self, at: &Attachments, analysis: &Analysis, sql: &[u8]) -> bool {
+    pub(super) fn leaves_warnings(&self, at: &Backends, analysis: &Analysis, sql: &[u8]) -> bool {
         let mariadb = at.worker.shared.serves_mariadb();
         mariadb && self.has_diagnostics() && tableless::leaves_warnings(analysis.kind, sql)
     }
 
     /// A command that is no statement: MariaDB keeps warnings over it.
-    pub(super) fn leave_warnings(&mut self, at: &Attachments) {
+    pub(super) fn leave_warnings(&mut self, at: &Backends) {
         let mariadb = at.worker.shared.serves_mariadb();
         self.keep_warnings(mariadb && self.has_diagnostics());
     }
 }
 
-impl Attachments {
+impl Backends {
     /// Whether pins keep the backend, and no setting says so any more.
     pub(super) fn keeps_in_vain(&self) -> bool {
         !self.pins.set().is_empty() && !is_kept(self.pins.set(), &self.lane.settings())

@@ -124,9 +124,9 @@ async fn autocommit_off_is_a_transaction_where_a_setting_says_so() {
         let set = bed.analysis("SET autocommit = 0");
         bed.client.status = StatusFlags::default();
         bed.note_autocommit(&set);
-        assert_eq!((bed.pins() == ["autocommit_off"], bed.entry.is_in_transaction()), (expected, expected), "{config}");
+        assert_eq!((bed.pins() == ["autocommit_off"], bed.handle.is_in_transaction()), (expected, expected), "{config}");
         bed.client.status = StatusFlags::AUTOCOMMIT;
         bed.note_autocommit(&set);
-        assert!(bed.pins().is_empty() && !bed.entry.is_in_transaction(), "{config}");
+        assert!(bed.pins().is_empty() && !bed.handle.is_in_transaction(), "{config}");
     }
 }

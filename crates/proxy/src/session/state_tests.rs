@@ -232,14 +232,14 @@ async fn what_no_server_tells_is_kept_for_its_session_and_closed_for_another() {
     bed.ran("SELECT a FROM v", &ok());
     let analysis = bed.analysis("SELECT a FROM v");
     bed.settle_silent(&analysis).await.unwrap();
-    assert!(bed.at.backend.is_some() && bed.entry.keeps_unseen.get() && bed.pins().is_empty());
+    assert!(bed.at.backend.is_some() && bed.handle.keeps_unseen.get() && bed.pins().is_empty());
     bed.at.pool.shared.queue.set_oldest(0, 1);
     let gives_back = async {
         bed.settle_silent(&analysis).await.unwrap();
         tokio::task::yield_now().await;
     };
     tokio::task::LocalSet::new().run_until(gives_back).await;
-    assert!(bed.at.backend.is_none() && !bed.entry.keeps_unseen.get(), "somebody waits");
+    assert!(bed.at.backend.is_none() && !bed.handle.keeps_unseen.get(), "somebody waits");
     assert_eq!(bed.at.pool.idle(0), 0, "it is closed");
 }
 
@@ -494,10 +494,10 @@ async fn a_transaction_that_follows_another_at_once_has_its_own_time() {
     ] {
         let mut bed = Bed::new("").on(MySql);
         bed.ran("BEGIN", &ok_open());
-        bed.entry.set_transaction(false, 0);
-        bed.entry.set_transaction(true, 7);
+        bed.handle.set_transaction(false, 0);
+        bed.handle.set_transaction(true, 7);
         bed.ran(text, &reply);
-        assert_eq!(bed.entry.transaction_since_ms() != 7, expected, "{text}");
+        assert_eq!(bed.handle.transaction_since_ms() != 7, expected, "{text}");
         assert!(bed.pins().contains(&"transaction"), "{text}");
     }
 }

@@ -3,7 +3,7 @@
 //! What cannot fail travels in the same write as the statement; all else is answered first.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::effects::changes_data_at_most;
 use super::facts::{OwnError, Unread};
 use super::fault::{Certainty, Fault};
@@ -301,7 +301,7 @@ impl Session {
 impl Wants {
     /// No server has the variable that an error names, or none lets it be set, though one did: its servers were replaced by others.
     /// The client is told so by this error; without it each statement would fail.
-    fn forget_unknown(&mut self, at: &Attachments, code: u16, message: &[u8]) {
+    fn forget_unknown(&mut self, at: &Backends, code: u16, message: &[u8]) {
         if !UNKNOWN.contains(&code) || !at.worker.shared.is_of_one_version() {
             return;
         }
@@ -358,7 +358,7 @@ impl Door<'_> {
     }
 }
 
-impl Attachments {
+impl Backends {
     /// The connection failed before the statement was sent.
     pub(super) fn lost_before(&mut self, e: &std::io::Error) -> Fault {
         if self.backend.as_ref().is_some_and(Backend::is_owed) && !was_closed(e) {

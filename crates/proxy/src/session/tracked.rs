@@ -1,7 +1,7 @@
 //! What a server told of the session's state, by its session tracker: its schema and its variables; and what the client is told of that.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::effects::contains;
 use super::setting::assignments;
 use super::sync::AUTOCOMMIT;
@@ -164,7 +164,7 @@ impl Session {
 
 impl Wants {
     /// The session and its backend have this schema now, and with it the schema's character set.
-    pub(super) fn enter_schema(&mut self, at: &mut Attachments, schema: Option<Text>) {
+    pub(super) fn enter_schema(&mut self, at: &mut Backends, schema: Option<Text>) {
         self.state.enter_schema(schema.clone());
         if let Some(backend) = at.backend.as_mut() {
             backend.core.held.entered(schema);
@@ -172,7 +172,7 @@ impl Wants {
     }
 
     /// The session and its backend both have this value now.
-    pub(super) fn set_variable(&mut self, at: &mut Attachments, name: &str, value: Option<&[u8]>) {
+    pub(super) fn set_variable(&mut self, at: &mut Backends, name: &str, value: Option<&[u8]>) {
         let name = canonical(name, self.family);
         if let Some(other) = displaced_by(name).filter(|other| self.state.variables.get(other).is_some()) {
             self.set_one_variable(at, other, None);
@@ -180,10 +180,10 @@ impl Wants {
         self.set_one_variable(at, name, value);
     }
 
-    fn set_one_variable(&mut self, at: &mut Attachments, name: &str, value: Option<&[u8]>) {
+    fn set_one_variable(&mut self, at: &mut Backends, name: &str, value: Option<&[u8]>) {
         if name == "wait_timeout" {
             let seconds = value.and_then(|value| std::str::from_utf8(value).ok()?.parse::<u64>().ok());
-            at.entry.set_own_idle_limit(seconds.unwrap_or(0).saturating_mul(1000));
+            at.handle.set_own_idle_limit(seconds.unwrap_or(0).saturating_mul(1000));
         }
         self.state.variables.set(name, value);
         if name == "character_set_client" {
@@ -195,7 +195,7 @@ impl Wants {
     }
 
     /// What a client is told that never asked for anything else: the server's own defaults.
-    pub(super) fn default_filter(&self, at: &Attachments) -> TrackFilter {
+    pub(super) fn default_filter(&self, at: &Backends) -> TrackFilter {
         let known = at.pool.servers().iter().find_map(|s| s.info.track_defaults());
         let mut filter = match known {
             Some(defaults) => TrackFilter {
@@ -219,7 +219,7 @@ impl Wants {
     }
 }
 
-impl Attachments {
+impl Backends {
     fn autocommit_default(&self) -> bool {
         self.backend.as_ref().is_none_or(|b| b.core.info.status.contains(StatusFlags::AUTOCOMMIT))
     }

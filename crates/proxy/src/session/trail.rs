@@ -4,14 +4,14 @@
 //! INVARIANT: nothing is allocated for a statement that is not kept, but a session's first; where nothing is traced there is no trail.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::command::Incoming;
 use super::end::End;
 use super::fault::Fault;
 use super::hand::AtHand;
 use super::measure::{Measured, error_of};
 use super::pipeline::{Form, Statement};
-use crate::clients::view::HeldConnection;
+use crate::clients::processlist::HeldConnection;
 use crate::meter::digest_table::Sums;
 use crate::statements::digest::shown;
 use sql::{Analysis, Facts, LexMode, Lexer, TokenKind};
@@ -106,7 +106,7 @@ impl Session {
         let Some(trail) = self.hand.trail.as_ref() else { return };
         let error = match result {
             Some(result) => error_of(result).map(|(code, _)| code),
-            None => self.entry.own_error_code(),
+            None => self.handle.own_error_code(),
         };
         let outcome = Outcome {
             duration_us: sums.sum_us,
@@ -132,7 +132,7 @@ impl Session {
             digest: shown(digest.hash),
             is_execution: matches!(statement, Measured::Execution(..)),
             is_mariadb: trail.is_mariadb,
-            session: self.entry.id,
+            session: self.handle.id,
             user: self.user.name.as_ref().into(),
             schema: self.wants.state.schema.as_deref().map(Into::into),
             client: self.client.peer,
@@ -168,7 +168,7 @@ impl Session {
 
 impl AtHand {
     /// A command has come.
-    pub(super) fn trail_begins(&mut self, at: &Attachments) {
+    pub(super) fn trail_begins(&mut self, at: &Backends) {
         if !at.worker.shared.traces.is_on() {
             self.trail = None;
             return;
@@ -181,14 +181,14 @@ impl AtHand {
     }
 
     /// It has to wait for one, or to open one.
-    pub(super) fn attempt_waits(&mut self, at: &Attachments) {
+    pub(super) fn attempt_waits(&mut self, at: &Backends) {
         if let Some(attempt) = self.trail.as_mut().and_then(|trail| trail.attempts.last_mut()) {
             attempt.began_us.get_or_insert_with(|| at.worker.shared.clock.now_us());
         }
     }
 
     /// It has one.
-    pub(super) fn attempt_has_backend(&mut self, at: &Attachments) {
+    pub(super) fn attempt_has_backend(&mut self, at: &Backends) {
         let (Some(trail), Some(backend)) = (self.trail.as_mut(), at.backend.as_ref()) else { return };
         trail.is_mariadb = backend.core.info.flavor == Flavor::MariaDb;
         if let Some(attempt) = trail.attempts.last_mut() {
@@ -198,22 +198,22 @@ impl AtHand {
     }
 
     /// It was sent together with others, at `sent_us` (process clock).
-    pub(super) fn attempt_rode(&mut self, at: &Attachments, sent_us: u64) {
+    pub(super) fn attempt_rode(&mut self, at: &Backends, sent_us: u64) {
         if let Some(attempt) = self.trail.as_mut().and_then(|trail| trail.attempts.last_mut()) {
             (attempt.held_us, attempt.sent_us) = (Some(sent_us), Some(sent_us));
-            attempt.held = at.entry.view.held.get();
+            attempt.held = at.handle.row.held.get();
         }
     }
 
     /// The backend is ready, and the statement goes out.
-    pub(super) fn attempt_sends(&mut self, at: &Attachments) {
+    pub(super) fn attempt_sends(&mut self, at: &Backends) {
         if let Some(attempt) = self.trail.as_mut().and_then(|trail| trail.attempts.last_mut()) {
             attempt.sent_us = if attempt.has_synced { Some(at.worker.shared.clock.now_us()) } else { attempt.held_us };
         }
     }
 
     /// The attempt is over.
-    pub(super) fn attempt_ends(&mut self, at: &Attachments, result: Result<&ReplyFacts, &Fault>) {
+    pub(super) fn attempt_ends(&mut self, at: &Backends, result: Result<&ReplyFacts, &Fault>) {
         if let Some(attempt) = self.trail.as_mut().and_then(|trail| trail.attempts.last_mut()) {
             attempt.ended_us = result.is_err().then(|| at.worker.shared.clock.now_us());
             attempt.failure = match result {
@@ -225,7 +225,7 @@ impl AtHand {
     }
 
     /// It waits in its pool's queue, or for replays of others.
-    pub(super) fn trail_waits(&mut self, at: &Attachments, lets_others_go_first: bool) {
+    pub(super) fn trail_waits(&mut self, at: &Backends, lets_others_go_first: bool) {
         let now_ms = at.worker.clock.now_ms();
         if let Some(trail) = self.trail.as_mut() {
             trail.is_held |= lets_others_go_first || !at.pool.servers().iter().any(|server| server.standing.is_usable(now_ms));

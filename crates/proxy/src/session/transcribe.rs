@@ -1,7 +1,7 @@
 //! Keeping the [`Transcript`] of an open transaction: what the client says in it and hears, as it happens.
 
 use super::Session;
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::command::Incoming;
 use super::effects::contains;
 use super::lost_write::numbers;
@@ -279,7 +279,7 @@ impl Recovery {
     }
 }
 
-impl Attachments {
+impl Backends {
     fn transcript_limit(&self) -> usize {
         usize::try_from(self.lane.settings().transaction_replay_max_bytes).unwrap_or(usize::MAX)
     }

@@ -1,6 +1,6 @@
 //! What a statement may have left of which servers tell little or nothing: by dynamic SQL, and by stored code behind it.
 
-use super::attachments::Attachments;
+use super::backends::Backends;
 use super::effects::{changes_data_at_most, contains, verb};
 use super::tracked::{has_set_var, is_observed};
 use super::wants::Wants;
@@ -21,7 +21,7 @@ const GRANTS: [&[u8]; 8] =
 /// What MariaDB changes for a statement that says how long it waits for locks, and for it alone.
 pub(super) const LOCK_TIMEOUTS: [&str; 2] = ["lock_wait_timeout", "innodb_lock_wait_timeout"];
 
-impl Attachments {
+impl Backends {
     /// On a server that does not track sessions nobody tells what a statement left by triggers, or by functions behind views: what
     /// names a table may have run some. The session keeps the connection, and it never serves another.
     pub(super) fn note_unseen(&mut self, wants: &Wants, sql: &[u8], analysis: &Analysis) {
@@ -48,7 +48,7 @@ impl Attachments {
     /// keeps the backend, or nothing.
     pub(super) fn keep_unseen(&self) -> bool {
         let keeps = self.pins.set().is_empty() && self.keeps_unseen();
-        self.entry.keeps_unseen.set(keeps);
+        self.handle.keeps_unseen.set(keeps);
         if let Some(backend) = self.backend.as_ref().filter(|_| keeps) {
             backend.core.server.is_known_silent.store(true, Ordering::Relaxed);
         }

@@ -9,7 +9,7 @@
 //! [`state::diff`](crate::session_state::state::diff) brings another connection to the known values.
 
 use super::Session;
-use super::attachments::{Attachments, BOUND};
+use super::backends::{BOUND, Backends};
 use super::charsets;
 use super::effects::may_name_others;
 use super::literals::{NO_TYPE, is_bare_null, literals, null_of, of_type};
@@ -31,7 +31,7 @@ pub(super) const UNSET: &[u8] = b"NULL";
 /// See the module.
 pub(super) struct UserVariables<'a> {
     wants: &'a mut Wants,
-    at: &'a mut Attachments,
+    at: &'a mut Backends,
     /// Computed values keep the connection: no rule says otherwise.
     keeps: bool,
 }
@@ -179,7 +179,7 @@ impl Door<'_> {
     }
 }
 
-impl Attachments {
+impl Backends {
     /// How long the values of these variables may be to be asked for; None where they are not asked for at all.
     fn longest_asked_for(&self, names: &[String]) -> Option<u64> {
         let max = self.worker.snapshot().vars.carry_user_variables_max_length;
@@ -208,7 +208,7 @@ impl Wants {
     }
 
     /// The values of the variables that a statement names, for a server where they decide at PREPARE.
-    pub(super) fn values_at_prepare(&self, at: &Attachments, text: &[u8]) -> ValuesAtPrepare {
+    pub(super) fn values_at_prepare(&self, at: &Backends, text: &[u8]) -> ValuesAtPrepare {
         let names = sql::user_variables(text, self.lex).filter(|names| names.iter().all(|name| at.knows_variable(name)));
         let Some(names) = names else { return ValuesAtPrepare::unknown() };
         let mut values = Variables::default();
@@ -219,7 +219,7 @@ impl Wants {
     }
 
     /// Those of the variables that may have other values now than they had at PREPARE, with their literals of then.
-    pub(super) fn changed_since_prepare(&self, at: &Attachments, then: &Variables) -> Vec<(Arc<str>, Text)> {
+    pub(super) fn changed_since_prepare(&self, at: &Backends, then: &Variables) -> Vec<(Arc<str>, Text)> {
         let is_other = |name: &str, literal: &[u8]| !at.knows_variable(name) || self.user_variable(name) != literal;
         then.entries().iter().filter(|(name, literal)| is_other(name, literal)).cloned().collect()
     }

@@ -2,7 +2,7 @@
 //!
 //! INVARIANT: a slice is small enough that a worker's sessions wait a millisecond at most.
 
-use crate::clients::entry::{Activity, Entry};
+use crate::clients::session_handle::{Activity, SessionHandle};
 use crate::meter::commands::CommandTable;
 use crate::meter::digest_table::{DigestTotals, Others};
 use crate::meter::errors::ErrorTable;
@@ -42,11 +42,14 @@ fn in_slices<T: Send + 'static>(
 }
 
 /// Something of every session, in no order.
-pub(crate) fn sessions<T: Send + 'static>(shared: &Shared, make: impl Fn(&Worker, &Entry) -> Option<T> + Clone + Send + 'static) -> Vec<T> {
+pub(crate) fn sessions<T: Send + 'static>(
+    shared: &Shared,
+    make: impl Fn(&Worker, &SessionHandle) -> Option<T> + Clone + Send + 'static,
+) -> Vec<T> {
     let slice = move |worker: &Rc<Worker>, from: usize| {
         let entries = worker.entries.borrow();
         let end = from.saturating_add(SLICE).min(entries.capacity());
-        let made = (from..end).filter_map(|i| entries.get(i)).filter_map(|entry| make(worker, entry)).collect();
+        let made = (from..end).filter_map(|i| entries.get(i)).filter_map(|handle| make(worker, handle)).collect();
         (made, (end < entries.capacity()).then_some(end))
     };
     let mut all = Vec::new();
@@ -182,9 +185,9 @@ pub(crate) fn counters(shared: &Shared) -> Census {
 /// Counters of all workers, and what their sessions do now.
 pub(crate) fn census(shared: &Shared) -> Census {
     let mut sum = counters(shared);
-    let doing = |_: &Worker, entry: &Entry| {
-        let busy = matches!(entry.activity().0, Activity::Running | Activity::Delayed | Activity::Waiting);
-        Some((busy, entry.is_in_transaction()))
+    let doing = |_: &Worker, handle: &SessionHandle| {
+        let busy = matches!(handle.activity().0, Activity::Running | Activity::Delayed | Activity::Waiting);
+        Some((busy, handle.is_in_transaction()))
     };
     for (busy, in_transaction) in sessions(shared, doing) {
         sum.sessions += 1;

@@ -17,8 +17,8 @@ use crate::servers::server_info::ServerInfo;
 use crate::servers::signals;
 use crate::servers::terms::Terms;
 use crate::session_state::routines::Definitions;
-use crate::takeover::elsewhere::{Connections, Elsewhere, Holdings, SendKill};
-use crate::takeover::heir::Heir;
+use crate::takeover::hand_over_queue::HandOverQueue;
+use crate::takeover::other_process::{Connections, Elsewhere, Holdings, SendKill};
 use crate::workers::clock::Clock;
 use crate::workers::in_force::InForce;
 use crate::workers::mailbox::{KillKind, Mail, Mailbox};
@@ -154,7 +154,7 @@ pub(crate) struct Shared {
     /// Rehearsals that run or have run.
     pub rehearsals: rehearsal::Desk,
     /// The process that takes this one's place, while one does.
-    heir: ArcSwapOption<Heir>,
+    successor: ArcSwapOption<HandOverQueue>,
     /// Whether there is one.
     has_heir: AtomicBool,
     /// Set when the process is told to stop: sessions end at their next idle moment.
@@ -208,7 +208,7 @@ impl Shared {
             positions: Positions::default(),
             mirrors: crate::limits::mirror_room::Limit::new(in_force.snapshot.vars.mirror_max_concurrency),
             rehearsals: rehearsal::Desk::default(),
-            heir: ArcSwapOption::empty(),
+            successor: ArcSwapOption::empty(),
             has_heir: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             sessions_begun: AtomicU64::new(0),
@@ -496,9 +496,9 @@ impl Shared {
     }
 
     /// Sessions go to another process from now on, or (None) to none any more.
-    pub(crate) fn set_heir(&self, heir: Option<Arc<Heir>>) {
-        let is_one = heir.is_some();
-        self.heir.store(heir);
+    pub(crate) fn set_heir(&self, successor: Option<Arc<HandOverQueue>>) {
+        let is_one = successor.is_some();
+        self.successor.store(successor);
         self.has_heir.store(is_one, Ordering::Release);
     }
 
@@ -508,8 +508,8 @@ impl Shared {
     }
 
     /// The process that takes this one's place, while one does.
-    pub(crate) fn heir(&self) -> Option<Arc<Heir>> {
-        self.has_heir.load(Ordering::Acquire).then(|| self.heir.load_full()).flatten()
+    pub(crate) fn successor(&self) -> Option<Arc<HandOverQueue>> {
+        self.has_heir.load(Ordering::Acquire).then(|| self.successor.load_full()).flatten()
     }
 
     /// What logins have taught of each user's password.

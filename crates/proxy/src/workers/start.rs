@@ -4,8 +4,8 @@ use crate::clients::listener;
 use crate::limits::watchdog;
 use crate::session;
 use crate::stats::ProxyStats;
-use crate::takeover::before::{Before, ProcessRecord};
-use crate::takeover::heir::Heir;
+use crate::takeover::hand_over_queue::HandOverQueue;
+use crate::takeover::inheritance::{Inheritance, ProcessRecord};
 use crate::workers::clock::Clock;
 use crate::workers::control::Control;
 use crate::workers::in_force::InForce;
@@ -66,7 +66,7 @@ impl Proxy {
     /// # Errors
     /// [`StartError`] names the listener, file or limit that is in the way; nothing keeps running then.
     pub async fn start(snapshot: Arc<Snapshot>, datadir: &Path, keeper: Option<Arc<dyn RoleKeeper>>) -> Result<Self, StartError> {
-        Self::take_over(snapshot, datadir, keeper, Before::default()).await
+        Self::take_over(snapshot, datadir, keeper, Inheritance::default()).await
     }
 
     /// The same in the place of another process: what it has listened on, and what of it is in `before`, goes on here.
@@ -77,7 +77,7 @@ impl Proxy {
         snapshot: Arc<Snapshot>,
         datadir: &Path,
         keeper: Option<Arc<dyn RoleKeeper>>,
-        before: Before,
+        before: Inheritance,
     ) -> Result<Self, StartError> {
         let in_force = Arc::new(InForce::compile(Arc::clone(&snapshot), None).map_err(StartError::Config)?);
         let vars = &snapshot.vars;
@@ -204,8 +204,8 @@ impl Proxy {
     }
 
     /// Sessions and idle connections go to another process from now on: each when it is at rest.
-    pub fn hand_over(&self, heir: Arc<Heir>) {
-        self.shared.set_heir(Some(heir));
+    pub fn hand_over(&self, successor: Arc<HandOverQueue>) {
+        self.shared.set_heir(Some(successor));
         self.shared.send_all(|| Mail::Ask(Box::new(session::hand_over)));
     }
 

@@ -3,7 +3,7 @@
 use crate::backends::backend::DetachedBackend;
 use crate::backends::cleaning::ping;
 use crate::backends::connect;
-use crate::clients::entry::Signal;
+use crate::clients::session_handle::Signal;
 use crate::session;
 use crate::workers::mailbox::Mail;
 use crate::workers::shared::Shared;

@@ -3,7 +3,7 @@
 //! Sessions, pools, buffers, memories of statements and counters belong to one worker and are never shared.
 
 use crate::backends::defaults::Defaults;
-use crate::clients::entry::{Entry, Leaving, Limits, Signal};
+use crate::clients::session_handle::{Leaving, Limits, SessionHandle, Signal};
 use crate::hostgroups::pool::HostgroupPool;
 use crate::limits::mirror_room::Mirrors;
 use crate::meter::{Meter, MeterRules};
@@ -73,7 +73,7 @@ pub(crate) struct Worker {
     /// What fresh connections had.
     pub defaults: RefCell<Defaults>,
     /// The sessions, as others may see and signal them.
-    pub entries: RefCell<Slab<Rc<Entry>>>,
+    pub entries: RefCell<Slab<Rc<SessionHandle>>>,
     /// Until when (process clock, ms) each of them needs no look of the sweep, by its place there: most of many are idle for long.
     naps: RefCell<Vec<u64>>,
     /// Turns for passwords that take long to check.
@@ -211,10 +211,10 @@ impl Worker {
         let in_force = Rc::new(InForce::clone(&self.shared.in_force.load()));
         let snapshot = Arc::clone(&in_force.snapshot);
         *self.in_force.borrow_mut() = in_force;
-        for (_, entry) in self.entries.borrow().iter() {
-            if let Some(user) = entry.user.borrow().as_ref() {
+        for (_, handle) in self.entries.borrow().iter() {
+            if let Some(user) = handle.user.borrow().as_ref() {
                 let user = snapshot.users.get(&user.name).unwrap_or(user);
-                entry.set_limits(Limits::from_settings(&snapshot.effective(user, user.default_hostgroup)));
+                handle.set_limits(Limits::from_settings(&snapshot.effective(user, user.default_hostgroup)));
             }
         }
         self.shared.mirrors.resize(snapshot.vars.mirror_max_concurrency);
@@ -228,11 +228,11 @@ impl Worker {
 
     /// Tells idle sessions to give back what only a setting let them keep that says so no more.
     fn disturb_those_who_keep_in_vain(&self, snapshot: &Snapshot) {
-        for (_, entry) in self.entries.borrow().iter().filter(|(_, entry)| entry.is_idle()) {
-            let (Some(held), Some(user)) = (entry.view.held.get(), entry.user.borrow().clone()) else { continue };
+        for (_, handle) in self.entries.borrow().iter().filter(|(_, handle)| handle.is_idle()) {
+            let (Some(held), Some(user)) = (handle.row.held.get(), handle.user.borrow().clone()) else { continue };
             let user = snapshot.users.get(&user.name).unwrap_or(&user);
-            if !is_kept(entry.pins.get(), &snapshot.effective(user, held.server.0)) {
-                entry.signal(Signal::GiveBack);
+            if !is_kept(handle.pins.get(), &snapshot.effective(user, held.server.0)) {
+                handle.signal(Signal::GiveBack);
             }
         }
     }
@@ -244,10 +244,10 @@ impl Worker {
             if !pool.servers().iter().any(|server| server.is_known_silent.load(std::sync::atomic::Ordering::Relaxed)) {
                 continue;
             }
-            for (_, entry) in self.entries.borrow().iter().filter(|(_, entry)| entry.keeps_unseen.get() && entry.is_idle()) {
-                let is_there = entry.view.held.get().is_some_and(|held| held.server.0 == *id);
-                if is_there && entry.user.borrow().as_ref().is_some_and(|user| pool.shared.is_place_wanted(&user.name)) {
-                    entry.signal(Signal::GiveBack);
+            for (_, handle) in self.entries.borrow().iter().filter(|(_, handle)| handle.keeps_unseen.get() && handle.is_idle()) {
+                let is_there = handle.row.held.get().is_some_and(|held| held.server.0 == *id);
+                if is_there && handle.user.borrow().as_ref().is_some_and(|user| pool.shared.is_place_wanted(&user.name)) {
+                    handle.signal(Signal::GiveBack);
                 }
             }
         }
@@ -267,22 +267,22 @@ impl Worker {
     fn disturb_those_who_must_leave(&self) {
         let now_ms = self.shared.clock.now_ms();
         let pools = self.pools.borrow();
-        for (_, entry) in self.entries.borrow().iter() {
-            if !entry.elsewhere.borrow().is_empty() {
-                entry.signal(Signal::Demoted);
+        for (_, handle) in self.entries.borrow().iter() {
+            if !handle.elsewhere.borrow().is_empty() {
+                handle.signal(Signal::Demoted);
             }
-            let Some(held) = entry.view.held.get() else { continue };
+            let Some(held) = handle.row.held.get() else { continue };
             let Some(pool) = pools.get(&held.server.0) else { continue };
             let Some(server) = pool.servers().get(held.server.1).cloned() else { continue };
-            let is_free = entry.is_idle() && entry.pins.get().without(WISHES).is_empty();
+            let is_free = handle.is_idle() && handle.pins.get().without(WISHES).is_empty();
             let leave_at_ms = if is_free && (pool.shared.is_held() || !server.keeps_idle()) {
                 now_ms
             } else {
-                server.standing.disturb_at_ms(entry.pins.get(), now_ms)
+                server.standing.disturb_at_ms(handle.pins.get(), now_ms)
             };
-            entry.leave_by(leave_at_ms, if server.is_cut() { Leaving::Cut } else { Leaving::Demoted }, now_ms);
-            if entry.is_idle() && entry.is_in_transaction() && pool.is_overtaken(&server, now_ms) {
-                entry.signal(Signal::Demoted);
+            handle.leave_by(leave_at_ms, if server.is_cut() { Leaving::Cut } else { Leaving::Demoted }, now_ms);
+            if handle.is_idle() && handle.is_in_transaction() && pool.is_overtaken(&server, now_ms) {
+                handle.signal(Signal::Demoted);
             }
         }
     }
@@ -292,7 +292,7 @@ impl Worker {
         let Some(pool) = self.pools.borrow().get(&hostgroup).cloned() else { return WorkerLoad::default() };
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let entries = self.entries.borrow();
-        let in_transaction = |e: &&Rc<Entry>| e.is_in_transaction() && e.view.held.get().is_some_and(|h| h.server.0 == hostgroup);
+        let in_transaction = |e: &&Rc<SessionHandle>| e.is_in_transaction() && e.row.held.get().is_some_and(|h| h.server.0 == hostgroup);
         WorkerLoad {
             waiting: count(pool.waiting().0),
             in_transaction: count(entries.iter().map(|(_, e)| e).filter(in_transaction).count()),
@@ -302,24 +302,24 @@ impl Worker {
 
     /// Sessions that keep a backend of a hostgroup for more than a transaction.
     pub(crate) fn bound(&self, hostgroup: HostgroupId) -> Vec<Bound> {
-        let of = |entry: &Rc<Entry>| {
-            let here = entry.view.held.get().filter(|held| held.server.0 == hostgroup).map(|_| entry.pins.get());
-            let elsewhere = || entry.elsewhere.borrow().iter().find(|place| place.hostgroup == hostgroup).map(|place| place.pins);
+        let of = |handle: &Rc<SessionHandle>| {
+            let here = handle.row.held.get().filter(|held| held.server.0 == hostgroup).map(|_| handle.pins.get());
+            let elsewhere = || handle.elsewhere.borrow().iter().find(|place| place.hostgroup == hostgroup).map(|place| place.pins);
             let pins = here.or_else(elsewhere)?.without(PASSING);
             let why = || pins.iter().map(PinReason::name).collect::<Vec<_>>().join(",");
-            (!pins.is_empty()).then(|| Bound { session: entry.id, why: why() })
+            (!pins.is_empty()).then(|| Bound { session: handle.id, why: why() })
         };
-        self.entries.borrow().iter().filter_map(|(_, entry)| of(entry)).collect()
+        self.entries.borrow().iter().filter_map(|(_, handle)| of(handle)).collect()
     }
 
     /// Backends of one server of a hostgroup that a change of its role need not wait for: idle ones, and streams of the binlog that go on
     /// at another server.
     pub(crate) fn at_rest(&self, hostgroup: HostgroupId, server: usize) -> u32 {
         let idle = self.pools.borrow().get(&hostgroup).map_or(0, |pool| pool.idle(server));
-        let streams = |entry: &Entry| {
-            entry.pins.get().contains(PinReason::ReplicationGtid) && entry.view.held.get().is_some_and(|h| h.server == (hostgroup, server))
+        let streams = |handle: &SessionHandle| {
+            handle.pins.get().contains(PinReason::ReplicationGtid) && handle.row.held.get().is_some_and(|h| h.server == (hostgroup, server))
         };
-        idle + self.entries.borrow().iter().filter(|(_, entry)| streams(entry)).count() as u32
+        idle + self.entries.borrow().iter().filter(|(_, handle)| streams(handle)).count() as u32
     }
 
     /// Writes sessions, pins and counters to the log.
@@ -339,17 +339,17 @@ impl Worker {
             entries.len(),
             self.counters.values()
         );
-        for (_, entry) in entries.iter().filter(|(_, e)| !e.all_pins().is_empty()).take(REPORTED_PINS) {
-            let Some(Began { since_ms, digest, .. }) = entry.pinned().into_iter().min_by_key(|began| began.since_ms) else { continue };
+        for (_, handle) in entries.iter().filter(|(_, e)| !e.all_pins().is_empty()).take(REPORTED_PINS) {
+            let Some(Began { since_ms, digest, .. }) = handle.pinned().into_iter().min_by_key(|began| began.since_ms) else { continue };
             let age_ms = self.clock.now_ms().saturating_sub(since_ms);
             let digest = self.meter.known_digest(digest).map(|d| digest::shown(d.hash)).unwrap_or_default();
-            let user = entry.user.borrow().as_ref().map(|u| u.name.to_string()).unwrap_or_default();
+            let user = handle.user.borrow().as_ref().map(|u| u.name.to_string()).unwrap_or_default();
             tracing::info!(
                 target: REPORT,
                 "worker {}: session {} of '{user}' pinned for {age_ms} ms: {}, digest {digest}",
                 self.index,
-                entry.id,
-                entry.all_pins()
+                handle.id,
+                handle.all_pins()
             );
         }
     }
@@ -362,8 +362,8 @@ impl Worker {
     /// KILL of one of its sessions.
     pub(crate) fn kill(&self, id: u64, kind: KillKind) {
         let entries = self.entries.borrow();
-        if let Some((_, entry)) = entries.iter().find(|(_, e)| e.id == id) {
-            entry.signal(match kind {
+        if let Some((_, handle)) = entries.iter().find(|(_, e)| e.id == id) {
+            handle.signal(match kind {
                 KillKind::Query => Signal::KillQuery,
                 KillKind::Connection => Signal::KillConnection,
             });
@@ -377,8 +377,8 @@ impl Worker {
 
     /// Tells every session.
     pub(crate) fn signal_all(&self, signal: Signal) {
-        for (_, entry) in self.entries.borrow().iter() {
-            entry.signal(signal);
+        for (_, handle) in self.entries.borrow().iter() {
+            handle.signal(signal);
         }
     }
 
@@ -386,10 +386,10 @@ impl Worker {
     pub(crate) fn look_at_sessions(&self, now_ms: u64) {
         let (entries, mut naps) = (self.entries.borrow(), self.naps.borrow_mut());
         naps.resize(entries.capacity(), 0);
-        for (key, entry) in entries.iter() {
+        for (key, handle) in entries.iter() {
             let Some(nap_until_ms) = naps.get_mut(key).filter(|until_ms| **until_ms <= now_ms) else { continue };
-            entry.check_deadlines(now_ms);
-            *nap_until_ms = if entry.may_nap() { now_ms + NAP_MS } else { 0 };
+            handle.check_deadlines(now_ms);
+            *nap_until_ms = if handle.may_nap() { now_ms + NAP_MS } else { 0 };
         }
     }
 

@@ -9,7 +9,7 @@ use handover::{Inlet, Outlet, Sockets};
 use model::ServerAddr;
 use model::control::DataPlane;
 use monitor::Monitor;
-use proxy::{Before, Control, DetachedSocket, Holdings};
+use proxy::{Control, DetachedSocket, Holdings, Inheritance};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -114,11 +114,11 @@ impl Predecessor {
     ///
     /// # Errors
     /// It was taken before.
-    pub(crate) fn plane(&mut self) -> Result<(Before, Seen)> {
+    pub(crate) fn plane(&mut self) -> Result<(Inheritance, Seen)> {
         let Start { process, placements, drained, knowledge, .. } = *self.start.take().context("no sockets were handed over")?;
         let seen = Seen { is_paused: process.is_paused, placements, drained, knowledge };
         let sockets = self.sockets.take().context("the sockets are gone")?;
-        Ok((Before { sockets, process: Some(process) }, seen))
+        Ok((Inheritance { sockets, process: Some(process) }, seen))
     }
 
     /// This process cannot take over.

@@ -7,7 +7,7 @@ use ::admin::scheduler::Board;
 use anyhow::{Context, Result, bail};
 use handover::{Inlet, Outlet};
 use monitor::Monitor;
-use proxy::{Connections, Control, DetachedSocket, Heir, Offer, Proxy};
+use proxy::{Connections, Control, DetachedSocket, HandOverQueue, Offer, Proxy};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -160,7 +160,7 @@ impl Successor {
         }
         // The asker may be gone.
         let _ = in_charge.send(());
-        let (heir, offers) = Heir::new();
+        let (successor, offers) = HandOverQueue::new();
         let _ = outlet.limit(ANSWER_WITHIN);
         let (pending, outlet) = (Pending::default(), Arc::new(Mutex::new(outlet)));
         let (state, mut states) = watch::channel(State::Serves);
@@ -176,7 +176,7 @@ impl Successor {
             return failed(&format!("no thread: {e}"));
         }
         let (began, counter) = (Instant::now(), proxy.control());
-        proxy.hand_over(heir);
+        proxy.hand_over(successor);
         let mut look = tokio::time::interval(Duration::from_millis(5));
         let mut count = tokio::time::interval_at(tokio::time::Instant::now() + COUNT_AGAIN, COUNT_AGAIN);
         loop {

@@ -1,6 +1,6 @@
 //! A connection to a server on its way to another process.
 
-use super::{Backend, Core};
+use super::{Backend, BackendState};
 use crate::backends::proven::ProvenRecord;
 use crate::net::link::LinkRecord;
 use crate::net::stream::DetachedSocket;
@@ -87,7 +87,7 @@ impl Backend {
             return None;
         }
         let Self { link, input: _, core } = self;
-        let Core {
+        let BackendState {
             lane: LaneKey { hostgroup, user: _, class },
             server,
             info,

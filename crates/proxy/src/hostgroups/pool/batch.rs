@@ -10,8 +10,8 @@
 use super::HostgroupPool;
 use super::riders::{Answer, Ridden};
 use super::waiting::{Outcome, Waiter};
-use crate::backends::aside::{Loss, end_lost_connection};
 use crate::backends::backend::{Backend, ServerError};
+use crate::backends::side_connection::{Loss, end_lost_connection};
 use crate::hostgroups::lane::Lane;
 use crate::net::stream::invalid;
 use crate::session_state::certainty::is_killed;

@@ -3,7 +3,7 @@
 use super::super::{Acquire, Batches, Got, Rider, Wish};
 use super::*;
 use crate::bed;
-use crate::clients::entry::Entry;
+use crate::clients::session_handle::SessionHandle;
 use crate::session::answers::{error, numbered, packet_of, result_of};
 use crate::session_state::class::{Class, LaneKey};
 use crate::session_state::state::State;
@@ -72,8 +72,8 @@ impl Queue {
     }
 
     fn rides_in(&mut self, text: &str, state: State) -> Acquire {
-        let entry = Rc::new(Entry::new(self.turns, 0));
-        let rider = Rider { packet: query(text), state, habit: Rc::clone(&self.habit), entry };
+        let handle = Rc::new(SessionHandle::new(self.turns, 0));
+        let rider = Rider { packet: query(text), state, habit: Rc::clone(&self.habit), handle };
         self.wait(Some(rider))
     }
 

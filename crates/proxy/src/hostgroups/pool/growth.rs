@@ -1,9 +1,9 @@
 //! Connections of a pool: when one more is opened, for whom, and what becomes of it.
 
 use super::{AcquireError, FRONT, HostgroupPool, Kind, Needs, Outcome, Waiter};
-use crate::backends::aside::{Loss, end_given_up, end_lost_connection};
 use crate::backends::backend::{Backend, ServerError};
 use crate::backends::connect::{self, ConnectError, Raw};
+use crate::backends::side_connection::{Loss, end_given_up, end_lost_connection};
 use crate::hostgroups::lane::Lane;
 use crate::servers::server::{ServerShared, Slot};
 use crate::session_state::certainty;

@@ -8,7 +8,7 @@ use super::lines::FRONT;
 use super::waiting::{Outcome, Waiter};
 use super::{HostgroupPool, Kind};
 use crate::backends::backend::Backend;
-use crate::clients::entry::{Activity, Entry};
+use crate::clients::session_handle::{Activity, SessionHandle};
 use crate::session_state::held::Tracking;
 use crate::session_state::state::State;
 use crate::statements::habits::Habit;
@@ -31,7 +31,7 @@ pub(crate) struct Rider {
     /// What is known of the statement.
     pub habit: Rc<Habit>,
     /// The session, for others.
-    pub entry: Rc<Entry>,
+    pub handle: Rc<SessionHandle>,
 }
 
 /// What became of a statement that was sent together with others'.
@@ -194,8 +194,8 @@ impl HostgroupPool {
             self.waiters.borrow_mut().remove(&waiter.kind(), waiter.ticket);
             *waiter.outcome.borrow_mut() = Outcome::Riding;
             backend.core.held.found_equal_to(&rider.state.variables);
-            rider.entry.view.held.set(Some(shown));
-            rider.entry.set_activity(Activity::Running, now_ms);
+            rider.handle.row.held.set(Some(shown));
+            rider.handle.set_activity(Activity::Running, now_ms);
         }
         self.note_more_turns(&backend, riders.len() - 1);
         self.publish(worker, &first.lane);

@@ -2,8 +2,8 @@
 
 use super::{AcquireError, HostgroupPool, Outcome, Waiter, is_alive};
 use crate::backends::backend::Backend;
-use crate::hostgroups::absent::{no_server, out_of_use};
 use crate::hostgroups::lane::Lane;
+use crate::hostgroups::no_server_reason::{no_server, out_of_use};
 use crate::servers::server::ServerShared;
 use crate::workers::worker::Worker;
 use std::rc::Rc;

@@ -1,8 +1,8 @@
 //! Tables about pins: why sessions keep their connection, since when, and which statement began it.
 
 use super::{Rows, Table, text};
-use crate::clients::entry::Entry;
-use crate::clients::view::HeldConnection;
+use crate::clients::processlist::HeldConnection;
+use crate::clients::session_handle::SessionHandle;
 use crate::session_state::pins::{Began, PinReason};
 use crate::statements::digest::{Digest, shown};
 use crate::stats::ProxyStats;
@@ -68,7 +68,7 @@ struct Pin {
     digest: Option<Arc<Digest>>,
 }
 
-fn of(worker: &Worker, entry: &Entry, now_ms: u64) -> Option<Vec<Pinned>> {
+fn of(worker: &Worker, handle: &SessionHandle, now_ms: u64) -> Option<Vec<Pinned>> {
     let pin = |began: Began| Pin {
         reason: began.reason,
         age_ms: now_ms.saturating_sub(began.since_ms),
@@ -77,12 +77,12 @@ fn of(worker: &Worker, entry: &Entry, now_ms: u64) -> Option<Vec<Pinned>> {
     let shown = |(hostgroup, held, began): (Option<HostgroupId>, Option<HeldConnection>, Vec<Began>)| {
         let mut pins: Vec<Pin> = began.into_iter().map(pin).collect();
         pins.sort_unstable_by_key(|pin| pin.reason as u8);
-        let user = entry.user.borrow().as_ref().map(|user| user.name.to_string()).unwrap_or_default();
-        Pinned { id: entry.id, user, client: entry.view.client.get(), hostgroup, held, pins }
+        let user = handle.user.borrow().as_ref().map(|user| user.name.to_string()).unwrap_or_default();
+        Pinned { id: handle.id, user, client: handle.row.client.get(), hostgroup, held, pins }
     };
-    let held = entry.view.held.get();
-    let here = (!entry.pins.get().is_empty()).then(|| (held.map(|held| held.server.0), held, entry.pinned()));
-    let elsewhere = entry.elsewhere.borrow();
+    let held = handle.row.held.get();
+    let here = (!handle.pins.get().is_empty()).then(|| (held.map(|held| held.server.0), held, handle.pinned()));
+    let elsewhere = handle.elsewhere.borrow();
     let elsewhere = elsewhere.iter().map(|place| (Some(place.hostgroup), None, place.began.clone()));
     let all: Vec<Pinned> = here.into_iter().chain(elsewhere).map(shown).collect();
     (!all.is_empty()).then_some(all)
@@ -90,7 +90,7 @@ fn of(worker: &Worker, entry: &Entry, now_ms: u64) -> Option<Vec<Pinned>> {
 
 fn pinned(shared: &Shared) -> Vec<Pinned> {
     let now_ms = shared.clock.now_ms();
-    collect::sessions(shared, move |worker, entry| of(worker, entry, now_ms)).into_iter().flatten().collect()
+    collect::sessions(shared, move |worker, handle| of(worker, handle, now_ms)).into_iter().flatten().collect()
 }
 
 fn pins(stats: &ProxyStats, _: Reading) -> Rows {

@@ -1,8 +1,8 @@
 //! Replicas, and clients that read the binlog, which replicate through the proxy.
 
 use super::{Rows, Table};
+use crate::clients::processlist::HeldConnection;
 use crate::clients::replica::Replica;
-use crate::clients::view::HeldConnection;
 use crate::servers::positions::Position;
 use crate::stats::{ProxyStats, collect};
 use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};
@@ -65,10 +65,10 @@ fn positions(stats: &ProxyStats, _: Reading) -> Rows {
 
 fn replicas(stats: &ProxyStats, _: Reading) -> Rows {
     type Found = (u64, String, Option<SocketAddr>, Option<HeldConnection>, Replica);
-    let mut found: Vec<Found> = collect::sessions(&stats.shared, |_, entry| {
-        let replica = entry.replica()?;
-        let user = entry.user.borrow().as_ref().map(|user| user.name.to_string()).unwrap_or_default();
-        Some((entry.id, user, entry.view.client.get(), entry.view.held.get(), replica))
+    let mut found: Vec<Found> = collect::sessions(&stats.shared, |_, handle| {
+        let replica = handle.replica()?;
+        let user = handle.user.borrow().as_ref().map(|user| user.name.to_string()).unwrap_or_default();
+        Some((handle.id, user, handle.row.client.get(), handle.row.held.get(), replica))
     });
     found.sort_unstable_by_key(|(session, ..)| *session);
     let now_ms = stats.shared.clock.now_ms();

@@ -1,8 +1,8 @@
 //! Tables about clients: sessions, users, addresses that fail to log in.
 
 use super::{Rows, Table, text};
-use crate::clients::entry::{Activity, Entry};
-use crate::clients::view::HeldConnection;
+use crate::clients::processlist::HeldConnection;
+use crate::clients::session_handle::{Activity, SessionHandle};
 use crate::session_state::pins::PinSet;
 use crate::statements::digest::{Digest, shown};
 use crate::stats::{ProxyStats, collect};
@@ -95,27 +95,27 @@ struct Listed {
 }
 
 impl Listed {
-    fn of(worker: &Worker, entry: &Entry, now_ms: u64) -> Self {
-        let (activity, since_ms) = entry.activity();
-        let view = &entry.view;
+    fn of(worker: &Worker, handle: &SessionHandle, now_ms: u64) -> Self {
+        let (activity, since_ms) = handle.activity();
+        let view = &handle.row;
         let limit = usize::try_from(worker.snapshot().vars.processlist_max_query_length).unwrap_or(usize::MAX);
         let busy = matches!(activity, Activity::Running | Activity::Delayed | Activity::Waiting);
         Self {
             worker: worker.index,
-            id: entry.id,
-            user: entry.user.borrow().as_ref().map(|user| user.name.to_string()),
+            id: handle.id,
+            user: handle.user.borrow().as_ref().map(|user| user.name.to_string()),
             schema: view.schema.borrow().as_deref().map(|schema| String::from_utf8_lossy(schema).into_owned()),
             client: view.client.get(),
             proxy: view.proxy.get(),
-            held: view.held.get().filter(|_| entry.waits_for().is_none()),
-            waits_for: entry.waits_for(),
+            held: view.held.get().filter(|_| handle.waits_for().is_none()),
+            waits_for: handle.waits_for(),
             command: command(activity, view.command.get(), view.passes_through.get()),
             age_ms: now_ms.saturating_sub(since_ms),
             info: busy.then(|| view.info(limit)).filter(|info| !info.is_empty()),
             status: view.status.get(),
             is_tls: view.is_tls.get(),
-            in_transaction: entry.is_in_transaction(),
-            pins: entry.all_pins(),
+            in_transaction: handle.is_in_transaction(),
+            pins: handle.all_pins(),
             connected_at_ms: view.connected_at_ms.get(),
             digest: worker.meter.known_digest(view.digest.get()),
         }
@@ -163,7 +163,7 @@ fn command(activity: Activity, command: u8, passes_through: bool) -> &'static st
 fn processlist(stats: &ProxyStats, _: Reading) -> Rows {
     let extended = stats.shared.in_force.load().snapshot.vars.show_processlist_extended;
     let now_ms = stats.shared.clock.now_ms();
-    let mut listed = collect::sessions(&stats.shared, move |worker, entry| Some(Listed::of(worker, entry, now_ms)));
+    let mut listed = collect::sessions(&stats.shared, move |worker, handle| Some(Listed::of(worker, handle, now_ms)));
     listed.sort_unstable_by_key(|session| session.id);
     listed.into_iter().map(|session| row(stats, session, extended)).collect()
 }

@@ -24,7 +24,7 @@ async fn what_was_left_is_at_hand_again_where_it_was_left() {
     bed.ran("CREATE TEMPORARY TABLE t (a INT)", &ok());
     assert_eq!(bed.at.all_pins(), lock.union(PinSet::of(&[PinReason::TemporaryTable])));
     bed.at.publish_places();
-    let shown: Vec<_> = bed.entry.elsewhere.borrow().iter().map(|place| (place.hostgroup, place.pins, place.began.len())).collect();
+    let shown: Vec<_> = bed.handle.elsewhere.borrow().iter().map(|place| (place.hostgroup, place.pins, place.began.len())).collect();
     assert_eq!(shown, [(HOME, lock, 1)]);
     bed.travel(HOME).await;
     assert_eq!((bed.pins(), bed.at.pool.shared.id), (vec!["user_lock"], HOME));
@@ -34,7 +34,7 @@ async fn what_was_left_is_at_hand_again_where_it_was_left() {
     bed.travel(OTHER).await;
     assert_eq!((bed.pins(), bed.at.places.is_none()), (vec!["temporary_table"], true));
     bed.at.publish_places();
-    assert!(bed.entry.elsewhere.borrow().is_empty());
+    assert!(bed.handle.elsewhere.borrow().is_empty());
 }
 
 #[tokio::test]

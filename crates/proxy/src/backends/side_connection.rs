@@ -6,7 +6,7 @@
 //! started since (numbers begin anew with it). A KILL QUERY goes out only while its statement runs, and the
 //! session sends nothing else on that connection while one is on its way.
 
-use crate::backends::backend::{Backend, Collected, Core};
+use crate::backends::backend::{Backend, BackendState, Collected};
 use crate::backends::connect;
 use crate::hostgroups::lane::Lane;
 use crate::hostgroups::pool::HostgroupPool;
@@ -42,7 +42,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    pub(crate) fn of(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, core: &Core) -> Self {
+    pub(crate) fn of(worker: &Rc<Worker>, pool: &Rc<HostgroupPool>, core: &BackendState) -> Self {
         let lane = pool.lane(worker, &core.lane);
         Self { lane, server: Arc::clone(&core.server), peer: core.peer, thread_id: core.thread_id }
     }
@@ -218,7 +218,7 @@ enum What<'a> {
 
 impl What<'_> {
     /// For a connection that was lost so: only one that was closed from without may be of a server that was started since.
-    fn end(core: &Core, loss: Loss) -> Self {
+    fn end(core: &BackendState, loss: Loss) -> Self {
         Self::End { opened_ms: if loss == Loss::Closed { core.opened_ms } else { u64::MAX } }
     }
 }

@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// What a start takes over from another process.
-pub struct Before {
+pub struct Inheritance {
     /// The listening sockets.
     pub sockets: Arc<Sockets>,
     /// The rest.
     pub process: Option<ProcessRecord>,
 }
 
-impl Default for Before {
+impl Default for Inheritance {
     /// Nothing.
     fn default() -> Self {
         Self { sockets: Sockets::fresh(), process: None }

@@ -21,12 +21,12 @@ pub struct Offer {
 }
 
 /// The process that takes this one's place, as workers see it.
-pub struct Heir {
+pub struct HandOverQueue {
     offers: mpsc::UnboundedSender<Offer>,
     turns: Semaphore,
 }
 
-impl Heir {
+impl HandOverQueue {
     /// A way to it, and where what goes there comes out. Bounded: each that offers waits for the answer, and some at a time do.
     pub fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Offer>) {
         let (offers, out) = mpsc::unbounded_channel();

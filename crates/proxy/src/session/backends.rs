@@ -10,7 +10,7 @@ use super::take_up::take_up_any;
 use super::wants::Wants;
 use crate::backends::backend::{self, Backend, BackendRecord, Numbers};
 use crate::backends::cleaning;
-use crate::clients::entry::{Elsewhere, Entry, Leaving};
+use crate::clients::session_handle::{Elsewhere, Leaving, SessionHandle};
 use crate::hostgroups::lane::Lane;
 use crate::hostgroups::pool::HostgroupPool;
 use crate::hostgroups::replays::Replaying;
@@ -56,9 +56,9 @@ const BEGINS: &[&str] = &["BEGIN", "BEGIN WORK", "START TRANSACTION", "START TRA
 const ENDS: PinSet = PinSet::of(&[PinReason::AutoIncrementDelay, PinReason::AutocommitOff, PinReason::FoundRows]);
 
 /// Where a session works, what keeps it there, and what it left elsewhere.
-pub(super) struct Attachments {
+pub(super) struct Backends {
     pub worker: Rc<Worker>,
-    pub entry: Rc<Entry>,
+    pub handle: Rc<SessionHandle>,
     /// The connection that it holds.
     pub backend: Option<Backend>,
     /// The hostgroup of the statement at hand, or of the last one.
@@ -198,7 +198,7 @@ impl Session {
     }
 }
 
-impl Attachments {
+impl Backends {
     /// Where a statement goes that is meant for `hostgroup`: to what it names, if the session left that elsewhere, and not there; and
     /// what is for the readers of a cluster to its writer, if the session left something there.
     pub(super) fn drawn_to(
@@ -223,10 +223,10 @@ impl Attachments {
     }
 
     /// Those of a session that works in this hostgroup, and holds nothing yet.
-    pub(super) fn new(worker: &Rc<Worker>, entry: &Rc<Entry>, pool: Rc<HostgroupPool>, lane: Rc<Lane>) -> Self {
+    pub(super) fn new(worker: &Rc<Worker>, handle: &Rc<SessionHandle>, pool: Rc<HostgroupPool>, lane: Rc<Lane>) -> Self {
         Self {
             worker: Rc::clone(worker),
-            entry: Rc::clone(entry),
+            handle: Rc::clone(handle),
             backend: None,
             pool,
             lane,
@@ -270,7 +270,7 @@ impl Attachments {
             self.pins = place.pins;
             self.backend = place.backend;
         }
-        self.entry.view.held.set(self.backend.as_ref().map(Backend::shown));
+        self.handle.row.held.set(self.backend.as_ref().map(Backend::shown));
     }
 
     /// The pins in other places.
@@ -280,7 +280,7 @@ impl Attachments {
 
     /// Shows others what the session left elsewhere.
     pub(super) fn publish_places(&self) {
-        if self.places.is_none() && self.entry.elsewhere.borrow().is_empty() {
+        if self.places.is_none() && self.handle.elsewhere.borrow().is_empty() {
             return;
         }
         let places = self.places.iter().flat_map(|places| &places.0);
@@ -289,7 +289,7 @@ impl Attachments {
             let began = first.into_iter().chain(later.iter().copied()).collect();
             Elsewhere { hostgroup: place.pool.shared.id, pins: place.pins.set(), began }
         };
-        *self.entry.elsewhere.borrow_mut() = places.map(shown).collect();
+        *self.handle.elsewhere.borrow_mut() = places.map(shown).collect();
     }
 
     fn take_place(&mut self, hostgroup: HostgroupId) -> Option<Place> {
@@ -311,7 +311,7 @@ impl Attachments {
         }
         let gone = place.backend.as_mut().zip(statement).and_then(|(backend, apart)| backend.core.statements.remove_apart(apart));
         if let Some((backend, gone)) = place.backend.as_mut().zip(gone)
-            && guarded(&self.worker, &self.entry, backend.close_statements(&self.worker.counters, &[gone])).await.is_err()
+            && guarded(&self.worker, &self.handle, backend.close_statements(&self.worker.counters, &[gone])).await.is_err()
         {
             place.backend = None;
         }
@@ -341,7 +341,7 @@ impl Attachments {
             if server.is_cut() || server.standing.leave_at_ms_with(pins) <= now_ms {
                 place.backend = None
             } else {
-                self.entry.leave_by(self.entry.leave_at_ms().min(server.standing.disturb_at_ms(pins, now_ms)), Leaving::Demoted, now_ms)
+                self.handle.leave_by(self.handle.leave_at_ms().min(server.standing.disturb_at_ms(pins, now_ms)), Leaving::Demoted, now_ms)
             }
         }
     }
@@ -369,5 +369,5 @@ fn names_table(pins: &Pins, text: &[u8], mode: LexMode, own: Option<&[u8]>) -> b
 }
 
 #[cfg(test)]
-#[path = "attachments_tests.rs"]
+#[path = "backends_tests.rs"]
 mod tests;

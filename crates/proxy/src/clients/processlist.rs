@@ -1,6 +1,6 @@
 //! What operators see of a session: who, from where, on which server, doing what.
 //!
-//! Lives in the session's [`Entry`](crate::clients::entry::Entry) on its worker. The session writes it as it goes, without
+//! Lives in the session's [`SessionHandle`](crate::clients::session_handle::SessionHandle) on its worker. The session writes it as it goes, without
 //! allocating once the buffer for its statements is large enough; the buffer goes when the session parks.
 
 use crate::servers::server_counts::ServerId;
@@ -28,7 +28,7 @@ pub(crate) struct HeldConnection {
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct View {
+pub(crate) struct ProcesslistRow {
     /// The client's address; None on Unix sockets.
     pub client: Cell<Option<SocketAddr>>,
     /// The address it came to.
@@ -54,7 +54,7 @@ pub(crate) struct View {
     info: RefCell<Vec<u8>>,
 }
 
-impl View {
+impl ProcesslistRow {
     /// The client came, over this connection.
     pub(crate) fn came(&self, client: Option<SocketAddr>, proxy: Option<SocketAddr>) {
         self.is_between(client, proxy);

@@ -82,7 +82,7 @@ struct Rare {
 }
 
 /// See the module.
-pub(crate) struct Entry {
+pub(crate) struct SessionHandle {
     /// The id the client was told.
     pub id: u64,
     /// The user, once known.
@@ -136,7 +136,7 @@ pub(crate) struct Entry {
     /// What it keeps in other hostgroups than the one where it is.
     pub elsewhere: RefCell<Vec<Elsewhere>>,
     /// What operators see of it.
-    pub view: crate::clients::view::View,
+    pub row: crate::clients::processlist::ProcesslistRow,
 }
 
 /// Why a session keeps a backend of a hostgroup where it is not.
@@ -177,8 +177,8 @@ impl Limits {
 /// A session idle for this long lets go of what only a busy one needs, ms.
 const PARK_AFTER_MS: u64 = 1000;
 
-impl Entry {
-    /// An entry for a client that just came.
+impl SessionHandle {
+    /// An handle for a client that just came.
     pub(crate) fn new(id: u64, now_ms: u64) -> Self {
         Self {
             id,
@@ -211,7 +211,7 @@ impl Entry {
             place: RefCell::default(),
             certificate_proof: Cell::default(),
             elsewhere: RefCell::default(),
-            view: Default::default(),
+            row: Default::default(),
         }
     }
 
@@ -307,7 +307,7 @@ impl Entry {
     /// The idle session has let go of what it can; it is idle since when it was.
     pub(crate) fn set_parked(&self) {
         self.activity.set(Activity::Parked);
-        self.view.park();
+        self.row.park();
     }
 
     /// A transaction began or ended, by the coarse clock.
@@ -451,7 +451,7 @@ impl Entry {
         }
     }
 
-    /// The pending signal; stays until [`Entry::clear_signal`].
+    /// The pending signal; stays until [`SessionHandle::clear_signal`].
     pub(crate) fn pending(&self) -> Option<Signal> {
         self.signal.get()
     }
@@ -471,8 +471,8 @@ impl Entry {
 
     /// Whether nothing but its idleness can be overdue before it is disturbed.
     pub(crate) fn may_nap(&self) -> bool {
-        let keeps_nothing = self.view.held.get().is_none() && self.transaction_since_ms.get() == 0 && self.held_until_ms.get() == 0;
-        self.activity.get() == Activity::Parked && keeps_nothing && !self.view.passes_through.get()
+        let keeps_nothing = self.row.held.get().is_none() && self.transaction_since_ms.get() == 0 && self.held_until_ms.get() == 0;
+        self.activity.get() == Activity::Parked && keeps_nothing && !self.row.passes_through.get()
     }
 
     /// Called by the sweep, with the process clock. No limit ends anything before its time; it may be two sweeps late, of a
@@ -524,7 +524,7 @@ mod tests {
 
     #[test]
     fn a_session_that_keeps_something_is_looked_at_in_each_sweep() {
-        let e = Entry::new(1, 0);
+        let e = SessionHandle::new(1, 0);
         e.set_activity(Activity::Idle, 5_000);
         assert!(!e.may_nap());
         e.set_parked();
@@ -538,7 +538,7 @@ mod tests {
 
     #[test]
     fn deadlines_depend_on_what_the_session_does() {
-        let e = Entry::new(1, 0);
+        let e = SessionHandle::new(1, 0);
         e.set_limits(Limits { idle_ms: 100, transaction_idle_ms: 50, transaction_ms: 1000, query_ms: 10 });
         e.check_deadlines(5000);
         assert_eq!(e.pending(), None, "login has its own limit");
@@ -577,7 +577,7 @@ mod tests {
     /// The coarse clock is as late as the last sweep: what began since then has not lasted so long.
     #[test]
     fn what_began_since_the_last_sweep_is_not_older_than_it_is() {
-        let e = Entry::new(1, 0);
+        let e = SessionHandle::new(1, 0);
         e.set_limits(Limits { idle_ms: 50, transaction_idle_ms: 50, transaction_ms: 50, query_ms: 50 });
         let coarse_ms = 1000;
         e.set_transaction(true, coarse_ms);
@@ -595,7 +595,7 @@ mod tests {
 
     #[test]
     fn what_was_to_end_a_statement_does_not_end_the_next_one() {
-        let e = Entry::new(1, 0);
+        let e = SessionHandle::new(1, 0);
         for signal in [Signal::KillQuery, Signal::QueryTimeout, Signal::GiveUp] {
             e.signal(signal);
             e.begin_command(1);
@@ -613,7 +613,7 @@ mod tests {
 
     #[test]
     fn the_strongest_signal_stays() {
-        let e = Entry::new(1, 0);
+        let e = SessionHandle::new(1, 0);
         e.signal(Signal::KillConnection);
         e.signal(Signal::Drain);
         assert_eq!(e.pending(), Some(Signal::KillConnection));
