@@ -17,7 +17,7 @@ const LOOKS: Record<MarkKind, { letter: string; colour: string; word: string }> 
 };
 /** Changes of one kind so close together, ms, are one mark. */
 const TOGETHER_MS = 2_000;
-/** Marks that are written out below the charts' buttons. */
+/** Marks that are written out below the charts' buttons; the others are behind a button. */
 const LISTED = 6;
 
 /** Marks of the last hour, oldest first. What this login may not read leaves none. */
@@ -60,13 +60,20 @@ export function drawMarks(marks: () => Mark[]): uPlot.Plugin {
   return { hooks: { draw } };
 }
 
-/** The newest marks in words. */
+/** The marks in words, newest first: the older ones can be opened. */
 export function MarkList({ marks }: { marks: Mark[] }) {
   if (!marks.length) return null;
+  const newest = [...marks].reverse();
+  const item = (mark: Mark) => <li key={`${mark.kind}${mark.at}`} class={`mark-${mark.kind}`}><b aria-hidden="true">{LOOKS[mark.kind].letter}</b> {clock(mark.at)} {LOOKS[mark.kind].word}: {mark.text}</li>;
   return (
-    <ul class="marks" aria-label="Marks in the charts">
-      {marks.slice(-LISTED).reverse().map((mark) => <li key={`${mark.kind}${mark.at}`} class={`mark-${mark.kind}`}><b aria-hidden="true">{LOOKS[mark.kind].letter}</b> {clock(mark.at)} {LOOKS[mark.kind].word}: {mark.text}</li>)}
-      {marks.length > LISTED && <li class="muted">{marks.length - LISTED} more before these</li>}
-    </ul>
+    <div class="marks">
+      <ul aria-label="Marks in the charts">{newest.slice(0, LISTED).map(item)}</ul>
+      {newest.length > LISTED && (
+        <details>
+          <summary>{newest.length - LISTED} more before these</summary>
+          <ul aria-label="Older marks in the charts">{newest.slice(LISTED).map(item)}</ul>
+        </details>
+      )}
+    </div>
   );
 }
