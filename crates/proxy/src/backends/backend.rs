@@ -64,7 +64,7 @@ pub(crate) struct BackendState {
     /// Variables in which a fresh connection differed from its server's global ones: what is not listed in `held` has these.
     pub defaults: Variables,
     /// Its `gtid_next` is, or may be, a GTID that the proxy chose (MySQL): it serves nobody else before that is AUTOMATIC again.
-    pub is_labelled: bool,
+    pub has_assigned_gtid: bool,
     /// An answer to a command of the proxy's own is outstanding: who would read it took it for another one's.
     is_owed: bool,
     /// A KILL QUERY was sent for it, and may still arrive: it never serves another session.
@@ -215,7 +215,7 @@ impl Backend {
             thread_id,
             held,
             defaults: Variables::default(),
-            is_labelled: false,
+            has_assigned_gtid: false,
             is_owed: false,
             killed: false,
             kill: None,

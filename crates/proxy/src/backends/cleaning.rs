@@ -28,7 +28,7 @@ pub(crate) async fn reset(worker: &Worker, backend: &mut Backend, change_user: b
     let core = &backend.core;
     // MariaDB forgets what only the handshake gives: IGNORE_SPACE in sql_mode, the wait_timeout of an interactive client.
     let of_the_handshake = core.caps.intersects(Capabilities::IGNORE_SPACE | Capabilities::INTERACTIVE);
-    if core.is_labelled || of_the_handshake && core.info.flavor == Flavor::MariaDb {
+    if core.has_assigned_gtid || of_the_handshake && core.info.flavor == Flavor::MariaDb {
         return Err(ResetError::Unsupported);
     }
     // Servers have COM_RESET_CONNECTION since about when they track sessions (MySQL 5.7, MariaDB 10.2), and COM_CHANGE_USER leaves
@@ -71,7 +71,7 @@ pub(crate) async fn abandon(worker: Rc<Worker>, pool: Rc<HostgroupPool>, mut bac
     if !running && backend.is_owed() && !backend.core.server.is_severed() {
         return end_lost_connection(worker, pool, backend, Loss::Closed).await;
     }
-    if running || outlives_reset(&backend, pins) || backend.core.is_labelled {
+    if running || outlives_reset(&backend, pins) || backend.core.has_assigned_gtid {
         return drop(backend);
     }
     let reset = if Safety::ResetOnRelease.is_off() { Ok(()) } else { reset(&worker, &mut backend, false).await };

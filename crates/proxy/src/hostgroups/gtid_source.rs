@@ -32,7 +32,7 @@ impl fmt::Display for AssignedGtid {
     }
 }
 
-/// The labels of a hostgroup.
+/// The assigned GTIDs of a hostgroup.
 #[derive(Debug, Default)]
 pub(crate) struct GtidSource {
     source: OnceLock<Arc<str>>,
@@ -72,9 +72,9 @@ impl GtidSource {
 
     /// This one was certainly not used, and no connection has it any more. INVARIANT: a server that has a GTID skips, without a
     /// word, what is done under it once more; whoever gives one back has proof.
-    pub(crate) fn give_back(&self, label: &AssignedGtid) {
-        if self.source.get().is_some_and(|source| *source == label.source) {
-            self.numbers().free.insert(label.number);
+    pub(crate) fn give_back(&self, gtid: &AssignedGtid) {
+        if self.source.get().is_some_and(|source| *source == gtid.source) {
+            self.numbers().free.insert(gtid.number);
         }
     }
 
@@ -108,19 +108,19 @@ mod tests {
 
     #[test]
     fn numbers_are_given_once_and_come_back_lowest_first() {
-        let labels = GtidSource::default();
-        let all: Vec<AssignedGtid> = (0..4).filter_map(|_| labels.take()).collect();
-        assert_eq!(all.iter().map(|label| label.number).collect::<Vec<_>>(), [1, 2, 3, 4]);
-        labels.give_back(&all[2]);
-        labels.give_back(&all[1]);
-        let next: Vec<u64> = (0..3).filter_map(|_| labels.take()).map(|label| label.number).collect();
+        let gtids = GtidSource::default();
+        let all: Vec<AssignedGtid> = (0..4).filter_map(|_| gtids.take()).collect();
+        assert_eq!(all.iter().map(|gtid| gtid.number).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        gtids.give_back(&all[2]);
+        gtids.give_back(&all[1]);
+        let next: Vec<u64> = (0..3).filter_map(|_| gtids.take()).map(|gtid| gtid.number).collect();
         assert_eq!(next, [2, 3, 5]);
-        GtidSource::default().take().iter().for_each(|other| labels.give_back(other));
-        assert_eq!(labels.take().map(|label| label.number), Some(6), "what another hostgroup gave is not taken back");
+        GtidSource::default().take().iter().for_each(|other| gtids.give_back(other));
+        assert_eq!(gtids.take().map(|gtid| gtid.number), Some(6), "what another hostgroup gave is not taken back");
     }
 
     #[test]
-    fn a_label_is_a_gtid_of_a_source_of_its_own() {
+    fn an_assigned_gtid_has_a_source_of_its_own() {
         let (a, b) = (GtidSource::default().take().unwrap(), GtidSource::default().take().unwrap());
         assert_ne!(a.source, b.source);
         let text = a.to_string();
@@ -132,8 +132,8 @@ mod tests {
 
     #[test]
     fn one_line_a_minute() {
-        let labels = GtidSource::default();
-        let told: Vec<bool> = [0, 1, 59_999, 60_000, 60_001].into_iter().map(|now_ms| labels.may_tell(now_ms)).collect();
+        let gtids = GtidSource::default();
+        let told: Vec<bool> = [0, 1, 59_999, 60_000, 60_001].into_iter().map(|now_ms| gtids.may_tell(now_ms)).collect();
         assert_eq!(told, [true, false, false, true, false]);
     }
 }

@@ -48,7 +48,7 @@ pub(crate) struct HostgroupShared {
     connect_interval_us: AtomicU64,
     next_connect_us: AtomicU64,
     /// The GTIDs that are chosen for its transactions (`settle_lost_writes`).
-    pub labels: GtidSource,
+    pub gtid_source: GtidSource,
     /// Sessions that say a lost transaction again.
     pub replays: Replays,
     /// Whom it kept waiting in vain, as logged lately.
@@ -74,7 +74,7 @@ impl HostgroupShared {
             free_connections_pct: AtomicU32::new(0),
             is_warmed: AtomicBool::new(false),
             next_connect_us: AtomicU64::new(0),
-            labels: GtidSource::default(),
+            gtid_source: GtidSource::default(),
             replays: Replays::default(),
             told: LogThrottle::default(),
         };

@@ -37,7 +37,7 @@ pub(crate) struct Lane {
     settings: RefCell<Rc<Effective>>,
     causal: Cell<CausalPart>,
     /// Process clock (ms) until which no GTID is chosen: a server refused one.
-    unlabelled_until_ms: Cell<u64>,
+    no_gtids_until_ms: Cell<u64>,
     /// When (process clock, us) a connect for it failed last that concerned the server; 0 where one succeeded since.
     failed_us: Cell<u64>,
     /// What servers have refused it for a reason of its own.
@@ -70,7 +70,7 @@ impl Lane {
             turned_us: Cell::new(0),
             settings,
             causal,
-            unlabelled_until_ms: Cell::new(0),
+            no_gtids_until_ms: Cell::new(0),
             failed_us: Cell::new(0),
             refusals: RefCell::default(),
             idle: RefCell::default(),
@@ -82,7 +82,7 @@ impl Lane {
         let user = user_of(&self.key, snapshot);
         *self.settings.borrow_mut() = Rc::new(snapshot.effective(user, self.key.hostgroup));
         self.causal.set(CausalPart::of(snapshot, user, self.key.hostgroup));
-        self.unlabelled_until_ms.set(0);
+        self.no_gtids_until_ms.set(0);
         // What was refused may be mended.
         *self.refusals.borrow_mut() = Refusals::default();
     }
@@ -168,13 +168,13 @@ impl Lane {
     }
 
     /// Whether GTIDs may be chosen for its transactions, as far as servers let its user.
-    pub(crate) fn may_label(&self, now_ms: u64) -> bool {
-        self.unlabelled_until_ms.get() <= now_ms
+    pub(crate) fn may_assign_gtids(&self, now_ms: u64) -> bool {
+        self.no_gtids_until_ms.get() <= now_ms
     }
 
     /// A server refused a GTID: none is tried before `until_ms`.
-    pub(crate) fn leave_unlabelled(&self, until_ms: u64) {
-        self.unlabelled_until_ms.set(until_ms);
+    pub(crate) fn assign_none_until(&self, until_ms: u64) {
+        self.no_gtids_until_ms.set(until_ms);
     }
 
     /// What holds for its user in its hostgroup.

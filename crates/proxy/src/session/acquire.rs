@@ -319,7 +319,7 @@ impl Backends {
     /// Whether anything is open on the backend at hand that its server keeps for as long as it keeps the connection.
     fn has_open(&self) -> bool {
         let core = self.backend.as_ref().map(|backend| &backend.core);
-        let is_open = core.is_some_and(|core| core.is_labelled || core.held.status().contains(StatusFlags::IN_TRANS));
+        let is_open = core.is_some_and(|core| core.has_assigned_gtid || core.held.status().contains(StatusFlags::IN_TRANS));
         is_open || self.replaying.is_some() || !self.pins.set().without(WISHES).is_empty()
     }
 

@@ -1,8 +1,9 @@
 //! Which transactions get a GTID of the proxy's choice (`settle_lost_writes`), and how a backend is given it and rid of it.
 //!
-//! A label is given to a single write outside of any transaction, which then runs in one that the client does not see
+//! An assigned GTID is given to a single write outside of any transaction, which then runs in one that the client does not see
 //! ([`super::assigned_gtid_run`]), and to a transaction that begins with a plain BEGIN. INVARIANT: a backend whose `gtid_next` may
-//! still be a label is marked ([`BackendState::is_labelled`](crate::backends::backend::BackendState::is_labelled)), and never goes back to its pool so.
+//! still be one never goes back to its pool so: [`BackendState::has_assigned_gtid`](crate::backends::backend::BackendState::has_assigned_gtid)
+//! marks it.
 //!
 //! How MySQL treats `gtid_next` (manual, "GTID_NEXT"; each seen on 9.7): it is set before a transaction and not in one (1766);
 //! who owns a GTID cannot set another one before it has committed or rolled back (1790); after that it must be set again
@@ -41,7 +42,7 @@ pub(super) const IMPLICIT_COMMIT: u16 = codes::CANT_DO_IMPLICIT_COMMIT_WITH_GTID
 /// Errors at a COMMIT of a member that may be leaving its group: ER_RUN_HOOK_ERROR, ER_TRANSACTION_ROLLBACK_DURING_COMMIT.
 pub(super) const LEAVING_GROUP: [u16; 2] = [codes::RUN_HOOK_ERROR, codes::TRANSACTION_ROLLBACK_DURING_COMMIT];
 
-/// After a server refused a label, none is tried for this long, ms.
+/// After a server refused an assigned GTID, none is tried for this long, ms.
 const REFUSED_FOR_MS: u64 = 60_000;
 
 /// Brings `gtid_next` back to what sessions have.
@@ -50,7 +51,7 @@ pub(super) const AUTOMATIC: &str = "SET SESSION gtid_next='AUTOMATIC'";
 /// Variables whose effect on a transaction, or on what is told of it, the proxy does not imitate.
 const OWN_WAYS: [&str; 2] = ["completion_type", "session_track_transaction_info"];
 
-/// What a label is for.
+/// What an assigned GTID is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     /// One statement, in a transaction of the proxy's.
@@ -59,7 +60,7 @@ pub(super) enum Scope {
     Transaction,
 }
 
-/// How things stand with a label.
+/// How things stand with an assigned GTID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// No server has it.
@@ -87,10 +88,10 @@ pub(super) struct Answer {
     pub facts: ReplyFacts,
 }
 
-/// A label that the session uses.
-pub(super) struct Labelled {
+/// An assigned GTID that the session uses.
+pub(super) struct Assignment {
     /// The GTID.
-    pub label: AssignedGtid,
+    pub gtid: AssignedGtid,
     /// What for.
     pub scope: Scope,
     /// How things stand.
@@ -114,20 +115,20 @@ pub(super) struct Labelled {
 }
 
 impl Session {
-    /// Gives the statement at hand a label, if it is one that gets one.
-    pub(super) fn give_label(&mut self, command: Incoming, plan: &Plan) {
-        if self.recovery.assigned_gtid.is_some() || !self.at.lane.settings().settle_lost_writes || !self.may_be_labelled() {
+    /// Gives the statement at hand an assigned GTID, if it is one that gets one.
+    pub(super) fn assign_gtid(&mut self, command: Incoming, plan: &Plan) {
+        if self.recovery.assigned_gtid.is_some() || !self.at.lane.settings().settle_lost_writes || !self.may_have_gtid() {
             return;
         }
         let Some(scope) = self.scope_of(command, plan) else { return };
-        let Some(label) = self.at.pool.shared.labels.take() else { return };
+        let Some(gtid) = self.at.pool.shared.gtid_source.take() else { return };
         let (standing, is_spent, wrote, reads) = (Standing::Fresh, false, false, Vec::new());
         let (server, member, refused, answer, held) = (None, None, None, None, None);
         self.recovery.assigned_gtid =
-            Some(Box::new(Labelled { label, scope, standing, is_spent, wrote, reads, server, member, refused, answer, held }));
+            Some(Box::new(Assignment { gtid, scope, standing, is_spent, wrote, reads, server, member, refused, answer, held }));
     }
 
-    /// What a label for this statement would be for; None for one that gets none.
+    /// What an assigned GTID for this statement would be for; None for one that gets none.
     fn scope_of(&self, command: Incoming, plan: &Plan) -> Option<Scope> {
         let analysis = &plan.analysis;
         let is_alone = command.byte == Command::Query as u8 || command.byte == Command::StmtExecute as u8;
@@ -145,14 +146,14 @@ impl Session {
     }
 
     /// Nothing but the statement is part of its transaction, and one server takes the cluster's writes.
-    fn may_be_labelled(&self) -> bool {
+    fn may_have_gtid(&self) -> bool {
         let in_transaction = StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY;
         let is_alone = self.at.pins.set().without(WISHES).is_empty()
             && self.client.status.contains(StatusFlags::AUTOCOMMIT)
             && !self.client.status.intersects(in_transaction);
         is_alone
             && self.worker.shared.serves_mysql()
-            && self.at.lane.may_label(self.worker.shared.clock.now_ms())
+            && self.at.lane.may_assign_gtids(self.worker.shared.clock.now_ms())
             && OWN_WAYS.iter().all(|name| self.wants.state.variables.get(name).is_none())
             && self.at.has_one_writer()
     }
@@ -178,8 +179,8 @@ impl Session {
         plain_words(self.text_of(command, plan))
     }
 
-    /// The replies to [`Recovery::label_ahead`]. A label that is refused is done without.
-    pub(super) async fn hear_label(&mut self, replies: u32) -> Result<(), Fault> {
+    /// The replies to [`Recovery::gtid_ahead`]. An assigned GTID that is refused is done without.
+    pub(super) async fn hear_gtid(&mut self, replies: u32) -> Result<(), Fault> {
         for place in 0..replies {
             let Some(backend) = self.at.backend.as_mut() else { break };
             let reply = guarded(&self.worker, &self.handle, backend.collect(ReplyKind::Results, false, &self.worker.buffers)).await;
@@ -187,7 +188,7 @@ impl Session {
                 Ok(reply) => match reply.error {
                     None => {}
                     Some(error) if reply.unasked => return Err(self.at.lost(&io::Error::other(error.to_string()), Certainty::NeverSent)),
-                    Some(error) if place == 0 => self.label_refused(&error.to_string()),
+                    Some(error) if place == 0 => self.gtid_refused(&error.to_string()),
                     Some(error) => return Err(self.at.lost(&io::Error::other(error.to_string()), Certainty::Unknown)),
                 },
                 Err(e) => return Err(self.at.lost(&e, Certainty::Unknown)),
@@ -197,14 +198,14 @@ impl Session {
     }
 
     /// The server does not let the user choose a GTID.
-    pub(super) fn label_refused(&mut self, why: &str) {
+    pub(super) fn gtid_refused(&mut self, why: &str) {
         let now_ms = self.worker.shared.clock.now_ms();
-        count(&self.worker.counters.labels_refused);
-        self.at.lane.leave_unlabelled(now_ms + REFUSED_FOR_MS);
+        count(&self.worker.counters.gtids_refused);
+        self.at.lane.assign_none_until(now_ms + REFUSED_FOR_MS);
         if let Some(backend) = self.at.backend.as_mut() {
-            backend.core.is_labelled = false;
+            backend.core.has_assigned_gtid = false;
             backend.core.held.failed();
-            if self.at.pool.shared.labels.may_tell(now_ms) {
+            if self.at.pool.shared.gtid_source.may_tell(now_ms) {
                 let (user, key) = (&self.user.name, &backend.core.server.key);
                 tracing::warn!(
                     "settle_lost_writes has no effect for user {user} on {}:{}: {why} (tried again after {} s)",
@@ -214,63 +215,63 @@ impl Session {
                 );
             }
         }
-        if let Some(labelled) = self.recovery.assigned_gtid.as_mut() {
-            labelled.standing = Standing::Refused;
+        if let Some(assignment) = self.recovery.assigned_gtid.as_mut() {
+            assignment.standing = Standing::Refused;
         }
     }
 
-    /// The client's transaction ended otherwise than by its own COMMIT or ROLLBACK: its label goes.
-    pub(super) async fn unlabel_ended(&mut self) {
+    /// The client's transaction ended otherwise than by its own COMMIT or ROLLBACK: its assigned GTID goes.
+    pub(super) async fn clear_gtid_ended(&mut self) {
         if self.recovery.assigned_gtid.is_none() || self.at.pins.set().contains(PinReason::Transaction) {
             return;
         }
-        self.door().unlabel(None).await;
-        self.recovery.drop_label(&self.at, false);
+        self.door().clear_gtid(None).await;
+        self.recovery.drop_gtid(&self.at, false);
     }
 }
 
 impl Recovery {
-    /// Has the label set ahead of the statement, for [`Scope::Statement`] with the BEGIN of its transaction.
-    pub(super) fn label_ahead(&mut self, at: &mut Backends, ahead: &mut Ahead) {
-        let Some(labelled) = self.assigned_gtid.as_mut() else { return };
+    /// Has the assigned GTID set ahead of the statement, for [`Scope::Statement`] with the BEGIN of its transaction.
+    pub(super) fn gtid_ahead(&mut self, at: &mut Backends, ahead: &mut Ahead) {
+        let Some(assignment) = self.assigned_gtid.as_mut() else { return };
         let Some(backend) = at.backend.as_mut() else { return };
-        put_query(&mut ahead.packets, set_to(&labelled.label).as_bytes(), backend.core.caps);
-        ahead.label_replies = 1;
-        if labelled.scope == Scope::Statement {
+        put_query(&mut ahead.packets, set_to(&assignment.gtid).as_bytes(), backend.core.caps);
+        ahead.gtid_replies = 1;
+        if assignment.scope == Scope::Statement {
             put_query(&mut ahead.packets, b"BEGIN", backend.core.caps);
-            ahead.label_replies = 2;
+            ahead.gtid_replies = 2;
         }
-        backend.core.is_labelled = true;
-        labelled.standing = Standing::Set;
-        labelled.server = Some(Arc::clone(&backend.core.server));
-        labelled.member = backend.core.held.member().cloned();
+        backend.core.has_assigned_gtid = true;
+        assignment.standing = Standing::Set;
+        assignment.server = Some(Arc::clone(&backend.core.server));
+        assignment.member = backend.core.held.member().cloned();
     }
 
-    /// The label is done with. `is_unused` is proof that its number may be used for another transaction.
-    pub(super) fn drop_label(&mut self, at: &Backends, is_unused: bool) {
-        let Some(labelled) = self.assigned_gtid.take() else { return };
-        let never_set = matches!(labelled.standing, Standing::Fresh | Standing::Refused);
-        if !labelled.is_spent && (is_unused || never_set) {
-            at.pool.shared.labels.give_back(&labelled.label);
+    /// The assigned GTID is done with. `is_unused` is proof that its number may be used for another transaction.
+    pub(super) fn drop_gtid(&mut self, at: &Backends, is_unused: bool) {
+        let Some(assignment) = self.assigned_gtid.take() else { return };
+        let never_set = matches!(assignment.standing, Standing::Fresh | Standing::Refused);
+        if !assignment.is_spent && (is_unused || never_set) {
+            at.pool.shared.gtid_source.give_back(&assignment.gtid);
         }
     }
 
-    /// The client's transaction has a label, and the backend at hand has it.
-    pub(super) fn is_in_labelled(&self, at: &Backends) -> bool {
-        self.assigned_gtid.as_ref().is_some_and(|labelled| labelled.scope == Scope::Transaction)
-            && at.backend.as_ref().is_some_and(|backend| backend.core.is_labelled)
+    /// The client's transaction has an assigned GTID, and the backend at hand has it.
+    pub(super) fn is_in_assigned(&self, at: &Backends) -> bool {
+        self.assigned_gtid.as_ref().is_some_and(|assignment| assignment.scope == Scope::Transaction)
+            && at.backend.as_ref().is_some_and(|backend| backend.core.has_assigned_gtid)
     }
 
-    /// After [`Session::run_plan`](Session::run_plan): only a transaction that is open keeps its label.
-    pub(super) async fn label_after(&mut self, door: &mut Door<'_>) {
-        let goes_on = self.is_in_labelled(door.at) && self.standing() == Some(Standing::Set);
+    /// After [`Session::run_plan`](Session::run_plan): only a transaction that is open keeps its assigned GTID.
+    pub(super) async fn gtid_after(&mut self, door: &mut Door<'_>) {
+        let goes_on = self.is_in_assigned(door.at) && self.standing() == Some(Standing::Set);
         if goes_on || self.assigned_gtid.is_none() {
             return;
         }
-        if door.at.backend.as_ref().is_some_and(|backend| backend.core.is_labelled) {
-            door.unlabel(Some("ROLLBACK")).await;
+        if door.at.backend.as_ref().is_some_and(|backend| backend.core.has_assigned_gtid) {
+            door.clear_gtid(Some("ROLLBACK")).await;
         }
-        self.drop_label(door.at, false);
+        self.drop_gtid(door.at, false);
     }
 }
 
@@ -296,16 +297,16 @@ impl Door<'_> {
         }
     }
 
-    /// Has the backend at hand run `verb` (COMMIT, ROLLBACK, or nothing) and then forget its label. A backend that cannot is
+    /// Has the backend at hand run `verb` (COMMIT, ROLLBACK, or nothing) and then forget its assigned GTID. A backend that cannot is
     /// closed. Returns whether all of it was done.
-    pub(super) async fn unlabel(&mut self, verb: Option<&'static str>) -> bool {
+    pub(super) async fn clear_gtid(&mut self, verb: Option<&'static str>) -> bool {
         let Some(backend) = self.at.backend.as_ref() else { return false };
-        let forgets = backend.core.is_labelled.then_some(Question::Set(AUTOMATIC));
+        let forgets = backend.core.has_assigned_gtid.then_some(Question::Set(AUTOMATIC));
         let questions: Vec<Question<'_>> = verb.map(Question::Transaction).into_iter().chain(forgets).collect();
         let replies = self.ask_all(&questions).await;
         let done = replies.is_ok_and(|replies| replies.iter().all(|reply| reply.error.is_none()));
         match self.at.backend.as_mut().filter(|_| done) {
-            Some(backend) => backend.core.is_labelled = false,
+            Some(backend) => backend.core.has_assigned_gtid = false,
             None => self.at.discard_backend(),
         }
         done
@@ -331,16 +332,16 @@ impl Backends {
     }
 }
 
-impl Labelled {
+impl Assignment {
     /// The packets of a reply that is held back go here.
     pub(super) fn holds(&mut self) -> Option<&mut Vec<u8>> {
         self.held.as_mut()
     }
 }
 
-/// The SET for a label.
-pub(super) fn set_to(label: &AssignedGtid) -> String {
-    format!("SET SESSION gtid_next='{label}'")
+/// The SET for an assigned GTID.
+pub(super) fn set_to(gtid: &AssignedGtid) -> String {
+    format!("SET SESSION gtid_next='{gtid}'")
 }
 
 /// A text's words in capitals, with one space between.
@@ -380,5 +381,5 @@ mod tests {
 }
 
 #[cfg(test)]
-#[path = "labels_tests.rs"]
-mod labels_tests;
+#[path = "assigned_gtid_tests.rs"]
+mod assigned_gtid_tests;

@@ -1,6 +1,6 @@
-//! Running what has a label: a single write in a transaction of the proxy's, or a statement of the client's own transaction.
+//! Running what has an assigned GTID: a single write in a transaction of the proxy's, or a statement of the client's own transaction.
 //!
-//! A single write takes two round trips: the label, BEGIN and the statement in one write, then COMMIT. Its answer is held
+//! A single write takes two round trips: the assigned GTID, BEGIN and the statement in one write, then COMMIT. Its answer is held
 //! until the COMMIT is answered, and is told as that of a statement outside of any transaction. INVARIANT: the client has an OK
 //! only for what was committed, and what may have been committed is InDoubt before anything else is done.
 
@@ -35,38 +35,38 @@ const LEAVING: [u16; 3] = [codes::SERVER_SHUTDOWN, codes::SESSION_WAS_KILLED, co
 const MOST_READS: usize = 64;
 
 impl Session {
-    /// Sends a statement for which the session has a label, with what goes ahead of it.
-    pub(super) async fn run_labelled(
+    /// Sends a statement for which the session has an assigned GTID, with what goes ahead of it.
+    pub(super) async fn run_with_gtid(
         &mut self,
         ahead: Ahead,
         outgoing: Outgoing<'_>,
         command: Incoming,
         plan: &Plan,
     ) -> Result<ReplyFacts, Fault> {
-        match self.recovery.assigned_gtid.as_ref().map(|labelled| labelled.scope) {
+        match self.recovery.assigned_gtid.as_ref().map(|assignment| assignment.scope) {
             Some(Scope::Statement) => {
-                let result = self.write_labelled(ahead, outgoing, plan).await;
+                let result = self.write_with_gtid(ahead, outgoing, plan).await;
                 let was_sent = matches!(result, Err(Fault::Lost { certainty: Certainty::Unknown, .. }));
                 if was_sent && matches!(self.recovery.standing(), Some(Standing::Set | Standing::Claimed)) {
                     self.recovery.set_standing(Standing::InDoubt);
                 }
                 result
             }
-            _ => self.run_in_labelled(ahead, outgoing, command, plan).await,
+            _ => self.run_in_assigned(ahead, outgoing, command, plan).await,
         }
     }
 
     /// A single write: the statement, then its COMMIT, then the answer.
-    async fn write_labelled(&mut self, mut ahead: Ahead, outgoing: Outgoing<'_>, plan: &Plan) -> Result<ReplyFacts, Fault> {
-        if let Some(labelled) = self.recovery.assigned_gtid.as_mut() {
-            labelled.answer = None;
+    async fn write_with_gtid(&mut self, mut ahead: Ahead, outgoing: Outgoing<'_>, plan: &Plan) -> Result<ReplyFacts, Fault> {
+        if let Some(assignment) = self.recovery.assigned_gtid.as_mut() {
+            assignment.answer = None;
         }
         match self.recovery.standing() {
             Some(Standing::Claimed) => {}
             Some(Standing::Refused) => ahead.push("BEGIN", self.at.backend_caps()),
             _ => {
-                self.recovery.renew_label(&self.at);
-                self.recovery.label_ahead(&mut self.at, &mut ahead);
+                self.recovery.renew_gtid(&self.at);
+                self.recovery.gtid_ahead(&mut self.at, &mut ahead);
             }
         }
         let answer = self.exchange_held(&ahead, outgoing, plan).await?;
@@ -83,8 +83,8 @@ impl Session {
             }
             None => {
                 let facts = answer.facts.clone();
-                if let Some(labelled) = self.recovery.assigned_gtid.as_mut() {
-                    labelled.answer = Some(Answer { packets: answer.packets.clone(), facts });
+                if let Some(assignment) = self.recovery.assigned_gtid.as_mut() {
+                    assignment.answer = Some(Answer { packets: answer.packets.clone(), facts });
                 }
                 if let Some(refused) = self.commit_write(plan).await? {
                     self.client.write_front(&self.at, &refused.packets).await?;
@@ -98,14 +98,14 @@ impl Session {
     /// Gives the client the answer that was held.
     pub(super) async fn tell(&mut self, mut answer: Answer) -> Result<ReplyFacts, Fault> {
         if answer.facts.error.is_none()
-            && let Some(told) = self.told_label()
+            && let Some(told) = self.reported_gtid()
             && let Some(packet) = with_changes(&answer.packets, self.client.caps, &told)
         {
             answer.packets = packet;
         }
         self.client.write_front(&self.at, &answer.packets).await?;
         if self.at.lane.causal().writes == Writing::Remembered && answer.facts.error.is_none() {
-            answer.facts.gtids = self.recovery.assigned_gtid.as_ref().map(|labelled| labelled.label.to_string().into_bytes().into());
+            answer.facts.gtids = self.recovery.assigned_gtid.as_ref().map(|assignment| assignment.gtid.to_string().into_bytes().into());
             self.note_written(&commit_plan(0).analysis, &answer.facts);
         }
         Ok(answer.facts)
@@ -113,21 +113,21 @@ impl Session {
 
     /// The GTID of what was committed as an handle of the session tracker, for a client that asked for it. The server tells it
     /// with the COMMIT, which the client knows nothing of.
-    pub(super) fn told_label(&self) -> Option<Vec<u8>> {
-        let labelled = self.recovery.assigned_gtid.as_ref().filter(|_| self.tells_gtids(self.client.filter.as_deref()))?;
+    pub(super) fn reported_gtid(&self) -> Option<Vec<u8>> {
+        let assignment = self.recovery.assigned_gtid.as_ref().filter(|_| self.tells_gtids(self.client.filter.as_deref()))?;
         let mut told = Vec::new();
-        session_state::put_change(&mut told, &Change::Gtids(labelled.label.to_string().as_bytes()));
+        session_state::put_change(&mut told, &Change::Gtids(assignment.gtid.to_string().as_bytes()));
         Some(told)
     }
 
     /// Sends a statement and keeps its answer back.
     async fn exchange_held(&mut self, ahead: &Ahead, outgoing: Outgoing<'_>, plan: &Plan) -> Result<Answer, Fault> {
         self.send_statement(ahead, outgoing).await?;
-        if let Some(labelled) = self.recovery.assigned_gtid.as_mut() {
-            labelled.held = Some(Vec::with_capacity(64));
+        if let Some(assignment) = self.recovery.assigned_gtid.as_mut() {
+            assignment.held = Some(Vec::with_capacity(64));
         }
         let result = self.relay(plan).await;
-        let packets = self.recovery.assigned_gtid.as_mut().and_then(|labelled| labelled.held.take()).unwrap_or_default();
+        let packets = self.recovery.assigned_gtid.as_mut().and_then(|assignment| assignment.held.take()).unwrap_or_default();
         result.map(|facts| Answer { packets, facts })
     }
 
@@ -144,10 +144,10 @@ impl Session {
 
     /// Commits the write; returns the error if that was refused.
     async fn commit_write(&mut self, plan: &Plan) -> Result<Option<Answer>, Fault> {
-        let is_labelled = self.at.backend.as_ref().is_some_and(|backend| backend.core.is_labelled);
+        let has_assigned_gtid = self.at.backend.as_ref().is_some_and(|backend| backend.core.has_assigned_gtid);
         let mut bytes = Vec::with_capacity(96);
         put_query(&mut bytes, b"COMMIT", self.at.backend_caps());
-        self.at.put_automatic(&mut bytes, is_labelled);
+        self.at.put_automatic(&mut bytes, has_assigned_gtid);
         let commit = self.exchange_held(&Ahead::default(), Outgoing::Bytes(&bytes), &commit_plan(plan.analysis.digest)).await;
         let commit = match commit {
             Ok(commit) => commit,
@@ -156,7 +156,7 @@ impl Session {
         };
         match commit.facts.error {
             None => {
-                if is_labelled {
+                if has_assigned_gtid {
                     self.at.hear_automatic().await;
                 }
                 Ok(None)
@@ -164,7 +164,7 @@ impl Session {
             Some(code) if LEAVING.contains(&code) => {
                 Err(self.at.lost(&io::Error::other("the server is shutting down"), Certainty::Unknown))
             }
-            Some(code) if is_labelled && LEAVING_GROUP.contains(&code) => {
+            Some(code) if has_assigned_gtid && LEAVING_GROUP.contains(&code) => {
                 let told = ReplyError::at_front(&commit.packets, self.client.caps);
                 let sqlstate = told.map_or(*b"HY000", |(error, _)| error.sqlstate);
                 Err(self.recovery.refused_by_member(&mut self.at, ServerError { code, sqlstate, message: commit.facts.message.to_vec() }))
@@ -178,7 +178,7 @@ impl Session {
     }
 
     /// A statement of the client's transaction.
-    async fn run_in_labelled(
+    async fn run_in_assigned(
         &mut self,
         mut ahead: Ahead,
         outgoing: Outgoing<'_>,
@@ -187,15 +187,15 @@ impl Session {
     ) -> Result<ReplyFacts, Fault> {
         let is_alone = !plan.analysis.facts.contains(Facts::MULTI);
         match plan.analysis.kind {
-            Kind::Begin if !self.recovery.is_in_labelled(&self.at) => {
-                self.recovery.renew_label(&self.at);
-                self.recovery.label_ahead(&mut self.at, &mut ahead);
+            Kind::Begin if !self.recovery.is_in_assigned(&self.at) => {
+                self.recovery.renew_gtid(&self.at);
+                self.recovery.gtid_ahead(&mut self.at, &mut ahead);
             }
             Kind::Begin if is_alone => return self.begin_anew(&ahead, outgoing, plan).await,
-            Kind::Commit | Kind::Rollback if is_alone && self.recovery.is_in_labelled(&self.at) => {
-                return self.end_labelled(&ahead, outgoing, command, plan).await;
+            Kind::Commit | Kind::Rollback if is_alone && self.recovery.is_in_assigned(&self.at) => {
+                return self.end_assigned(&ahead, outgoing, command, plan).await;
             }
-            _ => self.note_in_labelled(command, plan),
+            _ => self.note_in_assigned(command, plan),
         }
         self.send_statement(&ahead, outgoing).await?;
         let reply = self.relay(plan).await?;
@@ -203,12 +203,12 @@ impl Session {
         Ok(reply)
     }
 
-    /// The client ends its transaction; the label goes in the same write. One that only read is rolled back: an empty
+    /// The client ends its transaction; the assigned GTID goes in the same write. One that only read is rolled back: an empty
     /// transaction with a GTID would be written to the binary log.
-    async fn end_labelled(&mut self, ahead: &Ahead, outgoing: Outgoing<'_>, command: Incoming, plan: &Plan) -> Result<ReplyFacts, Fault> {
+    async fn end_assigned(&mut self, ahead: &Ahead, outgoing: Outgoing<'_>, command: Incoming, plan: &Plan) -> Result<ReplyFacts, Fault> {
         let commits = plan.analysis.kind == Kind::Commit;
         let only_read = commits
-            && self.recovery.assigned_gtid.as_ref().is_some_and(|labelled| !labelled.wrote && !labelled.is_spent)
+            && self.recovery.assigned_gtid.as_ref().is_some_and(|assignment| !assignment.wrote && !assignment.is_spent)
             && is_plain(&self.words_of(command, plan), &["COMMIT", "COMMIT WORK"])
             && self.has_only_read().await?;
         let mut bytes = Vec::with_capacity(128);
@@ -232,64 +232,64 @@ impl Session {
         self.note_gtids(&plan.analysis, &reply);
         if !self.at.hear_automatic().await && reply.status.is_some_and(|status| status.contains(StatusFlags::IN_TRANS)) {
             // AND CHAIN: the next one has begun, and is empty.
-            self.door().unlabel_chained(b"").await;
+            self.door().clear_gtid_chained(b"").await;
         }
-        if self.at.backend.as_ref().is_none_or(|backend| !backend.core.is_labelled) {
+        if self.at.backend.as_ref().is_none_or(|backend| !backend.core.has_assigned_gtid) {
             let (recovery, mut door) = self.recovery_and_door();
             let is_unused = reply.error.is_none() && (only_read || !commits && recovery.is_unused(&mut door).await);
-            self.recovery.drop_label(&self.at, is_unused);
+            self.recovery.drop_gtid(&self.at, is_unused);
         }
         Ok(reply)
     }
 
     /// A statement runs in the transaction, which writes or reads something.
-    fn note_in_labelled(&mut self, command: Incoming, plan: &Plan) {
-        if self.recovery.assigned_gtid.as_ref().is_none_or(|labelled| labelled.wrote) {
+    fn note_in_assigned(&mut self, command: Incoming, plan: &Plan) {
+        if self.recovery.assigned_gtid.as_ref().is_none_or(|assignment| assignment.wrote) {
             return;
         }
         let is_read = certainty::is_plain_read(&plan.analysis);
         let tables = if is_read { self.tables_of(command, plan) } else { None };
         let unproven = tables.map(|tables| self.unproven(tables));
-        let Some(labelled) = self.recovery.assigned_gtid.as_mut() else { return };
+        let Some(assignment) = self.recovery.assigned_gtid.as_mut() else { return };
         let Some(Ok(unproven)) = unproven else {
-            labelled.wrote = true;
+            assignment.wrote = true;
             return;
         };
         for table in unproven {
-            if !labelled.reads.contains(&table) {
-                labelled.reads.push(table);
+            if !assignment.reads.contains(&table) {
+                assignment.reads.push(table);
             }
         }
-        labelled.wrote = labelled.reads.len() > MOST_READS;
+        assignment.wrote = assignment.reads.len() > MOST_READS;
     }
 
     /// Whether nothing that the transaction read may have written.
     async fn has_only_read(&mut self) -> Result<bool, Fault> {
-        let reads = self.recovery.assigned_gtid.as_ref().map(|labelled| labelled.reads.clone()).unwrap_or_default();
+        let reads = self.recovery.assigned_gtid.as_ref().map(|assignment| assignment.reads.clone()).unwrap_or_default();
         if reads.is_empty() {
             return Ok(true);
         }
         let only_read = Box::pin(self.are_harmless(reads)).await?;
-        if let Some(labelled) = self.recovery.assigned_gtid.as_mut() {
-            labelled.wrote |= !only_read;
+        if let Some(assignment) = self.recovery.assigned_gtid.as_mut() {
+            assignment.wrote |= !only_read;
         }
         Ok(only_read)
     }
 
-    /// BEGIN in a transaction commits that one, and its label is used up: the new one is begun once more without.
+    /// BEGIN in a transaction commits that one, and its assigned GTID is used up: the new one is begun once more without.
     async fn begin_anew(&mut self, ahead: &Ahead, outgoing: Outgoing<'_>, plan: &Plan) -> Result<ReplyFacts, Fault> {
         let begin = outgoing.bytes(&self.client.input).to_vec();
         self.send_statement(ahead, outgoing).await?;
         let reply = self.relay(plan).await?;
         self.note_gtids(&plan.analysis, &reply);
         if reply.error.is_none() {
-            self.door().unlabel_chained(&begin).await;
-            self.recovery.drop_label(&self.at, false);
+            self.door().clear_gtid_chained(&begin).await;
+            self.recovery.drop_gtid(&self.at, false);
         }
         Ok(reply)
     }
 
-    /// A statement that commits implicitly was refused because of the label: its transaction is committed, as it would have
+    /// A statement that commits implicitly was refused because of the assigned GTID: its transaction is committed, as it would have
     /// been, and then it is sent again.
     pub(super) async fn commit_for_implicit(&mut self) -> Result<(), Fault> {
         if !self.facts.insert_id.is_known() {
@@ -303,7 +303,7 @@ impl Session {
             Ok(reply) => match reply.error {
                 Some(error) => Err(Fault::server(error)),
                 None => {
-                    self.door().unlabel(None).await;
+                    self.door().clear_gtid(None).await;
                     self.forget_transaction();
                     Ok(())
                 }
@@ -319,29 +319,29 @@ impl Session {
 }
 
 impl Recovery {
-    /// The statement failed. A label that was in doubt before is used up by an empty transaction, so that what was lost under it
+    /// The statement failed. An assigned GTID that was in doubt before is used up by an empty transaction, so that what was lost under it
     /// cannot turn up later.
     async fn close_failed(&mut self, door: &mut Door<'_>) {
-        let is_spent = self.assigned_gtid.as_ref().is_some_and(|labelled| labelled.is_spent);
-        door.unlabel(Some(if is_spent { "COMMIT" } else { "ROLLBACK" })).await;
+        let is_spent = self.assigned_gtid.as_ref().is_some_and(|assignment| assignment.is_spent);
+        door.clear_gtid(Some(if is_spent { "COMMIT" } else { "ROLLBACK" })).await;
         let is_unused = !is_spent && self.is_unused(door).await;
-        self.drop_label(door.at, is_unused);
+        self.drop_gtid(door.at, is_unused);
     }
 
     /// A member's word that the commit failed: the group is asked what became of it.
     pub(super) fn refused_by_member(&mut self, at: &mut Backends, error: ServerError) -> Fault {
         let fault = at.lost(&io::Error::other(error.to_string()), Certainty::Unknown);
-        if let Some(labelled) = self.assigned_gtid.as_mut() {
-            labelled.refused = Some(error);
+        if let Some(assignment) = self.assigned_gtid.as_mut() {
+            assignment.refused = Some(error);
         }
         fault
     }
 
-    /// Whether the label that was rolled back on the backend at hand is certainly free: what writes to tables without transactions
+    /// Whether the assigned GTID that was rolled back on the backend at hand is certainly free: what writes to tables without transactions
     /// uses it up at once.
     async fn is_unused(&self, door: &mut Door<'_>) -> bool {
-        let Some(labelled) = self.assigned_gtid.as_ref() else { return false };
-        match door.ask(Question::IsApplied(&labelled.label)).await {
+        let Some(assignment) = self.assigned_gtid.as_ref() else { return false };
+        match door.ask(Question::IsApplied(&assignment.gtid)).await {
             Ok(reply) => reply.error.is_none() && reply.rows.first().is_some_and(|row| Reader::new(row).lenenc_bytes() == Ok(b"0")),
             Err(_) => {
                 door.at.backend = None;
@@ -350,19 +350,19 @@ impl Recovery {
         }
     }
 
-    /// The label was on a connection that is gone, which may still own it: the transaction gets another one.
-    pub(super) fn renew_label(&mut self, at: &Backends) {
-        let Some(labelled) = self.assigned_gtid.as_mut().filter(|labelled| labelled.standing != Standing::Fresh) else { return };
-        if let Some(label) = at.pool.shared.labels.take() {
-            (labelled.label, labelled.standing, labelled.is_spent) = (label, Standing::Fresh, false);
+    /// The assigned GTID was on a connection that is gone, which may still own it: the transaction gets another one.
+    pub(super) fn renew_gtid(&mut self, at: &Backends) {
+        let Some(assignment) = self.assigned_gtid.as_mut().filter(|assignment| assignment.standing != Standing::Fresh) else { return };
+        if let Some(gtid) = at.pool.shared.gtid_source.take() {
+            (assignment.gtid, assignment.standing, assignment.is_spent) = (gtid, Standing::Fresh, false);
         }
     }
 }
 
 impl Door<'_> {
-    /// Ends the empty transaction that has begun on the backend at hand, and begins it again without a label.
-    async fn unlabel_chained(&mut self, begin: &[u8]) {
-        if !self.unlabel(Some("ROLLBACK")).await {
+    /// Ends the empty transaction that has begun on the backend at hand, and begins it again without an assigned GTID.
+    async fn clear_gtid_chained(&mut self, begin: &[u8]) {
+        if !self.clear_gtid(Some("ROLLBACK")).await {
             return;
         }
         let Backends { backend, worker, handle, .. } = &mut *self.at;
@@ -390,13 +390,13 @@ impl Backends {
         }
     }
 
-    /// The reply to the SET that follows the end of a transaction: whether the label is gone. What was answered before stays so,
+    /// The reply to the SET that follows the end of a transaction: whether the assigned GTID is gone. What was answered before stays so,
     /// whatever becomes of the connection.
     async fn hear_automatic(&mut self) -> bool {
         let Some(backend) = self.backend.as_mut() else { return false };
         match guarded(&self.worker, &self.handle, backend.collect(ReplyKind::Results, false, &self.worker.buffers)).await {
             Ok(reply) => {
-                backend.core.is_labelled = reply.error.is_some();
+                backend.core.has_assigned_gtid = reply.error.is_some();
                 reply.error.is_none()
             }
             Err(_) => {

@@ -31,7 +31,7 @@ impl Session {
         self.at.abandon_places();
         let pins = self.at.pins.set();
         self.at.pins.clear();
-        self.recovery.drop_label(&self.at, false);
+        self.recovery.drop_gtid(&self.at, false);
         if let Some(mut backend) = self.at.backend.take()
             && !outlives_reset(&backend, pins)
             && cleaning::reset(&self.worker, &mut backend, false).await.is_ok()

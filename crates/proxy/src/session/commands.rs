@@ -250,7 +250,7 @@ impl Session {
         self.at.abandon_places();
         self.at.pins.clear();
         self.recovery.transcript = None;
-        self.recovery.drop_label(&self.at, false);
+        self.recovery.drop_gtid(&self.at, false);
         if let Some(writes) = &mut self.writes {
             writes.forget_tokens();
         }

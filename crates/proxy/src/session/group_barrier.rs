@@ -23,23 +23,23 @@ use std::io;
 /// Statements of the fence.
 const FENCE: usize = 3;
 
-/// Asks for the label, which was lost on the member `lost_on`; owns it if it is not applied.
+/// Asks for the assigned GTID, which was lost on the member `lost_on`; owns it if it is not applied.
 pub(super) async fn ask_member(
     backend: &mut Backend,
-    label: &AssignedGtid,
+    gtid: &AssignedGtid,
     lost_on: &str,
     opening: Opening,
-    labels: &GtidSource,
+    gtids: &GtidSource,
     pool: &BufferPool,
 ) -> io::Result<Finding> {
     let Some(asked) = backend.core.held.member().cloned() else { return Ok(Finding::NotYet("the member's id is unknown")) };
-    let questions = questions(label, lost_on, &asked);
+    let questions = questions(gtid, lost_on, &asked);
     let at_once = found(&claim(backend, &questions, pool).await?);
     if at_once != Finding::Ours {
         return Ok(at_once);
     }
-    let Some(fence) = labels.take() else { return Ok(Finding::NotYet("no GTID")) };
-    let mut statements = vec![set_to(&fence), "BEGIN".to_owned(), "COMMIT".to_owned(), set_to(label)];
+    let Some(fence) = gtids.take() else { return Ok(Finding::NotYet("no GTID")) };
+    let mut statements = vec![set_to(&fence), "BEGIN".to_owned(), "COMMIT".to_owned(), set_to(gtid)];
     if opening == Opening::Begin {
         statements.push("BEGIN".to_owned());
     }
@@ -55,11 +55,11 @@ pub(super) async fn ask_member(
 }
 
 /// What is there, what may still come, and who is in the group.
-fn questions(label: &AssignedGtid, lost_on: &str, asked: &str) -> [String; 3] {
+fn questions(gtid: &AssignedGtid, lost_on: &str, asked: &str) -> [String; 3] {
     [
-        format!("SELECT GTID_SUBSET('{label}',@@GLOBAL.gtid_executed),@@GLOBAL.read_only"),
+        format!("SELECT GTID_SUBSET('{gtid}',@@GLOBAL.gtid_executed),@@GLOBAL.read_only"),
         format!(
-            "SELECT COUNT(*) FROM performance_schema.replication_connection_status WHERE GTID_SUBSET('{label}',RECEIVED_TRANSACTION_SET) \
+            "SELECT COUNT(*) FROM performance_schema.replication_connection_status WHERE GTID_SUBSET('{gtid}',RECEIVED_TRANSACTION_SET) \
              OR SERVICE_STATE<>'OFF' AND CHANNEL_NAME NOT IN ('group_replication_applier','group_replication_recovery')"
         ),
         // One that joins is not the one that was lost: that has left before.

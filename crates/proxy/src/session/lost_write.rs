@@ -73,8 +73,8 @@ impl Session {
         *ahead = Ahead::default();
         match self.claim(Opening::Begin).await? {
             Finding::Applied => {
-                self.door().unlabel(Some("ROLLBACK")).await;
-                match self.recovery.assigned_gtid.as_mut().and_then(|labelled| labelled.answer.take()) {
+                self.door().clear_gtid(Some("ROLLBACK")).await;
+                match self.recovery.assigned_gtid.as_mut().and_then(|assignment| assignment.answer.take()) {
                     Some(answer) => {
                         self.recovery.found_applied(&self.at);
                         self.door().give_insert_id(answer.facts.last_insert_id).await;
@@ -90,7 +90,7 @@ impl Session {
                 }
                 if let Some(error) = self.recovery.refused_here() {
                     self.recovery.set_standing(Standing::Disproved);
-                    self.door().unlabel(Some("COMMIT")).await;
+                    self.door().clear_gtid(Some("COMMIT")).await;
                     return Err(Fault::server(error));
                 }
                 self.recovery.set_standing(Standing::Claimed);
@@ -114,7 +114,7 @@ impl Session {
         result?;
         match self.claim(Opening::Begin).await? {
             Finding::Applied => {
-                self.door().unlabel(Some("ROLLBACK")).await;
+                self.door().clear_gtid(Some("ROLLBACK")).await;
                 self.recovery.found_applied(&self.at);
                 self.answer_commit().await.map(Some)
             }
@@ -125,7 +125,7 @@ impl Session {
                 let refused = self.recovery.refused_here();
                 let is_movable = is_movable && refused.is_none();
                 // Without a replay the GTID is used up, whatever the answer to that is: it cannot be applied otherwise.
-                self.door().unlabel(Some(if is_movable { "ROLLBACK" } else { "COMMIT" })).await;
+                self.door().clear_gtid(Some(if is_movable { "ROLLBACK" } else { "COMMIT" })).await;
                 self.at.lend_back();
                 match (is_movable, refused) {
                     (true, _) => Ok(None),
@@ -138,9 +138,9 @@ impl Session {
         }
     }
 
-    /// Before a transaction with a label is said again: the backend gets the same label if its COMMIT was sent before, else
+    /// Before a transaction with an assigned GTID is said again: the backend gets the same assigned GTID if its COMMIT was sent before, else
     /// another one.
-    pub(super) async fn label_replay(&mut self) -> Result<(), Fault> {
+    pub(super) async fn gtid_of_replay(&mut self) -> Result<(), Fault> {
         match self.recovery.standing() {
             Some(Standing::Disproved | Standing::Claimed | Standing::InDoubt) => match self.claim(Opening::None).await? {
                 Finding::Ours => {
@@ -154,12 +154,12 @@ impl Session {
             },
             Some(_) => {
                 self.door().learn_member().await?;
-                self.recovery.renew_label(&self.at);
+                self.recovery.renew_gtid(&self.at);
                 let mut ahead = Ahead::default();
-                self.recovery.label_ahead(&mut self.at, &mut ahead);
+                self.recovery.gtid_ahead(&mut self.at, &mut ahead);
                 self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
                 if self.recovery.standing() == Some(Standing::Refused) {
-                    self.recovery.drop_label(&self.at, false);
+                    self.recovery.drop_gtid(&self.at, false);
                 }
                 Ok(())
             }
@@ -194,7 +194,7 @@ impl Session {
         Err(Fault::Lost { certainty: Certainty::Unknown, text, pins })
     }
 
-    /// The backend at hand asks for the label, and owns it if it is not applied.
+    /// The backend at hand asks for the assigned GTID, and owns it if it is not applied.
     async fn claim(&mut self, opening: Opening) -> Result<Finding, Fault> {
         let mut left = Duration::from_micros(self.retry_deadline_us().saturating_sub(self.worker.shared.clock.now_us()));
         let in_group = self.at.is_of_group();
@@ -202,18 +202,18 @@ impl Session {
             self.door().learn_member().await?;
             left = left.min(MEMBER_LIMIT);
         }
-        let Some(labelled) = self.recovery.assigned_gtid.as_mut() else { return Ok(Finding::NotYet("no label")) };
+        let Some(assignment) = self.recovery.assigned_gtid.as_mut() else { return Ok(Finding::NotYet("no assigned GTID")) };
         let Some(backend) = self.at.backend.as_mut() else { return Ok(Finding::NotYet("no backend")) };
-        let before = labelled.server.as_ref().filter(|before| !Arc::ptr_eq(before, &backend.core.server));
+        let before = assignment.server.as_ref().filter(|before| !Arc::ptr_eq(before, &backend.core.server));
         let is_elsewhere = before.is_some_and(|before| before.is_online());
-        backend.core.is_labelled = true;
+        backend.core.has_assigned_gtid = true;
         let exchange = async {
-            let (label, pool) = (&labelled.label, &self.worker.buffers);
+            let (gtid, pool) = (&assignment.gtid, &self.worker.buffers);
             let asking = async {
-                match (in_group, &labelled.member) {
-                    (true, Some(lost_on)) => ask_member(backend, label, lost_on, opening, &self.at.pool.shared.labels, pool).await,
+                match (in_group, &assignment.member) {
+                    (true, Some(lost_on)) => ask_member(backend, gtid, lost_on, opening, &self.at.pool.shared.gtid_source, pool).await,
                     (true, None) => Ok(Finding::NotYet("the id of the lost member is unknown")),
-                    (false, _) => ask(backend, label, opening, pool).await,
+                    (false, _) => ask(backend, gtid, opening, pool).await,
                 }
             };
             let answer = tokio::time::timeout(left, asking).await;
@@ -225,12 +225,12 @@ impl Session {
             Ok(Finding::Ours) if is_elsewhere => Ok(Finding::NotYet("the server that was lost is in use")),
             Ok(finding) => {
                 if finding == Finding::Ours {
-                    labelled.server = Some(Arc::clone(&backend.core.server));
-                    if labelled.member.as_ref() != backend.core.held.member() {
+                    assignment.server = Some(Arc::clone(&backend.core.server));
+                    if assignment.member.as_ref() != backend.core.held.member() {
                         // What the member before said of the COMMIT says nothing of this one.
-                        labelled.refused = None;
+                        assignment.refused = None;
                     }
-                    labelled.member = backend.core.held.member().cloned();
+                    assignment.member = backend.core.held.member().cloned();
                 }
                 Ok(finding)
             }
@@ -240,7 +240,7 @@ impl Session {
 
     /// The client is told that its transaction is committed.
     async fn answer_commit(&mut self) -> Result<ReplyFacts, Fault> {
-        let session_state = self.told_label().unwrap_or_default();
+        let session_state = self.reported_gtid().unwrap_or_default();
         self.facts.insert_id.lose_backend();
         self.forget_transaction();
         if !self.at.pins.set().without(WISHES).is_empty() {
@@ -258,7 +258,7 @@ impl Session {
 
     /// The question is to be asked again in a moment.
     async fn not_yet(&mut self, why: &str) -> Fault {
-        self.door().unlabel(Some("ROLLBACK")).await;
+        self.door().clear_gtid(Some("ROLLBACK")).await;
         self.at.lend_back();
         // What was proven before holds no longer.
         self.recovery.set_standing(Standing::InDoubt);
@@ -273,7 +273,7 @@ impl Session {
         self.at.pins = pins;
         if result.is_ok() {
             let is_ours = matches!(self.claim(Opening::Begin).await, Ok(Finding::Ours));
-            self.door().unlabel(Some(if is_ours { "COMMIT" } else { "ROLLBACK" })).await;
+            self.door().clear_gtid(Some(if is_ours { "COMMIT" } else { "ROLLBACK" })).await;
             self.at.lend_back();
         }
         self.not_applied(why)
@@ -304,7 +304,7 @@ impl Session {
 impl Recovery {
     /// The error of the member at hand, which has not left its group: then it is true.
     fn refused_here(&mut self) -> Option<ServerError> {
-        self.assigned_gtid.as_mut().and_then(|labelled| labelled.refused.take())
+        self.assigned_gtid.as_mut().and_then(|assignment| assignment.refused.take())
     }
 
     /// Nobody can say.
@@ -316,8 +316,8 @@ impl Recovery {
 
     fn found_applied(&self, at: &Backends) {
         count(&at.worker.counters.lost_writes_applied);
-        if let Some(labelled) = &self.assigned_gtid {
-            tracing::info!("session {}: the reply to a write was lost, but the write was applied ({})", at.handle.id, labelled.label);
+        if let Some(assignment) = &self.assigned_gtid {
+            tracing::info!("session {}: the reply to a write was lost, but the write was applied ({})", at.handle.id, assignment.gtid);
         }
     }
 }
@@ -343,15 +343,15 @@ impl Backends {
 }
 
 /// Owns the GTID, waiting for who has it, and then asks: nobody but this session can bring it about from then on.
-async fn ask(backend: &mut Backend, label: &AssignedGtid, opening: Opening, pool: &BufferPool) -> io::Result<Finding> {
-    let mut statements = vec![set_to(label)];
+async fn ask(backend: &mut Backend, gtid: &AssignedGtid, opening: Opening, pool: &BufferPool) -> io::Result<Finding> {
+    let mut statements = vec![set_to(gtid)];
     if opening == Opening::Begin {
         statements.push("BEGIN".to_owned());
     }
-    statements.push(format!("SELECT GTID_SUBSET('{label}',@@GLOBAL.gtid_executed),@@GLOBAL.read_only"));
+    statements.push(format!("SELECT GTID_SUBSET('{gtid}',@@GLOBAL.gtid_executed),@@GLOBAL.read_only"));
     statements.push(format!(
         "SELECT COUNT(*) FROM performance_schema.replication_connection_status \
-         WHERE SERVICE_STATE<>'OFF' OR GTID_SUBSET('{label}',RECEIVED_TRANSACTION_SET)"
+         WHERE SERVICE_STATE<>'OFF' OR GTID_SUBSET('{gtid}',RECEIVED_TRANSACTION_SET)"
     ));
     Ok(found(&claim(backend, &statements, pool).await?))
 }

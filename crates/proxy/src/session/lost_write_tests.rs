@@ -9,38 +9,38 @@ use wire::charset::Flavor::MySql;
 const SETTLES: &str = "mysql_replication_hostgroups = ( { writer_hostgroup=1, reader_hostgroup=2 } )
 mysql_variables = { settle_lost_writes = true }";
 
-/// A session that has lost the answer to this statement, which had a label; on a new connection.
+/// A session that has lost the answer to this statement, which had an assigned GTID; on a new connection.
 fn in_doubt(text: &str) -> Bed {
     let mut bed = Bed::new(SETTLES).on(MySql);
     let (plan, command) = (Plan::new(bed.analysis(text)), bed.says(text));
     bed.hand.began_us = bed.worker.shared.clock.now_us();
-    bed.give_label(command, &plan);
+    bed.assign_gtid(command, &plan);
     bed.recovery.set_standing(Standing::InDoubt);
     bed
 }
 
-/// What a server answers that is asked for a label: whether it is there, whether the server is read-only, and what may still come.
+/// What a server answers that is asked for an assigned GTID: whether it is there, whether the server is read-only, and what may still come.
 fn found_there(there: &str, read_only: &str, coming: &str) -> Vec<Vec<u8>> {
     vec![packet_of(&ok()), packet_of(&ok_open()), result_of(&[&[there, read_only]]), result_of(&[&[coming]])]
 }
 
-/// It ends its transaction, and forgets the label.
-fn unlabels() -> [Vec<u8>; 2] {
+/// It ends its transaction, and forgets the assigned GTID.
+fn clears_gtid() -> [Vec<u8>; 2] {
     [packet_of(&ok()), packet_of(&ok())]
 }
 
 #[tokio::test]
 async fn a_write_that_is_not_there_goes_on_under_its_own_gtid() {
     let mut bed = in_doubt("INSERT INTO t VALUES (1)");
-    let label = bed.recovery.assigned_gtid.as_ref().unwrap().label.to_string();
+    let gtid = bed.recovery.assigned_gtid.as_ref().unwrap().gtid.to_string();
     bed.answers(&found_there("0", "0", "0"));
     let reply = bed.settle_write(&mut Ahead::default()).await.unwrap();
     assert!(reply.is_none(), "it is to be sent");
     let sent = bed.sent();
-    assert_eq!(sent[..2], [format!("SET SESSION gtid_next='{label}'"), "BEGIN".to_owned()]);
+    assert_eq!(sent[..2], [format!("SET SESSION gtid_next='{gtid}'"), "BEGIN".to_owned()]);
     assert!(sent[2].contains("GTID_SUBSET") && sent[3].contains("replication_connection_status"), "{sent:?}");
     assert_eq!(bed.recovery.standing(), Some(Standing::Claimed));
-    assert!(bed.at.backend.as_ref().unwrap().core.is_labelled);
+    assert!(bed.at.backend.as_ref().unwrap().core.has_assigned_gtid);
 }
 
 #[tokio::test]
@@ -49,14 +49,14 @@ async fn a_write_that_is_there_is_answered_as_it_was() {
     let facts = ReplyFacts { affected_rows: 1, ..ok() };
     let answer = Answer { packets: packet_of(&facts), facts };
     bed.recovery.assigned_gtid.as_mut().unwrap().answer = Some(answer);
-    bed.answers(&[found_there("1", "0", "0"), unlabels().to_vec()].concat());
+    bed.answers(&[found_there("1", "0", "0"), clears_gtid().to_vec()].concat());
     let reply = bed.settle_write(&mut Ahead::default()).await.unwrap();
     assert_eq!(reply.map(|reply| reply.affected_rows), Some(1));
     let sent = bed.sent();
     assert_eq!(sent[4..], ["ROLLBACK".to_owned(), crate::session::assigned_gtid::AUTOMATIC.to_owned()], "what was opened to ask");
     // What no table with transactions has may be there before its COMMIT: its answer is not known.
     let mut bed = in_doubt("INSERT INTO t VALUES (1)");
-    bed.answers(&[found_there("1", "0", "0"), unlabels().to_vec()].concat());
+    bed.answers(&[found_there("1", "0", "0"), clears_gtid().to_vec()].concat());
     let fault = bed.settle_write(&mut Ahead::default()).await.unwrap_err();
     assert!(matches!(fault, Fault::Lost { certainty: Certainty::Unknown, .. }), "{fault:?}");
     assert_eq!(bed.recovery.standing(), Some(Standing::Undecided));
@@ -72,7 +72,7 @@ async fn without_a_proof_it_is_asked_again_or_told_to_be_unknown() {
     ];
     for (why, answers, expected) in cases {
         let mut bed = in_doubt("INSERT INTO t VALUES (1)");
-        bed.answers(&[answers, unlabels().to_vec()].concat());
+        bed.answers(&[answers, clears_gtid().to_vec()].concat());
         let fault = bed.settle_write(&mut Ahead::default()).await.unwrap_err();
         assert!(matches!(fault, Fault::Lost { certainty: Certainty::Unknown, .. }), "{why}: {fault:?}");
         assert_eq!((bed.recovery.standing(), bed.at.backend.is_none()), (Some(expected), true), "{why}");
@@ -149,17 +149,17 @@ async fn a_transaction_that_was_disproved_can_be_done_again() {
 }
 
 #[tokio::test]
-async fn a_backend_forgets_its_label_or_serves_nobody() {
+async fn a_backend_forgets_its_gtid_or_serves_nobody() {
     for (answers, verb, sent, keeps) in [
-        (unlabels().to_vec(), Some("COMMIT"), 2, true),
+        (clears_gtid().to_vec(), Some("COMMIT"), 2, true),
         (vec![packet_of(&ok())], None, 1, true),
         (vec![packet_of(&ok()), packet_of(&error(1790))], Some("ROLLBACK"), 2, false),
     ] {
         let mut bed = in_doubt("INSERT INTO t VALUES (1)");
-        bed.at.backend.as_mut().unwrap().core.is_labelled = true;
+        bed.at.backend.as_mut().unwrap().core.has_assigned_gtid = true;
         bed.answers(&answers);
-        assert_eq!(bed.door().unlabel(verb).await, keeps, "{verb:?}");
+        assert_eq!(bed.door().clear_gtid(verb).await, keeps, "{verb:?}");
         assert_eq!(bed.sent().len(), sent, "{verb:?}");
-        assert_eq!(bed.at.backend.as_ref().map(|backend| backend.core.is_labelled), keeps.then_some(false), "{verb:?}");
+        assert_eq!(bed.at.backend.as_ref().map(|backend| backend.core.has_assigned_gtid), keeps.then_some(false), "{verb:?}");
     }
 }

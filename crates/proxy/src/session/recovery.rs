@@ -1,7 +1,7 @@
 //! What a session keeps to go on after a loss: how long a lost statement may be tried again, the open transaction that may have to be
 //! replayed, and the GTID by which a lost write is found again.
 
-use super::assigned_gtid::{Labelled, Scope, Standing};
+use super::assigned_gtid::{Assignment, Scope, Standing};
 use super::transcript::{Progress, Transcript};
 use crate::hostgroups::replays::Stake;
 use wire::reply_digest::ReplyHasher;
@@ -20,7 +20,7 @@ pub(super) struct Recovery {
     /// Until when (process clock, us) a replay may take.
     pub replay_until_us: Option<u64>,
     /// The GTID that was chosen for the transaction at hand (`settle_lost_writes`).
-    pub assigned_gtid: Option<Box<Labelled>>,
+    pub assigned_gtid: Option<Box<Assignment>>,
 }
 
 impl Recovery {
@@ -45,20 +45,20 @@ impl Recovery {
         self.transcript.as_ref().and_then(|transcript| transcript.stake.as_ref()).is_some_and(Stake::is_stranded)
     }
 
-    /// How things stand with the label at hand.
+    /// How things stand with the assigned GTID at hand.
     pub(super) fn standing(&self) -> Option<Standing> {
-        self.assigned_gtid.as_ref().map(|labelled| labelled.standing)
+        self.assigned_gtid.as_ref().map(|assignment| assignment.standing)
     }
 
     pub(super) fn set_standing(&mut self, standing: Standing) {
-        if let Some(labelled) = self.assigned_gtid.as_mut() {
-            labelled.standing = standing;
-            labelled.is_spent |= matches!(standing, Standing::InDoubt | Standing::Undecided);
+        if let Some(assignment) = self.assigned_gtid.as_mut() {
+            assignment.standing = standing;
+            assignment.is_spent |= matches!(standing, Standing::InDoubt | Standing::Undecided);
         }
     }
 
     pub(super) fn is_of(&self, scope: Scope) -> bool {
-        self.assigned_gtid.as_ref().is_some_and(|labelled| labelled.scope == scope)
+        self.assigned_gtid.as_ref().is_some_and(|assignment| assignment.scope == scope)
     }
 
     /// The COMMIT of the client's transaction was lost, and is proven not to have happened.

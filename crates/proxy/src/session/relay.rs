@@ -123,9 +123,9 @@ impl Session {
                 Err(e) => return Err(self.at.lost(&e, Certainty::Unknown)),
             }
         }
-        match ahead.label_replies {
+        match ahead.gtid_replies {
             0 => Ok(()),
-            replies => Box::pin(self.hear_label(replies)).await,
+            replies => Box::pin(self.hear_gtid(replies)).await,
         }
     }
 
@@ -243,7 +243,7 @@ impl Session {
         };
         let direct = input.filled().get(..processed.consumed).unwrap_or_default();
         let bytes: &[u8] = if processed.direct { direct } else { &out };
-        let held = self.recovery.assigned_gtid.as_mut().and_then(|labelled| labelled.holds());
+        let held = self.recovery.assigned_gtid.as_mut().and_then(|assignment| assignment.holds());
         *began |= !bytes.is_empty() && held.is_none();
         if let Some(fill) = self.hand.fill.as_mut() {
             fill.feed(direct);
@@ -370,7 +370,7 @@ impl Frontend {
 impl Recovery {
     /// Whether the client is not given the reply at hand yet.
     fn is_held(&self) -> bool {
-        self.assigned_gtid.as_ref().is_some_and(|labelled| labelled.held.is_some())
+        self.assigned_gtid.as_ref().is_some_and(|assignment| assignment.held.is_some())
     }
 }
 

@@ -89,7 +89,7 @@ impl Session {
             self.at.pins.end(reason);
         }
         self.recovery.transcript = None;
-        self.recovery.drop_label(&self.at, false);
+        self.recovery.drop_gtid(&self.at, false);
         self.client.status.remove(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
         let now = self.now_ms();
         self.handle.set_transaction(false, now);
@@ -242,7 +242,7 @@ impl Session {
                 continue;
             }
             if self.recovery.assigned_gtid.is_some() {
-                self.label_replay().await?;
+                self.gtid_of_replay().await?;
             }
             let mut wants = Wants::default();
             let said = match self.say_all(transcript, &mut wants).await {

@@ -64,8 +64,8 @@ impl Session {
         }
         let (mut error, len) = ReplyError::at_front(backend.input.filled(), backend.core.caps)?;
         error.unasked &= backend.link.numbers_packets();
-        let refusal = if error.code == IMPLICIT_COMMIT && self.recovery.is_in_labelled(&self.at) {
-            Refusal::Label
+        let refusal = if error.code == IMPLICIT_COMMIT && self.recovery.is_in_assigned(&self.at) {
+            Refusal::AssignedGtid
         } else {
             match certainty::refusal(&error).filter(|refusal| self.may_move(*refusal, analysis)) {
                 Some(refusal) => refusal,
@@ -250,7 +250,7 @@ impl Session {
 
     /// Leaves the server that has refused the statement, and waits for a moment.
     async fn refused(&mut self, patience: &mut Patience, refusal: Refusal, error: ServerError) -> Result<(), Fault> {
-        if refusal == Refusal::Label {
+        if refusal == Refusal::AssignedGtid {
             return self.commit_for_implicit().await;
         }
         count(&self.worker.counters.refusals_hidden);
@@ -335,7 +335,7 @@ impl Recovery {
     /// A member that leaves its group says so to a COMMIT, whatever became of it; the group can be asked.
     fn may_be_of_leaving_member(&self, at: &Backends, code: u16, analysis: &Analysis) -> bool {
         let is_commit = analysis.kind == Kind::Commit && !analysis.facts.contains(Facts::MULTI);
-        is_commit && LEAVING_GROUP.contains(&code) && self.is_in_labelled(at)
+        is_commit && LEAVING_GROUP.contains(&code) && self.is_in_assigned(at)
     }
 
     /// BEGIN outside of a transaction: what it opened is gone with the connection, and it has ended none.

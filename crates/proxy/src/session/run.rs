@@ -58,7 +58,7 @@ impl Session {
         if plan.analysis.facts.contains(Facts::UNKNOWN_FUNCTION) {
             self.facts.routines_defined = self.worker.shared.routines_defined.count();
         }
-        self.give_label(command, plan);
+        self.assign_gtid(command, plan);
         let result = loop {
             self.hand.attempt_begins();
             let tried = self.try_plan(command, plan, reply).await;
@@ -83,7 +83,7 @@ impl Session {
         }
         if self.recovery.assigned_gtid.is_some() {
             let (recovery, mut door) = self.recovery_and_door();
-            Box::pin(recovery.label_after(&mut door)).await;
+            Box::pin(recovery.gtid_after(&mut door)).await;
         }
         result
     }
@@ -159,7 +159,7 @@ impl Session {
             None => Outgoing::AsItCame(command.wire_len),
         };
         if self.recovery.assigned_gtid.is_some() {
-            *reply = Box::pin(self.run_labelled(ahead, outgoing, command, plan)).await?;
+            *reply = Box::pin(self.run_with_gtid(ahead, outgoing, command, plan)).await?;
             return Ok(());
         }
         let learns_since_us = self.learns_since(command, plan);

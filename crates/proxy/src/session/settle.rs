@@ -112,7 +112,7 @@ impl Session {
 
     async fn let_go_later(&mut self, analysis: &Analysis) -> Result<(), End> {
         if self.recovery.assigned_gtid.is_some() {
-            Box::pin(self.unlabel_ended()).await;
+            Box::pin(self.clear_gtid_ended()).await;
         }
         if self.at.pins.only_stored_code().is_some() {
             Box::pin(self.read_stored_code(analysis)).await;

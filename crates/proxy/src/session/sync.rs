@@ -41,8 +41,8 @@ pub(super) struct Ahead {
     pub packets: Vec<u8>,
     /// How many replies to them come first.
     pub replies: u32,
-    /// How many come after those to what gives the backend a label.
-    pub label_replies: u32,
+    /// How many come after those to what gives the backend an assigned GTID.
+    pub gtid_replies: u32,
 }
 
 impl Ahead {

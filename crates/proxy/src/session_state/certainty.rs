@@ -24,8 +24,8 @@ pub(crate) enum Refusal {
     NeverRead,
     /// It conflicts with another transaction, and the whole of its own was rolled back.
     Conflict,
-    /// It commits implicitly, which the label of its transaction does not allow.
-    Label,
+    /// It commits implicitly, which the assigned GTID of its transaction does not allow.
+    AssignedGtid,
 }
 
 /// What an error's number and text may mean. Two errors are missing on purpose, though they sound like proofs: each also comes to
@@ -119,7 +119,7 @@ pub(crate) enum ReadOnlyBy {
 pub(crate) fn moves(refusal: Refusal, analysis: &Analysis, place: Place, read_only_by: ReadOnlyBy) -> bool {
     match (place, refusal) {
         (_, Refusal::NeverRead) => true,
-        (_, Refusal::Label) => false,
+        (_, Refusal::AssignedGtid) => false,
         (_, Refusal::Conflict) => fails_whole(analysis),
         (Place::Elsewhere, _) => false,
         (Place::Member, Refusal::ReadOnly | Refusal::ReadOnlyTransaction) => false,

@@ -166,7 +166,7 @@ counters! {
     /// Lost writes of which nobody could say what became of them in time.
     lost_writes_undecided,
     /// Transactions without a GTID of the proxy's choice, because a server refused it.
-    labels_refused,
+    gtids_refused,
     /// Replicas that were refused, for their position is of another server.
     positions_refused,
     /// KILL QUERY sent to servers.

@@ -99,7 +99,7 @@ impl Backend {
             thread_id,
             held,
             defaults,
-            is_labelled,
+            has_assigned_gtid,
             is_owed: _,
             killed,
             kill: _,
@@ -111,7 +111,7 @@ impl Backend {
             taken_us: _,
             slot: _,
         } = &**core;
-        if *is_labelled {
+        if *has_assigned_gtid {
             return None;
         }
         let HeldRecord {

@@ -337,7 +337,7 @@ impl HostgroupPool {
 
     fn put_back(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Lane, mut backend: Backend) {
         backend.core.idle_since_ms = worker.clock.now_ms();
-        if backend.core.is_labelled || !self.is_welcome(worker, &backend) || backend.core.server.sizing.takes_surplus() {
+        if backend.core.has_assigned_gtid || !self.is_welcome(worker, &backend) || backend.core.server.sizing.takes_surplus() {
             drop(backend);
             return self.grow(worker);
         }

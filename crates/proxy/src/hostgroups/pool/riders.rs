@@ -240,7 +240,7 @@ impl HostgroupPool {
 /// change. A compressed connection numbers its frames by command.
 fn takes_several(backend: &Backend) -> bool {
     let (core, held) = (&backend.core, &backend.core.held);
-    let is_clean = !held.has_warnings() && !held.must_reset() && !held.outlives_reset() && !core.is_labelled && !core.killed;
+    let is_clean = !held.has_warnings() && !held.must_reset() && !held.outlives_reset() && !core.has_assigned_gtid && !core.killed;
     is_clean
         && held.tracking() == Tracking::Ours
         && !held.status().intersects(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY)

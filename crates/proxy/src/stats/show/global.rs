@@ -430,7 +430,7 @@ pub(super) const GLOBAL: &[Number] = &[
         "tidegate_gtids_refused",
         ("tidegate_gtids_refused_total", Counter, "GTIDs chosen for a transaction that a server refused"),
         None,
-        counted!(labels_refused),
+        counted!(gtids_refused),
     ),
     both(
         "tidegate_replicas_refused",

@@ -10,15 +10,15 @@ fn bed(flavor: Flavor) -> Bed {
     Bed::new(SETTLES).on(flavor)
 }
 
-/// What the label is for that this statement gets.
+/// What the assigned GTID is for that this statement gets.
 fn scope(bed: &mut Bed, text: &str) -> Option<Scope> {
     let (plan, command) = (Plan::new(bed.analysis(text)), bed.says(text));
-    bed.give_label(command, &plan);
-    bed.recovery.assigned_gtid.as_ref().map(|labelled| labelled.scope)
+    bed.assign_gtid(command, &plan);
+    bed.recovery.assigned_gtid.as_ref().map(|assignment| assignment.scope)
 }
 
 #[tokio::test]
-async fn single_writes_and_plain_begins_get_a_label() {
+async fn single_writes_and_plain_begins_get_a_gtid() {
     for (text, expected) in [
         ("INSERT INTO t VALUES (1)", Some(Scope::Statement)),
         ("UPDATE t SET a = 1", Some(Scope::Statement)),
@@ -31,7 +31,7 @@ async fn single_writes_and_plain_begins_get_a_label() {
         ("BEGIN /* c */", None),
         ("SELECT a FROM t", None),
         ("COMMIT", None),
-        // It commits implicitly, which a label forbids.
+        // It commits implicitly, which an assigned GTID forbids.
         ("CREATE TABLE t (a INT)", None),
         // Of a part of it the rest may stand, or more than its transaction.
         ("CALL p()", None),
@@ -45,7 +45,7 @@ async fn single_writes_and_plain_begins_get_a_label() {
 }
 
 #[tokio::test]
-async fn a_label_is_for_what_is_alone_on_the_writer_of_a_mysql_cluster() {
+async fn an_assigned_gtid_is_for_what_is_alone_on_the_writer_of_a_mysql_cluster() {
     let insert = "INSERT INTO t VALUES (1)";
     type Change = fn(&mut Bed);
     let cases: [(&str, Change, bool); 9] = [
@@ -56,7 +56,7 @@ async fn a_label_is_for_what_is_alone_on_the_writer_of_a_mysql_cluster() {
         ("autocommit is off", |bed| bed.client.status = StatusFlags::default(), false),
         ("completion_type", |bed| bed.wants.state.variables.set("completion_type", Some(b"CHAIN")), false),
         ("a rule forbids retries", |bed| bed.hand.directions.retries = Some(0), false),
-        ("refused a moment ago", |bed| bed.at.lane.leave_unlabelled(u64::MAX), false),
+        ("refused a moment ago", |bed| bed.at.lane.assign_none_until(u64::MAX), false),
         ("out of use", |bed| bed.place(model::snapshot::ServerStatus::Shunned, model::fleet::UnderWay::MayFinish, 0), false),
     ];
     for (what, change, expected) in cases {
@@ -72,19 +72,19 @@ async fn a_label_is_for_what_is_alone_on_the_writer_of_a_mysql_cluster() {
 }
 
 #[tokio::test]
-async fn a_label_goes_ahead_of_its_statement() {
+async fn an_assigned_gtid_goes_ahead_of_its_statement() {
     for (text, replies, standing_of_backend) in [("INSERT INTO t VALUES (1)", 2, "BEGIN"), ("BEGIN", 1, "gtid_next=")] {
         let mut bed = bed(MySql);
         scope(&mut bed, text);
         let mut ahead = Ahead::default();
         let bed = &mut *bed;
-        bed.recovery.label_ahead(&mut bed.at, &mut ahead);
+        bed.recovery.gtid_ahead(&mut bed.at, &mut ahead);
         let sent = String::from_utf8_lossy(&ahead.packets).into_owned();
         assert!(sent.contains("SET SESSION gtid_next='") && sent.contains(standing_of_backend), "{sent}");
-        assert_eq!((ahead.replies, ahead.label_replies), (0, replies), "{text}");
+        assert_eq!((ahead.replies, ahead.gtid_replies), (0, replies), "{text}");
         assert_eq!(bed.recovery.standing(), Some(Standing::Set));
-        assert!(bed.at.backend.as_ref().unwrap().core.is_labelled);
-        assert_eq!(bed.recovery.is_in_labelled(&bed.at), text == "BEGIN");
+        assert!(bed.at.backend.as_ref().unwrap().core.has_assigned_gtid);
+        assert_eq!(bed.recovery.is_in_assigned(&bed.at), text == "BEGIN");
     }
 }
 
@@ -102,13 +102,13 @@ async fn a_number_comes_back_only_where_it_was_certainly_not_used() {
     ] {
         let mut bed = bed(MySql);
         scope(&mut bed, "INSERT INTO t VALUES (1)");
-        let label = bed.recovery.assigned_gtid.as_ref().unwrap().label.clone();
+        let gtid = bed.recovery.assigned_gtid.as_ref().unwrap().gtid.clone();
         bed.recovery.set_standing(standing);
         let session = &mut *bed;
-        session.recovery.drop_label(&session.at, is_unused);
+        session.recovery.drop_gtid(&session.at, is_unused);
         assert!(session.recovery.standing().is_none());
-        let next = session.at.pool.shared.labels.take().unwrap();
-        assert_eq!(next == label, comes_back, "{standing:?} {is_unused}");
+        let next = session.at.pool.shared.gtid_source.take().unwrap();
+        assert_eq!(next == gtid, comes_back, "{standing:?} {is_unused}");
     }
 }
 
@@ -129,13 +129,13 @@ async fn a_commit_is_disproved_for_a_clients_transaction_alone() {
 }
 
 #[tokio::test]
-async fn a_server_that_refuses_labels_is_let_alone_for_a_while() {
+async fn a_server_that_refuses_gtids_is_let_alone_for_a_while() {
     let mut bed = bed(MySql);
     scope(&mut bed, "INSERT INTO t VALUES (1)");
-    bed.at.backend.as_mut().unwrap().core.is_labelled = true;
-    bed.label_refused("Access denied");
+    bed.at.backend.as_mut().unwrap().core.has_assigned_gtid = true;
+    bed.gtid_refused("Access denied");
     assert_eq!(bed.recovery.standing(), Some(Standing::Refused));
-    assert!(!bed.at.backend.as_ref().unwrap().core.is_labelled);
+    assert!(!bed.at.backend.as_ref().unwrap().core.has_assigned_gtid);
     let now_ms = bed.worker.shared.clock.now_ms();
-    assert!(!bed.at.lane.may_label(now_ms) && bed.at.lane.may_label(now_ms + REFUSED_FOR_MS));
+    assert!(!bed.at.lane.may_assign_gtids(now_ms) && bed.at.lane.may_assign_gtids(now_ms + REFUSED_FOR_MS));
 }
