@@ -60,10 +60,5 @@ fn every_check_is_needed() {
 
 fn is_noticed(lack: Lack) -> bool {
     let settings = Settings { without: vec![lack], ..Settings::default() };
-    (0..FOUND_WITHIN).any(|seed| {
-        let (settings, (ended, end)) = (settings.clone(), std::sync::mpsc::channel());
-        std::thread::spawn(move || ended.send(run(seed, &settings).violations.is_empty()));
-        // A world takes a second at most. Without a check one may never end, which is noticed too.
-        !end.recv_timeout(std::time::Duration::from_secs(20)).unwrap_or(false)
-    })
+    (0..FOUND_WITHIN).any(|seed| !run(seed, &settings).violations.is_empty())
 }

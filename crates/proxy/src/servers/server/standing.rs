@@ -98,15 +98,12 @@ impl Standing {
 
     /// Whether new work may go to it, as far as its placement says.
     pub(crate) fn is_online(&self) -> bool {
-        self.status.load(Ordering::Acquire) == ServerStatus::Online as u8
+        Safety::RoleCheck.is_off() || self.status.load(Ordering::Acquire) == ServerStatus::Online as u8
     }
 
     /// Whether new work may go to it: it is ONLINE, and its role is not in doubt at `now_ms`.
     pub(crate) fn is_usable(&self, now_ms: u64) -> bool {
-        if Safety::RoleCheck.is_off() {
-            return true;
-        }
-        self.is_online() && !self.is_suspect(now_ms)
+        self.is_online() && (Safety::RoleCheck.is_off() || !self.is_suspect(now_ms))
     }
 
     /// Whether traffic put its role in doubt, and nobody has looked since.
