@@ -132,12 +132,11 @@ pub fn all(config: &Config, snapshot: &Snapshot, plane: &dyn DataPlane, scope: S
     by_kind(remarks)
 }
 
-/// An OK with `notes` and the first remarks. The other remarks, and [`frozen`] roles, are its warnings.
+/// An OK with `notes`, [`frozen`] roles and the first remarks. All of them are its warnings too.
 pub fn told(notes: Vec<String>, frozen: Option<String>, remarks: &[Remark]) -> Reply {
-    let mut lines = notes;
-    lines.extend(frozen.clone());
-    lines.extend(named(remarks));
-    let mut warnings: Vec<String> = frozen.into_iter().chain(remarks.iter().take(KEPT).map(ToString::to_string)).collect();
+    let notes: Vec<String> = notes.into_iter().chain(frozen).collect();
+    let lines: Vec<String> = notes.iter().cloned().chain(named(remarks)).collect();
+    let mut warnings: Vec<String> = notes.into_iter().chain(remarks.iter().take(KEPT).map(ToString::to_string)).collect();
     warnings.extend(remarks.len().checked_sub(KEPT).filter(|count| *count > 0).map(more));
     Reply::Ok { affected: 0, insert_id: 0, info: lines.join("; "), warnings }
 }

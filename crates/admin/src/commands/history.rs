@@ -146,12 +146,15 @@ impl Engine {
     pub(super) fn roll_back(&mut self, config: Config, ask: &Ask<'_>) -> Answer {
         let kept = Arc::new(config.clone());
         self.check(&kept)?;
+        let edits = diff(&Sheet::of(&self.runtime()), &rows::sheet(&self.store.admin, "main")?);
         let modules: Vec<&'static Module> = MODULES.iter().collect();
         let reply = self.adopt(config, &modules, ask)?;
         let db = &self.store.admin;
         rows::transaction(db, || rows::write(db, "main", &everything(), &kept))?;
         // The next start of a declarative proxy uses the file.
         let unsaved = if self.is_declarative { None } else { unsaved(db)? };
-        Ok(remarks::passed_over(reply, unsaved.as_slice()))
+        let dropped =
+            (!edits.is_empty()).then(|| format!("edits in memory that were not loaded are gone: {}", summary(&edits, NAMED_CHANGES)));
+        Ok(remarks::passed_over(reply, &dropped.into_iter().chain(unsaved).collect::<Vec<_>>()))
     }
 }

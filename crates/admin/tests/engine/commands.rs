@@ -118,11 +118,14 @@ fn differences_history_and_rollback() {
     assert_eq!(bed.ok("CONFIG ROLLBACK 1"), restart, "the disk has this one");
     assert!(bed.rows("CONFIG DIFF").is_empty());
     bed.ok("SAVE MYSQL SERVERS TO DISK");
+    bed.ok("UPDATE mysql_servers SET weight=5 WHERE hostname='db1'");
     let Reply::Ok { info, warnings, .. } = bed.reply(Role::Admin, "CONFIG ROLLBACK 2") else { panic!() };
-    assert_eq!(warnings.len(), 1, "{warnings:?}");
-    assert_eq!(info, format!("{}; {restart}", warnings[0]));
+    assert_eq!(info, warnings.join("; "));
+    assert_eq!(warnings.len(), 3, "{warnings:?}");
+    assert_eq!(warnings[0], "edits in memory that were not loaded are gone: server db1:3306 in hostgroup 1 weight 1 -> 5");
+    assert_eq!(warnings[2], restart);
     assert_eq!(
-        warnings[0],
+        warnings[1],
         "the disk still has another configuration, which the next start would use; to keep this one: SAVE MYSQL USERS TO DISK; \
          SAVE MYSQL SERVERS TO DISK; SAVE MYSQL VARIABLES TO DISK"
     );

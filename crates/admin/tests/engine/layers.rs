@@ -1,5 +1,7 @@
 //! LOAD and SAVE: every form, and that a refused one changes nothing.
 
+use admin::{Reply, Role};
+
 use crate::bed::Bed;
 
 const MODULES: &[&str] = &[
@@ -206,7 +208,9 @@ fn variables() {
     assert_eq!(bed.rows("SELECT variable_value FROM runtime_global_variables WHERE variable_name='mysql-max_connections'"), ["77"]);
     assert_eq!(bed.runtime().admin.refresh_interval, 2000, "admin variables were not loaded");
     bed.ok("SET mysql-threads=9");
-    assert_eq!(bed.ok("LOAD MYSQL VARIABLES TO RUNTIME"), "mysql-threads takes effect after a restart");
+    let restart = "mysql-threads takes effect after a restart";
+    let Reply::Ok { info, warnings, .. } = bed.reply(Role::Admin, "LOAD MYSQL VARIABLES TO RUNTIME") else { panic!() };
+    assert_eq!((info.as_str(), warnings), (restart, vec![restart.to_owned()]));
     bed.ok("SET mysql-default_schema=shop");
     bed.ok("set mysql-init_connect='SET @a=''x'';'");
     assert_eq!(bed.rows("SELECT variable_value FROM global_variables WHERE variable_name='mysql-init_connect'"), ["SET @a='x';"]);
