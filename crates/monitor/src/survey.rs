@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::snapshot::{Address, Server, ServerStatus, TlsParams};
-use model::{HostgroupId, Secret, ServerAddr, ServerKey};
+use model::snapshot::Server;
+use model::{Secret, ServerAddr};
 
 use crate::client::{self, Access, Connection, Connector, Fault, Rows, is_on};
 use crate::probe;
@@ -160,25 +160,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, String> {
 }
 
 fn access(addr: &ServerAddr, account: &Account) -> Access {
-    let address = match addr.port {
-        0 => Address::Unix(addr.host.as_ref().into()),
-        port => Address::Tcp { host: addr.host.clone(), port },
-    };
-    let server = Server {
-        key: ServerKey { hostgroup: HostgroupId(0), host: addr.host.clone(), port: addr.port },
-        address,
-        status: ServerStatus::Online,
-        weight: 1,
-        max_connections: 1,
-        compression: false,
-        use_ssl: account.use_ssl,
-        tls: Arc::new(TlsParams::default()),
-        tls_by_user: Vec::new(),
-        max_replication_lag: 0,
-        max_latency_ms: 0,
-        gtid_port: 0,
-        comment: "".into(),
-    };
+    let server = Server { use_ssl: account.use_ssl, ..Server::at(addr) };
     Access { server: Arc::new(server), user: account.user.as_str().into(), password: account.password.clone(), wait_timeout_s: None }
 }
 

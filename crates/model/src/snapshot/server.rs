@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::hostgroup::number;
 use crate::config::{Config, Row};
-use crate::ids::{HostgroupId, ServerKey};
+use crate::ids::{HostgroupId, ServerAddr, ServerKey};
 use crate::settings::{BackendSslVerify, MysqlVariables};
 
 /// One row of `mysql_servers`.
@@ -40,6 +40,27 @@ pub struct Server {
 }
 
 impl Server {
+    /// A server that no row describes: in hostgroup 0, without TLS, for one connection. Port 0 means that the host is the path of a
+    /// socket.
+    pub fn at(addr: &ServerAddr) -> Self {
+        let (host, port) = (Arc::clone(&addr.host), addr.port);
+        Self {
+            key: ServerKey { hostgroup: HostgroupId(0), host: Arc::clone(&host), port },
+            address: if port == 0 { Address::Unix(host.as_ref().into()) } else { Address::Tcp { host, port } },
+            status: ServerStatus::Online,
+            weight: 1,
+            max_connections: 1,
+            compression: false,
+            use_ssl: false,
+            tls: Arc::default(),
+            tls_by_user: Vec::new(),
+            max_replication_lag: 0,
+            max_latency_ms: 0,
+            gtid_port: 0,
+            comment: "".into(),
+        }
+    }
+
     /// The TLS parameters for connections of `username`.
     pub fn tls_for(&self, username: &str) -> &Arc<TlsParams> {
         let own = self.tls_by_user.iter().find(|(user, _)| &**user == username);

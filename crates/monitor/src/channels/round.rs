@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use model::fleet::Placement;
-use model::snapshot::{Address, Channel, RoleKind, Server, ServerStatus, TlsParams};
-use model::{HostgroupId, ServerAddr, ServerKey};
+use model::snapshot::{Channel, RoleKind, Server, ServerStatus};
+use model::{HostgroupId, ServerAddr};
 use tokio::task::JoinSet;
 use topology::{Event, EventKind};
 
@@ -273,7 +273,7 @@ async fn ask(
 async fn ask_source(monitor: &Monitor, cluster: &Cluster, channel: &Channel) -> Source {
     let Some(credentials) = &cluster.credentials else { return Source::Silent };
     let access = Access {
-        server: Arc::new(server_at(&channel.source)),
+        server: Arc::new(Server::at(&channel.source)),
         user: credentials.user.as_str().into(),
         password: credentials.password.clone(),
         wait_timeout_s: None,
@@ -283,25 +283,6 @@ async fn ask_source(monitor: &Monitor, cluster: &Cluster, channel: &Channel) -> 
         Ok(Ok(source)) => source,
         // The server that replicates from it will say so itself.
         Ok(Err(_)) | Err(_) => Source::Silent,
-    }
-}
-
-/// A server that no row describes.
-fn server_at(addr: &ServerAddr) -> Server {
-    Server {
-        key: ServerKey { hostgroup: HostgroupId(0), host: Arc::clone(&addr.host), port: addr.port },
-        address: Address::Tcp { host: Arc::clone(&addr.host), port: addr.port },
-        status: ServerStatus::Online,
-        weight: 1,
-        max_connections: 1,
-        compression: false,
-        use_ssl: false,
-        tls: Arc::new(TlsParams::default()),
-        tls_by_user: Vec::new(),
-        max_replication_lag: 0,
-        max_latency_ms: 0,
-        gtid_port: 0,
-        comment: "".into(),
     }
 }
 

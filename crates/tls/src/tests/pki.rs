@@ -6,8 +6,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use model::ids::{HostgroupId, ServerKey};
-use model::snapshot::{Address, Server, ServerStatus, TlsParams};
+use model::ServerAddr;
+use model::snapshot::{Server, TlsParams};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
     RevokedCertParams, SerialNumber, date_time_ymd,
@@ -147,21 +147,8 @@ pub(super) fn mismatched_server(dir: &Dir, chain: &str, key: &str) -> Arc<Server
 
 /// A row of `mysql_servers` for `host` with these parameters.
 pub(super) fn row(host: &str, params: &TlsParams) -> Server {
-    Server {
-        key: ServerKey { hostgroup: HostgroupId(1), host: host.into(), port: 3306 },
-        address: Address::Tcp { host: host.into(), port: 3306 },
-        status: ServerStatus::Online,
-        weight: 1,
-        max_connections: 1,
-        compression: false,
-        use_ssl: true,
-        tls: Arc::new(params.clone()),
-        tls_by_user: Vec::new(),
-        max_replication_lag: 0,
-        max_latency_ms: 0,
-        gtid_port: 0,
-        comment: "".into(),
-    }
+    let addr = ServerAddr { host: host.into(), port: 3306 };
+    Server { use_ssl: true, tls: Arc::new(params.clone()), ..Server::at(&addr) }
 }
 
 /// Connects to `server` as the host `host`; the handshake's end as both sides see it.
