@@ -312,8 +312,9 @@ impl Backends {
         if self.has_open() {
             self.end_lost(Loss::Closed);
         }
-        self.backend = None;
-        Fault::Lost { certainty: Certainty::NeverSent, text: why.to_owned(), pins: self.pins.set() }
+        let lost = self.backend.take();
+        let text = lost.map_or_else(|| why.to_owned(), |backend| format!("{}: {why}", backend.core.server.key.addr()));
+        Fault::Lost { certainty: Certainty::NeverSent, text, pins: self.pins.set() }
     }
 
     /// Whether anything is open on the backend at hand that its server keeps for as long as it keeps the connection.
