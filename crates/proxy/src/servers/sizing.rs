@@ -415,6 +415,20 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_stalls_gets_few_more_connections() {
+        let mut bed = Bed::new(2.0, 400.0);
+        bed.pass(3_000, 0);
+        for _ in 0..10 {
+            // It stands still with all that it has, then works off what has gathered.
+            bed.best = 0.0;
+            bed.pass(500, 0);
+            bed.best = 2.0;
+            bed.pass(1_000, 0);
+        }
+        assert!(f64::from(bed.most) <= FREE * 1.5, "{}", bed.most);
+    }
+
+    #[test]
     fn work_that_gets_longer_is_learnt_anew() {
         let mut bed = Bed::new(4.0, 100.0);
         bed.pass(3_000, 0);
