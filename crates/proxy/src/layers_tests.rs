@@ -71,20 +71,12 @@ fn modules() -> Edges {
     let rooms = rooms(&src);
     assert!(rooms.len() > 5, "these are not all: {rooms:?}");
     let mut edges = Edges::new();
-    let mut open = vec![src.clone()];
-    while let Some(dir) = open.pop() {
-        for entry in fs::read_dir(dir).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                open.push(path);
-                continue;
-            }
-            let parts: Vec<&str> = path.strip_prefix(&src).unwrap().iter().map(|part| part.to_str().unwrap()).collect();
-            let module = parts[usize::from(rooms.contains(parts[0]))].trim_end_matches(".rs");
-            let is_test = parts.iter().any(|part| part.trim_end_matches(".rs").ends_with("tests"));
-            if !is_test && module != "mod" && !ASIDE.contains(&module) {
-                edges.entry(module.to_owned()).or_default().extend(used(&code(&path), &rooms));
-            }
+    for (path, code) in files() {
+        let parts: Vec<&str> = path.iter().map(|part| part.to_str().unwrap()).collect();
+        let module = parts[usize::from(rooms.contains(parts[0]))].trim_end_matches(".rs");
+        let is_test = parts.iter().any(|part| part.trim_end_matches(".rs").ends_with("tests"));
+        if !is_test && module != "mod" && !ASIDE.contains(&module) {
+            edges.entry(module.to_owned()).or_default().extend(used(&code, &rooms));
         }
     }
     let names: BTreeSet<String> = edges.keys().cloned().collect();
@@ -92,6 +84,23 @@ fn modules() -> Edges {
         uses.retain(|other| names.contains(other) && other != module);
     }
     edges
+}
+
+/// Every file of this crate with its path below `src`.
+fn files() -> Vec<(PathBuf, String)> {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let (mut all, mut open) = (Vec::new(), vec![src.clone()]);
+    while let Some(dir) = open.pop() {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                all.push((path.strip_prefix(&src).unwrap().to_owned(), code(&path)));
+            }
+        }
+    }
+    all
 }
 
 /// Everything that can be reached from `from`.
@@ -128,6 +137,28 @@ fn no_circle_of_modules_grows() {
     for circle in known {
         assert!(found.contains(&circle), "this circle is smaller by now, and CIRCLES is to say so: {circle:?}");
     }
+}
+
+/// A reader who meets a type's name knows which type is meant.
+#[test]
+fn no_two_types_have_one_name() {
+    let mut homes: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+    for (path, code) in files() {
+        let is_test = path.iter().any(|part| part.to_str().unwrap().trim_end_matches(".rs").ends_with("tests"));
+        for name in code.lines().filter(|_| !is_test).filter_map(defined) {
+            homes.entry(name.to_owned()).or_default().push(path.clone());
+        }
+    }
+    assert!(homes.len() > 300, "this looked at nothing: {homes:?}");
+    homes.retain(|_, homes| homes.len() > 1);
+    assert!(homes.is_empty(), "types with one name: {homes:#?}");
+}
+
+/// The name of the type that a line outside of functions and modules defines.
+fn defined(line: &str) -> Option<&str> {
+    let item = line.strip_prefix("pub").map_or(line, |rest| rest.trim_start_matches("(crate)").trim_start_matches("(super)").trim_start());
+    let name = ["struct ", "enum ", "trait ", "type "].iter().find_map(|word| item.strip_prefix(word))?;
+    name.split(|c: char| !c.is_alphanumeric() && c != '_').next()
 }
 
 #[test]

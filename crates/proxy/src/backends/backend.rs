@@ -9,7 +9,7 @@ use crate::net::link::{DetachedLink, Link};
 use crate::net::stream::invalid;
 use crate::servers::server::{ServerShared, Slot, Transport};
 use crate::servers::server_info::ServerInfo;
-use crate::session_state::causal::End;
+use crate::session_state::causal::ConnectedServer;
 use crate::session_state::class::LaneKey;
 use crate::session_state::held::{CLIENT_CHARSET, Held};
 use crate::session_state::state::{self, Diff, State, Text, Variables, is_charset_name};
@@ -95,8 +95,8 @@ impl BackendState {
     }
 
     /// Its server, as causal reads tell it from another one in its place.
-    pub(crate) fn end(&self) -> End<'_> {
-        End { server: &self.server.key, ip: self.peer, since_ms: self.opened_ms.max(self.server.standing.used_since_ms()) }
+    pub(crate) fn end(&self) -> ConnectedServer<'_> {
+        ConnectedServer { server: &self.server.key, ip: self.peer, since_ms: self.opened_ms.max(self.server.standing.used_since_ms()) }
     }
 
     /// What brings it to `want`. A server that does not track sessions is an old one, where a variable without a global value has no safe

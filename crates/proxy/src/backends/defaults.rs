@@ -43,12 +43,12 @@ const NOT_A_DEFAULT: &[&str] = &[
     "warning_count",
 ];
 
-/// Whose connections are alike: server and its version, user, whether interactive.
-type Whose = (ServerKey, String, String, bool);
+/// Connections that are alike: server and its version, user, whether interactive.
+type DefaultsKey = (ServerKey, String, String, bool);
 
 /// What fresh connections had, and when that was asked.
 #[derive(Default)]
-pub(crate) struct Defaults(HashMap<Whose, (u64, Variables)>);
+pub(crate) struct Defaults(HashMap<DefaultsKey, (u64, Variables)>);
 
 /// Learns a fresh connection's defaults; `has_init_connect` where the proxy ran one of its own.
 ///

@@ -1,4 +1,4 @@
-//! The memory that cached results may take: one [`Budget`] for the process, a [`Permit`] with whatever takes a part.
+//! The memory that cached results may take: one [`CacheBudget`] for the process, a [`Permit`] with whatever takes a part.
 //!
 //! INVARIANT: the sum of all permits never exceeds the limit they were asked under. A permit lives as long as the bytes it
 //! stands for, so a result that was evicted while a session still writes it to its client counts until that is done.
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// See the module. Sizes are in bytes.
 #[derive(Debug, Default)]
-pub(crate) struct Budget {
+pub(crate) struct CacheBudget {
     limit: AtomicUsize,
     used: AtomicUsize,
 }
 
-impl Budget {
+impl CacheBudget {
     /// A budget of `limit` bytes.
     pub(crate) fn new(limit: usize) -> Self {
         Self { limit: AtomicUsize::new(limit), used: AtomicUsize::new(0) }
@@ -54,7 +54,7 @@ impl Budget {
 /// Some bytes of a budget; given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Permit {
-    budget: Arc<Budget>,
+    budget: Arc<CacheBudget>,
     bytes: usize,
 }
 
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn permits_never_exceed_the_limit_and_come_back() {
-        let budget = Arc::new(Budget::new(100));
+        let budget = Arc::new(CacheBudget::new(100));
         let mut a = budget.permit();
         assert!(a.grow(60));
         let mut b = budget.permit();

@@ -1,13 +1,13 @@
 //! What the cache counts, under the names of `stats_mysql_global`.
 
-use super::budget::Budget;
+use super::budget::CacheBudget;
 use super::entry::Entry;
-use super::shard::Held;
+use super::shard::KnownReply;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// See the module. INVARIANT: results stored less results purged are the results held.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct CacheCounts {
     looked: AtomicU64,
     answered: AtomicU64,
     stored: AtomicU64,
@@ -17,7 +17,7 @@ pub(crate) struct Counts {
     entries: AtomicU64,
 }
 
-impl Counts {
+impl CacheCounts {
     pub(crate) fn look(&self) {
         add(&self.looked, 1);
     }
@@ -34,14 +34,14 @@ impl Counts {
     }
 
     /// These left: replaced, expired, evicted or flushed.
-    pub(crate) fn purge(&self, gone: &[Held]) {
-        let entries = gone.iter().map(Held::entries).sum();
+    pub(crate) fn purge(&self, gone: &[KnownReply]) {
+        let entries = gone.iter().map(KnownReply::entries).sum();
         add(&self.purged, entries);
         self.entries.fetch_sub(entries, Ordering::Relaxed);
     }
 
     /// Names and values, in the order of `stats_mysql_global`.
-    pub(crate) fn values(&self, budget: &Budget) -> [(&'static str, u64); 8] {
+    pub(crate) fn values(&self, budget: &CacheBudget) -> [(&'static str, u64); 8] {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         [
             ("Query_Cache_Memory_bytes", budget.used() as u64),

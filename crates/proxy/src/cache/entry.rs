@@ -4,7 +4,7 @@ use super::budget::Permit;
 use super::columns::Coding;
 use super::policy::CachePolicy;
 use super::reply::Captured;
-use super::rows::{Form, convert};
+use super::rows::{ResultProtocol, convert};
 use std::sync::atomic::{AtomicU8, Ordering};
 use wire::flags::{Capabilities, StatusFlags};
 use wire::message::{EOF, OkPacket};
@@ -13,7 +13,7 @@ use wire::packet::{self, HEADER};
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    form: Form,
+    form: ResultProtocol,
     packets: Box<[u8]>,
     rows_at: usize,
     rows: u64,
@@ -42,7 +42,12 @@ pub(crate) enum Crossing {
 const OF_RESULT: StatusFlags = StatusFlags::NO_GOOD_INDEX_USED.union(StatusFlags::NO_INDEX_USED);
 
 impl Entry {
-    pub(super) fn new(captured: Captured, form: Form, (asked_ms, created_ms, expires_ms): (u64, u64, u64), permit: Permit) -> Self {
+    pub(super) fn new(
+        captured: Captured,
+        form: ResultProtocol,
+        (asked_ms, created_ms, expires_ms): (u64, u64, u64),
+        permit: Permit,
+    ) -> Self {
         Self {
             form,
             packets: captured.packets.into_boxed_slice(),
@@ -106,7 +111,7 @@ impl Entry {
     }
 
     /// True when it can be given in this form. The first question about the other protocol converts every row.
-    pub(crate) fn answers(&self, form: Form) -> bool {
+    pub(crate) fn answers(&self, form: ResultProtocol) -> bool {
         if form == self.form {
             return true;
         }
@@ -120,7 +125,7 @@ impl Entry {
     /// Appends the whole reply in this form, framed as [`Entry::caps`] says; its sequence ids mean nothing, `Reframe` counts
     /// them. `status` is the session's own. None, and nothing appended, when it cannot be given in this form, which
     /// [`Entry::answers`] tells before. Warnings that its server gave were those of another session: it announces none.
-    pub(crate) fn write_reply(&self, form: Form, status: StatusFlags, out: &mut Vec<u8>) -> Option<()> {
+    pub(crate) fn write_reply(&self, form: ResultProtocol, status: StatusFlags, out: &mut Vec<u8>) -> Option<()> {
         out.reserve(self.packets.len() + 16);
         if form == self.form {
             out.extend_from_slice(&self.packets)
@@ -135,7 +140,7 @@ impl Entry {
         Some(())
     }
 
-    fn converted(&self, form: Form) -> Option<Vec<u8>> {
+    fn converted(&self, form: ResultProtocol) -> Option<Vec<u8>> {
         let (head, rows) = self.packets.split_at_checked(self.rows_at)?;
         // The first packet is the column count.
         let codings = payloads(head).skip(1).map(Coding::of).collect::<Option<Vec<_>>>()?;

@@ -1,4 +1,4 @@
-//! One session fetches a result for the cache ([`Fill`]), others wait for it ([`Waiting`]).
+//! One session fetches a result for the cache ([`Fill`]), others wait for it ([`AwaitedFill`]).
 //!
 //! A fill is fed the server's bytes as they pass to the client, and holds them only up to the limit. However it ends, those
 //! who wait are released: with the result when it is finished, with nothing when it is refused or dropped.
@@ -7,9 +7,9 @@ use super::QueryCache;
 use super::budget::Permit;
 use super::entry::Entry;
 use super::key::Key;
-use super::reply::{Captured, Refusal};
-use super::rows::Form;
-use super::shard::{Fetched, Held, Question};
+use super::reply::{Captured, NotCached};
+use super::rows::ResultProtocol;
+use super::shard::{CacheQuestion, Fetched, KnownReply};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -49,17 +49,17 @@ pub(super) enum Role {
 pub(crate) struct Fill {
     cache: Arc<QueryCache>,
     key: Arc<Key>,
-    ask: Question,
+    ask: CacheQuestion,
     /// None once the flight is over.
     role: Option<Role>,
     bytes: Vec<u8>,
     permit: Permit,
-    refused: Option<Refusal>,
+    refused: Option<NotCached>,
 }
 
 impl Fill {
     /// None when there is no memory even for the key.
-    pub(super) fn begin(cache: &Arc<QueryCache>, key: Arc<Key>, ask: Question, role: Role) -> Option<Self> {
+    pub(super) fn begin(cache: &Arc<QueryCache>, key: Arc<Key>, ask: CacheQuestion, role: Role) -> Option<Self> {
         let permit = cache.budget.permit();
         let mut fill = Self { cache: Arc::clone(cache), key, ask, role: Some(role), bytes: Vec::new(), permit, refused: None };
         fill.take(0).then_some(fill)
@@ -73,9 +73,9 @@ impl Fill {
         }
         let wanted = self.bytes.len().saturating_add(bytes.len());
         if wanted > self.cache.settings.load().max_entry_bytes.saturating_add(ENDS) {
-            self.refuse(Refusal::TooLarge, self.ask.now_ms);
+            self.refuse(NotCached::TooLarge, self.ask.now_ms);
         } else if !self.make_place(wanted) {
-            self.refuse(Refusal::NoRoom, self.ask.now_ms);
+            self.refuse(NotCached::NoRoom, self.ask.now_ms);
         } else {
             self.bytes.extend_from_slice(bytes);
         }
@@ -89,8 +89,8 @@ impl Fill {
     /// The reply is complete: keeps it, and hands it to those who wait. `from` is what was agreed with the server.
     ///
     /// # Errors
-    /// [`Refusal`] when it is not kept. The client has its reply all the same.
-    pub(crate) fn finish(mut self, from: Capabilities, now_ms: u64) -> Result<Arc<Entry>, Refusal> {
+    /// [`NotCached`] when it is not kept. The client has its reply all the same.
+    pub(crate) fn finish(mut self, from: Capabilities, now_ms: u64) -> Result<Arc<Entry>, NotCached> {
         if let Some(refusal) = self.refused {
             return Err(refusal);
         }
@@ -132,17 +132,17 @@ impl Fill {
     }
 
     /// The entry, if the reply may be kept.
-    fn close(&mut self, from: Capabilities, now_ms: u64) -> Result<Arc<Entry>, Refusal> {
+    fn close(&mut self, from: Capabilities, now_ms: u64) -> Result<Arc<Entry>, NotCached> {
         let settings = self.cache.settings.load();
         let captured = Captured::read(std::mem::take(&mut self.bytes), from)?;
         if captured.packets.len() > settings.max_entry_bytes {
-            return Err(Refusal::TooLarge);
+            return Err(NotCached::TooLarge);
         }
         if captured.warnings > 0 && !settings.keeps_warnings {
-            return Err(Refusal::Warnings);
+            return Err(NotCached::Warnings);
         }
         if captured.rows == 0 && !self.ask.policy.keeps_empty.unwrap_or(settings.keeps_empty) {
-            return Err(Refusal::Empty);
+            return Err(NotCached::Empty);
         }
         let mut permit = std::mem::replace(&mut self.permit, self.cache.budget.permit());
         permit.shrink_to(self.cost(captured.packets.len()));
@@ -150,34 +150,34 @@ impl Fill {
         Ok(Arc::new(Entry::new(captured, self.ask.form, (self.ask.now_ms, now_ms, expires_ms), permit)))
     }
 
-    fn publish(mut self, entry: Arc<Entry>) -> Result<Arc<Entry>, Refusal> {
+    fn publish(mut self, entry: Arc<Entry>) -> Result<Arc<Entry>, NotCached> {
         let role = self.role.take();
-        let stored = self.put(role.as_ref(), Held::Entry(Arc::clone(&entry)));
+        let stored = self.put(role.as_ref(), KnownReply::Entry(Arc::clone(&entry)));
         // Those who wait asked before a flush that may have come in between, so they get the result in any case.
         if let Some(Role::First { landing, .. }) = role {
             landing.send_replace(Some(Arc::clone(&entry)));
         }
-        if stored { Ok(entry) } else { Err(Refusal::Flushed) }
+        if stored { Ok(entry) } else { Err(NotCached::Flushed) }
     }
 
     /// Ends the flight, and remembers it where that saves others a wait in vain.
-    fn refuse(&mut self, refusal: Refusal, now_ms: u64) {
+    fn refuse(&mut self, refusal: NotCached, now_ms: u64) {
         self.refused = Some(refusal);
         self.bytes = Vec::new();
         let mut permit = std::mem::replace(&mut self.permit, self.cache.budget.permit());
         permit.shrink_to(self.cost(0));
         let role = self.role.take();
         match refusal {
-            Refusal::Error(_) | Refusal::NoRoom | Refusal::Flushed | Refusal::InTransaction => self.land(role.as_ref()),
+            NotCached::Error(_) | NotCached::NoRoom | NotCached::Flushed | NotCached::InTransaction => self.land(role.as_ref()),
             _ => {
                 let until_ms = now_ms.saturating_add(self.ask.policy.ttl_ms.min(MAX_REFUSAL_MS));
-                self.put(role.as_ref(), Held::Refused { until_ms, is_hopeless: refusal == Refusal::TooLarge, permit });
+                self.put(role.as_ref(), KnownReply::Refused { until_ms, is_hopeless: refusal == NotCached::TooLarge, permit });
             }
         }
     }
 
     /// Stores what came of it, unless the cache was flushed or shrunk meanwhile.
-    fn put(&self, role: Option<&Role>, held: Held) -> bool {
+    fn put(&self, role: Option<&Role>, held: KnownReply) -> bool {
         let mut gone = Vec::new();
         let stored = {
             let mut shard = self.cache.shard(&self.key);
@@ -188,7 +188,7 @@ impl Fill {
             };
             let stored = is_current && self.cache.budget.lacks(0) == 0;
             if stored {
-                if let Held::Entry(entry) = &held {
+                if let KnownReply::Entry(entry) = &held {
                     self.cache.counts.store(entry);
                 }
                 shard.put(Arc::clone(&self.key), self.ask.form, held, &mut gone);
@@ -214,16 +214,16 @@ impl Drop for Fill {
 }
 
 /// A result that another session is fetching.
-pub(crate) struct Waiting {
+pub(crate) struct AwaitedFill {
     pub(super) cache: Arc<QueryCache>,
     pub(super) landed: watch::Receiver<Fetched>,
-    pub(super) form: Form,
+    pub(super) form: ResultProtocol,
     /// What was asked for before that is of no use.
     pub(super) since_ms: u64,
     pub(super) wait_ms: u64,
 }
 
-impl Waiting {
+impl AwaitedFill {
     /// Waits for it, at most `query_cache_wait_ms`. None: ask a server, without the cache. May be dropped at any time.
     pub(crate) async fn wait(mut self) -> Option<Arc<Entry>> {
         let limit = Duration::from_millis(self.wait_ms);

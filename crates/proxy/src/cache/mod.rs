@@ -29,17 +29,17 @@ pub(crate) mod wording;
 mod tests;
 
 pub(crate) use entry::Entry;
-pub(crate) use fill::{Fill, Waiting};
+pub(crate) use fill::{AwaitedFill, Fill};
 pub(crate) use key::{Asked, Asker, Execution, Key, is_cacheable};
 pub(crate) use policy::{CachePolicy, CacheSettings};
-pub(crate) use rows::Form;
+pub(crate) use rows::ResultProtocol;
 
 use arc_swap::ArcSwap;
-use budget::Budget;
-use counts::Counts;
+use budget::CacheBudget;
+use counts::CacheCounts;
 use fill::Role;
 use key::Hashing;
-use shard::{Found, Held, Question, Shard};
+use shard::{CacheQuestion, KnownReply, Lookup, Shard};
 use sql::Analysis;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,9 +51,9 @@ const SHARDS: usize = 64;
 pub(crate) struct QueryCache {
     hashing: Hashing,
     shards: [Mutex<Shard>; SHARDS],
-    budget: Arc<Budget>,
+    budget: Arc<CacheBudget>,
     settings: ArcSwap<CacheSettings>,
-    counts: Counts,
+    counts: CacheCounts,
     /// The shard from which something is evicted next.
     hand: AtomicUsize,
     flights: AtomicU64,
@@ -66,7 +66,7 @@ pub(crate) enum Look {
     /// Run the statement, and feed the reply.
     Lead(Fill),
     /// Another session runs it: wait.
-    Follow(Waiting),
+    Follow(AwaitedFill),
     /// Run the statement; the cache has nothing to do with it.
     Off,
 }
@@ -76,9 +76,9 @@ impl QueryCache {
         Arc::new(Self {
             hashing: Hashing::default(),
             shards: std::array::from_fn(|_| Mutex::default()),
-            budget: Arc::new(Budget::new(settings.size_bytes)),
+            budget: Arc::new(CacheBudget::new(settings.size_bytes)),
             settings: ArcSwap::from_pointee(settings),
-            counts: Counts::default(),
+            counts: CacheCounts::default(),
             hand: AtomicUsize::new(0),
             flights: AtomicU64::new(0),
         })
@@ -102,7 +102,7 @@ impl QueryCache {
     }
 
     /// Looks for the result. `now_ms` is the process clock.
-    pub(crate) fn look(self: &Arc<Self>, key: Key, form: Form, policy: CachePolicy, now_ms: u64) -> Look {
+    pub(crate) fn look(self: &Arc<Self>, key: Key, form: ResultProtocol, policy: CachePolicy, now_ms: u64) -> Look {
         if policy.ttl_ms == 0 || !self.is_on() {
             return Look::Off;
         }
@@ -112,18 +112,18 @@ impl QueryCache {
             (settings.refresh_at(), settings.wait_ms)
         };
         let flight_id = self.flights.fetch_add(1, Ordering::Relaxed);
-        let (key, ask) = (Arc::new(key), Question { form, policy, now_ms, refresh_at, flight_id });
+        let (key, ask) = (Arc::new(key), CacheQuestion { form, policy, now_ms, refresh_at, flight_id });
         match self.find(&key, &ask) {
-            Found::Hit(entry) => {
+            Lookup::Hit(entry) => {
                 self.counts.answer(&entry);
                 Look::Hit(entry)
             }
-            Found::Lead(landing) => self.lead(key, ask, Role::First { id: flight_id, landing }),
-            Found::LeadAlone(epoch) => self.lead(key, ask, Role::Alone { epoch }),
-            Found::Flying(landed) if wait_ms > 0 => {
-                Look::Follow(Waiting { cache: Arc::clone(self), landed, form, since_ms: policy.since_ms, wait_ms })
+            Lookup::Lead(landing) => self.lead(key, ask, Role::First { id: flight_id, landing }),
+            Lookup::LeadAlone(epoch) => self.lead(key, ask, Role::Alone { epoch }),
+            Lookup::Flying(landed) if wait_ms > 0 => {
+                Look::Follow(AwaitedFill { cache: Arc::clone(self), landed, form, since_ms: policy.since_ms, wait_ms })
             }
-            Found::Flying(_) | Found::Hopeless | Found::Check(_) => Look::Off,
+            Lookup::Flying(_) | Lookup::Hopeless | Lookup::Check(_) => Look::Off,
         }
     }
 
@@ -143,24 +143,24 @@ impl QueryCache {
         self.counts.values(&self.budget)
     }
 
-    fn empty(&self, mut take: impl FnMut(&mut Shard, &mut Vec<Held>)) -> u64 {
+    fn empty(&self, mut take: impl FnMut(&mut Shard, &mut Vec<KnownReply>)) -> u64 {
         let mut gone = Vec::new();
         let mut entries = 0;
         for shard in &self.shards {
             take(&mut lock(shard), &mut gone);
-            entries += gone.iter().map(Held::entries).sum::<u64>();
+            entries += gone.iter().map(KnownReply::entries).sum::<u64>();
             self.counts.purge(&gone);
             gone.clear();
         }
         entries
     }
 
-    fn find(&self, key: &Arc<Key>, ask: &Question) -> Found {
+    fn find(&self, key: &Arc<Key>, ask: &CacheQuestion) -> Lookup {
         loop {
             let found = self.shard(key).find(key, ask);
             match found {
                 // Not under the lock: the verdict is the entry's from now on, so it is asked for once.
-                Found::Check(entry) => {
+                Lookup::Check(entry) => {
                     entry.answers(ask.form);
                 }
                 found => return found,
@@ -168,7 +168,7 @@ impl QueryCache {
         }
     }
 
-    fn lead(self: &Arc<Self>, key: Arc<Key>, ask: Question, role: Role) -> Look {
+    fn lead(self: &Arc<Self>, key: Arc<Key>, ask: CacheQuestion, role: Role) -> Look {
         Fill::begin(self, key, ask, role).map_or(Look::Off, Look::Lead)
     }
 
@@ -188,7 +188,7 @@ impl QueryCache {
             let Some(shard) = self.shards.get(at) else { return };
             let evicted = lock(shard).evict(now_ms, &mut gone);
             bare = if evicted { 0 } else { bare + 1 };
-            released += gone.iter().map(Held::charged).sum::<usize>();
+            released += gone.iter().map(KnownReply::charged).sum::<usize>();
             self.counts.purge(&gone);
             gone.clear();
         }

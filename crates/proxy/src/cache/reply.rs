@@ -1,6 +1,6 @@
 //! A server's whole reply, cut down to what a cache keeps: column count, column definitions and rows.
 //!
-//! [`Captured::read`] takes the bytes as the server sent them and refuses ([`Refusal`]) what must not be given to another
+//! [`Captured::read`] takes the bytes as the server sent them and refuses ([`NotCached`]) what must not be given to another
 //! client. EOF packets are taken out, and the end is made anew for each answer. Definitions of columns stay as the server made
 //! them: [`Captured::caps`] says how that was. Pure.
 
@@ -20,7 +20,7 @@ const SHAPE: Capabilities = Capabilities::MARIADB_CLIENT_EXTENDED_METADATA;
 
 /// Why a reply is not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum NotCached {
     /// It is an error.
     Error(u16),
     /// It is no result set: an OK, or a wish for a file.
@@ -68,9 +68,9 @@ impl Captured {
     /// Reads a whole reply; `from` is what was agreed with its server.
     ///
     /// # Errors
-    /// [`Refusal`]
-    pub(crate) fn read(mut bytes: Vec<u8>, from: Capabilities) -> Result<Self, Refusal> {
-        let marks = Marks::find(&bytes, from)?;
+    /// [`NotCached`]
+    pub(crate) fn read(mut bytes: Vec<u8>, from: Capabilities) -> Result<Self, NotCached> {
+        let marks = ReplyMarks::find(&bytes, from)?;
         bytes.truncate(marks.rows_end);
         bytes.drain(marks.definitions_end..marks.rows_at);
         let rows_at = marks.definitions_end;
@@ -80,7 +80,7 @@ impl Captured {
 }
 
 /// Where the parts of a reply are.
-struct Marks {
+struct ReplyMarks {
     definitions_end: usize,
     rows_at: usize,
     rows_end: usize,
@@ -89,18 +89,18 @@ struct Marks {
     status: StatusFlags,
 }
 
-impl Marks {
-    fn find(bytes: &[u8], from: Capabilities) -> Result<Self, Refusal> {
+impl ReplyMarks {
+    fn find(bytes: &[u8], from: Capabilities) -> Result<Self, NotCached> {
         let mut tracker = Tracker::new(ReplyKind::Results, from);
         let (mut at, mut definitions_end, mut rows_at) = (0, 0, 0);
         loop {
             let rest = bytes.get(at..).unwrap_or_default();
-            let (len, _) = packet::header(rest).ok_or(Refusal::Malformed)?;
-            let payload = rest.get(HEADER..HEADER + len).ok_or(Refusal::Malformed)?;
+            let (len, _) = packet::header(rest).ok_or(NotCached::Malformed)?;
+            let payload = rest.get(HEADER..HEADER + len).ok_or(NotCached::Malformed)?;
             if len == MAX_PAYLOAD {
-                return Err(Refusal::TooLarge);
+                return Err(NotCached::TooLarge);
             }
-            let Ok(Step::Frame(frame)) = tracker.frame(len, payload) else { return Err(Refusal::Malformed) };
+            let Ok(Step::Frame(frame)) = tracker.frame(len, payload) else { return Err(NotCached::Malformed) };
             let start = at;
             at += HEADER + len;
             match frame {
@@ -112,30 +112,30 @@ impl Marks {
                     let (rows, warnings, status) = (tracker.rows(), tracker.warnings(), tracker.status());
                     return Ok(Self { definitions_end, rows_at, rows_end: start, rows, warnings, status });
                 }
-                Frame::ResultEnd if tracker.status().contains(StatusFlags::MORE_RESULTS) => return Err(Refusal::MoreResults),
-                Frame::Err => return Err(Refusal::Error(ErrPacket::parse(payload, from).map_or(0, |error| error.code))),
-                Frame::Ok | Frame::LocalInfile => return Err(Refusal::NoResultSet),
-                _ => return Err(Refusal::Malformed),
+                Frame::ResultEnd if tracker.status().contains(StatusFlags::MORE_RESULTS) => return Err(NotCached::MoreResults),
+                Frame::Err => return Err(NotCached::Error(ErrPacket::parse(payload, from).map_or(0, |error| error.code))),
+                Frame::Ok | Frame::LocalInfile => return Err(NotCached::NoResultSet),
+                _ => return Err(NotCached::Malformed),
             }
         }
     }
 }
 
-fn check_end(tracker: &Tracker, payload: &[u8], from: Capabilities) -> Result<(), Refusal> {
-    const REFUSED: [(StatusFlags, Refusal); 4] = [
-        (StatusFlags::MORE_RESULTS, Refusal::MoreResults),
-        (StatusFlags::CURSOR_EXISTS.union(StatusFlags::LAST_ROW_SENT), Refusal::Cursor),
-        (StatusFlags::PS_OUT_PARAMS, Refusal::Cursor),
-        (StatusFlags::IN_TRANS.union(StatusFlags::IN_TRANS_READONLY), Refusal::InTransaction),
+fn check_end(tracker: &Tracker, payload: &[u8], from: Capabilities) -> Result<(), NotCached> {
+    const REFUSED: [(StatusFlags, NotCached); 4] = [
+        (StatusFlags::MORE_RESULTS, NotCached::MoreResults),
+        (StatusFlags::CURSOR_EXISTS.union(StatusFlags::LAST_ROW_SENT), NotCached::Cursor),
+        (StatusFlags::PS_OUT_PARAMS, NotCached::Cursor),
+        (StatusFlags::IN_TRANS.union(StatusFlags::IN_TRANS_READONLY), NotCached::InTransaction),
     ];
     let refused = REFUSED.iter().find(|(flags, _)| tracker.status().intersects(*flags));
     if let Some((_, refusal)) = refused {
         return Err(*refusal);
     }
     if from.contains(Capabilities::DEPRECATE_EOF) {
-        let ok = OkPacket::parse(payload, from).map_err(|_| Refusal::Malformed)?;
+        let ok = OkPacket::parse(payload, from).map_err(|_| NotCached::Malformed)?;
         if changes(ok.session_state).any(|change| change.as_ref().is_ok_and(alters_session) || change.is_err()) {
-            return Err(Refusal::ChangesSession);
+            return Err(NotCached::ChangesSession);
         }
     }
     Ok(())

@@ -12,14 +12,14 @@ use wire::temporal::{Moment, Shape, Span};
 
 /// Which protocol a result is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Form {
+pub(crate) enum ResultProtocol {
     /// COM_QUERY's.
     Text,
     /// COM_STMT_EXECUTE's.
     Binary,
 }
 
-impl Form {
+impl ResultProtocol {
     pub(crate) fn other(self) -> Self {
         match self {
             Self::Text => Self::Binary,
@@ -35,10 +35,10 @@ const BITMAP_OFFSET: usize = 2;
 
 /// Appends `row`, which is in the form other than `to`, in the form `to`. None, and anything may have been appended, when
 /// it has no exact image there.
-pub(crate) fn convert(row: &[u8], codings: &[Coding], to: Form, out: &mut Vec<u8>) -> Option<()> {
+pub(crate) fn convert(row: &[u8], codings: &[Coding], to: ResultProtocol, out: &mut Vec<u8>) -> Option<()> {
     match to {
-        Form::Binary => to_binary(row, codings, out),
-        Form::Text => to_text(row, codings, out),
+        ResultProtocol::Binary => to_binary(row, codings, out),
+        ResultProtocol::Text => to_text(row, codings, out),
     }
 }
 

@@ -9,7 +9,7 @@ use super::budget::Permit;
 use super::entry::{Crossing, Entry};
 use super::key::Key;
 use super::policy::CachePolicy;
-use super::rows::Form;
+use super::rows::ResultProtocol;
 use std::collections::hash_map::Entry as Place;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) type Fetched = Option<Arc<Entry>>;
 
 /// What is remembered of a statement in one protocol.
 #[derive(Debug)]
-pub(crate) enum Held {
+pub(crate) enum KnownReply {
     /// Its result.
     Entry(Arc<Entry>),
     /// Its last result could not be kept: until then nobody waits for the next one.
@@ -36,7 +36,7 @@ pub(crate) enum Held {
     },
 }
 
-impl Held {
+impl KnownReply {
     fn is_expired(&self, now_ms: u64) -> bool {
         match self {
             Self::Entry(entry) => entry.is_expired(now_ms),
@@ -60,41 +60,41 @@ impl Held {
 
 /// One statement's slot.
 #[derive(Debug, Default)]
-struct Slot {
-    text: Option<Held>,
-    binary: Option<Held>,
+struct CacheSlot {
+    text: Option<KnownReply>,
+    binary: Option<KnownReply>,
     /// Since the hand last passed.
     is_used: bool,
 }
 
-impl Slot {
-    fn held(&self, form: Form) -> Option<&Held> {
+impl CacheSlot {
+    fn held(&self, form: ResultProtocol) -> Option<&KnownReply> {
         match form {
-            Form::Text => self.text.as_ref(),
-            Form::Binary => self.binary.as_ref(),
+            ResultProtocol::Text => self.text.as_ref(),
+            ResultProtocol::Binary => self.binary.as_ref(),
         }
     }
 
-    fn place(&mut self, form: Form) -> &mut Option<Held> {
+    fn place(&mut self, form: ResultProtocol) -> &mut Option<KnownReply> {
         match form {
-            Form::Text => &mut self.text,
-            Form::Binary => &mut self.binary,
+            ResultProtocol::Text => &mut self.text,
+            ResultProtocol::Binary => &mut self.binary,
         }
     }
 
-    fn fresh(&self, form: Form, ask: &Question) -> Option<&Arc<Entry>> {
+    fn fresh(&self, form: ResultProtocol, ask: &CacheQuestion) -> Option<&Arc<Entry>> {
         match self.held(form) {
-            Some(Held::Entry(entry)) if entry.is_fresh(ask.policy, ask.now_ms) => Some(entry),
+            Some(KnownReply::Entry(entry)) if entry.is_fresh(ask.policy, ask.now_ms) => Some(entry),
             _ => None,
         }
     }
 
     fn is_expired(&self, now_ms: u64) -> bool {
-        let expired = |held: &Option<Held>| held.as_ref().is_none_or(|held| held.is_expired(now_ms));
+        let expired = |held: &Option<KnownReply>| held.as_ref().is_none_or(|held| held.is_expired(now_ms));
         expired(&self.text) && expired(&self.binary)
     }
 
-    fn leave(self, out: &mut Vec<Held>) {
+    fn leave(self, out: &mut Vec<KnownReply>) {
         out.extend(self.text.into_iter().chain(self.binary));
     }
 }
@@ -107,9 +107,9 @@ struct Flight {
 
 /// What is wanted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Question {
+pub(crate) struct CacheQuestion {
     /// The protocol of the answer.
-    pub form: Form,
+    pub form: ResultProtocol,
     /// The rule's words.
     pub policy: CachePolicy,
     /// Now, ms.
@@ -121,7 +121,7 @@ pub(crate) struct Question {
 }
 
 /// What a shard answers.
-pub(crate) enum Found {
+pub(crate) enum Lookup {
     /// This entry answers.
     Hit(Arc<Entry>),
     /// This entry would do if it can be given in the protocol that is wanted: find out ([`Entry::answers`]) and ask again.
@@ -139,7 +139,7 @@ pub(crate) enum Found {
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Shard {
-    slots: Map<Slot>,
+    slots: Map<CacheSlot>,
     ring: VecDeque<Arc<Key>>,
     flights: Map<Flight>,
     /// Counts flushes.
@@ -148,7 +148,7 @@ pub(crate) struct Shard {
 
 impl Shard {
     /// Looks for an answer; begins a flight when there is none.
-    pub(crate) fn find(&mut self, key: &Arc<Key>, ask: &Question) -> Found {
+    pub(crate) fn find(&mut self, key: &Arc<Key>, ask: &CacheQuestion) -> Lookup {
         let flies = self.flights.contains_key(key);
         let (known, alone) = match self.slots.get_mut(key) {
             Some(slot) => {
@@ -158,23 +158,23 @@ impl Shard {
             None => (None, None),
         };
         match known {
-            Some(Found::Hit(entry)) if !flies && ask.refresh_at.is_some_and(|at| entry.is_due(ask.policy.ttl_ms, at, ask.now_ms)) => {
+            Some(Lookup::Hit(entry)) if !flies && ask.refresh_at.is_some_and(|at| entry.is_due(ask.policy.ttl_ms, at, ask.now_ms)) => {
                 self.take_off(key, ask.flight_id)
             }
             Some(found) => found,
             None => match (self.flights.get(key), alone) {
-                (_, Some(true)) => Found::Hopeless,
-                (_, Some(false)) => Found::LeadAlone(self.epoch),
-                (Some(flight), None) => Found::Flying(flight.landed.clone()),
+                (_, Some(true)) => Lookup::Hopeless,
+                (_, Some(false)) => Lookup::LeadAlone(self.epoch),
+                (Some(flight), None) => Lookup::Flying(flight.landed.clone()),
                 (None, None) => self.take_off(key, ask.flight_id),
             },
         }
     }
 
-    fn take_off(&mut self, key: &Arc<Key>, id: u64) -> Found {
+    fn take_off(&mut self, key: &Arc<Key>, id: u64) -> Lookup {
         let (sender, landed) = watch::channel(None);
         self.flights.insert(Arc::clone(key), Flight { id, landed });
-        Found::Lead(sender)
+        Lookup::Lead(sender)
     }
 
     /// Ends a flight; false when it is not known any more.
@@ -192,12 +192,12 @@ impl Shard {
     }
 
     /// Remembers something in place of what was held; that goes to `out`.
-    pub(crate) fn put(&mut self, key: Arc<Key>, form: Form, held: Held, out: &mut Vec<Held>) {
+    pub(crate) fn put(&mut self, key: Arc<Key>, form: ResultProtocol, held: KnownReply, out: &mut Vec<KnownReply>) {
         let slot = match self.slots.entry(key) {
             Place::Occupied(place) => place.into_mut(),
             Place::Vacant(place) => {
                 self.ring.push_back(Arc::clone(place.key()));
-                place.insert(Slot::default())
+                place.insert(CacheSlot::default())
             }
         };
         out.extend(slot.place(form).replace(held));
@@ -205,7 +205,7 @@ impl Shard {
 
     /// Takes out the slot at which the clock's hand stops. False when it went round and found used slots only: their marks
     /// are gone now, so in the next round it stops unless they are used again.
-    pub(crate) fn evict(&mut self, now_ms: u64, out: &mut Vec<Held>) -> bool {
+    pub(crate) fn evict(&mut self, now_ms: u64, out: &mut Vec<KnownReply>) -> bool {
         for _ in 0..self.ring.len() {
             let Some(key) = self.ring.pop_front() else { return false };
             match self.slots.get_mut(&key) {
@@ -226,7 +226,7 @@ impl Shard {
     }
 
     /// Takes out what nobody can be answered with any more.
-    pub(crate) fn sweep(&mut self, now_ms: u64, out: &mut Vec<Held>) {
+    pub(crate) fn sweep(&mut self, now_ms: u64, out: &mut Vec<KnownReply>) {
         let before = self.slots.len();
         for slot in self.slots.extract_if(|_, slot| slot.is_expired(now_ms)).map(|(_, slot)| slot) {
             slot.leave(out);
@@ -239,7 +239,7 @@ impl Shard {
     }
 
     /// Takes out everything; who is fetching now fetches for those only who wait already.
-    pub(crate) fn flush(&mut self, out: &mut Vec<Held>) {
+    pub(crate) fn flush(&mut self, out: &mut Vec<KnownReply>) {
         self.epoch += 1;
         self.flights = Map::default();
         self.ring = VecDeque::new();
@@ -258,24 +258,24 @@ impl Shard {
     }
 }
 
-impl Slot {
+impl CacheSlot {
     /// The entry that answers, in its own protocol first.
-    fn answer(&self, ask: &Question) -> Option<Found> {
+    fn answer(&self, ask: &CacheQuestion) -> Option<Lookup> {
         if let Some(entry) = self.fresh(ask.form, ask) {
-            return Some(Found::Hit(Arc::clone(entry)));
+            return Some(Lookup::Hit(Arc::clone(entry)));
         }
         let entry = self.fresh(ask.form.other(), ask)?;
         match entry.crossing() {
-            Crossing::Exact => Some(Found::Hit(Arc::clone(entry))),
-            Crossing::Unknown => Some(Found::Check(Arc::clone(entry))),
+            Crossing::Exact => Some(Lookup::Hit(Arc::clone(entry))),
+            Crossing::Unknown => Some(Lookup::Check(Arc::clone(entry))),
             Crossing::Apart => None,
         }
     }
 
     /// Whether the last result in this protocol was refused a while ago, and how.
-    fn remembers_refusal(&self, ask: &Question) -> Option<bool> {
+    fn remembers_refusal(&self, ask: &CacheQuestion) -> Option<bool> {
         match self.held(ask.form) {
-            Some(Held::Refused { until_ms, is_hopeless, .. }) if ask.now_ms < *until_ms => Some(*is_hopeless),
+            Some(KnownReply::Refused { until_ms, is_hopeless, .. }) if ask.now_ms < *until_ms => Some(*is_hopeless),
             _ => None,
         }
     }

@@ -9,8 +9,8 @@ mod server;
 mod threads;
 
 use super::key::Hashing;
-use super::reply::Refusal;
-use super::{CachePolicy, CacheSettings, Entry, Form, Key, Look, QueryCache};
+use super::reply::NotCached;
+use super::{CachePolicy, CacheSettings, Entry, Key, Look, QueryCache, ResultProtocol};
 use server::{TEXT_CAPS, column, reply, text_row};
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn key(cache: &QueryCache, name: &str) -> Key {
 }
 
 fn look(cache: &Arc<QueryCache>, name: &str, now_ms: u64) -> Look {
-    cache.look(key(cache, name), Form::Text, TTL, now_ms)
+    cache.look(key(cache, name), ResultProtocol::Text, TTL, now_ms)
 }
 
 /// A reply with one string.
@@ -36,7 +36,7 @@ fn one(value: &str) -> Vec<u8> {
 }
 
 /// Fetches for the cache as the one who was asked to.
-fn fill(found: Look, bytes: &[u8], now_ms: u64) -> Result<Arc<Entry>, Refusal> {
+fn fill(found: Look, bytes: &[u8], now_ms: u64) -> Result<Arc<Entry>, NotCached> {
     let Look::Lead(mut fill) = found else { panic!("not asked to fetch") };
     fill.feed(bytes);
     fill.finish(TEXT_CAPS, now_ms)
@@ -49,7 +49,7 @@ fn value(cache: &QueryCache, name: &str) -> u64 {
 /// The string of a reply made by [`one`], as a client would read it.
 fn read_one(entry: &Entry) -> String {
     let mut out = Vec::new();
-    entry.write_reply(Form::Text, Default::default(), &mut out).unwrap();
+    entry.write_reply(ResultProtocol::Text, Default::default(), &mut out).unwrap();
     let row = server::payloads(&out)[2].clone();
     String::from_utf8(wire::codec::Reader::new(&row).lenenc_bytes().unwrap().to_vec()).unwrap()
 }

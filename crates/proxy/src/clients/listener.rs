@@ -27,14 +27,14 @@ const SURPLUS: u64 = 4;
 const REFUSAL_PAUSE: Duration = Duration::from_millis(1);
 
 /// A bound socket.
-pub(crate) enum Bound {
+pub(crate) enum BoundSocket {
     /// TCP.
     Tcp(std::net::TcpListener),
     /// Unix.
     Unix(std::os::unix::net::UnixListener),
 }
 
-impl AsFd for Bound {
+impl AsFd for BoundSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Tcp(listener) => listener.as_fd(),
@@ -44,7 +44,7 @@ impl AsFd for Bound {
 }
 
 /// Binds one listener. A Unix socket that nobody listens on is replaced.
-pub(crate) fn bind(listen: &Listen) -> io::Result<Bound> {
+pub(crate) fn bind(listen: &Listen) -> io::Result<BoundSocket> {
     match listen {
         Listen::Tcp(address) => {
             let domain = if address.is_ipv4() { socket2::Domain::IPV4 } else { socket2::Domain::IPV6 };
@@ -56,7 +56,7 @@ pub(crate) fn bind(listen: &Listen) -> io::Result<Bound> {
             socket.bind(&(*address).into())?;
             socket.listen(BACKLOG)?;
             socket.set_nonblocking(true)?;
-            Ok(Bound::Tcp(socket.into()))
+            Ok(BoundSocket::Tcp(socket.into()))
         }
         Listen::Unix(path) => {
             model::listen::clear_path(path)?;
@@ -64,17 +64,17 @@ pub(crate) fn bind(listen: &Listen) -> io::Result<Bound> {
             // Whoever may come is the login's matter, as with MySQL's own.
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777))?;
             listener.set_nonblocking(true)?;
-            Ok(Bound::Unix(listener))
+            Ok(BoundSocket::Unix(listener))
         }
     }
 }
 
 /// The listener of the process before, where it gave it, else a new one.
-pub(crate) fn take_or_bind(listen: &Listen, sockets: &Sockets) -> io::Result<Bound> {
+pub(crate) fn take_or_bind(listen: &Listen, sockets: &Sockets) -> io::Result<BoundSocket> {
     let Some(given) = sockets.take(&listen.to_string()) else { return bind(listen) };
     Ok(match listen {
-        Listen::Tcp(_) => Bound::Tcp(given.into()),
-        Listen::Unix(_) => Bound::Unix(given.into()),
+        Listen::Tcp(_) => BoundSocket::Tcp(given.into()),
+        Listen::Unix(_) => BoundSocket::Unix(given.into()),
     })
 }
 
@@ -96,7 +96,7 @@ const BIND_PAUSE: Duration = Duration::from_millis(200);
 /// Accepts clients while `open` is true, until the caller drops the future. While it is false the socket is closed.
 pub(crate) async fn serve(
     listen: Listen,
-    bound: Bound,
+    bound: BoundSocket,
     shared: Arc<Shared>,
     next_worker: Arc<AtomicUsize>,
     mut open: watch::Receiver<bool>,
@@ -136,10 +136,10 @@ pub(crate) async fn serve(
     }
 }
 
-async fn accept(bound: Bound, shared: &Arc<Shared>, next_worker: &AtomicUsize) -> io::Result<()> {
+async fn accept(bound: BoundSocket, shared: &Arc<Shared>, next_worker: &AtomicUsize) -> io::Result<()> {
     let told = LogThrottle::default();
     match bound {
-        Bound::Tcp(listener) => {
+        BoundSocket::Tcp(listener) => {
             let listener = TcpListener::from_std(listener)?;
             let local = listener.local_addr().ok();
             loop {
@@ -156,7 +156,7 @@ async fn accept(bound: Bound, shared: &Arc<Shared>, next_worker: &AtomicUsize) -
                 }
             }
         }
-        Bound::Unix(listener) => {
+        BoundSocket::Unix(listener) => {
             let listener = UnixListener::from_std(listener)?;
             loop {
                 leave_room(shared).await;

@@ -3,7 +3,7 @@
 //! Lives on the session's worker; the sweep and KILL write signals, the session reads them while it waits.
 
 use crate::clients::replica::Replica;
-use crate::limits::addresses::Place;
+use crate::limits::addresses::AddressSlot;
 use crate::session_state::pins::{Began, PinReason, PinSet, Pins};
 use model::HostgroupId;
 use std::cell::{Cell, RefCell};
@@ -68,7 +68,7 @@ pub(crate) enum Activity {
 }
 
 /// Number and text of an error.
-pub(crate) type OwnError = (u16, Box<[u8]>);
+pub(crate) type ErrorText = (u16, Box<[u8]>);
 
 /// What few sessions have.
 #[derive(Default)]
@@ -76,7 +76,7 @@ struct Rare {
     /// Pins that began while the first one held.
     later_pins: Vec<Began>,
     /// What the proxy itself answered the command at hand with.
-    own_error: Option<OwnError>,
+    own_error: Option<ErrorText>,
     /// What is known of it as a replica.
     replica: Option<Replica>,
 }
@@ -130,18 +130,18 @@ pub(crate) struct SessionHandle {
     /// When (process clock, ms) another process would not take it over; 0 for never.
     pub refused_ms: Cell<u64>,
     /// Its place among the connections of its address; none over a Unix socket.
-    pub place: RefCell<Option<Place>>,
+    pub place: RefCell<Option<AddressSlot>>,
     /// What the login's OK is to say of the certificate, for clients without a CA.
     pub certificate_proof: Cell<Option<Box<[u8; CERTIFICATE_PROOF]>>>,
     /// What it keeps in other hostgroups than the one where it is.
-    pub elsewhere: RefCell<Vec<Elsewhere>>,
+    pub elsewhere: RefCell<Vec<PinnedElsewhere>>,
     /// What operators see of it.
     pub row: crate::clients::processlist::ProcesslistRow,
 }
 
 /// Why a session keeps a backend of a hostgroup where it is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Elsewhere {
+pub(crate) struct PinnedElsewhere {
     /// Where that is.
     pub hostgroup: HostgroupId,
     /// The reasons.
@@ -371,12 +371,12 @@ impl SessionHandle {
     }
 
     /// What the proxy itself answers the command at hand with, where that is an error.
-    pub(crate) fn set_own_error(&self, error: Option<OwnError>) {
+    pub(crate) fn set_own_error(&self, error: Option<ErrorText>) {
         self.change_rare(error.is_some(), |rare| rare.own_error = error);
     }
 
     /// The same, forgotten from here on.
-    pub(crate) fn take_own_error(&self) -> Option<OwnError> {
+    pub(crate) fn take_own_error(&self) -> Option<ErrorText> {
         let mut taken = None;
         self.change_rare(false, |rare| taken = rare.own_error.take());
         taken

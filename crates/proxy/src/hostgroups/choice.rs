@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 /// Which connections to a server a statement may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Connections {
+pub(crate) enum AllowedConnections {
     /// Whichever there is.
     #[default]
     Any,
@@ -28,7 +28,7 @@ pub(crate) struct Needs {
     /// The lag that it may have at most, ms, where it is known: the statement's comment says so.
     pub max_lag_ms: Option<u32>,
     /// Which of its connections will do.
-    pub connections: Connections,
+    pub connections: AllowedConnections,
 }
 
 /// Beyond this a comment's limit of lag is none, ms.
@@ -41,13 +41,13 @@ impl Needs {
         let age_ms = route.min_epoch_ms.map(|epoch_ms| now_ms().saturating_sub(epoch_ms)).filter(|age_ms| *age_ms <= MAX_LAG_MS);
         let age_ms = age_ms.and_then(|age_ms| u32::try_from(age_ms).ok());
         let max_lag_ms = [route.max_lag_ms, age_ms].into_iter().flatten().min();
-        let connections = if route.new_connection { Connections::New } else { Connections::Any };
+        let connections = if route.new_connection { AllowedConnections::New } else { AllowedConnections::Any };
         Self { max_lag_ms, connections }
     }
 
     /// Whether it takes a connection that others have used.
     pub(crate) fn takes_used(self) -> bool {
-        self.connections == Connections::Any
+        self.connections == AllowedConnections::Any
     }
 
     /// Whether this server will do.

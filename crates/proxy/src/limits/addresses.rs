@@ -10,14 +10,14 @@ pub(crate) struct Addresses(Mutex<HashMap<IpAddr, u32>>);
 
 /// A connection's place among those of its address, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct AddressSlot {
     addresses: Arc<Addresses>,
     address: IpAddr,
 }
 
 impl Addresses {
     /// A place for one more connection of this address; None if it has `most` of them. A limit of 0 is none.
-    pub(crate) fn place(self: &Arc<Self>, address: IpAddr, most: u64) -> Option<Place> {
+    pub(crate) fn place(self: &Arc<Self>, address: IpAddr, most: u64) -> Option<AddressSlot> {
         let address = address.to_canonical();
         let mut counts = self.counts();
         let count = counts.entry(address).or_default();
@@ -25,7 +25,7 @@ impl Addresses {
             return None;
         }
         *count += 1;
-        Some(Place { addresses: Arc::clone(self), address })
+        Some(AddressSlot { addresses: Arc::clone(self), address })
     }
 
     fn counts(&self) -> MutexGuard<'_, HashMap<IpAddr, u32>> {
@@ -33,7 +33,7 @@ impl Addresses {
     }
 }
 
-impl Drop for Place {
+impl Drop for AddressSlot {
     fn drop(&mut self) {
         let mut counts = self.addresses.counts();
         let Some(count) = counts.get_mut(&self.address) else { return };
@@ -52,7 +52,7 @@ mod tests {
     fn places_are_given_back() {
         let addresses = Arc::new(Addresses::default());
         let [one, other]: [IpAddr; 2] = ["10.0.0.1", "::ffff:10.0.0.2"].map(|text| text.parse().unwrap());
-        let held: Vec<Place> = (0..2).filter_map(|_| addresses.place(one, 2)).collect();
+        let held: Vec<AddressSlot> = (0..2).filter_map(|_| addresses.place(one, 2)).collect();
         assert!(held.len() == 2 && addresses.place(one, 2).is_none());
         assert!(addresses.place(other, 2).is_some(), "another one");
         assert!(addresses.place(one, 0).is_some(), "no limit");

@@ -24,7 +24,7 @@ struct Size {
 }
 
 /// The right to run one mirrored statement; ends when dropped.
-pub(crate) struct Turn {
+pub(crate) struct MirrorPermit {
     limit: Arc<Limit>,
     permit: Option<OwnedSemaphorePermit>,
 }
@@ -49,20 +49,20 @@ impl Limit {
     }
 
     /// A turn, if one is free.
-    pub(crate) fn try_begin(self: &Arc<Self>) -> Option<Turn> {
+    pub(crate) fn try_begin(self: &Arc<Self>) -> Option<MirrorPermit> {
         let permit = Arc::clone(&self.free).try_acquire_owned().ok()?;
-        Some(Turn { limit: Arc::clone(self), permit: Some(permit) })
+        Some(MirrorPermit { limit: Arc::clone(self), permit: Some(permit) })
     }
 
     /// A turn, as soon as one is free.
-    pub(crate) async fn begin(self: &Arc<Self>) -> Turn {
+    pub(crate) async fn begin(self: &Arc<Self>) -> MirrorPermit {
         // Fails only when the semaphore was closed, which nobody does.
         let permit = Arc::clone(&self.free).acquire_owned().await.ok();
-        Turn { limit: Arc::clone(self), permit }
+        MirrorPermit { limit: Arc::clone(self), permit }
     }
 }
 
-impl Drop for Turn {
+impl Drop for MirrorPermit {
     fn drop(&mut self) {
         let mut size = self.limit.size.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(permit) = self.permit.take()
@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     /// Takes all turns that are free.
-    fn take(limit: &Arc<Limit>) -> Vec<Turn> {
+    fn take(limit: &Arc<Limit>) -> Vec<MirrorPermit> {
         std::iter::from_fn(|| limit.try_begin()).collect()
     }
 

@@ -64,7 +64,7 @@ impl Step {
 
 /// The account of memory.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryAccount {
     budget: AtomicU64,
     /// What the system counted last.
     counted: AtomicU64,
@@ -81,7 +81,7 @@ pub(crate) struct Memory {
     pub refused_logins: AtomicU64,
 }
 
-impl Default for Memory {
+impl Default for MemoryAccount {
     fn default() -> Self {
         let zero = AtomicU64::default;
         let (counted, grown_then, refused_commands, refused_logins) = (zero(), zero(), zero(), zero());
@@ -90,7 +90,7 @@ impl Default for Memory {
     }
 }
 
-impl Memory {
+impl MemoryAccount {
     /// Takes the setting over: bytes, or 0 for a share of what there is.
     pub(crate) fn configure(&self, setting: u64, there_is: Option<u64>) {
         let share = || there_is.map_or(NO_LIMIT, |bytes| bytes / 100 * DEFAULT_PERCENT);
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn buffers_that_grow_between_two_counts_are_counted() {
-        let memory = Memory::default();
+        let memory = MemoryAccount::default();
         assert_eq!(memory.count(1 << 40), None, "without a limit all is fine");
         memory.configure(100 << 20, None);
         assert_eq!(memory.count(70 << 20), None);
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn the_budget_is_a_share_of_what_there_is() {
-        let memory = Memory::default();
+        let memory = MemoryAccount::default();
         memory.configure(0, Some(1000));
         assert_eq!(memory.budget(), 800);
         memory.configure(0, None);

@@ -1,7 +1,7 @@
 //! One line of the audit log: a session that began, failed to begin, or ended.
 
 use super::event::client_name;
-use super::file::Form;
+use super::file::LogFormat;
 use super::local_time;
 use super::log::Record;
 use crate::clients::session_handle::SessionHandle;
@@ -127,7 +127,7 @@ impl Record for AuditRecord {
         size_of::<Self>() + texts.iter().map(|t| t.len()).sum::<usize>() + self.extra.as_ref().map_or(0, String::len)
     }
 
-    fn encode(&self, _: Form, out: &mut Vec<u8>) {
+    fn encode(&self, _: LogFormat, out: &mut Vec<u8>) {
         out.extend_from_slice(self.json().to_string().as_bytes());
     }
 }

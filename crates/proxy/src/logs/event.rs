@@ -1,6 +1,6 @@
 //! One statement in the query log, as a JSON object or in the binary form that `docs/reference/query-log.md` describes.
 
-use super::file::Form;
+use super::file::LogFormat;
 use super::local_time;
 use super::log::Record;
 use crate::session_state::state::Text;
@@ -255,11 +255,11 @@ impl Record for QueryEvent {
         size_of::<Self>() + self.query.len() + self.user.len() + self.error.as_ref().map_or(0, |(_, text)| text.len())
     }
 
-    fn encode(&self, form: Form, out: &mut Vec<u8>) {
+    fn encode(&self, form: LogFormat, out: &mut Vec<u8>) {
         match form {
-            Form::Json => out.extend_from_slice(self.json().to_string().as_bytes()),
-            Form::Binary => self.binary(out),
-            Form::Slow => self.slow(out),
+            LogFormat::Json => out.extend_from_slice(self.json().to_string().as_bytes()),
+            LogFormat::Binary => self.binary(out),
+            LogFormat::Slow => self.slow(out),
         }
     }
 }
@@ -297,7 +297,7 @@ pub(crate) mod tests {
     fn literals_are_hidden_where_the_setting_says_so() {
         let query = b"SELECT * FROM cards WHERE holder = 'Anna'"[..].into();
         let error = Some((1366, b"Incorrect value: 'Anna' for column"[..].into()));
-        for form in [Form::Binary, Form::Json, Form::Slow] {
+        for form in [LogFormat::Binary, LogFormat::Json, LogFormat::Slow] {
             let written = |hides_literals| {
                 let mut out = Vec::new();
                 QueryEvent { query: Clone::clone(&query), error: error.clone(), hides_literals, ..event() }.encode(form, &mut out);
@@ -311,7 +311,7 @@ pub(crate) mod tests {
     #[test]
     fn json_has_sorted_keys_and_valid_text() {
         let mut out = Vec::new();
-        event().encode(Form::Json, &mut out);
+        event().encode(LogFormat::Json, &mut out);
         let text = String::from_utf8(out).unwrap();
         let value: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["digest"], "0x00000000000000AB");
@@ -331,14 +331,14 @@ pub(crate) mod tests {
         let mut out = Vec::new();
         let query = b"SELECT SLEEP(1);"[..].into();
         let event = QueryEvent { query, ended_us: 1_700_000_001_500_000, duration_us: 1_250_000, ..event() };
-        event.encode(Form::Slow, &mut out);
+        event.encode(LogFormat::Slow, &mut out);
         let wanted = "# Time: 2023-11-14T22:13:21.500000Z\n# User@Host: anna[anna] @  [10.0.0.1]  Id: 1073741824\n\
             # Schema: shop  Last_errno: 1146\n\
             # Query_time: 1.250000  Lock_time: 0.000000  Rows_sent: 1  Rows_examined: 0  Rows_affected: 0\n\
             # Hostgroup: 3  Server: db1:3306\nuse shop;\nSET timestamp=1700000000;\nSELECT SLEEP(1);\n";
         assert_eq!(String::from_utf8(out).unwrap(), wanted);
         let (mut out, schema) = (Vec::new(), Some(b"a\n# Time: forged"[..].into()));
-        QueryEvent { schema, ..event }.encode(Form::Slow, &mut out);
+        QueryEvent { schema, ..event }.encode(LogFormat::Slow, &mut out);
         assert!(String::from_utf8(out).unwrap().contains("# Schema: a?# Time: forged  Last_errno"));
     }
 
@@ -378,13 +378,13 @@ pub(crate) mod tests {
     #[test]
     fn the_binary_form_is_as_documented() {
         let mut out = Vec::new();
-        event().encode(Form::Binary, &mut out);
+        event().encode(LogFormat::Binary, &mut out);
         let (length, number, numbers, texts) = read(&out);
         assert_eq!((length as usize, number), (out.len() - 8, 0));
         assert_eq!(numbers, [1_073_741_824, 3, 1_000_000, 1_000_250, 0, 0, 1, 0xab]);
         assert_eq!(texts, [&b"anna"[..], b"shop", b"10.0.0.1:5000", b"db1:3306", b"SELECT '\xff\n'"]);
         out.clear();
-        QueryEvent { command: LoggedCommand::Execute(7), hostgroup: None, server: None, ..event() }.encode(Form::Binary, &mut out);
+        QueryEvent { command: LoggedCommand::Execute(7), hostgroup: None, server: None, ..event() }.encode(LogFormat::Binary, &mut out);
         let (length, number, numbers, _) = read(&out);
         assert_eq!((length as usize, number, numbers[1], numbers[4]), (out.len() - 8, 16, u64::MAX, 7));
     }

@@ -7,18 +7,18 @@ use std::path::{Path, PathBuf};
 
 /// Where a log is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct LogTarget {
     /// Path of the files without their number.
     pub base: PathBuf,
     /// Size at which a new file begins.
     pub max_bytes: u64,
     /// How records are written there.
-    pub form: Form,
+    pub form: LogFormat,
 }
 
 /// How records are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum LogFormat {
     /// The binary form of `docs/reference/query-log.md`.
     Binary,
     /// A JSON object a line.
@@ -42,7 +42,7 @@ const TRIES: u64 = 100;
 
 impl LogFile {
     /// Creates the next file.
-    pub(super) fn create(target: &Target) -> io::Result<Self> {
+    pub(super) fn create(target: &LogTarget) -> io::Result<Self> {
         let first = next_number(&target.base)?;
         for number in first..first + TRIES {
             let path = numbered(&target.base, number);

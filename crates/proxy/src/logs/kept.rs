@@ -35,14 +35,14 @@ impl Rings {
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct KeptRecords {
     rings: Mutex<Rings>,
     on: AtomicBool,
     /// Queries that made room before anybody dumped them.
     pub overwritten: AtomicU64,
 }
 
-impl Kept {
+impl KeptRecords {
     fn rings(&self) -> MutexGuard<'_, Rings> {
         self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,8 +114,8 @@ mod tests {
     use super::super::event::tests::event;
     use super::*;
 
-    fn kept(buffer: u64, table: u64) -> Kept {
-        let kept = Kept::default();
+    fn kept(buffer: u64, table: u64) -> KeptRecords {
+        let kept = KeptRecords::default();
         kept.configure(&MysqlVariables {
             eventslog_buffer_history_size: buffer,
             eventslog_table_memory_size: table,
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn nothing_is_kept_by_default() {
-        let kept = Kept::default();
+        let kept = KeptRecords::default();
         kept.configure(&MysqlVariables::default());
         assert!(!kept.is_on());
     }

@@ -2,7 +2,7 @@
 //!
 //! INVARIANT: whoever puts a record in waits for nothing but a push to a vector; the thread takes all that waits at once.
 
-use super::file::{Form, LogFile, Target};
+use super::file::{LogFile, LogFormat, LogTarget};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
@@ -14,7 +14,7 @@ pub(crate) trait Record: Send + 'static {
     fn size(&self) -> usize;
 
     /// Appends the record; JSON without a line's end.
-    fn encode(&self, form: Form, out: &mut Vec<u8>);
+    fn encode(&self, form: LogFormat, out: &mut Vec<u8>);
 }
 
 /// What became of a log's records.
@@ -28,25 +28,25 @@ pub(crate) struct LogCounts {
     pub failed: u64,
 }
 
-enum Order {
-    Configure(Option<Target>),
+enum LogOrder {
+    Configure(Option<LogTarget>),
     Rotate(mpsc::SyncSender<()>),
     Stop,
 }
 
 enum Item<R> {
     Record(R),
-    Order(Order),
+    Order(LogOrder),
 }
 
-struct Queue<R> {
+struct LogQueue<R> {
     items: Vec<Item<R>>,
     bytes: usize,
     max_bytes: usize,
 }
 
 struct Inner<R> {
-    queue: Mutex<Queue<R>>,
+    queue: Mutex<LogQueue<R>>,
     wakeup: Condvar,
     written: AtomicU64,
     dropped: AtomicU64,
@@ -54,11 +54,11 @@ struct Inner<R> {
 }
 
 impl<R> Inner<R> {
-    fn queue(&self) -> MutexGuard<'_, Queue<R>> {
+    fn queue(&self) -> MutexGuard<'_, LogQueue<R>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn order(&self, order: Order) {
+    fn order(&self, order: LogOrder) {
         self.queue().items.push(Item::Order(order));
         self.wakeup.notify_one();
     }
@@ -74,12 +74,12 @@ pub(crate) struct Log<R> {
 #[derive(Default)]
 struct Running {
     handle: Option<JoinHandle<()>>,
-    target: Option<Target>,
+    target: Option<LogTarget>,
 }
 
 impl<R> Default for Log<R> {
     fn default() -> Self {
-        let queue = Queue { items: Vec::new(), bytes: 0, max_bytes: 0 };
+        let queue = LogQueue { items: Vec::new(), bytes: 0, max_bytes: 0 };
         let inner = Inner {
             queue: Mutex::new(queue),
             wakeup: Condvar::new(),
@@ -127,7 +127,7 @@ impl<R: Record> Log<R> {
     }
 
     /// Writes to `target` from here on (None: nowhere); at most `max_bytes` of records wait.
-    pub(crate) fn configure(&self, target: Option<Target>, max_bytes: usize) {
+    pub(crate) fn configure(&self, target: Option<LogTarget>, max_bytes: usize) {
         self.inner.queue().max_bytes = max_bytes;
         let mut running = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if running.target == target {
@@ -143,7 +143,7 @@ impl<R: Record> Log<R> {
         }
         running.target.clone_from(&target);
         let is_on = target.is_some();
-        self.inner.order(Order::Configure(target));
+        self.inner.order(LogOrder::Configure(target));
         self.on.store(is_on, Ordering::Relaxed);
     }
 
@@ -160,7 +160,7 @@ impl<R: Record> Log<R> {
     pub(crate) fn rotate_soon(&self) -> mpsc::Receiver<()> {
         let (done, is_done) = mpsc::sync_channel(1);
         if self.is_on() {
-            self.inner.order(Order::Rotate(done));
+            self.inner.order(LogOrder::Rotate(done));
         }
         is_done
     }
@@ -171,7 +171,7 @@ impl<R: Record> Log<R> {
         let mut running = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         running.target = None;
         let Some(handle) = running.handle.take() else { return };
-        self.inner.order(Order::Stop);
+        self.inner.order(LogOrder::Stop);
         let deadline = Instant::now() + STOP_WITHIN;
         while !handle.is_finished() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
@@ -191,7 +191,7 @@ const COMPLAIN_EVERY: Duration = Duration::from_secs(10);
 
 struct Writer<R> {
     inner: Arc<Inner<R>>,
-    target: Option<Target>,
+    target: Option<LogTarget>,
     file: Option<LogFile>,
     failed_at: Option<Instant>,
     complained_at: Option<Instant>,
@@ -211,13 +211,13 @@ impl<R: Record> Writer<R> {
             for item in self.next() {
                 match item {
                     Item::Record(record) => self.write(&record),
-                    Item::Order(Order::Stop) => return self.append(),
-                    Item::Order(Order::Configure(target)) => {
+                    Item::Order(LogOrder::Stop) => return self.append(),
+                    Item::Order(LogOrder::Configure(target)) => {
                         self.append();
                         self.target = target;
                         self.open_anew();
                     }
-                    Item::Order(Order::Rotate(done)) => {
+                    Item::Order(LogOrder::Rotate(done)) => {
                         self.append();
                         self.open_anew();
                         let _ = done.try_send(());
@@ -269,7 +269,7 @@ impl<R: Record> Writer<R> {
         let Some(target) = &self.target else { return };
         let (form, max_bytes) = (target.form, target.max_bytes);
         record.encode(form, &mut self.out);
-        if form == Form::Json {
+        if form == LogFormat::Json {
             self.out.push(b'\n');
         }
         self.pending += 1;

@@ -12,7 +12,7 @@ impl Record for Line {
     }
 
     /// May hold the writer up: it comes in, and waits to be let go.
-    fn encode(&self, _: Form, out: &mut Vec<u8>) {
+    fn encode(&self, _: LogFormat, out: &mut Vec<u8>) {
         if let Some(barrier) = &self.1 {
             barrier.wait();
             barrier.wait();
@@ -34,8 +34,8 @@ impl Dir {
         Self(path)
     }
 
-    fn target(&self, max_bytes: u64) -> Option<Target> {
-        Some(Target { base: self.0.join("q"), max_bytes, form: Form::Json })
+    fn target(&self, max_bytes: u64) -> Option<LogTarget> {
+        Some(LogTarget { base: self.0.join("q"), max_bytes, form: LogFormat::Json })
     }
 
     fn files(&self) -> Vec<(String, String)> {
@@ -94,7 +94,7 @@ fn a_full_queue_drops_and_counts() {
 fn a_file_that_cannot_be_opened_costs_records_only() {
     let dir = Dir::new("missing");
     let log = Log::default();
-    log.configure(Some(Target { base: dir.0.join("no/such/q"), max_bytes: 100, form: Form::Json }), 1 << 20);
+    log.configure(Some(LogTarget { base: dir.0.join("no/such/q"), max_bytes: 100, form: LogFormat::Json }), 1 << 20);
     log.write(line("lost"));
     log.rotate().unwrap();
     assert_eq!(log.counts(), LogCounts { written: 0, dropped: 0, failed: 1 });

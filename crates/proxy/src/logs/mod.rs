@@ -13,9 +13,9 @@ mod log;
 use crate::clients::session_handle::SessionHandle;
 use audit::{AuditEvent, AuditRecord};
 use event::QueryEvent;
-use file::Form;
-pub(crate) use file::Target;
-pub(crate) use kept::Kept;
+use file::LogFormat;
+pub(crate) use file::LogTarget;
+pub(crate) use kept::KeptRecords;
 pub(crate) use log::{Log, LogCounts};
 use model::MysqlVariables;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub(crate) struct Logs {
     /// The query log.
     pub events: Log<QueryEvent>,
     /// The newest of it, in memory.
-    pub kept: Kept,
+    pub kept: KeptRecords,
     /// Queries that took long.
     pub slow: Log<QueryEvent>,
     /// How long (us) a query of the slow log takes at least.
@@ -49,14 +49,15 @@ impl Logs {
     pub(crate) fn configure(&self, vars: &MysqlVariables) {
         self.kept.configure(vars);
         let Some(datadir) = self.datadir.get() else { return };
-        let target =
-            |name: &str, size: u64, form: Form| (!name.is_empty()).then(|| Target { base: datadir.join(name), max_bytes: size, form });
-        let events = if vars.eventslog_format == 2 { Form::Json } else { Form::Binary };
+        let target = |name: &str, size: u64, form: LogFormat| {
+            (!name.is_empty()).then(|| LogTarget { base: datadir.join(name), max_bytes: size, form })
+        };
+        let events = if vars.eventslog_format == 2 { LogFormat::Json } else { LogFormat::Binary };
         let queue = usize::try_from(vars.log_queue_max_mb << 20).unwrap_or(usize::MAX);
         self.events.configure(target(&vars.eventslog_filename, vars.eventslog_filesize, events), queue);
         self.slow_us.store(vars.slowlog_threshold_ms.saturating_mul(1_000), Ordering::Relaxed);
-        self.slow.configure(target(&vars.slowlog_filename, vars.slowlog_filesize, Form::Slow), queue);
-        self.audits.configure(target(&vars.auditlog_filename, vars.auditlog_filesize, Form::Json), queue);
+        self.slow.configure(target(&vars.slowlog_filename, vars.slowlog_filesize, LogFormat::Slow), queue);
+        self.audits.configure(target(&vars.auditlog_filename, vars.auditlog_filesize, LogFormat::Json), queue);
     }
 
     /// Whether queries are logged at all, to a file or in memory.

@@ -33,7 +33,7 @@ pub(crate) struct DigestKey {
 impl DigestKey {
     /// Bytes that it takes, with its share of the tables that it is in.
     fn bytes(&self) -> usize {
-        size_of::<Self>() + size_of::<Slot>() + self.schema.len() + self.user.len() + self.digest.text.len()
+        size_of::<Self>() + size_of::<DigestSlot>() + self.schema.len() + self.user.len() + self.digest.text.len()
     }
 }
 
@@ -143,7 +143,7 @@ pub(crate) struct Counted {
 /// So many statements of a key come before their durations are spread: a percentile of fewer says nothing.
 pub(crate) const SPREAD_FROM: u8 = 16;
 
-struct Slot {
+struct DigestSlot {
     hash: u64,
     statement: u64,
     key: Arc<DigestKey>,
@@ -157,7 +157,7 @@ struct Slot {
     command: u8,
 }
 
-impl Slot {
+impl DigestSlot {
     fn is(&self, parts: &KeyParts<'_>) -> bool {
         let key = &*self.key;
         self.statement == parts.statement
@@ -185,7 +185,7 @@ fn spread_bytes(spread: Option<&Spread>) -> usize {
 
 /// See the module.
 pub(crate) struct DigestTable {
-    slots: Vec<Slot>,
+    slots: Vec<DigestSlot>,
     index: HashTable<usize>,
     hasher: foldhash::fast::RandomState,
     bounds: Bounds,
@@ -257,7 +257,7 @@ impl DigestTable {
             self.push_one_out();
         }
         self.bytes += key.bytes();
-        self.slots.push(Slot { hash, statement: parts.statement, key, unread: one, spread: None, seen: 1, used: true, command });
+        self.slots.push(DigestSlot { hash, statement: parts.statement, key, unread: one, spread: None, seen: 1, used: true, command });
         let (slots, at) = (&self.slots, self.slots.len() - 1);
         self.index.insert_unique(hash, at, |at| slots.get(*at).map_or(0, |slot| slot.hash));
     }
@@ -277,7 +277,7 @@ impl DigestTable {
     }
 
     /// Takes a slot out; the last one takes its place.
-    fn remove(&mut self, at: usize) -> Slot {
+    fn remove(&mut self, at: usize) -> DigestSlot {
         let gone = self.slots.swap_remove(at);
         self.bytes -= gone.bytes().min(self.bytes);
         if let Ok(entry) = self.index.find_entry(gone.hash, |i| *i == at) {
@@ -303,7 +303,7 @@ impl DigestTable {
         }
         let end = from.saturating_add(n).min(self.slots.len());
         let slots = self.slots.get_mut(from..end).unwrap_or_default().iter_mut().filter(|slot| slot.unread.count > 0);
-        let taken = slots.map(Slot::take).collect();
+        let taken = slots.map(DigestSlot::take).collect();
         (taken, (end < self.slots.len()).then_some(end))
     }
 

@@ -10,10 +10,10 @@ mod plan;
 mod run;
 
 pub(crate) use discard::Ear;
-pub(crate) use plan::{MAX_TEXT, Wish, is_copied};
+pub(crate) use plan::{MAX_TEXT, MirrorWish, is_copied};
 pub(crate) use run::{Failure, ask, attempt};
 
-use crate::limits::mirror_room::Turn;
+use crate::limits::mirror_room::MirrorPermit;
 use crate::session_state::class::LaneKey;
 use crate::session_state::state::State;
 use crate::workers::counters::count;
@@ -31,7 +31,7 @@ pub(crate) struct Mirrored {
     /// Where the text begins.
     pub start: usize,
     /// How it is executed, where the text was prepared.
-    pub execution: Option<Execution>,
+    pub execution: Option<MirroredExecution>,
     /// What it is.
     pub analysis: Analysis,
     /// How its text is read.
@@ -52,7 +52,7 @@ pub(crate) struct Mirrored {
 }
 
 /// An execution of a prepared statement.
-pub(crate) struct Execution {
+pub(crate) struct MirroredExecution {
     /// COM_STMT_EXECUTE with the parameters' types: whatever statement id and cursor it asks for.
     pub payload: Vec<u8>,
     /// Parameters of the statement.
@@ -110,7 +110,7 @@ pub(crate) fn drop_copy(worker: &Worker, why: &str) {
 }
 
 /// Runs a strand's copies until none waits.
-fn serve(worker: &Rc<Worker>, strand: &Rc<Strand>, first: Option<(Turn, Mirrored)>) {
+fn serve(worker: &Rc<Worker>, strand: &Rc<Strand>, first: Option<(MirrorPermit, Mirrored)>) {
     strand.is_served.set(true);
     let (worker, strand) = (Rc::clone(worker), Rc::clone(strand));
     tokio::task::spawn_local(async move {
@@ -128,7 +128,7 @@ fn serve(worker: &Rc<Worker>, strand: &Rc<Strand>, first: Option<(Turn, Mirrored
     });
 }
 
-async fn run_one(worker: &Rc<Worker>, copy: Mirrored, turn: Turn) {
+async fn run_one(worker: &Rc<Worker>, copy: Mirrored, turn: MirrorPermit) {
     let bytes = copy.bytes();
     let running = &worker.mirrors.running;
     count(running);

@@ -12,14 +12,14 @@ pub(crate) const MAX_TEXT: usize = 15 << 20;
 
 /// What a rule or a comment says of a statement's copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct MirrorWish {
     /// Where it goes, unless the rules for copies say something else.
     pub hostgroup: Option<HostgroupId>,
     /// The flag at which the rules for copies begin; without one they are not asked.
     pub flag: Option<u32>,
 }
 
-impl Wish {
+impl MirrorWish {
     pub(crate) fn of(route: &Route) -> Option<Self> {
         let wish = Self { hostgroup: route.mirror_hostgroup, flag: route.mirror_flag_out };
         (wish.hostgroup.is_some() || wish.flag.is_some()).then_some(wish)

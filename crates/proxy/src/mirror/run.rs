@@ -4,7 +4,7 @@
 //! Each step has a time limit. A copy is tried once: whether it arrived is not known when its connection is lost.
 
 use super::discard::{Discarded, Ear, discard};
-use super::{Execution, Mirrored, plan};
+use super::{Mirrored, MirroredExecution, plan};
 use crate::backends::backend::{Backend, Collected, ServerError, prepare_ok, put_command, put_query};
 use crate::backends::cleaning::{abandon, reset};
 use crate::hostgroups::choice::Needs;
@@ -263,7 +263,7 @@ async fn execute(
     worker: &Worker,
     backend: &mut Backend,
     copy: &Mirrored,
-    execution: &Execution,
+    execution: &MirroredExecution,
     ear: &mut impl Ear,
 ) -> io::Result<Discarded> {
     backend.send(Command::StmtPrepare, copy.text()).await?;

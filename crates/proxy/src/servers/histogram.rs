@@ -14,7 +14,7 @@ const BUCKETS: usize = ((MAX_EXPONENT - SUB_BITS + 2) as usize) << SUB_BITS;
 
 /// See the module. Values are microseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "Record", from = "Record")]
+#[serde(into = "HistogramRecord", from = "HistogramRecord")]
 pub(crate) struct Histogram {
     counts: Box<[u64; BUCKETS]>,
     count: u64,
@@ -25,22 +25,22 @@ pub(crate) struct Histogram {
 /// The same for another process.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Record {
+struct HistogramRecord {
     /// Up to the last that is not 0.
     counts: Vec<u64>,
     sum: u64,
     max: u64,
 }
 
-impl From<Histogram> for Record {
+impl From<Histogram> for HistogramRecord {
     fn from(histogram: Histogram) -> Self {
         let len = histogram.counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
         Self { counts: histogram.counts.get(..len).unwrap_or_default().to_vec(), sum: histogram.sum, max: histogram.max }
     }
 }
 
-impl From<Record> for Histogram {
-    fn from(record: Record) -> Self {
+impl From<HistogramRecord> for Histogram {
+    fn from(record: HistogramRecord) -> Self {
         let mut histogram = Self { count: record.counts.iter().sum(), sum: record.sum, max: record.max, ..Self::default() };
         histogram.counts.iter_mut().zip(record.counts).for_each(|(to, from)| *to = from);
         histogram

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 /// Of those who ask together: a server is in it from its first refusal until it lets one of them in.
 #[derive(Default)]
-pub(crate) struct Refusals(Vec<Refusal>);
+pub(crate) struct Refusals(Vec<ServerRefusal>);
 
 /// A server has refused, and has let none in since.
-struct Refusal {
+struct ServerRefusal {
     server: ServerKey,
     /// How often it did.
     count: u32,
@@ -55,7 +55,7 @@ impl Refusals {
     pub(crate) fn refused(&mut self, server: &ServerShared, error: String, before: u32, now_ms: u64) {
         self.let_in(server);
         let (count, until_ms) = (before.saturating_add(1), now_ms + pause_ms(before));
-        self.0.push(Refusal { server: server.key.clone(), count, until_ms, error });
+        self.0.push(ServerRefusal { server: server.key.clone(), count, until_ms, error });
     }
 
     pub(crate) fn let_in(&mut self, server: &ServerShared) {
@@ -76,7 +76,7 @@ impl Refusals {
     }
 
     /// Whether each of the servers that are used is among those that count; no server is not all of them.
-    fn has_all(&self, servers: &[Arc<ServerShared>], counts: impl Fn(&Refusal) -> bool) -> bool {
+    fn has_all(&self, servers: &[Arc<ServerShared>], counts: impl Fn(&ServerRefusal) -> bool) -> bool {
         let mut used = used(servers).peekable();
         used.peek().is_some() && used.all(|server| self.0.iter().any(|refusal| refusal.server == server.key && counts(refusal)))
     }

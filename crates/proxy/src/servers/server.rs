@@ -18,7 +18,7 @@ pub(crate) use heard_info::{HeardInfo, Turned};
 pub(crate) use measurements::Measurements;
 pub(crate) use room::Room;
 pub(crate) use share::Share;
-pub(crate) use standing::{NEVER, Standing};
+pub(crate) use standing::{NEVER, ServerStanding};
 
 use crate::hostgroups::quota::Quota;
 use crate::servers::log_throttle::LogThrottle;
@@ -50,7 +50,7 @@ pub(crate) struct ServerShared {
     /// Its number in the hostgroup.
     pub index: usize,
     /// Whether it gets work, and who must leave it when.
-    pub standing: Standing,
+    pub standing: ServerStanding,
     /// How much of the work it gets.
     pub share: Share,
     /// How many connections it has and may have.
@@ -145,7 +145,7 @@ impl ServerShared {
         let new = Self {
             key: placement.server.key.clone(),
             index,
-            standing: Standing::new(placement),
+            standing: ServerStanding::new(placement),
             share: Share::default(),
             room: Room::default(),
             connects: Connects::default(),
@@ -189,47 +189,47 @@ impl ServerShared {
         self.standing.place(placement, terms, now_ms);
     }
 
-    /// See [`Standing::remove`].
+    /// See [`ServerStanding::remove`].
     pub(crate) fn remove(&self, under_way: UnderWay, terms: &Terms, now_ms: u64) {
         self.standing.remove(under_way, terms, now_ms);
     }
 
-    /// See [`Standing::placement`].
+    /// See [`ServerStanding::placement`].
     pub(crate) fn placement(&self) -> Arc<Placement> {
         self.standing.placement()
     }
 
-    /// See [`Standing::config`].
+    /// See [`ServerStanding::config`].
     pub(crate) fn config(&self) -> Arc<Server> {
         self.standing.config()
     }
 
-    /// See [`Standing::is_online`].
+    /// See [`ServerStanding::is_online`].
     pub(crate) fn is_online(&self) -> bool {
         self.standing.is_online()
     }
 
-    /// See [`Standing::is_removed`].
+    /// See [`ServerStanding::is_removed`].
     pub(crate) fn is_removed(&self) -> bool {
         self.standing.is_removed()
     }
 
-    /// See [`Standing::is_cut`].
+    /// See [`ServerStanding::is_cut`].
     pub(crate) fn is_cut(&self) -> bool {
         self.standing.is_cut()
     }
 
-    /// See [`Standing::is_severed`].
+    /// See [`ServerStanding::is_severed`].
     pub(crate) fn is_severed(&self) -> bool {
         self.standing.is_severed()
     }
 
-    /// See [`Standing::suspect`].
+    /// See [`ServerStanding::suspect`].
     pub(crate) fn suspect(&self, until_ms: u64) {
         self.standing.suspect(until_ms);
     }
 
-    /// See [`Standing::status`].
+    /// See [`ServerStanding::status`].
     pub(crate) fn status(&self) -> ServerStatus {
         self.standing.status()
     }

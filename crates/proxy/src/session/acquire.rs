@@ -5,7 +5,7 @@ use super::backends::Backends;
 use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::frontend::Frontend;
-use super::leave::Kept;
+use super::leave::BackendAtStart;
 use super::recovery::Recovery;
 use super::replay::NO_LIMIT;
 use crate::backends::backend::Backend;
@@ -33,29 +33,29 @@ impl Session {
     /// Makes sure that the session holds a backend.
     pub(super) async fn obtain(&mut self) -> Result<(), Fault> {
         match self.obtain_at_once()? {
-            Kept::AtHand => Ok(()),
+            BackendAtStart::AtHand => Ok(()),
             kept => self.obtain_later(kept).await,
         }
     }
 
     /// The same as far as that goes without waiting: with the one that it keeps, or an idle one.
-    pub(super) fn obtain_at_once(&mut self) -> Result<Kept, Fault> {
+    pub(super) fn obtain_at_once(&mut self) -> Result<BackendAtStart, Fault> {
         let kept = self.keeps_backend()?;
-        if kept != Kept::None {
+        if kept != BackendAtStart::None {
             return Ok(kept);
         }
         count(&self.worker.counters.wants);
         if self.at.head_start_ends_us(u64::MAX).is_some() {
-            return Ok(Kept::None);
+            return Ok(BackendAtStart::None);
         }
-        let Some(backend) = self.try_acquire() else { return Ok(Kept::None) };
+        let Some(backend) = self.try_acquire() else { return Ok(BackendAtStart::None) };
         self.take_on(backend);
-        Ok(Kept::AtHand)
+        Ok(BackendAtStart::AtHand)
     }
 
     /// Gets one where [`Session::obtain_at_once`] had none.
-    pub(super) async fn obtain_later(&mut self, kept: Kept) -> Result<(), Fault> {
-        if kept == Kept::Moves {
+    pub(super) async fn obtain_later(&mut self, kept: BackendAtStart) -> Result<(), Fault> {
+        if kept == BackendAtStart::Moves {
             // Rare, and long.
             return Box::pin(self.reopen()).await;
         }

@@ -18,7 +18,7 @@ use super::question::{Door, Question};
 use super::recovery::Recovery;
 use super::run::Plan;
 use super::sync::Ahead;
-use super::views::Table;
+use super::views::SchemaTable;
 use crate::backends::backend::{ServerError, put_query};
 use crate::hostgroups::gtid_source::AssignedGtid;
 use crate::servers::server::ServerShared;
@@ -62,7 +62,7 @@ pub(super) enum Scope {
 
 /// How things stand with an assigned GTID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum GtidStanding {
     /// No server has it.
     Fresh,
     /// It is on the backend at hand, or was on one that is lost; no COMMIT was sent.
@@ -81,7 +81,7 @@ pub(super) enum Standing {
 
 /// An answer that the client does not have yet.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct HeldReply {
     /// Packets for the client.
     pub packets: Vec<u8>,
     /// What they say.
@@ -95,13 +95,13 @@ pub(super) struct Assignment {
     /// What for.
     pub scope: Scope,
     /// How things stand.
-    pub standing: Standing,
+    pub standing: GtidStanding,
     /// Its number may have been used: it is not given back.
     pub is_spent: bool,
     /// Something ran in the transaction that may have written.
     pub wrote: bool,
     /// What its reads read: which of it may have written is asked at its end.
-    pub reads: Vec<Table>,
+    pub reads: Vec<SchemaTable>,
     /// Where it was set last.
     pub server: Option<Arc<ServerShared>>,
     /// The same as the group knows it, where it is a member of one.
@@ -109,7 +109,7 @@ pub(super) struct Assignment {
     /// What a member of a group said to the COMMIT, which proves nothing where it is leaving.
     pub refused: Option<ServerError>,
     /// What the statement said; the client is told once it is committed.
-    pub answer: Option<Answer>,
+    pub answer: Option<HeldReply>,
     /// Takes the packets of a reply that is held back.
     pub held: Option<Vec<u8>>,
 }
@@ -122,7 +122,7 @@ impl Session {
         }
         let Some(scope) = self.scope_of(command, plan) else { return };
         let Some(gtid) = self.at.pool.shared.gtid_source.take() else { return };
-        let (standing, is_spent, wrote, reads) = (Standing::Fresh, false, false, Vec::new());
+        let (standing, is_spent, wrote, reads) = (GtidStanding::Fresh, false, false, Vec::new());
         let (server, member, refused, answer, held) = (None, None, None, None, None);
         self.recovery.assigned_gtid =
             Some(Box::new(Assignment { gtid, scope, standing, is_spent, wrote, reads, server, member, refused, answer, held }));
@@ -216,7 +216,7 @@ impl Session {
             }
         }
         if let Some(assignment) = self.recovery.assigned_gtid.as_mut() {
-            assignment.standing = Standing::Refused;
+            assignment.standing = GtidStanding::Refused;
         }
     }
 
@@ -242,7 +242,7 @@ impl Recovery {
             ahead.gtid_replies = 2;
         }
         backend.core.has_assigned_gtid = true;
-        assignment.standing = Standing::Set;
+        assignment.standing = GtidStanding::Set;
         assignment.server = Some(Arc::clone(&backend.core.server));
         assignment.member = backend.core.held.member().cloned();
     }
@@ -250,7 +250,7 @@ impl Recovery {
     /// The assigned GTID is done with. `is_unused` is proof that its number may be used for another transaction.
     pub(super) fn drop_gtid(&mut self, at: &Backends, is_unused: bool) {
         let Some(assignment) = self.assigned_gtid.take() else { return };
-        let never_set = matches!(assignment.standing, Standing::Fresh | Standing::Refused);
+        let never_set = matches!(assignment.standing, GtidStanding::Fresh | GtidStanding::Refused);
         if !assignment.is_spent && (is_unused || never_set) {
             at.pool.shared.gtid_source.give_back(&assignment.gtid);
         }
@@ -264,7 +264,7 @@ impl Recovery {
 
     /// After [`Session::run_plan`](Session::run_plan): only a transaction that is open keeps its assigned GTID.
     pub(super) async fn gtid_after(&mut self, door: &mut Door<'_>) {
-        let goes_on = self.is_in_assigned(door.at) && self.standing() == Some(Standing::Set);
+        let goes_on = self.is_in_assigned(door.at) && self.standing() == Some(GtidStanding::Set);
         if goes_on || self.assigned_gtid.is_none() {
             return;
         }

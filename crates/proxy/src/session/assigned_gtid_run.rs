@@ -5,7 +5,7 @@
 //! only for what was committed, and what may have been committed is InDoubt before anything else is done.
 
 use super::Session;
-use super::assigned_gtid::{Answer, LEAVING_GROUP, Scope, Standing, commit_plan, is_plain};
+use super::assigned_gtid::{GtidStanding, HeldReply, LEAVING_GROUP, Scope, commit_plan, is_plain};
 use super::backends::Backends;
 use super::command::Incoming;
 use super::fault::{Certainty, Fault};
@@ -47,8 +47,8 @@ impl Session {
             Some(Scope::Statement) => {
                 let result = self.write_with_gtid(ahead, outgoing, plan).await;
                 let was_sent = matches!(result, Err(Fault::Lost { certainty: Certainty::Unknown, .. }));
-                if was_sent && matches!(self.recovery.standing(), Some(Standing::Set | Standing::Claimed)) {
-                    self.recovery.set_standing(Standing::InDoubt);
+                if was_sent && matches!(self.recovery.standing(), Some(GtidStanding::Set | GtidStanding::Claimed)) {
+                    self.recovery.set_standing(GtidStanding::InDoubt);
                 }
                 result
             }
@@ -62,8 +62,8 @@ impl Session {
             assignment.answer = None;
         }
         match self.recovery.standing() {
-            Some(Standing::Claimed) => {}
-            Some(Standing::Refused) => ahead.push("BEGIN", self.at.backend_caps()),
+            Some(GtidStanding::Claimed) => {}
+            Some(GtidStanding::Refused) => ahead.push("BEGIN", self.at.backend_caps()),
             _ => {
                 self.recovery.renew_gtid(&self.at);
                 self.recovery.gtid_ahead(&mut self.at, &mut ahead);
@@ -84,7 +84,7 @@ impl Session {
             None => {
                 let facts = answer.facts.clone();
                 if let Some(assignment) = self.recovery.assigned_gtid.as_mut() {
-                    assignment.answer = Some(Answer { packets: answer.packets.clone(), facts });
+                    assignment.answer = Some(HeldReply { packets: answer.packets.clone(), facts });
                 }
                 if let Some(refused) = self.commit_write(plan).await? {
                     self.client.write_front(&self.at, &refused.packets).await?;
@@ -96,7 +96,7 @@ impl Session {
     }
 
     /// Gives the client the answer that was held.
-    pub(super) async fn tell(&mut self, mut answer: Answer) -> Result<ReplyFacts, Fault> {
+    pub(super) async fn tell(&mut self, mut answer: HeldReply) -> Result<ReplyFacts, Fault> {
         if answer.facts.error.is_none()
             && let Some(told) = self.reported_gtid()
             && let Some(packet) = with_changes(&answer.packets, self.client.caps, &told)
@@ -121,14 +121,14 @@ impl Session {
     }
 
     /// Sends a statement and keeps its answer back.
-    async fn exchange_held(&mut self, ahead: &Ahead, outgoing: Outgoing<'_>, plan: &Plan) -> Result<Answer, Fault> {
+    async fn exchange_held(&mut self, ahead: &Ahead, outgoing: Outgoing<'_>, plan: &Plan) -> Result<HeldReply, Fault> {
         self.send_statement(ahead, outgoing).await?;
         if let Some(assignment) = self.recovery.assigned_gtid.as_mut() {
             assignment.held = Some(Vec::with_capacity(64));
         }
         let result = self.relay(plan).await;
         let packets = self.recovery.assigned_gtid.as_mut().and_then(|assignment| assignment.held.take()).unwrap_or_default();
-        result.map(|facts| Answer { packets, facts })
+        result.map(|facts| HeldReply { packets, facts })
     }
 
     /// The COMMIT goes out otherwise than by the door, since a refusal is the client's answer.
@@ -143,7 +143,7 @@ impl Session {
     }
 
     /// Commits the write; returns the error if that was refused.
-    async fn commit_write(&mut self, plan: &Plan) -> Result<Option<Answer>, Fault> {
+    async fn commit_write(&mut self, plan: &Plan) -> Result<Option<HeldReply>, Fault> {
         let has_assigned_gtid = self.at.backend.as_ref().is_some_and(|backend| backend.core.has_assigned_gtid);
         let mut bytes = Vec::with_capacity(96);
         put_query(&mut bytes, b"COMMIT", self.at.backend_caps());
@@ -224,7 +224,7 @@ impl Session {
             Err(fault) => {
                 let is_unknown = matches!(fault, Fault::Lost { certainty: Certainty::Unknown, .. });
                 if is_unknown && commits && !only_read {
-                    self.recovery.set_standing(Standing::InDoubt);
+                    self.recovery.set_standing(GtidStanding::InDoubt);
                 }
                 return Err(fault);
             }
@@ -352,9 +352,9 @@ impl Recovery {
 
     /// The assigned GTID was on a connection that is gone, which may still own it: the transaction gets another one.
     pub(super) fn renew_gtid(&mut self, at: &Backends) {
-        let Some(assignment) = self.assigned_gtid.as_mut().filter(|assignment| assignment.standing != Standing::Fresh) else { return };
+        let Some(assignment) = self.assigned_gtid.as_mut().filter(|assignment| assignment.standing != GtidStanding::Fresh) else { return };
         if let Some(gtid) = at.pool.shared.gtid_source.take() {
-            (assignment.gtid, assignment.standing, assignment.is_spent) = (gtid, Standing::Fresh, false);
+            (assignment.gtid, assignment.standing, assignment.is_spent) = (gtid, GtidStanding::Fresh, false);
         }
     }
 }

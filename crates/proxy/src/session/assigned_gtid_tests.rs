@@ -82,7 +82,7 @@ async fn an_assigned_gtid_goes_ahead_of_its_statement() {
         let sent = String::from_utf8_lossy(&ahead.packets).into_owned();
         assert!(sent.contains("SET SESSION gtid_next='") && sent.contains(standing_of_backend), "{sent}");
         assert_eq!((ahead.replies, ahead.gtid_replies), (0, replies), "{text}");
-        assert_eq!(bed.recovery.standing(), Some(Standing::Set));
+        assert_eq!(bed.recovery.standing(), Some(GtidStanding::Set));
         assert!(bed.at.backend.as_ref().unwrap().core.has_assigned_gtid);
         assert_eq!(bed.recovery.is_in_assigned(&bed.at), text == "BEGIN");
     }
@@ -91,14 +91,14 @@ async fn an_assigned_gtid_goes_ahead_of_its_statement() {
 #[tokio::test]
 async fn a_number_comes_back_only_where_it_was_certainly_not_used() {
     for (standing, is_unused, comes_back) in [
-        (Standing::Fresh, false, true),
-        (Standing::Refused, false, true),
-        (Standing::Set, false, false),
-        (Standing::Set, true, true),
+        (GtidStanding::Fresh, false, true),
+        (GtidStanding::Refused, false, true),
+        (GtidStanding::Set, false, false),
+        (GtidStanding::Set, true, true),
         // A server skips, without a word, what is done under a GTID once more.
-        (Standing::InDoubt, true, false),
-        (Standing::Undecided, true, false),
-        (Standing::Disproved, false, false),
+        (GtidStanding::InDoubt, true, false),
+        (GtidStanding::Undecided, true, false),
+        (GtidStanding::Disproved, false, false),
     ] {
         let mut bed = bed(MySql);
         scope(&mut bed, "INSERT INTO t VALUES (1)");
@@ -115,11 +115,11 @@ async fn a_number_comes_back_only_where_it_was_certainly_not_used() {
 #[tokio::test]
 async fn a_commit_is_disproved_for_a_clients_transaction_alone() {
     for (text, standing, expected) in [
-        ("BEGIN", Standing::Disproved, true),
-        ("BEGIN", Standing::Claimed, true),
-        ("BEGIN", Standing::InDoubt, false),
-        ("BEGIN", Standing::Set, false),
-        ("UPDATE t SET a = 1", Standing::Disproved, false),
+        ("BEGIN", GtidStanding::Disproved, true),
+        ("BEGIN", GtidStanding::Claimed, true),
+        ("BEGIN", GtidStanding::InDoubt, false),
+        ("BEGIN", GtidStanding::Set, false),
+        ("UPDATE t SET a = 1", GtidStanding::Disproved, false),
     ] {
         let mut bed = bed(MySql);
         scope(&mut bed, text);
@@ -134,7 +134,7 @@ async fn a_server_that_refuses_gtids_is_let_alone_for_a_while() {
     scope(&mut bed, "INSERT INTO t VALUES (1)");
     bed.at.backend.as_mut().unwrap().core.has_assigned_gtid = true;
     bed.gtid_refused("Access denied");
-    assert_eq!(bed.recovery.standing(), Some(Standing::Refused));
+    assert_eq!(bed.recovery.standing(), Some(GtidStanding::Refused));
     assert!(!bed.at.backend.as_ref().unwrap().core.has_assigned_gtid);
     let now_ms = bed.worker.shared.clock.now_ms();
     assert!(!bed.at.lane.may_assign_gtids(now_ms) && bed.at.lane.may_assign_gtids(now_ms + REFUSED_FOR_MS));

@@ -10,7 +10,7 @@ use super::take_up::take_up_any;
 use super::wants::Wants;
 use crate::backends::backend::{self, Backend, BackendRecord, Numbers};
 use crate::backends::cleaning;
-use crate::clients::session_handle::{Elsewhere, Leaving, SessionHandle};
+use crate::clients::session_handle::{Leaving, PinnedElsewhere, SessionHandle};
 use crate::hostgroups::lane::Lane;
 use crate::hostgroups::pool::HostgroupPool;
 use crate::hostgroups::replays::Replaying;
@@ -287,7 +287,7 @@ impl Backends {
         let shown = |place: &Place| {
             let (first, later) = place.pins.began();
             let began = first.into_iter().chain(later.iter().copied()).collect();
-            Elsewhere { hostgroup: place.pool.shared.id, pins: place.pins.set(), began }
+            PinnedElsewhere { hostgroup: place.pool.shared.id, pins: place.pins.set(), began }
         };
         *self.handle.elsewhere.borrow_mut() = places.map(shown).collect();
     }

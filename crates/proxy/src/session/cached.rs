@@ -9,7 +9,7 @@ use super::end::End;
 use super::guard::paused;
 use super::hand::AtHand;
 use super::respond::Made;
-use crate::cache::{Asked, Asker, CachePolicy, Entry, Execution, Form, Key, Look};
+use crate::cache::{Asked, Asker, CachePolicy, Entry, Execution, Key, Look, ResultProtocol};
 use crate::session_state::class::Class;
 use sql::Analysis;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ impl Session {
         };
         let asked = Asked::Text { sql: self.client.sql_text(command, start), attribute_count };
         let key = self.cache_key(&asked, analysis);
-        self.look_in_cache(key, Form::Text).await
+        self.look_in_cache(key, ResultProtocol::Text).await
     }
 
     /// The same for an execution of the prepared statement `id`.
@@ -44,7 +44,7 @@ impl Session {
             caps: self.client.caps,
         });
         let key = self.cache_key(&asked, &statement.analysis);
-        self.look_in_cache(key, Form::Binary).await
+        self.look_in_cache(key, ResultProtocol::Binary).await
     }
 
     fn cache_key(&self, asked: &Asked<'_>, analysis: &Analysis) -> Option<Key> {
@@ -62,7 +62,7 @@ impl Session {
         self.worker.shared.cache.key(&asker, asked, analysis)
     }
 
-    async fn look_in_cache(&mut self, key: Option<Key>, form: Form) -> Result<bool, End> {
+    async fn look_in_cache(&mut self, key: Option<Key>, form: ResultProtocol) -> Result<bool, End> {
         let (Some(key), Some(ttl_ms)) = (key, self.hand.directions.cache_ttl_ms) else { return Ok(false) };
         let since_ms = self.worker.shared.rights_changed_ms.load(Ordering::Acquire);
         let policy = CachePolicy { ttl_ms: u64::from(ttl_ms.get()), keeps_empty: self.hand.directions.cache_empty_result, since_ms };
@@ -85,7 +85,7 @@ impl Session {
         self.answer_from(&entry, form).await
     }
 
-    async fn answer_from(&mut self, entry: &Arc<Entry>, form: Form) -> Result<bool, End> {
+    async fn answer_from(&mut self, entry: &Arc<Entry>, form: ResultProtocol) -> Result<bool, End> {
         let mut packets = Vec::new();
         if entry.write_reply(form, self.client.current_status(), &mut packets).is_none()
             || self.client.send_made(&mut self.at, packets, entry.caps()).await? == Made::Not

@@ -8,7 +8,7 @@ use super::facts::leaves_out_rows;
 use super::fault::Fault;
 use super::frontend::Frontend;
 use super::pipeline::{Form, Statement};
-use super::route::Phase;
+use super::route::TextCommand;
 use super::run::Plan;
 use super::statements::{ClientStatement, LAST_PREPARED, Marks, Statements, lex_at};
 use super::sync::Ahead;
@@ -28,10 +28,10 @@ use wire::reframe::{Patch, ReplyFacts};
 use wire::reply::ReplyKind;
 
 /// Whether a COM_STMT_EXECUTE opens a cursor.
-fn phase_of(payload: &[u8]) -> Phase {
+fn phase_of(payload: &[u8]) -> TextCommand {
     match ExecuteHeader::parse(payload) {
-        Ok(header) if header.opens_cursor() => Phase::Cursor,
-        _ => Phase::Execution,
+        Ok(header) if header.opens_cursor() => TextCommand::Cursor,
+        _ => TextCommand::Execution,
     }
 }
 
@@ -124,7 +124,7 @@ impl Session {
         ExecuteHeader::parse(payload).ok()?;
         let params = ExecuteParams::parse(payload, statement.params, caps).ok()?;
         plan.statement = Some(id);
-        if phase_of(payload) == Phase::Cursor {
+        if phase_of(payload) == TextCommand::Cursor {
             plan.reply = ReplyKind::Cursor;
         }
         let counted = match statement.analysis.kind {

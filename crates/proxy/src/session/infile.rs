@@ -26,7 +26,7 @@ use wire::reply::ReplyKind;
 const LOAD: &[u8] = b"LOAD";
 
 /// What ended a wait while a client's data goes to its server.
-enum Event {
+enum InfileEvent {
     /// All was sent.
     Sent,
     /// The client sent so many bytes, or could not be read.
@@ -109,8 +109,8 @@ impl Session {
         let mut sent = 0;
         loop {
             match self.next_sent(&mut sent, n).await {
-                Ok(Event::Sent) => return Ok(()),
-                Ok(Event::Signal(signal)) => self.hand.interrupt(&mut self.at, signal)?,
+                Ok(InfileEvent::Sent) => return Ok(()),
+                Ok(InfileEvent::Signal(signal)) => self.hand.interrupt(&mut self.at, signal)?,
                 // What it sent may wait to be read, and its end behind that.
                 Ok(_) if self.client.link.stream().is_read_closed() => return Err(End::ClientGone.into()),
                 Ok(_) => {}
@@ -132,7 +132,7 @@ impl Session {
         error.filter(|error| error.code == codes::NET_PACKET_TOO_LARGE).map(|_| too_large())
     }
 
-    async fn next_sent(&mut self, sent: &mut usize, n: usize) -> io::Result<Event> {
+    async fn next_sent(&mut self, sent: &mut usize, n: usize) -> io::Result<InfileEvent> {
         let Self { client: Frontend { input, .. }, at, handle, .. } = self;
         let Some(backend) = at.backend.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
         let bytes = input.filled().get(..n).unwrap_or_default();
@@ -144,11 +144,11 @@ impl Session {
                 }
             }
             if *sent >= bytes.len() && backend.link.poll_flush(cx)?.is_ready() {
-                return Poll::Ready(Ok(Event::Sent));
+                return Poll::Ready(Ok(InfileEvent::Sent));
             }
-            handle.poll_signal(cx).map_or(Poll::Pending, |signal| Poll::Ready(Ok(Event::Signal(signal))))
+            handle.poll_signal(cx).map_or(Poll::Pending, |signal| Poll::Ready(Ok(InfileEvent::Signal(signal))))
         });
-        tokio::time::timeout(LOOK_AGAIN, sending).await.unwrap_or(Ok(Event::Waits))
+        tokio::time::timeout(LOOK_AGAIN, sending).await.unwrap_or(Ok(InfileEvent::Waits))
     }
 
     /// Waits for more of the file. A server that answers early is dealt with when the client has sent all of it, and one that is
@@ -157,25 +157,25 @@ impl Session {
         self.client.input.reserve(self.client.input.len() + HEADER, &self.worker.buffers);
         loop {
             match self.next_read().await {
-                Ok(Event::Read(Ok(0))) => return Err(End::ClientGone.into()),
-                Ok(Event::Read(Ok(_))) => return Ok(()),
-                Ok(Event::Read(Err(e))) => return Err(End::ClientError(e).into()),
-                Ok(Event::Signal(signal)) => self.hand.interrupt(&mut self.at, signal)?,
+                Ok(InfileEvent::Read(Ok(0))) => return Err(End::ClientGone.into()),
+                Ok(InfileEvent::Read(Ok(_))) => return Ok(()),
+                Ok(InfileEvent::Read(Err(e))) => return Err(End::ClientError(e).into()),
+                Ok(InfileEvent::Signal(signal)) => self.hand.interrupt(&mut self.at, signal)?,
                 Ok(_) => {}
                 Err(e) => return Err(self.at.lost_before(&e)),
             }
         }
     }
 
-    async fn next_read(&mut self) -> io::Result<Event> {
+    async fn next_read(&mut self) -> io::Result<InfileEvent> {
         let Self { client: Frontend { link: front, input, .. }, at, worker, handle, .. } = self;
         let Some(backend) = at.backend.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
         poll_fn(|cx| {
             if let Poll::Ready(read) = front.poll_read(cx, input, &worker.buffers) {
-                return Poll::Ready(Ok(Event::Read(read)));
+                return Poll::Ready(Ok(InfileEvent::Read(read)));
             }
             hear(backend, worker, cx)?;
-            handle.poll_signal(cx).map_or(Poll::Pending, |signal| Poll::Ready(Ok(Event::Signal(signal))))
+            handle.poll_signal(cx).map_or(Poll::Pending, |signal| Poll::Ready(Ok(InfileEvent::Signal(signal))))
         })
         .await
     }

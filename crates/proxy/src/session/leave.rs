@@ -31,7 +31,7 @@ const GIVE_UP_AFTER_MS: u64 = 2000;
 
 /// What becomes of the backend at hand when a statement begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kept {
+pub(super) enum BackendAtStart {
     /// The statement runs on it.
     AtHand,
     /// There is none, or it was given up: any will do.
@@ -53,7 +53,7 @@ pub(super) enum Overdue {
 
 impl Session {
     /// Whether the next statement runs on the backend at hand.
-    pub(super) fn keeps_backend(&mut self) -> Result<Kept, Fault> {
+    pub(super) fn keeps_backend(&mut self) -> Result<BackendAtStart, Fault> {
         let pins = self.at.pins.set();
         let is_free = pins.without(WISHES).is_empty();
         let moves = !is_free && self.is_movable();
@@ -66,8 +66,8 @@ impl Session {
                 self.replay_is_due();
             }
             return match (is_bare, moves) {
-                (true, _) => Ok(Kept::None),
-                (false, true) => Ok(Kept::Moves),
+                (true, _) => Ok(BackendAtStart::None),
+                (false, true) => Ok(BackendAtStart::Moves),
                 (false, false) => Err(self.server_left()),
             };
         };
@@ -75,7 +75,7 @@ impl Session {
         let now_ms = self.worker.clock.now_ms();
         if is_free && (self.at.pool.shared.is_held() || !server.takes_work(now_ms) || backend.core.is_astray()) {
             self.at.give_up_backend();
-            return Ok(Kept::None);
+            return Ok(BackendAtStart::None);
         }
         if moves
             && (server.is_cut()
@@ -85,7 +85,7 @@ impl Session {
         {
             self.at.leave_transaction();
             self.replay_is_due();
-            return Ok(Kept::Moves);
+            return Ok(BackendAtStart::Moves);
         }
         if let Some(why) = server.standing.why_cut() {
             return Err(self.at.pinned_backend_lost(why));
@@ -94,14 +94,14 @@ impl Session {
             return Err(self.server_left());
         }
         if backend.link.is_silent() {
-            return Ok(Kept::AtHand);
+            return Ok(BackendAtStart::AtHand);
         }
         let lost = self.at.pinned_backend_lost("the server closed the connection");
         if !moves {
             return Err(lost);
         }
         self.replay_is_due();
-        Ok(Kept::Moves)
+        Ok(BackendAtStart::Moves)
     }
 
     /// The last look before a statement goes out: may it begin on the backend at hand? If not, the backend is closed: it is

@@ -46,11 +46,11 @@ async fn case(bed: &mut Bed, case: Case) {
 }
 
 /// What becomes of the backend, in short.
-fn told(kept: Result<Kept, Fault>) -> &'static str {
+fn told(kept: Result<BackendAtStart, Fault>) -> &'static str {
     match kept {
-        Ok(Kept::AtHand) => "stays",
-        Ok(Kept::None) => "any",
-        Ok(Kept::Moves) => "moves",
+        Ok(BackendAtStart::AtHand) => "stays",
+        Ok(BackendAtStart::None) => "any",
+        Ok(BackendAtStart::Moves) => "moves",
         Err(Fault::Error { code: codes::SERVER_LEFT, .. }) => "rolled back",
         Err(Fault::Error { .. }) => "error",
         Err(Fault::Lost { certainty: Certainty::NeverSent, .. }) => "lost unsent",

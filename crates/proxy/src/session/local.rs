@@ -14,7 +14,7 @@ use super::tableless::words;
 use super::wants::Wants;
 use crate::servers::server_info::ServerInfo;
 use crate::session_state::pins::PinReason;
-use crate::statements::memory::Place;
+use crate::statements::memory::AnswerSource;
 use crate::workers::mailbox::KillKind;
 use sql::{Analysis, Facts, Kill, KillTarget, Kind};
 use std::sync::atomic::Ordering;
@@ -31,7 +31,7 @@ use wire::session_state::{self, Change};
 const DECIDE_CHARSETS: [&str; 3] = ["default_collation_for_utf8mb4", "character_set_collations", "old_mode"];
 
 /// Which rows of the remembered warnings are asked for.
-struct Wanted {
+struct WarningRange {
     errors_only: bool,
     skip: u64,
     count: u64,
@@ -117,9 +117,9 @@ impl Session {
     }
 
     /// Where what servers say to this session holds, all of them being of this version.
-    pub(super) fn place<'a>(&'a self, info: &'a ServerInfo) -> Place<'a> {
+    pub(super) fn place<'a>(&'a self, info: &'a ServerInfo) -> AnswerSource<'a> {
         let (hostgroup, class) = (self.at.pool.shared.id, self.at.lane.key.class);
-        Place { hostgroup, server: None, version: &info.version, user: &self.user.name, class, session: self.with_own_rights() }
+        AnswerSource { hostgroup, server: None, version: &info.version, user: &self.user.name, class, session: self.with_own_rights() }
     }
 
     /// The session's number, where it may do other things than the user's other sessions.
@@ -149,9 +149,9 @@ impl Session {
         }
     }
 
-    async fn send_warnings(&mut self, wanted: &Wanted, binary: bool) -> Result<bool, End> {
+    async fn send_warnings(&mut self, wanted: &WarningRange, binary: bool) -> Result<bool, End> {
         let Some(diagnostics) = self.facts.diagnostics() else { return Ok(false) };
-        let packets = choose_rows(diagnostics, wanted, Form { binary, only_rows: false });
+        let packets = choose_rows(diagnostics, wanted, RowForm { binary, only_rows: false });
         let caps = diagnostics.caps;
         self.facts.answered_here(-1);
         Ok(self.client.send_made(&mut self.at, packets, caps).await? == Made::Sent)
@@ -230,7 +230,7 @@ impl SessionFacts {
     /// The rows of a SHOW WARNINGS or SHOW ERRORS with this text, where the session has them.
     pub(super) fn known_warnings(&self, sql: &[u8], kind: Kind) -> Option<Patch> {
         let diagnostics = self.diagnostics()?;
-        let packets = choose_rows(diagnostics, &wanted(sql, kind)?, Form { binary: false, only_rows: true });
+        let packets = choose_rows(diagnostics, &wanted(sql, kind)?, RowForm { binary: false, only_rows: true });
         Some(Patch::Rows { columns: Diagnostics::COLUMNS as u64, packets })
     }
 }
@@ -258,7 +258,7 @@ fn is_bare_end(sql: &[u8]) -> bool {
 }
 
 /// `SHOW WARNINGS [LIMIT [offset,] count]` and the same for ERRORS; None when it is put otherwise.
-fn wanted(sql: &[u8], kind: Kind) -> Option<Wanted> {
+fn wanted(sql: &[u8], kind: Kind) -> Option<WarningRange> {
     let words = words(sql);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let number = |w: &str| w.parse::<u64>().ok();
@@ -268,12 +268,12 @@ fn wanted(sql: &[u8], kind: Kind) -> Option<Wanted> {
         ["SHOW", _, "LIMIT", skip, ",", count] | ["SHOW", _, "LIMIT", count, "OFFSET", skip] => (number(skip)?, number(count)?),
         _ => return None,
     };
-    Some(Wanted { errors_only: kind == Kind::ShowErrors, skip, count })
+    Some(WarningRange { errors_only: kind == Kind::ShowErrors, skip, count })
 }
 
 /// How rows are wanted.
 #[derive(Clone, Copy)]
-struct Form {
+struct RowForm {
     /// As the binary protocol has them.
     binary: bool,
     /// Without what comes before and behind them.
@@ -281,7 +281,7 @@ struct Form {
 }
 
 /// The remembered reply with the rows that are asked for, renumbered.
-fn choose_rows(diagnostics: &Diagnostics, wanted: &Wanted, form: Form) -> Vec<u8> {
+fn choose_rows(diagnostics: &Diagnostics, wanted: &WarningRange, form: RowForm) -> Vec<u8> {
     let mut tracker = Tracker::new(ReplyKind::Results, diagnostics.caps & !Capabilities::SESSION_TRACK);
     let mut out = Vec::with_capacity(diagnostics.packets.len());
     let mut rest = diagnostics.packets.as_slice();

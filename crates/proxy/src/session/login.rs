@@ -78,7 +78,7 @@ const IF_MARIADB: Capabilities = Capabilities::MARIADB_CLIENT_STMT_BULK_OPERATIO
     .union(Capabilities::MARIADB_CLIENT_BULK_UNIT_RESULTS);
 
 /// A login under way.
-struct Login {
+struct ClientLogin {
     worker: Rc<Worker>,
     link: Link,
     input: Buffer,
@@ -117,7 +117,7 @@ pub(super) async fn log_in(
     local: Option<SocketAddr>,
 ) -> Result<Session, End> {
     let limit = Duration::from_millis(worker.snapshot().vars.connect_timeout_client);
-    let login = Login {
+    let login = ClientLogin {
         link,
         input: Buffer::default(),
         seq: 0,
@@ -171,7 +171,7 @@ pub(super) fn scramble() -> [u8; SCRAMBLE] {
     bytes.map(|b| b % 89 + 37)
 }
 
-impl Login {
+impl ClientLogin {
     async fn run(mut self, handle: Rc<SessionHandle>) -> Result<Session, End> {
         if self.worker.shared.is_draining() {
             return Err(self.refuse(codes::SERVER_SHUTDOWN, "08S01", "Server shutdown in progress").await);

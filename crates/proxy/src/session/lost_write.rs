@@ -8,7 +8,7 @@
 //! client is told that the outcome is unknown.
 
 use super::Session;
-use super::assigned_gtid::{Scope, Standing, set_to};
+use super::assigned_gtid::{GtidStanding, Scope, set_to};
 use super::backends::Backends;
 use super::end::End;
 use super::fault::{Certainty, Fault};
@@ -65,7 +65,9 @@ impl Session {
     /// Before a single write is sent once more: asks what became of the attempt before. Returns the reply if it was applied.
     pub(super) async fn settle_write(&mut self, ahead: &mut Ahead) -> Result<Option<ReplyFacts>, Fault> {
         let Some(standing) = self.recovery.standing() else { return Ok(None) };
-        if !matches!(standing, Standing::InDoubt | Standing::Disproved | Standing::Claimed) || !self.recovery.is_of(Scope::Statement) {
+        if !matches!(standing, GtidStanding::InDoubt | GtidStanding::Disproved | GtidStanding::Claimed)
+            || !self.recovery.is_of(Scope::Statement)
+        {
             return Ok(None);
         }
         // The backend is taken to have what goes ahead.
@@ -85,15 +87,15 @@ impl Session {
                 }
             }
             Finding::Ours => {
-                if standing == Standing::InDoubt {
+                if standing == GtidStanding::InDoubt {
                     count(&self.worker.counters.lost_writes_not_applied);
                 }
                 if let Some(error) = self.recovery.refused_here() {
-                    self.recovery.set_standing(Standing::Disproved);
+                    self.recovery.set_standing(GtidStanding::Disproved);
                     self.door().clear_gtid(Some("COMMIT")).await;
                     return Err(Fault::server(error));
                 }
-                self.recovery.set_standing(Standing::Claimed);
+                self.recovery.set_standing(GtidStanding::Claimed);
                 Ok(None)
             }
             Finding::NotYet(why) => Err(self.not_yet(why).await),
@@ -104,7 +106,7 @@ impl Session {
     /// Before the COMMIT of a transaction is sent once more: asks what became of the one before. Returns the reply if it was
     /// applied; an error if it was not, and its transaction cannot be replayed.
     pub(super) async fn settle_commit(&mut self) -> Result<Option<ReplyFacts>, Fault> {
-        if self.recovery.standing() != Some(Standing::InDoubt) || !self.recovery.is_of(Scope::Transaction) {
+        if self.recovery.standing() != Some(GtidStanding::InDoubt) || !self.recovery.is_of(Scope::Transaction) {
             return Ok(None);
         }
         // Asked on any backend of the writer: nothing of the session's is needed for it.
@@ -120,7 +122,7 @@ impl Session {
             }
             Finding::Ours => {
                 count(&self.worker.counters.lost_writes_not_applied);
-                self.recovery.set_standing(Standing::Disproved);
+                self.recovery.set_standing(GtidStanding::Disproved);
                 let is_movable = self.is_movable();
                 let refused = self.recovery.refused_here();
                 let is_movable = is_movable && refused.is_none();
@@ -142,13 +144,13 @@ impl Session {
     /// another one.
     pub(super) async fn gtid_of_replay(&mut self) -> Result<(), Fault> {
         match self.recovery.standing() {
-            Some(Standing::Disproved | Standing::Claimed | Standing::InDoubt) => match self.claim(Opening::None).await? {
+            Some(GtidStanding::Disproved | GtidStanding::Claimed | GtidStanding::InDoubt) => match self.claim(Opening::None).await? {
                 Finding::Ours => {
-                    self.recovery.set_standing(Standing::Claimed);
+                    self.recovery.set_standing(GtidStanding::Claimed);
                     Ok(())
                 }
                 _ => {
-                    self.recovery.set_standing(Standing::InDoubt);
+                    self.recovery.set_standing(GtidStanding::InDoubt);
                     Err(self.at.lost_before(&io::Error::other("the lost transaction was found on the server after all")))
                 }
             },
@@ -158,7 +160,7 @@ impl Session {
                 let mut ahead = Ahead::default();
                 self.recovery.gtid_ahead(&mut self.at, &mut ahead);
                 self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
-                if self.recovery.standing() == Some(Standing::Refused) {
+                if self.recovery.standing() == Some(GtidStanding::Refused) {
                     self.recovery.drop_gtid(&self.at, false);
                 }
                 Ok(())
@@ -179,7 +181,7 @@ impl Session {
             Fault::Error { text, .. } => (String::from_utf8_lossy(&text).into_owned(), self.at.pins.set(), false),
         };
         let until_us = self.retry_deadline_us();
-        if again && self.recovery.standing() == Some(Standing::InDoubt) && now_us < until_us {
+        if again && self.recovery.standing() == Some(GtidStanding::InDoubt) && now_us < until_us {
             self.at.backend = None;
             self.recovery.again_until_us = Some(until_us);
             let pause_ms = patience.next_pause_ms();
@@ -261,7 +263,7 @@ impl Session {
         self.door().clear_gtid(Some("ROLLBACK")).await;
         self.at.lend_back();
         // What was proven before holds no longer.
-        self.recovery.set_standing(Standing::InDoubt);
+        self.recovery.set_standing(GtidStanding::InDoubt);
         Fault::Lost { certainty: Certainty::Unknown, text: why.to_owned(), pins: self.at.pins.set() }
     }
 
@@ -309,7 +311,7 @@ impl Recovery {
 
     /// Nobody can say.
     fn undecided(&mut self, at: &mut Backends, why: &str) -> Fault {
-        self.set_standing(Standing::Undecided);
+        self.set_standing(GtidStanding::Undecided);
         at.backend = None;
         Fault::Lost { certainty: Certainty::Unknown, text: why.to_owned(), pins: at.pins.set() }
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::session::assigned_gtid::Answer;
+use crate::session::assigned_gtid::HeldReply;
 use crate::session::bed::{Bed, error, ok, ok_open, packet_of, result_of};
 use crate::session::run::Plan;
 use crate::session_state::pins::PinReason;
@@ -15,7 +15,7 @@ fn in_doubt(text: &str) -> Bed {
     let (plan, command) = (Plan::new(bed.analysis(text)), bed.says(text));
     bed.hand.began_us = bed.worker.shared.clock.now_us();
     bed.assign_gtid(command, &plan);
-    bed.recovery.set_standing(Standing::InDoubt);
+    bed.recovery.set_standing(GtidStanding::InDoubt);
     bed
 }
 
@@ -39,7 +39,7 @@ async fn a_write_that_is_not_there_goes_on_under_its_own_gtid() {
     let sent = bed.sent();
     assert_eq!(sent[..2], [format!("SET SESSION gtid_next='{gtid}'"), "BEGIN".to_owned()]);
     assert!(sent[2].contains("GTID_SUBSET") && sent[3].contains("replication_connection_status"), "{sent:?}");
-    assert_eq!(bed.recovery.standing(), Some(Standing::Claimed));
+    assert_eq!(bed.recovery.standing(), Some(GtidStanding::Claimed));
     assert!(bed.at.backend.as_ref().unwrap().core.has_assigned_gtid);
 }
 
@@ -47,7 +47,7 @@ async fn a_write_that_is_not_there_goes_on_under_its_own_gtid() {
 async fn a_write_that_is_there_is_answered_as_it_was() {
     let mut bed = in_doubt("INSERT INTO t VALUES (1)");
     let facts = ReplyFacts { affected_rows: 1, ..ok() };
-    let answer = Answer { packets: packet_of(&facts), facts };
+    let answer = HeldReply { packets: packet_of(&facts), facts };
     bed.recovery.assigned_gtid.as_mut().unwrap().answer = Some(answer);
     bed.answers(&[found_there("1", "0", "0"), clears_gtid().to_vec()].concat());
     let reply = bed.settle_write(&mut Ahead::default()).await.unwrap();
@@ -59,16 +59,16 @@ async fn a_write_that_is_there_is_answered_as_it_was() {
     bed.answers(&[found_there("1", "0", "0"), clears_gtid().to_vec()].concat());
     let fault = bed.settle_write(&mut Ahead::default()).await.unwrap_err();
     assert!(matches!(fault, Fault::Lost { certainty: Certainty::Unknown, .. }), "{fault:?}");
-    assert_eq!(bed.recovery.standing(), Some(Standing::Undecided));
+    assert_eq!(bed.recovery.standing(), Some(GtidStanding::Undecided));
 }
 
 #[tokio::test]
 async fn without_a_proof_it_is_asked_again_or_told_to_be_unknown() {
     let denied = vec![packet_of(&error(1227)), packet_of(&ok()), result_of(&[&["0", "0"]]), result_of(&[&["0"]])];
     let cases = [
-        ("it is read-only", found_there("0", "1", "0"), Standing::InDoubt),
-        ("it still follows a server", found_there("0", "0", "1"), Standing::InDoubt),
-        ("it does not let the user ask", denied, Standing::Undecided),
+        ("it is read-only", found_there("0", "1", "0"), GtidStanding::InDoubt),
+        ("it still follows a server", found_there("0", "0", "1"), GtidStanding::InDoubt),
+        ("it does not let the user ask", denied, GtidStanding::Undecided),
     ];
     for (why, answers, expected) in cases {
         let mut bed = in_doubt("INSERT INTO t VALUES (1)");
@@ -89,11 +89,11 @@ async fn without_a_proof_it_is_asked_again_or_told_to_be_unknown() {
 #[tokio::test]
 async fn what_is_in_no_doubt_is_not_asked() {
     for (text, standing) in [
-        ("INSERT INTO t VALUES (1)", Standing::Fresh),
-        ("INSERT INTO t VALUES (1)", Standing::Set),
-        ("INSERT INTO t VALUES (1)", Standing::Refused),
+        ("INSERT INTO t VALUES (1)", GtidStanding::Fresh),
+        ("INSERT INTO t VALUES (1)", GtidStanding::Set),
+        ("INSERT INTO t VALUES (1)", GtidStanding::Refused),
         // A transaction is asked for at its COMMIT.
-        ("BEGIN", Standing::InDoubt),
+        ("BEGIN", GtidStanding::InDoubt),
     ] {
         let mut bed = in_doubt(text);
         bed.recovery.set_standing(standing);
@@ -106,16 +106,16 @@ async fn what_is_in_no_doubt_is_not_asked() {
 async fn while_there_is_time_what_is_in_doubt_is_looked_at_again() {
     let lost = || Fault::Lost { certainty: Certainty::Unknown, text: "gone".into(), pins: Default::default() };
     for (fault, standing, expected) in [
-        (lost(), Standing::InDoubt, "again"),
+        (lost(), GtidStanding::InDoubt, "again"),
         (
             Fault::Refused { refusal: crate::session_state::certainty::Refusal::ReadOnly, code: 1290, sqlstate: *b"HY000", text: vec![] },
-            Standing::InDoubt,
+            GtidStanding::InDoubt,
             "again",
         ),
-        (lost(), Standing::Undecided, "unknown"),
+        (lost(), GtidStanding::Undecided, "unknown"),
         // It is an answer to the question, of which no other server would know more.
-        (Fault::error(1045, b"28000", "denied"), Standing::InDoubt, "unknown"),
-        (Fault::End(End::ClientGone), Standing::InDoubt, "ends"),
+        (Fault::error(1045, b"28000", "denied"), GtidStanding::InDoubt, "unknown"),
+        (Fault::End(End::ClientGone), GtidStanding::InDoubt, "ends"),
     ] {
         let mut bed = in_doubt("INSERT INTO t VALUES (1)");
         bed.recovery.set_standing(standing);

@@ -4,9 +4,9 @@ use super::Session;
 use super::command::Incoming;
 use super::hand::AtHand;
 use super::pipeline::{Form, Statement};
-use super::route::Asked;
+use super::route::RulesInput;
 use super::statements::ClientStatement;
-use crate::mirror::{self, Execution, Mirrored, Wish};
+use crate::mirror::{self, MirrorWish, Mirrored, MirroredExecution};
 use crate::session_state::class::{Class, LaneKey};
 use crate::session_state::state::{State, Text};
 use model::HostgroupId;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use wire::command::Command;
 
 /// What is copied.
-struct Said<'a> {
+struct CopiedStatement<'a> {
     /// What follows the byte of COM_QUERY, and where in that the text begins.
     body: &'a [u8],
     start: usize,
@@ -24,10 +24,10 @@ struct Said<'a> {
     /// The schema in which names are looked up.
     schema: Option<&'a Text>,
     /// The execution with its types, where the text was prepared.
-    execution: Option<Execution>,
+    execution: Option<MirroredExecution>,
 }
 
-impl Said<'_> {
+impl CopiedStatement<'_> {
     fn text(&self) -> &[u8] {
         self.body.get(self.start..).unwrap_or_default()
     }
@@ -38,7 +38,7 @@ impl Session {
     pub(super) fn mirror(&mut self, command: Incoming, start: usize, analysis: &Analysis) {
         let Some(wish) = self.hand.wish_for(analysis) else { return };
         let body = self.client.body(command);
-        let said = Said { body, start, analysis, schema: self.wants.state.schema.as_ref(), execution: None };
+        let said = CopiedStatement { body, start, analysis, schema: self.wants.state.schema.as_ref(), execution: None };
         if let Some(copy) = self.copy(wish, said) {
             self.admit(copy);
         }
@@ -63,15 +63,15 @@ impl Session {
         let said = match statement.form {
             Form::Text { start } => {
                 let body = self.client.body(statement.command);
-                Said { body, start, analysis: &statement.analysis, schema: self.wants.state.schema.as_ref(), execution: None }
+                CopiedStatement { body, start, analysis: &statement.analysis, schema: self.wants.state.schema.as_ref(), execution: None }
             }
             Form::Execution { id, .. } | Form::Bulk { id } => self.said_by(self.statements.get(id)?, statement.command).ok()?,
         };
-        self.copy(Wish { hostgroup: Some(hostgroup), flag: None }, said)
+        self.copy(MirrorWish { hostgroup: Some(hostgroup), flag: None }, said)
     }
 
     /// What an execution of a prepared statement says, or why it cannot be copied.
-    fn said_by<'a>(&self, statement: &'a ClientStatement, command: Incoming) -> Result<Said<'a>, &'static str> {
+    fn said_by<'a>(&self, statement: &'a ClientStatement, command: Incoming) -> Result<CopiedStatement<'a>, &'static str> {
         let is_execution = command.byte == Command::StmtExecute as u8;
         if !is_execution || statement.marks.long_data {
             return Err("the statement has long data or rows of parameters");
@@ -84,9 +84,15 @@ impl Session {
         if statement.put_whole(payload, self.client.caps, &mut rewritten).is_err() {
             return Err("the execution cannot be read");
         }
-        let execution = Execution { payload: rewritten, params: statement.params };
+        let execution = MirroredExecution { payload: rewritten, params: statement.params };
         let key = &statement.key;
-        Ok(Said { body: &key.text, start: 0, analysis: &statement.analysis, schema: key.schema.as_ref(), execution: Some(execution) })
+        Ok(CopiedStatement {
+            body: &key.text,
+            start: 0,
+            analysis: &statement.analysis,
+            schema: key.schema.as_ref(),
+            execution: Some(execution),
+        })
     }
 
     fn admit(&mut self, copy: Mirrored) {
@@ -95,17 +101,17 @@ impl Session {
     }
 
     /// What the rules say of the copy; None when it is not to run.
-    fn route_of_copy(&self, wish: Wish, said: &Said<'_>) -> Option<Route> {
+    fn route_of_copy(&self, wish: MirrorWish, said: &CopiedStatement<'_>) -> Option<Route> {
         let Some(flag) = wish.flag else { return Some(Route::default()) };
         let digest = self.worker.digest(said.text(), self.wants.lex, said.analysis);
-        let asked = Asked { flag_in: flag, comment: None, schema: said.schema.map_or(&[][..], |schema| schema) };
+        let asked = RulesInput { flag_in: flag, comment: None, schema: said.schema.map_or(&[][..], |schema| schema) };
         let route = self.ask_rules(&self.worker.in_force(), said.text(), said.analysis, &digest, asked);
         // A message has nobody to go to.
         (route.error_msg.is_none() && route.ok_msg.is_none()).then_some(route)
     }
 
     /// None where there is to be none.
-    fn copy(&self, wish: Wish, said: Said<'_>) -> Option<Mirrored> {
+    fn copy(&self, wish: MirrorWish, said: CopiedStatement<'_>) -> Option<Mirrored> {
         if said.text().len() + said.execution.as_ref().map_or(0, |execution| execution.payload.len()) >= mirror::MAX_TEXT {
             mirror::drop_copy(&self.worker, "the statement is too long");
             return None;
@@ -136,7 +142,7 @@ impl Session {
 }
 
 impl AtHand {
-    fn wish_for(&self, analysis: &Analysis) -> Option<Wish> {
+    fn wish_for(&self, analysis: &Analysis) -> Option<MirrorWish> {
         self.directions.mirror.filter(|_| mirror::is_copied(analysis))
     }
 }
@@ -166,9 +172,15 @@ mod tests {
         assert!(state.variables.get("autocommit").is_some(), "the session keeps its own");
     }
     /// The hostgroup and the text of the copy of this statement; None where there is none.
-    fn copied(bed: &Bed, text: &str, wish: Wish) -> Option<(u32, String)> {
+    fn copied(bed: &Bed, text: &str, wish: MirrorWish) -> Option<(u32, String)> {
         let analysis = bed.analysis(text);
-        let said = Said { body: text.as_bytes(), start: 0, analysis: &analysis, schema: bed.wants.state.schema.as_ref(), execution: None };
+        let said = CopiedStatement {
+            body: text.as_bytes(),
+            start: 0,
+            analysis: &analysis,
+            schema: bed.wants.state.schema.as_ref(),
+            execution: None,
+        };
         let copy = bed.copy(wish, said)?;
         assert_eq!(copy.state.schema.as_deref(), Some(&b"shop"[..]), "names mean the same there");
         Some((copy.lane.hostgroup.0, String::from_utf8(copy.body).unwrap()))
@@ -181,8 +193,8 @@ mod tests {
             { rule_id=2, active=1, flagIN=7, match_digest="^UPDATE", destination_hostgroup=1, apply=1 },
             { rule_id=3, active=1, flagIN=7, match_digest="^DELETE", error_msg="none", apply=1 } )"#;
         let bed = Bed::new(rules);
-        let plain = Wish { hostgroup: Some(OTHER), flag: None };
-        let asks = Wish { hostgroup: Some(OTHER), flag: Some(7) };
+        let plain = MirrorWish { hostgroup: Some(OTHER), flag: None };
+        let asks = MirrorWish { hostgroup: Some(OTHER), flag: Some(7) };
         for (text, wish, expected) in [
             ("SELECT a FROM old", plain, Some((2, "SELECT a FROM old"))),
             ("SELECT a FROM old", asks, Some((2, "SELECT a FROM new"))),
@@ -200,7 +212,7 @@ mod tests {
     fn what_is_about_the_session_is_not_copied() {
         let mut hand = AtHand::default();
         assert!(hand.wish_for(&analysis("SELECT 1")).is_none(), "nobody wants it");
-        hand.directions.mirror = Some(Wish { hostgroup: Some(OTHER), flag: None });
+        hand.directions.mirror = Some(MirrorWish { hostgroup: Some(OTHER), flag: None });
         for (text, expected) in [
             ("SELECT a FROM t", true),
             ("INSERT INTO t VALUES (1)", true),

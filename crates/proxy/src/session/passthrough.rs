@@ -59,7 +59,7 @@ impl Passage {
     }
 }
 
-enum Event {
+enum PassthroughEvent {
     /// Bytes went on.
     Moved,
     /// A signal came, or it is time to look again.
@@ -102,12 +102,12 @@ impl Session {
         self.note_activity(&passage);
         loop {
             match self.next_passed(&mut passage).await {
-                Ok(Event::Moved) => self.note_activity(&passage),
-                Ok(Event::Command) => match self.hear(&mut passage).await {
+                Ok(PassthroughEvent::Moved) => self.note_activity(&passage),
+                Ok(PassthroughEvent::Command) => match self.hear(&mut passage).await {
                     Ok(()) => self.note_activity(&passage),
                     Err(end) => return end,
                 },
-                Ok(Event::Disturbed) => {}
+                Ok(PassthroughEvent::Disturbed) => {}
                 Err(_) => return End::StreamEnded,
             }
             self.at.note_traffic();
@@ -221,7 +221,7 @@ impl Session {
     }
 
     /// Waits until bytes have moved, either way, or something else has happened.
-    async fn next_passed(&mut self, passage: &mut Passage) -> io::Result<Event> {
+    async fn next_passed(&mut self, passage: &mut Passage) -> io::Result<PassthroughEvent> {
         let rate = self.worker.snapshot().vars.throttle_max_bytes_per_second_to_client;
         let now_us = self.worker.shared.clock.now_us();
         let pays = rate > 0 && self.handle.paid_until_us.get() > now_us && self.at.backend.as_ref().is_some_and(|b| !b.input.is_empty());
@@ -266,18 +266,18 @@ impl Session {
             {
                 passage.client_closed = n == 0;
                 if n > 0 && begins {
-                    return Poll::Ready(Ok(Event::Command));
+                    return Poll::Ready(Ok(PassthroughEvent::Command));
                 }
                 passage.awaits_answer |= n > 0;
                 moved = true;
             }
             if moved {
-                return Poll::Ready(Ok(Event::Moved));
+                return Poll::Ready(Ok(PassthroughEvent::Moved));
             }
             input.release(&worker.buffers);
             backend.input.release(&worker.buffers);
             if handle.poll_signal(cx).is_some() || at_us.is_some() && timer.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Ok(Event::Disturbed));
+                return Poll::Ready(Ok(PassthroughEvent::Disturbed));
             }
             Poll::Pending
         })

@@ -7,7 +7,7 @@ use super::command::Incoming;
 use super::end::End;
 use super::local::ends_transaction;
 use super::query::asks_for_facts;
-use super::route::Phase;
+use super::route::TextCommand;
 use super::run::Plan;
 use crate::workers::counters::count;
 use sql::{Analysis, Kind};
@@ -37,7 +37,7 @@ pub(super) enum Form {
         /// The client's statement.
         id: u32,
         /// With a cursor, or without.
-        phase: Phase,
+        phase: TextCommand,
     },
     /// COM_STMT_BULK_EXECUTE.
     Bulk {
@@ -90,7 +90,7 @@ impl Session {
     /// Decides where it goes; false where it was answered.
     async fn direct_statement(&mut self, statement: &mut Statement) -> Result<bool, End> {
         let is_to_run = match statement.form {
-            Form::Text { start } => match self.direct(statement.command, start, &statement.analysis, Phase::Query).await? {
+            Form::Text { start } => match self.direct(statement.command, start, &statement.analysis, TextCommand::Query).await? {
                 Some((command, analysis, _)) => {
                     (statement.command, statement.analysis) = (command, analysis);
                     true
@@ -98,7 +98,7 @@ impl Session {
                 None => false,
             },
             Form::Execution { id, phase } => self.direct_execution(id, phase).await?,
-            Form::Bulk { id } => self.direct_execution(id, Phase::Execution).await?,
+            Form::Bulk { id } => self.direct_execution(id, TextCommand::Execution).await?,
         };
         if !is_to_run {
             self.measure(statement, None);

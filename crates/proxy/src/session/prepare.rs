@@ -10,7 +10,7 @@ use super::leave::Overdue;
 use super::query::asks_now;
 use super::recovery::Recovery;
 use super::relay::Outgoing;
-use super::route::Phase;
+use super::route::TextCommand;
 use super::statements::{ClientStatement, Marks, Original, Statements};
 use super::sync::{Ahead, is_about_diagnostics, is_schema_refused};
 use crate::backends::backend::{Backend, Collected, ServerError, prepare_ok};
@@ -67,7 +67,7 @@ impl Session {
         let (command, analysis, original) = if self.goes_home_undirected() {
             (command, analysis, None)
         } else {
-            match self.direct(command, 0, &analysis, Phase::Prepare).await? {
+            match self.direct(command, 0, &analysis, TextCommand::Prepare).await? {
                 Some(directed) => directed,
                 None => {
                     self.preparation_refused(self.client.body(command), &analysis, None);

@@ -11,7 +11,7 @@ use super::facts::{SessionFacts, Unread};
 use super::frontend::Frontend;
 use super::guard::{guarded, unless_killed};
 use super::recovery::Recovery;
-use super::views::Table;
+use super::views::SchemaTable;
 use super::wants::Wants;
 use crate::backends::backend::{Backend, Collected, put_command, put_query};
 use crate::hostgroups::gtid_source::AssignedGtid;
@@ -50,7 +50,7 @@ pub(super) enum Question<'a> {
     /// How a routine was created.
     Body(&'a Routine),
     /// For each of these by its number: its type, and its definition if it is a view.
-    Tables(&'a [&'a Table]),
+    Tables(&'a [&'a SchemaTable]),
     /// What the server calls itself, which no other one of its cluster does.
     ServerName(Flavor),
     /// The GTIDs of what the session wrote; MySQL knows only those of the whole server.
@@ -77,7 +77,7 @@ pub(super) enum Question<'a> {
 
 /// A fact of the session's last statement that its server keeps, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kept {
+pub(super) enum KeptFact {
     /// The list of warnings, or the error.
     Warnings,
     /// ROW_COUNT().
@@ -122,8 +122,8 @@ impl<'a> Question<'a> {
 
     /// What the server loses of the session's last statement. MariaDB keeps warnings until a statement reads a table or fails, which
     /// almost any question may.
-    pub(super) fn clobbers(&self) -> &'static [Kept] {
-        use Kept::{FoundRows, InsertId, RowCount, Warnings};
+    pub(super) fn clobbers(&self) -> &'static [KeptFact] {
+        use KeptFact::{FoundRows, InsertId, RowCount, Warnings};
         match self {
             Self::Warnings | Self::Status => &[RowCount],
             Self::RowCount => &[RowCount, FoundRows],
@@ -257,15 +257,15 @@ impl<'a> Door<'a> {
         let clobbers = |fact| questions.iter().any(|question| question.clobbers().contains(&fact));
         let unread = self.facts.unread();
         let clobbered = Unread {
-            warnings: unread.warnings && clobbers(Kept::Warnings),
-            last_insert_id: unread.last_insert_id && clobbers(Kept::InsertId),
-            found_rows: unread.found_rows && clobbers(Kept::FoundRows),
+            warnings: unread.warnings && clobbers(KeptFact::Warnings),
+            last_insert_id: unread.last_insert_id && clobbers(KeptFact::InsertId),
+            found_rows: unread.found_rows && clobbers(KeptFact::FoundRows),
         };
         // A backend that ran nothing of the session knows nothing of its last statement.
         if clobbered.any() && self.at.ran_last() {
             Box::pin(self.read(clobbered)).await?;
         }
-        if clobbers(Kept::RowCount) {
+        if clobbers(KeptFact::RowCount) {
             self.facts.lose_row_count();
         }
         Ok(())
@@ -390,7 +390,7 @@ fn body(routine: &Routine) -> String {
 }
 
 /// The conditions are constants, so that MariaDB opens no other tables; a limit of its own holds in place of `sql_select_limit`.
-fn tables_and_views(tables: &[&Table]) -> String {
+fn tables_and_views(tables: &[&SchemaTable]) -> String {
     let mut question = String::with_capacity(tables.len() * 320);
     for (n, table) in tables.iter().enumerate() {
         let union = if n == 0 { "" } else { " UNION ALL " };

@@ -18,7 +18,7 @@ fn every() -> Vec<(&'static str, &'static [Flavor], Question<'static>)> {
     let gtid = kept(AssignedGtid::of("3e11fa47-71ca-11e1-9e33-c80aa9429562", 7));
     let (expressions, names) = (kept(["@@session.sql_mode".to_owned()]), kept(["a".to_owned()]));
     let routine = kept(Routine { schema: Some("test".into()), name: "nothing".into(), is_procedure: true });
-    let table = kept(Table { schema: "information_schema".into(), name: "TABLES".into() });
+    let table = kept(SchemaTable { schema: "information_schema".into(), name: "TABLES".into() });
     let schema = kept(Text::from(&b"information_schema"[..]));
     let waits = "SELECT WAIT_FOR_EXECUTED_GTID_SET('3e11fa47-71ca-11e1-9e33-c80aa9429562:1',0.001)";
     let claim = "SELECT GTID_SUBSET('3e11fa47-71ca-11e1-9e33-c80aa9429562:1',@@GLOBAL.gtid_executed),@@GLOBAL.read_only";
@@ -89,8 +89,8 @@ fn the_table_for_real_servers_has_every_question() {
 async fn what_a_question_clobbers_is_read_before_it_is_asked() {
     for (name, _, question) in every() {
         let loses = |kept| question.clobbers().contains(&kept);
-        let counts = loses(Kept::FoundRows) || loses(Kept::InsertId);
-        let warnings = loses(Kept::Warnings) || counts;
+        let counts = loses(KeptFact::FoundRows) || loses(KeptFact::InsertId);
+        let warnings = loses(KeptFact::Warnings) || counts;
         let mut bed = knows_nothing();
         let last = if question.reply_kind() == ReplyKind::Simple { packet_of(&ok()) } else { result_of(&[&["1"]]) };
         let answers = [
@@ -107,7 +107,7 @@ async fn what_a_question_clobbers_is_read_before_it_is_asked() {
         assert_eq!(bed.sent(), expected, "{name}");
         let unread = bed.facts.unread();
         assert_eq!((unread.warnings, unread.found_rows), (!warnings, !counts), "{name}");
-        assert_eq!(bed.facts.is_with_backend(sql::Fact::RowCount), !loses(Kept::RowCount) && !warnings, "{name}");
+        assert_eq!(bed.facts.is_with_backend(sql::Fact::RowCount), !loses(KeptFact::RowCount) && !warnings, "{name}");
         assert_eq!(bed.facts.numbers().1, if counts { 8 } else { 4 }, "{name}");
     }
 }

@@ -1,7 +1,7 @@
 //! What a session keeps to go on after a loss: how long a lost statement may be tried again, the open transaction that may have to be
 //! replayed, and the GTID by which a lost write is found again.
 
-use super::assigned_gtid::{Assignment, Scope, Standing};
+use super::assigned_gtid::{Assignment, GtidStanding, Scope};
 use super::transcript::{Progress, Transcript};
 use crate::hostgroups::replays::Stake;
 use wire::reply_digest::ReplyHasher;
@@ -46,14 +46,14 @@ impl Recovery {
     }
 
     /// How things stand with the assigned GTID at hand.
-    pub(super) fn standing(&self) -> Option<Standing> {
+    pub(super) fn standing(&self) -> Option<GtidStanding> {
         self.assigned_gtid.as_ref().map(|assignment| assignment.standing)
     }
 
-    pub(super) fn set_standing(&mut self, standing: Standing) {
+    pub(super) fn set_standing(&mut self, standing: GtidStanding) {
         if let Some(assignment) = self.assigned_gtid.as_mut() {
             assignment.standing = standing;
-            assignment.is_spent |= matches!(standing, Standing::InDoubt | Standing::Undecided);
+            assignment.is_spent |= matches!(standing, GtidStanding::InDoubt | GtidStanding::Undecided);
         }
     }
 
@@ -63,6 +63,6 @@ impl Recovery {
 
     /// The COMMIT of the client's transaction was lost, and is proven not to have happened.
     pub(super) fn is_commit_disproved(&self) -> bool {
-        self.is_of(Scope::Transaction) && matches!(self.standing(), Some(Standing::Disproved | Standing::Claimed))
+        self.is_of(Scope::Transaction) && matches!(self.standing(), Some(GtidStanding::Disproved | GtidStanding::Claimed))
     }
 }

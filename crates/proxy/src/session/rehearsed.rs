@@ -2,7 +2,7 @@
 
 use super::Session;
 use super::pipeline::{Form, Statement};
-use super::route::Phase;
+use super::route::TextCommand;
 use crate::mirror::{Ear, MAX_TEXT};
 use crate::session_state::pins::{self, PinReason, PinSet};
 use crate::shadow::{Listener, Repeated, Shadow};
@@ -117,7 +117,9 @@ impl Session {
         }
         let is_plain = match statement.form {
             Form::Text { .. } => true,
-            Form::Execution { phase, .. } => matches!(phase, Phase::Execution) && statement.command.byte == Command::StmtExecute as u8,
+            Form::Execution { phase, .. } => {
+                matches!(phase, TextCommand::Execution) && statement.command.byte == Command::StmtExecute as u8
+            }
             Form::Bulk { .. } => false,
         };
         let pins = self.at.pins.set().without(pins::TRANSACTION).without(pins::WISHES).without(HARMLESS);

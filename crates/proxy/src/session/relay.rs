@@ -51,7 +51,7 @@ struct Part {
     taken: usize,
 }
 
-enum Event {
+enum RelayEvent {
     Backend(usize),
     Signal(Signal),
     ClientGone,
@@ -287,8 +287,8 @@ impl Session {
         }
         loop {
             match self.next_event().await {
-                Ok(Event::Backend(0)) => return Err(self.at.lost(&io::ErrorKind::UnexpectedEof.into(), Certainty::Unknown)),
-                Ok(Event::Backend(n)) => {
+                Ok(RelayEvent::Backend(0)) => return Err(self.at.lost(&io::ErrorKind::UnexpectedEof.into(), Certainty::Unknown)),
+                Ok(RelayEvent::Backend(n)) => {
                     let window = usize::try_from(self.worker.snapshot().vars.frontend_window).unwrap_or(WINDOW);
                     if let Some(backend) =
                         self.at.backend.as_mut().filter(|b| b.input.is_full() && b.input.len() < window && n > window / 8)
@@ -298,47 +298,47 @@ impl Session {
                     }
                     return Ok(());
                 }
-                Ok(Event::ClientGone) => return Err(End::ClientGone.into()),
-                Ok(Event::ClientIsAhead) => {}
-                Ok(Event::Signal(Signal::Demoted)) if self.at.gives_up(overdue) => {
+                Ok(RelayEvent::ClientGone) => return Err(End::ClientGone.into()),
+                Ok(RelayEvent::ClientIsAhead) => {}
+                Ok(RelayEvent::Signal(Signal::Demoted)) if self.at.gives_up(overdue) => {
                     self.handle.clear_signal();
                     return Err(self.at.lost_overdue());
                 }
-                Ok(Event::Signal(signal)) => self.hand.interrupt(&mut self.at, signal)?,
+                Ok(RelayEvent::Signal(signal)) => self.hand.interrupt(&mut self.at, signal)?,
                 Err(e) => return Err(self.at.lost(&e, Certainty::Unknown)),
             }
         }
     }
 
-    async fn next_event(&mut self) -> io::Result<Event> {
+    async fn next_event(&mut self) -> io::Result<RelayEvent> {
         if !self.client.input.is_full() {
             return self.next_event_of_all().await;
         }
         // What waits behind a full buffer hides the client's end.
         match Box::pin(tokio::time::timeout(LOOK_AGAIN, self.next_event_of_all())).await {
             Ok(event) => event,
-            Err(_) if self.client.link.stream().is_read_closed() => Ok(Event::ClientGone),
-            Err(_) => Ok(Event::ClientIsAhead),
+            Err(_) if self.client.link.stream().is_read_closed() => Ok(RelayEvent::ClientGone),
+            Err(_) => Ok(RelayEvent::ClientIsAhead),
         }
     }
 
-    async fn next_event_of_all(&mut self) -> io::Result<Event> {
+    async fn next_event_of_all(&mut self) -> io::Result<RelayEvent> {
         let Self { client: Frontend { link: front, input, .. }, at, worker, handle, .. } = self;
-        let Some(backend) = at.backend.as_mut() else { return Ok(Event::Backend(0)) };
+        let Some(backend) = at.backend.as_mut() else { return Ok(RelayEvent::Backend(0)) };
         poll_fn(|cx| {
             // What the kernel does meanwhile takes longer than it takes to come.
             Extent::of(&*backend.core).fetch();
             if let Poll::Ready(result) = backend.link.poll_read(cx, &mut backend.input, &worker.buffers) {
-                return Poll::Ready(result.map(Event::Backend));
+                return Poll::Ready(result.map(RelayEvent::Backend));
             }
             if let Some(signal) = handle.poll_signal(cx) {
-                return Poll::Ready(Ok(Event::Signal(signal)));
+                return Poll::Ready(Ok(RelayEvent::Signal(signal)));
             }
             // A client that pipelines is read as far as its buffer goes; then the kernel holds the rest.
             while !input.is_full() && front.poll_readable(cx).is_ready() {
                 match front.poll_read(cx, input, &worker.buffers) {
-                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Ok(Event::ClientGone)),
-                    Poll::Ready(Ok(_)) if input.is_full() => return Poll::Ready(Ok(Event::ClientIsAhead)),
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Ok(RelayEvent::ClientGone)),
+                    Poll::Ready(Ok(_)) if input.is_full() => return Poll::Ready(Ok(RelayEvent::ClientIsAhead)),
                     Poll::Ready(Ok(_)) => {}
                     Poll::Pending => break,
                 }

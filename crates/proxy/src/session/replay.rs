@@ -11,7 +11,7 @@ use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::guard::{guarded, guarded_on, left};
 use super::insert_id::LastInsertId;
-use super::leave::Kept;
+use super::leave::BackendAtStart;
 use super::lost_write::numbers;
 use super::question::{self, Question};
 use super::recovery::Recovery;
@@ -193,7 +193,7 @@ impl Session {
             // What comes next is new, and takes nothing from those who are not as far.
             self.let_replays_go_first(u64::MAX).await?;
             // Meanwhile this server may have lost the role, too.
-            if self.keeps_backend()? == Kept::Moves {
+            if self.keeps_backend()? == BackendAtStart::Moves {
                 let text = "the server lost its role before the proxy could send the statement".to_owned();
                 return Err(Fault::Lost { certainty: Certainty::NeverSent, text, pins: self.at.pins.set() });
             }
@@ -244,29 +244,29 @@ impl Session {
             if self.recovery.assigned_gtid.is_some() {
                 self.gtid_of_replay().await?;
             }
-            let mut wants = Wants::default();
+            let mut wants = WantedIds::default();
             let said = match self.say_all(transcript, &mut wants).await {
                 // Any answer may have come of it.
-                Err(Fault::End(End::BackendLost(_)) | Fault::Refused { .. }) if wants.is_spoilt => Ok(Turn::Another),
+                Err(Fault::End(End::BackendLost(_)) | Fault::Refused { .. }) if wants.is_spoilt => Ok(ReplayOutcome::Another),
                 said => said,
             };
             transcript.forget_ids(&wants.unused);
             match said? {
-                Turn::Done => return Ok(()),
-                Turn::Another if wants.is_spoilt => self.at.close_transaction().await,
-                Turn::Another => {}
+                ReplayOutcome::Done => return Ok(()),
+                ReplayOutcome::Another if wants.is_spoilt => self.at.close_transaction().await,
+                ReplayOutcome::Another => {}
             }
         }
     }
 
-    async fn say_all(&mut self, transcript: &Transcript, wants: &mut Wants) -> Result<Turn, Fault> {
+    async fn say_all(&mut self, transcript: &Transcript, wants: &mut WantedIds) -> Result<ReplayOutcome, Fault> {
         for (place, (said, bytes)) in transcript.statements().enumerate() {
             if said.generated != 0 || wants.open.is_some() && said.may_insert {
                 self.at.want_insert_id(wants, place, said.generated).await?;
             }
             let packets = self.packets_of(said, bytes).await?;
             if place == 0 && !self.may_begin() {
-                return Ok(Turn::Another);
+                return Ok(ReplayOutcome::Another);
             }
             if self.at.must_leave() {
                 return Err(self.at.lost_before(&left()));
@@ -276,7 +276,7 @@ impl Session {
         if wants.open.is_some() {
             self.at.want_insert_id(wants, usize::MAX, 0).await?;
         }
-        Ok(if wants.is_spoilt { Turn::Another } else { Turn::Done })
+        Ok(if wants.is_spoilt { ReplayOutcome::Another } else { ReplayOutcome::Done })
     }
 
     /// What says it on the backend at hand, which is made ready for it.
@@ -376,7 +376,7 @@ impl Backends {
 
     /// The next row gets this id (0: any), as it had; where the server allows that. A statement whose rows had ids of their own
     /// does not use up what was wanted for it: nothing takes that away but another one, so who would get it gets another backend.
-    async fn want_insert_id(&mut self, wants: &mut Wants, place: usize, id: u64) -> Result<(), Fault> {
+    async fn want_insert_id(&mut self, wants: &mut WantedIds, place: usize, id: u64) -> Result<(), Fault> {
         let Some(backend) = self.backend.as_mut() else { return Err(self.pinned_backend_lost("no backend")) };
         let (left, set) = (["@@session.insert_id".to_owned()], format!("SET @@session.insert_id={id}"));
         let ask = wants.open.map(|_| Question::Values { expressions: &left, as_bytes: false });
@@ -426,7 +426,7 @@ impl Backends {
 
 /// What became of a transaction that was said on one backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum ReplayOutcome {
     /// It is open there.
     Done,
     /// It has to be said on another one.
@@ -435,7 +435,7 @@ enum Turn {
 
 /// The ids that were wanted of a backend.
 #[derive(Default)]
-struct Wants {
+struct WantedIds {
     /// The statement for which one was wanted last, and it is not known whether it used it up.
     open: Option<usize>,
     /// Statements that did not.

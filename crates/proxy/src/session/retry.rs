@@ -8,7 +8,7 @@
 //! the server died of, or what somebody killed.
 
 use super::Session;
-use super::assigned_gtid::{IMPLICIT_COMMIT, LEAVING_GROUP, Standing};
+use super::assigned_gtid::{GtidStanding, IMPLICIT_COMMIT, LEAVING_GROUP};
 use super::backends::Backends;
 use super::command::Incoming;
 use super::end::End;
@@ -21,7 +21,7 @@ use crate::backends::backend::{Collected, ServerError};
 use crate::clients::processlist::HeldConnection;
 use crate::clients::session_handle::Signal;
 use crate::servers::server_counts::ServerId;
-use crate::session_state::certainty::{self, Place, ReadOnlyBy, Refusal};
+use crate::session_state::certainty::{self, ClusterPart, ReadOnlyBy, Refusal};
 use crate::session_state::pins::{PinReason, TRANSACTION, WISHES};
 use crate::workers::counters::count;
 use crate::workers::safety::Safety;
@@ -105,7 +105,7 @@ impl Session {
     /// May the statement that was refused so go to another server, and is there time?
     fn may_move(&self, refusal: Refusal, analysis: &Analysis) -> bool {
         let by = if self.wants_read_only() { ReadOnlyBy::Client } else { ReadOnlyBy::Server };
-        let place = Place::of(self.at.pool.shared.id, &self.worker.snapshot());
+        let place = ClusterPart::of(self.at.pool.shared.id, &self.worker.snapshot());
         let settings = self.at.lane.settings();
         let is_wanted = refusal != Refusal::Conflict || settings.transaction_replay && settings.transaction_replay_conflicts;
         // What was refused in a transaction is gone with the rest of it, when the server goes.
@@ -147,7 +147,7 @@ impl Session {
         if matches!(fault, Fault::Lost { .. }) {
             self.replay_is_due();
         }
-        if matches!(self.recovery.standing(), Some(Standing::InDoubt | Standing::Undecided)) {
+        if matches!(self.recovery.standing(), Some(GtidStanding::InDoubt | GtidStanding::Undecided)) {
             return self.doubt_again(patience, fault).await;
         }
         match fault {
@@ -235,7 +235,7 @@ impl Session {
 
     /// A statement that was killed is never sent again, whatever became of it.
     fn killed(&self, by: Signal, fault: Fault, analysis: &Analysis) -> Fault {
-        let is_in_doubt = matches!(self.recovery.standing(), Some(Standing::InDoubt | Standing::Undecided));
+        let is_in_doubt = matches!(self.recovery.standing(), Some(GtidStanding::InDoubt | GtidStanding::Undecided));
         match fault {
             Fault::Lost { certainty, .. } if !is_in_doubt && self.may_retry(certainty, analysis) => Fault::interrupted(by),
             Fault::Refused { .. } => Fault::interrupted(by),
@@ -362,7 +362,7 @@ impl AtHand {
 
     /// Whether time limits the retries of this statement, not their number.
     fn is_timed(&self, at: &Backends) -> bool {
-        self.directions.retries != Some(0) && Place::of(at.pool.shared.id, &at.worker.snapshot()) != Place::Elsewhere
+        self.directions.retries != Some(0) && ClusterPart::of(at.pool.shared.id, &at.worker.snapshot()) != ClusterPart::Elsewhere
     }
 }
 
@@ -376,7 +376,7 @@ impl Backends {
             && self.lane.settings().transaction_replay
             && pins.contains(PinReason::Transaction)
             && pins.without(TRANSACTION).without(WISHES).is_empty()
-            && Place::of(self.pool.shared.id, &self.worker.snapshot()) == Place::Writer
+            && ClusterPart::of(self.pool.shared.id, &self.worker.snapshot()) == ClusterPart::Writer
     }
 }
 

@@ -9,7 +9,7 @@ use super::Session;
 use super::command::Incoming;
 use super::end::End;
 use super::fault::{Certainty, Fault};
-use super::leave::Kept;
+use super::leave::BackendAtStart;
 use super::run::Plan;
 use crate::hostgroups::pool::{Answer, Got, Ridden, Rider};
 use crate::session_state::pins::PinSet;
@@ -96,12 +96,12 @@ impl Session {
     /// Gets a backend where [`Session::obtain_at_once`] had none, or the reply without one: true, and it is with the client.
     pub(super) async fn obtain_or_ride(
         &mut self,
-        kept: Kept,
+        kept: BackendAtStart,
         command: Incoming,
         plan: &Plan,
         reply: &mut ReplyFacts,
     ) -> Result<bool, Fault> {
-        let rider = if kept == Kept::None { self.rider(command, plan) } else { None };
+        let rider = if kept == BackendAtStart::None { self.rider(command, plan) } else { None };
         match rider {
             None => self.obtain_later(kept).await.map(|()| false),
             Some(rider) => Box::pin(self.ride(rider, plan, reply)).await,

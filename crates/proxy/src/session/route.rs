@@ -14,7 +14,7 @@ use super::statements::{ClientStatement, Original};
 use super::tracked::UNCARRIED;
 use super::wants::Wants;
 use crate::hostgroups::choice::Needs;
-use crate::mirror::Wish;
+use crate::mirror::MirrorWish;
 use crate::session_state::pins::{PinReason, WISHES};
 use crate::session_state::state::Text;
 use crate::statements::digest::{Digest, Judged};
@@ -48,7 +48,7 @@ pub(super) struct Directions {
     /// A hostgroup whose last write by this session its server must have.
     pub gtid_from: Option<HostgroupId>,
     /// Whether a copy of it runs elsewhere too.
-    pub mirror: Option<Wish>,
+    pub mirror: Option<MirrorWish>,
     /// It runs with autocommit on, though the session has it off.
     pub alone: bool,
     /// The writers of the read/write split that sends it to readers.
@@ -78,7 +78,7 @@ pub(super) enum Directed {
 
 /// Which command carries the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum TextCommand {
     /// COM_QUERY.
     Query,
     /// COM_STMT_PREPARE, whose answer cannot be a plain OK.
@@ -91,14 +91,14 @@ pub(super) enum Phase {
 
 /// What is known of a prepared statement beside the text that servers have.
 #[derive(Clone, Copy)]
-struct Prepared<'a> {
+struct PreparedText<'a> {
     /// What the client prepared, where that is another text.
     original: Option<&'a Original>,
     /// The schema that it was prepared in.
     schema: Option<&'a [u8]>,
 }
 
-impl<'a> Prepared<'a> {
+impl<'a> PreparedText<'a> {
     fn of(statement: &'a ClientStatement) -> Self {
         Self { original: statement.original.as_deref(), schema: statement.key.schema.as_deref() }
     }
@@ -106,7 +106,7 @@ impl<'a> Prepared<'a> {
 
 /// How the rules are asked, beside for what.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct RulesInput<'a> {
     /// Where they begin.
     pub flag_in: u32,
     /// The statement's first comment, if it counts.
@@ -133,7 +133,7 @@ impl Session {
         command: Incoming,
         start: usize,
         analysis: &Analysis,
-        phase: Phase,
+        phase: TextCommand,
     ) -> Result<Option<(Incoming, Analysis, Option<Text>)>, End> {
         let in_force = self.worker.in_force();
         let decision = self.decide_timed(&in_force, self.client.sql_text(command, start), analysis, None, phase);
@@ -141,7 +141,7 @@ impl Session {
             Directed::Answered => Ok(None),
             Directed::Run(None) => Ok(Some((command, *analysis, None))),
             Directed::Run(Some(text)) => {
-                let original = (phase == Phase::Prepare).then(|| self.client.sql_text(command, start).into());
+                let original = (phase == TextCommand::Prepare).then(|| self.client.sql_text(command, start).into());
                 let command = self.client.replace_text(command, start, &text);
                 Ok(Some((command, self.worker.analyze(&text, self.wants.lex), original)))
             }
@@ -149,27 +149,34 @@ impl Session {
     }
 
     /// The same for an execution of this statement; false when it was answered.
-    pub(super) async fn direct_execution(&mut self, id: u32, phase: Phase) -> Result<bool, End> {
+    pub(super) async fn direct_execution(&mut self, id: u32, phase: TextCommand) -> Result<bool, End> {
         let in_force = self.worker.in_force();
         let Some(decision) = self.decide_execution(&in_force, id, phase) else { return Ok(true) };
         Ok(matches!(self.follow(&in_force, decision, phase).await?, Directed::Run(_)))
     }
 
-    fn decide_execution(&self, in_force: &InForce, id: u32, phase: Phase) -> Option<Decision> {
+    fn decide_execution(&self, in_force: &InForce, id: u32, phase: TextCommand) -> Option<Decision> {
         let statement = self.statements.get(id)?;
-        Some(self.decide_timed(in_force, &statement.key.text, &statement.analysis, Some(Prepared::of(statement)), phase))
+        Some(self.decide_timed(in_force, &statement.key.text, &statement.analysis, Some(PreparedText::of(statement)), phase))
     }
 
     /// What comes ahead of an execution goes where that will.
     pub(super) async fn travel_ahead(&mut self, id: u32) {
         let in_force = self.worker.in_force();
-        if let Some(decision) = self.decide_execution(&in_force, id, Phase::Execution) {
+        if let Some(decision) = self.decide_execution(&in_force, id, TextCommand::Execution) {
             self.travel(decision.hostgroup).await;
         }
     }
 
     /// [`Session::decide`], measured if that is wanted, with what is to be brought along.
-    fn decide_timed(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, prepared: Option<Prepared<'_>>, phase: Phase) -> Decision {
+    fn decide_timed(
+        &self,
+        in_force: &InForce,
+        text: &[u8],
+        analysis: &Analysis,
+        prepared: Option<PreparedText<'_>>,
+        phase: TextCommand,
+    ) -> Decision {
         let began_ns = self.worker.meter.rules().times_rules.then(|| self.worker.shared.clock.now_ns());
         let mut decision = self.decide(in_force, text, analysis, prepared, phase);
         if let Some(began_ns) = began_ns {
@@ -180,7 +187,14 @@ impl Session {
     }
 
     /// Decides for a statement with this text; the rules are told what the client prepared, and where. Changes nothing but memories.
-    fn decide(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, prepared: Option<Prepared<'_>>, phase: Phase) -> Decision {
+    fn decide(
+        &self,
+        in_force: &InForce,
+        text: &[u8],
+        analysis: &Analysis,
+        prepared: Option<PreparedText<'_>>,
+        phase: TextCommand,
+    ) -> Decision {
         let default = self.user.default_hostgroup;
         if in_force.is_plain() {
             return Decision { hostgroup: default, commits_first: false, brings: None, directions: Directions::default(), route: None };
@@ -189,12 +203,12 @@ impl Session {
         let digest = self.worker.digest(text, self.wants.lex, analysis);
         let statement = routing::Statement { text, mode: self.wants.lex, analysis: *analysis };
         let schema = prepared.map_or(self.wants.state.schema.as_deref(), |prepared| prepared.schema).unwrap_or_default();
-        if phase == Phase::Query && routing::precedes_rules(&statement) {
+        if phase == TextCommand::Query && routing::precedes_rules(&statement) {
             let known = Judged { digest: &digest, rules: &in_force.digests, sql: text, lex: self.wants.lex };
             // Where the schema is that it enters, not the one that it leaves.
             let entered =
                 if analysis.kind == Kind::Use { sql::parse_use(text, self.wants.lex).map(|name| self.in_utf8(&name)) } else { None };
-            let asked = Asked { flag_in: self.hand.flag_in, comment: None, schema: entered.as_deref().unwrap_or(schema) };
+            let asked = RulesInput { flag_in: self.hand.flag_in, comment: None, schema: entered.as_deref().unwrap_or(schema) };
             let request = self.request(text, analysis, &known, asked);
             let route = in_force.rules.destination(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next());
             let (hostgroup, _) = self.destination(in_force, text, analysis, &route, phase);
@@ -206,7 +220,7 @@ impl Session {
         let comment = if obeys { sql::first_comment(said, self.wants.lex) } else { None };
         let digest_said = original.map(|_| self.worker.digest(said, self.wants.lex, known));
         let digest_said = digest_said.as_ref().unwrap_or(&digest);
-        let mut route = self.ask_rules(in_force, said, known, digest_said, Asked { flag_in: self.hand.flag_in, comment, schema });
+        let mut route = self.ask_rules(in_force, said, known, digest_said, RulesInput { flag_in: self.hand.flag_in, comment, schema });
         if in_force.snapshot.vars.ignore_min_gtid_annotations {
             route.min_gtid = None;
         }
@@ -228,7 +242,7 @@ impl Session {
             cache_empty_result: route.cache_empty_result,
             needs: Needs::of(&route, || crate::workers::clock::unix_us() / 1000),
             gtid_from: route.gtid_from_hostgroup,
-            mirror: Wish::of(&route),
+            mirror: MirrorWish::of(&route),
             alone: self.reads_alone(in_force, text, analysis, hostgroup, phase),
             writer,
             rule: route.matched.last().copied().and_then(NonZeroU32::new),
@@ -251,7 +265,7 @@ impl Session {
         text: &[u8],
         analysis: &Analysis,
         route: &Route,
-        phase: Phase,
+        phase: TextCommand,
     ) -> (HostgroupId, Option<HostgroupId>) {
         let split = in_force.splits.then(|| routing::split_of(&in_force.snapshot, &self.user, route)).flatten();
         let side = split.map(|split| self.side_of(split, in_force, text, analysis, route, phase));
@@ -263,11 +277,11 @@ impl Session {
 
     /// With autocommit off a statement begins a transaction, and what follows stays where that is. A plain read that a rule sends
     /// elsewhere than home is to be no such beginning (`enforce_autocommit_on_reads`): what comes next may write.
-    fn reads_alone(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, hostgroup: HostgroupId, phase: Phase) -> bool {
+    fn reads_alone(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, hostgroup: HostgroupId, phase: TextCommand) -> bool {
         self.client.is_autocommit_off()
             && self.initial_status().contains(StatusFlags::AUTOCOMMIT)
             && hostgroup != self.user.default_hostgroup
-            && matches!(phase, Phase::Query | Phase::Execution)
+            && matches!(phase, TextCommand::Query | TextCommand::Execution)
             && !in_force.snapshot.vars.enforce_autocommit_on_reads
             && self.is_plain_read(text, analysis)
     }
@@ -275,7 +289,14 @@ impl Session {
     /// Where else than in `hostgroup` the transaction begins that a statement is part of because autocommit is off. Where that counts
     /// as an open transaction, or a plain read is to begin one, this is where the rules send a BEGIN. And what cannot run alone
     /// begins none among the readers of a cluster.
-    fn begins_at(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, hostgroup: HostgroupId, phase: Phase) -> Option<HostgroupId> {
+    fn begins_at(
+        &self,
+        in_force: &InForce,
+        text: &[u8],
+        analysis: &Analysis,
+        hostgroup: HostgroupId,
+        phase: TextCommand,
+    ) -> Option<HostgroupId> {
         if !self.client.is_autocommit_off() {
             return None;
         }
@@ -296,7 +317,7 @@ impl Session {
         let analysis = self.worker.analyze(BEGIN, self.wants.lex);
         let digest = self.worker.digest(BEGIN, self.wants.lex, &analysis);
         let known = Judged { digest: &digest, rules: &in_force.digests, sql: BEGIN, lex: self.wants.lex };
-        let asked = Asked { flag_in: 0, comment: None, schema: self.wants.state.schema.as_deref().unwrap_or_default() };
+        let asked = RulesInput { flag_in: 0, comment: None, schema: self.wants.state.schema.as_deref().unwrap_or_default() };
         let request = self.request(BEGIN, &analysis, &known, asked);
         let route = in_force.rules.destination(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next());
         let split = in_force.splits.then(|| routing::split_of(&in_force.snapshot, &self.user, &route)).flatten();
@@ -311,13 +332,13 @@ impl Session {
     }
 
     /// What the rules say of a statement.
-    pub(super) fn ask_rules(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, digest: &Digest, asked: Asked<'_>) -> Route {
+    pub(super) fn ask_rules(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, digest: &Digest, asked: RulesInput<'_>) -> Route {
         let known = Judged { digest, rules: &in_force.digests, sql: text, lex: self.wants.lex };
         let request = self.request(text, analysis, &known, asked);
         in_force.rules.route(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next())
     }
 
-    fn request<'a>(&'a self, text: &'a [u8], analysis: &Analysis, digest: &'a Judged<'a>, asked: Asked<'a>) -> Request<'a> {
+    fn request<'a>(&'a self, text: &'a [u8], analysis: &Analysis, digest: &'a Judged<'a>, asked: RulesInput<'a>) -> Request<'a> {
         Request {
             user: self.user.name.as_bytes(),
             schema: asked.schema,
@@ -357,9 +378,9 @@ impl Session {
         text: &[u8],
         analysis: &Analysis,
         route: &Route,
-        phase: Phase,
+        phase: TextCommand,
     ) -> HostgroupId {
-        if phase == Phase::Cursor {
+        if phase == TextCommand::Cursor {
             // What follows until it is closed may write.
             return split.writer;
         }
@@ -407,8 +428,8 @@ impl Session {
     pub(super) async fn direct_command(&mut self, sql: &[u8]) -> Result<bool, End> {
         let in_force = self.worker.in_force();
         let analysis = self.worker.analyze(sql, self.wants.lex);
-        let decision = self.decide_timed(&in_force, sql, &analysis, None, Phase::Query);
-        Ok(matches!(self.follow(&in_force, decision, Phase::Query).await?, Directed::Run(_)))
+        let decision = self.decide_timed(&in_force, sql, &analysis, None, TextCommand::Query);
+        Ok(matches!(self.follow(&in_force, decision, TextCommand::Query).await?, Directed::Run(_)))
     }
 
     /// As [`Session::direct_home`], for a schema that is entered by a command or at the login: to where a `USE` of it goes.
@@ -418,21 +439,21 @@ impl Session {
         if !in_force.is_plain() {
             let text = [b"USE ", quoted(schema).as_slice()].concat();
             let analysis = self.worker.analyze(&text, self.wants.lex);
-            hostgroup = self.decide(&in_force, &text, &analysis, None, Phase::Query).hostgroup;
+            hostgroup = self.decide(&in_force, &text, &analysis, None, TextCommand::Query).hostgroup;
         }
         self.forget_directions();
         self.travel(hostgroup).await;
     }
 
     /// Does what was decided, up to running the statement.
-    async fn follow(&mut self, in_force: &InForce, mut decision: Decision, phase: Phase) -> Result<Directed, End> {
+    async fn follow(&mut self, in_force: &InForce, mut decision: Decision, phase: TextCommand) -> Result<Directed, End> {
         if let Some(names) = decision.brings.take() {
             decision.hostgroup = Box::pin(self.bring_variables(names, decision.hostgroup)).await;
         }
         self.hand.directions = decision.directions;
         self.hand.min_gtid = decision.route.as_ref().and_then(|route| route.min_gtid.clone());
         let is_answered = decision.route.as_ref().is_some_and(|route| route.ok_msg.is_some() || route.error_msg.is_some());
-        if decision.commits_first && phase != Phase::Prepare && !is_answered {
+        if decision.commits_first && phase != TextCommand::Prepare && !is_answered {
             Box::pin(self.commit_what_was_read(decision.hostgroup)).await;
         }
         self.travel(decision.hostgroup).await;
@@ -443,18 +464,18 @@ impl Session {
             Some(RuleMultiplex::Off | RuleMultiplex::IgnoreVariables) | None => {}
         }
         // A statement waits when it runs, not when it is prepared.
-        let delays = phase != Phase::Prepare;
+        let delays = phase != TextCommand::Prepare;
         let delay_ms = if delays { self.at.lane.settings().default_query_delay } else { 0 };
         let Some(route) = decision.route else {
             self.handle.set_statement_limit(0);
             return self.delayed(delay_ms, phase, None, None).await;
         };
         self.handle.set_statement_limit(u64::from(route.timeout_ms.unwrap_or(0)));
-        if let Some(flag) = route.next_query_flag_in.filter(|_| phase != Phase::Prepare) {
+        if let Some(flag) = route.next_query_flag_in.filter(|_| phase != TextCommand::Prepare) {
             // The next statement is the prepared one's execution, which has not had its own rules yet.
             self.hand.flag_in = flag;
         }
-        if let Some(info) = route.ok_msg.as_ref().filter(|_| phase != Phase::Prepare) {
+        if let Some(info) = route.ok_msg.as_ref().filter(|_| phase != TextCommand::Prepare) {
             self.client.send_ok_with(&mut self.at, info.as_bytes()).await?;
             return Ok(Directed::Answered);
         }
@@ -468,7 +489,7 @@ impl Session {
             self.client.send_error(&mut self.at, codes::NOT_ALLOWED_COMMAND, "42000", text).await?;
             return Ok(Directed::Answered);
         }
-        let rewritten = route.rewritten.filter(|_| !matches!(phase, Phase::Execution | Phase::Cursor));
+        let rewritten = route.rewritten.filter(|_| !matches!(phase, TextCommand::Execution | TextCommand::Cursor));
         if let Some(text) = &rewritten
             && text.len() as u64 + 1 > in_force.snapshot.vars.max_allowed_packet
         {
@@ -513,12 +534,12 @@ impl Session {
     async fn delayed(
         &mut self,
         delay_ms: u64,
-        phase: Phase,
+        phase: TextCommand,
         pace: Option<(u32, u32)>,
         rewritten: Option<Arc<[u8]>>,
     ) -> Result<Directed, End> {
         let wait_us = match phase {
-            Phase::Prepare => 0,
+            TextCommand::Prepare => 0,
             _ => match self.pace_wait_us(pace) {
                 Ok(wait_us) => wait_us,
                 Err(text) => {

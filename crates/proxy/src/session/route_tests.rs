@@ -8,12 +8,12 @@ const SPLIT: &str = r#"{ username="anna", password="x", default_hostgroup=1,
     attributes="{\"read_write_split\": {\"writer\": 1, \"reader\": 2}, \"safe_functions\": [\"harmless\"]}" }"#;
 
 impl Bed {
-    fn decided(&self, text: &str, phase: Phase) -> Decision {
+    fn decided(&self, text: &str, phase: TextCommand) -> Decision {
         self.decide(&self.worker.in_force(), text.as_bytes(), &self.analysis(text), None, phase)
     }
 
     fn goes_to(&self, text: &str) -> HostgroupId {
-        self.decided(text, Phase::Query).hostgroup
+        self.decided(text, TextCommand::Query).hostgroup
     }
 }
 
@@ -24,7 +24,7 @@ async fn without_rules_all_goes_home_undecided() {
     assert!(!Bed::new("mysql_variables = { default_query_delay = 5 }").goes_home_undirected(), "a delay is a direction");
     let bed = Bed::new("");
     for text in ["SELECT 1", "BEGIN", "SET @a = 1", "nonsense"] {
-        let decision = bed.decided(text, Phase::Query);
+        let decision = bed.decided(text, TextCommand::Query);
         assert_eq!((decision.hostgroup, decision.directions), (HOME, Directions::default()), "{text}");
     }
 }
@@ -55,11 +55,11 @@ async fn a_split_sends_what_only_reads_to_readers() {
     ] {
         assert_eq!(bed.goes_to(text), expected, "{text}");
     }
-    let read = bed.decided("SELECT a FROM t", Phase::Query);
+    let read = bed.decided("SELECT a FROM t", TextCommand::Query);
     assert_eq!(read.directions.writer, Some(HOME), "if a reader refuses it");
-    assert_eq!(bed.decided("DELETE FROM t", Phase::Query).directions.writer, None);
-    assert_eq!(bed.decided("SELECT a FROM t", Phase::Cursor).hostgroup, HOME, "what follows until it is closed may write");
-    assert_eq!(bed.decided("SELECT a FROM t", Phase::Execution).hostgroup, OTHER);
+    assert_eq!(bed.decided("DELETE FROM t", TextCommand::Query).directions.writer, None);
+    assert_eq!(bed.decided("SELECT a FROM t", TextCommand::Cursor).hostgroup, HOME, "what follows until it is closed may write");
+    assert_eq!(bed.decided("SELECT a FROM t", TextCommand::Execution).hostgroup, OTHER);
 }
 
 #[tokio::test]
@@ -80,7 +80,7 @@ async fn a_destination_of_a_rule_is_not_split() {
     let rule = "mysql_query_rules = ( { rule_id=1, active=1, match_digest=\"^SELECT a FROM special\", destination_hostgroup=1, apply=1 } )";
     let bed = Bed::of_user(SPLIT, rule);
     assert_eq!((bed.goes_to("SELECT a FROM special"), bed.goes_to("SELECT a FROM t")), (HOME, OTHER));
-    assert_eq!(bed.decided("SELECT a FROM special", Phase::Query).directions.rule.map(u32::from), Some(1));
+    assert_eq!(bed.decided("SELECT a FROM special", TextCommand::Query).directions.rule.map(u32::from), Some(1));
 }
 
 #[tokio::test]
@@ -102,11 +102,11 @@ async fn with_autocommit_off_a_transaction_begins_where_it_may_write() {
         (counts, "SELECT a FROM t", HOME, false),
         (enforced, "SELECT a FROM t", HOME, false),
     ] {
-        let decision = off(config).decided(text, Phase::Query);
+        let decision = off(config).decided(text, TextCommand::Query);
         assert_eq!((decision.hostgroup, decision.directions.alone), (expected, alone), "{config}: {text}");
     }
-    assert!(!Bed::new(READS_TO_OTHER).decided("SELECT a FROM t", Phase::Query).directions.alone, "autocommit is on anyway");
-    assert!(!off("").decided("SELECT a FROM t", Phase::Cursor).directions.alone, "its rows come later");
+    assert!(!Bed::new(READS_TO_OTHER).decided("SELECT a FROM t", TextCommand::Query).directions.alone, "autocommit is on anyway");
+    assert!(!off("").decided("SELECT a FROM t", TextCommand::Cursor).directions.alone, "its rows come later");
 }
 
 #[tokio::test]
@@ -117,7 +117,7 @@ async fn what_rules_and_comments_say_is_followed() {
         { rule_id=3, active=1, match_digest="^SELECT .* FROM cached", cache_ttl=2000, cache_empty_result=0, apply=1 },
         { rule_id=4, active=1, match_pattern="old", replace_pattern="new", apply=1 } )"#;
     let bed = Bed::new(rules);
-    let decided = |text| bed.decided(text, Phase::Query);
+    let decided = |text| bed.decided(text, TextCommand::Query);
     assert_eq!(decided("DELETE FROM t").route.unwrap().error_msg.as_deref(), Some("not today"));
     let update = decided("UPDATE t SET a = 1");
     assert_eq!((update.directions.retries, update.directions.multiplex), (Some(0), Some(RuleMultiplex::Off)));
@@ -158,7 +158,7 @@ fn what_only_changes_the_session_is_carried_to_any_server() {
 async fn a_rule_keeps_the_connection_that_a_session_holds() {
     let rule = "mysql_query_rules = ( { rule_id=1, active=1, match_digest=\"^SELECT\", multiplex=0, apply=1 } )";
     let mut bed = Bed::new(rule).on(MySql);
-    bed.hand.directions = bed.decided("SELECT 1", Phase::Query).directions;
+    bed.hand.directions = bed.decided("SELECT 1", TextCommand::Query).directions;
     bed.ran("SELECT 1", &rows(1));
     let select = bed.analysis("SELECT 1");
     bed.note_rule(&select);

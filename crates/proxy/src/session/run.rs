@@ -4,7 +4,7 @@
 use super::Session;
 use super::command::Incoming;
 use super::fault::Fault;
-use super::leave::Kept;
+use super::leave::BackendAtStart;
 use super::relay::Outgoing;
 use super::sync::{Ahead, is_about_diagnostics};
 use crate::session_state::causal::Writing;
@@ -102,7 +102,7 @@ impl Session {
         }
         let (ahead, readied) = loop {
             match self.obtain_at_once()? {
-                Kept::AtHand => {}
+                BackendAtStart::AtHand => {}
                 kept => {
                     self.hand.attempt_waits(&self.at);
                     if self.obtain_or_ride(kept, command, plan, reply).await? {

@@ -32,7 +32,7 @@ const UNASSIGNED: [u16; 4] =
 const TRANSACTION: [&str; 2] = ["transaction_isolation", "transaction_read_only"];
 
 /// What a SET that failed may have left.
-enum Left {
+enum LeftBySet {
     Nothing,
     /// Some of these assignments may be in force.
     Of(Vec<Assignment>),
@@ -91,9 +91,9 @@ impl Session {
     /// A SET that failed. Which of its variables are in force, the server is asked behind it: [`Session::learn_failed_set`].
     pub(super) fn note_failed_set(&mut self, sql: &[u8], analysis: &Analysis, code: u16) {
         let assignments = match left_by_failed_set(sql, self.wants.lex, code) {
-            Left::Nothing => return,
-            Left::Of(assignments) if analysis.kind == Kind::Set && !analysis.facts.contains(Facts::MULTI) => assignments,
-            Left::Of(_) | Left::Unknown => {
+            LeftBySet::Nothing => return,
+            LeftBySet::Of(assignments) if analysis.kind == Kind::Set && !analysis.facts.contains(Facts::MULTI) => assignments,
+            LeftBySet::Of(_) | LeftBySet::Unknown => {
                 self.user_variables().computed_by(sql, analysis);
                 return self.at.pin(PinReason::SessionState, analysis);
             }
@@ -111,7 +111,7 @@ impl Session {
     /// Asks what a SET that failed has changed. A variable that the session has not set, and that is as it is globally, was not.
     async fn learn_failed_set(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
         let code = reply.error.unwrap_or_default();
-        let Left::Of(assignments) = left_by_failed_set(sql, self.wants.lex, code) else { return };
+        let LeftBySet::Of(assignments) = left_by_failed_set(sql, self.wants.lex, code) else { return };
         if self.at.pins.set().contains(PinReason::SessionState) {
             return;
         }
@@ -370,15 +370,15 @@ impl Backends {
 
 /// What a SET with this text may have left that failed with this error. Servers check all assignments before the first is in force,
 /// but some are refused only when their turn comes, and values assign (`@a := 1`) while they are checked.
-fn left_by_failed_set(sql: &[u8], lex: LexMode, code: u16) -> Left {
+fn left_by_failed_set(sql: &[u8], lex: LexMode, code: u16) -> LeftBySet {
     if UNREAD.contains(&code) {
-        return Left::Nothing;
+        return LeftBySet::Nothing;
     }
     let is_global = |a: &Assignment| matches!(a.target, Target::Global(_) | Target::Persist(_));
     match sql::parse_set(sql, lex).filter(|_| !contains(sql, b":=")) {
-        Some(all) if all.len() == 1 || all.iter().all(is_global) || UNASSIGNED.contains(&code) => Left::Nothing,
-        Some(all) => Left::Of(all),
-        None => Left::Unknown,
+        Some(all) if all.len() == 1 || all.iter().all(is_global) || UNASSIGNED.contains(&code) => LeftBySet::Nothing,
+        Some(all) => LeftBySet::Of(all),
+        None => LeftBySet::Unknown,
     }
 }
 
@@ -444,9 +444,9 @@ mod tests {
             ("SET sql_mode=(@a := 'nonsense')", 1231, "unknown"),
         ] {
             let left = match left_by_failed_set(sql.as_bytes(), LexMode::default(), code) {
-                Left::Nothing => "nothing",
-                Left::Of(_) => "of",
-                Left::Unknown => "unknown",
+                LeftBySet::Nothing => "nothing",
+                LeftBySet::Of(_) => "of",
+                LeftBySet::Unknown => "unknown",
             };
             assert_eq!(left, expected, "{sql}: {code}");
         }

@@ -213,7 +213,7 @@ impl ClientStatement {
 #[derive(Default)]
 pub(super) struct Statements {
     /// None when there are none: most clients prepare nothing.
-    held: Option<Box<Held>>,
+    held: Option<Box<StatementList>>,
     /// The highest id.
     last: u32,
     /// It is that of the last PREPARE: none has failed since.
@@ -221,7 +221,7 @@ pub(super) struct Statements {
 }
 
 #[derive(Default)]
-struct Held {
+struct StatementList {
     all: Slab<ClientStatement>,
     /// Where in `all` the statement with an id is.
     by_id: HashMap<u32, usize, foldhash::fast::FixedState>,
@@ -235,7 +235,7 @@ struct Held {
     behind: u32,
 }
 
-impl Held {
+impl StatementList {
     fn place(&self, id: u32) -> Option<usize> {
         if let Some((latest, place)) = self.latest.get()
             && latest == id
@@ -273,7 +273,7 @@ impl Statements {
         let Self { held, last, is_latest } = self;
         let (each, behind) = match held.as_deref() {
             None => (Vec::new(), 0),
-            Some(Held { all, by_id, latest: _, marked: _, bytes: _, behind }) => {
+            Some(StatementList { all, by_id, latest: _, marked: _, bytes: _, behind }) => {
                 let record = |(id, place): (&u32, &usize)| Some(all.get(*place)?.record(*id));
                 (by_id.iter().filter_map(record).collect(), *behind)
             }

@@ -15,7 +15,7 @@ use crate::backends::cleaning::{self, ResetError};
 use crate::session_state::held::{TRACK_GTIDS, Tracking};
 use crate::session_state::pins::WISHES;
 use crate::session_state::state::{self, Diff};
-use crate::statements::memory::Place;
+use crate::statements::memory::AnswerSource;
 use crate::workers::counters::count;
 use crate::workers::safety::Safety;
 use sql::{Analysis, Facts, Kind};
@@ -224,7 +224,7 @@ impl Session {
         let core = &backend.core;
         let (server, info, user) = (Arc::clone(&core.server), Arc::clone(&core.info), Arc::clone(&core.lane.user));
         let (hostgroup, class) = (server.key.hostgroup, core.lane.class);
-        let place = Place { hostgroup, server: Some(server.index), version: &info.version, user: &user.name, class, session };
+        let place = AnswerSource { hostgroup, server: Some(server.index), version: &info.version, user: &user.name, class, session };
         let known = sure && self.worker.memory.borrow().is_accepted(&place, set, now);
         if known {
             ahead.push(set, backend.core.caps);

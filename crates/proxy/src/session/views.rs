@@ -30,7 +30,7 @@ const SQL_NULL: u8 = 0xfb;
 
 /// A name that stands for a table, in a schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Table {
+pub(super) struct SchemaTable {
     /// Its schema.
     pub schema: Box<str>,
     /// Its name there.
@@ -38,8 +38,8 @@ pub(super) struct Table {
 }
 
 /// One of them that is asked for.
-struct Asked {
-    table: Table,
+struct TableQuestion {
+    table: SchemaTable,
     /// Which of those that the statement names leads to it.
     root: usize,
     /// It may be the name of something else than a table, which is in no schema.
@@ -60,7 +60,7 @@ enum Found {
 
 impl Session {
     /// What a read reads; None where that is not certain.
-    pub(super) fn tables_of(&self, command: Incoming, plan: &Plan) -> Option<Vec<Table>> {
+    pub(super) fn tables_of(&self, command: Incoming, plan: &Plan) -> Option<Vec<SchemaTable>> {
         let text = self.text_of(command, plan);
         // Only a SHOW with a condition may read what it names.
         if plan.analysis.kind == Kind::Show && !text.contains(&b'(') {
@@ -78,7 +78,7 @@ impl Session {
     }
 
     /// Those of the tables of which it is not known that reading them runs no code that may write; an error where one is known that may.
-    pub(super) fn unproven(&self, mut tables: Vec<Table>) -> Result<Vec<Table>, ()> {
+    pub(super) fn unproven(&self, mut tables: Vec<SchemaTable>) -> Result<Vec<SchemaTable>, ()> {
         let Some(info) = self.at.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else { return Ok(tables) };
         let (epoch, now_ms) = (self.worker.shared.ddl_epoch.load(Ordering::Acquire), self.now_ms());
         let max_age_ms = self.worker.snapshot().vars.prepared_metadata_max_age;
@@ -108,7 +108,7 @@ impl Session {
     }
 
     /// Whether reading these runs no code that may write, as far as is known, or as the backend at hand says.
-    pub(super) async fn are_harmless(&mut self, tables: Vec<Table>) -> Result<bool, Fault> {
+    pub(super) async fn are_harmless(&mut self, tables: Vec<SchemaTable>) -> Result<bool, Fault> {
         let Ok(tables) = self.unproven(tables) else { return Ok(false) };
         if tables.is_empty() {
             return Ok(true);
@@ -118,8 +118,8 @@ impl Session {
         };
         let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
         let mut harmless = vec![true; tables.len()];
-        let of = |(root, table): (usize, &Table)| Asked { table: table.clone(), root, may_be_missing: true };
-        let mut asked: Vec<Asked> = tables.iter().enumerate().map(of).collect();
+        let of = |(root, table): (usize, &SchemaTable)| TableQuestion { table: table.clone(), root, may_be_missing: true };
+        let mut asked: Vec<TableQuestion> = tables.iter().enumerate().map(of).collect();
         for _ in 0..=DEEPEST {
             if asked.is_empty() || asked.len() > MOST {
                 break;
@@ -132,7 +132,11 @@ impl Session {
                     Found::Table => true,
                     Found::View(definition) => match tables_behind(&definition, &one.table, info.flavor) {
                         Some(behind) => {
-                            next.extend(behind.into_iter().map(|(table, may_be_missing)| Asked { table, root: one.root, may_be_missing }));
+                            next.extend(behind.into_iter().map(|(table, may_be_missing)| TableQuestion {
+                                table,
+                                root: one.root,
+                                may_be_missing,
+                            }));
                             true
                         }
                         None => false,
@@ -143,7 +147,7 @@ impl Session {
                 }
             }
             // Of what is not harmless nothing more needs to be known.
-            next.retain(|one: &Asked| harmless.get(one.root) == Some(&true));
+            next.retain(|one: &TableQuestion| harmless.get(one.root) == Some(&true));
             asked = next;
         }
         for one in asked {
@@ -162,8 +166,8 @@ impl Session {
 
 impl Door<'_> {
     /// Asks the backend at hand what these are; None where it does not tell.
-    async fn look_up(&mut self, asked: &[Asked]) -> Result<Option<Vec<Found>>, Fault> {
-        let tables: Vec<&Table> = asked.iter().map(|one| &one.table).collect();
+    async fn look_up(&mut self, asked: &[TableQuestion]) -> Result<Option<Vec<Found>>, Fault> {
+        let tables: Vec<&SchemaTable> = asked.iter().map(|one| &one.table).collect();
         let reply = match self.ask(Question::Tables(&tables)).await {
             Ok(reply) => reply,
             Err(e) => return Err(self.at.lost_before(&e)),
@@ -181,7 +185,7 @@ impl Door<'_> {
 }
 
 /// The tables with their schemas. A name without one, where there is no schema to look in, is not that of a table.
-fn located(tables: Vec<TableName>, own: Option<&[u8]>) -> Option<Vec<Table>> {
+fn located(tables: Vec<TableName>, own: Option<&[u8]>) -> Option<Vec<SchemaTable>> {
     let mut all = Vec::with_capacity(tables.len());
     for TableName { schema, name } in tables {
         let schema = match (schema, own) {
@@ -189,7 +193,7 @@ fn located(tables: Vec<TableName>, own: Option<&[u8]>) -> Option<Vec<Table>> {
             (None, Some(own)) => plain(own)?.to_owned(),
             (None, None) => continue,
         };
-        all.push(Table { schema: schema.into(), name: name.into() });
+        all.push(SchemaTable { schema: schema.into(), name: name.into() });
     }
     Some(all)
 }
@@ -202,7 +206,7 @@ fn plain(schema: &[u8]) -> Option<&str> {
 
 /// What a view reads, and whether it may be missing, if the view itself runs no code that may write. Definitions name tables with
 /// their schemas; only what they make themselves (WITH) has none.
-fn tables_behind(definition: &[u8], view: &Table, flavor: Flavor) -> Option<Vec<(Table, bool)>> {
+fn tables_behind(definition: &[u8], view: &SchemaTable, flavor: Flavor) -> Option<Vec<(SchemaTable, bool)>> {
     let read = |no_backslash_escapes| {
         let mode = LexMode { no_backslash_escapes, builtins: builtins_of(flavor), ..LexMode::default() };
         let analysis = sql::analyze(definition, mode);
@@ -243,8 +247,8 @@ mod tests {
 
     use super::*;
 
-    fn table(schema: &str, name: &str) -> Table {
-        Table { schema: schema.into(), name: name.into() }
+    fn table(schema: &str, name: &str) -> SchemaTable {
+        SchemaTable { schema: schema.into(), name: name.into() }
     }
 
     fn row(columns: [Option<&[u8]>; 3]) -> Vec<u8> {

@@ -84,7 +84,7 @@ fn has_gtids(group: &RoleGroup) -> bool {
 
 /// A server as a connection has it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct End<'a> {
+pub(crate) struct ConnectedServer<'a> {
     /// Which server.
     pub server: &'a ServerKey,
     /// Where its name led to.
@@ -97,14 +97,14 @@ pub(crate) struct End<'a> {
 /// A server that had something at a time (process clock, ms).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Holder {
+struct GtidHolder {
     addr: ServerAddr,
     ip: Option<IpAddr>,
     at_ms: u64,
 }
 
-impl Holder {
-    fn new(end: &End, at_ms: u64) -> Self {
+impl GtidHolder {
+    fn new(end: &ConnectedServer, at_ms: u64) -> Self {
         Self { addr: end.server.addr(), ip: end.ip, at_ms: at_ms.max(end.since_ms) }
     }
 
@@ -113,7 +113,7 @@ impl Holder {
     }
 
     /// Whether it is this server, not another one in its place.
-    fn is(&self, end: &End) -> bool {
+    fn is(&self, end: &ConnectedServer) -> bool {
         self.is_at(end.server) && self.ip == end.ip && self.at_ms >= end.since_ms
     }
 }
@@ -140,7 +140,7 @@ pub(crate) struct Writes {
 
 impl Writes {
     /// The session wrote this through the hostgroup of this server, at `at_ms` or later. Text that is no GTID set is not remembered.
-    pub(crate) fn note(&mut self, end: &End, at_ms: u64, flavor: Flavor, gtids: &[u8]) {
+    pub(crate) fn note(&mut self, end: &ConnectedServer, at_ms: u64, flavor: Flavor, gtids: &[u8]) {
         let Some(gtids) = std::str::from_utf8(gtids).ok().filter(|text| gtid::is_set(text)) else { return };
         // What another server wrote before, and did not lose, the one that writes now had when it took over.
         let mut written = self.take_own(end, at_ms, flavor);
@@ -153,7 +153,7 @@ impl Writes {
 
     /// The session may have written something there of which the server tells no GTID: nobody else is known to have it until one
     /// is [noted](Self::note), or there turns out to be [none](Self::wrote_nothing).
-    pub(crate) fn doubt(&mut self, end: &End, at_ms: u64, flavor: Flavor) {
+    pub(crate) fn doubt(&mut self, end: &ConnectedServer, at_ms: u64, flavor: Flavor) {
         let mut written = self.take_own(end, at_ms, flavor);
         written.is_open = true;
         self.each.push(written);
@@ -165,7 +165,7 @@ impl Writes {
     }
 
     /// What was asked for: all that the server has of the session's. A set of more parts than are kept leaves it as it is.
-    pub(crate) fn answered(&mut self, end: &End, at_ms: u64, flavor: Flavor, gtids: &str) {
+    pub(crate) fn answered(&mut self, end: &ConnectedServer, at_ms: u64, flavor: Flavor, gtids: &str) {
         match gtid::parts(gtids).count() {
             0 => self.wrote_nothing(end.server),
             1..=MAX_GTIDS => self.note(end, at_ms, flavor, gtids.as_bytes()),
@@ -207,10 +207,10 @@ impl Writes {
     }
 
     /// What is known from there is on the server, which was asked at `at_ms`.
-    pub(crate) fn arrived(&mut self, origin: Origin, hostgroup: HostgroupId, end: &End, at_ms: u64) {
+    pub(crate) fn arrived(&mut self, origin: Origin, hostgroup: HostgroupId, end: &ConnectedServer, at_ms: u64) {
         if let Some(written) = self.each.iter_mut().find(|written| written.is(origin, hostgroup)) {
             written.servers.retain(|known| !(known.is_at(end.server) && known.ip == end.ip));
-            written.servers.push(Holder::new(end, at_ms));
+            written.servers.push(GtidHolder::new(end, at_ms));
         }
     }
 
@@ -229,10 +229,10 @@ impl Writes {
     }
 
     /// What the session wrote on this server so far, with nothing else known of it than that it is there.
-    fn take_own(&mut self, end: &End, at_ms: u64, flavor: Flavor) -> Written {
+    fn take_own(&mut self, end: &ConnectedServer, at_ms: u64, flavor: Flavor) -> Written {
         let written = self.take(Origin::Own, end.server.hostgroup).filter(|written| written.was_written_at(end.server));
         let mut written = written.unwrap_or_else(|| Written::new(Origin::Own, end.server.hostgroup, flavor));
-        written.writer = Some(Holder::new(end, at_ms));
+        written.writer = Some(GtidHolder::new(end, at_ms));
         written.servers.clear();
         written
     }
@@ -249,13 +249,13 @@ pub(crate) struct Written {
     origin: Origin,
     hostgroup: HostgroupId,
     /// The server that wrote it, if that is known.
-    writer: Option<Holder>,
+    writer: Option<GtidHolder>,
     flavor: Flavor,
     gtids: Vec<Box<str>>,
     /// More may have been written than these are of.
     is_open: bool,
     /// Servers that are known to have it, beside the one that wrote it.
-    servers: Vec<Holder>,
+    servers: Vec<GtidHolder>,
 }
 
 impl Written {
@@ -282,7 +282,7 @@ impl Written {
     }
 
     /// Whether the server is known to have it.
-    pub(crate) fn is_on(&self, end: &End) -> bool {
+    pub(crate) fn is_on(&self, end: &ConnectedServer) -> bool {
         self.writer.iter().chain(&self.servers).any(|known| known.is(end))
     }
 
@@ -333,8 +333,8 @@ mysql_users = ( { username="u", password="p", default_hostgroup=0 } )
         ServerKey { hostgroup: HostgroupId(0), host: "a".into(), port }
     }
 
-    fn end(server: &ServerKey) -> End<'_> {
-        End { server, ip: None, since_ms: 10 }
+    fn end(server: &ServerKey) -> ConnectedServer<'_> {
+        ConnectedServer { server, ip: None, since_ms: 10 }
     }
 
     /// MariaDB's question for these.
@@ -440,16 +440,16 @@ mysql_users = ( { username="u", password="p", default_hostgroup=0 } )
     fn what_answers_later_at_the_same_address_may_have_less() {
         let mut writes = Writes::default();
         let (writer, reader) = (key(1), key(2));
-        let later = |server, since_ms| End { server, ip: None, since_ms };
+        let later = |server, since_ms| ConnectedServer { server, ip: None, since_ms };
         writes.note(&end(&writer), 20, Flavor::MariaDb, b"0-1-57");
-        let is_on = |writes: &Writes, end: &End| writes.known(Origin::Own, HostgroupId(0)).unwrap().is_on(end);
+        let is_on = |writes: &Writes, end: &ConnectedServer| writes.known(Origin::Own, HostgroupId(0)).unwrap().is_on(end);
         assert!(is_on(&writes, &later(&writer, 20)), "it was there when the write began");
         assert!(!is_on(&writes, &later(&writer, 21)), "another process may have answered since");
         writes.arrived(Origin::Own, HostgroupId(0), &end(&reader), 30);
         assert!(is_on(&writes, &later(&reader, 30)) && !is_on(&writes, &later(&reader, 31)));
         writes.arrived(Origin::Own, HostgroupId(0), &later(&reader, 31), 40);
         assert!(is_on(&writes, &later(&reader, 31)), "it has answered again");
-        assert!(!is_on(&writes, &End { ip: Some(IpAddr::from([127, 0, 0, 2])), ..end(&reader) }), "its name leads elsewhere");
+        assert!(!is_on(&writes, &ConnectedServer { ip: Some(IpAddr::from([127, 0, 0, 2])), ..end(&reader) }), "its name leads elsewhere");
         writes.note(&later(&writer, 50), 45, Flavor::MariaDb, b"0-1-58");
         assert!(is_on(&writes, &later(&writer, 50)), "the connection was opened for the write");
     }

@@ -87,7 +87,7 @@ fn contains(text: &[u8], word: &[u8]) -> bool {
 
 /// What a hostgroup is to the clusters of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum ClusterPart {
     /// A cluster's writers.
     Writer,
     /// Another hostgroup of a cluster.
@@ -96,7 +96,7 @@ pub(crate) enum Place {
     Elsewhere,
 }
 
-impl Place {
+impl ClusterPart {
     /// Looks the hostgroup up.
     pub(crate) fn of(hostgroup: HostgroupId, snapshot: &Snapshot) -> Self {
         if snapshot.roles.iter().any(|g| g.writer == hostgroup) {
@@ -116,15 +116,15 @@ pub(crate) enum ReadOnlyBy {
 }
 
 /// May the refused statement go to another server of its hostgroup, without the client's knowing?
-pub(crate) fn moves(refusal: Refusal, analysis: &Analysis, place: Place, read_only_by: ReadOnlyBy) -> bool {
+pub(crate) fn moves(refusal: Refusal, analysis: &Analysis, place: ClusterPart, read_only_by: ReadOnlyBy) -> bool {
     match (place, refusal) {
         (_, Refusal::NeverRead) => true,
         (_, Refusal::AssignedGtid) => false,
         (_, Refusal::Conflict) => fails_whole(analysis),
-        (Place::Elsewhere, _) => false,
-        (Place::Member, Refusal::ReadOnly | Refusal::ReadOnlyTransaction) => false,
-        (Place::Writer, Refusal::ReadOnlyTransaction) => fails_whole(analysis) && read_only_by == ReadOnlyBy::Server,
-        (Place::Writer, Refusal::ReadOnly) | (_, Refusal::NotReady) => fails_whole(analysis),
+        (ClusterPart::Elsewhere, _) => false,
+        (ClusterPart::Member, Refusal::ReadOnly | Refusal::ReadOnlyTransaction) => false,
+        (ClusterPart::Writer, Refusal::ReadOnlyTransaction) => fails_whole(analysis) && read_only_by == ReadOnlyBy::Server,
+        (ClusterPart::Writer, Refusal::ReadOnly) | (_, Refusal::NotReady) => fails_whole(analysis),
         (_, Refusal::Leaving) => is_plain_read(analysis),
     }
 }
@@ -158,7 +158,7 @@ mod tests {
         refusal(&ReplyError { code, sqlstate: *b"HY000", message: message.as_bytes(), unasked: false })
     }
 
-    fn goes(refusal: Refusal, sql: &str, place: Place) -> bool {
+    fn goes(refusal: Refusal, sql: &str, place: ClusterPart) -> bool {
         moves(refusal, &sql::analyze(sql.as_bytes(), LexMode::default()), place, ReadOnlyBy::Server)
     }
 
@@ -189,29 +189,29 @@ mod tests {
     fn what_was_said_before_the_statement_says_nothing_of_it() {
         let error = ReplyError { code: 4031, sqlstate: *b"HY000", message: b"", unasked: true };
         assert_eq!(refusal(&error), Some(Refusal::NeverRead));
-        assert!(goes(Refusal::NeverRead, "CALL p()", Place::Elsewhere));
+        assert!(goes(Refusal::NeverRead, "CALL p()", ClusterPart::Elsewhere));
     }
 
     #[test]
     fn only_what_fails_as_a_whole_moves() {
         for sql in ["INSERT INTO t VALUES(1)", "UPDATE t SET a=1", "DELETE FROM t", "CREATE TABLE t(i INT)", "SELECT * FROM t FOR UPDATE"] {
-            assert!(goes(Refusal::ReadOnly, sql, Place::Writer), "{sql}");
-            assert!(!goes(Refusal::ReadOnly, sql, Place::Member), "{sql}");
-            assert!(goes(Refusal::NotReady, sql, Place::Member), "{sql}");
-            assert!(!goes(Refusal::NotReady, sql, Place::Elsewhere), "{sql}");
-            assert!(!goes(Refusal::Leaving, sql, Place::Writer), "{sql}");
+            assert!(goes(Refusal::ReadOnly, sql, ClusterPart::Writer), "{sql}");
+            assert!(!goes(Refusal::ReadOnly, sql, ClusterPart::Member), "{sql}");
+            assert!(goes(Refusal::NotReady, sql, ClusterPart::Member), "{sql}");
+            assert!(!goes(Refusal::NotReady, sql, ClusterPart::Elsewhere), "{sql}");
+            assert!(!goes(Refusal::Leaving, sql, ClusterPart::Writer), "{sql}");
         }
         for sql in ["CALL p()", "INSERT INTO t SELECT f()", "UPDATE t SET a=(@x:=@x+1)", "SELECT GET_LOCK('a',1)", "DO f()"] {
-            assert!(!goes(Refusal::ReadOnly, sql, Place::Writer), "{sql}");
+            assert!(!goes(Refusal::ReadOnly, sql, ClusterPart::Writer), "{sql}");
         }
-        assert!(goes(Refusal::Leaving, "SELECT 1", Place::Writer));
-        assert!(!goes(Refusal::Leaving, "SELECT 1; DELETE FROM t", Place::Writer));
+        assert!(goes(Refusal::Leaving, "SELECT 1", ClusterPart::Writer));
+        assert!(!goes(Refusal::Leaving, "SELECT 1; DELETE FROM t", ClusterPart::Writer));
     }
 
     #[test]
     fn a_client_that_wants_read_only_transactions_gets_their_error() {
         let insert = sql::analyze(b"INSERT INTO t VALUES(1)", LexMode::default());
-        assert!(moves(Refusal::ReadOnlyTransaction, &insert, Place::Writer, ReadOnlyBy::Server));
-        assert!(!moves(Refusal::ReadOnlyTransaction, &insert, Place::Writer, ReadOnlyBy::Client));
+        assert!(moves(Refusal::ReadOnlyTransaction, &insert, ClusterPart::Writer, ReadOnlyBy::Server));
+        assert!(!moves(Refusal::ReadOnlyTransaction, &insert, ClusterPart::Writer, ReadOnlyBy::Client));
     }
 }

@@ -247,7 +247,7 @@ pub(crate) const UNSEEN: PinSet = PinSet::of(&[PinReason::UserVariable, PinReaso
 /// Names that a pin counts: temporary tables, locks, text-prepared statements.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Names {
+struct CountedNames {
     /// Schema and name, as they were written.
     tables: Vec<(Text, String)>,
     /// A temporary table may have another name by now.
@@ -293,7 +293,7 @@ pub(crate) struct Pins {
     first: Option<PinReason>,
     /// How it began: worker clock (ms), digest.
     first_began: (u64, u64),
-    names: Option<Box<Names>>,
+    names: Option<Box<CountedNames>>,
 }
 
 impl Pins {
@@ -348,7 +348,7 @@ impl Pins {
         *self = Self::default();
     }
 
-    fn names(&mut self) -> &mut Names {
+    fn names(&mut self) -> &mut CountedNames {
         self.names.get_or_insert_default()
     }
 

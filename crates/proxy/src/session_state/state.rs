@@ -27,10 +27,10 @@ pub(crate) const NAMED_COLLATIONS: [&str; 3] = ["collation_connection", CLIENT_C
 
 /// Session variables (or user variables) that differ from the default: sorted by name, shared until changed.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
-pub(crate) struct Variables(Option<Arc<Vec<Entry>>>);
+pub(crate) struct Variables(Option<Arc<Vec<VariableEntry>>>);
 
 /// A name and its value.
-type Entry = (Arc<str>, Text);
+type VariableEntry = (Arc<str>, Text);
 
 impl PartialEq for Variables {
     fn eq(&self, other: &Self) -> bool {

@@ -3,7 +3,7 @@
 use crate::cache::is_cacheable;
 use crate::hostgroups::hostgroup::HostgroupShared;
 use crate::hostgroups::no_server_reason::no_server;
-use crate::mirror::{self, Wish};
+use crate::mirror::{self, MirrorWish};
 use crate::servers::ramp;
 use crate::servers::server::ServerShared;
 use crate::session_state::pins::PinReason;
@@ -136,7 +136,7 @@ fn mirrored(
     (analysis, request): (&Analysis, Request<'_>),
     steps: &mut Steps,
 ) -> Option<HostgroupId> {
-    let wish = Wish::of(route).filter(|_| !is_answered(route))?;
+    let wish = MirrorWish::of(route).filter(|_| !is_answered(route))?;
     if !mirror::is_copied(analysis) {
         steps.add("mirror", "no copy", "it is about the session or its transaction, or reads a file of the client");
         return None;

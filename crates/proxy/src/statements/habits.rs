@@ -25,7 +25,7 @@ const MOST_KNOWN: usize = 4_096;
 
 /// Which statement.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct HabitKey {
     digest: u64,
     schema: Option<Text>,
     lex: LexMode,
@@ -33,7 +33,7 @@ struct Key {
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Habits(RefCell<HashMap<Key, Rc<Habit>>>);
+pub(crate) struct Habits(RefCell<HashMap<HabitKey, Rc<Habit>>>);
 
 /// What was found of the code behind a statement's tables.
 #[derive(Clone, Copy, Default)]
@@ -56,7 +56,7 @@ pub(crate) struct Habit {
 impl Habits {
     /// What is known of the statement, if it ran before.
     pub(crate) fn get(&self, digest: u64, schema: Option<&Text>, lex: LexMode) -> Option<Rc<Habit>> {
-        self.0.borrow().get(&Key { digest, schema: schema.cloned(), lex }).cloned()
+        self.0.borrow().get(&HabitKey { digest, schema: schema.cloned(), lex }).cloned()
     }
 
     /// The same; it is known from now on.
@@ -65,7 +65,7 @@ impl Habits {
         if known.len() >= MOST_KNOWN {
             known.clear();
         }
-        Rc::clone(known.entry(Key { digest, schema: schema.cloned(), lex }).or_default())
+        Rc::clone(known.entry(HabitKey { digest, schema: schema.cloned(), lex }).or_default())
     }
 }
 

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 
-type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+type RandomMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// A user and a schema.
 type SchemaKey = (Box<str>, Box<[u8]>);
@@ -49,7 +49,7 @@ pub(crate) struct PrepareReply {
 /// Whose word is remembered: what one server says to one user need not be what another says to another, nor what it says to a
 /// client with other flags.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct AnswerSource<'a> {
     /// The hostgroup.
     pub hostgroup: HostgroupId,
     /// The server's number in it; None for all of them, which are of one version.
@@ -64,7 +64,7 @@ pub(crate) struct Place<'a> {
     pub session: Option<u64>,
 }
 
-impl Place<'_> {
+impl AnswerSource<'_> {
     fn with(&self, text: &[u8]) -> Box<[u8]> {
         let server = self.server.map_or(u64::MAX, |server| server as u64);
         let (hostgroup, server) = (self.hostgroup.0.to_le_bytes(), server.to_le_bytes());
@@ -109,13 +109,13 @@ struct KnownTable {
 /// What may be forgotten, and is when it is too much: all of it at once.
 struct Bounded<K, V> {
     /// Values with what each counts, bytes.
-    entries: Map<K, (V, usize)>,
+    entries: RandomMap<K, (V, usize)>,
     bytes: usize,
 }
 
 impl<K, V> Default for Bounded<K, V> {
     fn default() -> Self {
-        Self { entries: Map::default(), bytes: 0 }
+        Self { entries: RandomMap::default(), bytes: 0 }
     }
 }
 
@@ -147,14 +147,14 @@ impl<K: Eq + Hash, V> Bounded<K, V> {
 /// See the module.
 #[derive(Default)]
 pub(crate) struct Memory {
-    sets: Map<Box<[u8]>, (Arc<SetEffect>, u64)>,
+    sets: RandomMap<Box<[u8]>, (Arc<SetEffect>, u64)>,
     prepared: Bounded<(Box<[u8]>, Arc<StatementKey>), PrepareReply>,
     bodies: Bounded<Box<[u8]>, KnownBody>,
     tables: Bounded<Box<[u8]>, KnownTable>,
-    schemas: Map<SchemaKey, (u64, u64)>,
+    schemas: RandomMap<SchemaKey, (u64, u64)>,
     accepted: Bounded<Box<[u8]>, u64>,
     interned: Vec<Variables>,
-    statements: Map<u64, Weak<StatementKey>>,
+    statements: RandomMap<u64, Weak<StatementKey>>,
     interned_texts: Vec<Text>,
     proxy_addrs: Vec<(Option<SocketAddr>, ProxyAddr)>,
     unknown_collations: Vec<u16>,
@@ -200,14 +200,14 @@ const MAX_INTERNED: usize = 64;
 
 impl Memory {
     /// The effect of this SET statement, if it was learnt there since rights last changed, and not long ago.
-    pub(crate) fn set_effect(&self, place: &Place<'_>, sql: &[u8], now_ms: u64, rights_changed_ms: u64) -> Option<Arc<SetEffect>> {
+    pub(crate) fn set_effect(&self, place: &AnswerSource<'_>, sql: &[u8], now_ms: u64, rights_changed_ms: u64) -> Option<Arc<SetEffect>> {
         let (effect, at_ms) = self.sets.get(&place.with(sql))?;
         let is_fresh = *at_ms >= rights_changed_ms && now_ms.saturating_sub(*at_ms) <= SET_AGE_MS;
         is_fresh.then(|| Arc::clone(effect))
     }
 
     /// Remembers the effect of a SET statement.
-    pub(crate) fn learn_set(&mut self, place: &Place<'_>, sql: &[u8], effect: SetEffect, at_ms: u64) {
+    pub(crate) fn learn_set(&mut self, place: &AnswerSource<'_>, sql: &[u8], effect: SetEffect, at_ms: u64) {
         if sql.len() > MAX_SET_LEN {
             return;
         }
@@ -223,13 +223,13 @@ impl Memory {
     }
 
     /// Has this server accepted this synchronising SET of this user a moment ago?
-    pub(crate) fn is_accepted(&self, place: &Place<'_>, sql: &str, now_ms: u64) -> bool {
+    pub(crate) fn is_accepted(&self, place: &AnswerSource<'_>, sql: &str, now_ms: u64) -> bool {
         sql.len() <= MAX_ACCEPTED_LEN
             && self.accepted.get(&place.with(sql.as_bytes())).is_some_and(|at| now_ms.saturating_sub(*at) <= ACCEPTED_AGE_MS)
     }
 
     /// A server accepted this synchronising SET.
-    pub(crate) fn accept(&mut self, place: &Place<'_>, sql: &str, now_ms: u64) {
+    pub(crate) fn accept(&mut self, place: &AnswerSource<'_>, sql: &str, now_ms: u64) {
         if sql.len() > MAX_ACCEPTED_LEN {
             return;
         }
@@ -241,7 +241,7 @@ impl Memory {
     /// The servers' answer to the same COM_STMT_PREPARE under the same settings, when it is fresh.
     pub(crate) fn prepared(
         &self,
-        place: &Place<'_>,
+        place: &AnswerSource<'_>,
         (key, settings): (&Arc<StatementKey>, &[u8]),
         ddl_epoch: u64,
         now_ms: u64,
@@ -253,24 +253,24 @@ impl Memory {
     }
 
     /// Remembers an answer to COM_STMT_PREPARE; at most `max` of them.
-    pub(crate) fn learn_prepared(&mut self, place: &Place<'_>, key: Arc<StatementKey>, reply: PrepareReply, max: usize) {
+    pub(crate) fn learn_prepared(&mut self, place: &AnswerSource<'_>, key: Arc<StatementKey>, reply: PrepareReply, max: usize) {
         let size = reply.packets.len() + key.text.len();
         self.prepared.insert((place.with(b""), key), reply, size, (max, MAX_PREPARED_BYTES));
     }
 
     /// The metadata of a statement changed.
-    pub(crate) fn forget_prepared(&mut self, place: &Place<'_>, key: &Arc<StatementKey>) {
+    pub(crate) fn forget_prepared(&mut self, place: &AnswerSource<'_>, key: &Arc<StatementKey>) {
         self.prepared.remove(&(place.with(b""), Arc::clone(key)));
     }
 
     /// What is known of a stored routine, when it is fresh.
-    pub(crate) fn body(&self, place: &Place<'_>, routine: &Routine, ddl_epoch: u64, now_ms: u64, max_age_ms: u64) -> Option<&Body> {
+    pub(crate) fn body(&self, place: &AnswerSource<'_>, routine: &Routine, ddl_epoch: u64, now_ms: u64, max_age_ms: u64) -> Option<&Body> {
         let known = self.bodies.get(&place.with(&routine_key(routine)))?;
         (known.ddl_epoch == ddl_epoch && now_ms.saturating_sub(known.at_ms) <= max_age_ms).then_some(&known.body)
     }
 
     /// Remembers what a stored routine leaves.
-    pub(crate) fn learn_body(&mut self, place: &Place<'_>, routine: &Routine, body: Body, ddl_epoch: u64, at_ms: u64) {
+    pub(crate) fn learn_body(&mut self, place: &AnswerSource<'_>, routine: &Routine, body: Body, ddl_epoch: u64, at_ms: u64) {
         let key = place.with(&routine_key(routine));
         let calls = if let Body::Read { calls, .. } = &body { calls.iter().map(|called| routine_key(called).len() + 64).sum() } else { 0 };
         let size = key.len() + calls + 64;
@@ -278,13 +278,20 @@ impl Memory {
     }
 
     /// Whether reading a table runs no code that may write, when that is known and fresh.
-    pub(crate) fn is_harmless(&self, place: &Place<'_>, table: (&str, &str), ddl_epoch: u64, now_ms: u64, max_age_ms: u64) -> Option<bool> {
+    pub(crate) fn is_harmless(
+        &self,
+        place: &AnswerSource<'_>,
+        table: (&str, &str),
+        ddl_epoch: u64,
+        now_ms: u64,
+        max_age_ms: u64,
+    ) -> Option<bool> {
         let known = self.tables.get(&place.with(&table_key(table)))?;
         (known.ddl_epoch == ddl_epoch && now_ms.saturating_sub(known.at_ms) <= max_age_ms).then_some(known.is_harmless)
     }
 
     /// Remembers that of a table.
-    pub(crate) fn learn_table(&mut self, place: &Place<'_>, table: (&str, &str), is_harmless: bool, ddl_epoch: u64, at_ms: u64) {
+    pub(crate) fn learn_table(&mut self, place: &AnswerSource<'_>, table: (&str, &str), is_harmless: bool, ddl_epoch: u64, at_ms: u64) {
         let key = place.with(&table_key(table));
         let size = key.len() + 64;
         self.tables.insert(key, KnownTable { is_harmless, ddl_epoch, at_ms }, size, (MAX_TABLES, MAX_TABLES_BYTES));
@@ -390,9 +397,9 @@ mod tests {
     use crate::statements::stmt_cache::Meaning;
     use wire::flags::Capabilities;
 
-    fn place() -> Place<'static> {
+    fn place() -> AnswerSource<'static> {
         let class = Class::of(Capabilities::default());
-        Place { hostgroup: HostgroupId(0), server: Some(0), version: "8.0", user: "anna", class, session: None }
+        AnswerSource { hostgroup: HostgroupId(0), server: Some(0), version: "8.0", user: "anna", class, session: None }
     }
 
     #[test]
@@ -436,7 +443,7 @@ mod tests {
         assert_eq!(memory.is_harmless(&place(), ("s", "t"), 1, 16, 5), None);
         assert_eq!(memory.is_harmless(&place(), ("s", "t"), 2, 15, 5), None);
         assert_eq!(memory.is_harmless(&place(), ("s", "T"), 1, 15, 5), None);
-        assert_eq!(memory.is_harmless(&Place { user: "berta", ..place() }, ("s", "t"), 1, 15, 5), None, "who may see less");
+        assert_eq!(memory.is_harmless(&AnswerSource { user: "berta", ..place() }, ("s", "t"), 1, 15, 5), None, "who may see less");
         for n in 0..=MAX_TABLES {
             memory.learn_table(&place(), ("s", &n.to_string()), true, 1, 10);
         }
@@ -448,7 +455,7 @@ mod tests {
         let mut memory = Memory::default();
         let effect = || SetEffect { told: Vec::new(), changes: Vec::new() };
         memory.learn_set(&place(), b"SET NAMES utf8mb4", effect(), 10);
-        let is_known = |memory: &Memory, place: &Place<'_>, now_ms, rights_ms| {
+        let is_known = |memory: &Memory, place: &AnswerSource<'_>, now_ms, rights_ms| {
             memory.set_effect(place, b"SET NAMES utf8mb4", now_ms, rights_ms).is_some()
         };
         assert!(is_known(&memory, &place(), 10 + SET_AGE_MS, 10));
@@ -456,12 +463,12 @@ mod tests {
         assert!(!is_known(&memory, &place(), 12, 11), "rights have changed");
         let class = Class::of(Capabilities::IGNORE_SPACE);
         for other in [
-            Place { user: "berta", ..place() },
-            Place { version: "8.4", ..place() },
-            Place { server: None, ..place() },
-            Place { hostgroup: HostgroupId(1), ..place() },
-            Place { class, ..place() },
-            Place { session: Some(7), ..place() },
+            AnswerSource { user: "berta", ..place() },
+            AnswerSource { version: "8.4", ..place() },
+            AnswerSource { server: None, ..place() },
+            AnswerSource { hostgroup: HostgroupId(1), ..place() },
+            AnswerSource { class, ..place() },
+            AnswerSource { session: Some(7), ..place() },
         ] {
             assert!(!is_known(&memory, &other, 10, 0));
         }
@@ -491,13 +498,14 @@ mod tests {
             at_ms: 10,
         };
         memory.learn_prepared(&place(), Arc::clone(&key), reply(b"a"), 10);
-        let is_known =
-            |memory: &Memory, place: &Place<'_>, settings: &[u8], epoch| memory.prepared(place, (&key, settings), epoch, 12, 5).is_some();
+        let is_known = |memory: &Memory, place: &AnswerSource<'_>, settings: &[u8], epoch| {
+            memory.prepared(place, (&key, settings), epoch, 12, 5).is_some()
+        };
         assert!(is_known(&memory, &place(), b"a", 1));
         assert!(!is_known(&memory, &place(), b"b", 1) && !is_known(&memory, &place(), b"a", 2));
         let class = Class::of(Capabilities::MARIADB_CLIENT_EXTENDED_METADATA);
-        assert!(!is_known(&memory, &Place { class, ..place() }, b"a", 1));
-        assert!(!is_known(&memory, &Place { session: Some(7), ..place() }, b"a", 1));
+        assert!(!is_known(&memory, &AnswerSource { class, ..place() }, b"a", 1));
+        assert!(!is_known(&memory, &AnswerSource { session: Some(7), ..place() }, b"a", 1));
         memory.learn_prepared(&place(), Arc::clone(&key), reply(b"b"), 10);
         assert!(is_known(&memory, &place(), b"b", 1) && !is_known(&memory, &place(), b"a", 1));
         memory.forget_prepared(&place(), &key);

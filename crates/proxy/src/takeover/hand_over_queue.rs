@@ -51,4 +51,4 @@ impl HandOverQueue {
 }
 
 /// Where the answer to an offer of the other process goes.
-pub(crate) type Answer = Box<dyn FnOnce(Result<(), String>) + Send>;
+pub(crate) type OfferReply = Box<dyn FnOnce(Result<(), String>) + Send>;

@@ -28,7 +28,7 @@ pub struct Holdings {
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Elsewhere(Mutex<There>);
+pub(crate) struct OtherProcess(Mutex<There>);
 
 #[derive(Default)]
 struct There {
@@ -36,7 +36,7 @@ struct There {
     kill: Option<SendKill>,
 }
 
-impl Elsewhere {
+impl OtherProcess {
     fn there(&self) -> MutexGuard<'_, There> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -12,7 +12,7 @@ use crate::session::Offered;
 use crate::shadow;
 use crate::statements::explain;
 use crate::stats::{Counts, ProxyStats, rehearsal_page};
-use crate::takeover::hand_over_queue::Answer;
+use crate::takeover::hand_over_queue::OfferReply;
 use crate::takeover::inheritance::ProcessRecord;
 use crate::takeover::other_process::{Connections, Holdings, SendKill};
 use crate::workers::ask;
@@ -104,7 +104,7 @@ impl Control {
     }
 
     /// Takes in what another process offers; `answer` is called once that is decided.
-    pub fn take_in(&self, record: &[u8], sockets: Vec<DetachedSocket>, answer: Answer) {
+    pub fn take_in(&self, record: &[u8], sockets: Vec<DetachedSocket>, answer: OfferReply) {
         let offered = match ::handover::decode::<Offered>(record) {
             Ok(offered) => offered,
             Err(e) => return answer(Err(e.to_string())),

@@ -21,7 +21,7 @@ pub(crate) enum KillKind {
 }
 
 /// What a worker is asked from outside.
-pub(crate) type Question = Box<dyn FnOnce(&Rc<Worker>) + Send>;
+pub(crate) type WorkerQuestion = Box<dyn FnOnce(&Rc<Worker>) + Send>;
 
 /// A message to a worker.
 pub(crate) enum Mail {
@@ -55,7 +55,7 @@ pub(crate) enum Mail {
     /// Servers were laid out anew, or a hold began or ended: serve who waits, end what must end.
     Arranged,
     /// Run this on the worker. It must be short: sessions wait.
-    Ask(Question),
+    Ask(WorkerQuestion),
     /// Ask the servers what they are, before the first client comes.
     Probe,
     /// Write to the log what this worker does and knows.
@@ -68,13 +68,13 @@ pub(crate) enum Mail {
 
 /// What waits.
 #[derive(Default)]
-struct Queue {
+struct MailQueue {
     mails: VecDeque<Mail>,
     /// One of them is [`Mail::Arranged`]: another one would tell nothing new.
     arranged: bool,
 }
 
-impl Queue {
+impl MailQueue {
     fn put(&mut self, mail: Mail) {
         if matches!(mail, Mail::Arranged) && std::mem::replace(&mut self.arranged, true) {
             return;
@@ -93,7 +93,7 @@ impl Queue {
 /// backends as `max_connections` allow, one `Wanted` a worker, lane and tick, one `Arranged`).
 #[derive(Default)]
 pub(crate) struct Mailbox {
-    queue: Mutex<Queue>,
+    queue: Mutex<MailQueue>,
     notify: Notify,
 }
 
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn what_was_laid_out_anew_is_told_once_for_as_long_as_it_waits() {
-        let mut queue = Queue::default();
+        let mut queue = MailQueue::default();
         let is_arranged = |mail: Option<Mail>| matches!(mail, Some(Mail::Arranged));
         for mail in [Mail::Arranged, Mail::Report, Mail::Arranged, Mail::Arranged] {
             queue.put(mail);

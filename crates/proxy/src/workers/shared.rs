@@ -18,7 +18,7 @@ use crate::servers::signals;
 use crate::servers::terms::Terms;
 use crate::session_state::routines::Definitions;
 use crate::takeover::hand_over_queue::HandOverQueue;
-use crate::takeover::other_process::{Connections, Elsewhere, Holdings, SendKill};
+use crate::takeover::other_process::{Connections, Holdings, OtherProcess, SendKill};
 use crate::workers::clock::Clock;
 use crate::workers::in_force::InForce;
 use crate::workers::mailbox::{KillKind, Mail, Mailbox};
@@ -99,7 +99,7 @@ pub(crate) struct Shared {
     /// Most that may be logged in, whatever `max_connections` says: others need descriptors too.
     pub clients_max: AtomicU64,
     /// What the process has of memory.
-    pub memory: overload::Memory,
+    pub memory: overload::MemoryAccount,
     /// Which workers are alive.
     pub beats: overload::Beats,
     /// The process's listening sockets.
@@ -117,7 +117,7 @@ pub(crate) struct Shared {
     /// Sessions that are logged in, with their users: for KILL.
     pub sessions: Mutex<HashMap<u64, Box<str>>>,
     /// What the process before still has.
-    pub elsewhere: Elsewhere,
+    pub elsewhere: OtherProcess,
     /// Results that may be given again.
     pub cache: Arc<QueryCache>,
     /// TLS towards clients, when it is offered.
@@ -181,7 +181,7 @@ impl Shared {
             frontends: AtomicUsize::new(0),
             addresses: Arc::default(),
             clients_max: AtomicU64::new(u64::MAX),
-            memory: overload::Memory::default(),
+            memory: overload::MemoryAccount::default(),
             beats: overload::Beats::new(workers),
             sockets: Sockets::fresh(),
             listening: AtomicUsize::new(0),
@@ -190,7 +190,7 @@ impl Shared {
             is_mixed: AtomicBool::new(false),
             probe_failed: AtomicBool::new(false),
             sessions: Mutex::default(),
-            elsewhere: Elsewhere::default(),
+            elsewhere: OtherProcess::default(),
             cache: QueryCache::new(CacheSettings::of(&in_force.snapshot.vars)),
             tls: ArcSwapOption::empty(),
             tls_loads: TlsLoads::default(),

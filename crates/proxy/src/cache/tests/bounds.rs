@@ -98,7 +98,7 @@ fn results_of_readers_count_until_they_are_let_go() {
     let cache = cache(|settings| settings.size_bytes = 20_000);
     let entry = fill(look(&cache, "held", 0), &one(&"x".repeat(12_000)), 0).unwrap();
     cache.flush();
-    assert_eq!(fill(look(&cache, "q", 0), &one(&"x".repeat(12_000)), 0).unwrap_err(), Refusal::NoRoom);
+    assert_eq!(fill(look(&cache, "q", 0), &one(&"x".repeat(12_000)), 0).unwrap_err(), NotCached::NoRoom);
     drop(entry);
     fill(look(&cache, "q", 0), &one(&"x".repeat(12_000)), 0).unwrap();
 }

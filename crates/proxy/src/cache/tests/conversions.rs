@@ -123,7 +123,7 @@ proptest! {
     fn rows_cross_exactly_both_ways(samples in proptest::collection::vec((sample(), proptest::bool::weighted(0.2)), 1..20)) {
         let codings: Vec<_> = samples.iter().map(|(sample, _)| Coding::of(&sample.definition).unwrap()).collect();
         let (text, binary) = rows(&samples);
-        for (from, to, form) in [(&text, &binary, Form::Binary), (&binary, &text, Form::Text)] {
+        for (from, to, form) in [(&text, &binary, ResultProtocol::Binary), (&binary, &text, ResultProtocol::Text)] {
             let mut out = Vec::new();
             convert(from, &codings, form, &mut out).unwrap();
             prop_assert_eq!(&out, to);
@@ -136,8 +136,8 @@ proptest! {
         let codings = [Coding::of(&sample.definition).unwrap()];
         let row = text_row(&[Some(text.as_bytes())]);
         let (mut binary, mut again) = (Vec::new(), Vec::new());
-        if convert(&row, &codings, Form::Binary, &mut binary).is_some() {
-            convert(&binary, &codings, Form::Text, &mut again).unwrap();
+        if convert(&row, &codings, ResultProtocol::Binary, &mut binary).is_some() {
+            convert(&binary, &codings, ResultProtocol::Text, &mut again).unwrap();
             prop_assert_eq!(again, row);
         }
     }
@@ -145,8 +145,8 @@ proptest! {
     #[test]
     fn no_bytes_panic(row: Vec<u8>, samples in proptest::collection::vec(sample(), 0..5)) {
         let codings: Vec<_> = samples.iter().map(|sample| Coding::of(&sample.definition).unwrap()).collect();
-        let _ = convert(&row, &codings, Form::Binary, &mut Vec::new());
-        let _ = convert(&row, &codings, Form::Text, &mut Vec::new());
+        let _ = convert(&row, &codings, ResultProtocol::Binary, &mut Vec::new());
+        let _ = convert(&row, &codings, ResultProtocol::Text, &mut Vec::new());
     }
 }
 
@@ -154,7 +154,7 @@ proptest! {
 fn text_that_servers_do_not_write_is_refused() {
     let refused = |type_code, text: &str| {
         let codings = [Coding::of(&definition(type_code, 0, 4, 0)).unwrap()];
-        convert(&text_row(&[Some(text.as_bytes())]), &codings, Form::Binary, &mut Vec::new()).is_none()
+        convert(&text_row(&[Some(text.as_bytes())]), &codings, ResultProtocol::Binary, &mut Vec::new()).is_none()
     };
     for text in ["+5", "05", "-0", "", "5 ", "128", "-129"] {
         assert!(refused(1, text), "{text}");
@@ -169,7 +169,7 @@ fn text_that_servers_do_not_write_is_refused() {
 }
 
 /// Fetches in `form` and asks in the other.
-fn across(definition: Vec<u8>, row: Vec<u8>, form: Form) -> (Arc<QueryCache>, Look) {
+fn across(definition: Vec<u8>, row: Vec<u8>, form: ResultProtocol) -> (Arc<QueryCache>, Look) {
     let cache = cache(|_| {});
     let found = cache.look(key(&cache, "q"), form, TTL, 0);
     let Look::Lead(mut fill) = found else { panic!() };
@@ -181,21 +181,21 @@ fn across(definition: Vec<u8>, row: Vec<u8>, form: Form) -> (Arc<QueryCache>, Lo
 
 #[test]
 fn an_entry_answers_the_other_protocol() {
-    let (_, found) = across(column(3), text_row(&[Some(b"7")]), Form::Text);
+    let (_, found) = across(column(3), text_row(&[Some(b"7")]), ResultProtocol::Text);
     let Look::Hit(entry) = found else { panic!() };
     let mut out = Vec::new();
-    entry.write_reply(Form::Binary, Default::default(), &mut out).unwrap();
+    entry.write_reply(ResultProtocol::Binary, Default::default(), &mut out).unwrap();
     assert_eq!(server::payloads(&out)[2], b"\0\0\x07\0\0\0");
 }
 
 #[test]
 fn where_values_would_change_each_protocol_has_its_own_entry() {
-    let (cache, found) = across(column(5), text_row(&[Some(b"0.1")]), Form::Text);
+    let (cache, found) = across(column(5), text_row(&[Some(b"0.1")]), ResultProtocol::Text);
     let binary = [&[0, 0], &0.1f64.to_le_bytes()[..]].concat();
     let Look::Lead(mut fill) = found else { panic!() };
     fill.feed(&reply(&[column(5)], std::slice::from_ref(&binary), EOF_CAPS));
     fill.finish(EOF_CAPS, 0).unwrap();
-    for (form, row) in [(Form::Text, b"\x030.1".to_vec()), (Form::Binary, binary)] {
+    for (form, row) in [(ResultProtocol::Text, b"\x030.1".to_vec()), (ResultProtocol::Binary, binary)] {
         let Look::Hit(entry) = cache.look(key(&cache, "q"), form, TTL, 0) else { panic!() };
         let mut out = Vec::new();
         entry.write_reply(form, Default::default(), &mut out).unwrap();
@@ -203,6 +203,6 @@ fn where_values_would_change_each_protocol_has_its_own_entry() {
     }
     assert_eq!(value(&cache, "Entries"), 2);
     // A NULL is the same everywhere.
-    let (_, found) = across(column(5), text_row(&[None]), Form::Text);
+    let (_, found) = across(column(5), text_row(&[None]), ResultProtocol::Text);
     assert!(matches!(found, Look::Hit(_)));
 }

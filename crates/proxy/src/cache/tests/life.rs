@@ -29,7 +29,8 @@ fn a_result_is_answered_for_its_ttl() {
 fn the_rules_present_ttl_counts_too() {
     let cache = cache(|_| {});
     fill(look(&cache, "q", 0), &one("a"), 0).unwrap();
-    let with = |ttl_ms, now_ms| cache.look(key(&cache, "q"), Form::Text, CachePolicy { ttl_ms, keeps_empty: None, since_ms: 0 }, now_ms);
+    let with =
+        |ttl_ms, now_ms| cache.look(key(&cache, "q"), ResultProtocol::Text, CachePolicy { ttl_ms, keeps_empty: None, since_ms: 0 }, now_ms);
     assert!(is_hit(&with(100, 99)));
     assert!(matches!(with(100, 100), Look::Lead(_)));
     assert!(is_hit(&with(5000, 999)));
@@ -41,7 +42,7 @@ fn the_rules_present_ttl_counts_too() {
 #[test]
 fn results_of_before_a_change_of_rights_are_not_given() {
     let cache = cache(|_| {});
-    let since = |since_ms, now_ms| cache.look(key(&cache, "q"), Form::Text, CachePolicy { since_ms, ..TTL }, now_ms);
+    let since = |since_ms, now_ms| cache.look(key(&cache, "q"), ResultProtocol::Text, CachePolicy { since_ms, ..TTL }, now_ms);
     let leader = since(0, 10);
     let Look::Follow(waiting) = since(11, 12) else { panic!() };
     fill(leader, &one("a"), 12).unwrap();
@@ -85,7 +86,7 @@ fn a_leader_that_fails_releases_those_who_wait() {
     // The next one leads again.
     let leader = look(&cache, "q", 0);
     let Look::Follow(waiting) = look(&cache, "q", 0) else { panic!() };
-    assert_eq!(fill(leader, b"\x09\0\0\x01\xff\x7a\x04#42S02", 0).unwrap_err(), Refusal::Error(1146));
+    assert_eq!(fill(leader, b"\x09\0\0\x01\xff\x7a\x04#42S02", 0).unwrap_err(), NotCached::Error(1146));
     assert!(run(waiting.wait()).is_none());
     assert!(matches!(look(&cache, "q", 0), Look::Lead(_)));
 }
@@ -108,7 +109,7 @@ fn a_result_that_is_too_large_releases_at_once_and_is_not_tried_again_soon() {
     leader.feed(&[0; 50]);
     leader.feed(&vec![0; 10_000]);
     assert!(run(waiting.wait()).is_none());
-    assert_eq!(leader.finish(TEXT_CAPS, 0).unwrap_err(), Refusal::TooLarge);
+    assert_eq!(leader.finish(TEXT_CAPS, 0).unwrap_err(), NotCached::TooLarge);
     assert!(matches!(look(&cache, "q", 999), Look::Off));
     assert!(matches!(look(&cache, "q", 1000), Look::Lead(_)));
 }
@@ -117,9 +118,9 @@ fn a_result_that_is_too_large_releases_at_once_and_is_not_tried_again_soon() {
 fn after_a_refusal_nobody_waits_in_vain() {
     let cache = cache(|settings| settings.keeps_empty = false);
     let empty = reply_empty();
-    assert_eq!(fill(look(&cache, "q", 0), &empty, 0).unwrap_err(), Refusal::Empty);
+    assert_eq!(fill(look(&cache, "q", 0), &empty, 0).unwrap_err(), NotCached::Empty);
     let (a, b) = (look(&cache, "q", 1), look(&cache, "q", 1));
-    assert_eq!(fill(a, &empty, 1).unwrap_err(), Refusal::Empty);
+    assert_eq!(fill(a, &empty, 1).unwrap_err(), NotCached::Empty);
     fill(b, &one("a"), 1).unwrap();
     assert!(is_hit(&look(&cache, "q", 2)));
 }
@@ -131,11 +132,11 @@ fn reply_empty() -> Vec<u8> {
 #[test]
 fn the_rule_outweighs_the_setting_about_empty_results() {
     let cache = cache(|settings| settings.keeps_empty = false);
-    let ask = |keeps_empty| cache.look(key(&cache, "q"), Form::Text, CachePolicy { ttl_ms: 1000, keeps_empty, since_ms: 0 }, 0);
+    let ask = |keeps_empty| cache.look(key(&cache, "q"), ResultProtocol::Text, CachePolicy { ttl_ms: 1000, keeps_empty, since_ms: 0 }, 0);
     fill(ask(Some(true)), &reply_empty(), 0).unwrap();
     cache.flush();
     cache.configure(CacheSettings::default(), 0);
-    assert_eq!(fill(ask(Some(false)), &reply_empty(), 0).unwrap_err(), Refusal::Empty);
+    assert_eq!(fill(ask(Some(false)), &reply_empty(), 0).unwrap_err(), NotCached::Empty);
     cache.flush();
     fill(ask(None), &reply_empty(), 0).unwrap();
 }
@@ -148,7 +149,7 @@ fn what_is_fetched_during_a_flush_is_not_kept() {
     let Look::Follow(waiting) = look(&cache, "q", 0) else { panic!() };
     assert_eq!(cache.flush(), 1);
     let second = look(&cache, "q", 0);
-    assert_eq!(fill(leader, &one("stale"), 0).unwrap_err(), Refusal::Flushed);
+    assert_eq!(fill(leader, &one("stale"), 0).unwrap_err(), NotCached::Flushed);
     assert_eq!(read_one(&run(waiting.wait()).unwrap()), "stale");
     fill(second, &one("new"), 0).unwrap();
     let Look::Hit(entry) = look(&cache, "q", 0) else { panic!() };
@@ -224,7 +225,7 @@ proptest! {
                 }
                 Step::Ask { name, ttl_ms } => {
                     let policy = CachePolicy { ttl_ms, keeps_empty: None, since_ms: 0 };
-                    let found = cache.look(key(&cache, &name.to_string()), Form::Text, policy, now);
+                    let found = cache.look(key(&cache, &name.to_string()), ResultProtocol::Text, policy, now);
                     let known = model.get(&name).filter(|(created, ttl, _)| now < created + ttl && now < created + ttl_ms);
                     match (found, known) {
                         (Look::Hit(entry), Some((_, _, serial))) => prop_assert_eq!(read_one(&entry), serial.to_string()),

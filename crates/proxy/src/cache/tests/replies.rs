@@ -9,7 +9,7 @@ use wire::reply::ReplyKind;
 
 const EXTENDED: Capabilities = Capabilities::MARIADB_CLIENT_EXTENDED_METADATA;
 
-fn refusal(bytes: &[u8], caps: Capabilities) -> Refusal {
+fn refusal(bytes: &[u8], caps: Capabilities) -> NotCached {
     let cache = cache(|_| {});
     let Look::Lead(mut fill) = look(&cache, "q", 0) else { panic!() };
     fill.feed(bytes);
@@ -24,23 +24,23 @@ fn ended(end: &End, caps: Capabilities) -> Vec<u8> {
 fn what_is_refused() {
     let status = |status| End { status: StatusFlags::AUTOCOMMIT | status, ..End::default() };
     for caps in [EOF_CAPS, TEXT_CAPS] {
-        assert_eq!(refusal(b"\x07\0\0\x01\0\0\0\x02\0\0\0", caps), Refusal::NoResultSet);
-        assert_eq!(refusal(b"\x09\0\0\x01\xff\x7a\x04#42S02", caps), Refusal::Error(1146));
-        assert_eq!(refusal(b"\x02\0\0\x01\xfbf", caps), Refusal::NoResultSet);
-        assert_eq!(refusal(&ended(&status(StatusFlags::MORE_RESULTS), caps), caps), Refusal::MoreResults);
-        assert_eq!(refusal(&ended(&status(StatusFlags::IN_TRANS), caps), caps), Refusal::InTransaction);
-        assert_eq!(refusal(&ended(&status(StatusFlags::PS_OUT_PARAMS), caps), caps), Refusal::Cursor);
-        assert_eq!(refusal(&ended(&End { warnings: 1, ..End::default() }, caps), caps), Refusal::Warnings);
+        assert_eq!(refusal(b"\x07\0\0\x01\0\0\0\x02\0\0\0", caps), NotCached::NoResultSet);
+        assert_eq!(refusal(b"\x09\0\0\x01\xff\x7a\x04#42S02", caps), NotCached::Error(1146));
+        assert_eq!(refusal(b"\x02\0\0\x01\xfbf", caps), NotCached::NoResultSet);
+        assert_eq!(refusal(&ended(&status(StatusFlags::MORE_RESULTS), caps), caps), NotCached::MoreResults);
+        assert_eq!(refusal(&ended(&status(StatusFlags::IN_TRANS), caps), caps), NotCached::InTransaction);
+        assert_eq!(refusal(&ended(&status(StatusFlags::PS_OUT_PARAMS), caps), caps), NotCached::Cursor);
+        assert_eq!(refusal(&ended(&End { warnings: 1, ..End::default() }, caps), caps), NotCached::Warnings);
         let whole = ended(&End::default(), caps);
         for cut in 0..whole.len() {
-            assert_eq!(refusal(&whole[..cut], caps), Refusal::Malformed, "{cut}");
+            assert_eq!(refusal(&whole[..cut], caps), NotCached::Malformed, "{cut}");
         }
-        assert_eq!(refusal(&[&whole[..], b"\0"].concat(), caps), Refusal::Malformed);
+        assert_eq!(refusal(&[&whole[..], b"\0"].concat(), caps), NotCached::Malformed);
     }
     let cursor = reply_with(&[column(253)], &[], EOF_CAPS, &status(StatusFlags::CURSOR_EXISTS));
-    assert_ne!(refusal(&cursor, EOF_CAPS), Refusal::NoResultSet);
+    assert_ne!(refusal(&cursor, EOF_CAPS), NotCached::NoResultSet);
     let changed = End { session_state: b"\x00\x0f\x0atime_zone_\x03UTC".to_vec(), ..End::default() };
-    assert_eq!(refusal(&ended(&changed, TEXT_CAPS), TEXT_CAPS), Refusal::ChangesSession);
+    assert_eq!(refusal(&ended(&changed, TEXT_CAPS), TEXT_CAPS), NotCached::ChangesSession);
 }
 
 #[test]
@@ -49,12 +49,12 @@ fn results_with_warnings_are_kept_without_them_where_that_is_wanted() {
     let bytes = ended(&End { warnings: 3, ..End::default() }, TEXT_CAPS);
     let entry = fill(look(&cache, "q", 0), &bytes, 0).unwrap();
     let mut out = Vec::new();
-    entry.write_reply(Form::Text, StatusFlags::AUTOCOMMIT, &mut out).unwrap();
+    entry.write_reply(ResultProtocol::Text, StatusFlags::AUTOCOMMIT, &mut out).unwrap();
     assert_eq!(payloads(&out).last().unwrap(), b"\xfe\0\0\x02\0\0\0");
 }
 
 /// What a client with these capabilities gets of `entry`.
-fn seen_by(entry: &Entry, form: Form, to: Capabilities) -> Vec<u8> {
+fn seen_by(entry: &Entry, form: ResultProtocol, to: Capabilities) -> Vec<u8> {
     let (mut packets, mut out, mut facts) = (Vec::new(), Vec::new(), ReplyFacts::default());
     entry.write_reply(form, StatusFlags::AUTOCOMMIT, &mut packets).unwrap();
     let filter = TrackFilter::default();
@@ -99,9 +99,9 @@ proptest! {
         prop_assert_eq!(entry.rows(), rows.len() as u64);
         let columns = columns(extended_client, extended_backend);
         let expected = reply(&columns, &rows, to);
-        prop_assert_eq!(seen_by(&entry, Form::Text, to), expected);
-        if entry.answers(Form::Binary) {
-            let binary = payloads(&seen_by(&entry, Form::Binary, to));
+        prop_assert_eq!(seen_by(&entry, ResultProtocol::Text, to), expected);
+        if entry.answers(ResultProtocol::Binary) {
+            let binary = payloads(&seen_by(&entry, ResultProtocol::Binary, to));
             prop_assert_eq!(&binary[1..=columns.len()], columns);
         }
     }
@@ -113,7 +113,7 @@ proptest! {
         let framed = reply(&definitions, &[bytes], TEXT_CAPS);
         let cache = cache(|_| {});
         if let Ok(entry) = fill(look(&cache, "q", 0), &framed, 0) {
-            let _ = entry.answers(Form::Binary);
+            let _ = entry.answers(ResultProtocol::Binary);
         }
     }
 }

@@ -62,7 +62,7 @@ impl Whose {
 
 /// How often a server had refused, when it was asked once more.
 #[derive(Clone, Copy)]
-struct Before {
+struct PriorRefusals {
     /// One more connection of the user.
     of_user: u32,
     /// Any of the lane.
@@ -316,7 +316,7 @@ impl HostgroupPool {
             return false;
         }
         let before =
-            Before { of_user: lane.quota.tries(server, &self.servers(), now_us / 1000), of_lane: lane.tries(server, now_us / 1000) };
+            PriorRefusals { of_user: lane.quota.tries(server, &self.servers(), now_us / 1000), of_lane: lane.tries(server, now_us / 1000) };
         self.connecting.set(self.connecting.get() + 1);
         whose.is_opening(true);
         let (pool, worker, lane, server) = (Rc::clone(self), Rc::clone(worker), Rc::clone(lane), Arc::clone(server));
@@ -414,7 +414,7 @@ impl HostgroupPool {
         lane: &Lane,
         whose: &Whose,
         result: Result<Backend, ConnectError>,
-        before: Before,
+        before: PriorRefusals,
     ) {
         let now_us = worker.shared.clock.now_us();
         let now_ms = now_us / 1000;

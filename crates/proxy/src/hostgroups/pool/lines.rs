@@ -6,16 +6,16 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 /// A place in the order of turns: since when (us), and a number that only grows.
-pub(super) type Place = (u64, u64);
+pub(super) type LinePlace = (u64, u64);
 
 /// Before everybody.
-pub(super) const FRONT: Place = (0, 0);
+pub(super) const FRONT: LinePlace = (0, 0);
 
 /// What one who waits keeps, to be found again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ticket {
     /// Where it stands.
-    pub(super) place: Place,
+    pub(super) place: LinePlace,
     /// Until when it waits, us.
     pub(super) deadline_us: u64,
 }
@@ -23,7 +23,7 @@ pub(super) struct Ticket {
 /// See the module. `K` is the kind, `W` one who waits.
 pub(super) struct Lines<K, W> {
     /// None of them is empty.
-    lines: Vec<(K, BTreeMap<Place, W>)>,
+    lines: Vec<(K, BTreeMap<LinePlace, W>)>,
     /// By the deadline and the place's number.
     deadlines: BTreeMap<(u64, u64), W>,
     last: u64,
@@ -84,7 +84,7 @@ impl<K: PartialEq, W: Clone> Lines<K, W> {
     }
 
     /// The first of each line, with its place and kind.
-    pub(super) fn fronts(&self) -> impl Iterator<Item = (Place, &K, &W)> {
+    pub(super) fn fronts(&self) -> impl Iterator<Item = (LinePlace, &K, &W)> {
         self.lines.iter().filter_map(|(kind, line)| line.first_key_value().map(|(place, waiter)| (*place, kind, waiter)))
     }
 
@@ -97,16 +97,16 @@ impl<K: PartialEq, W: Clone> Lines<K, W> {
     /// The first of each of these kinds' lines that `suits`, from a place on, with its place.
     pub(super) fn first_of_each(
         &self,
-        from: Place,
+        from: LinePlace,
         fits: impl Fn(&K) -> bool,
         suits: impl Fn(&W) -> bool,
-    ) -> impl Iterator<Item = (Place, &W)> {
+    ) -> impl Iterator<Item = (LinePlace, &W)> {
         let lines = self.lines.iter().filter(move |(kind, _)| fits(kind));
         lines.filter_map(move |(_, line)| line.range(from..).find(|(_, waiter)| suits(waiter))).map(|(place, waiter)| (*place, waiter))
     }
 
     /// Those of these kinds in order, from a place on.
-    pub(super) fn in_order(&self, from: Place, fits: impl Fn(&K) -> bool) -> impl Iterator<Item = (Place, &W)> {
+    pub(super) fn in_order(&self, from: LinePlace, fits: impl Fn(&K) -> bool) -> impl Iterator<Item = (LinePlace, &W)> {
         let mut lines: Vec<_> = self.lines.iter().filter(|(kind, _)| fits(kind)).map(|(_, line)| line.range(from..)).collect();
         let mut heads = BinaryHeap::new();
         let mut waiters: Vec<Option<&W>> = vec![None; lines.len()];
@@ -166,8 +166,8 @@ mod tests {
                     list.sort_by_key(|(_, ticket)| ticket.place);
                 }
                 let odd = |kind: &u8| *kind % 2 == 1;
-                let wanted: Vec<Place> = list.iter().filter(|(kind, _)| odd(kind)).map(|(_, ticket)| ticket.place).collect();
-                let found: Vec<Place> = lines.in_order(FRONT, odd).map(|(place, _)| place).collect();
+                let wanted: Vec<LinePlace> = list.iter().filter(|(kind, _)| odd(kind)).map(|(_, ticket)| ticket.place).collect();
+                let found: Vec<LinePlace> = lines.in_order(FRONT, odd).map(|(place, _)| place).collect();
                 prop_assert_eq!(&found, &wanted);
                 prop_assert_eq!(lines.first(odd).map(|ticket| ticket.place), wanted.first().copied());
                 prop_assert_eq!((lines.len(), lines.count(odd), lines.of(odd).count()), (list.len(), wanted.len(), wanted.len()));

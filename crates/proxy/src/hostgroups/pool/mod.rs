@@ -65,7 +65,7 @@ impl Claims {
 }
 
 /// One who waits on another worker: which, and since when.
-type Elsewhere = Option<(usize, u64)>;
+type OtherWaiter = Option<(usize, u64)>;
 
 /// See the module.
 pub(crate) struct HostgroupPool {
@@ -347,7 +347,7 @@ impl HostgroupPool {
         }
         let own = self.claims(worker, lane, &backend);
         let (other_taker, other_room) = self.claims_of_others(worker, lane, &backend);
-        let since = |other: Elsewhere| other.map_or(NOBODY, |(_, since)| since);
+        let since = |other: OtherWaiter| other.map_or(NOBODY, |(_, since)| since);
         let all = Claims { taker_us: own.taker_us.min(since(other_taker)), room_us: own.room_us.min(since(other_room)) };
         let (other, own_us) = if all.is_room_due() { (other_room, own.room_us) } else { (other_taker, own.taker_us) };
         match other.filter(|(_, since)| since.saturating_add(FAIRNESS_BOUND_US) < own_us) {
@@ -395,7 +395,7 @@ impl HostgroupPool {
     }
 
     /// Who of other workers would have this backend first, and for whom it would be closed first: workers, and since when.
-    fn claims_of_others(&self, worker: &Worker, lane: &Lane, backend: &Backend) -> (Elsewhere, Elsewhere) {
+    fn claims_of_others(&self, worker: &Worker, lane: &Lane, backend: &Backend) -> (OtherWaiter, OtherWaiter) {
         let (me, lag_ms) = (worker.index, backend.core.server.measurements.lag_ms());
         let taker = lane.line.longest_waiting_other(me, lag_ms);
         let room = Some(&self.shared.queue).filter(|_| backend.core.server.room.is_full());

@@ -5,7 +5,7 @@ use super::lines::{Lines, Ticket};
 use super::riders::{Got, Ridden, Rider};
 use crate::backends::backend::{Backend, ServerError};
 use crate::backends::connect::Raw;
-use crate::hostgroups::choice::{Connections, Needs};
+use crate::hostgroups::choice::{AllowedConnections, Needs};
 use crate::hostgroups::lane::Lane;
 use crate::servers::server::ServerShared;
 use crate::workers::worker::Worker;
@@ -59,7 +59,7 @@ pub(crate) struct Wish {
 impl Wish {
     /// A `fast_forward` session's own connection.
     pub(crate) fn own(collation: u8, raw: Raw) -> Self {
-        Self { needs: Needs { connections: Connections::New, ..Needs::default() }, collation, raw: Some(raw), rider: None }
+        Self { needs: Needs { connections: AllowedConnections::New, ..Needs::default() }, collation, raw: Some(raw), rider: None }
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) const NEVER: u64 = u64::MAX;
 const LOOK_AGAIN_MS: u64 = 100;
 
 /// See the module.
-pub(crate) struct Standing {
+pub(crate) struct ServerStanding {
     placement: ArcSwap<Placement>,
     status: AtomicU8,
     /// An [`UnderWay`].
@@ -36,7 +36,7 @@ pub(crate) struct Standing {
     used_since_ms: AtomicU64,
 }
 
-impl Standing {
+impl ServerStanding {
     /// Of a server that is about to be placed for the first time.
     pub(super) fn new(placement: &Placement) -> Self {
         Self {
@@ -227,13 +227,13 @@ mod tests {
     ];
 
     /// Of a server that is ONLINE.
-    fn standing() -> Standing {
-        let standing = Standing::new(&placement("a", 16, ServerStatus::Online));
+    fn standing() -> ServerStanding {
+        let standing = ServerStanding::new(&placement("a", 16, ServerStatus::Online));
         observed(&standing, ServerStatus::Online, 0);
         standing
     }
 
-    fn observed(standing: &Standing, status: ServerStatus, now_ms: u64) {
+    fn observed(standing: &ServerStanding, status: ServerStatus, now_ms: u64) {
         standing.place(&placement("a", 16, status), &TERMS, now_ms);
     }
 

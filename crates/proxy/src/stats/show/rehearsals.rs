@@ -115,7 +115,7 @@ const NO_READ: Facts =
     Facts::LOCKING_READ.union(Facts::INTO_FILE).union(Facts::GET_LOCK).union(Facts::RELEASE_LOCK).union(Facts::USER_VARIABLE_ASSIGN);
 
 /// A run with what can be said of it now.
-struct Judged {
+struct JudgedRun {
     run: Arc<Run>,
     tally: Tally,
     error: String,
@@ -123,7 +123,7 @@ struct Judged {
     limits: Limits,
 }
 
-impl Judged {
+impl JudgedRun {
     fn of(stats: &ProxyStats, run: &Arc<Run>) -> Self {
         let (tally, error) = {
             let findings = run.findings();
@@ -207,10 +207,10 @@ fn reads(stats: &ProxyStats, run: &Run) -> Vec<Ran> {
 
 fn rehearsals(stats: &ProxyStats, _: Reading) -> Rows {
     let now_ms = stats.shared.clock.now_ms();
-    stats.shared.rehearsals.runs().iter().map(|run| row(&Judged::of(stats, run), now_ms)).collect()
+    stats.shared.rehearsals.runs().iter().map(|run| row(&JudgedRun::of(stats, run), now_ms)).collect()
 }
 
-fn row(judged: &Judged, now_ms: u64) -> Vec<Value> {
+fn row(judged: &JudgedRun, now_ms: u64) -> Vec<Value> {
     let (run, tally) = (&judged.run, &judged.tally);
     let verdict = verdict(tally, &judged.coverage, judged.limits);
     let state = match run.ended_ms(now_ms) {
@@ -292,7 +292,7 @@ fn samples(stats: &ProxyStats, _: Reading) -> Rows {
 pub(crate) fn rehearsal_page(stats: &ProxyStats, name: &str) -> Result<Vec<(&'static str, String)>, String> {
     let run = stats.shared.rehearsals.run(name);
     let run = run.ok_or_else(|| format!("rehearsal '{name}' was never started here: START REHEARSAL '{name}' FOR 3600 SECONDS"))?;
-    let judged = Judged::of(stats, &run);
+    let judged = JudgedRun::of(stats, &run);
     let about = judged.about(stats.shared.clock.now_ms());
     Ok(page(&about, &judged.tally, &judged.coverage, judged.limits))
 }

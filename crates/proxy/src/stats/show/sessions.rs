@@ -74,7 +74,7 @@ pub(super) const TABLES: &[Table] = &[
 ];
 
 /// One session.
-struct Listed {
+struct ListedSession {
     worker: usize,
     id: u64,
     user: Option<String>,
@@ -94,7 +94,7 @@ struct Listed {
     digest: Option<Arc<Digest>>,
 }
 
-impl Listed {
+impl ListedSession {
     fn of(worker: &Worker, handle: &SessionHandle, now_ms: u64) -> Self {
         let (activity, since_ms) = handle.activity();
         let view = &handle.row;
@@ -163,12 +163,12 @@ fn command(activity: Activity, command: u8, passes_through: bool) -> &'static st
 fn processlist(stats: &ProxyStats, _: Reading) -> Rows {
     let extended = stats.shared.in_force.load().snapshot.vars.show_processlist_extended;
     let now_ms = stats.shared.clock.now_ms();
-    let mut listed = collect::sessions(&stats.shared, move |worker, handle| Some(Listed::of(worker, handle, now_ms)));
+    let mut listed = collect::sessions(&stats.shared, move |worker, handle| Some(ListedSession::of(worker, handle, now_ms)));
     listed.sort_unstable_by_key(|session| session.id);
     listed.into_iter().map(|session| row(stats, session, extended)).collect()
 }
 
-fn row(stats: &ProxyStats, session: Listed, extended: u64) -> Vec<Value> {
+fn row(stats: &ProxyStats, session: ListedSession, extended: u64) -> Vec<Value> {
     let info = match extended {
         0 => Value::Null,
         1 => session.extended().to_string().into(),
