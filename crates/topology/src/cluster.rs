@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use model::fleet::{Placement, UnderWay};
 use model::settings::{Failback, SecondWriters};
-use model::snapshot::{RoleGroup, RoleKind, ServerDefaults, ServerStatus, Snapshot};
+use model::snapshot::{HealingMode, RoleGroup, RoleKind, ServerDefaults, ServerStatus, Snapshot};
 use model::{HostgroupId, ServerAddr};
 use serde::{Deserialize, Serialize};
 
@@ -188,6 +188,9 @@ impl Cluster {
         }
         memory.places.retain(|addr, _| members.contains_key(addr) && rewritten.get(addr) != Some(&now_ms));
         rewritten.retain(|addr, _| members.contains_key(addr));
+        if !snapshot.healing.get(&group.writer).is_some_and(|row| row.mode == HealingMode::Rejoin) {
+            memory.replication.outcasts.clear();
+        }
         let policy = if snapshot.vars.monitor_enabled { settings.failback } else { Failback::Never };
         Self {
             group: Arc::clone(group),
@@ -284,6 +287,16 @@ impl Cluster {
     pub(crate) fn strays(&self) -> Option<usize> {
         let is_judged = self.shuns_strays && replication::tells_strays(&self.group.kind);
         is_judged.then(|| self.memory.replication.strays.values().filter(|stray| stray.is_out).count())
+    }
+
+    /// These servers serve no reads, each for its reason in words; others do as before. False if nothing changes.
+    pub(crate) fn cast_out(&mut self, outcasts: &BTreeMap<ServerAddr, String>) -> bool {
+        let is_other = self.memory.replication.outcasts != *outcasts;
+        if is_other {
+            self.memory.replication.outcasts.clone_from(outcasts);
+            self.before = self.memory.clone();
+        }
+        is_other
     }
 
     /// Servers that are excluded because another server took over from them.

@@ -148,6 +148,34 @@ impl GtidSet {
         set
     }
 
+    /// What this set has and another one certainly lacks, and (MariaDB) what cannot be told: the last number of a server that the other
+    /// set does not name, while it has higher numbers of the domain. It may be restored from a backup, which names the last one only.
+    pub fn apart_from(&self, other: &Self) -> (Self, Self) {
+        let (lacks, mut unclear) = (self.beyond(other, &ServerId::default()), Self::default());
+        let nothing = Domain::default();
+        for (domain, has) in &self.domains {
+            let others = other.domains.get(domain).unwrap_or(&nothing);
+            let is_unclear = |(server, number): &(&u64, &u64)| !others.0.contains_key(*server) && **number <= others.last();
+            let unnamed: BTreeMap<u64, u64> = has.0.iter().filter(is_unclear).map(|(server, number)| (*server, *number)).collect();
+            if !unnamed.is_empty() {
+                unclear.domains.insert(*domain, Domain(unnamed));
+            }
+        }
+        (lacks, unclear)
+    }
+
+    /// MariaDB: what the server with this `server_id` wrote beyond the last number of it that `had` names; all of it where none is named.
+    pub fn writes_past(&self, writer: u64, had: &Self) -> Self {
+        let mut set = Self::default();
+        for (domain, has) in &self.domains {
+            let named = had.domains.get(domain).and_then(|had| had.0.get(&writer)).copied().unwrap_or_default();
+            if let Some(number) = has.0.get(&writer).filter(|number| **number > named) {
+                set.domains.insert(*domain, Domain(BTreeMap::from([(writer, *number)])));
+            }
+        }
+        set
+    }
+
     /// This set without the transactions of another one. Of MariaDB every number of a server that `other` names in the domain goes: a set
     /// holds only the last one, and the earlier ones may be of `other` too.
     #[must_use]
@@ -162,6 +190,85 @@ impl GtidSet {
         }
         set.domains.retain(|_, own| !own.0.is_empty());
         set
+    }
+
+    /// This set without the transactions of another one: exact for MySQL, by the last number of each server for MariaDB.
+    #[must_use]
+    pub fn without_all_of(&self, other: &Self) -> Self {
+        self.beyond(other, &ServerId::default())
+    }
+
+    /// Each transaction as a GTID, at most so many; a last text stands for the rest. Of MariaDB the last one of each server.
+    pub fn each(&self, limit: usize) -> Vec<String> {
+        let mut all = Vec::new();
+        for (stream, intervals) in &self.sources {
+            for (from, to) in intervals {
+                for number in *from..=*to {
+                    if all.len() == limit {
+                        all.push(format!("{stream}:{number}-{to} ..."));
+                        return all;
+                    }
+                    all.push(format!("{stream}:{number}"));
+                }
+            }
+        }
+        let gtids =
+            self.domains.iter().flat_map(|(domain, own)| own.0.iter().map(move |(server, number)| format!("{domain}-{server}-{number}")));
+        all.extend(gtids);
+        all
+    }
+
+    /// What is left of this set without `extra`, a part of it. Of MariaDB these are the last numbers that `had` has of the servers in `extra`.
+    #[must_use]
+    pub fn but_for(&self, extra: &Self, had: &Self) -> Self {
+        let mut set = self.clone();
+        for (stream, others) in &extra.sources {
+            set.sources.entry(stream.clone()).and_modify(|own| *own = minus(own, others));
+        }
+        set.sources.retain(|_, own| !own.is_empty());
+        for (domain, others) in &extra.domains {
+            let Some(own) = set.domains.get_mut(domain) else { continue };
+            for server in others.0.keys() {
+                match had.domains.get(domain).and_then(|had| had.0.get(server)) {
+                    Some(number) => drop(own.0.insert(*server, *number)),
+                    None => drop(own.0.remove(server)),
+                }
+            }
+        }
+        set.domains.retain(|_, own| !own.0.is_empty());
+        set
+    }
+
+    /// MariaDB: the last GTID of each domain, as `gtid_slave_pos` has it.
+    pub fn position(&self) -> String {
+        let last = |(domain, own): (&u64, &Domain)| {
+            let (server, number) = own.0.iter().max_by_key(|(_, number)| **number)?;
+            Some(format!("{domain}-{server}-{number}"))
+        };
+        self.domains.iter().filter_map(last).collect::<Vec<_>>().join(",")
+    }
+
+    /// MySQL: as a replica sends it with COM_BINLOG_DUMP_GTID. None for GTIDs with tags.
+    /// <https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_com_binlog_dump_gtid.html>
+    pub fn encoded(&self) -> Option<Vec<u8>> {
+        let mut bytes = (self.sources.len() as u64).to_le_bytes().to_vec();
+        for (uuid, intervals) in &self.sources {
+            let hex: Vec<u8> = uuid.bytes().filter(|byte| *byte != b'-').collect();
+            let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+            let sid: Vec<u8> = hex.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect::<Option<_>>()?;
+            bytes.extend(<[u8; 16]>::try_from(sid).ok()?);
+            bytes.extend((intervals.len() as u64).to_le_bytes());
+            for (from, to) in intervals {
+                bytes.extend(from.to_le_bytes());
+                bytes.extend(to.checked_add(1)?.to_le_bytes());
+            }
+        }
+        Some(bytes)
+    }
+
+    /// MariaDB: whether a transaction of the server with this `server_id` is named in any domain.
+    pub fn names(&self, writer: u64) -> bool {
+        self.domains.values().any(|domain| domain.0.contains_key(&writer))
     }
 
     /// Without what a server wrote.
@@ -308,6 +415,37 @@ mod tests {
 
     fn missing(own: &str, other: &str) -> u64 {
         GtidSet::parse(own).unwrap().missing_in(&GtidSet::parse(other).unwrap())
+    }
+
+    #[test]
+    fn sets_that_are_apart() {
+        let apart = |own: &str, other: &str| {
+            let (lacks, unclear) = GtidSet::parse(own).unwrap().apart_from(&GtidSet::parse(other).unwrap());
+            [lacks.to_string(), unclear.to_string()]
+        };
+        assert_eq!(apart("aa:1-9,bb:1", "aa:1-7:9"), ["aa:8,bb:1", ""]);
+        assert_eq!(apart("0-1-7,0-2-3", "0-1-5,0-2-8"), ["0-1-7", ""]);
+        assert_eq!(apart("0-1-7", "0-2-8"), ["", "0-1-7"], "it may have been restored from a backup");
+        assert_eq!(apart("0-1-9,4-1-1", "0-2-8"), ["0-1-9,4-1-1", ""]);
+        let past = |own: &str, had: &str| GtidSet::parse(own).unwrap().writes_past(1, &GtidSet::parse(had).unwrap()).to_string();
+        assert_eq!([past("0-1-7,0-2-9", "0-1-5"), past("0-1-5", "0-1-5"), past("0-1-5,3-1-2", "0-2-8")], ["0-1-7", "", "0-1-5,3-1-2"]);
+    }
+
+    #[test]
+    fn what_is_before_a_part() {
+        let but = |own: &str, extra: &str, had: &str| {
+            let [own, extra, had] = [own, extra, had].map(|text| GtidSet::parse(text).unwrap());
+            own.but_for(&extra, &had)
+        };
+        assert_eq!(but("aa:1-9,bb:1", "aa:8-9", "aa:1-7").to_string(), "aa:1-7,bb:1");
+        let common = but("0-1-7,0-2-3,1-1-9", "0-1-7", "0-1-5,0-2-3");
+        assert_eq!((common.to_string(), common.position()), ("0-1-5,0-2-3,1-1-9".into(), "0-1-5,1-1-9".into()));
+        assert_eq!(but("0-1-6,0-2-5", "0-1-6", "0-2-5").position(), "0-2-5");
+        let uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+        let encoded = GtidSet::parse(&format!("{uuid}:1-5:9")).unwrap().encoded().unwrap();
+        assert_eq!((encoded.len(), &encoded[..10]), (64, &[1, 0, 0, 0, 0, 0, 0, 0, 0x3e, 0x11][..]));
+        assert_eq!(&encoded[24..], [2_u64, 1, 6, 9, 10].map(u64::to_le_bytes).concat());
+        assert_eq!(GtidSet::parse(&format!("{uuid}:tag:1")).unwrap().encoded(), None);
     }
 
     #[test]

@@ -57,6 +57,10 @@ pub(crate) struct Memory {
     /// Servers whose data does not come from the writer.
     #[serde(with = "pairs")]
     pub strays: BTreeMap<ServerAddr, Stray>,
+    /// Servers that wrote under an earlier role and are not proved to have nothing else, each with the reason in words: they serve no
+    /// reads (`mysql_healing`).
+    #[serde(with = "pairs")]
+    pub outcasts: BTreeMap<ServerAddr, String>,
     /// Servers that are kept out, each with the server that took over.
     #[serde(with = "pairs")]
     pub fenced: BTreeMap<ServerAddr, ServerAddr>,
@@ -71,6 +75,7 @@ impl Memory {
     /// An operator orders this server to write. The servers that took over from it are fenced instead. All present
     /// writers are fenced too, unless the operator configured both as writers.
     pub(crate) fn pardon(&mut self, addr: &ServerAddr, is_explicit: impl Fn(&ServerAddr) -> bool) {
+        self.outcasts.remove(addr);
         let mut newer = self.fenced.remove(addr);
         let is_held = self.held.remove(addr).is_some();
         let is_kept_out = is_held || newer.is_some();
@@ -133,6 +138,7 @@ fn forget(scene: Scene<'_>, memory: &mut Memory) {
     memory.doubted.retain(|addr, (newer, _)| is_member(addr) && is_member(newer));
     memory.ordered.retain(is_member);
     memory.strays.retain(|addr, _| is_member(addr));
+    memory.outcasts.retain(|addr, _| is_member(addr));
     memory.fenced.retain(|addr, _| is_member(addr));
 }
 
@@ -327,8 +333,9 @@ fn server(scene: Scene<'_>, addr: &ServerAddr, facts: &Facts, memory: &Memory) -
             (None, None) => (Fitness::Reader, "writable, to be confirmed".to_owned()),
         },
     };
-    let (fitness, why) = match memory.strays.get(addr).filter(|stray| stray.is_out && fitness == Fitness::Reader) {
-        Some(stray) => (Fitness::Fenced, stray.why.clone()),
+    let stray = memory.strays.get(addr).filter(|stray| stray.is_out).map(|stray| &stray.why);
+    let (fitness, why) = match memory.outcasts.get(addr).or(stray).filter(|_| fitness == Fitness::Reader) {
+        Some(why) => (Fitness::Fenced, why.clone()),
         None => (fitness, why),
     };
     let is_awaited = match held {

@@ -363,6 +363,21 @@ impl Topology {
         self.decide(index, Cause::Operator, cluster::Order::Other);
     }
 
+    /// These servers of a replication cluster serve no reads while they say that they are read-only, each for its reason in words; all others
+    /// do as before. Holds until the next call.
+    pub fn cast_out(&mut self, now_ms: u64, writer: HostgroupId, outcasts: &BTreeMap<ServerAddr, String>) {
+        self.advance(now_ms);
+        let Ok(index) = self.cluster(writer) else { return };
+        if self.clusters[index].cast_out(outcasts) {
+            self.decide(index, Cause::Probe, cluster::Order::Other);
+        }
+    }
+
+    /// Servers that are excluded because another server took over from them, of one cluster.
+    pub fn fenced(&self, writer: HostgroupId) -> Vec<ServerAddr> {
+        self.clusters.iter().filter(|cluster| cluster.group.writer == writer).flat_map(Cluster::fenced).cloned().collect()
+    }
+
     /// Acts on deadlines that have passed. The caller calls it at [`Topology::next_tick`].
     pub fn tick(&mut self, now_ms: u64) {
         self.advance(now_ms);

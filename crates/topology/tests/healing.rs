@@ -76,6 +76,8 @@ fn cluster(has: &str, replicas: Vec<Replica>) -> Facts {
         version: ServerVersion::default(),
         executed: Some(set(has)),
         latest: None,
+        purged: GtidSet::default(),
+        is_strict: true,
         semi_sync: None,
         age_ms: 0,
         site: "".into(),

@@ -34,13 +34,15 @@ pub struct Healing {
     pub min_replicas: u64,
 }
 
-/// `mode`. The modes that change servers are refused by the table's own rule.
+/// `mode`. `full`, which would promote, is refused by the table's own rule; so is `rejoin` until the monitor acts by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HealingMode {
     /// Nothing.
     Off,
     /// Servers are asked, and the choice is shown. No server is changed.
     Advise,
+    /// The same, and servers that are proved to have nothing else are made to follow the writer.
+    Rejoin,
 }
 
 impl HealingMode {
@@ -49,6 +51,7 @@ impl HealingMode {
         match self {
             Self::Off => "off",
             Self::Advise => "advise",
+            Self::Rejoin => "rejoin",
         }
     }
 }
@@ -145,6 +148,7 @@ fn of(row: &Row) -> Healing {
         writer: HostgroupId(number(row, "writer_hostgroup")),
         mode: match row.text("mode") {
             Some("advise") => HealingMode::Advise,
+            Some("rejoin") => HealingMode::Rejoin,
             _ => HealingMode::Off,
         },
         dead_ms: number(row, "dead_ms"),

@@ -8,7 +8,7 @@ use crate::client::{Connection, Fault, Row, Rows, is_on};
 use crate::probe;
 
 /// What a version lacks is a missing row. Sets of GTIDs are not among them: SHOW cuts long values.
-const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_id', 'server_uuid', 'read_only', 'gtid_mode', 'log_bin', \
+const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_id', 'server_uuid', 'read_only', 'super_read_only', 'gtid_mode', 'log_bin', \
      'log_slave_updates', 'log_replica_updates', 'gtid_strict_mode', 'slave_net_timeout', 'replica_net_timeout', \
      'slave_preserve_commit_order', 'replica_preserve_commit_order', 'slave_parallel_workers', 'replica_parallel_workers', \
      'rpl_semi_sync_source_enabled', 'rpl_semi_sync_replica_enabled', 'rpl_semi_sync_source_wait_point', 'rpl_semi_sync_source_timeout', \
@@ -39,6 +39,8 @@ pub(super) struct Sight {
     /// What its binary logs no longer hold; empty on MariaDB, which does not say so.
     pub(super) purged: GtidSet,
     pub(super) is_read_only: bool,
+    /// No client can write: MySQL's `super_read_only`, MariaDB's `read_only`.
+    pub(super) is_closed: bool,
     pub(super) has_gtids: bool,
     pub(super) logs: bool,
     pub(super) logs_updates: bool,
@@ -92,13 +94,15 @@ pub(super) async fn look(connection: &mut Connection) -> Result<Sight, Fault> {
     let acks = if has_semi_sync { connection.query(SEMI_SYNC).await? } else { Rows::default() };
     let is_parallel = number(["replica_parallel_workers", "slave_parallel_workers"]).is_some_and(|workers| workers > 1);
     let keeps_order = has(["replica_preserve_commit_order", "slave_preserve_commit_order"]);
+    // `read_only` has more values than two from MariaDB 11.8 on.
+    let is_read_only = variables.named("read_only").is_some_and(|value| !matches!(value, "OFF" | "0"));
     Ok(Sight {
         version,
         id: ServerId::new(variables.named("server_id").and_then(|id| id.parse().ok()), variables.named("server_uuid")),
         executed,
         purged,
-        // `read_only` has more values than two from MariaDB 11.8 on.
-        is_read_only: variables.named("read_only").is_some_and(|value| !matches!(value, "OFF" | "0")),
+        is_read_only,
+        is_closed: is_read_only && (is_mariadb || has(["super_read_only", "super_read_only"])),
         has_gtids: is_mariadb || variables.named("gtid_mode").is_some_and(is_on),
         logs: has(["log_bin", "log_bin"]),
         logs_updates: has(["log_replica_updates", "log_slave_updates"]),

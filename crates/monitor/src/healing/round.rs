@@ -239,6 +239,8 @@ impl Keeping {
             version: last.map(|sight| sight.version).or_else(|| sights().next().map(|sight| sight.version)).unwrap_or_default(),
             executed: last.map(|sight| sight.executed.clone()),
             latest: None,
+            purged: last.map(|sight| sight.purged.clone()).unwrap_or_default(),
+            is_strict: last.is_some_and(|sight| sight.is_strict),
             semi_sync: last.and_then(|sight| sight.semi_sync),
             age_ms: age.map_or(0, |age| whole(age.as_millis())),
             site: cluster.site(addr),
@@ -264,8 +266,8 @@ impl Keeping {
             None => return standing,
         };
         let channel = self.channel(cluster, &addr, sight);
-        let received = sight.channels.iter().filter(|line| !cluster.is_foreign(&line.channel.name));
-        let received = received.fold(sight.executed.clone(), |all, line| all.with(&line.received));
+        let own = || sight.channels.iter().filter(|line| !cluster.is_foreign(&line.channel.name));
+        let received = own().fold(sight.executed.clone(), |all, line| all.with(&line.received));
         // MariaDB waits for positions, and takes no set.
         let position = (!sight.version.is_mariadb).then(|| received.to_string());
         let channel = channel.map(|channel| Channel { position: position.unwrap_or_else(|| channel.position.clone()), ..channel });
@@ -277,6 +279,9 @@ impl Keeping {
             received,
             purged: sight.purged.clone(),
             has_gtids: sight.has_gtids,
+            is_open: !sight.is_read_only,
+            is_closed: sight.is_closed,
+            channels: own().count(),
             logs: sight.logs,
             logs_updates: sight.logs_updates,
             // A receiver that has lost the writer acknowledges nothing, and did before.

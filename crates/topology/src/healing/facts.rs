@@ -32,6 +32,10 @@ pub struct Primary {
     pub executed: Option<GtidSet>,
     /// The same after its replicas were asked; None where that was not needed.
     pub latest: Option<GtidSet>,
+    /// What its binary logs no longer hold; empty where that is not known (MariaDB).
+    pub purged: GtidSet,
+    /// MariaDB: `gtid_strict_mode`, so a server with other transactions cannot follow it without an error.
+    pub is_strict: bool,
     /// Its semi-synchronous replication when it answered last; None where it has none.
     pub semi_sync: Option<SemiSync>,
     /// How old that answer was when the server was last known to live, ms. Refusals and traffic of clients are life, and no such answer.
@@ -115,12 +119,18 @@ pub struct Replica {
     pub offline: Option<&'static str>,
     /// It gives GTIDs to what it writes.
     pub has_gtids: bool,
+    /// It takes writes of ordinary clients.
+    pub is_open: bool,
+    /// It takes no writes of privileged clients either: MySQL's `super_read_only`, MariaDB's `read_only`.
+    pub is_closed: bool,
     /// It has a binary log.
     pub logs: bool,
     /// What it replicates is in its binary log too.
     pub logs_updates: bool,
     /// The channel by which it gets what its cluster writes; None if it replicates from nobody.
     pub channel: Option<Channel>,
+    /// How many channels it has that are not from other clusters.
+    pub channels: usize,
     /// It acknowledges commits of its source.
     pub is_acker: bool,
     /// What the operator says; None is `auto`.
@@ -149,9 +159,12 @@ impl Replica {
             was_errant: GtidSet::default(),
             offline: None,
             has_gtids: false,
+            is_open: false,
+            is_closed: false,
             logs: false,
             logs_updates: false,
             channel: None,
+            channels: 0,
             is_acker: false,
             declared: None,
             is_written_as_writer: false,

@@ -1,4 +1,4 @@
-//! What is known of a writer that may be dead, and who should take over: for `mysql_healing`.
+//! What is known of a writer that may be dead, who should take over, and which servers may come back: for `mysql_healing`.
 //!
 //! Pure: facts and a policy go in, a [`Verdict`] and a [`Choice`] come out. The verdict says whether the writer is dead, by all witnesses;
 //! the choice says who should take over if it is, with every step, or why nobody should. Nothing here sends anything.
@@ -8,10 +8,12 @@ mod assess;
 mod choose;
 mod facts;
 mod origin;
+mod rejoin;
 mod verdict;
 
 pub use assess::{Assessed, shown};
 pub use choose::{Act, Blocked, Choice, Lost, Plan, Step, choose, votes};
 pub use facts::{Channel, Facts, LinkState, LinkThread, Primary, Replica, SemiSync, ServerVersion};
 pub use origin::origin;
+pub use rejoin::{Holding, Proof, Standing, Tended, Trail, next, prove, tend};
 pub use verdict::{Answer, Evidence, Past, Verdict, Witness, verdict, witness};
