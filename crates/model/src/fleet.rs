@@ -181,6 +181,12 @@ pub trait Fleet: Send + Sync {
     /// Bytes that came from a server since the process began, in all hostgroups: they grow while the server answers anybody. None if a
     /// worker did not say.
     fn received(&self, server: &ServerAddr) -> Option<u64>;
+
+    /// Of each GTID whether a client of this process got OK for it lately. Servers report GTIDs while causal reads are on, so false says
+    /// nothing.
+    fn acknowledged(&self, gtids: &[String]) -> Vec<bool> {
+        vec![false; gtids.len()]
+    }
 }
 
 /// The result of an order, for people.
@@ -302,6 +308,15 @@ pub trait Operator: Send + Sync {
     fn explain_healing(&self, hostgroup: HostgroupId, dies: Option<&ServerAddr>) -> Result<Vec<HealingStep>, String> {
         let _ = dies;
         Err(format!("the monitor does not run here: nothing is known of hostgroup {hostgroup}"))
+    }
+
+    /// `ADOPT SERVER`: a server that does not follow its writer is taken back (`mysql_healing`, mode `rejoin`), though somebody stopped it or
+    /// earlier attempts failed. Returns the effect in words.
+    ///
+    /// # Errors
+    /// It is not a server of such a cluster.
+    fn adopt(&self, server: &ServerAddr) -> Result<String, String> {
+        Err(format!("the monitor does not run here: {server} cannot be adopted"))
     }
 
     /// What keeps clusters with a row in `mysql_healing` from being healed, by writer hostgroup. Waits a moment for servers that were

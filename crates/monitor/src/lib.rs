@@ -4,6 +4,7 @@
 //! to the data plane at once. Signals from traffic are checked within milliseconds. The tables of the schemas `monitor` and `stats` show
 //! the checks and the history of role changes.
 
+mod binlog;
 mod channels;
 mod client;
 mod clock;

@@ -17,7 +17,7 @@ use model::snapshot::{Server, Snapshot};
 use model::{Secret, ServerAddr};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock, watch};
-use topology::{Check, CheckKind, Event, EventKind, Knowledge, Lag, MemberIdentity, Observation, Order, ProbeError, Topology};
+use topology::{Check, CheckKind, Event, EventKind, Fork, Knowledge, Lag, MemberIdentity, Observation, Order, ProbeError, Topology};
 
 use crate::channels::Board;
 use crate::client::{Access, Connector};
@@ -328,6 +328,13 @@ impl Monitor {
     /// How many servers of each replication cluster say that they are writable, by writer hostgroup.
     pub(crate) fn writable(&self) -> Vec<(model::HostgroupId, usize)> {
         self.core().topology.writable()
+    }
+
+    /// What the writers of a cluster had when they took over, the oldest first; and the servers that are kept out because of that.
+    pub(crate) fn past(&self, writer: model::HostgroupId) -> (Vec<Fork>, Vec<ServerAddr>) {
+        let core = self.core();
+        let forks = core.topology.forks().into_iter().filter(|fork| fork.writer == writer).collect();
+        (forks, core.topology.fenced(writer))
     }
 
     /// How many servers of each replication cluster serve no reads because they do not replicate from its writer, by writer hostgroup.

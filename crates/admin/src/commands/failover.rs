@@ -1,4 +1,4 @@
-//! Operators' orders about roles: SWITCHOVER, FAILBACK, ACCEPT CLUSTER, PAUSE, RESUME, DRAIN, UNDRAIN.
+//! Operators' orders about roles: SWITCHOVER, FAILBACK, ACCEPT CLUSTER, PAUSE, RESUME, DRAIN, UNDRAIN, ADOPT.
 //!
 //! An order takes as long as its work does. It runs on a thread of its own while the engine serves other administrators. Only a few may run
 //! at a time.
@@ -36,6 +36,11 @@ pub(super) const COMMANDS: &[Command] = &[
         "Gives a server no new work, and returns when nothing runs there.",
         "DRAIN SERVER '10.0.0.2:3306'",
     ),
+    open("ADOPT", order).help(
+        "ADOPT SERVER 'host:port'",
+        "Takes back a server that does not follow its writer, though somebody stopped it or attempts failed (mysql_healing, mode rejoin).",
+        "ADOPT SERVER '10.0.0.2:3306'",
+    ),
     open("UNDRAIN", order).help("UNDRAIN SERVER 'host:port'", "Ends DRAIN SERVER.", "UNDRAIN SERVER '10.0.0.2:3306'"),
 ];
 
@@ -49,6 +54,7 @@ enum Order {
     Resume(HostgroupId),
     Drain { server: ServerAddr, timeout_ms: Option<u64> },
     Undrain(ServerAddr),
+    Adopt(ServerAddr),
 }
 
 impl Order {
@@ -59,7 +65,7 @@ impl Order {
             Self::Resume(hostgroup) => Some((StandingOrder::Paused(*hostgroup), false)),
             Self::Drain { server, .. } => Some((StandingOrder::Drained(server.clone()), true)),
             Self::Undrain(server) => Some((StandingOrder::Drained(server.clone()), false)),
-            Self::Switchover { .. } | Self::Failback(_) | Self::Accept { .. } => None,
+            Self::Switchover { .. } | Self::Failback(_) | Self::Accept { .. } | Self::Adopt(_) => None,
         }
     }
 
@@ -99,6 +105,7 @@ impl Order {
             Self::Resume(hostgroup) => operator.pause(*hostgroup, false).map(Told::from),
             Self::Drain { server, timeout_ms } => operator.drain(server, *timeout_ms).map(Told::from),
             Self::Undrain(server) => operator.undrain(server).map(Told::from),
+            Self::Adopt(server) => operator.adopt(server).map(Told::from),
         }
     }
 }
@@ -184,6 +191,11 @@ fn parse(statement: &Statement) -> Result<Order, String> {
             ends_at(next)?;
             Ok(Order::Undrain(server))
         }
+        () if statement.has(0, "ADOPT SERVER *") => {
+            let (server, next) = server(2)?;
+            ends_at(next)?;
+            Ok(Order::Adopt(server))
+        }
         () => Err(wrong(format!("'{}' is not understood", statement.text))),
     }
 }
@@ -244,6 +256,7 @@ mod tests {
         assert_eq!(read("RESUME HOSTGROUP 7"), Ok(Order::Resume(HostgroupId(7))));
         assert_eq!(read("DRAIN SERVER 'db1:3306' TIMEOUT 1"), Ok(Order::Drain { server: db("db1", 3306), timeout_ms: Some(1) }));
         assert_eq!(read("UNDRAIN SERVER db1:3306"), Ok(Order::Undrain(db("db1", 3306))));
+        assert_eq!(read("adopt server 'db1:3307'"), Ok(Order::Adopt(db("db1", 3307))));
     }
 
     #[test]
@@ -265,6 +278,7 @@ mod tests {
             ("PAUSE", "is not understood"),
             ("DRAIN SERVER ':1'", "is not host:port"),
             ("UNDRAIN SERVER 'a:1' TIMEOUT 5", "is not understood"),
+            ("ADOPT SERVER 'a:1' NOW", "is not understood"),
             ("FAILBACK HOSTGROUP 4294967295", "is not a hostgroup number"),
         ] {
             let reason = read(sql).unwrap_err();

@@ -49,6 +49,10 @@ impl Operator for Hands {
         self.note(format!("undrain {server}"))
     }
 
+    fn adopt(&self, server: &ServerAddr) -> Result<String, String> {
+        self.note(format!("adopt {server}"))
+    }
+
     fn explain_healing(&self, hostgroup: HostgroupId, dies: Option<&ServerAddr>) -> Result<Vec<HealingStep>, String> {
         let said = dies.map_or_else(|| "the writer".to_owned(), ToString::to_string);
         if hostgroup.0 > 1 {
@@ -82,10 +86,11 @@ fn orders_reach_the_operator_and_its_answer_the_administrator() {
     bed.ok("PAUSE HOSTGROUP 1");
     bed.ok("RESUME HOSTGROUP 1");
     bed.ok("UNDRAIN SERVER 'db2:3306'");
+    bed.ok("ADOPT SERVER 'db2:3306'");
     assert_eq!(bed.refused("FAILBACK HOSTGROUP 1"), "1 has nowhere to go back to");
     assert!(bed.refused("SWITCHOVER HOSTGROUP 1").contains("the command is: SWITCHOVER HOSTGROUP n TO"));
     let told = hands.told.lock().unwrap().clone();
-    assert_eq!(told[4..], ["pause 1 true", "pause 1 false", "undrain db2:3306"]);
+    assert_eq!(told[4..], ["pause 1 true", "pause 1 false", "undrain db2:3306", "adopt db2:3306"]);
 }
 
 #[test]
@@ -102,12 +107,10 @@ fn advice_is_asked_for_and_its_remarks_come_with_a_load() {
     // What this version cannot do is refused, and what was in force stays.
     bed.ok("INSERT INTO mysql_healing (writer_hostgroup) VALUES (1)");
     bed.ok("LOAD MYSQL SERVERS TO RUNTIME");
-    for mode in ["rejoin", "full"] {
-        bed.ok(&format!("UPDATE mysql_healing SET mode='{mode}'"));
-        let refused = bed.refused("LOAD MYSQL SERVERS TO RUNTIME");
-        assert!(refused.contains("must be 'off' or 'advise': this version gives advice and changes no server"), "{refused}");
-        assert!(bed.refused("SAVE MYSQL SERVERS TO DISK").contains("must be 'off' or 'advise'"));
-    }
+    bed.ok("UPDATE mysql_healing SET mode='full'");
+    let refused = bed.refused("LOAD MYSQL SERVERS TO RUNTIME");
+    assert!(refused.contains("must be 'off', 'advise' or 'rejoin': this version promotes no server"), "{refused}");
+    assert!(bed.refused("SAVE MYSQL SERVERS TO DISK").contains("must be 'off', 'advise' or 'rejoin'"));
     assert_eq!(bed.rows("SELECT mode, dead_ms, loss, site FROM runtime_mysql_healing"), ["advise|4000|reported|same"]);
     assert!(bed.refused("INSERT INTO mysql_healing (writer_hostgroup, mode) VALUES (2, 'sometimes')").contains("CHECK"));
     bed.ok("UPDATE mysql_healing SET mode='off'");

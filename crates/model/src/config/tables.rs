@@ -413,7 +413,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "mysql_healing",
         file_name: "mysql_healing",
-        help: "Replication clusters for which the proxy says who should take over if the writer dies",
+        help: "Replication clusters for which the proxy says who should take over if the writer dies, and whose servers it takes back",
         columns: &[
             needed("writer_hostgroup", NATURAL),
             column("mode", ColumnKind::Words(&["off", "advise", "rejoin", "full"]), ColumnDefault::Text("advise")),
@@ -429,8 +429,8 @@ pub const TABLES: &[Table] = &[
         keys: &[&["writer_hostgroup"]],
         checks: &[Check {
             column: "mode",
-            holds: |row| row.text("mode").is_some_and(|mode| matches!(mode, "off" | "advise")),
-            rule: "must be 'off' or 'advise': this version gives advice and changes no server, so 'rejoin' and 'full' are not available",
+            holds: |row| row.text("mode").is_some_and(|mode| matches!(mode, "off" | "advise" | "rejoin")),
+            rule: "must be 'off', 'advise' or 'rejoin': this version promotes no server, so 'full' is not available",
             sql: "",
         }],
         effect: TableEffect::Used,

@@ -34,7 +34,7 @@ pub struct Healing {
     pub min_replicas: u64,
 }
 
-/// `mode`. `full`, which would promote, is refused by the table's own rule; so is `rejoin` until the monitor acts by it.
+/// `mode`. `full`, which would promote, is refused by the table's own rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HealingMode {
     /// Nothing.
@@ -213,13 +213,15 @@ mod tests {
         assert_eq!((never.promotion, east.promotion, &*east.site), (Some(Promotion::Never), None, "east"));
         assert!(east.is_about(&ServerAddr { host: "db3".into(), port: 3307 }));
         assert!(compiled("", "").unwrap().healing.is_empty());
+        let rejoin = compiled("{ writer_hostgroup=10, mode=\"rejoin\" }", "").unwrap();
+        assert_eq!(rejoin.healing[&HostgroupId(10)].mode, HealingMode::Rejoin);
     }
 
     #[test]
     fn what_cannot_be_is_refused() {
         for (row, error) in [
-            ("{ writer_hostgroup=10, mode=\"rejoin\" }", "'rejoin' and 'full' are not available"),
-            ("{ writer_hostgroup=10, mode=\"FULL\" }", "must be 'off' or 'advise'"),
+            ("{ writer_hostgroup=10, mode=\"full\" }", "promotes no server, so 'full' is not available"),
+            ("{ writer_hostgroup=10, mode=\"FULL\" }", "must be 'off', 'advise' or 'rejoin'"),
             ("{ writer_hostgroup=10, mode=\"yes\" }", "mode"),
             ("{ writer_hostgroup=10, dead_ms=10 }", "dead_ms"),
             ("{ writer_hostgroup=10, loss=\"some\" }", "loss"),

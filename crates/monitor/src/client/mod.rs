@@ -27,6 +27,8 @@ use packets::Packets;
 
 /// Most bytes of an answer. Group views, status lists and topology tables of the largest clusters are a tenth of it.
 const ANSWER_MAX: usize = 4 << 20;
+/// Longest event of a binary log that is read, bytes: longer ones come in several packets.
+const EVENT_MAX: usize = (1 << 24) - 2;
 /// Bytes that a packet counts besides its payload, because an empty row costs memory too.
 const PACKET_COST: usize = 64;
 
@@ -74,6 +76,26 @@ impl Connection {
         self.packets.restart();
         self.packets.send(&payload).await?;
         self.reply(ReplyKind::Results).await
+    }
+
+    /// Asks for the events of binary logs. From here on the connection is for [`Connection::event`] alone.
+    pub(crate) async fn begin_events(&mut self, request: &[u8]) -> Result<(), Fault> {
+        self.packets.allow(EVENT_MAX);
+        self.packets.restart();
+        self.packets.send(request).await
+    }
+
+    /// The next event; None at the end of the last log.
+    pub(crate) async fn event(&mut self) -> Result<Option<Vec<u8>>, Fault> {
+        let mut payload = self.packets.receive().await?;
+        match payload.first() {
+            Some(0) => {
+                payload.remove(0);
+                Ok(Some(payload))
+            }
+            Some(&wire::message::ERR) => Err(Fault::of_packet(&payload, self.caps)),
+            _ => Ok(None),
+        }
     }
 
     /// COM_QUIT; the server need not answer.

@@ -23,11 +23,13 @@ pub(super) struct Packets {
     stream: Box<dyn Duplex>,
     input: Vec<u8>,
     sequence: u8,
+    /// Longest packet that is read, bytes.
+    limit: usize,
 }
 
 impl Packets {
     pub(super) fn new(stream: impl Duplex + 'static) -> Self {
-        Self { stream: Box::new(stream), input: Vec::new(), sequence: 0 }
+        Self { stream: Box::new(stream), input: Vec::new(), sequence: 0, limit: PACKET_MAX }
     }
 
     /// The stream alone, for TLS to go on with; None when more has been read than was used.
@@ -38,6 +40,11 @@ impl Packets {
     /// Goes on over another stream.
     pub(super) fn resume(stream: impl Duplex + 'static, sequence: u8) -> Self {
         Self { sequence, ..Self::new(stream) }
+    }
+
+    /// Packets of this length are read too, bytes.
+    pub(super) fn allow(&mut self, limit: usize) {
+        self.limit = limit;
     }
 
     /// A new command begins.
@@ -82,8 +89,8 @@ impl Packets {
     /// The first packet in the buffer, if it is complete.
     fn take(&mut self) -> Result<Option<Vec<u8>>, Fault> {
         let Some((len, sequence)) = packet::header(&self.input) else { return Ok(None) };
-        if len > PACKET_MAX {
-            return Err(Fault::Protocol(format!("a packet of {len} bytes exceeds the limit of a probe")));
+        if len > self.limit {
+            return Err(Fault::Protocol(format!("a packet of {len} bytes exceeds the limit of {} bytes", self.limit)));
         }
         let end = packet::HEADER + len;
         let Some(payload) = self.input.get(packet::HEADER..end) else { return Ok(None) };

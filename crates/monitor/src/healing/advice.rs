@@ -9,6 +9,7 @@ use model::{HostgroupId, ServerAddr};
 use topology::healing::{Act, Blocked, Choice, Facts, Replica, ServerVersion, Step, Verdict, choose};
 
 use super::board::Seen;
+use super::rejoin;
 use crate::client::Version;
 use crate::monitor::Monitor;
 use crate::statements::{self, Place, Pointing};
@@ -65,7 +66,7 @@ fn explain(seen: &Seen, dies: Option<&ServerAddr>) -> Result<Vec<HealingStep>, S
     let Some(primary) = &seen.facts.primary else { return Ok(vec![say("blocked", None, Verdict::Unknown.meaning().to_owned())]) };
     let is_primary = dies.is_none_or(|dies| is_same(dies, &primary.addr));
     if is_primary {
-        return Ok(steps(&seen.facts, &seen.choice));
+        return Ok(steps(&seen.facts, &seen.choice).into_iter().chain(rejoin::steps(seen)).collect());
     }
     let dies = dies.cloned().unwrap_or_else(no_server);
     let Some(place) = seen.facts.replicas.iter().position(|replica| is_same(&replica.addr, &dies)) else {
@@ -98,7 +99,7 @@ fn is_same(a: &ServerAddr, b: &ServerAddr) -> bool {
 }
 
 /// A row that says something and sends nothing.
-fn say(step: &str, server: Option<&ServerAddr>, text: String) -> HealingStep {
+pub(super) fn say(step: &str, server: Option<&ServerAddr>, text: String) -> HealingStep {
     let server = server.map(ToString::to_string).unwrap_or_default();
     HealingStep { step: step.to_owned(), server, statement: format!("-- {text}"), undo: String::new() }
 }
@@ -149,9 +150,20 @@ fn written(facts: &Facts, step: &Step) -> HealingStep {
 const OPEN: &str = "SET GLOBAL read_only=0";
 
 /// How a server of this version is spoken to.
-struct Words(Version);
+pub(super) struct Words(Version);
 
 impl Words {
+    pub(super) fn of(facts: &Facts, server: &ServerAddr) -> Self {
+        Self(version(facts, server))
+    }
+
+    /// Points a server at the writer and starts it. A former writer goes on behind its own transactions.
+    pub(super) fn follow(&self, name: &str, source: &ServerAddr, is_former: bool) -> String {
+        let place = if is_former { Place::Demoted } else { Place::Kept };
+        let to = Pointing { name, source, retry_s: None, credentials: None, tls: &[], place };
+        [statements::stop(&self.0, name), statements::point(&self.0, &to), statements::start(&self.0, name)].join("; ")
+    }
+
     fn change(&self, name: &str, source: &ServerAddr) -> String {
         statements::point(&self.0, &Pointing { name, source, retry_s: None, credentials: None, tls: &[], place: Place::Kept })
     }
@@ -171,7 +183,7 @@ impl Words {
         [statements::stop(&self.0, name), statements::forget(&self.0, name)].join("; ")
     }
 
-    fn close(&self) -> &'static str {
+    pub(super) fn close(&self) -> &'static str {
         if self.0.is_mariadb { "SET GLOBAL read_only=1" } else { "SET GLOBAL super_read_only=1" }
     }
 

@@ -1,17 +1,18 @@
 //! What was found at the last look, for operators: tables, metrics, events. It has a place for each row of `mysql_healing` that is in
 //! force, no more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
-use model::snapshot::Healing as Policy;
+use model::snapshot::{Healing as Policy, HealingMode};
 use model::stats::{Metric, MetricKind, Sample, Value};
 use model::{HostgroupId, ServerAddr};
 use tokio::sync::Notify;
-use topology::healing::{Assessed, Choice, Facts, Replica, Verdict, shown};
+use topology::healing::{Assessed, Choice, Facts, Replica, Tended, Verdict, shown};
 use topology::{Event, EventKind};
 
+use super::errant::{self, Read};
 use crate::clock::whole;
 use crate::monitor::{Monitor, lock};
 
@@ -27,6 +28,10 @@ pub(super) struct Seen {
     pub(super) verdict: Verdict,
     pub(super) facts: Facts,
     pub(super) choice: Choice,
+    /// What each other server is to the writer, in the order of the facts; empty in other modes than `rejoin`.
+    pub(super) tended: Vec<Tended>,
+    /// What was read of servers that have transactions which the writer lacks.
+    pub(super) errant: BTreeMap<ServerAddr, Arc<Read>>,
 }
 
 /// See the module.
@@ -41,6 +46,8 @@ pub(crate) struct Healing {
 #[derive(Debug, Default)]
 struct Board {
     clusters: BTreeMap<HostgroupId, Line>,
+    /// Servers that the operator wants taken back, until the next look at them.
+    adopted: BTreeSet<ServerAddr>,
     /// How often it was said that everything is to be looked at.
     asked: u64,
     /// The same when the last look that is over began.
@@ -66,6 +73,11 @@ impl Seen {
 
     fn is_eligible(&self, server: &ServerAddr) -> bool {
         self.choice.servers.iter().any(|one| one.addr == *server && one.is_eligible)
+    }
+
+    /// Whether servers are taken back.
+    fn tends(&self) -> bool {
+        self.policy.mode == HealingMode::Rejoin
     }
 
     /// One line: what would follow now.
@@ -160,8 +172,34 @@ impl Healing {
         lock(&self.board).clusters.values().flat_map(|line| servers(&line.seen)).collect()
     }
 
+    /// A server is to be taken back, whatever was seen of it before.
+    pub(crate) fn adopt(&self, server: &ServerAddr) -> Result<String, String> {
+        let mut board = lock(&self.board);
+        let is_beside = |seen: &Seen| seen.tends() && seen.tended.iter().any(|one| one.addr == *server);
+        if !board.clusters.values().any(|line| is_beside(&line.seen)) {
+            return Err(format!(
+                "{server} is not beside the writer of a cluster in mysql_healing with mode 'rejoin': nothing was changed. \
+                 stats_tidegate_healing_servers lists the servers"
+            ));
+        }
+        board.adopted.insert(server.clone());
+        drop(board);
+        self.look_now();
+        Ok(format!("{server} is taken back if it has nothing that the writer lacks: see rejoin in stats_tidegate_healing_servers"))
+    }
+
+    /// Whether the operator has adopted this server since the last time.
+    pub(super) fn take_adopted(&self, server: &ServerAddr) -> bool {
+        lock(&self.board).adopted.remove(server)
+    }
+
+    /// The rows of `stats_tidegate_errant`.
+    pub(crate) fn errant(&self) -> Vec<Vec<Value>> {
+        lock(&self.board).clusters.values().flat_map(|line| errant::rows(&line.seen)).collect()
+    }
+
     /// Gauges of each cluster.
-    pub(crate) fn metrics(&self) -> [Metric; 3] {
+    pub(crate) fn metrics(&self) -> [Metric; 5] {
         let board = lock(&self.board);
         let clusters = &board.clusters;
         let label = |writer: &HostgroupId| ("cluster", writer.to_string());
@@ -191,6 +229,16 @@ impl Healing {
                 "tidegate_healing_would_lose",
                 "Transactions known to be lost should the writer of a cluster in mysql_healing die now. No sample while nobody could take over",
                 &|seen| Some(seen.choice.plan.as_ref().ok()?.lost.count as f64),
+            ),
+            gauge(
+                "tidegate_healing_outcasts",
+                "Former writers of a cluster in mysql_healing (mode rejoin) that serve nothing because they are not proved clean",
+                &|seen| Some(seen.tended.iter().filter(|one| one.is_out).count() as f64).filter(|_| seen.tends()),
+            ),
+            gauge(
+                "tidegate_healing_errant_transactions",
+                "Transactions that servers of a cluster in mysql_healing (mode rejoin) have and the writer lacks, at least",
+                &|seen| Some(errant::count(seen) as f64).filter(|_| seen.tends()),
             ),
             Metric {
                 name: "tidegate_healing_verdict",
@@ -231,11 +279,18 @@ fn servers(seen: &Seen) -> Vec<Vec<Value>> {
         let mut row = vec![writer.0.into(), (&*primary.addr.host).into(), primary.addr.port.into(), "writer".into()];
         row.resize(12, Value::Null);
         row.extend([0_u32.into(), "".into(), "".into(), 0_u32.into(), "it writes".into(), (&*primary.site).into()]);
-        row.extend([primary.version.to_string().into(), "".into()]);
+        row.extend([primary.version.to_string().into(), "".into(), Value::Null, "".into()]);
         row
     });
     let others = seen.facts.replicas.iter().zip(&seen.choice.servers);
-    primary.chain(others.map(|(replica, found)| server(writer, replica, found))).collect()
+    let others = others.enumerate().map(|(place, (replica, found))| {
+        let tended = seen.tended.get(place);
+        let mut row = server(writer, replica, found);
+        row.push(tended.map(|one| one.standing.as_str()).into());
+        row.push(tended.map(|one| one.why.clone()).unwrap_or_default().into());
+        row
+    });
+    primary.chain(others).collect()
 }
 
 fn server(writer: HostgroupId, replica: &Replica, found: &Assessed) -> Vec<Value> {

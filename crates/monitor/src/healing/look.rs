@@ -32,24 +32,24 @@ const MARIADB_SET: &str = "SELECT CONCAT_WS(',', @@global.gtid_binlog_state, @@g
 
 /// A server's answers.
 #[derive(Debug, Clone)]
-pub(super) struct Sight {
-    pub(super) version: ServerVersion,
-    pub(super) id: ServerId,
-    pub(super) executed: GtidSet,
+pub(crate) struct Sight {
+    pub(crate) version: ServerVersion,
+    pub(crate) id: ServerId,
+    pub(crate) executed: GtidSet,
     /// What its binary logs no longer hold; empty on MariaDB, which does not say so.
-    pub(super) purged: GtidSet,
-    pub(super) is_read_only: bool,
+    pub(crate) purged: GtidSet,
+    pub(crate) is_read_only: bool,
     /// No client can write: MySQL's `super_read_only`, MariaDB's `read_only`.
     pub(super) is_closed: bool,
-    pub(super) has_gtids: bool,
-    pub(super) logs: bool,
+    pub(crate) has_gtids: bool,
+    pub(crate) logs: bool,
     pub(super) logs_updates: bool,
     pub(super) is_acker: bool,
     pub(super) semi_sync: Option<SemiSync>,
     /// In the order that the server shows them, but for a group's own.
-    pub(super) channels: Vec<Line>,
+    pub(crate) channels: Vec<Line>,
     /// MariaDB: `gtid_strict_mode`.
-    pub(super) is_strict: bool,
+    pub(crate) is_strict: bool,
     /// `replica_net_timeout`, s.
     pub(super) net_timeout_s: Option<u64>,
     /// Several appliers commit in another order than the source did.
@@ -60,18 +60,18 @@ pub(super) struct Sight {
 
 /// A channel.
 #[derive(Debug, Clone)]
-pub(super) struct Line {
-    pub(super) channel: Channel,
+pub(crate) struct Line {
+    pub(crate) channel: Channel,
     /// What its source called itself when it connected last.
     pub(super) source_id: ServerId,
     /// What it has received.
-    pub(super) received: GtidSet,
+    pub(crate) received: GtidSet,
     /// How many heartbeats it has received; None where that is not known.
     pub(super) heartbeats: Option<u64>,
 }
 
 /// All of it, by one look.
-pub(super) async fn look(connection: &mut Connection) -> Result<Sight, Fault> {
+pub(crate) async fn look(connection: &mut Connection) -> Result<Sight, Fault> {
     let is_mariadb = connection.version().is_mariadb;
     let version = ServerVersion { is_mariadb, number: connection.version().number };
     // In this order: what was applied was received before.

@@ -1,13 +1,17 @@
-//! Advice on the death of a writer: `mysql_healing`.
+//! Advice on the death of a writer, and the return of servers that do not follow it: `mysql_healing`.
 //!
 //! The keeper lives on the monitor's thread. In each round every cluster that has a row is looked at once: its servers are asked, and what
-//! [`topology::healing`] says of the answers is shown. INVARIANT: everything that is sent only reads; a cluster without a row is not asked.
+//! [`topology::healing`] says of the answers is shown. With mode `rejoin`, `tend` begins the work for one server at a time.
+//! INVARIANT: everything that is sent here only reads; a cluster without a row is not asked.
 
 mod advice;
 mod board;
+mod errant;
 mod look;
 mod notes;
+mod rejoin;
 mod round;
+mod tend;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -21,13 +25,14 @@ use tokio::task::JoinSet;
 use crate::monitor::Monitor;
 
 pub(crate) use board::Healing;
+pub(crate) use look::{Sight, look};
 use round::Keeping;
 
 /// The clusters that are looked at.
 fn wanted(snapshot: &Snapshot) -> impl Iterator<Item = HostgroupId> + '_ {
     let is_looked_at = |writer: &HostgroupId| snapshot.roles.iter().any(|group| group.writer == *writer);
-    let advised = snapshot.healing.values().filter(|row| row.mode == HealingMode::Advise).map(|row| row.writer);
-    advised.filter(|_| snapshot.vars.monitor_enabled).filter(is_looked_at)
+    let listed = snapshot.healing.values().filter(|row| row.mode != HealingMode::Off).map(|row| row.writer);
+    listed.filter(|_| snapshot.vars.monitor_enabled).filter(is_looked_at)
 }
 
 /// Looks at clusters, for ever. On the monitor's thread.

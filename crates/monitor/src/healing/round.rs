@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use model::fleet::Placement;
-use model::snapshot::{Healing, HealingServer, Server, ServerStatus};
+use model::snapshot::{Healing, HealingMode, HealingServer, Server, ServerStatus};
 use model::{HostgroupId, ServerAddr};
 use tokio::task::JoinSet;
 use topology::healing::{Answer, Channel, Choice, Evidence, Facts, Primary, Replica, Verdict, Witness, choose, origin, verdict, votes};
@@ -15,6 +15,7 @@ use topology::{GtidSet, ProbeError, ServerId};
 use super::board::Seen;
 use super::look::{self, Sight};
 use super::notes;
+use super::tend::{Beside, Ground, Tending};
 use super::watch::{Round, Watch};
 use crate::client::{Access, Connection, Fault, open};
 use crate::clock::whole;
@@ -40,6 +41,8 @@ pub(super) struct Keeping {
     ackers: BTreeSet<ServerAddr>,
     /// What replicas had, and the writer lacked, when it answered last.
     errant: BTreeMap<ServerAddr, GtidSet>,
+    /// Servers that do not follow the writer.
+    tending: Tending,
 }
 
 struct Line {
@@ -77,7 +80,8 @@ impl Keeping {
     /// Knows nothing.
     pub(super) fn new(writer: HostgroupId) -> Self {
         let (lines, ackers, errant) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-        Self { writer, primary: None, lines, last: None, stuck: None, watch: Watch::default(), ackers, errant }
+        let (watch, tending) = (Watch::default(), Tending::default());
+        Self { writer, primary: None, lines, last: None, stuck: None, watch, ackers, errant, tending }
     }
 
     /// Looks at the cluster once.
@@ -101,8 +105,19 @@ impl Keeping {
         }
         self.remember(&facts, &choice);
         let verdict = self.verdict(&monitor, &cluster, &facts, answer);
-        monitor.note_healing(Seen { policy: cluster.policy, verdict, facts, choice });
+        let Beside { tended, errant } = self.tend(&monitor, &cluster, &facts, verdict).await;
+        monitor.note_healing(Seen { policy: cluster.policy, verdict, facts, choice, tended, errant });
         self
+    }
+
+    /// Nothing is done in other modes. Work that is under way sees by itself that it is not wanted any more.
+    async fn tend(&mut self, monitor: &Arc<Monitor>, cluster: &Cluster, facts: &Facts, verdict: Verdict) -> Beside {
+        if cluster.policy.mode != HealingMode::Rejoin {
+            self.tending = Tending::default();
+            return Beside::default();
+        }
+        let (servers, writers, foreign) = (&cluster.servers[..], &cluster.writers[..], &cluster.foreign[..]);
+        self.tending.round(monitor, &Ground { writer: self.writer, servers, writers, foreign }, facts, verdict).await
     }
 
     /// Another server that writes is the primary from now on; one that is gone stays it.

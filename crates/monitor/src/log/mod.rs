@@ -10,3 +10,4 @@ pub(crate) use checks::{CheckLog, kind_name};
 pub(crate) use history::{History, Noted};
 pub(crate) use servers::Since;
 pub(crate) use tables::{all, rows};
+pub(crate) use time::date_time;

@@ -1,7 +1,7 @@
 //! Unix times as text.
 
 /// `2026-11-21 08:00:00`, UTC.
-pub(super) fn date_time(unix_us: u64) -> String {
+pub(crate) fn date_time(unix_us: u64) -> String {
     let seconds = unix_us / 1_000_000;
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days);

@@ -1,4 +1,4 @@
-//! One switchover at a time: each one first claims all servers of its cluster. Without the claim, nothing is planned, checked or changed.
+//! One switchover or return of a server at a time: each one first claims all servers of its cluster. Without the claim, nothing is planned, checked or changed.
 //!
 //! INVARIANT: no server is in two claims, so clusters that share servers exclude each other too.
 
@@ -12,38 +12,55 @@ use model::{HostgroupId, ServerAddr};
 use super::plan::Plan;
 use crate::monitor::{Monitor, lock};
 
-/// The claims of all running switchovers.
+/// What a cluster is claimed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Work {
+    Switchover,
+    /// A server is taken back (`mysql_healing`).
+    Rejoin,
+}
+
+impl Work {
+    fn of(self, writer: HostgroupId) -> String {
+        match self {
+            Self::Switchover => format!("a switchover of hostgroup {writer}"),
+            Self::Rejoin => format!("the return of a server of hostgroup {writer} (mysql_healing)"),
+        }
+    }
+}
+
+/// The claims of all running switchovers and returns.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
-    taken: Vec<(HostgroupId, BTreeSet<ServerAddr>)>,
+    taken: Vec<(HostgroupId, BTreeSet<ServerAddr>, Work)>,
 }
 
 impl Claims {
-    fn take(&mut self, writer: HostgroupId, servers: &BTreeSet<ServerAddr>) -> Result<(), String> {
-        for (other, claimed) in &self.taken {
+    fn take(&mut self, writer: HostgroupId, servers: &BTreeSet<ServerAddr>, work: Work) -> Result<(), String> {
+        for (other, claimed, present) in &self.taken {
             if *other == writer {
-                return Err(format!("a switchover of hostgroup {writer} is under way"));
+                return Err(format!("{} is under way", present.of(writer)));
             }
             if let Some(server) = servers.intersection(claimed).next() {
-                return Err(format!("a switchover of hostgroup {other}, which also has {server}, is under way"));
+                return Err(format!("{}, which also has {server}, is under way", present.of(*other)));
             }
         }
-        self.taken.push((writer, servers.clone()));
+        self.taken.push((writer, servers.clone(), work));
         Ok(())
     }
 
-    /// Whether a switchover of this hostgroup is under way.
+    /// Whether a switchover of this hostgroup is under way, or a server of it is taken back.
     pub(crate) fn is_taken(&self, writer: HostgroupId) -> bool {
-        self.taken.iter().any(|(taken, _)| *taken == writer)
+        self.taken.iter().any(|(taken, ..)| *taken == writer)
     }
 
-    /// The hostgroup of a switchover that is under way, if any is.
-    pub(crate) fn first(&self) -> Option<HostgroupId> {
-        self.taken.first().map(|(taken, _)| *taken)
+    /// What is under way, if anything is, in words.
+    pub(crate) fn first(&self) -> Option<String> {
+        self.taken.first().map(|(taken, _, work)| work.of(*taken))
     }
 
     fn give_back(&mut self, writer: HostgroupId) {
-        self.taken.retain(|(other, _)| *other != writer);
+        self.taken.retain(|(other, ..)| *other != writer);
     }
 }
 
@@ -56,9 +73,9 @@ pub(super) struct Claim {
 
 impl Claim {
     /// Claims the servers of the cluster with this writer hostgroup; an error when any of them is claimed.
-    pub(super) fn take(monitor: &Arc<Monitor>, writer: HostgroupId) -> Result<Self, String> {
+    pub(super) fn take(monitor: &Arc<Monitor>, writer: HostgroupId, work: Work) -> Result<Self, String> {
         let servers = monitor.consult(|snapshot, layout| servers(snapshot, layout, writer));
-        lock(&monitor.claims).take(writer, &servers)?;
+        lock(&monitor.claims).take(writer, &servers, work)?;
         Ok(Self { monitor: Arc::clone(monitor), writer, servers })
     }
 
@@ -94,13 +111,20 @@ mod tests {
         let servers = |hosts: &[&str]| hosts.iter().map(|host| ServerAddr { host: (*host).into(), port: 1 }).collect::<BTreeSet<_>>();
         let mut claims = Claims::default();
         assert_eq!(claims.first(), None);
-        claims.take(HostgroupId(1), &servers(&["a", "b"])).unwrap();
-        assert!(claims.take(HostgroupId(1), &servers(&[])).unwrap_err().contains("hostgroup 1 is under way"));
-        assert!(claims.take(HostgroupId(2), &servers(&["b", "c"])).unwrap_err().contains("hostgroup 1, which also has b:1, is under way"));
-        claims.take(HostgroupId(3), &servers(&["c"])).unwrap();
+        claims.take(HostgroupId(1), &servers(&["a", "b"]), Work::Switchover).unwrap();
+        assert!(claims.take(HostgroupId(1), &servers(&[]), Work::Rejoin).unwrap_err().contains("hostgroup 1 is under way"));
+        assert!(
+            claims
+                .take(HostgroupId(2), &servers(&["b", "c"]), Work::Switchover)
+                .unwrap_err()
+                .contains("hostgroup 1, which also has b:1, is under way")
+        );
+        claims.take(HostgroupId(3), &servers(&["c"]), Work::Rejoin).unwrap();
         assert!(claims.is_taken(HostgroupId(1)) && !claims.is_taken(HostgroupId(2)));
-        assert_eq!(claims.first(), Some(HostgroupId(1)));
+        assert_eq!(claims.first().as_deref(), Some("a switchover of hostgroup 1"));
+        let told = claims.take(HostgroupId(3), &servers(&[]), Work::Switchover).unwrap_err();
+        assert_eq!(told, "the return of a server of hostgroup 3 (mysql_healing) is under way");
         claims.give_back(HostgroupId(1));
-        claims.take(HostgroupId(2), &servers(&["b"])).unwrap();
+        claims.take(HostgroupId(2), &servers(&["b"]), Work::Switchover).unwrap();
     }
 }

@@ -9,6 +9,7 @@ use topology::CheckKind;
 
 use crate::client::{Access, Connection, Fault, Rows, Version, open};
 use crate::clock::{unix_us, whole};
+use crate::healing::Sight;
 use crate::lane::Checked;
 use crate::monitor::{Account, Monitor};
 use crate::probe::{self, Found, ProbeSettings};
@@ -65,6 +66,11 @@ impl Control {
     /// The rows of `SHOW REPLICA STATUS`, one per channel.
     pub(super) async fn channels(&mut self) -> Result<Rows, String> {
         probe::channels(&mut self.connection).await.map_err(|fault| format!("{}: {fault}", self.addr))
+    }
+
+    /// What it says that has to do with healing.
+    pub(super) async fn sight(&mut self) -> Result<Sight, String> {
+        crate::healing::look(&mut self.connection).await.map_err(|fault| format!("{}: {fault}", self.addr))
     }
 
     /// Has it do something about its channels; the error says `what`, never the statement.

@@ -23,6 +23,11 @@ impl Gate {
         Self { read_only: "OFF".to_owned(), super_read_only: false }
     }
 
+    /// Whether any client can write.
+    pub(super) fn is_open(&self) -> bool {
+        !probe::is_read_only(&self.read_only)
+    }
+
     /// The server's values. Errors: it does not answer, or its word for `read_only` is unknown.
     pub(super) async fn of(server: &mut Control) -> Result<Self, String> {
         let sql = if server.version().is_mariadb {

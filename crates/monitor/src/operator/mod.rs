@@ -11,6 +11,7 @@ mod gate;
 mod group;
 mod holds;
 mod plan;
+mod rejoin;
 mod replication;
 mod repoint;
 mod switchover;
@@ -30,6 +31,7 @@ use plan::Hand;
 
 pub(crate) use claim::Claims;
 pub(crate) use holds::{HoldGuard, Holds, Reason};
+pub(crate) use rejoin::{Outcome, Rejoin, run as rejoin};
 
 const NOT_RUNNING: &str = "the monitor is not running";
 /// Time between looks at the data plane's running statements.
@@ -93,7 +95,7 @@ impl Monitor {
             Some((hostgroup, "pause")) => Err(format!("hostgroup {hostgroup} is paused: RESUME HOSTGROUP {hostgroup} first")),
             Some((hostgroup, _)) => Err(format!("a switchover of hostgroup {hostgroup} is under way")),
             None => match lock(&self.claims).first() {
-                Some(hostgroup) => Err(format!("a switchover of hostgroup {hostgroup} is under way")),
+                Some(work) => Err(format!("{work} is under way")),
                 None => Ok(self.drained_servers()),
             },
         }
@@ -182,6 +184,14 @@ impl Operator for Monitor {
             monitor.note_refusal("undrain", None, Some(&server), &outcome);
             outcome.map(|()| format!("{server} takes work again if its checks pass and its weight is above 0"))
         })
+    }
+
+    fn adopt(&self, server: &ServerAddr) -> Result<String, String> {
+        self.ready()?;
+        let server = self.as_written(server);
+        let outcome = self.healing.adopt(&server);
+        self.note_refusal("adopt", None, Some(&server), &outcome);
+        outcome
     }
 
     fn stand(&self, order: &StandingOrder, holds: bool) -> Result<(), String> {

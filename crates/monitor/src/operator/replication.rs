@@ -72,9 +72,12 @@ pub(super) async fn prepare(work: &mut Switchover, check: ReadOnlyCheck, hand: H
 /// Other proxies, and clusters that have this server under another name, know nothing of our claims; the server does. It forgets
 /// when the connection ends, which may be in a moment, after the order before this one.
 async fn only_one(old: &mut Control) -> Result<(), String> {
-    match old.value("SELECT GET_LOCK('tidegate.switchover', 1)").await?.as_str() {
+    if old.value("SELECT GET_LOCK('tidegate.switchover', 1)").await? != "1" {
+        return Err(format!("another proxy, or a command with another name of the server, already switches over from {}", old.addr));
+    }
+    match old.value("SELECT IS_FREE_LOCK('tidegate.heal')").await?.as_str() {
         "1" => Ok(()),
-        _ => Err(format!("another proxy, or a command with another name of the server, already switches over from {}", old.addr)),
+        _ => Err(format!("another proxy lets a server follow {} (mysql_healing): repeat the command in a moment", old.addr)),
     }
 }
 

@@ -17,7 +17,7 @@ use model::{HostgroupId, ServerAddr};
 use tokio::task::JoinSet;
 use topology::{CheckKind, Order};
 
-use super::claim::Claim;
+use super::claim::{Claim, Work};
 use super::control::Control;
 use super::plan::{Hand, Plan, Way, obstacle, plan, writers};
 use super::replication::Gates;
@@ -83,7 +83,7 @@ pub(super) async fn run(
     limit: Duration,
 ) -> Result<Told, String> {
     let begun = Instant::now();
-    let claim = Claim::take(monitor, hostgroup)?;
+    let claim = Claim::take(monitor, hostgroup, Work::Switchover)?;
     let plan = monitor.consult(|snapshot, layout| plan(snapshot, layout, hostgroup, &to))?;
     plan.has_a_hand(asked)?;
     claim.covers(&plan)?;

@@ -37,6 +37,8 @@ pub(crate) struct Told {
     pub bound: Vec<Bound>,
     pub in_use: u32,
     pub received: u64,
+    /// GTIDs for which clients got OK.
+    pub acknowledged: Vec<String>,
 }
 
 /// Done when a server was looked at, on the monitor's thread.
@@ -143,6 +145,10 @@ impl Fleet for Plane {
 
     fn received(&self, _server: &ServerAddr) -> Option<u64> {
         self.look(|told| Some(told.received))
+    }
+
+    fn acknowledged(&self, gtids: &[String]) -> Vec<bool> {
+        self.look(|told| gtids.iter().map(|gtid| told.acknowledged.contains(gtid)).collect())
     }
 }
 

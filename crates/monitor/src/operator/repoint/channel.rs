@@ -40,13 +40,13 @@ impl Node {
 #[derive(Debug, Clone, Default)]
 pub(in crate::operator) struct Channel {
     /// Name, source, threads.
-    pub(super) link: Link,
+    pub(in crate::operator) link: Link,
     /// The source's own id at the last connect; empty if it never connected.
     pub(super) source_id: String,
     /// The account by which it logs in; None where the status does not show it.
     pub(super) user: Option<String>,
     /// It finds its place by GTIDs, of whatever kind.
-    pub(super) is_by_gtid: bool,
+    pub(in crate::operator) is_by_gtid: bool,
     /// Time between attempts to connect, s.
     pub(super) retry_s: Option<u64>,
     /// TLS options, as [`crate::statements::Pointing`] has them.
@@ -55,12 +55,12 @@ pub(in crate::operator) struct Channel {
 
 impl Channel {
     /// Whether it receives from this server. Names of hosts may differ; identities do not.
-    pub(super) fn is_from(&self, node: &Node) -> bool {
+    pub(in crate::operator) fn is_from(&self, node: &Node) -> bool {
         if self.source_id.is_empty() { self.is_at(&node.addr) } else { self.source_id == node.id }
     }
 
     /// Whether it receives from this address.
-    pub(super) fn is_at(&self, addr: &ServerAddr) -> bool {
+    pub(in crate::operator) fn is_at(&self, addr: &ServerAddr) -> bool {
         self.link.source.as_ref().is_some_and(|source| source.port == addr.port && source.host.eq_ignore_ascii_case(&addr.host))
     }
 }

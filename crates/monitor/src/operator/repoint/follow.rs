@@ -8,7 +8,7 @@ use topology::CheckKind;
 
 use super::super::control::Control;
 use super::super::replication;
-use super::channel::{self, Channel};
+use super::channel::{self, Channel, Node};
 use super::judge::{self, Move, Part, Progress, Scene, Was};
 use super::semi_sync::SemiSync;
 use crate::monitor::Monitor;
@@ -21,48 +21,99 @@ const PUT_BACK_LIMIT: Duration = Duration::from_secs(60);
 /// Longest that it takes once the monitor stops.
 const STOPPING_LIMIT: Duration = Duration::from_secs(5);
 /// A source that lacks the requested GTIDs says so within this time of the connect.
-const SETTLED: Duration = Duration::from_millis(100);
+pub(super) const SETTLED: Duration = Duration::from_millis(100);
 /// Time between looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// The work for one server.
 pub(super) struct Job {
-    pub(super) monitor: Arc<Monitor>,
-    pub(super) server: Arc<Server>,
-    /// The new writer.
+    pub(super) pointer: Pointer,
     pub(super) new_server: Arc<Server>,
     /// To judge it again just before.
     pub(super) scene: Arc<Scene>,
-    pub(super) to: Move,
+}
+
+/// Points a server at another one, watches it, and puts it back.
+pub(in crate::operator) struct Pointer {
+    pub(in crate::operator) monitor: Arc<Monitor>,
+    pub(in crate::operator) server: Arc<Server>,
+    /// Whom it follows then.
+    pub(in crate::operator) new: Node,
+    pub(in crate::operator) to: Move,
     /// The channel whose retry interval and TLS options a new channel gets.
-    pub(super) taken: Channel,
-    pub(super) credentials: Option<Credentials>,
-    /// The old writer's settings, if it becomes a replica.
-    pub(super) semi_sync: Option<SemiSync>,
+    pub(in crate::operator) taken: Channel,
+    pub(in crate::operator) credentials: Option<Credentials>,
+    /// Its settings, if it was a source and becomes a replica.
+    pub(in crate::operator) semi_sync: Option<SemiSync>,
+    /// It has to follow for so long without an error.
+    pub(in crate::operator) settles: Duration,
 }
 
 impl Job {
     /// Points the server; why it does not follow, and what became of it.
     pub(super) async fn run(&self) -> Result<(), String> {
-        let why = match self.limited(self.point_and_watch()).await {
+        let why = match self.pointer.limited(self.point_and_watch()).await {
             Ok(()) => return Ok(()),
             Err(Untouched(why)) => return Err(why),
             Err(Touched(why)) => why,
         };
-        Err(match (self.put_back_in_time().await, &self.to.was) {
+        Err(self.pointer.undo(why).await)
+    }
+
+    async fn point_and_watch(&self) -> Result<(), NotDone> {
+        let pointer = &self.pointer;
+        let mut server = pointer.open(&pointer.server).await.map_err(Untouched)?;
+        self.is_still(&mut server).await.map_err(Untouched)?;
+        if pointer.to.is_old {
+            self.has_no_more(&mut server).await.map_err(Untouched)?;
+        }
+        pointer.point_and_watch(&mut server).await.map_err(Touched)
+    }
+
+    /// An error when it would not be pointed any more: sessions were waited for since it was judged, and an operator may have acted.
+    async fn is_still(&self, server: &mut Control) -> Result<(), String> {
+        let pointer = &self.pointer;
+        let channels = channel::all(&server.channels().await?);
+        let part = if pointer.to.is_old {
+            judge::old_writer(&self.scene, &channels, &pointer.taken, pointer.credentials.is_some())
+        } else {
+            Ok(judge::replica(&self.scene, &channels))
+        };
+        match part {
+            Ok(Part::Moves(to)) if to == pointer.to => Ok(()),
+            _ => Err("its replication was changed meanwhile".to_owned()),
+        }
+    }
+
+    /// An error if the old writer wrote transactions that the new one lacks: privileged users can write despite `read_only`. MySQL would
+    /// let it follow without an error.
+    async fn has_no_more(&self, old: &mut Control) -> Result<(), String> {
+        let mut new = self.pointer.open(&self.new_server).await?;
+        match replication::own_writes_missing(old, &mut new).await? {
+            0 => Ok(()),
+            lacks => Err(format!("it was written to after it was closed, and has {lacks} transactions that {} lacks", self.scene.new.addr)),
+        }
+    }
+}
+
+impl Pointer {
+    /// Within twice [`LIMIT`], and for as long as the monitor runs.
+    pub(in crate::operator) async fn limited(&self, work: impl Future<Output = Result<(), NotDone>>) -> Result<(), NotDone> {
+        let mut stopping = self.monitor.stopping.subscribe();
+        let limit = LIMIT * 2 + self.settles;
+        tokio::select! {
+            outcome = work => outcome,
+            () = tokio::time::sleep(limit) => Err(Touched(format!("it has not answered in {} s", limit.as_secs()))),
+            _ = stopping.wait_for(|stop| *stop) => Err(Touched("the monitor stops".to_owned())),
+        }
+    }
+
+    /// Puts a server back that does not follow. Returns `why` with what became of it.
+    pub(in crate::operator) async fn undo(&self, why: String) -> String {
+        match (self.put_back_in_time().await, &self.to.was) {
             (Ok(()), Some(was)) if was.runs => format!("{why}; it replicates from {} as before", was.source),
             (Ok(()), _) => format!("{why}; it replicates from nobody, as before"),
             (Err(fault), _) => format!("{why}; NOT PUT BACK: {fault}. Look at its replication yourself"),
-        })
-    }
-
-    /// Within twice [`LIMIT`], and for as long as the monitor runs.
-    async fn limited(&self, work: impl Future<Output = Result<(), NotDone>>) -> Result<(), NotDone> {
-        let mut stopping = self.monitor.stopping.subscribe();
-        tokio::select! {
-            outcome = work => outcome,
-            () = tokio::time::sleep(LIMIT * 2) => Err(Touched(format!("it has not answered in {} s", (LIMIT * 2).as_secs()))),
-            _ = stopping.wait_for(|stop| *stop) => Err(Touched("the monitor stops".to_owned())),
         }
     }
 
@@ -84,46 +135,18 @@ impl Job {
         Control::open(&self.monitor, server, Instant::now() + LIMIT * 2).await
     }
 
-    async fn point_and_watch(&self) -> Result<(), NotDone> {
-        let mut server = self.open(&self.server).await.map_err(Untouched)?;
-        self.is_still(&mut server).await.map_err(Untouched)?;
-        if self.to.is_old {
-            self.has_no_more(&mut server).await.map_err(Untouched)?;
-        }
-        self.point(&mut server).await.map_err(Touched)?;
-        self.watch(&mut server).await.map_err(Touched)?;
+    /// Whether stopping the receiver is enough, so that the applier is not waited for. MariaDB changes no source while an applier runs.
+    fn is_receiver_alone(&self, server: &Control) -> bool {
+        !self.to.is_old && self.to.was.as_ref().is_some_and(|was| was.runs) && !server.version().is_mariadb
+    }
+
+    /// Everything that touches the server.
+    pub(in crate::operator) async fn point_and_watch(&self, server: &mut Control) -> Result<(), String> {
+        self.point(server).await?;
+        self.watch(server).await?;
         // At once, not with the next check: whether it is a stray.
         let _ = server.look(CheckKind::Sources).await;
         Ok(())
-    }
-
-    /// Whether stopping the receiver is enough, so that the applier is not waited for. MariaDB changes no source while an applier runs.
-    fn is_receiver_alone(&self, server: &Control) -> bool {
-        !self.to.is_old && !server.version().is_mariadb
-    }
-
-    /// An error when it would not be pointed any more: sessions were waited for since it was judged, and an operator may have acted.
-    async fn is_still(&self, server: &mut Control) -> Result<(), String> {
-        let channels = channel::all(&server.channels().await?);
-        let part = if self.to.is_old {
-            judge::old_writer(&self.scene, &channels, &self.taken, self.credentials.is_some())
-        } else {
-            Ok(judge::replica(&self.scene, &channels))
-        };
-        match part {
-            Ok(Part::Moves(to)) if to == self.to => Ok(()),
-            _ => Err("its replication was changed meanwhile".to_owned()),
-        }
-    }
-
-    /// An error if the old writer wrote transactions that the new one lacks: privileged users can write despite `read_only`. MySQL would
-    /// let it follow without an error.
-    async fn has_no_more(&self, old: &mut Control) -> Result<(), String> {
-        let mut new = self.open(&self.new_server).await?;
-        match replication::own_writes_missing(old, &mut new).await? {
-            0 => Ok(()),
-            lacks => Err(format!("it was written to after it was closed, and has {lacks} transactions that {} lacks", self.scene.new.addr)),
-        }
     }
 
     async fn point(&self, server: &mut Control) -> Result<(), String> {
@@ -136,19 +159,22 @@ impl Job {
         if let Some(semi_sync) = self.semi_sync.filter(|_| self.to.is_old) {
             semi_sync.set_follower(server).await?;
         }
-        // A channel that there is keeps its account and its options.
+        server.change(&self.pointing()).await?;
+        let start = if is_receiver_alone { statements::start_receiver(&version, name) } else { statements::start(&version, name) };
+        server.tell(&start, "its channel is started").await
+    }
+
+    /// A channel that there is keeps its account and its options.
+    pub(in crate::operator) fn pointing(&self) -> Pointing<'_> {
         let is_made = self.to.was.is_none();
-        let pointing = Pointing {
-            name,
-            source: &self.scene.new.addr,
+        Pointing {
+            name: &self.to.name,
+            source: &self.new.addr,
             retry_s: self.taken.retry_s.filter(|_| is_made),
             credentials: self.credentials.as_ref().filter(|_| is_made),
             tls: if is_made { &self.taken.tls } else { &[] },
             place: if self.to.is_old { Place::Demoted } else { Place::Kept },
-        };
-        server.change(&pointing).await?;
-        let start = if is_receiver_alone { statements::start_receiver(&version, name) } else { statements::start(&version, name) };
-        server.tell(&start, "its channel is started").await
+        }
     }
 
     async fn watch(&self, server: &mut Control) -> Result<(), String> {
@@ -157,8 +183,8 @@ impl Job {
         loop {
             let channels = channel::all(&server.channels().await?);
             let own = channels.iter().find(|channel| channel.link.name.eq_ignore_ascii_case(&self.to.name));
-            match judge::progress(own, &self.scene.new) {
-                Progress::Follows if follows_since.get_or_insert_with(Instant::now).elapsed() >= SETTLED => return Ok(()),
+            match judge::progress(own, &self.new) {
+                Progress::Follows if follows_since.get_or_insert_with(Instant::now).elapsed() >= self.settles => return Ok(()),
                 Progress::Follows => {}
                 Progress::Failed(why) => return Err(why),
                 Progress::UnderWay(why) if begun.elapsed() >= LIMIT => return Err(format!("after {} s {why}", LIMIT.as_secs())),
@@ -208,7 +234,7 @@ impl Job {
 }
 
 /// Why a server does not follow.
-enum NotDone {
+pub(in crate::operator) enum NotDone {
     /// Nothing was changed on it.
     Untouched(String),
     /// It has to be put back.

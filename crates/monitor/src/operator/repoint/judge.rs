@@ -41,20 +41,20 @@ pub(in crate::operator) enum Part {
 /// A channel that is pointed at the new writer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::operator) struct Move {
-    pub(super) name: String,
+    pub(in crate::operator) name: String,
     /// How it was; None for one that has to be made.
-    pub(super) was: Option<Was>,
-    /// The server was the writer.
-    pub(super) is_old: bool,
+    pub(in crate::operator) was: Option<Was>,
+    /// The server was the writer, so it continues behind its own transactions.
+    pub(in crate::operator) is_old: bool,
 }
 
 /// How a channel was before it was pointed elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Was {
+pub(in crate::operator) struct Was {
     /// Its source before.
-    pub(super) source: ServerAddr,
+    pub(in crate::operator) source: ServerAddr,
     /// Whether it ran.
-    pub(super) runs: bool,
+    pub(in crate::operator) runs: bool,
 }
 
 /// How far a channel is that was pointed at the new writer.

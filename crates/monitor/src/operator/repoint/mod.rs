@@ -25,11 +25,13 @@ use super::switchover::{OTHERS_LIMIT, Switchover};
 use super::undo::Done;
 use crate::monitor::Monitor;
 use crate::statements::{self, Credentials};
-use channel::{Channel, Node};
 use follow::Job;
 use judge::{Part, Scene};
 use wire::codes;
 
+pub(super) use channel::{Channel, Node, all as channels};
+pub(super) use follow::{NotDone, Pointer};
+pub(super) use judge::{Move, Was};
 pub(super) use semi_sync::SemiSync;
 
 /// The plan for the servers' replication.
@@ -141,12 +143,12 @@ async fn look(work: &mut Switchover, credentials: Option<Credentials>, user: &st
     Ok(Repoint { scene: Arc::new(scene), taken, credentials, semi_sync, parts })
 }
 
-async fn node(server: &mut Control) -> Result<Node, String> {
+pub(super) async fn node(server: &mut Control) -> Result<Node, String> {
     Ok(Node { addr: server.addr.clone(), id: replication::identity(server).await? })
 }
 
 /// An error that names the missing GRANT. The statements name a channel that cannot exist, so they change nothing.
-async fn may_repoint(server: &mut Control, forgets: bool, user: &str) -> Result<(), String> {
+pub(super) async fn may_repoint(server: &mut Control, forgets: bool, user: &str) -> Result<(), String> {
     let version = server.version().clone();
     let mut asked: Vec<(String, &str)> =
         statements::may_change(&version).into_iter().map(|sql| (sql, statements::privilege(&version))).collect();
@@ -229,17 +231,18 @@ pub(super) async fn follow(work: &mut Switchover) -> Vec<String> {
             Part::Follows | Part::Chain => {}
             Part::Left(why) => outcomes.push((server.key.addr(), Err(why.clone()))),
             Part::Moves(to) => {
-                let job = Job {
+                let pointer = Pointer {
                     monitor: Arc::clone(&work.monitor),
                     server: Arc::clone(server),
-                    new_server: Arc::clone(&work.plan.new),
+                    new: repoint.scene.new.clone(),
                     to: to.clone(),
-                    scene: Arc::clone(&repoint.scene),
                     taken: repoint.taken.clone(),
                     credentials: repoint.credentials.clone(),
                     semi_sync: repoint.semi_sync.map(|(_, old)| old),
+                    settles: follow::SETTLED,
                 };
-                jobs.spawn(async move { (job.server.key.addr(), job.run().await) });
+                let job = Job { pointer, new_server: Arc::clone(&work.plan.new), scene: Arc::clone(&repoint.scene) };
+                jobs.spawn(async move { (job.pointer.server.key.addr(), job.run().await) });
             }
         }
     }
@@ -311,7 +314,6 @@ impl Monitor {
 
 #[cfg(test)]
 mod tests {
-    use super::judge::{Move, Was};
     use super::*;
     use crate::testing::server;
 

@@ -21,7 +21,7 @@ pub(in crate::operator) struct SemiSync {
 
 impl SemiSync {
     /// As a server shows it; None for one that has no semi-synchronous replication.
-    pub(super) async fn of(server: &mut Control) -> Result<Option<Self>, String> {
+    pub(in crate::operator) async fn of(server: &mut Control) -> Result<Option<Self>, String> {
         Ok(read(&server.ask(SHOW).await?))
     }
 
@@ -30,8 +30,13 @@ impl SemiSync {
         old.is_some_and(|old| old.is_source) && new.is_some_and(|new| !new.is_source)
     }
 
+    /// Whether a server that becomes a replica of `writer` must stop to wait for acknowledgements: not where both sides are on everywhere.
+    pub(in crate::operator) fn must_follow(self, writer: Option<Self>) -> bool {
+        self.is_source && !writer.is_some_and(|writer| writer.is_source && writer.is_replica)
+    }
+
     /// An error where the monitor's user may not switch the source side. It asks for what cannot be.
-    pub(super) async fn may_set(self, server: &mut Control, user: &str) -> Result<(), String> {
+    pub(in crate::operator) async fn may_set(self, server: &mut Control, user: &str) -> Result<(), String> {
         let sql = format!("SET GLOBAL {}='whether this user may'", self.source);
         match server.try_ask(&sql).await {
             Err(fault) if fault.code() == Some(codes::SPECIFIC_ACCESS_DENIED) => {

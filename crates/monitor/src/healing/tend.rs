@@ -1,0 +1,294 @@
+//! Servers that do not follow the writer, from round to round (mode `rejoin`): what was seen of each, and the work for one of them at a time.
+//!
+//! INVARIANT: at most one server of a cluster is worked on by this proxy, and none of them while it is not known who writes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use model::snapshot::Server;
+use model::{HostgroupId, ServerAddr};
+use tokio::task::JoinHandle;
+use topology::healing::{Facts, LinkState, Replica, Standing, Tended, Trail, Verdict, next, tend};
+use topology::{Event, EventKind, Fork, GtidSet};
+
+use super::errant::{Errant, Read};
+use crate::clock::whole;
+use crate::monitor::{Monitor, lock};
+use crate::operator::{Outcome, Rejoin, rejoin};
+
+/// A new writer is left in peace for so long: the tool that promoted it may still be at work.
+const CALM: Duration = Duration::from_secs(5);
+/// Why a former writer serves no reads. Without measured values: it is the reason of a decision about roles.
+const OUTCAST: &str =
+    "it wrote under an earlier role and is not proved to have nothing that the writer lacks (stats_tidegate_healing_servers)";
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Tending {
+    /// Who writes, and since when this proxy sees it.
+    writer: Option<(ServerAddr, Instant)>,
+    servers: BTreeMap<ServerAddr, Memory>,
+    work: Option<(ServerAddr, JoinHandle<Outcome>)>,
+    /// The servers that serve no reads, as the topology was told.
+    out: Option<BTreeMap<ServerAddr, String>>,
+    errant: Errant,
+}
+
+/// What a look at servers beside the writer found.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Beside {
+    pub(super) tended: Vec<Tended>,
+    pub(super) errant: BTreeMap<ServerAddr, Arc<Read>>,
+}
+
+/// What was seen of a server.
+#[derive(Debug, Default)]
+struct Memory {
+    /// Its channel ran at the last look at which it answered, and from whom; None before the first one.
+    ran: Option<Option<ServerAddr>>,
+    is_left: bool,
+    /// It has followed the present writer.
+    has_followed: bool,
+    /// It has not followed since.
+    astray: Option<Instant>,
+    is_settled: bool,
+    tried: Option<Instant>,
+    failures: u32,
+    failed: String,
+    standing: Option<Standing>,
+}
+
+/// The cluster, as far as work needs it.
+pub(super) struct Ground<'a> {
+    pub(super) writer: HostgroupId,
+    pub(super) servers: &'a [Arc<Server>],
+    /// The servers that write.
+    pub(super) writers: &'a [ServerAddr],
+    pub(super) foreign: &'a [Arc<str>],
+}
+
+impl Tending {
+    /// What each server is after a look. Begins the work for one of them where that is due.
+    pub(super) async fn round(&mut self, monitor: &Arc<Monitor>, ground: &Ground<'_>, facts: &Facts, verdict: Verdict) -> Beside {
+        let now = Instant::now();
+        self.take_outcome(monitor, ground.writer).await;
+        let Some(primary) = &facts.primary else { return Beside::default() };
+        self.follow_writer(&primary.addr, now);
+        let (forks, fenced) = monitor.past(ground.writer);
+        let fork = forks.last().filter(|fork| fork.heir == primary.addr).cloned();
+        self.servers.retain(|addr, _| facts.replicas.iter().any(|replica| replica.addr == *addr));
+        let at_work = self.work.as_ref().map(|(addr, _)| addr.clone());
+        // What is done to a server is no operator's doing.
+        for replica in facts.replicas.iter().filter(|replica| Some(&replica.addr) != at_work.as_ref()) {
+            let is_alive = |source: &ServerAddr| answers(facts, source);
+            let memory = self.servers.entry(replica.addr.clone()).or_default();
+            memory.look(replica, is_alive);
+            if monitor.healing.take_adopted(&replica.addr) {
+                (memory.is_left, memory.is_settled, memory.failures, memory.tried) = (false, false, 0, None);
+                memory.failed.clear();
+            }
+        }
+        let trails = self.trails(&forks, &fenced, now);
+        let pause = self.pause(monitor, ground, &primary.addr, verdict, now);
+        let mut tended = tend(facts, &trails, fork.as_ref(), pause.as_deref());
+        for one in tended.iter_mut().filter(|one| Some(&one.addr) == at_work.as_ref()) {
+            // It may be put back yet.
+            let is_out = trails.get(&one.addr).is_some_and(|trail| trail.is_former);
+            let (standing, why) = (if is_out { Standing::Outcast } else { Standing::Stray }, "the proxy is at work on it".to_owned());
+            *one = Tended { standing, why, is_out, is_due: false, ..one.clone() };
+        }
+        if verdict == Verdict::Alive && !self.is_new(now) {
+            self.note(monitor, ground.writer, &tended, now);
+        }
+        self.cast_out(monitor, ground.writer, &tended);
+        let nothing = GtidSet::default();
+        let has = || primary.latest.as_ref().or(primary.executed.as_ref());
+        let had = fork.as_ref().map(|fork| &fork.had).or_else(has).unwrap_or(&nothing);
+        let errant = self.errant.round(monitor, (ground.servers, facts), &tended, had).await;
+        if let Some(one) = next(facts, &tended) {
+            self.begin(monitor, ground, facts, one, fork);
+        }
+        Beside { tended, errant }
+    }
+
+    /// Everything that was seen counts for one writer.
+    fn follow_writer(&mut self, primary: &ServerAddr, now: Instant) {
+        if self.writer.as_ref().is_some_and(|(addr, _)| addr == primary) {
+            return;
+        }
+        self.writer = Some((primary.clone(), now));
+        for memory in self.servers.values_mut() {
+            let (ran, is_left) = (memory.ran.take(), memory.is_left);
+            *memory = Memory { ran, is_left, ..Memory::default() };
+        }
+    }
+
+    fn trails(&self, forks: &[Fork], fenced: &[ServerAddr], now: Instant) -> BTreeMap<ServerAddr, Trail> {
+        let since_ms = |then: Instant| whole(now.saturating_duration_since(then).as_millis());
+        let trail = |(addr, memory): (&ServerAddr, &Memory)| {
+            let trail = Trail {
+                is_former: !memory.has_followed && (has_stepped_down(forks, addr) || fenced.contains(addr)),
+                is_left: memory.is_left,
+                is_settled: memory.is_settled,
+                astray_ms: memory.astray.map_or(0, since_ms),
+                tried_ms: memory.tried.map(since_ms),
+                failures: memory.failures,
+                failed: memory.failed.clone(),
+            };
+            (addr.clone(), trail)
+        };
+        self.servers.iter().map(trail).collect()
+    }
+
+    /// Another server wrote a moment ago: what is seen now may be the tool's work.
+    fn is_new(&self, now: Instant) -> bool {
+        self.writer.as_ref().is_some_and(|(_, since)| now.saturating_duration_since(*since) < CALM)
+    }
+
+    /// Why nothing is begun now.
+    fn pause(&self, monitor: &Monitor, ground: &Ground<'_>, primary: &ServerAddr, verdict: Verdict, now: Instant) -> Option<String> {
+        match () {
+            () if verdict != Verdict::Alive => Some(format!("the proxy waits: {}", verdict.meaning())),
+            () if ground.writers != [primary.clone()] => Some("the proxy waits until one server writes".to_owned()),
+            () if self.is_new(now) => {
+                Some(format!("{primary} writes for less than {} s, and another tool may still be at work", CALM.as_secs()))
+            }
+            () if let Some((server, _)) = &self.work => Some(format!("{server} comes first")),
+            () if lock(&monitor.claims).is_taken(ground.writer) => Some("a switchover is under way".to_owned()),
+            () => None,
+        }
+    }
+
+    /// What became of the work.
+    async fn take_outcome(&mut self, monitor: &Monitor, writer: HostgroupId) {
+        let Some((server, work)) = self.work.take_if(|(_, work)| work.is_finished()) else { return };
+        let outcome = work.await.unwrap_or_else(|e| Outcome::Failed(format!("the work has ended: {e}")));
+        let memory = self.servers.entry(server.clone()).or_default();
+        match outcome {
+            Outcome::Follows => {
+                (memory.failures, memory.has_followed) = (0, true);
+                memory.failed.clear();
+                monitor.note_rejoin(writer, &server, "follows the writer", "it has nothing that the writer lacks");
+            }
+            Outcome::Stays => (memory.failures, memory.is_settled) = (0, true),
+            Outcome::Postponed(why) => memory.failed = why,
+            Outcome::Failed(why) => {
+                memory.failures += 1;
+                monitor.note_rejoin(writer, &server, "not taken back", &why);
+                memory.failed = why;
+            }
+        }
+    }
+
+    /// Events where a server is something else than before.
+    fn note(&mut self, monitor: &Monitor, writer: HostgroupId, tended: &[Tended], now: Instant) {
+        for one in tended {
+            let memory = self.servers.entry(one.addr.clone()).or_default();
+            match one.standing {
+                Standing::Follows => (memory.has_followed, memory.astray, memory.failures) = (true, None, 0),
+                Standing::Silent => memory.astray = None,
+                _ => drop(memory.astray.get_or_insert(now)),
+            }
+            let before = memory.standing.replace(one.standing);
+            if before != Some(one.standing) && (before.is_some() || one.standing != Standing::Follows) {
+                let from = before.map_or("", Standing::as_str);
+                monitor.note_standing(writer, &one.addr, (from, one.standing.as_str()), &one.why);
+            }
+        }
+    }
+
+    /// A server that is down and wrote is out too: it must be proved when it comes back.
+    fn cast_out(&mut self, monitor: &Monitor, writer: HostgroupId, tended: &[Tended]) {
+        let out: BTreeMap<ServerAddr, String> =
+            tended.iter().filter(|one| one.is_out).map(|one| (one.addr.clone(), OUTCAST.to_owned())).collect();
+        if self.out.as_ref() != Some(&out) {
+            monitor.decide(|topology, now_ms| topology.cast_out(now_ms, writer, &out));
+            self.out = Some(out);
+        }
+    }
+
+    fn begin(&mut self, monitor: &Arc<Monitor>, ground: &Ground<'_>, facts: &Facts, one: &Tended, fork: Option<Fork>) {
+        let known = |addr: &ServerAddr| ground.servers.iter().find(|server| server.key.addr() == *addr).cloned();
+        let Some(primary) = &facts.primary else { return };
+        let (Some(server), Some(writer)) = (known(&one.addr), known(&primary.addr)) else { return };
+        let follows = |replica: &&Replica| replica.channel.as_ref().is_some_and(|channel| channel.is_from_primary);
+        let others = facts.replicas.iter().filter(|replica| replica.addr != one.addr && replica.silence.is_none());
+        let rejoin_it = Rejoin {
+            hostgroup: ground.writer,
+            server,
+            writer,
+            followers: facts.replicas.iter().filter(follows).filter_map(|replica| known(&replica.addr)).collect(),
+            members: ground.servers.iter().map(|server| server.key.addr()).collect(),
+            others: others.map(|replica| replica.id.clone()).collect(),
+            foreign: ground.foreign.to_vec(),
+            is_former: one.is_out,
+            fork,
+        };
+        if let Some(memory) = self.servers.get_mut(&one.addr) {
+            memory.tried = Some(Instant::now());
+        }
+        let (monitor, orders) = (Arc::clone(monitor), Arc::clone(&monitor.orders));
+        let work = tokio::spawn(async move {
+            let _under_way = orders.read().await;
+            rejoin(&monitor, &rejoin_it).await
+        });
+        self.work = Some((one.addr.clone(), work));
+    }
+}
+
+impl Memory {
+    /// Takes a look at the server. `is_alive` says whether a server answers now.
+    fn look(&mut self, replica: &Replica, is_alive: impl Fn(&ServerAddr) -> bool) {
+        if replica.silence.is_some() || !replica.is_closed {
+            self.is_settled = false;
+        }
+        if replica.silence.is_some() {
+            return;
+        }
+        let is_still = |thread: &topology::healing::LinkThread| thread.state == LinkState::Stopped;
+        let running = replica.channel.as_ref().filter(|channel| !is_still(&channel.receiver) && !is_still(&channel.applier));
+        let runs = running.map(|channel| channel.source.clone());
+        self.is_left = match (&self.ran, &runs) {
+            (_, Some(_)) => false,
+            // How it came to this, nobody has seen.
+            (None, None) => true,
+            (Some(Some(source)), None) => is_alive(source),
+            (Some(None), None) => self.is_left,
+        };
+        self.ran = Some(runs);
+    }
+}
+
+/// Whether a server wrote and another one took over, after it had taken over itself.
+fn has_stepped_down(forks: &[Fork], addr: &ServerAddr) -> bool {
+    let last = forks.iter().rev().find(|fork| fork.heir == *addr || fork.from.contains(addr));
+    last.is_some_and(|fork| fork.heir != *addr)
+}
+
+fn answers(facts: &Facts, addr: &ServerAddr) -> bool {
+    let is_it = |other: &ServerAddr| other.port == addr.port && other.host.eq_ignore_ascii_case(&addr.host);
+    let is_primary = facts.primary.as_ref().is_some_and(|primary| is_it(&primary.addr));
+    (is_primary && facts.is_alive) || facts.replicas.iter().any(|replica| is_it(&replica.addr) && replica.silence.is_none())
+}
+
+impl Monitor {
+    /// A step by which a server comes back, or does not.
+    pub(crate) fn note_rejoin(&self, writer: HostgroupId, server: &ServerAddr, what: &str, why: &str) {
+        self.note_standing(writer, server, ("", what), why);
+    }
+
+    fn note_standing(&self, writer: HostgroupId, server: &ServerAddr, (from, to): (&str, &str), why: &str) {
+        self.note(vec![Event {
+            at_ms: self.clock.now_ms(),
+            cluster: Some(writer),
+            server: Some(server.clone()),
+            kind: EventKind::Healing,
+            from: from.to_owned(),
+            to: to.to_owned(),
+            seen: String::new(),
+            by: "healing",
+            why: why.to_owned(),
+        }]);
+    }
+}

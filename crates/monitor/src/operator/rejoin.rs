@@ -1,0 +1,356 @@
+//! Takes one server back (`mysql_healing`, mode `rejoin`): a former writer is closed and its clients are ended; then the server is compared
+//! with the writer, and only if it has nothing else it is pointed there and watched.
+//!
+//! INVARIANT: nothing is reset, and a server is pointed only after a proof that was read within the same claim and under the same locks.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use model::snapshot::{HealingMode, Server};
+use model::{HostgroupId, ServerAddr};
+use topology::healing::{Holding, Proof, prove};
+use topology::{Fork, GtidSet, ServerId};
+
+use super::claim::{Claim, Work};
+use super::control::Control;
+use super::gate::{Gate, may_set};
+use super::plan::writers;
+use super::repoint::{self, Channel, Move, NotDone, Pointer, SemiSync, Was};
+use crate::channels::ThreadState;
+use crate::healing::Sight;
+use crate::monitor::Monitor;
+use crate::statements::Credentials;
+use wire::codes;
+
+/// Longest that everything before the channel is pointed may take.
+const LIMIT: Duration = Duration::from_secs(30);
+/// A server that was pointed at the writer is watched for so long.
+const WATCHED: Duration = Duration::from_secs(10);
+/// Closing waits for a running write for so long at a time, s; then it is ended.
+const CLOSE_WAIT_S: u32 = 2;
+/// How often that is done.
+const CLOSE_ATTEMPTS: u32 = 3;
+/// Its GTIDs have to stand still for so long.
+const STANDS_STILL: Duration = Duration::from_millis(500);
+/// Time between looks at its sessions.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Each server that is changed, and the writer, is under this lock meanwhile.
+const LOCK: &str = "SELECT GET_LOCK('tidegate.heal', 0)";
+const IS_SWITCHING: &str = "SELECT IS_FREE_LOCK('tidegate.switchover')";
+
+/// A server to take back.
+#[derive(Debug)]
+pub(crate) struct Rejoin {
+    pub(crate) hostgroup: HostgroupId,
+    pub(crate) server: Arc<Server>,
+    /// Whom it is to follow.
+    pub(crate) writer: Arc<Server>,
+    /// Servers that follow the writer: a new channel gets the TLS options of one of them.
+    pub(crate) followers: Vec<Arc<Server>>,
+    /// All servers of the cluster.
+    pub(crate) members: Vec<ServerAddr>,
+    /// What the other members call themselves.
+    pub(crate) others: Vec<ServerId>,
+    /// Channels from other clusters.
+    pub(crate) foreign: Vec<Arc<str>>,
+    /// It wrote under an earlier role: it is closed first.
+    pub(crate) is_former: bool,
+    /// What the writer had when it took over.
+    pub(crate) fork: Option<Fork>,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// It follows the writer.
+    Follows,
+    /// It was closed and its clients were ended, and it is not proved clean: it stays out.
+    Stays,
+    /// Somebody else is at work: nothing was changed.
+    Postponed(String),
+    /// It does not follow; why. It may be closed by now.
+    Failed(String),
+}
+
+impl From<NotYet> for Outcome {
+    fn from(why: NotYet) -> Self {
+        match why {
+            NotYet::Postponed(why) => Self::Postponed(why),
+            NotYet::Failed(why) => Self::Failed(why),
+        }
+    }
+}
+
+enum NotYet {
+    Postponed(String),
+    Failed(String),
+}
+
+impl From<String> for NotYet {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
+/// See the module. On the monitor's thread.
+pub(crate) async fn run(monitor: &Arc<Monitor>, rejoin: &Rejoin) -> Outcome {
+    let _claim = match Claim::take(monitor, rejoin.hostgroup, Work::Rejoin) {
+        Ok(claim) => claim,
+        Err(why) => return Outcome::Postponed(why),
+    };
+    let prepared = tokio::time::timeout(LIMIT, prepare(monitor, rejoin)).await;
+    let (mut server, _writer, pointer) = match prepared {
+        Err(_) => return Outcome::Failed(format!("a server has not answered in {} s", LIMIT.as_secs())),
+        Ok(Err(why)) => return why.into(),
+        Ok(Ok(None)) => return Outcome::Stays,
+        Ok(Ok(Some(prepared))) => prepared,
+    };
+    let work = async { pointer.point_and_watch(&mut server).await.map_err(NotDone::Touched) };
+    match pointer.limited(work).await {
+        Ok(()) => Outcome::Follows,
+        Err(NotDone::Untouched(why)) => Outcome::Failed(why),
+        Err(NotDone::Touched(why)) => Outcome::Failed(pointer.undo(why).await),
+    }
+}
+
+/// Everything before the channel is touched; None if the server is not proved clean. Both connections hold their lock.
+async fn prepare(monitor: &Arc<Monitor>, rejoin: &Rejoin) -> Result<Option<(Control, Control, Pointer)>, NotYet> {
+    let deadline = Instant::now() + LIMIT * 2;
+    let mut writer = Control::open(monitor, &rejoin.writer, deadline).await?;
+    let mut server = Control::open(monitor, &rejoin.server, deadline).await?;
+    only_one(&mut writer).await?;
+    only_one(&mut server).await?;
+    still_writes(monitor, rejoin, &mut writer).await?;
+    let (user, credentials) = accounts(monitor);
+    repoint::may_repoint(&mut server, false, &user).await?;
+    let was = Gate::of(&mut server).await?;
+    if rejoin.is_former {
+        may_set(&mut server).await?;
+        close(&mut server, &user).await?;
+        end_clients(&mut server, &user).await?;
+        monitor.note_rejoin(rejoin.hostgroup, &rejoin.server.key.addr(), "closed", "it is read-only and its clients are ended");
+    } else if was.is_open() {
+        return Err(NotYet::Failed("it is writable (read_only=0), so it cannot be compared with the writer".to_owned()));
+    }
+    let proof = compare(rejoin, &mut server, &mut writer).await?;
+    if proof != Proof::Clean {
+        return Ok(None);
+    }
+    let (to, taken) = channel(rejoin, &mut server, credentials.is_some()).await?;
+    let taken = if to.was.is_none() { like_others(monitor, rejoin, &mut writer, deadline).await } else { taken };
+    let semi_sync = semi_sync(&mut server, &mut writer, &user).await?;
+    if Gate::of(&mut server).await?.is_open() {
+        return Err(NotYet::Failed("another program has opened it (read_only=0) meanwhile".to_owned()));
+    }
+    still_writes(monitor, rejoin, &mut writer).await?;
+    let new = repoint::node(&mut writer).await?;
+    let (monitor, to_change) = (Arc::clone(monitor), Arc::clone(&rejoin.server));
+    let pointer = Pointer { monitor, server: to_change, new, to, taken, credentials, semi_sync, settles: WATCHED };
+    Ok(Some((server, writer, pointer)))
+}
+
+fn accounts(monitor: &Monitor) -> (String, Option<Credentials>) {
+    let snapshot = monitor.snapshot();
+    let vars = &snapshot.vars;
+    let credentials = (!vars.replication_username.is_empty())
+        .then(|| Credentials { user: vars.replication_username.clone(), password: vars.replication_password.clone() });
+    (vars.monitor_username.clone(), credentials)
+}
+
+/// The server forgets the lock with the connection.
+async fn only_one(server: &mut Control) -> Result<(), NotYet> {
+    match server.value(LOCK).await?.as_str() {
+        "1" => Ok(()),
+        _ => Err(NotYet::Postponed(format!("another proxy is at work on {}", server.addr))),
+    }
+}
+
+/// A remembered writer is no writer: it must say so, the proxy must see no other one, and the operator must still want this.
+async fn still_writes(monitor: &Monitor, rejoin: &Rejoin, writer: &mut Control) -> Result<(), NotYet> {
+    let postponed = |why: &str| Err(NotYet::Postponed(why.to_owned()));
+    let (is_wanted, now) = monitor.consult(|snapshot, layout| {
+        let is_wanted = snapshot.healing.get(&rejoin.hostgroup).is_some_and(|row| row.mode == HealingMode::Rejoin);
+        (is_wanted, writers(layout, rejoin.hostgroup))
+    });
+    let is_alone = now.len() == 1 && now.iter().all(|server| server.key.addr() == writer.addr);
+    match () {
+        () if !is_wanted => return postponed("mysql_healing does not ask for it any more"),
+        () if !is_alone => return postponed("another server writes now"),
+        () if writer.value(IS_SWITCHING).await? != "1" => return postponed("another proxy switches over"),
+        () => {}
+    }
+    if Gate::of(writer).await?.is_open() { Ok(()) } else { postponed("the writer is read-only now") }
+}
+
+/// Whoever holds it up is ended: on a former writer nothing that begins now may be kept.
+async fn close(server: &mut Control, user: &str) -> Result<(), NotYet> {
+    server.ask(&format!("SET SESSION lock_wait_timeout={CLOSE_WAIT_S}")).await?;
+    let closed = Gate::closed(server);
+    let mut why = String::new();
+    for _ in 0..CLOSE_ATTEMPTS {
+        let now = Gate::of(server).await?;
+        // MariaDB has more words for it from 12 on.
+        if now == closed || (server.version().is_mariadb && !now.is_open()) {
+            return Ok(());
+        }
+        if let Err(fault) = closed.set(server).await {
+            why = fault;
+            end_clients(server, user).await?;
+        }
+    }
+    Err(NotYet::Failed(why))
+}
+
+/// Ends the sessions of all clients that are there now: those that come later find a closed server. Then it stands still.
+async fn end_clients(server: &mut Control, user: &str) -> Result<(), NotYet> {
+    let own = server.id().await?;
+    let is_client = |row: &crate::client::Row<'_>| is_client(row.text("user"), row.text("command"), user);
+    let rows = server.ask("SHOW FULL PROCESSLIST").await?;
+    let ids: Vec<u64> = rows.iter().filter(is_client).filter_map(|row| row.number("id")).filter(|id| *id != own).collect();
+    for id in &ids {
+        match server.try_ask(&format!("KILL {id}")).await {
+            Ok(_) => {}
+            Err(fault) if fault.code() == Some(codes::NO_SUCH_THREAD) => {}
+            Err(fault) => {
+                let needed = "CONNECTION ADMIN (MariaDB), CONNECTION_ADMIN and, for users who have it, SYSTEM_USER (MySQL)";
+                return Err(NotYet::Failed(format!("{}: KILL {id}: {fault}; the monitor's user needs {needed}", server.addr)));
+            }
+        }
+    }
+    loop {
+        let rows = server.ask("SHOW FULL PROCESSLIST").await?;
+        if !rows.iter().filter_map(|row| row.number("id")).any(|id| ids.contains(&id)) {
+            return Ok(());
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Not one of the server's own threads, no replica, and not this or another proxy's monitor, which only reads.
+fn is_client(user: Option<&str>, command: Option<&str>, monitor: &str) -> bool {
+    let is_own = matches!(user, None | Some("" | "system user" | "event_scheduler")) || user == Some(monitor);
+    let is_service = command.is_some_and(|command| command.starts_with("Binlog Dump") || command == "Daemon");
+    !is_own && !is_service
+}
+
+/// The server first, when its GTIDs stand still; then the writer, so that what it has by then counts.
+async fn compare(rejoin: &Rejoin, server: &mut Control, writer: &mut Control) -> Result<Proof, NotYet> {
+    let mut has = server.sight().await?;
+    loop {
+        tokio::time::sleep(STANDS_STILL).await;
+        let before = std::mem::replace(&mut has, server.sight().await?);
+        // A replica goes on to apply what it received, which counts already.
+        if !rejoin.is_former || before.executed == has.executed {
+            break;
+        }
+    }
+    let has = holding(&has, &rejoin.foreign);
+    let new = writer.sight().await?;
+    let mut new = holding(&new, &rejoin.foreign);
+    if new.version.is_mariadb {
+        new.purged = purged(writer).await;
+    }
+    Ok(prove(&has, &new, rejoin.fork.as_ref(), &rejoin.others, rejoin.is_former))
+}
+
+/// What it received counts too: a channel that is pointed elsewhere forgets what is not applied.
+fn holding(sight: &Sight, foreign: &[Arc<str>]) -> Holding {
+    let is_own = |name: &str| !foreign.iter().any(|foreign| foreign.eq_ignore_ascii_case(name));
+    let own = sight.channels.iter().filter(|line| is_own(&line.channel.name));
+    Holding {
+        id: sight.id.clone(),
+        version: sight.version,
+        executed: own.fold(sight.executed.clone(), |all, line| all.with(&line.received)),
+        purged: sight.purged.clone(),
+        tells: sight.has_gtids && (sight.logs || !sight.version.is_mariadb),
+        is_strict: sight.is_strict,
+    }
+}
+
+/// MariaDB: what happened before its oldest binary log begins, by the list at its head. Empty where it is not shown: a server that asks for
+/// more gets error 1236 then, and is put back.
+async fn purged(writer: &mut Control) -> GtidSet {
+    let read = async {
+        let logs = writer.ask("SHOW BINARY LOGS").await?;
+        let name = logs.scalar().unwrap_or_default().to_owned();
+        if !name.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)) {
+            return Ok(GtidSet::default());
+        }
+        let events = writer.ask(&format!("SHOW BINLOG EVENTS IN '{name}' LIMIT 4")).await?;
+        let list = events.iter().find(|row| row.text("event_type") == Some("Gtid_list"));
+        let list = list.and_then(|row| row.text("info").map(|info| info.trim_matches(['[', ']']).to_owned()));
+        Ok::<_, String>(list.and_then(|list| GtidSet::parse(&list)).unwrap_or_default())
+    };
+    read.await.unwrap_or_default()
+}
+
+/// The channel to be pointed: its only one within the cluster, or a new one without a name.
+async fn channel(rejoin: &Rejoin, server: &mut Control, has_account: bool) -> Result<(Move, Channel), NotYet> {
+    let all = repoint::channels(&server.channels().await?);
+    let is_foreign = |channel: &&Channel| rejoin.foreign.iter().any(|name| name.eq_ignore_ascii_case(&channel.link.name));
+    let own: Vec<&Channel> = all.iter().filter(|channel| !is_foreign(channel)).collect();
+    let failed = |why: String| Err(NotYet::Failed(why));
+    match own[..] {
+        [] if all.iter().any(|channel| channel.link.name.is_empty()) => {
+            failed("its channel without a name is from another cluster".to_owned())
+        }
+        [] if !has_account => failed(
+            "it has no account to follow the writer with: set mysql-replication_username and mysql-replication_password to the account of \
+             the replicas"
+                .to_owned(),
+        ),
+        [] => Ok((Move { name: String::new(), was: None, is_old: true }, Channel::default())),
+        [one] => {
+            let source = one.link.source.clone().filter(|_| rejoin.members.iter().any(|member| one.is_at(member)));
+            let Some(source) = source else {
+                return failed(format!("its channel '{}' is from a server that is not of the cluster", one.link.name));
+            };
+            if one.link.applier.state == ThreadState::Stopped
+                && let Some((code, text)) = &one.link.applier.error
+            {
+                return failed(format!("its applier has stopped: {text} (error {code})"));
+            }
+            let runs = [&one.link.receiver, &one.link.applier].iter().all(|thread| thread.state != ThreadState::Stopped);
+            let was = Some(Was { source, runs });
+            Ok((Move { name: one.link.name.clone(), was, is_old: rejoin.is_former }, one.clone()))
+        }
+        _ => failed("it has several channels within the cluster".to_owned()),
+    }
+}
+
+/// Retry interval and TLS options of a server that follows the writer already; those of a new channel where none does.
+async fn like_others(monitor: &Arc<Monitor>, rejoin: &Rejoin, writer: &mut Control, deadline: Instant) -> Channel {
+    let Ok(node) = repoint::node(writer).await else { return Channel::default() };
+    for follower in &rejoin.followers {
+        let Ok(mut follower) = Control::open(monitor, follower, deadline).await else { continue };
+        let Ok(rows) = follower.channels().await else { continue };
+        if let Some(channel) = repoint::channels(&rows).into_iter().find(|channel| channel.is_from(&node)) {
+            return channel;
+        }
+    }
+    Channel::default()
+}
+
+/// Its clients are ended by now: nobody gets a false acknowledgement.
+async fn semi_sync(server: &mut Control, writer: &mut Control, user: &str) -> Result<Option<SemiSync>, NotYet> {
+    let (Some(own), of_writer) = (SemiSync::of(server).await?, SemiSync::of(writer).await?) else { return Ok(None) };
+    if !own.must_follow(of_writer) {
+        return Ok(None);
+    }
+    own.may_set(server, user).await?;
+    Ok(Some(own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_are_told_from_services() {
+        let is = |user, command| is_client(Some(user), Some(command), "monitor");
+        assert!(is("app", "Sleep") && is("root", "Query") && is("unauthenticated user", "Connect"));
+        assert!(!is("system user", "Slave_SQL") && !is("event_scheduler", "Daemon") && !is("monitor", "Sleep"));
+        assert!(!is("repl", "Binlog Dump") && !is("repl", "Binlog Dump GTID"));
+        assert!(!is_client(None, Some("Daemon"), "monitor"));
+    }
+}

@@ -1,0 +1,290 @@
+//! Mode `rejoin` on real servers: a former writer that comes back follows if it has nothing else, and stays out if it has; strays are
+//! pointed at the writer, and what somebody stopped is left alone.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use common::{LIMIT, READERS, Running, addr, online, snapshot};
+use lab::replication::{Replication, fail_over, position, promote, wait_for};
+use lab::{Flavor, Options, Server, wait};
+use model::ServerAddr;
+use model::fleet::Operator;
+
+type Row = BTreeMap<&'static str, String>;
+
+/// A server is watched for 10 s before it counts as taken back, and a stray waits for 10 s before.
+const TAKES: Duration = Duration::from_secs(60);
+
+fn words<'a>(server: &Server, mariadb: &'a str, mysql: &'a str) -> &'a str {
+    match server.flavor() {
+        Flavor::Mariadb => mariadb,
+        Flavor::Mysql => mysql,
+    }
+}
+
+/// A cluster whose servers the proxy takes back.
+struct Bed {
+    servers: Vec<Server>,
+    running: Running,
+}
+
+impl Bed {
+    fn start(flavor: Flavor, replicas: usize) -> Self {
+        let servers = Replication::start(flavor, replicas, &Options::new().durable()).unwrap();
+        let rights = match flavor {
+            Flavor::Mariadb => {
+                "GRANT READ_ONLY ADMIN, REPLICATION SLAVE ADMIN, REPLICATION MASTER ADMIN, CONNECTION ADMIN, PROCESS, RELOAD ON *.* TO monitor@'%'"
+            }
+            Flavor::Mysql => {
+                "GRANT SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN, REPLICATION_SLAVE_ADMIN, PROCESS, RELOAD ON *.* TO monitor@'%'"
+            }
+        };
+        servers.primary.sql(rights).unwrap();
+        servers.primary.sql("CREATE TABLE test.t (id INT PRIMARY KEY, by_whom VARCHAR(20))").unwrap();
+        servers.primary.sql("INSERT INTO test.t VALUES (1, 'first')").unwrap();
+        servers.wait_caught_up().unwrap();
+        let servers = servers.into_servers();
+        let running = Running::start(&rejoined(&servers, "rejoin"));
+        let bed = Self { servers, running };
+        bed.running.wait_writer(&bed.servers[0]);
+        wait::until("a first look", LIMIT, || (bed.of(&bed.servers[1])["rejoin"] == "follows").then_some(())).unwrap();
+        bed
+    }
+
+    fn of(&self, server: &Server) -> Row {
+        let is_it = |row: &Row| row["port"] == server.port().to_string();
+        let empty = || Row::from([("rejoin", String::new()), ("rejoin_why", String::new())]);
+        self.running.table("stats_tidegate_healing_servers").into_iter().find(is_it).unwrap_or_else(empty)
+    }
+
+    fn reads(&self, server: &Server) -> bool {
+        self.running.plane.look(|told| online(&told.layout, READERS).contains(&addr(server)))
+    }
+
+    /// Waits until a server is so, and serves no reads before it `follows`.
+    fn wait_standing(&self, server: &Server, standing: &str, why: &str) -> Row {
+        let found = wait::until(standing, TAKES, || {
+            let row = self.of(server);
+            Some(row).filter(|row| row["rejoin"] == standing && row["rejoin_why"].contains(why))
+        });
+        found.unwrap_or_else(|_| panic!("{standing} {why}: {:#?}\n{:#?}", self.of(server), self.events()))
+    }
+
+    fn events(&self) -> Vec<String> {
+        let events = self.running.table("stats_tidegate_events");
+        let is_healing = |row: &&Row| row["kind"] == "healing";
+        let text = |row: &Row| format!("{}: {} -> {}: {}", row["port"], row["from_state"], row["to_state"], row["why"]);
+        events.iter().filter(is_healing).map(text).collect()
+    }
+
+    fn errant(&self, server: &Server) -> Vec<String> {
+        let rows = self.running.table("stats_tidegate_errant");
+        rows.iter().filter(|row| row["port"] == server.port().to_string()).map(|row| row["gtid"].clone()).collect()
+    }
+}
+
+fn rejoined(servers: &[Server], mode: &str) -> std::sync::Arc<model::snapshot::Snapshot> {
+    let row = |addr: ServerAddr| format!("{{ address=\"{}\", port={}, hostgroup=10 }}", addr.host, addr.port);
+    let rows: Vec<String> = servers.iter().map(|server| row(addr(server))).collect();
+    snapshot(&format!(
+        "mysql_variables = {{ monitor_read_only_interval=200, monitor_read_only_timeout=800, replication_username=\"repl\", \
+         replication_password=\"repl-pass\" }}\n\
+         mysql_servers = ( {} )\n\
+         mysql_replication_hostgroups = ( {{ writer_hostgroup=10, reader_hostgroup=20 }} )\n\
+         mysql_healing = ( {{ writer_hostgroup=10, mode=\"{mode}\", dead_ms=1000 }} )",
+        rows.join(", ")
+    ))
+}
+
+fn is_closed(server: &Server) -> bool {
+    let sql = words(server, "SELECT @@global.read_only", "SELECT @@global.super_read_only");
+    server.scalar(sql).unwrap().as_deref() == Some("1")
+}
+
+/// The port of its source, and whether both threads run.
+fn source(server: &Server) -> Option<(String, bool)> {
+    let reply = server.sql(words(server, "SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS")).unwrap();
+    let rows = reply.rows().unwrap();
+    let [port, io, sql] = match server.flavor() {
+        Flavor::Mariadb => ["Master_Port", "Slave_IO_Running", "Slave_SQL_Running"],
+        Flavor::Mysql => ["Source_Port", "Replica_IO_Running", "Replica_SQL_Running"],
+    };
+    let runs = [io, sql].iter().all(|column| rows.field(0, column).as_deref() == Some("Yes"));
+    rows.field(0, port).map(|port| (port, runs))
+}
+
+/// The writer dies, a script promotes another one, and the old one comes back as it was.
+fn dies_and_comes_back(bed: &Bed, old: usize, heir: usize) {
+    let servers = &bed.servers;
+    servers[old].kill9();
+    let alive: Vec<&Server> = servers.iter().filter(|server| server.port() != servers[old].port()).collect();
+    if alive.len() == 1 {
+        promote(alive[0]).unwrap();
+    } else {
+        let place = fail_over(&alive).unwrap().place;
+        assert_eq!(alive[place].port(), servers[heir].port());
+    }
+    bed.running.wait_writer(&servers[heir]);
+    servers[heir].sql(&format!("INSERT INTO test.t VALUES ({}, 'heir')", 100 + heir)).unwrap();
+    servers[old].restart().unwrap();
+}
+
+/// Flips back and forth: each time the old one is closed, proved, and follows.
+fn a_clean_former_writer_follows(flavor: Flavor) {
+    let bed = Bed::start(flavor, 1);
+    for (old, heir) in [(0, 1), (1, 0)] {
+        dies_and_comes_back(&bed, old, heir);
+        let (old, heir) = (&bed.servers[old], &bed.servers[heir]);
+        let follows = wait::until("follows", TAKES, || {
+            let row = bed.of(old);
+            // The table follows the roles by a moment.
+            let told = || (bed.of(old)["rejoin"] == "follows").then_some(());
+            assert!(!bed.reads(old) || wait::until("the table", Duration::from_secs(1), told).is_ok(), "reads too early: {row:#?}");
+            (row["rejoin"] == "follows").then_some(())
+        });
+        follows.unwrap_or_else(|_| panic!("{:#?}\n{:#?}", bed.of(old), bed.events()));
+        assert!(is_closed(old));
+        assert_eq!(source(old), Some((heir.port().to_string(), true)));
+        wait_for(old, &position(heir).unwrap()).unwrap();
+        assert_eq!(old.scalar("SELECT COUNT(*) FROM test.t").unwrap(), heir.scalar("SELECT COUNT(*) FROM test.t").unwrap());
+        wait::until("its reads", LIMIT, || bed.reads(old).then_some(())).unwrap();
+        assert!(bed.errant(old).is_empty());
+        wait::until("an event", LIMIT, || {
+            let events = bed.events();
+            let told = |what: &str| events.iter().any(|event| event.contains(what));
+            (told("-> closed") && told("-> follows the writer")).then_some(())
+        })
+        .unwrap();
+    }
+    println!("{:#?}", bed.events());
+}
+
+#[test]
+fn a_clean_former_writer_follows_mariadb() {
+    a_clean_former_writer_follows(Flavor::Mariadb);
+}
+
+#[test]
+fn a_clean_former_writer_follows_mysql() {
+    a_clean_former_writer_follows(Flavor::Mysql);
+}
+
+/// Two transactions are on the old writer alone. It is closed, serves nothing, follows nobody, and the table names them.
+fn extra_transactions_stay_out(flavor: Flavor) {
+    let bed = Bed::start(flavor, 1);
+    let [old, heir] = &bed.servers[..] else { panic!("two") };
+    heir.sql(words(heir, "STOP SLAVE IO_THREAD", "STOP REPLICA IO_THREAD")).unwrap();
+    let before = position(old).unwrap();
+    old.sql("INSERT INTO test.t VALUES (2, 'lost')").unwrap();
+    old.sql("INSERT INTO test.t VALUES (3, 'lost')").unwrap();
+    let after = position(old).unwrap();
+    println!("{before} -> {after}");
+    // A client got OK for the second one.
+    let acknowledged = if flavor == Flavor::Mysql { format!("{}:5", after.split(':').next().unwrap()) } else { after.clone() };
+    bed.running.plane.change(|told| told.acknowledged.push(acknowledged.clone()));
+    dies_and_comes_back(&bed, 0, 1);
+    let row = bed.wait_standing(old, "errant", "it has transactions that");
+    println!("{}", row["rejoin_why"]);
+    let read = || {
+        let rows = bed.running.table("stats_tidegate_errant");
+        rows.iter().all(|row| row["note"].is_empty()).then_some(rows).filter(|rows| !rows.is_empty())
+    };
+    let rows = wait::until("the binary log", LIMIT, read).unwrap_or_else(|_| panic!("{:#?}", bed.running.table("stats_tidegate_errant")));
+    println!("{rows:#?}");
+    let numbers: Vec<String> = match flavor {
+        Flavor::Mariadb => {
+            let (server, number) = after.rsplit_once('-').unwrap();
+            let number: u64 = number.parse().unwrap();
+            vec![format!("{server}-{}", number - 1), format!("{server}-{number}")]
+        }
+        Flavor::Mysql => vec![format!("{}:4", after.split(':').next().unwrap()), format!("{}:5", after.split(':').next().unwrap())],
+    };
+    assert_eq!(bed.errant(old), numbers, "exactly these");
+    for row in &rows {
+        let wanted = if row["gtid"] == acknowledged { "yes" } else { "unknown" };
+        assert_eq!((row["tables"].as_str(), row["rows"].as_str(), row["acknowledged"].as_str()), ("test.t", "1", wanted), "{row:#?}");
+        assert!(!row["statement_head"].contains("lost") && row["bytes"].parse::<u64>().unwrap() > 100, "{row:#?}");
+        assert!(row["statement_head"].starts_with("INSERT INTO test.t VALUES") || flavor == Flavor::Mysql, "{row:#?}");
+    }
+    assert!(is_closed(old) && source(old).is_none(), "{:?}", source(old));
+    let until = std::time::Instant::now() + Duration::from_secs(8);
+    while std::time::Instant::now() < until {
+        assert!(!bed.reads(old) && is_closed(old) && source(old).is_none());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(old.scalar("SELECT COUNT(*) FROM test.t WHERE by_whom = 'lost'").unwrap().as_deref(), Some("2"), "they are still there");
+    let metrics = model::stats::StatsSource::metrics(&*bed.running.monitor);
+    let value = |name: &str| metrics.iter().find(|metric| metric.name == name).unwrap().samples[0].value;
+    assert_eq!((value("tidegate_healing_outcasts"), value("tidegate_healing_errant_transactions")), (1.0, 2.0));
+    // It is a server like any other once the operator does not want this.
+    bed.running.configure(&rejoined(&bed.servers, "advise"));
+    assert!(
+        bed.running.table("stats_tidegate_errant").is_empty()
+            || wait::until("advice", LIMIT, || bed.errant(old).is_empty().then_some(())).is_ok()
+    );
+}
+
+#[test]
+fn extra_transactions_stay_out_mariadb() {
+    extra_transactions_stay_out(Flavor::Mariadb);
+}
+
+#[test]
+fn extra_transactions_stay_out_mysql() {
+    extra_transactions_stay_out(Flavor::Mysql);
+}
+
+/// The writer dies, and nobody tells its replicas: one follows on, one whose applier broke long ago and one that somebody stopped do not.
+fn strays(flavor: Flavor) {
+    let bed = Bed::start(flavor, 4);
+    let [old, heir, stray, broken, stopped] = &bed.servers[..] else { panic!("five") };
+    stopped.sql(words(stopped, "STOP SLAVE", "STOP REPLICA")).unwrap();
+    bed.wait_standing(stopped, "left", "somebody stopped its replication");
+    let mut root = broken.root().unwrap();
+    let (open, close) = (
+        words(broken, "SET GLOBAL read_only=0", "SET GLOBAL super_read_only=0"),
+        words(broken, "SET GLOBAL read_only=1", "SET GLOBAL super_read_only=1"),
+    );
+    for sql in ["SET sql_log_bin=0", open, "INSERT INTO test.t VALUES (7, 'nobody')", close] {
+        root.query(sql).unwrap();
+    }
+    old.sql("INSERT INTO test.t VALUES (7, 'primary')").unwrap();
+    let has_seven = |server: &Server| server.scalar("SELECT COUNT(*) FROM test.t WHERE id = 7").unwrap().as_deref() == Some("1");
+    wait::until("the row", LIMIT, || (has_seven(heir) && has_seven(stray)).then_some(())).unwrap();
+    bed.wait_standing(broken, "left", "its applier has stopped with error 1062");
+    let before = (source(broken), source(stopped));
+    old.kill9();
+    promote(heir).unwrap();
+    bed.running.wait_writer(heir);
+    heir.sql("INSERT INTO test.t VALUES (8, 'heir')").unwrap();
+    bed.wait_standing(stray, "follows", "");
+    wait_for(stray, &position(heir).unwrap()).unwrap();
+    assert_eq!(source(stray), Some((heir.port().to_string(), true)));
+    wait::until("its reads", LIMIT, || bed.reads(stray).then_some(())).unwrap();
+    bed.wait_standing(broken, "left", "1062");
+    bed.wait_standing(stopped, "left", "somebody stopped");
+    assert_eq!((source(broken), source(stopped)), before, "nobody touched them");
+    let told = bed.running.monitor.explain_healing(model::HostgroupId(10), None).unwrap();
+    let rows: Vec<_> = told.iter().filter(|row| row.step == "rejoin").map(|row| (row.server.clone(), row.statement.clone())).collect();
+    println!("{rows:#?}");
+    assert!(rows.contains(&(addr(broken).to_string(), "-- its applier has stopped with error 1062: repair it and start it".to_owned())));
+    assert!(bed.running.monitor.adopt(&addr(heir)).unwrap_err().contains("is not beside the writer"));
+    bed.running.monitor.adopt(&addr(stopped)).unwrap();
+    bed.wait_standing(stopped, "follows", "");
+    assert_eq!(source(stopped), Some((heir.port().to_string(), true)));
+    println!("{:#?}", bed.events());
+}
+
+#[test]
+fn strays_mariadb() {
+    strays(Flavor::Mariadb);
+}
+
+#[test]
+fn strays_mysql() {
+    strays(Flavor::Mysql);
+}
