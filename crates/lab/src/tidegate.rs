@@ -18,7 +18,7 @@ use crate::port::Port;
 use crate::process::Process;
 use crate::server::Server;
 
-const START_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_secs(90);
 /// In its directory: used as `/etc/resolv.conf`, if it exists.
 const NAME_SERVER: &str = "resolv.conf";
 /// In its directory: the Unix socket for applications, if it was asked for.
