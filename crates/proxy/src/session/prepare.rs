@@ -85,6 +85,7 @@ impl Session {
             on_backend: Arc::clone(&key),
             key,
             analysis,
+            lex: self.wants.lex,
             original: original.map(|text| Arc::new(Original { text, analysis: said })),
             params: 0,
             types: Vec::new(),
@@ -328,9 +329,8 @@ impl Session {
             let text = self.substituted(&statement.key.text, &statement.analysis).into();
             let meaning = Meaning { text, types: statement.settled_types.clone(), ..(**statement.key).clone() };
             self.statements.execute_as(id, meaning.into());
-        } else if !stays && !statement.is_on_backend_as_bound() {
-            let meaning = Meaning { types: statement.settled_types.clone(), ..(**statement.key).clone() };
-            self.statements.execute_as(id, meaning.into());
+        } else if !stays {
+            self.statements.execute_as_bound(id);
         }
         if let Some(found) = self.statements.found_on_backend(&mut self.at, id) {
             return Ok(found);
@@ -437,6 +437,13 @@ impl Recovery {
 }
 
 impl Statements {
+    /// From now on the statement is for backends what the client has, with the types that it binds.
+    pub(super) fn execute_as_bound(&mut self, id: u32) {
+        let Some(statement) = self.get(id).filter(|statement| !statement.is_on_backend_as_bound()) else { return };
+        let meaning = Meaning { types: statement.settled_types.clone(), ..(**statement.key).clone() };
+        self.execute_as(id, meaning.into());
+    }
+
     /// From now on the statement is this one for backends.
     fn execute_as(&mut self, id: u32, key: StatementKey) {
         if let Some(statement) = self.get_mut(id).filter(|statement| *statement.on_backend != key) {
@@ -455,13 +462,11 @@ impl Statements {
     fn found_on_backend(&self, at: &mut Backends, id: u32) -> Option<u32> {
         let statement = self.get(id)?;
         let prepared = &mut at.backend.as_mut()?.core.statements;
-        if let Some(found) = statement.of(prepared) {
-            return Some(found.id);
-        }
-        if statement.apart.is_some() || statement.on_backend.types.is_none() {
-            return None;
-        }
-        prepared.settle_types(&statement.on_backend).map(|found| found.id)
+        let found = match statement.apart {
+            Some(apart) => prepared.get_apart(apart),
+            None => prepared.find(&statement.on_backend),
+        };
+        found.map(|found| found.id)
     }
 }
 

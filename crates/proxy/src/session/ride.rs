@@ -13,13 +13,20 @@ use super::leave::BackendAtStart;
 use super::run::Plan;
 use crate::hostgroups::pool::{Answer, Got, Ridden, Rider};
 use crate::session_state::pins::PinSet;
+use crate::session_state::state::Text;
+use crate::statements::execution::Execution;
+use crate::statements::habits::Habit;
+use crate::workers::counters::count;
 use model::snapshot::Effective;
-use sql::{Analysis, Facts, Kind};
+use sql::{Analysis, Facts, Kind, LexMode};
 use std::num::NonZeroU64;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use wire::command::Command;
 use wire::flags::StatusFlags;
 use wire::reframe::{Reframe, ReplyFacts, TRANSACTION};
+use wire::reply::ReplyKind;
 
 /// Bytes of the longest statement that rides: many fit one write.
 const LONGEST: usize = 4_096;
@@ -30,11 +37,16 @@ const LONGEST_PACKET: usize = 2 * LONGEST;
 /// Facts that change nothing, and ask for nothing that a session has of its own. An OFFSET is none: only the server knows FOUND_ROWS() then.
 const HARMLESS: Facts = Facts::COMMENT;
 
+/// The same of a prepared statement.
+const HARMLESS_PREPARED: Facts = HARMLESS.union(Facts::PLACEHOLDER);
+
 /// Why a statement runs alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Alone {
     /// It is not a plain SELECT, or too long.
     Statement,
+    /// It has a cursor, long data or many rows of parameters.
+    Execution,
     /// The session is in a transaction, or autocommit is off.
     Transaction,
     /// The session is pinned, here or elsewhere, or replays what it lost.
@@ -51,9 +63,20 @@ enum Alone {
     Again,
 }
 
+/// How a statement came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Came {
+    Text,
+    /// As an execution of a prepared statement that leaves nothing with a backend.
+    Execution,
+    /// As another command, or with something that is with one backend only.
+    Otherwise,
+}
+
 /// How a session stands.
 #[derive(Clone, Copy, Debug)]
 struct Standing {
+    came: Came,
     /// As the client last saw it.
     status: StatusFlags,
     pins: PinSet,
@@ -74,7 +97,8 @@ fn why_alone(analysis: &Analysis, text: &[u8], standing: &Standing, settings: &E
         || settings.auto_increment_delay_multiplex > 0
         || settings.autocommit_false_is_transaction && !status.contains(StatusFlags::AUTOCOMMIT);
     let reasons = [
-        (!is_plain(analysis, text), Alone::Statement),
+        (!is_plain(analysis, text, standing.came), Alone::Statement),
+        (standing.came == Came::Otherwise, Alone::Execution),
         (!status.contains(StatusFlags::AUTOCOMMIT) || status.intersects(TRANSACTION), Alone::Transaction),
         (!standing.pins.is_empty() || standing.keeps_more, Alone::Pinned),
         (standing.is_owed, Alone::Owed),
@@ -87,9 +111,10 @@ fn why_alone(analysis: &Analysis, text: &[u8], standing: &Standing, settings: &E
 }
 
 /// Whether a statement is a SELECT without side effects that asks for nothing but rows. An optimizer hint may set variables.
-fn is_plain(analysis: &Analysis, text: &[u8]) -> bool {
+fn is_plain(analysis: &Analysis, text: &[u8], came: Came) -> bool {
+    let harmless = if came == Came::Text { HARMLESS } else { HARMLESS_PREPARED };
     let has_hint = || analysis.facts.contains(Facts::COMMENT) && text.windows(3).any(|three| three == b"/*+");
-    analysis.kind == Kind::Select && HARMLESS.contains(analysis.facts) && text.len() <= LONGEST && !has_hint()
+    analysis.kind == Kind::Select && harmless.contains(analysis.facts) && text.len() <= LONGEST && !has_hint()
 }
 
 impl Session {
@@ -125,15 +150,18 @@ impl Session {
     }
 
     /// The statement as one that may ride; None where it runs alone.
-    fn rider(&self, command: Incoming, plan: &Plan) -> Option<Box<Rider>> {
+    fn rider(&mut self, command: Incoming, plan: &Plan) -> Option<Box<Rider>> {
         if !self.may_ride(command, plan) {
             return None;
         }
-        let (analysis, now_ms) = (&plan.analysis, self.worker.shared.clock.now_ms());
-        let habit = self.at.lane.habits.get(analysis.digest, self.wants.state.schema.as_ref(), self.wants.lex)?;
-        if !habit.is_proven(self.worker.shared.ddl_epoch.load(Ordering::Acquire), now_ms) {
+        let habit = self.habit(plan)?;
+        if !habit.is_proven(self.worker.shared.ddl_epoch.load(Ordering::Acquire), self.worker.shared.clock.now_ms()) {
             return None;
         }
+        let execution = match plan.statement {
+            Some(id) => Some(self.execution(id)?),
+            None => None,
+        };
         let packet = match &plan.rewritten {
             Some(packet) => packet.as_slice(),
             None if command.joined => return None,
@@ -143,20 +171,57 @@ impl Session {
             return None;
         }
         let packet = packet.to_vec();
-        Some(Box::new(Rider { packet, state: self.wants.state.clone(), habit, handle: Rc::clone(&self.handle) }))
+        Some(Box::new(Rider { packet, execution, state: self.wants.state.clone(), habit, handle: Rc::clone(&self.handle) }))
+    }
+
+    /// An execution of the client's statement, for any backend that has it.
+    fn execution(&mut self, id: u32) -> Option<Execution> {
+        self.statements.execute_as_bound(id);
+        let statement = self.statements.get(id)?;
+        let (key, types) = (Arc::clone(&statement.on_backend), statement.types.clone());
+        Some(Execution { key, params: statement.params, types, caps: self.client.caps })
+    }
+
+    /// Where the statement at hand is known: a prepared one runs in the schema, and is read as, of its PREPARE.
+    fn place_of(&self, plan: &Plan) -> (Option<&Text>, LexMode) {
+        match plan.statement.and_then(|id| self.statements.get(id)) {
+            Some(statement) => (statement.key.schema.as_ref(), statement.lex),
+            None => (self.wants.state.schema.as_ref(), self.wants.lex),
+        }
+    }
+
+    /// What is known of the statement at hand.
+    fn habit(&self, plan: &Plan) -> Option<Rc<Habit>> {
+        let (schema, lex) = self.place_of(plan);
+        self.at.lane.habits.get(plan.analysis.digest, schema, lex)
+    }
+
+    /// The same; it is known from now on.
+    fn habit_from_now_on(&self, plan: &Plan) -> Rc<Habit> {
+        let (schema, lex) = self.place_of(plan);
+        self.at.lane.habits.get_or_begin(plan.analysis.digest, schema, lex)
+    }
+
+    fn came(&self, command: Incoming, plan: &Plan) -> Came {
+        let Some(statement) = plan.statement.map(|id| self.statements.get(id)) else { return Came::Text };
+        let is_execution = command.byte == Command::StmtExecute as u8 && plan.reply == ReplyKind::Results;
+        let is_free = statement.is_some_and(|statement| statement.apart.is_none() && !statement.is_bound());
+        if is_execution && is_free { Came::Execution } else { Came::Otherwise }
     }
 
     /// Whether the statement may ride, as far as it, its session and the settings go.
     fn may_ride(&self, command: Incoming, plan: &Plan) -> bool {
-        if !self.at.lane.pipelines() || plan.statement.is_some() || !plan.patches.is_empty() || plan.analysis.kind != Kind::Select {
+        if !self.at.lane.pipelines() || !plan.patches.is_empty() || plan.analysis.kind != Kind::Select {
             return false;
         }
-        why_alone(&plan.analysis, self.text_of(command, plan), &self.standing(), &self.at.lane.settings()).is_none()
+        let standing = self.standing(self.came(command, plan));
+        why_alone(&plan.analysis, self.text_of(command, plan), &standing, &self.at.lane.settings()).is_none()
     }
 
-    fn standing(&self) -> Standing {
+    fn standing(&self, came: Came) -> Standing {
         let (facts, hand, recovery) = (&self.facts, &self.hand, &self.recovery);
         Standing {
+            came,
             status: self.client.status,
             pins: self.at.pins.set(),
             keeps_more: self.at.places.is_some()
@@ -201,6 +266,13 @@ impl Session {
         if has_left_state(facts) {
             return Err(changed());
         }
+        if plan.statement.is_some() {
+            count(&self.worker.counters.backend_executes);
+        }
+        self.rehearsal_reply_begins(caps);
+        if let Some(beside) = self.beside.as_mut() {
+            beside.rehearsed.hears(&bytes);
+        }
         self.client.write_front(&self.at, if is_direct { &bytes } else { &out }).await.map_err(Fault::End)
     }
 
@@ -210,7 +282,7 @@ impl Session {
         if !self.may_ride(command, plan) || self.worker.snapshot().vars.prepared_metadata_max_age == 0 {
             return false;
         }
-        let habit = self.at.lane.habits.get(plan.analysis.digest, self.wants.state.schema.as_ref(), self.wants.lex);
+        let habit = self.habit(plan);
         let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
         habit.is_some_and(|habit| habit.is_proof_due(epoch, self.worker.shared.clock.now_ms()))
     }
@@ -218,14 +290,16 @@ impl Session {
     /// Looks up whether what the statement reads runs code. It holds for `prepared_metadata_max_age`.
     pub(super) async fn prove(&mut self, command: Incoming, plan: &Plan) -> Result<(), Fault> {
         let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
-        let until_ms = self.worker.shared.clock.now_ms() + self.worker.snapshot().vars.prepared_metadata_max_age;
-        let is_harmless = match self.tables_of(command, plan) {
-            None => false,
-            Some(tables) if tables.is_empty() => true,
-            Some(tables) => self.are_harmless(tables).await?,
+        if plan.statement.is_some_and(|id| !self.is_read_as_prepared(id)) {
+            // That it cannot be told here says nothing to others.
+            return Ok(());
+        }
+        let (is_harmless, since_ms) = match self.tables_of(command, plan) {
+            None => (false, self.now_ms()),
+            Some(tables) => self.are_harmless_since(tables).await?,
         };
-        let habit = self.at.lane.habits.get_or_begin(plan.analysis.digest, self.wants.state.schema.as_ref(), self.wants.lex);
-        habit.proved(is_harmless, epoch, until_ms);
+        let until_ms = since_ms + self.worker.snapshot().vars.prepared_metadata_max_age;
+        self.habit_from_now_on(plan).proved(is_harmless, epoch, until_ms);
         Ok(())
     }
 
@@ -242,7 +316,7 @@ impl Session {
     /// A statement that may ride ran alone.
     pub(super) fn learn_habit(&self, plan: &Plan, reply: &ReplyFacts, since_us: NonZeroU64) {
         let (now_us, vars) = (self.worker.shared.clock.now_us(), &self.worker.snapshot().vars);
-        let habit = self.at.lane.habits.get_or_begin(plan.analysis.digest, self.wants.state.schema.as_ref(), self.wants.lex);
+        let habit = self.habit_from_now_on(plan);
         let received = self.at.backend.as_ref().map_or(0, |backend| backend.link.received());
         let is_loud = reply.error.is_some() || reply.warned || !reply.had_rows || has_left_state(reply);
         if is_loud || received > vars.pipeline_max_reply_bytes {

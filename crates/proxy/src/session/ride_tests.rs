@@ -6,6 +6,7 @@ use crate::session_state::pins::PinReason;
 use model::settings::MysqlVariables;
 
 const STANDING: Standing = Standing {
+    came: Came::Text,
     status: StatusFlags::AUTOCOMMIT,
     pins: PinSet::of(&[]),
     keeps_more: false,
@@ -65,6 +66,22 @@ fn only_a_plain_select_rides() {
     }
     let long = format!("SELECT '{}'", "x".repeat(LONGEST));
     assert_eq!(why(&long, STANDING, &settings), Some(Alone::Statement));
+}
+
+#[test]
+fn an_execution_rides_that_leaves_nothing_with_a_backend() {
+    let settings = Effective::from_variables(&MysqlVariables::default());
+    let executed = Standing { came: Came::Execution, ..STANDING };
+    for text in ["SELECT ?", "SELECT c FROM sbtest1 WHERE id = ?", "SELECT a FROM t WHERE b IN (?, ?) LIMIT ?"] {
+        assert_eq!(why(text, executed, &settings), None, "{text}");
+        assert_eq!(why(text, STANDING, &settings), Some(Alone::Statement), "as a text: {text}");
+        assert_eq!(why(text, Standing { came: Came::Otherwise, ..STANDING }, &settings), Some(Alone::Execution), "{text}");
+    }
+    for text in
+        ["SELECT a FROM t LIMIT ?, ?", "SELECT a FROM t LIMIT ? OFFSET ?", "SELECT ? INTO @a", "INSERT INTO t VALUES (?)", "SELECT f(?)"]
+    {
+        assert_eq!(why(text, executed, &settings), Some(Alone::Statement), "{text}");
+    }
 }
 
 #[test]

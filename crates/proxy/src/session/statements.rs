@@ -27,6 +27,8 @@ pub(super) struct ClientStatement {
     pub on_backend: Arc<StatementKey>,
     /// What its text says.
     pub analysis: Analysis,
+    /// How that was read.
+    pub lex: LexMode,
     /// What the client prepared, where servers have another text.
     pub original: Option<Arc<Original>>,
     /// Parameters.
@@ -103,8 +105,22 @@ struct StatementRecord {
 
 impl ClientStatement {
     fn record(&self, id: u32) -> StatementRecord {
-        let Self { key, on_backend, analysis: _, original, params, types, settled_types, fact: _, marks, apart, failed, parent: _, holder } =
-            self;
+        let Self {
+            key,
+            on_backend,
+            analysis: _,
+            lex: _,
+            original,
+            params,
+            types,
+            settled_types,
+            fact: _,
+            marks,
+            apart,
+            failed,
+            parent: _,
+            holder,
+        } = self;
         StatementRecord {
             id,
             meaning: Meaning::clone(key),
@@ -142,6 +158,7 @@ impl StatementRecord {
             key,
             on_backend,
             analysis,
+            lex,
             original,
             params,
             types,
@@ -396,6 +413,7 @@ mod tests {
             on_backend: Arc::clone(&key),
             key,
             analysis: sql::analyze(text.as_bytes(), LexMode::default()),
+            lex: LexMode::default(),
             original: None,
             params: 0,
             types: Vec::new(),

@@ -69,12 +69,17 @@ impl Session {
         if plan.analysis.facts.contains(Facts::VERSIONED) {
             return None;
         }
-        let statement = plan.statement.and_then(|id| self.statements.get(id));
-        if statement.is_some_and(|statement| *statement.key.mode != *self.mode()) {
+        if plan.statement.is_some_and(|id| !self.is_read_as_prepared(id)) {
             return None;
         }
+        let statement = plan.statement.and_then(|id| self.statements.get(id));
         let own = statement.map_or(self.wants.state.schema.as_ref(), |statement| statement.key.schema.as_ref());
         located(sql::read_tables(text, self.wants.lex)?, own.map(|own| &**own))
+    }
+
+    /// Whether the session reads texts as it did when it prepared this statement.
+    pub(super) fn is_read_as_prepared(&self, id: u32) -> bool {
+        self.statements.get(id).is_none_or(|statement| *statement.key.mode == *self.mode())
     }
 
     /// Those of the tables of which it is not known that reading them runs no code that may write; an error where one is known that may.
@@ -105,6 +110,16 @@ impl Session {
             self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
         }
         self.are_harmless(tables).await
+    }
+
+    /// The same as [`Session::are_harmless`], and since when (worker's clock, ms) that is known at least.
+    pub(super) async fn are_harmless_since(&mut self, tables: Vec<SchemaTable>) -> Result<(bool, u64), Fault> {
+        let is_harmless = self.are_harmless(tables.clone()).await?;
+        let now_ms = self.now_ms();
+        let Some(info) = self.at.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else { return Ok((is_harmless, now_ms)) };
+        let (memory, place) = (self.worker.memory.borrow(), self.place(&info));
+        let known_ms = tables.iter().filter_map(|table| memory.harmless_since_ms(&place, (&table.schema, &table.name)));
+        Ok((is_harmless, known_ms.min().unwrap_or(now_ms)))
     }
 
     /// Whether reading these runs no code that may write, as far as is known, or as the backend at hand says.

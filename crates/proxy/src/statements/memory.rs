@@ -290,6 +290,11 @@ impl Memory {
         (known.ddl_epoch == ddl_epoch && now_ms.saturating_sub(known.at_ms) <= max_age_ms).then_some(known.is_harmless)
     }
 
+    /// When (ms) that was learnt of a table.
+    pub(crate) fn harmless_since_ms(&self, place: &AnswerSource<'_>, table: (&str, &str)) -> Option<u64> {
+        self.tables.get(&place.with(&table_key(table))).map(|known| known.at_ms)
+    }
+
     /// Remembers that of a table.
     pub(crate) fn learn_table(&mut self, place: &AnswerSource<'_>, table: (&str, &str), is_harmless: bool, ddl_epoch: u64, at_ms: u64) {
         let key = place.with(&table_key(table));
@@ -443,6 +448,8 @@ mod tests {
         assert_eq!(memory.is_harmless(&place(), ("s", "t"), 1, 16, 5), None);
         assert_eq!(memory.is_harmless(&place(), ("s", "t"), 2, 15, 5), None);
         assert_eq!(memory.is_harmless(&place(), ("s", "T"), 1, 15, 5), None);
+        let since_ms = |name| memory.harmless_since_ms(&place(), ("s", name));
+        assert_eq!((since_ms("t"), since_ms("v"), since_ms("T")), (Some(10), Some(10), None));
         assert_eq!(memory.is_harmless(&AnswerSource { user: "berta", ..place() }, ("s", "t"), 1, 15, 5), None, "who may see less");
         for n in 0..=MAX_TABLES {
             memory.learn_table(&place(), ("s", &n.to_string()), true, 1, 10);

@@ -229,8 +229,16 @@ impl StatementCache {
         self.apart.remove(&apart).map(|gone| gone.id)
     }
 
+    /// The statement as it is to be executed: one that was never executed becomes this one, where it has types.
+    pub(crate) fn find(&mut self, key: &Arc<StatementKey>) -> Option<&mut Prepared> {
+        if !self.by_key.contains_key(key) && key.types.is_some() {
+            return self.settle_types(key);
+        }
+        self.get(key)
+    }
+
     /// A statement that was never executed becomes this one, which has types.
-    pub(crate) fn settle_types(&mut self, key: &Arc<StatementKey>) -> Option<&mut Prepared> {
+    fn settle_types(&mut self, key: &Arc<StatementKey>) -> Option<&mut Prepared> {
         let fresh = key.as_prepared();
         if !self.by_key.get(&fresh)?.bound_types.is_empty() {
             return None;

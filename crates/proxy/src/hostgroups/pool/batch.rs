@@ -25,6 +25,7 @@ use std::io;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
+use wire::codes;
 use wire::flags::StatusFlags;
 use wire::packet::{HEADER, header};
 use wire::reframe::ReplyFacts;
@@ -141,9 +142,7 @@ impl Batch {
             self.riders.clear();
             return Ok(());
         }
-        for rider in self.riders.iter().filter_map(|waiter| waiter.wish.rider.as_deref()) {
-            self.out.extend_from_slice(&rider.packet);
-        }
+        self.put_statements();
         if self.out.is_empty() {
             return Ok(());
         }
@@ -153,6 +152,20 @@ impl Batch {
         self.backend.link.start_command();
         self.written = self.backend.link.send_at_once(&self.out)?.taken;
         Ok(())
+    }
+
+    /// The statements as this backend gets them. One that the backend lacks after all runs alone.
+    fn put_statements(&mut self) {
+        let Self { riders, backend, out, worker, pool, .. } = self;
+        riders.retain(|waiter| {
+            let rider = waiter.wish.rider.as_deref();
+            let is_put = rider.is_some_and(|rider| rider.put(&mut backend.core.statements, out).is_some());
+            if !is_put {
+                pool.count_again(worker);
+                waiter.finish(Outcome::Ridden(Ridden::Alone));
+            }
+            is_put
+        });
     }
 
     /// Deals with what is at hand of the reply at the head. False where more must come first.
@@ -269,6 +282,7 @@ impl Batch {
             add(&self.worker.counters.backend_ns, took_us * 1000);
         }
         self.note_left(&ended);
+        self.note_unknown(&ended, &waiter);
         let bytes = std::mem::take(&mut self.reply);
         self.reply_len = 0;
         if !is_riding(&waiter) {
@@ -300,6 +314,14 @@ impl Batch {
                 self.worker.shared.server_erred(&self.backend.core.server, code, &error.message, false);
             }
             None => self.status = Some(ended.status),
+        }
+    }
+
+    /// The server does not know a statement that was prepared there: it is prepared anew for the next execution.
+    fn note_unknown(&mut self, ended: &Ended, waiter: &Waiter) {
+        let execution = waiter.wish.rider.as_deref().and_then(|rider| rider.execution.as_ref());
+        if let Some(execution) = execution.filter(|_| ended.error == Some(codes::UNKNOWN_STMT_HANDLER)) {
+            self.backend.core.statements.remove(&execution.key);
         }
     }
 

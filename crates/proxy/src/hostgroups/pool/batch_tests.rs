@@ -7,7 +7,11 @@ use crate::clients::session_handle::SessionHandle;
 use crate::session::answers::{error, numbered, packet_of, result_of};
 use crate::session_state::class::{Class, LaneKey};
 use crate::session_state::state::State;
+use crate::statements::digest::Digest;
+use crate::statements::execution::Execution;
 use crate::statements::habits::Habit;
+use crate::statements::prepared::{PreparedList, Side};
+use crate::statements::stmt_cache::{Meaning, StatementKey};
 use model::snapshot::Snapshot;
 use model::{Config, HostgroupId};
 use std::sync::Arc;
@@ -73,8 +77,23 @@ impl Queue {
 
     fn rides_in(&mut self, text: &str, state: State) -> Acquire {
         let handle = Rc::new(SessionHandle::new(self.turns, 0));
-        let rider = Rider { packet: query(text), state, habit: Rc::clone(&self.habit), handle };
+        let rider = Rider { packet: query(text), execution: None, state, habit: Rc::clone(&self.habit), handle };
         self.wait(Some(rider))
+    }
+
+    /// One who waits with an execution of this statement for this number; its client bound the type with one before.
+    fn executes(&mut self, key: &Arc<StatementKey>, number: u8) -> Acquire {
+        let handle = Rc::new(SessionHandle::new(self.turns, 0));
+        let execution = Execution { key: Arc::clone(key), params: 1, types: TINY.to_vec(), caps: Capabilities::PROTOCOL_41 };
+        let (packet, habit) = (execute(1, false, number), Rc::clone(&self.habit));
+        self.wait(Some(Rider { packet, execution: Some(execution), state: State::default(), habit, handle }))
+    }
+
+    /// The connection has prepared it under this number.
+    fn prepares(&mut self, key: &Arc<StatementKey>, id: u32) {
+        let digest = || Arc::new(Digest { hash: 0, text: Box::default(), len: 0 });
+        let holder = PreparedList::default().list("u", key, digest, (1, 1)).hold(Side::Server);
+        self.backend.as_mut().unwrap().core.statements.insert(Arc::clone(key), id, holder);
     }
 
     fn all_ride(&mut self, texts: &[&str]) -> Vec<Acquire> {
@@ -87,12 +106,17 @@ impl Queue {
         self.pool.release_to(&self.worker, &self.lane, backend);
     }
 
-    /// The server gets exactly this.
+    /// The server gets exactly these.
     async fn hears(&mut self, texts: &[&str]) {
-        let expected: Vec<u8> = texts.iter().flat_map(|text| query(text)).collect();
+        let packets: Vec<Vec<u8>> = texts.iter().map(|text| query(text)).collect();
+        self.hears_packets(&packets).await;
+    }
+
+    async fn hears_packets(&mut self, packets: &[Vec<u8>]) {
+        let expected = packets.concat();
         let mut heard = vec![0; expected.len()];
         self.server.read_exact(&mut heard).await.unwrap();
-        assert_eq!(heard, expected, "{texts:?}");
+        assert_eq!(heard, expected);
         assert!(self.server.try_read(&mut [0]).is_err(), "nothing more");
     }
 
@@ -109,6 +133,23 @@ fn query(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     crate::backends::backend::put_command(&mut out, wire::Command::Query, text.as_bytes());
     out
+}
+
+/// A TINYINT, as a parameter's type.
+const TINY: [u8; 2] = [1, 0];
+
+/// A COM_STMT_EXECUTE with one parameter, which says its type or does not.
+fn execute(id: u8, has_type: bool, number: u8) -> Vec<u8> {
+    let head = [id, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+    let types: &[u8] = if has_type { &[1, TINY[0], TINY[1]] } else { &[0] };
+    let mut out = Vec::new();
+    crate::backends::backend::put_command(&mut out, wire::Command::StmtExecute, &[&head[..], types, &[number]].concat());
+    out
+}
+
+fn prepared(text: &str) -> Arc<StatementKey> {
+    let meaning = Meaning { schema: None, mode: b""[..].into(), user_variables: None, text: text.as_bytes().into(), types: None };
+    Arc::new(meaning.into())
 }
 
 fn row(text: &str) -> Vec<u8> {
@@ -174,6 +215,62 @@ async fn each_gets_its_own_reply_however_they_arrive() {
         assert_eq!(all_had(&mut waiting[3..5]).await, rows(&["d", "e"]));
         assert_eq!(had(&mut waiting[5]).await, Had::Backend, "one alone has the connection");
         assert_eq!(queue.batches(), Batches { depth: 8, sent: 5, again: 0, dropped: 0 });
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn executions_ride_under_the_servers_own_numbers() {
+    run(async {
+        let (mut queue, one, other) = (Queue::new(DEPTH), prepared("SELECT ?"), prepared("SELECT 1 + ?"));
+        queue.prepares(&one, 71);
+        queue.prepares(&other, 72);
+        let mut waiting = vec![queue.executes(&one, 5), queue.rides("b"), queue.executes(&other, 6), queue.executes(&one, 7)];
+        let _more = queue.all_ride(&["d", "d", "d", "d"]);
+        queue.comes_free();
+        let packets = [execute(71, true, 5), query("b"), execute(72, true, 6), execute(71, false, 7)];
+        queue.hears_packets(&packets).await;
+        queue.says(&[row("a"), row("b"), row("c"), row("d")].concat()).await;
+        assert_eq!(all_had(&mut waiting).await, rows(&["a", "b", "c", "d"]));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_executes_what_the_connection_lacks_has_it_alone() {
+    run(async {
+        let (mut queue, one, other) = (Queue::new(DEPTH), prepared("SELECT ?"), prepared("SELECT 1 + ?"));
+        queue.prepares(&one, 71);
+        let mut waiting = vec![queue.executes(&one, 5), queue.executes(&one, 6), queue.executes(&other, 7), queue.executes(&one, 8)];
+        let _more = queue.all_ride(&["d", "d", "d", "d"]);
+        queue.comes_free();
+        queue.hears_packets(&[execute(71, true, 5), execute(71, false, 6)]).await;
+        queue.says(&[row("a"), row("b")].concat()).await;
+        assert_eq!(all_had(&mut waiting[..2]).await, rows(&["a", "b"]));
+        assert_eq!(had(&mut waiting[2]).await, Had::Backend, "it prepares there, by the rules for one");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_statement_that_the_server_does_not_know_is_prepared_anew() {
+    run(async {
+        for (code, is_known) in [(1243, false), (1615, true)] {
+            let (mut queue, one) = (Queue::new(DEPTH), prepared("SELECT ?"));
+            queue.prepares(&one, 71);
+            let mut waiting = vec![queue.executes(&one, 5), queue.rides("b"), queue.executes(&one, 6)];
+            let mut next = queue.all_ride(&["d"]);
+            queue.comes_free();
+            queue.hears_packets(&[execute(71, true, 5), query("b")]).await;
+            queue.says(&[packet_of(&error(code)), row("b")].concat()).await;
+            assert_eq!(all_had(&mut waiting[..2]).await, [Had::Alone, Had::Row("b".into())], "{code}");
+            let mut held = match poll_fn(|cx| waiting[2].poll_any(cx)).await.unwrap() {
+                Got::Backend(backend) => backend,
+                Got::Ridden(_) => panic!("the statement rests"),
+            };
+            assert_eq!(held.core.statements.find(&one).is_some(), is_known, "{code}");
+            assert!(poll_fn(|cx| Poll::Ready(next[0].poll_any(cx).is_pending())).await);
+        }
     })
     .await;
 }

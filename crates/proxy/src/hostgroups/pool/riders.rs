@@ -7,31 +7,58 @@ use super::batch::Batch;
 use super::lines::FRONT;
 use super::waiting::{Outcome, Waiter};
 use super::{HostgroupPool, Kind};
-use crate::backends::backend::Backend;
+use crate::backends::backend::{Backend, BackendState};
 use crate::clients::session_handle::{Activity, SessionHandle};
 use crate::session_state::held::Tracking;
 use crate::session_state::state::State;
+use crate::statements::execution::Execution;
 use crate::statements::habits::Habit;
+use crate::statements::stmt_cache::StatementCache;
 use crate::workers::counters::{add, count};
 use crate::workers::worker::Worker;
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::flags::{Capabilities, StatusFlags};
+use wire::packet::HEADER;
 
 /// Bytes of statements that are sent together: they fit the kernel's buffer.
 const MOST_BYTES: usize = 16 * 1024;
 
 /// What a session leaves with its place in the queue, where its statement may be sent together with others'.
 pub(crate) struct Rider {
-    /// The statement's packet.
+    /// The statement's packet, as its client sent it.
     pub packet: Vec<u8>,
+    /// Where it is an execution: of what.
+    pub execution: Option<Execution>,
     /// What the session wants of a backend.
     pub state: State,
     /// What is known of the statement.
     pub habit: Rc<Habit>,
     /// The session, for others.
     pub handle: Rc<SessionHandle>,
+}
+
+impl Rider {
+    /// Bytes that it sends at most.
+    fn len(&self) -> usize {
+        self.packet.len() + self.execution.as_ref().map_or(0, |execution| execution.types.len())
+    }
+
+    /// Whether the statement can run on this backend as it is: an execution needs its statement prepared there.
+    fn fits(&self, core: &mut BackendState) -> bool {
+        self.state == *core.held.state() && self.execution.as_ref().is_none_or(|execution| execution.is_ready(&mut core.statements))
+    }
+
+    /// Appends what a backend with these statements is sent. None where it lacks the statement.
+    pub(super) fn put(&self, statements: &mut StatementCache, out: &mut Vec<u8>) -> Option<()> {
+        match &self.execution {
+            None => out.extend_from_slice(&self.packet),
+            Some(execution) => execution.put(self.packet.get(HEADER..)?, statements, out)?,
+        }
+        Some(())
+    }
 }
 
 /// What became of a statement that was sent together with others'.
@@ -185,7 +212,7 @@ impl HostgroupPool {
             return Some(backend);
         }
         let now_ms = worker.shared.clock.now_ms();
-        let riders = self.riders(worker, first, &backend, now_ms);
+        let riders = self.riders(worker, first, &mut backend, now_ms);
         if riders.len() < 2 {
             return Some(backend);
         }
@@ -205,8 +232,8 @@ impl HostgroupPool {
     }
 
     /// Those at the front of the line that this backend can serve at the same time.
-    fn riders(&self, worker: &Worker, first: &Rc<Waiter>, backend: &Backend, now_ms: u64) -> Vec<Rc<Waiter>> {
-        let (server, settings) = (&backend.core.server, self.settings.borrow());
+    fn riders(&self, worker: &Worker, first: &Rc<Waiter>, backend: &mut Backend, now_ms: u64) -> Vec<Rc<Waiter>> {
+        let (server, settings) = (Arc::clone(&backend.core.server), self.settings.borrow());
         if !server.takes_work(now_ms) || self.shared.replays.may_be_due(settings.transaction_replay_head_start_ms) {
             return Vec::new();
         }
@@ -216,11 +243,11 @@ impl HostgroupPool {
         let mut bytes = 0;
         let may_ride = |waiter: &&Rc<Waiter>| {
             let Some(rider) = waiter.wish.rider.as_deref() else { return false };
-            bytes += rider.packet.len();
+            bytes += rider.len();
             bytes <= MOST_BYTES
-                && rider.state == *backend.core.held.state()
-                && waiter.wish.needs.accept(server)
                 && rider.habit.is_proven(epoch, now_ms)
+                && waiter.wish.needs.accept(&server)
+                && rider.fits(&mut backend.core)
         };
         let in_order = waiters.in_order(FRONT, is_in_line).map(|(_, waiter)| waiter);
         let riders: Vec<_> = in_order.take(most).take_while(may_ride).cloned().collect();
