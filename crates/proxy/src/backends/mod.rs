@@ -6,3 +6,4 @@ pub(crate) mod connect;
 pub(crate) mod defaults;
 pub(crate) mod proven;
 pub(crate) mod side_connection;
+pub(crate) mod watch;

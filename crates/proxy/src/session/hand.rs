@@ -1,10 +1,9 @@
 //! What is known of the statement at hand: it begins with a command, and the next one begins anew.
 
-use super::overdue::Watch;
+use super::overdue::Watched;
 use super::route::Directions;
 use super::trail::Trail;
 use crate::cache::Fill;
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// See the module.
@@ -19,7 +18,7 @@ pub(super) struct AtHand {
     /// GTIDs that its server must have: its comment says so.
     pub min_gtid: Option<Arc<str>>,
     /// Looks whether it runs, on a server that is to be left.
-    pub watch: Option<Rc<Watch>>,
+    pub watch: Option<Watched>,
     /// Takes its reply into the query cache.
     pub fill: Option<Box<Fill>>,
     /// What is noted of it, while traces go anywhere.

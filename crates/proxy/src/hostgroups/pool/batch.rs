@@ -12,6 +12,7 @@ use super::riders::{Answer, Ridden};
 use super::waiting::{Outcome, Waiter};
 use crate::backends::backend::{Backend, ServerError};
 use crate::backends::side_connection::{Loss, end_lost_connection};
+use crate::backends::watch::Watch;
 use crate::hostgroups::lane::Lane;
 use crate::net::stream::invalid;
 use crate::session_state::certainty::is_killed;
@@ -59,6 +60,8 @@ pub(super) struct Batch {
     /// Status flags of the last reply.
     status: Option<StatusFlags>,
     left: Left,
+    /// Looks whether a late head runs, on a server that is to be left.
+    watch: Option<Rc<Watch>>,
 }
 
 /// What the statements left on the connection.
@@ -102,6 +105,7 @@ impl Batch {
             next_look_us: 0,
             status: None,
             left: Left::default(),
+            watch: None,
         }
     }
 
@@ -245,6 +249,17 @@ impl Batch {
         if server.is_cut() || is_left {
             return Err(Ends::Lost(io::Error::other("the proxy stopped using the server")));
         }
+        if server.standing.leave_at_ms() <= now_ms { self.watch_overdue(now_ms) } else { Ok(()) }
+    }
+
+    /// The time to finish on the server is over: the head may go on as long as it runs there.
+    fn watch_overdue(&mut self, now_ms: u64) -> Result<(), Ends> {
+        let watch = self.watch.get_or_insert_with(|| Watch::new(now_ms));
+        if watch.is_over() {
+            let why = "the proxy stopped using the server, and the statement or its reply was lost";
+            return Err(Ends::Lost(io::Error::other(why)));
+        }
+        watch.look_if_due(&self.worker, &self.pool, &self.backend.core, now_ms);
         Ok(())
     }
 

@@ -4,6 +4,8 @@ use super::super::{Acquire, Batches, Got, Rider, Wish};
 use super::*;
 use crate::bed;
 use crate::clients::session_handle::SessionHandle;
+use crate::servers::server::PlacedBy;
+use crate::servers::terms::Terms;
 use crate::session::answers::{error, numbered, packet_of, result_of};
 use crate::session_state::class::{Class, LaneKey};
 use crate::session_state::state::State;
@@ -12,7 +14,8 @@ use crate::statements::execution::Execution;
 use crate::statements::habits::Habit;
 use crate::statements::prepared::{PreparedList, Side};
 use crate::statements::stmt_cache::{Meaning, StatementKey};
-use model::snapshot::Snapshot;
+use model::fleet::Placement;
+use model::snapshot::{ServerStatus, Snapshot};
 use model::{Config, HostgroupId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -98,6 +101,25 @@ impl Queue {
 
     fn all_ride(&mut self, texts: &[&str]) -> Vec<Acquire> {
         texts.iter().map(|text| self.rides(text)).collect()
+    }
+
+    /// A batch of these, which has not begun, and who waits for its replies.
+    fn batch(&mut self, texts: &[&str]) -> (Batch, Vec<Acquire>) {
+        let waiting = self.all_ride(texts);
+        let riders: Vec<_> = waiting.iter().map(|acquire| Rc::clone(&acquire.waiter)).collect();
+        for waiter in &riders {
+            self.pool.waiters.borrow_mut().remove(&waiter.kind(), waiter.ticket);
+            *waiter.outcome.borrow_mut() = Outcome::Riding;
+        }
+        (Batch::new(&self.worker, &self.pool, &self.lane, self.backend.take().unwrap(), riders), waiting)
+    }
+
+    /// Its server lost its role, and the time to finish there is over.
+    fn is_demoted(&self) {
+        let servers = self.pool.servers();
+        let placement = Placement { status: ServerStatus::Shunned, ..Placement::clone(&servers[0].placement()) };
+        let terms = Terms { grace_ms: 0, ..Terms::default() };
+        servers[0].place(&placement, &terms, PlacedBy::Observation, self.worker.shared.clock.now_ms());
     }
 
     /// The connection is given back.
@@ -420,6 +442,22 @@ async fn what_nobody_waits_for_is_ended_when_it_is_late() {
         queue.hears(&["a", "b"]).await;
         drop((waiting, more));
         assert_eq!(queue.server.read(&mut [0]).await.unwrap(), 0, "the connection is closed");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn on_a_demoted_server_a_late_one_is_given_up_that_does_not_run() {
+    run(async {
+        let mut queue = Queue::new("pipeline_depth=8, pipeline_late_ms=5");
+        let (mut batch, mut waiting) = queue.batch(&["a", "b"]);
+        batch.watch = Some(Watch::over());
+        tokio::task::spawn_local(batch.run());
+        queue.hears(&["a", "b"]).await;
+        assert_eq!(had(&mut waiting[1]).await, Had::Alone);
+        assert!(poll_fn(|cx| Poll::Ready(waiting[0].poll_any(cx).is_pending())).await, "its server is used");
+        queue.is_demoted();
+        assert_eq!(had(&mut waiting[0]).await, Had::Lost);
     })
     .await;
 }
