@@ -37,12 +37,18 @@ pub enum Safety {
     Hold,
     /// `max_connections`.
     ConnectionLimit,
+    /// Of several statements under way on a connection, the first reply is the first one's.
+    OwnReply,
+    /// None of their replies is dropped for which somebody waits.
+    EveryReply,
+    /// Each of them is sent once.
+    SentOnce,
 }
 
 impl Safety {
     /// All of them.
     #[cfg(feature = "sim")]
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::RetryCertainty,
         Self::Movability,
         Self::HonestLoss,
@@ -57,6 +63,9 @@ impl Safety {
         Self::GraceEnd,
         Self::Hold,
         Self::ConnectionLimit,
+        Self::OwnReply,
+        Self::EveryReply,
+        Self::SentOnce,
     ];
 
     /// Its name on the command line.
@@ -77,6 +86,9 @@ impl Safety {
             Self::GraceEnd => "grace_end",
             Self::Hold => "hold",
             Self::ConnectionLimit => "connection_limit",
+            Self::OwnReply => "own_reply",
+            Self::EveryReply => "every_reply",
+            Self::SentOnce => "sent_once",
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::net::End;
 use crate::server::Packets;
 use std::io;
+use std::time::Duration;
 use wire::Command;
 use wire::auth::Channel;
 use wire::auth::client::{ClientAuth, ClientSecret, ClientStep};
@@ -109,6 +110,14 @@ impl Connection {
         }
         reply.status = tracker.status();
         Ok(reply)
+    }
+
+    /// Whether the proxy says more within this time.
+    pub(super) async fn hears_more(&mut self, within: Duration) -> io::Result<bool> {
+        match tokio::time::timeout(within, self.packets.receive()).await {
+            Ok(received) => received.map(|_| true),
+            Err(_) => Ok(false),
+        }
     }
 
     /// Waits until the proxy closes the connection.

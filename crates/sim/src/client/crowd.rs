@@ -1,5 +1,5 @@
 //! Clients that only read, one statement after the other. Together they want more connections than there are, so that their reads share
-//! them.
+//! them. Every second one executes a prepared statement.
 
 use super::connection::{Connection, Reply};
 use crate::net::Network;
@@ -35,29 +35,41 @@ pub(crate) struct Reader {
 impl Reader {
     /// Reads until `end`: each statement asks for a number of its own.
     pub(crate) async fn run(self, end: Instant) {
-        let mut number = u64::from(self.id) * 1_000_000;
+        let mut number = i64::from(self.id) * 1_000_000;
         while Instant::now() < end {
-            let Ok(mut connection) = self.connect().await else { continue };
+            let Ok((mut connection, prepared)) = self.connect().await else { continue };
             while Instant::now() < end {
                 number += 1;
-                match tokio::time::timeout(ANSWER_WITHIN, ask(&mut connection, number)).await {
+                match tokio::time::timeout(ANSWER_WITHIN, ask(&mut connection, prepared, number)).await {
                     Ok(Ok(reply)) => self.check(number, &reply),
                     Ok(Err(_)) => break,
                     Err(_) => return self.oracle.violation(format!("reader {} waits for ever", self.id)),
                 }
-                tokio::time::sleep(PAUSE).await;
+                match connection.hears_more(PAUSE).await {
+                    Ok(false) => {}
+                    Ok(true) => return self.oracle.violation(format!("reader {} got more than the answer to {number}", self.id)),
+                    Err(_) => break,
+                }
             }
         }
     }
 
-    async fn connect(&self) -> io::Result<Connection> {
+    /// A connection, and the statement that was prepared on it.
+    async fn connect(&self) -> io::Result<(Connection, Option<u32>)> {
         let (near, far) = self.network.client_pair();
         self.proxy.accept(Box::new(far), std::net::SocketAddr::from(([127, 0, 0, 1], PORTS + self.id)));
         tokio::time::sleep(PAUSE).await;
-        Connection::log_in(near, "app", crate::server::SCHEMAS[0]).await
+        let mut connection = Connection::log_in(near, "app", crate::server::SCHEMAS[0]).await?;
+        if self.id.is_multiple_of(2) {
+            return Ok((connection, None));
+        }
+        connection.send(Command::StmtPrepare, b"SELECT ?").await?;
+        let reply = connection.reply(ReplyKind::Prepare, false).await?;
+        let id = u32::try_from(reply.insert_id).ok().filter(|_| reply.error.is_none());
+        id.map(|id| (connection, Some(id))).ok_or_else(|| io::ErrorKind::Other.into())
     }
 
-    fn check(&self, number: u64, reply: &Reply) {
+    fn check(&self, number: i64, reply: &Reply) {
         let expected = [[Some(number.to_string())]];
         if reply.error.is_none() && reply.rows != expected {
             self.oracle.violation(format!("reader {} asked for {number} and got {:?}", self.id, reply.rows));
@@ -66,7 +78,13 @@ impl Reader {
     }
 }
 
-async fn ask(connection: &mut Connection, number: u64) -> io::Result<Reply> {
-    connection.send(Command::Query, format!("SELECT {number}").as_bytes()).await?;
-    connection.reply(ReplyKind::Results, false).await
+async fn ask(connection: &mut Connection, prepared: Option<u32>, number: i64) -> io::Result<Reply> {
+    match prepared {
+        None => connection.send(Command::Query, format!("SELECT {number}").as_bytes()).await?,
+        Some(id) => {
+            let parts = [&id.to_le_bytes()[..], &[0, 1, 0, 0, 0, 0, 1, 8, 0], &number.to_le_bytes()];
+            connection.send(Command::StmtExecute, &parts.concat()).await?;
+        }
+    }
+    connection.reply(ReplyKind::Results, prepared.is_some()).await
 }

@@ -1,7 +1,7 @@
 //! Prepared statements on a model server.
 
 use super::reply::definition;
-use super::sql::{self, Statement};
+use super::sql::{self, Expr, Statement};
 use std::collections::BTreeMap;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::message::put_eof;
@@ -21,11 +21,14 @@ pub(super) struct Statements {
     last: u32,
 }
 
-/// How many parameters a statement has, and how many columns.
+/// How many parameters a statement has, one at most, and how many columns.
 fn shape(statement: &Statement) -> (u16, u16) {
     match statement {
         Statement::Insert { op: None, .. } => (1, 0),
-        Statement::Select { list, op, .. } => (u16::from(*op == Some(None)), u16::try_from(list.len()).unwrap_or(0)),
+        Statement::Select { list, op, .. } => {
+            let has_parameter = *op == Some(None) || list.contains(&Expr::Parameter);
+            (u16::from(has_parameter), u16::try_from(list.len()).unwrap_or(0))
+        }
         _ => (0, 0),
     }
 }
@@ -71,7 +74,10 @@ impl Statements {
         let mut bound = prepared.statement.clone();
         match &mut bound {
             Statement::Insert { op, .. } => *op = Some(value),
-            Statement::Select { op, .. } => *op = Some(Some(value)),
+            Statement::Select { list, op, .. } => match list.iter_mut().find(|expr| **expr == Expr::Parameter) {
+                Some(parameter) => *parameter = Expr::Number(value),
+                None => *op = Some(Some(value)),
+            },
             _ => {}
         }
         Some(bound)

@@ -344,7 +344,7 @@ impl Session<'_> {
 
     fn value(&mut self, expr: &Expr, row: Option<i64>) -> Option<String> {
         match expr {
-            Expr::Null | Expr::Default => None,
+            Expr::Null | Expr::Default | Expr::Parameter => None,
             Expr::Number(n) => Some(n.to_string()),
             Expr::Text(t) => Some(t.clone()),
             Expr::Column(_) => row.map(|n| n.to_string()),

@@ -36,6 +36,8 @@ pub(super) enum Expr {
     Assign(String, Box<Expr>),
     System(Scope, String),
     Default,
+    /// `?`.
+    Parameter,
     /// `DATABASE()` and its like: name in upper case, arguments.
     Call(String, Vec<Expr>),
     Column(String),
@@ -302,6 +304,7 @@ impl Parser {
             Token::Word(word) if word.eq_ignore_ascii_case("NULL") => Expr::Null,
             Token::Word(word) if word.eq_ignore_ascii_case("DEFAULT") => Expr::Default,
             Token::Word(word) => Expr::Column(word),
+            Token::Sign('?') => Expr::Parameter,
             Token::Sign(_) => return None,
         })
     }
@@ -370,6 +373,7 @@ mod tests {
         let select = Statement::Select { list, table: Some("t".into()), op: Some(Some(3)) };
         assert_eq!(parse("SELECT n, @@server_id FROM t WHERE op = 3").unwrap(), select);
         assert!(parse("SELECT GET_LOCK('a', 0), @v := 5").is_ok());
+        assert_eq!(parse("SELECT ?").unwrap(), Statement::Select { list: vec![Expr::Parameter], table: None, op: None });
         assert!(parse("DELETE FROM t").is_err());
     }
 }

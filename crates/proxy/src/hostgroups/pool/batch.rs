@@ -162,11 +162,14 @@ impl Batch {
     fn put_statements(&mut self) {
         let Self { riders, backend, out, worker, pool, .. } = self;
         riders.retain(|waiter| {
+            let from = out.len();
             let rider = waiter.wish.rider.as_deref();
             let is_put = rider.is_some_and(|rider| rider.put(&mut backend.core.statements, out).is_some());
             if !is_put {
                 pool.count_again(worker);
                 waiter.finish(Outcome::Ridden(Ridden::Alone));
+            } else if Safety::SentOnce.is_off() {
+                out.extend_from_within(from..);
             }
             is_put
         });
@@ -280,7 +283,8 @@ impl Batch {
 
     /// The reply at the head is complete.
     fn head_ended(&mut self, ended: Ended) {
-        let Some(waiter) = self.riders.pop_front() else { return };
+        let to = if Safety::OwnReply.is_off() { self.riders.pop_back() } else { self.riders.pop_front() };
+        let Some(waiter) = to else { return };
         let (now_us, vars) = (self.worker.shared.clock.now_us(), &self.worker.snapshot().vars);
         let took_us = now_us.saturating_sub(std::mem::replace(&mut self.head_since_us, now_us));
         let is_short = self.reply_len <= self.longest_reply();
@@ -300,7 +304,7 @@ impl Batch {
         self.note_unknown(&ended, &waiter);
         let bytes = std::mem::take(&mut self.reply);
         self.reply_len = 0;
-        if !is_riding(&waiter) {
+        if !is_riding(&waiter) || Safety::EveryReply.is_off() {
             self.pool.count_dropped(&self.worker);
         } else if has_left_state && !is_clean {
             waiter.finish(Outcome::Ridden(Ridden::Changed));
