@@ -122,11 +122,16 @@ impl HostgroupPool {
     /// Opens connections for waiters as far as the limits allow, if any may be opened: while the connections that there are take
     /// turns, and more would not help, only [`HostgroupPool::tick`] looks closer.
     pub(crate) fn grow(self: &Rc<Self>, worker: &Rc<Worker>) {
-        let is_bound = self.settings.borrow().adaptive_connections && self.loners.get() == 0;
-        if !is_bound || self.servers.borrow().iter().any(|s| s.is_online() && s.sizing.may_open()) {
+        if self.may_grow() {
             self.open_as_allowed(worker);
         }
         self.publish_room(worker);
+    }
+
+    /// Whether more connections may help, as far as that is seen without a closer look.
+    pub(super) fn may_grow(&self) -> bool {
+        let is_bound = self.settings.borrow().adaptive_connections && self.loners.get() == 0;
+        !is_bound || self.servers.borrow().iter().any(|s| s.is_online() && s.sizing.may_open())
     }
 
     /// The same, whatever was learnt: others may have idle connections, or a lane may stand still.

@@ -11,6 +11,7 @@ mod batch;
 mod growth;
 mod lines;
 mod riders;
+mod room;
 mod upkeep;
 mod waiting;
 
@@ -21,7 +22,7 @@ use crate::backends::backend::Backend;
 use crate::hostgroups::choice::{Choice, Needs, Rules};
 use crate::hostgroups::hostgroup::HostgroupShared;
 use crate::hostgroups::lane::Lane;
-use crate::hostgroups::queue::{Choosy, NOBODY};
+use crate::hostgroups::queue::NOBODY;
 use crate::servers::server::{NEVER, ServerShared};
 use crate::servers::server_info::ServerInfo;
 use crate::servers::terms::HostgroupRole;
@@ -38,7 +39,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use tokio::sync::Notify;
-use waiting::{Kind, Outcome, Waiter, Waiters, may_connect};
+use waiting::{Kind, Outcome, Waiter, Waiters};
 
 /// How much longer (us) a waiter of another worker must have waited to be served before this worker's own.
 pub(crate) const FAIRNESS_BOUND_US: u64 = 1000;
@@ -309,8 +310,11 @@ impl HostgroupPool {
         self.choosy.set(self.choosy.get() + usize::from(waiter.is_choosy()));
         self.waiters.borrow_mut().insert(waiter.kind(), ticket, Rc::clone(&waiter));
         worker.counters.waits.set(worker.counters.waits.get() + 1);
-        self.publish_lane(worker, lane);
-        self.grow(worker);
+        // Behind others of its line it changes nothing of what was told, and what servers changed is told by the next tick.
+        if self.is_told_of(&waiter) || self.may_grow() {
+            self.publish_lane(worker, lane);
+            self.grow(worker);
+        }
         if self.waiters.borrow().len() == 1 {
             worker.pool_wakeup.notify_one();
         }
@@ -377,7 +381,7 @@ impl HostgroupPool {
         let mut room_us = NOBODY;
         if server.room.is_full() {
             let now_ms = worker.shared.clock.now_ms();
-            room_us = since(self.without_room(&waiters, Some(server), now_ms).next());
+            room_us = since(self.first_without_room(&waiters, Some(server), now_ms, |_| true));
             if self.loners.get() > 0 {
                 let loners = waiters.in_order(FRONT, |kind| !kind.takes_used).map(|(_, w)| w);
                 let own = loners.into_iter().find(|w| w.wants_room_on(server, now_ms));
@@ -531,93 +535,6 @@ impl HostgroupPool {
         self.publish(worker, &waiter.lane);
     }
 
-    /// Whether one who waits could have a connection, now or when a server is full no more: not where every server that is used
-    /// is further behind than it wants, nor where each has refused its lane.
-    fn has_hope(&self, waiter: &Waiter, now_ms: u64) -> bool {
-        let accepts_one = || self.servers.borrow().iter().any(|s| s.takes_work(now_ms) && waiter.wish.needs.accept(s));
-        self.is_let_in(&waiter.lane, now_ms) && (!waiter.is_choosy() || accepts_one())
-    }
-
-    /// The first part of that, for a whole lane.
-    fn is_let_in(&self, lane: &Lane, now_ms: u64) -> bool {
-        !self.has_refused.get() || !lane.is_refused(&self.servers.borrow(), now_ms)
-    }
-
-    /// Whether connections may be opened for a line, as far as its lane goes.
-    fn may_grow_in(&self, kind: &Kind, now_ms: u64) -> bool {
-        !(self.has_limits.get() && kind.lane.is_used_up()) && self.is_let_in(&kind.lane, now_ms)
-    }
-
-    /// Those who wait because the servers that they could connect to are full, in order, without those for whom connections are
-    /// being opened; with `on` only those who could connect to that server.
-    fn without_room<'a>(&'a self, waiters: &'a Waiters, on: Option<&'a ServerShared>, now_ms: u64) -> impl Iterator<Item = &'a Rc<Waiter>> {
-        let wants = move |kind: &Kind| kind.takes_used && self.may_grow_in(kind, now_ms);
-        let lacks_room = move |lane: &Lane, needs: Needs| {
-            let servers = self.servers.borrow();
-            let may_connect = |s: &ServerShared| needs.accept(s) && may_connect(lane, s, now_ms);
-            let mut open = servers.iter().filter(|s| may_connect(s) && !s.connects.are_stalling()).peekable();
-            open.peek().is_some() && open.all(|s| s.room.is_full()) && on.is_none_or(may_connect)
-        };
-        let may_lack = move |kind: &Kind| wants(kind) && (kind.is_choosy || lacks_room(&kind.lane, Needs::default()));
-        let has_hope = move |w: &Rc<Waiter>| !w.is_choosy() || self.has_hope(w, now_ms);
-        let from = waiters.fronts().any(|(_, kind, _)| may_lack(kind)).then(|| {
-            let mut all = waiters.in_order(FRONT, wants).filter(|(_, w)| has_hope(w));
-            all.nth(self.connecting_for_all()).map(|(place, _)| place)
-        });
-        let lacking = from.flatten().map(|from| waiters.in_order(from, may_lack).map(|(_, w)| w));
-        let still = move |w: &&Rc<Waiter>| !w.is_choosy() || has_hope(w) && lacks_room(&w.lane, w.wish.needs);
-        lacking.into_iter().flatten().filter(still)
-    }
-
-    /// Tells all workers who waits here for backends of a lane.
-    fn publish_lane(&self, worker: &Worker, lane: &Lane) {
-        let waiters = self.waiters.borrow();
-        let first = waiters.first(|kind| kind.takes_of(lane) && !kind.is_choosy);
-        lane.line.set_oldest(worker.index, first.map_or(NOBODY, |w| w.turn_us));
-        lane.note_first(first.map(|w| w.since_us));
-        if self.choosy.get() > 0 {
-            let of_lane = waiters.in_order(FRONT, |kind| kind.takes_of(lane) && kind.is_choosy);
-            lane.line.set_choosy(worker.index, of_lane.filter_map(|(_, w)| choosy(w)));
-        }
-        if lane.is_limited() || lane.quota.queue.may_have(worker.index) {
-            let now_ms = worker.shared.clock.now_ms();
-            let is_own = |kind: &Kind| kind.takes_used && kind.lane.key.user.name == lane.key.user.name;
-            let is_awaited = |kind: &Kind| lane.is_limited() && is_own(kind) && self.is_let_in(&kind.lane, now_ms);
-            let first = waiters.in_order(FRONT, is_awaited).map(|(_, w)| w).find(|w| self.has_hope(w, now_ms));
-            lane.quota.queue.set_oldest(worker.index, first.map_or(NOBODY, |w| w.turn_us));
-        }
-    }
-
-    /// Tells all workers for whom a backend would be closed here.
-    fn publish_room(&self, worker: &Worker) {
-        let waiters = self.waiters.borrow();
-        if waiters.is_empty() || !self.servers.borrow().iter().any(|s| s.room.is_full()) {
-            self.shared.queue.set_oldest(worker.index, NOBODY);
-            if self.choosy.get() > 0 {
-                self.shared.queue.set_choosy(worker.index, std::iter::empty());
-            }
-            return;
-        }
-        let now_ms = worker.shared.clock.now_ms();
-        let without_room = || self.without_room(&waiters, None, now_ms);
-        let mut since = without_room().find(|w| !w.is_choosy()).map_or(NOBODY, |w| w.turn_us);
-        if self.loners.get() > 0 {
-            let servers = self.servers.borrow();
-            let mut loners = waiters.in_order(FRONT, |kind| !kind.takes_used).map(|(_, w)| w);
-            let own = loners.find(|w| servers.iter().any(|s| w.wants_room_on(s, now_ms)));
-            since = since.min(own.map_or(NOBODY, |w| w.turn_us.saturating_sub(LANES_BOUND_US)));
-        }
-        self.shared.queue.set_oldest(worker.index, since);
-        if self.choosy.get() > 0 {
-            self.shared.queue.set_choosy(worker.index, without_room().filter_map(choosy));
-        }
-    }
-
-    fn publish(&self, worker: &Worker, lane: &Lane) {
-        self.publish_lane(worker, lane);
-        self.publish_room(worker);
-    }
-
     /// True while someone waits.
     pub(crate) fn has_waiters(&self) -> bool {
         !self.waiters.borrow().is_empty()
@@ -674,11 +591,6 @@ impl HostgroupPool {
         let fits = |lane: &Rc<Lane>| lane.limit() == 0 || u64::from(lane.quota.connections()) <= lane.limit();
         !self.has_limits.get() || of_user.all(fits)
     }
-}
-
-/// What one says of itself who wants a server that is not far behind.
-fn choosy(waiter: &Rc<Waiter>) -> Option<Choosy> {
-    waiter.wish.needs.max_lag_ms.map(|max_lag_ms| Choosy { since_us: waiter.turn_us, max_lag_ms })
 }
 
 /// Whether the server may have given the backend's user other rights since it was opened.
