@@ -54,12 +54,12 @@ pub(crate) enum Asked<'a> {
         attribute_count: usize,
     },
     /// COM_STMT_EXECUTE.
-    Execution(Execution<'a>),
+    Execution(AskedExecution<'a>),
 }
 
 /// An execution of a prepared statement.
 #[derive(Clone, Copy)]
-pub(crate) struct Execution<'a> {
+pub(crate) struct AskedExecution<'a> {
     /// The statement.
     pub statement: &'a StatementKey,
     /// Settings that decide how its text would be read now; compared with [`Meaning::mode`](crate::statements::stmt_cache::Meaning::mode).
@@ -76,7 +76,7 @@ pub(crate) struct Execution<'a> {
     pub caps: Capabilities,
 }
 
-impl Execution<'_> {
+impl AskedExecution<'_> {
     /// The text with its parameters as literals, where they can be written so.
     pub(crate) fn with_literals(&self) -> Option<Vec<u8>> {
         let params = ExecuteParams::parse(self.payload, self.params, self.caps).ok()?;
@@ -216,7 +216,7 @@ impl Bytes {
         self.part(sql);
     }
 
-    fn execution(&mut self, asker: &Asker<'_>, execution: &Execution<'_>) -> Option<()> {
+    fn execution(&mut self, asker: &Asker<'_>, execution: &AskedExecution<'_>) -> Option<()> {
         let header = ExecuteHeader::parse(execution.payload).ok()?;
         if header.opens_cursor() {
             return None;
@@ -244,7 +244,7 @@ impl Bytes {
 }
 
 /// The parameters' bytes. None when they have no types: the server answers with an error.
-fn bound<'a>(execution: &Execution<'a>, params: Option<&ExecuteParams>) -> Option<Bound<'a>> {
+fn bound<'a>(execution: &AskedExecution<'a>, params: Option<&ExecuteParams>) -> Option<Bound<'a>> {
     let Some(params) = params else { return Some(Bound::default()) };
     let cut = |range: &Range<usize>| execution.payload.get(range.clone());
     let types = if params.new_types { cut(&params.types)? } else { execution.types };

@@ -9,7 +9,7 @@ use super::end::End;
 use super::guard::paused;
 use super::hand::AtHand;
 use super::respond::Made;
-use crate::cache::{Asked, Asker, CachePolicy, Entry, Execution, Key, Look, ResultProtocol};
+use crate::cache::{Asked, AskedExecution, Asker, CachePolicy, Entry, Key, Look, ResultProtocol};
 use crate::session_state::class::Class;
 use sql::Analysis;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Session {
     pub(super) async fn execution_from_cache(&mut self, command: Incoming, id: u32) -> Result<bool, End> {
         let mode = self.mode();
         let Some(statement) = self.statements.get(id).filter(|s| !s.is_bound()) else { return Ok(false) };
-        let asked = Asked::Execution(Execution {
+        let asked = Asked::Execution(AskedExecution {
             statement: &statement.key,
             mode: &mode,
             lex: self.wants.lex,

@@ -12,7 +12,7 @@ use super::route::TextCommand;
 use super::run::Plan;
 use super::statements::{ClientStatement, LAST_PREPARED, Marks, Statements, lex_at};
 use super::sync::Ahead;
-use crate::cache::Execution;
+use crate::cache::AskedExecution;
 use crate::workers::worker::is_long;
 use sql::{Analysis, Facts, Kind, LexMode, Offset};
 use std::sync::Arc;
@@ -307,7 +307,7 @@ impl Session {
             return sql::offset(text, lex);
         }
         let mode = self.mode();
-        let execution = Execution {
+        let execution = AskedExecution {
             statement: &statement.key,
             mode: &mode,
             lex,

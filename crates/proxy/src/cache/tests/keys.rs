@@ -1,6 +1,6 @@
 //! A key changes with everything that changes the result, and with nothing else.
 
-use super::super::{Asked, Asker, Execution};
+use super::super::{Asked, AskedExecution, Asker};
 use super::*;
 use crate::session_state::class::Class;
 use crate::session_state::state::State;
@@ -98,11 +98,11 @@ fn statement(text: &str) -> StatementKey {
     Meaning { schema, mode, user_variables: None, text: text.as_bytes().into(), types: None }.into()
 }
 
-fn execution<'a>(statement: &'a StatementKey, payload: &'a [u8], types: &'a [u8]) -> Execution<'a> {
-    Execution { statement, mode: b"\0\0\0", lex: LexMode::default(), params: 1, types, payload, caps: Capabilities::PROTOCOL_41 }
+fn execution<'a>(statement: &'a StatementKey, payload: &'a [u8], types: &'a [u8]) -> AskedExecution<'a> {
+    AskedExecution { statement, mode: b"\0\0\0", lex: LexMode::default(), params: 1, types, payload, caps: Capabilities::PROTOCOL_41 }
 }
 
-fn key_of_execution(hashing: &Hashing, asker: &Asker<'_>, execution: Execution<'_>) -> Option<Key> {
+fn key_of_execution(hashing: &Hashing, asker: &Asker<'_>, execution: AskedExecution<'_>) -> Option<Key> {
     let analysis = sql::analyze(&execution.statement.text, LexMode::default());
     hashing.key(asker, &Asked::Execution(execution), &analysis)
 }
@@ -113,7 +113,7 @@ fn an_execution_has_the_key_of_its_text() {
     let base = state();
     let asker = asker(&base);
     let (statement, payload) = (statement("SELECT c FROM t WHERE id=?"), execute(0, 5));
-    let key = |execution: Execution<'_>| key_of_execution(&hashing, &asker, execution).unwrap();
+    let key = |execution: AskedExecution<'_>| key_of_execution(&hashing, &asker, execution).unwrap();
     let same = key_of(&hashing, &asker, "SELECT c FROM t WHERE id=5").unwrap();
     assert_eq!(key(execution(&statement, &payload, &[])), same);
     assert_ne!(key(execution(&statement, &execute(0, 6), &[])), same);
@@ -124,7 +124,7 @@ fn an_execution_has_the_key_of_its_text() {
     assert_eq!(key(execution(&statement, &bound, &[8, 0])), same);
     assert!(key_of_execution(&hashing, &asker, execution(&statement, &bound, &[])).is_none());
     // Another meaning than the text would have now.
-    assert_ne!(key(Execution { mode: b"ANSI_QUOTES\0\0\0", ..execution(&statement, &payload, &[]) }), same);
+    assert_ne!(key(AskedExecution { mode: b"ANSI_QUOTES\0\0\0", ..execution(&statement, &payload, &[]) }), same);
     let elsewhere = StatementKey::from(Meaning { schema: Some(b"other"[..].into()), ..(*statement).clone() });
     assert_ne!(key(execution(&elsewhere, &payload, &[])), same);
     // A cursor.
