@@ -85,6 +85,12 @@ impl Fleet for Control {
         let answers = ask_all(shared, move |worker| worker.meter.servers.borrow().received(&ids));
         (answers.len() == shared.mailboxes.len()).then(|| answers.into_iter().sum())
     }
+
+    fn acknowledged(&self, gtids: &[String]) -> Vec<bool> {
+        let asked = gtids.to_vec();
+        let answers = ask_all(self.shared(), move |worker| worker.acknowledged.borrow().which(&asked));
+        (0..gtids.len()).map(|place| answers.iter().any(|known| known.get(place) == Some(&true))).collect()
+    }
 }
 
 /// Workers look at what has changed as soon as they can; nobody waits for them.

@@ -100,6 +100,7 @@ impl Session {
         writes.has_definitions |= may_define(analysis);
         if let Some(gtids) = gtids {
             writes.note(&core.end(), began_ms, core.info.flavor, gtids);
+            self.worker.acknowledged.borrow_mut().add(gtids);
         }
         if fails {
             writes.doubt(&core.end(), began_ms, core.info.flavor);

@@ -1,5 +1,6 @@
 //! What a session wants and what a connection to a server has, as data.
 
+pub(crate) mod acknowledged;
 pub(crate) mod causal;
 pub(crate) mod certainty;
 pub(crate) mod class;

@@ -8,6 +8,7 @@ use crate::hostgroups::pool::HostgroupPool;
 use crate::limits::mirror_room::Mirrors;
 use crate::meter::{Meter, MeterRules};
 use crate::net::buffer::{BufferPool, Scratch};
+use crate::session_state::acknowledged::Acknowledged;
 use crate::session_state::pins::{Began, PASSING, PinReason, WISHES, is_kept};
 use crate::statements::digest::{self, Digest};
 use crate::statements::memory::Memory;
@@ -58,6 +59,8 @@ pub(crate) struct Worker {
     pub clock: CoarseClock,
     /// How late it is itself.
     lateness: Lateness,
+    /// What its clients got OK for.
+    pub acknowledged: RefCell<Acknowledged>,
     /// For weighted choices.
     pub random: Random,
     /// What it holds of mirrored statements.
@@ -126,6 +129,7 @@ impl Worker {
             scratch: Scratch::default(),
             clock,
             lateness: Lateness::default(),
+            acknowledged: RefCell::default(),
             random: Random::new(seed),
             mirrors: Mirrors::default(),
             counters: Counters::default(),
