@@ -40,7 +40,7 @@ impl Bed {
                 "GRANT READ_ONLY ADMIN, REPLICATION SLAVE ADMIN, REPLICATION MASTER ADMIN, CONNECTION ADMIN, PROCESS, RELOAD ON *.* TO monitor@'%'"
             }
             Flavor::Mysql => {
-                "GRANT SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN, REPLICATION_SLAVE_ADMIN, PROCESS, RELOAD ON *.* TO monitor@'%'"
+                "GRANT SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN, SYSTEM_USER, REPLICATION_SLAVE_ADMIN, PROCESS, RELOAD ON *.* TO monitor@'%'"
             }
         };
         servers.primary.sql(rights).unwrap();
@@ -287,4 +287,66 @@ fn strays_mariadb() {
 #[test]
 fn strays_mysql() {
     strays(Flavor::Mysql);
+}
+
+/// The writer freezes, another one takes over, and it wakes up with a client that holds a lock: closing does not wait for it.
+fn a_writer_that_wakes_up_is_closed_though_clients_hold_it(flavor: Flavor) {
+    let bed = Bed::start(flavor, 1);
+    let [old, heir] = &bed.servers[..] else { panic!("two") };
+    let mut holder = old.root().unwrap();
+    holder.run("LOCK TABLES test.t WRITE").unwrap();
+    old.sigstop();
+    promote(heir).unwrap();
+    bed.running.wait_writer(heir);
+    heir.sql("INSERT INTO test.t VALUES (100, 'heir')").unwrap();
+    old.sigcont();
+    bed.wait_standing(old, "follows", "");
+    assert!(is_closed(old) && holder.run("SELECT 1").is_err(), "its session was ended");
+    assert_eq!(source(old), Some((heir.port().to_string(), true)));
+}
+
+#[test]
+fn a_writer_that_wakes_up_is_closed_though_clients_hold_it_mariadb() {
+    a_writer_that_wakes_up_is_closed_though_clients_hold_it(Flavor::Mariadb);
+}
+
+#[test]
+fn a_writer_that_wakes_up_is_closed_though_clients_hold_it_mysql() {
+    a_writer_that_wakes_up_is_closed_though_clients_hold_it(Flavor::Mysql);
+}
+
+/// Two proxies see the same; one of them works, and the other one finds it done.
+#[test]
+fn two_proxies_work_on_a_server_once() {
+    let bed = Bed::start(Flavor::Mariadb, 1);
+    let other = Running::start(&rejoined(&bed.servers, "rejoin"));
+    other.wait_writer(&bed.servers[0]);
+    dies_and_comes_back(&bed, 0, 1);
+    other.wait_writer(&bed.servers[1]);
+    let old = &bed.servers[0];
+    bed.wait_standing(old, "follows", "");
+    let is_done = |running: &Running| {
+        let rows = running.table("stats_tidegate_healing_servers");
+        rows.iter().any(|row| row["port"] == old.port().to_string() && row["rejoin"] == "follows").then_some(())
+    };
+    wait::until("the other proxy", TAKES, || is_done(&other)).unwrap();
+    let closed = |running: &Running| running.table("stats_tidegate_events").iter().filter(|row| row["to_state"] == "closed").count();
+    let failed =
+        |running: &Running| running.table("stats_tidegate_events").iter().filter(|row| row["to_state"] == "not taken back").count();
+    assert_eq!((closed(&bed.running) + closed(&other), failed(&bed.running) + failed(&other)), (1, 0));
+}
+
+/// Without a right nothing is touched, and the right is named.
+#[test]
+fn a_missing_right_is_named() {
+    let bed = Bed::start(Flavor::Mariadb, 1);
+    dies_and_comes_back(&bed, 0, 1);
+    let old = &bed.servers[0];
+    let mut root = old.root().unwrap();
+    for sql in ["SET sql_log_bin=0", "REVOKE REPLICATION SLAVE ADMIN ON *.* FROM monitor@'%'"] {
+        root.query(sql).unwrap();
+    }
+    let row = bed.wait_standing(old, "outcast", "GRANT REPLICATION SLAVE ADMIN ON *.* TO the monitor's user (monitor)");
+    println!("{}", row["rejoin_why"]);
+    assert!(!is_closed(old) && source(old).is_none() && !bed.reads(old));
 }
