@@ -6,4 +6,3 @@ pub(crate) mod connect;
 pub(crate) mod defaults;
 pub(crate) mod proven;
 pub(crate) mod side_connection;
-pub(crate) mod watch;

@@ -18,7 +18,7 @@ pub(super) struct AtHand {
     /// GTIDs that its server must have: its comment says so.
     pub min_gtid: Option<Arc<str>>,
     /// Looks whether it runs, on a server that is to be left.
-    pub watch: Option<Watched>,
+    pub watch: Option<Box<Watched>>,
     /// Takes its reply into the query cache.
     pub fill: Option<Box<Fill>>,
     /// What is noted of it, while traces go anywhere.

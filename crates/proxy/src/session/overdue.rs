@@ -1,10 +1,10 @@
 //! A statement that runs alone, on a server that is not to be used any more, may end by itself, as long as it runs there
-//! ([`crate::backends::watch`]).
+//! ([`Watch`]).
 
 use super::backends::Backends;
 use super::fault::{Certainty, Fault};
 use super::hand::AtHand;
-use crate::backends::watch::Watch;
+use crate::backends::side_connection::Watch;
 use std::io;
 use std::rc::Rc;
 
@@ -20,7 +20,7 @@ impl AtHand {
     pub(super) fn watch_overdue(&mut self, at: &mut Backends, now_ms: u64) -> Result<(), Fault> {
         let (_, since_ms) = at.handle.activity();
         let Some(backend) = &at.backend else { return Ok(()) };
-        let begin = || Watched { since_ms, watch: Watch::new(now_ms) };
+        let begin = || Box::new(Watched { since_ms, watch: Watch::new(now_ms) });
         let watched = match self.watch.take_if(|watched| watched.since_ms != since_ms) {
             Some(_) => self.watch.insert(begin()),
             None => self.watch.get_or_insert_with(begin),

@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(sent(&retyped, &payload(None, 8), &mut statements).unwrap(), of(71, payload(Some(TEXT), 8)), "another client's");
         assert_eq!(sent(&first, &payload(None, 9), &mut statements).unwrap(), of(71, payload(Some(BIGINT), 9)), "and back");
         assert!(sent(&execution(&key("DO 1", None), BIGINT), &payload(None, 1), &mut statements).is_none());
-        assert!(sent(&second, &payload(None, 1)[..6], &mut statements).is_none(), "malformed");
+        assert!(sent(&first, &payload(None, 1)[..9], &mut having(&[(&one, 71)])).is_none(), "malformed, and types are to be inserted");
     }
 
     /// Where a server settles types by the first execution (MySQL).
