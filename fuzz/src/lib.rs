@@ -8,6 +8,7 @@ pub mod admin;
 pub mod admin_front;
 pub mod auth;
 pub mod cache;
+pub mod capture_file;
 /// The file itself, not the crate: records of TLS alone.
 #[allow(dead_code)]
 #[path = "../../crates/tls/src/carried.rs"]

@@ -59,8 +59,8 @@ impl Rehearsal {
 
     /// Comparisons by class of digests like this, without classes of which there was none.
     fn classes(&mut self, like: &str) -> String {
-        const CLASSES: &str = "same,same_unordered,timing,error_new,rows,count,error_gone,error_other,timed_out,reordered,limited,float,\
-                               columns,warnings,noise,unchecked";
+        const CLASSES: &str = "same,same_unordered,timing,error_new,rows,count,affected,error_gone,error_other,timed_out,reordered,limited,float,\
+                               columns,insert_id,warnings,noise,unchecked";
         let sums: Vec<String> = CLASSES.split(',').map(|class| format!("IFNULL(SUM({class}),0)")).collect();
         let sql = format!("SELECT {} FROM stats_tidegate_rehearsal_digests WHERE digest_text LIKE '{like}'", sums.join(","));
         let row = self.0.run(sql).unwrap().table().unwrap().remove(0);

@@ -67,6 +67,10 @@ pub struct Answer {
     pub columns: Columns,
     /// Its rows.
     pub rows: u64,
+    /// Rows that its statements changed, as OK packets say.
+    pub affected: u64,
+    /// The last insert id that an OK packet said; 0 for none.
+    pub insert_id: u64,
     /// Its warnings.
     pub warnings: u16,
     /// Sum of the rows' hashes, floats rounded.
@@ -81,7 +85,18 @@ pub struct Answer {
 
 impl Default for Answer {
     fn default() -> Self {
-        Self { error: None, columns: Columns::default(), rows: 0, warnings: 0, sum: 0, exact: 0, sequence: 0, is_whole: true }
+        Self {
+            error: None,
+            columns: Columns::default(),
+            rows: 0,
+            affected: 0,
+            insert_id: 0,
+            warnings: 0,
+            sum: 0,
+            exact: 0,
+            sequence: 0,
+            is_whole: true,
+        }
     }
 }
 
@@ -213,11 +228,26 @@ impl AnswerReader {
             }
             Frame::Row => self.is_confused |= self.read_row(body).is_none(),
             Frame::Continuation => self.answer.is_whole = false,
-            Frame::Ok | Frame::ResultEnd => self.answer.warnings = self.tracker.warnings(),
+            Frame::Ok => {
+                self.answer.warnings = self.tracker.warnings();
+                self.is_confused |= self.count(body).is_none();
+            }
+            Frame::ResultEnd => self.answer.warnings = self.tracker.warnings(),
             Frame::Err => self.answer.error = Some(ErrPacket::parse(body, self.caps).map_or(0, |error| error.code)),
             Frame::LocalInfile => self.is_confused = true,
             _ => {}
         }
+    }
+
+    /// Takes the numbers of an OK packet.
+    fn count(&mut self, body: &[u8]) -> Option<()> {
+        let mut numbers = Reader::new(body.get(1..)?);
+        let (affected, insert_id) = (numbers.lenenc().ok()?, numbers.lenenc().ok()?);
+        self.answer.affected = self.answer.affected.wrapping_add(affected);
+        if insert_id != 0 {
+            self.answer.insert_id = insert_id;
+        }
+        Some(())
     }
 
     fn define(&mut self, body: &[u8]) -> Option<()> {

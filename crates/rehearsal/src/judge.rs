@@ -18,6 +18,8 @@ pub enum Class {
     Rows,
     /// More or fewer rows.
     Count,
+    /// More or fewer rows were changed.
+    Affected,
     /// The original failed, the shadow succeeded.
     ErrorGone,
     /// Both failed, with other error numbers.
@@ -32,6 +34,8 @@ pub enum Class {
     Float,
     /// Only column definitions differ.
     Columns,
+    /// Only the id that AUTO_INCREMENT gave differs.
+    InsertId,
     /// Only the number of warnings differs.
     Warnings,
     /// A server does not repeat its own answer, or the text says that it need not.
@@ -42,13 +46,14 @@ pub enum Class {
 }
 
 /// All classes, in the order of the columns of `stats_tidegate_rehearsal_digests`.
-pub const CLASSES: [Class; 16] = [
+pub const CLASSES: [Class; 18] = [
     Class::Same,
     Class::SameUnordered,
     Class::Timing,
     Class::ErrorNew,
     Class::Rows,
     Class::Count,
+    Class::Affected,
     Class::ErrorGone,
     Class::ErrorOther,
     Class::TimedOut,
@@ -56,6 +61,7 @@ pub const CLASSES: [Class; 16] = [
     Class::Limited,
     Class::Float,
     Class::Columns,
+    Class::InsertId,
     Class::Warnings,
     Class::Noise,
     Class::Unchecked,
@@ -84,6 +90,7 @@ impl Class {
             Self::ErrorNew => "error_new",
             Self::Rows => "rows",
             Self::Count => "count",
+            Self::Affected => "affected",
             Self::ErrorGone => "error_gone",
             Self::ErrorOther => "error_other",
             Self::TimedOut => "timed_out",
@@ -91,6 +98,7 @@ impl Class {
             Self::Limited => "limited",
             Self::Float => "float",
             Self::Columns => "columns",
+            Self::InsertId => "insert_id",
             Self::Warnings => "warnings",
             Self::Noise => "noise",
             Self::Unchecked => "unchecked",
@@ -101,9 +109,9 @@ impl Class {
     pub fn weight(self) -> Weight {
         match self {
             Self::Same | Self::SameUnordered | Self::Timing => Weight::Good,
-            Self::ErrorNew | Self::Rows | Self::Count | Self::TimedOut => Weight::Bad,
+            Self::ErrorNew | Self::Rows | Self::Count | Self::Affected | Self::TimedOut => Weight::Bad,
             Self::ErrorGone | Self::ErrorOther | Self::Reordered | Self::Limited => Weight::Look,
-            Self::Float | Self::Columns | Self::Warnings => Weight::Look,
+            Self::Float | Self::Columns | Self::InsertId | Self::Warnings => Weight::Look,
             Self::Noise | Self::Unchecked => Weight::Nothing,
         }
     }
@@ -149,9 +157,11 @@ pub fn compare(original: &Answer, shadow: &Answer, is_ordered: bool) -> Class {
     match () {
         () if original.rows != shadow.rows => Class::Count,
         () if original.sum != shadow.sum => Class::Rows,
+        () if original.affected != shadow.affected => Class::Affected,
         () if !is_in_order && is_ordered => Class::Reordered,
         () if original.exact != shadow.exact => Class::Float,
         () if original.columns != shadow.columns => Class::Columns,
+        () if original.insert_id != shadow.insert_id => Class::InsertId,
         () if original.warnings != shadow.warnings => Class::Warnings,
         () if is_in_order => Class::Same,
         () => Class::SameUnordered,
@@ -221,6 +231,8 @@ mod tests {
             (&base, other(|a| (a.sum, a.exact, a.sequence) = (8, 8, 8)), false, Class::Rows),
             (&base, other(|a| a.exact = 8), true, Class::Float),
             (&base, other(|a| a.columns.lengths = 1), false, Class::Columns),
+            (&base, other(|a| a.affected = 1), true, Class::Affected),
+            (&base, other(|a| (a.insert_id, a.warnings) = (1, 1)), false, Class::InsertId),
             (&base, other(|a| a.warnings = 1), false, Class::Warnings),
             // The worst difference counts.
             (&base, other(|a| (a.sum, a.warnings, a.columns.names) = (8, 1, 1)), false, Class::Rows),

@@ -52,10 +52,15 @@ impl Rehearsal {
 
     /// Whether a session takes part, by its number.
     pub fn is_for_session(&self, id: u64) -> bool {
-        // The upper bits of a product with an odd number spread consecutive ids evenly.
-        let drawn = id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-        (drawn as f64) < self.percent / 100.0 * f64::from(1 << 24)
+        is_drawn(id, self.percent)
     }
+}
+
+/// Whether a session is among `percent` of all, by its number.
+pub fn is_drawn(id: u64, percent: f64) -> bool {
+    // The upper bits of a product with an odd number spread consecutive ids evenly.
+    let drawn = id.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    (drawn as f64) < percent / 100.0 * f64::from(1 << 24)
 }
 
 /// Every row.

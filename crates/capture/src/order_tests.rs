@@ -1,0 +1,128 @@
+use super::*;
+use proptest::prelude::*;
+
+/// What a session did at the original: how long it waited before each command, and how long each took.
+type History = Vec<Vec<(u8, u8)>>;
+
+/// A command: its session, `after`, `seq`, and when it began and ended by the original's clock.
+#[derive(Clone, Copy, Debug)]
+struct Ran {
+    session: usize,
+    after: u64,
+    seq: u64,
+    began: u64,
+    ended: u64,
+}
+
+/// Runs a history as a capture numbers it: `after` is the count of ends when a command begins, `seq` that count when it ends.
+fn original(history: &History) -> Vec<Ran> {
+    let mut moments = Vec::new();
+    for (session, commands) in history.iter().enumerate() {
+        let mut now = 0;
+        for (number, (wait, time)) in commands.iter().enumerate() {
+            let began = now + u64::from(*wait);
+            now = began + 1 + u64::from(*time);
+            moments.extend([(began, 1, session, number), (now, 0, session, number)]);
+        }
+    }
+    // Ends come before begins of the same moment, in the order of sessions.
+    moments.sort_unstable();
+    let (mut ends, mut open, mut all) = (0, BTreeMap::new(), Vec::new());
+    for (now, is_begin, session, number) in moments {
+        if is_begin == 1 {
+            open.insert((session, number), (now, ends));
+        } else if let Some((began, after)) = open.remove(&(session, number)) {
+            ends += 1;
+            all.push(Ran { session, after, seq: ends, began, ended: now });
+        }
+    }
+    all
+}
+
+/// Replays: commands take other times than at the original. Returns when each began and ended, in the order of `ran`.
+fn replayed(ran: &[Ran], times: &[u8]) -> Option<Vec<(u64, u64)>> {
+    let mut seqs = Seqs::default();
+    ran.iter().for_each(|ran| assert!(seqs.insert(ran.seq)));
+    let mut order = Order::new(seqs);
+    let sessions = ran.iter().map(|ran| ran.session).max().map_or(0, |max| max + 1);
+    let mut next: Vec<Vec<usize>> = vec![Vec::new(); sessions];
+    (0..ran.len()).rev().for_each(|at| next[ran[at].session].push(at));
+    let mut running: BTreeMap<(u64, usize), ()> = BTreeMap::new();
+    let mut busy = vec![false; sessions];
+    let (mut now, mut done) = (0, vec![(0, 0); ran.len()]);
+    loop {
+        for session in 0..sessions {
+            let Some(&at) = next[session].last().filter(|_| !busy[session]) else { continue };
+            if order.may_start(ran[at].after) {
+                next[session].pop();
+                busy[session] = true;
+                let time = 1 + u64::from(times.get(at % times.len().max(1)).copied().unwrap_or(0));
+                done[at] = (now, now + time);
+                running.insert((now + time, at), ());
+            }
+        }
+        let Some(((ended, at), ())) = running.pop_first() else { break };
+        now = ended;
+        busy[ran[at].session] = false;
+        order.ended(ran[at].seq);
+    }
+    next.iter().all(Vec::is_empty).then_some(done)
+}
+
+fn history() -> impl Strategy<Value = History> {
+    prop::collection::vec(prop::collection::vec((0..20_u8, 0..40_u8), 0..12), 1..6)
+}
+
+proptest! {
+    #[test]
+    fn what_was_ordered_is_ordered_and_nothing_waits_for_ever(history in history(), times in prop::collection::vec(any::<u8>(), 1..40)) {
+        let ran = original(&history);
+        let done = replayed(&ran, &times);
+        prop_assert!(done.is_some(), "something waits for ever");
+        let done = done.unwrap_or_default();
+        for (one, was) in ran.iter().enumerate() {
+            for (other, then) in ran.iter().enumerate() {
+                // Ends are numbered before begins of the same moment.
+                if was.ended <= then.began {
+                    prop_assert!(done[one].1 <= done[other].0, "{was:?} was before {then:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn races_are_pairs_without_an_order(history in history(), writers in any::<u8>()) {
+        let ran = original(&history);
+        let is_write = |ran: &Ran| writers >> (ran.session % 8) & 1 == 1;
+        let mut races = crate::Races::default();
+        ran.iter().filter(|ran| is_write(ran)).for_each(|ran| races.add(ran.after, ran.seq));
+        races.sort();
+        for one in &ran {
+            let beside = |other: &&Ran| is_write(other) && other.seq != one.seq && other.seq > one.after && other.after < one.seq;
+            let wanted = ran.iter().filter(beside).count() as u64;
+            prop_assert_eq!(races.beside(one.after, one.seq, is_write(one)), wanted);
+        }
+    }
+
+    #[test]
+    fn a_set_is_a_set(numbers in prop::collection::vec(0..300_u64, 0..200), gone in prop::collection::vec(0..300_u64, 0..200)) {
+        let (mut set, mut model) = (Seqs::default(), std::collections::BTreeSet::new());
+        for number in numbers {
+            prop_assert_eq!(set.insert(number), model.insert(number));
+        }
+        for number in gone {
+            prop_assert_eq!(set.remove(number), model.remove(&number));
+            prop_assert_eq!((set.first(), set.len(), set.is_empty()), (model.first().copied(), model.len() as u64, model.is_empty()));
+        }
+    }
+}
+
+/// The comparison is strict: with `<=` for `<` a command would wait for itself, or two for each other.
+#[test]
+fn a_command_does_not_wait_for_itself() {
+    let mut seqs = Seqs::default();
+    seqs.insert(5);
+    let order = Order::new(seqs);
+    assert!(order.may_start(4) && !order.may_start(5));
+    assert_eq!(order.first_open(), Some(5));
+}
