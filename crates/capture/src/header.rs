@@ -31,7 +31,7 @@ pub struct ServerAt {
     pub version: String,
 }
 
-/// What a file says of itself. It is not sealed: statements, users and schemas are no part of it.
+/// What a file says of itself. It is not sealed: statements and schemas are no part of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// The capture's name.

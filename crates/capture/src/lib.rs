@@ -14,9 +14,9 @@ pub mod seal;
 mod writer;
 
 pub use header::{Header, MAJOR, MINOR, ServerAt, Trailer};
-pub use order::{Order, Seqs};
+pub use order::{Order, Seqs, Turn, Turns};
 pub use params::Params;
 pub use race::Races;
 pub use reader::{FileError, Reader, Step, records};
-pub use record::{Command, Gap, GapReason, Record, SessionStart, Timing, What, Withheld};
+pub use record::{Command, Gap, GapReason, Record, SessionStart, Timing, What, Withheld, put_reply, reply};
 pub use writer::{FRAME, MAX_FRAME, Writer};

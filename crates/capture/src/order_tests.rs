@@ -39,11 +39,18 @@ fn original(history: &History) -> Vec<Ran> {
     all
 }
 
+/// The turn of a command, if its session writes. Each fifth one releases locks.
+fn turn(ran: &Ran, writers: u8) -> Option<Turn> {
+    let is_write = writers >> (ran.session % 8) & 1 == 1;
+    is_write.then(|| if ran.seq % 5 == 0 { Turn::of_release(ran.after) } else { Turn::of_write(ran.seq) })
+}
+
 /// Replays: commands take other times than at the original. Returns when each began and ended, in the order of `ran`.
-fn replayed(ran: &[Ran], times: &[u8]) -> Option<Vec<(u64, u64)>> {
+fn replayed(ran: &[Ran], times: &[u8], writers: u8) -> Option<Vec<(u64, u64)>> {
     let mut seqs = Seqs::default();
     ran.iter().for_each(|ran| assert!(seqs.insert(ran.seq)));
-    let mut order = Order::new(seqs);
+    let turns = Turns::new(ran.iter().filter_map(|ran| turn(ran, writers)).collect());
+    let mut order = Order::new(seqs, turns);
     let sessions = ran.iter().map(|ran| ran.session).max().map_or(0, |max| max + 1);
     let mut next: Vec<Vec<usize>> = vec![Vec::new(); sessions];
     (0..ran.len()).rev().for_each(|at| next[ran[at].session].push(at));
@@ -53,7 +60,7 @@ fn replayed(ran: &[Ran], times: &[u8]) -> Option<Vec<(u64, u64)>> {
     loop {
         for session in 0..sessions {
             let Some(&at) = next[session].last().filter(|_| !busy[session]) else { continue };
-            if order.may_start(ran[at].after) {
+            if order.has_seen(ran[at].after) && turn(&ran[at], writers).is_none_or(|turn| order.is_turn(turn)) {
                 next[session].pop();
                 busy[session] = true;
                 let time = 1 + u64::from(times.get(at % times.len().max(1)).copied().unwrap_or(0));
@@ -64,7 +71,7 @@ fn replayed(ran: &[Ran], times: &[u8]) -> Option<Vec<(u64, u64)>> {
         let Some(((ended, at), ())) = running.pop_first() else { break };
         now = ended;
         busy[ran[at].session] = false;
-        order.ended(ran[at].seq);
+        order.ended(ran[at].seq, turn(&ran[at], writers));
     }
     next.iter().all(Vec::is_empty).then_some(done)
 }
@@ -75,9 +82,11 @@ fn history() -> impl Strategy<Value = History> {
 
 proptest! {
     #[test]
-    fn what_was_ordered_is_ordered_and_nothing_waits_for_ever(history in history(), times in prop::collection::vec(any::<u8>(), 1..40)) {
+    fn what_was_ordered_is_ordered_and_nothing_waits_for_ever(
+        history in history(), times in prop::collection::vec(any::<u8>(), 1..40), writers in any::<u8>(),
+    ) {
         let ran = original(&history);
-        let done = replayed(&ran, &times);
+        let done = replayed(&ran, &times, writers);
         prop_assert!(done.is_some(), "something waits for ever");
         let done = done.unwrap_or_default();
         for (one, was) in ran.iter().enumerate() {
@@ -85,6 +94,9 @@ proptest! {
                 // Ends are numbered before begins of the same moment.
                 if was.ended <= then.began {
                     prop_assert!(done[one].1 <= done[other].0, "{was:?} was before {then:?}");
+                }
+                if let (Some(earlier), Some(later)) = (turn(was, writers), turn(then, writers)) {
+                    prop_assert!(earlier >= later || done[one].1 <= done[other].0, "it is the turn of {was:?}, then of {then:?}");
                 }
             }
         }
@@ -117,12 +129,29 @@ proptest! {
     }
 }
 
-/// The comparison is strict: with `<=` for `<` a command would wait for itself, or two for each other.
+/// Comparisons are strict: else a command would wait for itself, or two for each other.
 #[test]
 fn a_command_does_not_wait_for_itself() {
     let mut seqs = Seqs::default();
     seqs.insert(5);
-    let order = Order::new(seqs);
-    assert!(order.may_start(4) && !order.may_start(5));
-    assert_eq!(order.first_open(), Some(5));
+    let order = Order::new(seqs, Turns::new(vec![Turn::of_write(5)]));
+    assert!(order.has_seen(4) && !order.has_seen(5) && order.is_turn(Turn::of_write(5)) && !order.is_turn(Turn::of_write(6)));
+}
+
+/// A's COMMIT releases what B waits for. B's end is numbered first, as its answer came over another connection.
+#[test]
+fn a_release_comes_before_who_may_have_waited_for_it() {
+    let (update_b, commit_a) = (Turn::of_write(7), Turn::of_release(6));
+    let mut seqs = Seqs::default();
+    [7, 8].iter().for_each(|seq| assert!(seqs.insert(*seq)));
+    let mut order = Order::new(seqs, Turns::new(vec![update_b, commit_a]));
+    assert!(!order.is_turn(update_b) && order.is_turn(commit_a));
+    order.ended(8, Some(commit_a));
+    assert!(order.is_turn(update_b));
+    // Two may release at a time.
+    let mut both = Order::new(Seqs::default(), Turns::new(vec![commit_a, commit_a, update_b]));
+    both.ended(8, Some(commit_a));
+    assert!(both.is_turn(commit_a) && !both.is_turn(update_b));
+    both.ended(9, Some(commit_a));
+    assert!(both.is_turn(update_b));
 }

@@ -67,7 +67,7 @@ pub struct Timing {
     pub seq: u64,
     /// When it began, us of the process clock.
     pub begin_us: u64,
-    /// How long it took, us.
+    /// How long the server took, us; the proxy if no server answered.
     pub time_us: u64,
 }
 
@@ -395,8 +395,8 @@ fn short(body: &mut Reader<'_>) -> Result<u16> {
     u16::try_from(body.lenenc()?).map_err(|_| WireError::Malformed("a number is too large"))
 }
 
-/// 0: no answer; 1: an answer; 2: an answer of which a row was too long to be read.
-fn put_reply(reply: Option<&Answer>, out: &mut Vec<u8>) {
+/// Appends an answer, as records have it. 0: none; 1: an answer; 2: an answer of which a row was too long to be read.
+pub fn put_reply(reply: Option<&Answer>, out: &mut Vec<u8>) {
     let Some(answer) = reply else { return out.push(0) };
     out.push(if answer.is_whole { 1 } else { 2 });
     let error = answer.error.map_or(0, |code| u64::from(code) + 1);
@@ -415,7 +415,11 @@ fn put_reply(reply: Option<&Answer>, out: &mut Vec<u8>) {
     }
 }
 
-fn reply(body: &mut Reader<'_>) -> Result<Option<Answer>> {
+/// Reads what [`put_reply`] wrote.
+///
+/// # Errors
+/// The bytes are no answer.
+pub fn reply(body: &mut Reader<'_>) -> Result<Option<Answer>> {
     let is_whole = match body.u8()? {
         0 => return Ok(None),
         form => form == 1,

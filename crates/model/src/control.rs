@@ -62,6 +62,35 @@ pub enum RehearsalOrder {
     },
 }
 
+/// What an operator orders about a capture.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CaptureOrder {
+    /// CAPTURE START.
+    Start(CaptureStart),
+    /// CAPTURE STOP.
+    Stop {
+        /// The capture's name.
+        name: String,
+    },
+}
+
+/// CAPTURE START: what is captured, and its limits.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CaptureStart {
+    /// The capture's name, of which files have theirs: 1 to 64 letters, digits, `_`, `-` and `.`, not a dot first.
+    pub name: String,
+    /// FOR s SECONDS.
+    pub seconds: u64,
+    /// MAX m MB.
+    pub max_mb: u64,
+    /// PERCENT p of the sessions, above 0.
+    pub percent: f64,
+    /// USERS 'a,b'; empty: all.
+    pub users: Vec<String>,
+    /// TO PUBLIC KEY 'file', relative to the data directory; None: PLAIN.
+    pub public_key: Option<String>,
+}
+
 /// An event of a session of the admin port, for the audit log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdminAction {
@@ -157,6 +186,15 @@ pub trait DataPlane: StatsSource {
     /// The rehearsal was never started.
     fn rehearsal_page(&self, name: &str) -> Result<Vec<(&'static str, String)>, String> {
         Err(format!("rehearsal '{name}' was never started"))
+    }
+
+    /// Starts or stops a capture; answers what was done. Creates and writes a file.
+    ///
+    /// # Errors
+    /// Why it cannot be started or stopped.
+    fn capture(&self, order: &CaptureOrder) -> Result<String, String> {
+        let _ = order;
+        Err("this data plane has no captures".to_owned())
     }
 
     /// Ends a session; false when there is none with this id.

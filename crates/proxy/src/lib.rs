@@ -7,6 +7,7 @@ mod backends;
 #[cfg(test)]
 mod bed;
 mod cache;
+mod captures;
 mod clients;
 mod hostgroups;
 #[cfg(test)]

@@ -164,6 +164,11 @@ impl AnswerReader {
         self.tracker.is_done() && self.skipping == 0
     }
 
+    /// The reply cannot be read, and what follows of it cannot either.
+    pub fn is_confused(&self) -> bool {
+        self.is_confused
+    }
+
     /// The answer; None when the reply is not complete or cannot be read.
     pub fn finish(self) -> Option<Answer> {
         (self.is_done() && !self.is_confused).then_some(self.answer)

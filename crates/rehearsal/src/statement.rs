@@ -13,6 +13,8 @@ pub struct Traits {
     pub is_limited_inside: bool,
     /// The number of a LIMIT without OFFSET at the top.
     pub limit: Option<u64>,
+    /// It names a function of the clock, such as NOW(): at another time it answers otherwise.
+    pub reads_clock: bool,
     /// Why servers need not agree.
     pub noise: Option<&'static str>,
 }
@@ -27,6 +29,10 @@ impl Traits {
 
 /// Functions whose values are a server's own. The clock's functions are not among them: a second question shows whether they matter.
 const OWN_VALUES: &[&str] = &["rand", "uuid", "uuid_short", "uuid_v4", "uuid_v7", "version", "connection_id", "random_bytes", "sys_guid"];
+
+/// Functions of the clock. Those of the second line need no parentheses.
+const CLOCK: &[&str] = &["now", "sysdate", "curdate", "curtime", "unix_timestamp", "utc_date", "utc_time", "utc_timestamp"];
+const CLOCK_WORDS: &[&str] = &["current_timestamp", "current_date", "current_time", "localtime", "localtimestamp"];
 
 /// Schemas that describe a server.
 const OWN_SCHEMAS: &[&str] = &["information_schema", "performance_schema", "mysql", "sys"];
@@ -74,6 +80,7 @@ pub fn traits(sql: &[u8], mode: LexMode) -> Traits {
             is_offset |= traits.limit.is_some() && (token.is(b',') || token.text(sql).eq_ignore_ascii_case(b"offset"));
             traits.limit = number_behind_limit(word, &token, sql).or(traits.limit);
         }
+        traits.reads_clock |= token.kind == TokenKind::Word && is_one_of(token.text(sql), CLOCK_WORDS);
         if token.is(b'(') {
             note_call(word, &mut traits);
             levels.push(Level::behind(word));
@@ -101,6 +108,7 @@ fn number_behind_limit(word: &[u8], token: &Token, sql: &[u8]) -> Option<u64> {
 }
 
 fn note_call(word: &[u8], traits: &mut Traits) {
+    traits.reads_clock |= is_one_of(word, CLOCK);
     if is_one_of(word, OWN_VALUES) {
         traits.noise.get_or_insert("it calls a function whose value is the server's own");
     }
@@ -152,6 +160,15 @@ mod tests {
             let found = traits(text.as_bytes(), LexMode::default());
             assert_eq!((found.is_ordered, found.is_limited, found.noise.is_some()), (is_ordered, is_limited, is_noisy), "{text}");
         }
+    }
+
+    #[test]
+    fn functions_of_the_clock_are_known() {
+        let reads_clock = |text: &str| traits(text.as_bytes(), LexMode::default()).reads_clock;
+        assert!(
+            ["SELECT NOW()", "SELECT current_date", "SELECT a FROM t WHERE b < UNIX_TIMESTAMP()"].map(reads_clock).iter().all(|is| *is)
+        );
+        assert!(!["SELECT now FROM t", "SELECT 'NOW()'", "SELECT `current_date` FROM t"].map(reads_clock).contains(&true));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Words match in any letter case. `*` stands for any one token, `a|b` for either word; with [`Tail::Any`] more may follow. If several
 //! lines match, the one with the most words counts. A statement without a match is SQL for SQLite.
 
+mod capture;
 mod checksum;
 pub(crate) mod clients;
 mod configuration;
@@ -107,6 +108,7 @@ const TABLES: &[&[Command]] = &[
     explain::COMMANDS,
     failover::COMMANDS,
     rehearsal::COMMANDS,
+    capture::COMMANDS,
     views::COMMANDS,
     sharing::COMMANDS,
     help::COMMANDS,

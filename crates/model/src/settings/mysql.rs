@@ -373,6 +373,9 @@ settings! {
     query_digests_memory_max_mb: u64 = 256, mebibytes(1, 1_048_576), Live, "Memory for all statistics by digest.";
     log_queue_max_mb: u64 = 16, mebibytes(1, 4_096), Live, "Unwritten records of the query, slow, audit and error log, each. More is dropped and counted.";
     log_lines_per_second: u64 = 200, count(0, 1_000_000), Live, "Lines of one kind in the error log per second. One line reports how many were dropped. 0: no limit.";
+    capture_directory: String = "captures", Kind::Text(TextRule::NonEmpty), Live, "Directory of captured traffic, relative to `datadir`. CAPTURE START creates it with mode 0700.";
+    capture_queue_max_mb: u64 = 16, mebibytes(1, 4_096), Live, "Unwritten records of a capture, for each thread. A session that does not fit has a gap, which is counted.";
+    capture_disk_reserve_percent: u64 = 10, count(0, 99), Live, "A capture ends when less than this percentage of the disk is free.";
     trace_endpoint: String = "", Kind::Text(TextRule::HttpUrl), Live, "OTLP/HTTP receiver; `/v1/traces` is added to a URL without a path. Empty uses `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` or `OTEL_EXPORTER_OTLP_ENDPOINT`, if set.";
     trace_headers: Secret = "", Kind::Secret(TextRule::Pairs), Live, "Headers for the receiver of traces, such as a key. Empty uses `OTEL_EXPORTER_OTLP_HEADERS`.";
     trace_headers_file: String = "", NULLABLE, Live, "File with these headers, reread when it changes. Empty: `trace_headers` applies.";

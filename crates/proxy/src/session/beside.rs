@@ -1,8 +1,15 @@
-//! What runs beside a session on other servers: copies of its statements for a mirror, and its shadow in a rehearsal.
+//! What is beside a session: copies of its statements for a mirror, its shadow in a rehearsal, its capture. The latter two hear replies
+//! through one listener.
 
+use super::Session;
+use super::captured::Captured;
+use super::pipeline::Statement;
 use super::rehearsed::Rehearsed;
-use crate::mirror::Strand;
+use crate::mirror::{Ear, Strand};
+use crate::shadow::Listener;
+use rehearsal::Answer;
 use std::rc::Rc;
+use wire::flags::Capabilities;
 
 /// See the module. Boxed in the session: most have none of it.
 #[derive(Default)]
@@ -11,4 +18,48 @@ pub(super) struct Beside {
     pub strand: Option<Rc<Strand>>,
     /// What it has to do with rehearsals.
     pub rehearsed: Rehearsed,
+    /// What it has to do with captures.
+    pub captured: Captured,
+    /// Hears the reply at hand, if a rehearsal or a capture wants it.
+    listener: Option<Listener>,
+    /// What it heard, and how long the server took, us.
+    heard: Option<(Answer, u64)>,
+}
+
+impl Session {
+    /// A statement is about to run where the session is now.
+    pub(super) fn listening_begins(&mut self, statement: &Statement) {
+        let forms = [self.rehearsal_wants(statement), self.capture_wants(statement)];
+        if let Some(beside) = self.beside.as_mut() {
+            let form = forms.into_iter().flatten().next();
+            beside.listener = form.map(|form| Listener::new(form, self.worker.shared.clock));
+            beside.heard = None;
+        }
+    }
+}
+
+impl Beside {
+    /// The reply to the statement at hand begins, on a connection with these capabilities.
+    pub(super) fn reply_begins(&mut self, caps: Capabilities) {
+        if let Some(listener) = self.listener.as_mut() {
+            listener.begins(caps);
+        }
+    }
+
+    /// The next bytes of the reply at hand, as the server sent them.
+    pub(super) fn hears(&mut self, bytes: &[u8]) {
+        let Some(listener) = self.listener.as_mut() else { return };
+        listener.hears(bytes);
+        if listener.is_done() {
+            self.captured.reply_ends();
+        }
+    }
+
+    /// What was answered, and how long the server took, us; None if the reply did not come whole.
+    pub(super) fn answer(&mut self) -> Option<&(Answer, u64)> {
+        if let Some(listener) = self.listener.take() {
+            self.heard = listener.finish();
+        }
+        self.heard.as_ref()
+    }
 }

@@ -29,11 +29,19 @@ impl Session {
         let result = match Command::from_u8(command.byte) {
             Some(kind) if self.is_long_text(kind, command) => Box::pin(self.serve_long_text(kind, command)).await,
             Some(kind @ (Command::Query | Command::StmtExecute)) => match self.statement(kind, command) {
-                Some(mut statement) => self.serve_statement(&mut statement).await,
+                Some(mut statement) => {
+                    let result = self.serve_statement(&mut statement).await;
+                    self.capture_statement(&statement);
+                    result
+                }
                 None => Box::pin(self.serve_odd(kind, command)).await,
             },
             Some(Command::Quit) => Err(End::Quit),
-            Some(other) => Box::pin(self.run_rare(other, command)).await,
+            Some(other) => {
+                let result = Box::pin(self.run_rare(other, command)).await;
+                self.capture_command(other);
+                result
+            }
             None => self.client.send_error(&mut self.at, codes::UNKNOWN_COM, "08S01", "Unknown command").await,
         };
         if !self.client.streamed_input {
@@ -51,7 +59,11 @@ impl Session {
     /// Serves a text of which the reading alone takes long.
     async fn serve_long_text(&mut self, kind: Command, command: Incoming) -> Result<(), End> {
         match self.read_long_text(command).await {
-            Some(mut statement) => self.serve_statement(&mut statement).await,
+            Some(mut statement) => {
+                let result = self.serve_statement(&mut statement).await;
+                self.capture_statement(&statement);
+                result
+            }
             None => self.serve_odd(kind, command).await,
         }
     }

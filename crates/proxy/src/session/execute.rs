@@ -69,7 +69,10 @@ impl Session {
             self.end_cursor_ahead(id).await?;
         }
         let Some(analysis) = self.statements.get(id).map(|statement| statement.analysis) else { return Ok(()) };
-        self.serve_statement(&mut Statement { command, analysis, form }).await
+        let mut statement = Statement { command, analysis, form };
+        let result = self.serve_statement(&mut statement).await;
+        self.capture_statement(&statement);
+        result
     }
 
     /// What is sent for an execution; false where it was answered.

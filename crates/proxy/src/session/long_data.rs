@@ -105,6 +105,7 @@ impl Session {
             while frame > 0 {
                 let n = frame.min(self.client.input.len());
                 if n > 0 {
+                    self.capture_data(id, n);
                     self.send_data(n).await?;
                     self.client.input.consume(n);
                     frame -= n;

@@ -93,6 +93,7 @@ impl Session {
             _ => &[],
         };
         self.handle.row.begin(command.byte, shown);
+        self.capture_begins(command);
     }
 
     /// A command was dealt with: others see the session as it is now.
@@ -358,6 +359,7 @@ impl Session {
 
     /// The session is over.
     pub(super) fn session_ended(&mut self, end: &End) {
+        self.capture_ends();
         self.at.note_traffic();
         self.command_ended();
         let counters = &self.worker.counters;

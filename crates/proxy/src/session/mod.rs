@@ -11,6 +11,7 @@ mod backends;
 mod begin;
 mod beside;
 mod cached;
+mod captured;
 mod causal;
 mod causal_token;
 mod change_user;

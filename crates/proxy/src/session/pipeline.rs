@@ -68,8 +68,8 @@ impl Session {
         }
         // A copy for the mirror: mirrored.rs.
         self.mirror_statement(statement);
-        // Whether a shadow will repeat it: rehearsed.rs.
-        self.rehearsal_begins(statement);
+        // Whether a shadow will repeat it, or a capture has it: rehearsed.rs, captured.rs.
+        self.listening_begins(statement);
         // A backend (acquire.rs), the session's state on it (sync.rs), statement and reply (relay.rs); again where that is safe: run.rs.
         let mut reply = ReplyFacts::default();
         let result = self.run_plan(statement.command, &plan, &mut reply).await;
@@ -102,6 +102,7 @@ impl Session {
         };
         if !is_to_run {
             self.measure(statement, None);
+            self.capture_stops();
             if let Form::Execution { id, .. } | Form::Bulk { id } = statement.form {
                 self.forget_long_data(id).await?;
             }

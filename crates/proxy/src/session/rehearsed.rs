@@ -1,16 +1,16 @@
-//! A session that takes part in a rehearsal: its reads are heard, and given to its [`Shadow`] once they were answered.
+//! A session that takes part in a rehearsal: its reads are given to its [`Shadow`] once they were answered.
 
 use super::Session;
 use super::pipeline::{Form, Statement};
 use super::route::TextCommand;
-use crate::mirror::{Ear, MAX_TEXT};
+use crate::mirror::MAX_TEXT;
 use crate::session_state::pins::{self, PinReason, PinSet};
-use crate::shadow::{Listener, Repeated, Shadow};
+use crate::shadow::{Repeated, Shadow};
 use rehearsal::Skip;
 use sql::Facts;
 use std::rc::Rc;
 use wire::command::Command;
-use wire::flags::{Capabilities, StatusFlags};
+use wire::flags::StatusFlags;
 
 /// Facts of reads whose answer only this session's connection knows.
 const OWN: Facts =
@@ -32,42 +32,37 @@ pub(super) struct Rehearsed {
     /// What ran when the session was looked at.
     epoch: u64,
     shadow: Option<Rc<Shadow>>,
-    /// Hears the reply at hand.
-    listener: Option<Listener>,
+    /// The statement at hand is to be repeated.
+    is_meant: bool,
 }
 
 impl Session {
-    /// A statement is about to run where the session is now.
-    pub(super) fn rehearsal_begins(&mut self, statement: &Statement) {
+    /// How rows of the answer to the statement at hand come, if a rehearsal repeats it.
+    pub(super) fn rehearsal_wants(&mut self, statement: &Statement) -> Option<rehearsal::Form> {
         let epoch = self.worker.shared.rehearsals.epoch();
         if epoch == 0 {
-            return;
+            return None;
         }
         let shadow = self.shadow_in(epoch);
         let decided = shadow.as_ref().map(|shadow| self.repeatable(shadow, statement));
-        let listener = match (decided, shadow) {
-            (Some(Ok(Some(form))), _) => Some(Listener::new(form, self.worker.shared.clock)),
+        let form = match (decided, shadow) {
+            (Some(Ok(form)), _) => form,
             (Some(Err(why)), Some(shadow)) => {
                 shadow.run.skip(why);
                 None
             }
             _ => None,
         };
-        self.beside.get_or_insert_default().rehearsed.listener = listener;
-    }
-
-    /// The reply to the statement at hand begins, on a connection with these capabilities.
-    pub(super) fn rehearsal_reply_begins(&mut self, caps: Capabilities) {
-        if let Some(listener) = self.beside.as_mut().and_then(|beside| beside.rehearsed.listener.as_mut()) {
-            listener.begins(caps);
-        }
+        self.beside.get_or_insert_default().rehearsed.is_meant = form.is_some();
+        form
     }
 
     /// The statement was answered, and the session is done with it.
     pub(super) fn rehearsal_ends(&mut self, statement: &Statement) {
-        let Some(rehearsed) = self.beside.as_mut().map(|beside| &mut beside.rehearsed) else { return };
-        let (Some(listener), Some(shadow)) = (rehearsed.listener.take(), rehearsed.shadow.clone()) else { return };
-        let Some((answer, time_us)) = listener.finish() else { return shadow.run.skip(Skip::Original) };
+        let Some(beside) = self.beside.as_mut().filter(|beside| beside.rehearsed.is_meant) else { return };
+        beside.rehearsed.is_meant = false;
+        let Some(shadow) = beside.rehearsed.shadow.clone() else { return };
+        let Some((answer, time_us)) = beside.answer().cloned() else { return shadow.run.skip(Skip::Original) };
         let Some(mut copy) = self.copy_for(statement, shadow.run.plan.shadow) else { return shadow.run.skip(Skip::Form) };
         copy.is_guarded = true;
         let digest = self.worker.digest(copy.text(), copy.lex, &copy.analysis);
@@ -88,7 +83,7 @@ impl Session {
         let before = self.beside.as_mut().and_then(|beside| beside.rehearsed.shadow.take());
         let before = before.filter(|shadow| shadow.run.ended_ms(now_ms).is_none());
         let shadow = before.or_else(|| Shadow::of(&self.worker, self.handle.id, &self.user.name));
-        self.beside.get_or_insert_default().rehearsed = Rehearsed { epoch, shadow: shadow.clone(), listener: None };
+        self.beside.get_or_insert_default().rehearsed = Rehearsed { epoch, shadow: shadow.clone(), is_meant: false };
         shadow.filter(|shadow| shadow.is_active(now_ms))
     }
 
@@ -139,15 +134,6 @@ impl Session {
         let status = self.client.current_status();
         let is_open = status.contains(StatusFlags::IN_TRANS) || self.client.is_autocommit_off();
         is_open && !status.contains(StatusFlags::IN_TRANS_READONLY)
-    }
-}
-
-impl Rehearsed {
-    /// The next bytes of the reply at hand, as the server sent them.
-    pub(super) fn hears(&mut self, bytes: &[u8]) {
-        if let Some(listener) = self.listener.as_mut() {
-            listener.hears(bytes);
-        }
     }
 }
 

@@ -175,7 +175,9 @@ impl Session {
             .hiding_gtids(!self.tells_gtids(filter));
         reframe.set_next_seq(self.client.answer_seq());
         self.recovery.reply_hasher = self.reply_hasher_for(plan, from);
-        self.rehearsal_reply_begins(from);
+        if let Some(beside) = self.beside.as_mut() {
+            beside.reply_begins(from);
+        }
         loop {
             if !*began && let Some(fault) = self.withhold(&plan.analysis) {
                 self.at.statement_is_over().await;
@@ -252,7 +254,7 @@ impl Session {
             hasher.feed(direct);
         }
         if let Some(beside) = self.beside.as_mut() {
-            beside.rehearsed.hears(direct);
+            beside.hears(direct);
         }
         let sent = match held {
             Some(held) => {

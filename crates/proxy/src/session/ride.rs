@@ -269,9 +269,9 @@ impl Session {
         if plan.statement.is_some() {
             count(&self.worker.counters.backend_executes);
         }
-        self.rehearsal_reply_begins(caps);
         if let Some(beside) = self.beside.as_mut() {
-            beside.rehearsed.hears(&bytes);
+            beside.reply_begins(caps);
+            beside.hears(&bytes);
         }
         self.client.write_front(&self.at, if is_direct { &bytes } else { &out }).await.map_err(Fault::End)
     }

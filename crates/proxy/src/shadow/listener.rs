@@ -20,6 +20,11 @@ impl Listener {
         Self { form, clock, reader: None, began_us: 0, ended_us: 0 }
     }
 
+    /// The reply is complete.
+    pub(crate) fn is_done(&self) -> bool {
+        self.reader.as_ref().is_some_and(AnswerReader::is_done)
+    }
+
     /// The answer, and how long it took from the first byte that was awaited to the last one that came, us. None: the reply is not
     /// complete, or could not be read.
     pub(crate) fn finish(self) -> Option<(Answer, u64)> {

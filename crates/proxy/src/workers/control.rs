@@ -4,6 +4,7 @@
 //! whole: the call returns when every worker has taken it over.
 
 use crate::cache::CacheSettings;
+use crate::captures::begin_capture;
 use crate::clients::listener;
 use crate::limits::overload;
 use crate::logs::audit::AuditRecord;
@@ -22,7 +23,7 @@ use crate::workers::shared::Shared;
 use crate::workers::worker::{FIRST_SESSION_ID, Worker};
 use ::handover::Sockets;
 use model::ConfigError;
-use model::control::{AdminEvent, DataPlane, Flush, RehearsalOrder, RouteQuestion, RouteStep};
+use model::control::{AdminEvent, CaptureOrder, DataPlane, Flush, RehearsalOrder, RouteQuestion, RouteStep};
 use model::fleet::{Placement, UnderWay};
 use model::remark::{About, Remark, RowName, Scope};
 use model::snapshot::{ServerStatus, Snapshot};
@@ -366,6 +367,16 @@ impl DataPlane for Control {
 
     fn rehearsal_page(&self, name: &str) -> Result<Vec<(&'static str, String)>, String> {
         rehearsal_page(&self.stats, name)
+    }
+
+    fn capture(&self, order: &CaptureOrder) -> Result<String, String> {
+        match order {
+            CaptureOrder::Start(start) => begin_capture(&self.shared, &self.datadir, start),
+            CaptureOrder::Stop { name } => {
+                let run = self.shared.captures.stop(name)?;
+                Ok(format!("capture '{name}' ends; stats_tidegate_captures shows when its file is complete: {}", run.file()))
+            }
+        }
     }
 
     fn kill_session(&self, id: u64) -> bool {

@@ -4,6 +4,7 @@
 //! its servers, which change rarely.
 
 use crate::cache::{CacheSettings, QueryCache};
+use crate::captures;
 use crate::clients::tls_loads::TlsLoads;
 use crate::clients::users::{LearntSecrets, UserShared};
 use crate::hostgroups::hostgroup::HostgroupShared;
@@ -153,6 +154,8 @@ pub(crate) struct Shared {
     pub mirrors: Arc<crate::limits::mirror_room::Limit>,
     /// Rehearsals that run or have run.
     pub rehearsals: rehearsal::Desk,
+    /// Captures that run or have run.
+    pub captures: Arc<captures::Desk>,
     /// The process that takes this one's place, while one does.
     successor: ArcSwapOption<HandOverQueue>,
     /// Whether there is one.
@@ -208,6 +211,7 @@ impl Shared {
             positions: Positions::default(),
             mirrors: crate::limits::mirror_room::Limit::new(in_force.snapshot.vars.mirror_max_concurrency),
             rehearsals: rehearsal::Desk::default(),
+            captures: Arc::default(),
             successor: ArcSwapOption::empty(),
             has_heir: AtomicBool::new(false),
             draining: AtomicBool::new(false),

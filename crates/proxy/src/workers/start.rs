@@ -198,6 +198,7 @@ impl Proxy {
                 let _ = worker.join();
             }
         }
+        self.shared.captures.shut_down();
         self.shared.logs.stop();
         self.shared.traces.stop();
         left == 0
@@ -205,6 +206,7 @@ impl Proxy {
 
     /// Sessions and idle connections go to another process from now on: each when it is at rest.
     pub fn hand_over(&self, successor: Arc<HandOverQueue>) {
+        self.shared.captures.leave();
         self.shared.set_heir(Some(successor));
         self.shared.send_all(|| Mail::Ask(Box::new(session::hand_over)));
     }

@@ -46,6 +46,7 @@ pub(crate) fn metrics(stats: &ProxyStats) -> Vec<Metric> {
     waits(&mut families, stats);
     totals.listed().for_each(|server| latencies(&mut families, server));
     families.0.extend(super::rehearsals::metrics(stats));
+    families.0.extend(super::captures::metrics(stats));
     families.0
 }
 

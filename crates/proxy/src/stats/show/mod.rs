@@ -1,5 +1,6 @@
 //! The tables: each one's description beside the function that makes its rows.
 
+mod captures;
 mod certificates;
 mod global;
 mod metrics;
@@ -38,6 +39,7 @@ pub(super) const TABLES: &[&[Table]] = &[
     global::TABLES,
     certificates::TABLES,
     rehearsals::TABLES,
+    captures::TABLES,
 ];
 
 fn text(bytes: &[u8]) -> Value {
