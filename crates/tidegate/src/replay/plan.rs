@@ -1,0 +1,159 @@
+//! The first pass over a file: what it has, which numbers of ends, and which commands write. It is read to its end, or to where it is cut.
+
+use super::said::{Follower, Known, Said, turn_of};
+use anyhow::{Context, Result};
+use capture::seal::PrivateKey;
+use capture::{Command, GapReason, Header, Races, Reader, Record, Seqs, Step, Trailer, Turn, What, Withheld, records};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+/// How a file ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// As it should.
+    Whole(Trailer),
+    /// It has no trailer: it is whole up to a byte.
+    CutOff(u64),
+    /// It is damaged, in words.
+    Damaged(String),
+}
+
+/// What a file has.
+pub(crate) struct FilePlan {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its header.
+    pub header: Header,
+    /// How it ends.
+    pub ending: Ending,
+    /// Numbers of ends of its commands.
+    pub seqs: Seqs,
+    /// Its writes.
+    pub races: Races,
+    /// Their turns.
+    pub turns: Vec<Turn>,
+    /// Commands.
+    pub commands: u64,
+    /// Commands that write.
+    pub writes: u64,
+    /// Sessions by user.
+    pub users: BTreeMap<String, u64>,
+    /// Sessions by schema.
+    pub schemas: BTreeMap<String, u64>,
+    /// Gaps by reason.
+    pub gaps: BTreeMap<GapReason, u64>,
+    /// Commands that were not captured, by reason.
+    pub withheld: BTreeMap<Withheld, u64>,
+    /// When the first command began and the last one ended, us of its clock.
+    pub span_us: (u64, u64),
+}
+
+impl FilePlan {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be opened, is of another kind, or sealed to another key.
+    pub(crate) fn read(path: &Path, key: Option<&PrivateKey>, known: &Known) -> Result<Self> {
+        let named = || path.display().to_string();
+        let mut reader = open(path, key).with_context(named)?;
+        let mut plan = Self::new(path, reader.header().clone());
+        let mut follower = Follower::default();
+        plan.ending = loop {
+            match reader.step() {
+                Ok(Step::Frame(frame)) => {
+                    for record in records(&frame) {
+                        match record {
+                            Ok(record) => plan.note(&record, &mut follower, known),
+                            Err(e) => tracing::debug!("{}: {e}", path.display()),
+                        }
+                    }
+                }
+                Ok(Step::End(trailer)) => break Ending::Whole(trailer),
+                Ok(Step::CutOff { at }) => break Ending::CutOff(at),
+                Err(e) => break Ending::Damaged(e.to_string()),
+            }
+        };
+        plan.races.sort();
+        Ok(plan)
+    }
+
+    fn new(path: &Path, header: Header) -> Self {
+        Self {
+            path: path.to_owned(),
+            header,
+            ending: Ending::CutOff(0),
+            seqs: Seqs::default(),
+            races: Races::default(),
+            turns: Vec::new(),
+            commands: 0,
+            writes: 0,
+            users: BTreeMap::new(),
+            schemas: BTreeMap::new(),
+            gaps: BTreeMap::new(),
+            withheld: BTreeMap::new(),
+            span_us: (u64::MAX, 0),
+        }
+    }
+
+    fn note(&mut self, record: &Record<'_>, follower: &mut Follower, known: &Known) {
+        match record {
+            Record::Session(start) => {
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                *self.users.entry(text(start.user)).or_default() += 1;
+                *self.schemas.entry(text(start.schema)).or_default() += 1;
+            }
+            Record::Command(command) => {
+                let said = follower.said(command, known);
+                self.note_command(command, said.as_deref());
+            }
+            Record::Gap(gap) => *self.gaps.entry(gap.why).or_default() += 1,
+            Record::End { session } => follower.forget(*session),
+        }
+    }
+
+    fn note_command(&mut self, command: &Command<'_>, said: Option<&Said>) {
+        let timing = command.timing;
+        self.commands += 1;
+        self.seqs.insert(timing.seq);
+        self.span_us.0 = self.span_us.0.min(timing.begin_us);
+        self.span_us.1 = self.span_us.1.max(timing.begin_us.saturating_add(timing.time_us));
+        if let What::Withheld { why, .. } = &command.what {
+            *self.withheld.entry(*why).or_default() += 1;
+        }
+        if let Some(turn) = turn_of(command, said) {
+            self.writes += 1;
+            self.races.add(timing.after, timing.seq);
+            self.turns.push(turn);
+        }
+    }
+
+    /// Sessions.
+    pub(crate) fn sessions(&self) -> u64 {
+        self.users.values().sum()
+    }
+
+    /// How long it took at the original, s.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.span_us.1.saturating_sub(self.span_us.0) as f64 / 1e6
+    }
+
+    /// Why the file does not have all, if so.
+    pub(crate) fn fault(&self) -> Option<String> {
+        let name = self.path.display();
+        match &self.ending {
+            Ending::Whole(_) => None,
+            Ending::CutOff(at) => Some(format!("{name} is cut off: it is whole up to byte {at}, and has no trailer")),
+            Ending::Damaged(why) => Some(format!("{name}: {why}; what stands before is used")),
+        }
+    }
+}
+
+/// Opens a file.
+///
+/// # Errors
+/// As for [`FilePlan::read`].
+pub(crate) fn open(path: &Path, key: Option<&PrivateKey>) -> Result<Reader<BufReader<File>>> {
+    Ok(Reader::open(BufReader::new(File::open(path)?), key)?)
+}
