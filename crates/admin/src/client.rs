@@ -1,4 +1,4 @@
-//! A small blocking client for the admin port: log in, ask, read text rows. Over TCP it speaks TLS where the port offers that. Without, the
+//! A small blocking client for the admin port and for servers of a replay: log in, ask, read text rows, or pass replies on as they come. Over TCP it speaks TLS where the port offers that. Without, the
 //! password is proven by a scramble or goes out under RSA, never in clear.
 
 use std::io::{self, Read, Write};
@@ -103,6 +103,16 @@ impl Line {
         if matches!(self, Self::Tcp(_)) { Channel::Plain } else { Channel::Secure }
     }
 
+    /// How long a single read may take.
+    fn wait_at_most(&mut self, time: Duration) -> io::Result<()> {
+        match self {
+            Self::Unix(socket) => socket.socket.set_read_timeout(Some(time)),
+            Self::Tcp(socket) => socket.socket.set_read_timeout(Some(time)),
+            Self::Tls(stream) => stream.sock.socket.set_read_timeout(Some(time)),
+            Self::Lost => Ok(()),
+        }
+    }
+
     fn read_until(&mut self, until: Instant) {
         match self {
             Self::Unix(socket) => socket.until = until,
@@ -154,8 +164,13 @@ impl Client {
     /// Connects to `host:port`, or to a Unix socket if `target` has a slash. Over TCP, TLS is used if the server offers it, with any
     /// certificate. With `ca`, TLS is required, with a certificate from the CAs of that file.
     pub fn connect(target: &str, user: &str, password: &str, ca: Option<&Path>) -> Result<Self> {
+        Self::connect_with(target, user, password, ca, Capabilities::empty())
+    }
+
+    /// The same with further capabilities, as far as the server has them.
+    pub fn connect_with(target: &str, user: &str, password: &str, ca: Option<&Path>, more: Capabilities) -> Result<Self> {
         let line = open(target).with_context(|| format!("cannot connect to {target}"))?;
-        let mut client = Self { line, caps: Capabilities::empty(), seq: 0, limit: LOGIN, left: LOGIN.bytes, fault: None };
+        let mut client = Self { line, caps: more, seq: 0, limit: LOGIN, left: LOGIN.bytes, fault: None };
         client.log_in(user, password, ca).with_context(|| format!("cannot log in to {target}"))?;
         Ok(client)
     }
@@ -187,7 +202,7 @@ impl Client {
         let first = self.receive()?;
         self.check(&first)?;
         let greeting = Greeting::parse(&first)?;
-        self.caps = WANTED & greeting.capabilities;
+        self.caps = (WANTED | self.caps) & greeting.capabilities;
         self.secure(greeting.capabilities, ca)?;
         let channel = self.line.channel();
         let mut auth = ClientAuth::new(ClientSecret::Clear(password.as_bytes()), channel);
@@ -232,6 +247,39 @@ impl Client {
             self.fault = self.fault.or(Some(Fault::Lost));
         }
         rows
+    }
+
+    /// What both sides agreed upon.
+    pub fn capabilities(&self) -> Capabilities {
+        self.caps
+    }
+
+    /// Sends a command, which begins with its byte, without waiting for anything.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub fn send_command(&mut self, payload: &[u8]) -> Result<()> {
+        self.seq = 0;
+        self.send(payload)
+    }
+
+    /// Passes the bytes of a reply on as they come, until `hears` says that it is complete. At most `within` passes between two pieces.
+    ///
+    /// # Errors
+    /// The connection is lost, or the server was silent for too long.
+    pub fn hear_reply(&mut self, within: Duration, hears: &mut dyn FnMut(&[u8]) -> bool) -> Result<()> {
+        let mut buffer = vec![0; 16 << 10];
+        self.line.wait_at_most(within)?;
+        loop {
+            self.line.read_until(Instant::now() + within);
+            let read = self.line.read(&mut buffer)?;
+            if read == 0 {
+                bail!("the connection was cut");
+            }
+            if hears(buffer.get(..read).unwrap_or_default()) {
+                return Ok(());
+            }
+        }
     }
 
     fn ask(&mut self, sql: &str) -> Result<Result<Vec<Vec<Field>>, String>> {

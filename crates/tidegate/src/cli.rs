@@ -2,6 +2,7 @@
 
 use crate::init::InitOptions;
 use crate::rehearsal::Rehearsal;
+use crate::replay::ReplayOptions;
 use crate::top::TopOptions;
 use crate::upgrade::UpgradeOptions;
 use clap::{Args, Parser, Subcommand};
@@ -215,6 +216,9 @@ pub(crate) enum Command {
     /// Judge a rehearsal of an upgrade on a running proxy.
     #[command(subcommand)]
     Rehearsal(Rehearsal),
+    /// Replay captured traffic against a server, compare the answers, and print a verdict. Exit code: 0 SAFE, 2 NOT ENOUGH, 1 NOT SAFE or
+    /// an error.
+    Replay(ReplayOptions),
     /// Write man pages and shell completions into a directory, for packages.
     #[command(hide = true)]
     Manual {

@@ -11,6 +11,7 @@ mod manual;
 mod notify;
 mod process;
 mod rehearsal;
+mod replay;
 mod supervise;
 mod top;
 mod upgrade;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Some(Command::Init(options)) => init::init(options),
         Some(Command::Top(options)) => top::run(options),
         Some(Command::Rehearsal(rehearsal)) => return rehearsal::run(rehearsal),
+        Some(Command::Replay(options)) => return replay::run(options),
         Some(Command::Upgrade(options)) => upgrade::ask(options),
         Some(Command::Manual { directory }) => manual::write(directory),
         None if cli.take_over => Predecessor::meet().and_then(|before| run(&cli, Some(before))),

@@ -1,0 +1,358 @@
+//! One session of a replay: a thread with a connection of its own, which runs the session's commands in their order.
+
+use super::engine::{Job, Stage};
+use super::gate::Start;
+use super::judge::{Beside, Replayed};
+use super::said::Said;
+use super::target::Connection;
+use anyhow::Result;
+use capture::{Command, Params, Record, SessionStart, Timing, What};
+use rehearsal::Answer;
+use sql::Kind;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use wire::codec::Reader;
+use wire::codes;
+use wire::command;
+
+/// What makes the server refuse writes of a session.
+const READ_ONLY: &[u8] = b"SET SESSION TRANSACTION READ ONLY";
+
+/// A statement that the session has prepared.
+struct Prepared {
+    /// Its number on this connection.
+    id: u32,
+    text: Arc<[u8]>,
+}
+
+/// Where a session stands between transactions.
+#[derive(Clone, Copy, Default)]
+struct Transaction {
+    /// Statements belong to it until it ends.
+    is_open: bool,
+    /// A write of another session ran beside one of its statements.
+    is_raced: bool,
+    /// The server has rolled it back, which the original's did not.
+    is_lost: bool,
+}
+
+/// See the module.
+pub(super) struct Player<'a> {
+    stage: &'a Stage<'a>,
+    connection: Option<Connection>,
+    user: String,
+    schema: String,
+    prepared: HashMap<u32, Prepared>,
+    transaction: Transaction,
+    /// autocommit is off.
+    holds_open: bool,
+    /// The second that `timestamp` has.
+    pinned_s: Option<u64>,
+    /// The session sets `timestamp` itself.
+    sets_clock: bool,
+}
+
+impl<'a> Player<'a> {
+    /// A session that has not begun.
+    pub(super) fn new(stage: &'a Stage<'a>) -> Self {
+        Self {
+            stage,
+            connection: None,
+            user: String::new(),
+            schema: String::new(),
+            prepared: HashMap::new(),
+            transaction: Transaction::default(),
+            holds_open: false,
+            pinned_s: None,
+            sets_clock: false,
+        }
+    }
+
+    /// Runs what comes, until nothing more does.
+    pub(super) fn play(mut self, jobs: &Receiver<Job>) {
+        for job in jobs {
+            self.stage.taken(job.record.len());
+            let Ok(Some(record)) = Record::decode(&mut Reader::new(&job.record)) else { continue };
+            match record {
+                Record::Session(start) => self.begin(&start),
+                Record::Command(command) => self.run(&command, &job),
+                Record::Gap(_) | Record::End { .. } => {}
+            }
+        }
+    }
+
+    fn begin(&mut self, start: &SessionStart<'_>) {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (self.user, self.schema) = (text(start.user), text(start.schema));
+        match self.stage.target.connect(start.capabilities) {
+            Ok(connection) => self.connection = Some(connection),
+            Err(e) => return self.stage.judge.give_up("cannot log in", &format!("{e:#}")),
+        }
+        let done = self.set_up(&start.setup, start.schema);
+        self.told(done);
+    }
+
+    /// Brings the connection into the session's state.
+    fn set_up(&mut self, setup: &[&[u8]], schema: &[u8]) -> Result<()> {
+        (self.transaction, self.pinned_s, self.holds_open) = (Transaction::default(), None, false);
+        let Some(connection) = self.connection.as_mut() else { return Ok(()) };
+        if !schema.is_empty()
+            && let Some(code) = connection.simple(command::Command::InitDb, schema)?
+        {
+            self.stage.judge.give_up("no such schema", &format!("schema '{}': error {code}", self.schema));
+        }
+        for text in setup {
+            self.holds_open |= turns_autocommit_off(text);
+            if let (Answer { error: Some(code), .. }, _) = connection.query(text)? {
+                // A character set or a mode that the server does not have: the session's statements would mean something else.
+                let error = format!("error {code} at {}", String::from_utf8_lossy(text));
+                self.stage.judge.give_up("its state is refused", &error);
+            }
+        }
+        if self.stage.reads_only {
+            connection.query(READ_ONLY)?;
+        }
+        Ok(())
+    }
+
+    fn told(&mut self, done: Result<()>) {
+        if let Err(e) = done {
+            self.stage.judge.give_up("connection lost", &format!("{e:#}"));
+        }
+        if self.connection.as_ref().is_some_and(Connection::is_lost) {
+            self.connection = None;
+        }
+    }
+
+    /// Runs a command in its turn.
+    fn run(&mut self, command: &Command<'_>, job: &Job) {
+        let Some(ticket) = job.ticket else { return };
+        if self.connection.is_none() {
+            self.stage.judge.skip("session not replayed");
+        } else if self.is_wanted(&command.what, job) && self.stage.wait_until(job.due_us) {
+            match self.stage.gate.enter(ticket) {
+                Start::Not => self.stage.judge.skip("interrupted"),
+                start => {
+                    self.transaction.is_raced |= start == Start::OutOfOrder;
+                    let done = self.execute(command, job);
+                    self.told(done);
+                }
+            }
+        }
+        self.stage.gate.leave(ticket);
+        self.stage.ended();
+    }
+
+    /// Whether the command is sent; says why it is not.
+    fn is_wanted(&self, what: &What<'_>, job: &Job) -> bool {
+        let Some(said) = &job.said else { return !matches!(what, What::ChangeUser { .. }) && self.names_prepared(what) };
+        if let What::Withheld { why, .. } = what {
+            self.stage.judge.ran(said, 0);
+            return self.skips(why.name());
+        }
+        let is_preparation = matches!(what, What::Prepare { .. });
+        match () {
+            () if self.stage.reads_only && !said.is_read && !said.is_state => !is_preparation && self.skips("may write"),
+            () if !job.is_compared && !is_preparation && !said.is_state => false,
+            () if matches!(what, What::Execute { .. }) => self.names_prepared(what) || self.skips("statement not prepared"),
+            () => true,
+        }
+    }
+
+    /// A command about a prepared statement names one that is there.
+    fn names_prepared(&self, what: &What<'_>) -> bool {
+        match what {
+            What::Execute { statement, .. } | What::LongData { statement, .. } => self.prepared.contains_key(statement),
+            What::CloseStatement(statement) | What::ResetStatement(statement) => self.prepared.contains_key(statement),
+            _ => true,
+        }
+    }
+
+    fn skips(&self, why: &'static str) -> bool {
+        self.stage.judge.skip(why);
+        false
+    }
+
+    fn execute(&mut self, command: &Command<'_>, job: &Job) -> Result<()> {
+        match (&command.what, &job.said) {
+            (What::Query(text), Some(said)) => self.statement(command, text, said, job, None),
+            (What::Execute { statement, params }, Some(said)) => {
+                let Some((id, text)) = self.prepared.get(statement).map(|it| (it.id, Arc::clone(&it.text))) else { return Ok(()) };
+                self.statement(command, &text, said, job, Some((id, params)))
+            }
+            (What::Prepare { statement, text }, Some(said)) => self.prepare(command, *statement, text, said),
+            (what, _) => self.command(what),
+        }
+    }
+
+    /// A command that is no statement.
+    fn command(&mut self, what: &What<'_>) -> Result<()> {
+        let Some(connection) = self.connection.as_mut() else { return Ok(()) };
+        match what {
+            What::LongData { statement, parameter, bytes } => match self.prepared.get(statement) {
+                Some(prepared) => connection.long_data(prepared.id, *parameter, bytes),
+                None => Ok(()),
+            },
+            What::CloseStatement(statement) => match self.prepared.remove(statement) {
+                Some(prepared) => connection.close_statement(prepared.id),
+                None => Ok(()),
+            },
+            What::ResetStatement(statement) => match self.prepared.get(statement) {
+                Some(prepared) => connection.simple(command::Command::StmtReset, &prepared.id.to_le_bytes()).map(drop),
+                None => Ok(()),
+            },
+            What::Reset(setup) => {
+                connection.simple(command::Command::ResetConnection, &[])?;
+                self.prepared.clear();
+                self.set_up(setup, &[])
+            }
+            What::InitDb(schema) => {
+                self.schema = String::from_utf8_lossy(schema).into_owned();
+                connection.simple(command::Command::InitDb, schema).map(drop)
+            }
+            What::SetOption(option) => connection.simple(command::Command::SetOption, &option.to_le_bytes()).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// Prepares a statement. The original's PREPARE succeeded, or it would not be in the file.
+    fn prepare(&mut self, command: &Command<'_>, statement: u32, text: &[u8], said: &Said) -> Result<()> {
+        let Some(connection) = self.connection.as_mut() else { return Ok(()) };
+        match connection.prepare(text)? {
+            Ok(id) => {
+                self.prepared.insert(statement, Prepared { id, text: text.into() });
+                Ok(())
+            }
+            Err(code) => self.judge(command.timing, text, said, Some(&Answer::default()), (&Answer::of_error(code), 0), Beside::Nothing),
+        }
+    }
+
+    /// Runs a statement, as text or (`prepared`) by its number, and has the answer judged.
+    fn statement(
+        &mut self,
+        command: &Command<'_>,
+        text: &[u8],
+        said: &Said,
+        job: &Job,
+        prepared: Option<(u32, &Params<'_>)>,
+    ) -> Result<()> {
+        let timing = command.timing;
+        let beside = self.beside(timing, said);
+        self.pin(timing, said, command.reply.as_ref())?;
+        let Some(connection) = self.connection.as_mut() else { return Ok(()) };
+        let asked = match prepared {
+            None => connection.query(text),
+            Some((id, params)) => connection.execute(id, params),
+        };
+        let (answer, time_us) = match asked {
+            Ok(asked) => asked,
+            Err(e) => {
+                self.stage.judge.give_up("connection lost", &format!("{e:#}"));
+                (Answer::of_error(codes::SERVER_LOST), 0)
+            }
+        };
+        let is_compared = job.is_compared && !self.transaction.is_lost;
+        if self.transaction.is_lost && job.is_compared {
+            self.stage.judge.skip("transaction lost");
+        }
+        self.note(text, said, command.reply.as_ref(), &answer);
+        if !is_compared {
+            return Ok(());
+        }
+        if !self.stage.reads_only || said.is_read {
+            self.stage.judge.ran(said, timing.time_us);
+        }
+        if self.stage.reads_only && answer.is_refused_write() {
+            self.stage.judge.skip("may write");
+            return Ok(());
+        }
+        self.judge(timing, text, said, command.reply.as_ref(), (&answer, time_us), beside)
+    }
+
+    fn judge(
+        &self,
+        timing: Timing,
+        text: &[u8],
+        said: &Said,
+        original: Option<&Answer>,
+        (answer, time_us): (&Answer, u64),
+        beside: Beside,
+    ) -> Result<()> {
+        let (user, schema, file) = (self.user.as_str(), self.schema.as_str(), self.stage.file);
+        self.stage.judge.judge(&Replayed { file, user, schema, timing, text, said, original, answer, time_us, beside })
+    }
+
+    /// Whether writes of other sessions ran beside the statement, or beside one before in its transaction.
+    fn beside(&mut self, timing: Timing, said: &Said) -> Beside {
+        let races = &self.stage.plan.races;
+        let is_raced = match self.stage.reads_only {
+            // No write is replayed: an answer can be that of the original only before the first one.
+            true => !self.stage.has_base && races.any_before(timing.seq),
+            false => races.beside(timing.after, timing.seq, said.is_write) > 0,
+        };
+        self.transaction.is_raced |= is_raced;
+        let beside = if self.transaction.is_raced { Beside::Writes } else { Beside::Nothing };
+        if !self.transaction.is_open && !self.holds_open {
+            self.transaction.is_raced = false;
+        }
+        beside
+    }
+
+    /// Sets the clock and the next AUTO_INCREMENT value as they were at the original.
+    fn pin(&mut self, timing: Timing, said: &Said, reply: Option<&Answer>) -> Result<()> {
+        let (Some(connection), true) = (self.connection.as_mut(), self.stage.pins) else { return Ok(()) };
+        let second = self.stage.unix_s(timing.begin_us);
+        if !self.sets_clock && (said.is_write || said.traits.reads_clock) && self.pinned_s != Some(second) {
+            connection.query(format!("SET timestamp={second}").as_bytes())?;
+            self.pinned_s = Some(second);
+        }
+        let is_insert = matches!(said.analysis.kind, Kind::Insert | Kind::Replace);
+        if let Some(id) = reply.filter(|reply| is_insert && reply.error.is_none()).map(|reply| reply.insert_id).filter(|id| *id > 0) {
+            connection.query(format!("SET insert_id={id}").as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Follows the transaction.
+    fn note(&mut self, text: &[u8], said: &Said, original: Option<&Answer>, answer: &Answer) {
+        let transaction = &mut self.transaction;
+        match said.analysis.kind {
+            Kind::Begin => *transaction = Transaction { is_open: true, ..Transaction::default() },
+            Kind::Commit | Kind::Rollback | Kind::Ddl => *transaction = Transaction::default(),
+            Kind::Set => {
+                self.holds_open |= turns_autocommit_off(text);
+                self.sets_clock |= text.windows(9).any(|part| part.eq_ignore_ascii_case(b"timestamp"));
+            }
+            _ => {}
+        }
+        let was_rolled_back = original.is_some_and(|original| original.error == Some(codes::LOCK_DEADLOCK));
+        if answer.error == Some(codes::LOCK_DEADLOCK) && !was_rolled_back && (self.transaction.is_open || self.holds_open) {
+            self.transaction.is_lost = true;
+        }
+    }
+}
+
+/// SET autocommit=0, among others.
+fn turns_autocommit_off(text: &[u8]) -> bool {
+    const NAME: &[u8] = b"autocommit";
+    let Some(at) = text.windows(NAME.len()).position(|part| part.eq_ignore_ascii_case(NAME)) else { return false };
+    let behind = text.get(at + NAME.len()..).unwrap_or_default();
+    let value: Vec<u8> = behind.iter().copied().filter(|byte| !b" `:='\"".contains(byte)).take(3).collect();
+    value.first() == Some(&b'0') || value.eq_ignore_ascii_case(b"off")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::turns_autocommit_off;
+
+    #[test]
+    fn a_session_without_autocommit_is_known() {
+        for text in ["SET autocommit=0", "SET @@session.autocommit := OFF, sql_mode=''", "SET `autocommit` = 'OFF'"] {
+            assert!(turns_autocommit_off(text.as_bytes()), "{text}");
+        }
+        for text in ["SET autocommit=1", "SET autocommit = ON", "SET a = 0", "SET autocommit"] {
+            assert!(!turns_autocommit_off(text.as_bytes()), "{text}");
+        }
+    }
+}
