@@ -22,7 +22,7 @@ fn fill(server: &Server) {
     for sql in [
         "CREATE TABLE test.accounts (id INT PRIMARY KEY, owner INT, balance INT, note VARCHAR(40), KEY (owner))",
         "CREATE TABLE test.orders (id BIGINT AUTO_INCREMENT PRIMARY KEY, account INT, amount DECIMAL(10,2), at TIMESTAMP DEFAULT CURRENT_TIMESTAMP)",
-        "CREATE TABLE test.lines (id BIGINT AUTO_INCREMENT PRIMARY KEY, order_id BIGINT, body TEXT, FOREIGN KEY (order_id) REFERENCES orders (id))",
+        "CREATE TABLE test.parts (id BIGINT AUTO_INCREMENT PRIMARY KEY, order_id BIGINT, body TEXT, FOREIGN KEY (order_id) REFERENCES orders (id))",
         "CREATE TABLE test.counter (id INT PRIMARY KEY, n INT)",
         "INSERT INTO test.counter VALUES (1, 0)",
     ] {
@@ -47,7 +47,7 @@ fn session(proxy: &Tidegate, session: i64) {
         peer.exec(&format!("UPDATE accounts SET balance = balance - {round}, note = 'round {round}' WHERE id = {account}"));
         peer.execute(&insert, &[Param::Int(account), Param::Text(format!("{round}.25").into())]).unwrap().check().unwrap();
         let order = peer.get("SELECT LAST_INSERT_ID()");
-        peer.exec(&format!("INSERT INTO lines (order_id, body) VALUES ({order}, 'a'), ({order}, 'b')"));
+        peer.exec(&format!("INSERT INTO parts (order_id, body) VALUES ({order}, 'a'), ({order}, 'b')"));
         peer.exec("UPDATE counter SET n = n + 1 WHERE id = 1");
         peer.exec(if round % 10 == 9 { "ROLLBACK" } else { "COMMIT" });
         peer.ask(&format!("SELECT SUM(balance) - @discount FROM accounts WHERE owner = {session}"));
@@ -110,7 +110,7 @@ fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
 
 /// What tables have. The original's timestamps are those of its server's clock, which no replay knows to the second.
 fn checksums(server: &Server) -> Vec<Option<String>> {
-    let tables = ["accounts", "lines", "counter", "(SELECT id, account, amount FROM test.orders)"];
+    let tables = ["accounts", "parts", "counter", "(SELECT id, account, amount FROM test.orders)"];
     let columns = ["id, owner, balance, note", "id, order_id, body", "id, n", "id, account, amount"];
     let mut root = server.root().unwrap();
     let mut sum = |(table, columns): (&str, &str)| {
