@@ -1,6 +1,6 @@
 //! CAPTURE START: checks the order, reads the key, and begins.
 
-use super::Plan;
+use super::CapturePlan;
 use crate::workers::shared::Shared;
 use capture::seal::PublicKey;
 use capture::{Header, ServerAt};
@@ -24,7 +24,7 @@ pub(crate) fn begin_capture(shared: &Arc<Shared>, datadir: &Path, start: &Captur
     }
     let key = start.public_key.as_ref().map(|file| read_key(&datadir.join(file))).transpose()?;
     let vars = &snapshot.vars;
-    let plan = Plan {
+    let plan = CapturePlan {
         name: start.name.as_str().into(),
         seconds: start.seconds,
         max_bytes: start.max_mb.saturating_mul(1 << 20),

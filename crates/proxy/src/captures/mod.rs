@@ -8,7 +8,7 @@ mod run;
 mod thread;
 
 pub(crate) use begin::begin_capture;
-pub(crate) use run::{Plan, Run, Stop};
+pub(crate) use run::{CapturePlan, Run, Stop};
 
 use crate::workers::clock::Clock;
 use arc_swap::ArcSwapOption;
@@ -58,7 +58,7 @@ impl Desk {
     ///
     /// # Errors
     /// A capture runs, or the file or the thread cannot be made.
-    pub(crate) fn start(self: &Arc<Self>, plan: Plan, header: &Header, clock: Clock) -> Result<Arc<Run>, String> {
+    pub(crate) fn start(self: &Arc<Self>, plan: CapturePlan, header: &Header, clock: Clock) -> Result<Arc<Run>, String> {
         let mut runs = self.lock();
         if let Some(before) = runs.all.last().filter(|run| !run.is_written()) {
             let name = &before.plan.name;

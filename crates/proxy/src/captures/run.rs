@@ -15,7 +15,7 @@ const FOR_GAPS: usize = 64 << 10;
 
 /// What an operator ordered.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
+pub(crate) struct CapturePlan {
     /// Its name.
     pub name: Box<str>,
     /// FOR s SECONDS.
@@ -78,7 +78,7 @@ struct Bell {
 
 /// What waits to be written.
 #[derive(Default)]
-struct Queue {
+struct RecordQueue {
     bytes: Vec<u8>,
     is_closed: bool,
 }
@@ -86,7 +86,7 @@ struct Queue {
 /// See the module.
 pub(crate) struct Run {
     /// What was ordered.
-    pub plan: Plan,
+    pub plan: CapturePlan,
     /// Its number in this process, from 1.
     pub number: u64,
     /// When it began: process clock, us.
@@ -102,7 +102,7 @@ pub(crate) struct Run {
     /// Bytes of the file.
     pub bytes: AtomicU64,
     ends: AtomicU64,
-    queues: Box<[Mutex<Queue>]>,
+    queues: Box<[Mutex<RecordQueue>]>,
     bell: Bell,
     gaps: [AtomicU64; GapReason::ALL.len()],
     withheld: [AtomicU64; Withheld::ALL.len()],
@@ -116,7 +116,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Run {
-    pub(super) fn new(plan: Plan, number: u64, header: &Header) -> Self {
+    pub(super) fn new(plan: CapturePlan, number: u64, header: &Header) -> Self {
         let queues = (0..plan.workers.max(1)).map(|_| Mutex::default()).collect();
         Self {
             plan,

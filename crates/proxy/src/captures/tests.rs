@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-fn plan(directory: &Path) -> Plan {
-    Plan {
+fn plan(directory: &Path) -> CapturePlan {
+    CapturePlan {
         name: "friday".into(),
         seconds: 3600,
         max_bytes: 1 << 30,
@@ -68,7 +68,7 @@ fn what_is_pushed_is_in_the_file_that_only_the_owner_reads() {
 
 #[test]
 fn a_full_queue_takes_gaps_only() {
-    let plan = Plan { queue_bytes: 100, ..plan(Path::new("/nowhere")) };
+    let plan = CapturePlan { queue_bytes: 100, ..plan(Path::new("/nowhere")) };
     let run = Run::new(plan, 1, &Header::default());
     assert!(query(&run, 1, b"SELECT 1") && !query(&run, 1, &[b'x'; 100]));
     let held = run.queued_bytes();
@@ -81,7 +81,9 @@ fn a_full_queue_takes_gaps_only() {
 
 #[test]
 fn limits_end_a_capture() {
-    for (change, reason) in [((|plan: &mut Plan| plan.seconds = 0) as fn(&mut Plan), Stop::Time), (|plan| plan.max_bytes = 1, Stop::Size)] {
+    for (change, reason) in
+        [((|plan: &mut CapturePlan| plan.seconds = 0) as fn(&mut CapturePlan), Stop::Time), (|plan| plan.max_bytes = 1, Stop::Size)]
+    {
         let dir = tempfile::tempdir().unwrap();
         let mut plan = plan(dir.path());
         change(&mut plan);
@@ -104,14 +106,14 @@ fn a_place_that_cannot_be_written_is_an_error() {
     let begun = desk.start(plan(dir.path()), &Header::default(), Clock::new());
     assert!(begun.is_err_and(|e| e.contains("cannot write")));
     assert_eq!((desk.running(), desk.runs().len()), (0, 0));
-    let full = Plan { reserve_percent: 101, directory: dir.path().join("others"), ..plan(dir.path()) };
+    let full = CapturePlan { reserve_percent: 101, directory: dir.path().join("others"), ..plan(dir.path()) };
     assert!(desk.start(full, &Header::default(), Clock::new()).is_err_and(|e| e.contains("of the disk")));
 }
 
 #[test]
 fn sessions_are_chosen_by_user_and_share() {
     let all = Run::new(plan(Path::new("/nowhere")), 1, &Header::default());
-    let some = Plan { users: vec!["anna".into()], percent: 50.0, ..plan(Path::new("/nowhere")) };
+    let some = CapturePlan { users: vec!["anna".into()], percent: 50.0, ..plan(Path::new("/nowhere")) };
     let some = Run::new(some, 1, &Header::default());
     let count = |run: &Run, user: &str| (0..1000).filter(|id| run.wants(*id, user)).count();
     assert_eq!((count(&all, "bert"), count(&some, "bert")), (1000, 0));

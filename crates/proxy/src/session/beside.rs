@@ -2,7 +2,7 @@
 //! through one listener.
 
 use super::Session;
-use super::captured::Captured;
+use super::captured::SessionCapture;
 use super::pipeline::Statement;
 use super::rehearsed::Rehearsed;
 use crate::mirror::{Ear, Strand};
@@ -19,7 +19,7 @@ pub(super) struct Beside {
     /// What it has to do with rehearsals.
     pub rehearsed: Rehearsed,
     /// What it has to do with captures.
-    pub captured: Captured,
+    pub captured: SessionCapture,
     /// Hears the reply at hand, if a rehearsal or a capture wants it.
     listener: Option<Listener>,
     /// What it heard, and how long the server took, us.

@@ -45,7 +45,7 @@ const HARMLESS: PinSet = PinSet::of(&[PinReason::Cursor, PinReason::UserLock, Pi
 
 /// What a session has to do with captures.
 #[derive(Default)]
-pub(super) struct Captured {
+pub(super) struct SessionCapture {
     /// The number of the capture that was looked at.
     number: u64,
     /// That capture, if it wants the session.
@@ -82,7 +82,7 @@ enum Stage {
     Unheard,
 }
 
-impl Captured {
+impl SessionCapture {
     /// The last byte of an answer is here. The number is taken before the client has it: whatever begins later comes behind it.
     pub(super) fn reply_ends(&mut self) {
         if let Some(run) = self.run.as_ref().filter(|_| self.seq == 0) {
@@ -102,14 +102,14 @@ impl Session {
         if number == 0 {
             // The last one has ended.
             if let Some(beside) = self.beside.as_mut().filter(|beside| beside.captured.number != 0) {
-                beside.captured = Captured::default();
+                beside.captured = SessionCapture::default();
             }
             return;
         }
         if self.beside.as_ref().is_none_or(|beside| beside.captured.number != number) {
             let run = self.worker.shared.captures.current();
             let run = run.filter(|run| run.wants(self.handle.id, &self.user.name) && !self.user.fast_forward);
-            self.beside.get_or_insert_default().captured = Captured { number, run, ..Captured::default() };
+            self.beside.get_or_insert_default().captured = SessionCapture { number, run, ..SessionCapture::default() };
         }
         let Some(captured) = self.beside.as_mut().map(|beside| &mut beside.captured) else { return };
         let Some(run) = captured.run.as_ref() else { return };
@@ -346,7 +346,7 @@ impl Session {
         let user = Arc::clone(&self.user);
         self.capture_record(What::ChangeUser { user: user.name.as_bytes() }, None);
         if let Some(beside) = self.beside.as_mut() {
-            beside.captured = Captured::default();
+            beside.captured = SessionCapture::default();
         }
     }
 

@@ -1,13 +1,13 @@
 use super::*;
-use crate::captures::Plan;
+use crate::captures::CapturePlan;
 use crate::session::bed::{Bed, error, ok, ok_open, packet_of, result_of};
 use ::capture::{Header, records};
 use wire::charset::Flavor;
 
 /// A session with a server that answers, and a capture that wants it. Its file is in the directory.
-fn bed(change: impl FnOnce(&mut Plan)) -> (Bed, Arc<Run>, tempfile::TempDir) {
+fn bed(change: impl FnOnce(&mut CapturePlan)) -> (Bed, Arc<Run>, tempfile::TempDir) {
     let (bed, dir) = (Bed::new("").on(Flavor::MariaDb), tempfile::tempdir().unwrap());
-    let mut plan = Plan {
+    let mut plan = CapturePlan {
         name: "test".into(),
         seconds: 3600,
         max_bytes: 1 << 30,
