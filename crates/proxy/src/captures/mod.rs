@@ -3,11 +3,9 @@
 //! Sessions put encoded records into the queue of their worker, and a thread compresses, seals and writes them. INVARIANT: whoever puts a
 //! record in waits for nothing but a copy into memory. Where the queue is full, the session's capture has a gap, which is counted.
 
-mod begin;
 mod run;
 mod thread;
 
-pub(crate) use begin::begin_capture;
 pub(crate) use run::{CapturePlan, Run, Stop};
 
 use crate::workers::clock::Clock;

@@ -419,10 +419,10 @@ mod tests {
         let mut bed = Bed::new(2.0, 400.0);
         bed.pass(3_000, 0);
         for _ in 0..10 {
-            // It stands still with all that it has, then works off what has gathered.
-            bed.best = 0.0;
+            // It stands still, and a connect to it does not end. Then it works off what has gathered.
+            (bed.best, bed.connecting) = (0.0, 1);
             bed.pass(500, 0);
-            bed.best = 2.0;
+            (bed.best, bed.connecting) = (2.0, 0);
             bed.pass(1_000, 0);
         }
         assert!(f64::from(bed.most) <= FREE * 1.5, "{}", bed.most);

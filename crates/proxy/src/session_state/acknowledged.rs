@@ -1,30 +1,58 @@
 //! The GTIDs that clients of one worker got OK for, the latest ones: whether a transaction that only a lost server has was acknowledged
 //! (`stats_tidegate_errant`). Servers report GTIDs while causal reads are on.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 /// Most that are kept; beyond it the oldest are dropped. About 600 KB with MySQL's GTIDs.
 const KEPT: usize = 10_000;
+/// Longest GTID that is kept, bytes: a tag has 32 at most.
+const LONGEST: usize = 100;
+/// Longest range that is kept, transactions.
+const MOST_OF_RANGE: u64 = 16;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Acknowledged(VecDeque<Box<[u8]>>);
 
 impl Acknowledged {
-    /// A client gets OK for these: one, mostly.
+    /// A client gets OK for these: one, mostly, or a short range. Whatever is longer is some other list, and is left out.
     pub(crate) fn add(&mut self, gtids: &[u8]) {
-        for gtid in gtids.split(|byte| *byte == b',') {
-            if self.0.len() == KEPT {
-                self.0.pop_front();
+        for gtid in gtids.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|gtid| (1..=LONGEST).contains(&gtid.len())) {
+            let gtid = gtid.to_ascii_lowercase();
+            match range(&gtid) {
+                None => self.keep(gtid),
+                Some((source, from, to)) if to.saturating_sub(from) < MOST_OF_RANGE => {
+                    (from..=to).for_each(|number| self.keep([source, number.to_string().as_bytes()].concat()));
+                }
+                Some(_) => {}
             }
-            self.0.push_back(gtid.trim_ascii().to_ascii_lowercase().into());
         }
     }
 
-    /// Which of these are among them.
-    pub(crate) fn which(&self, gtids: &[String]) -> Vec<bool> {
-        gtids.iter().map(|gtid| self.0.iter().any(|known| known.eq_ignore_ascii_case(gtid.as_bytes()))).collect()
+    fn keep(&mut self, gtid: Vec<u8>) {
+        if self.0.len() == KEPT {
+            self.0.pop_front();
+        }
+        self.0.push_back(gtid.into());
     }
+
+    /// Which of these are among them. One pass, however many are asked for.
+    pub(crate) fn which(&self, gtids: &[String]) -> Vec<bool> {
+        let places: HashMap<Vec<u8>, usize> =
+            gtids.iter().enumerate().map(|(place, gtid)| (gtid.to_ascii_lowercase().into_bytes(), place)).collect();
+        let mut found = vec![false; gtids.len()];
+        for place in self.0.iter().filter_map(|known| places.get(&known[..])) {
+            found[*place] = true;
+        }
+        found
+    }
+}
+
+/// `uuid:7-9` of MySQL: what stands before the numbers, the first and the last.
+fn range(gtid: &[u8]) -> Option<(&[u8], u64, u64)> {
+    let colon = gtid.iter().rposition(|byte| *byte == b':')?;
+    let (from, to) = std::str::from_utf8(&gtid[colon + 1..]).ok()?.split_once('-')?;
+    Some((&gtid[..=colon], from.parse().ok()?, to.parse().ok()?))
 }
 
 #[cfg(test)]
@@ -38,6 +66,10 @@ mod tests {
         all.add(b"0-1-5");
         let asked = ["aa:7", "bb:1", "0-1-5", "0-1-6"].map(str::to_owned);
         assert_eq!(all.which(&asked), [true, true, true, false]);
+        all.add(b"cc:7-8,cc:1-100");
+        assert_eq!(all.which(&["CC:7", "cc:8", "cc:9", "cc:1"].map(str::to_owned)), [true, true, false, false]);
+        all.add(&[b'x'; LONGEST + 1]);
+        assert_eq!(all.0.len(), 5);
         (0..KEPT).for_each(|number| all.add(format!("0-2-{number}").as_bytes()));
         assert_eq!(all.which(&asked), [false; 4]);
         assert_eq!(all.0.len(), KEPT);

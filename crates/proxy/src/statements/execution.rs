@@ -32,7 +32,7 @@ impl Execution {
     pub(crate) fn put(&self, payload: &[u8], statements: &mut StatementCache, out: &mut Vec<u8>) -> Option<()> {
         let prepared = statements.find(&self.key)?;
         let is_unseen = self.params > 0 && !self.types.is_empty() && prepared.bound_types != self.types;
-        let params = if is_unseen { ExecuteParams::parse(payload, self.params, self.caps).ok()? } else { None };
+        let params = if is_unseen { Some(ExecuteParams::parse(payload, self.params, self.caps).ok()??) } else { None };
         let mut rewritten = Vec::with_capacity(payload.len() + self.types.len() + 1);
         rewrite_execute(payload, prepared.id, params.as_ref(), Some(&self.types), &mut rewritten).ok()?;
         if is_unseen {
@@ -110,6 +110,17 @@ mod tests {
         assert_eq!(sent(&first, &payload(None, 9), &mut statements).unwrap(), of(71, payload(Some(BIGINT), 9)), "and back");
         assert!(sent(&execution(&key("DO 1", None), BIGINT), &payload(None, 1), &mut statements).is_none());
         assert!(sent(&first, &payload(None, 1)[..9], &mut having(&[(&one, 71)])).is_none(), "malformed, and types are to be inserted");
+    }
+
+    #[test]
+    fn types_that_were_not_sent_count_as_unseen() {
+        let one = key("SELECT ?", None);
+        let mut statements = having(&[(&one, 71)]);
+        let caps = Capabilities::PROTOCOL_41.union(Capabilities::QUERY_ATTRIBUTES);
+        let (plain, counting) = (execution(&one, BIGINT), Execution { caps, ..execution(&one, BIGINT) });
+        // It says that it has no parameters, which the server refuses.
+        assert!(sent(&counting, &[0x17, 1, 0, 0, 0, 8, 1, 0, 0, 0, 0], &mut statements).is_none());
+        assert_eq!(sent(&plain, &payload(None, 5), &mut statements).unwrap(), of(71, payload(Some(BIGINT), 5)));
     }
 
     /// Where a server settles types by the first execution (MySQL).

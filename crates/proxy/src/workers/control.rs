@@ -4,7 +4,6 @@
 //! whole: the call returns when every worker has taken it over.
 
 use crate::cache::CacheSettings;
-use crate::captures::begin_capture;
 use crate::clients::listener;
 use crate::limits::overload;
 use crate::logs::audit::AuditRecord;
@@ -17,6 +16,7 @@ use crate::takeover::hand_over_queue::OfferReply;
 use crate::takeover::inheritance::ProcessRecord;
 use crate::takeover::other_process::{Connections, Holdings, SendKill};
 use crate::workers::ask;
+use crate::workers::begin_capture::begin_capture;
 use crate::workers::in_force::InForce;
 use crate::workers::mailbox::{KillKind, Mail};
 use crate::workers::shared::Shared;

@@ -1,6 +1,7 @@
 //! A worker, its mail and its clock, and what all workers share.
 
 pub(crate) mod ask;
+pub(crate) mod begin_capture;
 pub(crate) mod clock;
 pub(crate) mod control;
 pub(crate) mod counters;

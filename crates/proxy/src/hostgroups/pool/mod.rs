@@ -310,7 +310,7 @@ impl HostgroupPool {
         self.choosy.set(self.choosy.get() + usize::from(waiter.is_choosy()));
         self.waiters.borrow_mut().insert(waiter.kind(), ticket, Rc::clone(&waiter));
         worker.counters.waits.set(worker.counters.waits.get() + 1);
-        // Behind others of its line it changes nothing of what was told, and what servers changed is told by the next tick.
+        // Behind others of its line it changes nothing of what was told. What servers and connects change is told by the next tick.
         if self.is_told_of(&waiter) || self.may_grow() {
             self.publish_lane(worker, lane);
             self.grow(worker);

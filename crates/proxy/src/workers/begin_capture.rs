@@ -1,6 +1,6 @@
 //! CAPTURE START: checks the order, reads the key, and begins.
 
-use super::CapturePlan;
+use crate::captures::CapturePlan;
 use crate::workers::shared::Shared;
 use capture::seal::PublicKey;
 use capture::{Header, ServerAt};
