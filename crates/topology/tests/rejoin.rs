@@ -190,13 +190,76 @@ fn a_former_writer_is_closed_and_ended_before_it_is_believed() {
     assert_eq!(alone(clean.clone(), Trail { is_settled: true, ..former() }).0, Standing::Outcast);
     let stopped = Channel { receiver: thread(LinkState::Stopped, None), applier: thread(LinkState::Stopped, None), ..from("b") };
     let left = Trail { is_left: true, ..former() };
-    assert_eq!(alone(server("a", 1, Some(stopped.clone())), left.clone()).0, Standing::Outcast, "it wrote, so its channel is of old times");
+    let (standing, is_out, is_due, why) = alone(server("a", 1, Some(stopped.clone())), left.clone());
+    assert_eq!((standing, is_out, is_due), (Standing::Outcast, true, false), "somebody may have stopped it: {why}");
+    assert!(why.starts_with("somebody stopped its replication"), "{why}");
+    assert!(alone(server("a", 1, Some(stopped.clone())), former()).2, "nobody did");
+    let elsewhere = Channel { is_from_primary: false, source: addr("c"), ..stopped.clone() };
+    let old_times = judged(vec![server("a", 1, Some(elsewhere)), server("c", 3, Some(from("b")))], "a", left.clone());
+    assert!(old_times.is_due, "it wrote, so its channel is of old times: {}", old_times.why);
     assert_eq!(alone(server("a", 1, Some(stopped)), Trail { is_former: false, ..left }).0, Standing::Left);
-    assert_eq!(alone(Replica { is_open: true, ..clean }, seasoned()).0, Standing::Outcast, "it wrote itself, and replicates from nobody");
+    let open = Replica { is_open: true, ..clean };
+    let (standing, is_out, is_due, why) = alone(open.clone(), seasoned());
+    assert_eq!((standing, is_out, is_due), (Standing::Left, false, false), "it wrote, but nobody saw it write for the cluster: {why}");
+    for (state, wanted) in [(LinkState::Runs, false), (LinkState::Stopped, true)] {
+        let follower = server("c", 3, Some(Channel { receiver: thread(state, None), ..from("a") }));
+        let held = judged(vec![open.clone(), follower], "a", former());
+        assert_eq!((held.standing, held.is_out, held.is_due), (Standing::Outcast, true, wanted), "{}", held.why);
+        assert_eq!(held.why.contains("c:3306 replicates from it"), !wanted, "{}", held.why);
+    }
+    let silent_follower = Replica { channel: Some(from("a")), ..Replica::silent(addr("c"), "dead") };
+    assert!(judged(vec![open, silent_follower], "a", former()).is_due, "nobody knows whether it still does");
     let silent = Replica::silent(addr("a"), "refused");
     assert_eq!(alone(silent.clone(), former()).0, Standing::Silent);
     assert!(alone(silent, former()).1, "when it comes back it serves nothing before it is proved");
-    assert_eq!(alone(server("a", 1, Some(from("b"))), former()).0, Standing::Follows);
+}
+
+/// Its channel runs, started by itself or by an operator: it follows only if it has nothing else.
+#[test]
+fn a_former_writer_that_replicates_is_proved_too() {
+    let table = [
+        ("0-1-5,0-2-8", Standing::Follows, ""),
+        ("0-1-7,0-2-8", Standing::Errant, "it has transactions that b:3306 lacks: 0-1-7"),
+        ("0-1-5,0-2-8,0-9-6", Standing::Unknown, "the writer names no transaction of these servers"),
+    ];
+    let former = Trail { is_former: true, ..seasoned() };
+    for (has, wanted, starts) in table {
+        let one = Replica { received: set(has), executed: set(has), ..server("a", 1, Some(from("b"))) };
+        let (standing, is_out, is_due, why) = alone(one.clone(), former.clone());
+        assert_eq!((standing, is_out, is_due), (wanted, wanted != Standing::Follows, false), "{has}: {why}");
+        assert!(why.starts_with(starts), "{has}: {why}");
+        assert_eq!(alone(one, seasoned()).0, Standing::Follows, "a replica that never wrote");
+    }
+}
+
+#[test]
+fn what_a_server_without_a_binary_log_wrote_is_not_known() {
+    let is_mysql = |replica: Replica| Replica { version: MYSQL, logs: false, ..replica };
+    let mut facts = cluster(vec![is_mysql(server("c", 3, Some(from("c"))))]);
+    let told = |facts: &Facts, is_former| {
+        let trail = Trail { is_former, is_settled: true, ..seasoned() };
+        tend(facts, &BTreeMap::from([(addr("c"), trail)]), None, None).remove(0)
+    };
+    if let Some(primary) = &mut facts.primary {
+        (primary.version, primary.executed) = (MYSQL, Some(set("aa:1-5")));
+    }
+    facts.replicas[0].received = set("aa:1-5");
+    assert_eq!(told(&facts, false).standing, Standing::Stray, "a closed replica has what it received");
+    let former = told(&facts, true);
+    assert_eq!((former.standing, former.is_out, former.is_due), (Standing::Unknown, true, false), "{}", former.why);
+    assert!(former.why.contains("has no binary log"), "{}", former.why);
+    facts.replicas[0].logs = true;
+    assert_eq!(told(&facts, true).standing, Standing::Outcast);
+}
+
+#[test]
+fn two_servers_with_one_id_prove_nothing() {
+    let twin = |id: ServerId| word(&prove(&mariadb(1, "0-1-5"), &mariadb(2, "0-1-5,0-2-8"), None, &[id], true));
+    assert_eq!(twin(ServerId::new(Some(3), None)), "clean");
+    assert!(twin(ServerId::new(Some(1), None)).contains("another server has the same server_uuid or server_id"));
+    let (old, new) = (mysql("aa", "aa:1"), mysql("bb", "aa:1"));
+    assert!(word(&prove(&old, &new, None, &[ServerId::new(Some(9), Some("AA"))], true)).contains("another server has the same"));
+    assert_eq!(word(&prove(&old, &new, None, &[ServerId::new(Some(1), Some("cc"))], true)), "clean", "a uuid tells more");
 }
 
 #[test]
@@ -215,6 +278,10 @@ fn strays_and_others() {
     is(with(&broken, "b"), Standing::Left, false);
     is(with(&broken, "c"), Standing::Left, false);
     is(with(&|channel| channel.is_by_gtid = false, "c"), Standing::Left, false);
+    is(with(&|channel| channel.is_by_gtid = false, "b"), Standing::Follows, false);
+    let by_file = with(&|channel| (channel.is_by_gtid, channel.receiver) = (false, thread(LinkState::Stopped, None)), "b");
+    assert!(by_file.3.contains("switch it to GTIDs"), "{}", by_file.3);
+    is(by_file, Standing::Left, false);
     let lost = |channel: &mut Channel| channel.receiver = thread(LinkState::Connecting, Some(2_003));
     is(with(&lost, "c"), Standing::Stray, true);
     is(with(&|channel| channel.receiver = thread(LinkState::Stopped, Some(1_236)), "b"), Standing::Left, false);

@@ -36,7 +36,8 @@ pub struct Holding {
     pub executed: GtidSet,
     /// What its binary logs no longer hold.
     pub purged: GtidSet,
-    /// It gives GTIDs to what it writes, and (MariaDB) has a binary log, by which its own writes are known.
+    /// It gives GTIDs to what it writes, and has a binary log, by which its own writes are known. A replica of MySQL that takes no writes
+    /// needs no binary log for that.
     pub tells: bool,
     /// MariaDB: `gtid_strict_mode`.
     pub is_strict: bool,
@@ -67,6 +68,9 @@ pub fn prove(server: &Holding, writer: &Holding, fork: Option<&Fork>, others: &[
             return unknown("it has the writer's own server_uuid or server_id: it is the writer, or a copy of it");
         }
         () if server.version.is_mariadb != writer.version.is_mariadb => return unknown("it is of another kind than the writer"),
+        () if others.iter().any(|other| other.is_same(&server.id)) => {
+            return unknown("another server has the same server_uuid or server_id");
+        }
         () if !server.tells => return unknown("it writes no GTIDs or has no binary log, so what it wrote itself is not known"),
         () if !writer.tells => return unknown("the writer writes no GTIDs or has no binary log"),
         () => {}
@@ -199,6 +203,10 @@ enum Found {
     Rests(Standing, String),
     /// A former writer.
     Former,
+    /// A former writer that replicates from the writer, by whatever hand.
+    Returned,
+    /// A former writer whose replication from the writer somebody stopped.
+    Halted,
     /// A replica of another server.
     Astray(String),
 }
@@ -217,6 +225,11 @@ impl Scene<'_> {
             Found::Rests(Standing::Silent, why) => Tended { is_out: trail.is_former, ..rest(Standing::Silent, why) },
             Found::Rests(standing, why) => rest(standing, why),
             Found::Former => self.judged(replica, trail, Tended { is_out: true, ..rest(Standing::Outcast, String::new()) }),
+            Found::Returned => self.returned(replica, trail, rest(Standing::Follows, String::new())),
+            Found::Halted => {
+                let why = "somebody stopped its replication: start it, or ADOPT SERVER".to_owned();
+                Tended { is_out: true, ..rest(Standing::Outcast, why) }
+            }
             Found::Astray(_) if replica.is_open => {
                 rest(Standing::Left, "it is writable (read_only=0): close it, so that it can be compared with the writer".to_owned())
             }
@@ -231,7 +244,11 @@ impl Scene<'_> {
         let left = |why: String| Found::Rests(Standing::Left, why);
         let Some(channel) = &replica.channel else {
             return match () {
-                () if trail.is_former || (replica.is_open && self.has_written(replica)) => Found::Former,
+                () if trail.is_former => Found::Former,
+                () if replica.is_open && self.has_written(replica) => left(
+                    "it is writable and wrote, but this proxy did not see it write for the cluster: close it (read_only=1), then ADOPT SERVER"
+                        .to_owned(),
+                ),
                 () if trail.is_left => left("it replicates from nobody, and nobody knows why: ADOPT SERVER takes it back".to_owned()),
                 () => Found::Astray("it replicates from nobody".to_owned()),
             };
@@ -239,20 +256,25 @@ impl Scene<'_> {
         if let Some(code) = channel.applier.error.filter(|_| channel.applier.state == LinkState::Stopped) {
             return left(format!("its applier has stopped with error {code}: repair it and start it"));
         }
+        // The proxy would name the source, which resets the file and the position.
+        let by_file = || left(format!("it replicates from {} by file and position: switch it to GTIDs", channel.source));
         let is_stopped = [&channel.receiver, &channel.applier].iter().any(|thread| thread.state == LinkState::Stopped);
         match () {
+            () if channel.is_from_primary && !is_stopped && trail.is_former => Found::Returned,
             () if channel.is_from_primary && !is_stopped => Found::Rests(Standing::Follows, String::new()),
+            () if channel.is_from_primary && trail.is_former && trail.is_left => Found::Halted,
             () if trail.is_former => Found::Former,
             () if replica.channels > 1 => left("it has several channels within the cluster".to_owned()),
             () if is_stopped && trail.is_left => {
                 left("somebody stopped its replication: it is taken back once it is started, or by ADOPT SERVER".to_owned())
             }
+            () if channel.is_from_primary && !channel.is_by_gtid => by_file(),
             () if channel.is_from_primary => self.stopped(channel),
             () if !self.is_member(&channel.source) => {
                 left(format!("it replicates from {}, which is not a server of the cluster", channel.source))
             }
             () if self.leads_to_writer(replica) => Found::Rests(Standing::Follows, format!("through {}", channel.source)),
-            () if !channel.is_by_gtid => left(format!("it replicates from {} by file and position: switch it to GTIDs", channel.source)),
+            () if !channel.is_by_gtid => by_file(),
             () => Found::Astray(format!("it replicates from {}, not from {}", channel.source, self.primary.addr)),
         }
     }
@@ -303,22 +325,47 @@ impl Scene<'_> {
         let one = Tended { extra, ..one };
         // Whatever a former writer seems to have: it is closed and its clients are ended before it is believed.
         let is_read = !one.is_out || trail.is_settled;
-        let (standing, why) = match proof {
-            Proof::Extra(extra) if is_read => {
-                (Standing::Errant, format!("it has transactions that {} lacks: {}", self.primary.addr, shown(&extra)))
+        match self.fault(&proof).filter(|_| is_read) {
+            Some((standing, why)) => Tended { standing, why, ..one },
+            None if one.is_out
+                && let Some(other) = self.follower_of(replica) =>
+            {
+                let why = format!("{other} replicates from it, so it may still be a writer: point {other} elsewhere");
+                Tended { why, ..one }
             }
-            Proof::Purged(purged) if is_read => (
-                Standing::Rebuild,
-                format!(
-                    "{} has purged transactions that it lacks: {}. Rebuild it from a copy of the writer",
-                    self.primary.addr,
-                    shown(&purged)
-                ),
-            ),
-            Proof::Unknown(why) if is_read => (Standing::Unknown, why),
-            _ => return self.braked(trail, one),
-        };
-        Tended { standing, why, ..one }
+            None => self.braked(trail, one),
+        }
+    }
+
+    /// Its channel runs, which alone proves nothing: MySQL lets a server with other transactions follow.
+    fn returned(&self, replica: &Replica, trail: &Trail, one: Tended) -> Tended {
+        let proof = self.proof(replica, trail);
+        let Some((standing, why)) = self.fault(&proof) else { return one };
+        let extra = if let Proof::Extra(extra) = proof { extra } else { GtidSet::default() };
+        Tended { standing, why, extra, is_out: true, ..one }
+    }
+
+    /// What a proof says against a server; None if it is clean.
+    fn fault(&self, proof: &Proof) -> Option<(Standing, String)> {
+        let writer = &self.primary.addr;
+        match proof {
+            Proof::Clean => None,
+            Proof::Extra(extra) => Some((Standing::Errant, format!("it has transactions that {writer} lacks: {}", shown(extra)))),
+            Proof::Purged(purged) => {
+                let why =
+                    format!("{writer} has purged transactions that it lacks: {}. Rebuild it from a copy of the writer", shown(purged));
+                Some((Standing::Rebuild, why))
+            }
+            Proof::Unknown(why) => Some((Standing::Unknown, why.clone())),
+        }
+    }
+
+    /// An answering replica that receives from this server: another tool may have promoted it, or this proxy sees a part of the cluster only.
+    fn follower_of(&self, server: &Replica) -> Option<&ServerAddr> {
+        let is_source = |source: &ServerAddr| source.port == server.addr.port && source.host.eq_ignore_ascii_case(&server.addr.host);
+        let receives = |channel: &Channel| channel.receiver.state == LinkState::Runs && is_source(&channel.source);
+        let mut others = self.facts.replicas.iter().filter(|other| other.addr != server.addr && other.silence.is_none());
+        others.find(|other| other.channel.as_ref().is_some_and(receives)).map(|other| &other.addr)
     }
 
     fn proof(&self, replica: &Replica, trail: &Trail) -> Proof {
@@ -328,7 +375,7 @@ impl Scene<'_> {
             version: replica.version,
             executed: replica.received.clone(),
             purged: replica.purged.clone(),
-            tells: replica.has_gtids && (replica.logs || !replica.version.is_mariadb),
+            tells: replica.has_gtids && (replica.logs || !(replica.version.is_mariadb || trail.is_former || replica.is_open)),
             is_strict: false,
         };
         let executed = primary.latest.as_ref().or(primary.executed.as_ref()).cloned().unwrap_or_default();
