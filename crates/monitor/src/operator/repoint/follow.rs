@@ -194,11 +194,15 @@ impl Pointer {
         }
     }
 
-    /// As it was. A channel that had to be made is forgotten, so that the server is a stray: it must not be read from.
+    /// As it was, unless another program has pointed its channel elsewhere: then nothing is touched. A channel that had to be made is
+    /// forgotten, so that the server is a stray: it must not be read from.
     async fn put_back(&self) -> Result<(), String> {
         let mut server = self.open(&self.server).await?;
         let name = &self.to.name;
         let version = server.version().clone();
+        let channels = channel::all(&server.channels().await?);
+        let own = channels.iter().find(|channel| channel.link.name.eq_ignore_ascii_case(name));
+        judge::is_ours(own, &self.to, &self.new.addr)?;
         let is_receiver_alone = self.is_receiver_alone(&server);
         // An earlier STOP may still wait for the applier. This one ends after it, so no STOP hits the threads started below.
         let stop = if is_receiver_alone { statements::stop_receiver(&version, name) } else { statements::stop(&version, name) };

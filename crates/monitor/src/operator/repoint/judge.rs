@@ -175,6 +175,16 @@ pub(super) fn is_put_back(channel: Option<&Channel>, was: &Was) -> Result<(), St
     }
 }
 
+/// An error if another program has pointed the channel elsewhere since: then it is not ours to put back. It may not have been pointed yet.
+pub(super) fn is_ours(channel: Option<&Channel>, to: &Move, new: &ServerAddr) -> Result<(), String> {
+    match (channel, &to.was) {
+        (None, None) => Ok(()),
+        (None, Some(_)) => Err("another program removed its channel".to_owned()),
+        (Some(channel), was) if channel.is_at(new) || was.as_ref().is_some_and(|was| channel.is_at(&was.source)) => Ok(()),
+        (Some(channel), _) => Err(format!("another program pointed it at {}", source(channel))),
+    }
+}
+
 /// Why a channel does not run, if a thread of it has stopped.
 fn stopped(channel: &Channel) -> Option<String> {
     let (receiver, applier) = (&channel.link.receiver, &channel.link.applier);
@@ -325,6 +335,21 @@ mod tests {
         assert_eq!(back(channel("", "old", Stopped)).unwrap_err(), "its replication is stopped");
         assert_eq!(back(channel("", "new", Runs)).unwrap_err(), "it replicates from new:1");
         assert!(is_put_back(None, &was).is_err());
+    }
+
+    #[test]
+    fn a_channel_that_another_program_pointed_is_not_put_back() {
+        let ours = |host: &str, was: Option<&str>| {
+            let was = was.map(|host| Was { source: at(host), runs: true });
+            is_ours(Some(&channel("", host, Runs)), &Move { name: String::new(), was, is_old: false }, &at("new"))
+        };
+        assert_eq!([ours("NEW", Some("old")), ours("old", Some("old")), ours("new", None)], [Ok(()), Ok(()), Ok(())]);
+        for was in [Some("old"), None] {
+            assert_eq!(ours("third", was).unwrap_err(), "another program pointed it at third:1");
+        }
+        let to = |was| Move { name: String::new(), was, is_old: true };
+        assert_eq!(is_ours(None, &to(None), &at("new")), Ok(()));
+        assert!(is_ours(None, &to(Some(Was { source: at("old"), runs: true })), &at("new")).is_err());
     }
 
     #[test]
