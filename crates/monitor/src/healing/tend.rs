@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use model::snapshot::Server;
 use model::{HostgroupId, ServerAddr};
 use tokio::task::JoinHandle;
-use topology::healing::{Facts, LinkState, Replica, Standing, Tended, Trail, Verdict, next, tend};
+use topology::healing::{Channel, Facts, LinkState, LinkThread, Replica, Standing, Tended, Trail, Verdict, next, tend};
 use topology::{Event, EventKind, Fork, GtidSet};
 
 use super::errant::{Errant, Read};
@@ -30,8 +30,6 @@ pub(super) struct Tending {
     writer: Option<(ServerAddr, Instant)>,
     servers: BTreeMap<ServerAddr, Memory>,
     work: Option<(ServerAddr, JoinHandle<Outcome>)>,
-    /// The servers that serve no reads, as the topology was told.
-    out: Option<BTreeMap<ServerAddr, String>>,
     errant: Errant,
 }
 
@@ -101,7 +99,7 @@ impl Tending {
         if verdict == Verdict::Alive && !self.is_new(now) {
             self.note(monitor, ground.writer, &tended, now);
         }
-        self.cast_out(monitor, ground.writer, &tended);
+        Self::cast_out(monitor, ground.writer, &tended);
         let nothing = GtidSet::default();
         let has = || primary.latest.as_ref().or(primary.executed.as_ref());
         let had = fork.as_ref().map(|fork| &fork.had).or_else(has).unwrap_or(&nothing);
@@ -199,28 +197,30 @@ impl Tending {
     }
 
     /// A server that is down and wrote is out too: it must be proved when it comes back.
-    fn cast_out(&mut self, monitor: &Monitor, writer: HostgroupId, tended: &[Tended]) {
+    fn cast_out(monitor: &Monitor, writer: HostgroupId, tended: &[Tended]) {
         let out: BTreeMap<ServerAddr, String> =
             tended.iter().filter(|one| one.is_out).map(|one| (one.addr.clone(), OUTCAST.to_owned())).collect();
-        if self.out.as_ref() != Some(&out) {
-            monitor.decide(|topology, now_ms| topology.cast_out(now_ms, writer, &out));
-            self.out = Some(out);
-        }
+        monitor.decide(|topology, now_ms| topology.cast_out(now_ms, writer, &out));
     }
 
     fn begin(&mut self, monitor: &Arc<Monitor>, ground: &Ground<'_>, facts: &Facts, one: &Tended, fork: Option<Fork>) {
         let known = |addr: &ServerAddr| ground.servers.iter().find(|server| server.key.addr() == *addr).cloned();
         let Some(primary) = &facts.primary else { return };
         let (Some(server), Some(writer)) = (known(&one.addr), known(&primary.addr)) else { return };
-        let follows = |replica: &&Replica| replica.channel.as_ref().is_some_and(|channel| channel.is_from_primary);
-        let others = facts.replicas.iter().filter(|replica| replica.addr != one.addr && replica.silence.is_none());
+        let runs = |thread: &LinkThread| thread.state == LinkState::Runs;
+        let follows = |replica: &&Replica| {
+            let is_it = |channel: &Channel| channel.is_from_primary && runs(&channel.receiver) && runs(&channel.applier);
+            replica.channel.as_ref().is_some_and(is_it)
+        };
+        let others = || facts.replicas.iter().filter(|replica| replica.addr != one.addr && replica.silence.is_none());
         let rejoin_it = Rejoin {
             hostgroup: ground.writer,
             server,
             writer,
-            followers: facts.replicas.iter().filter(follows).filter_map(|replica| known(&replica.addr)).collect(),
+            followers: others().filter(follows).filter_map(|replica| known(&replica.addr)).collect(),
+            has_replicas: others().any(|replica| replica.channel.is_some()),
             members: ground.servers.iter().map(|server| server.key.addr()).collect(),
-            others: others.map(|replica| replica.id.clone()).collect(),
+            others: others().map(|replica| replica.id.clone()).collect(),
             foreign: ground.foreign.to_vec(),
             is_former: one.is_out,
             fork,
@@ -246,7 +246,7 @@ impl Memory {
         if replica.silence.is_some() {
             return;
         }
-        let is_still = |thread: &topology::healing::LinkThread| thread.state == LinkState::Stopped;
+        let is_still = |thread: &LinkThread| thread.state == LinkState::Stopped;
         let running = replica.channel.as_ref().filter(|channel| !is_still(&channel.receiver) && !is_still(&channel.applier));
         let runs = running.map(|channel| channel.source.clone());
         self.is_left = match (&self.ran, &runs) {

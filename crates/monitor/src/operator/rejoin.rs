@@ -36,6 +36,7 @@ const STANDS_STILL: Duration = Duration::from_millis(500);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Each server that is changed, and the writer, is under this lock meanwhile.
 const LOCK: &str = "SELECT GET_LOCK('tidegate.heal', 0)";
+const OPENED: &str = "another program has opened it (read_only=0) meanwhile";
 const IS_SWITCHING: &str = "SELECT IS_FREE_LOCK('tidegate.switchover')";
 
 /// A server to take back.
@@ -45,8 +46,10 @@ pub(crate) struct Rejoin {
     pub(crate) server: Arc<Server>,
     /// Whom it is to follow.
     pub(crate) writer: Arc<Server>,
-    /// Servers that follow the writer: a new channel gets the TLS options of one of them.
+    /// Other servers that answer and follow the writer: a new channel gets the TLS options of one of them.
     pub(crate) followers: Vec<Arc<Server>>,
+    /// Other servers answer that have a channel within the cluster.
+    pub(crate) has_replicas: bool,
     /// All servers of the cluster.
     pub(crate) members: Vec<ServerAddr>,
     /// What the other members call themselves.
@@ -122,13 +125,16 @@ async fn prepare(monitor: &Arc<Monitor>, rejoin: &Rejoin) -> Result<Option<(Cont
     only_one(&mut server).await?;
     still_writes(monitor, rejoin, &mut writer).await?;
     let (user, credentials) = accounts(monitor);
-    repoint::may_repoint(&mut server, false, &user).await?;
+    let is_made = own_channels(rejoin, &repoint::channels(&server.channels().await?)).is_empty();
+    repoint::may_repoint(&mut server, is_made, &user).await?;
     let was = Gate::of(&mut server).await?;
     if rejoin.is_former {
         may_set(&mut server).await?;
-        close(&mut server, &user).await?;
+        has_witness(rejoin)?;
+        close(monitor, rejoin, (&mut server, &mut writer), &user).await?;
+        monitor.note_rejoin(rejoin.hostgroup, &rejoin.server.key.addr(), "closed", "it is read-only, and its clients are ended next");
+        still_writes(monitor, rejoin, &mut writer).await?;
         end_clients(&mut server, &user).await?;
-        monitor.note_rejoin(rejoin.hostgroup, &rejoin.server.key.addr(), "closed", "it is read-only and its clients are ended");
     } else if was.is_open() {
         return Err(NotYet::Failed("it is writable (read_only=0), so it cannot be compared with the writer".to_owned()));
     }
@@ -139,11 +145,12 @@ async fn prepare(monitor: &Arc<Monitor>, rejoin: &Rejoin) -> Result<Option<(Cont
     let (to, taken) = channel(rejoin, &mut server, credentials.is_some()).await?;
     let taken = if to.was.is_none() { like_others(monitor, rejoin, &mut writer, deadline).await } else { taken };
     let semi_sync = semi_sync(&mut server, &mut writer, &user).await?;
-    if Gate::of(&mut server).await?.is_open() {
-        return Err(NotYet::Failed("another program has opened it (read_only=0) meanwhile".to_owned()));
-    }
     still_writes(monitor, rejoin, &mut writer).await?;
     let new = repoint::node(&mut writer).await?;
+    let now = Gate::of(&mut server).await?;
+    if now.is_open() || (rejoin.is_former && !is_shut(&server, &now)) {
+        return Err(NotYet::Failed(OPENED.to_owned()));
+    }
     let (monitor, to_change) = (Arc::clone(monitor), Arc::clone(&rejoin.server));
     let pointer = Pointer { monitor, server: to_change, new, to, taken, credentials, semi_sync, settles: WATCHED };
     Ok(Some((server, writer, pointer)))
@@ -182,23 +189,43 @@ async fn still_writes(monitor: &Monitor, rejoin: &Rejoin, writer: &mut Control) 
     if Gate::of(writer).await?.is_open() { Ok(()) } else { postponed("the writer is read-only now") }
 }
 
-/// Whoever holds it up is ended: on a former writer nothing that begins now may be kept.
-async fn close(server: &mut Control, user: &str) -> Result<(), NotYet> {
+/// A writer that none of the answering replicas follows may not be the cluster's.
+fn has_witness(rejoin: &Rejoin) -> Result<(), NotYet> {
+    if rejoin.followers.is_empty() && rejoin.has_replicas {
+        return Err(NotYet::Postponed(format!("no replica that answers follows {}", rejoin.writer.key.addr())));
+    }
+    Ok(())
+}
+
+/// Whoever holds it up is ended: on a former writer nothing that begins now may be kept. Each step needs a writer that still writes.
+async fn close(monitor: &Monitor, rejoin: &Rejoin, (server, writer): (&mut Control, &mut Control), user: &str) -> Result<(), NotYet> {
     server.ask(&format!("SET SESSION lock_wait_timeout={CLOSE_WAIT_S}")).await?;
     let closed = Gate::closed(server);
     let mut why = String::new();
+    let mut was_closed = false;
     for _ in 0..CLOSE_ATTEMPTS {
         let now = Gate::of(server).await?;
-        // MariaDB has more words for it from 12 on.
-        if now == closed || (server.version().is_mariadb && !now.is_open()) {
+        if is_shut(server, &now) {
             return Ok(());
         }
-        if let Err(fault) = closed.set(server).await {
+        if was_closed && now.is_open() {
+            return Err(NotYet::Postponed(OPENED.to_owned()));
+        }
+        still_writes(monitor, rejoin, writer).await?;
+        let outcome = closed.set(server).await;
+        was_closed = outcome.is_ok() || !now.is_open();
+        if let Err(fault) = outcome {
             why = fault;
+            still_writes(monitor, rejoin, writer).await?;
             end_clients(server, user).await?;
         }
     }
     Err(NotYet::Failed(why))
+}
+
+/// Closed as a former writer has to be. MariaDB has more words for it from 12 on.
+fn is_shut(server: &Control, now: &Gate) -> bool {
+    *now == Gate::closed(server) || (server.version().is_mariadb && !now.is_open())
 }
 
 /// Ends the sessions of all clients that are there now: those that come later find a closed server. Then it stands still.
@@ -244,17 +271,17 @@ async fn compare(rejoin: &Rejoin, server: &mut Control, writer: &mut Control) ->
             break;
         }
     }
-    let has = holding(&has, &rejoin.foreign);
+    let has = holding(&has, &rejoin.foreign, rejoin.is_former);
     let new = writer.sight().await?;
-    let mut new = holding(&new, &rejoin.foreign);
+    let mut new = holding(&new, &rejoin.foreign, true);
     if new.version.is_mariadb {
         new.purged = purged(writer).await;
     }
     Ok(prove(&has, &new, rejoin.fork.as_ref(), &rejoin.others, rejoin.is_former))
 }
 
-/// What it received counts too: a channel that is pointed elsewhere forgets what is not applied.
-fn holding(sight: &Sight, foreign: &[Arc<str>]) -> Holding {
+/// What it received counts too: a channel that is pointed elsewhere forgets what is not applied. `wrote`: it takes writes, or took them.
+fn holding(sight: &Sight, foreign: &[Arc<str>], wrote: bool) -> Holding {
     let is_own = |name: &str| !foreign.iter().any(|foreign| foreign.eq_ignore_ascii_case(name));
     let own = sight.channels.iter().filter(|line| is_own(&line.channel.name));
     Holding {
@@ -262,7 +289,7 @@ fn holding(sight: &Sight, foreign: &[Arc<str>]) -> Holding {
         version: sight.version,
         executed: own.fold(sight.executed.clone(), |all, line| all.with(&line.received)),
         purged: sight.purged.clone(),
-        tells: sight.has_gtids && (sight.logs || !sight.version.is_mariadb),
+        tells: sight.has_gtids && (sight.logs || !(sight.version.is_mariadb || wrote)),
         is_strict: sight.is_strict,
     }
 }
@@ -284,11 +311,16 @@ async fn purged(writer: &mut Control) -> GtidSet {
     read.await.unwrap_or_default()
 }
 
+/// Channels that are not from other clusters.
+fn own_channels<'a>(rejoin: &Rejoin, all: &'a [Channel]) -> Vec<&'a Channel> {
+    let is_foreign = |channel: &&Channel| rejoin.foreign.iter().any(|name| name.eq_ignore_ascii_case(&channel.link.name));
+    all.iter().filter(|channel| !is_foreign(channel)).collect()
+}
+
 /// The channel to be pointed: its only one within the cluster, or a new one without a name.
 async fn channel(rejoin: &Rejoin, server: &mut Control, has_account: bool) -> Result<(Move, Channel), NotYet> {
     let all = repoint::channels(&server.channels().await?);
-    let is_foreign = |channel: &&Channel| rejoin.foreign.iter().any(|name| name.eq_ignore_ascii_case(&channel.link.name));
-    let own: Vec<&Channel> = all.iter().filter(|channel| !is_foreign(channel)).collect();
+    let own = own_channels(rejoin, &all);
     let failed = |why: String| Err(NotYet::Failed(why));
     match own[..] {
         [] if all.iter().any(|channel| channel.link.name.is_empty()) => {
@@ -309,6 +341,10 @@ async fn channel(rejoin: &Rejoin, server: &mut Control, has_account: bool) -> Re
                 && let Some((code, text)) = &one.link.applier.error
             {
                 return failed(format!("its applier has stopped: {text} (error {code})"));
+            }
+            // Naming the source resets a file and a position to the first log. A former writer goes over to GTIDs.
+            if !one.is_by_gtid && !rejoin.is_former {
+                return failed(format!("its channel '{}' works by file and position: switch it to GTIDs", one.link.name));
             }
             let runs = [&one.link.receiver, &one.link.applier].iter().all(|thread| thread.state != ThreadState::Stopped);
             let was = Some(Was { source, runs });
