@@ -11,6 +11,8 @@ use super::rows::{self, Layout};
 const HEADER: usize = 19;
 /// Most tables that a transaction's row names.
 const TABLES_MAX: usize = 20;
+/// Most tables of one transaction whose columns are remembered. Rows of further ones are not counted.
+const LAYOUTS_MAX: usize = 1_000;
 /// Longest head of a statement, characters.
 const HEAD_MAX: usize = 200;
 
@@ -23,8 +25,15 @@ const XID: u8 = 16;
 const TABLE_MAP: u8 = 19;
 const ROWS_QUERY: u8 = 29;
 const GTID_MYSQL: u8 = 33;
+/// Of a GTID with a tag.
+const GTID_TAGGED: u8 = 42;
 const ANNOTATE_MARIADB: u8 = 160;
 const GTID_MARIADB: u8 = 162;
+/// Events that change no rows: STOP, ROTATE, INTVAR, RAND, USER_VAR, HEARTBEAT, IGNORABLE, PREVIOUS_GTIDS, TRANSACTION_CONTEXT,
+/// VIEW_CHANGE, XA_PREPARE, HEARTBEAT_V2, and MariaDB's BINLOG_CHECKPOINT, GTID_LIST, START_ENCRYPTION.
+const HARMLESS: [u8; 15] = [3, 4, 5, 13, 14, 27, 28, 35, 36, 37, 38, 41, 161, 163, 164];
+/// In place of a GTID that is not read.
+pub(super) const NOT_READ: &str = "not read";
 
 /// A transaction of a binary log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,8 +44,10 @@ pub(crate) struct Transaction {
     pub(crate) tables: BTreeSet<String>,
     /// Rows that it changes; None where their form is not known, or where a statement is logged instead.
     pub(crate) rows: Option<u64>,
-    /// How its first statement begins, without values.
+    /// How its first statement without a backslash begins, without values.
     pub(crate) head: String,
+    /// It has events of kinds that are not read, so tables may be missing.
+    pub(crate) is_partial: bool,
     /// Of all its events.
     pub(crate) bytes: u64,
 }
@@ -74,7 +85,9 @@ impl Events {
                 if open.tables.len() < TABLES_MAX {
                     open.tables.insert(name.clone());
                 }
-                self.tables.insert(id, (name, layout));
+                if self.tables.len() < LAYOUTS_MAX {
+                    self.tables.insert(id, (name, layout));
+                }
             }
             QUERY => open.see_query(body),
             ROWS_QUERY => open.see_statement(body.get(1..)?),
@@ -85,7 +98,9 @@ impl Events {
                 open.rows = open.rows.zip(count).map(|(all, more)| all + more);
             }
             XID => return self.open.take(),
-            _ => {}
+            kind if HARMLESS.contains(&kind) => {}
+            // Compressed events, LOAD DATA, and whatever servers get yet.
+            _ => (open.rows, open.is_partial) = (None, true),
         }
         None
     }
@@ -107,8 +122,9 @@ impl Transaction {
         }
     }
 
+    /// Whether a backslash escapes a quote depends on the session's `sql_mode`, and a value must not be taken for the statement's words.
     fn see_statement(&mut self, sql: &[u8]) {
-        if self.head.is_empty() {
+        if self.head.is_empty() && !sql.contains(&b'\\') {
             let options = sql::DigestOptions { max_query_length: HEAD_MAX, ..sql::DigestOptions::default() };
             let mut text = Vec::new();
             sql::digest_text(sql, &options, &mut text);
@@ -117,7 +133,7 @@ impl Transaction {
     }
 }
 
-/// The GTID that an event gives to what follows.
+/// The GTID that an event gives to what follows; [`NOT_READ`] for one with a tag.
 pub(super) fn gtid(event: &[u8]) -> Option<String> {
     let body = event.get(HEADER..)?;
     match *event.get(4)? {
@@ -127,6 +143,7 @@ pub(super) fn gtid(event: &[u8]) -> Option<String> {
             let parts = [hex.get(..8)?, hex.get(8..12)?, hex.get(12..16)?, hex.get(16..20)?, hex.get(20..)?];
             Some(format!("{}:{number}", parts.join("-")))
         }
+        GTID_TAGGED => Some(NOT_READ.to_owned()),
         GTID_MARIADB => Some(format!("{}-{}-{}", u32_at(body, 8)?, u32_at(event, 5)?, u64_at(body, 0)?)),
         _ => None,
     }
@@ -210,6 +227,50 @@ mod tests {
         let uuid = [0x3e; 16];
         let mysql = event(GTID_MYSQL, 1, &[&[0][..], &uuid, &9_u64.to_le_bytes()].concat());
         assert_eq!(gtid(&mysql).unwrap(), "3e3e3e3e-3e3e-3e3e-3e3e-3e3e3e3e3e3e:9");
+    }
+
+    #[test]
+    fn events_that_are_not_known_make_the_rows_unknown() {
+        let rows_after = |kind: u8| {
+            let mut events = Events::default();
+            events.take(&mariadb(5));
+            events.take(&event(kind, 7, &[0; 30]));
+            events.finish().unwrap().rows
+        };
+        for kind in HARMLESS {
+            assert_eq!(rows_after(kind), Some(0), "{kind}");
+        }
+        for kind in [17, 18, 40, 165, 166, 200] {
+            assert_eq!(rows_after(kind), None, "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_gtid_with_a_tag_ends_the_transaction_before_it() {
+        let mut events = Events::default();
+        events.take(&mariadb(5));
+        assert_eq!(events.take(&event(GTID_TAGGED, 7, &[9; 40])).unwrap().gtid, "3-7-5");
+        assert_eq!(events.take(&event(XID, 7, &[0; 8])).unwrap().gtid, NOT_READ);
+    }
+
+    #[test]
+    fn a_statement_with_a_backslash_has_no_head() {
+        let mut events = Events::default();
+        events.take(&mariadb(5));
+        events.take(&query(r"INSERT INTO t VALUES ('\', 'secret')"));
+        events.take(&event(ANNOTATE_MARIADB, 7, br"UPDATE t SET a = '\'"));
+        assert_eq!(events.finish().unwrap().head, "");
+    }
+
+    #[test]
+    fn tables_that_are_remembered_have_a_limit() {
+        let mut events = Events::default();
+        events.take(&mariadb(5));
+        for id in 0..2 * LAYOUTS_MAX as u64 {
+            let map = [&id.to_le_bytes()[..6], &[0, 0, 4], b"test\0", &[1], b"t\0", &[1, 3, 0, 0]].concat();
+            events.take(&event(TABLE_MAP, 7, &map));
+        }
+        assert_eq!(events.tables.len(), LAYOUTS_MAX);
     }
 
     #[test]

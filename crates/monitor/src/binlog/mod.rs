@@ -53,9 +53,9 @@ pub(crate) async fn read(connector: &Connector, wanted: &Wanted) -> Result<Vec<T
     Ok(found)
 }
 
-/// MariaDB sends everything from a position on. MySQL sends what is wanted and no more.
+/// MariaDB sends everything from a position on. MySQL sends what is wanted and no more, be its GTID read or not.
 fn is_wanted(wanted: &Wanted, gtid: &str) -> bool {
-    GtidSet::parse(gtid).is_some_and(|one| !one.beyond(&wanted.but, &wanted.id).is_empty())
+    gtid == events::NOT_READ || GtidSet::parse(gtid).is_some_and(|one| !one.beyond(&wanted.but, &wanted.id).is_empty())
 }
 
 /// Hands each event over, until that returns false or the log ends.

@@ -55,8 +55,13 @@ pub(super) fn count(kind: u8, body: &[u8], layout: &Layout) -> Option<u64> {
     let images = if UPDATES.contains(&kind) { vec![first, input.take(columns.div_ceil(8))?] } else { vec![first] };
     let mut rows = 0;
     while !input.0.is_empty() {
+        let before = input.0.len();
         for present in &images {
             image(&mut input, layout, present)?;
+        }
+        // A row without columns: more of them would never end.
+        if input.0.len() == before {
+            return None;
         }
         rows += 1;
     }
@@ -181,6 +186,10 @@ mod tests {
         assert_eq!(event(25, &[]), Some(0));
         assert_eq!(event(30, &[vec![0, 1]]), None, "too short");
         assert_eq!(event(166, &[row(0)]), None, "compressed");
+        let none_present = [&[0; 8][..], &[2, 0, 7, 0], &row(0)].concat();
+        assert_eq!(count(30, &none_present, &layout), None, "rows without columns have no end");
+        let none = Layout::parse(&[0, 0]).unwrap();
+        assert_eq!(count(30, &[&[0; 8][..], &[2, 0, 0, 9]].concat(), &none), None, "nor have those of a table without columns");
         assert!(Layout::parse(&[1, 141, 0]).is_none(), "a type of MariaDB alone");
         assert_eq!([0, 2, 9, 10, 18].map(decimal), [0, 1, 4, 5, 8]);
     }

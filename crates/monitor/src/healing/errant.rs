@@ -21,6 +21,9 @@ use crate::monitor::Monitor;
 /// Longest time for one server.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Of a transaction with compressed events, for example.
+const PARTIAL: &str = "it has events that the proxy does not read: tables may be missing";
+
 /// What was read of a server.
 #[derive(Debug)]
 pub(super) struct Read {
@@ -137,6 +140,6 @@ fn details(done: &Transaction, is_acknowledged: bool) -> Vec<Value> {
         done.head.as_str().into(),
         done.bytes.into(),
         if is_acknowledged { "yes" } else { "unknown" }.into(),
-        "".into(),
+        if done.is_partial { PARTIAL } else { "" }.into(),
     ]
 }
