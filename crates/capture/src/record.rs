@@ -187,6 +187,8 @@ reasons! {
         Form = 4, "form";
         /// A command about other sessions or the server, such as KILL or SHUTDOWN.
         Administrative = 5, "administrative";
+        /// Its text is too long to be searched for passwords while clients wait.
+        Long = 6, "long text";
     }
 }
 
@@ -293,7 +295,10 @@ fn put_list(texts: &[&[u8]], out: &mut Vec<u8>) {
 fn list<'a>(body: &mut Reader<'a>) -> Result<Vec<&'a [u8]>> {
     let count = body.lenenc()?;
     let mut texts = Vec::new();
-    // The count may be anything: each text takes a byte at least.
+    // Each text takes a byte at least.
+    if count > body.remaining() as u64 {
+        return Err(WireError::Malformed("a record names more texts than it has"));
+    }
     for _ in 0..count {
         texts.push(body.lenenc_bytes()?);
     }

@@ -93,3 +93,11 @@ fn a_command_cannot_end_before_it_began() {
     let Ok(Some(Record::Command(read))) = Record::decode(&mut Reader::new(&read)) else { panic!("it is a command") };
     assert!(read.timing.after < read.timing.seq, "whatever stands there");
 }
+
+#[test]
+fn a_list_has_no_more_texts_than_bytes() {
+    // A RESET of session 1 without an answer, and a list of 3 texts in 2 bytes.
+    let record = [22, 9, 1, 1, 1, 0, 0, 0, 3, 0, 0];
+    let read = Record::decode(&mut Reader::new(&record));
+    assert!(read.is_err_and(|e| e.to_string().contains("more texts")));
+}
