@@ -46,6 +46,13 @@ impl Beside {
         }
     }
 
+    /// As [`Self::reply_begins`], for a statement that was sent at this time (process clock, us) and answered since.
+    pub(super) fn reply_began(&mut self, caps: Capabilities, sent_us: u64) {
+        if let Some(listener) = self.listener.as_mut() {
+            listener.begins_at(caps, sent_us);
+        }
+    }
+
     /// The next bytes of the reply at hand, as the server sent them.
     pub(super) fn hears(&mut self, bytes: &[u8]) {
         let Some(listener) = self.listener.as_mut() else { return };

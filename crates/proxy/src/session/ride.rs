@@ -247,7 +247,7 @@ impl Session {
 
     /// Passes a whole reply on; what it says of the session is noted by its facts, as ever.
     async fn pass_on(&mut self, answer: Answer, plan: &Plan, facts: &mut ReplyFacts) -> Result<(), Fault> {
-        let Answer { mut bytes, caps, .. } = answer;
+        let Answer { mut bytes, caps, sent_us } = answer;
         *facts = ReplyFacts::default();
         self.client.is_half_told = false;
         let filter = self.client.filter.take();
@@ -270,7 +270,7 @@ impl Session {
             count(&self.worker.counters.backend_executes);
         }
         if let Some(beside) = self.beside.as_mut() {
-            beside.reply_begins(caps);
+            beside.reply_began(caps, sent_us);
             beside.hears(&bytes);
         }
         self.client.write_front(&self.at, if is_direct { &bytes } else { &out }).await.map_err(Fault::End)

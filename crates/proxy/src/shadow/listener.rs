@@ -20,6 +20,12 @@ impl Listener {
         Self { form, clock, reader: None, began_us: 0, ended_us: 0 }
     }
 
+    /// A reply begins, to a statement that was sent at this time, us. A statement that is sent again begins anew.
+    pub(crate) fn begins_at(&mut self, caps: Capabilities, sent_us: u64) {
+        self.reader = Some(AnswerReader::new(self.form, caps));
+        self.began_us = sent_us;
+    }
+
     /// The reply is complete.
     pub(crate) fn is_done(&self) -> bool {
         self.reader.as_ref().is_some_and(AnswerReader::is_done)
@@ -34,10 +40,8 @@ impl Listener {
 }
 
 impl Ear for Listener {
-    /// A statement that is sent again begins anew.
     fn begins(&mut self, caps: Capabilities) {
-        self.reader = Some(AnswerReader::new(self.form, caps));
-        self.began_us = self.clock.now_us();
+        self.begins_at(caps, self.clock.now_us());
     }
 
     fn hears(&mut self, bytes: &[u8]) {
