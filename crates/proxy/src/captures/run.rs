@@ -4,7 +4,7 @@ use capture::seal::PublicKey;
 use capture::{GapReason, Header, Record, Trailer, Withheld};
 use model::snapshot::is_drawn;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -99,14 +99,19 @@ pub(crate) struct Run {
     pub sessions: AtomicU64,
     /// Commands.
     pub commands: AtomicU64,
+    /// Commands of sessions that have not begun, as in a transaction that began before.
+    pub missed: AtomicU64,
     /// Bytes of the file.
     pub bytes: AtomicU64,
     ends: AtomicU64,
+    /// Bytes of long data that sessions hold.
+    held: AtomicUsize,
     queues: Box<[Mutex<RecordQueue>]>,
     bell: Bell,
     gaps: [AtomicU64; GapReason::ALL.len()],
     withheld: [AtomicU64; Withheld::ALL.len()],
     stop: OnceLock<Stop>,
+    write_error: OnceLock<String>,
     ended_us: AtomicU64,
     is_written: AtomicBool,
 }
@@ -126,13 +131,16 @@ impl Run {
             path: OnceLock::new(),
             sessions: AtomicU64::new(0),
             commands: AtomicU64::new(0),
+            missed: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             ends: AtomicU64::new(0),
+            held: AtomicUsize::new(0),
             queues,
             bell: Bell::default(),
             gaps: Default::default(),
             withheld: Default::default(),
             stop: OnceLock::new(),
+            write_error: OnceLock::new(),
             ended_us: AtomicU64::new(0),
             is_written: AtomicBool::new(false),
         }
@@ -181,6 +189,18 @@ impl Run {
         fits
     }
 
+    /// A session is to hold so many bytes more of long data; false if all sessions would hold more than a queue.
+    pub(crate) fn hold(&self, bytes: usize) -> bool {
+        let most = self.plan.queue_bytes;
+        let add = |held: usize| held.checked_add(bytes).filter(|held| *held <= most);
+        self.held.fetch_update(Ordering::AcqRel, Ordering::Acquire, add).is_ok()
+    }
+
+    /// A session holds so many bytes no more.
+    pub(crate) fn let_go(&self, bytes: usize) {
+        self.held.fetch_sub(bytes, Ordering::AcqRel);
+    }
+
     /// Takes what waits on a worker; `closes`: nothing more comes.
     pub(super) fn take(&self, worker: usize, closes: bool) -> Vec<u8> {
         let Some(queue) = self.queues.get(worker) else { return Vec::new() };
@@ -216,6 +236,25 @@ impl Run {
     /// Why it ended, if it did.
     pub(crate) fn stopped(&self) -> Option<&Stop> {
         self.stop.get()
+    }
+
+    /// Why it ended, if it did, in words. A write error stands behind another reason.
+    pub(crate) fn reason(&self) -> String {
+        let why = self.stopped().map(Stop::text).unwrap_or_default();
+        match self.write_error.get() {
+            Some(error) if !matches!(self.stopped(), Some(Stop::Write(_))) => format!("{why}; write error: {error}"),
+            _ => why,
+        }
+    }
+
+    /// Bytes could not be written. The first error counts.
+    pub(super) fn cannot_write(&self, error: &std::io::Error) {
+        let _ = self.write_error.set(error.to_string());
+    }
+
+    /// Whether all bytes could be written so far.
+    pub(super) fn is_written_so_far(&self) -> bool {
+        self.write_error.get().is_none()
     }
 
     /// The file is complete.

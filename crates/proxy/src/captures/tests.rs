@@ -98,6 +98,36 @@ fn limits_end_a_capture() {
     }
 }
 
+/// A capture whose thread runs here, until it ends.
+fn write_here(run: &Arc<Run>, file: fs::File) {
+    let (writer, _) = Writer::new(&Header::default(), None).unwrap();
+    thread::write(&Desk::default(), run, Clock::new(), (file, writer));
+}
+
+#[test]
+fn a_disk_that_fills_up_ends_a_capture() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = Arc::new(Run::new(CapturePlan { reserve_percent: 101, ..plan(dir.path()) }, 1, &Header::default()));
+    fs::create_dir(&run.plan.directory).unwrap();
+    write_here(&run, fs::File::create(dir.path().join("file")).unwrap());
+    assert_eq!(run.stopped(), Some(&Stop::Disk));
+}
+
+#[test]
+fn a_file_that_could_not_be_written_has_no_trailer() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    fs::write(&path, "").unwrap();
+    let run = Arc::new(Run::new(plan(dir.path()), 1, &Header::default()));
+    // Noise does not become shorter: some of it is written before the end.
+    let noise: Vec<u8> = (0..900_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    assert!(query(&run, 1, &noise));
+    run.end(Stop::Ordered);
+    write_here(&run, fs::File::open(&path).unwrap());
+    assert!(run.reason().starts_with("CAPTURE STOP; write error: "), "{}", run.reason());
+    assert!(run.is_written() && !run.is_written_so_far());
+}
+
 #[test]
 fn a_place_that_cannot_be_written_is_an_error() {
     let dir = tempfile::tempdir().unwrap();

@@ -20,7 +20,7 @@ const DIRECTORY_MODE: u32 = 0o700;
 const MOST: u32 = 99_999;
 /// How often queues are looked at in any case.
 const TICK: Duration = Duration::from_millis(50);
-/// How often records of less than a frame are written, and the disk is looked at.
+/// How often records of less than a frame are written, and how often the disk is looked at.
 const FLUSH: Duration = Duration::from_secs(1);
 
 /// Creates the next file of the capture's name, with these first bytes.
@@ -54,24 +54,30 @@ pub(super) fn create(run: &Run, head: &[u8]) -> Result<File, String> {
 /// Writes until the capture ends.
 pub(super) fn write(desk: &Desk, run: &Arc<Run>, clock: Clock, (file, writer): (File, Writer)) {
     let mut output = Output { run, file, writer: Some(writer), flushed_at: Instant::now() };
+    let mut looked_at: Option<Instant> = None;
     loop {
         run.wait(TICK);
         let ends = run.stopped().is_some();
         if let Err(e) = output.take_all(ends) {
+            run.cannot_write(&e);
             desk.end(run, Stop::Write(e.to_string()));
             break;
         }
         if ends {
             break;
         }
-        if let Some(why) = limit(run, clock, output.flushed_at.elapsed() >= FLUSH) {
+        let looks_at_disk = looked_at.is_none_or(|looked_at| looked_at.elapsed() >= FLUSH);
+        if looks_at_disk {
+            looked_at = Some(Instant::now());
+        }
+        if let Some(why) = limit(run, clock, looks_at_disk) {
             desk.end(run, why);
         }
     }
     // Nothing more comes, also behind a write error.
     (0..run.plan.workers.max(1)).for_each(|worker| drop(run.take(worker, true)));
     output.finish(clock.now_us());
-    let why = run.stopped().map(Stop::text).unwrap_or_default();
+    let why = run.reason();
     let (commands, bytes) = (run.commands.load(Ordering::Relaxed), run.bytes.load(Ordering::Relaxed));
     tracing::info!("capture '{}' ended ({why}): {} has {commands} commands in {bytes} bytes", run.plan.name, run.file());
     run.written(clock.now_us());
@@ -125,9 +131,10 @@ impl Output<'_> {
 
     /// Writes the trailer. A file that could not be written has none, so readers see that it is cut off.
     fn finish(mut self, now_us: u64) {
-        let Some(writer) = self.writer.take().filter(|_| !matches!(self.run.stopped(), Some(Stop::Write(_)))) else { return };
+        let Some(writer) = self.writer.take().filter(|_| self.run.is_written_so_far()) else { return };
         let written = writer.finish(&self.run.trailer(now_us)).map_err(failed).and_then(|bytes| self.append(&bytes));
         if let Err(e) = written.and_then(|()| self.file.sync_all()) {
+            self.run.cannot_write(&e);
             tracing::error!("capture '{}': cannot complete the file: {e}", self.run.plan.name);
         }
     }

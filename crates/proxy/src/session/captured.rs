@@ -11,11 +11,13 @@ use crate::captures::Run;
 use crate::limits::overload::Step;
 use crate::session_state::pins::{self, PinReason, PinSet};
 use crate::session_state::state::{self, Diff, State, Variables};
+use crate::workers::worker::is_long;
 use ::capture::{Gap, GapReason, Params, Record, SessionStart, Timing, What, Withheld};
 use rehearsal::Answer;
-use sql::Kind;
+use sql::{Kind, LexMode};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use wire::codec::Reader;
 use wire::command::Command;
 use wire::flags::StatusFlags;
@@ -23,6 +25,8 @@ use wire::packet::HEADER;
 
 /// Longest text, parameters or long data of a command, bytes.
 const MAX_TEXT: usize = 16 << 20;
+/// Bytes of a long text that are read for its record.
+const HEAD: usize = 1024;
 /// Digests of which a session remembers whether they carry a password.
 const MAX_SHAPES: usize = 1024;
 
@@ -42,6 +46,21 @@ const QUIET: [Command; 8] = [
 
 /// Pins that leave nothing on the connection which a replay would miss. Transactions are looked at apart.
 const HARMLESS: PinSet = PinSet::of(&[PinReason::Cursor, PinReason::UserLock, PinReason::ReplicationGtid]);
+
+/// Words in statements of data whose strings may carry a password: the digest does not tell.
+const LOOKED_INTO: [&[u8]; 4] = [b"set", b"prepare", b"execute", b"comment"];
+
+/// The packet of the long data at hand. Its bytes count in the capture until it is dropped.
+struct LongData {
+    run: Arc<Run>,
+    bytes: Vec<u8>,
+}
+
+impl Drop for LongData {
+    fn drop(&mut self) {
+        self.run.let_go(self.bytes.len());
+    }
+}
 
 /// What a session has to do with captures.
 #[derive(Default)]
@@ -65,7 +84,7 @@ pub(super) struct SessionCapture {
     said: Vec<u8>,
     named: Option<u32>,
     /// The packet of the long data at hand.
-    long_data: Vec<u8>,
+    long_data: Option<LongData>,
 }
 
 /// How far the statement at hand came.
@@ -108,7 +127,7 @@ impl Session {
         }
         if self.beside.as_ref().is_none_or(|beside| beside.captured.number != number) {
             let run = self.worker.shared.captures.current();
-            let run = run.filter(|run| run.wants(self.handle.id, &self.user.name) && !self.user.fast_forward);
+            let run = run.filter(|run| run.wants(self.handle.id, &self.user.name));
             self.beside.get_or_insert_default().captured = SessionCapture { number, run, ..SessionCapture::default() };
         }
         let Some(captured) = self.beside.as_mut().map(|beside| &mut beside.captured) else { return };
@@ -117,8 +136,17 @@ impl Session {
         if !captured.has_begun && self.may_begin_capture() {
             self.begin_capture();
         }
+        self.count_unless_begun();
         if SHORT.contains(&command.byte) {
             self.keep_command(command);
+        }
+    }
+
+    /// A command of a session that waits for its transaction to end, among others, is missing in the file.
+    fn count_unless_begun(&self) {
+        let captured = self.beside.as_ref().map(|beside| &beside.captured).filter(|captured| !captured.has_begun);
+        if let Some(run) = captured.and_then(|captured| captured.run.as_ref()) {
+            run.missed.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -132,6 +160,9 @@ impl Session {
 
     /// Nothing of the session is on its connection that the file could not say.
     fn may_begin_capture(&self) -> bool {
+        if self.user.fast_forward {
+            return false;
+        }
         let pins = self.at.pins.set().without(pins::TRANSACTION).without(pins::WISHES).without(HARMLESS);
         let is_in_transaction = self.client.current_status().contains(StatusFlags::IN_TRANS);
         pins.is_empty() && !is_in_transaction && !self.statements.any_long_data()
@@ -156,7 +187,12 @@ impl Session {
 
     /// Statements that bring a new connection into the session's state, without its schema.
     fn capture_setup(&self) -> Vec<Vec<u8>> {
-        let want = State { schema: None, ..self.wants.state.clone() };
+        let mut want = State { schema: None, ..self.wants.state.clone() };
+        for (name, value) in self.wants.state.user_variables.entries() {
+            if assigns_password(name, value, self.wants.lex) {
+                want.user_variables.set(name, None);
+            }
+        }
         let Some(info) = self.worker.shared.info.get() else { return Vec::new() };
         match state::diff(&want, &State::default(), &Variables::default(), &info) {
             Diff::Steps { set: Some(set), .. } => vec![set.into_bytes()],
@@ -193,10 +229,16 @@ impl Session {
             return;
         };
         captured.named = Some(id);
+        let Some(run) = captured.run.as_ref() else { return };
+        let data = captured.long_data.get_or_insert_with(|| LongData { run: Arc::clone(run), bytes: Vec::new() });
         let bytes = self.client.input.filled().get(..count).unwrap_or_default();
         // One byte more says that it is too long.
-        let room = (MAX_TEXT + 1).saturating_sub(captured.long_data.len());
-        captured.long_data.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+        let room = (MAX_TEXT + 1).saturating_sub(data.bytes.len());
+        let bytes = bytes.get(..room).unwrap_or(bytes);
+        if self.worker.shared.memory.step() >= Step::LargeCommands || !data.run.hold(bytes.len()) {
+            return self.leave_gap(GapReason::Memory);
+        }
+        data.bytes.extend_from_slice(bytes);
     }
 
     /// The statement was answered.
@@ -207,6 +249,13 @@ impl Session {
             return;
         }
         let Some((text, id)) = self.captured_text(statement) else { return };
+        if text.len() > MAX_TEXT {
+            return self.leave_gap(GapReason::TooLong);
+        }
+        if is_long(text) {
+            let head = digest_of_head(text, self.wants.lex);
+            return self.withhold_from_capture(Withheld::Long, &head);
+        }
         let (text, lex) = (Arc::<[u8]>::from(text), self.wants.lex);
         let analysis = statement.analysis;
         let why = match () {
@@ -235,11 +284,12 @@ impl Session {
         })
     }
 
-    /// Whether a text carries a password. A shape that is plain data is read once.
+    /// Whether a text that is not long carries a password. A shape that is plain data is read once.
     fn is_secret(&mut self, text: &[u8], kind: Kind, digest: u64) -> bool {
         let lex = self.wants.lex;
         let is_data = matches!(kind, Kind::Select | Kind::Insert | Kind::Replace | Kind::Update | Kind::Delete);
-        let Some(captured) = self.beside.as_mut().map(|beside| &mut beside.captured).filter(|_| is_data && digest != 0) else {
+        let is_shape = is_data && digest != 0 && !has_word_of_statements(text);
+        let Some(captured) = self.beside.as_mut().map(|beside| &mut beside.captured).filter(|_| is_shape) else {
             return sql::carries_password(text, lex);
         };
         if captured.secrets.len() >= MAX_SHAPES {
@@ -257,6 +307,9 @@ impl Session {
 
     fn record_execution(&mut self, statement: &Statement, id: u32, text: &[u8], reply: Option<(Answer, u64)>) {
         let Some(prepared) = self.statements.get(id) else { return };
+        if self.client.payload(statement.command).len() > MAX_TEXT {
+            return self.leave_gap(GapReason::TooLong);
+        }
         // The buffer is left to the client's next command.
         let payload = self.client.payload(statement.command).to_vec();
         let (count, types, caps) = (prepared.params, prepared.types.clone(), self.client.caps);
@@ -321,7 +374,7 @@ impl Session {
     fn capture_preparation(&mut self) {
         let id = self.statements.last_prepared();
         let Some((text, analysis)) = self.statements.get(id).map(|new| (Arc::clone(&new.key.text), new.analysis)) else { return };
-        if !self.is_secret(&text, analysis.kind, analysis.digest) {
+        if !is_long(&text) && !self.is_secret(&text, analysis.kind, analysis.digest) {
             self.record_preparation(id, &text);
         }
     }
@@ -329,14 +382,20 @@ impl Session {
     /// Header, command, statement, parameter, bytes.
     fn record_long_data(&mut self, named: Option<u32>) {
         let Some(captured) = self.beside.as_mut().map(|beside| &mut beside.captured) else { return };
-        let packet = std::mem::take(&mut captured.long_data);
-        if packet.len() > MAX_TEXT {
+        let Some(packet) = captured.long_data.take() else { return };
+        if packet.bytes.len() > MAX_TEXT {
             return self.leave_gap(GapReason::TooLong);
         }
-        let mut fields = Reader::new(packet.get(HEADER + 1..).unwrap_or_default());
+        let mut fields = Reader::new(packet.bytes.get(HEADER + 1..).unwrap_or_default());
         let (Ok(_), Ok(parameter)) = (fields.u32(), fields.u16()) else { return };
         let Some((id, prepared)) = named.and_then(|id| Some((id, self.statements.get(id)?))) else { return };
-        let text = Arc::clone(&prepared.key.text);
+        let (text, analysis) = (Arc::clone(&prepared.key.text), prepared.analysis);
+        if is_long(&text) {
+            return self.withhold_from_capture(Withheld::Long, &digest_of_head(&text, self.wants.lex));
+        }
+        if self.is_secret(&text, analysis.kind, analysis.digest) {
+            return self.withhold_from_capture(Withheld::Password, &sql::without_literals(&text, self.wants.lex));
+        }
         self.record_preparation(id, &text);
         self.capture_record(What::LongData { statement: id, parameter, bytes: fields.rest() }, None);
     }
@@ -345,6 +404,7 @@ impl Session {
     fn capture_user_change(&mut self) {
         let user = Arc::clone(&self.user);
         self.capture_record(What::ChangeUser { user: user.name.as_bytes() }, None);
+        self.capture_ends();
         if let Some(beside) = self.beside.as_mut() {
             beside.captured = SessionCapture::default();
         }
@@ -379,7 +439,7 @@ impl Session {
     fn leave_gap(&mut self, why: GapReason) {
         let Some(captured) = self.beside.as_mut().map(|beside| &mut beside.captured) else { return };
         let Some(run) = captured.run.as_ref().filter(|run| run.stopped().is_none()) else { return };
-        captured.has_begun = false;
+        (captured.has_begun, captured.long_data) = (false, None);
         run.count_gap(why);
         run.push(self.worker.index, &Record::Gap(Gap { session: self.handle.id, why }));
     }
@@ -391,6 +451,24 @@ impl Session {
             run.push(self.worker.index, &Record::End { session: self.handle.id });
         }
     }
+}
+
+/// The digest's text of what stands before the first quote of a long text.
+fn digest_of_head(text: &[u8], lex: LexMode) -> Vec<u8> {
+    let head = text.get(..HEAD).unwrap_or(text);
+    let end = head.iter().position(|byte| matches!(byte, b'\'' | b'"' | b'`')).unwrap_or(head.len());
+    sql::without_literals(head.get(..end).unwrap_or_default(), lex)
+}
+
+fn has_word_of_statements(text: &[u8]) -> bool {
+    LOOKED_INTO.iter().any(|word| text.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word)))
+}
+
+/// Whether a user variable has a password, by its name or its value.
+fn assigns_password(name: &str, value: &[u8], lex: LexMode) -> bool {
+    let set = |name: &str| [b"SET @", name.as_bytes(), b"=", value].concat();
+    let quoted = format!("`{}`", name.replace('`', "``"));
+    is_long(value) || sql::carries_password(&set(name), lex) || sql::carries_password(&set(&quoted), lex)
 }
 
 #[cfg(test)]

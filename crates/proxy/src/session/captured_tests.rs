@@ -1,6 +1,6 @@
 use super::*;
 use crate::captures::CapturePlan;
-use crate::session::bed::{Bed, error, ok, ok_open, packet_of, result_of};
+use crate::session::bed::{Bed, error, numbered, ok, ok_open, packet_of, result_of};
 use ::capture::{Header, records};
 use wire::charset::Flavor;
 
@@ -122,6 +122,59 @@ async fn statements_with_passwords() {
     }
 }
 
+/// A prepared statement, and long data for its first parameter.
+async fn long_data(bed: &mut Bed, text: &str, data: &[u8]) {
+    bed.answers(&[numbered(&[[&[0][..], &71u32.to_le_bytes(), &[0; 7]].concat()])]);
+    bed.serve(Command::StmtPrepare, text.as_bytes()).await.unwrap();
+    bed.serve(Command::StmtSendLongData, &[&[1, 0, 0, 0, 0, 0][..], data].concat()).await.unwrap();
+}
+
+#[tokio::test]
+async fn long_data_of_a_password_is_in_no_file() {
+    for (text, expected) in [("UPDATE users SET password = ?", "password: "), ("UPDATE notes SET text = ?", "LongData")] {
+        let (mut bed, run, _dir) = bed(|_| {});
+        long_data(&mut bed, text, b"S3cret").await;
+        let file = file(&bed, &run);
+        let found = shown(&file);
+        assert!(found.last().is_some_and(|last| last.starts_with(expected)), "{found:?}");
+        assert_eq!(file.windows(6).any(|part| part == b"S3cret"), expected == "LongData");
+    }
+}
+
+#[tokio::test]
+async fn long_data_beyond_the_queue_is_a_gap() {
+    let (mut bed, run, _dir) = bed(|plan| plan.queue_bytes = 2000);
+    long_data(&mut bed, "UPDATE notes SET text = ?", &[b'x'; 3000]).await;
+    assert!(run.hold(2000), "nothing is held any more");
+    assert_eq!(shown(&file(&bed, &run)).last().map(String::as_str), Some("gap: memory"));
+}
+
+#[tokio::test]
+async fn user_variables_with_passwords_are_in_no_file() {
+    let (mut bed, run, _dir) = bed(|_| {});
+    for (name, value) in [("db_password", "'S3cret'"), ("said", "'SET PASSWORD = \\'S3cret\\''"), ("p", "'S3cret'"), ("kept", "'plain'")] {
+        bed.wants.state.user_variables.set(name, Some(value.as_bytes()));
+    }
+    query(&mut bed, "SELECT 1", result_of(&[&["1"]])).await;
+    let file = file(&bed, &run);
+    let has = |word: &[u8]| file.windows(word.len()).any(|part| part == word);
+    assert!(has(b"@`kept`='plain'") && !has(b"S3cret"));
+}
+
+#[test]
+fn a_shape_is_remembered_unless_strings_are_looked_into() {
+    for (text, expected) in [("SELECT 'a'", false), ("select 1; set @a = 'b'", true), ("SELECT 1; EXECUTE s", true), ("(PREPARE)", true)] {
+        assert_eq!(has_word_of_statements(text.as_bytes()), expected, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn long_texts_are_not_read() {
+    let (mut bed, run, _dir) = bed(|_| {});
+    query(&mut bed, &format!("INSERT INTO t VALUES ('{}')", "x".repeat(200_000)), packet_of(&ok())).await;
+    assert_eq!(shown(&file(&bed, &run)).last().map(String::as_str), Some("long text: INSERT INTO t VALUES ("));
+}
+
 #[tokio::test]
 async fn a_capture_begins_between_transactions() {
     let (mut bed, run, _dir) = bed(|_| {});
@@ -130,6 +183,7 @@ async fn a_capture_begins_between_transactions() {
     query(&mut bed, "UPDATE t SET a = 1", packet_of(&ok_open())).await;
     query(&mut bed, "COMMIT", packet_of(&ok())).await;
     query(&mut bed, "SELECT a FROM t", result_of(&[&["1"]])).await;
+    assert_eq!(run.missed.load(Ordering::Relaxed), 2);
     assert_eq!(shown(&file(&bed, &run)), ["session of anna in shop", "SELECT a FROM t -> 1 rows, 0 affected"]);
 }
 

@@ -1,7 +1,7 @@
 //! Table and metrics of captures.
 
 use super::{Rows, Table};
-use crate::captures::{Run, Stop};
+use crate::captures::Run;
 use crate::stats::ProxyStats;
 use model::stats::MetricKind::{Counter, Gauge};
 use model::stats::{Metric, MetricKind, Reading, Sample, StatsSchema, StatsTable, Value, stat};
@@ -30,6 +30,7 @@ pub(super) const TABLES: &[Table] = &[Table {
             stat("gap_reasons", "VARCHAR"),
             stat("withheld", "INTEGER"),
             stat("withheld_reasons", "VARCHAR"),
+            stat("missed", "INTEGER"),
         ],
         primary_key: &["number"],
         has_reset: false,
@@ -54,7 +55,7 @@ fn row(run: &Run, now_us: u64) -> Vec<Value> {
         run.number.into(),
         (*run.plan.name).into(),
         state.into(),
-        run.stopped().map(Stop::text).unwrap_or_default().into(),
+        run.reason().into(),
         run.file().into(),
         i64::from(run.plan.key.is_some()).into(),
         run.started_at.into(),
@@ -67,6 +68,7 @@ fn row(run: &Run, now_us: u64) -> Vec<Value> {
         listed(run.gaps().map(|(why, count)| (why.name(), count))).into(),
         run.withheld().map(|(_, count)| count).sum::<u64>().into(),
         listed(run.withheld().map(|(why, count)| (why.name(), count))).into(),
+        number(&run.missed),
     ]
 }
 
@@ -102,6 +104,9 @@ pub(super) fn metrics(stats: &ProxyStats) -> Vec<Metric> {
         family("tidegate_capture_commands_total", Counter, "Commands in the capture", &|run| one(run.commands.load(Ordering::Relaxed))),
         family("tidegate_capture_gaps_total", Counter, "Gaps in captured sessions, by reason", &|run| {
             run.gaps().map(|(why, count)| (Some(why.name()), count)).collect()
+        }),
+        family("tidegate_capture_missed_total", Counter, "Commands of wanted sessions that the capture could not begin with yet", &|run| {
+            one(run.missed.load(Ordering::Relaxed))
         }),
         family("tidegate_capture_withheld_total", Counter, "Commands that were not captured, by reason", &|run| {
             run.withheld().map(|(why, count)| (Some(why.name()), count)).collect()
