@@ -92,7 +92,7 @@ impl Gate {
     pub(crate) fn enter(&self, ticket: Ticket) -> Start {
         let Some(waiter) = self.lock().admit(ticket) else { return Start::InOrder };
         let start = waiter.wait();
-        self.lock().running.insert(ticket.timing.seq, ticket.timing.time_us);
+        self.lock().begin(ticket.timing);
         start
     }
 
@@ -126,16 +126,26 @@ impl Gate {
 }
 
 impl State {
+    /// A command runs from now on.
+    fn begin(&mut self, timing: Timing) {
+        self.running.insert(timing.seq, timing.time_us);
+        self.moved_at = Instant::now();
+    }
+
     /// None: the command may start at once.
     fn admit(&mut self, ticket: Ticket) -> Option<Arc<Waiter>> {
-        let Timing { after, seq, time_us, .. } = ticket.timing;
+        let Timing { after, seq, .. } = ticket.timing;
+        if self.running.is_empty() && self.unseen.is_empty() && self.in_turn.is_empty() {
+            // Nobody waited during the pause before it.
+            self.moved_at = Instant::now();
+        }
         let waiter = Arc::new(Waiter::default());
         match &self.order {
             _ if self.is_stopped => waiter.tell(Start::Not),
             Some(order) if !order.has_seen(after) => drop(self.unseen.insert((after, seq), (ticket, Arc::clone(&waiter)))),
             Some(order) if ticket.turn.is_some_and(|turn| !order.is_turn(turn)) => self.wait_for_turn(ticket, &waiter),
             _ => {
-                self.running.insert(seq, time_us);
+                self.begin(ticket.timing);
                 return None;
             }
         }
@@ -252,6 +262,27 @@ mod tests {
                 assert_eq!(gate.out_of_order(), at_1_s);
                 gate.look(Instant::now() + Duration::from_secs(60));
                 assert_eq!((gate.out_of_order(), waits.join().unwrap()), (1, Start::OutOfOrder));
+            });
+        }
+    }
+
+    #[test]
+    fn a_pause_is_no_jam() {
+        let ago = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
+        for begins in [false, true] {
+            let gate = gate(&[1, 2]);
+            gate.lock().moved_at = ago;
+            if begins {
+                gate.enter(ticket(0, 1, 0));
+            }
+            std::thread::scope(|scope| {
+                let waits = scope.spawn(|| gate.enter(ticket(1, 2, 0)));
+                while gate.lock().unseen.is_empty() {
+                    std::thread::yield_now();
+                }
+                assert!(gate.lock().moved_at > ago, "its patience begins now");
+                gate.stop();
+                assert_eq!((gate.out_of_order(), waits.join().unwrap()), (0, Start::Not));
             });
         }
     }

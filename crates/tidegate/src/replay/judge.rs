@@ -6,6 +6,7 @@ use anyhow::Result;
 use capture::Timing;
 use rehearsal::verdict::Ran;
 use rehearsal::{Answer, Class, Compared, Opinion, Sample, Tally};
+use sql::LexMode;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -101,6 +102,12 @@ impl Judge {
         let mut findings = self.findings();
         *findings.broken.entry(why).or_default() += 1;
         findings.error = error.to_owned();
+    }
+
+    /// A statement as a message may show it: its digest's text, unless literals are to be shown.
+    pub(crate) fn shown(&self, text: &[u8]) -> String {
+        let text = if self.shows_literals { text.to_vec() } else { sql::without_literals(text, LexMode::default()) };
+        String::from_utf8_lossy(text.get(..SHOWN).unwrap_or(&text)).into_owned()
     }
 
     /// A command of this digest ran at the original.
@@ -213,6 +220,14 @@ mod tests {
         let mut answer = Answer { rows: 2, sum: 7, exact: 7, sequence: 9, ..Answer::default() };
         change(&mut answer);
         answer
+    }
+
+    #[test]
+    fn messages_have_no_values() {
+        let text = format!("SET @a='S3cret'{}", ",@b=1".repeat(SHOWN));
+        let shown = |shows_literals| Judge::new(None, None, shows_literals).shown(text.as_bytes());
+        assert!(!shown(false).contains("S3cret") && shown(true).contains("S3cret"));
+        assert!(shown(false).len() <= SHOWN && shown(true).len() <= SHOWN);
     }
 
     #[test]

@@ -133,14 +133,14 @@ impl Ran<'_> {
         std::thread::scope(|scope| {
             let watch = scope.spawn(|| self.watch(&stages, &ended, &is_stopped, &is_over));
             let plays: Vec<_> = stages.iter().map(|stage| scope.spawn(|| stage.play())).collect();
-            let results: Vec<Result<()>> = plays
-                .into_iter()
-                .map(|play| play.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a thread of the replay failed"))))
-                .collect();
+            for play in plays {
+                if let Err(e) = play.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a thread of the replay failed"))) {
+                    self.judge.give_up("replay failed", &format!("{e:#}"));
+                }
+            }
             is_over.store(true, Ordering::Relaxed);
             let _ = watch.join();
-            results.into_iter().collect::<Result<()>>()
-        })?;
+        });
         let out_of_order = stages.iter().map(|stage| stage.gate.out_of_order()).sum();
         Ok(Outcome { took: began.elapsed(), is_interrupted: is_stopped.load(Ordering::Relaxed), out_of_order })
     }

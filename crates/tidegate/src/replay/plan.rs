@@ -59,18 +59,18 @@ impl FilePlan {
         let named = || path.display().to_string();
         let mut reader = open(path, key).with_context(named)?;
         let mut plan = Self::new(path, reader.header().clone());
-        let mut follower = Follower::default();
+        let (mut follower, mut damage) = (Follower::default(), None);
         plan.ending = loop {
             match reader.step() {
                 Ok(Step::Frame(frame)) => {
                     for record in records(&frame) {
                         match record {
                             Ok(record) => plan.note(&record, &mut follower, known),
-                            Err(e) => tracing::debug!("{}: {e}", path.display()),
+                            Err(e) => drop(damage.get_or_insert_with(|| format!("a record cannot be read: {e}"))),
                         }
                     }
                 }
-                Ok(Step::End(trailer)) => break Ending::Whole(trailer),
+                Ok(Step::End(trailer)) => break damage.map_or(Ending::Whole(trailer), Ending::Damaged),
                 Ok(Step::CutOff { at }) => break Ending::CutOff(at),
                 Err(e) => break Ending::Damaged(e.to_string()),
             }
@@ -156,4 +156,24 @@ impl FilePlan {
 /// As for [`FilePlan::read`].
 pub(crate) fn open(path: &Path, key: Option<&PrivateKey>) -> Result<Reader<BufReader<File>>> {
     Ok(Reader::open(BufReader::new(File::open(path)?), key)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use capture::Writer;
+
+    #[test]
+    fn a_file_with_a_record_that_cannot_be_read_is_damaged() {
+        // A gap without its session.
+        for (records, is_damaged) in [(&[3, 0][..], true), (&[], false)] {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            let (mut writer, mut bytes) = Writer::new(&Header::default(), None).unwrap();
+            writer.feed(records, &mut bytes).unwrap();
+            bytes.extend(writer.finish(&Trailer::default()).unwrap());
+            std::fs::write(file.path(), bytes).unwrap();
+            let plan = FilePlan::read(file.path(), None, &Known::default()).unwrap();
+            assert_eq!(matches!(plan.ending, Ending::Damaged(_)), is_damaged, "{:?}", plan.ending);
+        }
+    }
 }

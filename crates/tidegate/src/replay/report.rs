@@ -4,6 +4,9 @@ use super::plan::FilePlan;
 use anyhow::{Context, Result, bail};
 use rehearsal::{Answer, CLASSES, Tally};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use wire::codec::Reader;
 
@@ -33,8 +36,11 @@ impl Report {
     /// The file exists, or cannot be written.
     pub(crate) fn create(path: &Path, files: &[FilePlan]) -> Result<Self> {
         let named = || format!("report {}", path.display());
-        if path.exists() {
-            bail!("{} exists: name a new file, or remove it", named());
+        // Only who replays reads it: it may have literals.
+        match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+            Ok(_) => {}
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => bail!("{} exists: name a new file, or remove it", named()),
+            Err(e) => return Err(e).with_context(named),
         }
         Self::filled(path, files).with_context(named)
     }
@@ -180,5 +186,20 @@ impl Base {
         let Some((bytes, time_us)) = row else { return Ok(None) };
         let answer = capture::reply(&mut Reader::new(&bytes)).context("base report")?;
         Ok(answer.map(|answer| (answer, u64::try_from(time_us).unwrap_or(0))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_report_is_a_new_file_of_its_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("report");
+        drop(Report::create(&path, &[]).unwrap());
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(Report::create(&path, &[]).is_err_and(|e| e.to_string().contains("exists")));
     }
 }

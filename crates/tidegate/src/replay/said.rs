@@ -148,6 +148,10 @@ fn names_write(text: &[u8]) -> bool {
         let token = lexer.token();
         let name = token.text(text);
         let name = name.rsplit(|byte| matches!(byte, b'@' | b'.')).next().unwrap_or(name);
+        let name = match name.first() {
+            Some(b'`' | b'"') => sql::unquote_name(name),
+            _ => name.into(),
+        };
         let is_scope = |scope: &[u8]| {
             token.text(text).get(2..).is_some_and(|rest| rest.len() >= scope.len() && rest[..scope.len()].eq_ignore_ascii_case(scope))
         };
@@ -198,6 +202,8 @@ mod tests {
             ("SET GLOBAL max_connections = 5", false, true, false),
             ("SET @@global.max_connections = 5", false, true, false),
             ("SET transaction_read_only = 0", false, true, false),
+            ("SET `transaction_read_only` = 0", false, true, false),
+            ("SET @@session.`tx_read_only` = 0", false, true, false),
             ("SET SESSION TRANSACTION READ WRITE", false, true, false),
             ("SET SESSION TRANSACTION READ ONLY", false, false, true),
             ("USE shop", false, false, true),

@@ -45,6 +45,8 @@ pub(super) struct Player<'a> {
     schema: String,
     prepared: HashMap<u32, Prepared>,
     transaction: Transaction,
+    /// A transaction of the session was lost: it is given up, and goes on behind the transaction.
+    has_lost: bool,
     /// autocommit is off.
     holds_open: bool,
     /// The second that `timestamp` has.
@@ -63,6 +65,7 @@ impl<'a> Player<'a> {
             schema: String::new(),
             prepared: HashMap::new(),
             transaction: Transaction::default(),
+            has_lost: false,
             holds_open: false,
             pinned_s: None,
             sets_clock: false,
@@ -106,12 +109,15 @@ impl<'a> Player<'a> {
             self.holds_open |= turns_autocommit_off(text);
             if let (Answer { error: Some(code), .. }, _) = connection.query(text)? {
                 // A character set or a mode that the server does not have: the session's statements would mean something else.
-                let error = format!("error {code} at {}", String::from_utf8_lossy(text));
+                let error = format!("error {code} at {}", self.stage.judge.shown(text));
                 self.stage.judge.give_up("its state is refused", &error);
             }
         }
-        if self.stage.reads_only {
-            connection.query(READ_ONLY)?;
+        if self.stage.reads_only
+            && let (Answer { error: Some(code), .. }, _) = connection.query(READ_ONLY)?
+        {
+            self.connection = None;
+            self.stage.judge.give_up("cannot be made read only", &format!("error {code} at {}", String::from_utf8_lossy(READ_ONLY)));
         }
         Ok(())
     }
@@ -130,7 +136,7 @@ impl<'a> Player<'a> {
         let Some(ticket) = job.ticket else { return };
         if self.connection.is_none() {
             self.stage.judge.skip("session not replayed");
-        } else if self.is_wanted(&command.what, job) && self.stage.wait_until(job.due_us) {
+        } else if self.is_wanted(command, job) && self.stage.wait_until(job.due_us) {
             match self.stage.gate.enter(ticket) {
                 Start::Not => self.stage.judge.skip("interrupted"),
                 start => {
@@ -145,10 +151,11 @@ impl<'a> Player<'a> {
     }
 
     /// Whether the command is sent; says why it is not.
-    fn is_wanted(&self, what: &What<'_>, job: &Job) -> bool {
+    fn is_wanted(&self, command: &Command<'_>, job: &Job) -> bool {
+        let what = &command.what;
         let Some(said) = &job.said else { return !matches!(what, What::ChangeUser { .. }) && self.names_prepared(what) };
         if let What::Withheld { why, .. } = what {
-            self.stage.judge.ran(said, 0);
+            self.stage.judge.ran(said, command.timing.time_us);
             return self.skips(why.name());
         }
         let is_preparation = matches!(what, What::Prepare { .. });
@@ -238,6 +245,12 @@ impl<'a> Player<'a> {
         prepared: Option<(u32, &Params<'_>)>,
     ) -> Result<()> {
         let timing = command.timing;
+        if self.transaction.is_lost && !runs_without_transaction(said) {
+            if job.is_compared {
+                self.stage.judge.skip("transaction lost");
+            }
+            return Ok(());
+        }
         let beside = self.beside(timing, said);
         self.pin(timing, said, command.reply.as_ref())?;
         let Some(connection) = self.connection.as_mut() else { return Ok(()) };
@@ -252,12 +265,8 @@ impl<'a> Player<'a> {
                 (Answer::of_error(codes::SERVER_LOST), 0)
             }
         };
-        let is_compared = job.is_compared && !self.transaction.is_lost;
-        if self.transaction.is_lost && job.is_compared {
-            self.stage.judge.skip("transaction lost");
-        }
-        self.note(text, said, command.reply.as_ref(), &answer);
-        if !is_compared {
+        self.note(text, said, command.reply.as_ref(), &answer)?;
+        if !job.is_compared {
             return Ok(());
         }
         if !self.stage.reads_only || said.is_read {
@@ -315,7 +324,7 @@ impl<'a> Player<'a> {
     }
 
     /// Follows the transaction.
-    fn note(&mut self, text: &[u8], said: &Said, original: Option<&Answer>, answer: &Answer) {
+    fn note(&mut self, text: &[u8], said: &Said, original: Option<&Answer>, answer: &Answer) -> Result<()> {
         let transaction = &mut self.transaction;
         match said.analysis.kind {
             Kind::Begin => *transaction = Transaction { is_open: true, ..Transaction::default() },
@@ -326,11 +335,45 @@ impl<'a> Player<'a> {
             }
             _ => {}
         }
-        let was_rolled_back = original.is_some_and(|original| original.error == Some(codes::LOCK_DEADLOCK));
-        if answer.error == Some(codes::LOCK_DEADLOCK) && !was_rolled_back && (self.transaction.is_open || self.holds_open) {
-            self.transaction.is_lost = true;
+        match rolled_back(original, answer).filter(|_| self.transaction.is_open || self.holds_open) {
+            Some(RolledBack::Here) => {
+                self.transaction.is_lost = true;
+                if !std::mem::replace(&mut self.has_lost, true) {
+                    self.stage.judge.give_up("transaction lost", "the server has rolled a transaction back that the original's did not");
+                }
+            }
+            Some(RolledBack::There) => {
+                self.transaction = Transaction::default();
+                if let Some(connection) = self.connection.as_mut().filter(|connection| !connection.is_lost()) {
+                    connection.query(b"ROLLBACK")?;
+                }
+            }
+            None => {}
         }
+        Ok(())
     }
+}
+
+/// Where a deadlock ended a transaction that goes on elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RolledBack {
+    Here,
+    There,
+}
+
+fn rolled_back(original: Option<&Answer>, answer: &Answer) -> Option<RolledBack> {
+    let is_deadlock = |answer: &Answer| answer.error == Some(codes::LOCK_DEADLOCK);
+    match (is_deadlock(answer), original.is_some_and(is_deadlock)) {
+        (true, false) => Some(RolledBack::Here),
+        (false, true) => Some(RolledBack::There),
+        _ => None,
+    }
+}
+
+/// Whether a statement ends a transaction, or changes the session only: it is sent though the server has lost the transaction.
+fn runs_without_transaction(said: &Said) -> bool {
+    let ends = matches!(said.analysis.kind, Kind::Begin | Kind::Commit | Kind::Rollback | Kind::Ddl);
+    ends || said.is_state && matches!(said.analysis.kind, Kind::Set | Kind::Use)
 }
 
 /// SET autocommit=0, among others.
@@ -344,7 +387,39 @@ fn turns_autocommit_off(text: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::turns_autocommit_off;
+    use super::super::said::Known;
+    use super::{RolledBack, rolled_back, runs_without_transaction, turns_autocommit_off};
+    use rehearsal::Answer;
+
+    #[test]
+    fn a_deadlock_counts_where_the_other_server_had_none() {
+        let (deadlock, other) = (Answer::of_error(1213), Answer::of_error(1205));
+        for (original, answer, expected) in [
+            (Some(&other), &deadlock, Some(RolledBack::Here)),
+            (None, &deadlock, Some(RolledBack::Here)),
+            (Some(&deadlock), &deadlock, None),
+            (Some(&deadlock), &other, Some(RolledBack::There)),
+            (Some(&other), &other, None),
+        ] {
+            assert_eq!(rolled_back(original, answer), expected);
+        }
+    }
+
+    #[test]
+    fn behind_a_lost_transaction_only_its_end_is_sent() {
+        for (text, expected) in [
+            ("COMMIT", true),
+            ("ROLLBACK", true),
+            ("BEGIN", true),
+            ("SET NAMES latin1", true),
+            ("SET @a = (SELECT MAX(a) FROM t)", false),
+            ("UPDATE t SET a = 1", false),
+            ("SELECT a FROM t", false),
+            ("SAVEPOINT s", false),
+        ] {
+            assert_eq!(runs_without_transaction(&Known::default().read(text.as_bytes())), expected, "{text}");
+        }
+    }
 
     #[test]
     fn a_session_without_autocommit_is_known() {

@@ -109,13 +109,17 @@ impl Connection {
     /// The connection is lost.
     pub(crate) fn prepare(&mut self, text: &[u8]) -> Result<std::result::Result<u32, u16>> {
         let caps = self.client.capabilities();
-        let (mut input, mut first, mut left) = (Vec::new(), None, 1);
+        let (mut input, mut first, mut left, mut is_confused) = (Vec::new(), None, 1_usize, false);
         self.send(&[&[Command::StmtPrepare as u8], text].concat())?;
         self.hear(&mut |bytes| {
             input.extend_from_slice(bytes);
             while let Some((len, _)) = packet::header(&input).filter(|(len, _)| input.len() >= HEADER + len) {
                 let body: Vec<u8> = input.drain(..HEADER + len).skip(HEADER).collect();
-                left -= 1;
+                let Some(others) = left.checked_sub(1) else {
+                    is_confused = true;
+                    return true;
+                };
+                left = others;
                 if first.is_none() {
                     left = first.insert(prepared(&body, caps)).as_ref().map_or(0, |(_, packets)| *packets);
                 }
@@ -123,8 +127,8 @@ impl Connection {
             left == 0
         })?;
         match first {
-            Some(Ok((id, _))) => Ok(Ok(id)),
-            Some(Err(Some(code))) => Ok(Err(code)),
+            Some(Ok((id, _))) if !is_confused => Ok(Ok(id)),
+            Some(Err(Some(code))) if !is_confused => Ok(Err(code)),
             _ => self.lose("the answer to a PREPARE cannot be read"),
         }
     }
