@@ -123,14 +123,15 @@ fn garbage_after_the_login() {
 #[test]
 fn five_thousand_connects() {
     const ROUNDS: usize = 20;
-    // Heaps that were full once have gaps. What each of the 95,000 sessions before left behind would be less than 530 bytes.
-    const GAPS_MIB: u64 = 48;
+    // Heaps that were full once have gaps, more in one round and fewer in another: what is left behind is there in all later rounds. What
+    // each of the 50,000 sessions before them left would be less than 510 bytes.
+    const GAPS_MIB: u64 = 24;
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }).unwrap();
     let bed = Bed::mariadb(2, |b| b.variable("connect_timeout_client", 60_000));
     let mut rss = Vec::new();
-    for round in 1..=ROUNDS {
+    for _ in 0..ROUNDS {
         let mut streams: Vec<_> = (0..5000).map(|_| TcpStream::connect(bed.proxy.address()).unwrap()).collect();
         let (mut greetings, mut errors) = (0, 0);
         for stream in &mut streams {
@@ -144,19 +145,15 @@ fn five_thousand_connects() {
             }
         }
         println!("{greetings} greetings, {errors} errors");
-        // All of them are open, as in the first round. Memory that the allocator retains is returned to the system within seconds.
-        let mib = || bed.proxy.rss_bytes().unwrap() >> 20;
-        rss.push(mib());
-        if round == ROUNDS {
-            let is_back = wait::until("memory of the rounds before", LIMIT, || (mib() <= rss[0] + GAPS_MIB).then_some(()));
-            assert!(is_back.is_ok(), "memory grows with each round: {rss:?}, at last {} MiB", mib());
-        }
+        // All of them are open, as in the first round.
+        rss.push(bed.proxy.rss_bytes().unwrap() >> 20);
         drop(streams);
         wait_sessions(&bed.proxy, 0);
         assert_eq!(attempt(&mut bed.client(), "SELECT 1"), Seen::Done);
         wait_sessions(&bed.proxy, 0);
     }
-    println!("rss MiB in each round: {rss:?}");
+    let least = rss[ROUNDS / 2..].iter().min().unwrap();
+    assert!(*least <= rss[0] + GAPS_MIB, "memory grows with each round, MiB: {rss:?}");
 }
 
 /// The memory of a peak is returned to the system within seconds, in the tested build as in the shipped one.
