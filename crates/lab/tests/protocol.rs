@@ -772,7 +772,8 @@ fn connections_of_an_address_are_limited() {
     let limits = |builder: Builder| builder.variable("max_connections_per_address", 2).variable("proxy_protocol_networks", "127.0.0.2/32");
     configured(Flavor::Mariadb, limits, |proxy| {
         let connect = || Client::connect(&proxy.options("app", "app-pass"));
-        let held = [connect().unwrap(), connect().unwrap()];
+        // The look whether the proxy is ready was a connection, too.
+        let held = [(); 2].map(|()| wait::until("a place", LIMIT, || connect().ok()).unwrap());
         let error = connect().unwrap_err();
         assert_eq!(error.code(), Some(1040), "{error}");
         assert!(error.to_string().contains("127.0.0.1 (mysql-max_connections_per_address)"), "{error}");
