@@ -54,7 +54,7 @@ impl Rehearsal {
 
     /// Waits until all that was queued has been judged.
     fn settled(&mut self) {
-        wait::until("the shadow", Duration::from_secs(60), || (self.get("queued_bytes") == "0").then_some(())).unwrap();
+        wait::until("the shadow", Duration::from_secs(240), || (self.get("queued_bytes") == "0").then_some(())).unwrap();
     }
 
     /// Comparisons by class of digests like this, without classes of which there was none.
