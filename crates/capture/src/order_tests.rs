@@ -42,7 +42,7 @@ fn original(history: &History) -> Vec<Ran> {
 /// The turn of a command, if its session writes. Each fifth one releases locks.
 fn turn(ran: &Ran, writers: u8) -> Option<Turn> {
     let is_write = writers >> (ran.session % 8) & 1 == 1;
-    is_write.then(|| if ran.seq % 5 == 0 { Turn::of_release(ran.after) } else { Turn::of_write(ran.seq) })
+    is_write.then(|| if ran.seq.is_multiple_of(5) { Turn::of_release(ran.after) } else { Turn::of_write(ran.seq) })
 }
 
 /// Replays: commands take other times than at the original. Returns when each began and ended, in the order of `ran`.

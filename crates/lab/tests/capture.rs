@@ -45,7 +45,7 @@ fn session(proxy: &Tidegate, session: i64) {
         peer.execute(&select, &[Param::Int(session), Param::Int(round)]).unwrap().check().unwrap();
         peer.exec("BEGIN");
         peer.exec(&format!("UPDATE accounts SET balance = balance - {round}, note = 'round {round}' WHERE id = {account}"));
-        peer.execute(&insert, &[Param::Int(account), Param::Text(format!("{round}.25").into())]).unwrap().check().unwrap();
+        peer.execute(&insert, &[Param::Int(account), Param::Text(format!("{round}.25"))]).unwrap().check().unwrap();
         let order = peer.get("SELECT LAST_INSERT_ID()");
         peer.exec(&format!("INSERT INTO parts (order_id, body) VALUES ({order}, 'a'), ({order}, 'b')"));
         peer.exec("UPDATE counter SET n = n + 1 WHERE id = 1");

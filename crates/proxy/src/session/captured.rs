@@ -176,7 +176,7 @@ impl Session {
             session: self.handle.id,
             user: self.user.name.as_bytes(),
             schema: schema.as_deref().unwrap_or_default(),
-            capabilities: u64::from(self.client.caps.bits()),
+            capabilities: self.client.caps.bits(),
             setup: setup.iter().map(Vec::as_slice).collect(),
         };
         let Some(captured) = self.beside.as_mut().map(|beside| &mut beside.captured) else { return };

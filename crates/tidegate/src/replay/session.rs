@@ -295,10 +295,11 @@ impl<'a> Player<'a> {
     /// Whether writes of other sessions ran beside the statement, or beside one before in its transaction.
     fn beside(&mut self, timing: Timing, said: &Said) -> Beside {
         let races = &self.stage.plan.races;
-        let is_raced = match self.stage.reads_only {
+        let is_raced = if self.stage.reads_only {
             // No write is replayed: an answer can be that of the original only before the first one.
-            true => !self.stage.has_base && races.any_before(timing.seq),
-            false => races.beside(timing.after, timing.seq, said.is_write) > 0,
+            !self.stage.has_base && races.any_before(timing.seq)
+        } else {
+            races.beside(timing.after, timing.seq, said.is_write) > 0
         };
         self.transaction.is_raced |= is_raced;
         let beside = if self.transaction.is_raced { Beside::Writes } else { Beside::Nothing };

@@ -247,7 +247,7 @@ async fn executions_ride_under_the_servers_own_numbers() {
         let (mut queue, one, other) = (Queue::new(DEPTH), prepared("SELECT ?"), prepared("SELECT 1 + ?"));
         queue.prepares(&one, 71);
         queue.prepares(&other, 72);
-        let mut waiting = vec![queue.executes(&one, 5), queue.rides("b"), queue.executes(&other, 6), queue.executes(&one, 7)];
+        let mut waiting = [queue.executes(&one, 5), queue.rides("b"), queue.executes(&other, 6), queue.executes(&one, 7)];
         let _more = queue.all_ride(&["d", "d", "d", "d"]);
         queue.comes_free();
         let packets = [execute(71, true, 5), query("b"), execute(72, true, 6), execute(71, false, 7)];
@@ -263,7 +263,7 @@ async fn who_executes_what_the_connection_lacks_has_it_alone() {
     run(async {
         let (mut queue, one, other) = (Queue::new(DEPTH), prepared("SELECT ?"), prepared("SELECT 1 + ?"));
         queue.prepares(&one, 71);
-        let mut waiting = vec![queue.executes(&one, 5), queue.executes(&one, 6), queue.executes(&other, 7), queue.executes(&one, 8)];
+        let mut waiting = [queue.executes(&one, 5), queue.executes(&one, 6), queue.executes(&other, 7), queue.executes(&one, 8)];
         let _more = queue.all_ride(&["d", "d", "d", "d"]);
         queue.comes_free();
         queue.hears_packets(&[execute(71, true, 5), execute(71, false, 6)]).await;
@@ -280,7 +280,7 @@ async fn a_statement_that_the_server_does_not_know_is_prepared_anew() {
         for (code, is_known) in [(1243, false), (1615, true)] {
             let (mut queue, one) = (Queue::new(DEPTH), prepared("SELECT ?"));
             queue.prepares(&one, 71);
-            let mut waiting = vec![queue.executes(&one, 5), queue.rides("b"), queue.executes(&one, 6)];
+            let mut waiting = [queue.executes(&one, 5), queue.rides("b"), queue.executes(&one, 6)];
             let mut next = queue.all_ride(&["d"]);
             queue.comes_free();
             queue.hears_packets(&[execute(71, true, 5), query("b")]).await;

@@ -77,10 +77,13 @@ fn listed<'a>(counts: impl Iterator<Item = (&'a str, u64)>) -> String {
     some.join(", ")
 }
 
+/// Values of a capture, by reason where there is one.
+type ByReason = Vec<(Option<&'static str>, u64)>;
+
 /// What is counted, of the newest capture of each name.
 pub(super) fn metrics(stats: &ProxyStats) -> Vec<Metric> {
     let runs = newest(stats.shared.captures.runs());
-    let family = |name: &'static str, kind: MetricKind, help: &'static str, value: &dyn Fn(&Run) -> Vec<(Option<&'static str>, u64)>| {
+    let family = |name: &'static str, kind: MetricKind, help: &'static str, value: &dyn Fn(&Run) -> ByReason| {
         let samples = runs.iter().flat_map(|run| {
             let of_run = value(run).into_iter().map(|(reason, value)| {
                 let mut labels = vec![("capture", run.plan.name.to_string())];
