@@ -4,7 +4,7 @@ use ::sql::{LexMode, Lexer, TokenKind};
 
 use crate::input::Input;
 use crate::proxy_cache::columns::Coding;
-use crate::proxy_cache::rows::{Form, convert};
+use crate::proxy_cache::rows::{ResultProtocol, convert};
 use crate::proxy_cache::wording::{Bound, with_literals};
 
 /// Any row: what becomes of it goes back to one image. The input: a byte, of which the lowest bit says the row's form and the
@@ -13,17 +13,17 @@ pub fn rows(data: &[u8]) {
     let mut input = Input::new(data);
     let head = input.byte();
     let codings: Vec<Coding> = (0..(head >> 1) % 8).filter_map(|_| coding(&mut input)).collect();
-    let from = if head & 1 == 0 { Form::Text } else { Form::Binary };
+    let from = if head & 1 == 0 { ResultProtocol::Text } else { ResultProtocol::Binary };
     let to = from.other();
     let Some(other) = converted(input.rest(), &codings, to) else { return };
     match converted(&other, &codings, from) {
         Some(back) => assert_eq!(converted(&back, &codings, to).as_ref(), Some(&other), "there and back is one image"),
         // A binary row that no server sends, such as one with a minus zero, may have no text that a server would.
-        None => assert_eq!(from, Form::Binary, "what became of a text row reads again"),
+        None => assert_eq!(from, ResultProtocol::Binary, "what became of a text row reads again"),
     }
 }
 
-fn converted(row: &[u8], codings: &[Coding], to: Form) -> Option<Vec<u8>> {
+fn converted(row: &[u8], codings: &[Coding], to: ResultProtocol) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     convert(row, codings, to, &mut out).map(|()| out)
 }
