@@ -307,7 +307,7 @@ await check('and rolled back', async () => {
 });
 await check('charts carry marks for the LOAD and the new writer', async () => {
   await show(page, 'now');
-  await until('the marks', async () => { const older = page.locator('.marks details:not([open]) summary'); if (await older.count()) await older.click(); const marks = await page.innerText('.marks'); return /load: CONFIG APPLY \(\+rule 4711/.test(marks) && /role: .*writer/.test(marks) && /start: start of \d/.test(marks); });
+  await until('the marks', async () => { const older = page.locator('.marks details:not([open]) summary'); if (await older.count()) await older.click(); const marks = await page.innerText('.marks'); return /load: .*CONFIG APPLY \(\+rule 4711/.test(marks) && /role: .*writer/.test(marks) && /start: start of \d/.test(marks); });
 });
 await check('a digest shows its route', async () => {
   await show(page, 'statements');
