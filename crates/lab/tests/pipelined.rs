@@ -5,18 +5,13 @@
 
 mod common;
 
+use common::pipelining::{AGAIN, BOTH, Line, PIPELINED, admin, eager, number};
 use common::{LIMIT, proxy_with, server};
 use lab::client::{Encoding, Reply};
-use lab::tidegate::Builder;
 use lab::{Client, Flavor, LabError, Server, Tidegate, wait};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
-
-const BOTH: [Flavor; 2] = [Flavor::Mariadb, Flavor::Mysql];
-const WAITERS: &str = "SELECT SUM(waiters) FROM stats_tidegate_waits";
-const PIPELINED: &str = "SELECT SUM(pipelined) FROM stats_tidegate_waits";
-const AGAIN: &str = "SELECT SUM(pipelined_again) FROM stats_tidegate_waits";
+use std::time::Duration;
 
 /// A table of `keys` rows, in which each key stands beside itself.
 fn keys(server: &Server, table: &str, keys: usize) {
@@ -25,23 +20,8 @@ fn keys(server: &Server, table: &str, keys: usize) {
     server.sql(&format!("INSERT INTO test.{table} VALUES {}", rows.join(","))).unwrap();
 }
 
-/// What takes long on this machine is quick all the same; what was looked up holds.
-fn eager(builder: Builder, late_ms: i64) -> Builder {
-    let builder = builder.variable("pipeline_depth", 8).variable("pipeline_late_ms", late_ms);
-    let builder = builder.variable("pipeline_max_statement_us", 1_000_000).variable("prepared_metadata_max_age", 3_600_000);
-    builder.variable("connection_growth_delay_us", 0)
-}
-
-fn admin(proxy: &Tidegate) -> Client {
-    wait::until("the admin port", LIMIT, || proxy.admin().ok()).unwrap()
-}
-
 fn session(proxy: &Tidegate) -> Client {
     Client::connect(&proxy.options("app", "app-pass").database("test").timeout(LIMIT)).unwrap()
-}
-
-fn number(admin: &mut Client, sql: &str) -> u64 {
-    admin.scalar(sql).unwrap().unwrap().parse().unwrap()
 }
 
 /// The statement runs until it is known.
@@ -60,36 +40,6 @@ fn reads_own(session: &mut Client, table: &str, key: usize) {
 fn are_shared(proxy: &Tidegate) -> Result<(), LabError> {
     let mut admin = admin(proxy);
     wait::until("statements are under way together", LIMIT, || (number(&mut admin, PIPELINED) > 500).then_some(()))
-}
-
-/// Two connections that are taken for a while; then those who asked meanwhile have them, in the order in which they asked.
-struct Line {
-    admin: Client,
-    holders: Vec<Client>,
-    waiting: u64,
-}
-
-impl Line {
-    fn new(proxy: &Tidegate) -> Self {
-        let mut holders: Vec<Client> = (0..2).map(|_| session(proxy)).collect();
-        // Not to be pipelined: they want a connection each.
-        holders.iter_mut().for_each(|holder| drop(holder.run("BEGIN").unwrap()));
-        Self { admin: admin(proxy), holders, waiting: 0 }
-    }
-
-    /// It asks, and has a place in the line.
-    fn asks(&mut self, session: &mut Client, sql: &str) {
-        session.send_query(sql).unwrap();
-        self.waiting += 1;
-        let (admin, waiting) = (&mut self.admin, self.waiting);
-        wait::until("it waits", LIMIT, || (number(admin, WAITERS) == waiting).then_some(())).unwrap();
-    }
-
-    /// The connections are free.
-    fn moves(&mut self) -> Instant {
-        self.holders.iter_mut().for_each(|holder| holder.send_query("COMMIT").unwrap());
-        Instant::now()
-    }
 }
 
 fn answer(session: &mut Client) -> Reply {
@@ -170,11 +120,11 @@ fn nobody_waits_behind_a_statement_that_is_slow_for_once() {
         let proxy = proxy_with(server, 2, |builder| eager(builder, 10).variable("threads", 1));
         learn(&proxy, "SELECT SLEEP(0)");
         learn(&proxy, "SELECT v FROM beside WHERE id = 0");
-        let mut line = Line::new(&proxy);
+        let mut line = Line::new(&proxy, [(); 2].map(|()| session(&proxy)));
         let (mut sleeper, mut others) = (session(&proxy), (0..5).map(|_| session(&proxy)).collect::<Vec<_>>());
-        line.asks(&mut sleeper, "SELECT SLEEP(6)");
+        line.asks(|| sleeper.send_query("SELECT SLEEP(6)").unwrap());
         for (key, other) in others.iter_mut().enumerate() {
-            line.asks(other, &format!("SELECT v FROM beside WHERE id = {key}"));
+            line.asks(|| other.send_query(format!("SELECT v FROM beside WHERE id = {key}")).unwrap());
         }
         let began = line.moves();
         for (key, other) in others.iter_mut().enumerate() {
@@ -206,10 +156,10 @@ fn warnings_errors_and_long_replies_are_as_ever() {
             ("SELECT REPEAT('a', 3)", "SELECT REPEAT('a', 100000)", false),
         ] {
             learn(&proxy, quick);
-            let mut line = Line::new(&proxy);
+            let mut line = Line::new(&proxy, [(); 2].map(|()| session(&proxy)));
             let mut sessions: Vec<Client> = (0..4).map(|_| session(&proxy)).collect();
             for (n, session) in sessions.iter_mut().enumerate() {
-                line.asks(session, if n == 1 { odd } else { quick });
+                line.asks(|| session.send_query(if n == 1 { odd } else { quick }).unwrap());
             }
             let (again, _) = (number(&mut line.admin, AGAIN), line.moves());
             let expected = Client::connect(&lab::ConnectOptions::app(server(flavor)).timeout(LIMIT)).map(|mut direct| {

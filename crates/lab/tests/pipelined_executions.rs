@@ -5,33 +5,13 @@
 
 mod common;
 
+use common::pipelining::{AGAIN, BOTH, Line, PIPELINED, admin, eager, number};
 use common::{LIMIT, proxy_with, server};
 use lab::client::{Encoding, Execution, Param, Prepared, Reply};
-use lab::tidegate::Builder;
 use lab::{Client, ConnectOptions, Flavor, Server, Tidegate, wait};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use wire::Capabilities;
-
-const BOTH: [Flavor; 2] = [Flavor::Mariadb, Flavor::Mysql];
-const WAITERS: &str = "SELECT SUM(waiters) FROM stats_tidegate_waits";
-const PIPELINED: &str = "SELECT SUM(pipelined) FROM stats_tidegate_waits";
-const AGAIN: &str = "SELECT SUM(pipelined_again) FROM stats_tidegate_waits";
-
-/// What takes long on this machine is quick all the same; what was looked up holds.
-fn eager(builder: Builder) -> Builder {
-    let builder = builder.variable("pipeline_depth", 8).variable("pipeline_late_ms", 1_000);
-    let builder = builder.variable("pipeline_max_statement_us", 1_000_000).variable("prepared_metadata_max_age", 3_600_000);
-    builder.variable("connection_growth_delay_us", 0)
-}
-
-fn admin(proxy: &Tidegate) -> Client {
-    wait::until("the admin port", LIMIT, || proxy.admin().ok()).unwrap()
-}
-
-fn number(admin: &mut Client, sql: &str) -> u64 {
-    admin.scalar(sql).unwrap().unwrap().parse().unwrap()
-}
 
 /// A client: every second one ends results with EOF packets, and is told nothing of its session. `more` is agreed upon, too.
 fn session(proxy: &Tidegate, number: usize, more: Capabilities) -> Client {
@@ -62,7 +42,7 @@ impl Reader {
         Self { session: session(proxy, key, more), key, sql: TEXTS[key / 3 % 3], statement: None, executed: 0 }
     }
 
-    /// Every seventh time as a text, and prepared anew after every twentieth; the types go along the first time and now and then.
+    /// Every seventh read is a text. The statement is prepared again after every twentieth. Types are sent with the first execution and now and then.
     fn reads_own(&mut self) {
         self.executed += 1;
         if self.executed.is_multiple_of(7) {
@@ -101,7 +81,7 @@ fn each_of_many_sessions_gets_its_own_rows_though_connections_are_killed_and_the
     for (flavor, more) in [(Flavor::Mariadb, Capabilities::empty()), (Flavor::Mysql, Capabilities::empty()), (Flavor::Mysql, attributes)] {
         let server = server(flavor);
         owned(server, SESSIONS);
-        let proxy = proxy_with(server, 2, eager);
+        let proxy = proxy_with(server, 2, |builder| eager(builder, 1_000));
         (0..SESSIONS / 3).for_each(|key| {
             let mut reader = Reader::new(&proxy, key, more);
             (0..60).for_each(|_| reader.reads_own());
@@ -140,34 +120,6 @@ fn each_of_many_sessions_gets_its_own_rows_though_connections_are_killed_and_the
     }
 }
 
-/// Two connections that are taken for a while; then those who asked meanwhile have them, in the order in which they asked.
-struct Line {
-    admin: Client,
-    holders: Vec<Client>,
-    waiting: u64,
-}
-
-impl Line {
-    fn new(proxy: &Tidegate) -> Self {
-        let mut holders: Vec<Client> = (0..2).map(|_| plain_session(proxy, 0)).collect();
-        holders.iter_mut().for_each(|holder| drop(holder.run("BEGIN").unwrap()));
-        Self { admin: admin(proxy), holders, waiting: 0 }
-    }
-
-    /// It asks, and has a place in the line.
-    fn asks(&mut self, session: &mut Client, statement: &Prepared, param: &str, how: Execution) {
-        session.send_execute(statement.id, &[Param::Text(param.to_owned())], how).unwrap();
-        self.waiting += 1;
-        let (admin, waiting) = (&mut self.admin, self.waiting);
-        wait::until("it waits", LIMIT, || (number(admin, WAITERS) == waiting).then_some(())).unwrap();
-    }
-
-    /// The connections are free.
-    fn moves(&mut self) {
-        self.holders.iter_mut().for_each(|holder| holder.send_query("COMMIT").unwrap());
-    }
-}
-
 fn answer(session: &mut Client) -> Reply {
     session.recv_reply(Encoding::Binary).unwrap()
 }
@@ -189,20 +141,21 @@ fn learn(proxy: &Tidegate, sql: &str, param: &str) {
 #[test]
 fn warnings_errors_cursors_and_long_replies_are_as_ever() {
     for flavor in BOTH {
-        let proxy = proxy_with(server(flavor), 2, |builder| eager(builder).variable("threads", 1));
+        let proxy = proxy_with(server(flavor), 2, |builder| eager(builder, 1_000).variable("threads", 1));
         for (sql, quick, odd) in [
             ("SELECT CAST(? AS UNSIGNED)", "5", "x"),
             ("SELECT JSON_EXTRACT('{}', ?)", "$.a", "$$$"),
             ("SELECT REPEAT(?, 10000)", "a", "abcdefgh"),
         ] {
             learn(&proxy, sql, quick);
-            let mut line = Line::new(&proxy);
+            let mut line = Line::new(&proxy, [(); 2].map(|()| plain_session(&proxy, 0)));
             let mut sessions: Vec<Client> = (0..4).map(|kind| plain_session(&proxy, kind)).collect();
             let statements: Vec<Prepared> = sessions.iter_mut().map(|session| session.prepare(sql).unwrap()).collect();
             for (n, session) in sessions.iter_mut().enumerate() {
                 // The third one has a cursor, and a connection for itself.
                 let how = Execution { cursor: n == 2, ..Execution::default() };
-                line.asks(session, &statements[n], if n == 1 { odd } else { quick }, how);
+                let param = Param::Text(if n == 1 { odd } else { quick }.to_owned());
+                line.asks(|| session.send_execute(statements[n].id, &[param], how).unwrap());
             }
             let (again, together) = (number(&mut line.admin, AGAIN), number(&mut line.admin, PIPELINED));
             line.moves();

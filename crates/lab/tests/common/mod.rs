@@ -6,6 +6,8 @@
 #![allow(dead_code)] // every test program uses a part of this
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers of tests may panic
 
+pub(crate) mod pipelining;
+
 use std::ops::{Deref, DerefMut};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
