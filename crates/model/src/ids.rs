@@ -56,6 +56,13 @@ pub struct ServerAddr {
     pub port: u16,
 }
 
+impl ServerAddr {
+    /// Whether two names are of one server: letter case counts for nothing in names of hosts.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.port == other.port && self.host.eq_ignore_ascii_case(&other.host)
+    }
+}
+
 impl fmt::Display for ServerAddr {
     /// `db1.example:3306`, or `/run/mysqld.sock` for a socket.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

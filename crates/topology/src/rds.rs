@@ -31,14 +31,9 @@ pub(crate) fn interval_ms(vars: &MysqlVariables) -> Option<u64> {
     (rounds > 0).then(|| rounds.saturating_mul(vars.monitor_read_only_interval))
 }
 
-/// Whether two names are the same server's.
-fn is_same(a: &ServerAddr, b: &ServerAddr) -> bool {
-    a.port == b.port && a.host.eq_ignore_ascii_case(&b.host)
-}
-
 /// Whether this server can have been found: a server with a row anywhere was configured.
 pub(crate) fn may_be_found(snapshot: &Snapshot, addr: &ServerAddr) -> bool {
-    let is_written = || snapshot.hostgroups.values().flat_map(|h| &h.servers).any(|row| is_same(&row.key.addr(), addr));
+    let is_written = || snapshot.hostgroups.values().flat_map(|h| &h.servers).any(|row| row.key.addr().is_same(addr));
     interval_ms(&snapshot.vars).is_some() && !is_written()
 }
 
@@ -53,7 +48,7 @@ pub(crate) fn named(scene: Scene<'_>, snapshot: &Snapshot, reporter: &ServerAddr
     }
     let instances = views.iter().filter(|(_, member, _)| counts(member)).flat_map(|(_, _, view)| view.instances());
     let own_name = |addr: &ServerAddr| {
-        let member = scene.members.keys().find(|member| is_same(member, addr));
+        let member = scene.members.keys().find(|member| member.is_same(addr));
         member.or_else(|| may_be_found(snapshot, addr).then_some(addr)).cloned()
     };
     Some(instances.filter_map(own_name).collect())

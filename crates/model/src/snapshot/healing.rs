@@ -117,7 +117,7 @@ pub struct HealingServer {
 impl HealingServer {
     /// Whether it is about this server: letter case counts for nothing in names of hosts.
     pub fn is_about(&self, server: &ServerAddr) -> bool {
-        self.server.port == server.port && self.server.host.eq_ignore_ascii_case(&server.host)
+        self.server.is_same(server)
     }
 }
 

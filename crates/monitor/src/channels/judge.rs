@@ -283,7 +283,7 @@ pub(super) fn judge(scene: &Scene<'_>) -> Judgement {
         return stop_elsewhere(scene, writer, sight, &elsewhere);
     }
     let here = writer.link(scene.channel);
-    let is_there = here.is_some_and(|link| link.source.as_ref().is_some_and(|source| is_same(source, &scene.channel.source)));
+    let is_there = here.is_some_and(|link| link.source.as_ref().is_some_and(|source| source.is_same(&scene.channel.source)));
     match here.filter(|_| is_there) {
         Some(link) if link.receiver.state != ThreadState::Stopped && link.applier.state != ThreadState::Stopped => {
             running(writer, sight, link)
@@ -294,13 +294,9 @@ pub(super) fn judge(scene: &Scene<'_>) -> Judgement {
     }
 }
 
-fn is_same(a: &ServerAddr, b: &ServerAddr) -> bool {
-    a.port == b.port && a.host.eq_ignore_ascii_case(&b.host)
-}
-
 /// A member on which the channel of this name is one within the cluster.
 fn own_source<'a>(scene: &'a Scene<'_>) -> Option<(&'a ServerAddr, &'a ServerAddr)> {
-    let is_member = |addr: &ServerAddr| scene.members.iter().any(|member| is_same(&member.addr, addr));
+    let is_member = |addr: &ServerAddr| scene.members.iter().any(|member| member.addr.is_same(addr));
     let of = |member: &'a Member| Some((&member.addr, member.link(scene.channel)?.source.as_ref()?));
     scene.members.iter().filter_map(of).find(|(_, source)| is_member(source))
 }
@@ -413,7 +409,7 @@ fn start(scene: &Scene<'_>, writer: &Member, sight: &Sight, why: String) -> Judg
     let link = writer.link(scene.channel);
     let mut acts = Vec::new();
     let is_right =
-        link.is_some_and(|link| link.is_by_gtid && link.source.as_ref().is_some_and(|source| is_same(source, &scene.channel.source)));
+        link.is_some_and(|link| link.is_by_gtid && link.source.as_ref().is_some_and(|source| source.is_same(&scene.channel.source)));
     let place = sight.is_mariadb.then(|| place(scene, sight)).filter(|place| *place != sight.replicated);
     if link.is_some_and(Link::runs) && (!is_right || place.is_some()) {
         acts.push(Act::Stop);
@@ -474,7 +470,7 @@ fn unseen(scene: &Scene<'_>, sight: &Sight) -> Option<String> {
 
 /// Why MariaDB must not start it yet. It applies every transaction that it is sent, even twice.
 fn may_start_mariadb(scene: &Scene<'_>, writer: &Member, sight: &Sight) -> Result<(), (State, String)> {
-    let is_member = |addr: &ServerAddr| scene.members.iter().any(|member| is_same(&member.addr, addr));
+    let is_member = |addr: &ServerAddr| scene.members.iter().any(|member| member.addr.is_same(addr));
     let own = |link: &&Link| link.runs() && link.source.as_ref().is_some_and(is_member);
     let inner = sight.links.iter().find(|link| own(link) && link.chosen_domains.is_empty());
     if let Some(source) = inner.and_then(|link| link.source.as_ref()).filter(|_| !sight.ignores_duplicates) {

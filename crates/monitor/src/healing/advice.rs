@@ -64,12 +64,12 @@ fn remarks(seen: &Seen) -> Vec<(HostgroupId, String)> {
 
 fn explain(seen: &Seen, dies: Option<&ServerAddr>) -> Result<Vec<HealingStep>, String> {
     let Some(primary) = &seen.facts.primary else { return Ok(vec![say("blocked", None, Verdict::Unknown.meaning().to_owned())]) };
-    let is_primary = dies.is_none_or(|dies| is_same(dies, &primary.addr));
+    let is_primary = dies.is_none_or(|dies| dies.is_same(&primary.addr));
     if is_primary {
         return Ok(steps(&seen.facts, &seen.choice).into_iter().chain(rejoin::steps(seen)).collect());
     }
     let dies = dies.cloned().unwrap_or_else(no_server);
-    let Some(place) = seen.facts.replicas.iter().position(|replica| is_same(&replica.addr, &dies)) else {
+    let Some(place) = seen.facts.replicas.iter().position(|replica| replica.addr.is_same(&dies)) else {
         return Err(format!("{dies} is not a server of hostgroup {}", seen.policy.writer));
     };
     let mut facts = seen.facts.clone();
@@ -92,10 +92,6 @@ fn explain(seen: &Seen, dies: Option<&ServerAddr>) -> Result<Vec<HealingStep>, S
 
 fn no_server() -> ServerAddr {
     ServerAddr { host: "".into(), port: 0 }
-}
-
-fn is_same(a: &ServerAddr, b: &ServerAddr) -> bool {
-    a.port == b.port && a.host.eq_ignore_ascii_case(&b.host)
 }
 
 /// A row that says something and sends nothing.

@@ -356,7 +356,7 @@ fn is_at(line: &look::Line, addr: Option<&ServerAddr>, id: Option<&ServerId>) ->
     if let Some(id) = id.filter(|_| line.source_id != ServerId::default()) {
         return line.source_id.is_same(id);
     }
-    addr.is_some_and(|addr| line.channel.source.port == addr.port && line.channel.source.host.eq_ignore_ascii_case(&addr.host))
+    addr.is_some_and(|addr| line.channel.source.is_same(addr))
 }
 
 /// Who wrote before this proxy looked.

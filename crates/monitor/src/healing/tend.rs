@@ -267,9 +267,8 @@ fn has_stepped_down(forks: &[Fork], addr: &ServerAddr) -> bool {
 }
 
 fn answers(facts: &Facts, addr: &ServerAddr) -> bool {
-    let is_it = |other: &ServerAddr| other.port == addr.port && other.host.eq_ignore_ascii_case(&addr.host);
-    let is_primary = facts.primary.as_ref().is_some_and(|primary| is_it(&primary.addr));
-    (is_primary && facts.is_alive) || facts.replicas.iter().any(|replica| is_it(&replica.addr) && replica.silence.is_none())
+    let is_primary = facts.primary.as_ref().is_some_and(|primary| primary.addr.is_same(addr));
+    (is_primary && facts.is_alive) || facts.replicas.iter().any(|replica| replica.addr.is_same(addr) && replica.silence.is_none())
 }
 
 impl Monitor {

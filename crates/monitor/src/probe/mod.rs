@@ -57,7 +57,7 @@ impl ProbeSettings {
     }
 
     fn is_peer(&self, addr: &ServerAddr) -> bool {
-        self.peers.iter().any(|peer| peer.port == addr.port && peer.host.eq_ignore_ascii_case(&addr.host))
+        self.peers.iter().any(|peer| peer.is_same(addr))
     }
 }
 

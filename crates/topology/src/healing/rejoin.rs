@@ -291,8 +291,7 @@ impl Scene<'_> {
     }
 
     fn is_member(&self, addr: &ServerAddr) -> bool {
-        let is_it = |member: &ServerAddr| member.port == addr.port && member.host.eq_ignore_ascii_case(&addr.host);
-        is_it(&self.primary.addr) || self.facts.replicas.iter().any(|replica| is_it(&replica.addr))
+        self.primary.addr.is_same(addr) || self.facts.replicas.iter().any(|replica| replica.addr.is_same(addr))
     }
 
     /// Whether its source, or a source of that, follows the writer. A ring ends it.
@@ -303,8 +302,7 @@ impl Scene<'_> {
             if channel.is_from_primary {
                 return channel.receiver.state != LinkState::Stopped && channel.applier.state != LinkState::Stopped;
             }
-            let is_source =
-                |other: &&Replica| other.addr.port == channel.source.port && other.addr.host.eq_ignore_ascii_case(&channel.source.host);
+            let is_source = |other: &&Replica| other.addr.is_same(&channel.source);
             let Some(source) = self.facts.replicas.iter().find(is_source).filter(|source| source.silence.is_none()) else { return false };
             at = source;
         }
@@ -362,8 +360,7 @@ impl Scene<'_> {
 
     /// An answering replica that receives from this server: another tool may have promoted it, or this proxy sees a part of the cluster only.
     fn follower_of(&self, server: &Replica) -> Option<&ServerAddr> {
-        let is_source = |source: &ServerAddr| source.port == server.addr.port && source.host.eq_ignore_ascii_case(&server.addr.host);
-        let receives = |channel: &Channel| channel.receiver.state == LinkState::Runs && is_source(&channel.source);
+        let receives = |channel: &Channel| channel.receiver.state == LinkState::Runs && channel.source.is_same(&server.addr);
         let mut others = self.facts.replicas.iter().filter(|other| other.addr != server.addr && other.silence.is_none());
         others.find(|other| other.channel.as_ref().is_some_and(receives)).map(|other| &other.addr)
     }

@@ -163,7 +163,7 @@ pub(super) fn members_at<'a>(scene: Scene<'a>, source: &Source) -> Vec<&'a Serve
         let said = scene.facts.get(addr).and_then(|facts| facts.sources.last.as_ref());
         said.is_some_and(|view| view.id.is_same(&source.id))
     };
-    let is_at = |addr: &ServerAddr| addr.port == source.addr.port && addr.host.eq_ignore_ascii_case(&source.addr.host);
+    let is_at = |addr: &ServerAddr| addr.is_same(&source.addr);
     scene.members.keys().filter(|addr| is_at(addr) || calls_itself(addr)).collect()
 }
 

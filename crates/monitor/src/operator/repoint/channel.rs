@@ -61,7 +61,7 @@ impl Channel {
 
     /// Whether it receives from this address.
     pub(in crate::operator) fn is_at(&self, addr: &ServerAddr) -> bool {
-        self.link.source.as_ref().is_some_and(|source| source.port == addr.port && source.host.eq_ignore_ascii_case(&addr.host))
+        self.link.source.as_ref().is_some_and(|source| source.is_same(addr))
     }
 }
 
