@@ -143,7 +143,7 @@ impl Simulated {
     /// Sessions and idle connections go to another process from now on: each when it is at rest. Answers what goes.
     pub fn hand_over(&self) -> mpsc::UnboundedReceiver<Offer> {
         let (successor, offers) = HandOverQueue::new();
-        self.shared.set_heir(Some(successor));
+        self.shared.set_successor(Some(successor));
         self.shared.send_all(|| Mail::Ask(Box::new(crate::session::hand_over)));
         offers
     }

@@ -47,7 +47,7 @@ impl Session {
                 if !self.at.is_pinned() && self.worker.shared.is_draining() {
                     return Err(End::Shutdown);
                 }
-                if self.worker.shared.has_heir() {
+                if self.worker.shared.has_successor() {
                     Box::pin(self.hand_over(None)).await?;
                 }
                 self.client.input.release(&self.worker.buffers);

@@ -104,7 +104,7 @@ async fn a_session_goes_whatever_else_it_is_told_at_that_moment() {
         assert_eq!(handle.pending(), None);
         handle.signal(hides);
         let (successor, mut offers) = HandOverQueue::new();
-        worker.shared.set_heir(Some(successor));
+        worker.shared.set_successor(Some(successor));
         handle.signal(Signal::HandOver);
         assert!(serve.as_mut().poll(cx).is_pending(), "it waits for the answer");
         assert!(offers.try_recv().is_ok(), "{hides:?}");

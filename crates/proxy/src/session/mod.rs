@@ -241,7 +241,7 @@ impl Session {
 
     /// Waits until there is anything to do. A session does not rest like that while another process takes over: it goes there first.
     async fn park(&mut self) {
-        if self.worker.shared.has_heir() {
+        if self.worker.shared.has_successor() {
             return;
         }
         self.client.input.release(&self.worker.buffers);

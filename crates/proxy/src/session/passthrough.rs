@@ -111,7 +111,7 @@ impl Session {
                 Err(_) => return End::StreamEnded,
             }
             self.at.note_traffic();
-            if self.worker.shared.has_heir()
+            if self.worker.shared.has_successor()
                 && let Err(end) = Box::pin(self.hand_over(Some(&passage))).await
             {
                 return end;

@@ -159,7 +159,7 @@ pub(crate) struct Shared {
     /// The process that takes this one's place, while one does.
     successor: ArcSwapOption<HandOverQueue>,
     /// Whether there is one.
-    has_heir: AtomicBool,
+    has_successor: AtomicBool,
     /// Set when the process is told to stop: sessions end at their next idle moment.
     pub draining: AtomicBool,
     /// Sessions so far: their ids are made of it.
@@ -213,7 +213,7 @@ impl Shared {
             rehearsals: rehearsal::Desk::default(),
             captures: Arc::default(),
             successor: ArcSwapOption::empty(),
-            has_heir: AtomicBool::new(false),
+            has_successor: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             sessions_begun: AtomicU64::new(0),
             #[cfg(feature = "sim")]
@@ -500,20 +500,20 @@ impl Shared {
     }
 
     /// Sessions go to another process from now on, or (None) to none any more.
-    pub(crate) fn set_heir(&self, successor: Option<Arc<HandOverQueue>>) {
+    pub(crate) fn set_successor(&self, successor: Option<Arc<HandOverQueue>>) {
         let is_one = successor.is_some();
         self.successor.store(successor);
-        self.has_heir.store(is_one, Ordering::Release);
+        self.has_successor.store(is_one, Ordering::Release);
     }
 
     /// Whether a process takes this one's place.
-    pub(crate) fn has_heir(&self) -> bool {
-        self.has_heir.load(Ordering::Relaxed)
+    pub(crate) fn has_successor(&self) -> bool {
+        self.has_successor.load(Ordering::Relaxed)
     }
 
     /// The process that takes this one's place, while one does.
     pub(crate) fn successor(&self) -> Option<Arc<HandOverQueue>> {
-        self.has_heir.load(Ordering::Acquire).then(|| self.successor.load_full()).flatten()
+        self.has_successor.load(Ordering::Acquire).then(|| self.successor.load_full()).flatten()
     }
 
     /// What logins have taught of each user's password.

@@ -207,13 +207,13 @@ impl Proxy {
     /// Sessions and idle connections go to another process from now on: each when it is at rest.
     pub fn hand_over(&self, successor: Arc<HandOverQueue>) {
         self.shared.captures.leave();
-        self.shared.set_heir(Some(successor));
+        self.shared.set_successor(Some(successor));
         self.shared.send_all(|| Mail::Ask(Box::new(session::hand_over)));
     }
 
     /// That process is gone: what is here stays.
     pub fn keep_all(&self) {
-        self.shared.set_heir(None);
+        self.shared.set_successor(None);
     }
 
     /// How many clients are connected.
