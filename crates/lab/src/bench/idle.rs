@@ -11,7 +11,7 @@ use crate::client::{Client, ConnectOptions};
 use crate::error::LabError;
 use crate::server::Server;
 
-/// This many clients connect before memory is first read, so that one-time allocations do not count.
+/// This many clients connect before memory is first read. One-time allocations do not count then.
 const FIRST: usize = 100;
 /// Memory has settled if it has not fallen for this long: allocators return free memory in steps, over ten seconds.
 const SETTLE: Duration = Duration::from_secs(12);

@@ -53,7 +53,7 @@ pub(crate) async fn read(connector: &Connector, wanted: &Wanted) -> Result<Vec<T
     Ok(found)
 }
 
-/// MariaDB sends everything from a position on. MySQL sends what is wanted and no more, be its GTID read or not.
+/// MariaDB sends everything from a position on. MySQL sends only the transactions that are asked for, also those whose GTID is not read.
 fn is_wanted(wanted: &Wanted, gtid: &str) -> bool {
     gtid == events::NOT_READ || GtidSet::parse(gtid).is_some_and(|one| !one.beyond(&wanted.but, &wanted.id).is_empty())
 }

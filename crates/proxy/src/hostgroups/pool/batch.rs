@@ -335,7 +335,7 @@ impl Batch {
         }
     }
 
-    /// The server does not know a statement that was prepared there: it is prepared anew for the next execution.
+    /// The server no longer knows a statement that was prepared there. The next execution prepares it again.
     fn note_unknown(&mut self, ended: &Ended, waiter: &Waiter) {
         let execution = waiter.wish.rider.as_deref().and_then(|rider| rider.execution.as_ref());
         if let Some(execution) = execution.filter(|_| ended.error == Some(codes::UNKNOWN_STMT_HANDLER)) {

@@ -84,7 +84,7 @@ impl Queue {
         self.wait(Some(rider))
     }
 
-    /// One who waits with an execution of this statement for this number; its client bound the type with one before.
+    /// A session that waits with an execution of this statement for this number. Its client sent the type with an earlier execution.
     fn executes(&mut self, key: &Arc<StatementKey>, number: u8) -> Acquire {
         let handle = Rc::new(SessionHandle::new(self.turns, 0));
         let execution = Execution { key: Arc::clone(key), params: 1, types: TINY.to_vec(), caps: Capabilities::PROTOCOL_41 };
@@ -103,7 +103,7 @@ impl Queue {
         texts.iter().map(|text| self.rides(text)).collect()
     }
 
-    /// A batch of these, which has not begun, and who waits for its replies.
+    /// A batch of these that has not begun, and the sessions that wait for its replies.
     fn batch(&mut self, texts: &[&str]) -> (Batch, Vec<Acquire>) {
         let waiting = self.all_ride(texts);
         let riders: Vec<_> = waiting.iter().map(|acquire| Rc::clone(&acquire.waiter)).collect();

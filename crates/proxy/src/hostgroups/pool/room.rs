@@ -1,4 +1,4 @@
-//! Those who wait because the servers are full, and what other workers are told of them.
+//! Sessions that wait because the servers are full, and what is published of them to other workers.
 //!
 //! INVARIANT: what is told holds for this worker's waiters as they stand: it is told again with each one that comes or goes.
 
