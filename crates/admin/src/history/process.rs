@@ -1,4 +1,4 @@
-//! The process's counters from the system. Linux only; elsewhere there are no samples.
+//! The process's CPU time from the system. Linux only; elsewhere there are no samples.
 
 use std::fs;
 
@@ -16,19 +16,6 @@ fn cpu_of(stat: &str) -> Option<[i64; 2]> {
     Some([fields.next()?.parse().ok()?, fields.next()?.parse().ok()?])
 }
 
-/// Bytes that are resident and bytes that are mapped: `/proc/self/status`, proc(5).
-pub(super) fn memory_bytes() -> Option<[i64; 2]> {
-    memory_of(&fs::read_to_string("/proc/self/status").ok()?)
-}
-
-fn memory_of(status: &str) -> Option<[i64; 2]> {
-    let find = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<i64>().ok()?.checked_mul(1024)
-    };
-    Some([find("VmRSS:")?, find("VmSize:")?])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,7 +24,5 @@ mod tests {
     fn fields_are_found() {
         assert_eq!(cpu_of("12 (a) b) R 1 2 3 4 5 6 7 8 9 10 77 88 0 0"), Some([77, 88]));
         assert_eq!(cpu_of("12 (a R"), None);
-        assert_eq!(memory_of("Name:\tx\nVmSize:\t     20 kB\nVmRSS:\t 3 kB\n"), Some([3072, 20_480]));
-        assert_eq!(memory_of("VmSize: 1 kB"), None);
     }
 }

@@ -8,7 +8,7 @@ use model::stats::{Reading, Value};
 use rusqlite::{Connection, params, params_from_iter, types};
 
 use super::digests::stored;
-use super::process::{cpu_ticks, memory_bytes};
+use super::process::cpu_ticks;
 use super::roll::{Keep, prune, roll};
 use super::series::{SampleTable, Source, TABLES};
 use crate::error::AdminError;
@@ -74,14 +74,7 @@ impl<'a> Turn<'a> {
         match table.source {
             Source::Global => Some(named(self.global())),
             Source::Cpu => cpu_ticks().map(|ticks| ticks.to_vec()),
-            Source::Memory => {
-                let known = read(self.live, "stats_memory_metrics");
-                if known.iter().any(|(name, value)| name == "jemalloc_resident" && value != "0") {
-                    Some(named(&known))
-                } else {
-                    memory_bytes().map(|[resident, mapped]| vec![0, resident, 0, mapped, 0, 0])
-                }
-            }
+            Source::Memory => Some(named(&read(self.live, "stats_memory_metrics"))),
         }
     }
 

@@ -520,13 +520,14 @@ fn immediate(t: &Totals) -> u64 {
 
 /// Memory by purpose, bytes. What SQLite takes, the admin interface adds.
 pub(super) const MEMORY: &[Number] = &[
-    // A process that was built with that allocator does not ask it.
-    both("jemalloc_resident", JEMALLOC, Some(("type", "resident")), NONE),
-    both("jemalloc_active", JEMALLOC, Some(("type", "active")), NONE),
-    both("jemalloc_allocated", ("proxysql_jemalloc_allocated_bytes_total", Counter, NOT_COUNTED), None, NONE),
-    both("jemalloc_mapped", JEMALLOC, Some(("type", "mapped")), NONE),
-    both("jemalloc_metadata", JEMALLOC, Some(("type", "metadata")), NONE),
-    both("jemalloc_retained", JEMALLOC, Some(("type", "retained")), NONE),
+    both("jemalloc_resident", JEMALLOC, Some(("type", "resident")), |t| t.heap.resident),
+    both("jemalloc_active", JEMALLOC, Some(("type", "active")), |t| t.heap.active),
+    both("jemalloc_allocated", ("proxysql_jemalloc_allocated_bytes_total", Gauge, "Memory in use, as jemalloc counts it"), None, |t| {
+        t.heap.allocated
+    }),
+    both("jemalloc_mapped", JEMALLOC, Some(("type", "mapped")), |t| t.heap.mapped),
+    both("jemalloc_metadata", JEMALLOC, Some(("type", "metadata")), |t| t.heap.metadata),
+    both("jemalloc_retained", JEMALLOC, Some(("type", "retained")), |t| t.heap.retained),
     both("Auth_memory", ("proxysql_auth_memory_bytes", Gauge, "Memory of users, estimated"), None, |t| {
         t.snapshot.users.keys().map(|name| bytes_of::<model::User>(1) + 2 * name.len() as u64).sum()
     }),
@@ -563,7 +564,7 @@ pub(super) const MEMORY: &[Number] = &[
     both("stack_memory_cluster_threads", ("proxysql_stack_memory_cluster_threads", Gauge, NOT_COUNTED), None, NONE),
 ];
 
-const JEMALLOC: (&str, MetricKind, &str) = ("proxysql_jemalloc_bytes", Gauge, NOT_COUNTED);
+const JEMALLOC: (&str, MetricKind, &str) = ("proxysql_jemalloc_bytes", Gauge, "Memory of the allocator jemalloc by kind");
 
 fn bytes_of<T>(count: usize) -> u64 {
     (size_of::<T>() * count) as u64

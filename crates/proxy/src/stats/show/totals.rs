@@ -11,6 +11,7 @@ use model::Snapshot;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use tikv_jemalloc_ctl::{epoch, stats as jemalloc};
 
 /// See the module.
 pub(super) struct Totals {
@@ -42,6 +43,8 @@ pub(super) struct Totals {
     pub others: Others,
     /// Bytes of statistics by digest, workers' and the reader's.
     pub digest_bytes: u64,
+    /// What the allocator has.
+    pub heap: Heap,
     /// What the process has of memory and of its workers' time.
     pub shared: Arc<Shared>,
 }
@@ -61,6 +64,42 @@ pub(super) struct PreparedTotals {
     pub cached: u64,
     /// The largest number given.
     pub last_id: u64,
+}
+
+/// What jemalloc has, in bytes. All are 0 where it gives no answer, and small in a test, whose allocator is the system's.
+#[derive(Default)]
+pub(super) struct Heap {
+    /// In use by the program.
+    pub allocated: u64,
+    /// In pages that hold at least one allocation.
+    pub active: u64,
+    /// In physical memory, its own records included.
+    pub resident: u64,
+    /// In mappings that hold allocations or may at once.
+    pub mapped: u64,
+    /// Its own records.
+    pub metadata: u64,
+    /// Mapped, but given back to the system.
+    pub retained: u64,
+}
+
+impl Heap {
+    fn read() -> Self {
+        Self::ask().unwrap_or_default()
+    }
+
+    fn ask() -> tikv_jemalloc_ctl::Result<Self> {
+        // All figures are of the last epoch.
+        epoch::advance()?;
+        Ok(Self {
+            allocated: jemalloc::allocated::read()? as u64,
+            active: jemalloc::active::read()? as u64,
+            resident: jemalloc::resident::read()? as u64,
+            mapped: jemalloc::mapped::read()? as u64,
+            metadata: jemalloc::metadata::read()? as u64,
+            retained: jemalloc::retained::read()? as u64,
+        })
+    }
 }
 
 impl Totals {
@@ -88,6 +127,7 @@ impl Totals {
             audits: shared.logs.audits.counts(),
             traces: shared.traces.counts(),
             others,
+            heap: Heap::read(),
         }
     }
 
