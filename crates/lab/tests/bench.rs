@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use lab::Flavor;
 use lab::bench::fleet::{Fleet, Load};
 use lab::bench::peer::{Kind, Peer, start_server};
 use lab::bench::work::Work;
 
 #[test]
 fn every_kind_of_work_runs() {
-    let server = start_server().unwrap();
+    let server = start_server(Flavor::Mariadb).unwrap();
     let peer = Peer::start(Kind::Direct, &server).unwrap();
     let run = |work: Work, clients, pace| {
         let load = Load { address: peer.address(), clients, work, pace };
@@ -31,7 +32,7 @@ fn every_kind_of_work_runs() {
 
 #[test]
 fn a_wrong_reply_is_an_error() {
-    let server = start_server().unwrap();
+    let server = start_server(Flavor::Mariadb).unwrap();
     server.sql("UPDATE test.sbtest1 SET c = 'not what its key says'").unwrap();
     let peer = Peer::start(Kind::Direct, &server).unwrap();
     let load = Load { address: peer.address(), clients: 1, work: Work::PointText, pace: None };

@@ -9,7 +9,7 @@ mod common;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::{proxy_with, server};
-use lab::differential::{Block, Campaign, Login, Round, Script, Step};
+use lab::differential::{Block, Campaign, Login, Readers, Round, Script, Step};
 use lab::{ConnectOptions, Flavor, Tidegate};
 use wire::Capabilities;
 
@@ -24,7 +24,7 @@ fn seed() -> u64 {
 
 /// The proxy of a campaign, and exclusive use of its server, because all campaigns use the same schemas.
 struct Stage {
-    _proxy: Tidegate,
+    proxy: Tidegate,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -50,11 +50,29 @@ fn campaign(flavor: Flavor, backends: usize, threads: i64) -> (Campaign, Stage) 
         backends,
         shrink_plays: 60,
     };
-    (campaign, Stage { _proxy: proxy, _turn: turn })
+    (campaign, Stage { proxy, _turn: turn })
 }
 
 fn plays_the_same(flavor: Flavor, scripts: u64) {
     let (campaign, _stage) = campaign(flavor, BACKENDS, 2);
+    plays(&campaign, scripts);
+}
+
+/// Other sessions leave no connection idle, and quick reads of all share them.
+fn plays_the_same_beside_readers(flavor: Flavor) {
+    let (campaign, stage) = campaign(flavor, BACKENDS, 2);
+    stage.proxy.admin().unwrap().run("SET mysql-pipeline_depth=8").unwrap();
+    stage.proxy.admin().unwrap().run("SET mysql-pipeline_max_statement_us=1000000").unwrap();
+    stage.proxy.admin().unwrap().run("LOAD MYSQL VARIABLES TO RUNTIME").unwrap();
+    let readers = Readers::start(&campaign.root, &campaign.proxied.clone().database("test"), "read_beside", 8).unwrap();
+    plays(&campaign, 30);
+    assert!(readers.stop().unwrap() > 0);
+    let shared = stage.proxy.admin().unwrap().scalar("SELECT SUM(pipelined) FROM stats_tidegate_waits").unwrap().unwrap();
+    assert!(shared.parse::<u64>().unwrap() > 100, "{shared} statements shared a connection");
+    server(flavor).sql("DROP TABLE test.read_beside").unwrap();
+}
+
+fn plays(campaign: &Campaign, scripts: u64) {
     let summary = campaign.run(seed(), scripts, |_| ()).unwrap();
     let shown: Vec<String> = summary.differences.iter().map(ToString::to_string).collect();
     assert!(shown.is_empty(), "{} scripts, {} steps:\n{}", summary.scripts, summary.steps, shown.join("\n"));
@@ -203,6 +221,7 @@ fn errors_outlast_pins(flavor: Flavor) {
 }
 
 each!(
+    plays_the_same_beside_readers,
     pins_where_it_says,
     a_dropped_schema_leaves_its_collation,
     carrying_state_shows_no_warnings,

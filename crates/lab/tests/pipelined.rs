@@ -8,9 +8,8 @@ mod common;
 use common::pipelining::{AGAIN, BOTH, Line, PIPELINED, admin, eager, number};
 use common::{LIMIT, proxy_with, server};
 use lab::client::{Encoding, Reply};
-use lab::{Client, Flavor, LabError, Server, Tidegate, wait};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
+use lab::differential::Readers;
+use lab::{Client, ConnectOptions, Flavor, Server, Tidegate, wait};
 use std::time::Duration;
 
 /// A table of `keys` rows, in which each key stands beside itself.
@@ -30,16 +29,18 @@ fn learn(proxy: &Tidegate, sql: &str) {
     (0..40).for_each(|_| drop(session.run(sql).unwrap()));
 }
 
-/// A session reads the row of its own key, and gets that.
-fn reads_own(session: &mut Client, table: &str, key: usize) {
-    let row = session.run(format!("SELECT id, v FROM {table} WHERE id = {key}")).unwrap().table().unwrap();
-    assert_eq!(row, [[Some(key.to_string()), Some(format!("v{key}"))]]);
+/// Sessions of which each reads its own row again and again. They have done so often enough to share connections.
+fn readers(server: &Server, proxy: &Tidegate, table: &str, count: usize) -> Readers {
+    let root = ConnectOptions::unix(server.socket(), "root", "");
+    let readers = Readers::start(&root, &proxy.options("app", "app-pass").database("test").timeout(LIMIT), table, count).unwrap();
+    are_shared(proxy, 500);
+    readers
 }
 
-/// Waits until this process has sent many statements together.
-fn are_shared(proxy: &Tidegate) -> Result<(), LabError> {
+/// Waits until this process has sent so many statements together.
+fn are_shared(proxy: &Tidegate, count: u64) {
     let mut admin = admin(proxy);
-    wait::until("statements are under way together", LIMIT, || (number(&mut admin, PIPELINED) > 500).then_some(()))
+    wait::until("statements are under way together", LIMIT, || (number(&mut admin, PIPELINED) > count).then_some(())).unwrap();
 }
 
 fn answer(session: &mut Client) -> Reply {
@@ -48,38 +49,19 @@ fn answer(session: &mut Client) -> Reply {
 
 #[test]
 fn each_of_many_sessions_gets_its_own_answers_though_connections_are_killed() {
-    const SESSIONS: usize = 64;
     for flavor in BOTH {
         let server = server(flavor);
-        keys(server, "own", SESSIONS);
         let proxy = proxy_with(server, 2, |builder| eager(builder, 1_000));
-        learn(&proxy, "SELECT id, v FROM own WHERE id = 1");
-        let (done, answers) = (AtomicBool::new(false), AtomicU64::new(0));
+        let readers = readers(server, &proxy, "own", 64);
         let (mut root, mut admin) = (server.root().unwrap(), admin(&proxy));
-        thread::scope(|scope| {
-            for key in 0..SESSIONS {
-                let (mut session, done, answers) = (session(&proxy), &done, &answers);
-                scope.spawn(move || {
-                    while !done.load(Ordering::Acquire) {
-                        reads_own(&mut session, "own", key);
-                        answers.fetch_add(1, Ordering::AcqRel);
-                    }
-                });
-            }
-            let shown = |admin: &mut Client, most: u64| (number(admin, PIPELINED) > most).then_some(());
-            let seen = (0..3).try_for_each(|_| {
-                let most = number(&mut admin, PIPELINED);
-                wait::until("statements are under way together", LIMIT, || shown(&mut admin, most + 500))?;
-                let id = root.scalar("SELECT id FROM information_schema.processlist WHERE user = 'app' LIMIT 1")?.unwrap();
-                // It may have gone meanwhile.
-                root.query(format!("KILL {id}")).map(drop)
-            });
+        for _ in 0..3 {
+            let id = root.scalar("SELECT id FROM information_schema.processlist WHERE user = 'app' LIMIT 1").unwrap().unwrap();
+            // It may have gone meanwhile.
+            root.query(format!("KILL {id}")).unwrap();
             let most = number(&mut admin, PIPELINED);
-            let after = wait::until("it goes on", LIMIT, || shown(&mut admin, most + 500));
-            done.store(true, Ordering::Release);
-            seen.and(after).unwrap();
-        });
-        let (together, all) = (number(&mut admin, PIPELINED), answers.into_inner());
+            are_shared(&proxy, most + 500);
+        }
+        let (together, all) = (number(&mut admin, PIPELINED), readers.stop().unwrap());
         assert!(together > all / 4, "{flavor:?}: {together} of {all} only");
         server.sql("DROP TABLE test.own").unwrap();
     }
@@ -87,28 +69,12 @@ fn each_of_many_sessions_gets_its_own_answers_though_connections_are_killed() {
 
 #[test]
 fn an_upgrade_moves_sessions_whose_reads_share_connections() {
-    const SESSIONS: usize = 16;
     let server = server(Flavor::Mariadb);
-    keys(server, "moved", SESSIONS);
     let mut proxy = proxy_with(server, 2, |builder| eager(builder, 1_000));
-    learn(&proxy, "SELECT id, v FROM moved WHERE id = 1");
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        for key in 0..SESSIONS {
-            let (mut session, done) = (session(&proxy), &done);
-            scope.spawn(move || {
-                while !done.load(Ordering::Acquire) {
-                    reads_own(&mut session, "moved", key);
-                }
-            });
-        }
-        let before = are_shared(&proxy);
-        let upgraded = proxy.upgrade(None);
-        let after = are_shared(&proxy);
-        done.store(true, Ordering::Release);
-        upgraded.unwrap();
-        before.and(after).unwrap();
-    });
+    let readers = readers(server, &proxy, "moved", 16);
+    proxy.upgrade(None).unwrap();
+    are_shared(&proxy, 500);
+    readers.stop().unwrap();
     server.sql("DROP TABLE test.moved").unwrap();
 }
 
@@ -162,7 +128,7 @@ fn warnings_errors_and_long_replies_are_as_ever() {
                 line.asks(|| session.send_query(if n == 1 { odd } else { quick }).unwrap());
             }
             let (again, _) = (number(&mut line.admin, AGAIN), line.moves());
-            let expected = Client::connect(&lab::ConnectOptions::app(server(flavor)).timeout(LIMIT)).map(|mut direct| {
+            let expected = Client::connect(&ConnectOptions::app(server(flavor)).timeout(LIMIT)).map(|mut direct| {
                 let reply = direct.query(odd).unwrap();
                 (format!("{:?}", reply.table().ok()), direct.run("SHOW WARNINGS").unwrap().table().unwrap(), reply.err().map(|e| e.code))
             });

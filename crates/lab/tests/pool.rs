@@ -125,7 +125,7 @@ fn a_line_that_never_ends_gets_more_connections() {
 #[test]
 fn what_a_stall_opened_is_closed_again() {
     const CLIENTS: usize = 1_200;
-    let server = peer::start_server().unwrap();
+    let server = peer::start_server(Flavor::Mariadb).unwrap();
     let proxy = Measured::tidegate(&server, |b| b.variable("free_connections_ms", 1_000)).unwrap();
     let mut admin = admin(proxy.as_tidegate().unwrap());
     let mut connections = || admin.scalar(CONNECTIONS).unwrap().unwrap().parse::<u32>().unwrap();
@@ -166,7 +166,7 @@ fn a_server_of_little_weight_gets_little_of_a_crowd() {
 /// Shares of statements follow the weights, however many workers there are, at low and high rates, for short and long statements.
 #[test]
 fn statements_follow_the_weights() {
-    let servers = [(); 2].map(|()| peer::start_server().unwrap());
+    let servers = [(); 2].map(|()| peer::start_server(Flavor::Mariadb).unwrap());
     for threads in [1, 4, 16] {
         let heavy = [("weight", 9.into()), ("max_connections", 200.into())];
         let arrange = |b: Builder| b.server_with(0, servers[1].host(), servers[1].port(), &heavy).variable("threads", threads);
@@ -206,7 +206,7 @@ fn statements_follow_the_weights() {
 /// All ask again at once: the pool stops where more connections bring no more answers.
 #[test]
 fn busy_clients_get_as_many_connections_as_help() {
-    let server = peer::start_server().unwrap();
+    let server = peer::start_server(Flavor::Mariadb).unwrap();
     let proxy = Measured::tidegate(&server, |builder| builder).unwrap();
     let mut admin = admin(proxy.as_tidegate().unwrap());
     let load = Load { address: proxy.address(), clients: 1_024, work: Work::PointText, pace: None };

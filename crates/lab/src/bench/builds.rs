@@ -1,4 +1,4 @@
-//! Builds of the proxy against each other, and against HAProxy. Many short measurements in turn show differences of a percent. A
+//! Builds of the proxy, or one build under several settings, against each other, HAProxy and direct connections. Many short measurements in turn show differences of a percent. A
 //! [`super::plan`] of three repeats cannot tell those from the machine's noise.
 
 use std::path::PathBuf;
@@ -10,13 +10,14 @@ use super::plan::{Plan, Point, Unit};
 use super::runner::measure;
 use super::summary::{Figures, Ratio};
 use crate::error::LabError;
+use crate::flavor::Flavor;
 
 const WARM_UP: Duration = Duration::from_millis(100);
 const WINDOW: Duration = Duration::from_millis(400);
 
 /// The heading of the lines that [`run`] tells.
-pub const HEADING: &str =
-    "load                            clients  build        CPU us/query   least  (user)  switches  x HAProxy  x first   units/s";
+pub const HEADING: &str = "load                            clients  peer         CPU us/query   least  (user)  switches  x HAProxy  x first  \
+                           server us  x direct   units/s  p50 ms  p99 ms";
 
 /// A build and its variables: `NAME=PATH[,VARIABLE=NUMBER...]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,12 +45,12 @@ impl FromStr for Build {
     }
 }
 
-/// Measures the builds and HAProxy in turn, `repeats` times. The loads are the point selects of 16 to 256 clients whose name contains
-/// `only`. Passes a line for each build under each load to `tell`.
-pub fn run(builds: &[Build], only: Option<&str>, repeats: usize, tell: &mut dyn FnMut(String)) -> Result<(), LabError> {
+/// Measures the builds, HAProxy and direct connections to a server of `flavor` in turn, `repeats` times. The loads are the point selects
+/// of at least 16 clients whose name contains `only`. Passes a line for each peer under each load to `tell`.
+pub fn run(builds: &[Build], flavor: Flavor, only: Option<&str>, repeats: usize, tell: &mut dyn FnMut(String)) -> Result<(), LabError> {
     peer::raise_open_files()?;
-    let server = peer::start_server()?;
-    let mut peers = vec![("haproxy", Peer::start(Kind::Haproxy, &server)?)];
+    let server = peer::start_server(flavor)?;
+    let mut peers = vec![("direct", Peer::start(Kind::Direct, &server)?), ("haproxy", Peer::start(Kind::Haproxy, &server)?)];
     for build in builds {
         let peer = Peer::tidegate(&server, |builder| {
             let builder = builder.program(&build.program);
@@ -63,12 +64,11 @@ pub fn run(builds: &[Build], only: Option<&str>, repeats: usize, tell: &mut dyn 
             // Each comes after each other one.
             for turn in 0..peers.len() {
                 let i = (turn + round) % peers.len();
-                all[i].push(measure(&peers[i].1, &point)?);
+                all[i].push(measure(&peers[i].1, &point, &server)?);
             }
         }
-        let first = all.get(1).or(all.first());
         for ((name, _), figures) in peers.iter().zip(&all) {
-            tell(line(&point, name, figures, &all[0], first.unwrap_or(figures)));
+            tell(line(&point, name, figures, &all));
         }
     }
     Ok(())
@@ -77,23 +77,31 @@ pub fn run(builds: &[Build], only: Option<&str>, repeats: usize, tell: &mut dyn 
 fn points(only: Option<&str>) -> Vec<Point> {
     let plan = only.into_iter().fold(Plan::full(), Plan::only);
     let points = plan.points.into_iter().filter(|point| point.unit == Unit::Query && point.pace.is_none());
-    points.filter(|point| (16..=256).contains(&point.clients)).map(|point| Point { warm_up: WARM_UP, window: WINDOW, ..point }).collect()
+    points.filter(|point| point.clients >= 16).map(|point| Point { warm_up: WARM_UP, window: WINDOW, ..point }).collect()
 }
 
-fn line(point: &Point, name: &str, figures: &[Figures], haproxy: &[Figures], first: &[Figures]) -> String {
+/// `all`: direct, HAProxy, the first build, ...
+fn line(point: &Point, name: &str, figures: &[Figures], all: &[Vec<Figures>]) -> String {
     let median = Figures::median(figures);
     let least = figures.iter().map(|f| f.cpu_us).min_by(f64::total_cmp).unwrap_or_default();
-    let ratio = |to: &[Figures]| Ratio::of_costs(figures, to).map_or_else(|| "-".to_owned(), |ratio| format!("{:.3}", ratio.median));
+    let ratio = |to: usize, cost| {
+        let ratio = all.get(to).and_then(|to| Ratio::of(figures, to, cost));
+        ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.3}", ratio.median))
+    };
     format!(
-        "{:<31} {:>7}  {name:<12} {:>12.2}  {least:>6.2}  {:>6.2}  {:>8.2}  {:>9}  {:>7}  {:>8.0}",
+        "{:<31} {:>7}  {name:<12} {:>12.2}  {least:>6.2}  {:>6.2}  {:>8.2}  {:>9}  {:>7}  {:>9.2}  {:>8}  {:>8.0}  {:>6.2}  {:>6.2}",
         point.name,
         point.clients,
         median.cpu_us,
         median.user_us,
         median.switches,
-        ratio(haproxy),
-        ratio(first),
-        median.per_second
+        ratio(1, |f| f.cpu_us),
+        ratio(2, |f| f.cpu_us),
+        median.server_us,
+        ratio(0, |f| f.server_us),
+        median.per_second,
+        median.p50_us / 1000.0,
+        median.p99_us / 1000.0,
     )
 }
 
@@ -114,7 +122,7 @@ mod tests {
     #[test]
     fn loads_are_those_of_point_selects() {
         let clients = |only| points(only).iter().map(|point| (point.name, point.clients)).collect::<Vec<_>>();
-        assert_eq!(clients(Some("prepared")), [16, 64, 256].map(|clients| ("point select, prepared", clients)));
-        assert_eq!(clients(None).len(), 6);
+        assert_eq!(clients(Some("prepared")), [16, 64, 256, 1024].map(|clients| ("point select, prepared", clients)));
+        assert_eq!(clients(None).len(), 8);
     }
 }

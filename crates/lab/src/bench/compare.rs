@@ -40,7 +40,7 @@ pub fn compare(comparison: &Comparison, repeats: usize, server: &Server) -> Comp
     let mut runs: Vec<Run> = comparison.arrangements.iter().map(|arrangement| Run::start(*arrangement, server)).collect();
     for _ in 0..repeats {
         for run in &mut runs {
-            run.once(comparison);
+            run.once(comparison, server);
         }
     }
     let base = runs.first().and_then(|run| run.measured.as_ref().ok()).cloned();
@@ -64,9 +64,9 @@ impl Run {
         }
     }
 
-    fn once(&mut self, comparison: &Comparison) {
+    fn once(&mut self, comparison: &Comparison, server: &Server) {
         let (Some(peer), Ok(figures)) = (&self.peer, &mut self.measured) else { return };
-        match measure(peer, &comparison.point) {
+        match measure(peer, &comparison.point, server) {
             Ok(more) => figures.push(more),
             Err(error) => self.measured = Err(format!("{error}\n{}", peer.log_tail(5))),
         }

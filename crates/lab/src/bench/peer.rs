@@ -12,9 +12,10 @@ use super::login::{PASSWORD, USER};
 use super::usage::Usage;
 use crate::dirs;
 use crate::error::{IoContext, LabError};
+use crate::flavor::Flavor;
 use crate::port::Port;
 use crate::process::Process;
-use crate::server::{Mariadb, Options, Server};
+use crate::server::{Options, Server};
 use crate::tidegate::{Builder, Tidegate};
 
 /// Worker threads of either proxy.
@@ -148,14 +149,14 @@ impl Peer {
     }
 }
 
-/// A MariaDB with room for the table in memory and for as many connections as there are clients.
-pub fn start_server() -> Result<Server, LabError> {
+/// A server with room for the table in memory and for as many connections as there are clients.
+pub fn start_server(flavor: Flavor) -> Result<Server, LabError> {
     let options = Options::new()
         .arg(format!("--max-connections={SERVER_CONNECTIONS}"))
         .arg(format!("--open-files-limit={}", open_files()))
         .args(["--innodb-buffer-pool-size=512M", "--back-log=4096", "--thread-cache-size=1200"])
         .args(["--table-open-cache=3000", "--max-allowed-packet=256M"]);
-    let server = Mariadb::start(&options)?;
+    let server = Server::start(flavor, &options)?;
     let mut root = server.root()?;
     for statement in super::work::TABLE {
         root.run(statement)?;

@@ -9,6 +9,7 @@ use super::peer::{self, Kind, Peer};
 use super::plan::Point;
 use crate::dirs;
 use crate::error::{IoContext, LabError};
+use crate::flavor::Flavor;
 
 /// How long each of the two parts is watched.
 const WATCH: Duration = Duration::from_secs(4);
@@ -36,7 +37,7 @@ const CALLS: &[&str] = &[
 /// A profile of `kind` under the load of `point`, as text.
 pub fn profile(kind: Kind, point: &Point) -> Result<String, LabError> {
     peer::raise_open_files()?;
-    let server = peer::start_server()?;
+    let server = peer::start_server(Flavor::Mariadb)?;
     let peer = Peer::start(kind, &server)?;
     let pid = peer.pid().ok_or_else(|| LabError::Protocol("only a proxy can be profiled".to_owned()))?;
     let mut fleet = Fleet::open(&point.load(peer.address()))?;

@@ -13,8 +13,9 @@ use super::load_times::{self, LoadTimes};
 use super::peer::{self, Kind, Peer};
 use super::plan::{DIGESTS, LOAD_TIMES, Plan, Point};
 use super::summary::{Figures, Ratio};
-use super::usage;
+use super::usage::{self, Usage};
 use crate::error::LabError;
+use crate::flavor::Flavor;
 use crate::server::Server;
 
 /// Lines of a proxy's log shown with a failure.
@@ -91,7 +92,7 @@ pub fn run(plan: &Plan, kinds: &[Kind], tell: &mut dyn FnMut(News<'_>)) -> Resul
     let began = Instant::now();
     peer::raise_open_files()?;
     tell(News::Begins("the server"));
-    let server = peer::start_server()?;
+    let server = peer::start_server(Flavor::Mariadb)?;
     let mut runner = Runner { server, plan, peers: Vec::new(), outcome: Outcome::default() };
     runner.outcome.plan = plan.name;
     runner.outcome.repeats = plan.repeats;
@@ -149,7 +150,7 @@ impl Runner<'_> {
         for _ in 0..self.plan.repeats {
             for (peer, so_far) in self.peers.iter_mut().zip(&mut measured) {
                 let Ok(figures) = so_far else { continue };
-                match measure(peer, point) {
+                match measure(peer, point, &self.server) {
                     Ok(more) => figures.push(more),
                     Err(error) => *so_far = Err(failed(peer, &error, &self.server)),
                 }
@@ -229,13 +230,13 @@ impl Runner<'_> {
 }
 
 /// One measurement: connect, warm up, measure, close.
-pub(super) fn measure(peer: &Peer, point: &Point) -> Result<Figures, LabError> {
+pub(super) fn measure(peer: &Peer, point: &Point, server: &Server) -> Result<Figures, LabError> {
     let mut fleet = Fleet::open(&point.load(peer.address()))?;
     fleet.run(point.warm_up)?;
-    let before = peer.usage()?;
+    let before = (peer.usage()?, Usage::read(server.pid())?);
     let run = fleet.run(point.window)?;
-    let usage = peer.usage()?.since(&before);
-    Ok(Figures::of(point, &run, &usage))
+    let usage = peer.usage()?.since(&before.0);
+    Ok(Figures::of(point, &run, &usage, &Usage::read(server.pid())?.since(&before.1)))
 }
 
 /// The text about a failure. A proxy that died is replaced.

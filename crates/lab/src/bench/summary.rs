@@ -13,6 +13,8 @@ pub struct Figures {
     pub user_us: f64,
     /// Context switches of the proxy for each unit.
     pub switches: f64,
+    /// Processor time of the server for each unit, in microseconds.
+    pub server_us: f64,
     /// Units a second.
     pub per_second: f64,
     /// Median time of a command (or of a whole connection), in microseconds.
@@ -24,8 +26,8 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// The figures of one run that cost `usage`.
-    pub fn of(point: &Point, run: &Run, usage: &Usage) -> Figures {
+    /// The figures of one run that cost the proxy `usage`, and the server `server`.
+    pub fn of(point: &Point, run: &Run, usage: &Usage, server: &Usage) -> Figures {
         let units = |count: u64| match point.unit {
             Unit::Megabyte => count as f64 * point.work.reply_bytes() as f64 / 1e6,
             Unit::Query | Unit::Connection => count as f64,
@@ -42,6 +44,7 @@ impl Figures {
             cpu_us: total / all,
             user_us: user / all,
             switches: usage.switches as f64 / all,
+            server_us: server.split_us().0 / all,
             per_second,
             p50_us: run.latency.quantile_us(0.5),
             p99_us: run.latency.quantile_us(0.99),
@@ -56,6 +59,7 @@ impl Figures {
             cpu_us: of(|f| f.cpu_us),
             user_us: of(|f| f.user_us),
             switches: of(|f| f.switches),
+            server_us: of(|f| f.server_us),
             per_second: of(|f| f.per_second),
             p50_us: of(|f| f.p50_us),
             p99_us: of(|f| f.p99_us),
@@ -76,10 +80,15 @@ pub struct Ratio {
 }
 
 impl Ratio {
-    /// That of `ours` to `floor`, repeat by repeat; `None` when the floor cost nothing.
+    /// That of the proxy's processor time; `None` when the floor cost nothing.
     pub fn of_costs(ours: &[Figures], floor: &[Figures]) -> Option<Ratio> {
-        let pairs = ours.iter().zip(floor).filter(|(_, floor)| floor.cpu_us > 0.0);
-        let ratios: Vec<f64> = pairs.map(|(ours, floor)| ours.cpu_us / floor.cpu_us).collect();
+        Ratio::of(ours, floor, |figures| figures.cpu_us)
+    }
+
+    /// That of `cost`, repeat by repeat; `None` when the floor cost nothing.
+    pub fn of(ours: &[Figures], floor: &[Figures], cost: fn(&Figures) -> f64) -> Option<Ratio> {
+        let pairs = ours.iter().map(cost).zip(floor.iter().map(cost)).filter(|(_, floor)| *floor > 0.0);
+        let ratios: Vec<f64> = pairs.map(|(ours, floor)| ours / floor).collect();
         let least = ratios.iter().copied().min_by(f64::total_cmp)?;
         let most = ratios.iter().copied().max_by(f64::total_cmp)?;
         Some(Ratio { median: median(ratios), least, most })

@@ -17,8 +17,10 @@ const COLUMN: u8 = 120;
 pub const TABLE: &[&str] = &[
     "CREATE TABLE test.sbtest1(id INT NOT NULL PRIMARY KEY, k INT NOT NULL DEFAULT 0, c CHAR(120) NOT NULL, \
      pad CHAR(60) NOT NULL DEFAULT '', KEY k_1(k)) ENGINE=InnoDB",
-    "INSERT INTO test.sbtest1(id, k, c, pad) SELECT seq, seq * 7 % 50000, RPAD(CONCAT(seq, '-'), 120, SHA2(seq, 256)), \
-     REPEAT('p', 60) FROM test.seq_10000_to_99999",
+    "INSERT INTO test.sbtest1(id, k, c, pad) WITH RECURSIVE digit AS (SELECT 0 n UNION ALL SELECT n + 1 FROM digit WHERE n < 9), \
+     key_of AS (SELECT a.n * 10000 + b.n * 1000 + c.n * 100 + d.n * 10 + e.n AS seq \
+     FROM digit a, digit b, digit c, digit d, digit e WHERE a.n > 0) \
+     SELECT seq, seq * 7 % 50000, RPAD(CONCAT(seq, '-'), 120, SHA2(seq, 256)), REPEAT('p', 60) FROM key_of ORDER BY seq",
 ];
 
 /// Text of the point select, up to its key.

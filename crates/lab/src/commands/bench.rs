@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use lab::LabError;
 use lab::bench::builds::{self, Build};
 use lab::bench::peer::Kind;
 use lab::bench::plan::Point;
 use lab::bench::runner::News;
 use lab::bench::{Outcome, Plan, json, profile, report, run as measure};
 use lab::plot;
+use lab::{Flavor, LabError};
 
 use super::output;
 
@@ -34,10 +34,13 @@ pub(crate) struct Args {
     /// How many clients the profiled load has.
     #[arg(long, default_value_t = 64)]
     clients: usize,
-    /// Instead of that, measure this build of the proxy, and HAProxy, in turn, under text and prepared point selects: NAME=PATH,
-    /// and variables to set as ,NAME=NUMBER. May be given again.
+    /// Instead of that, measure this build of the proxy, HAProxy and direct connections in turn, under text and prepared point selects:
+    /// NAME=PATH, and variables to set as ,NAME=NUMBER. May be given again.
     #[arg(long)]
     build: Vec<Build>,
+    /// Builds are measured before MySQL instead of MariaDB.
+    #[arg(long, requires = "build")]
+    mysql: bool,
     /// How often each build is measured under each load.
     #[arg(long, default_value_t = 15)]
     repeats: usize,
@@ -53,7 +56,8 @@ pub(crate) fn run(args: &Args) -> Result<(), LabError> {
     }
     if !args.build.is_empty() {
         println!("{}", builds::HEADING);
-        return builds::run(&args.build, args.only.as_deref(), args.repeats, &mut |line| println!("{line}"));
+        let flavor = if args.mysql { Flavor::Mysql } else { Flavor::Mariadb };
+        return builds::run(&args.build, flavor, args.only.as_deref(), args.repeats, &mut |line| println!("{line}"));
     }
     println!("{}", report::HEADING);
     let outcome = measure(&plan(args), &kinds, &mut |news| match news {

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lab::differential::{Campaign, Summary};
-use lab::{ConnectOptions, Flavor, LabError, Options, Server, Tidegate};
+use lab::differential::{Campaign, Readers, Summary};
+use lab::{Client, ConnectOptions, Flavor, LabError, Options, Server, Tidegate};
 
 /// Rounds between two lines of progress.
 const PROGRESS: u64 = 50;
@@ -32,6 +32,9 @@ pub(crate) struct Args {
     /// Worker threads of the proxy.
     #[arg(long, default_value_t = 2)]
     threads: i64,
+    /// So many sessions read beside the scripts, and quick reads of all sessions share connections (`mysql-pipeline_depth` is 8).
+    #[arg(long, default_value_t = 0)]
+    readers: usize,
     /// How often a round with a difference is played again to make it smaller.
     #[arg(long, default_value_t = 300)]
     shrink: usize,
@@ -77,6 +80,10 @@ fn campaign(args: &Args, flavor: Flavor) -> Result<usize, LabError> {
         backends: args.backends,
         shrink_plays: args.shrink,
     };
+    let readers = match args.readers {
+        0 => None,
+        count => Some(Readers::start(&campaign.root, &campaign.proxied.clone().database("test"), "read_beside", count)?),
+    };
     if let Some(number) = args.round {
         let round = campaign.round(args.seed, number);
         let (_, found) = campaign.compare(&round)?;
@@ -98,6 +105,10 @@ fn campaign(args: &Args, flavor: Flavor) -> Result<usize, LabError> {
         shown = summary.differences.len();
     })?;
     println!("{}: {}", flavor.name(), line(&summary));
+    if let (Some(readers), Some(admin)) = (readers, &campaign.admin) {
+        let shared = Client::connect(admin)?.scalar("SELECT SUM(pipelined) FROM stats_tidegate_waits")?;
+        println!("{} replies to readers, {} statements shared a connection", readers.stop()?, shared.unwrap_or_default());
+    }
     Ok(summary.differences.len())
 }
 
@@ -112,7 +123,11 @@ fn survey(campaign: &Campaign, args: &Args) -> Result<usize, LabError> {
 
 fn proxy(args: &Args, server: &Server) -> Result<Tidegate, LabError> {
     let limit = i64::try_from(args.backends).unwrap_or(i64::MAX);
-    Tidegate::builder()
+    let builder = match args.readers {
+        0 => Tidegate::builder(),
+        _ => Tidegate::builder().variable("pipeline_depth", 8).variable("pipeline_max_statement_us", 1_000_000),
+    };
+    builder
         .server_with(0, server.host(), server.port(), &[("max_connections", limit.into())])
         .app_user()
         .variable("threads", args.threads)

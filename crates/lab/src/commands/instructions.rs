@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use lab::LabError;
 use lab::bench::{instructions, peer};
+use lab::{Flavor, LabError};
 
 /// Arguments of `lab instructions`.
 #[derive(Debug, clap::Args)]
@@ -25,7 +25,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), LabError> {
-    let server = peer::start_server()?;
+    let server = peer::start_server(Flavor::Mariadb)?;
     let mut counted = BTreeMap::new();
     for case in &instructions::CASES {
         counted.insert(case.name.to_owned(), instructions::count(&args.program, &server, case)?);

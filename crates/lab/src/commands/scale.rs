@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use lab::LabError;
 use lab::bench::{peer, scale};
+use lab::{Flavor, LabError};
 
 /// Arguments of `lab scale`.
 #[derive(Debug, clap::Args)]
@@ -28,22 +28,22 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), LabError> {
     peer::raise_open_files()?;
-    let server = peer::start_server()?;
+    let server = peer::start_server(Flavor::Mariadb)?;
     println!("{}", scale::HEADING);
     for clients in &args.clients {
         scale::measure(&server, *clients, args.backends, Duration::from_secs(args.seconds), &mut |row| println!("{}", scale::line(&row)))?;
     }
     if args.lost > 0 {
-        let other = peer::start_server()?;
+        let other = peer::start_server(Flavor::Mariadb)?;
         let loss = scale::lose_all(&server, &other, args.lost)?;
         println!(
             "{} sessions lose their server: a bystander's longest query {:.1} ms, before {:.1} ms",
             loss.sessions, loss.longest_ms, loss.longest_before_ms
         );
     }
-    let read_only = peer::start_server()?;
+    let read_only = peer::start_server(Flavor::Mariadb)?;
     read_only.root()?.run("SET GLOBAL read_only=1")?;
-    let writable = peer::start_server()?;
+    let writable = peer::start_server(Flavor::Mariadb)?;
     for count in &args.servers {
         let pct = scale::monitor_pct(&writable, &read_only, *count, Duration::from_secs(args.seconds))?;
         println!("{count} servers are well: the proxy takes {pct:.1} % of a processor, {:.4} for each", pct / f64::from(*count));
