@@ -28,6 +28,8 @@ pub(crate) struct Lane {
     pub line: Arc<Queue>,
     /// What its statements are like, where they may be sent together.
     pub habits: Habits,
+    /// Statements that might have been watched.
+    watchable: Cell<u32>,
     /// Since when (process clock, us) there has always been somebody who waits for one of them on this worker, or [`NOBODY`].
     busy_since_us: Cell<u64>,
     /// When (process clock, us) other workers were asked last for one of them.
@@ -51,6 +53,9 @@ fn user_of<'a>(key: &'a LaneKey, snapshot: &'a Snapshot) -> &'a User {
     snapshot.users.get(&key.user.name).unwrap_or(&key.user)
 }
 
+/// See [`Lane::watches`].
+const WATCHED_ONE_IN: u32 = 8;
+
 /// How many idle backends are looked at for the nearest state; beyond, the last used one of those is good enough.
 const MAX_LOOKED_AT: usize = 64;
 
@@ -65,6 +70,7 @@ impl Lane {
             quota,
             line,
             habits: Habits::default(),
+            watchable: Cell::new(0),
             busy_since_us: Cell::new(NOBODY),
             asked_us: Cell::new(0),
             turned_us: Cell::new(0),
@@ -185,6 +191,17 @@ impl Lane {
     /// Whether statements of several sessions may be under way on one of its connections.
     pub(crate) fn pipelines(&self) -> bool {
         self.settings.borrow().pipeline_depth > 1
+    }
+
+    /// Whether what the statement at hand is like goes into its habits: each while somebody waits, else one of [`WATCHED_ONE_IN`], since
+    /// watching costs time.
+    pub(crate) fn watches(&self) -> bool {
+        self.watchable.get().is_multiple_of(WATCHED_ONE_IN) || self.busy_since_us.get() != NOBODY
+    }
+
+    /// The next statement is at hand.
+    pub(crate) fn note_watchable(&self) {
+        self.watchable.set(self.watchable.get().wrapping_add(1));
     }
 
     /// Most connections of its user in its hostgroup, in all lanes and workers; 0 is no limit.

@@ -279,7 +279,7 @@ impl Session {
     /// Whether it is to be looked up what the statement reads, before it runs on the backend at hand.
     pub(super) fn is_proof_due(&self, command: Incoming, plan: &Plan) -> bool {
         // Where nothing that was looked up counts, nothing is proved.
-        if !self.may_ride(command, plan) || self.worker.snapshot().vars.prepared_metadata_max_age == 0 {
+        if !self.at.lane.watches() || !self.may_ride(command, plan) || self.worker.snapshot().vars.prepared_metadata_max_age == 0 {
             return false;
         }
         let habit = self.habit(plan);
@@ -305,7 +305,9 @@ impl Session {
 
     /// When (process clock, us) a statement is sent from which is to be learnt whether it is quick; None where nothing is.
     pub(super) fn learns_since(&mut self, command: Incoming, plan: &Plan) -> Option<NonZeroU64> {
-        if !self.may_ride(command, plan) {
+        let is_watched = self.at.lane.watches();
+        self.at.lane.note_watchable();
+        if !is_watched || !self.may_ride(command, plan) {
             return None;
         }
         // What is received from here on is the reply.
@@ -322,7 +324,7 @@ impl Session {
         if is_loud || received > vars.pipeline_max_reply_bytes {
             habit.rests(now_us / 1000);
         } else {
-            habit.ran(now_us.saturating_sub(since_us.get()), vars.pipeline_max_statement_us);
+            self.at.lane.habits.ran_alone(&habit, now_us.saturating_sub(since_us.get()), vars.pipeline_max_statement_us);
         }
     }
 }

@@ -16,8 +16,16 @@ const LEARNT_RUNS: u32 = 32;
 const MOST_RUNS: u32 = 1024;
 /// One in so many runs may be slow: the limit is that of the 99th percentile.
 const ONE_SLOW_IN: u32 = 100;
-/// How long a statement runs alone after a run that was not like the others, ms.
+/// A run within so many times what runs of all statements take is not slow: on a busy machine all take longer.
+const SLOW_FACTOR: u64 = 8;
+/// The typical time follows one run by one part in so many.
+const TYPICAL_STEP: u64 = 32;
+/// How long a statement runs alone after a reply that was not like the others, ms.
 const REST_MS: u64 = 10_000;
+/// How long it runs alone after it was late once, ms. The rest is doubled, up to [`REST_MS`], while it is late again soon.
+const LATE_REST_MS: u64 = 100;
+/// Late again within so many times the last rest is soon.
+const SOON: u64 = 10;
 /// How long a question for a proof may take until another session asks, ms.
 const ASKED_MS: u64 = 1_000;
 /// Statements that are known at a time. If there are more, all are forgotten.
@@ -33,7 +41,11 @@ struct HabitKey {
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Habits(RefCell<HashMap<HabitKey, Rc<Habit>>>);
+pub(crate) struct Habits {
+    known: RefCell<HashMap<HabitKey, Rc<Habit>>>,
+    /// The median of the times of runs alone, us, as it moves.
+    typical_us: Cell<u64>,
+}
 
 /// What was found of the code behind a statement's tables.
 #[derive(Clone, Copy, Default)]
@@ -49,6 +61,8 @@ pub(crate) struct Habit {
     runs: Cell<u32>,
     slow: Cell<u32>,
     rests_until_ms: Cell<u64>,
+    /// How long it rested when it was late last, ms.
+    late_rest_ms: Cell<u64>,
     proof: Cell<Proof>,
     asked_until_ms: Cell<u64>,
 }
@@ -56,33 +70,63 @@ pub(crate) struct Habit {
 impl Habits {
     /// What is known of the statement, if it ran before.
     pub(crate) fn get(&self, digest: u64, schema: Option<&Text>, lex: LexMode) -> Option<Rc<Habit>> {
-        self.0.borrow().get(&HabitKey { digest, schema: schema.cloned(), lex }).cloned()
+        self.known.borrow().get(&HabitKey { digest, schema: schema.cloned(), lex }).cloned()
     }
 
     /// The same; it is known from now on.
     pub(crate) fn get_or_begin(&self, digest: u64, schema: Option<&Text>, lex: LexMode) -> Rc<Habit> {
-        let mut known = self.0.borrow_mut();
+        let mut known = self.known.borrow_mut();
         if known.len() >= MOST_KNOWN {
             known.clear();
         }
         Rc::clone(known.entry(HabitKey { digest, schema: schema.cloned(), lex }).or_default())
     }
+
+    /// A statement ran alone, and its reply was as it should be. `limit_us` is what it may take whatever others take.
+    pub(crate) fn ran_alone(&self, habit: &Habit, took_us: u64, limit_us: u64) {
+        let typical_us = self.typical_us.get();
+        let step_us = (typical_us / TYPICAL_STEP).max(1);
+        self.typical_us.set(if took_us > typical_us { typical_us + step_us } else { typical_us - step_us.min(typical_us) });
+        habit.ran(self.is_slow(took_us, limit_us));
+    }
+
+    /// The same of one that was sent together with others.
+    pub(crate) fn ran_beside(&self, habit: &Habit, took_us: u64, limit_us: u64) {
+        habit.ran(self.is_slow(took_us, limit_us));
+    }
+
+    fn is_slow(&self, took_us: u64, limit_us: u64) -> bool {
+        took_us > limit_us.max(self.typical_us.get() * SLOW_FACTOR)
+    }
 }
 
 impl Habit {
-    /// It ran, and its reply was as it should be.
-    pub(crate) fn ran(&self, took_us: u64, limit_us: u64) {
+    fn ran(&self, is_slow: bool) {
         if self.runs.get() >= MOST_RUNS {
             self.runs.set(self.runs.get() / 2);
             self.slow.set(self.slow.get() / 2);
         }
         self.runs.set(self.runs.get() + 1);
-        self.slow.set(self.slow.get() + u32::from(took_us > limit_us));
+        self.slow.set(self.slow.get() + u32::from(is_slow));
     }
 
-    /// Its reply had an error or a warning, was long, late, or said that the session changed: it runs alone for a while.
+    /// Its reply had an error or a warning, was long, or said that the session changed: it runs alone for a while.
     pub(crate) fn rests(&self, now_ms: u64) {
         self.rests_until_ms.set(now_ms + REST_MS);
+    }
+
+    /// It was late. Once may be the machine's fault, so that it runs alone for a moment only.
+    pub(crate) fn was_late(&self, now_ms: u64) {
+        let (last_ms, until_ms) = (self.late_rest_ms.get(), self.rests_until_ms.get());
+        let is_soon = last_ms > 0 && now_ms < until_ms + last_ms * SOON;
+        let rest_ms = if is_soon { (last_ms * 2).min(REST_MS) } else { LATE_REST_MS };
+        self.late_rest_ms.set(rest_ms);
+        self.rests_until_ms.set(until_ms.max(now_ms + rest_ms));
+    }
+
+    /// The server still works at the run that was late: the rest begins again.
+    pub(crate) fn is_late_still(&self, now_ms: u64) {
+        self.rests_until_ms.set(self.rests_until_ms.get().max(now_ms + self.late_rest_ms.get()));
     }
 
     /// Whether it ran often, nearly always within the limit, and like this for a while.
@@ -120,8 +164,54 @@ mod tests {
     use super::*;
 
     fn ran(habit: &Habit, quick: u32, slow: u32) {
-        (0..quick).for_each(|_| habit.ran(900, 1000));
-        (0..slow).for_each(|_| habit.ran(1001, 1000));
+        (0..quick).for_each(|_| habit.ran(false));
+        (0..slow).for_each(|_| habit.ran(true));
+    }
+
+    #[test]
+    fn slow_is_what_takes_much_longer_than_others() {
+        let (habits, usual, rare) = (Habits::default(), Habit::default(), Habit::default());
+        let times = |each_us: u64, rare_us: u64| {
+            for nth in 0..2_000 {
+                habits.ran_alone(&usual, each_us, 1_000);
+                if nth % 10 == 0 {
+                    habits.ran_alone(&rare, rare_us, 1_000);
+                }
+            }
+        };
+        times(100, 900);
+        assert!(usual.is_quick(0) && rare.is_quick(0), "the limit is time enough, whatever others take");
+        times(3_000, 3_000);
+        assert!(usual.is_quick(0), "on a busy machine all take longer");
+        times(3_000, 40_000);
+        assert!(usual.is_quick(0) && !rare.is_quick(0), "one that takes longer than the others is slow there too");
+        times(100, 3_000);
+        assert!(usual.is_quick(0) && !rare.is_quick(0));
+        let typical_us = habits.typical_us.get();
+        habits.ran_beside(&usual, 1, 1_000);
+        assert_eq!(habits.typical_us.get(), typical_us, "a reply that waited behind others says nothing");
+    }
+
+    #[test]
+    fn who_is_late_again_and_again_rests_longer_each_time() {
+        let habit = Habit::default();
+        ran(&habit, 32, 0);
+        let rest_ms = |now_ms| {
+            habit.was_late(now_ms);
+            (1..).find(|ms| habit.is_quick(now_ms + ms)).unwrap()
+        };
+        assert_eq!(rest_ms(5), LATE_REST_MS);
+        let mut now_ms = 5 + LATE_REST_MS;
+        for expected in [200, 400, 800, 1_600, 3_200, 6_400, REST_MS, REST_MS] {
+            assert_eq!(rest_ms(now_ms), expected);
+            now_ms += expected;
+        }
+        assert_eq!(rest_ms(now_ms + REST_MS * SOON), LATE_REST_MS, "it was like the others for long");
+        habit.is_late_still(now_ms + 500 + REST_MS * SOON);
+        assert!(!habit.is_quick(now_ms + 599 + REST_MS * SOON), "the run goes on");
+        habit.rests(1);
+        habit.was_late(2);
+        assert!(!habit.is_quick(REST_MS), "a longer rest stands");
     }
 
     #[test]
@@ -170,6 +260,6 @@ mod tests {
         assert!(habits.get(1, None, lex).is_none() && habits.get(2, Some(&shop), lex).is_none());
         assert!(habits.get(1, Some(&shop), LexMode { ansi_quotes: true, ..lex }).is_none());
         (0..MOST_KNOWN as u64).for_each(|digest| drop(habits.get_or_begin(digest, None, lex)));
-        assert!(habits.0.borrow().len() <= MOST_KNOWN);
+        assert!(habits.known.borrow().len() <= MOST_KNOWN);
     }
 }

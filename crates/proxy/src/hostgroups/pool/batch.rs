@@ -15,6 +15,7 @@ use crate::backends::side_connection::{Loss, Watch, end_lost_connection};
 use crate::hostgroups::lane::Lane;
 use crate::net::stream::invalid;
 use crate::session_state::certainty::is_killed;
+use crate::statements::habits::Habit;
 use crate::workers::counters::add;
 use crate::workers::safety::Safety;
 use crate::workers::worker::Worker;
@@ -185,7 +186,9 @@ impl Batch {
         let Some(ended) = taken.ended else {
             if self.reply_len > self.longest_reply() && !self.is_late {
                 // Its session need not wait until all of it has come, and those behind it neither.
-                self.rest_head();
+                if let Some(habit) = self.head_habit() {
+                    habit.rests(self.worker.shared.clock.now_ms());
+                }
                 self.is_late = true;
                 self.send_away(0);
             }
@@ -238,8 +241,11 @@ impl Batch {
     fn head_is_late(&mut self) -> Result<(), Ends> {
         let now_ms = self.worker.shared.clock.now_ms();
         self.next_look_us = now_ms * 1000 + self.late_us();
-        if !std::mem::replace(&mut self.is_late, true) {
-            self.rest_head();
+        let is_first_look = !std::mem::replace(&mut self.is_late, true);
+        if let Some(habit) = self.head_habit() {
+            if is_first_look { habit.was_late(now_ms) } else { habit.is_late_still(now_ms) }
+        }
+        if is_first_look {
             self.send_away(1);
         }
         let is_awaited = self.riders.iter().any(|waiter| is_riding(waiter));
@@ -265,11 +271,9 @@ impl Batch {
         Ok(())
     }
 
-    /// The statement at the head runs alone for a while, wherever it comes from.
-    fn rest_head(&self) {
-        if let Some(rider) = self.riders.front().and_then(|head| head.wish.rider.as_deref()) {
-            rider.habit.rests(self.worker.shared.clock.now_ms());
-        }
+    /// What is known of the statement at the head.
+    fn head_habit(&self) -> Option<&Habit> {
+        self.riders.front()?.wish.rider.as_deref().map(|rider| &*rider.habit)
     }
 
     /// Those from this place on run alone; their replies are dropped.
@@ -291,7 +295,7 @@ impl Batch {
         let has_left_state = ended.status.intersects(LEFT_STATE);
         if let Some(rider) = waiter.wish.rider.as_deref() {
             if is_clean && !has_left_state {
-                rider.habit.ran(took_us, vars.pipeline_max_statement_us);
+                self.lane.habits.ran_beside(&rider.habit, took_us, vars.pipeline_max_statement_us);
             } else {
                 rider.habit.rests(now_us / 1000);
             }
