@@ -3,28 +3,24 @@
 use super::Session;
 use super::backends::Backends;
 use super::end::End;
-use super::fault::{Certainty, Fault};
+use super::fault::Fault;
 use super::frontend::Frontend;
 use super::leave::BackendAtStart;
 use super::recovery::Recovery;
 use super::replay::NO_LIMIT;
 use crate::backends::backend::Backend;
 use crate::backends::connect::Raw;
-use crate::backends::side_connection::{Loss, end_lost_connection};
 use crate::clients::session_handle::{Activity, SessionHandle, Signal};
 use crate::hostgroups::pool::{Acquire, AcquireError, Got, Rider, Wish};
-use crate::session_state::pins::WISHES;
 use crate::workers::counters::count;
 use crate::workers::safety::Safety;
 use model::HostgroupId;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use wire::codes;
-use wire::flags::StatusFlags;
 
 /// A read waits for its readers for this long at least before it looks elsewhere.
 const SHORTEST_HOLD: Duration = Duration::from_millis(10);
@@ -150,7 +146,7 @@ impl Session {
         }
         let since_us = self.handle.transaction_since_us().unwrap_or(asked_us);
         let wish = Wish { needs: self.hand.directions.needs, collation, raw: None, rider };
-        self.handle.begin_wait(self.at.pool.shared.id, self.now_ms());
+        self.handle.begin_wait(self.at.pool.shared.id, self.worker.clock.now_ms());
         self.hand.trail_waits(&self.at, false);
         let mut acquire = self.at.pool.enqueue(&self.worker, &self.at.lane, wish, since_us, deadline_us);
         let result = match self.hand.directions.writer {
@@ -200,7 +196,7 @@ impl Session {
         count(&self.worker.counters.reads_to_writer);
         self.at.pool.shared.leave();
         self.hand.directions.needs.max_lag_ms = None;
-        self.go_to(writer);
+        self.at.go_to(writer);
     }
 
     /// Waits until this client's own connection is there: opened as it logged in, for nobody else.
@@ -230,7 +226,7 @@ impl Session {
             Err(AcquireError::Timeout { hostgroup, reason, .. }) => {
                 let waited_ms = self.worker.shared.clock.now_us().saturating_sub(self.waits_since_us(asked_us)) / 1000;
                 let text = format!("Max connect timeout reached while reaching hostgroup {hostgroup} after {waited_ms}ms: {reason}");
-                let (user, now_ms) = (&self.user.name, self.worker.shared.clock.now_ms());
+                let (user, now_ms) = (&self.at.user.name, self.worker.shared.clock.now_ms());
                 let line = format!("error 9001: user '{user}' got no connection to hostgroup {hostgroup} within {waited_ms} ms: {reason}");
                 if let Some(line) = self.at.pool.shared.told.due_about(user, &line, now_ms) {
                     tracing::warn!("{line}");
@@ -257,7 +253,7 @@ impl Session {
             if std::mem::take(&mut is_first) {
                 count(&self.worker.counters.replay_waits);
                 self.hand.trail_waits(&self.at, true);
-                self.handle.begin_wait(self.at.pool.shared.id, self.now_ms());
+                self.handle.begin_wait(self.at.pool.shared.id, self.worker.clock.now_ms());
             }
             let left = Duration::from_micros(until_us.saturating_sub(self.worker.shared.clock.now_us())).min(NO_LIMIT);
             let mut waited = pin!(tokio::time::timeout(left, changed));
@@ -306,24 +302,6 @@ impl Recovery {
 }
 
 impl Backends {
-    /// The backend is gone, and with it what pinned the session to it.
-    pub(super) fn pinned_backend_lost(&mut self, why: &str) -> Fault {
-        self.tell_of_loss();
-        if self.has_open() {
-            self.end_lost(Loss::Closed);
-        }
-        let lost = self.backend.take();
-        let text = lost.map_or_else(|| why.to_owned(), |backend| format!("{}: {why}", backend.core.server.key.addr()));
-        Fault::Lost { certainty: Certainty::NeverSent, text, pins: self.pins.set() }
-    }
-
-    /// Whether anything is open on the backend at hand that its server keeps for as long as it keeps the connection.
-    fn has_open(&self) -> bool {
-        let core = self.backend.as_ref().map(|backend| &backend.core);
-        let is_open = core.is_some_and(|core| core.has_assigned_gtid || core.held.status().contains(StatusFlags::IN_TRANS));
-        is_open || self.replaying.is_some() || !self.pins.set().without(WISHES).is_empty()
-    }
-
     /// Until when (process clock, us) this session lets replays go first; None when it need not.
     fn head_start_ends_us(&self, deadline_us: u64) -> Option<u64> {
         if self.replaying.is_some() {
@@ -337,22 +315,6 @@ impl Backends {
         let now_us = self.worker.shared.clock.now_us();
         let ends_us = hostgroup.replays.head_start_ends_us(head_start_ms, &hostgroup.servers(), now_us)?;
         Some(ends_us.min(deadline_us)).filter(|until_us| now_us < *until_us)
-    }
-
-    /// What runs or is open on the backend at hand is ended by its server, unless that is taken for dead.
-    pub(super) fn end_lost(&mut self, loss: Loss) {
-        if let Some(backend) = self.backend.take_if(|backend| !backend.core.server.is_severed()) {
-            tokio::task::spawn_local(end_lost_connection(Rc::clone(&self.worker), Rc::clone(&self.pool), backend, loss));
-        }
-    }
-
-    /// The backend at hand is of no use any more. A command whose answer is outstanding may run on, and wait for a lock: it is
-    /// ended.
-    pub(super) fn discard_backend(&mut self) {
-        if self.backend.as_ref().is_some_and(Backend::is_owed) {
-            self.end_lost(Loss::Closed);
-        }
-        self.backend = None;
     }
 }
 

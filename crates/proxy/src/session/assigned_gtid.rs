@@ -14,9 +14,9 @@ use super::backends::Backends;
 use super::command::Incoming;
 use super::fault::{Certainty, Fault};
 use super::guard::guarded;
+use super::plan::Plan;
 use super::question::{Door, Question};
 use super::recovery::Recovery;
-use super::run::Plan;
 use super::sync::Ahead;
 use super::views::SchemaTable;
 use crate::backends::backend::{ServerError, put_query};
@@ -206,7 +206,7 @@ impl Session {
             backend.core.has_assigned_gtid = false;
             backend.core.held.failed();
             if self.at.pool.shared.gtid_source.may_tell(now_ms) {
-                let (user, key) = (&self.user.name, &backend.core.server.key);
+                let (user, key) = (&self.at.user.name, &backend.core.server.key);
                 tracing::warn!(
                     "settle_lost_writes has no effect for user {user} on {}:{}: {why} (tried again after {} s)",
                     key.host,

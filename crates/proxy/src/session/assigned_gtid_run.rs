@@ -10,10 +10,10 @@ use super::backends::Backends;
 use super::command::Incoming;
 use super::fault::{Certainty, Fault};
 use super::guard::guarded;
+use super::plan::Plan;
 use super::question::{Door, Question};
 use super::recovery::Recovery;
 use super::relay::Outgoing;
-use super::run::Plan;
 use super::sync::Ahead;
 use crate::backends::backend::{ServerError, put_query};
 use crate::session_state::causal::Writing;
@@ -63,7 +63,7 @@ impl Session {
         }
         match self.recovery.standing() {
             Some(GtidStanding::Claimed) => {}
-            Some(GtidStanding::Refused) => ahead.push("BEGIN", self.at.backend_caps()),
+            Some(GtidStanding::Refused) => ahead.put_query("BEGIN", self.at.backend_caps()),
             _ => {
                 self.recovery.renew_gtid(&self.at);
                 self.recovery.gtid_ahead(&mut self.at, &mut ahead);

@@ -5,8 +5,8 @@
 use super::Session;
 use super::assigned_gtid::{is_plain, plain_words};
 use super::guard::guarded;
-use super::question::Question;
 use super::take_up::take_up_any;
+use super::untracked::mentions_role;
 use super::wants::Wants;
 use crate::backends::backend::{self, Backend, BackendRecord, Numbers};
 use crate::backends::cleaning;
@@ -15,7 +15,9 @@ use crate::hostgroups::lane::Lane;
 use crate::hostgroups::pool::HostgroupPool;
 use crate::hostgroups::replays::Replaying;
 use crate::net::stream::DetachedSocket;
-use crate::session_state::pins::{PinReason, PinSet, Pins, WISHES};
+use crate::session_state::class::{Class, LaneKey};
+use crate::session_state::held::Tracking;
+use crate::session_state::pins::{PinReason, PinSet, Pins, WISHES, is_kept};
 use crate::statements::stmt_cache::Apart;
 use crate::workers::in_force::InForce;
 use crate::workers::worker::Worker;
@@ -26,7 +28,7 @@ use sql::{Analysis, Facts, Kind, LexMode};
 use std::rc::Rc;
 use std::sync::Arc;
 use wire::charset::Flavor;
-use wire::flags::StatusFlags;
+use wire::flags::{Capabilities, StatusFlags};
 
 /// Pins under which every statement goes where the session is: what runs elsewhere would be outside of the transaction, or not see
 /// what is locked; and what is bound to one command after another.
@@ -59,6 +61,7 @@ const ENDS: PinSet = PinSet::of(&[PinReason::AutoIncrementDelay, PinReason::Auto
 pub(super) struct Backends {
     pub worker: Rc<Worker>,
     pub handle: Rc<SessionHandle>,
+    pub user: Arc<User>,
     /// The connection that it holds.
     pub backend: Option<Backend>,
     /// The hostgroup of the statement at hand, or of the last one.
@@ -138,7 +141,7 @@ impl Session {
         if self.at.pool.shared.id != hostgroup && self.at.is_pinned() {
             Box::pin(self.change_places(hostgroup)).await
         } else {
-            self.go_to(hostgroup)
+            self.at.go_to(hostgroup)
         }
     }
 
@@ -152,23 +155,6 @@ impl Session {
             is_plain(words, WRITES) || self.at.is_on(Flavor::MariaDb) && !self.wants.lex.oracle && is_plain(words, BEGINS)
         };
         has_only_read && may_write(&plain_words(begin))
-    }
-
-    /// A BEGIN goes to `hostgroup`: a transaction elsewhere that has only read is committed ahead of it, so that it does not keep what
-    /// may write.
-    pub(super) async fn commit_what_was_read(&mut self, hostgroup: HostgroupId) {
-        if self.at.pool.shared.id == hostgroup {
-            return;
-        }
-        self.read_before_leaving().await;
-        if self.at.backend.is_some() {
-            // Whatever completion_type says.
-            let commit = self.door().ask(Question::Transaction("COMMIT AND NO CHAIN NO RELEASE")).await;
-            if !commit.is_ok_and(|reply| reply.error.is_none()) {
-                self.at.backend = None;
-            }
-        }
-        self.forget_transaction();
     }
 
     async fn change_places(&mut self, hostgroup: HostgroupId) {
@@ -188,7 +174,7 @@ impl Session {
             let place = Place { pool: Rc::clone(&self.at.pool), backend: self.at.backend.take(), pins: std::mem::take(&mut self.at.pins) };
             self.at.places.get_or_insert_default().0.push(place);
         }
-        self.go_to(hostgroup);
+        self.at.go_to(hostgroup);
     }
 
     /// What the session has to know itself, as soon as it is elsewhere.
@@ -223,17 +209,52 @@ impl Backends {
     }
 
     /// Those of a session that works in this hostgroup, and holds nothing yet.
-    pub(super) fn new(worker: &Rc<Worker>, handle: &Rc<SessionHandle>, pool: Rc<HostgroupPool>, lane: Rc<Lane>) -> Self {
+    pub(super) fn new(
+        worker: &Rc<Worker>,
+        handle: &Rc<SessionHandle>,
+        user: Arc<User>,
+        hostgroup: HostgroupId,
+        caps: Capabilities,
+    ) -> Self {
+        let pool = worker.pool(hostgroup);
         Self {
             worker: Rc::clone(worker),
             handle: Rc::clone(handle),
             backend: None,
+            lane: lane_of(worker, &pool, &user, Class::of(caps)),
+            user,
             pool,
-            lane,
             pins: Pins::default(),
             places: None,
             replaying: None,
             before: None,
+        }
+    }
+
+    /// The lane that its backends come from follows its user and its client's capabilities.
+    pub(super) fn choose_lane(&mut self, caps: Capabilities) {
+        self.lane = lane_of(&self.worker, &self.pool, &self.user, Class::of(caps));
+        self.before = None;
+    }
+
+    /// The next statement goes to `hostgroup`, unless a pin keeps the session where it is.
+    pub(super) fn go_to(&mut self, hostgroup: HostgroupId) {
+        if self.pool.shared.id == hostgroup || !self.pins.set().is_empty() {
+            return;
+        }
+        // It may be held for a moment more (connection_delay_multiplex_ms).
+        self.give_back();
+        if let Some(before) = self.before.as_mut().filter(|b| b.0.shared.id == hostgroup) {
+            std::mem::swap(&mut self.pool, &mut before.0);
+            std::mem::swap(&mut self.lane, &mut before.1);
+        } else {
+            let pool = self.worker.pool(hostgroup);
+            let lane = lane_of(&self.worker, &pool, &self.user, self.lane.key.class);
+            let before = (std::mem::replace(&mut self.pool, pool), std::mem::replace(&mut self.lane, lane));
+            self.before = Some(Box::new(before));
+        }
+        if self.places.is_some() {
+            self.come_back();
         }
     }
 
@@ -345,6 +366,66 @@ impl Backends {
             }
         }
     }
+
+    pub(super) fn pin(&mut self, reason: PinReason, analysis: &Analysis) {
+        let now = self.worker.clock.now_ms();
+        self.pins.begin(reason, now, analysis.digest);
+    }
+
+    /// What this text left behind is not known.
+    pub(super) fn pin_state(&mut self, sql: &[u8], analysis: &Analysis) {
+        self.pin_unknown(mentions_role(sql), analysis);
+    }
+
+    /// What was left behind is not known; with `role`, it may be a role.
+    pub(super) fn pin_unknown(&mut self, role: bool, analysis: &Analysis) {
+        self.pin(PinReason::SessionState, analysis);
+        if role {
+            self.pin(PinReason::Role, analysis);
+        }
+    }
+
+    /// Is the backend at hand one of these?
+    pub(super) fn is_on(&self, flavor: Flavor) -> bool {
+        self.backend.as_ref().is_some_and(|b| b.core.info.flavor == flavor)
+    }
+
+    pub(super) fn tracks_nothing(&self) -> bool {
+        self.backend.as_ref().is_some_and(|b| !b.core.held.tracks())
+    }
+
+    /// Are the client's own tracking settings in force? Then the server reports less than it changes, or nothing.
+    pub(super) fn tells_by_clients_wish(&self) -> bool {
+        self.backend.as_ref().is_some_and(|b| b.core.held.tracking() == Tracking::Clients)
+    }
+
+    /// Gives an unpinned backend back to the pool.
+    pub(super) fn give_back(&mut self) {
+        if self.pins.set().is_empty()
+            && let Some(backend) = self.backend.take()
+        {
+            self.lend_on(backend);
+        }
+    }
+
+    /// A backend that nothing pins goes back to its pool, to be reset first where it must; one that owes an answer is ended.
+    pub(super) fn lend_on(&self, backend: Backend) {
+        if !backend.core.held.must_reset() && !backend.is_owed() {
+            return self.pool.release_to(&self.worker, &self.lane, backend);
+        }
+        let (worker, pool) = (Rc::clone(&self.worker), Rc::clone(&self.pool));
+        tokio::task::spawn_local(cleaning::abandon(worker, pool, backend, PinSet::default(), false));
+    }
+
+    /// Whether pins keep the backend, and no setting says so any more.
+    pub(super) fn keeps_in_vain(&self) -> bool {
+        !self.pins.set().is_empty() && !is_kept(self.pins.set(), &self.lane.settings())
+    }
+}
+
+/// The lane of a pool for the sessions of this user of this class.
+fn lane_of(worker: &Worker, pool: &HostgroupPool, user: &Arc<User>, class: Class) -> Rc<Lane> {
+    pool.lane(worker, &LaneKey { hostgroup: pool.shared.id, user: Arc::clone(user), class })
 }
 
 /// Whether a statement names what these pins keep: it can only mean that.

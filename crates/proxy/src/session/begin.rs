@@ -15,12 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::charset::{self, Flavor};
-use wire::codes;
 use wire::compress::Method;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::message::{OK, OkPacket};
-use wire::packet;
 use wire::session_state::{self, Change};
+use wire::{codes, packet};
 
 /// How long a login waits for a backend to ask whether the schema exists.
 const SCHEMA_CHECK: Duration = Duration::from_millis(1000);
@@ -32,10 +31,10 @@ impl Session {
         self.wants.state.schema = None;
         self.handle.set_limits(Limits::from_settings(&self.at.lane.settings()));
         self.set_initial_variables(self.client.collation);
-        let default = snapshot.default_schema(&self.user).as_bytes();
+        let default = snapshot.default_schema(&self.at.user).as_bytes();
         let schema = match schema {
             // Its own connection logs in as it did.
-            Some(raw) if self.user.fast_forward => Some(raw.into()),
+            Some(raw) if self.at.user.fast_forward => Some(raw.into()),
             Some(name) => Some(self.in_utf8(name)),
             None => Some(default).filter(|name| !name.is_empty()).map(Text::from),
         };
@@ -61,14 +60,14 @@ impl Session {
         self.wants.lex.builtins = self.worker.shared.builtins();
         self.wants.lex.ignore_space = self.client.caps.contains(Capabilities::IGNORE_SPACE);
         let known = match info {
-            Some(info) => self.at.asked(info).login_collation(collation),
+            Some(info) => self.at.best_informed(info).login_collation(collation),
             None => charset::collation_in(flavor, collation),
         };
         if let Some(collation) = known {
             self.wants.state.variables.set_names(collation);
         }
         self.wants.read_client_charset();
-        if let Some(level) = self.user.attributes.default_transaction_isolation.as_deref() {
+        if let Some(level) = self.at.user.attributes.default_transaction_isolation.as_deref() {
             let name = canonical("transaction_isolation", family);
             let level = level.trim().to_ascii_uppercase().replace(' ', "-");
             self.wants.state.variables.set(name, Some(level.as_bytes()));
@@ -112,7 +111,7 @@ impl Session {
                 Err(End::Refused(text))
             }
             1 if self.worker.memory.borrow_mut().is_new_collation(id) => {
-                let (user, host) = (&self.user.name, self.client.host());
+                let (user, host) = (&self.at.user.name, self.client.host());
                 tracing::warn!(
                     "user '{user}' from {host} asks for collation {id}, which the servers do not know: the servers use their default"
                 );
@@ -125,12 +124,12 @@ impl Session {
     /// Asks a backend whether the schema may be used, unless one has said so a moment ago; then says OK to the client. A
     /// `fast_forward` user is answered when its own connection is there.
     pub(super) async fn check_schema(&mut self) -> Result<(), End> {
-        if self.user.fast_forward {
+        if self.at.user.fast_forward {
             return Ok(());
         }
         if let Some(schema) = self.wants.state.schema.clone() {
-            let (epoch, now) = (self.worker.shared.ddl_epoch.load(Ordering::Acquire), self.now_ms());
-            let known = self.worker.memory.borrow().schema_is_valid(&self.user.name, &schema, epoch, now);
+            let (epoch, now) = (self.worker.shared.ddl_epoch.load(Ordering::Acquire), self.worker.clock.now_ms());
+            let known = self.worker.memory.borrow().schema_is_valid(&self.at.user.name, &schema, epoch, now);
             if !known {
                 self.ask_for_schema(&schema).await?;
             }
@@ -175,8 +174,8 @@ impl Session {
                     self.client.send_error_at(&mut self.at, self.client.login_seq, e.code, &state, &e.message).await?;
                     return Err(End::Refused(e.to_string()));
                 }
-                let now = self.now_ms();
-                self.worker.memory.borrow_mut().learn_schema(&self.user.name, schema, epoch, now);
+                let now = self.worker.clock.now_ms();
+                self.worker.memory.borrow_mut().learn_schema(&self.at.user.name, schema, epoch, now);
             }
             // Lost, or silent: no reason to turn a client away.
             Ok(Err(_)) | Err(_) => self.at.discard_backend(),
@@ -225,7 +224,7 @@ impl Frontend {
 
 impl Backends {
     /// The same as one of the pool's own servers says it that has told more of itself.
-    fn asked(&self, info: Arc<ServerInfo>) -> Arc<ServerInfo> {
+    fn best_informed(&self, info: Arc<ServerInfo>) -> Arc<ServerInfo> {
         let servers = self.pool.servers();
         let mut known = servers.iter().filter_map(|server| server.info.load_full());
         known.find(|known| known.version == info.version && known.tracking.get().is_some()).unwrap_or(info)

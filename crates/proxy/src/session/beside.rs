@@ -1,13 +1,12 @@
 //! What is beside a session: copies of its statements for a mirror, its shadow in a rehearsal, its capture. The latter two hear replies
 //! through one listener.
 
-use super::Session;
 use super::captured::SessionCapture;
-use super::pipeline::Statement;
 use super::rehearsed::Rehearsed;
 use crate::mirror::{Ear, Strand};
 use crate::shadow::Listener;
-use rehearsal::Answer;
+use crate::workers::clock::Clock;
+use rehearsal::{Answer, Form};
 use std::rc::Rc;
 use wire::flags::Capabilities;
 
@@ -26,19 +25,13 @@ pub(super) struct Beside {
     heard: Option<(Answer, u64)>,
 }
 
-impl Session {
-    /// A statement is about to run where the session is now.
-    pub(super) fn listening_begins(&mut self, statement: &Statement) {
-        let forms = [self.rehearsal_wants(statement), self.capture_wants(statement)];
-        if let Some(beside) = self.beside.as_mut() {
-            let form = forms.into_iter().flatten().next();
-            beside.listener = form.map(|form| Listener::new(form, self.worker.shared.clock));
-            beside.heard = None;
-        }
-    }
-}
-
 impl Beside {
+    /// A statement is about to run, whose reply is heard if its rows come in a `form`.
+    pub(super) fn listen_for(&mut self, form: Option<Form>, clock: Clock) {
+        self.listener = form.map(|form| Listener::new(form, clock));
+        self.heard = None;
+    }
+
     /// The reply to the statement at hand begins, on a connection with these capabilities.
     pub(super) fn reply_begins(&mut self, caps: Capabilities) {
         if let Some(listener) = self.listener.as_mut() {

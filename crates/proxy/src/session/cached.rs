@@ -52,7 +52,7 @@ impl Session {
             return None;
         }
         let asker = Asker {
-            user: &self.user.name,
+            user: &self.at.user.name,
             hostgroup: self.at.pool.shared.id,
             collation: self.client.collation,
             class: Class::of(self.client.caps),

@@ -127,7 +127,7 @@ impl Session {
         }
         if self.beside.as_ref().is_none_or(|beside| beside.captured.number != number) {
             let run = self.worker.shared.captures.current();
-            let run = run.filter(|run| run.wants(self.handle.id, &self.user.name));
+            let run = run.filter(|run| run.wants(self.handle.id, &self.at.user.name));
             self.beside.get_or_insert_default().captured = SessionCapture { number, run, ..SessionCapture::default() };
         }
         let Some(captured) = self.beside.as_mut().map(|beside| &mut beside.captured) else { return };
@@ -160,7 +160,7 @@ impl Session {
 
     /// Nothing of the session is on its connection that the file could not say.
     fn may_begin_capture(&self) -> bool {
-        if self.user.fast_forward {
+        if self.at.user.fast_forward {
             return false;
         }
         let pins = self.at.pins.set().without(pins::TRANSACTION).without(pins::WISHES).without(HARMLESS);
@@ -174,7 +174,7 @@ impl Session {
         let schema = self.wants.state.schema.clone();
         let start = SessionStart {
             session: self.handle.id,
-            user: self.user.name.as_bytes(),
+            user: self.at.user.name.as_bytes(),
             schema: schema.as_deref().unwrap_or_default(),
             capabilities: self.client.caps.bits(),
             setup: setup.iter().map(Vec::as_slice).collect(),
@@ -402,7 +402,7 @@ impl Session {
 
     /// Another user may not be wanted; its state begins again in any case.
     fn capture_user_change(&mut self) {
-        let user = Arc::clone(&self.user);
+        let user = Arc::clone(&self.at.user);
         self.capture_record(What::ChangeUser { user: user.name.as_bytes() }, None);
         self.capture_ends();
         if let Some(beside) = self.beside.as_mut() {

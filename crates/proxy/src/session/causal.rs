@@ -5,10 +5,8 @@
 //! The same is done for what a token names, for a rule's `gtid_from_hostgroup` and for a comment's `min_gtid`.
 //! A pinned session stays where it is: a transaction that began on a reader sees what was there when it began.
 
-use super::Session;
 use super::acquire::interruption;
 use super::backends::Backends;
-use super::charsets;
 use super::failed::REFUSED;
 use super::fault::Fault;
 use super::hand::AtHand;
@@ -16,6 +14,7 @@ use super::question::Question;
 use super::relay::Outgoing;
 use super::sync::{Ahead, is_about_diagnostics};
 use super::wants::Wants;
+use super::{Session, charsets};
 use crate::backends::backend::Backend;
 use crate::session_state::causal::{CausalRole, Origin, Writing};
 use crate::session_state::held::{TRACK_GTIDS, Tracking};
@@ -85,7 +84,7 @@ impl Session {
         count(&self.worker.counters.causal_timeouts);
         let Some(writer) = lacked.fallback else { return Err(self.at.nobody_has(lacked)) };
         self.hand.directions.needs.max_lag_ms = None;
-        self.go_to(writer);
+        self.at.go_to(writer);
         self.obtain().await
     }
 
@@ -217,7 +216,7 @@ impl Backends {
         let Some(core) = self.backend.as_mut().map(|backend| &mut backend.core) else { return };
         let asks = core.info.flavor == Flavor::MySql && core.held.tracking() == Tracking::Ours && !core.held.tells_gtids();
         if asks && !core.held.status().contains(StatusFlags::IN_TRANS) {
-            ahead.push("SET SESSION session_track_gtids=OWN_GTID", core.caps);
+            ahead.put_query("SET SESSION session_track_gtids=OWN_GTID", core.caps);
             core.held.asked_for_gtids();
         }
     }

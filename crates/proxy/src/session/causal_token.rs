@@ -13,10 +13,9 @@ use model::HostgroupId;
 use model::settings::CausalReads;
 use sql::{LexMode, Lexer};
 use wire::codec::put_lenenc_bytes;
-use wire::codes;
 use wire::flags::Capabilities;
 use wire::message::put_eof;
-use wire::packet;
+use wire::{codes, packet};
 
 /// What a statement about tokens says.
 #[derive(Debug, PartialEq, Eq)]
@@ -54,9 +53,9 @@ impl Session {
             }
             Order::Set { gtids, hostgroup } => {
                 self.facts.answered_here(0);
-                let id = hostgroup.unwrap_or(self.user.default_hostgroup);
+                let id = hostgroup.unwrap_or(self.at.user.default_hostgroup);
                 let snapshot = self.worker.snapshot();
-                let user = snapshot.users.get(&self.user.name).unwrap_or(&self.user);
+                let user = snapshot.users.get(&self.at.user.name).unwrap_or(&self.at.user);
                 let part = CausalPart::of(&snapshot, user, id);
                 let writer = match part.role {
                     CausalRole::Readers { writer } => writer,

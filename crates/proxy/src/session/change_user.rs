@@ -15,13 +15,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use wire::WireError;
 use wire::auth::Plugin;
 use wire::auth::server::{ServerAuth, Step};
-use wire::codes;
 use wire::flags::Capabilities;
 use wire::handshake::{AuthSwitchRequest, ChangeUser};
 use wire::packet::{self, HEADER};
+use wire::{WireError, codes};
 
 impl Session {
     /// COM_CHANGE_USER: a new login on the same connection.
@@ -72,22 +71,22 @@ async fn log_in_again(session: &mut Session, payload: &[u8]) -> Result<(), End> 
         let text = tls_is_required(&user, &session.client.host());
         return Err(session.client.refuse_change(&mut session.at, codes::ACCESS_DENIED, "28000", text).await);
     }
-    if user.name != session.user.name {
+    if user.name != session.at.user.name {
         if let Err(text) = count_session(&worker, &user) {
             return Err(session.client.refuse_change(&mut session.at, codes::USER_LIMIT_REACHED, "42000", text).await);
         }
         // From here on the handle's user is the new one: whoever is in the handle is counted, and no longer at the session's end.
-        worker.shared.user(&session.user.name).connections.fetch_sub(1, Ordering::AcqRel);
+        worker.shared.user(&session.at.user.name).connections.fetch_sub(1, Ordering::AcqRel);
     }
     *session.handle.user.borrow_mut() = Some(Arc::clone(&user));
     worker.shared.note_session(session.handle.id, Some(&user.name));
     session.at.pool = worker.pool(user.default_hostgroup);
-    session.user = user;
+    session.at.user = user;
     session.forget_rehearsal();
     session.client.collation = collation;
     session.wants.state.schema = None;
     session.drop_session_state();
-    session.choose_lane();
+    session.at.choose_lane(session.client.caps);
     session.forget_ignore_space();
     session.begin(Some(change.schema).filter(|s| !s.is_empty()));
     session.check_collation().await?;

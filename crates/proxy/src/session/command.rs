@@ -51,7 +51,7 @@ impl Session {
                     Box::pin(self.hand_over(None)).await?;
                 }
                 self.client.input.release(&self.worker.buffers);
-                self.handle.set_activity(Activity::Idle, self.now_ms());
+                self.handle.set_activity(Activity::Idle, self.worker.clock.now_ms());
             } else {
                 let wanted = self.client.wanted();
                 self.client.input.reserve(wanted, &self.worker.buffers);
@@ -203,17 +203,6 @@ impl Frontend {
             }
         }
         Ok(Some(Incoming { byte, wire_len: end, joined: true, rewritten: false }))
-    }
-
-    /// The command has been dealt with: its bytes go.
-    pub(super) fn command_done(&mut self, at: &Backends, command: Incoming) {
-        self.input.consume(command.wire_len);
-        if !self.joined.is_empty() {
-            self.joined = Vec::new();
-        }
-        if self.input.is_empty() {
-            self.input.release(&at.worker.buffers);
-        }
     }
 }
 

@@ -1,13 +1,12 @@
 //! One command: which file serves it, and the short ones themselves.
 
 use super::Session;
-use super::backends::Backends;
 use super::command::Incoming;
 use super::command_sql::{self, sql_of};
 use super::end::End;
-use super::frontend::Frontend;
-use super::pipeline::Statement;
-use super::run::Plan;
+use super::execute::phase_of;
+use super::pipeline::{Form, Statement};
+use super::plan::Plan;
 use crate::backends::cleaning::{self, outlives_reset};
 use crate::logs::audit::AuditEvent;
 use crate::session_state::pins::PinReason;
@@ -17,6 +16,7 @@ use sql::{Analysis, Facts, Kind};
 use wire::codes;
 use wire::command::Command;
 use wire::flags::Capabilities;
+use wire::prepared::{BulkHeader, stmt_id};
 use wire::reframe::ReplyFacts;
 use wire::reply::ReplyKind;
 
@@ -24,6 +24,7 @@ impl Session {
     /// Serves one command.
     pub(super) async fn serve_command(&mut self, command: Incoming) -> Result<(), End> {
         self.command_begins(command);
+        self.capture_begins(command);
         self.client.streamed_input = false;
         self.client.is_half_told = false;
         let result = match Command::from_u8(command.byte) {
@@ -87,11 +88,11 @@ impl Session {
         match kind {
             Command::Ping if self.at.backend.is_some() => self.send_on(command, ReplyKind::Simple).await,
             Command::Ping => self.ping().await,
-            Command::InitDb => self.init_db(command).await,
+            Command::InitDb => self.serve_init_db(command).await,
             Command::StmtPrepare => self.prepare(command).await,
             Command::StmtClose => self.close_statement(command).await,
             Command::StmtReset => self.reset_statement(command).await,
-            Command::StmtFetch => self.fetch(command).await,
+            Command::StmtFetch => self.fetch_rows(command).await,
             Command::StmtSendLongData => self.long_data(command).await,
             Command::StmtBulkExecute => self.bulk_execute(command).await,
             Command::SetOption => self.set_option(command).await,
@@ -127,7 +128,7 @@ impl Session {
             Command::Shutdown | Command::Debug if !self.worker.snapshot().vars.forward_administrative_commands => {
                 "mysql-forward_administrative_commands=true"
             }
-            Command::RegisterSlave | Command::BinlogDump | Command::BinlogDumpGtid if !self.user.attributes.replication => {
+            Command::RegisterSlave | Command::BinlogDump | Command::BinlogDumpGtid if !self.at.user.attributes.replication => {
                 "'{\"replication\": true}' in mysql_users.attributes"
             }
             _ => {
@@ -170,7 +171,7 @@ impl Session {
     }
 
     /// COM_INIT_DB: the server decides whether the schema may be used.
-    async fn init_db(&mut self, command: Incoming) -> Result<(), End> {
+    async fn serve_init_db(&mut self, command: Incoming) -> Result<(), End> {
         let schema = self.in_utf8(self.client.body(command));
         self.direct_for_schema(&schema).await;
         let analysis = Analysis { kind: Kind::Use, facts: Facts::NONE, digest: u64::from(command.byte) };
@@ -215,20 +216,20 @@ impl Session {
                 return self.report(fault).await;
             }
             self.client.caps.set(Capabilities::MULTI_STATEMENTS, on);
-            self.choose_lane();
+            self.at.choose_lane(self.client.caps);
             if let Some(backend) = self.at.backend.as_mut() {
                 backend.core.lane = self.at.lane.key.clone();
             }
             return Ok(());
         }
         self.client.caps.set(Capabilities::MULTI_STATEMENTS, on);
-        self.choose_lane();
+        self.at.choose_lane(self.client.caps);
         self.client.send_eof(&mut self.at).await
     }
 
     /// COM_RESET_CONNECTION: as after the login, but for the schema.
     async fn reset_connection(&mut self) -> Result<(), End> {
-        let (pins, now) = (self.at.pins.set(), self.now_ms());
+        let (pins, now) = (self.at.pins.set(), self.worker.clock.now_ms());
         self.drop_session_state();
         // A role, which no server takes back with a reset, keeps its connection.
         let keeps_role = pins.contains(PinReason::Role) && !pins.contains(PinReason::Xa);
@@ -253,7 +254,7 @@ impl Session {
         if mariadb && self.client.caps.contains(Capabilities::IGNORE_SPACE) {
             self.client.caps.remove(Capabilities::IGNORE_SPACE);
             self.wants.lex.ignore_space = false;
-            self.choose_lane();
+            self.at.choose_lane(self.client.caps);
         }
     }
 
@@ -290,12 +291,41 @@ impl Session {
         }
         self.send_on(command, ReplyKind::Simple).await
     }
-}
 
-impl Frontend {
-    /// ER_MALFORMED_PACKET.
-    pub(super) async fn malformed(&mut self, at: &mut Backends) -> Result<(), End> {
-        self.send_error(at, codes::MALFORMED_PACKET, "HY000", "Malformed communication packet.").await
+    /// Serves a COM_STMT_EXECUTE that [`Session::execution_at_hand`] left: it is malformed, of an unknown statement, or of one with a
+    /// cursor that ends first.
+    pub(super) async fn execute_odd(&mut self, command: Incoming) -> Result<(), End> {
+        let raw_id = stmt_id(self.client.payload(command)).unwrap_or(0);
+        let Some(id) = self.named_statement(command) else {
+            if self.client.is_short(&self.at, command, 9) {
+                return self.client.malformed(&mut self.at).await;
+            }
+            return self.report(self.unknown_statement(raw_id, "mysqld_stmt_execute")).await;
+        };
+        let phase = phase_of(self.client.payload(command));
+        self.serve_execution(command, id, Form::Execution { id, phase }).await
+    }
+
+    /// Serves an execution or a bulk execution, after the end of the statement's cursor.
+    pub(super) async fn serve_execution(&mut self, command: Incoming, id: u32, form: Form) -> Result<(), End> {
+        if self.statements.has_cursor(id) {
+            self.end_cursor_ahead(id).await?;
+        }
+        let Some(analysis) = self.statements.get(id).map(|statement| statement.analysis) else { return Ok(()) };
+        let mut statement = Statement { command, analysis, form };
+        let result = self.serve_statement(&mut statement).await;
+        self.capture_statement(&statement);
+        result
+    }
+
+    /// COM_STMT_BULK_EXECUTE (MariaDB): many rows of parameters at once.
+    pub(super) async fn bulk_execute(&mut self, command: Incoming) -> Result<(), End> {
+        let raw_id = stmt_id(self.client.payload(command)).unwrap_or(0);
+        let header = BulkHeader::parse(self.client.payload(command));
+        let (Some(id), Ok(_)) = (self.named_statement(command), header) else {
+            return self.report(self.unknown_statement(raw_id, "mysqld_stmt_bulk_execute")).await;
+        };
+        self.serve_execution(command, id, Form::Bulk { id }).await
     }
 }
 

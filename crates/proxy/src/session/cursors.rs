@@ -5,8 +5,7 @@ use super::Session;
 use super::backends::Backends;
 use super::end::End;
 use super::fault::Fault;
-use super::statements::ClientStatement;
-use super::statements::Statements;
+use super::statements::{ClientStatement, Statements};
 use crate::session_state::pins::PinReason;
 use crate::statements::stmt_cache::Meaning;
 use sql::{Analysis, Facts};
@@ -107,7 +106,7 @@ impl Session {
 
     /// Pins for cursors and long data, from the statements' own marks.
     pub(super) fn note_cursors(&mut self, digest: u64) {
-        let now = self.now_ms();
+        let now = self.worker.clock.now_ms();
         for (reason, open) in
             [(PinReason::Cursor, self.statements.any_cursor(self.at.hostgroup())), (PinReason::LongData, self.statements.any_long_data())]
         {

@@ -10,8 +10,8 @@ use super::end::End;
 use super::fault::Fault;
 use super::leave::Overdue;
 use super::passthrough::Passage;
+use super::plan::Plan;
 use super::relay::Outgoing;
-use super::run::Plan;
 use crate::clients::replica::{self, Replica};
 use crate::servers::positions::Position;
 use crate::session_state::pins::{PinReason, PinSet};
@@ -32,7 +32,7 @@ pub(super) const STREAMS: PinSet = PinSet::of(&[PinReason::Replication, PinReaso
 impl Session {
     /// COM_REGISTER_SLAVE, COM_BINLOG_DUMP, COM_BINLOG_DUMP_GTID: from here the connection is the replica's.
     pub(super) async fn replicate(&mut self, command: Incoming) -> Result<(), End> {
-        let now = self.now_ms();
+        let now = self.worker.clock.now_ms();
         let analysis = Analysis::of_command(command.byte);
         let plan = Plan { reply: ReplyKind::Simple, ..Plan::new(analysis) };
         let was_replicas = self.at.pins.set().contains(PinReason::Replication);
@@ -68,7 +68,7 @@ impl Session {
     /// error stops a replica, which others would have tried again.
     fn must_know_position(&self, replica: &Replica) -> Result<(), Fault> {
         let Some((here, identity)) = self.at.server_at_hand() else { return Ok(()) };
-        let (id, user) = (replica.server_id, &self.user.name);
+        let (id, user) = (replica.server_id, &self.at.user.name);
         let Err(before) = self.worker.shared.positions.may_go_on(user, id, &identity) else { return Ok(()) };
         count(&self.worker.counters.positions_refused);
         let text = format!(
@@ -84,7 +84,7 @@ impl Session {
 
     /// The server at hand sends the binlog to this replica, whose next position is one of that server.
     fn remember_position(&self, replica: &Replica, by_gtid: bool) {
-        let (positions, user) = (&self.worker.shared.positions, &self.user.name);
+        let (positions, user) = (&self.worker.shared.positions, &self.at.user.name);
         let Some((server, identity)) = self.at.server_at_hand().filter(|_| !by_gtid) else {
             return positions.goes_by_gtid(user, replica.server_id);
         };
@@ -107,7 +107,7 @@ impl Session {
         let connect_state = connect_state.filter(|text| is_set(text));
         let by_gtid = command.byte == Command::BinlogDumpGtid as u8 || connect_state.is_some();
         let body = self.client.body(command);
-        let replica = Replica::asking(command.byte, body, connect_state.as_deref(), uuid.as_deref(), self.now_ms());
+        let replica = Replica::asking(command.byte, body, connect_state.as_deref(), uuid.as_deref(), self.worker.clock.now_ms());
         let begins_anew = replica::begins_anew(body);
         let ahead = loop {
             self.obtain().await?;
@@ -122,7 +122,7 @@ impl Session {
                 break ahead;
             }
         };
-        self.at.pins.begin(PinReason::Replication, self.now_ms(), analysis.digest);
+        self.at.pins.begin(PinReason::Replication, self.worker.clock.now_ms(), analysis.digest);
         self.send_statement(&ahead, Outgoing::AsItCame(command.wire_len)).await?;
         let first = loop {
             if let Some(first) = self.at.backend.as_ref().and_then(|backend| backend.input.filled().get(HEADER)) {
@@ -137,7 +137,7 @@ impl Session {
         }
         if has_begun && by_gtid {
             self.at.pins.end(PinReason::Replication);
-            self.at.pins.begin(PinReason::ReplicationGtid, self.now_ms(), analysis.digest);
+            self.at.pins.begin(PinReason::ReplicationGtid, self.worker.clock.now_ms(), analysis.digest);
             self.publish();
         }
         Ok(has_begun)

@@ -1,25 +1,20 @@
 //! What a statement did to the session: state, pins, schema epoch. From the server's word first, from the text else.
 
-use super::Session;
 use super::backends::Backends;
-use super::charsets;
 use super::command::Incoming;
-use super::facts::SessionFacts;
-use super::facts::counts_found_rows;
+use super::facts::{SessionFacts, counts_found_rows};
 use super::failed::leaves_nothing;
 use super::setting::assignments;
 use super::tracked::contains_word;
 use super::untracked::{UNKNOWN_STATEMENT, mentions_role};
 use super::wants::Wants;
-use crate::session_state::held::Tracking;
+use super::{Session, charsets};
 use crate::session_state::pins::PinReason;
 use crate::session_state::routines::has_word;
-use crate::session_state::state::Text;
 use crate::workers::counters::count;
 use crate::workers::safety::Safety;
 use sql::{Analysis, Facts, Kind, LexMode, Lexer, LockCall, MultiByte, Target, Token, TokenKind, Value};
 use std::sync::atomic::Ordering;
-use wire::charset::Flavor;
 use wire::codes;
 use wire::flags::StatusFlags;
 use wire::reframe::ReplyFacts;
@@ -121,7 +116,7 @@ impl Session {
         }
         self.client.status = status;
         self.wants.lex.no_backslash_escapes = status.contains(StatusFlags::NO_BACKSLASH_ESCAPES);
-        let now = self.now_ms();
+        let now = self.worker.clock.now_ms();
         if in_transaction && !Safety::TransactionPin.is_off() {
             self.at.pins.begin(PinReason::Transaction, now, analysis.digest);
         } else {
@@ -132,7 +127,7 @@ impl Session {
 
     /// A transaction ended and the next one began with it: `COMMIT AND CHAIN`, `BEGIN` within a transaction. It has its own time.
     fn begin_transaction_anew(&mut self, analysis: &Analysis) {
-        let now = self.now_ms();
+        let now = self.worker.clock.now_ms();
         self.handle.set_transaction(false, now);
         self.handle.set_transaction(true, now);
         if self.at.pins.set().contains(PinReason::Transaction) {
@@ -169,7 +164,7 @@ impl Session {
     }
 
     fn note_kind(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, read_by: Option<LexMode>) {
-        let (now, digest) = (self.now_ms(), analysis.digest);
+        let (now, digest) = (self.worker.clock.now_ms(), analysis.digest);
         let failed = reply.error.is_some();
         match analysis.kind {
             Kind::Ddl | Kind::DropTable | Kind::CreateTemporaryTable => {
@@ -278,18 +273,6 @@ impl SessionFacts {
             }
         }
     }
-
-    /// Whether the time of `auto_increment_delay_multiplex` is over, though not the statements.
-    pub(super) fn is_insert_delay_over(&self, at: &Backends) -> bool {
-        let until_ms = self.auto_increment_until_ms;
-        until_ms > 0 && until_ms <= at.worker.clock.now_ms() && at.pins.set().contains(PinReason::AutoIncrementDelay)
-    }
-
-    /// An insert id keeps the backend no more.
-    pub(super) fn end_insert_delay(&mut self, at: &mut Backends) {
-        (self.auto_increment_left, self.auto_increment_until_ms) = (0, 0);
-        at.pins.end(PinReason::AutoIncrementDelay);
-    }
 }
 
 impl Backends {
@@ -344,38 +327,6 @@ impl Backends {
             || self.pins.set().contains(PinReason::NextTransaction)
             || analysis.kind == Kind::Begin && self.pins.set().contains(PinReason::LockTables);
         !is_plain(analysis, reply) || waits || counts_inserts || self.tracks_nothing() || self.tells_by_clients_wish()
-    }
-
-    pub(super) fn pin(&mut self, reason: PinReason, analysis: &Analysis) {
-        let now = self.worker.clock.now_ms();
-        self.pins.begin(reason, now, analysis.digest);
-    }
-
-    /// What this text left behind is not known.
-    fn pin_state(&mut self, sql: &[u8], analysis: &Analysis) {
-        self.pin_unknown(mentions_role(sql), analysis);
-    }
-
-    /// What was left behind is not known; with `role`, it may be a role.
-    pub(super) fn pin_unknown(&mut self, role: bool, analysis: &Analysis) {
-        self.pin(PinReason::SessionState, analysis);
-        if role {
-            self.pin(PinReason::Role, analysis);
-        }
-    }
-
-    /// Is the backend at hand one of these?
-    pub(super) fn is_on(&self, flavor: Flavor) -> bool {
-        self.backend.as_ref().is_some_and(|b| b.core.info.flavor == flavor)
-    }
-
-    pub(super) fn tracks_nothing(&self) -> bool {
-        self.backend.as_ref().is_some_and(|b| !b.core.held.tracks())
-    }
-
-    /// Are the client's own tracking settings in force? Then the server reports less than it changes, or nothing.
-    pub(super) fn tells_by_clients_wish(&self) -> bool {
-        self.backend.as_ref().is_some_and(|b| b.core.held.tracking() == Tracking::Clients)
     }
 
     /// What SET TRANSACTION asked for is over with COMMIT and ROLLBACK. Other statements use it up or not, as the engines of their
@@ -468,13 +419,6 @@ impl Wants {
         } else {
             is_told(sql, analysis)
         }
-    }
-
-    /// The tables that are made or dropped, with their schemas.
-    fn temporary_tables(&self, sql: &[u8]) -> Vec<(Text, String)> {
-        let own = || self.state.schema.clone().unwrap_or_else(|| (*b"").into());
-        let tables = sql::temporary_tables(sql, self.lex).into_iter();
-        tables.map(|(schema, table)| (schema.map_or_else(own, |schema| schema.as_bytes().into()), table)).collect()
     }
 }
 

@@ -8,10 +8,9 @@ use super::facts::leaves_out_rows;
 use super::fault::Fault;
 use super::frontend::Frontend;
 use super::pipeline::{Form, Statement};
+use super::plan::Plan;
 use super::route::TextCommand;
-use super::run::Plan;
-use super::statements::{ClientStatement, LAST_PREPARED, Marks, Statements, lex_at};
-use super::sync::Ahead;
+use super::statements::{ClientStatement, Marks, Statements, lex_at};
 use crate::cache::AskedExecution;
 use crate::workers::worker::is_long;
 use sql::{Analysis, Facts, Kind, LexMode, Offset};
@@ -20,15 +19,13 @@ use wire::codec::Reader;
 use wire::codes;
 use wire::command::Command;
 use wire::flags::StatusFlags;
-use wire::packet::{self, HEADER, MAX_PAYLOAD};
-use wire::prepared::{
-    BulkHeader, ExecuteHeader, ExecuteParams, binary_values_may_equal, put_no_cursor, put_stmt_id, rewrite_bulk, rewrite_execute, stmt_id,
-};
+use wire::packet::HEADER;
+use wire::prepared::{BulkHeader, ExecuteHeader, ExecuteParams, binary_values_may_equal, put_no_cursor, stmt_id};
 use wire::reframe::{Patch, ReplyFacts};
 use wire::reply::ReplyKind;
 
 /// Whether a COM_STMT_EXECUTE opens a cursor.
-fn phase_of(payload: &[u8]) -> TextCommand {
+pub(super) fn phase_of(payload: &[u8]) -> TextCommand {
     match ExecuteHeader::parse(payload) {
         Ok(header) if header.opens_cursor() => TextCommand::Cursor,
         _ => TextCommand::Execution,
@@ -47,32 +44,6 @@ impl Session {
         let id = self.named_statement(command).filter(|id| !self.statements.has_cursor(*id))?;
         let (analysis, phase) = (self.statements.get(id)?.analysis, phase_of(self.client.payload(command)));
         Some(Statement { command, analysis, form: Form::Execution { id, phase } })
-    }
-
-    /// Serves a COM_STMT_EXECUTE that [`Session::execution_at_hand`] left: it is malformed, of an unknown statement, or of one with a
-    /// cursor that ends first.
-    pub(super) async fn execute_odd(&mut self, command: Incoming) -> Result<(), End> {
-        let raw_id = stmt_id(self.client.payload(command)).unwrap_or(0);
-        let Some(id) = self.named_statement(command) else {
-            if self.client.is_short(&self.at, command, 9) {
-                return self.client.malformed(&mut self.at).await;
-            }
-            return self.report(self.unknown_statement(raw_id, "mysqld_stmt_execute")).await;
-        };
-        let phase = phase_of(self.client.payload(command));
-        self.serve_execution(command, id, Form::Execution { id, phase }).await
-    }
-
-    /// Serves an execution or a bulk execution, after the end of the statement's cursor.
-    async fn serve_execution(&mut self, command: Incoming, id: u32, form: Form) -> Result<(), End> {
-        if self.statements.has_cursor(id) {
-            self.end_cursor_ahead(id).await?;
-        }
-        let Some(analysis) = self.statements.get(id).map(|statement| statement.analysis) else { return Ok(()) };
-        let mut statement = Statement { command, analysis, form };
-        let result = self.serve_statement(&mut statement).await;
-        self.capture_statement(&statement);
-        result
     }
 
     /// What is sent for an execution; false where it was answered.
@@ -162,61 +133,6 @@ impl Session {
         // Long data has its type by itself on MariaDB.
         let needs_them = has_value && (self.worker.shared.serves_mysql() || !statement.marks.long_data);
         !params.new_types && needs_them
-    }
-
-    /// Puts the held backend's id of the statement into the client's packet. Where its server has not seen the types, returns a new
-    /// packet that has them.
-    pub(super) async fn ready_execution(&mut self, command: Incoming, id: u32, ahead: &mut Ahead) -> Result<Option<Vec<u8>>, Fault> {
-        let server_id = self.prepared_on_backend(id, ahead).await?;
-        Ok(self.with_server_id(command, id, server_id))
-    }
-
-    /// The same for a statement that the held backend has prepared under this id.
-    pub(super) fn with_server_id(&mut self, command: Incoming, id: u32, server_id: u32) -> Option<Vec<u8>> {
-        if let Some(packet) = self.with_types(command, id, server_id) {
-            return Some(packet);
-        }
-        let len = command.wire_len.min(HEADER + MAX_PAYLOAD);
-        if let Some(payload) = self.client.input.filled_mut().get_mut(HEADER..len) {
-            let _ = put_stmt_id(payload, server_id);
-        }
-        None
-    }
-
-    /// The execution with its types, when the server needs them and the client did not send them.
-    fn with_types(&mut self, command: Incoming, id: u32, server_id: u32) -> Option<Vec<u8>> {
-        let statement = self.statements.get(id)?;
-        let is_execution = [Command::StmtExecute as u8, Command::StmtBulkExecute as u8].contains(&command.byte);
-        if statement.params == 0 || statement.types.is_empty() || !is_execution {
-            return None;
-        }
-        let prepared = statement.of(&mut self.at.backend.as_mut()?.core.statements)?;
-        if prepared.bound_types == statement.types {
-            return None;
-        }
-        let payload = if command.joined { &self.client.joined[..] } else { self.client.input.filled().get(HEADER..command.wire_len)? };
-        let mut rewritten = Vec::new();
-        if command.byte == Command::StmtBulkExecute as u8 {
-            let header = BulkHeader::parse(payload).ok()?;
-            prepared.bound_types.clone_from(&statement.types);
-            if header.types(statement.params).is_some() {
-                return None;
-            }
-            rewritten.reserve_exact(payload.len() + statement.types.len());
-            rewrite_bulk(payload, &statement.types, &mut rewritten).ok()?;
-            put_stmt_id(&mut rewritten, server_id).ok()?;
-        } else {
-            let params = ExecuteParams::parse(payload, statement.params, self.client.caps).ok()??;
-            prepared.bound_types.clone_from(&statement.types);
-            if params.new_types {
-                return None;
-            }
-            rewritten.reserve_exact(payload.len() + statement.types.len() + 1);
-            rewrite_execute(payload, server_id, Some(&params), Some(&statement.types), &mut rewritten).ok()?;
-        }
-        let mut out = Vec::with_capacity(rewritten.len() + 8);
-        packet::put_packet(&mut out, &mut 0, &rewritten);
-        Some(out)
     }
 
     /// Notes what an execution did, by its reply.
@@ -322,16 +238,6 @@ impl Session {
         execution.with_literals().map_or(Offset::Unclear, |text| sql::offset(&text, lex))
     }
 
-    /// COM_STMT_BULK_EXECUTE (MariaDB): many rows of parameters at once.
-    pub(super) async fn bulk_execute(&mut self, command: Incoming) -> Result<(), End> {
-        let raw_id = stmt_id(self.client.payload(command)).unwrap_or(0);
-        let header = BulkHeader::parse(self.client.payload(command));
-        let (Some(id), Ok(_)) = (self.named_statement(command), header) else {
-            return self.report(self.unknown_statement(raw_id, "mysqld_stmt_bulk_execute")).await;
-        };
-        self.serve_execution(command, id, Form::Bulk { id }).await
-    }
-
     /// COM_STMT_RESET: forgets long data and closes the cursor.
     pub(super) async fn reset_statement(&mut self, command: Incoming) -> Result<(), End> {
         if self.client.is_short(&self.at, command, 4) {
@@ -403,14 +309,6 @@ impl Frontend {
 }
 
 impl Statements {
-    /// The statement that the client means by this id: on MySQL that very one.
-    pub(super) fn meant_statement(&self, at: &Backends, id: u32) -> u32 {
-        match id {
-            LAST_PREPARED if !at.worker.shared.serves_mysql() => self.last_prepared(),
-            id => id,
-        }
-    }
-
     /// The client binds other types than before.
     fn bind_types(&mut self, at: &Backends, id: u32, types: Vec<u8>, named: bool) {
         let settles = at.worker.shared.serves_mysql();

@@ -1,8 +1,11 @@
 //! What the session knows itself about its last statements, so that it need not keep the backend that ran them.
 
+use super::backends::Backends;
 use super::insert_id::LastInsertId;
 use super::sync::is_about_diagnostics;
+use super::tableless;
 use crate::backends::backend::Collected;
+use crate::session_state::pins::PinReason;
 use serde::{Deserialize, Serialize};
 use sql::{Analysis, Facts, Kind, Offset};
 use wire::codec::Reader;
@@ -225,6 +228,36 @@ impl SessionFacts {
             self.may_have_warnings = failed || reply.warned;
         }
         true
+    }
+
+    /// Whether the time of `auto_increment_delay_multiplex` is over, though not the statements.
+    pub(super) fn is_insert_delay_over(&self, at: &Backends) -> bool {
+        let until_ms = self.auto_increment_until_ms;
+        until_ms > 0 && until_ms <= at.worker.clock.now_ms() && at.pins.set().contains(PinReason::AutoIncrementDelay)
+    }
+
+    /// An insert id keeps the backend no more.
+    pub(super) fn end_insert_delay(&mut self, at: &mut Backends) {
+        (self.auto_increment_left, self.auto_increment_until_ms) = (0, 0);
+        at.pins.end(PinReason::AutoIncrementDelay);
+    }
+
+    /// Does one of several statements leave the diagnostics as they were?
+    pub(super) fn leaves_diagnostics(&self, at: &Backends, analysis: &Analysis, sql: &[u8]) -> bool {
+        // MySQL clears them for a SELECT that shows their numbers.
+        keeps_diagnostics(analysis) || is_about_diagnostics(analysis) && self.leaves_warnings(at, analysis, sql)
+    }
+
+    /// MariaDB keeps the warnings of an earlier statement as long as statements read no table.
+    pub(super) fn leaves_warnings(&self, at: &Backends, analysis: &Analysis, sql: &[u8]) -> bool {
+        let mariadb = at.worker.shared.serves_mariadb();
+        mariadb && self.has_diagnostics() && tableless::leaves_warnings(analysis.kind, sql)
+    }
+
+    /// A command that is no statement: MariaDB keeps warnings over it.
+    pub(super) fn leave_warnings(&mut self, at: &Backends) {
+        let mariadb = at.worker.shared.serves_mariadb();
+        self.keep_warnings(mariadb && self.has_diagnostics());
     }
 }
 

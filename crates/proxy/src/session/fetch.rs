@@ -4,7 +4,7 @@ use super::Session;
 use super::command::Incoming;
 use super::end::End;
 use super::fault::Fault;
-use super::run::Plan;
+use super::plan::Plan;
 use sql::Analysis;
 use wire::codes;
 use wire::flags::StatusFlags;
@@ -14,7 +14,7 @@ use wire::reply::ReplyKind;
 
 impl Session {
     /// Serves COM_STMT_FETCH.
-    pub(super) async fn fetch(&mut self, command: Incoming) -> Result<(), End> {
+    pub(super) async fn fetch_rows(&mut self, command: Incoming) -> Result<(), End> {
         if self.client.is_short(&self.at, command, 8) {
             return self.client.malformed(&mut self.at).await;
         }

@@ -1,5 +1,6 @@
 //! The client's side of a session: its socket, what was agreed with it, and where the exchange of packets stands.
 
+use super::backends::Backends;
 use super::command::Incoming;
 use super::login::{SCRAMBLE, host_of};
 use super::long_data::Streamed;
@@ -125,5 +126,16 @@ impl Frontend {
     /// The text of the statement.
     pub(super) fn sql_text(&self, command: Incoming, start: usize) -> &[u8] {
         self.body(command).get(start..).unwrap_or_default()
+    }
+
+    /// The command has been dealt with: its bytes go.
+    pub(super) fn command_done(&mut self, at: &Backends, command: Incoming) {
+        self.input.consume(command.wire_len);
+        if !self.joined.is_empty() {
+            self.joined = Vec::new();
+        }
+        if self.input.is_empty() {
+            self.input.release(&at.worker.buffers);
+        }
     }
 }

@@ -15,7 +15,7 @@ use super::statements::StatementsRecord;
 use super::take_up::{take_up, take_up_any};
 use super::transcript::{Gap, Progress, Transcript};
 use super::wants::Wants;
-use super::{Registration, Session, lane_of, login::SCRAMBLE};
+use super::{Registration, Session, login::SCRAMBLE};
 use crate::backends::backend::{self, Backend, BackendRecord, Numbers};
 use crate::clients::replica::Replica;
 use crate::clients::session_handle::{Activity, Limits, SessionHandle, Signal};
@@ -103,7 +103,7 @@ impl Session {
     /// It is over here, for it goes on there.
     pub(super) async fn hand_over(&mut self, passage: Option<&Passage>) -> Result<(), End> {
         let refused_ms = self.handle.refused_ms.get();
-        let is_due = refused_ms == 0 || self.now_ms() >= refused_ms + ASK_AGAIN_MS;
+        let is_due = refused_ms == 0 || self.worker.clock.now_ms() >= refused_ms + ASK_AGAIN_MS;
         let Some(successor) = self.worker.shared.successor().filter(|_| is_due) else { return Ok(()) };
         let _turn = successor.turn().await;
         // Where bytes pass unread, the proxy may say nothing of its own between them. What the client says meanwhile stays in its
@@ -126,7 +126,7 @@ impl Session {
                 Err(End::HandedOver)
             }
             Err(why) => {
-                let is_first = self.handle.refused_ms.replace(self.now_ms().max(1)) == 0;
+                let is_first = self.handle.refused_ms.replace(self.worker.clock.now_ms().max(1)) == 0;
                 if is_first {
                     tracing::info!("session {} stays in this process for now: {why}", self.handle.id);
                 }
@@ -142,8 +142,7 @@ impl Session {
             worker,
             handle,
             client,
-            user,
-            at: Backends { worker: _, handle: _, backend, pool, lane: _, pins, places, replaying, before: _ },
+            at: Backends { worker: _, handle: _, user, backend, pool, lane: _, pins, places, replaying, before: _ },
             wants: Wants { state, lex, family, stand_ins },
             // What is of a statement that has ended stays here.
             hand: AtHand { began_us: _, directions: _, flag_in, min_gtid: _, watch, fill, trail: _ },
@@ -286,7 +285,6 @@ impl SessionRecord {
         let mut next = || sockets.next().ok_or_else(|| "a socket is missing".to_owned());
         let shared = &worker.shared;
         let user = worker.snapshot().users.get(&self.user).cloned().ok_or_else(|| format!("user '{}' no longer exists", self.user))?;
-        let pool = worker.pool(self.hostgroup);
         let ClientRecord {
             link,
             caps,
@@ -337,13 +335,11 @@ impl SessionRecord {
         handle.row.connected_at_ms.set(self.connected_at_ms);
         handle.row.is_tls.set(is_tls);
         handle.row.passes_through.set(user.fast_forward);
-        let lane = lane_of(worker, &pool, &user, caps);
         let mut session = Session {
             worker: Rc::clone(worker),
             handle: Rc::clone(&handle),
             client,
-            user: Arc::clone(&user),
-            at: Backends { backend, pins: self.pins, ..Backends::new(worker, &handle, pool, lane) },
+            at: Backends { backend, pins: self.pins, ..Backends::new(worker, &handle, Arc::clone(&user), self.hostgroup, caps) },
             wants: Wants { state: self.state, lex: self.lex, family: self.family, stand_ins: None },
             hand: AtHand { flag_in: self.flag_in, ..AtHand::default() },
             writes: self.writes,
@@ -387,7 +383,7 @@ impl SessionRecord {
                 Some(passage) => Box::pin(session.pump(passage)).await,
                 None => session.serve().await,
             };
-            Box::pin(session.finish(end)).await;
+            Box::pin(session.end_session(end)).await;
         });
         Ok(())
     }

@@ -6,8 +6,8 @@ use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::frontend::Frontend;
 use super::guard::guarded;
+use super::plan::Plan;
 use super::relay::LOOK_AGAIN;
-use super::run::Plan;
 use crate::backends::backend::Backend;
 use crate::clients::session_handle::Signal;
 use crate::net::buffer::CHUNK;
@@ -16,11 +16,10 @@ use sql::{Facts, Kind};
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
-use wire::Capabilities;
-use wire::codes;
 use wire::packet::{self, HEADER, MAX_PAYLOAD};
 use wire::reframe::Reframe;
 use wire::reply::ReplyKind;
+use wire::{Capabilities, codes};
 
 /// The first word of a statement that loads a file.
 const LOAD: &[u8] = b"LOAD";

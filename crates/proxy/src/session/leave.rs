@@ -19,7 +19,6 @@ use crate::clients::session_handle::{Leaving, Signal};
 use crate::session_state::pins::{PinReason, TRANSACTION, WISHES};
 use crate::workers::counters::count;
 use crate::workers::safety::Safety;
-use model::fleet::SignalKind;
 use sql::Analysis;
 use std::io;
 use wire::codes;
@@ -244,15 +243,6 @@ impl Backends {
             }
     }
 
-    fn is_cut_off(&self) -> bool {
-        self.backend.as_ref().is_some_and(|b| b.core.server.standing.is_cut_off())
-    }
-
-    /// Whether the backend at hand is on a server whose connections are closed.
-    pub(super) fn is_cut(&self) -> bool {
-        self.backend.as_ref().is_some_and(|b| b.core.server.is_cut())
-    }
-
     /// The client is silent, and the server is not to be used any more (or the hostgroup is held): what is open there is
     /// closed, which rolls back and frees its locks; the client is told at its next statement. Where nothing is open, the
     /// backend goes back.
@@ -276,13 +266,6 @@ impl Backends {
         } else {
             let at_ms = server.standing.disturb_at_ms(pins, now_ms).min(self.handle.leave_at_ms());
             self.handle.leave_by(at_ms, Leaving::Demoted, now_ms);
-        }
-    }
-
-    /// The connection broke; or it was given up, which says nothing new of the server.
-    pub(super) fn tell_of_loss(&self) {
-        if let Some(backend) = self.backend.as_ref().filter(|b| !b.core.server.is_cut() && !b.core.server.standing.is_cut_off()) {
-            self.worker.shared.signal(&backend.core.server, SignalKind::ConnectionLost);
         }
     }
 }

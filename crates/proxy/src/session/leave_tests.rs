@@ -199,7 +199,7 @@ async fn a_statement_that_is_overdue_finishes_moves_or_may_never_end() {
             bed.ran_and_noted("BEGIN", &ok_open());
         }
         let analysis = bed.analysis(text);
-        bed.recovery.reply_hasher = bed.reply_hasher_for(&crate::session::run::Plan::new(analysis), Default::default());
+        bed.recovery.reply_hasher = bed.reply_hasher_for(&crate::session::plan::Plan::new(analysis), Default::default());
         assert_eq!(bed.when_overdue(began, &analysis), expected, "{config} {opens} {text}");
     }
 }

@@ -5,13 +5,11 @@ use super::Session;
 use super::backends::Backends;
 use super::command::Incoming;
 use super::end::End;
-use super::facts::Diagnostics;
-use super::facts::SessionFacts;
+use super::facts::{Diagnostics, SessionFacts};
 use super::frontend::Frontend;
 use super::respond::Made;
 use super::sync::AUTOCOMMIT;
 use super::tableless::words;
-use super::wants::Wants;
 use crate::servers::server_info::ServerInfo;
 use crate::session_state::pins::PinReason;
 use crate::statements::memory::AnswerSource;
@@ -28,7 +26,7 @@ use wire::reply::{Frame, ReplyKind, Step, Tracker};
 use wire::session_state::{self, Change};
 
 /// Variables that say what names of character sets mean.
-const DECIDE_CHARSETS: [&str; 3] = ["default_collation_for_utf8mb4", "character_set_collations", "old_mode"];
+pub(super) const DECIDE_CHARSETS: [&str; 3] = ["default_collation_for_utf8mb4", "character_set_collations", "old_mode"];
 
 /// Which rows of the remembered warnings are asked for.
 struct WarningRange {
@@ -72,7 +70,7 @@ impl Session {
         let Some(info) = self.at.pool.one_version() else { return Ok(false) };
         let (place, sql) = (self.place(&info), self.client.sql_text(command, start));
         let rights_changed_ms = self.worker.shared.rights_changed_ms.load(Ordering::Acquire);
-        let effect = self.worker.memory.borrow().set_effect(&place, sql, self.now_ms(), rights_changed_ms);
+        let effect = self.worker.memory.borrow().set_effect(&place, sql, self.worker.clock.now_ms(), rights_changed_ms);
         let Some(effect) = effect else { return Ok(false) };
         if self.at.lane.settings().autocommit_false_is_transaction && effect.changes.iter().any(|(name, _)| &**name == AUTOCOMMIT) {
             // It has to keep a backend from here on.
@@ -119,7 +117,7 @@ impl Session {
     /// Where what servers say to this session holds, all of them being of this version.
     pub(super) fn place<'a>(&'a self, info: &'a ServerInfo) -> AnswerSource<'a> {
         let (hostgroup, class) = (self.at.pool.shared.id, self.at.lane.key.class);
-        AnswerSource { hostgroup, server: None, version: &info.version, user: &self.user.name, class, session: self.with_own_rights() }
+        AnswerSource { hostgroup, server: None, version: &info.version, user: &self.at.user.name, class, session: self.with_own_rights() }
     }
 
     /// The session's number, where it may do other things than the user's other sessions.
@@ -179,7 +177,7 @@ impl Session {
         let Some(user) = self.worker.shared.user_of(id) else {
             return self.client.send_error(&mut self.at, codes::NO_SUCH_THREAD, "HY000", &format!("Unknown thread id: {id}")).await;
         };
-        if *user != *self.user.name {
+        if *user != *self.at.user.name {
             return self.client.send_error(&mut self.at, codes::KILL_DENIED, "HY000", &format!("You are not owner of thread {id}")).await;
         }
         if id == self.handle.id {
@@ -232,16 +230,6 @@ impl SessionFacts {
         let diagnostics = self.diagnostics()?;
         let packets = choose_rows(diagnostics, &wanted(sql, kind)?, RowForm { binary: false, only_rows: true });
         Some(Patch::Rows { columns: Diagnostics::COLUMNS as u64, packets })
-    }
-}
-
-impl Wants {
-    /// False under settings under which this SET text might mean something else.
-    pub(super) fn state_is_ordinary(&self, sql: &[u8]) -> bool {
-        !self.lex.ansi_quotes
-            && !self.lex.no_backslash_escapes
-            && self.lex.multi_byte.reads_alike(sql)
-            && DECIDE_CHARSETS.iter().all(|name| self.state.variables.get(name).is_none())
     }
 }
 

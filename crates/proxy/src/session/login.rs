@@ -26,18 +26,17 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
 use std::task::Poll;
 use std::time::Duration;
-use wire::WireError;
 use wire::auth::Plugin;
 use wire::auth::hash::{CERTIFICATE_PROOF, certificate_proof};
 use wire::auth::server::{Account, Known, ServerAuth, Step, Stored, Verified, Which};
 use wire::charset::Flavor;
-use wire::codes;
 use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::handshake::{AuthSwitchRequest, Greeting, HandshakeResponse, OldLogin, SslRequest};
 use wire::message::{ErrPacket, OK, OkPacket};
 use wire::packet::{self, HEADER};
 use wire::proxy_protocol::{self, Origin, Parsed};
+use wire::{WireError, codes};
 
 /// Length of a scramble, bytes.
 pub(super) const SCRAMBLE: usize = 20;

@@ -159,7 +159,7 @@ impl Session {
 
     /// Waits for more of the client's data. Meanwhile it is as idle as one that has sent a part of any other command.
     async fn read_data(&mut self, wanted: usize) -> Result<(), End> {
-        self.handle.set_activity(Activity::Idle, self.now_ms());
+        self.handle.set_activity(Activity::Idle, self.worker.clock.now_ms());
         let read = self.read_more(wanted).await;
         self.handle.set_activity(Activity::Running, self.worker.shared.clock.now_ms());
         read

@@ -1,7 +1,7 @@
 use super::*;
 use crate::session::assigned_gtid::HeldReply;
 use crate::session::bed::{Bed, error, ok, ok_open, packet_of, result_of};
-use crate::session::run::Plan;
+use crate::session::plan::Plan;
 use crate::session_state::pins::PinReason;
 use tokio::task::LocalSet;
 use wire::charset::Flavor::MySql;

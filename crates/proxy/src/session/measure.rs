@@ -93,7 +93,6 @@ impl Session {
             _ => &[],
         };
         self.handle.row.begin(command.byte, shown);
-        self.capture_begins(command);
     }
 
     /// A command was dealt with: others see the session as it is now.
@@ -172,7 +171,7 @@ impl Session {
         let time_us = self.worker.shared.clock.now_us().saturating_sub(self.hand.began_us);
         let reply = result.and_then(Result::ok);
         let (affected, sent) = reply.map_or((0, 0), |r| (r.all_affected, r.all_rows));
-        let sums = Sums::one(time_us, affected, sent, self.now_ms());
+        let sums = Sums::one(time_us, affected, sent, self.worker.clock.now_ms());
         self.trace(statement, analysis, result, &sums);
         let held = self.at.backend.as_ref().map(Backend::shown).or(self.handle.row.held.get());
         self.worker.meter.count(&Ended {
@@ -182,7 +181,7 @@ impl Session {
             hostgroup: result.and(Some(self.at.hostgroup())),
             server: result.and(held).map(|held| held.server),
             schema: self.wants.state.schema.as_deref().unwrap_or_default(),
-            user: &self.user.name,
+            user: &self.at.user.name,
             client: self.client.ip(),
             sums,
         });
@@ -260,8 +259,8 @@ impl Session {
             tracing::warn!("error on {}: {code}: {}; {}", server.key, String::from_utf8_lossy(text), self.described(what));
         }
         let schema = self.wants.state.schema.as_deref().unwrap_or_default();
-        let key = error_key(server, &self.user.name, schema, code);
-        self.worker.meter.count_error(key, self.client.ip(), text, self.now_ms());
+        let key = error_key(server, &self.at.user.name, schema, code);
+        self.worker.meter.count_error(key, self.client.ip(), text, self.worker.clock.now_ms());
     }
 
     /// Counts an error that no server gave.
@@ -272,15 +271,16 @@ impl Session {
             tracing::warn!("error of the proxy in hostgroup {hostgroup}: {code}: {text}; {}", self.described(what));
         }
         let schema = self.wants.state.schema.as_deref().unwrap_or_default();
-        let key = ErrorKey { hostgroup: hostgroup.0, host: "".into(), port: 0, user: self.user.name.clone(), schema: schema.into(), code };
-        self.worker.meter.count_error(key, self.client.ip(), text, self.now_ms());
+        let key =
+            ErrorKey { hostgroup: hostgroup.0, host: "".into(), port: 0, user: self.at.user.name.clone(), schema: schema.into(), code };
+        self.worker.meter.count_error(key, self.client.ip(), text, self.worker.clock.now_ms());
     }
 
     /// A session as the program's log names it, and its statement's digest without values.
     fn described(&self, what: Option<(Measured<'_>, &Analysis)>) -> String {
         let schema = self.wants.state.schema.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
         let client = self.client.peer.map_or_else(|| "unix socket".to_owned(), |peer| peer.to_string());
-        let mut described = format!("session {}, user '{}' from {client}, schema '{schema}'", self.handle.id, self.user.name);
+        let mut described = format!("session {}, user '{}' from {client}, schema '{schema}'", self.handle.id, self.at.user.name);
         if let Some((statement, analysis)) = what {
             let digest = self.worker.meter.digest(analysis, statement.text(), self.wants.lex);
             described += &format!(", digest {}: {}", shown(digest.hash), String::from_utf8_lossy(&digest.text));
@@ -304,7 +304,7 @@ impl Session {
         let is_secret = self.handle.row.error_may_carry_password();
         for warning in diagnostics.lines() {
             let warning = if is_secret { String::from_utf8_lossy(&sql::without_quoted(warning.as_bytes())).into_owned() } else { warning };
-            tracing::warn!("warning on {server}: {warning}; session {}, user '{}', statement {digest}", self.handle.id, self.user.name);
+            tracing::warn!("warning on {server}: {warning}; session {}, user '{}', statement {digest}", self.handle.id, self.at.user.name);
         }
     }
 
@@ -324,7 +324,7 @@ impl Session {
         let event = QueryEvent {
             thread_id: self.handle.id,
             command: statement.logged(),
-            user: self.user.name.clone(),
+            user: self.at.user.name.clone(),
             schema: self.wants.state.schema.clone(),
             client: self.client.peer,
             hostgroup: result.and(Some(self.at.hostgroup())),
@@ -352,14 +352,13 @@ impl Session {
     /// The client is logged in.
     pub(super) fn logged_in(&self) {
         self.handle.row.is_tls.set(self.client.link.stream().is_tls());
-        self.handle.row.passes_through.set(self.user.fast_forward);
+        self.handle.row.passes_through.set(self.at.user.fast_forward);
         self.publish();
         self.worker.shared.logs.audit(AuditEvent::ConnectOk, &self.handle, None);
     }
 
     /// The session is over.
     pub(super) fn session_ended(&mut self, end: &End) {
-        self.capture_ends();
         self.at.note_traffic();
         self.command_ended();
         let counters = &self.worker.counters;

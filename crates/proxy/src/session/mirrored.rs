@@ -117,7 +117,7 @@ impl Session {
             return None;
         }
         let route = self.route_of_copy(wish, &said)?;
-        let hostgroup = route.destination_hostgroup.or(wish.hostgroup).unwrap_or(self.user.default_hostgroup);
+        let hostgroup = route.destination_hostgroup.or(wish.hostgroup).unwrap_or(self.at.user.default_hostgroup);
         let (body, analysis) = match &route.rewritten {
             None => (said.body.to_vec(), *said.analysis),
             Some(text) => {
@@ -132,7 +132,7 @@ impl Session {
             analysis,
             lex: self.wants.lex,
             state: State { schema: said.schema.cloned(), ..state_of_copy(&self.wants.state) },
-            lane: LaneKey { hostgroup, user: Arc::clone(&self.user), class: Class::of(self.client.caps) },
+            lane: LaneKey { hostgroup, user: Arc::clone(&self.at.user), class: Class::of(self.client.caps) },
             collation: u8::try_from(self.client.collation).unwrap_or(0),
             timeout_ms: route.timeout_ms,
             client: self.client.ip(),

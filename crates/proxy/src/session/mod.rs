@@ -42,6 +42,7 @@ mod literals;
 mod local;
 mod login;
 mod long_data;
+mod loss;
 mod lost_write;
 mod measure;
 mod mirrored;
@@ -49,8 +50,10 @@ mod overdue;
 mod pace;
 mod passthrough;
 mod pipeline;
+mod plan;
 mod prepare;
 mod prepare_settings;
+mod prepared;
 mod query;
 mod question;
 mod recovery;
@@ -79,13 +82,10 @@ mod views;
 mod wants;
 
 use crate::clients::session_handle::{Activity, SessionHandle};
-use crate::hostgroups::lane::Lane;
-use crate::hostgroups::pool::HostgroupPool;
 use crate::logs::audit::AuditEvent;
 use crate::net::link::Link;
 use crate::net::stream::{DetachedSocket, Stream};
 use crate::session_state::causal::Writes;
-use crate::session_state::class::{Class, LaneKey};
 use crate::workers::counters::count;
 use crate::workers::prefetch::{Extent, Warm};
 use crate::workers::worker::{FIRST_SESSION_ID, Worker};
@@ -96,7 +96,6 @@ use facts::SessionFacts;
 use frontend::Frontend;
 use hand::AtHand;
 pub(crate) use hand_over::{Offered, hand_over};
-use model::HostgroupId;
 use model::snapshot::User;
 use recovery::Recovery;
 use statements::Statements;
@@ -107,15 +106,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 use wants::Wants;
-use wire::flags::Capabilities;
 
 /// See the module.
 pub(crate) struct Session {
     worker: Rc<Worker>,
     handle: Rc<SessionHandle>,
     client: Frontend,
-    user: Arc<User>,
-    /// The backend that it holds, what keeps it, and what it left elsewhere.
+    /// Its user, the backend that it holds, what keeps it, and what it left elsewhere.
     at: Backends,
     /// What it wants of a backend.
     wants: Wants,
@@ -163,9 +160,9 @@ pub(crate) fn start(worker: &Rc<Worker>, socket: DetachedSocket, peer: Option<So
             }
         };
         session.logged_in();
-        let end = if session.user.fast_forward { Box::pin(session.pass_through()).await } else { session.serve().await };
+        let end = if session.at.user.fast_forward { Box::pin(session.pass_through()).await } else { session.serve().await };
         // As rare as the login, and as long.
-        Box::pin(session.finish(end)).await;
+        Box::pin(session.end_session(end)).await;
     });
 }
 
@@ -198,14 +195,12 @@ impl Drop for Registration {
 impl Session {
     /// A session that has just begun, in its user's own hostgroup.
     fn new(worker: Rc<Worker>, handle: Rc<SessionHandle>, client: Frontend, user: Arc<User>) -> Self {
-        let pool = worker.pool(user.default_hostgroup);
-        let lane = lane_of(&worker, &pool, &user, client.caps);
+        let home = user.default_hostgroup;
         Self {
-            at: Backends::new(&worker, &handle, pool, lane),
+            at: Backends::new(&worker, &handle, user, home, client.caps),
             worker,
             handle,
             client,
-            user,
             wants: Wants::default(),
             hand: AtHand::default(),
             writes: None,
@@ -254,7 +249,7 @@ impl Session {
     }
 
     /// Ends the session: the client learns why, the backend is cleaned or closed.
-    async fn finish(mut self, end: End) {
+    async fn end_session(mut self, end: End) {
         if matches!(end, End::HandedOver) {
             // Its sockets are closed here, and stay open where it goes on.
             return self.at.note_traffic();
@@ -268,6 +263,7 @@ impl Session {
         }
         self.client.link.stream_mut().close_notify();
         end.log(&self.handle, self.client.peer, self.worker.snapshot().vars.log_unhealthy_connections);
+        self.capture_ends();
         self.session_ended(&end);
         self.handle.set_activity(Activity::Idle, self.worker.clock.now_ms());
         self.at.abandon_places();
@@ -279,46 +275,6 @@ impl Session {
             crate::backends::cleaning::abandon(worker, pool, backend, pins, running).await;
         }
     }
-
-    /// The lane this session's backends come from; changes with the user and with COM_SET_OPTION.
-    fn choose_lane(&mut self) {
-        self.at.lane = self.lane_in(&self.at.pool);
-        self.at.before = None;
-    }
-
-    fn lane_in(&self, pool: &HostgroupPool) -> Rc<Lane> {
-        lane_of(&self.worker, pool, &self.user, self.client.caps)
-    }
-
-    /// The next statement goes to `hostgroup`, unless a pin keeps the session where it is.
-    fn go_to(&mut self, hostgroup: HostgroupId) {
-        if self.at.pool.shared.id == hostgroup || !self.at.pins.set().is_empty() {
-            return;
-        }
-        // It may be held for a moment more (connection_delay_multiplex_ms).
-        self.at.give_back();
-        if let Some(before) = self.at.before.as_mut().filter(|b| b.0.shared.id == hostgroup) {
-            std::mem::swap(&mut self.at.pool, &mut before.0);
-            std::mem::swap(&mut self.at.lane, &mut before.1);
-        } else {
-            let pool = self.worker.pool(hostgroup);
-            let lane = self.lane_in(&pool);
-            let before = (std::mem::replace(&mut self.at.pool, pool), std::mem::replace(&mut self.at.lane, lane));
-            self.at.before = Some(Box::new(before));
-        }
-        if self.at.places.is_some() {
-            self.at.come_back();
-        }
-    }
-
-    fn now_ms(&self) -> u64 {
-        self.worker.clock.now_ms()
-    }
-}
-
-/// The lane of a pool for the sessions of this user with these capabilities.
-fn lane_of(worker: &Worker, pool: &HostgroupPool, user: &Arc<User>, caps: Capabilities) -> Rc<Lane> {
-    pool.lane(worker, &LaneKey { hostgroup: pool.shared.id, user: Arc::clone(user), class: Class::of(caps) })
 }
 
 #[cfg(test)]

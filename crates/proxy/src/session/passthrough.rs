@@ -87,7 +87,7 @@ impl Session {
         };
         self.handle.row.held.set(Some(backend.shown()));
         self.at.backend = Some(backend);
-        let now = self.now_ms();
+        let now = self.worker.clock.now_ms();
         self.at.pins.begin(PinReason::Replication, now, 0);
         self.publish();
         if let Err(end) = self.welcome().await {
@@ -125,9 +125,9 @@ impl Session {
 
     /// Bytes have moved. A connection at rest is idle, as far as can be told from outside; a dump of the binlog never is.
     fn note_activity(&self, passage: &Passage) {
-        if self.user.fast_forward {
+        if self.at.user.fast_forward {
             let is_idle = self.client.is_at_rest(&self.at, passage) && !passage.is_endless;
-            self.handle.set_activity(if is_idle { Activity::Idle } else { Activity::Running }, self.now_ms());
+            self.handle.set_activity(if is_idle { Activity::Idle } else { Activity::Running }, self.worker.clock.now_ms());
         }
     }
 

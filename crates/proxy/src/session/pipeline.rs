@@ -6,9 +6,9 @@ use super::Session;
 use super::command::Incoming;
 use super::end::End;
 use super::local::ends_transaction;
+use super::plan::Plan;
 use super::query::asks_for_facts;
 use super::route::TextCommand;
-use super::run::Plan;
 use crate::workers::counters::count;
 use sql::{Analysis, Kind};
 use wire::reframe::ReplyFacts;
@@ -80,7 +80,7 @@ impl Session {
             return self.report(fault).await;
         }
         // What it did: effects.rs and its kin, by query.rs and execute.rs.
-        self.note(statement, &plan, &reply).await?;
+        self.note_outcome(statement, &plan, &reply).await?;
         // What would be lost is read, and the backend given back: settle.rs.
         self.settle(&statement.analysis, &reply, |session, id| session.insert_id_is_certain(statement, id)).await?;
         self.rehearsal_ends(statement);
@@ -163,7 +163,7 @@ impl Session {
         }
     }
 
-    async fn note(&mut self, statement: &Statement, plan: &Plan, reply: &ReplyFacts) -> Result<(), End> {
+    async fn note_outcome(&mut self, statement: &Statement, plan: &Plan, reply: &ReplyFacts) -> Result<(), End> {
         match statement.form {
             Form::Text { start } => {
                 self.note_text(statement.command, start, plan, reply).await;
@@ -177,6 +177,15 @@ impl Session {
         match statement.form {
             Form::Text { start } => self.text_insert_id_is_certain(statement.command, start, insert_id),
             Form::Execution { id, .. } | Form::Bulk { id } => self.execution_insert_id_is_certain(statement.command, id, insert_id),
+        }
+    }
+
+    /// A statement is about to run where the session is now.
+    pub(super) fn listening_begins(&mut self, statement: &Statement) {
+        let forms = [self.rehearsal_wants(statement), self.capture_wants(statement)];
+        if let Some(beside) = self.beside.as_mut() {
+            let form = forms.into_iter().flatten().next();
+            beside.listen_for(form, self.worker.shared.clock);
         }
     }
 }

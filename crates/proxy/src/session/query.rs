@@ -1,19 +1,16 @@
 //! COM_QUERY: what is sent for a text, and what its reply says.
 
-use super::Session;
 use super::backends::Backends;
-use super::charsets;
 use super::command::Incoming;
 use super::effects::contains;
-use super::facts::SessionFacts;
-use super::facts::leaves_out_rows;
+use super::facts::{SessionFacts, leaves_out_rows};
 use super::pipeline::{Form, Statement};
+use super::plan::Plan;
 use super::route::packets_of;
-use super::run::Plan;
 use super::tableless::reads_table;
+use super::{Session, charsets};
 use crate::backends::backend::put_command;
 use crate::session_state::pins::PinReason;
-use crate::session_state::state::is_wide;
 use crate::workers::worker::is_long;
 use sql::{Analysis, Facts, Kind, Offset};
 use wire::codec::put_lenenc_bytes;
@@ -120,82 +117,6 @@ impl Session {
         put_command(&mut out, Command::Query, &[prefix, &text].concat());
         plan.rewritten = Some(out);
     }
-
-    /// The rows of a statement that asks for nothing but what the session knows; None for one that it need not know of.
-    fn patch(&self, sql: &[u8], kind: Kind) -> Option<Patch> {
-        let fact = match kind {
-            Kind::ShowCountWarnings => sql::Fact::WarningCount,
-            Kind::ShowCountErrors => sql::Fact::ErrorCount,
-            Kind::ShowWarnings | Kind::ShowErrors => return self.facts.known_warnings(sql, kind),
-            _ => sql::single_fact_select(sql, self.wants.lex)?,
-        };
-        let value = self.facts.knows(&self.at, fact).then(|| self.facts.of(fact, self.handle.id))?;
-        let wide = self.wants.state.variables.get("character_set_results").filter(|charset| is_wide(charset));
-        Some(match wide.filter(|_| self.worker.shared.serves_mariadb()) {
-            Some(charset) => wide_row(value, charset),
-            None => Patch::Number { value, binary: false },
-        })
-    }
-
-    /// The same for the first statements of a text, of which each has one result: as long as they leave the diagnostics of the
-    /// statement before.
-    fn patches(&self, sql: &[u8], analysis: &Analysis) -> Vec<Option<Patch>> {
-        if analysis.facts.intersects(Facts::VERSIONED | Facts::TORN) {
-            // The server may read other statements there.
-            return Vec::new();
-        }
-        let statements = sql::split(sql, self.wants.lex).map(|one| (one, sql::analyze(one, self.wants.lex)));
-        let showing = statements.take_while(|(one, each)| self.facts.leaves_diagnostics(&self.at, each, one));
-        showing.map(|(one, each)| self.patch(one, each.kind).filter(|_| shows_diagnostics(each.kind))).collect()
-    }
-
-    /// The text with the calls replaced by numbers. Of several statements those behind the first are told only what those before
-    /// them leave as it was.
-    pub(super) fn substituted(&self, sql: &[u8], analysis: &Analysis) -> Vec<u8> {
-        let value = |fact| self.facts.knows(&self.at, fact).then(|| self.facts.of(fact, self.handle.id));
-        if !analysis.facts.contains(Facts::MULTI) {
-            let is_answer = is_answer(sql, analysis.kind);
-            return sql::substitute_facts(sql, self.wants.lex, |fact| value(fact).filter(|_| is_answer || !fact.is_connection()));
-        }
-        let (mut out, mut copied) = (Vec::with_capacity(sql.len() + 64), 0);
-        let (mut row_count, mut diagnostics, mut found_rows) = (true, true, true);
-        for place in sql::split_places(sql, self.wants.lex) {
-            let one = sql.get(place.clone()).unwrap_or_default();
-            let each = sql::analyze(one, self.wants.lex);
-            if asks_now(each.kind) {
-                let is_answer = is_answer(one, each.kind);
-                out.extend_from_slice(sql.get(copied..place.start).unwrap_or_default());
-                out.extend(sql::substitute_facts(one, self.wants.lex, |fact| {
-                    let stands = match fact {
-                        fact if fact.is_connection() && !is_answer => false,
-                        sql::Fact::ConnectionId => true,
-                        sql::Fact::FoundRows => found_rows,
-                        sql::Fact::WarningCount | sql::Fact::ErrorCount => diagnostics,
-                        sql::Fact::RowCount | sql::Fact::PseudoThreadId => row_count,
-                    };
-                    value(fact).filter(|_| stands)
-                }));
-                copied = place.end;
-            }
-            row_count &= each.kind == Kind::GetDiagnostics;
-            diagnostics = diagnostics && self.facts.leaves_diagnostics(&self.at, &each, one);
-            found_rows &= leaves_found_rows(&each, one);
-        }
-        out.extend_from_slice(sql.get(copied..).unwrap_or_default());
-        out
-    }
-
-    /// Do all statements of this text leave the warnings, and FOUND_ROWS(), of the statement before?
-    fn several_keep(&self, sql: &[u8]) -> (bool, bool) {
-        let (mut warnings, mut found_rows) = (self.facts.has_diagnostics(), true);
-        for one in sql::split(sql, self.wants.lex) {
-            let each = sql::analyze(one, self.wants.lex);
-            warnings =
-                warnings && (self.facts.leaves_diagnostics(&self.at, &each, one) || self.facts.leaves_warnings(&self.at, &each, one));
-            found_rows &= leaves_found_rows(&each, one);
-        }
-        (warnings, found_rows)
-    }
 }
 
 impl SessionFacts {
@@ -207,7 +128,7 @@ impl SessionFacts {
 }
 
 /// The row of a number as MariaDB writes it in a character set in which ASCII is not itself.
-fn wide_row(value: i64, charset: &[u8]) -> Patch {
+pub(super) fn wide_row(value: i64, charset: &[u8]) -> Patch {
     let digits = charsets::widened(&value.to_string(), charset);
     let (mut row, mut packets) = (Vec::with_capacity(digits.len() + 1), Vec::new());
     put_lenenc_bytes(&mut row, &digits);
@@ -248,7 +169,7 @@ pub(super) fn asks_now(kind: Kind) -> bool {
 
 /// Do the values of a statement reach the client or a variable, and nothing else? Where tables are read or written the connection's id is the
 /// server's: that is the one that its own tables know. KILL of the session's own id finds no thread, and ends no connection.
-fn is_answer(sql: &[u8], kind: Kind) -> bool {
+pub(super) fn is_answer(sql: &[u8], kind: Kind) -> bool {
     kind == Kind::Kill || matches!(kind, Kind::Select | Kind::Set) && !reads_table(sql)
 }
 
@@ -258,7 +179,7 @@ pub(super) fn shows_diagnostics(kind: Kind) -> bool {
 }
 
 /// Does a statement among others leave FOUND_ROWS() as it was? Alone it is judged by its reply.
-fn leaves_found_rows(analysis: &Analysis, sql: &[u8]) -> bool {
+pub(super) fn leaves_found_rows(analysis: &Analysis, sql: &[u8]) -> bool {
     let leaves = matches!(
         analysis.kind,
         Kind::ShowWarnings

@@ -4,15 +4,14 @@
 //! INVARIANT: the door first reads what a question [clobbers](Question::clobbers) and only the server knows, so that no caller has to.
 //! It also notes what an answer leaves on the connection.
 
-use super::Session;
 use super::backends::Backends;
-use super::charsets;
 use super::facts::{SessionFacts, Unread};
 use super::frontend::Frontend;
 use super::guard::{guarded, unless_killed};
 use super::recovery::Recovery;
 use super::views::SchemaTable;
 use super::wants::Wants;
+use super::{Session, charsets};
 use crate::backends::backend::{Backend, Collected, put_command, put_query};
 use crate::hostgroups::gtid_source::AssignedGtid;
 use crate::net::buffer::BufferPool;
@@ -403,6 +402,28 @@ fn tables_and_views(tables: &[&SchemaTable]) -> String {
     }
     question.push_str(" LIMIT 1000");
     question
+}
+
+impl Door<'_> {
+    /// Reads what is unread, as far as it is wanted. False when the connection failed: nothing is lost but the warnings, and the
+    /// best word on the id is the reply's.
+    pub(super) async fn read_or_lose(&mut self) -> bool {
+        self.forget_unhandled();
+        let unread = self.facts.unread();
+        if !unread.any() || self.read(unread).await.is_ok() {
+            return true;
+        }
+        self.facts.lose_backend();
+        self.at.backend = None;
+        false
+    }
+
+    /// With `handle_warnings=0` a session that gives its backend back forgets its warnings, and a round trip is saved.
+    pub(super) fn forget_unhandled(&mut self) {
+        if self.at.lane.settings().handle_warnings == 0 && self.facts.unread().warnings {
+            self.facts.forget_warnings();
+        }
+    }
 }
 
 #[cfg(test)]

@@ -213,7 +213,7 @@ fn numbers_are_read_in_whatever_character_set_they_come() {
 
 /// Files that send commands to the backend at hand otherwise: what a client sent, what goes with it in one write, and a replay.
 const SENDERS: [&str; 8] =
-    ["assigned_gtid.rs", "assigned_gtid_run.rs", "infile.rs", "long_data.rs", "prepare.rs", "question.rs", "relay.rs", "replay.rs"];
+    ["assigned_gtid.rs", "assigned_gtid_run.rs", "infile.rs", "long_data.rs", "prepared.rs", "question.rs", "relay.rs", "replay.rs"];
 
 #[test]
 fn the_proxy_asks_by_the_door_alone() {

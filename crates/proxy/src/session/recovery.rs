@@ -2,7 +2,7 @@
 //! replayed, and the GTID by which a lost write is found again.
 
 use super::assigned_gtid::{Assignment, GtidStanding, Scope};
-use super::transcript::{Progress, Transcript};
+use super::transcript::{Gap, Progress, Transcript};
 use crate::hostgroups::replays::Stake;
 use wire::reply_digest::ReplyHasher;
 
@@ -64,5 +64,18 @@ impl Recovery {
     /// The COMMIT of the client's transaction was lost, and is proven not to have happened.
     pub(super) fn is_commit_disproved(&self) -> bool {
         self.is_of(Scope::Transaction) && matches!(self.standing(), Some(GtidStanding::Disproved | GtidStanding::Claimed))
+    }
+
+    /// What is said of a loss that ends the session: why the transaction was not replayed, where that can be helped.
+    pub(super) fn told_with_gap(&self, why: &str) -> String {
+        match self.transcript.as_ref().map(|transcript| transcript.progress) {
+            Some(Progress::Lost(Gap::TooLarge)) => {
+                format!("{why}; the transaction is larger than transaction_replay_max_bytes, so it cannot be replayed")
+            }
+            Some(Progress::Lost(Gap::HandedOver)) => {
+                format!("{why}; the transaction began before the proxy was upgraded, so it cannot be replayed")
+            }
+            _ => why.to_owned(),
+        }
     }
 }

@@ -82,7 +82,7 @@ impl Session {
         }
         let before = self.beside.as_mut().and_then(|beside| beside.rehearsed.shadow.take());
         let before = before.filter(|shadow| shadow.run.ended_ms(now_ms).is_none());
-        let shadow = before.or_else(|| Shadow::of(&self.worker, self.handle.id, &self.user.name));
+        let shadow = before.or_else(|| Shadow::of(&self.worker, self.handle.id, &self.at.user.name));
         self.beside.get_or_insert_default().rehearsed = Rehearsed { epoch, shadow: shadow.clone(), is_meant: false };
         shadow.filter(|shadow| shadow.is_active(now_ms))
     }
@@ -214,9 +214,9 @@ mod tests {
         let (mut bed, _) = bed();
         let epoch = bed.worker.shared.rehearsals.epoch();
         for (name, is_meant) in [("anna", true), ("bert", false), ("anna", true)] {
-            let mut user = (*bed.user).clone();
+            let mut user = (*bed.at.user).clone();
             user.name = name.into();
-            bed.user = user.into();
+            bed.at.user = user.into();
             bed.forget_rehearsal();
             assert_eq!((0..2).map(|_| bed.shadow_in(epoch).is_some()).collect::<Vec<_>>(), [is_meant; 2], "{name}");
         }
@@ -228,7 +228,7 @@ mod tests {
         bed.wants.state.schema = Some(b"elsewhere"[..].into());
         assert_eq!(decided(&mut bed, &shadow, "SELECT 1"), Ok(None));
         let (mut bed, shadow) = self::bed();
-        bed.go_to(model::HostgroupId(2));
+        bed.at.go_to(model::HostgroupId(2));
         assert_eq!(decided(&mut bed, &shadow, "SELECT 1"), Ok(None));
     }
 }

@@ -11,8 +11,8 @@ use super::frontend::Frontend;
 use super::guard::{guarded, unless_killed};
 use super::hand::AtHand;
 use super::leave::Overdue;
+use super::plan::Plan;
 use super::recovery::Recovery;
-use super::run::Plan;
 use super::sync::Ahead;
 use crate::backends::backend::OUTSTANDING;
 use crate::clients::session_handle::Signal;
@@ -398,7 +398,7 @@ impl AtHand {
                 at.look_after_places();
                 self.hurry_up(at)
             }
-            Signal::Cut if !at.is_cut() => Ok(()),
+            Signal::Cut if !at.backend.as_ref().is_some_and(|b| b.core.server.is_cut()) => Ok(()),
             Signal::Cut => Err(at.lost(&io::Error::other("the server was taken out of service"), Certainty::Unknown)),
             Signal::KillConnection => Err(End::Killed.into()),
             Signal::TransactionTimeout => Err(End::TransactionTimeout.into()),
@@ -410,17 +410,6 @@ impl AtHand {
 }
 
 impl Backends {
-    pub(super) fn lost(&mut self, e: &io::Error, certainty: Certainty) -> Fault {
-        if certainty == Certainty::Unknown {
-            self.tell_of_loss();
-            self.end_what_runs(e);
-        }
-        match self.pinned_backend_lost(&e.to_string()) {
-            Fault::Lost { text, pins, .. } => Fault::Lost { certainty, text, pins },
-            other => other,
-        }
-    }
-
     /// No KILL QUERY is to end what comes next.
     pub(super) async fn statement_is_over(&mut self) {
         if self.backend.as_ref().is_some_and(|backend| backend.core.kill.is_some()) {

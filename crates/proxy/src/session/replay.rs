@@ -18,17 +18,15 @@ use super::recovery::Recovery;
 use super::relay::Outgoing;
 use super::transcript::{self, Gap, How, Progress, Said, Transcript};
 use crate::backends::backend::{ServerError, put_command};
-use crate::backends::cleaning;
-use crate::backends::side_connection::Loss;
 use crate::hostgroups::replays::Replaying;
 use crate::session_state::certainty::{self, Refusal};
 use crate::session_state::pins::{PinReason, PinSet, TRANSACTION, WISHES};
 use crate::statements::stmt_cache::StatementKey;
 use crate::workers::counters::count;
 use crate::workers::safety::Safety;
+use model::HostgroupId;
 use sql::{Analysis, Facts, Kind};
 use std::io;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::command::Command;
@@ -41,16 +39,6 @@ use wire::reply_digest::{ReplyDigest, ReplyHasher, Rows};
 
 /// Pins of a transaction that was only opened.
 const OPENING: PinSet = PinSet::of(&[PinReason::Transaction, PinReason::NextTransaction]);
-
-/// How a connection fails that was closed from without.
-const CLOSED: [io::ErrorKind; 6] = [
-    io::ErrorKind::UnexpectedEof,
-    io::ErrorKind::ConnectionReset,
-    io::ErrorKind::ConnectionAborted,
-    io::ErrorKind::BrokenPipe,
-    io::ErrorKind::NotConnected,
-    io::ErrorKind::WriteZero,
-];
 
 /// Longest that a replay takes, or is waited for, at a time, where nothing limits it.
 pub(super) const NO_LIMIT: Duration = Duration::from_secs(3600);
@@ -91,7 +79,7 @@ impl Session {
         self.recovery.transcript = None;
         self.recovery.drop_gtid(&self.at, false);
         self.client.status.remove(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
-        let now = self.now_ms();
+        let now = self.worker.clock.now_ms();
         self.handle.set_transaction(false, now);
         self.facts.insert_id.forget_backend();
     }
@@ -317,22 +305,26 @@ impl Session {
         let found = self.at.backend.as_mut().and_then(|b| b.core.statements.get(key)).map(|found| found.id);
         found.ok_or_else(|| differs("a statement cannot be prepared again"))
     }
+
+    /// A BEGIN goes to `hostgroup`: a transaction elsewhere that has only read is committed ahead of it, so that it does not keep what
+    /// may write.
+    pub(super) async fn commit_what_was_read(&mut self, hostgroup: HostgroupId) {
+        if self.at.pool.shared.id == hostgroup {
+            return;
+        }
+        self.read_before_leaving().await;
+        if self.at.backend.is_some() {
+            // Whatever completion_type says.
+            let commit = self.door().ask(Question::Transaction("COMMIT AND NO CHAIN NO RELEASE")).await;
+            if !commit.is_ok_and(|reply| reply.error.is_none()) {
+                self.at.backend = None;
+            }
+        }
+        self.forget_transaction();
+    }
 }
 
 impl Recovery {
-    /// What is said of a loss that ends the session: why the transaction was not replayed, where that can be helped.
-    pub(super) fn told_with_gap(&self, why: &str) -> String {
-        match self.transcript.as_ref().map(|transcript| transcript.progress) {
-            Some(Progress::Lost(Gap::TooLarge)) => {
-                format!("{why}; the transaction is larger than transaction_replay_max_bytes, so it cannot be replayed")
-            }
-            Some(Progress::Lost(Gap::HandedOver)) => {
-                format!("{why}; the transaction began before the proxy was upgraded, so it cannot be replayed")
-            }
-            _ => why.to_owned(),
-        }
-    }
-
     /// What was written in the open transaction can never be committed where it is: that server lost its role, and another one
     /// has it. A Galera node would still commit it.
     pub(super) fn is_overtaken(&self, at: &Backends) -> bool {
@@ -399,19 +391,6 @@ impl Backends {
         Ok(())
     }
 
-    /// Rolls back what is open on the backend at hand, which then serves others if its server is used.
-    pub(super) fn leave_transaction(&mut self) {
-        let Some(backend) = self.backend.take() else { return };
-        let (worker, pool, pins) = (Rc::clone(&self.worker), Rc::clone(&self.pool), self.pins.set());
-        tokio::task::spawn_local(cleaning::abandon(worker, pool, backend, pins, false));
-    }
-
-    /// The connection of what runs failed, or is given up: while the statement runs on the server, its transaction keeps its locks,
-    /// and what is said again would wait for them.
-    pub(super) fn end_what_runs(&mut self, e: &io::Error) {
-        self.end_lost(if was_closed(e) { Loss::Closed } else { Loss::GivenUp });
-    }
-
     /// Ends what is open on the backend at hand, which serves nobody any more.
     async fn close_transaction(&mut self) {
         if let Some(mut backend) = self.backend.take() {
@@ -475,11 +454,6 @@ async fn exchange(
         backend.settled();
     }
     Ok((hasher.finish(), error))
-}
-
-/// Whether a connection failed so because it was closed from without.
-pub(super) fn was_closed(e: &io::Error) -> bool {
-    e.raw_os_error().is_some() || CLOSED.contains(&e.kind())
 }
 
 /// What a client is told whose connection ends with its backend's.

@@ -1,6 +1,7 @@
 use super::*;
 use crate::session::bed::{Bed, ok, ok_open};
 use crate::session::insert_id::Word;
+use crate::session::loss::{CLOSED, was_closed};
 use wire::charset::Flavor::MySql;
 
 const REPLAYS: &str = "mysql_variables = { transaction_replay = true }";

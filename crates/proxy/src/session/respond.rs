@@ -11,9 +11,9 @@ use std::pin::pin;
 use std::task::Poll;
 use wire::flags::Capabilities;
 use wire::message::{EOF, ErrPacket, OK, OkPacket, put_eof};
-use wire::packet;
 use wire::reframe::{Reframe, ReplyFacts};
 use wire::reply::ReplyKind;
+use wire::{codes, packet};
 
 /// How long a client may refuse to take bytes, ms: as a server's `net_write_timeout`.
 const WRITE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
@@ -151,5 +151,10 @@ impl Frontend {
             Ok(result) => result?.map_err(End::ClientError),
             Err(_) => Err(End::WriteTimeout),
         }
+    }
+
+    /// ER_MALFORMED_PACKET.
+    pub(super) async fn malformed(&mut self, at: &mut Backends) -> Result<(), End> {
+        self.send_error(at, codes::MALFORMED_PACKET, "HY000", "Malformed communication packet.").await
     }
 }

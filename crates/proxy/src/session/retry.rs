@@ -15,8 +15,8 @@ use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::guard::paused;
 use super::hand::AtHand;
+use super::plan::Plan;
 use super::recovery::Recovery;
-use super::run::Plan;
 use crate::backends::backend::{Collected, ServerError};
 use crate::clients::processlist::HeldConnection;
 use crate::clients::session_handle::Signal;
@@ -171,14 +171,14 @@ impl Session {
             }
             Fault::Refused { refusal, code, sqlstate, text } => {
                 let error = ServerError { code, sqlstate, message: text };
-                self.refused(patience, refusal, error).await
+                self.go_elsewhere(patience, refusal, error).await
             }
             // Refused before the statement was sent, by what goes ahead of it.
             Fault::Error { code, sqlstate, text } => {
                 let error = ReplyError { code, sqlstate, message: &text, unasked: false };
                 match certainty::refusal(&error).filter(|r| *r == Refusal::NotReady && self.may_move(*r, analysis)) {
-                    Some(refusal) => self.refused(patience, refusal, ServerError { code, sqlstate, message: text }).await,
-                    None => Err(patience.told(Fault::Error { code, sqlstate, text })),
+                    Some(refusal) => self.go_elsewhere(patience, refusal, ServerError { code, sqlstate, message: text }).await,
+                    None => Err(patience.explained(Fault::Error { code, sqlstate, text })),
                 }
             }
             Fault::End(End::BackendLost(why)) if self.recovery.is_commit_disproved() => Err(self.disproved_for_good(&why).await),
@@ -249,7 +249,7 @@ impl Session {
     }
 
     /// Leaves the server that has refused the statement, and waits for a moment.
-    async fn refused(&mut self, patience: &mut Patience, refusal: Refusal, error: ServerError) -> Result<(), Fault> {
+    async fn go_elsewhere(&mut self, patience: &mut Patience, refusal: Refusal, error: ServerError) -> Result<(), Fault> {
         if refusal == Refusal::AssignedGtid {
             return self.commit_for_implicit().await;
         }
@@ -400,7 +400,7 @@ impl Patience {
     }
 
     /// Why no server was had in time: the last refusal is the better part of it.
-    fn told(&self, fault: Fault) -> Fault {
+    fn explained(&self, fault: Fault) -> Fault {
         match (fault, &self.refused) {
             (Fault::Error { code: codes::NO_CONNECTION, sqlstate, mut text }, Some(refused)) => {
                 text.extend_from_slice(format!("; before that a server refused the statement: {refused}").as_bytes());

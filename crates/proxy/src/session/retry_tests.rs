@@ -263,8 +263,8 @@ fn who_waited_in_vain_hears_of_the_refusal_before() {
         other => panic!("{other:?}"),
     };
     let none = || Fault::error(codes::NO_CONNECTION, b"HY000", "no server in time");
-    assert_eq!(text(nothing().told(none())), "no server in time");
+    assert_eq!(text(nothing().explained(none())), "no server in time");
     let refused = Patience { refused: Some("ERROR 1290: read-only".into()), ..nothing() };
-    assert_eq!(text(refused.told(none())), "no server in time; before that a server refused the statement: ERROR 1290: read-only");
-    assert_eq!(text(refused.told(Fault::error(1045, b"28000", "denied"))), "denied");
+    assert_eq!(text(refused.explained(none())), "no server in time; before that a server refused the statement: ERROR 1290: read-only");
+    assert_eq!(text(refused.explained(Fault::error(1045, b"28000", "denied"))), "denied");
 }

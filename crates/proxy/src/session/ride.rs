@@ -10,7 +10,7 @@ use super::command::Incoming;
 use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::leave::BackendAtStart;
-use super::run::Plan;
+use super::plan::Plan;
 use crate::hostgroups::pool::{Answer, Got, Ridden, Rider};
 use crate::session_state::pins::PinSet;
 use crate::session_state::state::Text;
@@ -295,7 +295,7 @@ impl Session {
             return Ok(());
         }
         let (is_harmless, since_ms) = match self.tables_of(command, plan) {
-            None => (false, self.now_ms()),
+            None => (false, self.worker.clock.now_ms()),
             Some(tables) => self.are_harmless_since(tables).await?,
         };
         let until_ms = since_ms + self.worker.snapshot().vars.prepared_metadata_max_age;

@@ -195,7 +195,7 @@ impl Session {
         prepared: Option<PreparedText<'_>>,
         phase: TextCommand,
     ) -> Decision {
-        let default = self.user.default_hostgroup;
+        let default = self.at.user.default_hostgroup;
         if in_force.is_plain() {
             return Decision { hostgroup: default, commits_first: false, brings: None, directions: Directions::default(), route: None };
         }
@@ -216,7 +216,7 @@ impl Session {
         }
         let original = prepared.and_then(|prepared| prepared.original);
         let (said, known) = original.map_or((text, analysis), |original| (&original.text, &original.analysis));
-        let obeys = self.user.attributes.comment_directives && known.facts.contains(Facts::COMMENT);
+        let obeys = self.at.user.attributes.comment_directives && known.facts.contains(Facts::COMMENT);
         let comment = if obeys { sql::first_comment(said, self.wants.lex) } else { None };
         let digest_said = original.map(|_| self.worker.digest(said, self.wants.lex, known));
         let digest_said = digest_said.as_ref().unwrap_or(&digest);
@@ -267,11 +267,11 @@ impl Session {
         route: &Route,
         phase: TextCommand,
     ) -> (HostgroupId, Option<HostgroupId>) {
-        let split = in_force.splits.then(|| routing::split_of(&in_force.snapshot, &self.user, route)).flatten();
+        let split = in_force.splits.then(|| routing::split_of(&in_force.snapshot, &self.at.user, route)).flatten();
         let side = split.map(|split| self.side_of(split, in_force, text, analysis, route, phase));
-        let meant = side.or(route.destination_hostgroup).unwrap_or(self.user.default_hostgroup);
+        let meant = side.or(route.destination_hostgroup).unwrap_or(self.at.user.default_hostgroup);
         let drawn_to = self.at.drawn_to(&self.wants, in_force, text, analysis, meant);
-        let hostgroup = self.begins_at(in_force, text, analysis, drawn_to, phase).unwrap_or(drawn_to);
+        let hostgroup = self.where_it_begins(in_force, text, analysis, drawn_to, phase).unwrap_or(drawn_to);
         (hostgroup, split.filter(|split| split.reader == hostgroup).map(|split| split.writer))
     }
 
@@ -280,7 +280,7 @@ impl Session {
     fn reads_alone(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, hostgroup: HostgroupId, phase: TextCommand) -> bool {
         self.client.is_autocommit_off()
             && self.initial_status().contains(StatusFlags::AUTOCOMMIT)
-            && hostgroup != self.user.default_hostgroup
+            && hostgroup != self.at.user.default_hostgroup
             && matches!(phase, TextCommand::Query | TextCommand::Execution)
             && !in_force.snapshot.vars.enforce_autocommit_on_reads
             && self.is_plain_read(text, analysis)
@@ -289,7 +289,7 @@ impl Session {
     /// Where else than in `hostgroup` the transaction begins that a statement is part of because autocommit is off. Where that counts
     /// as an open transaction, or a plain read is to begin one, this is where the rules send a BEGIN. And what cannot run alone
     /// begins none among the readers of a cluster.
-    fn begins_at(
+    fn where_it_begins(
         &self,
         in_force: &InForce,
         text: &[u8],
@@ -304,7 +304,7 @@ impl Session {
         if self.at.lane.settings().autocommit_false_is_transaction || enforced() {
             return Some(self.where_begin_goes(in_force));
         }
-        let is_home = hostgroup == self.user.default_hostgroup;
+        let is_home = hostgroup == self.at.user.default_hostgroup;
         if is_home || analysis.kind != Kind::Select || self.reads_alone(in_force, text, analysis, hostgroup, phase) {
             return None;
         }
@@ -320,15 +320,15 @@ impl Session {
         let asked = RulesInput { flag_in: 0, comment: None, schema: self.wants.state.schema.as_deref().unwrap_or_default() };
         let request = self.request(BEGIN, &analysis, &known, asked);
         let route = in_force.rules.destination(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next());
-        let split = in_force.splits.then(|| routing::split_of(&in_force.snapshot, &self.user, &route)).flatten();
-        split.map(|split| split.writer).or(route.destination_hostgroup).unwrap_or(self.user.default_hostgroup)
+        let split = in_force.splits.then(|| routing::split_of(&in_force.snapshot, &self.at.user, &route)).flatten();
+        split.map(|split| split.writer).or(route.destination_hostgroup).unwrap_or(self.at.user.default_hostgroup)
     }
 
     /// Whether it is certain to only read.
     pub(super) fn is_plain_read(&self, text: &[u8], analysis: &Analysis) -> bool {
         let statement = routing::Statement { text, mode: self.wants.lex, analysis: *analysis };
         analysis.kind == Kind::Select
-            && routing::side(&statement, &SessionFacts::default(), &self.user.attributes.safe_functions) == Side::Reader
+            && routing::side(&statement, &SessionFacts::default(), &self.at.user.attributes.safe_functions) == Side::Reader
     }
 
     /// What the rules say of a statement.
@@ -340,7 +340,7 @@ impl Session {
 
     fn request<'a>(&'a self, text: &'a [u8], analysis: &Analysis, digest: &'a Judged<'a>, asked: RulesInput<'a>) -> Request<'a> {
         Request {
-            user: self.user.name.as_bytes(),
+            user: self.at.user.name.as_bytes(),
             schema: asked.schema,
             client_addr: self.client.addr.as_deref(),
             proxy_addr: &self.client.proxy_addr.0,
@@ -355,7 +355,7 @@ impl Session {
 
     /// Lets the firewall judge the statement: one that it blocks is answered with an error.
     fn ask_firewall(&self, in_force: &InForce, digest: &Digest, schema: &[u8], route: &mut Route) {
-        let user = &self.user.name;
+        let user = &self.at.user.name;
         let done = match in_force.firewall.judge(user.as_bytes(), self.client.addr.as_deref(), schema, route.final_flag, digest.hash) {
             Verdict::Trusted | Verdict::Listed => return,
             Verdict::Detected => "detected",
@@ -390,7 +390,7 @@ impl Session {
             pinned: !self.at.pins_in(split.writer).without(WISHES).is_empty(),
         };
         let statement = routing::Statement { text, mode: self.wants.lex, analysis: *analysis };
-        match routing::side(&statement, &session, &self.user.attributes.safe_functions) {
+        match routing::side(&statement, &session, &self.at.user.attributes.safe_functions) {
             Side::Writer if self.wants.only_changes_session(text, analysis) && route.multiplex != Some(RuleMultiplex::Off) => {
                 self.for_state(in_force, split)
             }
@@ -404,7 +404,7 @@ impl Session {
     fn is_left_to_writer(&self, in_force: &InForce, split: ReadWriteSplit) -> bool {
         let now_ms = self.worker.shared.clock.now_ms();
         let is_left = self.worker.pool(split.reader).shared.is_left(now_ms)
-            && in_force.snapshot.effective(&self.user, split.reader).reads_to_writer_after_ms > 0
+            && in_force.snapshot.effective(&self.at.user, split.reader).reads_to_writer_after_ms > 0
             && self.worker.pool(split.writer).shared.takes_work(now_ms);
         if is_left {
             count(&self.worker.counters.reads_to_writer);
@@ -417,7 +417,7 @@ impl Session {
         let now_ms = self.worker.shared.clock.now_ms();
         let takes_work = |hostgroup| self.worker.pool(hostgroup).shared.takes_work(now_ms);
         let may_stay_there = || {
-            let settings = in_force.snapshot.effective(&self.user, split.reader);
+            let settings = in_force.snapshot.effective(&self.at.user, split.reader);
             settings.multiplexing && !settings.autocommit_false_is_transaction
         };
         if !takes_work(split.writer) && takes_work(split.reader) && may_stay_there() { split.reader } else { split.writer }
@@ -434,7 +434,7 @@ impl Session {
 
     /// As [`Session::direct_home`], for a schema that is entered by a command or at the login: to where a `USE` of it goes.
     pub(super) async fn direct_for_schema(&mut self, schema: &[u8]) {
-        let mut hostgroup = self.user.default_hostgroup;
+        let mut hostgroup = self.at.user.default_hostgroup;
         let in_force = self.worker.in_force();
         if !in_force.is_plain() {
             let text = [b"USE ", quoted(schema).as_slice()].concat();
@@ -517,8 +517,8 @@ impl Session {
         };
         let mut wait_us = 0;
         if per_second > 0 {
-            let of_user = shared.user(&self.user.name).pace.take(now_us, per_second, longest_us);
-            wait_us = of_user.ok_or_else(|| refused(format!("User '{}'", self.user.name), per_second))?;
+            let of_user = shared.user(&self.at.user.name).pace.take(now_us, per_second, longest_us);
+            wait_us = of_user.ok_or_else(|| refused(format!("User '{}'", self.at.user.name), per_second))?;
         }
         if let Some((rule, limit)) = pace {
             let of_rule = shared.pace_of_rule(rule).take(now_us, u64::from(limit), longest_us);
@@ -564,7 +564,7 @@ impl Session {
     /// Marks that a rule's `multiplex=0` leaves on a session that holds a backend.
     pub(super) fn note_rule(&mut self, analysis: &Analysis) {
         if self.hand.directions.multiplex == Some(RuleMultiplex::Off) && self.at.backend.is_some() {
-            let now = self.now_ms();
+            let now = self.worker.clock.now_ms();
             self.at.pins.begin(PinReason::Rule, now, analysis.digest);
         }
     }
@@ -572,7 +572,8 @@ impl Session {
     /// A command that carries no statement goes where the user's statements go that no rule sends elsewhere.
     pub(super) fn direct_home(&mut self) {
         self.forget_directions();
-        self.go_to(self.user.default_hostgroup);
+        let home = self.at.user.default_hostgroup;
+        self.at.go_to(home);
     }
 
     /// The next statement is run as the settings say.

@@ -5,48 +5,12 @@ use super::Session;
 use super::command::Incoming;
 use super::fault::Fault;
 use super::leave::BackendAtStart;
+use super::plan::Plan;
 use super::relay::Outgoing;
 use super::sync::{Ahead, is_about_diagnostics};
 use crate::session_state::causal::Writing;
-use sql::{Analysis, Facts, Kind};
-use wire::packet::{HEADER, MAX_PAYLOAD};
-use wire::reframe::{Patch, ReplyFacts};
-use wire::reply::ReplyKind;
-
-/// A statement ready to run.
-pub(super) struct Plan {
-    /// What it is.
-    pub analysis: Analysis,
-    /// The shape of its reply.
-    pub reply: ReplyKind,
-    /// For each result, what the session knows better than the backend.
-    pub patches: Vec<Option<Patch>>,
-    /// The command's bytes when they are not the client's.
-    pub rewritten: Option<Vec<u8>>,
-    /// The client's prepared statement that it names.
-    pub statement: Option<u32>,
-}
-
-impl Plan {
-    /// A plan that sends the client's own bytes.
-    pub(super) fn new(analysis: Analysis) -> Self {
-        Self { analysis, reply: ReplyKind::Results, patches: Vec::new(), rewritten: None, statement: None }
-    }
-
-    /// How the statement is seen by what brings a backend to the session's state. The text USE may run in any schema. An execution of USE
-    /// may not: MariaDB goes back to the schema that it found, unless that is the prepared statement's.
-    fn as_synced(&self) -> Analysis {
-        match self.analysis.kind {
-            Kind::Use if self.statement.is_some() => Analysis { kind: Kind::Other, ..self.analysis },
-            _ => self.analysis,
-        }
-    }
-
-    /// The body of the command that is sent in place of the client's; None too when it takes several packets.
-    pub(super) fn sent_body(&self) -> Option<&[u8]> {
-        self.rewritten.as_deref().filter(|packets| packets.len() < MAX_PAYLOAD)?.get(HEADER + 1..)
-    }
-}
+use sql::Facts;
+use wire::reframe::ReplyFacts;
 
 impl Session {
     /// Runs a statement, and writes down in `reply` what its answer said; a lost connection or a refusal is made good where it is

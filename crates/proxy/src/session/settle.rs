@@ -1,21 +1,14 @@
 //! After a statement: what must be read before the backend is lent on, then giving it back.
 
 use super::Session;
-use super::backends::Backends;
 use super::end::End;
-use super::facts::{SessionFacts, keeps_diagnostics};
 use super::failed::may_have_left;
 use super::guard::guarded;
 use super::question::{Door, Question};
-use super::sync::is_about_diagnostics;
-use super::tableless;
-use crate::backends::backend::Backend;
-use crate::backends::cleaning;
 use crate::backends::connect;
 use crate::session_state::held::Tracking;
-use crate::session_state::pins::{PinReason, PinSet, is_kept};
+use crate::session_state::pins::PinReason;
 use sql::{Analysis, Kind};
-use std::rc::Rc;
 use wire::codec::Reader;
 use wire::codes;
 use wire::flags::StatusFlags;
@@ -47,7 +40,7 @@ impl Session {
             Box::pin(self.look_after(analysis, reply)).await;
         }
         self.remember(analysis, reply, certain);
-        self.let_go(analysis).await
+        self.let_backend_go(analysis).await
     }
 
     /// The server at hand has answered: what it knows of the session is of this statement.
@@ -71,14 +64,14 @@ impl Session {
 
     /// Gives the backend back after something that ended pins without an answer.
     pub(super) async fn settle_silent(&mut self, analysis: &Analysis) -> Result<(), End> {
-        self.let_go(analysis).await
+        self.let_backend_go(analysis).await
     }
 
     /// Reads what is unread and gives the backend back, when no pin holds.
-    async fn let_go(&mut self, analysis: &Analysis) -> Result<(), End> {
+    async fn let_backend_go(&mut self, analysis: &Analysis) -> Result<(), End> {
         self.handle.keeps_unseen.set(false);
         if !self.at.lane.settings().multiplexing && self.at.backend.is_some() {
-            let now = self.now_ms();
+            let now = self.worker.clock.now_ms();
             self.at.pins.begin(PinReason::MultiplexingOff, now, analysis.digest);
         } else {
             // It may have been switched on again.
@@ -140,7 +133,7 @@ impl Session {
         let delay_ms = self.at.lane.settings().connection_delay_multiplex_ms;
         if delay_ms > 0 && self.at.pins.set().is_empty() {
             self.handle.hold_backend_until(self.worker.shared.clock.now_ms() + delay_ms);
-        } else if self.at.pool.shared.is_place_wanted(&self.user.name) || !self.at.keep_unseen() {
+        } else if self.at.pool.shared.is_place_wanted(&self.at.user.name) || !self.at.keep_unseen() {
             self.at.give_back();
         }
         Ok(())
@@ -150,12 +143,12 @@ impl Session {
     fn note_autocommit(&mut self, analysis: &Analysis) {
         let is_off = !self.client.status.contains(StatusFlags::AUTOCOMMIT) && self.at.lane.settings().autocommit_false_is_transaction;
         if is_off && self.at.backend.is_some() {
-            let now = self.now_ms();
+            let now = self.worker.clock.now_ms();
             self.at.pins.begin(PinReason::AutocommitOff, now, analysis.digest);
             self.handle.set_transaction(true, now);
         } else if self.at.pins.set().contains(PinReason::AutocommitOff) {
             self.at.pins.end(PinReason::AutocommitOff);
-            self.handle.set_transaction(self.at.pins.set().contains(PinReason::Transaction), self.now_ms());
+            self.handle.set_transaction(self.at.pins.set().contains(PinReason::Transaction), self.worker.clock.now_ms());
         }
     }
 
@@ -199,26 +192,6 @@ impl Session {
 }
 
 impl Door<'_> {
-    /// Reads what is unread, as far as it is wanted. False when the connection failed: nothing is lost but the warnings, and the
-    /// best word on the id is the reply's.
-    pub(super) async fn read_or_lose(&mut self) -> bool {
-        self.forget_unhandled();
-        let unread = self.facts.unread();
-        if !unread.any() || self.read(unread).await.is_ok() {
-            return true;
-        }
-        self.facts.lose_backend();
-        self.at.backend = None;
-        false
-    }
-
-    /// With `handle_warnings=0` a session that gives its backend back forgets its warnings, and a round trip is saved.
-    pub(super) fn forget_unhandled(&mut self) {
-        if self.at.lane.settings().handle_warnings == 0 && self.facts.unread().warnings {
-            self.facts.forget_warnings();
-        }
-    }
-
     /// Notes ROW_COUNT() of a bulk execution. INSERT and REPLACE count all rows of parameters, as the reply does; any other statement
     /// counts what the last row of parameters changed, which only the server knows.
     pub(super) async fn note_bulk_count(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
@@ -249,51 +222,6 @@ impl Door<'_> {
             Some(backend) => backend.core.held.tracks_as(Tracking::Ours, false),
             None => self.at.backend = None,
         }
-    }
-}
-
-impl SessionFacts {
-    /// Does one of several statements leave the diagnostics as they were?
-    pub(super) fn leaves_diagnostics(&self, at: &Backends, analysis: &Analysis, sql: &[u8]) -> bool {
-        // MySQL clears them for a SELECT that shows their numbers.
-        keeps_diagnostics(analysis) || is_about_diagnostics(analysis) && self.leaves_warnings(at, analysis, sql)
-    }
-
-    /// MariaDB keeps the warnings of an earlier statement as long as statements read no table.
-    pub(super) fn leaves_warnings(&self, at: &Backends, analysis: &Analysis, sql: &[u8]) -> bool {
-        let mariadb = at.worker.shared.serves_mariadb();
-        mariadb && self.has_diagnostics() && tableless::leaves_warnings(analysis.kind, sql)
-    }
-
-    /// A command that is no statement: MariaDB keeps warnings over it.
-    pub(super) fn leave_warnings(&mut self, at: &Backends) {
-        let mariadb = at.worker.shared.serves_mariadb();
-        self.keep_warnings(mariadb && self.has_diagnostics());
-    }
-}
-
-impl Backends {
-    /// Whether pins keep the backend, and no setting says so any more.
-    pub(super) fn keeps_in_vain(&self) -> bool {
-        !self.pins.set().is_empty() && !is_kept(self.pins.set(), &self.lane.settings())
-    }
-
-    /// Gives an unpinned backend back to the pool.
-    pub(super) fn give_back(&mut self) {
-        if self.pins.set().is_empty()
-            && let Some(backend) = self.backend.take()
-        {
-            self.lend_on(backend);
-        }
-    }
-
-    /// A backend that nothing pins goes back to its pool, to be reset first where it must; one that owes an answer is ended.
-    pub(super) fn lend_on(&self, backend: Backend) {
-        if !backend.core.held.must_reset() && !backend.is_owed() {
-            return self.pool.release_to(&self.worker, &self.lane, backend);
-        }
-        let (worker, pool) = (Rc::clone(&self.worker), Rc::clone(&self.pool));
-        tokio::task::spawn_local(cleaning::abandon(worker, pool, backend, PinSet::default(), false));
     }
 }
 

@@ -1,5 +1,6 @@
 //! The client's prepared statements: its ids, and what each stands for.
 
+use super::backends::Backends;
 use super::effects::contains;
 use crate::backends::backend::{Numbers, ServerError};
 use crate::session_state::state::Text;
@@ -397,6 +398,14 @@ impl Statements {
     fn any_marked(&self, is_so: impl Fn(Marks) -> bool) -> bool {
         let marked = self.held.as_ref().filter(|held| held.marked > 0);
         marked.is_some_and(|held| held.all.iter().any(|(_, statement)| is_so(statement.marks)))
+    }
+
+    /// The statement that the client means by this id: on MySQL that very one.
+    pub(super) fn meant_statement(&self, at: &Backends, id: u32) -> u32 {
+        match id {
+            LAST_PREPARED if !at.worker.shared.serves_mysql() => self.last_prepared(),
+            id => id,
+        }
     }
 }
 

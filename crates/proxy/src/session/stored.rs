@@ -4,12 +4,11 @@
 //! What is known: the operator declares it (`safe_functions`), or the body was read: SHOW CREATE on the session's own backend, when
 //! nothing else keeps it, with the session's own rights. A body counts for `prepared_metadata_max_age`, or until a data definition.
 
-use super::Session;
-use super::definition;
 use super::effects::{changes_data_at_most, contains};
 use super::facts::FailedCalls;
 use super::question::Question;
 use super::tracked::contains_word;
+use super::{Session, definition};
 use crate::backends::backend::Collected;
 use crate::session_state::pins::{PinReason, StoredCall};
 use crate::session_state::state::Text;
@@ -112,7 +111,7 @@ impl Session {
             // What is pinned so is never asked.
             Verdict::Unread(_) if self.at.pins.set().contains(PinReason::SessionState) => {}
             Verdict::Unread(_) => {
-                let now = self.now_ms();
+                let now = self.worker.clock.now_ms();
                 self.at.pins.stored_code_called(calls, defined, now, analysis.digest);
             }
         }
@@ -120,7 +119,7 @@ impl Session {
 
     /// The operator says that it has no side effects.
     fn is_declared_safe(&self, schema: Option<&str>, name: &str) -> bool {
-        let safe = &self.user.attributes.safe_functions;
+        let safe = &self.at.user.attributes.safe_functions;
         let full = schema.map_or_else(|| name.to_lowercase(), |schema| format!("{schema}.{name}").to_lowercase());
         safe.iter().any(|safe| **safe == *full)
     }
@@ -131,7 +130,7 @@ impl Session {
         let Some(info) = self.at.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else {
             return Verdict::Leaves { role: false };
         };
-        let (epoch, now_ms) = (self.worker.shared.ddl_epoch.load(Ordering::Acquire), self.now_ms());
+        let (epoch, now_ms) = (self.worker.shared.ddl_epoch.load(Ordering::Acquire), self.worker.clock.now_ms());
         let max_age_ms = self.worker.snapshot().vars.prepared_metadata_max_age;
         let (memory, place) = (self.worker.memory.borrow(), self.place(&info));
         let mariadb = info.flavor == Flavor::MariaDb;
@@ -207,7 +206,7 @@ impl Session {
             Some(_) => Body::Unreadable,
             None => body_in(&reply, info.flavor, routine).unwrap_or(Body::Unreadable),
         };
-        let now_ms = self.now_ms();
+        let now_ms = self.worker.clock.now_ms();
         self.worker.memory.borrow_mut().learn_body(&self.place(&info), routine, body.clone(), epoch, now_ms);
         Ok(body)
     }

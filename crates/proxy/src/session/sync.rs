@@ -6,11 +6,10 @@ use super::Session;
 use super::backends::Backends;
 use super::effects::changes_data_at_most;
 use super::facts::{OwnError, Unread};
-use super::fault::{Certainty, Fault};
+use super::fault::Fault;
 use super::question::{Door, Question};
-use super::replay::was_closed;
 use super::wants::Wants;
-use crate::backends::backend::{Backend, put_query};
+use crate::backends::backend::put_query;
 use crate::backends::cleaning::{self, ResetError};
 use crate::session_state::held::{TRACK_GTIDS, Tracking};
 use crate::session_state::pins::WISHES;
@@ -46,7 +45,7 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    pub(super) fn push(&mut self, sql: &str, caps: Capabilities) {
+    pub(super) fn put_query(&mut self, sql: &str, caps: Capabilities) {
         put_query(&mut self.packets, sql.as_bytes(), caps);
         self.replies += 1;
     }
@@ -89,7 +88,7 @@ impl Session {
             }
             let id = self.facts.insert_id.to_tell();
             if let Some(backend) = self.at.backend.as_mut().filter(|b| b.core.held.last_insert_id() != Some(id)) {
-                ahead.push(&Question::GiveInsertId(id).text(), backend.core.caps);
+                ahead.put_query(&Question::GiveInsertId(id).text(), backend.core.caps);
                 backend.core.held.has_insert_id(id);
             }
         }
@@ -112,7 +111,7 @@ impl Session {
         // MySQL forgets them with any statement.
         let leaves = keeps && backend.core.held.has_warnings() && backend.core.info.flavor == Flavor::MariaDb;
         if shows || leaves {
-            ahead.push(CLEAR_WARNINGS, backend.core.caps);
+            ahead.put_query(CLEAR_WARNINGS, backend.core.caps);
             backend.core.held.warnings_cleared();
         }
     }
@@ -219,7 +218,7 @@ impl Session {
     }
 
     async fn sync_set(&mut self, set: &str, sure: bool, ahead: &mut Ahead) -> Result<(), Fault> {
-        let (now, session) = (self.now_ms(), self.with_own_rights());
+        let (now, session) = (self.worker.clock.now_ms(), self.with_own_rights());
         let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
         let core = &backend.core;
         let (server, info, user) = (Arc::clone(&core.server), Arc::clone(&core.info), Arc::clone(&core.lane.user));
@@ -227,7 +226,7 @@ impl Session {
         let place = AnswerSource { hostgroup, server: Some(server.index), version: &info.version, user: &user.name, class, session };
         let known = sure && self.worker.memory.borrow().is_accepted(&place, set, now);
         if known {
-            ahead.push(set, backend.core.caps);
+            ahead.put_query(set, backend.core.caps);
         } else {
             match self.door().ask(Question::Set(set)).await {
                 Ok(reply) => {
@@ -354,21 +353,6 @@ impl Door<'_> {
         match self.enter(schema).await {
             Ok(reply) => reply.error.map_or(Ok(()), |error| Err(Fault::server(error))),
             Err(e) => Err(self.at.lost_before(&e)),
-        }
-    }
-}
-
-impl Backends {
-    /// The connection failed before the statement was sent.
-    pub(super) fn lost_before(&mut self, e: &std::io::Error) -> Fault {
-        if self.backend.as_ref().is_some_and(Backend::is_owed) && !was_closed(e) {
-            // What went before may run on.
-            self.tell_of_loss();
-            self.end_what_runs(e);
-        }
-        match self.pinned_backend_lost(&e.to_string()) {
-            Fault::Lost { text, pins, .. } => Fault::Lost { certainty: Certainty::NeverSent, text, pins },
-            other => other,
         }
     }
 }

@@ -133,7 +133,7 @@ impl Session {
             is_execution: matches!(statement, Measured::Execution(..)),
             is_mariadb: trail.is_mariadb,
             session: self.handle.id,
-            user: self.user.name.as_ref().into(),
+            user: self.at.user.name.as_ref().into(),
             schema: self.wants.state.schema.as_deref().map(Into::into),
             client: self.client.peer,
             rule: self.hand.directions.rule.map(Into::into),

@@ -8,13 +8,12 @@
 //! Statements come here from `effects.rs` and `setting.rs`, [`Question::UserVariables`] asks, `literals.rs` reads the answer, and
 //! [`state::diff`](crate::session_state::state::diff) brings another connection to the known values.
 
-use super::Session;
 use super::backends::{BOUND, Backends};
-use super::charsets;
 use super::effects::may_name_others;
 use super::literals::{NO_TYPE, is_bare_null, literals, null_of, of_type};
 use super::question::{Door, Question};
 use super::wants::Wants;
+use super::{Session, charsets};
 use crate::session_state::pins::{PinReason, Pins, UNSEEN};
 use crate::session_state::state::{MOST_USER_VARIABLES, Text, Variables};
 use crate::statements::stmt_cache::ValuesAtPrepare;

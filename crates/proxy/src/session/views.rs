@@ -8,9 +8,9 @@
 use super::Session;
 use super::command::Incoming;
 use super::fault::Fault;
+use super::plan::Plan;
 use super::question::{Door, Question};
 use super::relay::Outgoing;
-use super::run::Plan;
 use crate::session_state::certainty::{self, Refusal};
 use crate::workers::shared::builtins_of;
 use sql::{Facts, Kind, LexMode, TableName};
@@ -85,7 +85,7 @@ impl Session {
     /// Those of the tables of which it is not known that reading them runs no code that may write; an error where one is known that may.
     pub(super) fn unproven(&self, mut tables: Vec<SchemaTable>) -> Result<Vec<SchemaTable>, ()> {
         let Some(info) = self.at.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else { return Ok(tables) };
-        let (epoch, now_ms) = (self.worker.shared.ddl_epoch.load(Ordering::Acquire), self.now_ms());
+        let (epoch, now_ms) = (self.worker.shared.ddl_epoch.load(Ordering::Acquire), self.worker.clock.now_ms());
         let max_age_ms = self.worker.snapshot().vars.prepared_metadata_max_age;
         let (memory, place) = (self.worker.memory.borrow(), self.place(&info));
         let mut writes = false;
@@ -115,7 +115,7 @@ impl Session {
     /// The same as [`Session::are_harmless`], and since when (worker's clock, ms) that is known at least.
     pub(super) async fn are_harmless_since(&mut self, tables: Vec<SchemaTable>) -> Result<(bool, u64), Fault> {
         let is_harmless = self.are_harmless(tables.clone()).await?;
-        let now_ms = self.now_ms();
+        let now_ms = self.worker.clock.now_ms();
         let Some(info) = self.at.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else { return Ok((is_harmless, now_ms)) };
         let (memory, place) = (self.worker.memory.borrow(), self.place(&info));
         let known_ms = tables.iter().filter_map(|table| memory.harmless_since_ms(&place, (&table.schema, &table.name)));
@@ -170,7 +170,7 @@ impl Session {
                 *harmless = false;
             }
         }
-        let now_ms = self.now_ms();
+        let now_ms = self.worker.clock.now_ms();
         let mut memory = self.worker.memory.borrow_mut();
         for (table, is_harmless) in tables.iter().zip(&harmless) {
             memory.learn_table(&self.place(&info), (&table.schema, &table.name), *is_harmless, epoch, now_ms);

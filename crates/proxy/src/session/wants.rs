@@ -2,9 +2,10 @@
 //!
 //! It is the session's own: whatever connection serves it is brought to this state before a statement runs.
 
+use super::local::DECIDE_CHARSETS;
 use crate::servers::server_info::{Family, ServerInfo};
 use crate::session_state::flavors::{StandIns, adapt};
-use crate::session_state::state::State;
+use crate::session_state::state::{State, Text};
 use sql::{Builtins, LexMode};
 
 /// See the module.
@@ -39,5 +40,20 @@ impl Wants {
         self.stand_ins = Some(Box::new(adapt(&mut self.state, info))).filter(|put| !put.is_empty());
         self.family = info.family;
         is_of_other_flavor && std::mem::replace(&mut self.lex.builtins, Builtins::Common) != Builtins::Common
+    }
+
+    /// The tables that are made or dropped, with their schemas.
+    pub(super) fn temporary_tables(&self, sql: &[u8]) -> Vec<(Text, String)> {
+        let own = || self.state.schema.clone().unwrap_or_else(|| (*b"").into());
+        let tables = sql::temporary_tables(sql, self.lex).into_iter();
+        tables.map(|(schema, table)| (schema.map_or_else(own, |schema| schema.as_bytes().into()), table)).collect()
+    }
+
+    /// False under settings under which this SET text might mean something else.
+    pub(super) fn state_is_ordinary(&self, sql: &[u8]) -> bool {
+        !self.lex.ansi_quotes
+            && !self.lex.no_backslash_escapes
+            && self.lex.multi_byte.reads_alike(sql)
+            && DECIDE_CHARSETS.iter().all(|name| self.state.variables.get(name).is_none())
     }
 }
