@@ -5,9 +5,11 @@ use super::backends::Backends;
 use super::end::End;
 use super::fault::Fault;
 use super::frontend::Frontend;
+use super::hand::AtHand;
 use super::leave::BackendAtStart;
 use super::recovery::Recovery;
 use super::replay::NO_LIMIT;
+use super::wants::Wants;
 use crate::backends::backend::Backend;
 use crate::backends::connect::Raw;
 use crate::clients::session_handle::{Activity, SessionHandle, Signal};
@@ -44,8 +46,8 @@ impl Session {
         if self.at.head_start_ends_us(u64::MAX).is_some() {
             return Ok(BackendAtStart::None);
         }
-        let Some(backend) = self.try_acquire() else { return Ok(BackendAtStart::None) };
-        self.take_on(backend);
+        let Some(backend) = self.hand.try_acquire_for(&self.at, &self.wants) else { return Ok(BackendAtStart::None) };
+        self.at.take_on(&mut self.wants, backend);
         Ok(BackendAtStart::AtHand)
     }
 
@@ -64,7 +66,7 @@ impl Session {
     async fn obtain_since(&mut self, looks_first: bool, asked_us: u64, from_us: u64) -> Result<(), Fault> {
         let deadline_us = self.recovery.wait_deadline_us(&self.at, from_us);
         let backend = self.wait_for_backend(looks_first, asked_us, deadline_us).await?;
-        self.take_on(backend);
+        self.at.take_on(&mut self.wants, backend);
         Ok(())
     }
 
@@ -81,7 +83,7 @@ impl Session {
     /// Takes one that a waiter was given, unless replays began while it waited.
     pub(super) async fn take_on_unless_late(&mut self, backend: Backend, asked_us: u64) -> Result<(), Fault> {
         if self.at.head_start_ends_us(u64::MAX).is_none() {
-            self.take_on(backend);
+            self.at.take_on(&mut self.wants, backend);
             return Ok(());
         }
         self.at.pool.release_to(&self.worker, &self.at.lane, backend);
@@ -97,29 +99,13 @@ impl Session {
         self.wait_in_queue(asked_us, deadline_us, Some(rider)).await
     }
 
-    /// The session holds this one from here on.
-    fn take_on(&mut self, backend: Backend) {
-        if self.at.replaying.is_some() {
-            self.at.pool.shared.replays.served(self.worker.shared.clock.now_us());
-        }
-        self.handle.row.held.set(Some(backend.shown()));
-        self.came_to_a_server();
-        let backend = self.at.backend.insert(backend);
-        if self.wants.come_to(&backend.core.info) {
-            backend.core.held.ran_unseen();
-        }
-    }
-
-    fn try_acquire(&self) -> Option<Backend> {
-        self.at.pool.try_acquire(&self.worker, &self.at.lane, &self.wants.state, self.hand.directions.needs)
-    }
-
     /// Waits until those have gone first that say a lost transaction again, if there are any, then in the queue.
     async fn wait_for_backend(&mut self, mut others_go_first: bool, asked_us: u64, deadline_us: u64) -> Result<Backend, Fault> {
         loop {
             if others_go_first {
-                self.let_replays_go_first(deadline_us).await?;
-                if let Some(backend) = self.try_acquire() {
+                // Rare, and long.
+                Box::pin(self.client.let_replays_go_first(&self.at, &mut self.hand, deadline_us)).await?;
+                if let Some(backend) = self.hand.try_acquire_for(&self.at, &self.wants) {
                     return Ok(backend);
                 }
             }
@@ -150,42 +136,16 @@ impl Session {
         self.hand.trail_waits(&self.at, false);
         let mut acquire = self.at.pool.enqueue(&self.worker, &self.at.lane, wish, since_us, deadline_us);
         let result = match self.hand.directions.writer {
-            Some(writer) => Box::pin(self.wait_among_readers(&mut acquire, writer, deadline_us)).await,
-            None => self.wait(|cx| acquire.poll_any(cx)).await.map(Some),
+            Some(writer) => Box::pin(self.client.wait_among_readers(&self.at, &mut acquire, writer, deadline_us)).await,
+            None => self.client.wait(&self.at, |cx| acquire.poll_any(cx)).await.map(Some),
         };
         drop(acquire);
         self.handle.set_activity(Activity::Running, self.worker.shared.clock.now_ms());
         match result? {
-            Some(outcome) => self.acquired(outcome, asked_us).map(Some),
+            Some(outcome) => self.recovery.acquired(&self.at, &self.hand, outcome, asked_us).map(Some),
             None => {
                 self.leave_readers();
                 Ok(None)
-            }
-        }
-    }
-
-    /// A read of a read/write split waits for one of its readers. None when none takes work for a while, and the writer does.
-    async fn wait_among_readers(
-        &mut self,
-        acquire: &mut Acquire,
-        writer: HostgroupId,
-        deadline_us: u64,
-    ) -> Result<Option<Result<Got, AcquireError>>, Fault> {
-        let patience = match self.at.lane.settings().reads_to_writer_after_ms {
-            0 => NO_LIMIT,
-            ms => Duration::from_millis(ms),
-        };
-        loop {
-            // Whoever waits for a short time only is to be served too.
-            let left = Duration::from_micros(deadline_us.saturating_sub(self.worker.shared.clock.now_us()) / 2);
-            let waited = tokio::time::timeout(patience.min(left.max(SHORTEST_HOLD)), self.wait(|cx| acquire.poll_any(cx))).await;
-            let now_ms = self.worker.shared.clock.now_ms();
-            match waited {
-                Ok(outcome) => return outcome.map(Some),
-                Err(_) if patience == NO_LIMIT || self.at.replaying.is_some() => {}
-                Err(_) if !self.at.pool.shared.lacks_servers(now_ms) => {}
-                Err(_) if self.worker.pool(writer).shared.takes_work(now_ms) => return Ok(None),
-                Err(_) => {}
             }
         }
     }
@@ -210,64 +170,16 @@ impl Session {
     /// Waits in the queue, in line since `since_us`, for what was asked for at one time, until another.
     async fn wait_for(&mut self, wish: Wish, since_us: u64, (asked_us, deadline_us): (u64, u64)) -> Result<Backend, Fault> {
         let mut acquire = self.at.pool.enqueue(&self.worker, &self.at.lane, wish, since_us, deadline_us);
-        let outcome = self.wait(|cx| acquire.poll(cx)).await?;
-        self.acquired(outcome, asked_us)
+        let outcome = self.client.wait(&self.at, |cx| acquire.poll(cx)).await?;
+        self.recovery.acquired(&self.at, &self.hand, outcome, asked_us)
     }
+}
 
-    /// What one got that waited, or why not.
-    fn acquired<T>(&self, outcome: Result<T, AcquireError>, asked_us: u64) -> Result<T, Fault> {
-        match outcome {
-            Ok(got) => Ok(got),
-            Err(AcquireError::Refused(e)) => Err(Fault::server(e)),
-            Err(AcquireError::Impossible(text)) => {
-                let text = format!("Tidegate: cannot log in to the server: {text}");
-                Err(Fault::error(codes::ACCESS_DENIED, b"28000", text))
-            }
-            Err(AcquireError::Timeout { hostgroup, reason, .. }) => {
-                let waited_ms = self.worker.shared.clock.now_us().saturating_sub(self.waits_since_us(asked_us)) / 1000;
-                let text = format!("Max connect timeout reached while reaching hostgroup {hostgroup} after {waited_ms}ms: {reason}");
-                let (user, now_ms) = (&self.at.user.name, self.worker.shared.clock.now_ms());
-                let line = format!("error 9001: user '{user}' got no connection to hostgroup {hostgroup} within {waited_ms} ms: {reason}");
-                if let Some(line) = self.at.pool.shared.told.due_about(user, &line, now_ms) {
-                    tracing::warn!("{line}");
-                }
-                Err(Fault::error(codes::NO_CONNECTION, b"HY000", text))
-            }
-        }
-    }
-
-    /// Since when (process clock, us) a statement that asks at `asked_us` has had no server: one that is sent again asked before.
-    fn waits_since_us(&self, asked_us: u64) -> u64 {
-        let first_us = self.recovery.again_until_us.map(|_| self.recovery.lost_at_us.unwrap_or(self.hand.began_us));
-        first_us.map_or(asked_us, |first_us| first_us.min(asked_us))
-    }
-
-    /// Waits until what others have to say again is said, or their head start is over.
-    pub(super) async fn let_replays_go_first(&mut self, deadline_us: u64) -> Result<(), Fault> {
-        let hostgroup = Arc::clone(&self.at.pool.shared);
-        let mut is_first = true;
-        loop {
-            let mut changed = pin!(hostgroup.replays.changed());
-            changed.as_mut().enable();
-            let Some(until_us) = self.at.head_start_ends_us(deadline_us) else { break };
-            if std::mem::take(&mut is_first) {
-                count(&self.worker.counters.replay_waits);
-                self.hand.trail_waits(&self.at, true);
-                self.handle.begin_wait(self.at.pool.shared.id, self.worker.clock.now_ms());
-            }
-            let left = Duration::from_micros(until_us.saturating_sub(self.worker.shared.clock.now_us())).min(NO_LIMIT);
-            let mut waited = pin!(tokio::time::timeout(left, changed));
-            _ = self.wait(|cx| waited.as_mut().poll(cx)).await?;
-        }
-        if !is_first {
-            self.handle.set_activity(Activity::Running, self.worker.shared.clock.now_ms());
-        }
-        Ok(())
-    }
-
+impl Frontend {
     /// Waits for something of the proxy's; notices a client that leaves and a kill.
-    pub(super) async fn wait<T>(&mut self, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Result<T, Fault> {
-        let Self { client: Frontend { link: front, input, .. }, worker, handle, .. } = self;
+    pub(super) async fn wait<T>(&mut self, at: &Backends, mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Result<T, Fault> {
+        let Self { link: front, input, .. } = self;
+        let Backends { worker, handle, .. } = at;
         poll_fn(|cx| {
             if let Poll::Ready(result) = poll(cx) {
                 return Poll::Ready(Ok(result));
@@ -287,6 +199,62 @@ impl Session {
         })
         .await
     }
+
+    /// A read of a read/write split waits for one of its readers. None when none takes work for a while, and the writer does.
+    async fn wait_among_readers(
+        &mut self,
+        at: &Backends,
+        acquire: &mut Acquire,
+        writer: HostgroupId,
+        deadline_us: u64,
+    ) -> Result<Option<Result<Got, AcquireError>>, Fault> {
+        let patience = match at.lane.settings().reads_to_writer_after_ms {
+            0 => NO_LIMIT,
+            ms => Duration::from_millis(ms),
+        };
+        loop {
+            // Whoever waits for a short time only is to be served too.
+            let left = Duration::from_micros(deadline_us.saturating_sub(at.worker.shared.clock.now_us()) / 2);
+            let waited = tokio::time::timeout(patience.min(left.max(SHORTEST_HOLD)), self.wait(at, |cx| acquire.poll_any(cx))).await;
+            let now_ms = at.worker.shared.clock.now_ms();
+            match waited {
+                Ok(outcome) => return outcome.map(Some),
+                Err(_) if patience == NO_LIMIT || at.replaying.is_some() => {}
+                Err(_) if !at.pool.shared.lacks_servers(now_ms) => {}
+                Err(_) if at.worker.pool(writer).shared.takes_work(now_ms) => return Ok(None),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Waits until what others have to say again is said, or their head start is over.
+    pub(super) async fn let_replays_go_first(&mut self, at: &Backends, hand: &mut AtHand, deadline_us: u64) -> Result<(), Fault> {
+        let hostgroup = Arc::clone(&at.pool.shared);
+        let mut is_first = true;
+        loop {
+            let mut changed = pin!(hostgroup.replays.changed());
+            changed.as_mut().enable();
+            let Some(until_us) = at.head_start_ends_us(deadline_us) else { break };
+            if std::mem::take(&mut is_first) {
+                count(&at.worker.counters.replay_waits);
+                hand.trail_waits(at, true);
+                at.handle.begin_wait(at.pool.shared.id, at.worker.clock.now_ms());
+            }
+            let left = Duration::from_micros(until_us.saturating_sub(at.worker.shared.clock.now_us())).min(NO_LIMIT);
+            let mut waited = pin!(tokio::time::timeout(left, changed));
+            _ = self.wait(at, |cx| waited.as_mut().poll(cx)).await?;
+        }
+        if !is_first {
+            at.handle.set_activity(Activity::Running, at.worker.shared.clock.now_ms());
+        }
+        Ok(())
+    }
+}
+
+impl AtHand {
+    fn try_acquire_for(&self, at: &Backends, wants: &Wants) -> Option<Backend> {
+        at.pool.try_acquire(&at.worker, &at.lane, &wants.state, self.directions.needs)
+    }
 }
 
 impl Recovery {
@@ -298,6 +266,34 @@ impl Recovery {
             (None, 0) => u64::MAX,
             (None, ms) => now_us + ms * 1000,
         }
+    }
+
+    /// What one got that waited, or why not.
+    fn acquired<T>(&self, at: &Backends, hand: &AtHand, outcome: Result<T, AcquireError>, asked_us: u64) -> Result<T, Fault> {
+        match outcome {
+            Ok(got) => Ok(got),
+            Err(AcquireError::Refused(e)) => Err(Fault::server(e)),
+            Err(AcquireError::Impossible(text)) => {
+                let text = format!("Tidegate: cannot log in to the server: {text}");
+                Err(Fault::error(codes::ACCESS_DENIED, b"28000", text))
+            }
+            Err(AcquireError::Timeout { hostgroup, reason, .. }) => {
+                let waited_ms = at.worker.shared.clock.now_us().saturating_sub(self.waits_since_us(hand, asked_us)) / 1000;
+                let text = format!("Max connect timeout reached while reaching hostgroup {hostgroup} after {waited_ms}ms: {reason}");
+                let (user, now_ms) = (&at.user.name, at.worker.shared.clock.now_ms());
+                let line = format!("error 9001: user '{user}' got no connection to hostgroup {hostgroup} within {waited_ms} ms: {reason}");
+                if let Some(line) = at.pool.shared.told.due_about(user, &line, now_ms) {
+                    tracing::warn!("{line}");
+                }
+                Err(Fault::error(codes::NO_CONNECTION, b"HY000", text))
+            }
+        }
+    }
+
+    /// Since when (process clock, us) a statement that asks at `asked_us` has had no server: one that is sent again asked before.
+    fn waits_since_us(&self, hand: &AtHand, asked_us: u64) -> u64 {
+        let first_us = self.again_until_us.map(|_| self.lost_at_us.unwrap_or(hand.began_us));
+        first_us.map_or(asked_us, |first_us| first_us.min(asked_us))
     }
 }
 
@@ -315,6 +311,23 @@ impl Backends {
         let now_us = self.worker.shared.clock.now_us();
         let ends_us = hostgroup.replays.head_start_ends_us(head_start_ms, &hostgroup.servers(), now_us)?;
         Some(ends_us.min(deadline_us)).filter(|until_us| now_us < *until_us)
+    }
+
+    /// The session holds this one from here on.
+    fn take_on(&mut self, wants: &mut Wants, backend: Backend) {
+        if self.replaying.is_some() {
+            self.pool.shared.replays.served(self.worker.shared.clock.now_us());
+        }
+        self.handle.row.held.set(Some(backend.shown()));
+        // What was to be said of the server before is over.
+        self.handle.may_stay();
+        if self.handle.pending() == Some(Signal::Cut) {
+            self.handle.clear_signal();
+        }
+        let backend = self.backend.insert(backend);
+        if wants.come_to(&backend.core.info) {
+            backend.core.held.ran_unseen();
+        }
     }
 }
 

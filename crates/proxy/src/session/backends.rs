@@ -15,9 +15,11 @@ use crate::hostgroups::lane::Lane;
 use crate::hostgroups::pool::HostgroupPool;
 use crate::hostgroups::replays::Replaying;
 use crate::net::stream::DetachedSocket;
+use crate::servers::server_info::ServerInfo;
 use crate::session_state::class::{Class, LaneKey};
 use crate::session_state::held::Tracking;
 use crate::session_state::pins::{PinReason, PinSet, Pins, WISHES, is_kept};
+use crate::statements::memory::AnswerSource;
 use crate::statements::stmt_cache::Apart;
 use crate::workers::in_force::InForce;
 use crate::workers::worker::Worker;
@@ -420,6 +422,17 @@ impl Backends {
     /// Whether pins keep the backend, and no setting says so any more.
     pub(super) fn keeps_in_vain(&self) -> bool {
         !self.pins.set().is_empty() && !is_kept(self.pins.set(), &self.lane.settings())
+    }
+
+    /// Where what servers say to this session holds, all of them being of this version.
+    pub(super) fn place<'a>(&'a self, info: &'a ServerInfo) -> AnswerSource<'a> {
+        let (hostgroup, class) = (self.pool.shared.id, self.lane.key.class);
+        AnswerSource { hostgroup, server: None, version: &info.version, user: &self.user.name, class, session: self.with_own_rights() }
+    }
+
+    /// The session's number, where it may do other things than the user's other sessions.
+    pub(super) fn with_own_rights(&self) -> Option<u64> {
+        Some(self.handle.id).filter(|_| self.pins.set().contains(PinReason::Role))
     }
 }
 

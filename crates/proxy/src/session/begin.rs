@@ -5,9 +5,10 @@ use super::backends::Backends;
 use super::end::End;
 use super::fault::Fault;
 use super::frontend::Frontend;
+use super::wants::Wants;
 use crate::clients::session_handle::Limits;
 use crate::net::link::Compression;
-use crate::servers::server_info::{Family, ServerInfo, charset_of};
+use crate::servers::server_info::{Family, ServerInfo};
 use crate::session_state::held::TRACK_GTIDS;
 use crate::session_state::state::{Text, canonical, is_wide};
 use model::settings::SessionTrackGtids;
@@ -30,12 +31,12 @@ impl Session {
         let snapshot = self.worker.snapshot();
         self.wants.state.schema = None;
         self.handle.set_limits(Limits::from_settings(&self.at.lane.settings()));
-        self.set_initial_variables(self.client.collation);
+        self.wants.set_initial_variables(&self.at, &self.client, self.client.collation);
         let default = snapshot.default_schema(&self.at.user).as_bytes();
         let schema = match schema {
             // Its own connection logs in as it did.
             Some(raw) if self.at.user.fast_forward => Some(raw.into()),
-            Some(name) => Some(self.in_utf8(name)),
+            Some(name) => Some(self.wants.in_utf8(&self.client, &self.worker, name)),
             None => Some(default).filter(|name| !name.is_empty()).map(Text::from),
         };
         self.wants.state.schema = schema.map(|name| self.worker.memory.borrow_mut().intern_text(name));
@@ -47,78 +48,6 @@ impl Session {
     pub(super) fn initial_status(&self) -> StatusFlags {
         let server = self.worker.shared.info.get().map_or(StatusFlags::AUTOCOMMIT, |i| i.status);
         server & (StatusFlags::AUTOCOMMIT | StatusFlags::NO_BACKSLASH_ESCAPES)
-    }
-
-    /// The character set variables that a handshake's collation stands for; one that the server does not know leaves it at
-    /// its defaults, as it would on a direct connection.
-    pub(super) fn set_initial_variables(&mut self, collation: u16) {
-        self.handle.set_own_idle_limit(0);
-        let info = self.worker.shared.info.get();
-        let family = info.as_ref().map_or(Family::MySql, |i| i.family);
-        let flavor = family.flavor();
-        (self.wants.family, self.wants.stand_ins) = (family, None);
-        self.wants.lex.builtins = self.worker.shared.builtins();
-        self.wants.lex.ignore_space = self.client.caps.contains(Capabilities::IGNORE_SPACE);
-        let known = match info {
-            Some(info) => self.at.best_informed(info).login_collation(collation),
-            None => charset::collation_in(flavor, collation),
-        };
-        if let Some(collation) = known {
-            self.wants.state.variables.set_names(collation);
-        }
-        self.wants.read_client_charset();
-        if let Some(level) = self.at.user.attributes.default_transaction_isolation.as_deref() {
-            let name = canonical("transaction_isolation", family);
-            let level = level.trim().to_ascii_uppercase().replace(' ', "-");
-            self.wants.state.variables.set(name, Some(level.as_bytes()));
-        }
-        let tells_gtids = self.worker.snapshot().vars.default_session_track_gtids == SessionTrackGtids::OwnGtid;
-        if tells_gtids && self.worker.shared.serves_mysql() {
-            self.wants.state.variables.set(TRACK_GTIDS, Some(SessionTrackGtids::OwnGtid.as_str().as_bytes()));
-        }
-        self.wants.share_state(&self.at);
-    }
-
-    /// A name of the client's, as servers keep and tell it. What is no text in the session's character set stays as it is: servers
-    /// refuse it.
-    pub(super) fn in_utf8(&self, name: &[u8]) -> Text {
-        let charset = match self.wants.state.variables.get("character_set_client") {
-            Some(charset) => charset,
-            None => charset_of(self.worker.shared.info.get().as_deref(), self.client.collation).as_bytes(),
-        };
-        charset::to_utf8(charset, name).unwrap_or(name.into()).as_ref().into()
-    }
-
-    /// What becomes of a client whose handshake names a collation that the servers do not know (`handle_unknown_charset`), or one of
-    /// a character set that no client can have.
-    pub(super) async fn check_collation(&mut self) -> Result<(), End> {
-        let id = self.client.collation;
-        let info = self.worker.shared.info.get();
-        let known = info.as_ref().map_or_else(|| charset::collation(id), |info| info.collation_of(id));
-        if let Some(wide) = known.filter(|known| is_wide(known.charset.as_bytes())) {
-            let text = format!("Variable 'character_set_client' can't be set to the value of '{}'", wide.charset);
-            self.client.send_error_at(&mut self.at, self.client.login_seq, codes::WRONG_VALUE_FOR_VAR, "42000", text.as_bytes()).await?;
-            return Err(End::Refused(text));
-        }
-        // Who says 0 names none.
-        if id == 0 || info.is_none() || known.is_some() {
-            return Ok(());
-        }
-        match self.worker.snapshot().vars.handle_unknown_charset {
-            0 => {
-                let text = format!("Unknown collation: '{id}'");
-                self.client.send_error_at(&mut self.at, self.client.login_seq, codes::UNKNOWN_COLLATION, "HY000", text.as_bytes()).await?;
-                Err(End::Refused(text))
-            }
-            1 if self.worker.memory.borrow_mut().is_new_collation(id) => {
-                let (user, host) = (&self.at.user.name, self.client.host());
-                tracing::warn!(
-                    "user '{user}' from {host} asks for collation {id}, which the servers do not know: the servers use their default"
-                );
-                Ok(())
-            }
-            _ => Ok(()),
-        }
     }
 
     /// Asks a backend whether the schema may be used, unless one has said so a moment ago; then says OK to the client. A
@@ -134,14 +63,7 @@ impl Session {
                 self.ask_for_schema(&schema).await?;
             }
         }
-        self.welcome().await
-    }
-
-    /// The login has succeeded.
-    pub(super) async fn welcome(&mut self) -> Result<(), End> {
-        self.send_login_ok(self.client.login_seq).await?;
-        self.client.start_compression(&self.at);
-        Ok(())
+        self.client.welcome(&mut self.at, &self.wants).await
     }
 
     pub(super) async fn ask_for_schema(&mut self, schema: &Text) -> Result<(), End> {
@@ -182,23 +104,37 @@ impl Session {
         }
         Ok(())
     }
+}
 
-    pub(super) async fn send_login_ok(&mut self, seq: u8) -> Result<(), End> {
-        let mut told = Vec::new();
-        if let Some((schema, _)) = self.wants.state.schema.as_ref().zip(self.client.filter.as_ref().filter(|f| f.schema)) {
-            session_state::put_change(&mut told, &Change::Schema(schema));
+impl Wants {
+    /// The character set variables that a handshake's collation stands for; one that the server does not know leaves it at
+    /// its defaults, as it would on a direct connection.
+    pub(super) fn set_initial_variables(&mut self, at: &Backends, client: &Frontend, collation: u16) {
+        at.handle.set_own_idle_limit(0);
+        let info = at.worker.shared.info.get();
+        let family = info.as_ref().map_or(Family::MySql, |i| i.family);
+        let flavor = family.flavor();
+        (self.family, self.stand_ins) = (family, None);
+        self.lex.builtins = at.worker.shared.builtins();
+        self.lex.ignore_space = client.caps.contains(Capabilities::IGNORE_SPACE);
+        let known = match info {
+            Some(info) => at.best_informed(info).login_collation(collation),
+            None => charset::collation_in(flavor, collation),
+        };
+        if let Some(collation) = known {
+            self.state.variables.set_names(collation);
         }
-        let status = self.client.current_status();
-        // Of the greeting's login alone: COM_CHANGE_USER proves nothing, as on MariaDB.
-        let proof = self.handle.certificate_proof.take();
-        let info = proof.as_deref().map_or(&b""[..], |proof| &proof[..]);
-        let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: 0, info, session_state: &told };
-        let mut payload = Vec::new();
-        ok.write(&mut payload, OK, self.client.caps);
-        let mut out = Vec::new();
-        let mut seq = seq;
-        packet::put_packet(&mut out, &mut seq, &payload);
-        self.client.write_front(&self.at, &out).await
+        self.read_client_charset();
+        if let Some(level) = at.user.attributes.default_transaction_isolation.as_deref() {
+            let name = canonical("transaction_isolation", family);
+            let level = level.trim().to_ascii_uppercase().replace(' ', "-");
+            self.state.variables.set(name, Some(level.as_bytes()));
+        }
+        let tells_gtids = at.worker.snapshot().vars.default_session_track_gtids == SessionTrackGtids::OwnGtid;
+        if tells_gtids && at.worker.shared.serves_mysql() {
+            self.state.variables.set(TRACK_GTIDS, Some(SessionTrackGtids::OwnGtid.as_str().as_bytes()));
+        }
+        self.share_state(at);
     }
 }
 
@@ -219,6 +155,63 @@ impl Frontend {
             return;
         };
         self.link.compress(Compression::new(method));
+    }
+
+    /// What becomes of a client whose handshake names a collation that the servers do not know (`handle_unknown_charset`), or one of
+    /// a character set that no client can have.
+    pub(super) async fn check_collation(&mut self, at: &mut Backends) -> Result<(), End> {
+        let id = self.collation;
+        let info = at.worker.shared.info.get();
+        let known = info.as_ref().map_or_else(|| charset::collation(id), |info| info.collation_of(id));
+        if let Some(wide) = known.filter(|known| is_wide(known.charset.as_bytes())) {
+            let text = format!("Variable 'character_set_client' can't be set to the value of '{}'", wide.charset);
+            self.send_error_at(at, self.login_seq, codes::WRONG_VALUE_FOR_VAR, "42000", text.as_bytes()).await?;
+            return Err(End::Refused(text));
+        }
+        // Who says 0 names none.
+        if id == 0 || info.is_none() || known.is_some() {
+            return Ok(());
+        }
+        match at.worker.snapshot().vars.handle_unknown_charset {
+            0 => {
+                let text = format!("Unknown collation: '{id}'");
+                self.send_error_at(at, self.login_seq, codes::UNKNOWN_COLLATION, "HY000", text.as_bytes()).await?;
+                Err(End::Refused(text))
+            }
+            1 if at.worker.memory.borrow_mut().is_new_collation(id) => {
+                let (user, host) = (&at.user.name, self.host());
+                tracing::warn!(
+                    "user '{user}' from {host} asks for collation {id}, which the servers do not know: the servers use their default"
+                );
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) async fn send_login_ok(&mut self, at: &mut Backends, wants: &Wants, seq: u8) -> Result<(), End> {
+        let mut told = Vec::new();
+        if let Some((schema, _)) = wants.state.schema.as_ref().zip(self.filter.as_ref().filter(|f| f.schema)) {
+            session_state::put_change(&mut told, &Change::Schema(schema));
+        }
+        let status = self.current_status();
+        // Of the greeting's login alone: COM_CHANGE_USER proves nothing, as on MariaDB.
+        let proof = at.handle.certificate_proof.take();
+        let info = proof.as_deref().map_or(&b""[..], |proof| &proof[..]);
+        let ok = OkPacket { affected_rows: 0, last_insert_id: 0, status, warnings: 0, info, session_state: &told };
+        let mut payload = Vec::new();
+        ok.write(&mut payload, OK, self.caps);
+        let mut out = Vec::new();
+        let mut seq = seq;
+        packet::put_packet(&mut out, &mut seq, &payload);
+        self.write_front(at, &out).await
+    }
+
+    /// The login has succeeded.
+    pub(super) async fn welcome(&mut self, at: &mut Backends, wants: &Wants) -> Result<(), End> {
+        self.send_login_ok(at, wants, self.login_seq).await?;
+        self.start_compression(at);
+        Ok(())
     }
 }
 

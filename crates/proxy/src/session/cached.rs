@@ -6,9 +6,12 @@ use super::Session;
 use super::backends::Backends;
 use super::command::Incoming;
 use super::end::End;
+use super::facts::SessionFacts;
+use super::frontend::Frontend;
 use super::guard::paused;
 use super::hand::AtHand;
 use super::respond::Made;
+use super::wants::Wants;
 use crate::cache::{Asked, AskedExecution, Asker, CachePolicy, Entry, Key, Look, ResultProtocol};
 use crate::session_state::class::Class;
 use sql::Analysis;
@@ -26,13 +29,13 @@ impl Session {
             0
         };
         let asked = Asked::Text { sql: self.client.sql_text(command, start), attribute_count };
-        let key = self.cache_key(&asked, analysis);
+        let key = self.client.cache_key(&self.at, &self.wants, &asked, analysis);
         self.look_in_cache(key, ResultProtocol::Text).await
     }
 
     /// The same for an execution of the prepared statement `id`.
     pub(super) async fn execution_from_cache(&mut self, command: Incoming, id: u32) -> Result<bool, End> {
-        let mode = self.mode();
+        let mode = self.wants.mode(&self.client, &self.worker);
         let Some(statement) = self.statements.get(id).filter(|s| !s.is_bound()) else { return Ok(false) };
         let asked = Asked::Execution(AskedExecution {
             statement: &statement.key,
@@ -43,23 +46,8 @@ impl Session {
             payload: self.client.payload(command),
             caps: self.client.caps,
         });
-        let key = self.cache_key(&asked, &statement.analysis);
+        let key = self.client.cache_key(&self.at, &self.wants, &asked, &statement.analysis);
         self.look_in_cache(key, ResultProtocol::Binary).await
-    }
-
-    fn cache_key(&self, asked: &Asked<'_>, analysis: &Analysis) -> Option<Key> {
-        if !self.at.pins.set().is_empty() || self.at.backend.is_some() {
-            return None;
-        }
-        let asker = Asker {
-            user: &self.at.user.name,
-            hostgroup: self.at.pool.shared.id,
-            collation: self.client.collation,
-            class: Class::of(self.client.caps),
-            state: &self.wants.state,
-            status: self.client.current_status(),
-        };
-        self.worker.shared.cache.key(&asker, asked, analysis)
     }
 
     async fn look_in_cache(&mut self, key: Option<Key>, form: ResultProtocol) -> Result<bool, End> {
@@ -82,18 +70,41 @@ impl Session {
             },
             Look::Off => return Ok(false),
         };
-        self.answer_from(&entry, form).await
+        self.client.answer_from_cache(&mut self.at, &mut self.facts, &entry, form).await
     }
+}
 
-    async fn answer_from(&mut self, entry: &Arc<Entry>, form: ResultProtocol) -> Result<bool, End> {
+impl Frontend {
+    async fn answer_from_cache(
+        &mut self,
+        at: &mut Backends,
+        facts: &mut SessionFacts,
+        entry: &Arc<Entry>,
+        form: ResultProtocol,
+    ) -> Result<bool, End> {
         let mut packets = Vec::new();
-        if entry.write_reply(form, self.client.current_status(), &mut packets).is_none()
-            || self.client.send_made(&mut self.at, packets, entry.caps()).await? == Made::Not
+        if entry.write_reply(form, self.current_status(), &mut packets).is_none()
+            || self.send_made(at, packets, entry.caps()).await? == Made::Not
         {
             return Ok(false);
         }
-        self.facts.answered_from_cache(entry.rows());
+        facts.answered_from_cache(entry.rows());
         Ok(true)
+    }
+
+    fn cache_key(&self, at: &Backends, wants: &Wants, asked: &Asked<'_>, analysis: &Analysis) -> Option<Key> {
+        if !at.pins.set().is_empty() || at.backend.is_some() {
+            return None;
+        }
+        let asker = Asker {
+            user: &at.user.name,
+            hostgroup: at.pool.shared.id,
+            collation: self.collation,
+            class: Class::of(self.caps),
+            state: &wants.state,
+            status: self.current_status(),
+        };
+        at.worker.shared.cache.key(&asker, asked, analysis)
     }
 }
 

@@ -152,7 +152,7 @@ impl Session {
 
     /// The buffer of a short command has another one, or a server's number of a statement, when it was answered.
     fn keep_command(&mut self, command: Incoming) {
-        let (said, named) = (self.client.payload(command).to_vec(), self.named_statement(command));
+        let (said, named) = (self.client.payload(command).to_vec(), self.statements.named_statement(&self.at, &self.client, command));
         if let Some(beside) = self.beside.as_mut() {
             (beside.captured.said, beside.captured.named) = (said, named);
         }

@@ -60,7 +60,7 @@ async fn log_in_again(session: &mut Session, payload: &[u8]) -> Result<(), End> 
     let default = Plugin::from_name(worker.snapshot().vars.default_authentication_plugin.as_str().as_bytes()).unwrap_or(Plugin::Native);
     // Under the greeting's scramble, as MariaDB does: libmariadb 3.3.20 answers that, whatever it is asked.
     let mut auth = ServerAuth::new(session.client.scramble, default, channel);
-    let seq = session.prove_again(&mut auth, (&name, user.as_deref()), &change).await?;
+    let seq = session.client.prove_again(&mut session.at, &mut auth, (&name, user.as_deref()), &change).await?;
     let Some((user, seq)) = user.zip(seq) else {
         let text = denied(&name, &session.client.host(), auth.with_password());
         worker.shared.note_host(session.client.peer, HostLogin::Failed);
@@ -89,84 +89,11 @@ async fn log_in_again(session: &mut Session, payload: &[u8]) -> Result<(), End> 
     session.at.choose_lane(session.client.caps);
     session.forget_ignore_space();
     session.begin(Some(change.schema).filter(|s| !s.is_empty()));
-    session.check_collation().await?;
+    session.client.check_collation(&mut session.at).await?;
     if let Some(schema) = session.wants.state.schema.clone() {
         session.ask_for_schema(&schema).await?;
     }
-    session.send_login_ok(seq).await
-}
-
-impl Session {
-    /// The exchange of COM_CHANGE_USER; the sequence id that comes next, or None when the password is wrong.
-    async fn prove_again(
-        &mut self,
-        auth: &mut ServerAuth,
-        (name, user): (&[u8], Option<&User>),
-        change: &ChangeUser<'_>,
-    ) -> Result<Option<u8>, End> {
-        let worker = Rc::clone(&self.worker);
-        let secrets = user.map(|u| worker.shared.user(&u.name).secrets()).unwrap_or_default();
-        let secret = scramble();
-        let snapshot = worker.snapshot();
-        let account = account(&worker.shared, user.map_or_else(|| decoy(&snapshot, name, &secret), stored), &secrets);
-        let mut seq = 1;
-        // Without plugins a client cannot be asked again: it has answered the greeting.
-        let mut step = if self.client.caps.contains(Capabilities::PLUGIN_AUTH) {
-            auth.ask(&account, change.plugin)
-        } else {
-            auth.start(&account, None, change.auth_response)
-        }
-        .map_err(malformed)?;
-        loop {
-            self.client.login_seq = seq;
-            let payload = match step {
-                Step::Denied => return Ok(None),
-                Step::Check(check) => {
-                    step = self.worker.check(move || check.run()).await.unwrap_or(Step::Denied);
-                    continue;
-                }
-                Step::Done(verified) => {
-                    if !user.is_some_and(|user| learn(&worker.shared, user, &verified)) {
-                        return Ok(None);
-                    }
-                    if let Some(packet) = verified.before_ok {
-                        self.client.send_login_packet(&mut self.at, &packet, &mut seq).await?;
-                    }
-                    return Ok(Some(seq));
-                }
-                Step::Send(payload) => payload,
-                Step::Switch(plugin) => {
-                    let data = [&self.client.scramble[..], &[0]].concat();
-                    let mut payload = Vec::new();
-                    AuthSwitchRequest { plugin: plugin.name().as_bytes(), data: &data }.write(&mut payload);
-                    payload
-                }
-            };
-            self.client.send_login_packet(&mut self.at, &payload, &mut seq).await?;
-            let (answer, next) = self.receive_login_packet().await?;
-            seq = next;
-            step = auth.feed(&account, &answer).map_err(malformed)?;
-        }
-    }
-
-    /// A packet behind the command at the front of the input, and the sequence id that follows it.
-    async fn receive_login_packet(&mut self) -> Result<(Vec<u8>, u8), End> {
-        loop {
-            let bytes = self.client.input.filled();
-            let skip = packet::header(bytes).map_or(0, |(len, _)| HEADER + len);
-            if let Some((len, seq)) = bytes.get(skip..).and_then(packet::header) {
-                if len > MAX_LOGIN_PACKET {
-                    return Err(malformed(WireError::Malformed("login packet is too long")));
-                }
-                if let Some(payload) = bytes.get(skip + HEADER..skip + HEADER + len) {
-                    let payload = payload.to_vec();
-                    self.client.input.consume_behind(skip, HEADER + len);
-                    return Ok((payload, seq.wrapping_add(1)));
-                }
-            }
-            self.read_more(self.client.input.len() + HEADER).await?;
-        }
-    }
+    session.client.send_login_ok(&mut session.at, &session.wants, seq).await
 }
 
 impl Frontend {
@@ -184,5 +111,77 @@ impl Frontend {
         let mut out = Vec::new();
         packet::put_packet(&mut out, seq, payload);
         self.write_front(at, &out).await
+    }
+
+    /// A packet behind the command at the front of the input, and the sequence id that follows it.
+    async fn receive_login_packet(&mut self, at: &Backends) -> Result<(Vec<u8>, u8), End> {
+        loop {
+            let bytes = self.input.filled();
+            let skip = packet::header(bytes).map_or(0, |(len, _)| HEADER + len);
+            if let Some((len, seq)) = bytes.get(skip..).and_then(packet::header) {
+                if len > MAX_LOGIN_PACKET {
+                    return Err(malformed(WireError::Malformed("login packet is too long")));
+                }
+                if let Some(payload) = bytes.get(skip + HEADER..skip + HEADER + len) {
+                    let payload = payload.to_vec();
+                    self.input.consume_behind(skip, HEADER + len);
+                    return Ok((payload, seq.wrapping_add(1)));
+                }
+            }
+            self.read_more(at, self.input.len() + HEADER).await?;
+        }
+    }
+
+    /// The exchange of COM_CHANGE_USER; the sequence id that comes next, or None when the password is wrong.
+    async fn prove_again(
+        &mut self,
+        at: &mut Backends,
+        auth: &mut ServerAuth,
+        (name, user): (&[u8], Option<&User>),
+        change: &ChangeUser<'_>,
+    ) -> Result<Option<u8>, End> {
+        let worker = Rc::clone(&at.worker);
+        let secrets = user.map(|u| worker.shared.user(&u.name).secrets()).unwrap_or_default();
+        let secret = scramble();
+        let snapshot = worker.snapshot();
+        let account = account(&worker.shared, user.map_or_else(|| decoy(&snapshot, name, &secret), stored), &secrets);
+        let mut seq = 1;
+        // Without plugins a client cannot be asked again: it has answered the greeting.
+        let mut step = if self.caps.contains(Capabilities::PLUGIN_AUTH) {
+            auth.ask(&account, change.plugin)
+        } else {
+            auth.start(&account, None, change.auth_response)
+        }
+        .map_err(malformed)?;
+        loop {
+            self.login_seq = seq;
+            let payload = match step {
+                Step::Denied => return Ok(None),
+                Step::Check(check) => {
+                    step = at.worker.check(move || check.run()).await.unwrap_or(Step::Denied);
+                    continue;
+                }
+                Step::Done(verified) => {
+                    if !user.is_some_and(|user| learn(&worker.shared, user, &verified)) {
+                        return Ok(None);
+                    }
+                    if let Some(packet) = verified.before_ok {
+                        self.send_login_packet(at, &packet, &mut seq).await?;
+                    }
+                    return Ok(Some(seq));
+                }
+                Step::Send(payload) => payload,
+                Step::Switch(plugin) => {
+                    let data = [&self.scramble[..], &[0]].concat();
+                    let mut payload = Vec::new();
+                    AuthSwitchRequest { plugin: plugin.name().as_bytes(), data: &data }.write(&mut payload);
+                    payload
+                }
+            };
+            self.send_login_packet(at, &payload, &mut seq).await?;
+            let (answer, next) = self.receive_login_packet(at).await?;
+            seq = next;
+            step = auth.feed(&account, &answer).map_err(malformed)?;
+        }
     }
 }

@@ -56,7 +56,7 @@ impl Session {
                 let wanted = self.client.wanted();
                 self.client.input.reserve(wanted, &self.worker.buffers);
             }
-            match self.wait_for_client().await? {
+            match self.client.wait_for_client(&self.at).await? {
                 Waited::Read(0) => return Err(End::Quit),
                 Waited::Read(_) => {}
                 Waited::Signal(Signal::Park) => {
@@ -79,38 +79,6 @@ impl Session {
                     }
                 }
             }
-        }
-    }
-
-    async fn wait_for_client(&mut self) -> Result<Waited, End> {
-        let Self { client: Frontend { link: front, input, .. }, worker, handle, .. } = self;
-        let waited = poll_fn(|cx| {
-            // Bytes first: a command that has arrived is served before the session is told to stop.
-            if front.poll_readable(cx).is_ready() {
-                match front.poll_read(cx, input, &worker.buffers) {
-                    Poll::Ready(result) => return Poll::Ready(result.map(Waited::Read)),
-                    Poll::Pending => input.release(&worker.buffers),
-                }
-            }
-            match handle.poll_signal(cx) {
-                Some(signal) => Poll::Ready(Ok(Waited::Signal(signal))),
-                None => Poll::Pending,
-            }
-        });
-        waited.await.map_err(End::ClientError)
-    }
-
-    /// Reads more of what a client has begun to send, until `wanted` bytes have room; a session that is killed meanwhile ends.
-    pub(super) async fn read_more(&mut self, wanted: usize) -> Result<(), End> {
-        let Self { client: Frontend { link: front, input, .. }, worker, handle, .. } = self;
-        input.reserve(wanted, &worker.buffers);
-        let read = poll_fn(|cx| match front.poll_read(cx, input, &worker.buffers) {
-            Poll::Ready(result) => Poll::Ready(result.map_err(End::ClientError)),
-            Poll::Pending => ended(handle, cx).map_or(Poll::Pending, |end| Poll::Ready(Err(end))),
-        });
-        match read.await? {
-            0 => Err(End::ClientGone),
-            _ => Ok(()),
         }
     }
 }
@@ -204,6 +172,25 @@ impl Frontend {
         }
         Ok(Some(Incoming { byte, wire_len: end, joined: true, rewritten: false }))
     }
+
+    async fn wait_for_client(&mut self, at: &Backends) -> Result<Waited, End> {
+        let Self { link: front, input, .. } = self;
+        let Backends { worker, handle, .. } = at;
+        let waited = poll_fn(|cx| {
+            // Bytes first: a command that has arrived is served before the session is told to stop.
+            if front.poll_readable(cx).is_ready() {
+                match front.poll_read(cx, input, &worker.buffers) {
+                    Poll::Ready(result) => return Poll::Ready(result.map(Waited::Read)),
+                    Poll::Pending => input.release(&worker.buffers),
+                }
+            }
+            match handle.poll_signal(cx) {
+                Some(signal) => Poll::Ready(Ok(Waited::Signal(signal))),
+                None => Poll::Pending,
+            }
+        });
+        waited.await.map_err(End::ClientError)
+    }
 }
 
 impl Backends {
@@ -239,7 +226,7 @@ impl Backends {
 }
 
 /// Why a session ends that waits for the rest of what its client sends.
-fn ended(handle: &SessionHandle, cx: &Context<'_>) -> Option<End> {
+pub(super) fn ended(handle: &SessionHandle, cx: &Context<'_>) -> Option<End> {
     match handle.poll_signal(cx)? {
         Signal::KillConnection => Some(End::Killed),
         Signal::TransactionTimeout => Some(End::TransactionTimeout),

@@ -28,7 +28,7 @@ impl Session {
         self.client.streamed_input = false;
         self.client.is_half_told = false;
         let result = match Command::from_u8(command.byte) {
-            Some(kind) if self.is_long_text(kind, command) => Box::pin(self.serve_long_text(kind, command)).await,
+            Some(kind) if self.client.is_long_text(kind, command) => Box::pin(self.serve_long_text(kind, command)).await,
             Some(kind @ (Command::Query | Command::StmtExecute)) => match self.statement(kind, command) {
                 Some(mut statement) => {
                     let result = self.serve_statement(&mut statement).await;
@@ -71,7 +71,7 @@ impl Session {
 
     /// The statement that a command is; None for one that needs a closer look.
     fn statement(&mut self, kind: Command, command: Incoming) -> Option<Statement> {
-        if kind == Command::Query { self.read_text(command) } else { self.execution_at_hand(command) }
+        if kind == Command::Query { self.read_text(command) } else { self.statements.execution_at_hand(&self.at, &self.client, command) }
     }
 
     /// Serves a statement that is malformed, or unknown, or has a cursor that ends first.
@@ -172,7 +172,7 @@ impl Session {
 
     /// COM_INIT_DB: the server decides whether the schema may be used.
     async fn serve_init_db(&mut self, command: Incoming) -> Result<(), End> {
-        let schema = self.in_utf8(self.client.body(command));
+        let schema = self.wants.in_utf8(&self.client, &self.worker, self.client.body(command));
         self.direct_for_schema(&schema).await;
         let analysis = Analysis { kind: Kind::Use, facts: Facts::NONE, digest: u64::from(command.byte) };
         let plan = Plan { reply: ReplyKind::Simple, ..Plan::new(analysis) };
@@ -271,7 +271,7 @@ impl Session {
         self.statements.clear();
         self.wants.state = State { schema: self.wants.state.schema.take(), ..State::default() };
         self.wants.lex = sql::LexMode::default();
-        self.set_initial_variables(self.client.collation_after_reset(&self.at));
+        self.wants.set_initial_variables(&self.at, &self.client, self.client.collation_after_reset(&self.at));
         self.client.tracking_wish = None;
         if self.client.filter.is_some() {
             self.client.filter = Some(Box::new(self.wants.default_filter(&self.at)));
@@ -287,16 +287,16 @@ impl Session {
         };
         let id = u64::from(id);
         if self.worker.shared.user_of(id).is_some() {
-            return self.kill_session(id, KillKind::Connection).await;
+            return self.client.kill_session(&mut self.at, id, KillKind::Connection).await;
         }
         self.send_on(command, ReplyKind::Simple).await
     }
 
-    /// Serves a COM_STMT_EXECUTE that [`Session::execution_at_hand`] left: it is malformed, of an unknown statement, or of one with a
+    /// Serves a COM_STMT_EXECUTE that `execution_at_hand` left: it is malformed, of an unknown statement, or of one with a
     /// cursor that ends first.
     pub(super) async fn execute_odd(&mut self, command: Incoming) -> Result<(), End> {
         let raw_id = stmt_id(self.client.payload(command)).unwrap_or(0);
-        let Some(id) = self.named_statement(command) else {
+        let Some(id) = self.statements.named_statement(&self.at, &self.client, command) else {
             if self.client.is_short(&self.at, command, 9) {
                 return self.client.malformed(&mut self.at).await;
             }
@@ -322,7 +322,7 @@ impl Session {
     pub(super) async fn bulk_execute(&mut self, command: Incoming) -> Result<(), End> {
         let raw_id = stmt_id(self.client.payload(command)).unwrap_or(0);
         let header = BulkHeader::parse(self.client.payload(command));
-        let (Some(id), Ok(_)) = (self.named_statement(command), header) else {
+        let (Some(id), Ok(_)) = (self.statements.named_statement(&self.at, &self.client, command), header) else {
             return self.report(self.unknown_statement(raw_id, "mysqld_stmt_bulk_execute")).await;
         };
         self.serve_execution(command, id, Form::Bulk { id }).await

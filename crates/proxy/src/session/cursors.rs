@@ -4,6 +4,7 @@
 use super::Session;
 use super::backends::Backends;
 use super::end::End;
+use super::facts::SessionFacts;
 use super::fault::Fault;
 use super::statements::{ClientStatement, Statements};
 use crate::session_state::pins::PinReason;
@@ -37,28 +38,6 @@ impl Session {
         self.at.end_cursor_elsewhere(elsewhere, apart, is_last).await;
     }
 
-    /// The backend with the cursors of this hostgroup is lost.
-    pub(super) fn lose_cursors(&mut self) {
-        self.statements.lose_cursors(self.at.hostgroup());
-        self.note_cursors(0);
-    }
-
-    /// After an execution of a statement that has something with a backend's, or had.
-    pub(super) async fn executed_apart(&mut self, id: u32, reply: &ReplyFacts) -> Result<(), End> {
-        if self.statements.get(id).is_some_and(ClientStatement::is_bound) {
-            // Its cursor is open.
-            self.statements.set_apart(&mut self.at, id);
-            self.statements.spend(&mut self.at, id);
-            self.count_behind(id);
-            return Ok(());
-        }
-        match reply.error {
-            // What was wrong with long data stays with the server's statement until a reset, for whoever executes it.
-            Some(_) => self.statements.forget_on_backend(&mut self.at, id).await,
-            None => self.statements.share(&mut self.at, id).await,
-        }
-    }
-
     /// The statement is executed again: its cursor is over, and MySQL would send columns without rows. Long data that was sent since is
     /// with the same statement of the server, to which both are left.
     pub(super) async fn end_cursor_ahead(&mut self, id: u32) -> Result<(), End> {
@@ -67,7 +46,7 @@ impl Session {
             return Ok(());
         }
         self.statements.cursor_ended(&mut self.at, id).await?;
-        self.note_cursors(0);
+        self.statements.note_cursors(&mut self.at, 0);
         Ok(())
     }
 
@@ -78,7 +57,7 @@ impl Session {
         // With its cursor, as an execution does.
         self.statements.mark(id, std::mem::take);
         self.statements.forget_on_backend(&mut self.at, id).await?;
-        self.note_cursors(analysis.digest);
+        self.statements.note_cursors(&mut self.at, analysis.digest);
         self.settle_silent(&analysis).await
     }
 
@@ -86,36 +65,6 @@ impl Session {
     pub(super) async fn settle_without(&mut self, id: u32) -> Result<(), End> {
         self.forget_long_data(id).await?;
         self.settle_silent(&Analysis::NONE).await
-    }
-
-    /// FOUND_ROWS() will be known without a question if all rows behind this cursor are fetched.
-    fn count_behind(&mut self, id: u32) {
-        if self.statements.get(id).is_some_and(|statement| !statement.analysis.facts.contains(Facts::CALC_FOUND_ROWS)) {
-            self.statements.count_behind(id);
-            self.facts.count_from_zero();
-        }
-    }
-
-    /// These rows were fetched.
-    pub(super) fn count_fetched(&mut self, id: u32, reply: &ReplyFacts) {
-        if self.statements.counted_behind() == id {
-            let is_last = reply.status.is_some_and(|status| status.contains(StatusFlags::LAST_ROW_SENT));
-            self.facts.count_fetched(reply.rows.unwrap_or_default(), is_last);
-        }
-    }
-
-    /// Pins for cursors and long data, from the statements' own marks.
-    pub(super) fn note_cursors(&mut self, digest: u64) {
-        let now = self.worker.clock.now_ms();
-        for (reason, open) in
-            [(PinReason::Cursor, self.statements.any_cursor(self.at.hostgroup())), (PinReason::LongData, self.statements.any_long_data())]
-        {
-            if open {
-                self.at.pins.begin(reason, now, digest);
-            } else {
-                self.at.pins.end(reason);
-            }
-        }
     }
 }
 
@@ -186,6 +135,62 @@ impl Statements {
     pub(super) async fn cursor_ended(&mut self, at: &mut Backends, id: u32) -> Result<(), End> {
         self.mark(id, |marks| marks.cursor = None);
         if self.get(id).is_some_and(ClientStatement::is_bound) { Ok(()) } else { self.share(at, id).await }
+    }
+
+    /// The backend with the cursors of this hostgroup is lost.
+    pub(super) fn lose_cursors_at(&mut self, at: &mut Backends) {
+        self.lose_cursors(at.hostgroup());
+        self.note_cursors(at, 0);
+    }
+
+    /// Pins for cursors and long data, from the statements' own marks.
+    pub(super) fn note_cursors(&mut self, at: &mut Backends, digest: u64) {
+        let now = at.worker.clock.now_ms();
+        for (reason, open) in [(PinReason::Cursor, self.any_cursor(at.hostgroup())), (PinReason::LongData, self.any_long_data())] {
+            if open {
+                at.pins.begin(reason, now, digest);
+            } else {
+                at.pins.end(reason);
+            }
+        }
+    }
+
+    /// FOUND_ROWS() will be known without a question if all rows behind this cursor are fetched.
+    fn count_from_cursor(&mut self, facts: &mut SessionFacts, id: u32) {
+        if self.get(id).is_some_and(|statement| !statement.analysis.facts.contains(Facts::CALC_FOUND_ROWS)) {
+            self.count_behind(id);
+            facts.count_from_zero();
+        }
+    }
+
+    /// These rows were fetched.
+    pub(super) fn count_fetched_rows(&mut self, facts: &mut SessionFacts, id: u32, reply: &ReplyFacts) {
+        if self.counted_behind() == id {
+            let is_last = reply.status.is_some_and(|status| status.contains(StatusFlags::LAST_ROW_SENT));
+            facts.count_fetched(reply.rows.unwrap_or_default(), is_last);
+        }
+    }
+
+    /// After an execution of a statement that has something with a backend's, or had.
+    pub(super) async fn executed_apart(
+        &mut self,
+        at: &mut Backends,
+        facts: &mut SessionFacts,
+        id: u32,
+        reply: &ReplyFacts,
+    ) -> Result<(), End> {
+        if self.get(id).is_some_and(ClientStatement::is_bound) {
+            // Its cursor is open.
+            self.set_apart(at, id);
+            self.spend(at, id);
+            self.count_from_cursor(facts, id);
+            return Ok(());
+        }
+        match reply.error {
+            // What was wrong with long data stays with the server's statement until a reset, for whoever executes it.
+            Some(_) => self.forget_on_backend(at, id).await,
+            None => self.share(at, id).await,
+        }
     }
 }
 

@@ -128,7 +128,7 @@ impl Session {
             if let Some(first) = self.at.backend.as_ref().and_then(|backend| backend.input.filled().get(HEADER)) {
                 break *first;
             }
-            self.read_backend(HEADER + 1, Overdue::MayNeverEnd).await?;
+            self.client.read_backend(&mut self.at, &mut self.hand, HEADER + 1, Overdue::MayNeverEnd).await?;
         };
         let has_begun = first != ERROR;
         if let Some(replica) = replica.filter(|_| has_begun) {

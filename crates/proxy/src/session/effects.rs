@@ -226,7 +226,7 @@ impl Session {
                 HandlerVerb::Read => {}
             },
             Kind::Use if reply.schema.is_none() && !failed && (self.at.tracks_nothing() || self.at.tells_by_clients_wish()) => {
-                let schema = sql::parse_use(sql, self.wants.lex).map(|name| self.in_utf8(&name));
+                let schema = sql::parse_use(sql, self.wants.lex).map(|name| self.wants.in_utf8(&self.client, &self.worker, &name));
                 self.wants.enter_schema(&mut self.at, schema);
             }
             Kind::SetStatement => self.note_set_statement(sql, analysis, reply),

@@ -4,13 +4,14 @@ use super::Session;
 use super::backends::Backends;
 use super::command::Incoming;
 use super::end::End;
-use super::facts::leaves_out_rows;
+use super::facts::{SessionFacts, leaves_out_rows};
 use super::fault::Fault;
 use super::frontend::Frontend;
 use super::pipeline::{Form, Statement};
 use super::plan::Plan;
 use super::route::TextCommand;
 use super::statements::{ClientStatement, Marks, Statements, lex_at};
+use super::wants::Wants;
 use crate::cache::AskedExecution;
 use crate::workers::worker::is_long;
 use sql::{Analysis, Facts, Kind, LexMode, Offset};
@@ -33,23 +34,10 @@ pub(super) fn phase_of(payload: &[u8]) -> TextCommand {
 }
 
 impl Session {
-    /// The statement a COM_STMT_ command names.
-    pub(super) fn named_statement(&self, command: Incoming) -> Option<u32> {
-        let id = self.statements.meant_statement(&self.at, stmt_id(self.client.payload(command)).ok()?);
-        self.statements.get(id).map(|_| id)
-    }
-
-    /// The statement of a COM_STMT_EXECUTE; None where it is not known, or has a cursor that ends first.
-    pub(super) fn execution_at_hand(&self, command: Incoming) -> Option<Statement> {
-        let id = self.named_statement(command).filter(|id| !self.statements.has_cursor(*id))?;
-        let (analysis, phase) = (self.statements.get(id)?.analysis, phase_of(self.client.payload(command)));
-        Some(Statement { command, analysis, form: Form::Execution { id, phase } })
-    }
-
     /// What is sent for an execution; false where it was answered.
     pub(super) async fn plan_execution(&mut self, command: Incoming, id: u32, plan: &mut Plan) -> Result<bool, End> {
-        let is_whole = self.read_execution(command, id, plan).is_some();
-        if !is_whole || self.lacks_types(command, id) {
+        let is_whole = self.statements.read_execution(&self.at, &self.client, &self.facts, command, id, plan).is_some();
+        if !is_whole || self.statements.lacks_types(&self.at, &self.client, command, id) {
             Box::pin(self.refuse_execution(id, is_whole)).await?;
             return Ok(false);
         }
@@ -76,74 +64,15 @@ impl Session {
         self.settle_without(id).await
     }
 
-    /// What is sent for rows of parameters.
-    pub(super) fn plan_bulk(&mut self, command: Incoming, id: u32, plan: &mut Plan) {
-        let types = self.statements.get(id).and_then(|statement| {
-            let payload = self.client.payload(command);
-            let header = BulkHeader::parse(payload).ok()?;
-            payload.get(header.types(statement.params)?).map(<[u8]>::to_vec)
-        });
-        if let (Some(statement), Some(types)) = (self.statements.get_mut(id), types) {
-            statement.types = types;
-        }
-        plan.statement = Some(id);
-    }
-
-    /// Reads the packet into the plan: the statement, a cursor or none, the fact that is put into its rows. Keeps the types that it
-    /// binds. None when it is malformed.
-    fn read_execution(&mut self, command: Incoming, id: u32, plan: &mut Plan) -> Option<()> {
-        let caps = self.client.caps;
-        let statement = self.statements.get(id)?;
-        let payload = self.client.payload(command);
-        ExecuteHeader::parse(payload).ok()?;
-        let params = ExecuteParams::parse(payload, statement.params, caps).ok()?;
-        plan.statement = Some(id);
-        if phase_of(payload) == TextCommand::Cursor {
-            plan.reply = ReplyKind::Cursor;
-        }
-        let counted = match statement.analysis.kind {
-            Kind::ShowCountWarnings => Some(sql::Fact::WarningCount),
-            Kind::ShowCountErrors => Some(sql::Fact::ErrorCount),
-            _ => statement.fact,
-        };
-        if let Some(fact) = counted
-            && self.facts.knows(&self.at, fact)
-        {
-            plan.patches = vec![Some(Patch::Number { value: self.facts.of(fact, self.handle.id), binary: true })];
-        }
-        if let Some(params) = params.filter(|p| p.new_types) {
-            let types = self.client.payload(command).get(params.types)?;
-            if statement.types != types {
-                let types = types.to_vec();
-                self.statements.bind_types(&self.at, id, types, params.named);
-            }
-        }
-        Some(())
-    }
-
-    /// Whether the execution says no types, and none before has.
-    fn lacks_types(&self, command: Incoming, id: u32) -> bool {
-        let Some(statement) = self.statements.get(id).filter(|statement| statement.params > 0 && statement.types.is_empty()) else {
-            return false;
-        };
-        let payload = self.client.payload(command);
-        let Ok(Some(params)) = ExecuteParams::parse(payload, statement.params, self.client.caps) else { return false };
-        let nulls = payload.get(params.null_bitmap.clone()).unwrap_or_default();
-        let has_value = (0..usize::from(statement.params)).any(|at| nulls.get(at / 8).is_some_and(|byte| byte >> (at % 8) & 1 == 0));
-        // Long data has its type by itself on MariaDB.
-        let needs_them = has_value && (self.worker.shared.serves_mysql() || !statement.marks.long_data);
-        !params.new_types && needs_them
-    }
-
     /// Notes what an execution did, by its reply.
     pub(super) async fn note_execution(&mut self, command: Incoming, id: u32, plan: &Plan, reply: &ReplyFacts) -> Result<(), End> {
         let read_by = self.wants.lex;
         self.note_status(&plan.analysis, reply);
         self.note_effects_of(id, reply, read_by);
         self.transcribe_execution(command, id, plan, reply);
-        self.note_counts(&plan.analysis, reply);
+        self.facts.note_counts_of(&mut self.statements, &plan.analysis, reply);
         if leaves_out_rows(&plan.analysis, reply) {
-            let offset = self.executed_offset(command, id);
+            let offset = self.statements.executed_offset(&self.at, &self.client, &self.wants, command, id);
             self.facts.skipped_rows(offset);
         }
         if command.byte == Command::StmtBulkExecute as u8 {
@@ -156,16 +85,16 @@ impl Session {
         if status.contains(StatusFlags::METADATA_CHANGED)
             && let Some((statement, info)) = self.statements.get(id).zip(self.at.pool.one_version())
         {
-            self.worker.memory.borrow_mut().forget_prepared(&self.place(&info), &statement.key);
+            self.worker.memory.borrow_mut().forget_prepared(&self.at.place(&info), &statement.key);
         }
         let here = self.at.hostgroup();
         let opened = reply.is_behind_cursor() && reply.error.is_none();
         let now = Marks { long_data: false, cursor: opened.then_some(here) };
         let before = self.statements.mark(id, |marks| std::mem::replace(marks, now)).unwrap_or_default();
         if !before.is_none() || opened {
-            Box::pin(self.executed_apart(id, reply)).await?;
+            Box::pin(self.statements.executed_apart(&mut self.at, &mut self.facts, id, reply)).await?;
         }
-        self.note_cursors(plan.analysis.digest);
+        self.statements.note_cursors(&mut self.at, plan.analysis.digest);
         if Self::teaches(&plan.analysis, reply)
             && let Some(text) = self.statements.get(id).map(|s| s.key.text.clone())
         {
@@ -186,56 +115,11 @@ impl Session {
         if self.at.needs_notes(&analysis, reply) {
             let key = Arc::clone(&statement.key);
             // What counts for its text is what was in force at the PREPARE.
-            let is_anew = analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN) && key.mode != self.mode()
+            let is_anew = analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN) && key.mode != self.wants.mode(&self.client, &self.worker)
                 || self.wants.changes_its_text(&key.text, &analysis, reply, read_by);
             self.note_all(&key.text, &analysis, reply, is_anew.then_some(read_by));
             self.note_stored_code(&key.text, key.schema.as_ref(), &analysis, reply);
         }
-    }
-
-    /// Does nothing in the statement or its parameters look like the id that came back?
-    pub(super) fn execution_insert_id_is_certain(&self, command: Incoming, id: u32, insert_id: u64) -> bool {
-        let Some(statement) = self.statements.get(id) else { return false };
-        if command.byte != Command::StmtExecute as u8 || statement.marks.long_data {
-            return false;
-        }
-        if !sql::prepared_insert_id_is_certain(&statement.key.text, lex_at(&statement.key.mode, self.wants.lex), insert_id) {
-            return false;
-        }
-        let payload = self.client.payload(command);
-        match ExecuteParams::parse(payload, statement.params, self.client.caps) {
-            Ok(None) => true,
-            Ok(Some(p)) => {
-                let values = payload.get(p.values).unwrap_or_default();
-                let nulls = payload.get(p.null_bitmap).unwrap_or_default();
-                !binary_values_may_equal(&statement.types, p.named, values, nulls, insert_id)
-            }
-            Err(_) => false,
-        }
-    }
-
-    /// The offset of a LIMIT, perhaps a parameter.
-    fn executed_offset(&self, command: Incoming, id: u32) -> Offset {
-        let Some(statement) = self.statements.get(id) else { return Offset::Unclear };
-        let (text, lex) = (&*statement.key.text, self.wants.lex);
-        if is_long(text) || is_long(self.client.payload(command)) {
-            // It would be read in one turn: the server is asked instead.
-            return Offset::Unclear;
-        }
-        if !statement.analysis.facts.contains(Facts::PLACEHOLDER) {
-            return sql::offset(text, lex);
-        }
-        let mode = self.mode();
-        let execution = AskedExecution {
-            statement: &statement.key,
-            mode: &mode,
-            lex,
-            params: statement.params,
-            types: &statement.types,
-            payload: self.client.payload(command),
-            caps: self.client.caps,
-        };
-        execution.with_literals().map_or(Offset::Unclear, |text| sql::offset(&text, lex))
     }
 
     /// COM_STMT_RESET: forgets long data and closes the cursor.
@@ -244,7 +128,7 @@ impl Session {
             return self.client.malformed(&mut self.at).await;
         }
         let raw_id = stmt_id(self.client.payload(command)).unwrap_or(0);
-        let Some(id) = self.named_statement(command) else {
+        let Some(id) = self.statements.named_statement(&self.at, &self.client, command) else {
             return self.report(self.unknown_statement(raw_id, "mysqld_stmt_reset")).await;
         };
         self.travel_to_cursor_or_end(id).await;
@@ -264,7 +148,7 @@ impl Session {
             Ok(()) => {
                 self.note_status(&analysis, &reply);
                 self.statements.share(&mut self.at, id).await?;
-                self.note_cursors(analysis.digest);
+                self.statements.note_cursors(&mut self.at, analysis.digest);
                 self.facts.keep_warnings(reply.warnings == 0);
                 self.settle(&analysis, &reply, |_, _| true).await
             }
@@ -280,14 +164,14 @@ impl Session {
         if self.client.is_short(&self.at, command, 4) {
             return self.client.malformed(&mut self.at).await;
         }
-        let Some(id) = self.named_statement(command) else { return Ok(()) };
+        let Some(id) = self.statements.named_statement(&self.at, &self.client, command) else { return Ok(()) };
         self.travel_to_cursor_or_end(id).await;
         let is_bound = self.statements.get(id).is_some_and(ClientStatement::is_bound);
         if is_bound {
             self.statements.forget_on_backend(&mut self.at, id).await?;
         }
         let Some(gone) = self.statements.remove(id).filter(|_| is_bound) else { return Ok(()) };
-        self.note_cursors(gone.analysis.digest);
+        self.statements.note_cursors(&mut self.at, gone.analysis.digest);
         self.settle_silent(&gone.analysis).await
     }
 }
@@ -321,6 +205,132 @@ impl Statements {
             }
         }
         statement.types = types;
+    }
+
+    /// The statement of a COM_STMT_EXECUTE; None where it is not known, or has a cursor that ends first.
+    pub(super) fn execution_at_hand(&self, at: &Backends, client: &Frontend, command: Incoming) -> Option<Statement> {
+        let id = self.named_statement(at, client, command).filter(|id| !self.has_cursor(*id))?;
+        let (analysis, phase) = (self.get(id)?.analysis, phase_of(client.payload(command)));
+        Some(Statement { command, analysis, form: Form::Execution { id, phase } })
+    }
+
+    /// Whether the execution says no types, and none before has.
+    fn lacks_types(&self, at: &Backends, client: &Frontend, command: Incoming, id: u32) -> bool {
+        let Some(statement) = self.get(id).filter(|statement| statement.params > 0 && statement.types.is_empty()) else {
+            return false;
+        };
+        let payload = client.payload(command);
+        let Ok(Some(params)) = ExecuteParams::parse(payload, statement.params, client.caps) else { return false };
+        let nulls = payload.get(params.null_bitmap.clone()).unwrap_or_default();
+        let has_value = (0..usize::from(statement.params)).any(|at| nulls.get(at / 8).is_some_and(|byte| byte >> (at % 8) & 1 == 0));
+        // Long data has its type by itself on MariaDB.
+        let needs_them = has_value && (at.worker.shared.serves_mysql() || !statement.marks.long_data);
+        !params.new_types && needs_them
+    }
+
+    /// What is sent for rows of parameters.
+    pub(super) fn plan_bulk(&mut self, client: &Frontend, command: Incoming, id: u32, plan: &mut Plan) {
+        let types = self.get(id).and_then(|statement| {
+            let payload = client.payload(command);
+            let header = BulkHeader::parse(payload).ok()?;
+            payload.get(header.types(statement.params)?).map(<[u8]>::to_vec)
+        });
+        if let (Some(statement), Some(types)) = (self.get_mut(id), types) {
+            statement.types = types;
+        }
+        plan.statement = Some(id);
+    }
+
+    /// Reads the packet into the plan: the statement, a cursor or none, the fact that is put into its rows. Keeps the types that it
+    /// binds. None when it is malformed.
+    fn read_execution(
+        &mut self,
+        at: &Backends,
+        client: &Frontend,
+        facts: &SessionFacts,
+        command: Incoming,
+        id: u32,
+        plan: &mut Plan,
+    ) -> Option<()> {
+        let caps = client.caps;
+        let statement = self.get(id)?;
+        let payload = client.payload(command);
+        ExecuteHeader::parse(payload).ok()?;
+        let params = ExecuteParams::parse(payload, statement.params, caps).ok()?;
+        plan.statement = Some(id);
+        if phase_of(payload) == TextCommand::Cursor {
+            plan.reply = ReplyKind::Cursor;
+        }
+        let counted = match statement.analysis.kind {
+            Kind::ShowCountWarnings => Some(sql::Fact::WarningCount),
+            Kind::ShowCountErrors => Some(sql::Fact::ErrorCount),
+            _ => statement.fact,
+        };
+        if let Some(fact) = counted
+            && facts.knows(at, fact)
+        {
+            plan.patches = vec![Some(Patch::Number { value: facts.of(fact, at.handle.id), binary: true })];
+        }
+        if let Some(params) = params.filter(|p| p.new_types) {
+            let types = client.payload(command).get(params.types)?;
+            if statement.types != types {
+                let types = types.to_vec();
+                self.bind_types(at, id, types, params.named);
+            }
+        }
+        Some(())
+    }
+
+    /// The offset of a LIMIT, perhaps a parameter.
+    fn executed_offset(&self, at: &Backends, client: &Frontend, wants: &Wants, command: Incoming, id: u32) -> Offset {
+        let Some(statement) = self.get(id) else { return Offset::Unclear };
+        let (text, lex) = (&*statement.key.text, wants.lex);
+        if is_long(text) || is_long(client.payload(command)) {
+            // It would be read in one turn: the server is asked instead.
+            return Offset::Unclear;
+        }
+        if !statement.analysis.facts.contains(Facts::PLACEHOLDER) {
+            return sql::offset(text, lex);
+        }
+        let mode = wants.mode(client, &at.worker);
+        let execution = AskedExecution {
+            statement: &statement.key,
+            mode: &mode,
+            lex,
+            params: statement.params,
+            types: &statement.types,
+            payload: client.payload(command),
+            caps: client.caps,
+        };
+        execution.with_literals().map_or(Offset::Unclear, |text| sql::offset(&text, lex))
+    }
+
+    /// Does nothing in the statement or its parameters look like the id that came back?
+    pub(super) fn execution_insert_id_is_certain(
+        &self,
+        client: &Frontend,
+        wants: &Wants,
+        command: Incoming,
+        id: u32,
+        insert_id: u64,
+    ) -> bool {
+        let Some(statement) = self.get(id) else { return false };
+        if command.byte != Command::StmtExecute as u8 || statement.marks.long_data {
+            return false;
+        }
+        if !sql::prepared_insert_id_is_certain(&statement.key.text, lex_at(&statement.key.mode, wants.lex), insert_id) {
+            return false;
+        }
+        let payload = client.payload(command);
+        match ExecuteParams::parse(payload, statement.params, client.caps) {
+            Ok(None) => true,
+            Ok(Some(p)) => {
+                let values = payload.get(p.values).unwrap_or_default();
+                let nulls = payload.get(p.null_bitmap).unwrap_or_default();
+                !binary_values_may_equal(&statement.types, p.named, values, nulls, insert_id)
+            }
+            Err(_) => false,
+        }
     }
 }
 

@@ -19,15 +19,15 @@ impl Session {
             return self.client.malformed(&mut self.at).await;
         }
         let raw_id = stmt_id(self.client.payload(command)).unwrap_or(0);
-        let open = self.named_statement(command).filter(|id| self.statements.has_cursor(*id));
+        let open = self.statements.named_statement(&self.at, &self.client, command).filter(|id| self.statements.has_cursor(*id));
         if let Some(id) = open {
             self.travel_to_cursor(id).await;
         }
         if open.is_some() && self.at.backend.is_none() {
-            self.lose_cursors();
+            self.statements.lose_cursors_at(&mut self.at);
         }
         let Some(id) = open.filter(|_| self.at.backend.is_some()) else {
-            let known = self.named_statement(command).is_some();
+            let known = self.statements.named_statement(&self.at, &self.client, command).is_some();
             let fault = if known {
                 let stop = if self.worker.shared.serves_mysql() { "." } else { "" };
                 Fault::error(codes::STMT_HAS_NO_OPEN_CURSOR, b"HY000", format!("The statement ({raw_id}) has no open cursor{stop}"))
@@ -46,10 +46,10 @@ impl Session {
                 if ended {
                     self.statements.cursor_ended(&mut self.at, id).await?;
                 }
-                self.note_cursors(analysis.digest);
+                self.statements.note_cursors(&mut self.at, analysis.digest);
                 // FOUND_ROWS() stays that of the execution, and so do its warnings.
                 self.facts.learn_row_count(-1);
-                self.count_fetched(id, &reply);
+                self.statements.count_fetched_rows(&mut self.facts, id, &reply);
                 self.facts.keep_warnings(reply.warnings == 0);
                 self.settle_uncounted(&analysis, &reply).await
             }

@@ -1,13 +1,16 @@
 //! The client's side of a session: its socket, what was agreed with it, and where the exchange of packets stands.
 
 use super::backends::Backends;
-use super::command::Incoming;
+use super::command::{Incoming, ended};
+use super::end::End;
 use super::login::{SCRAMBLE, host_of};
 use super::long_data::Streamed;
 use crate::net::buffer::Buffer;
 use crate::net::link::Link;
+use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::task::Poll;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::packet::HEADER;
 use wire::reframe::{LASTING, TrackFilter};
@@ -136,6 +139,21 @@ impl Frontend {
         }
         if self.input.is_empty() {
             self.input.release(&at.worker.buffers);
+        }
+    }
+
+    /// Reads more of what a client has begun to send, until `wanted` bytes have room; a session that is killed meanwhile ends.
+    pub(super) async fn read_more(&mut self, at: &Backends, wanted: usize) -> Result<(), End> {
+        let Self { link: front, input, .. } = self;
+        let Backends { worker, handle, .. } = at;
+        input.reserve(wanted, &worker.buffers);
+        let read = poll_fn(|cx| match front.poll_read(cx, input, &worker.buffers) {
+            Poll::Ready(result) => Poll::Ready(result.map_err(End::ClientError)),
+            Poll::Pending => ended(handle, cx).map_or(Poll::Pending, |end| Poll::Ready(Err(end))),
+        });
+        match read.await? {
+            0 => Err(End::ClientGone),
+            _ => Ok(()),
         }
     }
 }

@@ -1,11 +1,12 @@
 //! LOAD DATA LOCAL INFILE: the client's file, streamed to the server. Whatever ends a statement ends the wait for either of them.
 
-use super::Session;
+use super::backends::Backends;
 use super::command::too_large;
 use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::frontend::Frontend;
 use super::guard::guarded;
+use super::hand::AtHand;
 use super::plan::Plan;
 use super::relay::LOOK_AGAIN;
 use crate::backends::backend::Backend;
@@ -76,107 +77,13 @@ impl Frames {
     }
 }
 
-impl Session {
-    /// The server asked for a file and the client was told: passes the client's packets on until the empty one.
-    /// The client's command is in the input before the file's packets.
-    pub(super) async fn send_clients_file(&mut self, reframe: &mut Reframe<'_>) -> Result<(), Fault> {
-        self.client.make_room_for_file();
-        let mut frames = Frames { server_seq: reframe.server_seq(), next_seq: reframe.next_seq(), ..Frames::default() };
-        loop {
-            let n = frames.pass(self.client.input.filled_mut());
-            if n > 0 {
-                self.send_data(n).await.map_err(answering)?;
-                self.client.input.consume(n);
-            }
-            if frames.ended {
-                break;
-            }
-            if n == 0 {
-                self.read_file().await.map_err(answering)?;
-            }
-        }
-        self.client.command_seq = frames.next_seq;
-        reframe.infile_sent(self.client.answer_seq());
-        if self.handle.is_timed_out() {
-            reframe.set_timed_out();
-        }
-        Ok(())
-    }
-
-    /// Sends the first `n` bytes of the input to the server.
-    pub(super) async fn send_data(&mut self, n: usize) -> Result<(), Fault> {
-        let mut sent = 0;
-        loop {
-            match self.next_sent(&mut sent, n).await {
-                Ok(InfileEvent::Sent) => return Ok(()),
-                Ok(InfileEvent::Signal(signal)) => self.hand.interrupt(&mut self.at, signal)?,
-                // What it sent may wait to be read, and its end behind that.
-                Ok(_) if self.client.link.stream().is_read_closed() => return Err(End::ClientGone.into()),
-                Ok(_) => {}
-                Err(e) => {
-                    return match Box::pin(self.too_long_for_server()).await {
-                        Some(end) => Err(end.into()),
-                        None => Err(self.at.lost_before(&e)),
-                    };
-                }
-            }
-        }
-    }
-
+impl Backends {
     /// The server's last word, where it closed the connection for a packet that is longer than it takes.
     pub(super) async fn too_long_for_server(&mut self) -> Option<End> {
-        let backend = self.at.backend.as_mut()?;
+        let backend = self.backend.as_mut()?;
         let answer = backend.collect(ReplyKind::Simple, false, &self.worker.buffers);
         let error = guarded(&self.worker, &self.handle, answer).await.ok()?.error;
         error.filter(|error| error.code == codes::NET_PACKET_TOO_LARGE).map(|_| too_large())
-    }
-
-    async fn next_sent(&mut self, sent: &mut usize, n: usize) -> io::Result<InfileEvent> {
-        let Self { client: Frontend { input, .. }, at, handle, .. } = self;
-        let Some(backend) = at.backend.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
-        let bytes = input.filled().get(..n).unwrap_or_default();
-        let sending = poll_fn(|cx| {
-            while let Some(rest) = bytes.get(*sent..).filter(|rest| !rest.is_empty()) {
-                match backend.link.poll_send(cx, rest)? {
-                    Poll::Ready(taken) => *sent += taken,
-                    Poll::Pending => break,
-                }
-            }
-            if *sent >= bytes.len() && backend.link.poll_flush(cx)?.is_ready() {
-                return Poll::Ready(Ok(InfileEvent::Sent));
-            }
-            handle.poll_signal(cx).map_or(Poll::Pending, |signal| Poll::Ready(Ok(InfileEvent::Signal(signal))))
-        });
-        tokio::time::timeout(LOOK_AGAIN, sending).await.unwrap_or(Ok(InfileEvent::Waits))
-    }
-
-    /// Waits for more of the file. A server that answers early is dealt with when the client has sent all of it, and one that is
-    /// gone at once.
-    async fn read_file(&mut self) -> Result<(), Fault> {
-        self.client.input.reserve(self.client.input.len() + HEADER, &self.worker.buffers);
-        loop {
-            match self.next_read().await {
-                Ok(InfileEvent::Read(Ok(0))) => return Err(End::ClientGone.into()),
-                Ok(InfileEvent::Read(Ok(_))) => return Ok(()),
-                Ok(InfileEvent::Read(Err(e))) => return Err(End::ClientError(e).into()),
-                Ok(InfileEvent::Signal(signal)) => self.hand.interrupt(&mut self.at, signal)?,
-                Ok(_) => {}
-                Err(e) => return Err(self.at.lost_before(&e)),
-            }
-        }
-    }
-
-    async fn next_read(&mut self) -> io::Result<InfileEvent> {
-        let Self { client: Frontend { link: front, input, .. }, at, worker, handle, .. } = self;
-        let Some(backend) = at.backend.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
-        poll_fn(|cx| {
-            if let Poll::Ready(read) = front.poll_read(cx, input, &worker.buffers) {
-                return Poll::Ready(Ok(InfileEvent::Read(read)));
-            }
-            hear(backend, worker, cx)?;
-            handle.poll_signal(cx).map_or(Poll::Pending, |signal| Poll::Ready(Ok(InfileEvent::Signal(signal))))
-        })
-        .await
     }
 }
 
@@ -212,6 +119,102 @@ impl Frontend {
                 break;
             }
         }
+    }
+
+    async fn next_sent(&mut self, at: &mut Backends, sent: &mut usize, n: usize) -> io::Result<InfileEvent> {
+        let Backends { backend, handle, .. } = at;
+        let input = &self.input;
+        let Some(backend) = backend.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
+        let bytes = input.filled().get(..n).unwrap_or_default();
+        let sending = poll_fn(|cx| {
+            while let Some(rest) = bytes.get(*sent..).filter(|rest| !rest.is_empty()) {
+                match backend.link.poll_send(cx, rest)? {
+                    Poll::Ready(taken) => *sent += taken,
+                    Poll::Pending => break,
+                }
+            }
+            if *sent >= bytes.len() && backend.link.poll_flush(cx)?.is_ready() {
+                return Poll::Ready(Ok(InfileEvent::Sent));
+            }
+            handle.poll_signal(cx).map_or(Poll::Pending, |signal| Poll::Ready(Ok(InfileEvent::Signal(signal))))
+        });
+        tokio::time::timeout(LOOK_AGAIN, sending).await.unwrap_or(Ok(InfileEvent::Waits))
+    }
+
+    async fn next_read(&mut self, at: &mut Backends) -> io::Result<InfileEvent> {
+        let Self { link: front, input, .. } = self;
+        let Backends { backend, worker, handle, .. } = at;
+        let Some(backend) = backend.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
+        poll_fn(|cx| {
+            if let Poll::Ready(read) = front.poll_read(cx, input, &worker.buffers) {
+                return Poll::Ready(Ok(InfileEvent::Read(read)));
+            }
+            hear(backend, worker, cx)?;
+            handle.poll_signal(cx).map_or(Poll::Pending, |signal| Poll::Ready(Ok(InfileEvent::Signal(signal))))
+        })
+        .await
+    }
+
+    /// Sends the first `n` bytes of the input to the server.
+    pub(super) async fn send_data(&mut self, at: &mut Backends, hand: &mut AtHand, n: usize) -> Result<(), Fault> {
+        let mut sent = 0;
+        loop {
+            match self.next_sent(at, &mut sent, n).await {
+                Ok(InfileEvent::Sent) => return Ok(()),
+                Ok(InfileEvent::Signal(signal)) => hand.interrupt(at, signal)?,
+                // What it sent may wait to be read, and its end behind that.
+                Ok(_) if self.link.stream().is_read_closed() => return Err(End::ClientGone.into()),
+                Ok(_) => {}
+                Err(e) => {
+                    return match Box::pin(at.too_long_for_server()).await {
+                        Some(end) => Err(end.into()),
+                        None => Err(at.lost_before(&e)),
+                    };
+                }
+            }
+        }
+    }
+
+    /// Waits for more of the file. A server that answers early is dealt with when the client has sent all of it, and one that is
+    /// gone at once.
+    async fn read_file(&mut self, at: &mut Backends, hand: &mut AtHand) -> Result<(), Fault> {
+        self.input.reserve(self.input.len() + HEADER, &at.worker.buffers);
+        loop {
+            match self.next_read(at).await {
+                Ok(InfileEvent::Read(Ok(0))) => return Err(End::ClientGone.into()),
+                Ok(InfileEvent::Read(Ok(_))) => return Ok(()),
+                Ok(InfileEvent::Read(Err(e))) => return Err(End::ClientError(e).into()),
+                Ok(InfileEvent::Signal(signal)) => hand.interrupt(at, signal)?,
+                Ok(_) => {}
+                Err(e) => return Err(at.lost_before(&e)),
+            }
+        }
+    }
+
+    /// The server asked for a file and the client was told: passes the client's packets on until the empty one.
+    /// The client's command is in the input before the file's packets.
+    pub(super) async fn send_clients_file(&mut self, at: &mut Backends, hand: &mut AtHand, reframe: &mut Reframe<'_>) -> Result<(), Fault> {
+        self.make_room_for_file();
+        let mut frames = Frames { server_seq: reframe.server_seq(), next_seq: reframe.next_seq(), ..Frames::default() };
+        loop {
+            let n = frames.pass(self.input.filled_mut());
+            if n > 0 {
+                self.send_data(at, hand, n).await.map_err(answering)?;
+                self.input.consume(n);
+            }
+            if frames.ended {
+                break;
+            }
+            if n == 0 {
+                self.read_file(at, hand).await.map_err(answering)?;
+            }
+        }
+        self.command_seq = frames.next_seq;
+        reframe.infile_sent(self.answer_seq());
+        if at.handle.is_timed_out() {
+            reframe.set_timed_out();
+        }
+        Ok(())
     }
 }
 

@@ -14,8 +14,9 @@ use super::Session;
 use super::backends::Backends;
 use super::end::End;
 use super::fault::{Certainty, Fault};
+use super::frontend::Frontend;
 use super::hand::AtHand;
-use crate::clients::session_handle::{Leaving, Signal};
+use crate::clients::session_handle::Leaving;
 use crate::session_state::pins::{PinReason, TRANSACTION, WISHES};
 use crate::workers::counters::count;
 use crate::workers::safety::Safety;
@@ -122,14 +123,6 @@ impl Session {
         !begins
     }
 
-    /// The session came to another server: what was to be said of the one before is over.
-    pub(super) fn came_to_a_server(&self) {
-        self.handle.may_stay();
-        if self.handle.pending() == Some(Signal::Cut) {
-            self.handle.clear_signal();
-        }
-    }
-
     /// What to do with a statement if the time is over before its answer is here.
     pub(super) fn when_overdue(&self, began: bool, analysis: &Analysis) -> Overdue {
         match began {
@@ -177,12 +170,14 @@ impl Session {
         );
         Fault::error(codes::SERVER_LEFT, b"HY000", text)
     }
+}
 
+impl Frontend {
     /// The server answered with an error that may say something of the server.
-    pub(super) fn tell_of_error(&self, code: u16, message: &[u8]) {
-        if let Some(backend) = &self.at.backend {
-            let read_only = self.client.status.contains(StatusFlags::IN_TRANS_READONLY);
-            self.worker.shared.server_erred(&backend.core.server, code, message, read_only);
+    pub(super) fn tell_of_error(&self, at: &Backends, code: u16, message: &[u8]) {
+        if let Some(backend) = &at.backend {
+            let read_only = self.status.contains(StatusFlags::IN_TRANS_READONLY);
+            at.worker.shared.server_erred(&backend.core.server, code, message, read_only);
         }
     }
 }

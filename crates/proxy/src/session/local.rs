@@ -10,9 +10,7 @@ use super::frontend::Frontend;
 use super::respond::Made;
 use super::sync::AUTOCOMMIT;
 use super::tableless::words;
-use crate::servers::server_info::ServerInfo;
-use crate::session_state::pins::PinReason;
-use crate::statements::memory::AnswerSource;
+use super::wants::Wants;
 use crate::workers::mailbox::KillKind;
 use sql::{Analysis, Facts, Kill, KillTarget, Kind};
 use std::sync::atomic::Ordering;
@@ -46,15 +44,15 @@ impl Session {
     pub(super) async fn answered_here(&mut self, command: Incoming, start: usize, analysis: &Analysis) -> Result<bool, End> {
         match analysis.kind {
             Kind::Show | Kind::Set if self.obeys_token_order(command, start).await? => Ok(true),
-            Kind::Kill => self.answer_kill(command, start).await,
+            Kind::Kill => self.client.answer_kill(&mut self.at, &self.wants, command, start).await,
             Kind::Set if self.at.backend.is_none() && self.at.pins.set().is_empty() => self.answer_set(command, start, analysis).await,
             Kind::Commit | Kind::Rollback => {
                 let sql = self.client.sql_text(command, start).to_vec();
-                self.answer_idle_end(&sql, analysis).await
+                self.client.answer_idle_end(&mut self.at, &mut self.facts, &self.wants, &sql, analysis).await
             }
-            // What follows it in the text has to run: Session::substitute().
+            // What follows it in the text has to run: SessionFacts::substitute().
             Kind::ShowWarnings | Kind::ShowErrors if self.facts.knows_diagnostics(&self.at) && !analysis.facts.contains(Facts::MULTI) => {
-                self.answer_warnings(command, start, analysis).await
+                self.client.answer_warnings(&mut self.at, &mut self.facts, command, start, analysis).await
             }
             _ => Ok(false),
         }
@@ -68,7 +66,7 @@ impl Session {
             return Ok(false);
         }
         let Some(info) = self.at.pool.one_version() else { return Ok(false) };
-        let (place, sql) = (self.place(&info), self.client.sql_text(command, start));
+        let (place, sql) = (self.at.place(&info), self.client.sql_text(command, start));
         let rights_changed_ms = self.worker.shared.rights_changed_ms.load(Ordering::Acquire);
         let effect = self.worker.memory.borrow().set_effect(&place, sql, self.worker.clock.now_ms(), rights_changed_ms);
         let Some(effect) = effect else { return Ok(false) };
@@ -91,105 +89,35 @@ impl Session {
         Ok(true)
     }
 
-    /// COMMIT or ROLLBACK where there is nothing to end.
-    async fn answer_idle_end(&mut self, sql: &[u8], analysis: &Analysis) -> Result<bool, End> {
-        let is_bare = !analysis.facts.intersects(Facts::MULTI | Facts::VERSIONED | Facts::TORN) && is_bare_end(sql);
-        if !is_bare || !self.has_nothing_to_end() {
-            return Ok(false);
-        }
-        let leaves_warnings = self.facts.leaves_warnings(&self.at, analysis, sql);
-        self.facts.note_success(leaves_warnings);
-        self.client.send_ok(&mut self.at).await?;
-        Ok(true)
-    }
-
-    /// No server has anything of this session, and none would begin anything with its COMMIT or tell more of it than an OK.
-    fn has_nothing_to_end(&self) -> bool {
-        let open = StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY;
-        let decides = ["completion_type", "session_track_transaction_info"];
-        self.at.backend.is_none()
-            && self.at.pins.set().is_empty()
-            && self.client.status.contains(StatusFlags::AUTOCOMMIT)
-            && !self.client.status.intersects(open)
-            && decides.iter().all(|name| self.wants.state.variables.get(name).is_none())
-    }
-
-    /// Where what servers say to this session holds, all of them being of this version.
-    pub(super) fn place<'a>(&'a self, info: &'a ServerInfo) -> AnswerSource<'a> {
-        let (hostgroup, class) = (self.at.pool.shared.id, self.at.lane.key.class);
-        AnswerSource { hostgroup, server: None, version: &info.version, user: &self.at.user.name, class, session: self.with_own_rights() }
-    }
-
-    /// The session's number, where it may do other things than the user's other sessions.
-    pub(super) fn with_own_rights(&self) -> Option<u64> {
-        Some(self.handle.id).filter(|_| self.at.pins.set().contains(PinReason::Role))
-    }
-
-    /// SHOW WARNINGS / SHOW ERRORS from what was read before the backend was lent on.
-    async fn answer_warnings(&mut self, command: Incoming, start: usize, analysis: &Analysis) -> Result<bool, End> {
-        let Some(wanted) = wanted(self.client.sql_text(command, start), analysis.kind) else { return Ok(false) };
-        self.send_warnings(&wanted, false).await
-    }
-
     /// The same for an execution of a prepared statement with this text.
     pub(super) async fn answer_prepared_here(&mut self, id: u32) -> Result<bool, End> {
         let Some(statement) = self.statements.get(id) else { return Ok(false) };
         let (analysis, text) = (statement.analysis, statement.key.text.clone());
         let kind = analysis.kind;
         match kind {
-            Kind::Commit | Kind::Rollback => self.answer_idle_end(&text, &analysis).await,
+            Kind::Commit | Kind::Rollback => {
+                self.client.answer_idle_end(&mut self.at, &mut self.facts, &self.wants, &text, &analysis).await
+            }
             Kind::ShowWarnings | Kind::ShowErrors if self.facts.knows_diagnostics(&self.at) => match wanted(&text, kind) {
-                Some(wanted) => self.send_warnings(&wanted, true).await,
+                Some(wanted) => self.client.send_warnings(&mut self.at, &mut self.facts, &wanted, true).await,
                 None => Ok(false),
             },
-            Kind::Kill => self.kill_by_text(&text).await,
+            Kind::Kill => self.client.kill_by_text(&mut self.at, &self.wants, &text).await,
             _ => Ok(false),
         }
     }
+}
 
-    async fn send_warnings(&mut self, wanted: &WarningRange, binary: bool) -> Result<bool, End> {
-        let Some(diagnostics) = self.facts.diagnostics() else { return Ok(false) };
-        let packets = choose_rows(diagnostics, wanted, RowForm { binary, only_rows: false });
-        let caps = diagnostics.caps;
-        self.facts.answered_here(-1);
-        Ok(self.client.send_made(&mut self.at, packets, caps).await? == Made::Sent)
-    }
-
-    /// KILL of a session by the id that clients see; other ids are the server's own and go to it.
-    async fn answer_kill(&mut self, command: Incoming, start: usize) -> Result<bool, End> {
-        let text = self.client.sql_text(command, start).to_vec();
-        self.kill_by_text(&text).await
-    }
-
-    async fn kill_by_text(&mut self, text: &[u8]) -> Result<bool, End> {
-        let Some(kill) = sql::parse_kill(text, self.wants.lex, self.handle.id) else { return Ok(false) };
-        let Kill { target: KillTarget::Connection(id) | KillTarget::Query(id), .. } = kill;
-        if id < crate::workers::worker::FIRST_SESSION_ID / 2 || self.worker.shared.user_of(id).is_none() {
-            return Ok(false);
-        }
-        let kind = if matches!(kill.target, KillTarget::Query(_)) { KillKind::Query } else { KillKind::Connection };
-        self.kill_session(id, kind).await?;
-        Ok(true)
-    }
-
-    /// Kills a session of the same user and answers.
-    pub(super) async fn kill_session(&mut self, id: u64, kind: KillKind) -> Result<(), End> {
-        let Some(user) = self.worker.shared.user_of(id) else {
-            return self.client.send_error(&mut self.at, codes::NO_SUCH_THREAD, "HY000", &format!("Unknown thread id: {id}")).await;
-        };
-        if *user != *self.at.user.name {
-            return self.client.send_error(&mut self.at, codes::KILL_DENIED, "HY000", &format!("You are not owner of thread {id}")).await;
-        }
-        if id == self.handle.id {
-            let (code, text) = match kind {
-                KillKind::Connection if self.worker.shared.serves_mariadb() => (codes::CONNECTION_KILLED, "Connection was killed"),
-                _ => (codes::QUERY_INTERRUPTED, "Query execution was interrupted"),
-            };
-            self.client.send_error(&mut self.at, code, "70100", text).await?;
-            return if kind == KillKind::Connection { Err(End::Quit) } else { Ok(()) };
-        }
-        self.worker.shared.kill(id, kind);
-        self.client.send_ok(&mut self.at).await
+impl Wants {
+    /// No server has anything of this session, and none would begin anything with its COMMIT or tell more of it than an OK.
+    fn has_nothing_to_end(&self, at: &Backends, client: &Frontend) -> bool {
+        let open = StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY;
+        let decides = ["completion_type", "session_track_transaction_info"];
+        at.backend.is_none()
+            && at.pins.set().is_empty()
+            && client.status.contains(StatusFlags::AUTOCOMMIT)
+            && !client.status.intersects(open)
+            && decides.iter().all(|name| self.state.variables.get(name).is_none())
     }
 }
 
@@ -208,6 +136,89 @@ impl Frontend {
             }
         }
         kept
+    }
+
+    async fn send_warnings(
+        &mut self,
+        at: &mut Backends,
+        facts: &mut SessionFacts,
+        wanted: &WarningRange,
+        binary: bool,
+    ) -> Result<bool, End> {
+        let Some(diagnostics) = facts.diagnostics() else { return Ok(false) };
+        let packets = choose_rows(diagnostics, wanted, RowForm { binary, only_rows: false });
+        let caps = diagnostics.caps;
+        facts.answered_here(-1);
+        Ok(self.send_made(at, packets, caps).await? == Made::Sent)
+    }
+
+    /// SHOW WARNINGS / SHOW ERRORS from what was read before the backend was lent on.
+    async fn answer_warnings(
+        &mut self,
+        at: &mut Backends,
+        facts: &mut SessionFacts,
+        command: Incoming,
+        start: usize,
+        analysis: &Analysis,
+    ) -> Result<bool, End> {
+        let Some(wanted) = wanted(self.sql_text(command, start), analysis.kind) else { return Ok(false) };
+        self.send_warnings(at, facts, &wanted, false).await
+    }
+
+    /// Kills a session of the same user and answers.
+    pub(super) async fn kill_session(&mut self, at: &mut Backends, id: u64, kind: KillKind) -> Result<(), End> {
+        let Some(user) = at.worker.shared.user_of(id) else {
+            return self.send_error(at, codes::NO_SUCH_THREAD, "HY000", &format!("Unknown thread id: {id}")).await;
+        };
+        if *user != *at.user.name {
+            return self.send_error(at, codes::KILL_DENIED, "HY000", &format!("You are not owner of thread {id}")).await;
+        }
+        if id == at.handle.id {
+            let (code, text) = match kind {
+                KillKind::Connection if at.worker.shared.serves_mariadb() => (codes::CONNECTION_KILLED, "Connection was killed"),
+                _ => (codes::QUERY_INTERRUPTED, "Query execution was interrupted"),
+            };
+            self.send_error(at, code, "70100", text).await?;
+            return if kind == KillKind::Connection { Err(End::Quit) } else { Ok(()) };
+        }
+        at.worker.shared.kill(id, kind);
+        self.send_ok(at).await
+    }
+
+    async fn kill_by_text(&mut self, at: &mut Backends, wants: &Wants, text: &[u8]) -> Result<bool, End> {
+        let Some(kill) = sql::parse_kill(text, wants.lex, at.handle.id) else { return Ok(false) };
+        let Kill { target: KillTarget::Connection(id) | KillTarget::Query(id), .. } = kill;
+        if id < crate::workers::worker::FIRST_SESSION_ID / 2 || at.worker.shared.user_of(id).is_none() {
+            return Ok(false);
+        }
+        let kind = if matches!(kill.target, KillTarget::Query(_)) { KillKind::Query } else { KillKind::Connection };
+        self.kill_session(at, id, kind).await?;
+        Ok(true)
+    }
+
+    /// KILL of a session by the id that clients see; other ids are the server's own and go to it.
+    async fn answer_kill(&mut self, at: &mut Backends, wants: &Wants, command: Incoming, start: usize) -> Result<bool, End> {
+        let text = self.sql_text(command, start).to_vec();
+        self.kill_by_text(at, wants, &text).await
+    }
+
+    /// COMMIT or ROLLBACK where there is nothing to end.
+    async fn answer_idle_end(
+        &mut self,
+        at: &mut Backends,
+        facts: &mut SessionFacts,
+        wants: &Wants,
+        sql: &[u8],
+        analysis: &Analysis,
+    ) -> Result<bool, End> {
+        let is_bare = !analysis.facts.intersects(Facts::MULTI | Facts::VERSIONED | Facts::TORN) && is_bare_end(sql);
+        if !is_bare || !wants.has_nothing_to_end(at, self) {
+            return Ok(false);
+        }
+        let leaves_warnings = facts.leaves_warnings(at, analysis, sql);
+        facts.note_success(leaves_warnings);
+        self.send_ok(at).await?;
+        Ok(true)
     }
 }
 

@@ -198,7 +198,7 @@ impl ClientLogin {
         *handle.user.borrow_mut() = Some(Arc::clone(&user));
         self.worker.shared.note_session(handle.id, Some(&user.name));
         let mut session = self.into_session(handle, user, &request)?;
-        session.check_collation().await?;
+        session.client.check_collation(&mut session.at).await?;
         session.check_schema().await?;
         Ok(session)
     }

@@ -1,9 +1,11 @@
 //! COM_STMT_SEND_LONG_DATA: a parameter's bytes, passed on as they arrive. It has no answer: what goes wrong is said at the execution.
 
 use super::Session;
+use super::backends::Backends;
 use super::command::{Incoming, check_size};
 use super::end::{End, SERVER_LOST, SERVER_LOST_STATE};
 use super::fault::{Fault, end_of_pinned};
+use super::frontend::Frontend;
 use super::guard::guarded;
 use super::question::Question;
 use super::relay::Outgoing;
@@ -44,7 +46,7 @@ impl Session {
         let is_whole = len >= MIN_LONG_DATA;
         self.client.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD, seq: 0, total: size(len) };
         self.client.streamed_input = true;
-        let id = self.named_statement_streamed();
+        let id = self.statements.named_statement_streamed(&self.at, &self.client);
         let result = match id.filter(|_| is_whole) {
             Some(id) => {
                 // The first of it decides where all of it goes; to where its cursor is open, if it has one.
@@ -61,7 +63,7 @@ impl Session {
             (Err(Fault::End(end)), _) => return Err(end),
             (Err(Fault::Error { code, sqlstate, text }), Some(id)) => {
                 self.statements.fail_long_data(id, ServerError { code, sqlstate, message: text });
-                self.skip_long_data().await?;
+                self.client.skip_long_data(&self.at).await?;
                 return self.settle_silent(&Analysis::NONE).await;
             }
             (Err(Fault::Lost { text, pins, .. }), _) if !pins.is_empty() => return Err(end_of_pinned(&text, pins)),
@@ -71,13 +73,7 @@ impl Session {
             }
             _ => {}
         }
-        self.skip_long_data().await
-    }
-
-    /// As [`Session::named_statement`], for a packet of which only the start is there.
-    fn named_statement_streamed(&self) -> Option<u32> {
-        let id = self.statements.meant_statement(&self.at, stmt_id(self.client.input.filled().get(HEADER..)?).ok()?);
-        self.statements.get(id).map(|_| id)
+        self.client.skip_long_data(&self.at).await
     }
 
     async fn pass_long_data(&mut self, command: Incoming, id: u32) -> Result<(), Fault> {
@@ -92,7 +88,7 @@ impl Session {
         let server_id = server_id?;
         self.statements.mark(id, |marks| marks.long_data = true);
         self.statements.set_apart(&mut self.at, id);
-        self.note_cursors(analysis.digest);
+        self.statements.note_cursors(&mut self.at, analysis.digest);
         if let Some(payload) = self.client.input.filled_mut().get_mut(HEADER..) {
             let _ = put_stmt_id(payload, server_id);
         }
@@ -106,19 +102,19 @@ impl Session {
                 let n = frame.min(self.client.input.len());
                 if n > 0 {
                     self.capture_data(id, n);
-                    self.send_data(n).await?;
+                    self.client.send_data(&mut self.at, &mut self.hand, n).await?;
                     self.client.input.consume(n);
                     frame -= n;
                     self.client.streamed.left = frame;
                 } else {
-                    self.read_data(1).await?;
+                    self.client.read_data(&self.at, 1).await?;
                 }
             }
             self.client.streamed.full = full;
             if !full {
                 return Box::pin(self.was_taken()).await;
             }
-            frame = self.next_frame_len().await?;
+            frame = self.client.next_frame_len(&self.at).await?;
         }
     }
 
@@ -131,56 +127,58 @@ impl Session {
         let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
         // What it said already is there to be read, though nothing can be sent any more.
         let sent = guarded(&self.worker, &self.handle, backend.send(Command::Ping, &[])).await;
-        let is_refused = self.too_long_for_server().await;
+        let is_refused = self.at.too_long_for_server().await;
         match (is_refused, sent) {
             (Some(end), _) => Err(end.into()),
             (None, Err(e)) => Err(self.at.lost_before(&e)),
             (None, Ok(())) => Ok(()),
         }
     }
+}
 
+impl Frontend {
     /// Length of the frame that continues a packet over 16 MiB, header included.
-    async fn next_frame_len(&mut self) -> Result<usize, End> {
+    async fn next_frame_len(&mut self, at: &Backends) -> Result<usize, End> {
         loop {
-            if let Some((len, _)) = packet::header(self.client.input.filled()) {
-                let seq = self.client.streamed.seq.wrapping_add(1);
-                if let Some(byte) = self.client.input.filled_mut().get_mut(3) {
+            if let Some((len, _)) = packet::header(self.input.filled()) {
+                let seq = self.streamed.seq.wrapping_add(1);
+                if let Some(byte) = self.input.filled_mut().get_mut(3) {
                     *byte = seq;
                 }
-                let total = self.client.streamed.total.saturating_add(size(len));
+                let total = self.streamed.total.saturating_add(size(len));
                 // Servers answer this one, though the command has no answer.
-                check_size(&self.worker, usize::try_from(total).unwrap_or(usize::MAX))?;
-                self.client.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD, seq, total };
+                check_size(&at.worker, usize::try_from(total).unwrap_or(usize::MAX))?;
+                self.streamed = Streamed { left: HEADER + len, full: len == MAX_PAYLOAD, seq, total };
                 return Ok(HEADER + len);
             }
-            self.read_data(HEADER).await?;
+            self.read_data(at, HEADER).await?;
         }
     }
 
     /// Waits for more of the client's data. Meanwhile it is as idle as one that has sent a part of any other command.
-    async fn read_data(&mut self, wanted: usize) -> Result<(), End> {
-        self.handle.set_activity(Activity::Idle, self.worker.clock.now_ms());
-        let read = self.read_more(wanted).await;
-        self.handle.set_activity(Activity::Running, self.worker.shared.clock.now_ms());
+    async fn read_data(&mut self, at: &Backends, wanted: usize) -> Result<(), End> {
+        at.handle.set_activity(Activity::Idle, at.worker.clock.now_ms());
+        let read = self.read_more(at, wanted).await;
+        at.handle.set_activity(Activity::Running, at.worker.shared.clock.now_ms());
         read
     }
 
     /// Reads past what is left of the command: all of it, when it could not be passed on.
-    async fn skip_long_data(&mut self) -> Result<(), End> {
+    async fn skip_long_data(&mut self, at: &Backends) -> Result<(), End> {
         loop {
-            while self.client.streamed.left > 0 {
-                let n = self.client.streamed.left.min(self.client.input.len());
+            while self.streamed.left > 0 {
+                let n = self.streamed.left.min(self.input.len());
                 if n > 0 {
-                    self.client.input.consume(n);
-                    self.client.streamed.left -= n;
+                    self.input.consume(n);
+                    self.streamed.left -= n;
                 } else {
-                    self.read_data(1).await?;
+                    self.read_data(at, 1).await?;
                 }
             }
-            if !self.client.streamed.full {
+            if !self.streamed.full {
                 return Ok(());
             }
-            self.next_frame_len().await?;
+            self.next_frame_len(at).await?;
         }
     }
 }
@@ -195,5 +193,11 @@ impl Statements {
         if let Some(statement) = self.get_mut(id) {
             statement.failed = Some(why);
         }
+    }
+
+    /// As [`Self::named_statement`], for a packet of which only the start is there.
+    fn named_statement_streamed(&self, at: &Backends, client: &Frontend) -> Option<u32> {
+        let id = self.meant_statement(at, stmt_id(client.input.filled().get(HEADER..)?).ok()?);
+        self.get(id).map(|_| id)
     }
 }

@@ -125,7 +125,7 @@ impl Session {
     /// A statement has ended; None: the proxy answered it.
     pub(super) fn measure(&mut self, statement: &Statement, result: Option<Result<&ReplyFacts, &Fault>>) {
         self.at.note_traffic();
-        self.trail_parent(statement);
+        self.hand.trail_parent(&self.client, &self.statements, statement);
         match statement.form {
             Form::Text { start } => {
                 let text = self.client.sql_text(statement.command, start);

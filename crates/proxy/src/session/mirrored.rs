@@ -76,7 +76,7 @@ impl Session {
         if !is_execution || statement.marks.long_data {
             return Err("the statement has long data or rows of parameters");
         }
-        if !self.reads_as_then(&statement.key.mode) {
+        if !self.wants.reads_as_then(&self.client, &self.worker, &statement.key.mode) {
             return Err("the statement was prepared with other settings than it is executed with");
         }
         let payload = self.client.payload(command);

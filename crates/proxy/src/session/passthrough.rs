@@ -8,6 +8,7 @@ use super::backends::Backends;
 use super::end::End;
 use super::fault::{Fault, end_of_pinned};
 use super::frontend::Frontend;
+use super::wants::Wants;
 use crate::backends::side_connection;
 use crate::clients::session_handle::{Activity, Signal};
 use crate::net::buffer::{Buffer, WINDOW};
@@ -90,7 +91,7 @@ impl Session {
         let now = self.worker.clock.now_ms();
         self.at.pins.begin(PinReason::Replication, now, 0);
         self.publish();
-        if let Err(end) = self.welcome().await {
+        if let Err(end) = self.client.welcome(&mut self.at, &self.wants).await {
             return end;
         }
         self.client.command_seq = 1;
@@ -99,12 +100,12 @@ impl Session {
 
     /// Passes bytes both ways until a side closes or the session is told to end.
     pub(super) async fn pump(&mut self, mut passage: Passage) -> End {
-        self.note_activity(&passage);
+        self.client.note_passed(&self.at, &passage);
         loop {
-            match self.next_passed(&mut passage).await {
-                Ok(PassthroughEvent::Moved) => self.note_activity(&passage),
+            match self.client.next_passed(&mut self.at, &mut passage).await {
+                Ok(PassthroughEvent::Moved) => self.client.note_passed(&self.at, &passage),
                 Ok(PassthroughEvent::Command) => match self.hear(&mut passage).await {
-                    Ok(()) => self.note_activity(&passage),
+                    Ok(()) => self.client.note_passed(&self.at, &passage),
                     Err(end) => return end,
                 },
                 Ok(PassthroughEvent::Disturbed) => {}
@@ -116,58 +117,11 @@ impl Session {
             {
                 return end;
             }
-            let disturbed = self.handle.pending().and_then(|signal| self.disturbed_in(&mut passage, signal));
-            if let Some(end) = disturbed.or_else(|| self.ended(&passage)) {
+            let disturbed = self.handle.pending().and_then(|signal| self.client.disturbed_in(&mut self.at, &mut passage, signal));
+            if let Some(end) = disturbed.or_else(|| self.client.has_ended(&self.at, &passage)) {
                 return end;
             }
         }
-    }
-
-    /// Bytes have moved. A connection at rest is idle, as far as can be told from outside; a dump of the binlog never is.
-    fn note_activity(&self, passage: &Passage) {
-        if self.at.user.fast_forward {
-            let is_idle = self.client.is_at_rest(&self.at, passage) && !passage.is_endless;
-            self.handle.set_activity(if is_idle { Activity::Idle } else { Activity::Running }, self.worker.clock.now_ms());
-        }
-    }
-
-    /// Whether it is over, and how.
-    fn ended(&self, passage: &Passage) -> Option<End> {
-        let now_us = self.worker.shared.clock.now_us();
-        let is_read = self.client.input.is_empty();
-        let is_told = self.at.backend.as_ref().is_none_or(|backend| backend.input.is_empty());
-        if passage.client_closed && is_read {
-            return Some(if passage.has_quit || self.client.is_at_rest(&self.at, passage) { End::Quit } else { End::StreamEnded });
-        }
-        if passage.server_closed && is_told {
-            return Some(if passage.has_quit { End::Quit } else { End::StreamEnded });
-        }
-        if passage.stalled_since_us.is_some_and(|since_us| since_us + WRITE_TIMEOUT_US <= now_us) {
-            return Some(End::WriteTimeout);
-        }
-        (passage.drains && (passage.is_endless || self.client.is_answered(&self.at, passage)))
-            .then(|| self.client.told_at_rest(&self.at, passage, End::Shutdown))
-    }
-
-    fn disturbed_in(&mut self, passage: &mut Passage, signal: Signal) -> Option<End> {
-        self.handle.clear_signal();
-        match signal {
-            Signal::KillConnection => return Some(self.client.told_at_rest(&self.at, passage, End::Killed)),
-            Signal::Stop => return Some(self.client.told_at_rest(&self.at, passage, End::Shutdown)),
-            Signal::Cut | Signal::Demoted => return Some(self.client.told_at_rest(&self.at, passage, self.at.server_taken())),
-            Signal::IdleTimeout if self.client.is_at_rest(&self.at, passage) => {
-                return Some(self.client.told_at_rest(&self.at, passage, End::Idle));
-            }
-            Signal::Park if self.handle.is_idle() => self.handle.set_parked(),
-            Signal::Drain => passage.drains = true,
-            Signal::KillQuery if !self.client.is_answered(&self.at, passage) => {
-                if let Some(backend) = self.at.backend.as_mut() {
-                    side_connection::kill_statement(&self.worker, &self.at.pool, backend);
-                }
-            }
-            _ => {}
-        }
-        None
     }
 
     /// The client begins to speak: what is asked of the proxy is answered by it, the rest goes to the server.
@@ -183,11 +137,11 @@ impl Session {
         }
         match payload.first().copied().and_then(Command::from_u8) {
             Some(Command::Query | Command::ProcessKill) => {
-                if let Some((id, kind)) = self.killed_by(payload).filter(|_| is_answer_told) {
+                if let Some((id, kind)) = self.wants.killed_in(&self.at, &self.client, payload).filter(|_| is_answer_told) {
                     self.client.input.consume_behind(at, HEADER + payload.len());
                     self.client.command_seq = 1;
                     passage.awaits_answer = false;
-                    return self.kill_session(id, kind).await;
+                    return self.client.kill_session(&mut self.at, id, kind).await;
                 }
             }
             Some(Command::Quit) => passage.has_quit = true,
@@ -197,38 +151,50 @@ impl Session {
         }
         Ok(())
     }
+}
 
+impl Wants {
     /// Whom this command kills, if that is a session of the proxy's: clients know such ids from their greetings.
-    fn killed_by(&self, payload: &[u8]) -> Option<(u64, KillKind)> {
+    fn killed_in(&self, at: &Backends, client: &Frontend, payload: &[u8]) -> Option<(u64, KillKind)> {
         let (id, kind) = if payload.first() == Some(&(Command::ProcessKill as u8)) {
             (u64::from(u32::from_le_bytes(*payload.get(1..)?.first_chunk()?)), KillKind::Connection)
         } else {
-            let sql = wire::query::split_query(payload, self.client.caps).ok()?.sql;
-            match sql::parse_kill(payload.get(sql)?, self.wants.lex, self.handle.id)? {
+            let sql = wire::query::split_query(payload, client.caps).ok()?.sql;
+            match sql::parse_kill(payload.get(sql)?, self.lex, at.handle.id)? {
                 Kill { target: KillTarget::Connection(id), .. } => (id, KillKind::Connection),
                 Kill { target: KillTarget::Query(id), .. } => (id, KillKind::Query),
             }
         };
-        (id >= FIRST_SESSION_ID / 2 && self.worker.shared.user_of(id).is_some()).then_some((id, kind))
+        (id >= FIRST_SESSION_ID / 2 && at.worker.shared.user_of(id).is_some()).then_some((id, kind))
+    }
+}
+
+impl Frontend {
+    /// It is at rest, and has been for so long that what the server said was a whole answer.
+    fn is_answered(&self, at: &Backends, passage: &Passage) -> bool {
+        self.is_at_rest(at, passage) && passage.answered_us + ANSWERED_AFTER_US <= at.worker.shared.clock.now_us()
     }
 
-    /// When (process clock, us) it is to be looked at again, whatever happens.
-    fn looked_at_us(&self, passage: &Passage, pays: bool) -> Option<u64> {
-        let stalled = passage.stalled_since_us.map(|since_us| since_us + WRITE_TIMEOUT_US);
-        let answered = (passage.drains && self.client.is_at_rest(&self.at, passage)).then_some(passage.answered_us + ANSWERED_AFTER_US);
-        let paid = pays.then(|| self.handle.paid_until_us.get());
-        [stalled, answered, paid].into_iter().flatten().min()
+    /// Nothing is under way, as far as can be told from outside.
+    fn is_at_rest(&self, at: &Backends, passage: &Passage) -> bool {
+        !passage.awaits_answer && self.input.is_empty() && at.backend.as_ref().is_none_or(|backend| backend.input.is_empty())
+    }
+
+    /// An error packet has no place within an answer.
+    fn told_at_rest(&self, at: &Backends, passage: &Passage, end: End) -> End {
+        if self.is_at_rest(at, passage) && !passage.is_endless { end } else { End::StreamEnded }
     }
 
     /// Waits until bytes have moved, either way, or something else has happened.
-    async fn next_passed(&mut self, passage: &mut Passage) -> io::Result<PassthroughEvent> {
-        let rate = self.worker.snapshot().vars.throttle_max_bytes_per_second_to_client;
-        let now_us = self.worker.shared.clock.now_us();
-        let pays = rate > 0 && self.handle.paid_until_us.get() > now_us && self.at.backend.as_ref().is_some_and(|b| !b.input.is_empty());
-        let at_us = self.looked_at_us(passage, pays);
+    async fn next_passed(&mut self, at: &mut Backends, passage: &mut Passage) -> io::Result<PassthroughEvent> {
+        let rate = at.worker.snapshot().vars.throttle_max_bytes_per_second_to_client;
+        let now_us = at.worker.shared.clock.now_us();
+        let pays = rate > 0 && at.handle.paid_until_us.get() > now_us && at.backend.as_ref().is_some_and(|b| !b.input.is_empty());
+        let at_us = self.looked_at_us(at, passage, pays);
         let mut timer = pin!(tokio::time::sleep(Duration::from_micros(at_us.unwrap_or(now_us).saturating_sub(now_us))));
-        let Self { client: Frontend { link: front, input, .. }, at, worker, handle, .. } = self;
-        let Some(backend) = at.backend.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
+        let Self { link: front, input, .. } = self;
+        let Backends { backend, worker, handle, .. } = at;
+        let Some(backend) = backend.as_mut() else { return Err(io::ErrorKind::NotConnected.into()) };
         let budget = match rate {
             0 => usize::MAX,
             _ if pays => 0,
@@ -283,22 +249,59 @@ impl Session {
         })
         .await
     }
-}
 
-impl Frontend {
-    /// It is at rest, and has been for so long that what the server said was a whole answer.
-    fn is_answered(&self, at: &Backends, passage: &Passage) -> bool {
-        self.is_at_rest(at, passage) && passage.answered_us + ANSWERED_AFTER_US <= at.worker.shared.clock.now_us()
+    /// When (process clock, us) it is to be looked at again, whatever happens.
+    fn looked_at_us(&self, at: &Backends, passage: &Passage, pays: bool) -> Option<u64> {
+        let stalled = passage.stalled_since_us.map(|since_us| since_us + WRITE_TIMEOUT_US);
+        let answered = (passage.drains && self.is_at_rest(at, passage)).then_some(passage.answered_us + ANSWERED_AFTER_US);
+        let paid = pays.then(|| at.handle.paid_until_us.get());
+        [stalled, answered, paid].into_iter().flatten().min()
     }
 
-    /// Nothing is under way, as far as can be told from outside.
-    fn is_at_rest(&self, at: &Backends, passage: &Passage) -> bool {
-        !passage.awaits_answer && self.input.is_empty() && at.backend.as_ref().is_none_or(|backend| backend.input.is_empty())
+    /// Whether it is over, and how.
+    fn has_ended(&self, at: &Backends, passage: &Passage) -> Option<End> {
+        let now_us = at.worker.shared.clock.now_us();
+        let is_read = self.input.is_empty();
+        let is_told = at.backend.as_ref().is_none_or(|backend| backend.input.is_empty());
+        if passage.client_closed && is_read {
+            return Some(if passage.has_quit || self.is_at_rest(at, passage) { End::Quit } else { End::StreamEnded });
+        }
+        if passage.server_closed && is_told {
+            return Some(if passage.has_quit { End::Quit } else { End::StreamEnded });
+        }
+        if passage.stalled_since_us.is_some_and(|since_us| since_us + WRITE_TIMEOUT_US <= now_us) {
+            return Some(End::WriteTimeout);
+        }
+        (passage.drains && (passage.is_endless || self.is_answered(at, passage))).then(|| self.told_at_rest(at, passage, End::Shutdown))
     }
 
-    /// An error packet has no place within an answer.
-    fn told_at_rest(&self, at: &Backends, passage: &Passage, end: End) -> End {
-        if self.is_at_rest(at, passage) && !passage.is_endless { end } else { End::StreamEnded }
+    fn disturbed_in(&mut self, at: &mut Backends, passage: &mut Passage, signal: Signal) -> Option<End> {
+        at.handle.clear_signal();
+        match signal {
+            Signal::KillConnection => return Some(self.told_at_rest(at, passage, End::Killed)),
+            Signal::Stop => return Some(self.told_at_rest(at, passage, End::Shutdown)),
+            Signal::Cut | Signal::Demoted => return Some(self.told_at_rest(at, passage, at.server_taken())),
+            Signal::IdleTimeout if self.is_at_rest(at, passage) => {
+                return Some(self.told_at_rest(at, passage, End::Idle));
+            }
+            Signal::Park if at.handle.is_idle() => at.handle.set_parked(),
+            Signal::Drain => passage.drains = true,
+            Signal::KillQuery if !self.is_answered(at, passage) => {
+                if let Some(backend) = at.backend.as_mut() {
+                    side_connection::kill_statement(&at.worker, &at.pool, backend);
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// Bytes have moved. A connection at rest is idle, as far as can be told from outside; a dump of the binlog never is.
+    fn note_passed(&self, at: &Backends, passage: &Passage) {
+        if at.user.fast_forward {
+            let is_idle = self.is_at_rest(at, passage) && !passage.is_endless;
+            at.handle.set_activity(if is_idle { Activity::Idle } else { Activity::Running }, at.worker.clock.now_ms());
+        }
     }
 }
 

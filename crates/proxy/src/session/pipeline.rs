@@ -137,9 +137,9 @@ impl Session {
             Box::pin(self.read_facts_for(&plan.analysis)).await;
         }
         match statement.form {
-            Form::Text { start } => self.plan_text(statement.command, start, plan),
+            Form::Text { start } => self.facts.plan_text(&self.at, &self.client, &self.wants, statement.command, start, plan),
             Form::Execution { id, .. } => return self.plan_execution(statement.command, id, plan).await,
-            Form::Bulk { id } => self.plan_bulk(statement.command, id, plan),
+            Form::Bulk { id } => self.statements.plan_bulk(&self.client, statement.command, id, plan),
         }
         Ok(true)
     }
@@ -175,8 +175,10 @@ impl Session {
 
     fn insert_id_is_certain(&self, statement: &Statement, insert_id: u64) -> bool {
         match statement.form {
-            Form::Text { start } => self.text_insert_id_is_certain(statement.command, start, insert_id),
-            Form::Execution { id, .. } | Form::Bulk { id } => self.execution_insert_id_is_certain(statement.command, id, insert_id),
+            Form::Text { start } => self.wants.text_insert_id_is_certain(&self.client, statement.command, start, insert_id),
+            Form::Execution { id, .. } | Form::Bulk { id } => {
+                self.statements.execution_insert_id_is_certain(&self.client, &self.wants, statement.command, id, insert_id)
+            }
         }
     }
 

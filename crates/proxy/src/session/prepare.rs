@@ -1,14 +1,18 @@
 //! COM_STMT_PREPARE, and having a statement prepared on whatever backend serves its execution.
 
 use super::Session;
+use super::backends::Backends;
 use super::command::Incoming;
 use super::end::End;
+use super::facts::SessionFacts;
 use super::fault::Fault;
+use super::frontend::Frontend;
 use super::query::asks_now;
 use super::relay::Outgoing;
 use super::route::TextCommand;
 use super::statements::{ClientStatement, Marks, Original};
 use super::sync::is_about_diagnostics;
+use super::wants::Wants;
 use crate::backends::backend::{Collected, ServerError, prepare_ok};
 use crate::session_state::state::Text;
 use crate::statements::prepared::Side;
@@ -41,7 +45,7 @@ impl Session {
             );
             return self.client.send_error(&mut self.at, codes::MAX_PREPARED_STMT_COUNT_REACHED, "42000", &text).await;
         }
-        let (command, parent) = self.lift_trace(command, 0);
+        let (command, parent) = self.client.lift_trace(&self.at, &mut self.hand, &self.wants, command, 0);
         let text = self.client.body(command);
         let analysis = if is_long(text) {
             Box::pin(self.worker.analyze_in_turns(text, self.wants.lex)).await
@@ -60,11 +64,17 @@ impl Session {
                 }
             }
         };
-        let text = self.prepared_text(command, &analysis);
+        let text = self.facts.prepared_text(&self.at, &self.client, &self.wants, command, &analysis);
         let original = original.or_else(|| (*text != *self.client.body(command)).then(|| self.client.body(command).into()));
         let fact = sql::single_fact_select(self.client.body(command), self.wants.lex);
-        let user_variables = self.named_variables(&text, &analysis);
-        let key = Meaning { schema: self.wants.state.schema.clone(), mode: self.mode(), user_variables, text, types: None };
+        let user_variables = self.wants.named_variables(&self.at, &text, &analysis);
+        let key = Meaning {
+            schema: self.wants.state.schema.clone(),
+            mode: self.wants.mode(&self.client, &self.worker),
+            user_variables,
+            text,
+            types: None,
+        };
         let key = self.worker.memory.borrow_mut().intern_statement(key.into());
         let statement = ClientStatement {
             on_backend: Arc::clone(&key),
@@ -83,7 +93,7 @@ impl Session {
             holder: None,
         };
         if self.at.pins.set().is_empty()
-            && let Some((packets, caps, params)) = self.remembered(&statement.key)
+            && let Some((packets, caps, params)) = self.wants.remembered_reply(&self.at, &self.client, &statement.key)
         {
             if self.facts.has_diagnostics() {
                 // It is a statement for them.
@@ -101,32 +111,6 @@ impl Session {
                 self.report(fault).await
             }
         }
-    }
-
-    /// The text as servers get it: what is constant for the session is put in.
-    fn prepared_text(&self, command: Incoming, analysis: &Analysis) -> Text {
-        let text = self.client.body(command);
-        let constant = analysis.facts.contains(Facts::CONNECTION_ID)
-            && !analysis.facts.intersects(Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS);
-        if constant && asks_now(analysis.kind) && sql::single_fact_select(text, self.wants.lex).is_none() {
-            return self.substituted(text, analysis).into();
-        }
-        text.into()
-    }
-
-    /// A server's fresh answer to the same PREPARE.
-    fn remembered(&self, key: &Arc<StatementKey>) -> Option<(Vec<u8>, Capabilities, u16)> {
-        if key.user_variables.is_some() {
-            // Whatever they are later, the server settles their types now.
-            return None;
-        }
-        let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
-        let info = self.at.pool.one_version()?;
-        let settings = self.column_settings();
-        let memory = self.worker.memory.borrow();
-        let max_age = self.worker.snapshot().vars.prepared_metadata_max_age;
-        let known = memory.prepared(&self.place(&info), (key, &settings), epoch, self.worker.clock.now_ms(), max_age)?;
-        Some((known.packets.clone(), known.caps, known.params))
     }
 
     /// Asks a backend, whatever is remembered.
@@ -227,5 +211,35 @@ impl Session {
         let mysql = self.worker.shared.serves_mysql();
         let function = if mysql { "mysql_stmt_precheck" } else { function };
         Fault::error(codes::UNKNOWN_STMT_HANDLER, b"HY000", format!("Unknown prepared statement handler ({id}) given to {function}"))
+    }
+}
+
+impl SessionFacts {
+    /// The text as servers get it: what is constant for the session is put in.
+    fn prepared_text(&self, at: &Backends, client: &Frontend, wants: &Wants, command: Incoming, analysis: &Analysis) -> Text {
+        let text = client.body(command);
+        let constant = analysis.facts.contains(Facts::CONNECTION_ID)
+            && !analysis.facts.intersects(Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS);
+        if constant && asks_now(analysis.kind) && sql::single_fact_select(text, wants.lex).is_none() {
+            return self.substituted(at, wants, text, analysis).into();
+        }
+        text.into()
+    }
+}
+
+impl Wants {
+    /// A server's fresh answer to the same PREPARE.
+    fn remembered_reply(&self, at: &Backends, client: &Frontend, key: &Arc<StatementKey>) -> Option<(Vec<u8>, Capabilities, u16)> {
+        if key.user_variables.is_some() {
+            // Whatever they are later, the server settles their types now.
+            return None;
+        }
+        let epoch = at.worker.shared.ddl_epoch.load(Ordering::Acquire);
+        let info = at.pool.one_version()?;
+        let settings = self.column_settings(client, &at.worker);
+        let memory = at.worker.memory.borrow();
+        let max_age = at.worker.snapshot().vars.prepared_metadata_max_age;
+        let known = memory.prepared(&at.place(&info), (key, &settings), epoch, at.worker.clock.now_ms(), max_age)?;
+        Some((known.packets.clone(), known.caps, known.params))
     }
 }

@@ -4,12 +4,16 @@
 //! MySQL (since 8.0.22) settles there what many settings say, and the types of user variables; MariaDB only how the text is read.
 
 use super::Session;
+use super::backends::Backends;
 use super::fault::Fault;
+use super::frontend::Frontend;
 use super::question::{Door, Question};
 use super::user_variables::UNSET;
+use super::wants::Wants;
 use crate::backends::backend::{Backend, Collected};
 use crate::session_state::state::{CHARSETS, CLIENT_COLLATION, RESULTS_COLLATION, Text, Variables, type_of_null};
 use crate::statements::stmt_cache::{StatementKey, ValuesAtPrepare};
+use crate::workers::worker::Worker;
 use sql::{Analysis, Facts};
 use std::io;
 use std::sync::Arc;
@@ -40,42 +44,6 @@ const LATER: &[&str] = &[
 const LATER_ALL: &[&str] = &["binlog_", "gtid_", "innodb_", "net_", "pseudo_", "rand_seed", "session_track_", "transaction_", "tx_"];
 
 impl Session {
-    /// The session variables that decide at PREPARE, joined.
-    pub(super) fn mode(&self) -> Text {
-        let ignores_space = self.client.caps.contains(Capabilities::IGNORE_SPACE);
-        let mode = join(&self.wants.state.variables, ignores_space, self.settles_at_prepare());
-        self.worker.memory.borrow_mut().intern_text(mode.into())
-    }
-
-    /// The session variables that decide what the columns of a statement look like, joined. On MariaDB most of them act at the
-    /// execution too, and are no part of [`Session::mode`].
-    pub(super) fn column_settings(&self) -> Text {
-        let ignores_space = self.client.caps.contains(Capabilities::IGNORE_SPACE);
-        let settings = join(&self.wants.state.variables, ignores_space, true);
-        self.worker.memory.borrow_mut().intern_text(settings.into())
-    }
-
-    fn settles_at_prepare(&self) -> bool {
-        self.worker.shared.serves_mysql()
-    }
-
-    /// The user variables that the statement names, where they decide at PREPARE.
-    pub(super) fn named_variables(&self, text: &[u8], analysis: &Analysis) -> Option<ValuesAtPrepare> {
-        let names = analysis.facts.intersects(Facts::USER_VARIABLE | Facts::USER_VARIABLE_ASSIGN);
-        (names && self.settles_at_prepare()).then(|| self.wants.values_at_prepare(&self.at, text))
-    }
-
-    /// The session's variables, but for those that decided at the PREPARE: these as they were.
-    pub(super) fn variables_then(&self, mode: &[u8]) -> Variables {
-        split(mode, &self.wants.state.variables, self.settles_at_prepare())
-    }
-
-    /// Is text read as it was at the PREPARE?
-    pub(super) fn reads_as_then(&self, mode: &[u8]) -> bool {
-        let now = self.mode();
-        head(mode).eq(head(&now))
-    }
-
     /// Prepares on the held backend, which is in the state of then but for user variables: those that the statement names get
     /// their values of then for as long as that takes.
     pub(super) async fn prepare_with_values(&mut self, key: &Arc<StatementKey>) -> Result<Collected, Fault> {
@@ -114,6 +82,40 @@ impl Session {
             return Err(fault);
         }
         reply
+    }
+}
+
+impl Wants {
+    /// The session variables that decide at PREPARE, joined.
+    pub(super) fn mode(&self, client: &Frontend, worker: &Worker) -> Text {
+        let ignores_space = client.caps.contains(Capabilities::IGNORE_SPACE);
+        let mode = join(&self.state.variables, ignores_space, settles_at_prepare(worker));
+        worker.memory.borrow_mut().intern_text(mode.into())
+    }
+
+    /// The session variables that decide what the columns of a statement look like, joined. On MariaDB most of them act at the
+    /// execution too, and are no part of [`Self::mode`].
+    pub(super) fn column_settings(&self, client: &Frontend, worker: &Worker) -> Text {
+        let ignores_space = client.caps.contains(Capabilities::IGNORE_SPACE);
+        let settings = join(&self.state.variables, ignores_space, true);
+        worker.memory.borrow_mut().intern_text(settings.into())
+    }
+
+    /// The user variables that the statement names, where they decide at PREPARE.
+    pub(super) fn named_variables(&self, at: &Backends, text: &[u8], analysis: &Analysis) -> Option<ValuesAtPrepare> {
+        let names = analysis.facts.intersects(Facts::USER_VARIABLE | Facts::USER_VARIABLE_ASSIGN);
+        (names && settles_at_prepare(&at.worker)).then(|| self.values_at_prepare(at, text))
+    }
+
+    /// The session's variables, but for those that decided at the PREPARE: these as they were.
+    pub(super) fn variables_then(&self, worker: &Worker, mode: &[u8]) -> Variables {
+        split(mode, &self.state.variables, settles_at_prepare(worker))
+    }
+
+    /// Is text read as it was at the PREPARE?
+    pub(super) fn reads_as_then(&self, client: &Frontend, worker: &Worker, mode: &[u8]) -> bool {
+        let now = self.mode(client, worker);
+        head(mode).eq(head(&now))
     }
 }
 
@@ -200,6 +202,10 @@ fn decides(name: &str) -> bool {
     !(is_later || MODE.contains(&name) || CHARSETS.contains(&name))
 }
 
+fn settles_at_prepare(worker: &Worker) -> bool {
+    worker.shared.serves_mysql()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,7 +249,7 @@ mod tests {
         ] {
             let mut bed = Bed::new("").on(flavor);
             bed.ran("SET @a = 5", &ok());
-            let found = bed.named_variables(text.as_bytes(), &bed.analysis(text));
+            let found = bed.wants.named_variables(&bed.at, text.as_bytes(), &bed.analysis(text));
             let literal = found.map(|found| match found {
                 ValuesAtPrepare::Known(values) => String::from_utf8_lossy(&values.entries()[0].1).into_owned(),
                 ValuesAtPrepare::Unknown(_) => panic!("{text}"),
@@ -252,7 +258,7 @@ mod tests {
         }
         let mut bed = Bed::new("").on(MySql);
         bed.ran("SET @a = UUID()", &ok());
-        let unknown = bed.named_variables(b"SELECT @a", &bed.analysis("SELECT @a"));
+        let unknown = bed.wants.named_variables(&bed.at, b"SELECT @a", &bed.analysis("SELECT @a"));
         assert!(matches!(unknown, Some(ValuesAtPrepare::Unknown(_))), "the server alone has its value");
     }
 
@@ -261,15 +267,18 @@ mod tests {
         use crate::session::bed::{Bed, told};
         use wire::charset::Flavor::MySql;
         let mut bed = Bed::new("").on(MySql);
-        let then = bed.mode();
-        assert!(bed.reads_as_then(&then));
+        let then = bed.wants.mode(&bed.client, &bed.worker);
+        assert!(bed.wants.reads_as_then(&bed.client, &bed.worker, &then));
         bed.ran("SET autocommit = 0", &told(&[("autocommit", "OFF")]));
-        assert_eq!(bed.mode(), then, "it acts at the execution");
+        assert_eq!(bed.wants.mode(&bed.client, &bed.worker), then, "it acts at the execution");
         bed.ran("SET lc_time_names = 'de_DE'", &told(&[("lc_time_names", "de_DE")]));
-        assert!(bed.mode() != then && bed.reads_as_then(&then), "it is read alike, and means something else");
+        assert!(
+            bed.wants.mode(&bed.client, &bed.worker) != then && bed.wants.reads_as_then(&bed.client, &bed.worker, &then),
+            "it is read alike, and means something else"
+        );
         bed.ran("SET sql_mode = 'ANSI'", &told(&[("sql_mode", "ANSI")]));
-        assert!(!bed.reads_as_then(&then));
-        let variables = bed.variables_then(&then);
+        assert!(!bed.wants.reads_as_then(&bed.client, &bed.worker, &then));
+        let variables = bed.wants.variables_then(&bed.worker, &then);
         assert_eq!((variables.get("sql_mode"), variables.get("lc_time_names")), (None, None));
         assert!(variables.get("autocommit").is_some(), "what acts at the execution is as it is now");
     }

@@ -4,6 +4,7 @@ use super::Session;
 use super::backends::Backends;
 use super::command::Incoming;
 use super::fault::{Certainty, Fault};
+use super::frontend::Frontend;
 use super::guard::{paused, unless_killed};
 use super::leave::Overdue;
 use super::query::asks_now;
@@ -11,6 +12,7 @@ use super::recovery::Recovery;
 use super::relay::Outgoing;
 use super::statements::Statements;
 use super::sync::{Ahead, is_schema_refused};
+use super::wants::Wants;
 use crate::backends::backend::{Backend, Collected, ServerError, prepare_ok};
 use crate::backends::cleaning::ping;
 use crate::session_state::pins::{PinReason, PinSet};
@@ -44,7 +46,7 @@ impl Session {
         let stays = statement.apart.is_some();
         if !stays && knows_better(&statement.analysis, statement.fact) {
             // The numbers are put into the text, which is then another statement.
-            let text = self.substituted(&statement.key.text, &statement.analysis).into();
+            let text = self.facts.substituted(&self.at, &self.wants, &statement.key.text, &statement.analysis).into();
             let meaning = Meaning { text, types: statement.settled_types.clone(), ..(**statement.key).clone() };
             self.statements.execute_as(id, meaning.into());
         } else if !stays {
@@ -82,10 +84,10 @@ impl Session {
     /// A statement keeps the settings it was prepared under, whatever the session has set since. What brings the session's own
     /// back goes `ahead` of the execution.
     pub(super) async fn prepare_as_then(&mut self, key: &Arc<StatementKey>, ahead: &mut Ahead) -> Result<Collected, Fault> {
-        if *key.mode == *self.mode() {
+        if *key.mode == *self.wants.mode(&self.client, &self.worker) {
             return self.prepare_with_values(key).await;
         }
-        let then = self.variables_then(&key.mode);
+        let then = self.wants.variables_then(&self.worker, &key.mode);
         let now = std::mem::replace(&mut self.wants.state.variables, then);
         let reply = self.prepare_in_state(key, ahead).await;
         self.wants.state.variables = now;
@@ -131,13 +133,13 @@ impl Session {
             reply = self.send_prepare(key).await?;
         }
         if let Some(error) = &reply.error {
-            self.tell_of_error(error.code, &error.message);
+            self.client.tell_of_error(&self.at, error.code, &error.message);
             return Ok(reply);
         }
         let Some(ok) = prepare_ok(&reply.raw) else {
             return Err(self.at.lost_before(&std::io::Error::other("malformed answer to COM_STMT_PREPARE")));
         };
-        self.keep_prepared(key, &ok, &reply, epoch);
+        self.wants.keep_prepared(&mut self.at, &self.client, key, &ok, &reply, epoch);
         self.at.shrink_statements().await?;
         Ok(reply)
     }
@@ -171,34 +173,9 @@ impl Session {
                     backend.input.release(&self.worker.buffers);
                     return Ok(reply.reply);
                 }
-                Ok(Some(wanted)) => self.read_backend(wanted, overdue).await?,
+                Ok(Some(wanted)) => self.client.read_backend(&mut self.at, &mut self.hand, wanted, overdue).await?,
                 Err(e) => return Err(self.at.lost(&e, Certainty::Unknown)),
             }
-        }
-    }
-
-    pub(super) fn keep_prepared(&mut self, key: &Arc<StatementKey>, ok: &PrepareOk, reply: &Collected, ddl_epoch: u64) {
-        let Some(backend) = self.at.backend.as_mut() else { return };
-        count(&self.worker.counters.backend_prepares);
-        let prepared = key.as_prepared();
-        let listed = self.worker.meter.list_prepared(&self.at.user.name, &prepared, self.wants.lex, (ok.columns, ok.params));
-        backend.core.statements.insert(Arc::clone(key), ok.stmt_id, listed.hold(Side::Server));
-        // The next one's warnings are its own.
-        if self.at.pins.set().intersects(APART) || key.user_variables.is_some() || ok.warnings > 0 {
-            return;
-        }
-        let caps = backend.core.caps;
-        let reply = PrepareReply {
-            packets: reply.raw.clone(),
-            caps,
-            settings: self.column_settings(),
-            params: ok.params,
-            ddl_epoch,
-            at_ms: self.worker.clock.now_ms(),
-        };
-        let max = usize::try_from(self.worker.snapshot().vars.max_stmts_cache).unwrap_or(usize::MAX);
-        if let Some(info) = self.at.pool.one_version() {
-            self.worker.memory.borrow_mut().learn_prepared(&self.place(&info), prepared, reply, max);
         }
     }
 
@@ -218,55 +195,42 @@ impl Session {
     /// packet that has them.
     pub(super) async fn ready_execution(&mut self, command: Incoming, id: u32, ahead: &mut Ahead) -> Result<Option<Vec<u8>>, Fault> {
         let server_id = self.prepared_on_backend(id, ahead).await?;
-        Ok(self.with_server_id(command, id, server_id))
+        Ok(self.statements.with_server_id(&mut self.at, &mut self.client, command, id, server_id))
     }
+}
 
-    /// The same for a statement that the held backend has prepared under this id.
-    pub(super) fn with_server_id(&mut self, command: Incoming, id: u32, server_id: u32) -> Option<Vec<u8>> {
-        if let Some(packet) = self.with_types(command, id, server_id) {
-            return Some(packet);
+impl Wants {
+    pub(super) fn keep_prepared(
+        &mut self,
+        at: &mut Backends,
+        client: &Frontend,
+        key: &Arc<StatementKey>,
+        ok: &PrepareOk,
+        reply: &Collected,
+        ddl_epoch: u64,
+    ) {
+        let Some(backend) = at.backend.as_mut() else { return };
+        count(&at.worker.counters.backend_prepares);
+        let prepared = key.as_prepared();
+        let listed = at.worker.meter.list_prepared(&at.user.name, &prepared, self.lex, (ok.columns, ok.params));
+        backend.core.statements.insert(Arc::clone(key), ok.stmt_id, listed.hold(Side::Server));
+        // The next one's warnings are its own.
+        if at.pins.set().intersects(APART) || key.user_variables.is_some() || ok.warnings > 0 {
+            return;
         }
-        let len = command.wire_len.min(HEADER + MAX_PAYLOAD);
-        if let Some(payload) = self.client.input.filled_mut().get_mut(HEADER..len) {
-            let _ = put_stmt_id(payload, server_id);
+        let caps = backend.core.caps;
+        let reply = PrepareReply {
+            packets: reply.raw.clone(),
+            caps,
+            settings: self.column_settings(client, &at.worker),
+            params: ok.params,
+            ddl_epoch,
+            at_ms: at.worker.clock.now_ms(),
+        };
+        let max = usize::try_from(at.worker.snapshot().vars.max_stmts_cache).unwrap_or(usize::MAX);
+        if let Some(info) = at.pool.one_version() {
+            at.worker.memory.borrow_mut().learn_prepared(&at.place(&info), prepared, reply, max);
         }
-        None
-    }
-
-    /// The execution with its types, when the server needs them and the client did not send them.
-    pub(super) fn with_types(&mut self, command: Incoming, id: u32, server_id: u32) -> Option<Vec<u8>> {
-        let statement = self.statements.get(id)?;
-        let is_execution = [Command::StmtExecute as u8, Command::StmtBulkExecute as u8].contains(&command.byte);
-        if statement.params == 0 || statement.types.is_empty() || !is_execution {
-            return None;
-        }
-        let prepared = statement.of(&mut self.at.backend.as_mut()?.core.statements)?;
-        if prepared.bound_types == statement.types {
-            return None;
-        }
-        let payload = if command.joined { &self.client.joined[..] } else { self.client.input.filled().get(HEADER..command.wire_len)? };
-        let mut rewritten = Vec::new();
-        if command.byte == Command::StmtBulkExecute as u8 {
-            let header = BulkHeader::parse(payload).ok()?;
-            prepared.bound_types.clone_from(&statement.types);
-            if header.types(statement.params).is_some() {
-                return None;
-            }
-            rewritten.reserve_exact(payload.len() + statement.types.len());
-            rewrite_bulk(payload, &statement.types, &mut rewritten).ok()?;
-            put_stmt_id(&mut rewritten, server_id).ok()?;
-        } else {
-            let params = ExecuteParams::parse(payload, statement.params, self.client.caps).ok()??;
-            prepared.bound_types.clone_from(&statement.types);
-            if params.new_types {
-                return None;
-            }
-            rewritten.reserve_exact(payload.len() + statement.types.len() + 1);
-            rewrite_execute(payload, server_id, Some(&params), Some(&statement.types), &mut rewritten).ok()?;
-        }
-        let mut out = Vec::with_capacity(rewritten.len() + 8);
-        packet::put_packet(&mut out, &mut 0, &rewritten);
-        Some(out)
     }
 }
 
@@ -301,6 +265,68 @@ impl Statements {
             None => prepared.find(&statement.on_backend),
         };
         found.map(|found| found.id)
+    }
+
+    /// The execution with its types, when the server needs them and the client did not send them.
+    pub(super) fn with_types(
+        &mut self,
+        at: &mut Backends,
+        client: &Frontend,
+        command: Incoming,
+        id: u32,
+        server_id: u32,
+    ) -> Option<Vec<u8>> {
+        let statement = self.get(id)?;
+        let is_execution = [Command::StmtExecute as u8, Command::StmtBulkExecute as u8].contains(&command.byte);
+        if statement.params == 0 || statement.types.is_empty() || !is_execution {
+            return None;
+        }
+        let prepared = statement.of(&mut at.backend.as_mut()?.core.statements)?;
+        if prepared.bound_types == statement.types {
+            return None;
+        }
+        let payload = if command.joined { &client.joined[..] } else { client.input.filled().get(HEADER..command.wire_len)? };
+        let mut rewritten = Vec::new();
+        if command.byte == Command::StmtBulkExecute as u8 {
+            let header = BulkHeader::parse(payload).ok()?;
+            prepared.bound_types.clone_from(&statement.types);
+            if header.types(statement.params).is_some() {
+                return None;
+            }
+            rewritten.reserve_exact(payload.len() + statement.types.len());
+            rewrite_bulk(payload, &statement.types, &mut rewritten).ok()?;
+            put_stmt_id(&mut rewritten, server_id).ok()?;
+        } else {
+            let params = ExecuteParams::parse(payload, statement.params, client.caps).ok()??;
+            prepared.bound_types.clone_from(&statement.types);
+            if params.new_types {
+                return None;
+            }
+            rewritten.reserve_exact(payload.len() + statement.types.len() + 1);
+            rewrite_execute(payload, server_id, Some(&params), Some(&statement.types), &mut rewritten).ok()?;
+        }
+        let mut out = Vec::with_capacity(rewritten.len() + 8);
+        packet::put_packet(&mut out, &mut 0, &rewritten);
+        Some(out)
+    }
+
+    /// The same for a statement that the held backend has prepared under this id.
+    pub(super) fn with_server_id(
+        &mut self,
+        at: &mut Backends,
+        client: &mut Frontend,
+        command: Incoming,
+        id: u32,
+        server_id: u32,
+    ) -> Option<Vec<u8>> {
+        if let Some(packet) = self.with_types(at, client, command, id, server_id) {
+            return Some(packet);
+        }
+        let len = command.wire_len.min(HEADER + MAX_PAYLOAD);
+        if let Some(payload) = client.input.filled_mut().get_mut(HEADER..len) {
+            let _ = put_stmt_id(payload, server_id);
+        }
+        None
     }
 }
 

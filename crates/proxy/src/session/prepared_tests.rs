@@ -52,7 +52,11 @@ async fn what_proves_an_insert_id_is_read_as_it_was_prepared() {
         bed.ran(&set(executed_by), &told(&[("sql_mode", executed_by)]));
         bed.arrives(&[&[10, 0, 0, 0, Command::StmtExecute as u8][..], &execution(id)].concat());
         let command = bed.next_command().await.unwrap().unwrap();
-        assert_eq!(bed.execution_insert_id_is_certain(command, id, 7), is_certain, "{prepared_by:?}, then {executed_by:?}");
+        assert_eq!(
+            bed.statements.execution_insert_id_is_certain(&bed.client, &bed.wants, command, id, 7),
+            is_certain,
+            "{prepared_by:?}, then {executed_by:?}"
+        );
     }
 }
 

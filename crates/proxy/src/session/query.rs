@@ -4,10 +4,13 @@ use super::backends::Backends;
 use super::command::Incoming;
 use super::effects::contains;
 use super::facts::{SessionFacts, leaves_out_rows};
+use super::frontend::Frontend;
+use super::hand::AtHand;
 use super::pipeline::{Form, Statement};
 use super::plan::Plan;
 use super::route::packets_of;
 use super::tableless::reads_table;
+use super::wants::Wants;
 use super::{Session, charsets};
 use crate::backends::backend::put_command;
 use crate::session_state::pins::PinReason;
@@ -21,42 +24,18 @@ use wire::query::split_query;
 use wire::reframe::{Patch, ReplyFacts};
 
 impl Session {
-    /// Is the command a text that is read in turns ([`Self::read_long_text`])?
-    pub(super) fn is_long_text(&self, kind: Command, command: Incoming) -> bool {
-        kind == Command::Query && is_long(self.client.payload(command))
-    }
-
     /// The statement of a COM_QUERY; None where the command is malformed.
     pub(super) fn read_text(&mut self, command: Incoming) -> Option<Statement> {
-        let (command, start) = self.place_text(command)?;
+        let (command, start) = self.client.place_text(&self.at, &mut self.hand, &self.wants, command)?;
         let analysis = self.worker.analyze(self.client.sql_text(command, start), self.wants.lex);
         Some(Statement { command, analysis, form: Form::Text { start } })
     }
 
     /// The same, while others are served.
     pub(super) async fn read_long_text(&mut self, command: Incoming) -> Option<Statement> {
-        let (command, start) = self.place_text(command)?;
+        let (command, start) = self.client.place_text(&self.at, &mut self.hand, &self.wants, command)?;
         let analysis = self.worker.analyze_in_turns(self.client.sql_text(command, start), self.wants.lex).await;
         Some(Statement { command, analysis, form: Form::Text { start } })
-    }
-
-    /// The command without its trace, and where its text begins.
-    fn place_text(&mut self, command: Incoming) -> Option<(Incoming, usize)> {
-        let start = if self.client.caps.contains(Capabilities::QUERY_ATTRIBUTES) {
-            split_query(self.client.payload(command), self.client.caps).ok()?.sql.start - 1
-        } else {
-            0
-        };
-        let (command, _) = self.lift_trace(command, start);
-        Some((command, start))
-    }
-
-    /// What is sent for a text.
-    pub(super) fn plan_text(&mut self, command: Incoming, start: usize, plan: &mut Plan) {
-        self.substitute(command, start, plan);
-        if command.rewritten && plan.rewritten.is_none() {
-            plan.rewritten = Some(packets_of(self.client.payload(command)));
-        }
     }
 
     /// Notes what a text did, by its reply.
@@ -65,12 +44,12 @@ impl Session {
         self.note_effects(command, start, analysis, reply);
         self.transcribe_text(command, plan, reply);
         if analysis.facts.contains(Facts::MULTI) {
-            let (warnings, found_rows) = self.several_keep(self.client.sql_text(command, start));
+            let (warnings, found_rows) = self.facts.several_kept(&self.at, &self.wants, self.client.sql_text(command, start));
             self.facts.several_keep(warnings, found_rows || self.client.is_refused_whole(analysis, reply));
         } else if self.facts.has_diagnostics() {
             self.facts.keep_warnings(self.facts.leaves_warnings(&self.at, analysis, self.client.sql_text(command, start)));
         }
-        self.note_counts(analysis, reply);
+        self.facts.note_counts_of(&mut self.statements, analysis, reply);
         if leaves_out_rows(analysis, reply) {
             // A long text would be read in one turn: the server is asked instead.
             let text = self.client.sql_text(command, start);
@@ -87,35 +66,30 @@ impl Session {
             }
         }
     }
+}
 
+impl Wants {
     /// Does nothing in the text look like the id that came back?
-    pub(super) fn text_insert_id_is_certain(&self, command: Incoming, start: usize, insert_id: u64) -> bool {
-        sql::insert_id_is_certain(self.client.sql_text(command, start), self.wants.lex, insert_id)
+    pub(super) fn text_insert_id_is_certain(&self, client: &Frontend, command: Incoming, start: usize, insert_id: u64) -> bool {
+        sql::insert_id_is_certain(client.sql_text(command, start), self.lex, insert_id)
+    }
+}
+
+impl Frontend {
+    /// Is the command a text that is read in turns ([`Self::read_long_text`])?
+    pub(super) fn is_long_text(&self, kind: Command, command: Incoming) -> bool {
+        kind == Command::Query && is_long(self.payload(command))
     }
 
-    /// Puts what only the session knows into the statement: CONNECTION_ID(), FOUND_ROWS(), ROW_COUNT(), counts.
-    fn substitute(&self, command: Incoming, start: usize, plan: &mut Plan) {
-        let several = plan.analysis.facts.contains(Facts::MULTI);
-        if !asks_for_facts(&plan.analysis) {
-            return;
-        }
-        let sql = self.client.sql_text(command, start);
-        if several {
-            plan.patches = self.patches(sql, &plan.analysis);
-            if !plan.analysis.facts.intersects(OWN) {
-                return;
-            }
-        } else if let Some(patch) = self.patch(sql, plan.analysis.kind) {
-            plan.patches = vec![Some(patch)];
-            return;
-        } else if sql::single_fact_select(sql, self.wants.lex).is_some() || !asks_now(plan.analysis.kind) {
-            return;
-        }
-        let text = self.substituted(sql, &plan.analysis);
-        let prefix = self.client.body(command).get(..start).unwrap_or_default();
-        let mut out = Vec::with_capacity(text.len() + prefix.len() + 8);
-        put_command(&mut out, Command::Query, &[prefix, &text].concat());
-        plan.rewritten = Some(out);
+    /// The command without its trace, and where its text begins.
+    fn place_text(&mut self, at: &Backends, hand: &mut AtHand, wants: &Wants, command: Incoming) -> Option<(Incoming, usize)> {
+        let start = if self.caps.contains(Capabilities::QUERY_ATTRIBUTES) {
+            split_query(self.payload(command), self.caps).ok()?.sql.start - 1
+        } else {
+            0
+        };
+        let (command, _) = self.lift_trace(at, hand, wants, command, start);
+        Some((command, start))
     }
 }
 
@@ -124,6 +98,39 @@ impl SessionFacts {
     pub(super) fn knows(&self, at: &Backends, fact: sql::Fact) -> bool {
         let may_be_set = fact == sql::Fact::PseudoThreadId && at.pins.set().contains(PinReason::SessionState);
         at.pins.set().is_empty() || !may_be_set && !self.is_with_backend(fact)
+    }
+
+    /// Puts what only the session knows into the statement: CONNECTION_ID(), FOUND_ROWS(), ROW_COUNT(), counts.
+    fn substitute(&self, at: &Backends, client: &Frontend, wants: &Wants, command: Incoming, start: usize, plan: &mut Plan) {
+        let several = plan.analysis.facts.contains(Facts::MULTI);
+        if !asks_for_facts(&plan.analysis) {
+            return;
+        }
+        let sql = client.sql_text(command, start);
+        if several {
+            plan.patches = self.patches(at, wants, sql, &plan.analysis);
+            if !plan.analysis.facts.intersects(OWN) {
+                return;
+            }
+        } else if let Some(patch) = self.patch(at, wants, sql, plan.analysis.kind) {
+            plan.patches = vec![Some(patch)];
+            return;
+        } else if sql::single_fact_select(sql, wants.lex).is_some() || !asks_now(plan.analysis.kind) {
+            return;
+        }
+        let text = self.substituted(at, wants, sql, &plan.analysis);
+        let prefix = client.body(command).get(..start).unwrap_or_default();
+        let mut out = Vec::with_capacity(text.len() + prefix.len() + 8);
+        put_command(&mut out, Command::Query, &[prefix, &text].concat());
+        plan.rewritten = Some(out);
+    }
+
+    /// What is sent for a text.
+    pub(super) fn plan_text(&self, at: &Backends, client: &Frontend, wants: &Wants, command: Incoming, start: usize, plan: &mut Plan) {
+        self.substitute(at, client, wants, command, start, plan);
+        if command.rewritten && plan.rewritten.is_none() {
+            plan.rewritten = Some(packets_of(client.payload(command)));
+        }
     }
 }
 

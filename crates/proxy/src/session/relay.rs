@@ -22,7 +22,7 @@ use crate::workers::counters::add;
 use crate::workers::prefetch::Extent;
 use std::future::poll_fn;
 use std::io;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use wire::flags::StatusFlags;
 use wire::reframe::{Processed, Reframe, ReplyFacts, TRANSACTION, TrackFilter};
@@ -62,31 +62,14 @@ enum RelayEvent {
 impl Session {
     /// Sends the statement (`what` picks its bytes), with what goes ahead of it.
     pub(super) async fn send_statement(&mut self, ahead: &Ahead, what: Outgoing<'_>) -> Result<(), Fault> {
-        match self.send_at_once(ahead, what)? {
+        match self.client.send_outgoing_at_once(&mut self.at, ahead, what)? {
             Sent { is_all: true, .. } => Ok(()),
             // A state change goes ahead, or the server does not read.
             Sent { taken, .. } => Box::pin(self.send_waiting(ahead, what, taken)).await,
         }
     }
 
-    /// The same as far as that goes without waiting, where nothing goes ahead.
-    fn send_at_once(&mut self, ahead: &Ahead, what: Outgoing<'_>) -> Result<Sent, Fault> {
-        let Some(backend) = self.at.backend.as_mut() else {
-            return Err(self.at.pinned_backend_lost("no backend"));
-        };
-        if !backend.is_even() {
-            return Err(self.at.lost(&io::Error::other(OUTSTANDING), Certainty::NeverSent));
-        }
-        backend.link.start_command();
-        if !ahead.packets.is_empty() {
-            return Ok(Sent::NONE);
-        }
-        let statement = what.bytes(&self.client.input);
-        let certainty = if_it_failed(statement.len());
-        backend.link.send_at_once(statement).map_err(|e| self.at.lost(&e, certainty))
-    }
-
-    /// Sends what [`Session::send_at_once`] left, and hears the answers to what went ahead.
+    /// Sends what [`Frontend::send_outgoing_at_once`] left, and hears the answers to what went ahead.
     async fn send_waiting(&mut self, ahead: &Ahead, what: Outgoing<'_>, taken: usize) -> Result<(), Fault> {
         let Some(backend) = self.at.backend.as_mut() else { return Err(self.at.pinned_backend_lost("no backend")) };
         let statement = what.bytes(&self.client.input);
@@ -193,7 +176,8 @@ impl Session {
                 break;
             }
             if reframe.wants_infile() {
-                self.send_clients_file(&mut reframe).await?;
+                // Rare, and long.
+                Box::pin(self.client.send_clients_file(&mut self.at, &mut self.hand, &mut reframe)).await?;
                 continue;
             }
             if let Some(signal @ (Signal::KillQuery | Signal::QueryTimeout)) = self.handle.pending() {
@@ -201,7 +185,10 @@ impl Session {
                 self.hand.interrupt(&mut self.at, signal)?;
             }
             let overdue = self.when_overdue(*began, &plan.analysis);
-            self.read_backend(needs, overdue).await.map_err(|fault| self.client.cut_short(&reframe, fault))?;
+            self.client
+                .read_backend(&mut self.at, &mut self.hand, needs, overdue)
+                .await
+                .map_err(|fault| self.client.cut_short(&reframe, fault))?;
             if self.handle.is_timed_out() {
                 reframe.set_timed_out();
             }
@@ -212,7 +199,7 @@ impl Session {
             self.handle.clear_signal();
         }
         if let Some(code) = facts.error {
-            self.tell_of_error(code, &facts.message);
+            self.client.tell_of_error(&self.at, code, &facts.message);
         }
         if let Some(backend) = self.at.backend.as_mut() {
             backend.input.release(&self.worker.buffers);
@@ -281,74 +268,6 @@ impl Session {
             () => StatusFlags::empty(),
         }
     }
-
-    /// Waits for more of the reply; meanwhile a client that leaves and a kill are noticed.
-    pub(super) async fn read_backend(&mut self, needs: usize, overdue: Overdue) -> Result<(), Fault> {
-        if let Some(backend) = self.at.backend.as_mut() {
-            backend.input.reserve(needs, &self.worker.buffers);
-        }
-        loop {
-            match self.next_event().await {
-                Ok(RelayEvent::Backend(0)) => return Err(self.at.lost(&io::ErrorKind::UnexpectedEof.into(), Certainty::Unknown)),
-                Ok(RelayEvent::Backend(n)) => {
-                    let window = usize::try_from(self.worker.snapshot().vars.frontend_window).unwrap_or(WINDOW);
-                    if let Some(backend) =
-                        self.at.backend.as_mut().filter(|b| b.input.is_full() && b.input.len() < window && n > window / 8)
-                    {
-                        // A large reply: a larger window costs fewer system calls.
-                        backend.input.reserve(window, &self.worker.buffers);
-                    }
-                    return Ok(());
-                }
-                Ok(RelayEvent::ClientGone) => return Err(End::ClientGone.into()),
-                Ok(RelayEvent::ClientIsAhead) => {}
-                Ok(RelayEvent::Signal(Signal::Demoted)) if self.at.gives_up(overdue) => {
-                    self.handle.clear_signal();
-                    return Err(self.at.lost_overdue());
-                }
-                Ok(RelayEvent::Signal(signal)) => self.hand.interrupt(&mut self.at, signal)?,
-                Err(e) => return Err(self.at.lost(&e, Certainty::Unknown)),
-            }
-        }
-    }
-
-    async fn next_event(&mut self) -> io::Result<RelayEvent> {
-        if !self.client.input.is_full() {
-            return self.next_event_of_all().await;
-        }
-        // What waits behind a full buffer hides the client's end.
-        match Box::pin(tokio::time::timeout(LOOK_AGAIN, self.next_event_of_all())).await {
-            Ok(event) => event,
-            Err(_) if self.client.link.stream().is_read_closed() => Ok(RelayEvent::ClientGone),
-            Err(_) => Ok(RelayEvent::ClientIsAhead),
-        }
-    }
-
-    async fn next_event_of_all(&mut self) -> io::Result<RelayEvent> {
-        let Self { client: Frontend { link: front, input, .. }, at, worker, handle, .. } = self;
-        let Some(backend) = at.backend.as_mut() else { return Ok(RelayEvent::Backend(0)) };
-        poll_fn(|cx| {
-            // What the kernel does meanwhile takes longer than it takes to come.
-            Extent::of(&*backend.core).fetch();
-            if let Poll::Ready(result) = backend.link.poll_read(cx, &mut backend.input, &worker.buffers) {
-                return Poll::Ready(result.map(RelayEvent::Backend));
-            }
-            if let Some(signal) = handle.poll_signal(cx) {
-                return Poll::Ready(Ok(RelayEvent::Signal(signal)));
-            }
-            // A client that pipelines is read as far as its buffer goes; then the kernel holds the rest.
-            while !input.is_full() && front.poll_readable(cx).is_ready() {
-                match front.poll_read(cx, input, &worker.buffers) {
-                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Ok(RelayEvent::ClientGone)),
-                    Poll::Ready(Ok(_)) if input.is_full() => return Poll::Ready(Ok(RelayEvent::ClientIsAhead)),
-                    Poll::Ready(Ok(_)) => {}
-                    Poll::Pending => break,
-                }
-            }
-            Poll::Pending
-        })
-        .await
-    }
 }
 
 impl Frontend {
@@ -366,6 +285,89 @@ impl Frontend {
         let written = self.write_front_rest(at, bytes.get(taken..).unwrap_or_default()).await;
         at.forwarded(input, out, processed.consumed);
         written.map(|()| processed.needs).map_err(Fault::End)
+    }
+
+    /// The next event while the client's buffer is full: what waits behind it hides the client's end.
+    async fn next_event_behind_client(&mut self, at: &mut Backends) -> io::Result<RelayEvent> {
+        match tokio::time::timeout(LOOK_AGAIN, poll_fn(|cx| self.poll_event(at, cx))).await {
+            Ok(event) => event,
+            Err(_) if self.link.stream().is_read_closed() => Ok(RelayEvent::ClientGone),
+            Err(_) => Ok(RelayEvent::ClientIsAhead),
+        }
+    }
+
+    fn poll_event(&mut self, at: &mut Backends, cx: &mut Context<'_>) -> Poll<io::Result<RelayEvent>> {
+        let Self { link: front, input, .. } = self;
+        let Backends { backend, worker, handle, .. } = at;
+        let Some(backend) = backend.as_mut() else { return Poll::Ready(Ok(RelayEvent::Backend(0))) };
+        // What the kernel does meanwhile takes longer than it takes to come.
+        Extent::of(&*backend.core).fetch();
+        if let Poll::Ready(result) = backend.link.poll_read(cx, &mut backend.input, &worker.buffers) {
+            return Poll::Ready(result.map(RelayEvent::Backend));
+        }
+        if let Some(signal) = handle.poll_signal(cx) {
+            return Poll::Ready(Ok(RelayEvent::Signal(signal)));
+        }
+        // A client that pipelines is read as far as its buffer goes; then the kernel holds the rest.
+        while !input.is_full() && front.poll_readable(cx).is_ready() {
+            match front.poll_read(cx, input, &worker.buffers) {
+                Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Ok(RelayEvent::ClientGone)),
+                Poll::Ready(Ok(_)) if input.is_full() => return Poll::Ready(Ok(RelayEvent::ClientIsAhead)),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Pending => break,
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Waits for more of the reply; meanwhile a client that leaves and a kill are noticed.
+    pub(super) async fn read_backend(&mut self, at: &mut Backends, hand: &mut AtHand, needs: usize, overdue: Overdue) -> Result<(), Fault> {
+        if let Some(backend) = at.backend.as_mut() {
+            backend.input.reserve(needs, &at.worker.buffers);
+        }
+        loop {
+            let event = if self.input.is_full() {
+                Box::pin(self.next_event_behind_client(at)).await
+            } else {
+                poll_fn(|cx| self.poll_event(at, cx)).await
+            };
+            match event {
+                Ok(RelayEvent::Backend(0)) => return Err(at.lost(&io::ErrorKind::UnexpectedEof.into(), Certainty::Unknown)),
+                Ok(RelayEvent::Backend(n)) => {
+                    let window = usize::try_from(at.worker.snapshot().vars.frontend_window).unwrap_or(WINDOW);
+                    if let Some(backend) = at.backend.as_mut().filter(|b| b.input.is_full() && b.input.len() < window && n > window / 8) {
+                        // A large reply: a larger window costs fewer system calls.
+                        backend.input.reserve(window, &at.worker.buffers);
+                    }
+                    return Ok(());
+                }
+                Ok(RelayEvent::ClientGone) => return Err(End::ClientGone.into()),
+                Ok(RelayEvent::ClientIsAhead) => {}
+                Ok(RelayEvent::Signal(Signal::Demoted)) if at.gives_up(overdue) => {
+                    at.handle.clear_signal();
+                    return Err(at.lost_overdue());
+                }
+                Ok(RelayEvent::Signal(signal)) => hand.interrupt(at, signal)?,
+                Err(e) => return Err(at.lost(&e, Certainty::Unknown)),
+            }
+        }
+    }
+
+    /// The same as far as that goes without waiting, where nothing goes ahead.
+    fn send_outgoing_at_once(&mut self, at: &mut Backends, ahead: &Ahead, what: Outgoing<'_>) -> Result<Sent, Fault> {
+        let Some(backend) = at.backend.as_mut() else {
+            return Err(at.pinned_backend_lost("no backend"));
+        };
+        if !backend.is_even() {
+            return Err(at.lost(&io::Error::other(OUTSTANDING), Certainty::NeverSent));
+        }
+        backend.link.start_command();
+        if !ahead.packets.is_empty() {
+            return Ok(Sent::NONE);
+        }
+        let statement = what.bytes(&self.input);
+        let certainty = if_it_failed(statement.len());
+        backend.link.send_at_once(statement).map_err(|e| at.lost(&e, certainty))
     }
 }
 

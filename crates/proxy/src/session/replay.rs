@@ -179,7 +179,7 @@ impl Session {
         self.note_stake();
         if self.at.replaying.take().is_some() {
             // What comes next is new, and takes nothing from those who are not as far.
-            self.let_replays_go_first(u64::MAX).await?;
+            self.client.let_replays_go_first(&self.at, &mut self.hand, u64::MAX).await?;
             // Meanwhile this server may have lost the role, too.
             if self.keeps_backend()? == BackendAtStart::Moves {
                 let text = "the server lost its role before the proxy could send the statement".to_owned();
@@ -288,7 +288,7 @@ impl Session {
             found.bound_types.clear();
             return Ok(found.id);
         }
-        if *key.mode != *self.mode()
+        if *key.mode != *self.wants.mode(&self.client, &self.worker)
             && let Some(backend) = self.at.backend.as_mut()
         {
             // Prepared under the settings of now, it is for nobody else.

@@ -71,11 +71,11 @@ impl Session {
                 Some(refusal) => refusal,
                 None if self.recovery.may_be_of_leaving_member(&self.at, error.code, analysis) => {
                     let error = ServerError { code: error.code, sqlstate: error.sqlstate, message: error.message.to_vec() };
-                    self.tell_of_error(error.code, &error.message);
+                    self.client.tell_of_error(&self.at, error.code, &error.message);
                     return Some(self.recovery.refused_by_member(&mut self.at, error));
                 }
                 None if self.at.is_commit_refused_for_good(&error, analysis) => {
-                    self.tell_of_error(error.code, error.message);
+                    self.client.tell_of_error(&self.at, error.code, error.message);
                     let why = String::from_utf8_lossy(error.message).into_owned();
                     return Some(self.commit_refused_for_good(&why));
                 }
@@ -83,7 +83,7 @@ impl Session {
             }
         };
         let fault = Fault::Refused { refusal, code: error.code, sqlstate: error.sqlstate, text: error.message.to_vec() };
-        self.tell_of_error(error.code, error.message);
+        self.client.tell_of_error(&self.at, error.code, error.message);
         if let Some(backend) = self.at.backend.as_mut() {
             backend.input.consume(len);
             backend.core.held.failed();

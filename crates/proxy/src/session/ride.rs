@@ -6,11 +6,15 @@
 //! statement rides, its session holds no backend, and nothing that the session knows depends on one.
 
 use super::Session;
+use super::backends::Backends;
 use super::command::Incoming;
 use super::end::End;
 use super::fault::{Certainty, Fault};
+use super::frontend::Frontend;
 use super::leave::BackendAtStart;
 use super::plan::Plan;
+use super::statements::Statements;
+use super::wants::Wants;
 use crate::hostgroups::pool::{Answer, Got, Ridden, Rider};
 use crate::session_state::pins::PinSet;
 use crate::session_state::state::Text;
@@ -154,12 +158,12 @@ impl Session {
         if !self.may_ride(command, plan) {
             return None;
         }
-        let habit = self.habit(plan)?;
+        let habit = self.statements.habit(&self.at, &self.wants, plan)?;
         if !habit.is_proven(self.worker.shared.ddl_epoch.load(Ordering::Acquire), self.worker.shared.clock.now_ms()) {
             return None;
         }
         let execution = match plan.statement {
-            Some(id) => Some(self.execution(id)?),
+            Some(id) => Some(self.statements.ready_to_ride(&self.client, id)?),
             None => None,
         };
         let packet = match &plan.rewritten {
@@ -174,47 +178,12 @@ impl Session {
         Some(Box::new(Rider { packet, execution, state: self.wants.state.clone(), habit, handle: Rc::clone(&self.handle) }))
     }
 
-    /// An execution of the client's statement, for any backend that has it.
-    fn execution(&mut self, id: u32) -> Option<Execution> {
-        self.statements.execute_as_bound(id);
-        let statement = self.statements.get(id)?;
-        let (key, types) = (Arc::clone(&statement.on_backend), statement.types.clone());
-        Some(Execution { key, params: statement.params, types, caps: self.client.caps })
-    }
-
-    /// Where the statement at hand is known: a prepared one runs in the schema, and is read as, of its PREPARE.
-    fn place_of(&self, plan: &Plan) -> (Option<&Text>, LexMode) {
-        match plan.statement.and_then(|id| self.statements.get(id)) {
-            Some(statement) => (statement.key.schema.as_ref(), statement.lex),
-            None => (self.wants.state.schema.as_ref(), self.wants.lex),
-        }
-    }
-
-    /// What is known of the statement at hand.
-    fn habit(&self, plan: &Plan) -> Option<Rc<Habit>> {
-        let (schema, lex) = self.place_of(plan);
-        self.at.lane.habits.get(plan.analysis.digest, schema, lex)
-    }
-
-    /// The same; it is known from now on.
-    fn habit_from_now_on(&self, plan: &Plan) -> Rc<Habit> {
-        let (schema, lex) = self.place_of(plan);
-        self.at.lane.habits.get_or_begin(plan.analysis.digest, schema, lex)
-    }
-
-    fn came(&self, command: Incoming, plan: &Plan) -> Came {
-        let Some(statement) = plan.statement.map(|id| self.statements.get(id)) else { return Came::Text };
-        let is_execution = command.byte == Command::StmtExecute as u8 && plan.reply == ReplyKind::Results;
-        let is_free = statement.is_some_and(|statement| statement.apart.is_none() && !statement.is_bound());
-        if is_execution && is_free { Came::Execution } else { Came::Otherwise }
-    }
-
     /// Whether the statement may ride, as far as it, its session and the settings go.
     fn may_ride(&self, command: Incoming, plan: &Plan) -> bool {
         if !self.at.lane.pipelines() || !plan.patches.is_empty() || plan.analysis.kind != Kind::Select {
             return false;
         }
-        let standing = self.standing(self.came(command, plan));
+        let standing = self.standing(self.statements.have_come(command, plan));
         why_alone(&plan.analysis, self.text_of(command, plan), &standing, &self.at.lane.settings()).is_none()
     }
 
@@ -282,7 +251,7 @@ impl Session {
         if !self.at.lane.watches() || !self.may_ride(command, plan) || self.worker.snapshot().vars.prepared_metadata_max_age == 0 {
             return false;
         }
-        let habit = self.habit(plan);
+        let habit = self.statements.habit(&self.at, &self.wants, plan);
         let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
         habit.is_some_and(|habit| habit.is_proof_due(epoch, self.worker.shared.clock.now_ms()))
     }
@@ -299,7 +268,7 @@ impl Session {
             Some(tables) => self.are_harmless_since(tables).await?,
         };
         let until_ms = since_ms + self.worker.snapshot().vars.prepared_metadata_max_age;
-        self.habit_from_now_on(plan).proved(is_harmless, epoch, until_ms);
+        self.statements.habit_from_now_on(&self.at, &self.wants, plan).proved(is_harmless, epoch, until_ms);
         Ok(())
     }
 
@@ -314,12 +283,49 @@ impl Session {
         self.at.note_traffic();
         NonZeroU64::new(self.worker.shared.clock.now_us())
     }
+}
+
+impl Statements {
+    /// An execution of the client's statement, for any backend that has it.
+    fn ready_to_ride(&mut self, client: &Frontend, id: u32) -> Option<Execution> {
+        self.execute_as_bound(id);
+        let statement = self.get(id)?;
+        let (key, types) = (Arc::clone(&statement.on_backend), statement.types.clone());
+        Some(Execution { key, params: statement.params, types, caps: client.caps })
+    }
+
+    /// Where the statement at hand is known: a prepared one runs in the schema, and is read as, of its PREPARE.
+    fn habit_key<'a>(&'a self, wants: &'a Wants, plan: &Plan) -> (Option<&'a Text>, LexMode) {
+        match plan.statement.and_then(|id| self.get(id)) {
+            Some(statement) => (statement.key.schema.as_ref(), statement.lex),
+            None => (wants.state.schema.as_ref(), wants.lex),
+        }
+    }
+
+    /// What is known of the statement at hand.
+    fn habit(&self, at: &Backends, wants: &Wants, plan: &Plan) -> Option<Rc<Habit>> {
+        let (schema, lex) = self.habit_key(wants, plan);
+        at.lane.habits.get(plan.analysis.digest, schema, lex)
+    }
+
+    /// The same; it is known from now on.
+    fn habit_from_now_on(&self, at: &Backends, wants: &Wants, plan: &Plan) -> Rc<Habit> {
+        let (schema, lex) = self.habit_key(wants, plan);
+        at.lane.habits.get_or_begin(plan.analysis.digest, schema, lex)
+    }
+
+    fn have_come(&self, command: Incoming, plan: &Plan) -> Came {
+        let Some(statement) = plan.statement.map(|id| self.get(id)) else { return Came::Text };
+        let is_execution = command.byte == Command::StmtExecute as u8 && plan.reply == ReplyKind::Results;
+        let is_free = statement.is_some_and(|statement| statement.apart.is_none() && !statement.is_bound());
+        if is_execution && is_free { Came::Execution } else { Came::Otherwise }
+    }
 
     /// A statement that may ride ran alone.
-    pub(super) fn learn_habit(&self, plan: &Plan, reply: &ReplyFacts, since_us: NonZeroU64) {
-        let (now_us, vars) = (self.worker.shared.clock.now_us(), &self.worker.snapshot().vars);
-        let habit = self.habit_from_now_on(plan);
-        let received = self.at.backend.as_ref().map_or(0, |backend| backend.link.received());
+    pub(super) fn learn_habit(&self, at: &Backends, wants: &Wants, plan: &Plan, reply: &ReplyFacts, since_us: NonZeroU64) {
+        let (now_us, vars) = (at.worker.shared.clock.now_us(), &at.worker.snapshot().vars);
+        let habit = self.habit_from_now_on(at, wants, plan);
+        let received = at.backend.as_ref().map_or(0, |backend| backend.link.received());
         let is_loud = reply.error.is_some() || reply.warned || !reply.had_rows || has_left_state(reply);
         if is_loud || received > vars.pipeline_max_reply_bytes {
             habit.rests(now_us / 1000);

@@ -206,8 +206,11 @@ impl Session {
         if phase == TextCommand::Query && routing::precedes_rules(&statement) {
             let known = Judged { digest: &digest, rules: &in_force.digests, sql: text, lex: self.wants.lex };
             // Where the schema is that it enters, not the one that it leaves.
-            let entered =
-                if analysis.kind == Kind::Use { sql::parse_use(text, self.wants.lex).map(|name| self.in_utf8(&name)) } else { None };
+            let entered = if analysis.kind == Kind::Use {
+                sql::parse_use(text, self.wants.lex).map(|name| self.wants.in_utf8(&self.client, &self.worker, &name))
+            } else {
+                None
+            };
             let asked = RulesInput { flag_in: self.hand.flag_in, comment: None, schema: entered.as_deref().unwrap_or(schema) };
             let request = self.request(text, analysis, &known, asked);
             let route = in_force.rules.destination(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next());
@@ -551,7 +554,7 @@ impl Session {
         if delay_ms > 0 || wait_us > 0 {
             let mut pause = Box::pin(tokio::time::sleep(Duration::from_micros(delay_ms * 1000 + wait_us)));
             self.handle.begin_delay();
-            let waited = Box::pin(self.wait(|cx| pause.as_mut().poll(cx))).await;
+            let waited = Box::pin(self.client.wait(&self.at, |cx| pause.as_mut().poll(cx))).await;
             self.handle.end_delay(self.worker.shared.clock.now_ms());
             if let Err(fault) = waited {
                 Box::pin(self.report(fault)).await?;

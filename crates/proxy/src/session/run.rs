@@ -98,7 +98,7 @@ impl Session {
             }
             let readied = match plan.statement {
                 Some(id) => match self.statements.found_on_backend_as_bound(&mut self.at, id) {
-                    Some(server_id) => self.with_server_id(command, id, server_id),
+                    Some(server_id) => self.statements.with_server_id(&mut self.at, &mut self.client, command, id, server_id),
                     None => {
                         self.hand.attempt_syncs();
                         match Box::pin(self.ready_execution(command, id, &mut ahead)).await {
@@ -130,7 +130,7 @@ impl Session {
         self.send_statement(&ahead, outgoing).await?;
         self.relay_to(plan, reply).await?;
         if let Some(since_us) = learns_since_us {
-            self.learn_habit(plan, reply, since_us);
+            self.statements.learn_habit(&self.at, &self.wants, plan, reply, since_us);
         }
         if self.at.lane.causal().writes == Writing::Remembered {
             self.note_written(&plan.analysis, reply);

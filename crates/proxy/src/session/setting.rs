@@ -239,7 +239,7 @@ impl Session {
         if did && plain && is_free && analysis.kind == Kind::Set && reply.warnings == 0 && self.wants.state_is_ordinary(sql) {
             let effect = sql::parse_set(sql, self.wants.lex).and_then(|all| self.wants.repeatable_effect(&all, reply, untold));
             if let Some((effect, info)) = effect.zip(self.at.pool.one_version()) {
-                self.worker.memory.borrow_mut().learn_set(&self.place(&info), sql, effect, self.worker.clock.now_ms());
+                self.worker.memory.borrow_mut().learn_set(&self.at.place(&info), sql, effect, self.worker.clock.now_ms());
             }
         }
     }

@@ -2,9 +2,11 @@
 
 use super::Session;
 use super::end::End;
+use super::facts::SessionFacts;
 use super::failed::may_have_left;
 use super::guard::guarded;
 use super::question::{Door, Question};
+use super::statements::Statements;
 use crate::backends::connect;
 use crate::session_state::held::Tracking;
 use crate::session_state::pins::PinReason;
@@ -174,7 +176,7 @@ impl Session {
 
     /// Notes the facts of a reply that later statements may ask for.
     pub(super) fn remember(&mut self, analysis: &Analysis, reply: &ReplyFacts, certain: impl Fn(&Self, u64) -> bool) {
-        self.note_counts(analysis, reply);
+        self.facts.note_counts_of(&mut self.statements, analysis, reply);
         if self.facts.note_diagnostics(analysis, reply)
             && let Some(backend) = self.at.backend.as_mut()
         {
@@ -182,11 +184,13 @@ impl Session {
         }
         self.remember_insert_id(analysis, reply, certain);
     }
+}
 
+impl SessionFacts {
     /// Notes FOUND_ROWS() and ROW_COUNT().
-    pub(super) fn note_counts(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
-        if self.facts.note_counts(analysis, reply) {
-            self.statements.count_behind(0);
+    pub(super) fn note_counts_of(&mut self, statements: &mut Statements, analysis: &Analysis, reply: &ReplyFacts) {
+        if self.note_counts(analysis, reply) {
+            statements.count_behind(0);
         }
     }
 }

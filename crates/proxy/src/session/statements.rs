@@ -1,7 +1,9 @@
 //! The client's prepared statements: its ids, and what each stands for.
 
 use super::backends::Backends;
+use super::command::Incoming;
 use super::effects::contains;
+use super::frontend::Frontend;
 use crate::backends::backend::{Numbers, ServerError};
 use crate::session_state::state::Text;
 use crate::statements::prepared::{Holder, Side};
@@ -18,7 +20,7 @@ use std::sync::Arc;
 use traces::Parent;
 use wire::WireError;
 use wire::flags::Capabilities;
-use wire::prepared::{ExecuteParams, rewrite_execute};
+use wire::prepared::{ExecuteParams, rewrite_execute, stmt_id};
 
 /// One statement as the client sees it.
 pub(super) struct ClientStatement {
@@ -406,6 +408,12 @@ impl Statements {
             LAST_PREPARED if !at.worker.shared.serves_mysql() => self.last_prepared(),
             id => id,
         }
+    }
+
+    /// The statement a COM_STMT_ command names.
+    pub(super) fn named_statement(&self, at: &Backends, client: &Frontend, command: Incoming) -> Option<u32> {
+        let id = self.meant_statement(at, stmt_id(client.payload(command)).ok()?);
+        self.get(id).map(|_| id)
     }
 }
 

@@ -132,7 +132,7 @@ impl Session {
         };
         let (epoch, now_ms) = (self.worker.shared.ddl_epoch.load(Ordering::Acquire), self.worker.clock.now_ms());
         let max_age_ms = self.worker.snapshot().vars.prepared_metadata_max_age;
-        let (memory, place) = (self.worker.memory.borrow(), self.place(&info));
+        let (memory, place) = (self.worker.memory.borrow(), self.at.place(&info));
         let mariadb = info.flavor == Flavor::MariaDb;
         let mut all = calls.to_vec();
         let (mut at, mut leaves, mut role) = (0, false, false);
@@ -207,7 +207,7 @@ impl Session {
             None => body_in(&reply, info.flavor, routine).unwrap_or(Body::Unreadable),
         };
         let now_ms = self.worker.clock.now_ms();
-        self.worker.memory.borrow_mut().learn_body(&self.place(&info), routine, body.clone(), epoch, now_ms);
+        self.worker.memory.borrow_mut().learn_body(&self.at.place(&info), routine, body.clone(), epoch, now_ms);
         Ok(body)
     }
 }

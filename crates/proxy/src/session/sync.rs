@@ -218,7 +218,7 @@ impl Session {
     }
 
     async fn sync_set(&mut self, set: &str, sure: bool, ahead: &mut Ahead) -> Result<(), Fault> {
-        let (now, session) = (self.worker.clock.now_ms(), self.with_own_rights());
+        let (now, session) = (self.worker.clock.now_ms(), self.at.with_own_rights());
         let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
         let core = &backend.core;
         let (server, info, user) = (Arc::clone(&core.server), Arc::clone(&core.info), Arc::clone(&core.lane.user));

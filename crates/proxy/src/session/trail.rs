@@ -8,12 +8,16 @@ use super::backends::Backends;
 use super::command::Incoming;
 use super::end::End;
 use super::fault::Fault;
+use super::frontend::Frontend;
 use super::hand::AtHand;
 use super::measure::{Measured, error_of};
 use super::pipeline::{Form, Statement};
+use super::statements::Statements;
+use super::wants::Wants;
 use crate::clients::processlist::HeldConnection;
 use crate::meter::digest_table::Sums;
 use crate::statements::digest::shown;
+use crate::workers::worker::Worker;
 use sql::{Analysis, Facts, LexMode, Lexer, TokenKind};
 use std::cell::Cell;
 use traces::{Answered, Attempt, Failure, MAX_ATTEMPTS, MAX_TEXT, Outcome, Parent, Record, TraceId};
@@ -67,40 +71,6 @@ struct Noted {
 }
 
 impl Session {
-    /// Lifts the client's span out of a text's comment, where that is asked for: from here on the command is without it.
-    pub(super) fn lift_trace(&mut self, command: Incoming, start: usize) -> (Incoming, Option<Parent>) {
-        let text = self.client.sql_text(command, start);
-        if !Parent::may_be_in(text) || !self.worker.snapshot().vars.trace_lift_comments {
-            return (command, None);
-        }
-        let lex = self.wants.lex;
-        let Some((parent, rest)) = Parent::lift(text, |before| is_outside(before, lex)) else { return (command, None) };
-        if let Some(trail) = self.hand.trail.as_mut() {
-            trail.lifted = Some(parent);
-        }
-        (self.client.replace_text(command, start, &rest), Some(parent))
-    }
-
-    /// Finds what the client says of a trace: its query attribute, or its comment.
-    pub(super) fn trail_parent(&self, statement: &Statement) {
-        let Some(trail) = self.hand.trail.as_ref() else { return };
-        let (payload, caps) = (self.client.payload(statement.command), self.client.caps);
-        let (attribute, text, lifted) = match statement.form {
-            Form::Text { start } => {
-                (wire::query::query_attribute(payload, caps, TRACEPARENT), self.client.sql_text(statement.command, start), trail.lifted)
-            }
-            Form::Execution { id, .. } | Form::Bulk { id } => {
-                let Some(prepared) = self.statements.get(id) else { return };
-                (wire::prepared::execute_attribute(payload, prepared.params, caps, TRACEPARENT), &*prepared.key.text, prepared.parent)
-            }
-        };
-        let of_comment =
-            || lifted.or_else(|| statement.analysis.facts.contains(Facts::COMMENT).then(|| Parent::of_comment(text)).flatten());
-        let parent = attribute.and_then(Parent::parse).or_else(of_comment);
-        trail.parent.set(parent);
-        trail.trace_id.set(parent.map(|parent| parent.trace_id));
-    }
-
     /// The statement has ended: hands it to the exporter if it is kept. None: the proxy answered it.
     pub(super) fn trace(&self, statement: Measured<'_>, analysis: &Analysis, result: Option<Result<&ReplyFacts, &Fault>>, sums: &Sums) {
         let Some(trail) = self.hand.trail.as_ref() else { return };
@@ -141,28 +111,34 @@ impl Session {
             error,
             rows_sent: sums.rows_sent,
             rows_affected: sums.rows_affected,
-            attempts: trail.attempts.iter().map(|noted| self.attempt(noted, now_us)).collect(),
+            attempts: trail.attempts.iter().map(|noted| attempt(&self.worker, noted, now_us)).collect(),
             tried: trail.tried,
             is_replayed: trail.is_replayed,
             is_held: trail.is_held,
         });
     }
+}
 
-    fn attempt(&self, noted: &Noted, statement_ended_us: u64) -> Attempt {
-        let ended_us = noted.ended_us.unwrap_or(statement_ended_us);
-        let server = noted.held.and_then(|held| {
-            let (hostgroup, index) = held.server;
-            self.worker.pool(hostgroup).servers().get(index).map(|server| server.key.clone())
-        });
-        Attempt {
-            began_us: noted.began_us.or(noted.held_us).unwrap_or(ended_us),
-            held_us: noted.held_us,
-            sent_us: noted.sent_us,
-            ended_us,
-            server,
-            thread_id: noted.held.map_or(0, |held| held.thread_id),
-            failure: noted.failure,
+impl Frontend {
+    /// Lifts the client's span out of a text's comment, where that is asked for: from here on the command is without it.
+    pub(super) fn lift_trace(
+        &mut self,
+        at: &Backends,
+        hand: &mut AtHand,
+        wants: &Wants,
+        command: Incoming,
+        start: usize,
+    ) -> (Incoming, Option<Parent>) {
+        let text = self.sql_text(command, start);
+        if !Parent::may_be_in(text) || !at.worker.snapshot().vars.trace_lift_comments {
+            return (command, None);
         }
+        let lex = wants.lex;
+        let Some((parent, rest)) = Parent::lift(text, |before| is_outside(before, lex)) else { return (command, None) };
+        if let Some(trail) = hand.trail.as_mut() {
+            trail.lifted = Some(parent);
+        }
+        (self.replace_text(command, start, &rest), Some(parent))
     }
 }
 
@@ -257,6 +233,43 @@ impl AtHand {
     /// The trace that the statement at hand is in.
     pub(super) fn trace_id(&self) -> Option<TraceId> {
         self.trail.as_ref()?.trace_id.get()
+    }
+
+    /// Finds what the client says of a trace: its query attribute, or its comment.
+    pub(super) fn trail_parent(&mut self, client: &Frontend, statements: &Statements, statement: &Statement) {
+        let Some(trail) = self.trail.as_ref() else { return };
+        let (payload, caps) = (client.payload(statement.command), client.caps);
+        let (attribute, text, lifted) = match statement.form {
+            Form::Text { start } => {
+                (wire::query::query_attribute(payload, caps, TRACEPARENT), client.sql_text(statement.command, start), trail.lifted)
+            }
+            Form::Execution { id, .. } | Form::Bulk { id } => {
+                let Some(prepared) = statements.get(id) else { return };
+                (wire::prepared::execute_attribute(payload, prepared.params, caps, TRACEPARENT), &*prepared.key.text, prepared.parent)
+            }
+        };
+        let of_comment =
+            || lifted.or_else(|| statement.analysis.facts.contains(Facts::COMMENT).then(|| Parent::of_comment(text)).flatten());
+        let parent = attribute.and_then(Parent::parse).or_else(of_comment);
+        trail.parent.set(parent);
+        trail.trace_id.set(parent.map(|parent| parent.trace_id));
+    }
+}
+
+fn attempt(worker: &Worker, noted: &Noted, statement_ended_us: u64) -> Attempt {
+    let ended_us = noted.ended_us.unwrap_or(statement_ended_us);
+    let server = noted.held.and_then(|held| {
+        let (hostgroup, index) = held.server;
+        worker.pool(hostgroup).servers().get(index).map(|server| server.key.clone())
+    });
+    Attempt {
+        began_us: noted.began_us.or(noted.held_us).unwrap_or(ended_us),
+        held_us: noted.held_us,
+        sent_us: noted.sent_us,
+        ended_us,
+        server,
+        thread_id: noted.held.map_or(0, |held| held.thread_id),
+        failure: noted.failure,
     }
 }
 

@@ -79,7 +79,7 @@ impl Session {
 
     /// Whether the session reads texts as it did when it prepared this statement.
     pub(super) fn is_read_as_prepared(&self, id: u32) -> bool {
-        self.statements.get(id).is_none_or(|statement| *statement.key.mode == *self.mode())
+        self.statements.get(id).is_none_or(|statement| *statement.key.mode == *self.wants.mode(&self.client, &self.worker))
     }
 
     /// Those of the tables of which it is not known that reading them runs no code that may write; an error where one is known that may.
@@ -87,7 +87,7 @@ impl Session {
         let Some(info) = self.at.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else { return Ok(tables) };
         let (epoch, now_ms) = (self.worker.shared.ddl_epoch.load(Ordering::Acquire), self.worker.clock.now_ms());
         let max_age_ms = self.worker.snapshot().vars.prepared_metadata_max_age;
-        let (memory, place) = (self.worker.memory.borrow(), self.place(&info));
+        let (memory, place) = (self.worker.memory.borrow(), self.at.place(&info));
         let mut writes = false;
         tables.retain(|table| {
             let known = memory.is_harmless(&place, (&table.schema, &table.name), epoch, now_ms, max_age_ms);
@@ -117,7 +117,7 @@ impl Session {
         let is_harmless = self.are_harmless(tables.clone()).await?;
         let now_ms = self.worker.clock.now_ms();
         let Some(info) = self.at.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else { return Ok((is_harmless, now_ms)) };
-        let (memory, place) = (self.worker.memory.borrow(), self.place(&info));
+        let (memory, place) = (self.worker.memory.borrow(), self.at.place(&info));
         let known_ms = tables.iter().filter_map(|table| memory.harmless_since_ms(&place, (&table.schema, &table.name)));
         Ok((is_harmless, known_ms.min().unwrap_or(now_ms)))
     }
@@ -173,7 +173,7 @@ impl Session {
         let now_ms = self.worker.clock.now_ms();
         let mut memory = self.worker.memory.borrow_mut();
         for (table, is_harmless) in tables.iter().zip(&harmless) {
-            memory.learn_table(&self.place(&info), (&table.schema, &table.name), *is_harmless, epoch, now_ms);
+            memory.learn_table(&self.at.place(&info), (&table.schema, &table.name), *is_harmless, epoch, now_ms);
         }
         Ok(harmless.iter().all(|is_harmless| *is_harmless))
     }

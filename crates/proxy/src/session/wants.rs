@@ -2,11 +2,14 @@
 //!
 //! It is the session's own: whatever connection serves it is brought to this state before a statement runs.
 
+use super::frontend::Frontend;
 use super::local::DECIDE_CHARSETS;
-use crate::servers::server_info::{Family, ServerInfo};
+use crate::servers::server_info::{Family, ServerInfo, charset_of};
 use crate::session_state::flavors::{StandIns, adapt};
 use crate::session_state::state::{State, Text};
+use crate::workers::worker::Worker;
 use sql::{Builtins, LexMode};
+use wire::charset;
 
 /// See the module.
 pub(super) struct Wants {
@@ -55,5 +58,15 @@ impl Wants {
             && !self.lex.no_backslash_escapes
             && self.lex.multi_byte.reads_alike(sql)
             && DECIDE_CHARSETS.iter().all(|name| self.state.variables.get(name).is_none())
+    }
+
+    /// A name of the client's, as servers keep and tell it. What is no text in the session's character set stays as it is: servers
+    /// refuse it.
+    pub(super) fn in_utf8(&self, client: &Frontend, worker: &Worker, name: &[u8]) -> Text {
+        let charset = match self.state.variables.get("character_set_client") {
+            Some(charset) => charset,
+            None => charset_of(worker.shared.info.get().as_deref(), client.collation).as_bytes(),
+        };
+        charset::to_utf8(charset, name).unwrap_or(name.into()).as_ref().into()
     }
 }
