@@ -13,12 +13,16 @@ use super::Session;
 use super::backends::Backends;
 use super::command::Incoming;
 use super::fault::{Certainty, Fault};
+use super::frontend::Frontend;
 use super::guard::guarded;
+use super::hand::AtHand;
 use super::plan::Plan;
 use super::question::{Door, Question};
 use super::recovery::Recovery;
+use super::statements::Statements;
 use super::sync::Ahead;
 use super::views::SchemaTable;
+use super::wants::Wants;
 use crate::backends::backend::{ServerError, put_query};
 use crate::hostgroups::gtid_source::AssignedGtid;
 use crate::servers::server::ServerShared;
@@ -117,116 +121,75 @@ pub(super) struct Assignment {
 impl Session {
     /// Gives the statement at hand an assigned GTID, if it is one that gets one.
     pub(super) fn assign_gtid(&mut self, command: Incoming, plan: &Plan) {
-        if self.recovery.assigned_gtid.is_some() || !self.at.lane.settings().settle_lost_writes || !self.may_have_gtid() {
+        if self.recovery.assigned_gtid.is_some()
+            || !self.at.lane.settings().settle_lost_writes
+            || !self.wants.may_have_gtid(&self.at, &self.client)
+        {
             return;
         }
-        let Some(scope) = self.scope_of(command, plan) else { return };
+        let Some(scope) = self.hand.scope_of(&self.client, &self.statements, command, plan) else { return };
         let Some(gtid) = self.at.pool.shared.gtid_source.take() else { return };
         let (standing, is_spent, wrote, reads) = (GtidStanding::Fresh, false, false, Vec::new());
         let (server, member, refused, answer, held) = (None, None, None, None, None);
         self.recovery.assigned_gtid =
             Some(Box::new(Assignment { gtid, scope, standing, is_spent, wrote, reads, server, member, refused, answer, held }));
     }
+}
 
+impl Wants {
+    /// Nothing but the statement is part of its transaction, and one server takes the cluster's writes.
+    fn may_have_gtid(&self, at: &Backends, client: &Frontend) -> bool {
+        let in_transaction = StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY;
+        let is_alone = at.pins.set().without(WISHES).is_empty()
+            && client.status.contains(StatusFlags::AUTOCOMMIT)
+            && !client.status.intersects(in_transaction);
+        is_alone
+            && at.worker.shared.serves_mysql()
+            && at.lane.may_assign_gtids(at.worker.shared.clock.now_ms())
+            && OWN_WAYS.iter().all(|name| self.state.variables.get(name).is_none())
+            && at.has_one_writer()
+    }
+}
+
+impl AtHand {
     /// What an assigned GTID for this statement would be for; None for one that gets none.
-    fn scope_of(&self, command: Incoming, plan: &Plan) -> Option<Scope> {
+    fn scope_of(&self, client: &Frontend, statements: &Statements, command: Incoming, plan: &Plan) -> Option<Scope> {
         let analysis = &plan.analysis;
         let is_alone = command.byte == Command::Query as u8 || command.byte == Command::StmtExecute as u8;
         let unfit = analysis.facts.intersects(Facts::MULTI | Facts::SYSTEM_VARIABLE) || !certainty::fails_whole(analysis);
-        if !is_alone || unfit || !plan.patches.is_empty() || self.hand.directions.retries == Some(0) {
+        if !is_alone || unfit || !plan.patches.is_empty() || self.directions.retries == Some(0) {
             return None;
         }
         match analysis.kind {
             Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace => Some(Scope::Statement),
-            Kind::Begin if is_plain(&self.words_of(command, plan), &["BEGIN", "BEGIN WORK", "START TRANSACTION"]) => {
+            Kind::Begin if is_plain(&statements.words_of(client, command, plan), &["BEGIN", "BEGIN WORK", "START TRANSACTION"]) => {
                 Some(Scope::Transaction)
             }
             _ => None,
         }
     }
+}
 
-    /// Nothing but the statement is part of its transaction, and one server takes the cluster's writes.
-    fn may_have_gtid(&self) -> bool {
-        let in_transaction = StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY;
-        let is_alone = self.at.pins.set().without(WISHES).is_empty()
-            && self.client.status.contains(StatusFlags::AUTOCOMMIT)
-            && !self.client.status.intersects(in_transaction);
-        is_alone
-            && self.worker.shared.serves_mysql()
-            && self.at.lane.may_assign_gtids(self.worker.shared.clock.now_ms())
-            && OWN_WAYS.iter().all(|name| self.wants.state.variables.get(name).is_none())
-            && self.at.has_one_writer()
-    }
-
+impl Statements {
     /// The statement's text.
-    pub(super) fn text_of(&self, command: Incoming, plan: &Plan) -> &[u8] {
+    pub(super) fn text_of<'a>(&'a self, client: &'a Frontend, command: Incoming, plan: &Plan) -> &'a [u8] {
         match plan.statement {
-            Some(id) => self.statements.get(id).map(|statement| &*statement.key.text).unwrap_or_default(),
+            Some(id) => self.get(id).map(|statement| &*statement.key.text).unwrap_or_default(),
             None => {
-                let payload = self.client.payload(command);
-                let start = if self.client.caps.contains(Capabilities::QUERY_ATTRIBUTES) {
-                    wire::query::split_query(payload, self.client.caps).map_or(0, |parts| parts.sql.start - 1)
+                let payload = client.payload(command);
+                let start = if client.caps.contains(Capabilities::QUERY_ATTRIBUTES) {
+                    wire::query::split_query(payload, client.caps).map_or(0, |parts| parts.sql.start - 1)
                 } else {
                     0
                 };
-                self.client.sql_text(command, start)
+                client.sql_text(command, start)
             }
         }
     }
 
     /// The statement's words in capitals, with one space between.
-    pub(super) fn words_of(&self, command: Incoming, plan: &Plan) -> String {
-        plain_words(self.text_of(command, plan))
-    }
-
-    /// The replies to [`Recovery::gtid_ahead`]. An assigned GTID that is refused is done without.
-    pub(super) async fn hear_gtid(&mut self, replies: u32) -> Result<(), Fault> {
-        for place in 0..replies {
-            let Some(backend) = self.at.backend.as_mut() else { break };
-            let reply = guarded(&self.worker, &self.handle, backend.collect(ReplyKind::Results, false, &self.worker.buffers)).await;
-            match reply {
-                Ok(reply) => match reply.error {
-                    None => {}
-                    Some(error) if reply.unasked => return Err(self.at.lost(&io::Error::other(error.to_string()), Certainty::NeverSent)),
-                    Some(error) if place == 0 => self.gtid_refused(&error.to_string()),
-                    Some(error) => return Err(self.at.lost(&io::Error::other(error.to_string()), Certainty::Unknown)),
-                },
-                Err(e) => return Err(self.at.lost(&e, Certainty::Unknown)),
-            }
-        }
-        Ok(())
-    }
-
-    /// The server does not let the user choose a GTID.
-    pub(super) fn gtid_refused(&mut self, why: &str) {
-        let now_ms = self.worker.shared.clock.now_ms();
-        count(&self.worker.counters.gtids_refused);
-        self.at.lane.assign_none_until(now_ms + REFUSED_FOR_MS);
-        if let Some(backend) = self.at.backend.as_mut() {
-            backend.core.has_assigned_gtid = false;
-            backend.core.held.failed();
-            if self.at.pool.shared.gtid_source.may_tell(now_ms) {
-                let (user, key) = (&self.at.user.name, &backend.core.server.key);
-                tracing::warn!(
-                    "settle_lost_writes has no effect for user {user} on {}:{}: {why} (tried again after {} s)",
-                    key.host,
-                    key.port,
-                    REFUSED_FOR_MS / 1000
-                );
-            }
-        }
-        if let Some(assignment) = self.recovery.assigned_gtid.as_mut() {
-            assignment.standing = GtidStanding::Refused;
-        }
-    }
-
-    /// The client's transaction ended otherwise than by its own COMMIT or ROLLBACK: its assigned GTID goes.
-    pub(super) async fn clear_gtid_ended(&mut self) {
-        if self.recovery.assigned_gtid.is_none() || self.at.pins.set().contains(PinReason::Transaction) {
-            return;
-        }
-        self.door().clear_gtid(None).await;
-        self.recovery.drop_gtid(&self.at, false);
+    pub(super) fn words_of(&self, client: &Frontend, command: Incoming, plan: &Plan) -> String {
+        plain_words(self.text_of(client, command, plan))
     }
 }
 
@@ -271,6 +234,56 @@ impl Recovery {
         if door.at.backend.as_ref().is_some_and(|backend| backend.core.has_assigned_gtid) {
             door.clear_gtid(Some("ROLLBACK")).await;
         }
+        self.drop_gtid(door.at, false);
+    }
+
+    /// The replies to [`Recovery::gtid_ahead`]. An assigned GTID that is refused is done without.
+    pub(super) async fn hear_gtid(&mut self, at: &mut Backends, replies: u32) -> Result<(), Fault> {
+        for place in 0..replies {
+            let Some(backend) = at.backend.as_mut() else { break };
+            let reply = guarded(&at.worker, &at.handle, backend.collect(ReplyKind::Results, false, &at.worker.buffers)).await;
+            match reply {
+                Ok(reply) => match reply.error {
+                    None => {}
+                    Some(error) if reply.unasked => return Err(at.lost(&io::Error::other(error.to_string()), Certainty::NeverSent)),
+                    Some(error) if place == 0 => self.gtid_refused(at, &error.to_string()),
+                    Some(error) => return Err(at.lost(&io::Error::other(error.to_string()), Certainty::Unknown)),
+                },
+                Err(e) => return Err(at.lost(&e, Certainty::Unknown)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The server does not let the user choose a GTID.
+    pub(super) fn gtid_refused(&mut self, at: &mut Backends, why: &str) {
+        let now_ms = at.worker.shared.clock.now_ms();
+        count(&at.worker.counters.gtids_refused);
+        at.lane.assign_none_until(now_ms + REFUSED_FOR_MS);
+        if let Some(backend) = at.backend.as_mut() {
+            backend.core.has_assigned_gtid = false;
+            backend.core.held.failed();
+            if at.pool.shared.gtid_source.may_tell(now_ms) {
+                let (user, key) = (&at.user.name, &backend.core.server.key);
+                tracing::warn!(
+                    "settle_lost_writes has no effect for user {user} on {}:{}: {why} (tried again after {} s)",
+                    key.host,
+                    key.port,
+                    REFUSED_FOR_MS / 1000
+                );
+            }
+        }
+        if let Some(assignment) = self.assigned_gtid.as_mut() {
+            assignment.standing = GtidStanding::Refused;
+        }
+    }
+
+    /// The client's transaction ended otherwise than by its own COMMIT or ROLLBACK: its assigned GTID goes.
+    pub(super) async fn clear_gtid_ended(&mut self, door: &mut Door<'_>) {
+        if self.assigned_gtid.is_none() || door.at.pins.set().contains(PinReason::Transaction) {
+            return;
+        }
+        door.clear_gtid(None).await;
         self.drop_gtid(door.at, false);
     }
 }

@@ -9,16 +9,18 @@ use super::assigned_gtid::{GtidStanding, HeldReply, LEAVING_GROUP, Scope, commit
 use super::backends::Backends;
 use super::command::Incoming;
 use super::fault::{Certainty, Fault};
+use super::frontend::Frontend;
 use super::guard::guarded;
 use super::plan::Plan;
 use super::question::{Door, Question};
 use super::recovery::Recovery;
-use super::relay::Outgoing;
+use super::relay::{Outgoing, tells_client_gtids};
 use super::sync::Ahead;
 use crate::backends::backend::{ServerError, put_query};
 use crate::session_state::causal::Writing;
 use crate::session_state::certainty;
 use crate::session_state::pins::PinReason;
+use crate::workers::worker::Worker;
 use sql::{Analysis, Facts, Kind};
 use std::io;
 use wire::codec::Reader;
@@ -73,8 +75,8 @@ impl Session {
         if answer.facts.error.is_some_and(|code| LEAVING.contains(&code)) {
             return Err(self.at.lost(&io::Error::other("the server is shutting down"), Certainty::Unknown));
         }
-        self.answered(&answer.facts);
-        self.will_commit().await?;
+        self.facts.note_answered(&mut self.at, &answer.facts);
+        self.door().will_commit().await?;
         match answer.facts.error {
             Some(_) => {
                 self.note_gtids(&plan.analysis, &answer.facts);
@@ -98,7 +100,7 @@ impl Session {
     /// Gives the client the answer that was held.
     pub(super) async fn tell(&mut self, mut answer: HeldReply) -> Result<ReplyFacts, Fault> {
         if answer.facts.error.is_none()
-            && let Some(told) = self.reported_gtid()
+            && let Some(told) = self.recovery.reported_gtid(&self.client, &self.worker)
             && let Some(packet) = with_changes(&answer.packets, self.client.caps, &told)
         {
             answer.packets = packet;
@@ -111,15 +113,6 @@ impl Session {
         Ok(answer.facts)
     }
 
-    /// The GTID of what was committed as an handle of the session tracker, for a client that asked for it. The server tells it
-    /// with the COMMIT, which the client knows nothing of.
-    pub(super) fn reported_gtid(&self) -> Option<Vec<u8>> {
-        let assignment = self.recovery.assigned_gtid.as_ref().filter(|_| self.tells_gtids(self.client.filter.as_deref()))?;
-        let mut told = Vec::new();
-        session_state::put_change(&mut told, &Change::Gtids(assignment.gtid.to_string().as_bytes()));
-        Some(told)
-    }
-
     /// Sends a statement and keeps its answer back.
     async fn exchange_held(&mut self, ahead: &Ahead, outgoing: Outgoing<'_>, plan: &Plan) -> Result<HeldReply, Fault> {
         self.send_statement(ahead, outgoing).await?;
@@ -129,17 +122,6 @@ impl Session {
         let result = self.relay(plan).await;
         let packets = self.recovery.assigned_gtid.as_mut().and_then(|assignment| assignment.held.take()).unwrap_or_default();
         result.map(|facts| HeldReply { packets, facts })
-    }
-
-    /// The COMMIT goes out otherwise than by the door, since a refusal is the client's answer.
-    async fn will_commit(&mut self) -> Result<(), Fault> {
-        if let Err(e) = self.door().will_ask(&[Question::Transaction("COMMIT")]).await {
-            return Err(self.at.lost(&e, Certainty::Unknown));
-        }
-        // That a transaction is open is not the client's matter.
-        self.at.pins.end(PinReason::Transaction);
-        self.client.status.remove(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
-        Ok(())
     }
 
     /// Commits the write; returns the error if that was refused.
@@ -209,7 +191,7 @@ impl Session {
         let commits = plan.analysis.kind == Kind::Commit;
         let only_read = commits
             && self.recovery.assigned_gtid.as_ref().is_some_and(|assignment| !assignment.wrote && !assignment.is_spent)
-            && is_plain(&self.words_of(command, plan), &["COMMIT", "COMMIT WORK"])
+            && is_plain(&self.statements.words_of(&self.client, command, plan), &["COMMIT", "COMMIT WORK"])
             && self.has_only_read().await?;
         let mut bytes = Vec::with_capacity(128);
         if only_read {
@@ -248,8 +230,8 @@ impl Session {
             return;
         }
         let is_read = certainty::is_plain_read(&plan.analysis);
-        let tables = if is_read { self.tables_of(command, plan) } else { None };
-        let unproven = tables.map(|tables| self.unproven(tables));
+        let tables = if is_read { self.statements.tables_of(&self.client, &self.wants, &self.worker, command, plan) } else { None };
+        let unproven = tables.map(|tables| self.at.unproven(tables));
         let Some(assignment) = self.recovery.assigned_gtid.as_mut() else { return };
         let Some(Ok(unproven)) = unproven else {
             assignment.wrote = true;
@@ -269,7 +251,7 @@ impl Session {
         if reads.is_empty() {
             return Ok(true);
         }
-        let only_read = Box::pin(self.are_harmless(reads)).await?;
+        let only_read = Box::pin(self.door().are_harmless(reads)).await?;
         if let Some(assignment) = self.recovery.assigned_gtid.as_mut() {
             assignment.wrote |= !only_read;
         }
@@ -287,28 +269,6 @@ impl Session {
             self.recovery.drop_gtid(&self.at, false);
         }
         Ok(reply)
-    }
-
-    /// A statement that commits implicitly was refused because of the assigned GTID: its transaction is committed, as it would have
-    /// been, and then it is sent again.
-    pub(super) async fn commit_for_implicit(&mut self) -> Result<(), Fault> {
-        if !self.facts.insert_id.is_known() {
-            self.door().read_insert_id().await?;
-        }
-        if self.at.backend.is_none() {
-            return Err(self.at.pinned_backend_lost("no backend"));
-        }
-        match self.door().ask(Question::Transaction("COMMIT")).await {
-            Err(e) => Err(self.at.lost(&e, Certainty::Unknown)),
-            Ok(reply) => match reply.error {
-                Some(error) => Err(Fault::server(error)),
-                None => {
-                    self.door().clear_gtid(None).await;
-                    self.forget_transaction();
-                    Ok(())
-                }
-            },
-        }
     }
 
     fn note_gtids(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
@@ -357,6 +317,37 @@ impl Recovery {
             (assignment.gtid, assignment.standing, assignment.is_spent) = (gtid, GtidStanding::Fresh, false);
         }
     }
+
+    /// The GTID of what was committed as an handle of the session tracker, for a client that asked for it. The server tells it
+    /// with the COMMIT, which the client knows nothing of.
+    pub(super) fn reported_gtid(&self, client: &Frontend, worker: &Worker) -> Option<Vec<u8>> {
+        let assignment = self.assigned_gtid.as_ref().filter(|_| tells_client_gtids(worker, client.filter.as_deref()))?;
+        let mut told = Vec::new();
+        session_state::put_change(&mut told, &Change::Gtids(assignment.gtid.to_string().as_bytes()));
+        Some(told)
+    }
+
+    /// A statement that commits implicitly was refused because of the assigned GTID: its transaction is committed, as it would have
+    /// been, and then it is sent again.
+    pub(super) async fn commit_for_implicit(&mut self, door: &mut Door<'_>) -> Result<(), Fault> {
+        if !door.facts.insert_id.is_known() {
+            door.read_insert_id().await?;
+        }
+        if door.at.backend.is_none() {
+            return Err(door.at.pinned_backend_lost("no backend"));
+        }
+        match door.ask(Question::Transaction("COMMIT")).await {
+            Err(e) => Err(door.at.lost(&e, Certainty::Unknown)),
+            Ok(reply) => match reply.error {
+                Some(error) => Err(Fault::server(error)),
+                None => {
+                    door.clear_gtid(None).await;
+                    self.forget_transaction(door);
+                    Ok(())
+                }
+            },
+        }
+    }
 }
 
 impl Door<'_> {
@@ -380,6 +371,17 @@ impl Door<'_> {
         if !is_open {
             self.at.discard_backend();
         }
+    }
+
+    /// The COMMIT goes out otherwise than by the door, since a refusal is the client's answer.
+    async fn will_commit(&mut self) -> Result<(), Fault> {
+        if let Err(e) = self.will_ask(&[Question::Transaction("COMMIT")]).await {
+            return Err(self.at.lost(&e, Certainty::Unknown));
+        }
+        // That a transaction is open is not the client's matter.
+        self.at.pins.end(PinReason::Transaction);
+        self.status.remove(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
+        Ok(())
     }
 }
 

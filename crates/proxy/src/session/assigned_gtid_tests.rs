@@ -133,7 +133,10 @@ async fn a_server_that_refuses_gtids_is_let_alone_for_a_while() {
     let mut bed = bed(MySql);
     scope(&mut bed, "INSERT INTO t VALUES (1)");
     bed.at.backend.as_mut().unwrap().core.has_assigned_gtid = true;
-    bed.gtid_refused("Access denied");
+    {
+        let session = &mut *bed;
+        session.recovery.gtid_refused(&mut session.at, "Access denied")
+    };
     assert_eq!(bed.recovery.standing(), Some(GtidStanding::Refused));
     assert!(!bed.at.backend.as_ref().unwrap().core.has_assigned_gtid);
     let now_ms = bed.worker.shared.clock.now_ms();

@@ -2,9 +2,10 @@
 //! sends to another hostgroup goes there, and what was left behind waits for those that come back. One connection is kept for each
 //! hostgroup. A transaction and its like stay in one place until they end.
 
-use super::Session;
 use super::assigned_gtid::{is_plain, plain_words};
+use super::frontend::Frontend;
 use super::guard::guarded;
+use super::question::Door;
 use super::take_up::take_up_any;
 use super::untracked::mentions_role;
 use super::wants::Wants;
@@ -137,26 +138,24 @@ impl PlaceRecord {
     }
 }
 
-impl Session {
-    /// The next statement goes to `hostgroup`.
-    pub(super) async fn travel(&mut self, hostgroup: HostgroupId) {
-        if self.at.pool.shared.id != hostgroup && self.at.is_pinned() {
-            Box::pin(self.change_places(hostgroup)).await
-        } else {
-            self.at.go_to(hostgroup)
-        }
-    }
-
+impl Frontend {
     /// Whether this BEGIN ends a transaction that only reads, and begins one that may write, and the backend has nothing else of the
     /// session. A server that does not understand it would end nothing, so it is one that all understand.
-    pub(super) fn may_leave_what_was_read(&self, begin: &[u8]) -> bool {
-        let has_only_read =
-            self.client.status.contains(StatusFlags::IN_TRANS_READONLY) && self.at.pins.set().without(OPEN).without(WISHES).is_empty();
+    pub(super) fn may_leave_what_was_read(&self, at: &Backends, wants: &Wants, begin: &[u8]) -> bool {
+        let has_only_read = self.status.contains(StatusFlags::IN_TRANS_READONLY) && at.pins.set().without(OPEN).without(WISHES).is_empty();
         let may_write = |words: &str| {
             // Under sql_mode ORACLE some of them begin a block.
-            is_plain(words, WRITES) || self.at.is_on(Flavor::MariaDb) && !self.wants.lex.oracle && is_plain(words, BEGINS)
+            is_plain(words, WRITES) || at.is_on(Flavor::MariaDb) && !wants.lex.oracle && is_plain(words, BEGINS)
         };
         has_only_read && may_write(&plain_words(begin))
+    }
+}
+
+impl Door<'_> {
+    /// What the session has to know itself, as soon as it is elsewhere.
+    pub(super) async fn read_before_leaving(&mut self) {
+        self.read_or_lose().await;
+        self.facts.lose_row_count();
     }
 
     async fn change_places(&mut self, hostgroup: HostgroupId) {
@@ -169,7 +168,7 @@ impl Session {
                 // As was seen now.
                 return;
             }
-            self.facts.end_insert_delay(&mut self.at);
+            self.facts.end_insert_delay(self.at);
             ENDS.iter().for_each(|reason| self.at.pins.end(reason));
         }
         if !self.at.pins.set().is_empty() {
@@ -179,10 +178,13 @@ impl Session {
         self.at.go_to(hostgroup);
     }
 
-    /// What the session has to know itself, as soon as it is elsewhere.
-    pub(super) async fn read_before_leaving(&mut self) {
-        self.door().read_or_lose().await;
-        self.facts.lose_row_count();
+    /// The next statement goes to `hostgroup`.
+    pub(super) async fn travel(&mut self, hostgroup: HostgroupId) {
+        if self.at.pool.shared.id != hostgroup && self.at.is_pinned() {
+            Box::pin(self.change_places(hostgroup)).await
+        } else {
+            self.at.go_to(hostgroup)
+        }
     }
 }
 

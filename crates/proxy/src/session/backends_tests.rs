@@ -9,7 +9,7 @@ const CLUSTER: &str = "mysql_replication_hostgroups = ( { writer_hostgroup=1, re
 async fn elsewhere(config: &str, said: &[(&str, ReplyFacts)]) -> Bed {
     let mut bed = Bed::new(config).on(MySql);
     said.iter().for_each(|(text, reply)| bed.ran(text, reply));
-    bed.travel(OTHER).await;
+    bed.door().travel(OTHER).await;
     bed
 }
 
@@ -26,12 +26,12 @@ async fn what_was_left_is_at_hand_again_where_it_was_left() {
     bed.at.publish_places();
     let shown: Vec<_> = bed.handle.elsewhere.borrow().iter().map(|place| (place.hostgroup, place.pins, place.began.len())).collect();
     assert_eq!(shown, [(HOME, lock, 1)]);
-    bed.travel(HOME).await;
+    bed.door().travel(HOME).await;
     assert_eq!((bed.pins(), bed.at.pool.shared.id), (vec!["user_lock"], HOME));
     assert_eq!(bed.at.backend.as_ref().unwrap().core.lane.hostgroup, HOME, "the connection that has the lock");
     bed.ran("SELECT RELEASE_LOCK('a')", &rows(1));
     bed.at.backend = None;
-    bed.travel(OTHER).await;
+    bed.door().travel(OTHER).await;
     assert_eq!((bed.pins(), bed.at.places.is_none()), (vec!["temporary_table"], true));
     bed.at.publish_places();
     assert!(bed.handle.elsewhere.borrow().is_empty());
@@ -64,7 +64,7 @@ async fn a_pin_stays_goes_or_is_left() {
     ] {
         let mut bed = Bed::new("").on(MySql);
         bed.pin(&[reason]);
-        bed.travel(OTHER).await;
+        bed.door().travel(OTHER).await;
         let is_left = bed.at.places.is_some();
         assert_eq!((bed.at.pool.shared.id == OTHER, is_left), (is_there, left), "{reason:?}");
         assert_eq!(bed.pins().is_empty(), is_there, "{reason:?}");
@@ -179,10 +179,10 @@ async fn a_begin_that_may_write_ends_a_transaction_that_only_reads() {
         let mut bed = Bed::new("").on(flavor);
         bed.pin(reasons);
         bed.client.status = status;
-        assert_eq!(bed.may_leave_what_was_read(text.as_bytes()), expected, "{flavor:?} {reasons:?} {text}");
+        assert_eq!(bed.client.may_leave_what_was_read(&bed.at, &bed.wants, text.as_bytes()), expected, "{flavor:?} {reasons:?} {text}");
     }
     let mut bed = Bed::new("").on(MariaDb);
     (bed.client.status, bed.wants.lex.oracle) = (reads, true);
-    assert!(!bed.may_leave_what_was_read(b"BEGIN"), "under ORACLE it begins a block");
-    assert!(bed.may_leave_what_was_read(b"START TRANSACTION READ WRITE"));
+    assert!(!bed.client.may_leave_what_was_read(&bed.at, &bed.wants, b"BEGIN"), "under ORACLE it begins a block");
+    assert!(bed.client.may_leave_what_was_read(&bed.at, &bed.wants, b"START TRANSACTION READ WRITE"));
 }

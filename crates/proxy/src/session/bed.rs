@@ -177,19 +177,19 @@ impl Bed {
     /// The statement ran, and this came of it.
     pub(crate) fn ran(&mut self, text: &str, reply: &ReplyFacts) {
         let (analysis, command) = (self.analysis(text), self.says(text));
-        self.answered(reply);
+        self.session.facts.note_answered(&mut self.session.at, reply);
         self.note_effects(command, 0, &analysis, reply);
     }
 
     /// The same with what is noted for a replay, if that is on.
     pub(crate) fn ran_and_noted(&mut self, text: &str, reply: &ReplyFacts) {
         let (plan, command) = (Plan::new(self.analysis(text)), self.says(text));
-        self.recovery.reply_hasher = self.reply_hasher_for(&plan, Capabilities::PROTOCOL_41);
+        self.recovery.reply_hasher = self.recovery.reply_hasher_for(&self.at, &self.client, &plan, Capabilities::PROTOCOL_41);
         if let Some(hasher) = self.recovery.reply_hasher.as_mut() {
             hasher.feed(&packet_of(reply));
         }
         self.note_effects(command, 0, &plan.analysis, reply);
-        self.transcribe_text(command, &plan, reply);
+        self.scribe().transcribe_text(command, &plan, reply);
     }
 
     /// The server of its backend is placed so now, and what is there has so long to finish.

@@ -327,7 +327,7 @@ mod tests {
     /// Where each of what is wanted comes from, of which hostgroup it is, and who serves instead.
     async fn wanted(config: &str, place: HostgroupId, change: impl FnOnce(&mut Bed)) -> Vec<(Origin, u32, Option<u32>)> {
         let mut bed = Bed::new(&format!("{CAUSAL}{{ {config} }}"));
-        bed.travel(place).await;
+        bed.door().travel(place).await;
         change(&mut bed);
         let all = bed.gtids_wanted();
         all.into_iter().flatten().map(|wanted| (wanted.origin, wanted.hostgroup.0, wanted.fallback.map(|id| id.0))).collect()
@@ -408,7 +408,7 @@ mod tests {
             let mut bed = Bed::new(&format!("{CAUSAL}{{ causal_reads = \"session\" }}")).on(Flavor::MySql);
             let insert = bed.analysis("INSERT INTO t VALUES (1)");
             bed.note_written(&insert, &ReplyFacts { gtids: Some(format!("{uuid}:7").as_bytes().into()), ..ok() });
-            bed.travel(OTHER).await;
+            bed.door().travel(OTHER).await;
             bed.connect(Flavor::MySql);
             bed.answers(&[answer]);
             assert_eq!(bed.what_is_lacked().await.unwrap().is_none(), has_it);

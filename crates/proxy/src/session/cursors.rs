@@ -22,7 +22,7 @@ impl Session {
     /// To where the statement's cursor is open.
     pub(super) async fn travel_to_cursor(&mut self, id: u32) {
         if let Some(hostgroup) = self.statements.get(id).and_then(|statement| statement.marks.cursor) {
-            self.travel(hostgroup).await;
+            self.door().travel(hostgroup).await;
         }
     }
 

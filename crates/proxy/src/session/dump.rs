@@ -118,7 +118,7 @@ impl Session {
                 }
             }
             let ahead = self.sync(analysis).await?;
-            if self.may_begin() {
+            if self.recovery.may_begin(&mut self.at, &self.facts) {
                 break ahead;
             }
         };

@@ -74,7 +74,7 @@ impl Session {
                 }
             }
             if ends_transaction && self.client.status.intersects(IN_TRANSACTION) {
-                self.begin_transaction_anew(analysis);
+                self.at.begin_transaction_anew(analysis);
             }
         } else {
             self.note_statement(sql, analysis, reply, read_by);
@@ -109,7 +109,7 @@ impl Session {
         }
         let in_transaction = status.intersects(IN_TRANSACTION);
         if in_transaction && self.client.status.intersects(IN_TRANSACTION) && ends_transaction_alone(analysis, reply) {
-            self.begin_transaction_anew(analysis);
+            self.at.begin_transaction_anew(analysis);
         }
         if status == self.client.status {
             return;
@@ -123,17 +123,6 @@ impl Session {
             self.at.pins.end(PinReason::Transaction);
         }
         self.handle.set_transaction(in_transaction, now);
-    }
-
-    /// A transaction ended and the next one began with it: `COMMIT AND CHAIN`, `BEGIN` within a transaction. It has its own time.
-    fn begin_transaction_anew(&mut self, analysis: &Analysis) {
-        let now = self.worker.clock.now_ms();
-        self.handle.set_transaction(false, now);
-        self.handle.set_transaction(true, now);
-        if self.at.pins.set().contains(PinReason::Transaction) {
-            self.at.pins.end(PinReason::Transaction);
-            self.at.pins.begin(PinReason::Transaction, now, analysis.digest);
-        }
     }
 
     /// What the text of one statement means for the session.
@@ -336,6 +325,17 @@ impl Backends {
         let is_certain = reply.error.is_none() && !analysis.facts.intersects(Facts::MULTI.union(Facts::VERSIONED));
         if ended && is_certain && matches!(analysis.kind, Kind::Commit | Kind::Rollback) {
             self.pins.end(PinReason::NextTransaction);
+        }
+    }
+
+    /// A transaction ended and the next one began with it: `COMMIT AND CHAIN`, `BEGIN` within a transaction. It has its own time.
+    fn begin_transaction_anew(&mut self, analysis: &Analysis) {
+        let now = self.worker.clock.now_ms();
+        self.handle.set_transaction(false, now);
+        self.handle.set_transaction(true, now);
+        if self.pins.set().contains(PinReason::Transaction) {
+            self.pins.end(PinReason::Transaction);
+            self.pins.begin(PinReason::Transaction, now, analysis.digest);
         }
     }
 }

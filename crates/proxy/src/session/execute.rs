@@ -9,6 +9,7 @@ use super::fault::Fault;
 use super::frontend::Frontend;
 use super::pipeline::{Form, Statement};
 use super::plan::Plan;
+use super::question::Door;
 use super::route::TextCommand;
 use super::statements::{ClientStatement, Marks, Statements, lex_at};
 use super::wants::Wants;
@@ -69,7 +70,7 @@ impl Session {
         let read_by = self.wants.lex;
         self.note_status(&plan.analysis, reply);
         self.note_effects_of(id, reply, read_by);
-        self.transcribe_execution(command, id, plan, reply);
+        self.scribe().transcribe_execution(command, id, plan, reply);
         self.facts.note_counts_of(&mut self.statements, &plan.analysis, reply);
         if leaves_out_rows(&plan.analysis, reply) {
             let offset = self.statements.executed_offset(&self.at, &self.client, &self.wants, command, id);
@@ -78,8 +79,8 @@ impl Session {
         if command.byte == Command::StmtBulkExecute as u8 {
             Box::pin(self.door().note_bulk_count(&plan.analysis, reply)).await;
         }
-        if self.lacks_first_insert_id() {
-            Box::pin(self.learn_first_insert_id()).await;
+        if self.recovery.lacks_first_insert_id(&self.at, &self.facts) {
+            Box::pin(self.recovery.learn_first_insert_id(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client))).await;
         }
         let status = reply.status.unwrap_or_default();
         if status.contains(StatusFlags::METADATA_CHANGED)

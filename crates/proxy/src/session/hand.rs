@@ -1,9 +1,13 @@
 //! What is known of the statement at hand: it begins with a command, and the next one begins anew.
 
+use super::backends::Backends;
 use super::overdue::Watched;
 use super::route::Directions;
 use super::trail::Trail;
 use crate::cache::Fill;
+use crate::session_state::pins::PinReason;
+use model::snapshot::RuleMultiplex;
+use sql::Analysis;
 use std::sync::Arc;
 
 /// See the module.
@@ -23,4 +27,14 @@ pub(super) struct AtHand {
     pub fill: Option<Box<Fill>>,
     /// What is noted of it, while traces go anywhere.
     pub trail: Option<Box<Trail>>,
+}
+
+impl AtHand {
+    /// Marks that a rule's `multiplex=0` leaves on a session that holds a backend.
+    pub(super) fn note_rule(&mut self, at: &mut Backends, analysis: &Analysis) {
+        if self.directions.multiplex == Some(RuleMultiplex::Off) && at.backend.is_some() {
+            let now = at.worker.clock.now_ms();
+            at.pins.begin(PinReason::Rule, now, analysis.digest);
+        }
+    }
 }

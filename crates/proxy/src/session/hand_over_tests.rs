@@ -48,7 +48,7 @@ async fn what_a_session_is_reaches_another_process() {
 async fn what_a_session_left_elsewhere_goes_with_it() {
     let mut bed = Bed::new("").on(MySql);
     bed.ran("SELECT GET_LOCK('a', 1)", &rows(1));
-    bed.travel(OTHER).await;
+    bed.door().travel(OTHER).await;
     bed.connect(MySql);
     bed.ran("CREATE TEMPORARY TABLE t (a INT)", &ok());
     let (record, sockets) = carried(&bed).unwrap();

@@ -10,12 +10,14 @@
 //! given up when the time is over, which is told as for a server that was killed, or repeated if it only reads.
 //! INVARIANT: a statement that is not part of anything begun before never goes to a server that is out of use.
 
-use super::Session;
 use super::backends::Backends;
 use super::end::End;
+use super::facts::SessionFacts;
 use super::fault::{Certainty, Fault};
 use super::frontend::Frontend;
 use super::hand::AtHand;
+use super::question::Door;
+use super::recovery::Recovery;
 use crate::clients::session_handle::Leaving;
 use crate::session_state::pins::{PinReason, TRANSACTION, WISHES};
 use crate::workers::counters::count;
@@ -51,30 +53,30 @@ pub(super) enum Overdue {
     MayNeverEnd,
 }
 
-impl Session {
+impl Recovery {
     /// Whether the next statement runs on the backend at hand.
-    pub(super) fn keeps_backend(&mut self) -> Result<BackendAtStart, Fault> {
-        let pins = self.at.pins.set();
+    pub(super) fn keeps_backend(&mut self, door: &mut Door<'_>) -> Result<BackendAtStart, Fault> {
+        let pins = door.at.pins.set();
         let is_free = pins.without(WISHES).is_empty();
-        let moves = !is_free && self.is_movable();
-        let is_only_opened = moves && self.recovery.is_only_opened();
-        let is_overtaken = moves && self.recovery.is_overtaken(&self.at);
-        let Some(backend) = self.at.backend.as_mut() else {
+        let moves = !is_free && self.is_movable(door.at, door.facts);
+        let is_only_opened = moves && self.is_only_opened();
+        let is_overtaken = moves && self.is_overtaken(door.at);
+        let Some(backend) = door.at.backend.as_mut() else {
             // Its server is gone, and with it what pinned the session there.
             let is_bare = is_free || pins.contains(PinReason::Replication);
-            if moves && self.recovery.is_stranded() {
-                self.replay_is_due();
+            if moves && self.is_stranded() {
+                self.replay_is_due(door.at, door.facts);
             }
             return match (is_bare, moves) {
                 (true, _) => Ok(BackendAtStart::None),
                 (false, true) => Ok(BackendAtStart::Moves),
-                (false, false) => Err(self.server_left()),
+                (false, false) => Err(self.server_left(door)),
             };
         };
         let server = &backend.core.server;
-        let now_ms = self.worker.clock.now_ms();
-        if is_free && (self.at.pool.shared.is_held() || !server.takes_work(now_ms) || backend.core.is_astray()) {
-            self.at.give_up_backend();
+        let now_ms = door.at.worker.clock.now_ms();
+        if is_free && (door.at.pool.shared.is_held() || !server.takes_work(now_ms) || backend.core.is_astray()) {
+            door.at.give_up_backend();
             return Ok(BackendAtStart::None);
         }
         if moves
@@ -83,71 +85,71 @@ impl Session {
                 || is_overtaken
                 || !server.standing.is_usable(now_ms) && is_only_opened)
         {
-            self.at.leave_transaction();
-            self.replay_is_due();
+            door.at.leave_transaction();
+            self.replay_is_due(door.at, door.facts);
             return Ok(BackendAtStart::Moves);
         }
         if let Some(why) = server.standing.why_cut() {
-            return Err(self.at.pinned_backend_lost(why));
+            return Err(door.at.pinned_backend_lost(why));
         }
         if server.standing.leave_at_ms_with(pins) <= now_ms {
-            return Err(self.server_left());
+            return Err(self.server_left(door));
         }
         if backend.link.is_silent() {
             return Ok(BackendAtStart::AtHand);
         }
-        let lost = self.at.pinned_backend_lost("the server closed the connection");
+        let lost = door.at.pinned_backend_lost("the server closed the connection");
         if !moves {
             return Err(lost);
         }
-        self.replay_is_due();
+        self.replay_is_due(door.at, door.facts);
         Ok(BackendAtStart::Moves)
     }
 
     /// The last look before a statement goes out: may it begin on the backend at hand? If not, the backend is closed: it is
     /// noted to have what was to go ahead of the statement, which was never sent.
-    pub(super) fn may_begin(&mut self) -> bool {
-        let Some(backend) = self.at.backend.as_ref() else { return true };
-        if backend.core.server.standing.is_usable(self.worker.clock.now_ms()) || Safety::LastLook.is_off() {
+    pub(super) fn may_begin(&mut self, at: &mut Backends, facts: &SessionFacts) -> bool {
+        let Some(backend) = at.backend.as_ref() else { return true };
+        if backend.core.server.standing.is_usable(at.worker.clock.now_ms()) || Safety::LastLook.is_off() {
             return true;
         }
-        if self.at.pins.set().without(WISHES).is_empty() {
-            self.at.backend = None;
+        if at.pins.set().without(WISHES).is_empty() {
+            at.backend = None;
             return false;
         }
         // A transaction that was only opened is as good as none.
-        let begins = self.is_movable() && self.recovery.is_only_opened();
+        let begins = self.is_movable(at, facts) && self.is_only_opened();
         if begins {
-            self.at.leave_transaction();
+            at.leave_transaction();
         }
         !begins
     }
 
     /// What to do with a statement if the time is over before its answer is here.
-    pub(super) fn when_overdue(&self, began: bool, analysis: &Analysis) -> Overdue {
+    pub(super) fn when_overdue(&self, at: &Backends, client: &Frontend, facts: &SessionFacts, began: bool, analysis: &Analysis) -> Overdue {
         match began {
             true => Overdue::Finishes,
-            false if self.recovery.reply_hasher.is_some() && self.is_undone_with_backend(analysis) => Overdue::Moves,
+            false if self.reply_hasher.is_some() && self.is_undone_with_backend(at, client, facts, analysis) => Overdue::Moves,
             false => Overdue::MayNeverEnd,
         }
     }
 
     /// The session had to leave its server: what it had there is gone.
-    fn server_left(&mut self) -> Fault {
-        let pins = self.at.pins.set();
-        self.at.backend = None;
+    fn server_left(&mut self, door: &mut Door<'_>) -> Fault {
+        let pins = door.at.pins.set();
+        door.at.backend = None;
         let rest = pins.without(TRANSACTION).without(WISHES);
         if !rest.is_empty() {
             let text = format!(
                 "Lost connection to server during query: the server no longer serves hostgroup {} (the session was pinned: {pins})",
-                self.at.pool.shared.id
+                door.at.pool.shared.id
             );
             return Fault::End(End::BackendLost(text));
         }
-        let failed = self.recovery.transcript.as_mut().and_then(|transcript| transcript.failed.take());
-        self.forget_transaction();
-        count(&self.worker.counters.transactions_left);
-        let id = self.at.pool.shared.id;
+        let failed = self.transcript.as_mut().and_then(|transcript| transcript.failed.take());
+        self.forget_transaction(door);
+        count(&door.at.worker.counters.transactions_left);
+        let id = door.at.pool.shared.id;
         let text = match failed.as_deref() {
             Some(why) => format!("The server of hostgroup {id} was lost, and the transaction was rolled back: {why}"),
             None => format!(
@@ -159,14 +161,14 @@ impl Session {
     }
 
     /// The server lost its role before the transaction was committed, and it cannot be said again: it is rolled back there.
-    pub(super) fn commit_refused_for_good(&mut self, error: &str) -> Fault {
-        self.at.backend = None;
-        self.facts.insert_id.lose_backend();
-        self.forget_transaction();
-        count(&self.worker.counters.replays_failed);
+    pub(super) fn commit_refused_for_good(&mut self, door: &mut Door<'_>, error: &str) -> Fault {
+        door.at.backend = None;
+        door.facts.insert_id.lose_backend();
+        self.forget_transaction(door);
+        count(&door.at.worker.counters.replays_failed);
         let text = format!(
             "The server no longer serves hostgroup {}. The transaction was rolled back, and the proxy cannot replay it ({error})",
-            self.at.pool.shared.id
+            door.at.pool.shared.id
         );
         Fault::error(codes::SERVER_LEFT, b"HY000", text)
     }

@@ -101,7 +101,14 @@ async fn what_a_session_has_on_a_server_decides_when_it_leaves() {
                 let mut bed = Bed::new("").on(MySql);
                 bed.pin(pins);
                 case(&mut bed, *one).await;
-                assert_eq!(told(bed.keeps_backend()), *expected, "{pins:?}: {one:?}");
+                assert_eq!(
+                    told({
+                        let session = &mut *bed;
+                        session.recovery.keeps_backend(&mut Door::new(&mut session.at, &mut session.facts, &mut session.client))
+                    }),
+                    *expected,
+                    "{pins:?}: {one:?}"
+                );
                 let stays = *expected == "stays";
                 assert_eq!(bed.at.backend.is_some(), stays, "{pins:?}: {one:?}");
             }
@@ -124,14 +131,28 @@ async fn a_transaction_that_was_only_opened_moves_whenever_it_has_to() {
             let mut bed = Bed::new("").on(MySql);
             bed.ran_and_noted("BEGIN", &ok_open());
             case(&mut bed, one).await;
-            assert_eq!(told(bed.keeps_backend()), expected, "{one:?}");
+            assert_eq!(
+                told({
+                    let session = &mut *bed;
+                    session.recovery.keeps_backend(&mut Door::new(&mut session.at, &mut session.facts, &mut session.client))
+                }),
+                expected,
+                "{one:?}"
+            );
         }
         for (replays, expected) in [(false, "rolled back"), (true, "moves")] {
             let mut bed = Bed::new(&format!("mysql_variables = {{ transaction_replay = {replays} }}")).on(MySql);
             bed.ran_and_noted("BEGIN", &ok_open());
             bed.ran_and_noted("INSERT INTO t VALUES (1)", &ok_open());
             case(&mut bed, Case::LeftForLong).await;
-            assert_eq!(told(bed.keeps_backend()), expected, "transaction_replay {replays}");
+            assert_eq!(
+                told({
+                    let session = &mut *bed;
+                    session.recovery.keeps_backend(&mut Door::new(&mut session.at, &mut session.facts, &mut session.client))
+                }),
+                expected,
+                "transaction_replay {replays}"
+            );
         }
     };
     LocalSet::new().run_until(all).await;
@@ -143,9 +164,21 @@ async fn a_transaction_that_was_rolled_back_is_told_once() {
     bed.ran_and_noted("BEGIN", &ok_open());
     bed.ran_and_noted("INSERT INTO t VALUES (1)", &ok_open());
     case(&mut bed, Case::Gone).await;
-    assert_eq!(told(bed.keeps_backend()), "rolled back");
+    assert_eq!(
+        told({
+            let session = &mut *bed;
+            session.recovery.keeps_backend(&mut Door::new(&mut session.at, &mut session.facts, &mut session.client))
+        }),
+        "rolled back"
+    );
     assert!(bed.pins().is_empty() && bed.client.status == StatusFlags::AUTOCOMMIT);
-    assert_eq!(told(bed.keeps_backend()), "any");
+    assert_eq!(
+        told({
+            let session = &mut *bed;
+            session.recovery.keeps_backend(&mut Door::new(&mut session.at, &mut session.facts, &mut session.client))
+        }),
+        "any"
+    );
 }
 
 #[tokio::test]
@@ -165,17 +198,36 @@ async fn the_last_look_keeps_what_begins_from_a_server_out_of_use() {
             let mut bed = Bed::new("").on(MySql);
             bed.pin(pins);
             case(&mut bed, one).await;
-            assert_eq!(bed.may_begin(), expected, "{pins:?} {one:?}");
+            assert_eq!(
+                {
+                    let session = &mut *bed;
+                    session.recovery.may_begin(&mut session.at, &session.facts)
+                },
+                expected,
+                "{pins:?} {one:?}"
+            );
             assert_eq!(bed.at.backend.is_some(), expected && one != Case::Gone, "{pins:?} {one:?}");
         }
         let mut bed = Bed::new("").on(MySql);
         bed.ran_and_noted("BEGIN", &ok_open());
         case(&mut bed, Case::Left).await;
-        assert!(!bed.may_begin(), "nothing ran in it: it may as well begin elsewhere");
+        assert!(
+            !{
+                let session = &mut *bed;
+                session.recovery.may_begin(&mut session.at, &session.facts)
+            },
+            "nothing ran in it: it may as well begin elsewhere"
+        );
         let mut bed = Bed::new("").on(MySql);
         case(&mut bed, Case::Used).await;
         bed.at.backend.as_ref().unwrap().core.server.suspect(u64::MAX);
-        assert!(!bed.may_begin(), "its role is in doubt");
+        assert!(
+            !{
+                let session = &mut *bed;
+                session.recovery.may_begin(&mut session.at, &session.facts)
+            },
+            "its role is in doubt"
+        );
     };
     LocalSet::new().run_until(all).await;
 }
@@ -199,8 +251,9 @@ async fn a_statement_that_is_overdue_finishes_moves_or_may_never_end() {
             bed.ran_and_noted("BEGIN", &ok_open());
         }
         let analysis = bed.analysis(text);
-        bed.recovery.reply_hasher = bed.reply_hasher_for(&crate::session::plan::Plan::new(analysis), Default::default());
-        assert_eq!(bed.when_overdue(began, &analysis), expected, "{config} {opens} {text}");
+        bed.recovery.reply_hasher =
+            bed.recovery.reply_hasher_for(&bed.at, &bed.client, &crate::session::plan::Plan::new(analysis), Default::default());
+        assert_eq!(bed.recovery.when_overdue(&bed.at, &bed.client, &bed.facts, began, &analysis), expected, "{config} {opens} {text}");
     }
 }
 

@@ -14,6 +14,7 @@ use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::group_barrier::ask_member;
 use super::guard::{paused, unless_killed};
+use super::hand::AtHand;
 use super::question::{Door, Question, exchange};
 use super::recovery::Recovery;
 use super::relay::Outgoing;
@@ -98,7 +99,7 @@ impl Session {
                 self.recovery.set_standing(GtidStanding::Claimed);
                 Ok(None)
             }
-            Finding::NotYet(why) => Err(self.not_yet(why).await),
+            Finding::NotYet(why) => Err(self.recovery.not_yet(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), why).await),
             Finding::Denied(why) => Err(self.recovery.undecided(&mut self.at, &why)),
         }
     }
@@ -123,7 +124,7 @@ impl Session {
             Finding::Ours => {
                 count(&self.worker.counters.lost_writes_not_applied);
                 self.recovery.set_standing(GtidStanding::Disproved);
-                let is_movable = self.is_movable();
+                let is_movable = self.recovery.is_movable(&self.at, &self.facts);
                 let refused = self.recovery.refused_here();
                 let is_movable = is_movable && refused.is_none();
                 // Without a replay the GTID is used up, whatever the answer to that is: it cannot be applied otherwise.
@@ -131,11 +132,13 @@ impl Session {
                 self.at.lend_back();
                 match (is_movable, refused) {
                     (true, _) => Ok(None),
-                    (false, Some(error)) => Err(self.not_applied_after(Fault::server(error))),
-                    (false, None) => Err(self.not_applied("")),
+                    (false, Some(error)) => Err(self
+                        .recovery
+                        .not_applied_after(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), Fault::server(error))),
+                    (false, None) => Err(self.recovery.not_applied(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), "")),
                 }
             }
-            Finding::NotYet(why) => Err(self.not_yet(why).await),
+            Finding::NotYet(why) => Err(self.recovery.not_yet(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), why).await),
             Finding::Denied(why) => Err(self.recovery.undecided(&mut self.at, &why)),
         }
     }
@@ -169,36 +172,10 @@ impl Session {
         }
     }
 
-    /// What follows a fault while it is not known whether a write was applied: another look, or the end of it.
-    pub(super) async fn doubt_again(&mut self, patience: &mut Patience, fault: Fault) -> Result<(), Fault> {
-        let now_us = self.worker.shared.clock.now_us();
-        self.recovery.lost_at_us.get_or_insert(now_us);
-        let (text, pins, again) = match fault {
-            Fault::End(end) => return Err(end.into()),
-            Fault::Lost { text, pins, .. } => (text, pins, true),
-            // It was refused to the question: the write itself had been sent before.
-            Fault::Refused { text, .. } => (String::from_utf8_lossy(&text).into_owned(), self.at.pins.set(), true),
-            Fault::Error { text, .. } => (String::from_utf8_lossy(&text).into_owned(), self.at.pins.set(), false),
-        };
-        let until_us = self.retry_deadline_us();
-        if again && self.recovery.standing() == Some(GtidStanding::InDoubt) && now_us < until_us {
-            self.at.backend = None;
-            self.recovery.again_until_us = Some(until_us);
-            let pause_ms = patience.next_pause_ms();
-            match paused(&self.handle, tokio::time::sleep(Duration::from_millis(pause_ms))).await {
-                Ok(()) => return Ok(()),
-                Err(Fault::End(end)) => return Err(end.into()),
-                Err(_) => {}
-            }
-        }
-        count(&self.worker.counters.lost_writes_undecided);
-        tracing::warn!("session {}: a write was lost, and the proxy cannot find out whether it was applied: {text}", self.handle.id);
-        Err(Fault::Lost { certainty: Certainty::Unknown, text, pins })
-    }
-
     /// The backend at hand asks for the assigned GTID, and owns it if it is not applied.
     async fn claim(&mut self, opening: Opening) -> Result<Finding, Fault> {
-        let mut left = Duration::from_micros(self.retry_deadline_us().saturating_sub(self.worker.shared.clock.now_us()));
+        let mut left =
+            Duration::from_micros(self.recovery.retry_deadline_us(&self.at, &self.hand).saturating_sub(self.worker.shared.clock.now_us()));
         let in_group = self.at.is_of_group();
         if in_group {
             self.door().learn_member().await?;
@@ -242,9 +219,9 @@ impl Session {
 
     /// The client is told that its transaction is committed.
     async fn answer_commit(&mut self) -> Result<ReplyFacts, Fault> {
-        let session_state = self.reported_gtid().unwrap_or_default();
+        let session_state = self.recovery.reported_gtid(&self.client, &self.worker).unwrap_or_default();
         self.facts.insert_id.lose_backend();
-        self.forget_transaction();
+        self.recovery.forget_transaction(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client));
         if !self.at.pins.set().without(WISHES).is_empty() {
             // What else it had there is gone: the next statement is told.
             self.at.lend_back();
@@ -258,15 +235,6 @@ impl Session {
         Ok(ReplyFacts { status: Some(self.client.current_status()), ..ReplyFacts::default() })
     }
 
-    /// The question is to be asked again in a moment.
-    async fn not_yet(&mut self, why: &str) -> Fault {
-        self.door().clear_gtid(Some("ROLLBACK")).await;
-        self.at.lend_back();
-        // What was proven before holds no longer.
-        self.recovery.set_standing(GtidStanding::InDoubt);
-        Fault::Lost { certainty: Certainty::Unknown, text: why.to_owned(), pins: self.at.pins.set() }
-    }
-
     /// Its replay has failed: its GTID is used up, so that it cannot turn up later, and the client is told.
     pub(super) async fn disproved_for_good(&mut self, why: &str) -> Fault {
         self.at.backend = None;
@@ -278,28 +246,7 @@ impl Session {
             self.door().clear_gtid(Some(if is_ours { "COMMIT" } else { "ROLLBACK" })).await;
             self.at.lend_back();
         }
-        self.not_applied(why)
-    }
-
-    /// The client is told that its transaction is not.
-    fn not_applied(&mut self, why: &str) -> Fault {
-        let because = if why.is_empty() { String::new() } else { format!(" ({why})") };
-        let text = format!(
-            "The server was lost during COMMIT (hostgroup {}): the transaction was not applied and can be run again{because}",
-            self.at.pool.shared.id
-        );
-        self.not_applied_after(Fault::error(NOT_APPLIED, b"HY000", text))
-    }
-
-    /// The same with this error; what else the session had with the backend is gone.
-    fn not_applied_after(&mut self, fault: Fault) -> Fault {
-        self.facts.insert_id.lose_backend();
-        let rest = self.at.pins.set().without(TRANSACTION).without(WISHES);
-        self.forget_transaction();
-        match fault {
-            Fault::Error { text, .. } if !rest.is_empty() => End::BackendLost(String::from_utf8_lossy(&text).into_owned()).into(),
-            fault => fault,
-        }
+        self.recovery.not_applied(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), why)
     }
 }
 
@@ -321,6 +268,69 @@ impl Recovery {
         if let Some(assignment) = &self.assigned_gtid {
             tracing::info!("session {}: the reply to a write was lost, but the write was applied ({})", at.handle.id, assignment.gtid);
         }
+    }
+
+    /// What follows a fault while it is not known whether a write was applied: another look, or the end of it.
+    pub(super) async fn doubt_again(
+        &mut self,
+        at: &mut Backends,
+        hand: &AtHand,
+        patience: &mut Patience,
+        fault: Fault,
+    ) -> Result<(), Fault> {
+        let now_us = at.worker.shared.clock.now_us();
+        self.lost_at_us.get_or_insert(now_us);
+        let (text, pins, again) = match fault {
+            Fault::End(end) => return Err(end.into()),
+            Fault::Lost { text, pins, .. } => (text, pins, true),
+            // It was refused to the question: the write itself had been sent before.
+            Fault::Refused { text, .. } => (String::from_utf8_lossy(&text).into_owned(), at.pins.set(), true),
+            Fault::Error { text, .. } => (String::from_utf8_lossy(&text).into_owned(), at.pins.set(), false),
+        };
+        let until_us = self.retry_deadline_us(at, hand);
+        if again && self.standing() == Some(GtidStanding::InDoubt) && now_us < until_us {
+            at.backend = None;
+            self.again_until_us = Some(until_us);
+            let pause_ms = patience.next_pause_ms();
+            match paused(&at.handle, tokio::time::sleep(Duration::from_millis(pause_ms))).await {
+                Ok(()) => return Ok(()),
+                Err(Fault::End(end)) => return Err(end.into()),
+                Err(_) => {}
+            }
+        }
+        count(&at.worker.counters.lost_writes_undecided);
+        tracing::warn!("session {}: a write was lost, and the proxy cannot find out whether it was applied: {text}", at.handle.id);
+        Err(Fault::Lost { certainty: Certainty::Unknown, text, pins })
+    }
+
+    /// The client is told that its transaction is not.
+    fn not_applied(&mut self, door: &mut Door<'_>, why: &str) -> Fault {
+        let because = if why.is_empty() { String::new() } else { format!(" ({why})") };
+        let text = format!(
+            "The server was lost during COMMIT (hostgroup {}): the transaction was not applied and can be run again{because}",
+            door.at.pool.shared.id
+        );
+        self.not_applied_after(door, Fault::error(NOT_APPLIED, b"HY000", text))
+    }
+
+    /// The same with this error; what else the session had with the backend is gone.
+    fn not_applied_after(&mut self, door: &mut Door<'_>, fault: Fault) -> Fault {
+        door.facts.insert_id.lose_backend();
+        let rest = door.at.pins.set().without(TRANSACTION).without(WISHES);
+        self.forget_transaction(door);
+        match fault {
+            Fault::Error { text, .. } if !rest.is_empty() => End::BackendLost(String::from_utf8_lossy(&text).into_owned()).into(),
+            fault => fault,
+        }
+    }
+
+    /// The question is to be asked again in a moment.
+    async fn not_yet(&mut self, door: &mut Door<'_>, why: &str) -> Fault {
+        door.clear_gtid(Some("ROLLBACK")).await;
+        door.at.lend_back();
+        // What was proven before holds no longer.
+        self.set_standing(GtidStanding::InDoubt);
+        Fault::Lost { certainty: Certainty::Unknown, text: why.to_owned(), pins: door.at.pins.set() }
     }
 }
 

@@ -120,7 +120,8 @@ async fn while_there_is_time_what_is_in_doubt_is_looked_at_again() {
         let mut bed = in_doubt("INSERT INTO t VALUES (1)");
         bed.recovery.set_standing(standing);
         let (mut patience, shown) = (bed.hand.patience(&bed.at), format!("{fault:?} {standing:?}"));
-        let heard = match bed.doubt_again(&mut patience, fault).await {
+        let session = &mut *bed;
+        let heard = match session.recovery.doubt_again(&mut session.at, &session.hand, &mut patience, fault).await {
             Ok(()) => "again",
             Err(Fault::Lost { certainty: Certainty::Unknown, .. }) => "unknown",
             Err(Fault::End(_)) => "ends",
@@ -135,7 +136,10 @@ async fn a_transaction_that_was_disproved_can_be_done_again() {
     for (pins, ends) in [(&[PinReason::Transaction][..], false), (&[PinReason::Transaction, PinReason::TemporaryTable], true)] {
         let mut bed = in_doubt("BEGIN");
         bed.pin(pins);
-        let fault = bed.not_applied("its replay differs");
+        let fault = {
+            let session = &mut *bed;
+            session.recovery.not_applied(&mut Door::new(&mut session.at, &mut session.facts, &mut session.client), "its replay differs")
+        };
         match fault {
             Fault::Error { code: NOT_APPLIED, text, .. } if !ends => {
                 let text = String::from_utf8(text).unwrap();

@@ -10,6 +10,7 @@ use super::end::{End, SERVER_LOST};
 use super::facts::Unread;
 use super::fault::Fault;
 use super::pipeline::{Form, Statement};
+use super::question::Door;
 use crate::backends::backend::Backend;
 use crate::logs::audit::AuditEvent;
 use crate::logs::event::{LoggedCommand, QueryEvent};
@@ -291,23 +292,6 @@ impl Session {
         described
     }
 
-    /// Writes the warnings of the statement that just ran to the program's log. They are read for it also where a pin keeps the
-    /// backend, and are the session's from then on.
-    pub(super) async fn log_warnings(&mut self, analysis: &Analysis) {
-        if self.facts.warnings_read().is_none() {
-            // The next statement finds a connection that fails closed.
-            let _ = self.door().read(Unread { warnings: true, ..Unread::default() }).await;
-        }
-        let Some(diagnostics) = self.facts.warnings_read() else { return };
-        let digest = shown(analysis.digest);
-        let server = self.at.server().map(|server| server.key.to_string()).unwrap_or_default();
-        let is_secret = self.handle.row.error_may_carry_password();
-        for warning in diagnostics.lines() {
-            let warning = if is_secret { String::from_utf8_lossy(&sql::without_quoted(warning.as_bytes())).into_owned() } else { warning };
-            tracing::warn!("warning on {server}: {warning}; session {}, user '{}', statement {digest}", self.handle.id, self.at.user.name);
-        }
-    }
-
     /// Gives the statement to the query log, if that is on and wants it.
     fn log(&self, statement: Measured<'_>, analysis: &Analysis, result: Option<Result<&ReplyFacts, &Fault>>, sums: Sums) {
         let logs = &self.worker.shared.logs;
@@ -375,6 +359,29 @@ impl Session {
             logs.audit(AuditEvent::Quit, &self.handle, None);
         }
         logs.audit(AuditEvent::Close, &self.handle, None);
+    }
+}
+
+impl Door<'_> {
+    /// Writes the warnings of the statement that just ran to the program's log. They are read for it also where a pin keeps the
+    /// backend, and are the session's from then on.
+    pub(super) async fn log_warnings(&mut self, analysis: &Analysis) {
+        if self.facts.warnings_read().is_none() {
+            // The next statement finds a connection that fails closed.
+            let _ = self.read(Unread { warnings: true, ..Unread::default() }).await;
+        }
+        let Some(diagnostics) = self.facts.warnings_read() else { return };
+        let digest = shown(analysis.digest);
+        let server = self.at.server().map(|server| server.key.to_string()).unwrap_or_default();
+        let is_secret = self.at.handle.row.error_may_carry_password();
+        for warning in diagnostics.lines() {
+            let warning = if is_secret { String::from_utf8_lossy(&sql::without_quoted(warning.as_bytes())).into_owned() } else { warning };
+            tracing::warn!(
+                "warning on {server}: {warning}; session {}, user '{}', statement {digest}",
+                self.at.handle.id,
+                self.at.user.name
+            );
+        }
     }
 }
 

@@ -163,7 +163,7 @@ impl Session {
     }
 
     pub(super) async fn hear_prepared(&mut self) -> Result<Collected, Fault> {
-        let overdue = if self.is_movable() { Overdue::Moves } else { Overdue::MayNeverEnd };
+        let overdue = if self.recovery.is_movable(&self.at, &self.facts) { Overdue::Moves } else { Overdue::MayNeverEnd };
         let Some(backend) = self.at.backend.as_mut() else { return Err(self.at.pinned_backend_lost("no backend")) };
         let mut reply = backend.begin_collecting(ReplyKind::Prepare, true);
         loop {

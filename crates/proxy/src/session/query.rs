@@ -8,6 +8,7 @@ use super::frontend::Frontend;
 use super::hand::AtHand;
 use super::pipeline::{Form, Statement};
 use super::plan::Plan;
+use super::question::Door;
 use super::route::packets_of;
 use super::tableless::reads_table;
 use super::wants::Wants;
@@ -42,7 +43,7 @@ impl Session {
     pub(super) async fn note_text(&mut self, command: Incoming, start: usize, plan: &Plan, reply: &ReplyFacts) {
         let analysis = &plan.analysis;
         self.note_effects(command, start, analysis, reply);
-        self.transcribe_text(command, plan, reply);
+        self.scribe().transcribe_text(command, plan, reply);
         if analysis.facts.contains(Facts::MULTI) {
             let (warnings, found_rows) = self.facts.several_kept(&self.at, &self.wants, self.client.sql_text(command, start));
             self.facts.several_keep(warnings, found_rows || self.client.is_refused_whole(analysis, reply));
@@ -56,8 +57,8 @@ impl Session {
             let offset = if is_long(text) { Offset::Unclear } else { sql::offset(text, self.wants.lex) };
             self.facts.skipped_rows(offset);
         }
-        if self.lacks_first_insert_id() {
-            Box::pin(self.learn_first_insert_id()).await;
+        if self.recovery.lacks_first_insert_id(&self.at, &self.facts) {
+            Box::pin(self.recovery.learn_first_insert_id(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client))).await;
         }
         if Self::teaches(analysis, reply) {
             let sql = self.client.sql_text(command, start).to_vec();

@@ -186,7 +186,7 @@ pub(super) struct Door<'a> {
     pub at: &'a mut Backends,
     /// What it knows of its last statement.
     pub facts: &'a mut SessionFacts,
-    status: &'a mut StatusFlags,
+    pub status: &'a mut StatusFlags,
 }
 
 impl<'a> Door<'a> {

@@ -128,7 +128,10 @@ async fn the_warnings_of_a_reply_that_is_not_noted_are_read_first() {
         // The statement before left warnings that are gone by now.
         let mut bed = Bed::new("").on(MySql);
         bed.facts.set_numbers((0, 0, 1, 0));
-        bed.answered(&reply);
+        {
+            let session = &mut *bed;
+            session.facts.note_answered(&mut session.at, &reply)
+        };
         let answers = [result_of(&[&["Warning", "1292", "bad"]]), result_of(&[&["7"]])];
         bed.answers(&answers[usize::from(!reads)..]);
         bed.door().ask(Question::InsertId).await.unwrap();

@@ -20,6 +20,7 @@ use crate::net::buffer::{Buffer, WINDOW};
 use crate::net::link::Sent;
 use crate::workers::counters::add;
 use crate::workers::prefetch::Extent;
+use crate::workers::worker::Worker;
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
@@ -83,33 +84,7 @@ impl Session {
         };
         let certainty = if taken > 0 { Certainty::Unknown } else { if_it_failed(statement.len() + ahead.packets.len()) };
         result.map_err(|e| self.at.lost(&e, certainty))?;
-        self.collect_ahead(ahead).await
-    }
-
-    /// The replies to what was sent ahead.
-    async fn collect_ahead(&mut self, ahead: &Ahead) -> Result<(), Fault> {
-        for _ in 0..ahead.replies {
-            let Some(backend) = self.at.backend.as_mut() else { break };
-            match guarded(&self.worker, &self.handle, backend.collect(ReplyKind::Results, false, &self.worker.buffers)).await {
-                Ok(reply) if reply.error.is_none() => {}
-                // The server was closing the connection already: it read nothing of this.
-                Ok(reply) if reply.unasked => {
-                    let error = reply.error.map(|e| e.to_string()).unwrap_or_default();
-                    return Err(self.at.lost(&io::Error::other(error), Certainty::NeverSent));
-                }
-                Ok(reply) => {
-                    // A value that was accepted before is refused now, and the statement runs without it.
-                    let error = reply.error.map(|e| e.to_string()).unwrap_or_default();
-                    tracing::error!("session {}: the server refused a state change: {error}; connection closed", self.handle.id);
-                    return Err(self.at.lost(&io::Error::other(error), Certainty::Unknown));
-                }
-                Err(e) => return Err(self.at.lost(&e, Certainty::Unknown)),
-            }
-        }
-        match ahead.gtid_replies {
-            0 => Ok(()),
-            replies => Box::pin(self.hear_gtid(replies)).await,
-        }
+        self.recovery.collect_ahead(&mut self.at, ahead).await
     }
 
     /// Passes the reply on to the client; returns what it said.
@@ -154,10 +129,10 @@ impl Session {
             .with_patches(&plan.patches)
             .with_whole_packets(self.client.link.frame_seq().is_some())
             .with_file(self.client.may_send_file(plan))
-            .hiding(self.hidden())
-            .hiding_gtids(!self.tells_gtids(filter));
+            .hiding(self.recovery.hidden(&self.hand))
+            .hiding_gtids(!tells_client_gtids(&self.worker, filter));
         reframe.set_next_seq(self.client.answer_seq());
-        self.recovery.reply_hasher = self.reply_hasher_for(plan, from);
+        self.recovery.reply_hasher = self.recovery.reply_hasher_for(&self.at, &self.client, plan, from);
         if let Some(beside) = self.beside.as_mut() {
             beside.reply_begins(from);
         }
@@ -184,7 +159,7 @@ impl Session {
                 // A server that sends faster than the client takes always has more at hand.
                 self.hand.interrupt(&mut self.at, signal)?;
             }
-            let overdue = self.when_overdue(*began, &plan.analysis);
+            let overdue = self.recovery.when_overdue(&self.at, &self.client, &self.facts, *began, &plan.analysis);
             self.client
                 .read_backend(&mut self.at, &mut self.hand, needs, overdue)
                 .await
@@ -208,11 +183,6 @@ impl Session {
             }
         }
         Ok(())
-    }
-
-    /// Whether a client with this filter is told GTIDs.
-    pub(super) fn tells_gtids(&self, filter: Option<&TrackFilter>) -> bool {
-        filter.is_some_and(|filter| filter.gtids) && self.worker.snapshot().vars.client_session_track_gtid
     }
 
     /// Passes on what the backend's input holds, as far as that goes without waiting for the client.
@@ -257,15 +227,6 @@ impl Session {
                 self.at.forwarded(input, out, processed.consumed);
                 sent.map(|_| Forwarded::All { needs: processed.needs }).map_err(Fault::End)
             }
-        }
-    }
-
-    /// What the client is not told of the backend's status.
-    fn hidden(&self) -> StatusFlags {
-        match () {
-            () if self.recovery.is_held() => TRANSACTION,
-            () if self.hand.directions.alone => StatusFlags::AUTOCOMMIT,
-            () => StatusFlags::empty(),
         }
     }
 }
@@ -376,6 +337,41 @@ impl Recovery {
     fn is_held(&self) -> bool {
         self.assigned_gtid.as_ref().is_some_and(|assignment| assignment.held.is_some())
     }
+
+    /// The replies to what was sent ahead.
+    async fn collect_ahead(&mut self, at: &mut Backends, ahead: &Ahead) -> Result<(), Fault> {
+        for _ in 0..ahead.replies {
+            let Some(backend) = at.backend.as_mut() else { break };
+            match guarded(&at.worker, &at.handle, backend.collect(ReplyKind::Results, false, &at.worker.buffers)).await {
+                Ok(reply) if reply.error.is_none() => {}
+                // The server was closing the connection already: it read nothing of this.
+                Ok(reply) if reply.unasked => {
+                    let error = reply.error.map(|e| e.to_string()).unwrap_or_default();
+                    return Err(at.lost(&io::Error::other(error), Certainty::NeverSent));
+                }
+                Ok(reply) => {
+                    // A value that was accepted before is refused now, and the statement runs without it.
+                    let error = reply.error.map(|e| e.to_string()).unwrap_or_default();
+                    tracing::error!("session {}: the server refused a state change: {error}; connection closed", at.handle.id);
+                    return Err(at.lost(&io::Error::other(error), Certainty::Unknown));
+                }
+                Err(e) => return Err(at.lost(&e, Certainty::Unknown)),
+            }
+        }
+        match ahead.gtid_replies {
+            0 => Ok(()),
+            replies => Box::pin(self.hear_gtid(at, replies)).await,
+        }
+    }
+
+    /// What the client is not told of the backend's status.
+    fn hidden(&self, hand: &AtHand) -> StatusFlags {
+        match () {
+            () if self.is_held() => TRANSACTION,
+            () if hand.directions.alone => StatusFlags::AUTOCOMMIT,
+            () => StatusFlags::empty(),
+        }
+    }
 }
 
 impl AtHand {
@@ -452,4 +448,9 @@ impl<'a> Outgoing<'a> {
             Outgoing::Bytes(bytes) => bytes,
         }
     }
+}
+
+/// Whether a client with this filter is told GTIDs.
+pub(super) fn tells_client_gtids(worker: &Worker, filter: Option<&TrackFilter>) -> bool {
+    filter.is_some_and(|filter| filter.gtids) && worker.snapshot().vars.client_session_track_gtid
 }

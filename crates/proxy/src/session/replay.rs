@@ -8,12 +8,15 @@
 use super::Session;
 use super::backends::Backends;
 use super::end::End;
+use super::facts::SessionFacts;
 use super::fault::{Certainty, Fault};
+use super::frontend::Frontend;
 use super::guard::{guarded, guarded_on, left};
+use super::hand::AtHand;
 use super::insert_id::LastInsertId;
 use super::leave::BackendAtStart;
 use super::lost_write::numbers;
-use super::question::{self, Question};
+use super::question::{self, Door, Question};
 use super::recovery::Recovery;
 use super::relay::Outgoing;
 use super::transcript::{self, Gap, How, Progress, Said, Transcript};
@@ -44,68 +47,16 @@ const OPENING: PinSet = PinSet::of(&[PinReason::Transaction, PinReason::NextTran
 pub(super) const NO_LIMIT: Duration = Duration::from_secs(3600);
 
 impl Session {
-    /// The backend may be replaced by another one without the client's noticing.
-    pub(super) fn is_movable(&self) -> bool {
-        let pins = self.at.pins.set();
-        if pins.is_empty() || Safety::Movability.is_off() {
-            return true;
-        }
-        let held = pins.without(WISHES);
-        if held.is_empty() {
-            return self.facts.insert_id.is_known();
-        }
-        let Some(transcript) = self.recovery.transcript.as_ref().filter(|t| t.last_insert_id.is_some()) else { return false };
-        match transcript.progress {
-            Progress::Opening => held.without(OPENING).is_empty(),
-            Progress::Kept => held.without(TRANSACTION).is_empty() && self.at.lane.settings().transaction_replay,
-            Progress::Lost(_) => false,
-        }
-    }
-
-    /// The statement at hand goes with its transaction when the connection is lost, and both can be said again.
-    pub(super) fn is_undone_with_backend(&self, analysis: &Analysis) -> bool {
-        let in_transaction = self.at.pins.set().contains(PinReason::Transaction) || !self.client.status.contains(StatusFlags::AUTOCOMMIT);
-        in_transaction
-            && self.at.lane.settings().transaction_replay
-            && transcript::is_undone_with_its_transaction(analysis)
-            && self.is_movable()
-    }
-
-    /// The transaction is over without the client's having ended it.
-    pub(super) fn forget_transaction(&mut self) {
-        for reason in TRANSACTION.iter() {
-            self.at.pins.end(reason);
-        }
-        self.recovery.transcript = None;
-        self.recovery.drop_gtid(&self.at, false);
-        self.client.status.remove(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
-        let now = self.worker.clock.now_ms();
-        self.handle.set_transaction(false, now);
-        self.facts.insert_id.forget_backend();
-    }
-
-    /// More than its opening was said in the transaction, and it can be said again.
-    pub(super) fn has_more_to_say(&self) -> bool {
-        self.recovery.transcript.as_ref().is_some_and(|t| t.progress == Progress::Kept) && self.is_movable()
-    }
-
-    /// The server is lost: what the open transaction has said is to be said again, and others let it go first.
-    pub(super) fn replay_is_due(&mut self) {
-        if self.at.replaying.is_none() && self.has_more_to_say() {
-            self.at.replaying = Some(Replaying::begin(&self.at.pool.shared));
-        }
-    }
-
     /// The client is silent, and the server of its transaction is lost, or has lost its role to another one: the transaction is
     /// said again at once, before others take what it was told. If there is no server in time the next statement tries again; if
     /// it fails, that is told of it.
     pub(super) async fn replay_idle(&mut self) -> Result<(), End> {
         let is_lost = self.at.backend.as_ref().is_none_or(|b| b.core.server.is_cut()) || self.recovery.is_overtaken(&self.at);
-        if !is_lost || !self.has_more_to_say() {
+        if !is_lost || !self.recovery.has_more_to_say(&self.at, &self.facts) {
             return Ok(());
         }
         self.at.leave_transaction();
-        self.replay_is_due();
+        self.recovery.replay_is_due(&mut self.at, &self.facts);
         self.handle.end_command();
         self.hand.began_us = self.worker.shared.clock.now_us();
         self.recovery.forget_retries();
@@ -127,7 +78,7 @@ impl Session {
                 tracing::debug!("session {}: replay of an idle client's transaction failed: {why}", self.handle.id);
                 let is_late = self.recovery.replay_until_us.is_some_and(|until_us| until_us <= self.worker.shared.clock.now_us());
                 if !is_late {
-                    self.lose_transcript(Gap::Unrepeatable);
+                    self.scribe().lose_transcript(Gap::Unrepeatable);
                     if let Some(transcript) = self.recovery.transcript.as_mut() {
                         let why = why.strip_prefix(LOST).and_then(|why| why.strip_prefix(": ")).unwrap_or(&why);
                         transcript.failed = Some(why.into());
@@ -145,14 +96,14 @@ impl Session {
 
     /// Gets a backend for a session whose pins outlive the one that it had.
     pub(super) async fn reopen(&mut self) -> Result<(), Fault> {
-        if !self.is_movable() {
+        if !self.recovery.is_movable(&self.at, &self.facts) {
             return Err(self.at.pinned_backend_lost("the connection is gone"));
         }
         let Some(mut transcript) = self.recovery.transcript.take() else {
             let pins = std::mem::take(&mut self.at.pins);
             let result = self.obtain().await;
             self.at.pins = pins;
-            return self.reopened(result, Progress::Opening);
+            return self.hand.reopened(&mut self.at, result, Progress::Opening);
         };
         // While its state is brought over the session is as one that nothing pins, and wants what it wanted then.
         let pins = std::mem::take(&mut self.at.pins);
@@ -175,47 +126,18 @@ impl Session {
         }
         let progress = transcript.progress;
         self.recovery.transcript = Some(transcript);
-        self.reopened(result, progress)?;
-        self.note_stake();
+        self.hand.reopened(&mut self.at, result, progress)?;
+        self.recovery.note_stake(&self.at, &self.facts);
         if self.at.replaying.take().is_some() {
             // What comes next is new, and takes nothing from those who are not as far.
             self.client.let_replays_go_first(&self.at, &mut self.hand, u64::MAX).await?;
             // Meanwhile this server may have lost the role, too.
-            if self.keeps_backend()? == BackendAtStart::Moves {
+            if self.recovery.keeps_backend(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client))? == BackendAtStart::Moves {
                 let text = "the server lost its role before the proxy could send the statement".to_owned();
                 return Err(Fault::Lost { certainty: Certainty::NeverSent, text, pins: self.at.pins.set() });
             }
         }
         Ok(())
-    }
-
-    fn reopened(&mut self, result: Result<(), Fault>, progress: Progress) -> Result<(), Fault> {
-        let counters = &self.worker.counters;
-        match (result, progress) {
-            (Ok(()), Progress::Kept) => {
-                count(&counters.replays_ok);
-                self.hand.trail_replayed();
-                tracing::debug!("session {}: transaction replayed", self.handle.id);
-                Ok(())
-            }
-            (Ok(()), _) => {
-                count(&counters.moves);
-                Ok(())
-            }
-            (Err(Fault::Lost { text, .. }), _) => {
-                self.at.discard_backend();
-                Err(Fault::Lost { certainty: Certainty::NeverSent, text, pins: self.at.pins.set() })
-            }
-            (Err(Fault::End(End::BackendLost(text))), _) => {
-                count(&counters.replays_failed);
-                self.at.discard_backend();
-                Err(Fault::End(End::BackendLost(text)))
-            }
-            (Err(other), _) => {
-                self.at.discard_backend();
-                Err(other)
-            }
-        }
     }
 
     async fn say(&mut self, transcript: &mut Transcript) -> Result<(), Fault> {
@@ -226,7 +148,7 @@ impl Session {
             let ahead = self.sync(&any).await?;
             self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
             // What goes ahead takes round trips, in which the server may lose its role.
-            if !self.may_begin() {
+            if !self.recovery.may_begin(&mut self.at, &self.facts) {
                 continue;
             }
             if self.recovery.assigned_gtid.is_some() {
@@ -253,7 +175,7 @@ impl Session {
                 self.at.want_insert_id(wants, place, said.generated).await?;
             }
             let packets = self.packets_of(said, bytes).await?;
-            if place == 0 && !self.may_begin() {
+            if place == 0 && !self.recovery.may_begin(&mut self.at, &self.facts) {
                 return Ok(ReplayOutcome::Another);
             }
             if self.at.must_leave() {
@@ -305,22 +227,36 @@ impl Session {
         let found = self.at.backend.as_mut().and_then(|b| b.core.statements.get(key)).map(|found| found.id);
         found.ok_or_else(|| differs("a statement cannot be prepared again"))
     }
+}
 
-    /// A BEGIN goes to `hostgroup`: a transaction elsewhere that has only read is committed ahead of it, so that it does not keep what
-    /// may write.
-    pub(super) async fn commit_what_was_read(&mut self, hostgroup: HostgroupId) {
-        if self.at.pool.shared.id == hostgroup {
-            return;
-        }
-        self.read_before_leaving().await;
-        if self.at.backend.is_some() {
-            // Whatever completion_type says.
-            let commit = self.door().ask(Question::Transaction("COMMIT AND NO CHAIN NO RELEASE")).await;
-            if !commit.is_ok_and(|reply| reply.error.is_none()) {
-                self.at.backend = None;
+impl AtHand {
+    fn reopened(&mut self, at: &mut Backends, result: Result<(), Fault>, progress: Progress) -> Result<(), Fault> {
+        let counters = &at.worker.counters;
+        match (result, progress) {
+            (Ok(()), Progress::Kept) => {
+                count(&counters.replays_ok);
+                self.trail_replayed();
+                tracing::debug!("session {}: transaction replayed", at.handle.id);
+                Ok(())
+            }
+            (Ok(()), _) => {
+                count(&counters.moves);
+                Ok(())
+            }
+            (Err(Fault::Lost { text, .. }), _) => {
+                at.discard_backend();
+                Err(Fault::Lost { certainty: Certainty::NeverSent, text, pins: at.pins.set() })
+            }
+            (Err(Fault::End(End::BackendLost(text))), _) => {
+                count(&counters.replays_failed);
+                at.discard_backend();
+                Err(Fault::End(End::BackendLost(text)))
+            }
+            (Err(other), _) => {
+                at.discard_backend();
+                Err(other)
             }
         }
-        self.forget_transaction();
     }
 }
 
@@ -341,6 +277,75 @@ impl Recovery {
         let now_us = at.worker.shared.clock.now_us();
         let until_us = *self.replay_until_us.get_or_insert(now_us.saturating_add(limit_ms * 1000));
         Duration::from_micros(until_us.saturating_sub(now_us))
+    }
+
+    /// A BEGIN goes to `hostgroup`: a transaction elsewhere that has only read is committed ahead of it, so that it does not keep what
+    /// may write.
+    pub(super) async fn commit_what_was_read(&mut self, door: &mut Door<'_>, hostgroup: HostgroupId) {
+        if door.at.pool.shared.id == hostgroup {
+            return;
+        }
+        door.read_before_leaving().await;
+        if door.at.backend.is_some() {
+            // Whatever completion_type says.
+            let commit = door.ask(Question::Transaction("COMMIT AND NO CHAIN NO RELEASE")).await;
+            if !commit.is_ok_and(|reply| reply.error.is_none()) {
+                door.at.backend = None;
+            }
+        }
+        self.forget_transaction(door);
+    }
+
+    /// The backend may be replaced by another one without the client's noticing.
+    pub(super) fn is_movable(&self, at: &Backends, facts: &SessionFacts) -> bool {
+        let pins = at.pins.set();
+        if pins.is_empty() || Safety::Movability.is_off() {
+            return true;
+        }
+        let held = pins.without(WISHES);
+        if held.is_empty() {
+            return facts.insert_id.is_known();
+        }
+        let Some(transcript) = self.transcript.as_ref().filter(|t| t.last_insert_id.is_some()) else { return false };
+        match transcript.progress {
+            Progress::Opening => held.without(OPENING).is_empty(),
+            Progress::Kept => held.without(TRANSACTION).is_empty() && at.lane.settings().transaction_replay,
+            Progress::Lost(_) => false,
+        }
+    }
+
+    /// More than its opening was said in the transaction, and it can be said again.
+    pub(super) fn has_more_to_say(&self, at: &Backends, facts: &SessionFacts) -> bool {
+        self.transcript.as_ref().is_some_and(|t| t.progress == Progress::Kept) && self.is_movable(at, facts)
+    }
+
+    /// The server is lost: what the open transaction has said is to be said again, and others let it go first.
+    pub(super) fn replay_is_due(&mut self, at: &mut Backends, facts: &SessionFacts) {
+        if at.replaying.is_none() && self.has_more_to_say(at, facts) {
+            at.replaying = Some(Replaying::begin(&at.pool.shared));
+        }
+    }
+
+    /// The statement at hand goes with its transaction when the connection is lost, and both can be said again.
+    pub(super) fn is_undone_with_backend(&self, at: &Backends, client: &Frontend, facts: &SessionFacts, analysis: &Analysis) -> bool {
+        let in_transaction = at.pins.set().contains(PinReason::Transaction) || !client.status.contains(StatusFlags::AUTOCOMMIT);
+        in_transaction
+            && at.lane.settings().transaction_replay
+            && transcript::is_undone_with_its_transaction(analysis)
+            && self.is_movable(at, facts)
+    }
+
+    /// The transaction is over without the client's having ended it.
+    pub(super) fn forget_transaction(&mut self, door: &mut Door<'_>) {
+        for reason in TRANSACTION.iter() {
+            door.at.pins.end(reason);
+        }
+        self.transcript = None;
+        self.drop_gtid(door.at, false);
+        door.status.remove(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY);
+        let now = door.at.worker.clock.now_ms();
+        door.at.handle.set_transaction(false, now);
+        door.facts.insert_id.forget_backend();
     }
 }
 

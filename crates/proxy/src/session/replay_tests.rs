@@ -34,8 +34,15 @@ async fn a_session_moves_if_all_that_it_has_can_be_said_again() {
     ] {
         let mut bed = said(config, texts);
         bed.pin(pins);
-        assert_eq!((bed.is_movable(), bed.has_more_to_say()), (movable, more), "{config} {texts:?} {pins:?}");
-        bed.replay_is_due();
+        assert_eq!(
+            (bed.recovery.is_movable(&bed.at, &bed.facts), bed.recovery.has_more_to_say(&bed.at, &bed.facts)),
+            (movable, more),
+            "{config} {texts:?} {pins:?}"
+        );
+        {
+            let session = &mut *bed;
+            session.recovery.replay_is_due(&mut session.at, &session.facts)
+        };
         assert_eq!(bed.at.replaying.is_some(), more, "{config} {texts:?} {pins:?}");
     }
 }
@@ -46,9 +53,9 @@ async fn a_session_whose_insert_id_only_the_backend_knows_stays() {
     bed.pin(&[PinReason::Rule]);
     bed.facts.insert_id = LastInsertId::of(3);
     bed.facts.insert_id.replied(Word { id: 0, changes_unseen: true, inserts: false, failed: false, is_certain: false }, None);
-    assert!(!bed.is_movable());
+    assert!(!bed.recovery.is_movable(&bed.at, &bed.facts));
     bed.facts.insert_id.set(4);
-    assert!(bed.is_movable());
+    assert!(bed.recovery.is_movable(&bed.at, &bed.facts));
 }
 
 #[tokio::test]
@@ -60,9 +67,9 @@ async fn a_loss_says_why_there_was_no_replay_where_that_can_be_helped() {
     assert_eq!(told(&said(REPLAYS, &["BEGIN", "CALL p()"])), "gone");
     assert!(told(&said(big, &["BEGIN", "SELECT 1"])).contains("larger than transaction_replay_max_bytes"));
     let mut bed = said(REPLAYS, &["BEGIN"]);
-    bed.lose_transcript(Gap::HandedOver);
+    bed.scribe().lose_transcript(Gap::HandedOver);
     assert!(told(&bed).contains("before the proxy was upgraded"));
-    bed.lose_transcript(Gap::TooLarge);
+    bed.scribe().lose_transcript(Gap::TooLarge);
     assert!(told(&bed).contains("before the proxy was upgraded"), "what was lost first stays lost");
 }
 
@@ -70,7 +77,10 @@ async fn a_loss_says_why_there_was_no_replay_where_that_can_be_helped() {
 async fn a_transaction_that_is_over_leaves_nothing() {
     let mut bed = said(REPLAYS, &["BEGIN", "INSERT INTO t VALUES (1)"]);
     bed.pin(&[PinReason::Savepoint, PinReason::TemporaryTable]);
-    bed.forget_transaction();
+    {
+        let session = &mut *bed;
+        session.recovery.forget_transaction(&mut Door::new(&mut session.at, &mut session.facts, &mut session.client))
+    };
     assert_eq!(bed.pins(), ["temporary_table"]);
     assert!(bed.recovery.transcript.is_none() && bed.client.status == StatusFlags::AUTOCOMMIT);
     bed.ran_and_noted("SELECT 1", &ok());

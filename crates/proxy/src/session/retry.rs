@@ -12,11 +12,15 @@ use super::assigned_gtid::{GtidStanding, IMPLICIT_COMMIT, LEAVING_GROUP};
 use super::backends::Backends;
 use super::command::Incoming;
 use super::end::End;
+use super::facts::SessionFacts;
 use super::fault::{Certainty, Fault};
+use super::frontend::Frontend;
 use super::guard::paused;
 use super::hand::AtHand;
 use super::plan::Plan;
+use super::question::Door;
 use super::recovery::Recovery;
+use super::wants::Wants;
 use crate::backends::backend::{Collected, ServerError};
 use crate::clients::processlist::HeldConnection;
 use crate::clients::session_handle::Signal;
@@ -77,7 +81,9 @@ impl Session {
                 None if self.at.is_commit_refused_for_good(&error, analysis) => {
                     self.client.tell_of_error(&self.at, error.code, error.message);
                     let why = String::from_utf8_lossy(error.message).into_owned();
-                    return Some(self.commit_refused_for_good(&why));
+                    return Some(
+                        self.recovery.commit_refused_for_good(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), &why),
+                    );
                 }
                 None => return None,
             }
@@ -104,67 +110,55 @@ impl Session {
 
     /// May the statement that was refused so go to another server, and is there time?
     fn may_move(&self, refusal: Refusal, analysis: &Analysis) -> bool {
-        let by = if self.wants_read_only() { ReadOnlyBy::Client } else { ReadOnlyBy::Server };
+        let by = if self.wants.wants_read_only(&self.at, &self.client) { ReadOnlyBy::Client } else { ReadOnlyBy::Server };
         let place = ClusterPart::of(self.at.pool.shared.id, &self.worker.snapshot());
         let settings = self.at.lane.settings();
         let is_wanted = refusal != Refusal::Conflict || settings.transaction_replay && settings.transaction_replay_conflicts;
         // What was refused in a transaction is gone with the rest of it, when the server goes.
-        let is_undone = || refusal == Refusal::Leaving && self.is_undone_with_backend(analysis);
+        let is_undone =
+            || refusal == Refusal::Leaving && self.recovery.is_undone_with_backend(&self.at, &self.client, &self.facts, analysis);
         is_wanted
             && self.handle.killed_by().is_none()
             && (certainty::moves(refusal, analysis, place, by) || is_undone() || self.hand.is_for_writer(&self.at, refusal, analysis))
-            && self.is_movable()
+            && self.recovery.is_movable(&self.at, &self.facts)
             && self.hand.directions.retries != Some(0)
-            && self.worker.shared.clock.now_us() < self.retry_deadline_us()
-    }
-
-    /// The client itself asked for read-only transactions.
-    fn wants_read_only(&self) -> bool {
-        let says = |name| self.wants.state.variables.get(name).is_some_and(|v| v.eq_ignore_ascii_case(b"ON") || &**v == b"1");
-        self.client.status.contains(StatusFlags::IN_TRANS_READONLY)
-            || self.at.pins.set().contains(PinReason::NextTransaction)
-            || says("transaction_read_only")
-            || says("tx_read_only")
-    }
-
-    /// Until when (process clock, us) the statement at hand may be sent again. The time that it ran before it was lost does not
-    /// count.
-    pub(super) fn retry_deadline_us(&self) -> u64 {
-        match self.at.lane.settings().connect_timeout_server_max {
-            0 => u64::MAX,
-            ms => self.recovery.lost_at_us.unwrap_or(self.hand.began_us).saturating_add(ms * 1000),
-        }
+            && self.worker.shared.clock.now_us() < self.recovery.retry_deadline_us(&self.at, &self.hand)
     }
 
     /// A fault is no matter if the statement may be sent again (Ok); else it is told.
     pub(super) async fn once_more(&mut self, patience: &mut Patience, fault: Fault, analysis: &Analysis) -> Result<(), Fault> {
         if let Some(by) = self.handle.killed_by() {
-            return Err(self.killed(by, fault, analysis));
+            return Err(self.recovery.killed(&self.at, &self.client, &self.facts, by, fault, analysis));
         }
         if matches!(fault, Fault::Lost { certainty: Certainty::Unknown, .. }) {
             self.recovery.lost_at_us.get_or_insert(self.worker.shared.clock.now_us());
         }
         if matches!(fault, Fault::Lost { .. }) {
-            self.replay_is_due();
+            self.recovery.replay_is_due(&mut self.at, &self.facts);
         }
         if matches!(self.recovery.standing(), Some(GtidStanding::InDoubt | GtidStanding::Undecided)) {
-            return self.doubt_again(patience, fault).await;
+            return self.recovery.doubt_again(&mut self.at, &self.hand, patience, fault).await;
         }
         match fault {
-            Fault::Lost { certainty, text, pins } if self.may_retry(certainty, analysis) && self.has_patience(patience) => {
+            Fault::Lost { certainty, text, pins }
+                if self.recovery.may_retry(&self.at, &self.client, &self.facts, certainty, analysis)
+                    && self.recovery.has_patience(&self.at, &self.hand, patience) =>
+            {
                 if certainty == Certainty::Unknown
                     && !self.recovery.opens_without_ending(&self.at, analysis)
-                    && !self.may_be_lost_again(patience)
+                    && !self.recovery.may_be_lost_again(&self.at, &self.hand, patience)
                 {
                     return Err(Fault::Lost { certainty, text: worn_out(&text), pins });
                 }
                 count(&self.worker.counters.retries);
                 tracing::debug!("session {}: statement retried: {text}", self.handle.id);
-                self.recovery.again_until_us = self.hand.is_timed(&self.at).then(|| self.retry_deadline_us());
+                self.recovery.again_until_us = self.hand.is_timed(&self.at).then(|| self.recovery.retry_deadline_us(&self.at, &self.hand));
                 Ok(())
             }
             // It ran until its connection was ended.
-            Fault::Refused { code, text, .. } if certainty::is_killed(code) && !self.may_be_lost_again(patience) => {
+            Fault::Refused { code, text, .. }
+                if certainty::is_killed(code) && !self.recovery.may_be_lost_again(&self.at, &self.hand, patience) =>
+            {
                 self.at.backend = None;
                 let text = worn_out(&String::from_utf8_lossy(&text));
                 Err(Fault::Lost { certainty: Certainty::Unknown, text, pins: self.at.pins.set() })
@@ -185,7 +179,7 @@ impl Session {
             // The client has rolled back already, as far as it knows.
             Fault::End(End::BackendLost(why)) if patience.conflict.is_some() => {
                 tracing::debug!("session {}: {why}", self.handle.id);
-                self.forget_transaction();
+                self.recovery.forget_transaction(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client));
                 Err(patience.conflict.take().map_or_else(|| End::BackendLost(why).into(), Fault::server))
             }
             other => Err(other),
@@ -197,7 +191,7 @@ impl Session {
     pub(super) async fn run_again(&mut self, patience: &mut Patience, fault: Fault, command: Incoming, plan: &Plan) -> Result<(), Fault> {
         let mut fault = fault;
         loop {
-            let why = self.lost_read(&fault, &plan.analysis);
+            let why = self.recovery.lost_read(&self.at, &self.client, &self.facts, &fault, &plan.analysis);
             Box::pin(self.once_more(patience, fault, &plan.analysis)).await?;
             patience.lost_read = patience.lost_read.take().or(why);
             if patience.lost_read.is_none() {
@@ -221,48 +215,21 @@ impl Session {
         }
     }
 
-    /// How a read was lost that may have run, and of which nothing but its text says that it did nothing.
-    fn lost_read(&self, fault: &Fault, analysis: &Analysis) -> Option<String> {
-        if !certainty::is_plain_read(analysis) || self.is_undone_with_backend(analysis) || Safety::RetryCertainty.is_off() {
-            return None;
-        }
-        match fault {
-            Fault::Lost { certainty: Certainty::Unknown, text, .. } => Some(text.clone()),
-            Fault::Refused { refusal: Refusal::Leaving, text, .. } => Some(String::from_utf8_lossy(text).into_owned()),
-            _ => None,
-        }
-    }
-
-    /// A statement that was killed is never sent again, whatever became of it.
-    fn killed(&self, by: Signal, fault: Fault, analysis: &Analysis) -> Fault {
-        let is_in_doubt = matches!(self.recovery.standing(), Some(GtidStanding::InDoubt | GtidStanding::Undecided));
-        match fault {
-            Fault::Lost { certainty, .. } if !is_in_doubt && self.may_retry(certainty, analysis) => Fault::interrupted(by),
-            Fault::Refused { .. } => Fault::interrupted(by),
-            fault => {
-                if is_in_doubt && matches!(fault, Fault::Lost { .. }) {
-                    count(&self.worker.counters.lost_writes_undecided);
-                }
-                fault
-            }
-        }
-    }
-
     /// Leaves the server that has refused the statement, and waits for a moment.
     async fn go_elsewhere(&mut self, patience: &mut Patience, refusal: Refusal, error: ServerError) -> Result<(), Fault> {
         if refusal == Refusal::AssignedGtid {
-            return self.commit_for_implicit().await;
+            return self.recovery.commit_for_implicit(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client)).await;
         }
         count(&self.worker.counters.refusals_hidden);
         tracing::debug!("session {}: statement sent to another server: {error}", self.handle.id);
-        self.recovery.again_until_us = Some(self.retry_deadline_us());
+        self.recovery.again_until_us = Some(self.recovery.retry_deadline_us(&self.at, &self.hand));
         if refusal != Refusal::Conflict {
-            self.replay_is_due();
+            self.recovery.replay_is_due(&mut self.at, &self.facts);
         }
-        self.leave_backend(refusal);
+        self.recovery.leave_backend(&mut self.at, &self.client, &self.hand, refusal);
         patience.refused = Some(error.to_string());
         if let Some(writer) = self.hand.directions.writer.take_if(|_| refusal == Refusal::ReadOnly) {
-            self.travel(writer).await;
+            self.door().travel(writer).await;
             return Ok(());
         }
         if refusal == Refusal::Conflict {
@@ -271,63 +238,16 @@ impl Session {
         let pause_ms = patience.next_pause_ms();
         paused(&self.handle, tokio::time::sleep(Duration::from_millis(pause_ms))).await
     }
+}
 
-    /// The backend goes back to its pool, or is cleaned or closed.
-    fn leave_backend(&mut self, refusal: Refusal) {
-        let is_clean =
-            self.at.pins.set().is_empty() && (self.client.status.contains(StatusFlags::AUTOCOMMIT) || self.hand.directions.alone);
-        let Some(backend) = self.at.backend.take() else { return };
-        if self.recovery.assigned_gtid.is_some() {
-            // A transaction of the proxy's is open there, or a reply under way to what followed the statement.
-            return drop(backend);
-        }
-        match refusal {
-            Refusal::NeverRead | Refusal::Leaving => drop(backend),
-            _ if is_clean => self.at.pool.release_to(&self.worker, &self.at.lane, backend),
-            _ => {
-                self.at.backend = Some(backend);
-                self.at.leave_transaction();
-            }
-        }
-    }
-
-    fn has_patience(&self, patience: &mut Patience) -> bool {
-        if self.hand.is_timed(&self.at) {
-            return self.worker.shared.clock.now_us() < self.retry_deadline_us();
-        }
-        let left = patience.tries > 0;
-        patience.tries = patience.tries.saturating_sub(1);
-        left
-    }
-
-    /// What was with a server that was lost is sent once more, where roles are, if the number of times allows it. Elsewhere that was
-    /// counted already.
-    fn may_be_lost_again(&self, patience: &mut Patience) -> bool {
-        let (held, now_us) = (self.handle.row.held.get(), self.worker.shared.clock.now_us());
-        if held.zip(self.recovery.lost_at_us).is_some_and(|(held, lost_at_us)| is_same_death(patience.lost_with, held, lost_at_us, now_us))
-        {
-            return true;
-        }
-        patience.lost_with = patience.lost_with.or(held.map(|held| held.server));
-        let left = !self.hand.is_timed(&self.at) || patience.losses > 0;
-        patience.losses = patience.losses.saturating_sub(1);
-        left
-    }
-
-    /// A statement may be sent again only when it had no effect: it never arrived, or it is a plain read of which the
-    /// client has seen nothing. What pinned the session must be carried over.
-    fn may_retry(&self, certainty: Certainty, analysis: &Analysis) -> bool {
-        let harmless = match certainty {
-            Certainty::NeverSent => true,
-            Certainty::Unknown => {
-                Safety::RetryCertainty.is_off()
-                    || certainty::is_plain_read(analysis)
-                    || self.recovery.opens_without_ending(&self.at, analysis)
-                    || self.is_undone_with_backend(analysis)
-            }
-            Certainty::Answering => false,
-        };
-        harmless && self.is_movable()
+impl Wants {
+    /// The client itself asked for read-only transactions.
+    fn wants_read_only(&self, at: &Backends, client: &Frontend) -> bool {
+        let says = |name| self.state.variables.get(name).is_some_and(|v| v.eq_ignore_ascii_case(b"ON") || &**v == b"1");
+        client.status.contains(StatusFlags::IN_TRANS_READONLY)
+            || at.pins.set().contains(PinReason::NextTransaction)
+            || says("transaction_read_only")
+            || says("tx_read_only")
     }
 }
 
@@ -342,6 +262,103 @@ impl Recovery {
     fn opens_without_ending(&self, at: &Backends, analysis: &Analysis) -> bool {
         let is_alone = analysis.kind == Kind::Begin && !analysis.facts.contains(Facts::MULTI);
         is_alone && (at.pins.set().without(WISHES).is_empty() || self.is_only_opened())
+    }
+
+    /// A statement may be sent again only when it had no effect: it never arrived, or it is a plain read of which the
+    /// client has seen nothing. What pinned the session must be carried over.
+    fn may_retry(&self, at: &Backends, client: &Frontend, facts: &SessionFacts, certainty: Certainty, analysis: &Analysis) -> bool {
+        let harmless = match certainty {
+            Certainty::NeverSent => true,
+            Certainty::Unknown => {
+                Safety::RetryCertainty.is_off()
+                    || certainty::is_plain_read(analysis)
+                    || self.opens_without_ending(at, analysis)
+                    || self.is_undone_with_backend(at, client, facts, analysis)
+            }
+            Certainty::Answering => false,
+        };
+        harmless && self.is_movable(at, facts)
+    }
+
+    /// A statement that was killed is never sent again, whatever became of it.
+    fn killed(&self, at: &Backends, client: &Frontend, facts: &SessionFacts, by: Signal, fault: Fault, analysis: &Analysis) -> Fault {
+        let is_in_doubt = matches!(self.standing(), Some(GtidStanding::InDoubt | GtidStanding::Undecided));
+        match fault {
+            Fault::Lost { certainty, .. } if !is_in_doubt && self.may_retry(at, client, facts, certainty, analysis) => {
+                Fault::interrupted(by)
+            }
+            Fault::Refused { .. } => Fault::interrupted(by),
+            fault => {
+                if is_in_doubt && matches!(fault, Fault::Lost { .. }) {
+                    count(&at.worker.counters.lost_writes_undecided);
+                }
+                fault
+            }
+        }
+    }
+
+    /// How a read was lost that may have run, and of which nothing but its text says that it did nothing.
+    fn lost_read(&self, at: &Backends, client: &Frontend, facts: &SessionFacts, fault: &Fault, analysis: &Analysis) -> Option<String> {
+        if !certainty::is_plain_read(analysis)
+            || self.is_undone_with_backend(at, client, facts, analysis)
+            || Safety::RetryCertainty.is_off()
+        {
+            return None;
+        }
+        match fault {
+            Fault::Lost { certainty: Certainty::Unknown, text, .. } => Some(text.clone()),
+            Fault::Refused { refusal: Refusal::Leaving, text, .. } => Some(String::from_utf8_lossy(text).into_owned()),
+            _ => None,
+        }
+    }
+
+    /// The backend goes back to its pool, or is cleaned or closed.
+    fn leave_backend(&mut self, at: &mut Backends, client: &Frontend, hand: &AtHand, refusal: Refusal) {
+        let is_clean = at.pins.set().is_empty() && (client.status.contains(StatusFlags::AUTOCOMMIT) || hand.directions.alone);
+        let Some(backend) = at.backend.take() else { return };
+        if self.assigned_gtid.is_some() {
+            // A transaction of the proxy's is open there, or a reply under way to what followed the statement.
+            return drop(backend);
+        }
+        match refusal {
+            Refusal::NeverRead | Refusal::Leaving => drop(backend),
+            _ if is_clean => at.pool.release_to(&at.worker, &at.lane, backend),
+            _ => {
+                at.backend = Some(backend);
+                at.leave_transaction();
+            }
+        }
+    }
+
+    /// Until when (process clock, us) the statement at hand may be sent again. The time that it ran before it was lost does not
+    /// count.
+    pub(super) fn retry_deadline_us(&self, at: &Backends, hand: &AtHand) -> u64 {
+        match at.lane.settings().connect_timeout_server_max {
+            0 => u64::MAX,
+            ms => self.lost_at_us.unwrap_or(hand.began_us).saturating_add(ms * 1000),
+        }
+    }
+
+    fn has_patience(&self, at: &Backends, hand: &AtHand, patience: &mut Patience) -> bool {
+        if hand.is_timed(at) {
+            return at.worker.shared.clock.now_us() < self.retry_deadline_us(at, hand);
+        }
+        let left = patience.tries > 0;
+        patience.tries = patience.tries.saturating_sub(1);
+        left
+    }
+
+    /// What was with a server that was lost is sent once more, where roles are, if the number of times allows it. Elsewhere that was
+    /// counted already.
+    fn may_be_lost_again(&self, at: &Backends, hand: &AtHand, patience: &mut Patience) -> bool {
+        let (held, now_us) = (at.handle.row.held.get(), at.worker.shared.clock.now_us());
+        if held.zip(self.lost_at_us).is_some_and(|(held, lost_at_us)| is_same_death(patience.lost_with, held, lost_at_us, now_us)) {
+            return true;
+        }
+        patience.lost_with = patience.lost_with.or(held.map(|held| held.server));
+        let left = !hand.is_timed(at) || patience.losses > 0;
+        patience.losses = patience.losses.saturating_sub(1);
+        left
     }
 }
 

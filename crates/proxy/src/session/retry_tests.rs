@@ -48,7 +48,11 @@ async fn only_what_had_no_effect_is_sent_again() {
     ] {
         let mut bed = Bed::new("").on(MySql);
         bed.pin(pins);
-        assert_eq!(bed.may_retry(certainty, &bed.analysis(text)), expected, "{certainty:?} {text} {pins:?}");
+        assert_eq!(
+            bed.recovery.may_retry(&bed.at, &bed.client, &bed.facts, certainty, &bed.analysis(text)),
+            expected,
+            "{certainty:?} {text} {pins:?}"
+        );
     }
 }
 
@@ -65,11 +69,11 @@ async fn a_statement_goes_with_its_transaction_where_both_are_said_again() {
     ] {
         let mut bed = Bed::new(REPLAYS).on(MySql);
         let analysis = bed.analysis(text);
-        assert!(!bed.is_undone_with_backend(&analysis), "no transaction is open");
+        assert!(!bed.recovery.is_undone_with_backend(&bed.at, &bed.client, &bed.facts, &analysis), "no transaction is open");
         bed.ran_and_noted("BEGIN", &ok_open());
         bed.ran_and_noted("INSERT INTO t VALUES (1)", &ok_open());
-        assert_eq!(bed.is_undone_with_backend(&analysis), expected, "{text}");
-        assert_eq!(bed.may_retry(Certainty::Unknown, &analysis), expected, "{text}");
+        assert_eq!(bed.recovery.is_undone_with_backend(&bed.at, &bed.client, &bed.facts, &analysis), expected, "{text}");
+        assert_eq!(bed.recovery.may_retry(&bed.at, &bed.client, &bed.facts, Certainty::Unknown, &analysis), expected, "{text}");
     }
 }
 
@@ -86,7 +90,11 @@ async fn a_read_that_may_have_run_is_looked_into() {
         (Fault::error(9001, b"HY000", "no server"), "SELECT a FROM v", None),
     ] {
         let bed = Bed::new("");
-        assert_eq!(bed.lost_read(&fault, &bed.analysis(text)).as_deref(), expected, "{fault:?} {text}");
+        assert_eq!(
+            bed.recovery.lost_read(&bed.at, &bed.client, &bed.facts, &fault, &bed.analysis(text)).as_deref(),
+            expected,
+            "{fault:?} {text}"
+        );
     }
 }
 
@@ -104,7 +112,7 @@ async fn patience_is_what_settings_and_rules_say() {
         bed.hand.directions.retries = retries;
         let mut patience = bed.hand.patience(&bed.at);
         assert_eq!((patience.tries, patience.losses), (tries, losses), "{config} {retries:?}");
-        let had = (0..10).filter(|_| bed.has_patience(&mut patience)).count() as u64;
+        let had = (0..10).filter(|_| bed.recovery.has_patience(&bed.at, &bed.hand, &mut patience)).count() as u64;
         assert_eq!(had, tries, "{config} {retries:?}");
     }
     let mut patience = Bed::new("").hand.patience(&Bed::new("").at);
@@ -124,13 +132,16 @@ async fn where_servers_have_roles_time_limits_retries() {
     let (_, mut bed) = timed(&format!("{CLUSTER}\nmysql_variables = {{ connect_timeout_server_max = 3000 }}"), None);
     let mut patience = bed.hand.patience(&bed.at);
     bed.hand.began_us = bed.worker.shared.clock.now_us();
-    assert!((0..100).all(|_| bed.has_patience(&mut patience)), "their number does not count");
-    assert_eq!(bed.retry_deadline_us(), bed.hand.began_us + 3_000_000);
+    assert!((0..100).all(|_| bed.recovery.has_patience(&bed.at, &bed.hand, &mut patience)), "their number does not count");
+    assert_eq!(bed.recovery.retry_deadline_us(&bed.at, &bed.hand), bed.hand.began_us + 3_000_000);
     // The time that it ran before does not count.
     bed.recovery.lost_at_us = Some(bed.hand.began_us + 60_000_000);
-    assert_eq!(bed.retry_deadline_us(), bed.hand.began_us + 63_000_000);
+    assert_eq!(bed.recovery.retry_deadline_us(&bed.at, &bed.hand), bed.hand.began_us + 63_000_000);
     // What was with a server that died may be what it died of.
-    assert!(bed.may_be_lost_again(&mut patience) && !bed.may_be_lost_again(&mut patience));
+    assert!(
+        bed.recovery.may_be_lost_again(&bed.at, &bed.hand, &mut patience)
+            && !bed.recovery.may_be_lost_again(&bed.at, &bed.hand, &mut patience)
+    );
 }
 
 #[tokio::test]
@@ -172,7 +183,7 @@ async fn what_was_refused_moves_as_its_place_and_settings_allow() {
         (clustered(conflicts), HOME, Refusal::Conflict, "UPDATE t SET a = 1", true),
     ] {
         let mut bed = Bed::new(&config);
-        bed.travel(place).await;
+        bed.door().travel(place).await;
         bed.hand.began_us = bed.worker.shared.clock.now_us();
         let analysis = bed.analysis(text);
         assert_eq!(bed.may_move(refusal, &analysis), expected, "{config} {place}: {refusal:?} {text}");
@@ -201,7 +212,7 @@ async fn a_client_that_wants_read_only_is_told_so() {
         if let Some((name, value)) = variable {
             bed.wants.state.variables.set(name, Some(value.as_bytes()));
         }
-        assert_eq!(bed.wants_read_only(), expected, "{pins:?} {variable:?}");
+        assert_eq!(bed.wants.wants_read_only(&bed.at, &bed.client), expected, "{pins:?} {variable:?}");
     }
 }
 

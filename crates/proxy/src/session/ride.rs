@@ -13,6 +13,7 @@ use super::fault::{Certainty, Fault};
 use super::frontend::Frontend;
 use super::leave::BackendAtStart;
 use super::plan::Plan;
+use super::relay::tells_client_gtids;
 use super::statements::Statements;
 use super::wants::Wants;
 use crate::hostgroups::pool::{Answer, Got, Ridden, Rider};
@@ -184,7 +185,7 @@ impl Session {
             return false;
         }
         let standing = self.standing(self.statements.have_come(command, plan));
-        why_alone(&plan.analysis, self.text_of(command, plan), &standing, &self.at.lane.settings()).is_none()
+        why_alone(&plan.analysis, self.statements.text_of(&self.client, command, plan), &standing, &self.at.lane.settings()).is_none()
     }
 
     fn standing(&self, came: Came) -> Standing {
@@ -222,7 +223,7 @@ impl Session {
         let filter = self.client.filter.take();
         let mut reframe = Reframe::new(plan.reply, caps, self.client.caps, filter.as_deref(), self.client.current_status())
             .with_whole_packets(self.client.link.frame_seq().is_some())
-            .hiding_gtids(!self.tells_gtids(filter.as_deref()));
+            .hiding_gtids(!tells_client_gtids(&self.worker, filter.as_deref()));
         reframe.set_next_seq(self.client.answer_seq());
         let mut out = Vec::new();
         let processed = reframe.process(&mut bytes, &mut out, facts);
@@ -259,13 +260,13 @@ impl Session {
     /// Looks up whether what the statement reads runs code. It holds for `prepared_metadata_max_age`.
     pub(super) async fn prove(&mut self, command: Incoming, plan: &Plan) -> Result<(), Fault> {
         let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
-        if plan.statement.is_some_and(|id| !self.is_read_as_prepared(id)) {
+        if plan.statement.is_some_and(|id| !self.statements.is_read_as_prepared(&self.client, &self.wants, &self.worker, id)) {
             // That it cannot be told here says nothing to others.
             return Ok(());
         }
-        let (is_harmless, since_ms) = match self.tables_of(command, plan) {
+        let (is_harmless, since_ms) = match self.statements.tables_of(&self.client, &self.wants, &self.worker, command, plan) {
             None => (false, self.worker.clock.now_ms()),
-            Some(tables) => self.are_harmless_since(tables).await?,
+            Some(tables) => self.door().are_harmless_since(tables).await?,
         };
         let until_ms = since_ms + self.worker.snapshot().vars.prepared_metadata_max_age;
         self.statements.habit_from_now_on(&self.at, &self.wants, plan).proved(is_harmless, epoch, until_ms);

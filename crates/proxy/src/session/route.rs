@@ -6,10 +6,13 @@
 //! read/write split, what only changes the session does not wait for a writer.
 
 use super::Session;
+use super::backends::Backends;
 use super::causal_token::WRONG_VALUE;
 use super::command::Incoming;
 use super::command_sql::quoted;
 use super::end::End;
+use super::hand::AtHand;
+use super::question::Door;
 use super::statements::{ClientStatement, Original};
 use super::tracked::UNCARRIED;
 use super::wants::Wants;
@@ -164,7 +167,7 @@ impl Session {
     pub(super) async fn travel_ahead(&mut self, id: u32) {
         let in_force = self.worker.in_force();
         if let Some(decision) = self.decide_execution(&in_force, id, TextCommand::Execution) {
-            self.travel(decision.hostgroup).await;
+            self.door().travel(decision.hostgroup).await;
         }
     }
 
@@ -199,7 +202,7 @@ impl Session {
         if in_force.is_plain() {
             return Decision { hostgroup: default, commits_first: false, brings: None, directions: Directions::default(), route: None };
         }
-        let commits_first = analysis.kind == Kind::Begin && self.may_leave_what_was_read(text);
+        let commits_first = analysis.kind == Kind::Begin && self.client.may_leave_what_was_read(&self.at, &self.wants, text);
         let digest = self.worker.digest(text, self.wants.lex, analysis);
         let statement = routing::Statement { text, mode: self.wants.lex, analysis: *analysis };
         let schema = prepared.map_or(self.wants.state.schema.as_deref(), |prepared| prepared.schema).unwrap_or_default();
@@ -444,8 +447,8 @@ impl Session {
             let analysis = self.worker.analyze(&text, self.wants.lex);
             hostgroup = self.decide(&in_force, &text, &analysis, None, TextCommand::Query).hostgroup;
         }
-        self.forget_directions();
-        self.travel(hostgroup).await;
+        self.hand.forget_directions(&self.at);
+        self.door().travel(hostgroup).await;
     }
 
     /// Does what was decided, up to running the statement.
@@ -457,9 +460,12 @@ impl Session {
         self.hand.min_gtid = decision.route.as_ref().and_then(|route| route.min_gtid.clone());
         let is_answered = decision.route.as_ref().is_some_and(|route| route.ok_msg.is_some() || route.error_msg.is_some());
         if decision.commits_first && phase != TextCommand::Prepare && !is_answered {
-            Box::pin(self.commit_what_was_read(decision.hostgroup)).await;
+            Box::pin(
+                self.recovery.commit_what_was_read(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), decision.hostgroup),
+            )
+            .await;
         }
-        self.travel(decision.hostgroup).await;
+        self.door().travel(decision.hostgroup).await;
         // Where it is part of what is open, it stays that.
         self.hand.directions.alone &= self.at.pool.shared.id == decision.hostgroup && self.at.may_read_alone();
         match decision.directions.multiplex {
@@ -505,34 +511,6 @@ impl Session {
         self.delayed(delay_ms + u64::from(delay_of_rule), phase, route.pace, rewritten).await
     }
 
-    /// How long the statement is to wait for its place in time: its user's, and that of the rule `pace`. An error where that is too
-    /// long. Counts those that wait and those that are refused.
-    fn pace_wait_us(&self, pace: Option<(u32, u32)>) -> Result<u64, String> {
-        let (settings, shared) = (self.at.lane.settings(), &self.worker.shared);
-        let per_second = settings.max_queries_per_second;
-        if per_second == 0 && pace.is_none() {
-            return Ok(0);
-        }
-        let (now_us, longest_us) = (shared.clock.now_us(), settings.max_queries_wait_ms * 1000);
-        let refused = |whose: String, limit: u64| {
-            count(&self.worker.counters.pace_refusals);
-            format!("{whose} has exceeded the 'max_queries_per_second' resource (current value: {limit})")
-        };
-        let mut wait_us = 0;
-        if per_second > 0 {
-            let of_user = shared.user(&self.at.user.name).pace.take(now_us, per_second, longest_us);
-            wait_us = of_user.ok_or_else(|| refused(format!("User '{}'", self.at.user.name), per_second))?;
-        }
-        if let Some((rule, limit)) = pace {
-            let of_rule = shared.pace_of_rule(rule).take(now_us, u64::from(limit), longest_us);
-            wait_us = wait_us.max(of_rule.ok_or_else(|| refused(format!("Query rule {rule}"), u64::from(limit)))?);
-        }
-        if wait_us > 0 {
-            count(&self.worker.counters.paced);
-        }
-        Ok(wait_us)
-    }
-
     /// Waits as long as rules and settings want, unless the session is killed or the client leaves.
     async fn delayed(
         &mut self,
@@ -543,7 +521,7 @@ impl Session {
     ) -> Result<Directed, End> {
         let wait_us = match phase {
             TextCommand::Prepare => 0,
-            _ => match self.pace_wait_us(pace) {
+            _ => match self.at.pace_wait_us(pace) {
                 Ok(wait_us) => wait_us,
                 Err(text) => {
                     Box::pin(self.client.send_error(&mut self.at, codes::USER_LIMIT_REACHED, "42000", &text)).await?;
@@ -564,26 +542,50 @@ impl Session {
         Ok(Directed::Run(rewritten))
     }
 
-    /// Marks that a rule's `multiplex=0` leaves on a session that holds a backend.
-    pub(super) fn note_rule(&mut self, analysis: &Analysis) {
-        if self.hand.directions.multiplex == Some(RuleMultiplex::Off) && self.at.backend.is_some() {
-            let now = self.worker.clock.now_ms();
-            self.at.pins.begin(PinReason::Rule, now, analysis.digest);
-        }
-    }
-
     /// A command that carries no statement goes where the user's statements go that no rule sends elsewhere.
     pub(super) fn direct_home(&mut self) {
-        self.forget_directions();
+        self.hand.forget_directions(&self.at);
         let home = self.at.user.default_hostgroup;
         self.at.go_to(home);
     }
+}
 
+impl Backends {
+    /// How long the statement is to wait for its place in time: its user's, and that of the rule `pace`. An error where that is too
+    /// long. Counts those that wait and those that are refused.
+    fn pace_wait_us(&self, pace: Option<(u32, u32)>) -> Result<u64, String> {
+        let (settings, shared) = (self.lane.settings(), &self.worker.shared);
+        let per_second = settings.max_queries_per_second;
+        if per_second == 0 && pace.is_none() {
+            return Ok(0);
+        }
+        let (now_us, longest_us) = (shared.clock.now_us(), settings.max_queries_wait_ms * 1000);
+        let refused = |whose: String, limit: u64| {
+            count(&self.worker.counters.pace_refusals);
+            format!("{whose} has exceeded the 'max_queries_per_second' resource (current value: {limit})")
+        };
+        let mut wait_us = 0;
+        if per_second > 0 {
+            let of_user = shared.user(&self.user.name).pace.take(now_us, per_second, longest_us);
+            wait_us = of_user.ok_or_else(|| refused(format!("User '{}'", self.user.name), per_second))?;
+        }
+        if let Some((rule, limit)) = pace {
+            let of_rule = shared.pace_of_rule(rule).take(now_us, u64::from(limit), longest_us);
+            wait_us = wait_us.max(of_rule.ok_or_else(|| refused(format!("Query rule {rule}"), u64::from(limit)))?);
+        }
+        if wait_us > 0 {
+            count(&self.worker.counters.paced);
+        }
+        Ok(wait_us)
+    }
+}
+
+impl AtHand {
     /// The next statement is run as the settings say.
-    fn forget_directions(&mut self) {
-        self.hand.directions = Directions::default();
-        self.hand.min_gtid = None;
-        self.handle.set_statement_limit(0);
+    fn forget_directions(&mut self, at: &Backends) {
+        self.directions = Directions::default();
+        self.min_gtid = None;
+        at.handle.set_statement_limit(0);
     }
 }
 

@@ -161,10 +161,16 @@ async fn a_rule_keeps_the_connection_that_a_session_holds() {
     bed.hand.directions = bed.decided("SELECT 1", TextCommand::Query).directions;
     bed.ran("SELECT 1", &rows(1));
     let select = bed.analysis("SELECT 1");
-    bed.note_rule(&select);
+    {
+        let session = &mut *bed;
+        session.hand.note_rule(&mut session.at, &select)
+    };
     assert_eq!(bed.pins(), ["rule"]);
     let mut bed = Bed::new(rule);
     bed.hand.directions.multiplex = Some(RuleMultiplex::Off);
-    bed.note_rule(&select);
+    {
+        let session = &mut *bed;
+        session.hand.note_rule(&mut session.at, &select)
+    };
     assert!(bed.pins().is_empty(), "there is no connection to keep");
 }

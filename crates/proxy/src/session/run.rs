@@ -40,7 +40,7 @@ impl Session {
             }
         };
         if result.is_ok() {
-            self.answered(reply);
+            self.facts.note_answered(&mut self.at, reply);
         }
         if self.hand.fill.is_some() {
             self.hand.end_fill(&self.at, result.is_ok());
@@ -78,12 +78,13 @@ impl Session {
             if self.is_proof_due(command, plan) {
                 Box::pin(self.prove(command, plan)).await?;
             }
-            let mut ahead = if self.hand.is_not_causal(&self.at) && self.is_in_sync(&plan.as_synced()) {
-                Ahead::default()
-            } else {
-                self.hand.attempt_syncs();
-                Box::pin(self.sync_plan(plan)).await?
-            };
+            let mut ahead =
+                if self.hand.is_not_causal(&self.at) && self.wants.is_in_sync(&mut self.at, &self.facts, &self.hand, &plan.as_synced()) {
+                    Ahead::default()
+                } else {
+                    self.hand.attempt_syncs();
+                    Box::pin(self.sync_plan(plan)).await?
+                };
             if self.facts.own_error().is_some() && is_about_diagnostics(&plan.analysis) {
                 Box::pin(self.door().raise_own_error()).await?;
             }
@@ -113,7 +114,7 @@ impl Session {
                 None => None,
             };
             // Readying may have taken round trips, in which the server may have lost its role.
-            if self.may_begin() {
+            if self.recovery.may_begin(&mut self.at, &self.facts) {
                 break (ahead, readied);
             }
         };

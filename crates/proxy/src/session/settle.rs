@@ -1,10 +1,13 @@
 //! After a statement: what must be read before the backend is lent on, then giving it back.
 
 use super::Session;
+use super::backends::Backends;
 use super::end::End;
 use super::facts::SessionFacts;
 use super::failed::may_have_left;
+use super::frontend::Frontend;
 use super::guard::guarded;
+use super::hand::AtHand;
 use super::question::{Door, Question};
 use super::statements::Statements;
 use crate::backends::connect;
@@ -37,7 +40,7 @@ impl Session {
         reply: &ReplyFacts,
         certain: impl Fn(&Self, u64) -> bool,
     ) -> Result<(), End> {
-        self.answered(reply);
+        self.facts.note_answered(&mut self.at, reply);
         if reply.error.is_some() || reply.warnings > 0 {
             Box::pin(self.look_after(analysis, reply)).await;
         }
@@ -45,22 +48,16 @@ impl Session {
         self.let_backend_go(analysis).await
     }
 
-    /// The server at hand has answered: what it knows of the session is of this statement.
-    pub(super) fn answered(&mut self, reply: &ReplyFacts) {
-        self.facts.answered(reply);
-        self.at.note_ran();
-    }
-
     /// What an error may have left or ended, and warnings for the log.
     async fn look_after(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
         if let Some(code) = reply.error.filter(|code| may_have_left(analysis, *code)) {
             Box::pin(self.look_after_failure(analysis, code)).await;
         }
-        if self.may_have_ended(analysis, reply) {
+        if self.client.may_have_ended(&self.at, &self.hand, analysis, reply) {
             self.ask_for_status(analysis).await;
         }
         if reply.warnings > 0 && reply.error.is_none() && self.worker.meter.rules().logs_warnings {
-            self.log_warnings(analysis).await;
+            self.door().log_warnings(analysis).await;
         }
     }
 
@@ -79,8 +76,8 @@ impl Session {
             // It may have been switched on again.
             self.at.pins.end(PinReason::MultiplexingOff);
         }
-        self.note_rule(analysis);
-        self.note_autocommit(analysis);
+        self.hand.note_rule(&mut self.at, analysis);
+        self.client.note_autocommit(&mut self.at, analysis);
         if self.is_let_go_at_once() { Ok(()) } else { Box::pin(self.let_go_later(analysis)).await }
     }
 
@@ -107,7 +104,7 @@ impl Session {
 
     async fn let_go_later(&mut self, analysis: &Analysis) -> Result<(), End> {
         if self.recovery.assigned_gtid.is_some() {
-            Box::pin(self.clear_gtid_ended()).await;
+            Box::pin(self.recovery.clear_gtid_ended(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client))).await;
         }
         if self.at.pins.only_stored_code().is_some() {
             Box::pin(self.read_stored_code(analysis)).await;
@@ -141,32 +138,6 @@ impl Session {
         Ok(())
     }
 
-    /// Where `autocommit_false_is_transaction` is on, autocommit=0 is as good as an open transaction.
-    fn note_autocommit(&mut self, analysis: &Analysis) {
-        let is_off = !self.client.status.contains(StatusFlags::AUTOCOMMIT) && self.at.lane.settings().autocommit_false_is_transaction;
-        if is_off && self.at.backend.is_some() {
-            let now = self.worker.clock.now_ms();
-            self.at.pins.begin(PinReason::AutocommitOff, now, analysis.digest);
-            self.handle.set_transaction(true, now);
-        } else if self.at.pins.set().contains(PinReason::AutocommitOff) {
-            self.at.pins.end(PinReason::AutocommitOff);
-            self.handle.set_transaction(self.at.pins.set().contains(PinReason::Transaction), self.worker.clock.now_ms());
-        }
-    }
-
-    /// An error says nothing of the transaction: did it end with this one, or begin (autocommit=0)?
-    fn may_have_ended(&self, analysis: &Analysis, reply: &ReplyFacts) -> bool {
-        if reply.error.is_some()
-            && !self.client.status.contains(StatusFlags::AUTOCOMMIT)
-            && self.at.pins.set().is_empty()
-            && !self.hand.directions.alone
-        {
-            return true;
-        }
-        let ends = matches!(analysis.kind, Kind::Commit | Kind::Rollback | Kind::Begin | Kind::Set | Kind::Ddl);
-        reply.error.is_some_and(|code| ends || ROLLS_BACK.contains(&code)) && self.at.pins.set().contains(PinReason::Transaction)
-    }
-
     /// Asks the server whether a transaction is open.
     async fn ask_for_status(&mut self, analysis: &Analysis) {
         if let Ok(reply) = self.door().ask(Question::Status).await {
@@ -186,12 +157,42 @@ impl Session {
     }
 }
 
+impl Frontend {
+    /// Where `autocommit_false_is_transaction` is on, autocommit=0 is as good as an open transaction.
+    fn note_autocommit(&mut self, at: &mut Backends, analysis: &Analysis) {
+        let is_off = !self.status.contains(StatusFlags::AUTOCOMMIT) && at.lane.settings().autocommit_false_is_transaction;
+        if is_off && at.backend.is_some() {
+            let now = at.worker.clock.now_ms();
+            at.pins.begin(PinReason::AutocommitOff, now, analysis.digest);
+            at.handle.set_transaction(true, now);
+        } else if at.pins.set().contains(PinReason::AutocommitOff) {
+            at.pins.end(PinReason::AutocommitOff);
+            at.handle.set_transaction(at.pins.set().contains(PinReason::Transaction), at.worker.clock.now_ms());
+        }
+    }
+
+    /// An error says nothing of the transaction: did it end with this one, or begin (autocommit=0)?
+    fn may_have_ended(&self, at: &Backends, hand: &AtHand, analysis: &Analysis, reply: &ReplyFacts) -> bool {
+        if reply.error.is_some() && !self.status.contains(StatusFlags::AUTOCOMMIT) && at.pins.set().is_empty() && !hand.directions.alone {
+            return true;
+        }
+        let ends = matches!(analysis.kind, Kind::Commit | Kind::Rollback | Kind::Begin | Kind::Set | Kind::Ddl);
+        reply.error.is_some_and(|code| ends || ROLLS_BACK.contains(&code)) && at.pins.set().contains(PinReason::Transaction)
+    }
+}
+
 impl SessionFacts {
     /// Notes FOUND_ROWS() and ROW_COUNT().
     pub(super) fn note_counts_of(&mut self, statements: &mut Statements, analysis: &Analysis, reply: &ReplyFacts) {
         if self.note_counts(analysis, reply) {
             statements.count_behind(0);
         }
+    }
+
+    /// The server at hand has answered: what it knows of the session is of this statement.
+    pub(super) fn note_answered(&mut self, at: &mut Backends, reply: &ReplyFacts) {
+        self.answered(reply);
+        at.note_ran();
     }
 }
 

@@ -103,11 +103,14 @@ async fn an_error_that_may_have_ended_a_transaction_is_looked_after() {
             bed.ran("BEGIN", &ok_open());
         }
         let analysis = bed.analysis(text);
-        assert_eq!(bed.may_have_ended(&analysis, &error(code)), expected, "{text} {code} {in_transaction}");
+        assert_eq!(bed.client.may_have_ended(&bed.at, &bed.hand, &analysis, &error(code)), expected, "{text} {code} {in_transaction}");
     }
     let mut bed = Bed::new("").on(MySql);
     bed.client.status = StatusFlags::default();
-    assert!(bed.may_have_ended(&bed.analysis("SELECT a FROM t"), &error(1146)), "with autocommit off it may have begun one");
+    assert!(
+        bed.client.may_have_ended(&bed.at, &bed.hand, &bed.analysis("SELECT a FROM t"), &error(1146)),
+        "with autocommit off it may have begun one"
+    );
     // The answer to a ping has the status.
     let mut bed = Bed::new("").on(MySql);
     bed.ran("BEGIN", &ok_open());
@@ -123,10 +126,16 @@ async fn autocommit_off_is_a_transaction_where_a_setting_says_so() {
         let mut bed = Bed::new(config).on(MySql);
         let set = bed.analysis("SET autocommit = 0");
         bed.client.status = StatusFlags::default();
-        bed.note_autocommit(&set);
+        {
+            let session = &mut *bed;
+            session.client.note_autocommit(&mut session.at, &set)
+        };
         assert_eq!((bed.pins() == ["autocommit_off"], bed.handle.is_in_transaction()), (expected, expected), "{config}");
         bed.client.status = StatusFlags::AUTOCOMMIT;
-        bed.note_autocommit(&set);
+        {
+            let session = &mut *bed;
+            session.client.note_autocommit(&mut session.at, &set)
+        };
         assert!(bed.pins().is_empty() && !bed.handle.is_in_transaction(), "{config}");
     }
 }

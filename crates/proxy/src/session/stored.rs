@@ -4,9 +4,10 @@
 //! What is known: the operator declares it (`safe_functions`), or the body was read: SHOW CREATE on the session's own backend, when
 //! nothing else keeps it, with the session's own rights. A body counts for `prepared_metadata_max_age`, or until a data definition.
 
+use super::backends::Backends;
 use super::effects::{changes_data_at_most, contains};
 use super::facts::FailedCalls;
-use super::question::Question;
+use super::question::{Door, Question};
 use super::tracked::contains_word;
 use super::{Session, definition};
 use crate::backends::backend::Collected;
@@ -80,7 +81,7 @@ impl Session {
                 continue;
             }
             only_natives = false;
-            if self.is_declared_safe(routine.schema.as_deref(), &routine.name) && !has_failed {
+            if self.at.is_declared_safe(routine.schema.as_deref(), &routine.name) && !has_failed {
                 continue;
             }
             // A loadable function, or one that was not there to be called.
@@ -105,7 +106,7 @@ impl Session {
             return self.at.pin(PinReason::SessionState, analysis);
         }
         let defined = self.facts.routines_defined;
-        match self.judge(&calls, &[], defined) {
+        match self.at.judge(&calls, &[], defined) {
             Verdict::Harmless => {}
             Verdict::Leaves { role } => self.at.pin_unknown(role, analysis),
             // What is pinned so is never asked.
@@ -117,22 +118,61 @@ impl Session {
         }
     }
 
-    /// The operator says that it has no side effects.
-    fn is_declared_safe(&self, schema: Option<&str>, name: &str) -> bool {
-        let safe = &self.at.user.attributes.safe_functions;
-        let full = schema.map_or_else(|| name.to_lowercase(), |schema| format!("{schema}.{name}").to_lowercase());
-        safe.iter().any(|safe| **safe == *full)
+    /// Reads the bodies of the routines that keep the backend, where nothing else does.
+    pub(super) async fn read_stored_code(&mut self, analysis: &Analysis) {
+        let Some(calls) = self.at.pins.only_stored_code().map(<[StoredCall]>::to_vec) else { return };
+        self.door().forget_unhandled();
+        let (mut fresh, defined) = (Vec::new(), self.at.pins.routines_defined());
+        let verdict = loop {
+            match self.at.judge(&calls, &fresh, defined) {
+                Verdict::Unread(routine) if fresh.len() < MOST => match self.door().ask_for_body(&routine).await {
+                    Ok(body) => fresh.push((routine, body)),
+                    // The next statement finds the connection closed.
+                    Err(_) => return,
+                },
+                verdict => break verdict,
+            }
+        };
+        match verdict {
+            Verdict::Harmless => {}
+            Verdict::Leaves { role } => self.at.pin_unknown(role, analysis),
+            Verdict::Unread(_) => self.at.pin_unknown(false, analysis),
+        }
+        self.at.pins.stored_code_judged();
     }
+}
 
+impl Door<'_> {
+    /// Asks the held backend for a routine's body, and remembers it.
+    async fn ask_for_body(&mut self, routine: &Routine) -> io::Result<Body> {
+        let epoch = self.at.worker.shared.ddl_epoch.load(Ordering::Acquire);
+        let Some(info) = self.at.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else { return Ok(Body::Unreadable) };
+        let reply = self.ask(Question::Body(routine)).await?;
+        if is_lossy(&reply, info.flavor) {
+            // Others, who read it in other characters, may understand it.
+            return Ok(Body::Unreadable);
+        }
+        let body = match &reply.error {
+            Some(error) if error.code == codes::SP_DOES_NOT_EXIST => Body::Missing,
+            Some(_) => Body::Unreadable,
+            None => body_in(&reply, info.flavor, routine).unwrap_or(Body::Unreadable),
+        };
+        let now_ms = self.at.worker.clock.now_ms();
+        self.at.worker.memory.borrow_mut().learn_body(&self.at.place(&info), routine, body.clone(), epoch, now_ms);
+        Ok(body)
+    }
+}
+
+impl Backends {
     /// What these calls leave, by the bodies that were just read and those that are remembered. `defined` is how many definitions
     /// of routines there were before they ran.
     fn judge(&self, calls: &[StoredCall], fresh: &[(Routine, Body)], defined: u32) -> Verdict {
-        let Some(info) = self.at.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else {
+        let Some(info) = self.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else {
             return Verdict::Leaves { role: false };
         };
         let (epoch, now_ms) = (self.worker.shared.ddl_epoch.load(Ordering::Acquire), self.worker.clock.now_ms());
         let max_age_ms = self.worker.snapshot().vars.prepared_metadata_max_age;
-        let (memory, place) = (self.worker.memory.borrow(), self.at.place(&info));
+        let (memory, place) = (self.worker.memory.borrow(), self.place(&info));
         let mariadb = info.flavor == Flavor::MariaDb;
         let mut all = calls.to_vec();
         let (mut at, mut leaves, mut role) = (0, false, false);
@@ -169,46 +209,11 @@ impl Session {
         if leaves || role { Verdict::Leaves { role } } else { Verdict::Harmless }
     }
 
-    /// Reads the bodies of the routines that keep the backend, where nothing else does.
-    pub(super) async fn read_stored_code(&mut self, analysis: &Analysis) {
-        let Some(calls) = self.at.pins.only_stored_code().map(<[StoredCall]>::to_vec) else { return };
-        self.door().forget_unhandled();
-        let (mut fresh, defined) = (Vec::new(), self.at.pins.routines_defined());
-        let verdict = loop {
-            match self.judge(&calls, &fresh, defined) {
-                Verdict::Unread(routine) if fresh.len() < MOST => match self.ask_for_body(&routine).await {
-                    Ok(body) => fresh.push((routine, body)),
-                    // The next statement finds the connection closed.
-                    Err(_) => return,
-                },
-                verdict => break verdict,
-            }
-        };
-        match verdict {
-            Verdict::Harmless => {}
-            Verdict::Leaves { role } => self.at.pin_unknown(role, analysis),
-            Verdict::Unread(_) => self.at.pin_unknown(false, analysis),
-        }
-        self.at.pins.stored_code_judged();
-    }
-
-    /// Asks the held backend for a routine's body, and remembers it.
-    async fn ask_for_body(&mut self, routine: &Routine) -> io::Result<Body> {
-        let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
-        let Some(info) = self.at.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else { return Ok(Body::Unreadable) };
-        let reply = self.door().ask(Question::Body(routine)).await?;
-        if is_lossy(&reply, info.flavor) {
-            // Others, who read it in other characters, may understand it.
-            return Ok(Body::Unreadable);
-        }
-        let body = match &reply.error {
-            Some(error) if error.code == codes::SP_DOES_NOT_EXIST => Body::Missing,
-            Some(_) => Body::Unreadable,
-            None => body_in(&reply, info.flavor, routine).unwrap_or(Body::Unreadable),
-        };
-        let now_ms = self.worker.clock.now_ms();
-        self.worker.memory.borrow_mut().learn_body(&self.at.place(&info), routine, body.clone(), epoch, now_ms);
-        Ok(body)
+    /// The operator says that it has no side effects.
+    fn is_declared_safe(&self, schema: Option<&str>, name: &str) -> bool {
+        let safe = &self.user.attributes.safe_functions;
+        let full = schema.map_or_else(|| name.to_lowercase(), |schema| format!("{schema}.{name}").to_lowercase());
+        safe.iter().any(|safe| **safe == *full)
     }
 }
 

@@ -5,8 +5,10 @@
 use super::Session;
 use super::backends::Backends;
 use super::effects::changes_data_at_most;
-use super::facts::{OwnError, Unread};
+use super::facts::{OwnError, SessionFacts, Unread};
 use super::fault::Fault;
+use super::frontend::Frontend;
+use super::hand::AtHand;
 use super::question::{Door, Question};
 use super::wants::Wants;
 use crate::backends::backend::put_query;
@@ -52,25 +54,6 @@ impl Ahead {
 }
 
 impl Session {
-    /// Whether the backend is as the session wants it for this statement, so that there is nothing for [`Session::sync`] to do. False
-    /// also where that takes more than a look.
-    pub(super) fn is_in_sync(&mut self, analysis: &Analysis) -> bool {
-        if self.hand.directions.alone
-            || analysis.kind == Kind::Use
-            || analysis.facts.intersects(SHOWS_TRACKING)
-            || self.facts.needs_insert_id(&self.wants, &self.at, analysis)
-        {
-            return false;
-        }
-        let Some(backend) = self.at.backend.as_mut() else { return false };
-        let held = &mut backend.core.held;
-        if held.has_warnings() || held.tracking() == Tracking::Clients || self.wants.state != *held.state() {
-            return false;
-        }
-        held.found_equal_to(&self.wants.state.variables);
-        true
-    }
-
     /// Brings the backend to the session's state for this statement.
     pub(super) async fn sync(&mut self, analysis: &Analysis) -> Result<Ahead, Fault> {
         let mut ahead = Ahead::default();
@@ -93,34 +76,9 @@ impl Session {
             }
         }
         if self.at.backend.as_ref().is_some_and(|b| b.core.held.has_warnings()) || ahead.replies > 0 {
-            self.clear_warnings(analysis, entering, &mut ahead);
+            self.facts.clear_warnings(&mut self.at, &self.client, &self.hand, analysis, entering, &mut ahead);
         }
         Ok(ahead)
-    }
-
-    /// The backend's warnings are another session's, or of the SET that goes ahead (MySQL warns of utf8mb3, and counts warnings
-    /// once more with COM_INIT_DB): a statement without any comes between, where this one shows them, or leaves them for the next
-    /// one to show on the same backend.
-    fn clear_warnings(&mut self, analysis: &Analysis, entering: bool, ahead: &mut Ahead) {
-        if !self.at.pins.set().is_empty() {
-            return;
-        }
-        let shows = (entering || is_about_diagnostics(analysis)) && self.facts.own_error().is_none();
-        let keeps = self.may_keep_backend(analysis) && !is_about_diagnostics(analysis);
-        let Some(backend) = self.at.backend.as_mut() else { return };
-        // MySQL forgets them with any statement.
-        let leaves = keeps && backend.core.held.has_warnings() && backend.core.info.flavor == Flavor::MariaDb;
-        if shows || leaves {
-            ahead.put_query(CLEAR_WARNINGS, backend.core.caps);
-            backend.core.held.warnings_cleared();
-        }
-    }
-
-    /// May the session be pinned once the statement has run?
-    fn may_keep_backend(&self, analysis: &Analysis) -> bool {
-        let is_quiet = changes_data_at_most(analysis.kind) && analysis.facts.is_empty();
-        let is_off = self.hand.directions.multiplex.is_some() || !self.at.lane.settings().multiplexing;
-        !is_quiet || is_off || !self.client.status.contains(StatusFlags::AUTOCOMMIT)
     }
 
     /// What goes ahead of a statement on a pinned backend takes the place of what that backend alone knows of the statement before:
@@ -261,7 +219,7 @@ impl Session {
             _ => return Ok(()),
         };
         let gtids = wanted == Tracking::Clients && self.at.pins.set().is_empty() && backend.core.held.tells_gtids();
-        let clients = self.clients_tracking(gtids);
+        let clients = self.wants.clients_tracking(&self.at, &self.client, gtids);
         let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
         let set = match wanted {
             Tracking::Clients => clients,
@@ -276,24 +234,42 @@ impl Session {
         }
         Ok(())
     }
+}
 
-    /// The SET that gives the backend the client's own tracking settings; that for GTIDs only where the proxy changed it.
-    fn clients_tracking(&self, gtids: bool) -> String {
-        let defaults = self.at.backend.as_ref().and_then(|b| b.core.info.tracking.get()).map(|t| t.defaults.clone()).unwrap_or_default();
-        let (names, schema, state_change) = match self.client.tracking_wish.as_deref() {
-            Some(f) => (f.system_variables.join(","), f.schema, f.state_change),
-            None => (defaults.system_variables.unwrap_or_default(), defaults.schema, defaults.state_change),
-        };
-        let on = |b: bool| if b { "ON" } else { "OFF" };
-        let names = names.replace(['\\', '\''], "");
-        let own = self.wants.state.variables.get(TRACK_GTIDS).filter(|value| is_variable_name(value));
-        let own = own.and_then(|value| std::str::from_utf8(value).ok()).unwrap_or("DEFAULT");
-        let gtids = if gtids { format!(",session_track_gtids={own}") } else { String::new() };
-        format!(
-            "SET SESSION session_track_system_variables=_latin1'{names}',session_track_schema={},session_track_state_change={}{gtids}",
-            on(schema),
-            on(state_change)
-        )
+impl SessionFacts {
+    /// The backend's warnings are another session's, or of the SET that goes ahead (MySQL warns of utf8mb3, and counts warnings
+    /// once more with COM_INIT_DB): a statement without any comes between, where this one shows them, or leaves them for the next
+    /// one to show on the same backend.
+    fn clear_warnings(
+        &mut self,
+        at: &mut Backends,
+        client: &Frontend,
+        hand: &AtHand,
+        analysis: &Analysis,
+        entering: bool,
+        ahead: &mut Ahead,
+    ) {
+        if !at.pins.set().is_empty() {
+            return;
+        }
+        let shows = (entering || is_about_diagnostics(analysis)) && self.own_error().is_none();
+        let keeps = client.may_keep_backend(at, hand, analysis) && !is_about_diagnostics(analysis);
+        let Some(backend) = at.backend.as_mut() else { return };
+        // MySQL forgets them with any statement.
+        let leaves = keeps && backend.core.held.has_warnings() && backend.core.info.flavor == Flavor::MariaDb;
+        if shows || leaves {
+            ahead.put_query(CLEAR_WARNINGS, backend.core.caps);
+            backend.core.held.warnings_cleared();
+        }
+    }
+}
+
+impl Frontend {
+    /// May the session be pinned once the statement has run?
+    fn may_keep_backend(&self, at: &Backends, hand: &AtHand, analysis: &Analysis) -> bool {
+        let is_quiet = changes_data_at_most(analysis.kind) && analysis.facts.is_empty();
+        let is_off = hand.directions.multiplex.is_some() || !at.lane.settings().multiplexing;
+        !is_quiet || is_off || !self.status.contains(StatusFlags::AUTOCOMMIT)
     }
 }
 
@@ -308,6 +284,44 @@ impl Wants {
         if let Some(name) = name.map(str::to_ascii_lowercase) {
             self.state.variables.set(&name, None);
         }
+    }
+
+    /// The SET that gives the backend the client's own tracking settings; that for GTIDs only where the proxy changed it.
+    fn clients_tracking(&self, at: &Backends, client: &Frontend, gtids: bool) -> String {
+        let defaults = at.backend.as_ref().and_then(|b| b.core.info.tracking.get()).map(|t| t.defaults.clone()).unwrap_or_default();
+        let (names, schema, state_change) = match client.tracking_wish.as_deref() {
+            Some(f) => (f.system_variables.join(","), f.schema, f.state_change),
+            None => (defaults.system_variables.unwrap_or_default(), defaults.schema, defaults.state_change),
+        };
+        let on = |b: bool| if b { "ON" } else { "OFF" };
+        let names = names.replace(['\\', '\''], "");
+        let own = self.state.variables.get(TRACK_GTIDS).filter(|value| is_variable_name(value));
+        let own = own.and_then(|value| std::str::from_utf8(value).ok()).unwrap_or("DEFAULT");
+        let gtids = if gtids { format!(",session_track_gtids={own}") } else { String::new() };
+        format!(
+            "SET SESSION session_track_system_variables=_latin1'{names}',session_track_schema={},session_track_state_change={}{gtids}",
+            on(schema),
+            on(state_change)
+        )
+    }
+
+    /// Whether the backend is as the session wants it for this statement, so that there is nothing for [`Session::sync`] to do. False
+    /// also where that takes more than a look.
+    pub(super) fn is_in_sync(&mut self, at: &mut Backends, facts: &SessionFacts, hand: &AtHand, analysis: &Analysis) -> bool {
+        if hand.directions.alone
+            || analysis.kind == Kind::Use
+            || analysis.facts.intersects(SHOWS_TRACKING)
+            || facts.needs_insert_id(self, at, analysis)
+        {
+            return false;
+        }
+        let Some(backend) = at.backend.as_mut() else { return false };
+        let held = &mut backend.core.held;
+        if held.has_warnings() || held.tracking() == Tracking::Clients || self.state != *held.state() {
+            return false;
+        }
+        held.found_equal_to(&self.state.variables);
+        true
     }
 }
 

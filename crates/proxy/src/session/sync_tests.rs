@@ -19,7 +19,13 @@ async fn a_backend_that_is_as_wanted_is_told_nothing() {
     for text in ["SELECT 1", "BEGIN", "COMMIT", "SHOW TABLES"] {
         let mut bed = Bed::new("").on(MySql);
         let analysis = bed.analysis(text);
-        assert!(bed.is_in_sync(&analysis), "{text}");
+        assert!(
+            {
+                let session = &mut *bed;
+                session.wants.is_in_sync(&mut session.at, &session.facts, &session.hand, &analysis)
+            },
+            "{text}"
+        );
         let ahead = bed.sync(&analysis).await.unwrap();
         assert_eq!((ahead.replies, bed.sent().len()), (0, 0), "{text}");
     }
@@ -41,7 +47,13 @@ async fn what_takes_more_than_a_look_is_no_match() {
         let mut bed = Bed::new("").on(MySql);
         change(&mut bed);
         let analysis = bed.analysis(text);
-        assert!(!bed.is_in_sync(&analysis), "{why}");
+        assert!(
+            !{
+                let session = &mut *bed;
+                session.wants.is_in_sync(&mut session.at, &session.facts, &session.hand, &analysis)
+            },
+            "{why}"
+        );
     }
 }
 
@@ -53,7 +65,10 @@ async fn a_setting_is_tried_once_and_goes_with_statements_from_then_on() {
     bed.answers(&[packet_of(&ok())]);
     let ahead = bed.sync(&select).await.unwrap();
     assert_eq!((bed.sent(), ahead.replies), (vec![CHANGED.to_owned()], 0));
-    assert!(bed.is_in_sync(&select));
+    assert!({
+        let session = &mut *bed;
+        session.wants.is_in_sync(&mut session.at, &session.facts, &session.hand, &select)
+    });
     let mut there = bed.wants.state.clone();
     there.variables.set("time_zone", None);
     bed.at.backend.as_mut().unwrap().core.held.was_brought_to(&there);
@@ -69,7 +84,10 @@ async fn a_schema_is_entered_before_the_statement_goes_out() {
     bed.answers(&[packet_of(&ok())]);
     assert_eq!(bed.sync(&select).await.unwrap().replies, 0);
     assert_eq!(bed.sent(), ["InitDb other"]);
-    assert!(bed.is_in_sync(&select));
+    assert!({
+        let session = &mut *bed;
+        session.wants.is_in_sync(&mut session.at, &session.facts, &session.hand, &select)
+    });
     // USE leaves the one that it was in, which may be gone.
     bed.wants.state.schema = Some(b"gone"[..].into());
     let enters = bed.analysis("USE shop");

@@ -4,11 +4,15 @@ use super::Session;
 use super::backends::Backends;
 use super::command::Incoming;
 use super::effects::contains;
+use super::facts::SessionFacts;
+use super::frontend::Frontend;
 use super::lost_write::numbers;
 use super::plan::Plan;
-use super::question::Question;
+use super::question::{Door, Question};
 use super::recovery::Recovery;
+use super::statements::Statements;
 use super::transcript::{self, Gap, How, Ids, MAX_OPENING, Progress, Transcript};
+use super::wants::Wants;
 use crate::hostgroups::replays::Stake;
 use crate::session_state::certainty;
 use crate::session_state::pins::{PinReason, TRANSACTION, WISHES};
@@ -21,101 +25,33 @@ use wire::flags::{Capabilities, StatusFlags};
 use wire::reframe::ReplyFacts;
 use wire::reply_digest::{ReplyDigest, ReplyHasher, Rows};
 
+/// What writes a transcript down: it sees the session, and changes nothing but what a replay needs.
+pub(super) struct Scribe<'a> {
+    pub recovery: &'a mut Recovery,
+    pub at: &'a Backends,
+    pub client: &'a Frontend,
+    pub facts: &'a SessionFacts,
+    pub wants: &'a Wants,
+    pub statements: &'a Statements,
+}
+
 impl Session {
-    /// The statement is part of a transaction, or opens one by itself.
-    fn listens(&self) -> bool {
-        self.recovery.transcript.is_some() || !self.client.status.contains(StatusFlags::AUTOCOMMIT)
+    /// What writes down what the open transaction says and hears.
+    pub(super) fn scribe(&mut self) -> Scribe<'_> {
+        Scribe {
+            recovery: &mut self.recovery,
+            at: &self.at,
+            client: &self.client,
+            facts: &self.facts,
+            wants: &self.wants,
+            statements: &self.statements,
+        }
     }
+}
 
-    /// A hasher for the reply to `plan`, where a replay may have to compare the reply.
-    pub(super) fn reply_hasher_for(&self, plan: &Plan, from: Capabilities) -> Option<Box<ReplyHasher>> {
-        let is_on = self.at.lane.settings().transaction_replay;
-        if !is_on || !self.listens() && plan.analysis.kind != Kind::Begin || self.recovery.has_gap() && plan.analysis.kind != Kind::Begin {
-            return None;
-        }
-        let rows = if plan.patches.is_empty() { Rows::Counted } else { Rows::Replaced };
-        Some(Box::new(ReplyHasher::new(plan.reply, from, rows)))
-    }
-
-    /// Notes what a COM_QUERY said, if it opens a transaction or is part of one.
-    pub(super) fn transcribe_text(&mut self, command: Incoming, plan: &Plan, reply: &ReplyFacts) {
-        let digest = self.recovery.reply_hasher.take().and_then(|w| w.finish());
-        if !self.is_in_transcript(plan.analysis.kind) {
-            return;
-        }
-        let is_alone = reply.error.is_none() && !plan.analysis.facts.contains(Facts::MULTI);
-        match plan.analysis.kind {
-            Kind::Begin | Kind::SetTransaction if is_alone => {
-                let body = plan.sent_body().unwrap_or_else(|| self.client.body(command)).to_vec();
-                self.note_opening(plan.analysis.kind, &body, digest);
-            }
-            Kind::Commit | Kind::Rollback if is_alone && self.at.pins.set().contains(PinReason::Transaction) => self.note_chained(),
-            _ if self.needs_place(plan, reply, digest) => {
-                let ids = ids_of(&plan.analysis, digest);
-                let max = self.at.transcript_limit();
-                let Some(mut transcript) = self.recovery.transcript.take() else { return };
-                if plan.rewritten.is_some() && plan.sent_body().is_none() {
-                    _ = transcript.lose(Gap::TooLarge);
-                } else {
-                    let body = plan.sent_body().unwrap_or_else(|| self.client.body(command));
-                    transcript.keep(How::Text, digest, ids, max, |bytes| bytes.extend_from_slice(body));
-                }
-                self.recovery.transcript = Some(transcript);
-                self.count_too_large();
-            }
-            _ => {}
-        }
-        self.note_stake();
-    }
-
-    /// The same for an execution of the prepared statement `id`.
-    pub(super) fn transcribe_execution(&mut self, command: Incoming, id: u32, plan: &Plan, reply: &ReplyFacts) {
-        let digest = self.recovery.reply_hasher.take().and_then(|w| w.finish());
-        if !self.is_in_transcript(plan.analysis.kind) {
-            return;
-        }
-        let is_new = self.recovery.transcript.as_ref().is_none_or(|t| t.statements().next().is_none());
-        let Some(statement) = self.statements.get(id) else { return self.lose_transcript(Gap::Unrepeatable) };
-        let numbers = Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS;
-        // The numbers of the session were in the text that ran.
-        let was_substituted = is_new && statement.fact.is_none() && plan.analysis.facts.intersects(numbers);
-        // What comes with FETCH is not heard.
-        let is_heard = !reply.is_behind_cursor();
-        let is_plain = command.byte == Command::StmtExecute as u8 && !statement.is_bound() && !was_substituted && is_heard;
-        if matches!(plan.analysis.kind, Kind::Begin | Kind::SetTransaction) && reply.error.is_none() && statement.params == 0 {
-            // MariaDB prepares these too; said as text they are the same.
-            let mut payload = Vec::with_capacity(statement.key.text.len() + 3);
-            wire::query::put_query(&mut payload, &statement.key.text, self.client.caps);
-            return self.note_opening(plan.analysis.kind, payload.get(1..).unwrap_or_default(), digest);
-        }
-        let ends = matches!(plan.analysis.kind, Kind::Commit | Kind::Rollback) && reply.error.is_none();
-        if ends && self.at.pins.set().contains(PinReason::Transaction) {
-            return self.note_chained();
-        }
-        if !is_plain {
-            return self.lose_transcript(Gap::Unrepeatable);
-        }
-        if !self.needs_place(plan, reply, digest) {
-            return;
-        }
-        let ids = ids_of(&plan.analysis, digest);
-        let max = self.at.transcript_limit();
-        let (Some(mut transcript), Some(statement)) = (self.recovery.transcript.take(), self.statements.get(id)) else { return };
-        let payload = self.client.payload(command);
-        let key = match &statement.settled_types {
-            // Where types are settled by executions it is another statement with others.
-            Some(_) if statement.is_on_backend_as_bound() => Arc::clone(&statement.on_backend),
-            Some(types) => Arc::new(Meaning { types: Some(Arc::clone(types)), ..(**statement.key).clone() }.into()),
-            None => Arc::clone(&statement.key),
-        };
-        let mut kept = Ok(());
-        transcript.keep(How::Execution(key), digest, ids, max, |bytes| kept = statement.put_whole(payload, self.client.caps, bytes));
-        if kept.is_err() {
-            transcript.lose(Gap::Unrepeatable);
-        }
-        self.recovery.transcript = Some(transcript);
-        self.count_too_large();
-        self.note_stake();
+impl Scribe<'_> {
+    fn new_transcript(&self) -> Box<Transcript> {
+        Box::new(Transcript::new(self.wants.state.clone(), self.facts.insert_id.known()))
     }
 
     /// Whether a transcript is at hand, and goes on, after a statement of this kind. One that ended goes.
@@ -178,29 +114,11 @@ impl Session {
         self.recovery.transcript = Some(transcript);
     }
 
-    fn new_transcript(&self) -> Box<Transcript> {
-        Box::new(Transcript::new(self.wants.state.clone(), self.facts.insert_id.known()))
-    }
-
-    /// Whether [`Session::learn_first_insert_id`] is called for.
-    pub(super) fn lacks_first_insert_id(&self) -> bool {
-        let lacks = |t: &Transcript| t.progress == Progress::Opening && t.last_insert_id.is_none();
-        // The question would be counted by FOUND_ROWS(), where only the backend knows that.
-        self.recovery.transcript.as_deref().is_some_and(lacks)
-            && self.at.lane.settings().transaction_replay
-            && !self.facts.found_rows_are_with_backend()
-    }
-
-    /// A transaction begins where another one ended, and only the backend knows the LAST_INSERT_ID() that it begins with: it is asked,
-    /// else the transaction could never be said again.
-    pub(super) async fn learn_first_insert_id(&mut self) {
-        // The next statement finds a connection that fails closed.
-        let Ok(reply) = self.door().ask(Question::InsertId).await else { return };
-        let (Some(id), Some(backend)) = (numbers(&reply).first().copied(), self.at.backend.as_mut()) else { return };
-        self.facts.insert_id.read(id, backend.core.held.has_insert_id(id));
-        if let Some(transcript) = self.recovery.transcript.as_mut() {
-            transcript.last_insert_id = self.facts.insert_id.known();
-        }
+    /// Something ran in the transaction that cannot be said again.
+    pub(super) fn lose_transcript(&mut self, gap: Gap) {
+        let mut transcript = self.recovery.transcript.take().unwrap_or_else(|| self.new_transcript());
+        transcript.lose(gap);
+        self.recovery.transcript = Some(transcript);
     }
 
     /// A statement ran in a transaction: whether it is to be kept. What cannot be is a gap.
@@ -241,29 +159,90 @@ impl Session {
         gap.is_none()
     }
 
+    /// Notes what a COM_QUERY said, if it opens a transaction or is part of one.
+    pub(super) fn transcribe_text(&mut self, command: Incoming, plan: &Plan, reply: &ReplyFacts) {
+        let digest = self.recovery.reply_hasher.take().and_then(|w| w.finish());
+        if !self.is_in_transcript(plan.analysis.kind) {
+            return;
+        }
+        let is_alone = reply.error.is_none() && !plan.analysis.facts.contains(Facts::MULTI);
+        match plan.analysis.kind {
+            Kind::Begin | Kind::SetTransaction if is_alone => {
+                let body = plan.sent_body().unwrap_or_else(|| self.client.body(command)).to_vec();
+                self.note_opening(plan.analysis.kind, &body, digest);
+            }
+            Kind::Commit | Kind::Rollback if is_alone && self.at.pins.set().contains(PinReason::Transaction) => self.note_chained(),
+            _ if self.needs_place(plan, reply, digest) => {
+                let ids = ids_of(&plan.analysis, digest);
+                let max = limit_of(self.at);
+                let Some(mut transcript) = self.recovery.transcript.take() else { return };
+                if plan.rewritten.is_some() && plan.sent_body().is_none() {
+                    _ = transcript.lose(Gap::TooLarge);
+                } else {
+                    let body = plan.sent_body().unwrap_or_else(|| self.client.body(command));
+                    transcript.keep(How::Text, digest, ids, max, |bytes| bytes.extend_from_slice(body));
+                }
+                self.recovery.transcript = Some(transcript);
+                self.count_too_large();
+            }
+            _ => {}
+        }
+        self.recovery.note_stake(self.at, self.facts);
+    }
+
+    /// The same for an execution of the prepared statement `id`.
+    pub(super) fn transcribe_execution(&mut self, command: Incoming, id: u32, plan: &Plan, reply: &ReplyFacts) {
+        let digest = self.recovery.reply_hasher.take().and_then(|w| w.finish());
+        if !self.is_in_transcript(plan.analysis.kind) {
+            return;
+        }
+        let is_new = self.recovery.transcript.as_ref().is_none_or(|t| t.statements().next().is_none());
+        let Some(statement) = self.statements.get(id) else { return self.lose_transcript(Gap::Unrepeatable) };
+        let numbers = Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS;
+        // The numbers of the session were in the text that ran.
+        let was_substituted = is_new && statement.fact.is_none() && plan.analysis.facts.intersects(numbers);
+        // What comes with FETCH is not heard.
+        let is_heard = !reply.is_behind_cursor();
+        let is_plain = command.byte == Command::StmtExecute as u8 && !statement.is_bound() && !was_substituted && is_heard;
+        if matches!(plan.analysis.kind, Kind::Begin | Kind::SetTransaction) && reply.error.is_none() && statement.params == 0 {
+            // MariaDB prepares these too; said as text they are the same.
+            let mut payload = Vec::with_capacity(statement.key.text.len() + 3);
+            wire::query::put_query(&mut payload, &statement.key.text, self.client.caps);
+            return self.note_opening(plan.analysis.kind, payload.get(1..).unwrap_or_default(), digest);
+        }
+        let ends = matches!(plan.analysis.kind, Kind::Commit | Kind::Rollback) && reply.error.is_none();
+        if ends && self.at.pins.set().contains(PinReason::Transaction) {
+            return self.note_chained();
+        }
+        if !is_plain {
+            return self.lose_transcript(Gap::Unrepeatable);
+        }
+        if !self.needs_place(plan, reply, digest) {
+            return;
+        }
+        let ids = ids_of(&plan.analysis, digest);
+        let max = limit_of(self.at);
+        let (Some(mut transcript), Some(statement)) = (self.recovery.transcript.take(), self.statements.get(id)) else { return };
+        let payload = self.client.payload(command);
+        let key = match &statement.settled_types {
+            // Where types are settled by executions it is another statement with others.
+            Some(_) if statement.is_on_backend_as_bound() => Arc::clone(&statement.on_backend),
+            Some(types) => Arc::new(Meaning { types: Some(Arc::clone(types)), ..(**statement.key).clone() }.into()),
+            None => Arc::clone(&statement.key),
+        };
+        let mut kept = Ok(());
+        transcript.keep(How::Execution(key), digest, ids, max, |bytes| kept = statement.put_whole(payload, self.client.caps, bytes));
+        if kept.is_err() {
+            transcript.lose(Gap::Unrepeatable);
+        }
+        self.recovery.transcript = Some(transcript);
+        self.count_too_large();
+        self.recovery.note_stake(self.at, self.facts);
+    }
+
     fn count_too_large(&self) {
         if self.recovery.transcript.as_ref().is_some_and(|t| t.progress == Progress::Lost(Gap::TooLarge)) {
-            count(&self.worker.counters.replays_too_large);
-        }
-    }
-
-    /// Something ran in the transaction that cannot be said again.
-    pub(super) fn lose_transcript(&mut self, gap: Gap) {
-        let mut transcript = self.recovery.transcript.take().unwrap_or_else(|| self.new_transcript());
-        transcript.lose(gap);
-        self.recovery.transcript = Some(transcript);
-    }
-
-    /// Counts the open transaction with the server at hand, if it wrote and can be said again: others let it go first as soon as
-    /// that server is lost, whenever the session notices.
-    pub(super) fn note_stake(&mut self) {
-        let is_at_stake = self.recovery.transcript.as_ref().is_some_and(|t| t.wrote) && self.has_more_to_say();
-        let (hostgroup, backend) = (&self.at.pool.shared, self.at.backend.as_ref().filter(|_| is_at_stake));
-        let Some(transcript) = self.recovery.transcript.as_mut() else { return };
-        match backend.map(|backend| &backend.core.server) {
-            Some(server) if transcript.stake.as_ref().is_some_and(|stake| stake.is_on(server)) => {}
-            Some(server) => transcript.stake = Some(Stake::new(hostgroup, server)),
-            None => transcript.stake = None,
+            count(&self.at.worker.counters.replays_too_large);
         }
     }
 }
@@ -277,12 +256,58 @@ impl Recovery {
             None => {}
         }
     }
+
+    /// The statement is part of a transaction, or opens one by itself.
+    fn listens(&self, client: &Frontend) -> bool {
+        self.transcript.is_some() || !client.status.contains(StatusFlags::AUTOCOMMIT)
+    }
+
+    /// A hasher for the reply to `plan`, where a replay may have to compare the reply.
+    pub(super) fn reply_hasher_for(&self, at: &Backends, client: &Frontend, plan: &Plan, from: Capabilities) -> Option<Box<ReplyHasher>> {
+        let is_on = at.lane.settings().transaction_replay;
+        if !is_on || !self.listens(client) && plan.analysis.kind != Kind::Begin || self.has_gap() && plan.analysis.kind != Kind::Begin {
+            return None;
+        }
+        let rows = if plan.patches.is_empty() { Rows::Counted } else { Rows::Replaced };
+        Some(Box::new(ReplyHasher::new(plan.reply, from, rows)))
+    }
+
+    /// Whether [`Self::learn_first_insert_id`] is called for.
+    pub(super) fn lacks_first_insert_id(&self, at: &Backends, facts: &SessionFacts) -> bool {
+        let lacks = |t: &Transcript| t.progress == Progress::Opening && t.last_insert_id.is_none();
+        // The question would be counted by FOUND_ROWS(), where only the backend knows that.
+        self.transcript.as_deref().is_some_and(lacks) && at.lane.settings().transaction_replay && !facts.found_rows_are_with_backend()
+    }
+
+    /// A transaction begins where another one ended, and only the backend knows the LAST_INSERT_ID() that it begins with: it is asked,
+    /// else the transaction could never be said again.
+    pub(super) async fn learn_first_insert_id(&mut self, door: &mut Door<'_>) {
+        // The next statement finds a connection that fails closed.
+        let Ok(reply) = door.ask(Question::InsertId).await else { return };
+        let (Some(id), Some(backend)) = (numbers(&reply).first().copied(), door.at.backend.as_mut()) else { return };
+        door.facts.insert_id.read(id, backend.core.held.has_insert_id(id));
+        if let Some(transcript) = self.transcript.as_mut() {
+            transcript.last_insert_id = door.facts.insert_id.known();
+        }
+    }
+
+    /// Counts the open transaction with the server at hand, if it wrote and can be said again: others let it go first as soon as
+    /// that server is lost, whenever the session notices.
+    pub(super) fn note_stake(&mut self, at: &Backends, facts: &SessionFacts) {
+        let is_at_stake = self.transcript.as_ref().is_some_and(|t| t.wrote) && self.has_more_to_say(at, facts);
+        let (hostgroup, backend) = (&at.pool.shared, at.backend.as_ref().filter(|_| is_at_stake));
+        let Some(transcript) = self.transcript.as_mut() else { return };
+        match backend.map(|backend| &backend.core.server) {
+            Some(server) if transcript.stake.as_ref().is_some_and(|stake| stake.is_on(server)) => {}
+            Some(server) => transcript.stake = Some(Stake::new(hostgroup, server)),
+            None => transcript.stake = None,
+        }
+    }
 }
 
-impl Backends {
-    fn transcript_limit(&self) -> usize {
-        usize::try_from(self.lane.settings().transaction_replay_max_bytes).unwrap_or(usize::MAX)
-    }
+/// The longest that a transcript may be, bytes.
+fn limit_of(at: &Backends) -> usize {
+    usize::try_from(at.lane.settings().transaction_replay_max_bytes).unwrap_or(usize::MAX)
 }
 
 /// The id that a statement was answered, and whether it may take one.

@@ -139,8 +139,8 @@ impl Session {
             if wanted.is_empty() {
                 continue;
             }
-            self.travel(place).await;
-            self.read_before_leaving().await;
+            self.door().travel(place).await;
+            self.door().read_before_leaving().await;
             let may_leave = self.at.pool.shared.id == place && !self.at.pins.set().intersects(BOUND);
             if !may_leave || self.at.backend.is_some() && !self.learn_variables(&wanted).await {
                 return self.at.pool.shared.id;
