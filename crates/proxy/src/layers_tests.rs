@@ -16,6 +16,12 @@ const CIRCLES: &[&[&str]] = &[
     &["connect", "defaults", "mailbox", "no_server_reason", "pool", "shared", "side_connection", "worker"],
 ];
 
+/// Methods of the largest types, outside of tests. A number only falls: what needs one part of a session is a method of that part.
+const METHODS: &[(&str, usize)] = &[("Session", 206), ("Backends", 71)];
+
+/// The most files of `session` whose methods call each other in a circle.
+const SESSION_CIRCLE: usize = 14;
+
 /// Modules that are made for tests and simulations, and may use all.
 const ASIDE: &[&str] = &["bed", "sim", "lib"];
 
@@ -137,6 +143,67 @@ fn no_circle_of_modules_grows() {
     for circle in known {
         assert!(found.contains(&circle), "this circle is smaller by now, and CIRCLES is to say so: {circle:?}");
     }
+}
+
+/// The name of the method that a line defines, if it does.
+fn method(line: &str) -> Option<&str> {
+    let item = line.strip_prefix("    ").filter(|item| !item.starts_with(' '))?;
+    let (before, rest) = item.split_once("fn ")?;
+    let is_method = before.split_whitespace().all(|word| word.starts_with("pub") || matches!(word, "const" | "async"));
+    rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().filter(|_| is_method)
+}
+
+#[test]
+fn no_large_type_grows() {
+    for (name, most) in METHODS {
+        let start = format!("impl {name} {{");
+        let in_file = |code: &str| {
+            let mut is_inside = false;
+            let methods = code.lines().filter(|line| {
+                is_inside = *line == start || is_inside && *line != "}";
+                is_inside && method(line).is_some()
+            });
+            methods.count()
+        };
+        let methods: usize = files().iter().map(|(_, code)| in_file(code)).sum();
+        assert!(methods > 0 && methods <= *most, "{name} has {methods} methods, and METHODS allows {most}");
+    }
+}
+
+/// What a text calls by `.name(` or `Type::name(`.
+fn called(code: &str) -> BTreeSet<&str> {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let name = |(end, _): (usize, &str)| {
+        let before = &code[..end];
+        let rest = before.trim_end_matches(is_name);
+        let is_of_type = || {
+            rest.strip_suffix("::")
+                .is_some_and(|path| path.rsplit(|c| !is_name(c)).next().is_some_and(|t| t.starts_with(char::is_uppercase)))
+        };
+        (rest.ends_with('.') || is_of_type()).then_some(&before[rest.len()..])
+    };
+    code.match_indices('(').filter_map(name).collect()
+}
+
+/// By calls of methods that one file defines: names alone do not say whose method is meant.
+#[test]
+fn no_circle_of_the_sessions_files_grows() {
+    let files = files();
+    let is_code = |path: &Path| {
+        path.starts_with("session") && !path.to_str().unwrap().trim_end_matches(".rs").ends_with("tests") && !path.ends_with("bed.rs")
+    };
+    let of_session: Vec<_> = files.iter().filter(|(path, _)| is_code(path)).map(|(path, code)| (path.to_str().unwrap(), code)).collect();
+    let mut homes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (path, code) in &of_session {
+        for name in code.lines().filter_map(method) {
+            homes.entry(name).or_default().insert(*path);
+        }
+    }
+    let home = |name: &str| homes.get(name).filter(|paths| paths.len() == 1).and_then(|paths| paths.first()).map(|path| (*path).to_owned());
+    let uses = |path: &str, code: &str| called(code).into_iter().filter_map(home).filter(|other| other != path).collect();
+    let edges: Edges = of_session.iter().map(|(path, code)| ((*path).to_owned(), uses(path, code))).collect();
+    let largest = circles(&edges).into_iter().max_by_key(BTreeSet::len).unwrap_or_default();
+    assert!(edges.len() > 60 && largest.len() <= SESSION_CIRCLE, "{} files call each other: {largest:?}", largest.len());
 }
 
 /// A reader who meets a type's name knows which type is meant.

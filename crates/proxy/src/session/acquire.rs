@@ -145,19 +145,10 @@ impl Session {
         match result? {
             Some(outcome) => self.recovery.acquired(&self.at, &self.hand, outcome, asked_us).map(Some),
             None => {
-                self.leave_readers();
+                self.hand.leave_readers(&mut self.at);
                 Ok(None)
             }
         }
-    }
-
-    /// The statement at hand goes to the writer, and new reads follow it until a reader takes work.
-    fn leave_readers(&mut self) {
-        let Some(writer) = self.hand.directions.writer.take() else { return };
-        count(&self.worker.counters.reads_to_writer);
-        self.at.pool.shared.leave();
-        self.hand.directions.needs.max_lag_ms = None;
-        self.at.go_to(writer);
     }
 
     /// Waits until this client's own connection is there: opened as it logged in, for nobody else.
@@ -255,6 +246,15 @@ impl Frontend {
 impl AtHand {
     fn try_acquire_for(&self, at: &Backends, wants: &Wants) -> Option<Backend> {
         at.pool.try_acquire(&at.worker, &at.lane, &wants.state, self.directions.needs)
+    }
+
+    /// The statement at hand goes to the writer, and new reads follow it until a reader takes work.
+    fn leave_readers(&mut self, at: &mut Backends) {
+        let Some(writer) = self.directions.writer.take() else { return };
+        count(&at.worker.counters.reads_to_writer);
+        at.pool.shared.leave();
+        self.directions.needs.max_lag_ms = None;
+        at.go_to(writer);
     }
 }
 

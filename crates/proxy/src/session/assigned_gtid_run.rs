@@ -7,10 +7,13 @@
 use super::Session;
 use super::assigned_gtid::{GtidStanding, HeldReply, LEAVING_GROUP, Scope, commit_plan, is_plain};
 use super::backends::Backends;
+use super::causal::Causality;
 use super::command::Incoming;
+use super::connection::Connection;
 use super::fault::{Certainty, Fault};
 use super::frontend::Frontend;
 use super::guard::guarded;
+use super::hand::AtHand;
 use super::plan::Plan;
 use super::question::{Door, Question};
 use super::recovery::Recovery;
@@ -65,7 +68,7 @@ impl Session {
         }
         match self.recovery.standing() {
             Some(GtidStanding::Claimed) => {}
-            Some(GtidStanding::Refused) => ahead.put_query("BEGIN", self.at.backend_caps()),
+            Some(GtidStanding::Refused) => ahead.put_query("BEGIN", self.at.backend.caps()),
             _ => {
                 self.recovery.renew_gtid(&self.at);
                 self.recovery.gtid_ahead(&mut self.at, &mut ahead);
@@ -79,7 +82,7 @@ impl Session {
         self.door().will_commit().await?;
         match answer.facts.error {
             Some(_) => {
-                self.note_gtids(&plan.analysis, &answer.facts);
+                self.causal.note_gtids(&self.at, &self.hand, &plan.analysis, &answer.facts);
                 let (recovery, mut door) = self.recovery_and_door();
                 recovery.close_failed(&mut door).await;
             }
@@ -108,7 +111,7 @@ impl Session {
         self.client.write_front(&self.at, &answer.packets).await?;
         if self.at.lane.causal().writes == Writing::Remembered && answer.facts.error.is_none() {
             answer.facts.gtids = self.recovery.assigned_gtid.as_ref().map(|assignment| assignment.gtid.to_string().into_bytes().into());
-            self.note_written(&commit_plan(0).analysis, &answer.facts);
+            self.causal.note_written(&self.at, &self.hand, &commit_plan(0).analysis, &answer.facts);
         }
         Ok(answer.facts)
     }
@@ -128,7 +131,7 @@ impl Session {
     async fn commit_write(&mut self, plan: &Plan) -> Result<Option<HeldReply>, Fault> {
         let has_assigned_gtid = self.at.backend.as_ref().is_some_and(|backend| backend.core.has_assigned_gtid);
         let mut bytes = Vec::with_capacity(96);
-        put_query(&mut bytes, b"COMMIT", self.at.backend_caps());
+        put_query(&mut bytes, b"COMMIT", self.at.backend.caps());
         self.at.put_automatic(&mut bytes, has_assigned_gtid);
         let commit = self.exchange_held(&Ahead::default(), Outgoing::Bytes(&bytes), &commit_plan(plan.analysis.digest)).await;
         let commit = match commit {
@@ -181,7 +184,7 @@ impl Session {
         }
         self.send_statement(&ahead, outgoing).await?;
         let reply = self.relay(plan).await?;
-        self.note_gtids(&plan.analysis, &reply);
+        self.causal.note_gtids(&self.at, &self.hand, &plan.analysis, &reply);
         Ok(reply)
     }
 
@@ -192,10 +195,10 @@ impl Session {
         let only_read = commits
             && self.recovery.assigned_gtid.as_ref().is_some_and(|assignment| !assignment.wrote && !assignment.is_spent)
             && is_plain(&self.statements.words_of(&self.client, command, plan), &["COMMIT", "COMMIT WORK"])
-            && self.has_only_read().await?;
+            && self.recovery.has_only_read(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client)).await?;
         let mut bytes = Vec::with_capacity(128);
         if only_read {
-            put_query(&mut bytes, b"ROLLBACK", self.at.backend_caps())
+            put_query(&mut bytes, b"ROLLBACK", self.at.backend.caps())
         } else {
             bytes.extend_from_slice(outgoing.bytes(&self.client.input))
         }
@@ -211,7 +214,7 @@ impl Session {
                 return Err(fault);
             }
         };
-        self.note_gtids(&plan.analysis, &reply);
+        self.causal.note_gtids(&self.at, &self.hand, &plan.analysis, &reply);
         if !self.at.hear_automatic().await && reply.status.is_some_and(|status| status.contains(StatusFlags::IN_TRANS)) {
             // AND CHAIN: the next one has begun, and is empty.
             self.door().clear_gtid_chained(b"").await;
@@ -245,35 +248,24 @@ impl Session {
         assignment.wrote = assignment.reads.len() > MOST_READS;
     }
 
-    /// Whether nothing that the transaction read may have written.
-    async fn has_only_read(&mut self) -> Result<bool, Fault> {
-        let reads = self.recovery.assigned_gtid.as_ref().map(|assignment| assignment.reads.clone()).unwrap_or_default();
-        if reads.is_empty() {
-            return Ok(true);
-        }
-        let only_read = Box::pin(self.door().are_harmless(reads)).await?;
-        if let Some(assignment) = self.recovery.assigned_gtid.as_mut() {
-            assignment.wrote |= !only_read;
-        }
-        Ok(only_read)
-    }
-
     /// BEGIN in a transaction commits that one, and its assigned GTID is used up: the new one is begun once more without.
     async fn begin_anew(&mut self, ahead: &Ahead, outgoing: Outgoing<'_>, plan: &Plan) -> Result<ReplyFacts, Fault> {
         let begin = outgoing.bytes(&self.client.input).to_vec();
         self.send_statement(ahead, outgoing).await?;
         let reply = self.relay(plan).await?;
-        self.note_gtids(&plan.analysis, &reply);
+        self.causal.note_gtids(&self.at, &self.hand, &plan.analysis, &reply);
         if reply.error.is_none() {
             self.door().clear_gtid_chained(&begin).await;
             self.recovery.drop_gtid(&self.at, false);
         }
         Ok(reply)
     }
+}
 
-    fn note_gtids(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
-        if self.at.lane.causal().writes == Writing::Remembered {
-            self.note_written(analysis, reply);
+impl Causality {
+    fn note_gtids(&mut self, at: &Backends, hand: &AtHand, analysis: &Analysis, reply: &ReplyFacts) {
+        if at.lane.causal().writes == Writing::Remembered {
+            self.note_written(at, hand, analysis, reply);
         }
     }
 }
@@ -348,6 +340,19 @@ impl Recovery {
             },
         }
     }
+
+    /// Whether nothing that the transaction read may have written.
+    async fn has_only_read(&mut self, door: &mut Door<'_>) -> Result<bool, Fault> {
+        let reads = self.assigned_gtid.as_ref().map(|assignment| assignment.reads.clone()).unwrap_or_default();
+        if reads.is_empty() {
+            return Ok(true);
+        }
+        let only_read = Box::pin(door.are_harmless(reads)).await?;
+        if let Some(assignment) = self.assigned_gtid.as_mut() {
+            assignment.wrote |= !only_read;
+        }
+        Ok(only_read)
+    }
 }
 
 impl Door<'_> {
@@ -388,7 +393,7 @@ impl Door<'_> {
 impl Backends {
     fn put_automatic(&self, bytes: &mut Vec<u8>, is_wanted: bool) {
         if is_wanted {
-            put_query(bytes, super::assigned_gtid::AUTOMATIC.as_bytes(), self.backend_caps());
+            put_query(bytes, super::assigned_gtid::AUTOMATIC.as_bytes(), self.backend.caps());
         }
     }
 
@@ -406,9 +411,5 @@ impl Backends {
                 false
             }
         }
-    }
-
-    fn backend_caps(&self) -> wire::flags::Capabilities {
-        self.backend.as_ref().map(|backend| backend.core.caps).unwrap_or_default()
     }
 }

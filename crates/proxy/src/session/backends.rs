@@ -3,6 +3,7 @@
 //! hostgroup. A transaction and its like stay in one place until they end.
 
 use super::assigned_gtid::{is_plain, plain_words};
+use super::connection::Connection;
 use super::frontend::Frontend;
 use super::guard::guarded;
 use super::question::Door;
@@ -18,7 +19,6 @@ use crate::hostgroups::replays::Replaying;
 use crate::net::stream::DetachedSocket;
 use crate::servers::server_info::ServerInfo;
 use crate::session_state::class::{Class, LaneKey};
-use crate::session_state::held::Tracking;
 use crate::session_state::pins::{PinReason, PinSet, Pins, WISHES, is_kept};
 use crate::statements::memory::AnswerSource;
 use crate::statements::stmt_cache::Apart;
@@ -121,6 +121,56 @@ impl Places {
     pub(super) fn backends_mut(&mut self) -> impl Iterator<Item = &mut Backend> {
         self.0.iter_mut().filter_map(|place| place.backend.as_mut())
     }
+
+    pub(super) fn pins_mut(&mut self) -> impl Iterator<Item = &mut Pins> {
+        self.0.iter_mut().map(|place| &mut place.pins)
+    }
+
+    /// What was left in this hostgroup is there no more.
+    fn take(places: &mut Option<Box<Self>>, hostgroup: HostgroupId) -> Option<Place> {
+        let all = &mut places.as_mut()?.0;
+        let found = all.iter().position(|place| place.pool.shared.id == hostgroup);
+        let place = found.map(|at| all.swap_remove(at));
+        if all.is_empty() {
+            *places = None;
+        }
+        place
+    }
+
+    /// Others see what is left elsewhere.
+    pub(super) fn publish(places: Option<&Self>, handle: &SessionHandle) {
+        if places.is_none() && handle.elsewhere.borrow().is_empty() {
+            return;
+        }
+        let shown = |place: &Place| {
+            let (first, later) = place.pins.began();
+            let began = first.into_iter().chain(later.iter().copied()).collect();
+            PinnedElsewhere { hostgroup: place.pool.shared.id, pins: place.pins.set(), began }
+        };
+        *handle.elsewhere.borrow_mut() = places.into_iter().flat_map(|places| &places.0).map(shown).collect();
+    }
+
+    /// What was left elsewhere is cleaned up or closed, in the background.
+    pub(super) fn abandon(self, worker: &Rc<Worker>) {
+        for place in self.0 {
+            if let Some(backend) = place.backend {
+                tokio::task::spawn_local(cleaning::abandon(Rc::clone(worker), place.pool, backend, place.pins.set(), false));
+            }
+        }
+    }
+
+    /// Servers are placed anew: what was left on those that are not to be used is given up when its time there is over.
+    pub(super) fn look_after(&mut self, handle: &SessionHandle, now_ms: u64) {
+        for place in &mut self.0 {
+            let Some(backend) = &place.backend else { continue };
+            let (server, pins) = (&backend.core.server, place.pins.set());
+            if server.is_cut() || server.standing.leave_at_ms_with(pins) <= now_ms {
+                place.backend = None
+            } else {
+                handle.leave_by(handle.leave_at_ms().min(server.standing.disturb_at_ms(pins, now_ms)), Leaving::Demoted, now_ms)
+            }
+        }
+    }
 }
 
 impl PlaceRecord {
@@ -145,7 +195,7 @@ impl Frontend {
         let has_only_read = self.status.contains(StatusFlags::IN_TRANS_READONLY) && at.pins.set().without(OPEN).without(WISHES).is_empty();
         let may_write = |words: &str| {
             // Under sql_mode ORACLE some of them begin a block.
-            is_plain(words, WRITES) || at.is_on(Flavor::MariaDb) && !wants.lex.oracle && is_plain(words, BEGINS)
+            is_plain(words, WRITES) || at.backend.is_on(Flavor::MariaDb) && !wants.lex.oracle && is_plain(words, BEGINS)
         };
         has_only_read && may_write(&plain_words(begin))
     }
@@ -291,46 +341,17 @@ impl Backends {
 
     /// The session came to another hostgroup: what it left there is at hand again.
     pub(super) fn come_back(&mut self) {
-        if let Some(place) = self.take_place(self.pool.shared.id) {
+        if let Some(place) = Places::take(&mut self.places, self.pool.shared.id) {
             self.pins = place.pins;
             self.backend = place.backend;
         }
         self.handle.row.held.set(self.backend.as_ref().map(Backend::shown));
     }
 
-    /// The pins in other places.
-    pub(super) fn all_pins_elsewhere(&mut self) -> impl Iterator<Item = &mut Pins> {
-        self.places.iter_mut().flat_map(|places| &mut places.0).map(|place| &mut place.pins)
-    }
-
-    /// Shows others what the session left elsewhere.
-    pub(super) fn publish_places(&self) {
-        if self.places.is_none() && self.handle.elsewhere.borrow().is_empty() {
-            return;
-        }
-        let places = self.places.iter().flat_map(|places| &places.0);
-        let shown = |place: &Place| {
-            let (first, later) = place.pins.began();
-            let began = first.into_iter().chain(later.iter().copied()).collect();
-            PinnedElsewhere { hostgroup: place.pool.shared.id, pins: place.pins.set(), began }
-        };
-        *self.handle.elsewhere.borrow_mut() = places.map(shown).collect();
-    }
-
-    fn take_place(&mut self, hostgroup: HostgroupId) -> Option<Place> {
-        let places = &mut self.places.as_mut()?.0;
-        let found = places.iter().position(|place| place.pool.shared.id == hostgroup);
-        let place = found.map(|at| places.swap_remove(at));
-        if places.is_empty() {
-            self.places = None;
-        }
-        place
-    }
-
     /// A cursor that the session left in another hostgroup is over, and its statement of that backend; `is_last` when there is none
     /// left there.
     pub(super) async fn end_cursor_elsewhere(&mut self, hostgroup: HostgroupId, statement: Option<Apart>, is_last: bool) {
-        let Some(mut place) = self.take_place(hostgroup) else { return };
+        let Some(mut place) = Places::take(&mut self.places, hostgroup) else { return };
         if is_last {
             place.pins.end(PinReason::Cursor);
         }
@@ -345,30 +366,7 @@ impl Backends {
         } else if let Some(backend) = place.backend {
             tokio::task::spawn_local(cleaning::abandon(Rc::clone(&self.worker), place.pool, backend, PinSet::default(), false));
         }
-        self.publish_places();
-    }
-
-    /// What was left elsewhere is cleaned up or closed, in the background.
-    pub(super) fn abandon_places(&mut self) {
-        for place in self.places.take().into_iter().flat_map(|places| places.0) {
-            if let Some(backend) = place.backend {
-                tokio::task::spawn_local(cleaning::abandon(Rc::clone(&self.worker), place.pool, backend, place.pins.set(), false));
-            }
-        }
-    }
-
-    /// Servers are placed anew: what was left on those that are not to be used is given up when its time there is over.
-    pub(super) fn look_after_places(&mut self) {
-        let now_ms = self.worker.shared.clock.now_ms();
-        for place in self.places.iter_mut().flat_map(|places| &mut places.0) {
-            let Some(backend) = &place.backend else { continue };
-            let (server, pins) = (&backend.core.server, place.pins.set());
-            if server.is_cut() || server.standing.leave_at_ms_with(pins) <= now_ms {
-                place.backend = None
-            } else {
-                self.handle.leave_by(self.handle.leave_at_ms().min(server.standing.disturb_at_ms(pins, now_ms)), Leaving::Demoted, now_ms)
-            }
-        }
+        Places::publish(self.places.as_deref(), &self.handle);
     }
 
     pub(super) fn pin(&mut self, reason: PinReason, analysis: &Analysis) {
@@ -387,20 +385,6 @@ impl Backends {
         if role {
             self.pin(PinReason::Role, analysis);
         }
-    }
-
-    /// Is the backend at hand one of these?
-    pub(super) fn is_on(&self, flavor: Flavor) -> bool {
-        self.backend.as_ref().is_some_and(|b| b.core.info.flavor == flavor)
-    }
-
-    pub(super) fn tracks_nothing(&self) -> bool {
-        self.backend.as_ref().is_some_and(|b| !b.core.held.tracks())
-    }
-
-    /// Are the client's own tracking settings in force? Then the server reports less than it changes, or nothing.
-    pub(super) fn tells_by_clients_wish(&self) -> bool {
-        self.backend.as_ref().is_some_and(|b| b.core.held.tracking() == Tracking::Clients)
     }
 
     /// Gives an unpinned backend back to the pool.

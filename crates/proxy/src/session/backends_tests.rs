@@ -23,7 +23,7 @@ async fn what_was_left_is_at_hand_again_where_it_was_left() {
     bed.connect(MySql);
     bed.ran("CREATE TEMPORARY TABLE t (a INT)", &ok());
     assert_eq!(bed.at.all_pins(), lock.union(PinSet::of(&[PinReason::TemporaryTable])));
-    bed.at.publish_places();
+    Places::publish(bed.at.places.as_deref(), &bed.handle);
     let shown: Vec<_> = bed.handle.elsewhere.borrow().iter().map(|place| (place.hostgroup, place.pins, place.began.len())).collect();
     assert_eq!(shown, [(HOME, lock, 1)]);
     bed.door().travel(HOME).await;
@@ -33,7 +33,7 @@ async fn what_was_left_is_at_hand_again_where_it_was_left() {
     bed.at.backend = None;
     bed.door().travel(OTHER).await;
     assert_eq!((bed.pins(), bed.at.places.is_none()), (vec!["temporary_table"], true));
-    bed.at.publish_places();
+    Places::publish(bed.at.places.as_deref(), &bed.handle);
     assert!(bed.handle.elsewhere.borrow().is_empty());
 }
 

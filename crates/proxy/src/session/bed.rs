@@ -178,7 +178,7 @@ impl Bed {
     pub(crate) fn ran(&mut self, text: &str, reply: &ReplyFacts) {
         let (analysis, command) = (self.analysis(text), self.says(text));
         self.session.facts.note_answered(&mut self.session.at, reply);
-        self.note_effects(command, 0, &analysis, reply);
+        self.effects().note_effects(command, 0, &analysis, reply);
     }
 
     /// The same with what is noted for a replay, if that is on.
@@ -188,7 +188,7 @@ impl Bed {
         if let Some(hasher) = self.recovery.reply_hasher.as_mut() {
             hasher.feed(&packet_of(reply));
         }
-        self.note_effects(command, 0, &plan.analysis, reply);
+        self.effects().note_effects(command, 0, &plan.analysis, reply);
         self.scribe().transcribe_text(command, &plan, reply);
     }
 

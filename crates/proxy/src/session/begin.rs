@@ -10,14 +10,14 @@ use crate::clients::session_handle::Limits;
 use crate::net::link::Compression;
 use crate::servers::server_info::{Family, ServerInfo};
 use crate::session_state::held::TRACK_GTIDS;
-use crate::session_state::state::{Text, canonical, is_wide};
+use crate::session_state::state::{State, Text, canonical, is_wide};
 use model::settings::SessionTrackGtids;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::charset::{self, Flavor};
 use wire::compress::Method;
-use wire::flags::{Capabilities, StatusFlags};
+use wire::flags::Capabilities;
 use wire::message::{OK, OkPacket};
 use wire::session_state::{self, Change};
 use wire::{codes, packet};
@@ -40,14 +40,8 @@ impl Session {
             None => Some(default).filter(|name| !name.is_empty()).map(Text::from),
         };
         self.wants.state.schema = schema.map(|name| self.worker.memory.borrow_mut().intern_text(name));
-        self.client.status = self.initial_status();
+        self.client.status = self.worker.shared.initial_status();
         self.client.filter = self.client.caps.contains(Capabilities::SESSION_TRACK).then(|| Box::new(self.wants.default_filter(&self.at)));
-    }
-
-    /// Status flags of a session in which nothing has happened.
-    pub(super) fn initial_status(&self) -> StatusFlags {
-        let server = self.worker.shared.info.get().map_or(StatusFlags::AUTOCOMMIT, |i| i.status);
-        server & (StatusFlags::AUTOCOMMIT | StatusFlags::NO_BACKSLASH_ESCAPES)
     }
 
     /// Asks a backend whether the schema may be used, unless one has said so a moment ago; then says OK to the client. A
@@ -88,7 +82,7 @@ impl Session {
         match tokio::time::timeout(SCHEMA_CHECK, backend.init_db(schema, &self.worker.buffers)).await {
             Ok(Ok(reply)) => {
                 if let Some(e) = &reply.error {
-                    self.held_server_erred(e.code, &e.message);
+                    self.account().held_server_erred(e.code, &e.message);
                 }
                 self.at.give_back();
                 if let Some(e) = reply.error {
@@ -103,6 +97,30 @@ impl Session {
             Ok(Err(_)) | Err(_) => self.at.discard_backend(),
         }
         Ok(())
+    }
+
+    /// All that a reset forgets.
+    pub(super) fn drop_session_state(&mut self) {
+        if let Some(places) = self.at.places.take() {
+            places.abandon(&self.at.worker);
+        }
+        self.at.pins.clear();
+        self.recovery.transcript = None;
+        self.recovery.drop_gtid(&self.at, false);
+        if let Some(writes) = &mut self.causal.writes {
+            writes.forget_tokens();
+        }
+        self.facts.was_reset();
+        self.statements.clear();
+        self.wants.state = State { schema: self.wants.state.schema.take(), ..State::default() };
+        self.wants.lex = sql::LexMode::default();
+        self.wants.set_initial_variables(&self.at, &self.client, self.client.collation_after_reset(&self.at));
+        self.client.tracking_wish = None;
+        if self.client.filter.is_some() {
+            self.client.filter = Some(Box::new(self.wants.default_filter(&self.at)));
+        }
+        self.client.status = self.worker.shared.initial_status();
+        self.handle.set_transaction(false, 0);
     }
 }
 
@@ -212,6 +230,16 @@ impl Frontend {
         self.send_login_ok(at, wants, self.login_seq).await?;
         self.start_compression(at);
         Ok(())
+    }
+
+    /// MariaDB takes IGNORE_SPACE, which a client flag put there at the first login, out of sql_mode.
+    pub(super) fn forget_ignore_space(&mut self, at: &mut Backends, wants: &mut Wants) {
+        let mariadb = at.worker.shared.serves_mariadb();
+        if mariadb && self.caps.contains(Capabilities::IGNORE_SPACE) {
+            self.caps.remove(Capabilities::IGNORE_SPACE);
+            wants.lex.ignore_space = false;
+            at.choose_lane(self.caps);
+        }
     }
 }
 

@@ -9,7 +9,6 @@ use super::end::End;
 use super::facts::SessionFacts;
 use super::frontend::Frontend;
 use super::guard::paused;
-use super::hand::AtHand;
 use super::respond::Made;
 use super::wants::Wants;
 use crate::cache::{Asked, AskedExecution, Asker, CachePolicy, Entry, Key, Look, ResultProtocol};
@@ -105,16 +104,5 @@ impl Frontend {
             status: self.current_status(),
         };
         at.worker.shared.cache.key(&asker, asked, analysis)
-    }
-}
-
-impl AtHand {
-    /// The statement that was to fill the cache has been answered (or has failed: then it does not).
-    pub(super) fn end_fill(&mut self, at: &Backends, succeeded: bool) {
-        let Some(fill) = self.fill.take().filter(|_| succeeded) else { return };
-        if let Some(backend) = at.backend.as_ref() {
-            // A result that is not kept is no fault: the client has it.
-            let _ = fill.finish(backend.core.caps, at.worker.shared.clock.now_ms());
-        }
     }
 }

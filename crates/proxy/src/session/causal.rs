@@ -10,13 +10,13 @@ use super::backends::Backends;
 use super::failed::REFUSED;
 use super::fault::Fault;
 use super::hand::AtHand;
-use super::question::Question;
+use super::question::{Door, Question};
 use super::relay::Outgoing;
 use super::sync::{Ahead, is_about_diagnostics};
 use super::wants::Wants;
 use super::{Session, charsets};
 use crate::backends::backend::Backend;
-use crate::session_state::causal::{CausalRole, Origin, Writing};
+use crate::session_state::causal::{CausalRole, Origin, Writes, Writing};
 use crate::session_state::held::{TRACK_GTIDS, Tracking};
 use crate::workers::counters::count;
 use model::HostgroupId;
@@ -33,6 +33,12 @@ use wire::reframe::ReplyFacts;
 /// A server that waits for a GTID answers within the time it was given; this is for the way there and back, ms.
 const ANSWER_MS: u64 = 1_000;
 
+/// What a session wrote last, where causal reads are on, and which GTIDs it was told of.
+#[derive(Default)]
+pub(super) struct Causality {
+    pub writes: Option<Box<Writes>>,
+}
+
 /// GTIDs that a server is to have before a statement runs there.
 #[derive(Clone, Copy)]
 struct Wanted {
@@ -47,24 +53,21 @@ struct Wanted {
 }
 
 impl Session {
-    /// Whether causal reads are on, and the session made or changed a table or its like: a server may lack it when it prepares.
-    pub(super) fn has_defined(&self) -> bool {
-        !self.hand.is_not_causal(&self.at) && self.writes.as_ref().is_some_and(|writes| writes.has_definitions)
-    }
-
     /// As [`Session::sync`], where causal reads are on or the statement asks for them.
     pub(super) async fn sync_causally(&mut self, analysis: &Analysis) -> Result<Ahead, Fault> {
         let enters = self.at.backend.as_ref().is_some_and(|backend| backend.core.held.state().schema != self.wants.state.schema);
         if enters
             && waits(analysis)
-            && let Some(lacked) = self.what_is_lacked().await?
+            && let Some(lacked) =
+                self.causal.what_is_lacked(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), &self.hand).await?
         {
             // The schema may be as new as the rows.
             self.leave_for_writer(lacked).await?;
         }
         let mut ahead = self.sync(analysis).await?;
         if waits(analysis)
-            && let Some(lacked) = self.what_is_lacked().await?
+            && let Some(lacked) =
+                self.causal.what_is_lacked(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), &self.hand).await?
         {
             // The backend is taken to have what goes ahead; there is none when it did not answer.
             if self.at.backend.is_some() {
@@ -74,7 +77,7 @@ impl Session {
             ahead = self.sync(analysis).await?;
         }
         if self.at.lane.causal().writes == Writing::Remembered {
-            self.at.have_gtids_told(&self.wants, analysis, &mut ahead);
+            self.wants.have_gtids_told(&mut self.at, analysis, &mut ahead);
         }
         Ok(ahead)
     }
@@ -82,58 +85,96 @@ impl Session {
     /// Gets a backend of the writers, since the server at hand does not have in time what the statement is to see.
     async fn leave_for_writer(&mut self, lacked: Wanted) -> Result<(), Fault> {
         count(&self.worker.counters.causal_timeouts);
-        let Some(writer) = lacked.fallback else { return Err(self.at.nobody_has(lacked)) };
+        let Some(writer) = lacked.fallback else { return Err(lacked.timed_out(&self.at)) };
         self.hand.directions.needs.max_lag_ms = None;
         self.at.go_to(writer);
         self.obtain().await
     }
+}
+
+impl Causality {
+    /// Whether the backend at hand is to be asked what the session wrote.
+    pub(super) fn lacks_gtids(&self, at: &Backends) -> bool {
+        let is_open = |backend: &Backend| self.writes.as_ref().is_some_and(|writes| writes.is_open(&backend.core.server.key));
+        self.writes.is_some() && at.backend.as_ref().is_some_and(is_open)
+    }
+
+    /// Whether causal reads are on, and the session made or changed a table or its like: a server may lack it when it prepares.
+    pub(super) fn has_defined(&self, at: &Backends, hand: &AtHand) -> bool {
+        !hand.is_not_causal(at) && self.writes.as_ref().is_some_and(|writes| writes.has_definitions)
+    }
 
     /// Remembers what a statement wrote on a cluster's writers. An error tells no GTID, though what was open before it may be
     /// committed (CREATE TABLE of what is there), or a part of it (rows of a table without transactions).
-    pub(super) fn note_written(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
+    pub(super) fn note_written(&mut self, at: &Backends, hand: &AtHand, analysis: &Analysis, reply: &ReplyFacts) {
         let told = || reply.variables.iter().rev().find(|(name, _)| **name == *"last_gtid").map(|(_, value)| value);
         let gtids = reply.gtids.as_ref().or_else(told);
         let fails = reply.error.is_some_and(|code| may_have_committed(analysis, code));
-        let Some(core) = self.at.backend.as_ref().map(|backend| &backend.core).filter(|_| fails || gtids.is_some()) else { return };
-        let (writes, began_ms) = (self.writes.get_or_insert_default(), self.hand.began_us / 1000);
+        let Some(core) = at.backend.as_ref().map(|backend| &backend.core).filter(|_| fails || gtids.is_some()) else { return };
+        let (writes, began_ms) = (self.writes.get_or_insert_default(), hand.began_us / 1000);
         writes.has_definitions |= may_define(analysis);
         if let Some(gtids) = gtids {
             writes.note(&core.end(), began_ms, core.info.flavor, gtids);
-            self.worker.acknowledged.borrow_mut().add(gtids);
+            at.worker.acknowledged.borrow_mut().add(gtids);
         }
         if fails {
             writes.doubt(&core.end(), began_ms, core.info.flavor);
         }
     }
 
-    /// Whether the backend at hand is to be asked what the session wrote.
-    pub(super) fn lacks_gtids(&self) -> bool {
-        let is_open = |backend: &Backend| self.writes.as_ref().is_some_and(|writes| writes.is_open(&backend.core.server.key));
-        self.writes.is_some() && self.at.backend.as_ref().is_some_and(is_open)
-    }
-
     /// Asks for the GTIDs of what the session wrote, or may have written, on the backend at hand, which nothing pins. MySQL knows
     /// only what the whole server has. Without an answer the session's reads stay with the writers.
-    pub(super) async fn ask_for_gtids(&mut self) {
-        let Some(flavor) = self.at.backend.as_ref().map(|backend| backend.core.info.flavor) else { return };
-        let asked_ms = self.worker.shared.clock.now_ms();
-        let Ok(reply) = self.door().ask(Question::Gtids(flavor)).await else {
-            self.at.backend = None;
+    pub(super) async fn ask_for_gtids(&mut self, door: &mut Door<'_>) {
+        let Some(flavor) = door.at.backend.as_ref().map(|backend| backend.core.info.flavor) else { return };
+        let asked_ms = door.at.worker.shared.clock.now_ms();
+        let Ok(reply) = door.ask(Question::Gtids(flavor)).await else {
+            door.at.backend = None;
             return;
         };
         let told = reply.rows.first().and_then(|row| charsets::narrow(Reader::new(row).lenenc_bytes().ok()?));
-        if let (Some(told), Some(writes), Some(backend)) = (told, self.writes.as_mut(), self.at.backend.as_ref()) {
+        if let (Some(told), Some(writes), Some(backend)) = (told, self.writes.as_mut(), door.at.backend.as_ref()) {
             writes.answered(&backend.core.end(), asked_ms, flavor, &told);
         }
     }
 
+    /// Whether the server at hand has what is wanted; waits for it.
+    async fn has_arrived(&mut self, door: &mut Door<'_>, wanted: Wanted) -> Result<bool, Fault> {
+        let Wanted { origin, hostgroup, timeout_ms, .. } = wanted;
+        let Some(written) = self.writes.as_ref().and_then(|writes| writes.known(origin, hostgroup)) else { return Ok(true) };
+        let Some(backend) = door.at.backend.as_ref() else { return Ok(true) };
+        if written.is_on(&backend.core.end()) {
+            return Ok(true);
+        }
+        if !written.can_be_asked_for() {
+            return Ok(false);
+        }
+        count(&door.at.worker.counters.causal_waits);
+        let question = written.question(timeout_ms);
+        let limit = Duration::from_millis(timeout_ms + ANSWER_MS);
+        let asked_ms = door.at.worker.shared.clock.now_ms();
+        let reply = match door.wait(&question, limit).await {
+            Ok(reply) => reply,
+            Err(e) => {
+                let fault = door.at.wait_failed(&e);
+                // Nothing pins the session: as good as an answer that it has not got it.
+                let is_lost = matches!(fault, Fault::Lost { .. });
+                return if is_lost && wanted.fallback.is_some() { Ok(false) } else { Err(fault) };
+            }
+        };
+        let has_it = reply.error.is_none() && reply.rows.first().is_some_and(|row| Reader::new(row).lenenc_bytes() == Ok(b"0"));
+        if has_it && let (Some(writes), Some(backend)) = (self.writes.as_mut(), door.at.backend.as_ref()) {
+            writes.arrived(origin, hostgroup, &backend.core.end(), asked_ms);
+        }
+        Ok(has_it)
+    }
+
     /// What the server at hand does not have in time, of all that the statement at hand is to see.
-    async fn what_is_lacked(&mut self) -> Result<Option<Wanted>, Fault> {
-        if !self.at.pins.set().is_empty() {
+    async fn what_is_lacked(&mut self, door: &mut Door<'_>, hand: &AtHand) -> Result<Option<Wanted>, Fault> {
+        if !door.at.pins.set().is_empty() {
             return Ok(None);
         }
-        for wanted in self.gtids_wanted().into_iter().flatten() {
-            if !self.has(wanted).await? {
+        for wanted in self.gtids_wanted(door.at, hand).into_iter().flatten() {
+            if !self.has_arrived(door, wanted).await? {
                 return Ok(Some(wanted));
             }
         }
@@ -141,9 +182,9 @@ impl Session {
     }
 
     /// What the statement at hand is to see: by the scope of causal reads, by its rule, by its comment.
-    fn gtids_wanted(&mut self) -> [Option<Wanted>; 4] {
-        let here = self.at.pool.shared.id;
-        let part = self.at.lane.causal();
+    fn gtids_wanted(&mut self, at: &Backends, hand: &AtHand) -> [Option<Wanted>; 4] {
+        let here = at.pool.shared.id;
+        let part = at.lane.causal();
         let writer = match part.role {
             CausalRole::Readers { writer } => Some(writer),
             CausalRole::Writers | CausalRole::Others => None,
@@ -151,9 +192,9 @@ impl Session {
         let wanted = |origin, hostgroup, fallback| Wanted { origin, hostgroup, fallback, timeout_ms: part.timeout_ms };
         let own = writer.filter(|_| part.scope != CausalReads::Off);
         let token = writer.filter(|_| part.scope == CausalReads::Token);
-        let rule = self.hand.directions.gtid_from.filter(|id| *id != here && own != Some(*id));
+        let rule = hand.directions.gtid_from.filter(|id| *id != here && own != Some(*id));
         // A cluster's writer has whatever was acknowledged.
-        let comment = self.hand.min_gtid.clone().filter(|_| part.role != CausalRole::Writers);
+        let comment = hand.min_gtid.clone().filter(|_| part.role != CausalRole::Writers);
         let asked = writer.unwrap_or(here);
         if let Some(gtids) = &comment {
             self.writes.get_or_insert_default().told(Origin::Comment, asked, gtids);
@@ -165,37 +206,6 @@ impl Session {
             comment.map(|_| wanted(Origin::Comment, asked, writer)),
         ]
     }
-
-    /// Whether the server at hand has what is wanted; waits for it.
-    async fn has(&mut self, wanted: Wanted) -> Result<bool, Fault> {
-        let Wanted { origin, hostgroup, timeout_ms, .. } = wanted;
-        let Some(written) = self.writes.as_ref().and_then(|writes| writes.known(origin, hostgroup)) else { return Ok(true) };
-        let Some(backend) = self.at.backend.as_ref() else { return Ok(true) };
-        if written.is_on(&backend.core.end()) {
-            return Ok(true);
-        }
-        if !written.can_be_asked_for() {
-            return Ok(false);
-        }
-        count(&self.worker.counters.causal_waits);
-        let question = written.question(timeout_ms);
-        let limit = Duration::from_millis(timeout_ms + ANSWER_MS);
-        let asked_ms = self.worker.shared.clock.now_ms();
-        let reply = match self.door().wait(&question, limit).await {
-            Ok(reply) => reply,
-            Err(e) => {
-                let fault = self.at.wait_failed(&e);
-                // Nothing pins the session: as good as an answer that it has not got it.
-                let is_lost = matches!(fault, Fault::Lost { .. });
-                return if is_lost && wanted.fallback.is_some() { Ok(false) } else { Err(fault) };
-            }
-        };
-        let has_it = reply.error.is_none() && reply.rows.first().is_some_and(|row| Reader::new(row).lenenc_bytes() == Ok(b"0"));
-        if has_it && let (Some(writes), Some(backend)) = (self.writes.as_mut(), self.at.backend.as_ref()) {
-            writes.arrived(origin, hostgroup, &backend.core.end(), asked_ms);
-        }
-        Ok(has_it)
-    }
 }
 
 impl AtHand {
@@ -205,22 +215,35 @@ impl AtHand {
     }
 }
 
-impl Backends {
+impl Wanted {
+    /// Nobody is known who would have it for certain.
+    fn timed_out(self, at: &Backends) -> Fault {
+        let (id, ms) = (at.pool.shared.id, self.timeout_ms);
+        let text = format!(
+            "Max connect timeout reached while reaching hostgroup {id} after {ms}ms: the hostgroup's server has not applied min_gtid yet"
+        );
+        Fault::error(9001, b"HY000", text)
+    }
+}
+
+impl Wants {
     /// MySQL says the GTIDs of writes only to those who asked for it. What is pinned has facts on the backend that a SET
     /// would wipe out; it asked when it began.
-    fn have_gtids_told(&mut self, wants: &Wants, analysis: &Analysis, ahead: &mut Ahead) {
-        let is_told = wants.state.variables.get(TRACK_GTIDS).is_some_and(|value| !value.eq_ignore_ascii_case(b"OFF"));
-        if is_told || !self.pins.set().is_empty() || is_about_diagnostics(analysis) {
+    fn have_gtids_told(&self, at: &mut Backends, analysis: &Analysis, ahead: &mut Ahead) {
+        let is_told = self.state.variables.get(TRACK_GTIDS).is_some_and(|value| !value.eq_ignore_ascii_case(b"OFF"));
+        if is_told || !at.pins.set().is_empty() || is_about_diagnostics(analysis) {
             return;
         }
-        let Some(core) = self.backend.as_mut().map(|backend| &mut backend.core) else { return };
+        let Some(core) = at.backend.as_mut().map(|backend| &mut backend.core) else { return };
         let asks = core.info.flavor == Flavor::MySql && core.held.tracking() == Tracking::Ours && !core.held.tells_gtids();
         if asks && !core.held.status().contains(StatusFlags::IN_TRANS) {
             ahead.put_query("SET SESSION session_track_gtids=OWN_GTID", core.caps);
             core.held.asked_for_gtids();
         }
     }
+}
 
+impl Backends {
     /// The question was not answered: the session was killed, or the connection is of no use any more.
     fn wait_failed(&mut self, e: &io::Error) -> Fault {
         let killed =
@@ -232,15 +255,6 @@ impl Backends {
             }
             None => self.lost_before(e),
         }
-    }
-
-    /// Nobody is known who would have it for certain.
-    fn nobody_has(&self, wanted: Wanted) -> Fault {
-        let (id, ms) = (self.pool.shared.id, wanted.timeout_ms);
-        let text = format!(
-            "Max connect timeout reached while reaching hostgroup {id} after {ms}ms: the hostgroup's server has not applied min_gtid yet"
-        );
-        Fault::error(9001, b"HY000", text)
     }
 }
 
@@ -329,7 +343,8 @@ mod tests {
         let mut bed = Bed::new(&format!("{CAUSAL}{{ {config} }}"));
         bed.door().travel(place).await;
         change(&mut bed);
-        let all = bed.gtids_wanted();
+        let session = &mut *bed;
+        let all = session.causal.gtids_wanted(&session.at, &session.hand);
         all.into_iter().flatten().map(|wanted| (wanted.origin, wanted.hostgroup.0, wanted.fallback.map(|id| id.0))).collect()
     }
 
@@ -376,9 +391,14 @@ mod tests {
         ] {
             let mut bed = Bed::new(&format!("{CAUSAL}{{ causal_reads = \"session\" }}")).on(Flavor::MySql);
             let analysis = bed.analysis(text);
-            bed.note_written(&analysis, &reply);
-            let known = bed.writes.as_ref().is_some_and(|writes| writes.known(Origin::Own, HOME).is_some());
-            assert_eq!((known, bed.lacks_gtids(), bed.has_defined()), (knows, asks, defines), "{text} {reply:?}");
+            let session = &mut *bed;
+            session.causal.note_written(&session.at, &session.hand, &analysis, &reply);
+            let known = bed.causal.writes.as_ref().is_some_and(|writes| writes.known(Origin::Own, HOME).is_some());
+            assert_eq!(
+                (known, bed.causal.lacks_gtids(&bed.at), bed.causal.has_defined(&bed.at, &bed.hand)),
+                (knows, asks, defines),
+                "{text} {reply:?}"
+            );
         }
     }
 
@@ -389,7 +409,7 @@ mod tests {
             change(&mut bed);
             let (mut ahead, analysis) = (Ahead::default(), bed.analysis(text));
             let session = &mut *bed;
-            session.at.have_gtids_told(&session.wants, &analysis, &mut ahead);
+            session.wants.have_gtids_told(&mut session.at, &analysis, &mut ahead);
             ahead.replies == 1
         };
         let nothing: fn(&mut Bed) = |_| {};
@@ -407,18 +427,54 @@ mod tests {
         for (answer, has_it) in [(result_of(&[&["0"]]), true), (result_of(&[&["1"]]), false), (packet_of(&error(1227)), false)] {
             let mut bed = Bed::new(&format!("{CAUSAL}{{ causal_reads = \"session\" }}")).on(Flavor::MySql);
             let insert = bed.analysis("INSERT INTO t VALUES (1)");
-            bed.note_written(&insert, &ReplyFacts { gtids: Some(format!("{uuid}:7").as_bytes().into()), ..ok() });
+            let session = &mut *bed;
+            let written = ReplyFacts { gtids: Some(format!("{uuid}:7").as_bytes().into()), ..ok() };
+            session.causal.note_written(&session.at, &session.hand, &insert, &written);
             bed.door().travel(OTHER).await;
             bed.connect(Flavor::MySql);
             bed.answers(&[answer]);
-            assert_eq!(bed.what_is_lacked().await.unwrap().is_none(), has_it);
+            assert_eq!(
+                {
+                    let session = &mut *bed;
+                    session
+                        .causal
+                        .what_is_lacked(&mut Door::new(&mut session.at, &mut session.facts, &mut session.client), &session.hand)
+                        .await
+                }
+                .unwrap()
+                .is_none(),
+                has_it
+            );
             let asked = bed.sent();
             assert!(asked.len() == 1 && asked[0].contains(&format!("{uuid}:7")), "{asked:?}");
             if has_it {
-                assert!(bed.what_is_lacked().await.unwrap().is_none() && bed.sent().is_empty(), "it is known now");
+                assert!(
+                    {
+                        let session = &mut *bed;
+                        session
+                            .causal
+                            .what_is_lacked(&mut Door::new(&mut session.at, &mut session.facts, &mut session.client), &session.hand)
+                            .await
+                    }
+                    .unwrap()
+                    .is_none()
+                        && bed.sent().is_empty(),
+                    "it is known now"
+                );
             }
             bed.pin(&[PinReason::Transaction]);
-            assert!(bed.what_is_lacked().await.unwrap().is_none(), "a transaction sees what was there when it began");
+            assert!(
+                {
+                    let session = &mut *bed;
+                    session
+                        .causal
+                        .what_is_lacked(&mut Door::new(&mut session.at, &mut session.facts, &mut session.client), &session.hand)
+                        .await
+                }
+                .unwrap()
+                .is_none(),
+                "a transaction sees what was there when it began"
+            );
         }
     }
 }

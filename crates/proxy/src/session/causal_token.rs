@@ -4,11 +4,16 @@
 //! Answered by the proxy, as plain statements (COM_QUERY). A token is a GTID set as servers write it. INVARIANT: whoever may not wait
 //! for tokens (`causal_reads` is not `token`) is told so, never passed over.
 
-use super::Session;
+use super::backends::Backends;
+use super::causal::Causality;
 use super::command::Incoming;
 use super::end::End;
+use super::facts::SessionFacts;
+use super::frontend::Frontend;
+use super::wants::Wants;
 use crate::session_state::causal::{CausalPart, CausalRole, Origin, Writes};
 use crate::session_state::gtid;
+use crate::workers::worker::Worker;
 use model::HostgroupId;
 use model::settings::CausalReads;
 use sql::{LexMode, Lexer};
@@ -34,28 +39,27 @@ enum Order {
 /// ER_WRONG_VALUE_FOR_VAR.
 pub(super) const WRONG_VALUE: u16 = codes::WRONG_VALUE_FOR_VAR;
 
-impl Session {
-    /// Obeys a statement about tokens; false for any other.
-    pub(super) async fn obeys_token_order(&mut self, command: Incoming, start: usize) -> Result<bool, End> {
-        let Some(order) = order(self.client.sql_text(command, start), self.wants.lex) else { return Ok(false) };
-        Box::pin(self.obey_token_order(order)).await?;
-        Ok(true)
-    }
-
-    async fn obey_token_order(&mut self, order: Order) -> Result<(), End> {
-        self.facts.clear_diagnostics();
+impl Causality {
+    async fn obey_token_order(
+        &mut self,
+        at: &mut Backends,
+        client: &mut Frontend,
+        facts: &mut SessionFacts,
+        order: Order,
+    ) -> Result<(), End> {
+        facts.clear_diagnostics();
         match order {
             Order::Show => {
-                self.facts.answered_here(-1);
+                facts.answered_here(-1);
                 let tokens = self.writes.as_ref().map(|writes| writes.tokens()).unwrap_or_default();
                 let rows: Vec<[String; 2]> = tokens.into_iter().map(|(id, gtids)| [id.to_string(), gtids]).collect();
-                self.client.send_made(&mut self.at, result(["hostgroup", "gtid"], &rows), Capabilities::PROTOCOL_41).await.map(drop)
+                client.send_made(at, result(["hostgroup", "gtid"], &rows), Capabilities::PROTOCOL_41).await.map(drop)
             }
             Order::Set { gtids, hostgroup } => {
-                self.facts.answered_here(0);
-                let id = hostgroup.unwrap_or(self.at.user.default_hostgroup);
-                let snapshot = self.worker.snapshot();
-                let user = snapshot.users.get(&self.at.user.name).unwrap_or(&self.at.user);
+                facts.answered_here(0);
+                let id = hostgroup.unwrap_or(at.user.default_hostgroup);
+                let snapshot = at.worker.snapshot();
+                let user = snapshot.users.get(&at.user.name).unwrap_or(&at.user);
                 let part = CausalPart::of(&snapshot, user, id);
                 let writer = match part.role {
                     CausalRole::Readers { writer } => writer,
@@ -63,31 +67,31 @@ impl Session {
                 };
                 if part.scope != CausalReads::Token {
                     let text = format!("Tidegate: causal_reads is not 'token' for this user in the cluster of hostgroup {id}");
-                    return self.client.send_error(&mut self.at, codes::NOT_SUPPORTED_YET, "42000", &text).await;
+                    return client.send_error(at, codes::NOT_SUPPORTED_YET, "42000", &text).await;
                 }
                 let gtids = gtids.trim();
-                if let Some(fault) = self.fault_of("the token", gtids, &[writer, id]).filter(|_| !gtids.is_empty()) {
-                    return self.client.send_error(&mut self.at, WRONG_VALUE, "42000", &fault).await;
+                if let Some(fault) = fault_of_gtids(&at.worker, "the token", gtids, &[writer, id]).filter(|_| !gtids.is_empty()) {
+                    return client.send_error(at, WRONG_VALUE, "42000", &fault).await;
                 }
                 self.writes.get_or_insert_with(Box::<Writes>::default).told(Origin::Token, writer, gtids);
-                self.client.send_ok(&mut self.at).await
+                client.send_ok(at).await
             }
         }
     }
 
-    /// What is wrong with GTIDs that are meant for servers of these hostgroups, in words; None for nothing.
-    pub(super) fn fault_of(&self, what: &str, gtids: &str, hostgroups: &[HostgroupId]) -> Option<String> {
-        let shared = &self.worker.shared;
-        let known = hostgroups.iter().find_map(|id| shared.hostgroup(*id).flavor());
-        let wanted = known.or_else(|| shared.info.get().map(|info| info.flavor));
-        let expected = || wanted.map_or("uuid:number (MySQL) or domain-server-number (MariaDB)", gtid::form);
-        match (gtid::flavor_of(gtids), wanted) {
-            (None, _) => Some(format!("Tidegate: {what} is not a GTID set: write GTIDs as {}, separated by commas", expected())),
-            (Some(given), Some(wanted)) if given != wanted => {
-                Some(format!("Tidegate: {what} has GTIDs of the form {}, but the servers use {}", gtid::form(given), gtid::form(wanted)))
-            }
-            _ => None,
-        }
+    /// Obeys a statement about tokens; false for any other.
+    pub(super) async fn obeys_token_order(
+        &mut self,
+        at: &mut Backends,
+        client: &mut Frontend,
+        facts: &mut SessionFacts,
+        wants: &Wants,
+        command: Incoming,
+        start: usize,
+    ) -> Result<bool, End> {
+        let Some(order) = order(client.sql_text(command, start), wants.lex) else { return Ok(false) };
+        Box::pin(self.obey_token_order(at, client, facts, order)).await?;
+        Ok(true)
     }
 }
 
@@ -166,6 +170,21 @@ fn result<const N: usize>(columns: [&str; N], rows: &[[String; N]]) -> Vec<u8> {
     out
 }
 
+/// What is wrong with GTIDs that are meant for servers of these hostgroups, in words; None for nothing.
+pub(super) fn fault_of_gtids(worker: &Worker, what: &str, gtids: &str, hostgroups: &[HostgroupId]) -> Option<String> {
+    let shared = &worker.shared;
+    let known = hostgroups.iter().find_map(|id| shared.hostgroup(*id).flavor());
+    let wanted = known.or_else(|| shared.info.get().map(|info| info.flavor));
+    let expected = || wanted.map_or("uuid:number (MySQL) or domain-server-number (MariaDB)", gtid::form);
+    match (gtid::flavor_of(gtids), wanted) {
+        (None, _) => Some(format!("Tidegate: {what} is not a GTID set: write GTIDs as {}, separated by commas", expected())),
+        (Some(given), Some(wanted)) if given != wanted => {
+            Some(format!("Tidegate: {what} has GTIDs of the form {}, but the servers use {}", gtid::form(given), gtid::form(wanted)))
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,7 +233,7 @@ mod tests {
             let heard = bed.serve(Command::Query, text.as_bytes()).await.unwrap();
             let code = if heard[0][0] == wire::message::ERR { u16::from_le_bytes([heard[0][1], heard[0][2]]) } else { 0 };
             assert_eq!(code, expected, "{config} {text}");
-            let is_known = bed.writes.as_ref().is_some_and(|writes| writes.known(Origin::Token, HostgroupId(1)).is_some());
+            let is_known = bed.causal.writes.as_ref().is_some_and(|writes| writes.known(Origin::Token, HostgroupId(1)).is_some());
             assert_eq!(is_known, code == 0 && text.contains(gtid), "{text}: of the cluster, by its writers");
         }
     }

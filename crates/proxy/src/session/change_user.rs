@@ -27,7 +27,9 @@ impl Session {
     pub(super) async fn change_user(&mut self, command: Incoming) -> Result<(), End> {
         let payload = self.client.payload(command).to_vec();
         // The old user's backends are cleaned whatever comes: the session never sees them again.
-        self.at.abandon_places();
+        if let Some(places) = self.at.places.take() {
+            places.abandon(&self.at.worker);
+        }
         let pins = self.at.pins.set();
         self.at.pins.clear();
         self.recovery.drop_gtid(&self.at, false);
@@ -87,7 +89,7 @@ async fn log_in_again(session: &mut Session, payload: &[u8]) -> Result<(), End> 
     session.wants.state.schema = None;
     session.drop_session_state();
     session.at.choose_lane(session.client.caps);
-    session.forget_ignore_space();
+    session.client.forget_ignore_space(&mut session.at, &mut session.wants);
     session.begin(Some(change.schema).filter(|s| !s.is_empty()));
     session.client.check_collation(&mut session.at).await?;
     if let Some(schema) = session.wants.state.schema.clone() {

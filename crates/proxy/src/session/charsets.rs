@@ -5,7 +5,7 @@
 //! shows: what made it is kept ([`hidden_after`]). Values of user variables are kept in a form that means the same under every
 //! character set and sql_mode ([`portable`]).
 
-use super::backends::Backends;
+use super::connection::Connection;
 use super::definition;
 use super::question::{Door, Question};
 use super::wants::Wants;
@@ -144,7 +144,7 @@ impl Wants {
                     let told = || told_collation(self.family, definition::all(&reply.raw).next()?.collation);
                     let told = if kept == RESULTS_COLLATION { told() } else { None };
                     // MySQL has none for the client.
-                    is_known &= told.is_some() || kept == CLIENT_COLLATION && at.is_on(Flavor::MySql);
+                    is_known &= told.is_some() || kept == CLIENT_COLLATION && at.backend.is_on(Flavor::MySql);
                     self.set_variable(at, kept, told.map(str::as_bytes));
                 }
             }
@@ -167,15 +167,6 @@ impl Wants {
     pub(super) fn charset_changes(&self, names: &[&'static str]) -> Vec<Change> {
         let value = |name: &str| self.state.variables.get(name).cloned().unwrap_or_else(|| (*b"").into());
         names.iter().map(|name| ((*name).into(), value(name))).collect()
-    }
-}
-
-impl Backends {
-    /// The collation that SET NAMES gives a character set, where neither names another and the session has not chosen its own.
-    pub(super) fn usual_collation(&self, wants: &Wants, charset: &str) -> Option<&'static str> {
-        let is_chosen = wants.state.variables.get("character_set_collations").is_some();
-        let default = self.backend.as_ref()?.core.info.default_of(charset).filter(|_| !is_chosen)?;
-        Some(default.name)
     }
 }
 

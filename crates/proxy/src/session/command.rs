@@ -70,7 +70,7 @@ impl Session {
                     self.facts.end_insert_delay(&mut self.at);
                     let nothing = Analysis::NONE;
                     Box::pin(self.settle_silent(&nothing)).await?;
-                    self.publish();
+                    self.at.publish_session(&self.client, &self.wants);
                 }
                 Waited::Signal(signal) => {
                     self.at.disturbed(signal)?;

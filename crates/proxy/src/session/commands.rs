@@ -5,12 +5,13 @@ use super::command::Incoming;
 use super::command_sql::{self, sql_of};
 use super::end::End;
 use super::execute::phase_of;
+use super::fault::Fault;
 use super::pipeline::{Form, Statement};
 use super::plan::Plan;
+use super::question::Door;
 use crate::backends::cleaning::{self, outlives_reset};
 use crate::logs::audit::AuditEvent;
 use crate::session_state::pins::PinReason;
-use crate::session_state::state::State;
 use crate::workers::mailbox::KillKind;
 use sql::{Analysis, Facts, Kind};
 use wire::codes;
@@ -59,7 +60,7 @@ impl Session {
 
     /// Serves a text of which the reading alone takes long.
     async fn serve_long_text(&mut self, kind: Command, command: Incoming) -> Result<(), End> {
-        match self.read_long_text(command).await {
+        match self.client.read_long_text(&self.at, &mut self.hand, &self.wants, command).await {
             Some(mut statement) => {
                 let result = self.serve_statement(&mut statement).await;
                 self.capture_statement(&statement);
@@ -71,7 +72,11 @@ impl Session {
 
     /// The statement that a command is; None for one that needs a closer look.
     fn statement(&mut self, kind: Command, command: Incoming) -> Option<Statement> {
-        if kind == Command::Query { self.read_text(command) } else { self.statements.execution_at_hand(&self.at, &self.client, command) }
+        if kind == Command::Query {
+            self.client.read_text(&self.at, &mut self.hand, &self.wants, command)
+        } else {
+            self.statements.execution_at_hand(&self.at, &self.client, command)
+        }
     }
 
     /// Serves a statement that is malformed, or unknown, or has a cursor that ends first.
@@ -81,7 +86,7 @@ impl Session {
 
     /// Commands that are not on the hot path.
     async fn run_rare(&mut self, kind: Command, command: Incoming) -> Result<(), End> {
-        self.direct_home();
+        self.hand.direct_home(&mut self.at);
         if !self.may_run(kind, command).await? {
             return Ok(());
         }
@@ -112,7 +117,7 @@ impl Session {
                 let result = self.send_on(command, ReplyKind::Simple).await;
                 // Not before: what is opened or remembered while it waits for its server has the old rights.
                 if renews_rights {
-                    self.rights_changed();
+                    self.worker.rights_changed();
                 }
                 result
             }
@@ -158,7 +163,7 @@ impl Session {
                     reply.status = None;
                 }
                 self.facts.leave_warnings(&self.at);
-                self.note_status(&analysis, &reply);
+                self.effects().note_status(&analysis, &reply);
                 let row_count = self.facts.row_count();
                 self.settle(&analysis, &reply, |_, _| false).await?;
                 if plan.reply == ReplyKind::Text {
@@ -187,7 +192,7 @@ impl Session {
                     self.worker.shared.logs.audit(AuditEvent::InitDb, &self.handle, None);
                 }
                 self.facts.leave_warnings(&self.at);
-                self.note_status(&analysis, &reply);
+                self.effects().note_status(&analysis, &reply);
                 self.settle(&analysis, &reply, |_, _| false).await
             }
             Err(fault) => self.report(fault).await,
@@ -244,40 +249,8 @@ impl Session {
                 self.at.pool.release_to(&self.worker, &self.at.lane, backend);
             }
         }
-        self.forget_ignore_space();
+        self.client.forget_ignore_space(&mut self.at, &mut self.wants);
         self.client.send_ok(&mut self.at).await
-    }
-
-    /// MariaDB takes IGNORE_SPACE, which a client flag put there at the first login, out of sql_mode.
-    pub(super) fn forget_ignore_space(&mut self) {
-        let mariadb = self.worker.shared.serves_mariadb();
-        if mariadb && self.client.caps.contains(Capabilities::IGNORE_SPACE) {
-            self.client.caps.remove(Capabilities::IGNORE_SPACE);
-            self.wants.lex.ignore_space = false;
-            self.at.choose_lane(self.client.caps);
-        }
-    }
-
-    /// All that a reset forgets.
-    pub(super) fn drop_session_state(&mut self) {
-        self.at.abandon_places();
-        self.at.pins.clear();
-        self.recovery.transcript = None;
-        self.recovery.drop_gtid(&self.at, false);
-        if let Some(writes) = &mut self.writes {
-            writes.forget_tokens();
-        }
-        self.facts.was_reset();
-        self.statements.clear();
-        self.wants.state = State { schema: self.wants.state.schema.take(), ..State::default() };
-        self.wants.lex = sql::LexMode::default();
-        self.wants.set_initial_variables(&self.at, &self.client, self.client.collation_after_reset(&self.at));
-        self.client.tracking_wish = None;
-        if self.client.filter.is_some() {
-            self.client.filter = Some(Box::new(self.wants.default_filter(&self.at)));
-        }
-        self.client.status = self.initial_status();
-        self.handle.set_transaction(false, 0);
     }
 
     /// COM_PROCESS_KILL, the binary form of KILL CONNECTION.
@@ -300,7 +273,7 @@ impl Session {
             if self.client.is_short(&self.at, command, 9) {
                 return self.client.malformed(&mut self.at).await;
             }
-            return self.report(self.unknown_statement(raw_id, "mysqld_stmt_execute")).await;
+            return self.report(Fault::unknown_statement(&self.worker, raw_id, "mysqld_stmt_execute")).await;
         };
         let phase = phase_of(self.client.payload(command));
         self.serve_execution(command, id, Form::Execution { id, phase }).await
@@ -309,7 +282,7 @@ impl Session {
     /// Serves an execution or a bulk execution, after the end of the statement's cursor.
     pub(super) async fn serve_execution(&mut self, command: Incoming, id: u32, form: Form) -> Result<(), End> {
         if self.statements.has_cursor(id) {
-            self.end_cursor_ahead(id).await?;
+            self.statements.end_cursor_ahead(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), id).await?;
         }
         let Some(analysis) = self.statements.get(id).map(|statement| statement.analysis) else { return Ok(()) };
         let mut statement = Statement { command, analysis, form };
@@ -323,7 +296,7 @@ impl Session {
         let raw_id = stmt_id(self.client.payload(command)).unwrap_or(0);
         let header = BulkHeader::parse(self.client.payload(command));
         let (Some(id), Ok(_)) = (self.statements.named_statement(&self.at, &self.client, command), header) else {
-            return self.report(self.unknown_statement(raw_id, "mysqld_stmt_bulk_execute")).await;
+            return self.report(Fault::unknown_statement(&self.worker, raw_id, "mysqld_stmt_bulk_execute")).await;
         };
         self.serve_execution(command, id, Form::Bulk { id }).await
     }

@@ -6,6 +6,7 @@ use super::backends::Backends;
 use super::end::End;
 use super::facts::SessionFacts;
 use super::fault::Fault;
+use super::question::Door;
 use super::statements::{ClientStatement, Statements};
 use crate::session_state::pins::PinReason;
 use crate::statements::stmt_cache::Meaning;
@@ -19,37 +20,6 @@ use wire::reframe::ReplyFacts;
 const TEXTS: [u8; 7] = [15, 249, 250, 251, 252, 253, 254];
 
 impl Session {
-    /// To where the statement's cursor is open.
-    pub(super) async fn travel_to_cursor(&mut self, id: u32) {
-        if let Some(hostgroup) = self.statements.get(id).and_then(|statement| statement.marks.cursor) {
-            self.door().travel(hostgroup).await;
-        }
-    }
-
-    /// The same; while a transaction or the like keeps the session from going there, the cursor is ended instead.
-    pub(super) async fn travel_to_cursor_or_end(&mut self, id: u32) {
-        self.travel_to_cursor(id).await;
-        let Some(elsewhere) = self.statements.get(id).and_then(|s| s.marks.cursor).filter(|place| *place != self.at.hostgroup()) else {
-            return;
-        };
-        self.statements.mark(id, |marks| marks.cursor = None);
-        let apart = self.statements.get_mut(id).and_then(|statement| statement.apart.take());
-        let is_last = !self.statements.any_cursor(elsewhere);
-        self.at.end_cursor_elsewhere(elsewhere, apart, is_last).await;
-    }
-
-    /// The statement is executed again: its cursor is over, and MySQL would send columns without rows. Long data that was sent since is
-    /// with the same statement of the server, to which both are left.
-    pub(super) async fn end_cursor_ahead(&mut self, id: u32) -> Result<(), End> {
-        self.travel_to_cursor_or_end(id).await;
-        if self.statements.get(id).is_some_and(|statement| statement.marks.long_data) {
-            return Ok(());
-        }
-        self.statements.cursor_ended(&mut self.at, id).await?;
-        self.statements.note_cursors(&mut self.at, 0);
-        Ok(())
-    }
-
     /// An execution that no server has seen uses its long data up all the same.
     pub(super) async fn forget_long_data(&mut self, id: u32) -> Result<(), End> {
         let Some(statement) = self.statements.get(id).filter(|statement| statement.marks.long_data) else { return Ok(()) };
@@ -115,7 +85,7 @@ impl Statements {
         } else {
             prepared.remove_apart(apart)
         };
-        at.close_if_any(gone).await?;
+        at.close_on_backend(gone.as_slice()).await.or_else(unless_ended)?;
         at.shrink_statements().await.or_else(unless_ended)
     }
 
@@ -128,7 +98,7 @@ impl Statements {
             Some(apart) => backend.core.statements.remove_apart(apart),
             None => backend.core.statements.remove(&statement.on_backend),
         };
-        at.close_if_any(gone).await
+        at.close_on_backend(gone.as_slice()).await.or_else(unless_ended)
     }
 
     /// A cursor is over.
@@ -192,11 +162,36 @@ impl Statements {
             None => self.share(at, id).await,
         }
     }
-}
 
-impl Backends {
-    async fn close_if_any(&mut self, id: Option<u32>) -> Result<(), End> {
-        self.close_on_backend(id.as_slice()).await.or_else(unless_ended)
+    /// To where the statement's cursor is open.
+    pub(super) async fn travel_to_cursor(&mut self, door: &mut Door<'_>, id: u32) {
+        if let Some(hostgroup) = self.get(id).and_then(|statement| statement.marks.cursor) {
+            door.travel(hostgroup).await;
+        }
+    }
+
+    /// The same; while a transaction or the like keeps the session from going there, the cursor is ended instead.
+    pub(super) async fn travel_to_cursor_or_end(&mut self, door: &mut Door<'_>, id: u32) {
+        self.travel_to_cursor(door, id).await;
+        let Some(elsewhere) = self.get(id).and_then(|s| s.marks.cursor).filter(|place| *place != door.at.hostgroup()) else {
+            return;
+        };
+        self.mark(id, |marks| marks.cursor = None);
+        let apart = self.get_mut(id).and_then(|statement| statement.apart.take());
+        let is_last = !self.any_cursor(elsewhere);
+        door.at.end_cursor_elsewhere(elsewhere, apart, is_last).await;
+    }
+
+    /// The statement is executed again: its cursor is over, and MySQL would send columns without rows. Long data that was sent since is
+    /// with the same statement of the server, to which both are left.
+    pub(super) async fn end_cursor_ahead(&mut self, door: &mut Door<'_>, id: u32) -> Result<(), End> {
+        self.travel_to_cursor_or_end(door, id).await;
+        if self.get(id).is_some_and(|statement| statement.marks.long_data) {
+            return Ok(());
+        }
+        self.cursor_ended(door.at, id).await?;
+        self.note_cursors(door.at, 0);
+        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@
 use super::Session;
 use super::backends::Backends;
 use super::command::Incoming;
+use super::connection::Connection;
 use super::end::End;
 use super::fault::Fault;
 use super::leave::Overdue;
@@ -57,46 +58,11 @@ impl Session {
         match result {
             Ok(()) => {
                 self.facts.leave_warnings(&self.at);
-                self.note_status(&analysis, &reply);
+                self.effects().note_status(&analysis, &reply);
                 self.settle(&analysis, &reply, |_, _| false).await
             }
             Err(fault) => self.report(fault).await,
         }
-    }
-
-    /// A replica goes on from a file and a position: refuses where it read those on another server than the one at hand. The number of the
-    /// error stops a replica, which others would have tried again.
-    fn must_know_position(&self, replica: &Replica) -> Result<(), Fault> {
-        let Some((here, identity)) = self.at.server_at_hand() else { return Ok(()) };
-        let (id, user) = (replica.server_id, &self.at.user.name);
-        let Err(before) = self.worker.shared.positions.may_go_on(user, id, &identity) else { return Ok(()) };
-        count(&self.worker.counters.positions_refused);
-        let text = format!(
-            "Tidegate: replica {id} read on {before} last, and {here} serves now, where {} means something else: use GTIDs, or give it a \
-             position of {here} and tell the proxy's admin port FORGET REPLICA {id}",
-            replica.from
-        );
-        if let Some(line) = self.at.pool.shared.told.due_about(user, &text, self.worker.shared.clock.now_ms()) {
-            tracing::warn!("user '{user}': {line}");
-        }
-        Err(Fault::error(codes::MASTER_FATAL_ERROR_READING_BINLOG, b"HY000", text))
-    }
-
-    /// The server at hand sends the binlog to this replica, whose next position is one of that server.
-    fn remember_position(&self, replica: &Replica, by_gtid: bool) {
-        let (positions, user) = (&self.worker.shared.positions, &self.at.user.name);
-        let Some((server, identity)) = self.at.server_at_hand().filter(|_| !by_gtid) else {
-            return positions.goes_by_gtid(user, replica.server_id);
-        };
-        positions.reads(Position {
-            user: user.as_ref().into(),
-            server_id: replica.server_id,
-            server: server.into(),
-            identity,
-            from: replica.from.clone(),
-            since_ms: replica.since_ms,
-            refused: 0,
-        });
     }
 
     /// Asks the server for its binlog, and waits for the beginning of its answer: false when that is an error, which is still to be
@@ -114,7 +80,7 @@ impl Session {
             if let Some(replica) = replica.as_ref().filter(|_| !by_gtid) {
                 self.door().learn_server().await?;
                 if !begins_anew {
-                    self.must_know_position(replica)?;
+                    self.at.must_know_position(replica)?;
                 }
             }
             let ahead = self.sync(analysis).await?;
@@ -132,25 +98,52 @@ impl Session {
         };
         let has_begun = first != ERROR;
         if let Some(replica) = replica.filter(|_| has_begun) {
-            self.remember_position(&replica, by_gtid);
+            self.at.remember_position(&replica, by_gtid);
             self.handle.set_replica(replica);
         }
         if has_begun && by_gtid {
             self.at.pins.end(PinReason::Replication);
             self.at.pins.begin(PinReason::ReplicationGtid, self.worker.clock.now_ms(), analysis.digest);
-            self.publish();
+            self.at.publish_session(&self.client, &self.wants);
         }
         Ok(has_begun)
     }
 }
 
 impl Backends {
-    /// The server at hand, as it is remembered of a replica: its address, and what it calls itself.
-    fn server_at_hand(&self) -> Option<(String, Box<str>)> {
-        let core = self.backend.as_ref().map(|backend| &backend.core)?;
-        let address = format!("{}:{}", core.server.key.host, core.server.key.port);
-        let identity = core.held.member().map(|member| &**member).unwrap_or(&address).into();
-        Some((address, identity))
+    /// A replica goes on from a file and a position: refuses where it read those on another server than the one at hand. The number of the
+    /// error stops a replica, which others would have tried again.
+    fn must_know_position(&self, replica: &Replica) -> Result<(), Fault> {
+        let Some((here, identity)) = self.backend.server_at_hand() else { return Ok(()) };
+        let (id, user) = (replica.server_id, &self.user.name);
+        let Err(before) = self.worker.shared.positions.may_go_on(user, id, &identity) else { return Ok(()) };
+        count(&self.worker.counters.positions_refused);
+        let text = format!(
+            "Tidegate: replica {id} read on {before} last, and {here} serves now, where {} means something else: use GTIDs, or give it a \
+             position of {here} and tell the proxy's admin port FORGET REPLICA {id}",
+            replica.from
+        );
+        if let Some(line) = self.pool.shared.told.due_about(user, &text, self.worker.shared.clock.now_ms()) {
+            tracing::warn!("user '{user}': {line}");
+        }
+        Err(Fault::error(codes::MASTER_FATAL_ERROR_READING_BINLOG, b"HY000", text))
+    }
+
+    /// The server at hand sends the binlog to this replica, whose next position is one of that server.
+    fn remember_position(&self, replica: &Replica, by_gtid: bool) {
+        let (positions, user) = (&self.worker.shared.positions, &self.user.name);
+        let Some((server, identity)) = self.backend.server_at_hand().filter(|_| !by_gtid) else {
+            return positions.goes_by_gtid(user, replica.server_id);
+        };
+        positions.reads(Position {
+            user: user.as_ref().into(),
+            server_id: replica.server_id,
+            server: server.into(),
+            identity,
+            from: replica.from.clone(),
+            since_ms: replica.since_ms,
+            refused: 0,
+        });
     }
 }
 

@@ -2,8 +2,12 @@
 
 use super::backends::Backends;
 use super::command::Incoming;
+use super::connection::Connection;
 use super::facts::{SessionFacts, counts_found_rows};
 use super::failed::leaves_nothing;
+use super::frontend::Frontend;
+use super::question::Door;
+use super::route::Directions;
 use super::setting::assignments;
 use super::tracked::contains_word;
 use super::untracked::{UNKNOWN_STATEMENT, mentions_role};
@@ -11,7 +15,6 @@ use super::wants::Wants;
 use super::{Session, charsets};
 use crate::session_state::pins::PinReason;
 use crate::session_state::routines::has_word;
-use crate::workers::counters::count;
 use crate::workers::safety::Safety;
 use sql::{Analysis, Facts, Kind, LexMode, Lexer, LockCall, MultiByte, Target, Token, TokenKind, Value};
 use std::sync::atomic::Ordering;
@@ -28,12 +31,40 @@ const MODES_OF_TEXT: [&[u8]; 8] = [b"ANSI", b"NO_BACKSLASH_ESCAPES", b"ORACLE", 
 /// What holds stored routines, as a data definition names it.
 const ROUTINES: [&str; 5] = ["procedure", "function", "package", "database", "schema"];
 
+/// What a statement may change of a session by its effects: what the session wants, knows and keeps, not what runs or is run again.
+pub(super) struct Effects<'a> {
+    pub at: &'a mut Backends,
+    pub client: &'a mut Frontend,
+    pub facts: &'a mut SessionFacts,
+    pub wants: &'a mut Wants,
+    /// How the statement was run.
+    pub directions: &'a Directions,
+}
+
 impl Session {
+    /// Where the effects of the statement at hand are noted.
+    pub(super) fn effects(&mut self) -> Effects<'_> {
+        Effects {
+            at: &mut self.at,
+            client: &mut self.client,
+            facts: &mut self.facts,
+            wants: &mut self.wants,
+            directions: &self.hand.directions,
+        }
+    }
+}
+
+impl Effects<'_> {
+    /// Where the proxy asks what the reply does not tell.
+    pub(super) fn door(&mut self) -> Door<'_> {
+        Door::new(self.at, self.facts, self.client)
+    }
+
     /// Notes what a COM_QUERY did.
     pub(super) fn note_effects(&mut self, command: Incoming, start: usize, analysis: &Analysis, reply: &ReplyFacts) {
         let read_by = self.wants.lex;
         self.note_status(analysis, reply);
-        if !self.at.needs_notes(analysis, reply) {
+        if !self.needs_notes(analysis, reply) {
             return;
         }
         // The text is needed beside `self`; statements that get here are few.
@@ -50,8 +81,8 @@ impl Session {
         if self.client.is_refused_whole(analysis, reply) {
             return;
         }
-        self.at.note_unseen(&self.wants, sql, analysis);
-        let clients = self.at.tells_by_clients_wish();
+        self.note_unseen(sql, analysis);
+        let clients = self.at.backend.tells_by_clients_wish();
         if analysis.facts.contains(Facts::MULTI) && (self.wants.is_read_anew(sql, reply) || self.wants.is_read_anew_untold(sql, clients)) {
             // What followed was read in another way by the server than here.
             self.at.pin(PinReason::SessionState, analysis);
@@ -74,21 +105,21 @@ impl Session {
                 }
             }
             if ends_transaction && self.client.status.intersects(IN_TRANSACTION) {
-                self.at.begin_transaction_anew(analysis);
+                self.begin_transaction_anew(analysis);
             }
         } else {
             self.note_statement(sql, analysis, reply, read_by);
-            self.at.note_dropped(&self.wants, sql, analysis, reply);
+            self.note_dropped(sql, analysis, reply);
         }
         // The statement may have changed the settings itself.
-        if (clients || self.at.tells_by_clients_wish()) && !self.wants.is_told_by_text(sql, analysis) {
+        if (clients || self.at.backend.tells_by_clients_wish()) && !self.wants.is_told_by_text(sql, analysis) {
             self.at.pin_state(sql, analysis);
         }
-        self.at.note_next_transaction(analysis, reply);
+        self.note_next_transaction(analysis, reply);
         if !(returns && self.wants.only_moved(sql, analysis, reply)) {
-            self.at.note_unexplained(&self.wants, sql, analysis, reply);
+            self.note_unexplained(sql, analysis, reply);
         }
-        self.facts.note_counted_pins(&mut self.at, analysis, reply);
+        self.facts.note_counted_pins(self.at, analysis, reply);
     }
 
     /// The transaction, as the server's status flags say.
@@ -103,26 +134,26 @@ impl Session {
             self.at.pins.end(PinReason::Savepoint);
         }
         let Some(mut status) = reply.status else { return };
-        if self.hand.directions.alone {
+        if self.directions.alone {
             // It is on for the statement only.
             status.remove(StatusFlags::AUTOCOMMIT);
         }
         let in_transaction = status.intersects(IN_TRANSACTION);
         if in_transaction && self.client.status.intersects(IN_TRANSACTION) && ends_transaction_alone(analysis, reply) {
-            self.at.begin_transaction_anew(analysis);
+            self.begin_transaction_anew(analysis);
         }
         if status == self.client.status {
             return;
         }
         self.client.status = status;
         self.wants.lex.no_backslash_escapes = status.contains(StatusFlags::NO_BACKSLASH_ESCAPES);
-        let now = self.worker.clock.now_ms();
+        let now = self.at.worker.clock.now_ms();
         if in_transaction && !Safety::TransactionPin.is_off() {
             self.at.pins.begin(PinReason::Transaction, now, analysis.digest);
         } else {
             self.at.pins.end(PinReason::Transaction);
         }
-        self.handle.set_transaction(in_transaction, now);
+        self.at.handle.set_transaction(in_transaction, now);
     }
 
     /// What the text of one statement means for the session.
@@ -131,7 +162,7 @@ impl Session {
             // It may not have run.
             return self.at.pin(PinReason::SessionState, analysis);
         }
-        self.at.note_locks(&self.wants, sql, analysis, reply);
+        self.note_locks(sql, analysis, reply);
         self.note_kind(sql, analysis, reply, read_by);
         let assigns = analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN)
             || analysis.facts.contains(Facts::USER_VARIABLE)
@@ -143,32 +174,23 @@ impl Session {
         }
     }
 
-    /// Servers give new rights to new connections only, and those on a schema to whoever enters it anew.
-    pub(super) fn rights_changed(&self) {
-        count(&self.worker.counters.rights_changed);
-        let shared = &self.worker.shared;
-        // What a user may prepare, enter and read the body of is asked anew, too.
-        shared.ddl_epoch.fetch_add(1, Ordering::AcqRel);
-        shared.rights_changed_ms.fetch_max(shared.clock.now_ms() + 1, Ordering::AcqRel);
-    }
-
     fn note_kind(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, read_by: Option<LexMode>) {
-        let (now, digest) = (self.worker.clock.now_ms(), analysis.digest);
+        let (now, digest) = (self.at.worker.clock.now_ms(), analysis.digest);
         let failed = reply.error.is_some();
         match analysis.kind {
             Kind::Ddl | Kind::DropTable | Kind::CreateTemporaryTable => {
-                self.worker.shared.ddl_epoch.fetch_add(1, Ordering::AcqRel);
+                self.at.worker.shared.ddl_epoch.fetch_add(1, Ordering::AcqRel);
             }
             // A part of one that failed may hold, too.
-            Kind::Grant => self.rights_changed(),
-            Kind::Flush if has_word(sql, "privileges") => self.rights_changed(),
+            Kind::Grant => self.at.worker.rights_changed(),
+            Kind::Flush if has_word(sql, "privileges") => self.at.worker.rights_changed(),
             _ => {}
         }
         if matches!(analysis.kind, Kind::Ddl | Kind::Compound) && ROUTINES.iter().any(|word| has_word(sql, word)) {
-            self.worker.shared.routines_defined.note(Some(sql));
+            self.at.worker.shared.routines_defined.note(Some(sql));
         }
-        if analysis.kind == Kind::Ddl && !failed && self.at.tracks_nothing() && self.wants.drops_its_schema(sql) {
-            self.wants.enter_schema(&mut self.at, None);
+        if analysis.kind == Kind::Ddl && !failed && self.at.backend.tracks_nothing() && self.wants.drops_its_schema(sql) {
+            self.wants.enter_schema(self.at, None);
         }
         match analysis.kind {
             Kind::Ddl if contains(sql, b"rename") => self.at.pins.tables_renamed(),
@@ -206,17 +228,19 @@ impl Session {
             }
             Kind::SetTransaction if !failed => self.at.pin(PinReason::NextTransaction, analysis),
             Kind::SetRole if !failed => self.at.pin(PinReason::Role, analysis),
-            Kind::Execute => self.at.note_dynamic(&self.wants, sql, analysis, reply),
+            Kind::Execute => self.note_dynamic(sql, analysis, reply),
             Kind::Compound if mentions_role(sql) => self.at.pin(PinReason::Role, analysis),
-            Kind::Xa => self.at.note_xa(&self.wants, sql, analysis, failed),
+            Kind::Xa => self.note_xa(sql, analysis, failed),
             Kind::Handler if !failed => match handler_verb(sql, self.wants.lex) {
                 HandlerVerb::Open => self.at.pins.handler_opened(now, digest),
                 HandlerVerb::Close => self.at.pins.handler_closed(),
                 HandlerVerb::Read => {}
             },
-            Kind::Use if reply.schema.is_none() && !failed && (self.at.tracks_nothing() || self.at.tells_by_clients_wish()) => {
-                let schema = sql::parse_use(sql, self.wants.lex).map(|name| self.wants.in_utf8(&self.client, &self.worker, &name));
-                self.wants.enter_schema(&mut self.at, schema);
+            Kind::Use
+                if reply.schema.is_none() && !failed && (self.at.backend.tracks_nothing() || self.at.backend.tells_by_clients_wish()) =>
+            {
+                let schema = sql::parse_use(sql, self.wants.lex).map(|name| self.wants.in_utf8(self.client, &self.at.worker, &name));
+                self.wants.enter_schema(self.at, schema);
             }
             Kind::SetStatement => self.note_set_statement(sql, analysis, reply),
             _ => {}
@@ -232,6 +256,80 @@ impl Session {
             Kind::Set | Kind::SetStatement | Kind::Call | Kind::Compound | Kind::Execute | Kind::Do => self.at.pin_state(body, analysis),
             _ => self.note_kind(body, &inner, reply, None),
         }
+    }
+
+    /// DROP TABLE, alone: a warning may say that there was no such table, and of several statements only the last one's are told.
+    fn note_dropped(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+        if analysis.kind == Kind::DropTable
+            && !analysis.facts.contains(Facts::VERSIONED)
+            && reply.error.is_none()
+            && reply.warnings == 0
+            && self.at.pins.set().contains(PinReason::TemporaryTable)
+        {
+            let dropped = self.wants.temporary_tables(sql);
+            self.at.pins.tables_dropped(&dropped);
+        }
+    }
+
+    /// A statement that failed may have taken what it names, and has perhaps released nothing; nor does one with
+    /// `sql_select_limit=0` (DO too, on MySQL).
+    fn note_locks(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+        if !analysis.facts.intersects(Facts::GET_LOCK | Facts::RELEASE_LOCK) || Safety::LockPin.is_off() {
+            return;
+        }
+        let now = self.at.worker.clock.now_ms();
+        let is_limited = self.wants.state.variables.get("sql_select_limit").is_some_and(|limit| **limit == *b"0");
+        let releases = reply.error.is_none() && !is_limited && (analysis.kind != Kind::Select || reply.all_rows > 0);
+        for call in sql::lock_names(sql, self.wants.lex) {
+            match call {
+                LockCall::Release(_) | LockCall::ReleaseAll if !releases => {}
+                LockCall::Get(name) => self.at.pins.lock_taken(name, now, analysis.digest),
+                LockCall::Release(name) => self.at.pins.lock_released(name.as_deref()),
+                LockCall::ReleaseAll => self.at.pins.locks_released(),
+            }
+        }
+    }
+
+    fn note_xa(&mut self, sql: &[u8], analysis: &Analysis, failed: bool) {
+        // Where not every server runs a part of it, that part may be the verb.
+        let is_certain = !analysis.facts.contains(Facts::VERSIONED);
+        match verb(sql, self.wants.lex, 1).as_deref() {
+            Some("COMMIT" | "ROLLBACK") if is_certain && !failed => self.at.pins.end(PinReason::Xa),
+            Some("RECOVER") if is_certain => {}
+            // What is refused begins nothing; what there was before has its pin.
+            Some(_) if is_certain && failed => {}
+            _ => self.at.pin(PinReason::Xa, analysis),
+        }
+    }
+
+    /// What SET TRANSACTION asked for is over with COMMIT and ROLLBACK. Other statements use it up or not, as the engines of their
+    /// tables will: no answer tells.
+    fn note_next_transaction(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
+        let ended = reply.status.is_some_and(|s| !s.intersects(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY));
+        let is_certain = reply.error.is_none() && !analysis.facts.intersects(Facts::MULTI.union(Facts::VERSIONED));
+        if ended && is_certain && matches!(analysis.kind, Kind::Commit | Kind::Rollback) {
+            self.at.pins.end(PinReason::NextTransaction);
+        }
+    }
+
+    /// A transaction ended and the next one began with it: `COMMIT AND CHAIN`, `BEGIN` within a transaction. It has its own time.
+    fn begin_transaction_anew(&mut self, analysis: &Analysis) {
+        let now = self.at.worker.clock.now_ms();
+        self.at.handle.set_transaction(false, now);
+        self.at.handle.set_transaction(true, now);
+        if self.at.pins.set().contains(PinReason::Transaction) {
+            self.at.pins.end(PinReason::Transaction);
+            self.at.pins.begin(PinReason::Transaction, now, analysis.digest);
+        }
+    }
+
+    /// Is there more to note than the transaction?
+    pub(super) fn needs_notes(&self, analysis: &Analysis, reply: &ReplyFacts) -> bool {
+        let counts_inserts = self.at.lane.settings().auto_increment_delay_multiplex > 0;
+        let waits = self.at.pins.set().contains(PinReason::FoundRows)
+            || self.at.pins.set().contains(PinReason::NextTransaction)
+            || analysis.kind == Kind::Begin && self.at.pins.set().contains(PinReason::LockTables);
+        !is_plain(analysis, reply) || waits || counts_inserts || self.at.backend.tracks_nothing() || self.at.backend.tells_by_clients_wish()
     }
 }
 
@@ -260,82 +358,6 @@ impl SessionFacts {
             if self.auto_increment_left == 0 || self.is_insert_delay_over(at) {
                 self.end_insert_delay(at);
             }
-        }
-    }
-}
-
-impl Backends {
-    /// DROP TABLE, alone: a warning may say that there was no such table, and of several statements only the last one's are told.
-    fn note_dropped(&mut self, wants: &Wants, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
-        if analysis.kind == Kind::DropTable
-            && !analysis.facts.contains(Facts::VERSIONED)
-            && reply.error.is_none()
-            && reply.warnings == 0
-            && self.pins.set().contains(PinReason::TemporaryTable)
-        {
-            let dropped = wants.temporary_tables(sql);
-            self.pins.tables_dropped(&dropped);
-        }
-    }
-
-    /// A statement that failed may have taken what it names, and has perhaps released nothing; nor does one with
-    /// `sql_select_limit=0` (DO too, on MySQL).
-    fn note_locks(&mut self, wants: &Wants, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
-        if !analysis.facts.intersects(Facts::GET_LOCK | Facts::RELEASE_LOCK) || Safety::LockPin.is_off() {
-            return;
-        }
-        let now = self.worker.clock.now_ms();
-        let is_limited = wants.state.variables.get("sql_select_limit").is_some_and(|limit| **limit == *b"0");
-        let releases = reply.error.is_none() && !is_limited && (analysis.kind != Kind::Select || reply.all_rows > 0);
-        for call in sql::lock_names(sql, wants.lex) {
-            match call {
-                LockCall::Release(_) | LockCall::ReleaseAll if !releases => {}
-                LockCall::Get(name) => self.pins.lock_taken(name, now, analysis.digest),
-                LockCall::Release(name) => self.pins.lock_released(name.as_deref()),
-                LockCall::ReleaseAll => self.pins.locks_released(),
-            }
-        }
-    }
-
-    fn note_xa(&mut self, wants: &Wants, sql: &[u8], analysis: &Analysis, failed: bool) {
-        // Where not every server runs a part of it, that part may be the verb.
-        let is_certain = !analysis.facts.contains(Facts::VERSIONED);
-        match verb(sql, wants.lex, 1).as_deref() {
-            Some("COMMIT" | "ROLLBACK") if is_certain && !failed => self.pins.end(PinReason::Xa),
-            Some("RECOVER") if is_certain => {}
-            // What is refused begins nothing; what there was before has its pin.
-            Some(_) if is_certain && failed => {}
-            _ => self.pin(PinReason::Xa, analysis),
-        }
-    }
-
-    /// Is there more to note than the transaction?
-    pub(super) fn needs_notes(&self, analysis: &Analysis, reply: &ReplyFacts) -> bool {
-        let counts_inserts = self.lane.settings().auto_increment_delay_multiplex > 0;
-        let waits = self.pins.set().contains(PinReason::FoundRows)
-            || self.pins.set().contains(PinReason::NextTransaction)
-            || analysis.kind == Kind::Begin && self.pins.set().contains(PinReason::LockTables);
-        !is_plain(analysis, reply) || waits || counts_inserts || self.tracks_nothing() || self.tells_by_clients_wish()
-    }
-
-    /// What SET TRANSACTION asked for is over with COMMIT and ROLLBACK. Other statements use it up or not, as the engines of their
-    /// tables will: no answer tells.
-    fn note_next_transaction(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
-        let ended = reply.status.is_some_and(|s| !s.intersects(StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY));
-        let is_certain = reply.error.is_none() && !analysis.facts.intersects(Facts::MULTI.union(Facts::VERSIONED));
-        if ended && is_certain && matches!(analysis.kind, Kind::Commit | Kind::Rollback) {
-            self.pins.end(PinReason::NextTransaction);
-        }
-    }
-
-    /// A transaction ended and the next one began with it: `COMMIT AND CHAIN`, `BEGIN` within a transaction. It has its own time.
-    fn begin_transaction_anew(&mut self, analysis: &Analysis) {
-        let now = self.worker.clock.now_ms();
-        self.handle.set_transaction(false, now);
-        self.handle.set_transaction(true, now);
-        if self.pins.set().contains(PinReason::Transaction) {
-            self.pins.end(PinReason::Transaction);
-            self.pins.begin(PinReason::Transaction, now, analysis.digest);
         }
     }
 }

@@ -11,6 +11,7 @@ use super::pipeline::{Form, Statement};
 use super::plan::Plan;
 use super::question::Door;
 use super::route::TextCommand;
+use super::setting::teaches;
 use super::statements::{ClientStatement, Marks, Statements, lex_at};
 use super::wants::Wants;
 use crate::cache::AskedExecution;
@@ -68,7 +69,7 @@ impl Session {
     /// Notes what an execution did, by its reply.
     pub(super) async fn note_execution(&mut self, command: Incoming, id: u32, plan: &Plan, reply: &ReplyFacts) -> Result<(), End> {
         let read_by = self.wants.lex;
-        self.note_status(&plan.analysis, reply);
+        self.effects().note_status(&plan.analysis, reply);
         self.note_effects_of(id, reply, read_by);
         self.scribe().transcribe_execution(command, id, plan, reply);
         self.facts.note_counts_of(&mut self.statements, &plan.analysis, reply);
@@ -96,11 +97,11 @@ impl Session {
             Box::pin(self.statements.executed_apart(&mut self.at, &mut self.facts, id, reply)).await?;
         }
         self.statements.note_cursors(&mut self.at, plan.analysis.digest);
-        if Self::teaches(&plan.analysis, reply)
+        if teaches(&plan.analysis, reply)
             && let Some(text) = self.statements.get(id).map(|s| s.key.text.clone())
         {
             // The effect is not remembered: as text the same statement may also warn.
-            Box::pin(self.learn_set(&text, &plan.analysis, reply)).await;
+            Box::pin(self.effects().learn_set(&text, &plan.analysis, reply)).await;
         }
         if self.facts.has_diagnostics()
             && let Some(text) = self.statements.get(id).map(|s| s.key.text.clone())
@@ -111,16 +112,16 @@ impl Session {
     }
 
     fn note_effects_of(&mut self, id: u32, reply: &ReplyFacts, read_by: LexMode) {
-        let Some(statement) = self.statements.get(id) else { return };
-        let analysis = statement.analysis;
-        if self.at.needs_notes(&analysis, reply) {
-            let key = Arc::clone(&statement.key);
-            // What counts for its text is what was in force at the PREPARE.
-            let is_anew = analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN) && key.mode != self.wants.mode(&self.client, &self.worker)
-                || self.wants.changes_its_text(&key.text, &analysis, reply, read_by);
-            self.note_all(&key.text, &analysis, reply, is_anew.then_some(read_by));
-            self.note_stored_code(&key.text, key.schema.as_ref(), &analysis, reply);
+        let Some(analysis) = self.statements.get(id).map(|statement| statement.analysis) else { return };
+        if !self.effects().needs_notes(&analysis, reply) {
+            return;
         }
+        let Some(key) = self.statements.get(id).map(|statement| Arc::clone(&statement.key)) else { return };
+        // What counts for its text is what was in force at the PREPARE.
+        let is_anew = analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN) && key.mode != self.wants.mode(&self.client, &self.worker)
+            || self.wants.changes_its_text(&key.text, &analysis, reply, read_by);
+        self.effects().note_all(&key.text, &analysis, reply, is_anew.then_some(read_by));
+        self.effects().note_stored_code(&key.text, key.schema.as_ref(), &analysis, reply);
     }
 
     /// COM_STMT_RESET: forgets long data and closes the cursor.
@@ -130,9 +131,9 @@ impl Session {
         }
         let raw_id = stmt_id(self.client.payload(command)).unwrap_or(0);
         let Some(id) = self.statements.named_statement(&self.at, &self.client, command) else {
-            return self.report(self.unknown_statement(raw_id, "mysqld_stmt_reset")).await;
+            return self.report(Fault::unknown_statement(&self.worker, raw_id, "mysqld_stmt_reset")).await;
         };
-        self.travel_to_cursor_or_end(id).await;
+        self.statements.travel_to_cursor_or_end(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), id).await;
         if let Some(statement) = self.statements.get_mut(id) {
             statement.failed = None;
         }
@@ -147,7 +148,7 @@ impl Session {
         let mut reply = ReplyFacts::default();
         match self.run_plan(command, &plan, &mut reply).await {
             Ok(()) => {
-                self.note_status(&analysis, &reply);
+                self.effects().note_status(&analysis, &reply);
                 self.statements.share(&mut self.at, id).await?;
                 self.statements.note_cursors(&mut self.at, analysis.digest);
                 self.facts.keep_warnings(reply.warnings == 0);
@@ -166,7 +167,7 @@ impl Session {
             return self.client.malformed(&mut self.at).await;
         }
         let Some(id) = self.statements.named_statement(&self.at, &self.client, command) else { return Ok(()) };
-        self.travel_to_cursor_or_end(id).await;
+        self.statements.travel_to_cursor_or_end(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), id).await;
         let is_bound = self.statements.get(id).is_some_and(ClientStatement::is_bound);
         if is_bound {
             self.statements.forget_on_backend(&mut self.at, id).await?;

@@ -259,6 +259,18 @@ impl SessionFacts {
         let mariadb = at.worker.shared.serves_mariadb();
         self.keep_warnings(mariadb && self.has_diagnostics());
     }
+
+    /// The server at hand has answered: what it knows of the session is of this statement.
+    pub(super) fn note_answered(&mut self, at: &mut Backends, reply: &ReplyFacts) {
+        self.answered(reply);
+        at.note_ran();
+    }
+
+    /// Does the session know this better than its backend?
+    pub(super) fn knows(&self, at: &Backends, fact: sql::Fact) -> bool {
+        let may_be_set = fact == sql::Fact::PseudoThreadId && at.pins.set().contains(PinReason::SessionState);
+        at.pins.set().is_empty() || !may_be_set && !self.is_with_backend(fact)
+    }
 }
 
 /// What the backend knows, and the session does not.
@@ -430,7 +442,7 @@ impl SessionFacts {
         match fact {
             sql::Fact::FoundRows => self.found_rows_with_backend,
             sql::Fact::RowCount => self.row_count_with_backend,
-            // Who sets @@pseudo_thread_id is pinned for it: Session::knows().
+            // Who sets @@pseudo_thread_id is pinned for it: SessionFacts::knows().
             sql::Fact::ConnectionId | sql::Fact::PseudoThreadId => false,
             sql::Fact::WarningCount | sql::Fact::ErrorCount => self.diagnostics.is_none(),
         }

@@ -5,9 +5,7 @@
 //! is told, and of the rest never: a session keeps the backend on which code of its own failed, and one on which a trigger may
 //! have left something is reset before it is lent on.
 
-use super::Session;
-use super::backends::Backends;
-use super::effects::changes_data_at_most;
+use super::effects::{Effects, changes_data_at_most};
 use super::facts::FailedCalls;
 use super::frontend::Frontend;
 use super::query::shows_diagnostics;
@@ -117,7 +115,7 @@ pub(super) fn leaves_nothing(analysis: &Analysis) -> bool {
     (is_told || changes_data_at_most(analysis.kind) || shows_diagnostics(analysis.kind)) && !analysis.facts.intersects(loud)
 }
 
-impl Session {
+impl Effects<'_> {
     /// A statement failed that [`may_have_left`] something.
     pub(super) async fn look_after_failure(&mut self, analysis: &Analysis, code: u16) {
         let calls = std::mem::take(&mut self.facts.failed_calls);
@@ -125,7 +123,7 @@ impl Session {
             return;
         }
         let runs_code = runs_code(analysis) && calls != FailedCalls::Natives;
-        let tells = self.at.tells_after_failures();
+        let tells = self.tells_after_failures();
         let Some(backend) = self.at.backend.as_mut() else { return };
         if tells {
             // The server says what it has not said yet. Its warnings are read by whoever wants them.
@@ -148,6 +146,11 @@ impl Session {
             self.at.pin(PinReason::SessionState, analysis);
         }
     }
+
+    /// Whether the server at hand tells with its next answer what a statement did that failed.
+    pub(super) fn tells_after_failures(&self) -> bool {
+        self.at.backend.as_ref().is_some_and(|backend| backend.core.info.flavor == Flavor::MySql && backend.core.held.tracks())
+    }
 }
 
 impl Frontend {
@@ -161,13 +164,6 @@ impl Frontend {
             && analysis.facts.contains(Facts::MULTI)
             && !analysis.facts.intersects(Facts::VERSIONED.union(Facts::TORN))
             && !self.caps.contains(Capabilities::MULTI_STATEMENTS)
-    }
-}
-
-impl Backends {
-    /// Whether the server at hand tells with its next answer what a statement did that failed.
-    pub(super) fn tells_after_failures(&self) -> bool {
-        self.backend.as_ref().is_some_and(|backend| backend.core.info.flavor == Flavor::MySql && backend.core.held.tracks())
     }
 }
 
@@ -214,7 +210,7 @@ mod tests {
                 bed.answers(&[result_of(&[])]);
             }
             let analysis = bed.analysis(text);
-            bed.look_after_failure(&analysis, code).await;
+            bed.effects().look_after_failure(&analysis, code).await;
             let must_reset = bed.at.backend.as_ref().unwrap().core.held.must_reset();
             assert_eq!(
                 (bed.sent().len(), !bed.pins().is_empty(), must_reset),
@@ -225,7 +221,7 @@ mod tests {
         let mut bed = Bed::new("").on(Flavor::MariaDb);
         bed.at.backend.as_ref().unwrap().core.server.has_loud_triggers.store(true, Ordering::Relaxed);
         let insert = bed.analysis("INSERT INTO t VALUES (1)");
-        bed.look_after_failure(&insert, codes::DUP_ENTRY).await;
+        bed.effects().look_after_failure(&insert, codes::DUP_ENTRY).await;
         assert!(bed.at.backend.as_ref().unwrap().core.held.must_reset(), "triggers there leave something");
     }
 }

@@ -6,6 +6,8 @@ use crate::clients::session_handle::Signal;
 use crate::session_state::certainty::Refusal;
 use crate::session_state::pins::PinSet;
 use crate::workers::safety::Safety;
+use crate::workers::worker::Worker;
+use wire::codes;
 
 /// Why a statement did not run; the session may go on.
 #[derive(Debug)]
@@ -75,6 +77,13 @@ impl Fault {
         }
     }
 
+    /// Error 1243, as the servers put it. MariaDB names its function for the command, MySQL (since 8.0) one for all.
+    pub(super) fn unknown_statement(worker: &Worker, id: u32, function: &str) -> Self {
+        let mysql = worker.shared.serves_mysql();
+        let function = if mysql { "mysql_stmt_precheck" } else { function };
+        Self::error(codes::UNKNOWN_STMT_HANDLER, b"HY000", format!("Unknown prepared statement handler ({id}) given to {function}"))
+    }
+
     /// A server's error, passed on.
     pub(super) fn server(e: crate::backends::backend::ServerError) -> Self {
         Self::Error { code: e.code, sqlstate: e.sqlstate, text: e.message }
@@ -90,7 +99,7 @@ pub(super) fn end_of_pinned(why: &str, pins: PinSet) -> End {
 impl Session {
     /// Tells the client of a fault; the session goes on where it can.
     pub(super) async fn report(&mut self, fault: Fault) -> Result<(), End> {
-        self.fault_reported(&fault);
+        self.account().fault_reported(&fault);
         match fault {
             Fault::End(end) => Err(end),
             Fault::Error { code, sqlstate, text } => {

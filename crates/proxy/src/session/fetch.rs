@@ -5,6 +5,7 @@ use super::command::Incoming;
 use super::end::End;
 use super::fault::Fault;
 use super::plan::Plan;
+use super::question::Door;
 use sql::Analysis;
 use wire::codes;
 use wire::flags::StatusFlags;
@@ -21,7 +22,7 @@ impl Session {
         let raw_id = stmt_id(self.client.payload(command)).unwrap_or(0);
         let open = self.statements.named_statement(&self.at, &self.client, command).filter(|id| self.statements.has_cursor(*id));
         if let Some(id) = open {
-            self.travel_to_cursor(id).await;
+            self.statements.travel_to_cursor(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), id).await;
         }
         if open.is_some() && self.at.backend.is_none() {
             self.statements.lose_cursors_at(&mut self.at);
@@ -32,7 +33,7 @@ impl Session {
                 let stop = if self.worker.shared.serves_mysql() { "." } else { "" };
                 Fault::error(codes::STMT_HAS_NO_OPEN_CURSOR, b"HY000", format!("The statement ({raw_id}) has no open cursor{stop}"))
             } else {
-                self.unknown_statement(raw_id, "mysqld_stmt_fetch")
+                Fault::unknown_statement(&self.worker, raw_id, "mysqld_stmt_fetch")
             };
             return self.report(fault).await;
         };
@@ -41,7 +42,7 @@ impl Session {
         let mut reply = ReplyFacts::default();
         match self.run_plan(command, &plan, &mut reply).await {
             Ok(()) => {
-                self.note_status(&analysis, &reply);
+                self.effects().note_status(&analysis, &reply);
                 let ended = reply.error.is_some() || reply.status.is_some_and(|s| s.contains(StatusFlags::LAST_ROW_SENT));
                 if ended {
                     self.statements.cursor_ended(&mut self.at, id).await?;

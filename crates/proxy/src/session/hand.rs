@@ -37,4 +37,13 @@ impl AtHand {
             at.pins.begin(PinReason::Rule, now, analysis.digest);
         }
     }
+
+    /// The statement that was to fill the cache has been answered (or has failed: then it does not).
+    pub(super) fn end_fill(&mut self, at: &Backends, succeeded: bool) {
+        let Some(fill) = self.fill.take().filter(|_| succeeded) else { return };
+        if let Some(backend) = at.backend.as_ref() {
+            // A result that is not kept is no fault: the client has it.
+            let _ = fill.finish(backend.core.caps, at.worker.shared.clock.now_ms());
+        }
+    }
 }

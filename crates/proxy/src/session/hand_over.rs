@@ -5,6 +5,7 @@
 //! goes, is made anew, or keeps the session where it is.
 
 use super::backends::{Backends, PlaceRecord};
+use super::causal::Causality;
 use super::end::End;
 use super::facts::SessionFacts;
 use super::frontend::Frontend;
@@ -110,28 +111,8 @@ impl Session {
         // socket until it is read.
         let can_go = (passage.is_some() || self.at.forget_shared_statements().await) && self.client.carry(&mut self.at);
         match can_go.then(|| self.record(passage)).flatten() {
-            Some((record, sockets)) => self.offer(&successor, record, sockets).await,
+            Some((record, sockets)) => self.at.offer_to_successor(&successor, record, sockets).await,
             None => Ok(()),
-        }
-    }
-
-    async fn offer(&mut self, successor: &HandOverQueue, record: SessionRecord, sockets: Vec<DetachedSocket>) -> Result<(), End> {
-        let offered = match ::handover::encode(&Offered::Session(Box::new(record))) {
-            Ok(record) => successor.offer(record, sockets).await,
-            Err(e) => Err(e.to_string()),
-        };
-        match offered {
-            Ok(()) => {
-                self.at.backends_mut().for_each(Backend::count_elsewhere);
-                Err(End::HandedOver)
-            }
-            Err(why) => {
-                let is_first = self.handle.refused_ms.replace(self.worker.clock.now_ms().max(1)) == 0;
-                if is_first {
-                    tracing::info!("session {} stays in this process for now: {why}", self.handle.id);
-                }
-                Ok(())
-            }
         }
     }
 
@@ -146,7 +127,7 @@ impl Session {
             wants: Wants { state, lex, family, stand_ins },
             // What is of a statement that has ended stays here.
             hand: AtHand { began_us: _, directions: _, flag_in, min_gtid: _, watch, fill, trail: _ },
-            writes,
+            causal: Causality { writes },
             beside: _,
             facts,
             statements,
@@ -223,6 +204,31 @@ impl Backends {
         let now = self.worker.shared.routines_defined.count();
         self.pins.count_definitions_anew(routines_defined, now);
         self.places = super::backends::Places::of(places, |pins| pins.count_definitions_anew(routines_defined, now));
+    }
+
+    async fn offer_to_successor(
+        &mut self,
+        successor: &HandOverQueue,
+        record: SessionRecord,
+        sockets: Vec<DetachedSocket>,
+    ) -> Result<(), End> {
+        let offered = match ::handover::encode(&Offered::Session(Box::new(record))) {
+            Ok(record) => successor.offer(record, sockets).await,
+            Err(e) => Err(e.to_string()),
+        };
+        match offered {
+            Ok(()) => {
+                self.backends_mut().for_each(Backend::count_elsewhere);
+                Err(End::HandedOver)
+            }
+            Err(why) => {
+                let is_first = self.handle.refused_ms.replace(self.worker.clock.now_ms().max(1)) == 0;
+                if is_first {
+                    tracing::info!("session {} stays in this process for now: {why}", self.handle.id);
+                }
+                Ok(())
+            }
+        }
     }
 }
 
@@ -342,7 +348,7 @@ impl SessionRecord {
             at: Backends { backend, pins: self.pins, ..Backends::new(worker, &handle, Arc::clone(&user), self.hostgroup, caps) },
             wants: Wants { state: self.state, lex: self.lex, family: self.family, stand_ins: None },
             hand: AtHand { flag_in: self.flag_in, ..AtHand::default() },
-            writes: self.writes,
+            causal: Causality { writes: self.writes },
             beside: None,
             facts: self.facts,
             statements: Default::default(),
@@ -376,7 +382,7 @@ impl SessionRecord {
         let slot = Registration::new(worker, &handle);
         // Its pins are none that begin now.
         handle.publish_pins(&session.at.pins);
-        session.publish();
+        session.at.publish_session(&session.client, &session.wants);
         tokio::task::spawn_local(async move {
             let _slot = slot;
             let end = match self.passage {
@@ -386,17 +392,6 @@ impl SessionRecord {
             Box::pin(session.end_session(end)).await;
         });
         Ok(())
-    }
-}
-
-impl Wants {
-    /// Sessions with equal settings hold one copy of them.
-    pub(super) fn share_state(&mut self, at: &Backends) {
-        let memory = &mut at.worker.memory.borrow_mut();
-        self.state.variables = memory.intern(std::mem::take(&mut self.state.variables));
-        if let Some(schema) = self.state.schema.take() {
-            self.state.schema = Some(memory.intern_text(schema));
-        }
     }
 }
 

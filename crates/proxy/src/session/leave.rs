@@ -11,6 +11,7 @@
 //! INVARIANT: a statement that is not part of anything begun before never goes to a server that is out of use.
 
 use super::backends::Backends;
+use super::connection::Connection;
 use super::end::End;
 use super::facts::SessionFacts;
 use super::fault::{Certainty, Fault};
@@ -51,6 +52,16 @@ pub(super) enum Overdue {
     Moves,
     /// It is waited for, unless its server is cut off.
     MayNeverEnd,
+}
+
+impl Frontend {
+    /// The server answered with an error that may say something of the server.
+    pub(super) fn tell_of_error(&self, at: &Backends, code: u16, message: &[u8]) {
+        if let Some(backend) = &at.backend {
+            let read_only = self.status.contains(StatusFlags::IN_TRANS_READONLY);
+            at.worker.shared.server_erred(&backend.core.server, code, message, read_only);
+        }
+    }
 }
 
 impl Recovery {
@@ -174,16 +185,6 @@ impl Recovery {
     }
 }
 
-impl Frontend {
-    /// The server answered with an error that may say something of the server.
-    pub(super) fn tell_of_error(&self, at: &Backends, code: u16, message: &[u8]) {
-        if let Some(backend) = &at.backend {
-            let read_only = self.status.contains(StatusFlags::IN_TRANS_READONLY);
-            at.worker.shared.server_erred(&backend.core.server, code, message, read_only);
-        }
-    }
-}
-
 impl AtHand {
     /// The time to finish on its server is over while its statement runs: the statement is ended by the server, which
     /// says what became of it, if it does so in time. A statement of its own, outside of anything, may end by itself, as long as
@@ -209,7 +210,7 @@ impl Backends {
     /// The statement at hand is given up with its backend. Whether it was applied is not known: a server that is cut off may
     /// be joined again and go on, and what it sent last may have been heard.
     pub(super) fn lost_overdue(&mut self) -> Fault {
-        let why = if self.is_cut_off() {
+        let why = if self.backend.is_cut_off() {
             "the server is cut off from its cluster and did not answer within demotion_grace_ms"
         } else {
             "the proxy stopped using the server"
@@ -236,7 +237,7 @@ impl Backends {
             && match overdue {
                 Overdue::Finishes => false,
                 Overdue::Moves => true,
-                Overdue::MayNeverEnd => self.is_cut_off(),
+                Overdue::MayNeverEnd => self.backend.is_cut_off(),
             }
     }
 
@@ -246,7 +247,9 @@ impl Backends {
     pub(super) fn leave_idle(&mut self) {
         let now_ms = self.worker.shared.clock.now_ms();
         self.handle.may_stay();
-        self.look_after_places();
+        if let Some(places) = &mut self.places {
+            places.look_after(&self.handle, now_ms);
+        }
         let Some(backend) = &self.backend else { return };
         let server = &backend.core.server;
         let pins = self.pins.set();

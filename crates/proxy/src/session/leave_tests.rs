@@ -251,8 +251,8 @@ async fn a_statement_that_is_overdue_finishes_moves_or_may_never_end() {
             bed.ran_and_noted("BEGIN", &ok_open());
         }
         let analysis = bed.analysis(text);
-        bed.recovery.reply_hasher =
-            bed.recovery.reply_hasher_for(&bed.at, &bed.client, &crate::session::plan::Plan::new(analysis), Default::default());
+        let plan = crate::session::plan::Plan::new(analysis);
+        bed.recovery.reply_hasher = bed.recovery.reply_hasher_for(&bed.at, &bed.client, &plan, Default::default());
         assert_eq!(bed.recovery.when_overdue(&bed.at, &bed.client, &bed.facts, began, &analysis), expected, "{config} {opens} {text}");
     }
 }

@@ -34,16 +34,14 @@ struct WarningRange {
 }
 
 impl Session {
-    /// Whether a statement of this kind is ever answered by the proxy.
-    pub(super) fn may_be_answered_here(analysis: &Analysis) -> bool {
-        ends_transaction(analysis.kind)
-            || matches!(analysis.kind, Kind::Show | Kind::Set | Kind::Kill | Kind::ShowWarnings | Kind::ShowErrors)
-    }
-
     /// Answers a COM_QUERY without a backend, if that is possible.
     pub(super) async fn answered_here(&mut self, command: Incoming, start: usize, analysis: &Analysis) -> Result<bool, End> {
         match analysis.kind {
-            Kind::Show | Kind::Set if self.obeys_token_order(command, start).await? => Ok(true),
+            Kind::Show | Kind::Set
+                if self.causal.obeys_token_order(&mut self.at, &mut self.client, &mut self.facts, &self.wants, command, start).await? =>
+            {
+                Ok(true)
+            }
             Kind::Kill => self.client.answer_kill(&mut self.at, &self.wants, command, start).await,
             Kind::Set if self.at.backend.is_none() && self.at.pins.set().is_empty() => self.answer_set(command, start, analysis).await,
             Kind::Commit | Kind::Rollback => {
@@ -75,7 +73,7 @@ impl Session {
             return Ok(false);
         }
         for (name, value) in &effect.changes {
-            self.note_learnt_variable(name, value);
+            self.effects().note_learnt_variable(name, value);
         }
         let leaves_warnings = self.facts.leaves_warnings(&self.at, analysis, self.client.sql_text(command, start));
         self.facts.note_success(leaves_warnings);
@@ -242,6 +240,11 @@ impl SessionFacts {
         let packets = choose_rows(diagnostics, &wanted(sql, kind)?, RowForm { binary: false, only_rows: true });
         Some(Patch::Rows { columns: Diagnostics::COLUMNS as u64, packets })
     }
+}
+
+/// Whether a statement of this kind is ever answered by the proxy.
+pub(super) fn may_be_answered_here(analysis: &Analysis) -> bool {
+    ends_transaction(analysis.kind) || matches!(analysis.kind, Kind::Show | Kind::Set | Kind::Kill | Kind::ShowWarnings | Kind::ShowErrors)
 }
 
 /// Does a statement of this kind end a transaction?

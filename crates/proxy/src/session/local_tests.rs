@@ -46,7 +46,7 @@ async fn a_commit_without_anything_to_end_is_answered_here() {
 fn taught(flavor: Flavor, text: &str, variables: &[(&str, &str)]) -> Bed {
     let mut bed = Bed::new("").on(flavor);
     bed.ran(text, &told(variables));
-    bed.remember_set(text.as_bytes(), &analysis(text), &told(variables), &[]);
+    bed.effects().remember_set(text.as_bytes(), &analysis(text), &told(variables), &[]);
     bed.at.backend = None;
     bed
 }
@@ -91,11 +91,11 @@ async fn a_set_that_is_answered_here_changes_what_the_client_is_told() {
         (MySql, "STRICT_ALL_TABLES", StatusFlags::AUTOCOMMIT),
     ] {
         let mut bed = taught(flavor, "SET time_zone = 'SYSTEM'", &[]);
-        bed.note_learnt_variable("sql_mode", value.as_bytes());
+        bed.effects().note_learnt_variable("sql_mode", value.as_bytes());
         assert_eq!(bed.client.status, expected, "{flavor:?} {mode} {value}");
     }
     let mut bed = taught(MySql, "SET autocommit = 0", &[("autocommit", "OFF")]);
-    bed.note_learnt_variable("autocommit", b"ON");
+    bed.effects().note_learnt_variable("autocommit", b"ON");
     assert!(!bed.client.is_autocommit_off() && bed.wants.state.variables.get("autocommit").is_none());
     assert_eq!(answered(&mut bed, "SET autocommit = 0").await, Some(OK));
     assert!(bed.client.is_autocommit_off());

@@ -132,7 +132,7 @@ pub(super) async fn log_in(
         worker: Rc::clone(&worker),
     };
     let waits = Rc::clone(&handle);
-    let result = match tokio::time::timeout(limit, unless_stopped(&waits, login.run(handle))).await {
+    let result = match tokio::time::timeout(limit, unless_stopped(&waits, login.log_client_in(handle))).await {
         Ok(result) => result,
         Err(_) => {
             // As a proxy before us told it.
@@ -171,7 +171,7 @@ pub(super) fn scramble() -> [u8; SCRAMBLE] {
 }
 
 impl ClientLogin {
-    async fn run(mut self, handle: Rc<SessionHandle>) -> Result<Session, End> {
+    async fn log_client_in(mut self, handle: Rc<SessionHandle>) -> Result<Session, End> {
         if self.worker.shared.is_draining() {
             return Err(self.refuse(codes::SERVER_SHUTDOWN, "08S01", "Server shutdown in progress").await);
         }
@@ -287,7 +287,7 @@ impl ClientLogin {
         let mut payload = Vec::new();
         greeting.write(&mut payload);
         // Whoever left before the greeting was a health check.
-        self.send(&payload).await.map_err(|_| End::Quit)
+        self.send_packet(&payload).await.map_err(|_| End::Quit)
     }
 
     fn default_plugin(&self) -> Plugin {
@@ -347,7 +347,7 @@ impl ClientLogin {
         self.worker.shared.note_host(self.peer, HostLogin::Succeeded);
         let mut ok = Vec::new();
         OkPacket { status: StatusFlags::AUTOCOMMIT, ..OkPacket::default() }.write(&mut ok, OK, login.capabilities);
-        if let Err(end) = self.send(&ok).await {
+        if let Err(end) = self.send_packet(&ok).await {
             return end;
         }
         self.seq = 0;
@@ -423,7 +423,7 @@ impl ClientLogin {
         let proven = verified.native.zip(self.fingerprint).filter(|_| !self.caps.contains(Capabilities::LONG_PASSWORD));
         self.certificate_proof = proven.map(|(hash, fingerprint)| Box::new(certificate_proof(&hash, &self.scramble, &fingerprint)));
         if let Some(packet) = verified.before_ok {
-            self.send(&packet).await?;
+            self.send_packet(&packet).await?;
         }
         Ok(user)
     }
@@ -446,7 +446,7 @@ impl ClientLogin {
                 Step::Done(verified) => return Ok(Some(verified)),
                 Step::Denied => return Ok(None),
                 Step::Send(payload) => {
-                    self.send(&payload).await?;
+                    self.send_packet(&payload).await?;
                     let answer = self.receive().await?;
                     auth.feed(&account, &answer).map_err(malformed)?
                 }
@@ -454,7 +454,7 @@ impl ClientLogin {
                     let data = [&self.scramble[..], &[0]].concat();
                     let mut payload = Vec::new();
                     AuthSwitchRequest { plugin: plugin.name().as_bytes(), data: &data }.write(&mut payload);
-                    self.send(&payload).await?;
+                    self.send_packet(&payload).await?;
                     let answer = self.receive().await?;
                     auth.feed(&account, &answer).map_err(malformed)?
                 }
@@ -505,7 +505,7 @@ impl ClientLogin {
             codes::USER_LIMIT_REACHED => count(&counters.denied_max_user_connections),
             _ => {}
         }
-        self.count_error(code, text);
+        self.count_refusal(code, text);
         let mut state = ErrPacket::GENERAL;
         if let Some(given) = sqlstate.as_bytes().first_chunk() {
             state = *given;
@@ -513,13 +513,13 @@ impl ClientLogin {
         let mut payload = Vec::new();
         let caps = self.caps | if self.seq > 1 && !self.is_old { Capabilities::PROTOCOL_41 } else { Capabilities::default() };
         ErrPacket { code, sqlstate: state, message: text.as_bytes() }.write(&mut payload, caps);
-        let _ = self.send(&payload).await;
+        let _ = self.send_packet(&payload).await;
         self.link.stream_mut().close_notify();
         End::Refused(text.to_owned())
     }
 
     /// Counts a refused login in `stats_mysql_errors`. An unknown name is no key there: strangers could fill the table with names.
-    fn count_error(&self, code: u16, text: &str) {
+    fn count_refusal(&self, code: u16, text: &str) {
         let (user, hostgroup) = self.user.as_ref().map_or_else(Default::default, |user| (user.name.clone(), user.default_hostgroup.0));
         let key = ErrorKey { hostgroup, host: "".into(), port: 0, user, schema: Box::default(), code };
         let client = self.peer.map(|peer| peer.ip());
@@ -579,7 +579,7 @@ impl ClientLogin {
         }
     }
 
-    async fn send(&mut self, payload: &[u8]) -> Result<(), End> {
+    async fn send_packet(&mut self, payload: &[u8]) -> Result<(), End> {
         let mut out = Vec::with_capacity(payload.len() + HEADER);
         packet::put_packet(&mut out, &mut self.seq, payload);
         self.link.write_all(&out).await.map_err(End::ClientError)

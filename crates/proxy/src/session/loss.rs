@@ -30,19 +30,15 @@ impl Backends {
     /// The backend is gone, and with it what pinned the session to it.
     pub(super) fn pinned_backend_lost(&mut self, why: &str) -> Fault {
         self.tell_of_loss();
-        if self.has_open() {
+        let core = self.backend.as_ref().map(|backend| &backend.core);
+        let is_open = core.is_some_and(|core| core.has_assigned_gtid || core.held.status().contains(StatusFlags::IN_TRANS));
+        // What its server keeps for as long as it keeps the connection.
+        if is_open || self.replaying.is_some() || !self.pins.set().without(WISHES).is_empty() {
             self.end_lost(Loss::Closed);
         }
         let lost = self.backend.take();
         let text = lost.map_or_else(|| why.to_owned(), |backend| format!("{}: {why}", backend.core.server.key.addr()));
         Fault::Lost { certainty: Certainty::NeverSent, text, pins: self.pins.set() }
-    }
-
-    /// Whether anything is open on the backend at hand that its server keeps for as long as it keeps the connection.
-    pub(super) fn has_open(&self) -> bool {
-        let core = self.backend.as_ref().map(|backend| &backend.core);
-        let is_open = core.is_some_and(|core| core.has_assigned_gtid || core.held.status().contains(StatusFlags::IN_TRANS));
-        is_open || self.replaying.is_some() || !self.pins.set().without(WISHES).is_empty()
     }
 
     /// What runs or is open on the backend at hand is ended by its server, unless that is taken for dead.
@@ -90,10 +86,6 @@ impl Backends {
         if let Some(backend) = self.backend.as_ref().filter(|b| !b.core.server.is_cut() && !b.core.server.standing.is_cut_off()) {
             self.worker.shared.signal(&backend.core.server, SignalKind::ConnectionLost);
         }
-    }
-
-    pub(super) fn is_cut_off(&self) -> bool {
-        self.backend.as_ref().is_some_and(|b| b.core.server.standing.is_cut_off())
     }
 
     /// The connection of what runs failed, or is given up: while the statement runs on the server, its transaction keeps its locks,

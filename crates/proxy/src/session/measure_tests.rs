@@ -58,12 +58,12 @@ async fn an_error_never_quotes_a_password() {
         ("CREATE USER u IDENTIFIED BY 'secret'", "near 'secret'", ""),
     ] {
         let analysis = bed.analysis(text);
-        let shown = bed.shown_error(message.as_bytes(), Some((Measured::Text(text.as_bytes()), &analysis)));
+        let shown = bed.account().shown_error(message.as_bytes(), Some((Measured::Text(text.as_bytes()), &analysis)));
         let shown = String::from_utf8_lossy(&shown).into_owned();
         assert!(!shown.contains("secret"), "{shown}");
         assert!(expected.is_empty() || shown == expected, "{shown}");
     }
-    let described = bed.described(Some((Measured::Text(b"SELECT 'secret'"), &bed.analysis("SELECT 'secret'"))));
+    let described = bed.account().described(Some((Measured::Text(b"SELECT 'secret'"), &bed.analysis("SELECT 'secret'"))));
     assert!(described.contains("user 'anna'") && described.contains("SELECT ?") && !described.contains("secret"), "{described}");
 }
 

@@ -4,7 +4,7 @@ use super::Session;
 use super::command::Incoming;
 use super::hand::AtHand;
 use super::pipeline::{Form, Statement};
-use super::route::RulesInput;
+use super::route::{Router, RulesInput};
 use super::statements::ClientStatement;
 use crate::mirror::{self, MirrorWish, Mirrored, MirroredExecution};
 use crate::session_state::class::{Class, LaneKey};
@@ -39,7 +39,7 @@ impl Session {
         let Some(wish) = self.hand.wish_for(analysis) else { return };
         let body = self.client.body(command);
         let said = CopiedStatement { body, start, analysis, schema: self.wants.state.schema.as_ref(), execution: None };
-        if let Some(copy) = self.copy(wish, said) {
+        if let Some(copy) = self.router().copy_of(wish, said) {
             self.admit(copy);
         }
     }
@@ -48,9 +48,9 @@ impl Session {
     pub(super) fn mirror_execution(&mut self, command: Incoming, id: u32) {
         let Some(statement) = self.hand.directions.mirror.and_then(|_| self.statements.get(id)) else { return };
         let Some(wish) = self.hand.wish_for(&statement.analysis) else { return };
-        match self.said_by(statement, command) {
+        match self.router().said_by(statement, command) {
             Ok(said) => {
-                if let Some(copy) = self.copy(wish, said) {
+                if let Some(copy) = self.router().copy_of(wish, said) {
                     self.admit(copy);
                 }
             }
@@ -65,9 +65,56 @@ impl Session {
                 let body = self.client.body(statement.command);
                 CopiedStatement { body, start, analysis: &statement.analysis, schema: self.wants.state.schema.as_ref(), execution: None }
             }
-            Form::Execution { id, .. } | Form::Bulk { id } => self.said_by(self.statements.get(id)?, statement.command).ok()?,
+            Form::Execution { id, .. } | Form::Bulk { id } => self.router().said_by(self.statements.get(id)?, statement.command).ok()?,
         };
-        self.copy(MirrorWish { hostgroup: Some(hostgroup), flag: None }, said)
+        self.router().copy_of(MirrorWish { hostgroup: Some(hostgroup), flag: None }, said)
+    }
+
+    fn admit(&mut self, copy: Mirrored) {
+        let strand = self.beside.get_or_insert_default().strand.get_or_insert_default();
+        mirror::admit(&self.worker, strand, copy);
+    }
+}
+
+impl Router<'_> {
+    /// None where there is to be none.
+    fn copy_of(&self, wish: MirrorWish, said: CopiedStatement<'_>) -> Option<Mirrored> {
+        if said.text().len() + said.execution.as_ref().map_or(0, |execution| execution.payload.len()) >= mirror::MAX_TEXT {
+            mirror::drop_copy(&self.at.worker, "the statement is too long");
+            return None;
+        }
+        let route = self.route_of_copy(wish, &said)?;
+        let hostgroup = route.destination_hostgroup.or(wish.hostgroup).unwrap_or(self.at.user.default_hostgroup);
+        let (body, analysis) = match &route.rewritten {
+            None => (said.body.to_vec(), *said.analysis),
+            Some(text) => {
+                let attributes = said.body.get(..said.start).unwrap_or_default();
+                ([attributes, text].concat(), self.at.worker.analyze(text, self.wants.lex))
+            }
+        };
+        Some(Mirrored {
+            body,
+            start: said.start,
+            execution: said.execution,
+            analysis,
+            lex: self.wants.lex,
+            state: State { schema: said.schema.cloned(), ..state_of_copy(&self.wants.state) },
+            lane: LaneKey { hostgroup, user: Arc::clone(&self.at.user), class: Class::of(self.client.caps) },
+            collation: u8::try_from(self.client.collation).unwrap_or(0),
+            timeout_ms: route.timeout_ms,
+            client: self.client.ip(),
+            is_guarded: false,
+        })
+    }
+
+    /// What the rules say of the copy; None when it is not to run.
+    fn route_of_copy(&self, wish: MirrorWish, said: &CopiedStatement<'_>) -> Option<Route> {
+        let Some(flag) = wish.flag else { return Some(Route::default()) };
+        let digest = self.at.worker.digest(said.text(), self.wants.lex, said.analysis);
+        let asked = RulesInput { flag_in: flag, comment: None, schema: said.schema.map_or(&[][..], |schema| schema) };
+        let route = self.ask_rules(&self.at.worker.in_force(), said.text(), said.analysis, &digest, asked);
+        // A message has nobody to go to.
+        (route.error_msg.is_none() && route.ok_msg.is_none()).then_some(route)
     }
 
     /// What an execution of a prepared statement says, or why it cannot be copied.
@@ -76,7 +123,7 @@ impl Session {
         if !is_execution || statement.marks.long_data {
             return Err("the statement has long data or rows of parameters");
         }
-        if !self.wants.reads_as_then(&self.client, &self.worker, &statement.key.mode) {
+        if !self.wants.reads_as_then(self.client, &self.at.worker, &statement.key.mode) {
             return Err("the statement was prepared with other settings than it is executed with");
         }
         let payload = self.client.payload(command);
@@ -92,51 +139,6 @@ impl Session {
             analysis: &statement.analysis,
             schema: key.schema.as_ref(),
             execution: Some(execution),
-        })
-    }
-
-    fn admit(&mut self, copy: Mirrored) {
-        let strand = self.beside.get_or_insert_default().strand.get_or_insert_default();
-        mirror::admit(&self.worker, strand, copy);
-    }
-
-    /// What the rules say of the copy; None when it is not to run.
-    fn route_of_copy(&self, wish: MirrorWish, said: &CopiedStatement<'_>) -> Option<Route> {
-        let Some(flag) = wish.flag else { return Some(Route::default()) };
-        let digest = self.worker.digest(said.text(), self.wants.lex, said.analysis);
-        let asked = RulesInput { flag_in: flag, comment: None, schema: said.schema.map_or(&[][..], |schema| schema) };
-        let route = self.ask_rules(&self.worker.in_force(), said.text(), said.analysis, &digest, asked);
-        // A message has nobody to go to.
-        (route.error_msg.is_none() && route.ok_msg.is_none()).then_some(route)
-    }
-
-    /// None where there is to be none.
-    fn copy(&self, wish: MirrorWish, said: CopiedStatement<'_>) -> Option<Mirrored> {
-        if said.text().len() + said.execution.as_ref().map_or(0, |execution| execution.payload.len()) >= mirror::MAX_TEXT {
-            mirror::drop_copy(&self.worker, "the statement is too long");
-            return None;
-        }
-        let route = self.route_of_copy(wish, &said)?;
-        let hostgroup = route.destination_hostgroup.or(wish.hostgroup).unwrap_or(self.at.user.default_hostgroup);
-        let (body, analysis) = match &route.rewritten {
-            None => (said.body.to_vec(), *said.analysis),
-            Some(text) => {
-                let attributes = said.body.get(..said.start).unwrap_or_default();
-                ([attributes, text].concat(), self.worker.analyze(text, self.wants.lex))
-            }
-        };
-        Some(Mirrored {
-            body,
-            start: said.start,
-            execution: said.execution,
-            analysis,
-            lex: self.wants.lex,
-            state: State { schema: said.schema.cloned(), ..state_of_copy(&self.wants.state) },
-            lane: LaneKey { hostgroup, user: Arc::clone(&self.at.user), class: Class::of(self.client.caps) },
-            collation: u8::try_from(self.client.collation).unwrap_or(0),
-            timeout_ms: route.timeout_ms,
-            client: self.client.ip(),
-            is_guarded: false,
         })
     }
 }
@@ -181,7 +183,7 @@ mod tests {
             schema: bed.wants.state.schema.as_ref(),
             execution: None,
         };
-        let copy = bed.copy(wish, said)?;
+        let copy = bed.router().copy_of(wish, said)?;
         assert_eq!(copy.state.schema.as_deref(), Some(&b"shop"[..]), "names mean the same there");
         Some((copy.lane.hostgroup.0, String::from_utf8(copy.body).unwrap()))
     }

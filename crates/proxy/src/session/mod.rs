@@ -19,6 +19,7 @@ mod charsets;
 mod command;
 mod command_sql;
 mod commands;
+mod connection;
 mod cursors;
 mod definition;
 mod dump;
@@ -85,12 +86,12 @@ use crate::clients::session_handle::{Activity, SessionHandle};
 use crate::logs::audit::AuditEvent;
 use crate::net::link::Link;
 use crate::net::stream::{DetachedSocket, Stream};
-use crate::session_state::causal::Writes;
 use crate::workers::counters::count;
 use crate::workers::prefetch::{Extent, Warm};
 use crate::workers::worker::{FIRST_SESSION_ID, Worker};
 use backends::Backends;
 use beside::Beside;
+use causal::Causality;
 use end::End;
 use facts::SessionFacts;
 use frontend::Frontend;
@@ -118,8 +119,7 @@ pub(crate) struct Session {
     wants: Wants,
     /// The statement at hand.
     hand: AtHand,
-    /// What it wrote last, where causal reads are on, and which GTIDs it was told of.
-    writes: Option<Box<Writes>>,
+    causal: Causality,
     /// What runs beside it, once something did.
     beside: Option<Box<Beside>>,
     facts: SessionFacts,
@@ -159,7 +159,7 @@ pub(crate) fn start(worker: &Rc<Worker>, socket: DetachedSocket, peer: Option<So
                 return end.log_refused(&handle, handle.row.client.get(), &worker);
             }
         };
-        session.logged_in();
+        session.client.note_login(&session.at, &session.wants);
         let end = if session.at.user.fast_forward { Box::pin(session.pass_through()).await } else { session.serve().await };
         // As rare as the login, and as long.
         Box::pin(session.end_session(end)).await;
@@ -203,7 +203,7 @@ impl Session {
             client,
             wants: Wants::default(),
             hand: AtHand::default(),
-            writes: None,
+            causal: Causality::default(),
             beside: None,
             facts: SessionFacts::default(),
             statements: Statements::default(),
@@ -266,7 +266,9 @@ impl Session {
         self.capture_ends();
         self.session_ended(&end);
         self.handle.set_activity(Activity::Idle, self.worker.clock.now_ms());
-        self.at.abandon_places();
+        if let Some(places) = self.at.places.take() {
+            places.abandon(&self.at.worker);
+        }
         if let Some(backend) = self.at.backend.take() {
             // The client's socket closes now; the backend may take a moment.
             let (worker, pool, pins) = (Rc::clone(&self.worker), Rc::clone(&self.at.pool), self.at.pins.set());

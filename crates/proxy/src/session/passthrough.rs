@@ -90,7 +90,7 @@ impl Session {
         self.at.backend = Some(backend);
         let now = self.worker.clock.now_ms();
         self.at.pins.begin(PinReason::Replication, now, 0);
-        self.publish();
+        self.at.publish_session(&self.client, &self.wants);
         if let Err(end) = self.client.welcome(&mut self.at, &self.wants).await {
             return end;
         }
@@ -104,7 +104,7 @@ impl Session {
         loop {
             match self.client.next_passed(&mut self.at, &mut passage).await {
                 Ok(PassthroughEvent::Moved) => self.client.note_passed(&self.at, &passage),
-                Ok(PassthroughEvent::Command) => match self.hear(&mut passage).await {
+                Ok(PassthroughEvent::Command) => match self.client.hear_client(&mut self.at, &self.wants, &mut passage).await {
                     Ok(()) => self.client.note_passed(&self.at, &passage),
                     Err(end) => return end,
                 },
@@ -122,34 +122,6 @@ impl Session {
                 return end;
             }
         }
-    }
-
-    /// The client begins to speak: what is asked of the proxy is answered by it, the rest goes to the server.
-    async fn hear(&mut self, passage: &mut Passage) -> Result<(), End> {
-        let at = before_answered(self.client.input.filled());
-        let bytes = self.client.input.filled().get(at..).unwrap_or_default();
-        let whole = packet::header(bytes).filter(|(len, seq)| *seq == 0 && bytes.len() == HEADER + len).is_some();
-        let payload = if whole { bytes.get(HEADER..).unwrap_or_default() } else { &[] };
-        passage.awaits_answer = true;
-        let is_answer_told = self.at.backend.as_ref().is_none_or(|backend| backend.input.is_empty());
-        if let Some(backend) = self.at.backend.as_mut() {
-            backend.link.start_command();
-        }
-        match payload.first().copied().and_then(Command::from_u8) {
-            Some(Command::Query | Command::ProcessKill) => {
-                if let Some((id, kind)) = self.wants.killed_in(&self.at, &self.client, payload).filter(|_| is_answer_told) {
-                    self.client.input.consume_behind(at, HEADER + payload.len());
-                    self.client.command_seq = 1;
-                    passage.awaits_answer = false;
-                    return self.client.kill_session(&mut self.at, id, kind).await;
-                }
-            }
-            Some(Command::Quit) => passage.has_quit = true,
-            Some(Command::StmtClose | Command::StmtSendLongData) => passage.awaits_answer = false,
-            Some(Command::BinlogDump | Command::BinlogDumpGtid) => passage.is_endless = true,
-            _ => {}
-        }
-        Ok(())
     }
 }
 
@@ -280,7 +252,11 @@ impl Frontend {
         match signal {
             Signal::KillConnection => return Some(self.told_at_rest(at, passage, End::Killed)),
             Signal::Stop => return Some(self.told_at_rest(at, passage, End::Shutdown)),
-            Signal::Cut | Signal::Demoted => return Some(self.told_at_rest(at, passage, at.server_taken())),
+            Signal::Cut | Signal::Demoted => {
+                let why = at.backend.as_ref().and_then(|backend| backend.core.server.standing.why_cut());
+                let end = end_of_pinned(why.unwrap_or("the proxy stopped using the server"), at.pins.set());
+                return Some(self.told_at_rest(at, passage, end));
+            }
             Signal::IdleTimeout if self.is_at_rest(at, passage) => {
                 return Some(self.told_at_rest(at, passage, End::Idle));
             }
@@ -303,13 +279,33 @@ impl Frontend {
             at.handle.set_activity(if is_idle { Activity::Idle } else { Activity::Running }, at.worker.clock.now_ms());
         }
     }
-}
 
-impl Backends {
-    /// The server of this connection is not to be used any more.
-    fn server_taken(&self) -> End {
-        let why = self.backend.as_ref().and_then(|backend| backend.core.server.standing.why_cut());
-        end_of_pinned(why.unwrap_or("the proxy stopped using the server"), self.pins.set())
+    /// The client begins to speak: what is asked of the proxy is answered by it, the rest goes to the server.
+    async fn hear_client(&mut self, at: &mut Backends, wants: &Wants, passage: &mut Passage) -> Result<(), End> {
+        let start = before_answered(self.input.filled());
+        let bytes = self.input.filled().get(start..).unwrap_or_default();
+        let whole = packet::header(bytes).filter(|(len, seq)| *seq == 0 && bytes.len() == HEADER + len).is_some();
+        let payload = if whole { bytes.get(HEADER..).unwrap_or_default() } else { &[] };
+        passage.awaits_answer = true;
+        let is_answer_told = at.backend.as_ref().is_none_or(|backend| backend.input.is_empty());
+        if let Some(backend) = at.backend.as_mut() {
+            backend.link.start_command();
+        }
+        match payload.first().copied().and_then(Command::from_u8) {
+            Some(Command::Query | Command::ProcessKill) => {
+                if let Some((id, kind)) = wants.killed_in(at, self, payload).filter(|_| is_answer_told) {
+                    self.input.consume_behind(start, HEADER + payload.len());
+                    self.command_seq = 1;
+                    passage.awaits_answer = false;
+                    return self.kill_session(at, id, kind).await;
+                }
+            }
+            Some(Command::Quit) => passage.has_quit = true,
+            Some(Command::StmtClose | Command::StmtSendLongData) => passage.awaits_answer = false,
+            Some(Command::BinlogDump | Command::BinlogDumpGtid) => passage.is_endless = true,
+            _ => {}
+        }
+        Ok(())
     }
 }
 

@@ -5,10 +5,14 @@
 use super::Session;
 use super::command::Incoming;
 use super::end::End;
-use super::local::ends_transaction;
+use super::frontend::Frontend;
+use super::local::{ends_transaction, may_be_answered_here};
 use super::plan::Plan;
 use super::query::asks_for_facts;
+use super::question::Door;
 use super::route::TextCommand;
+use super::statements::Statements;
+use super::wants::Wants;
 use crate::workers::counters::count;
 use sql::{Analysis, Kind};
 use wire::reframe::ReplyFacts;
@@ -50,11 +54,11 @@ impl Session {
     /// Serves a statement.
     pub(super) async fn serve_statement(&mut self, statement: &mut Statement) -> Result<(), End> {
         // Where it goes, and how it is run: route.rs.
-        if !self.goes_home_undirected() && !self.direct_statement(statement).await? {
+        if !self.hand.goes_home_undirected(&mut self.at) && !self.direct_statement(statement).await? {
             return Ok(());
         }
         // What needs no server: local.rs.
-        if Self::may_be_answered_here(&statement.analysis) && self.answer_here(statement).await? {
+        if may_be_answered_here(&statement.analysis) && self.answer_here(statement).await? {
             return Ok(());
         }
         // What is sent: query.rs, execute.rs.
@@ -82,7 +86,10 @@ impl Session {
         // What it did: effects.rs and its kin, by query.rs and execute.rs.
         self.note_outcome(statement, &plan, &reply).await?;
         // What would be lost is read, and the backend given back: settle.rs.
-        self.settle(&statement.analysis, &reply, |session, id| session.insert_id_is_certain(statement, id)).await?;
+        self.settle(&statement.analysis, &reply, |session, id| {
+            session.statements.shows_insert_id(&session.client, &session.wants, statement, id)
+        })
+        .await?;
         self.rehearsal_ends(statement);
         Ok(())
     }
@@ -115,7 +122,7 @@ impl Session {
         let is_answered = match statement.form {
             Form::Text { start } => {
                 if self.facts.is_refused && analysis.kind == Kind::Set {
-                    self.make_way_for(statement.command, start, &analysis);
+                    self.effects().make_way_for(statement.command, start, &analysis);
                 }
                 self.answered_here(statement.command, start, &analysis).await?
             }
@@ -134,7 +141,7 @@ impl Session {
     /// False where it was answered.
     async fn plan(&mut self, statement: &Statement, plan: &mut Plan) -> Result<bool, End> {
         if !self.at.pins.set().is_empty() && asks_for_facts(&plan.analysis) {
-            Box::pin(self.read_facts_for(&plan.analysis)).await;
+            Box::pin(self.wants.read_facts_for(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), &plan.analysis)).await;
         }
         match statement.form {
             Form::Text { start } => self.facts.plan_text(&self.at, &self.client, &self.wants, statement.command, start, plan),
@@ -173,21 +180,23 @@ impl Session {
         }
     }
 
-    fn insert_id_is_certain(&self, statement: &Statement, insert_id: u64) -> bool {
-        match statement.form {
-            Form::Text { start } => self.wants.text_insert_id_is_certain(&self.client, statement.command, start, insert_id),
-            Form::Execution { id, .. } | Form::Bulk { id } => {
-                self.statements.execution_insert_id_is_certain(&self.client, &self.wants, statement.command, id, insert_id)
-            }
-        }
-    }
-
     /// A statement is about to run where the session is now.
     pub(super) fn listening_begins(&mut self, statement: &Statement) {
         let forms = [self.rehearsal_wants(statement), self.capture_wants(statement)];
         if let Some(beside) = self.beside.as_mut() {
             let form = forms.into_iter().flatten().next();
             beside.listen_for(form, self.worker.shared.clock);
+        }
+    }
+}
+
+impl Statements {
+    fn shows_insert_id(&self, client: &Frontend, wants: &Wants, statement: &Statement, insert_id: u64) -> bool {
+        match statement.form {
+            Form::Text { start } => wants.text_insert_id_is_certain(client, statement.command, start, insert_id),
+            Form::Execution { id, .. } | Form::Bulk { id } => {
+                self.execution_insert_id_is_certain(client, wants, statement.command, id, insert_id)
+            }
         }
     }
 }

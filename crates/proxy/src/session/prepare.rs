@@ -53,13 +53,13 @@ impl Session {
             self.worker.analyze(text, self.wants.lex)
         };
         let said = analysis;
-        let (command, analysis, original) = if self.goes_home_undirected() {
+        let (command, analysis, original) = if self.hand.goes_home_undirected(&mut self.at) {
             (command, analysis, None)
         } else {
             match self.direct(command, 0, &analysis, TextCommand::Prepare).await? {
                 Some(directed) => directed,
                 None => {
-                    self.preparation_refused(self.client.body(command), &analysis, None);
+                    self.account().preparation_refused(self.client.body(command), &analysis, None);
                     return Ok(());
                 }
             }
@@ -107,7 +107,7 @@ impl Session {
                 self.answer_prepare(statement, reply, caps).await
             }
             Err(fault) => {
-                self.preparation_refused(&statement.key.text, &statement.analysis, Some(&fault));
+                self.account().preparation_refused(&statement.key.text, &statement.analysis, Some(&fault));
                 self.report(fault).await
             }
         }
@@ -134,7 +134,8 @@ impl Session {
     async fn try_prepare(&mut self, statement: &ClientStatement) -> Result<Collected, Fault> {
         self.obtain().await?;
         let plain = Analysis::NONE;
-        let ahead = if self.has_defined() { self.sync_causally(&plain).await? } else { self.sync(&plain).await? };
+        let ahead =
+            if self.causal.has_defined(&self.at, &self.hand) { self.sync_causally(&plain).await? } else { self.sync(&plain).await? };
         self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
         if let Some(old) = self.at.backend.as_mut().and_then(|b| b.core.statements.remove(&statement.key)) {
             self.at.close_on_backend(&[old]).await?;
@@ -154,7 +155,7 @@ impl Session {
         let mut facts = ReplyFacts { error: reply.error.as_ref().map(|e| e.code), ..ReplyFacts::default() };
         match (&reply.error, prepare_ok(&reply.raw)) {
             (Some(error @ ServerError { code, sqlstate, message }), _) => {
-                self.preparation_refused(&statement.key.text, &statement.analysis, Some(&Fault::server(error.clone())));
+                self.account().preparation_refused(&statement.key.text, &statement.analysis, Some(&Fault::server(error.clone())));
                 let state = String::from_utf8_lossy(sqlstate).into_owned();
                 self.client.send_error_at(&mut self.at, self.client.answer_seq(), *code, &state, message).await?;
             }
@@ -204,13 +205,6 @@ impl Session {
             }
             Err(e) => Err(End::BackendLost(e.to_string())),
         }
-    }
-
-    /// Error 1243, as the servers put it. MariaDB names its function for the command, MySQL (since 8.0) one for all.
-    pub(super) fn unknown_statement(&self, id: u32, function: &str) -> Fault {
-        let mysql = self.worker.shared.serves_mysql();
-        let function = if mysql { "mysql_stmt_precheck" } else { function };
-        Fault::error(codes::UNKNOWN_STMT_HANDLER, b"HY000", format!("Unknown prepared statement handler ({id}) given to {function}"))
     }
 }
 

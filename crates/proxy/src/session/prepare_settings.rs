@@ -59,9 +59,9 @@ impl Session {
             let saved = format!("@`tidegate then {at}`");
             let of_session = format!("@`{}`", name.replace('`', "``"));
             let now = String::from_utf8_lossy(self.wants.user_variable(name));
-            if self.at.knows_variable(name) && now.as_bytes() == UNSET {
+            if !self.at.pins.hides(name) && now.as_bytes() == UNSET {
                 back.unset(&of_session);
-            } else if self.at.knows_variable(name) && type_of_null(&now).is_some() {
+            } else if !self.at.pins.hides(name) && type_of_null(&now).is_some() {
                 back.then.push((of_session.clone(), now.into_owned()));
             } else {
                 there.first.push((saved.clone(), of_session.clone()));

@@ -41,7 +41,9 @@ impl Session {
     /// Has the statement prepared on the held backend, after what goes `ahead` where it is not yet; returns the server's
     /// id.
     pub(super) async fn prepared_on_backend(&mut self, id: u32, ahead: &mut Ahead) -> Result<u32, Fault> {
-        let Some(statement) = self.statements.get(id) else { return Err(self.unknown_statement(id, "mysqld_stmt_execute")) };
+        let Some(statement) = self.statements.get(id) else {
+            return Err(Fault::unknown_statement(&self.worker, id, "mysqld_stmt_execute"));
+        };
         // The held backend has it.
         let stays = statement.apart.is_some();
         if !stays && knows_better(&statement.analysis, statement.fact) {
@@ -60,7 +62,7 @@ impl Session {
             return Err(Fault::error(codes::UNKNOWN_ERROR, b"HY000", text));
         }
         let Some(key) = self.statements.get(id).map(|statement| Arc::clone(&statement.on_backend)) else {
-            return Err(self.unknown_statement(id, "mysqld_stmt_execute"));
+            return Err(Fault::unknown_statement(&self.worker, id, "mysqld_stmt_execute"));
         };
         // Prepared before the state is in force, it would be another statement.
         self.send_statement(&std::mem::take(ahead), Outgoing::Bytes(&[])).await?;
@@ -77,7 +79,7 @@ impl Session {
                 Err(Fault::server(e))
             }
             (None, Some(ok)) => Ok(ok.stmt_id),
-            (None, None) => Err(self.unknown_statement(id, "mysqld_stmt_execute")),
+            (None, None) => Err(Fault::unknown_statement(&self.worker, id, "mysqld_stmt_execute")),
         }
     }
 

@@ -10,11 +10,11 @@ use super::pipeline::{Form, Statement};
 use super::plan::Plan;
 use super::question::Door;
 use super::route::packets_of;
+use super::setting::teaches;
 use super::tableless::reads_table;
 use super::wants::Wants;
 use super::{Session, charsets};
 use crate::backends::backend::put_command;
-use crate::session_state::pins::PinReason;
 use crate::workers::worker::is_long;
 use sql::{Analysis, Facts, Kind, Offset};
 use wire::codec::put_lenenc_bytes;
@@ -25,24 +25,10 @@ use wire::query::split_query;
 use wire::reframe::{Patch, ReplyFacts};
 
 impl Session {
-    /// The statement of a COM_QUERY; None where the command is malformed.
-    pub(super) fn read_text(&mut self, command: Incoming) -> Option<Statement> {
-        let (command, start) = self.client.place_text(&self.at, &mut self.hand, &self.wants, command)?;
-        let analysis = self.worker.analyze(self.client.sql_text(command, start), self.wants.lex);
-        Some(Statement { command, analysis, form: Form::Text { start } })
-    }
-
-    /// The same, while others are served.
-    pub(super) async fn read_long_text(&mut self, command: Incoming) -> Option<Statement> {
-        let (command, start) = self.client.place_text(&self.at, &mut self.hand, &self.wants, command)?;
-        let analysis = self.worker.analyze_in_turns(self.client.sql_text(command, start), self.wants.lex).await;
-        Some(Statement { command, analysis, form: Form::Text { start } })
-    }
-
     /// Notes what a text did, by its reply.
     pub(super) async fn note_text(&mut self, command: Incoming, start: usize, plan: &Plan, reply: &ReplyFacts) {
         let analysis = &plan.analysis;
-        self.note_effects(command, start, analysis, reply);
+        self.effects().note_effects(command, start, analysis, reply);
         self.scribe().transcribe_text(command, plan, reply);
         if analysis.facts.contains(Facts::MULTI) {
             let (warnings, found_rows) = self.facts.several_kept(&self.at, &self.wants, self.client.sql_text(command, start));
@@ -60,10 +46,10 @@ impl Session {
         if self.recovery.lacks_first_insert_id(&self.at, &self.facts) {
             Box::pin(self.recovery.learn_first_insert_id(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client))).await;
         }
-        if Self::teaches(analysis, reply) {
+        if teaches(analysis, reply) {
             let sql = self.client.sql_text(command, start).to_vec();
-            if let Some(untold) = Box::pin(self.learn_set(&sql, analysis, reply)).await {
-                self.remember_set(&sql, analysis, reply, &untold);
+            if let Some(untold) = Box::pin(self.effects().learn_set(&sql, analysis, reply)).await {
+                self.effects().remember_set(&sql, analysis, reply, &untold);
             }
         }
     }
@@ -92,15 +78,23 @@ impl Frontend {
         let (command, _) = self.lift_trace(at, hand, wants, command, start);
         Some((command, start))
     }
+
+    /// The statement of a COM_QUERY; None where the command is malformed.
+    pub(super) fn read_text(&mut self, at: &Backends, hand: &mut AtHand, wants: &Wants, command: Incoming) -> Option<Statement> {
+        let (command, start) = self.place_text(at, hand, wants, command)?;
+        let analysis = at.worker.analyze(self.sql_text(command, start), wants.lex);
+        Some(Statement { command, analysis, form: Form::Text { start } })
+    }
+
+    /// The same, while others are served.
+    pub(super) async fn read_long_text(&mut self, at: &Backends, hand: &mut AtHand, wants: &Wants, command: Incoming) -> Option<Statement> {
+        let (command, start) = self.place_text(at, hand, wants, command)?;
+        let analysis = at.worker.analyze_in_turns(self.sql_text(command, start), wants.lex).await;
+        Some(Statement { command, analysis, form: Form::Text { start } })
+    }
 }
 
 impl SessionFacts {
-    /// Does the session know this better than its backend?
-    pub(super) fn knows(&self, at: &Backends, fact: sql::Fact) -> bool {
-        let may_be_set = fact == sql::Fact::PseudoThreadId && at.pins.set().contains(PinReason::SessionState);
-        at.pins.set().is_empty() || !may_be_set && !self.is_with_backend(fact)
-    }
-
     /// Puts what only the session knows into the statement: CONNECTION_ID(), FOUND_ROWS(), ROW_COUNT(), counts.
     fn substitute(&self, at: &Backends, client: &Frontend, wants: &Wants, command: Incoming, start: usize, plan: &mut Plan) {
         let several = plan.analysis.facts.contains(Facts::MULTI);

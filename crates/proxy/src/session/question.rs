@@ -5,6 +5,8 @@
 //! It also notes what an answer leaves on the connection.
 
 use super::backends::Backends;
+use super::connection::Connection;
+use super::effects::Effects;
 use super::facts::{SessionFacts, Unread};
 use super::frontend::Frontend;
 use super::guard::{guarded, unless_killed};
@@ -214,7 +216,7 @@ impl<'a> Door<'a> {
         let Some(backend) = backend.as_mut() else { return Err(io::Error::other("no backend")) };
         let replies = guarded(worker, handle, exchange(backend, questions, &worker.buffers)).await;
         if replies.is_err() {
-            self.at.mark_broken();
+            self.at.backend.mark_broken();
         }
         replies
     }
@@ -288,7 +290,7 @@ impl<'a> Door<'a> {
         self.facts.lose_row_count();
         let replies = guarded(worker, handle, exchange(backend, &questions, &worker.buffers)).await;
         let Ok(mut replies) = replies else {
-            self.at.mark_broken();
+            self.at.backend.mark_broken();
             return replies.map(drop);
         };
         let status = replies.last().map(|reply| reply.ok.status).unwrap_or_default();
@@ -325,25 +327,20 @@ impl Session {
         Door::new(&mut self.at, &mut self.facts, &mut self.client)
     }
 
-    /// The door, for a question whose answer changes what the session wants.
-    pub(super) fn wants_and_door(&mut self) -> (&mut Wants, Door<'_>) {
-        (&mut self.wants, Door::new(&mut self.at, &mut self.facts, &mut self.client))
-    }
-
     /// The door, for a question about a GTID that was assigned.
     pub(super) fn recovery_and_door(&mut self) -> (&mut Recovery, Door<'_>) {
         (&mut self.recovery, Door::new(&mut self.at, &mut self.facts, &mut self.client))
     }
 }
 
-impl Backends {
-    /// The connection failed after the answer: the next statement finds out what that means.
-    fn mark_broken(&mut self) {
-        if let Some(backend) = self.backend.as_mut() {
-            backend.link.stream().shutdown();
-        }
+impl Effects<'_> {
+    /// The door, for a question whose answer changes what the session wants.
+    pub(super) fn wants_and_door(&mut self) -> (&mut Wants, Door<'_>) {
+        (&mut *self.wants, Door::new(self.at, self.facts, self.client))
     }
+}
 
+impl Backends {
     /// The backend at hand ran the session's last statement.
     pub(super) fn note_ran(&mut self) {
         if let Some(backend) = self.backend.as_mut() {

@@ -2,8 +2,11 @@
 //! replayed, and the GTID by which a lost write is found again.
 
 use super::assigned_gtid::{Assignment, GtidStanding, Scope};
+use super::hand::AtHand;
 use super::transcript::{Gap, Progress, Transcript};
 use crate::hostgroups::replays::Stake;
+use wire::flags::StatusFlags;
+use wire::reframe::TRANSACTION;
 use wire::reply_digest::ReplyHasher;
 
 /// See the module.
@@ -76,6 +79,20 @@ impl Recovery {
                 format!("{why}; the transaction began before the proxy was upgraded, so it cannot be replayed")
             }
             _ => why.to_owned(),
+        }
+    }
+
+    /// Whether the client is not given the reply at hand yet.
+    pub(super) fn is_reply_held(&self) -> bool {
+        self.assigned_gtid.as_ref().is_some_and(|assignment| assignment.held.is_some())
+    }
+
+    /// What the client is not told of the backend's status.
+    pub(super) fn hidden(&self, hand: &AtHand) -> StatusFlags {
+        match () {
+            () if self.is_reply_held() => TRANSACTION,
+            () if hand.directions.alone => StatusFlags::AUTOCOMMIT,
+            () => StatusFlags::empty(),
         }
     }
 }

@@ -107,7 +107,7 @@ impl Session {
             (_, None) => return Ok(None),
         };
         let is_meant = self.at.hostgroup() == plan.source && plan.is_for_schema(schema.map_or(&[][..], |schema| schema));
-        if !is_meant || !self.is_plain_read(text, analysis) {
+        if !is_meant || !self.wants.is_plain_read(&self.at, text, analysis) {
             return Ok(None);
         }
         let is_plain = match statement.form {

@@ -25,8 +25,7 @@ use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use wire::flags::StatusFlags;
-use wire::reframe::{Processed, Reframe, ReplyFacts, TRANSACTION, TrackFilter};
+use wire::reframe::{Processed, Reframe, ReplyFacts, TrackFilter};
 use wire::reply::ReplyKind;
 
 /// How long a server may take to answer a statement that was killed, ms.
@@ -333,11 +332,6 @@ impl Frontend {
 }
 
 impl Recovery {
-    /// Whether the client is not given the reply at hand yet.
-    fn is_held(&self) -> bool {
-        self.assigned_gtid.as_ref().is_some_and(|assignment| assignment.held.is_some())
-    }
-
     /// The replies to what was sent ahead.
     async fn collect_ahead(&mut self, at: &mut Backends, ahead: &Ahead) -> Result<(), Fault> {
         for _ in 0..ahead.replies {
@@ -363,15 +357,6 @@ impl Recovery {
             replies => Box::pin(self.hear_gtid(at, replies)).await,
         }
     }
-
-    /// What the client is not told of the backend's status.
-    fn hidden(&self, hand: &AtHand) -> StatusFlags {
-        match () {
-            () if self.is_held() => TRANSACTION,
-            () if hand.directions.alone => StatusFlags::AUTOCOMMIT,
-            () => StatusFlags::empty(),
-        }
-    }
 }
 
 impl AtHand {
@@ -393,7 +378,9 @@ impl AtHand {
                 Err(at.lost(&io::Error::new(io::ErrorKind::TimedOut, "the server did not answer a KILL"), Certainty::Unknown))
             }
             Signal::Demoted => {
-                at.look_after_places();
+                if let Some(places) = &mut at.places {
+                    places.look_after(&at.handle, at.worker.shared.clock.now_ms());
+                }
                 self.hurry_up(at)
             }
             Signal::Cut if !at.backend.as_ref().is_some_and(|b| b.core.server.is_cut()) => Ok(()),

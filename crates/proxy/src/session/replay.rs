@@ -172,7 +172,7 @@ impl Session {
     async fn say_all(&mut self, transcript: &Transcript, wants: &mut WantedIds) -> Result<ReplayOutcome, Fault> {
         for (place, (said, bytes)) in transcript.statements().enumerate() {
             if said.generated != 0 || wants.open.is_some() && said.may_insert {
-                self.at.want_insert_id(wants, place, said.generated).await?;
+                wants.want(&mut self.at, place, said.generated).await?;
             }
             let packets = self.packets_of(said, bytes).await?;
             if place == 0 && !self.recovery.may_begin(&mut self.at, &self.facts) {
@@ -181,10 +181,10 @@ impl Session {
             if self.at.must_leave() {
                 return Err(self.at.lost_before(&left()));
             }
-            self.at.say_one(said, &packets).await?;
+            said.say_again(&mut self.at, &packets).await?;
         }
         if wants.open.is_some() {
-            self.at.want_insert_id(wants, usize::MAX, 0).await?;
+            wants.want(&mut self.at, usize::MAX, 0).await?;
         }
         Ok(if wants.is_spoilt { ReplayOutcome::Another } else { ReplayOutcome::Done })
     }
@@ -349,53 +349,57 @@ impl Recovery {
     }
 }
 
-impl Backends {
-    async fn say_one(&mut self, said: &Said, packets: &[u8]) -> Result<(), Fault> {
-        let rows = said.digest.map_or(Rows::Counted, |t| t.rows);
-        let Some(backend) = self.backend.as_mut() else { return Err(self.pinned_backend_lost("no backend")) };
+impl Said {
+    async fn say_again(&self, at: &mut Backends, packets: &[u8]) -> Result<(), Fault> {
+        let rows = self.digest.map_or(Rows::Counted, |t| t.rows);
+        let Some(backend) = at.backend.as_mut() else { return Err(at.pinned_backend_lost("no backend")) };
         let server = Arc::clone(&backend.core.server);
-        let exchange = exchange(backend, packets, rows, &self.worker.buffers);
-        let (told, error) = match guarded_on(&self.worker, &self.handle, &server, exchange).await {
+        let exchange = exchange(backend, packets, rows, &at.worker.buffers);
+        let (told, error) = match guarded_on(&at.worker, &at.handle, &server, exchange).await {
             Ok(answer) => answer,
-            Err(e) => return Err(self.lost_before(&e)),
+            Err(e) => return Err(at.lost_before(&e)),
         };
         // It may have got another LAST_INSERT_ID() than it was last told.
-        if let Some(backend) = self.backend.as_mut() {
+        if let Some(backend) = at.backend.as_mut() {
             backend.core.held.insert_id_changed_unseen();
         }
-        match (said.digest, told, error) {
+        match (self.digest, told, error) {
             (Some(was), Some(is), _) if was == is => Ok(()),
             (None, Some(_), None) => Ok(()),
             (_, _, Some(error)) => Err(refused_again(error)),
             (..) => Err(differs("a statement had another result than before")),
         }
     }
+}
 
+impl WantedIds {
     /// The next row gets this id (0: any), as it had; where the server allows that. A statement whose rows had ids of their own
     /// does not use up what was wanted for it: nothing takes that away but another one, so who would get it gets another backend.
-    async fn want_insert_id(&mut self, wants: &mut WantedIds, place: usize, id: u64) -> Result<(), Fault> {
-        let Some(backend) = self.backend.as_mut() else { return Err(self.pinned_backend_lost("no backend")) };
+    async fn want(&mut self, at: &mut Backends, place: usize, id: u64) -> Result<(), Fault> {
+        let Some(backend) = at.backend.as_mut() else { return Err(at.pinned_backend_lost("no backend")) };
         let (left, set) = (["@@session.insert_id".to_owned()], format!("SET @@session.insert_id={id}"));
-        let ask = wants.open.map(|_| Question::Values { expressions: &left, as_bytes: false });
+        let ask = self.open.map(|_| Question::Values { expressions: &left, as_bytes: false });
         let questions: Vec<Question<'_>> = ask.into_iter().chain((id != 0).then_some(Question::Set(&set))).collect();
         let server = Arc::clone(&backend.core.server);
         // The backend is the replay's: it knows nothing of the session's last statement.
-        let exchange = question::exchange(backend, &questions, &self.worker.buffers);
-        let replies = match guarded_on(&self.worker, &self.handle, &server, exchange).await {
+        let exchange = question::exchange(backend, &questions, &at.worker.buffers);
+        let replies = match guarded_on(&at.worker, &at.handle, &server, exchange).await {
             Ok(replies) => replies,
-            Err(e) => return Err(self.lost_before(&e)),
+            Err(e) => return Err(at.lost_before(&e)),
         };
-        if let (Some(before), Some(left)) = (wants.open.take(), replies.first())
+        if let (Some(before), Some(left)) = (self.open.take(), replies.first())
             && numbers(left) != [0]
         {
-            wants.unused.push(before);
-            wants.is_spoilt |= id == 0;
+            self.unused.push(before);
+            self.is_spoilt |= id == 0;
         }
         // One that the server refused is wanted of nobody.
-        wants.open = replies.last().filter(|reply| id != 0 && reply.error.is_none()).map(|_| place);
+        self.open = replies.last().filter(|reply| id != 0 && reply.error.is_none()).map(|_| place);
         Ok(())
     }
+}
 
+impl Backends {
     /// Ends what is open on the backend at hand, which serves nobody any more.
     async fn close_transaction(&mut self) {
         if let Some(mut backend) = self.backend.take() {

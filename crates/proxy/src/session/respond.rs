@@ -81,7 +81,9 @@ impl Frontend {
         text: &[u8],
     ) -> Result<(), End> {
         count(&at.worker.counters.own_errors);
-        at.error_sent(code, text);
+        if !at.handle.error_is_counted.get() {
+            at.handle.set_own_error(Some((code, text.into())));
+        }
         let mut state = ErrPacket::GENERAL;
         if let Some(given) = sqlstate.as_bytes().first_chunk() {
             state = *given;

@@ -205,7 +205,7 @@ impl Session {
                 || facts.own_error().is_some()
                 // `WHERE id IS NULL` reads the connection's LAST_INSERT_ID() then.
                 || self.wants.state.variables.get("sql_auto_is_null").is_some(),
-            is_causal: !hand.is_not_causal(&self.at) || recovery.assigned_gtid.is_some() || self.writes.is_some(),
+            is_causal: !hand.is_not_causal(&self.at) || recovery.assigned_gtid.is_some() || self.causal.writes.is_some(),
             is_directed: hand.directions.alone
                 || hand.directions.multiplex.is_some()
                 || hand.directions.retries == Some(0)
@@ -331,7 +331,7 @@ impl Statements {
         if is_loud || received > vars.pipeline_max_reply_bytes {
             habit.rests(now_us / 1000);
         } else {
-            self.at.lane.habits.ran_alone(&habit, now_us.saturating_sub(since_us.get()), vars.pipeline_max_statement_us);
+            at.lane.habits.ran_alone(&habit, now_us.saturating_sub(since_us.get()), vars.pipeline_max_statement_us);
         }
     }
 }

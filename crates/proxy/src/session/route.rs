@@ -1,16 +1,17 @@
 //! Where a statement goes and how it is run: query rules, comments, the firewall, the read/write split.
 //!
-//! [`decide`](Session::decide) is asked before each statement, and changes nothing but memories. Its [`Decision`] is carried out by
+//! [`decide`](Router::decide) is asked before each statement, and changes nothing but memories. Its [`Decision`] is carried out by
 //! [`follow`](Session::follow), which leaves [`Directions`] for later steps and returns [`Directed`]. What is pinned by a transaction
 //! or its like stays where it is, whatever was decided; other pins keep a connection, not statements ([`super::backends`]). With a
 //! read/write split, what only changes the session does not wait for a writer.
 
 use super::Session;
 use super::backends::Backends;
-use super::causal_token::WRONG_VALUE;
+use super::causal_token::{WRONG_VALUE, fault_of_gtids};
 use super::command::Incoming;
 use super::command_sql::quoted;
 use super::end::End;
+use super::frontend::Frontend;
 use super::hand::AtHand;
 use super::question::Door;
 use super::statements::{ClientStatement, Original};
@@ -119,16 +120,6 @@ pub(super) struct RulesInput<'a> {
 }
 
 impl Session {
-    /// True where nothing is configured that decides, delays or paces: then the session is sent home at once.
-    pub(super) fn goes_home_undirected(&mut self) -> bool {
-        let settings = self.at.lane.settings();
-        let plain = self.worker.in_force().is_plain() && settings.default_query_delay == 0 && settings.max_queries_per_second == 0;
-        if plain {
-            self.direct_home();
-        }
-        plain
-    }
-
     /// Decides for a COM_QUERY or COM_STMT_PREPARE, and does what was decided up to running it. Returns the client's own text too if
     /// a rule rewrote it for a PREPARE.
     pub(super) async fn direct(
@@ -139,7 +130,7 @@ impl Session {
         phase: TextCommand,
     ) -> Result<Option<(Incoming, Analysis, Option<Text>)>, End> {
         let in_force = self.worker.in_force();
-        let decision = self.decide_timed(&in_force, self.client.sql_text(command, start), analysis, None, phase);
+        let decision = self.router().decide_timed(&in_force, self.client.sql_text(command, start), analysis, None, phase);
         match self.follow(&in_force, decision, phase).await? {
             Directed::Answered => Ok(None),
             Directed::Run(None) => Ok(Some((command, *analysis, None))),
@@ -160,7 +151,7 @@ impl Session {
 
     fn decide_execution(&self, in_force: &InForce, id: u32, phase: TextCommand) -> Option<Decision> {
         let statement = self.statements.get(id)?;
-        Some(self.decide_timed(in_force, &statement.key.text, &statement.analysis, Some(PreparedText::of(statement)), phase))
+        Some(self.router().decide_timed(in_force, &statement.key.text, &statement.analysis, Some(PreparedText::of(statement)), phase))
     }
 
     /// What comes ahead of an execution goes where that will.
@@ -171,7 +162,138 @@ impl Session {
         }
     }
 
-    /// [`Session::decide`], measured if that is wanted, with what is to be brought along.
+    /// Decides for a command that stands for this statement; false when the client was answered. The command is sent as it came, so a
+    /// rule that rewrites the statement has no effect on it.
+    pub(super) async fn direct_command(&mut self, sql: &[u8]) -> Result<bool, End> {
+        let in_force = self.worker.in_force();
+        let analysis = self.worker.analyze(sql, self.wants.lex);
+        let decision = self.router().decide_timed(&in_force, sql, &analysis, None, TextCommand::Query);
+        Ok(matches!(self.follow(&in_force, decision, TextCommand::Query).await?, Directed::Run(_)))
+    }
+
+    /// As [`AtHand::direct_home`], for a schema that is entered by a command or at the login: to where a `USE` of it goes.
+    pub(super) async fn direct_for_schema(&mut self, schema: &[u8]) {
+        let mut hostgroup = self.at.user.default_hostgroup;
+        let in_force = self.worker.in_force();
+        if !in_force.is_plain() {
+            let text = [b"USE ", quoted(schema).as_slice()].concat();
+            let analysis = self.worker.analyze(&text, self.wants.lex);
+            hostgroup = self.router().decide(&in_force, &text, &analysis, None, TextCommand::Query).hostgroup;
+        }
+        self.hand.forget_directions(&self.at);
+        self.door().travel(hostgroup).await;
+    }
+
+    /// Does what was decided, up to running the statement.
+    async fn follow(&mut self, in_force: &InForce, mut decision: Decision, phase: TextCommand) -> Result<Directed, End> {
+        if let Some(names) = decision.brings.take() {
+            decision.hostgroup = Box::pin(self.effects().bring_variables(names, decision.hostgroup)).await;
+        }
+        self.hand.directions = decision.directions;
+        self.hand.min_gtid = decision.route.as_ref().and_then(|route| route.min_gtid.clone());
+        let is_answered = decision.route.as_ref().is_some_and(|route| route.ok_msg.is_some() || route.error_msg.is_some());
+        if decision.commits_first && phase != TextCommand::Prepare && !is_answered {
+            Box::pin(
+                self.recovery.commit_what_was_read(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), decision.hostgroup),
+            )
+            .await;
+        }
+        self.door().travel(decision.hostgroup).await;
+        // Where it is part of what is open, it stays that.
+        self.hand.directions.alone &= self.at.pool.shared.id == decision.hostgroup && self.at.may_read_alone();
+        match decision.directions.multiplex {
+            Some(RuleMultiplex::On) => self.at.pins.end(PinReason::Rule),
+            Some(RuleMultiplex::Off | RuleMultiplex::IgnoreVariables) | None => {}
+        }
+        // A statement waits when it runs, not when it is prepared.
+        let delays = phase != TextCommand::Prepare;
+        let delay_ms = if delays { self.at.lane.settings().default_query_delay } else { 0 };
+        let Some(route) = decision.route else {
+            self.handle.set_statement_limit(0);
+            return self.delayed(delay_ms, phase, None, None).await;
+        };
+        self.handle.set_statement_limit(u64::from(route.timeout_ms.unwrap_or(0)));
+        if let Some(flag) = route.next_query_flag_in.filter(|_| phase != TextCommand::Prepare) {
+            // The next statement is the prepared one's execution, which has not had its own rules yet.
+            self.hand.flag_in = flag;
+        }
+        if let Some(info) = route.ok_msg.as_ref().filter(|_| phase != TextCommand::Prepare) {
+            self.client.send_ok_with(&mut self.at, info.as_bytes()).await?;
+            return Ok(Directed::Answered);
+        }
+        if let Some(gtids) = &route.min_gtid
+            && let Some(fault) = fault_of_gtids(&self.worker, "min_gtid", gtids, &[decision.hostgroup])
+        {
+            self.client.send_error(&mut self.at, WRONG_VALUE, "42000", &fault).await?;
+            return Ok(Directed::Answered);
+        }
+        if let Some(text) = &route.error_msg {
+            self.client.send_error(&mut self.at, codes::NOT_ALLOWED_COMMAND, "42000", text).await?;
+            return Ok(Directed::Answered);
+        }
+        let rewritten = route.rewritten.filter(|_| !matches!(phase, TextCommand::Execution | TextCommand::Cursor));
+        if let Some(text) = &rewritten
+            && text.len() as u64 + 1 > in_force.snapshot.vars.max_allowed_packet
+        {
+            self.client
+                .send_error(&mut self.at, codes::NET_PACKET_TOO_LARGE, "08S01", "Got a packet bigger than 'max_allowed_packet' bytes")
+                .await?;
+            return Ok(Directed::Answered);
+        }
+        let delay_of_rule = route.delay_ms.filter(|_| delays).unwrap_or(0);
+        self.delayed(delay_ms + u64::from(delay_of_rule), phase, route.pace, rewritten).await
+    }
+
+    /// Waits as long as rules and settings want, unless the session is killed or the client leaves.
+    async fn delayed(
+        &mut self,
+        delay_ms: u64,
+        phase: TextCommand,
+        pace: Option<(u32, u32)>,
+        rewritten: Option<Arc<[u8]>>,
+    ) -> Result<Directed, End> {
+        let wait_us = match phase {
+            TextCommand::Prepare => 0,
+            _ => match self.router().pace_wait_us(pace) {
+                Ok(wait_us) => wait_us,
+                Err(text) => {
+                    Box::pin(self.client.send_error(&mut self.at, codes::USER_LIMIT_REACHED, "42000", &text)).await?;
+                    return Ok(Directed::Answered);
+                }
+            },
+        };
+        if delay_ms > 0 || wait_us > 0 {
+            let mut pause = Box::pin(tokio::time::sleep(Duration::from_micros(delay_ms * 1000 + wait_us)));
+            self.handle.begin_delay();
+            let waited = Box::pin(self.client.wait(&self.at, |cx| pause.as_mut().poll(cx))).await;
+            self.handle.end_delay(self.worker.shared.clock.now_ms());
+            if let Err(fault) = waited {
+                Box::pin(self.report(fault)).await?;
+                return Ok(Directed::Answered);
+            }
+        }
+        Ok(Directed::Run(rewritten))
+    }
+}
+
+/// Decides where a statement goes and how it is run, by what the session is and where it works.
+pub(super) struct Router<'a> {
+    pub at: &'a Backends,
+    pub client: &'a Frontend,
+    pub wants: &'a Wants,
+    /// Where rules begin.
+    flag_in: u32,
+}
+
+impl Session {
+    /// The session, as what decides about its statements sees it.
+    pub(super) fn router(&self) -> Router<'_> {
+        Router { at: &self.at, client: &self.client, wants: &self.wants, flag_in: self.hand.flag_in }
+    }
+}
+
+impl Router<'_> {
+    /// [`Self::decide`], measured if that is wanted, with what is to be brought along.
     fn decide_timed(
         &self,
         in_force: &InForce,
@@ -180,10 +302,10 @@ impl Session {
         prepared: Option<PreparedText<'_>>,
         phase: TextCommand,
     ) -> Decision {
-        let began_ns = self.worker.meter.rules().times_rules.then(|| self.worker.shared.clock.now_ns());
+        let began_ns = self.at.worker.meter.rules().times_rules.then(|| self.at.worker.shared.clock.now_ns());
         let mut decision = self.decide(in_force, text, analysis, prepared, phase);
         if let Some(began_ns) = began_ns {
-            add(&self.worker.counters.rules_ns, self.worker.shared.clock.now_ns().saturating_sub(began_ns));
+            add(&self.at.worker.counters.rules_ns, self.at.worker.shared.clock.now_ns().saturating_sub(began_ns));
         }
         decision.brings = self.at.needs_variables(analysis, decision.hostgroup).then(|| sql::user_variables(text, self.wants.lex));
         decision
@@ -202,21 +324,21 @@ impl Session {
         if in_force.is_plain() {
             return Decision { hostgroup: default, commits_first: false, brings: None, directions: Directions::default(), route: None };
         }
-        let commits_first = analysis.kind == Kind::Begin && self.client.may_leave_what_was_read(&self.at, &self.wants, text);
-        let digest = self.worker.digest(text, self.wants.lex, analysis);
+        let commits_first = analysis.kind == Kind::Begin && self.client.may_leave_what_was_read(self.at, self.wants, text);
+        let digest = self.at.worker.digest(text, self.wants.lex, analysis);
         let statement = routing::Statement { text, mode: self.wants.lex, analysis: *analysis };
         let schema = prepared.map_or(self.wants.state.schema.as_deref(), |prepared| prepared.schema).unwrap_or_default();
         if phase == TextCommand::Query && routing::precedes_rules(&statement) {
             let known = Judged { digest: &digest, rules: &in_force.digests, sql: text, lex: self.wants.lex };
             // Where the schema is that it enters, not the one that it leaves.
             let entered = if analysis.kind == Kind::Use {
-                sql::parse_use(text, self.wants.lex).map(|name| self.wants.in_utf8(&self.client, &self.worker, &name))
+                sql::parse_use(text, self.wants.lex).map(|name| self.wants.in_utf8(self.client, &self.at.worker, &name))
             } else {
                 None
             };
-            let asked = RulesInput { flag_in: self.hand.flag_in, comment: None, schema: entered.as_deref().unwrap_or(schema) };
+            let asked = RulesInput { flag_in: self.flag_in, comment: None, schema: entered.as_deref().unwrap_or(schema) };
             let request = self.request(text, analysis, &known, asked);
-            let route = in_force.rules.destination(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next());
+            let route = in_force.rules.destination(&request, &mut self.at.worker.memo.borrow_mut(), self.at.worker.random.next());
             let (hostgroup, _) = self.destination(in_force, text, analysis, &route, phase);
             return Decision { hostgroup, commits_first, brings: None, directions: Directions::default(), route: None };
         }
@@ -224,17 +346,17 @@ impl Session {
         let (said, known) = original.map_or((text, analysis), |original| (&original.text, &original.analysis));
         let obeys = self.at.user.attributes.comment_directives && known.facts.contains(Facts::COMMENT);
         let comment = if obeys { sql::first_comment(said, self.wants.lex) } else { None };
-        let digest_said = original.map(|_| self.worker.digest(said, self.wants.lex, known));
+        let digest_said = original.map(|_| self.at.worker.digest(said, self.wants.lex, known));
         let digest_said = digest_said.as_ref().unwrap_or(&digest);
-        let mut route = self.ask_rules(in_force, said, known, digest_said, RulesInput { flag_in: self.hand.flag_in, comment, schema });
+        let mut route = self.ask_rules(in_force, said, known, digest_said, RulesInput { flag_in: self.flag_in, comment, schema });
         if in_force.snapshot.vars.ignore_min_gtid_annotations {
             route.min_gtid = None;
         }
         if route.is_comment_misread {
-            count(&self.worker.counters.misread_comments);
+            count(&self.at.worker.counters.misread_comments);
         }
         if route.error_msg.as_deref() == Some(routing::DIGEST_TOO_LONG) {
-            count(&self.worker.counters.digests_too_long);
+            count(&self.at.worker.counters.digests_too_long);
         }
         if in_force.snapshot.vars.firewall_whitelist_enabled {
             self.ask_firewall(in_force, digest_said, schema, &mut route);
@@ -276,7 +398,7 @@ impl Session {
         let split = in_force.splits.then(|| routing::split_of(&in_force.snapshot, &self.at.user, route)).flatten();
         let side = split.map(|split| self.side_of(split, in_force, text, analysis, route, phase));
         let meant = side.or(route.destination_hostgroup).unwrap_or(self.at.user.default_hostgroup);
-        let drawn_to = self.at.drawn_to(&self.wants, in_force, text, analysis, meant);
+        let drawn_to = self.at.drawn_to(self.wants, in_force, text, analysis, meant);
         let hostgroup = self.where_it_begins(in_force, text, analysis, drawn_to, phase).unwrap_or(drawn_to);
         (hostgroup, split.filter(|split| split.reader == hostgroup).map(|split| split.writer))
     }
@@ -285,11 +407,11 @@ impl Session {
     /// elsewhere than home is to be no such beginning (`enforce_autocommit_on_reads`): what comes next may write.
     fn reads_alone(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, hostgroup: HostgroupId, phase: TextCommand) -> bool {
         self.client.is_autocommit_off()
-            && self.initial_status().contains(StatusFlags::AUTOCOMMIT)
+            && self.at.worker.shared.initial_status().contains(StatusFlags::AUTOCOMMIT)
             && hostgroup != self.at.user.default_hostgroup
             && matches!(phase, TextCommand::Query | TextCommand::Execution)
             && !in_force.snapshot.vars.enforce_autocommit_on_reads
-            && self.is_plain_read(text, analysis)
+            && self.wants.is_plain_read(self.at, text, analysis)
     }
 
     /// Where else than in `hostgroup` the transaction begins that a statement is part of because autocommit is off. Where that counts
@@ -306,7 +428,7 @@ impl Session {
         if !self.client.is_autocommit_off() {
             return None;
         }
-        let enforced = || in_force.snapshot.vars.enforce_autocommit_on_reads && self.is_plain_read(text, analysis);
+        let enforced = || in_force.snapshot.vars.enforce_autocommit_on_reads && self.wants.is_plain_read(self.at, text, analysis);
         if self.at.lane.settings().autocommit_false_is_transaction || enforced() {
             return Some(self.where_begin_goes(in_force));
         }
@@ -320,28 +442,21 @@ impl Session {
     /// Where the rules send a BEGIN.
     fn where_begin_goes(&self, in_force: &InForce) -> HostgroupId {
         const BEGIN: &[u8] = b"BEGIN";
-        let analysis = self.worker.analyze(BEGIN, self.wants.lex);
-        let digest = self.worker.digest(BEGIN, self.wants.lex, &analysis);
+        let analysis = self.at.worker.analyze(BEGIN, self.wants.lex);
+        let digest = self.at.worker.digest(BEGIN, self.wants.lex, &analysis);
         let known = Judged { digest: &digest, rules: &in_force.digests, sql: BEGIN, lex: self.wants.lex };
         let asked = RulesInput { flag_in: 0, comment: None, schema: self.wants.state.schema.as_deref().unwrap_or_default() };
         let request = self.request(BEGIN, &analysis, &known, asked);
-        let route = in_force.rules.destination(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next());
+        let route = in_force.rules.destination(&request, &mut self.at.worker.memo.borrow_mut(), self.at.worker.random.next());
         let split = in_force.splits.then(|| routing::split_of(&in_force.snapshot, &self.at.user, &route)).flatten();
         split.map(|split| split.writer).or(route.destination_hostgroup).unwrap_or(self.at.user.default_hostgroup)
-    }
-
-    /// Whether it is certain to only read.
-    pub(super) fn is_plain_read(&self, text: &[u8], analysis: &Analysis) -> bool {
-        let statement = routing::Statement { text, mode: self.wants.lex, analysis: *analysis };
-        analysis.kind == Kind::Select
-            && routing::side(&statement, &SessionFacts::default(), &self.at.user.attributes.safe_functions) == Side::Reader
     }
 
     /// What the rules say of a statement.
     pub(super) fn ask_rules(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, digest: &Digest, asked: RulesInput<'_>) -> Route {
         let known = Judged { digest, rules: &in_force.digests, sql: text, lex: self.wants.lex };
         let request = self.request(text, analysis, &known, asked);
-        in_force.rules.route(&request, &mut self.worker.memo.borrow_mut(), self.worker.random.next())
+        in_force.rules.route(&request, &mut self.at.worker.memo.borrow_mut(), self.at.worker.random.next())
     }
 
     fn request<'a>(&'a self, text: &'a [u8], analysis: &Analysis, digest: &'a Judged<'a>, asked: RulesInput<'a>) -> Request<'a> {
@@ -408,20 +523,20 @@ impl Session {
 
     /// Whether a read goes to the writer at once: others waited in vain for a server among the readers, and none takes work since.
     fn is_left_to_writer(&self, in_force: &InForce, split: ReadWriteSplit) -> bool {
-        let now_ms = self.worker.shared.clock.now_ms();
-        let is_left = self.worker.pool(split.reader).shared.is_left(now_ms)
+        let now_ms = self.at.worker.shared.clock.now_ms();
+        let is_left = self.at.worker.pool(split.reader).shared.is_left(now_ms)
             && in_force.snapshot.effective(&self.at.user, split.reader).reads_to_writer_after_ms > 0
-            && self.worker.pool(split.writer).shared.takes_work(now_ms);
+            && self.at.worker.pool(split.writer).shared.takes_work(now_ms);
         if is_left {
-            count(&self.worker.counters.reads_to_writer);
+            count(&self.at.worker.counters.reads_to_writer);
         }
         is_left
     }
 
     /// Where what only changes the session goes: to the writer; to the reader while no writer takes work and a reader does.
     fn for_state(&self, in_force: &InForce, split: ReadWriteSplit) -> HostgroupId {
-        let now_ms = self.worker.shared.clock.now_ms();
-        let takes_work = |hostgroup| self.worker.pool(hostgroup).shared.takes_work(now_ms);
+        let now_ms = self.at.worker.shared.clock.now_ms();
+        let takes_work = |hostgroup| self.at.worker.pool(hostgroup).shared.takes_work(now_ms);
         let may_stay_there = || {
             let settings = in_force.snapshot.effective(&self.at.user, split.reader);
             settings.multiplexing && !settings.autocommit_false_is_transaction
@@ -429,152 +544,30 @@ impl Session {
         if !takes_work(split.writer) && takes_work(split.reader) && may_stay_there() { split.reader } else { split.writer }
     }
 
-    /// Decides for a command that stands for this statement; false when the client was answered. The command is sent as it came, so a
-    /// rule that rewrites the statement has no effect on it.
-    pub(super) async fn direct_command(&mut self, sql: &[u8]) -> Result<bool, End> {
-        let in_force = self.worker.in_force();
-        let analysis = self.worker.analyze(sql, self.wants.lex);
-        let decision = self.decide_timed(&in_force, sql, &analysis, None, TextCommand::Query);
-        Ok(matches!(self.follow(&in_force, decision, TextCommand::Query).await?, Directed::Run(_)))
-    }
-
-    /// As [`Session::direct_home`], for a schema that is entered by a command or at the login: to where a `USE` of it goes.
-    pub(super) async fn direct_for_schema(&mut self, schema: &[u8]) {
-        let mut hostgroup = self.at.user.default_hostgroup;
-        let in_force = self.worker.in_force();
-        if !in_force.is_plain() {
-            let text = [b"USE ", quoted(schema).as_slice()].concat();
-            let analysis = self.worker.analyze(&text, self.wants.lex);
-            hostgroup = self.decide(&in_force, &text, &analysis, None, TextCommand::Query).hostgroup;
-        }
-        self.hand.forget_directions(&self.at);
-        self.door().travel(hostgroup).await;
-    }
-
-    /// Does what was decided, up to running the statement.
-    async fn follow(&mut self, in_force: &InForce, mut decision: Decision, phase: TextCommand) -> Result<Directed, End> {
-        if let Some(names) = decision.brings.take() {
-            decision.hostgroup = Box::pin(self.bring_variables(names, decision.hostgroup)).await;
-        }
-        self.hand.directions = decision.directions;
-        self.hand.min_gtid = decision.route.as_ref().and_then(|route| route.min_gtid.clone());
-        let is_answered = decision.route.as_ref().is_some_and(|route| route.ok_msg.is_some() || route.error_msg.is_some());
-        if decision.commits_first && phase != TextCommand::Prepare && !is_answered {
-            Box::pin(
-                self.recovery.commit_what_was_read(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), decision.hostgroup),
-            )
-            .await;
-        }
-        self.door().travel(decision.hostgroup).await;
-        // Where it is part of what is open, it stays that.
-        self.hand.directions.alone &= self.at.pool.shared.id == decision.hostgroup && self.at.may_read_alone();
-        match decision.directions.multiplex {
-            Some(RuleMultiplex::On) => self.at.pins.end(PinReason::Rule),
-            Some(RuleMultiplex::Off | RuleMultiplex::IgnoreVariables) | None => {}
-        }
-        // A statement waits when it runs, not when it is prepared.
-        let delays = phase != TextCommand::Prepare;
-        let delay_ms = if delays { self.at.lane.settings().default_query_delay } else { 0 };
-        let Some(route) = decision.route else {
-            self.handle.set_statement_limit(0);
-            return self.delayed(delay_ms, phase, None, None).await;
-        };
-        self.handle.set_statement_limit(u64::from(route.timeout_ms.unwrap_or(0)));
-        if let Some(flag) = route.next_query_flag_in.filter(|_| phase != TextCommand::Prepare) {
-            // The next statement is the prepared one's execution, which has not had its own rules yet.
-            self.hand.flag_in = flag;
-        }
-        if let Some(info) = route.ok_msg.as_ref().filter(|_| phase != TextCommand::Prepare) {
-            self.client.send_ok_with(&mut self.at, info.as_bytes()).await?;
-            return Ok(Directed::Answered);
-        }
-        if let Some(gtids) = &route.min_gtid
-            && let Some(fault) = self.fault_of("min_gtid", gtids, &[decision.hostgroup])
-        {
-            self.client.send_error(&mut self.at, WRONG_VALUE, "42000", &fault).await?;
-            return Ok(Directed::Answered);
-        }
-        if let Some(text) = &route.error_msg {
-            self.client.send_error(&mut self.at, codes::NOT_ALLOWED_COMMAND, "42000", text).await?;
-            return Ok(Directed::Answered);
-        }
-        let rewritten = route.rewritten.filter(|_| !matches!(phase, TextCommand::Execution | TextCommand::Cursor));
-        if let Some(text) = &rewritten
-            && text.len() as u64 + 1 > in_force.snapshot.vars.max_allowed_packet
-        {
-            self.client
-                .send_error(&mut self.at, codes::NET_PACKET_TOO_LARGE, "08S01", "Got a packet bigger than 'max_allowed_packet' bytes")
-                .await?;
-            return Ok(Directed::Answered);
-        }
-        let delay_of_rule = route.delay_ms.filter(|_| delays).unwrap_or(0);
-        self.delayed(delay_ms + u64::from(delay_of_rule), phase, route.pace, rewritten).await
-    }
-
-    /// Waits as long as rules and settings want, unless the session is killed or the client leaves.
-    async fn delayed(
-        &mut self,
-        delay_ms: u64,
-        phase: TextCommand,
-        pace: Option<(u32, u32)>,
-        rewritten: Option<Arc<[u8]>>,
-    ) -> Result<Directed, End> {
-        let wait_us = match phase {
-            TextCommand::Prepare => 0,
-            _ => match self.at.pace_wait_us(pace) {
-                Ok(wait_us) => wait_us,
-                Err(text) => {
-                    Box::pin(self.client.send_error(&mut self.at, codes::USER_LIMIT_REACHED, "42000", &text)).await?;
-                    return Ok(Directed::Answered);
-                }
-            },
-        };
-        if delay_ms > 0 || wait_us > 0 {
-            let mut pause = Box::pin(tokio::time::sleep(Duration::from_micros(delay_ms * 1000 + wait_us)));
-            self.handle.begin_delay();
-            let waited = Box::pin(self.client.wait(&self.at, |cx| pause.as_mut().poll(cx))).await;
-            self.handle.end_delay(self.worker.shared.clock.now_ms());
-            if let Err(fault) = waited {
-                Box::pin(self.report(fault)).await?;
-                return Ok(Directed::Answered);
-            }
-        }
-        Ok(Directed::Run(rewritten))
-    }
-
-    /// A command that carries no statement goes where the user's statements go that no rule sends elsewhere.
-    pub(super) fn direct_home(&mut self) {
-        self.hand.forget_directions(&self.at);
-        let home = self.at.user.default_hostgroup;
-        self.at.go_to(home);
-    }
-}
-
-impl Backends {
     /// How long the statement is to wait for its place in time: its user's, and that of the rule `pace`. An error where that is too
     /// long. Counts those that wait and those that are refused.
     fn pace_wait_us(&self, pace: Option<(u32, u32)>) -> Result<u64, String> {
-        let (settings, shared) = (self.lane.settings(), &self.worker.shared);
+        let (settings, shared) = (self.at.lane.settings(), &self.at.worker.shared);
         let per_second = settings.max_queries_per_second;
         if per_second == 0 && pace.is_none() {
             return Ok(0);
         }
         let (now_us, longest_us) = (shared.clock.now_us(), settings.max_queries_wait_ms * 1000);
         let refused = |whose: String, limit: u64| {
-            count(&self.worker.counters.pace_refusals);
+            count(&self.at.worker.counters.pace_refusals);
             format!("{whose} has exceeded the 'max_queries_per_second' resource (current value: {limit})")
         };
         let mut wait_us = 0;
         if per_second > 0 {
-            let of_user = shared.user(&self.user.name).pace.take(now_us, per_second, longest_us);
-            wait_us = of_user.ok_or_else(|| refused(format!("User '{}'", self.user.name), per_second))?;
+            let of_user = shared.user(&self.at.user.name).pace.take(now_us, per_second, longest_us);
+            wait_us = of_user.ok_or_else(|| refused(format!("User '{}'", self.at.user.name), per_second))?;
         }
         if let Some((rule, limit)) = pace {
             let of_rule = shared.pace_of_rule(rule).take(now_us, u64::from(limit), longest_us);
             wait_us = wait_us.max(of_rule.ok_or_else(|| refused(format!("Query rule {rule}"), u64::from(limit)))?);
         }
         if wait_us > 0 {
-            count(&self.worker.counters.paced);
+            count(&self.at.worker.counters.paced);
         }
         Ok(wait_us)
     }
@@ -586,6 +579,23 @@ impl AtHand {
         self.directions = Directions::default();
         self.min_gtid = None;
         at.handle.set_statement_limit(0);
+    }
+
+    /// A command that carries no statement goes where the user's statements go that no rule sends elsewhere.
+    pub(super) fn direct_home(&mut self, at: &mut Backends) {
+        self.forget_directions(at);
+        let home = at.user.default_hostgroup;
+        at.go_to(home);
+    }
+
+    /// True where nothing is configured that decides, delays or paces: then the session is sent home at once.
+    pub(super) fn goes_home_undirected(&mut self, at: &mut Backends) -> bool {
+        let settings = at.lane.settings();
+        let plain = at.worker.in_force().is_plain() && settings.default_query_delay == 0 && settings.max_queries_per_second == 0;
+        if plain {
+            self.direct_home(at);
+        }
+        plain
     }
 }
 
@@ -604,6 +614,13 @@ impl Wants {
                 .is_some_and(|all| all.iter().all(|one| is_carried(&one.target) && one.value != Value::Expression)),
             _ => false,
         }
+    }
+
+    /// Whether it is certain to only read.
+    pub(super) fn is_plain_read(&self, at: &Backends, text: &[u8], analysis: &Analysis) -> bool {
+        let statement = routing::Statement { text, mode: self.lex, analysis: *analysis };
+        analysis.kind == Kind::Select
+            && routing::side(&statement, &SessionFacts::default(), &at.user.attributes.safe_functions) == Side::Reader
     }
 }
 

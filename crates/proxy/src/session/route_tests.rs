@@ -9,7 +9,7 @@ const SPLIT: &str = r#"{ username="anna", password="x", default_hostgroup=1,
 
 impl Bed {
     fn decided(&self, text: &str, phase: TextCommand) -> Decision {
-        self.decide(&self.worker.in_force(), text.as_bytes(), &self.analysis(text), None, phase)
+        self.router().decide(&self.worker.in_force(), text.as_bytes(), &self.analysis(text), None, phase)
     }
 
     fn goes_to(&self, text: &str) -> HostgroupId {
@@ -17,11 +17,16 @@ impl Bed {
     }
 }
 
+fn goes_home(config: &str) -> bool {
+    let session = &mut *Bed::new(config);
+    session.hand.goes_home_undirected(&mut session.at)
+}
+
 #[tokio::test]
 async fn without_rules_all_goes_home_undecided() {
-    assert!(Bed::new("").goes_home_undirected());
-    assert!(!Bed::new(READS_TO_OTHER).goes_home_undirected());
-    assert!(!Bed::new("mysql_variables = { default_query_delay = 5 }").goes_home_undirected(), "a delay is a direction");
+    assert!(goes_home(""));
+    assert!(!goes_home(READS_TO_OTHER));
+    assert!(!goes_home("mysql_variables = { default_query_delay = 5 }"), "a delay is a direction");
     let bed = Bed::new("");
     for text in ["SELECT 1", "BEGIN", "SET @a = 1", "nonsense"] {
         let decision = bed.decided(text, TextCommand::Query);

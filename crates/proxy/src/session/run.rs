@@ -134,7 +134,7 @@ impl Session {
             self.statements.learn_habit(&self.at, &self.wants, plan, reply, since_us);
         }
         if self.at.lane.causal().writes == Writing::Remembered {
-            self.note_written(&plan.analysis, reply);
+            self.causal.note_written(&self.at, &self.hand, &plan.analysis, reply);
         }
         Ok(())
     }

@@ -1,10 +1,9 @@
 //! SET: what it gave the session, as far as the server's tracker does not tell, and whether that can be repeated without a server.
 
-use super::Session;
-use super::backends::Backends;
 use super::charsets::{self, Hidden};
 use super::command::Incoming;
-use super::effects::contains;
+use super::connection::Connection;
+use super::effects::{Effects, contains};
 use super::question::{Door, Question};
 use super::sync::AUTOCOMMIT;
 use super::tracked::UNCARRIED;
@@ -40,7 +39,7 @@ enum LeftBySet {
     Unknown,
 }
 
-impl Session {
+impl Effects<'_> {
     /// SET: user variables, and what the tracker does not tell.
     pub(super) fn note_set(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, read_by: Option<LexMode>) {
         let lex = read_by.unwrap_or(self.wants.lex);
@@ -82,13 +81,13 @@ impl Session {
                 (Target::User(name), _) => self.user_variables().computed(Some(vec![name]), analysis),
                 (Target::Global(_) | Target::Persist(_), _) => {}
                 (Target::NextTransaction(_), _) => self.at.pin(PinReason::NextTransaction, analysis),
-                // The server's word counts: what it tells, or answers to [`Session::learn_set`].
+                // The server's word counts: what it tells, or answers to [`Self::learn_set`].
                 _ => {}
             }
         }
     }
 
-    /// A SET that failed. Which of its variables are in force, the server is asked behind it: [`Session::learn_failed_set`].
+    /// A SET that failed. Which of its variables are in force, the server is asked behind it: [`Self::learn_failed_set`].
     pub(super) fn note_failed_set(&mut self, sql: &[u8], analysis: &Analysis, code: u16) {
         let assignments = match left_by_failed_set(sql, self.wants.lex, code) {
             LeftBySet::Nothing => return,
@@ -106,6 +105,38 @@ impl Session {
                 _ => {}
             }
         }
+    }
+
+    /// Asks for session variables that may have changed, and notes those. False when there is no answer.
+    async fn learn_changed(&mut self, names: &[String], sql: &[u8], analysis: &Analysis) -> bool {
+        let is_set = |name: &String| name == AUTOCOMMIT || self.wants.state.variables.get(canonical(name, self.wants.family)).is_some();
+        let (own, fresh): (Vec<String>, Vec<String>) = names.iter().cloned().partition(is_set);
+        let mut changed = own;
+        if !fresh.is_empty() {
+            let columns: Vec<String> = fresh.iter().map(|name| format!("@@session.{name} <=> @@global.{name}")).collect();
+            let (wants, mut door) = self.wants_and_door();
+            let Ok(answers) = wants.ask_for_values(&mut door, &columns).await else { return false };
+            changed.extend(fresh.into_iter().zip(answers).filter(|(_, alike)| alike != b"1").map(|(name, _)| name));
+        }
+        if changed.is_empty() {
+            return true;
+        }
+        let (wants, mut door) = self.wants_and_door();
+        let Ok(mut values) = wants.ask_for_variables(&mut door, &changed).await else { return false };
+        values.sort_by_key(|(name, _)| assignment_rank(name, false));
+        for (name, value) in &values {
+            self.note_variable(name, value, sql, analysis);
+        }
+        true
+    }
+
+    /// After a change of character sets: asks for them. False when there is no answer.
+    async fn learn_charsets(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> bool {
+        let (assignments, is_versioned) = (assignments(sql, analysis, self.wants.lex), analysis.facts.contains(Facts::VERSIONED));
+        let hidden =
+            charsets::hidden_after(&assignments, is_versioned, reply, |charset| self.at.backend.usual_collation(self.wants, charset));
+        let (wants, mut door) = self.wants_and_door();
+        wants.ask_for_charsets(&mut door, &hidden).await
     }
 
     /// Asks what a SET that failed has changed. A variable that the session has not set, and that is as it is globally, was not.
@@ -136,56 +167,6 @@ impl Session {
         }
     }
 
-    /// Asks for session variables that may have changed, and notes those. False when there is no answer.
-    async fn learn_changed(&mut self, names: &[String], sql: &[u8], analysis: &Analysis) -> bool {
-        let is_set = |name: &String| name == AUTOCOMMIT || self.wants.state.variables.get(canonical(name, self.wants.family)).is_some();
-        let (own, fresh): (Vec<String>, Vec<String>) = names.iter().cloned().partition(is_set);
-        let mut changed = own;
-        if !fresh.is_empty() {
-            let columns: Vec<String> = fresh.iter().map(|name| format!("@@session.{name} <=> @@global.{name}")).collect();
-            let (wants, mut door) = self.wants_and_door();
-            let Ok(answers) = wants.ask_for_values(&mut door, &columns).await else { return false };
-            changed.extend(fresh.into_iter().zip(answers).filter(|(_, alike)| alike != b"1").map(|(name, _)| name));
-        }
-        if changed.is_empty() {
-            return true;
-        }
-        let (wants, mut door) = self.wants_and_door();
-        let Ok(mut values) = wants.ask_for_variables(&mut door, &changed).await else { return false };
-        values.sort_by_key(|(name, _)| assignment_rank(name, false));
-        for (name, value) in &values {
-            self.note_variable(name, value, sql, analysis);
-        }
-        true
-    }
-
-    /// A server refused what the session has set: what this SET assigns anew need not be brought to it before.
-    pub(super) fn make_way_for(&mut self, command: Incoming, start: usize, analysis: &Analysis) {
-        if analysis.facts.intersects(Facts::SYSTEM_VARIABLE | Facts::MULTI) {
-            return;
-        }
-        for assignment in sql::parse_set(self.client.sql_text(command, start), self.wants.lex).unwrap_or_default() {
-            match assignment.target {
-                Target::Session(name) => self.wants.state.variables.set(canonical(&name, self.wants.family), None),
-                Target::User(name) => self.user_variables().forget(&name),
-                Target::Names { .. } | Target::CharacterSet(_) => {
-                    for name in NAMED_COLLATIONS {
-                        self.wants.state.variables.set(name, None);
-                    }
-                }
-                _ => {}
-            }
-        }
-        self.facts.is_refused = false;
-    }
-
-    /// Is there something to learn from the statement that the tracker does not tell?
-    pub(super) fn teaches(analysis: &Analysis, reply: &ReplyFacts) -> bool {
-        let sets = analysis.kind == Kind::Set || analysis.facts.contains(Facts::MULTI);
-        let changes_others = || reply.variables.iter().any(|(name, _)| changes_another(name).is_some());
-        sets || lost_schema(reply) || changes_others() || !reply.variables.is_empty() && charsets::changed_by(reply)
-    }
-
     /// After a SET: learns what the tracker does not tell. Returns those variables; None when something is not known, so
     /// that the statement's effect cannot be repeated.
     pub(super) async fn learn_set(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> Option<Vec<Change>> {
@@ -195,12 +176,12 @@ impl Session {
             }
             return None;
         }
-        let mut untold = self.at.untold(&self.wants, sql, analysis, reply);
+        let mut untold = self.untold(sql, analysis, reply);
         if lost_schema(reply) && !self.facts.came_back_to_schema {
             // It has become the session's collation_server, which servers do not tell.
             untold.push("collation_database".to_owned());
         }
-        let names_charsets = self.at.tells_by_clients_wish() && self.wants.names_charsets(sql, analysis);
+        let names_charsets = self.at.backend.tells_by_clients_wish() && self.wants.names_charsets(sql, analysis);
         let charsets_changed = charsets::changed_by(reply) || names_charsets || untold.iter().any(|name| charsets::is_one(name));
         let (wants, mut door) = self.wants_and_door();
         let told = if untold.is_empty() { Ok(Vec::new()) } else { wants.ask_for_variables(&mut door, &untold).await };
@@ -230,6 +211,26 @@ impl Session {
         Some(untold)
     }
 
+    /// A server refused what the session has set: what this SET assigns anew need not be brought to it before.
+    pub(super) fn make_way_for(&mut self, command: Incoming, start: usize, analysis: &Analysis) {
+        if analysis.facts.intersects(Facts::SYSTEM_VARIABLE | Facts::MULTI) {
+            return;
+        }
+        for assignment in sql::parse_set(self.client.sql_text(command, start), self.wants.lex).unwrap_or_default() {
+            match assignment.target {
+                Target::Session(name) => self.wants.state.variables.set(canonical(&name, self.wants.family), None),
+                Target::User(name) => self.user_variables().forget(&name),
+                Target::Names { .. } | Target::CharacterSet(_) => {
+                    for name in NAMED_COLLATIONS {
+                        self.wants.state.variables.set(name, None);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.facts.is_refused = false;
+    }
+
     /// Remembers what a SET in text did, so that it can be answered without a server.
     pub(super) fn remember_set(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts, untold: &[Change]) {
         let plain = !analysis.facts.intersects(Facts::MULTI | Facts::USER_VARIABLE | Facts::SESSION_TRACK | Facts::SYSTEM_VARIABLE);
@@ -239,17 +240,45 @@ impl Session {
         if did && plain && is_free && analysis.kind == Kind::Set && reply.warnings == 0 && self.wants.state_is_ordinary(sql) {
             let effect = sql::parse_set(sql, self.wants.lex).and_then(|all| self.wants.repeatable_effect(&all, reply, untold));
             if let Some((effect, info)) = effect.zip(self.at.pool.one_version()) {
-                self.worker.memory.borrow_mut().learn_set(&self.at.place(&info), sql, effect, self.worker.clock.now_ms());
+                self.at.worker.memory.borrow_mut().learn_set(&self.at.place(&info), sql, effect, self.at.worker.clock.now_ms());
             }
         }
     }
 
-    /// After a change of character sets: asks for them. False when there is no answer.
-    async fn learn_charsets(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> bool {
-        let (assignments, is_versioned) = (assignments(sql, analysis, self.wants.lex), analysis.facts.contains(Facts::VERSIONED));
-        let hidden = charsets::hidden_after(&assignments, is_versioned, reply, |charset| self.at.usual_collation(&self.wants, charset));
-        let (wants, mut door) = self.wants_and_door();
-        wants.ask_for_charsets(&mut door, &hidden).await
+    /// Variables that the statement changed and the server did not report: those that others change along with them. MariaDB reports
+    /// nothing after `SET @@name = ...` either. While the client's own tracking settings are in force, the server reports only what
+    /// the client tracks, and a server that does not track sessions reports nothing: all that the text assigns is asked for.
+    fn untold(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> Vec<String> {
+        let clients = self.at.backend.tells_by_clients_wish();
+        let is_silent = self.at.backend.tracks_nothing();
+        let may_be_silent = clients || is_silent || self.at.backend.is_on(Flavor::MariaDb);
+        let mut names: Vec<String> = Vec::new();
+        for assignment in assignments(sql, analysis, self.wants.lex) {
+            match assignment.target {
+                Target::Session(name) => names.push(name),
+                Target::Names { .. } | Target::CharacterSet(_) if is_silent => {
+                    names.extend(CHARSETS.iter().filter(|name| is_variable(name)).map(|name| (*name).to_owned()));
+                }
+                // By the names that all such servers have.
+                Target::TransactionSession { isolation, read_only } if is_silent => {
+                    names.extend(isolation.map(|_| "tx_isolation".to_owned()));
+                    names.extend(read_only.map(|_| "tx_read_only".to_owned()));
+                }
+                Target::TransactionSession { .. } if clients => {
+                    names.extend(TRANSACTION.map(|name| canonical(name, self.wants.family).to_owned()));
+                }
+                _ => {}
+            }
+        }
+        let told_names = reply.variables.iter().map(|(name, _)| &**name);
+        let changed_along = names.iter().map(String::as_str).chain(told_names).filter_map(changes_another).map(str::to_owned);
+        let changed_along: Vec<String> = changed_along.collect();
+        let is_told = |name: &str| reply.variables.iter().any(|(told, _)| **told == *name);
+        // A collation tells its character set; late MariaDB tells nothing else.
+        let told = |name: &str| is_told(name) || displaced_by(name).is_some_and(|other| is_told(other) && other.starts_with("collation_"));
+        let is_untold =
+            |name: &String| !told(name) && (clients || !name.starts_with("session_track_")) && is_variable_name(name.as_bytes());
+        names.into_iter().filter(|name| may_be_silent && is_untold(name)).chain(changed_along).collect()
     }
 }
 
@@ -284,7 +313,7 @@ impl Wants {
     /// Asks the held backend for the values of these expressions; NULL is empty. The error's code where it does not answer, or 0.
     async fn ask_for_values(&self, door: &mut Door<'_>, columns: &[String]) -> Result<Vec<Vec<u8>>, u16> {
         // Where nothing is reported, the results may be in a character set that is not known yet.
-        let as_bytes = self.has_wide_results() || door.at.tracks_nothing();
+        let as_bytes = self.has_wide_results() || door.at.backend.tracks_nothing();
         let reply = door.ask(Question::Values { expressions: columns, as_bytes }).await.map_err(|_| 0_u16)?;
         let code = reply.error.as_ref().map_or(0, |error| error.code);
         let mut values = Reader::new(reply.rows.first().ok_or(code)?);
@@ -330,42 +359,11 @@ impl Wants {
     }
 }
 
-impl Backends {
-    /// Variables that the statement changed and the server did not report: those that others change along with them. MariaDB reports
-    /// nothing after `SET @@name = ...` either. While the client's own tracking settings are in force, the server reports only what
-    /// the client tracks, and a server that does not track sessions reports nothing: all that the text assigns is asked for.
-    fn untold(&self, wants: &Wants, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> Vec<String> {
-        let clients = self.tells_by_clients_wish();
-        let is_silent = self.tracks_nothing();
-        let may_be_silent = clients || is_silent || self.is_on(Flavor::MariaDb);
-        let mut names: Vec<String> = Vec::new();
-        for assignment in assignments(sql, analysis, wants.lex) {
-            match assignment.target {
-                Target::Session(name) => names.push(name),
-                Target::Names { .. } | Target::CharacterSet(_) if is_silent => {
-                    names.extend(CHARSETS.iter().filter(|name| is_variable(name)).map(|name| (*name).to_owned()));
-                }
-                // By the names that all such servers have.
-                Target::TransactionSession { isolation, read_only } if is_silent => {
-                    names.extend(isolation.map(|_| "tx_isolation".to_owned()));
-                    names.extend(read_only.map(|_| "tx_read_only".to_owned()));
-                }
-                Target::TransactionSession { .. } if clients => {
-                    names.extend(TRANSACTION.map(|name| canonical(name, wants.family).to_owned()));
-                }
-                _ => {}
-            }
-        }
-        let told_names = reply.variables.iter().map(|(name, _)| &**name);
-        let changed_along = names.iter().map(String::as_str).chain(told_names).filter_map(changes_another).map(str::to_owned);
-        let changed_along: Vec<String> = changed_along.collect();
-        let is_told = |name: &str| reply.variables.iter().any(|(told, _)| **told == *name);
-        // A collation tells its character set; late MariaDB tells nothing else.
-        let told = |name: &str| is_told(name) || displaced_by(name).is_some_and(|other| is_told(other) && other.starts_with("collation_"));
-        let is_untold =
-            |name: &String| !told(name) && (clients || !name.starts_with("session_track_")) && is_variable_name(name.as_bytes());
-        names.into_iter().filter(|name| may_be_silent && is_untold(name)).chain(changed_along).collect()
-    }
+/// Is there something to learn from the statement that the tracker does not tell?
+pub(super) fn teaches(analysis: &Analysis, reply: &ReplyFacts) -> bool {
+    let sets = analysis.kind == Kind::Set || analysis.facts.contains(Facts::MULTI);
+    let changes_others = || reply.variables.iter().any(|(name, _)| changes_another(name).is_some());
+    sets || lost_schema(reply) || changes_others() || !reply.variables.is_empty() && charsets::changed_by(reply)
 }
 
 /// What a SET with this text may have left that failed with this error. Servers check all assignments before the first is in force,

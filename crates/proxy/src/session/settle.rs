@@ -2,6 +2,7 @@
 
 use super::Session;
 use super::backends::Backends;
+use super::connection::Connection;
 use super::end::End;
 use super::facts::SessionFacts;
 use super::failed::may_have_left;
@@ -51,7 +52,7 @@ impl Session {
     /// What an error may have left or ended, and warnings for the log.
     async fn look_after(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
         if let Some(code) = reply.error.filter(|code| may_have_left(analysis, *code)) {
-            Box::pin(self.look_after_failure(analysis, code)).await;
+            Box::pin(self.effects().look_after_failure(analysis, code)).await;
         }
         if self.client.may_have_ended(&self.at, &self.hand, analysis, reply) {
             self.ask_for_status(analysis).await;
@@ -89,11 +90,11 @@ impl Session {
         if !self.at.pins.set().is_empty() {
             return true;
         }
-        let keeps_tracking = self.at.tells_by_clients_wish();
+        let keeps_tracking = self.at.backend.tells_by_clients_wish();
         if keeps_tracking
             || self.facts.unread().any()
-            || self.at.keeps_unseen()
-            || self.lacks_gtids()
+            || self.at.backend.keeps_unseen()
+            || self.causal.lacks_gtids(&self.at)
             || self.at.lane.settings().connection_delay_multiplex_ms > 0
         {
             return false;
@@ -107,10 +108,10 @@ impl Session {
             Box::pin(self.recovery.clear_gtid_ended(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client))).await;
         }
         if self.at.pins.only_stored_code().is_some() {
-            Box::pin(self.read_stored_code(analysis)).await;
+            Box::pin(self.door().read_stored_code(analysis)).await;
         }
         if self.at.pins.only_variables().is_some() {
-            Box::pin(self.learn_user_variables(analysis)).await;
+            Box::pin(self.effects().learn_user_variables(analysis)).await;
         }
         self.let_go_unpinned().await
     }
@@ -120,14 +121,14 @@ impl Session {
         if !self.at.pins.set().is_empty() {
             return Ok(());
         }
-        if self.at.tells_by_clients_wish() {
+        if self.at.backend.tells_by_clients_wish() {
             self.door().restore_tracking().await;
         }
         if !self.door().read_or_lose().await {
             return Ok(());
         }
-        if self.lacks_gtids() {
-            Box::pin(self.ask_for_gtids()).await;
+        if self.causal.lacks_gtids(&self.at) {
+            Box::pin(self.causal.ask_for_gtids(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client))).await;
         }
         let delay_ms = self.at.lane.settings().connection_delay_multiplex_ms;
         if delay_ms > 0 && self.at.pins.set().is_empty() {
@@ -141,7 +142,7 @@ impl Session {
     /// Asks the server whether a transaction is open.
     async fn ask_for_status(&mut self, analysis: &Analysis) {
         if let Ok(reply) = self.door().ask(Question::Status).await {
-            self.note_status(analysis, &ReplyFacts { status: Some(reply.ok.status), ..ReplyFacts::default() });
+            self.effects().note_status(analysis, &ReplyFacts { status: Some(reply.ok.status), ..ReplyFacts::default() });
         }
     }
 
@@ -187,12 +188,6 @@ impl SessionFacts {
         if self.note_counts(analysis, reply) {
             statements.count_behind(0);
         }
-    }
-
-    /// The server at hand has answered: what it knows of the session is of this statement.
-    pub(super) fn note_answered(&mut self, at: &mut Backends, reply: &ReplyFacts) {
-        self.answered(reply);
-        at.note_ran();
     }
 }
 

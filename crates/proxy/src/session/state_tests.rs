@@ -160,7 +160,7 @@ async fn where_servers_tell_nothing_they_are_asked() {
         bed.answers(&answers.iter().map(|row| result_of(&[row])).collect::<Vec<_>>());
         bed.ran(text, &ok());
         let analysis = bed.analysis(text);
-        bed.learn_set(text.as_bytes(), &analysis, &ok()).await;
+        bed.effects().learn_set(text.as_bytes(), &analysis, &ok()).await;
         assert_eq!(values(&bed, names), expected, "{text}");
         assert_eq!(bed.pins(), pins, "{text}");
         assert_eq!(bed.sent()[0], question, "{text}");
@@ -272,7 +272,7 @@ async fn a_null_keeps_the_type_of_its_variable() {
     assert_eq!(carried(&bed, "a").as_deref(), Some("5,@`a`=NULL"));
     bed.ran("SET @a = UUID()", &ok());
     bed.ran("SET @a = NULL", &ok());
-    assert_eq!(bed.user_variables().null_for("a"), None, "which type it has is not known");
+    assert_eq!(bed.effects().user_variables().null_for("a"), None, "which type it has is not known");
     assert_eq!(bed.pins(), ["user_variable"]);
 }
 
@@ -280,7 +280,7 @@ async fn a_null_keeps_the_type_of_its_variable() {
 async fn so_many_user_variables_are_carried_and_no_longer_ones() {
     let mut bed = Bed::new("").on(MySql);
     let bed = &mut *bed;
-    let carry = |bed: &mut crate::session::Session, name: &str, literal: &str| bed.user_variables().assign(name, literal);
+    let carry = |bed: &mut crate::session::Session, name: &str, literal: &str| bed.effects().user_variables().assign(name, literal);
     let long = format!("'{}'", "x".repeat(64 << 10));
     assert!(!carry(bed, "a", &long));
     for i in 0..crate::session_state::state::MOST_USER_VARIABLES {

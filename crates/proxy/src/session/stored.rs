@@ -5,11 +5,12 @@
 //! nothing else keeps it, with the session's own rights. A body counts for `prepared_metadata_max_age`, or until a data definition.
 
 use super::backends::Backends;
-use super::effects::{changes_data_at_most, contains};
+use super::connection::Connection;
+use super::definition;
+use super::effects::{Effects, changes_data_at_most, contains};
 use super::facts::FailedCalls;
 use super::question::{Door, Question};
 use super::tracked::contains_word;
-use super::{Session, definition};
 use crate::backends::backend::Collected;
 use crate::session_state::pins::{PinReason, StoredCall};
 use crate::session_state::state::Text;
@@ -43,7 +44,7 @@ enum Verdict {
     Unread(Routine),
 }
 
-impl Session {
+impl Effects<'_> {
     /// Notes what a statement may have left by the routines that it calls, and by the code that it is. `schema` is where names are
     /// looked up that have none.
     pub(super) fn note_stored_code(&mut self, sql: &[u8], schema: Option<&Text>, analysis: &Analysis, reply: &ReplyFacts) {
@@ -66,15 +67,15 @@ impl Session {
         let defines = several && sql::split(sql, self.wants.lex).any(|one| sql::analyze(one, self.wants.lex).kind == Kind::Ddl);
         // The schema is as it was: what went on in another one says no more than that.
         let moved = reply.state_change && reply.schema.is_some();
-        let may_have_moved = several && (reply.schema.is_some() || self.at.tracks_nothing());
+        let may_have_moved = several && (reply.schema.is_some() || self.at.backend.tracks_nothing());
         let Some(routines) = sql::routines(sql, self.wants.lex).filter(|all| all.len() <= MOST && !defines) else {
             return self.at.pin(PinReason::SessionState, analysis);
         };
-        let mariadb = self.at.is_on(Flavor::MariaDb);
+        let mariadb = self.at.backend.is_on(Flavor::MariaDb);
         let is_read_alike = !several && !analysis.facts.intersects(Facts::VERSIONED.union(Facts::TORN));
         let not_there = is_read_alike && reply.error.is_some_and(|code| NOT_THERE.contains(&code));
         let is_question = changes_data_at_most(analysis.kind) || analysis.kind == Kind::Do;
-        let has_failed = not_there && matches!(analysis.kind, Kind::Call | Kind::Select | Kind::Do) && !self.at.tells_after_failures();
+        let has_failed = not_there && matches!(analysis.kind, Kind::Call | Kind::Select | Kind::Do) && !self.tells_after_failures();
         let (mut calls, mut only_natives) = (Vec::new(), is_read_alike && is_question);
         for routine in routines {
             if !routine.is_procedure && routine.schema.is_none() && sql::is_native(&routine.name, mariadb) {
@@ -101,7 +102,7 @@ impl Session {
             true => FailedCalls::Judged,
             false => FailedCalls::Unknown,
         };
-        if self.at.tracks_nothing() && !calls.is_empty() {
+        if self.at.backend.tracks_nothing() && !calls.is_empty() {
             // Also what its body sets, and a tracker tells.
             return self.at.pin(PinReason::SessionState, analysis);
         }
@@ -112,33 +113,10 @@ impl Session {
             // What is pinned so is never asked.
             Verdict::Unread(_) if self.at.pins.set().contains(PinReason::SessionState) => {}
             Verdict::Unread(_) => {
-                let now = self.worker.clock.now_ms();
+                let now = self.at.worker.clock.now_ms();
                 self.at.pins.stored_code_called(calls, defined, now, analysis.digest);
             }
         }
-    }
-
-    /// Reads the bodies of the routines that keep the backend, where nothing else does.
-    pub(super) async fn read_stored_code(&mut self, analysis: &Analysis) {
-        let Some(calls) = self.at.pins.only_stored_code().map(<[StoredCall]>::to_vec) else { return };
-        self.door().forget_unhandled();
-        let (mut fresh, defined) = (Vec::new(), self.at.pins.routines_defined());
-        let verdict = loop {
-            match self.at.judge(&calls, &fresh, defined) {
-                Verdict::Unread(routine) if fresh.len() < MOST => match self.door().ask_for_body(&routine).await {
-                    Ok(body) => fresh.push((routine, body)),
-                    // The next statement finds the connection closed.
-                    Err(_) => return,
-                },
-                verdict => break verdict,
-            }
-        };
-        match verdict {
-            Verdict::Harmless => {}
-            Verdict::Leaves { role } => self.at.pin_unknown(role, analysis),
-            Verdict::Unread(_) => self.at.pin_unknown(false, analysis),
-        }
-        self.at.pins.stored_code_judged();
     }
 }
 
@@ -160,6 +138,29 @@ impl Door<'_> {
         let now_ms = self.at.worker.clock.now_ms();
         self.at.worker.memory.borrow_mut().learn_body(&self.at.place(&info), routine, body.clone(), epoch, now_ms);
         Ok(body)
+    }
+
+    /// Reads the bodies of the routines that keep the backend, where nothing else does.
+    pub(super) async fn read_stored_code(&mut self, analysis: &Analysis) {
+        let Some(calls) = self.at.pins.only_stored_code().map(<[StoredCall]>::to_vec) else { return };
+        self.forget_unhandled();
+        let (mut fresh, defined) = (Vec::new(), self.at.pins.routines_defined());
+        let verdict = loop {
+            match self.at.judge(&calls, &fresh, defined) {
+                Verdict::Unread(routine) if fresh.len() < MOST => match self.ask_for_body(&routine).await {
+                    Ok(body) => fresh.push((routine, body)),
+                    // The next statement finds the connection closed.
+                    Err(_) => return,
+                },
+                verdict => break verdict,
+            }
+        };
+        match verdict {
+            Verdict::Harmless => {}
+            Verdict::Leaves { role } => self.at.pin_unknown(role, analysis),
+            Verdict::Unread(_) => self.at.pin_unknown(false, analysis),
+        }
+        self.at.pins.stored_code_judged();
     }
 }
 

@@ -12,7 +12,7 @@ async fn pins_after(bed: &mut Bed, text: &str, answers: &[Vec<u8>]) -> (Vec<&'st
     bed.ran(text, &rows(1));
     bed.answers(answers);
     let analysis = bed.analysis(text);
-    bed.read_stored_code(&analysis).await;
+    bed.door().read_stored_code(&analysis).await;
     (bed.pins(), bed.sent())
 }
 
@@ -110,6 +110,6 @@ async fn calls_of_which_it_is_not_known_what_they_ran_are_session_state() {
     let call = bed.analysis("CALL p()");
     bed.worker.shared.anything_was_defined();
     bed.answers(&[defined("CREATE PROCEDURE `p`() SELECT 1")]);
-    bed.read_stored_code(&call).await;
+    bed.door().read_stored_code(&call).await;
     assert_eq!(bed.pins(), ["session_state"], "it may have been another one that ran");
 }

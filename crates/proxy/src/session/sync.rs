@@ -81,18 +81,6 @@ impl Session {
         Ok(ahead)
     }
 
-    /// What goes ahead of a statement on a pinned backend takes the place of what that backend alone knows of the statement before:
-    /// this one asks for it, so it is read before the statement is planned.
-    pub(super) async fn read_facts_for(&mut self, analysis: &Analysis) {
-        let tells_id = self.facts.needs_insert_id(&self.wants, &self.at, analysis);
-        let sets = tells_id || analysis.facts.intersects(SHOWS_TRACKING);
-        let asks = tells_id && self.facts.insert_id.is_undecided();
-        let ahead = [sets.then_some(Question::Set("")), asks.then_some(Question::InsertIdAndFoundRows)];
-        let ahead: Vec<Question<'_>> = ahead.into_iter().flatten().collect();
-        // The statement finds out what a connection that fails now means.
-        let _ = self.door().will_ask(&ahead).await;
-    }
-
     pub(super) async fn sync_state(&mut self, ahead: &mut Ahead) -> Result<(), Fault> {
         for last in [false, false, true] {
             let Some(backend) = self.at.backend.as_mut().filter(|_| !Safety::StateSync.is_off()) else { return Ok(()) };
@@ -115,7 +103,7 @@ impl Session {
                         set = state::keeping_ignore_space(&set);
                     }
                     let pinned = !self.at.pins.set().is_empty();
-                    match self.sync_set(&set, sure, ahead).await {
+                    match self.wants.sync_set(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), &set, sure, ahead).await {
                         // It may be the way back that the server refuses; another connection need not go it.
                         Err(Fault::Error { .. }) if !last && !pinned => self.obtain().await?,
                         result => {
@@ -173,40 +161,6 @@ impl Session {
                 self.obtain().await
             }
         }
-    }
-
-    async fn sync_set(&mut self, set: &str, sure: bool, ahead: &mut Ahead) -> Result<(), Fault> {
-        let (now, session) = (self.worker.clock.now_ms(), self.at.with_own_rights());
-        let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
-        let core = &backend.core;
-        let (server, info, user) = (Arc::clone(&core.server), Arc::clone(&core.info), Arc::clone(&core.lane.user));
-        let (hostgroup, class) = (server.key.hostgroup, core.lane.class);
-        let place = AnswerSource { hostgroup, server: Some(server.index), version: &info.version, user: &user.name, class, session };
-        let known = sure && self.worker.memory.borrow().is_accepted(&place, set, now);
-        if known {
-            ahead.put_query(set, backend.core.caps);
-        } else {
-            match self.door().ask(Question::Set(set)).await {
-                Ok(reply) => {
-                    if let Some(e) = reply.error {
-                        // Not known which of the assignments stand: the connection is of no use.
-                        self.at.backend = None;
-                        self.facts.is_refused = true;
-                        self.worker.memory.borrow_mut().forget_sets();
-                        return Err(Fault::server(e));
-                    }
-                    // MariaDB keeps warnings over statements without tables: whether there are any must be known each time.
-                    if reply.ok.warnings == 0 || info.flavor == Flavor::MySql {
-                        self.worker.memory.borrow_mut().accept(&place, set, now);
-                    }
-                }
-                Err(e) => return Err(self.at.lost_before(&e)),
-            }
-        }
-        if let Some(backend) = self.at.backend.as_mut() {
-            backend.core.held.was_set(set, &self.wants.state);
-        }
-        Ok(())
     }
 
     /// Session tracking is the proxy's own, but for a statement that may show its settings.
@@ -322,6 +276,52 @@ impl Wants {
         }
         held.found_equal_to(&self.state.variables);
         true
+    }
+
+    /// What goes ahead of a statement on a pinned backend takes the place of what that backend alone knows of the statement before:
+    /// this one asks for it, so it is read before the statement is planned.
+    pub(super) async fn read_facts_for(&mut self, door: &mut Door<'_>, analysis: &Analysis) {
+        let tells_id = door.facts.needs_insert_id(self, door.at, analysis);
+        let sets = tells_id || analysis.facts.intersects(SHOWS_TRACKING);
+        let asks = tells_id && door.facts.insert_id.is_undecided();
+        let ahead = [sets.then_some(Question::Set("")), asks.then_some(Question::InsertIdAndFoundRows)];
+        let ahead: Vec<Question<'_>> = ahead.into_iter().flatten().collect();
+        // The statement finds out what a connection that fails now means.
+        let _ = door.will_ask(&ahead).await;
+    }
+
+    async fn sync_set(&mut self, door: &mut Door<'_>, set: &str, sure: bool, ahead: &mut Ahead) -> Result<(), Fault> {
+        let (now, session) = (door.at.worker.clock.now_ms(), door.at.with_own_rights());
+        let Some(backend) = door.at.backend.as_mut() else { return Ok(()) };
+        let core = &backend.core;
+        let (server, info, user) = (Arc::clone(&core.server), Arc::clone(&core.info), Arc::clone(&core.lane.user));
+        let (hostgroup, class) = (server.key.hostgroup, core.lane.class);
+        let place = AnswerSource { hostgroup, server: Some(server.index), version: &info.version, user: &user.name, class, session };
+        let known = sure && door.at.worker.memory.borrow().is_accepted(&place, set, now);
+        if known {
+            ahead.put_query(set, backend.core.caps);
+        } else {
+            match door.ask(Question::Set(set)).await {
+                Ok(reply) => {
+                    if let Some(e) = reply.error {
+                        // Not known which of the assignments stand: the connection is of no use.
+                        door.at.backend = None;
+                        door.facts.is_refused = true;
+                        door.at.worker.memory.borrow_mut().forget_sets();
+                        return Err(Fault::server(e));
+                    }
+                    // MariaDB keeps warnings over statements without tables: whether there are any must be known each time.
+                    if reply.ok.warnings == 0 || info.flavor == Flavor::MySql {
+                        door.at.worker.memory.borrow_mut().accept(&place, set, now);
+                    }
+                }
+                Err(e) => return Err(door.at.lost_before(&e)),
+            }
+        }
+        if let Some(backend) = door.at.backend.as_mut() {
+            backend.core.held.was_set(set, &self.state);
+        }
+        Ok(())
     }
 }
 

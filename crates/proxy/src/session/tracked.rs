@@ -1,18 +1,17 @@
 //! What a server told of the session's state, by its session tracker: its schema and its variables; and what the client is told of that.
 
-use super::Session;
 use super::backends::Backends;
-use super::effects::contains;
+use super::connection::Connection;
+use super::effects::{Effects, contains};
 use super::setting::assignments;
 use super::sync::AUTOCOMMIT;
 use super::untracked::LOCK_TIMEOUTS;
 use super::wants::Wants;
 use crate::backends::connect::is_of_no_session;
-use crate::session_state::held::{TRACK_GTIDS, Tracking};
+use crate::session_state::held::TRACK_GTIDS;
 use crate::session_state::pins::PinReason;
 use crate::session_state::state::{CLIENT_COLLATION, RESULTS_COLLATION, Text, assignment_rank, canonical, displaced_by, is_nullable};
 use sql::{Analysis, Facts, Kind, LexMode, Target, Value};
-use std::sync::Arc;
 use wire::flags::StatusFlags;
 use wire::reframe::{ReplyFacts, TrackFilter};
 
@@ -43,19 +42,19 @@ pub(super) const UNCARRIED: &[&str] = &[
 /// MariaDB's variable that shows tables as they were.
 const ASOF: &str = "system_versioning_asof";
 
-impl Session {
+impl Effects<'_> {
     /// What the session tracker said changed.
     pub(super) fn note_changes(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
         if let Some(schema) = &reply.schema {
             let schema = if schema.is_empty() { None } else { Some(schema.as_ref().into()) };
-            self.wants.enter_schema(&mut self.at, schema);
+            self.wants.enter_schema(self.at, schema);
         }
         // `SET STATEMENT x=1 FOR ...` tells of values that are gone again when it is over.
         let passing = analysis.kind == Kind::SetStatement;
         // So does a hint: of the values that the variables have again.
         let hints = has_set_var(sql, analysis);
-        let waits = self.at.has_own_lock_timeouts(&self.wants, sql, analysis, reply);
-        let lent = self.hand.directions.alone;
+        let waits = self.has_own_lock_timeouts(sql, analysis, reply);
+        let lent = self.directions.alone;
         let is_over = |name: &str| {
             passing || hints && contains(sql, name.as_bytes()) || waits && LOCK_TIMEOUTS.contains(&name) || lent && name == AUTOCOMMIT
         };
@@ -80,14 +79,14 @@ impl Session {
                 }
             }
             name if name.starts_with("session_track_") && !analysis.facts.contains(Facts::SESSION_TRACK) => {
-                if !self.at.is_our_tracking(name, value) {
+                if !self.at.backend.is_our_tracking(name, value) {
                     // Stored code did it, and what comes next may not be told.
                     self.at.pin(PinReason::SessionState, analysis);
                 }
             }
             "session_track_system_variables" | "session_track_schema" | "session_track_state_change" => self.note_tracking(name, value),
             "session_track_transaction_info" | TRACK_GTIDS => {
-                self.wants.set_variable(&mut self.at, name, Some(value));
+                self.wants.set_variable(self.at, name, Some(value));
                 if let Some(backend) = self.at.backend.as_mut() {
                     backend.core.held.client_chose_gtids();
                 }
@@ -101,44 +100,20 @@ impl Session {
             ASOF if value.eq_ignore_ascii_case(b"DEFAULT") => {}
             name if is_observed(name) => {}
             name if UNCARRIED.contains(&name) => self.at.pin(PinReason::SessionState, analysis),
-            "timestamp" if sets_default(sql, self.wants.lex) => self.wants.set_variable(&mut self.at, name, None),
+            "timestamp" if sets_default(sql, self.wants.lex) => self.wants.set_variable(self.at, name, None),
             // NULL needs a privilege, its default does not.
             name if value.is_empty() && is_nullable(name) && ends_in_default(name, sql, analysis, self.wants.lex) => {
-                self.wants.set_variable(&mut self.at, name, None)
+                self.wants.set_variable(self.at, name, None)
             }
             AUTOCOMMIT => {
-                let is_default = value.eq_ignore_ascii_case(b"ON") == self.at.autocommit_default();
-                self.wants.set_variable(&mut self.at, name, (!is_default).then_some(value));
+                let is_default = value.eq_ignore_ascii_case(b"ON") == self.at.backend.autocommit_default();
+                self.wants.set_variable(self.at, name, (!is_default).then_some(value));
             }
             "sql_mode" => {
                 self.wants.read_text_by(value);
-                self.wants.set_variable(&mut self.at, name, Some(value));
+                self.wants.set_variable(self.at, name, Some(value));
             }
-            _ => self.wants.set_variable(&mut self.at, name, Some(value)),
-        }
-    }
-
-    /// A value that a SET answered here gives the session; no backend is held.
-    pub(super) fn note_learnt_variable(&mut self, name: &str, value: &[u8]) {
-        match name {
-            AUTOCOMMIT => {
-                let on = value.eq_ignore_ascii_case(b"ON");
-                self.client.status.set(StatusFlags::AUTOCOMMIT, on);
-                let default = self.initial_status().contains(StatusFlags::AUTOCOMMIT);
-                self.wants.set_variable(&mut self.at, name, (on != default).then_some(value));
-            }
-            "sql_mode" => {
-                self.wants.read_text_by(value);
-                self.wants.lex.no_backslash_escapes = contains_word(value, b"NO_BACKSLASH_ESCAPES");
-                self.client.status.set(StatusFlags::NO_BACKSLASH_ESCAPES, self.wants.lex.no_backslash_escapes);
-                let mariadb = self.worker.shared.serves_mariadb();
-                self.client.status.set(StatusFlags::ANSI_QUOTES, self.wants.lex.ansi_quotes && mariadb);
-                self.wants.set_variable(&mut self.at, name, Some(value));
-            }
-            CLIENT_COLLATION | RESULTS_COLLATION => {
-                self.wants.set_variable(&mut self.at, name, Some(value).filter(|value| !value.is_empty()))
-            }
-            _ => self.wants.set_variable(&mut self.at, name, Some(value)),
+            _ => self.wants.set_variable(self.at, name, Some(value)),
         }
     }
 
@@ -147,7 +122,7 @@ impl Session {
         if let Some(backend) = self.at.backend.as_mut() {
             backend.core.held.client_chose_tracking();
         }
-        let mut wish = self.client.tracking_wish.take().unwrap_or_else(|| Box::new(self.wants.default_filter(&self.at)));
+        let mut wish = self.client.tracking_wish.take().unwrap_or_else(|| Box::new(self.wants.default_filter(self.at)));
         let on = value.eq_ignore_ascii_case(b"ON") || value == b"1";
         match name {
             "session_track_schema" => wish.schema = on,
@@ -159,6 +134,28 @@ impl Session {
             filter.clone_from(&wish);
         }
         self.client.tracking_wish = Some(wish);
+    }
+
+    /// A value that a SET answered here gives the session; no backend is held.
+    pub(super) fn note_learnt_variable(&mut self, name: &str, value: &[u8]) {
+        match name {
+            AUTOCOMMIT => {
+                let on = value.eq_ignore_ascii_case(b"ON");
+                self.client.status.set(StatusFlags::AUTOCOMMIT, on);
+                let default = self.at.worker.shared.initial_status().contains(StatusFlags::AUTOCOMMIT);
+                self.wants.set_variable(self.at, name, (on != default).then_some(value));
+            }
+            "sql_mode" => {
+                self.wants.read_text_by(value);
+                self.wants.lex.no_backslash_escapes = contains_word(value, b"NO_BACKSLASH_ESCAPES");
+                self.client.status.set(StatusFlags::NO_BACKSLASH_ESCAPES, self.wants.lex.no_backslash_escapes);
+                let mariadb = self.at.worker.shared.serves_mariadb();
+                self.client.status.set(StatusFlags::ANSI_QUOTES, self.wants.lex.ansi_quotes && mariadb);
+                self.wants.set_variable(self.at, name, Some(value));
+            }
+            CLIENT_COLLATION | RESULTS_COLLATION => self.wants.set_variable(self.at, name, Some(value).filter(|value| !value.is_empty())),
+            _ => self.wants.set_variable(self.at, name, Some(value)),
+        }
     }
 }
 
@@ -216,28 +213,6 @@ impl Wants {
     fn read_text_by(&mut self, sql_mode: &[u8]) {
         let no_backslash_escapes = self.lex.no_backslash_escapes;
         self.lex = LexMode { no_backslash_escapes, ..self.lex.under(|word| contains_word(sql_mode, word.as_bytes())) };
-    }
-}
-
-impl Backends {
-    fn autocommit_default(&self) -> bool {
-        self.backend.as_ref().is_none_or(|b| b.core.info.status.contains(StatusFlags::AUTOCOMMIT))
-    }
-
-    /// Whether the proxy itself, or the client, has set this (or it decides nothing of what the proxy is told).
-    fn is_our_tracking(&self, name: &str, value: &[u8]) -> bool {
-        let Some(core) = self.backend.as_ref().map(|backend| &backend.core).filter(|core| core.held.tracking() == Tracking::Ours) else {
-            return true;
-        };
-        match name {
-            "session_track_schema" | "session_track_state_change" => value.eq_ignore_ascii_case(b"ON") || value == b"1",
-            "session_track_system_variables" => {
-                let ours = core.info.tracking.get().map(|tracking| Arc::clone(&tracking.ours));
-                let value = format!("'{}'", String::from_utf8_lossy(value));
-                ours.is_none_or(|ours| ours.contains(&value))
-            }
-            _ => true,
-        }
     }
 }
 

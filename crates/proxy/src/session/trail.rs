@@ -3,14 +3,13 @@
 //!
 //! INVARIANT: nothing is allocated for a statement that is not kept, but a session's first; where nothing is traced there is no trail.
 
-use super::Session;
 use super::backends::Backends;
 use super::command::Incoming;
 use super::end::End;
 use super::fault::Fault;
 use super::frontend::Frontend;
 use super::hand::AtHand;
-use super::measure::{Measured, error_of};
+use super::measure::{Account, Measured, error_of};
 use super::pipeline::{Form, Statement};
 use super::statements::Statements;
 use super::wants::Wants;
@@ -70,13 +69,13 @@ struct Noted {
     failure: Option<Failure>,
 }
 
-impl Session {
+impl Account<'_> {
     /// The statement has ended: hands it to the exporter if it is kept. None: the proxy answered it.
     pub(super) fn trace(&self, statement: Measured<'_>, analysis: &Analysis, result: Option<Result<&ReplyFacts, &Fault>>, sums: &Sums) {
         let Some(trail) = self.hand.trail.as_ref() else { return };
         let error = match result {
             Some(result) => error_of(result).map(|(code, _)| code),
-            None => self.handle.own_error_code(),
+            None => self.at.handle.own_error_code(),
         };
         let outcome = Outcome {
             duration_us: sums.sum_us,
@@ -85,12 +84,12 @@ impl Session {
             is_replayed: trail.is_replayed,
             is_held: trail.is_held,
         };
-        let shared = &self.worker.shared;
+        let shared = &self.at.worker.shared;
         let (parent, now_us) = (trail.parent.get(), self.hand.began_us + sums.sum_us);
-        let Some(why) = shared.traces.keeps(parent.as_ref(), outcome, now_us, || self.worker.random.next()) else { return };
+        let Some(why) = shared.traces.keeps(parent.as_ref(), outcome, now_us, || self.at.worker.random.next()) else { return };
         let Some(trace_id) = trail.trace_id.get().or_else(traces::new_trace_id) else { return };
         trail.trace_id.set(Some(trace_id));
-        let digest = self.worker.meter.digest(analysis, statement.text(), self.wants.lex);
+        let digest = self.at.worker.meter.digest(analysis, statement.text(), self.wants.lex);
         shared.traces.write(Record {
             trace_id,
             parent,
@@ -102,7 +101,7 @@ impl Session {
             digest: shown(digest.hash),
             is_execution: matches!(statement, Measured::Execution(..)),
             is_mariadb: trail.is_mariadb,
-            session: self.handle.id,
+            session: self.at.handle.id,
             user: self.at.user.name.as_ref().into(),
             schema: self.wants.state.schema.as_deref().map(Into::into),
             client: self.client.peer,
@@ -111,7 +110,7 @@ impl Session {
             error,
             rows_sent: sums.rows_sent,
             rows_affected: sums.rows_affected,
-            attempts: trail.attempts.iter().map(|noted| attempt(&self.worker, noted, now_us)).collect(),
+            attempts: trail.attempts.iter().map(|noted| attempt(&self.at.worker, noted, now_us)).collect(),
             tried: trail.tried,
             is_replayed: trail.is_replayed,
             is_held: trail.is_held,

@@ -1,7 +1,8 @@
 //! What a statement may have left of which servers tell little or nothing: by dynamic SQL, and by stored code behind it.
 
 use super::backends::Backends;
-use super::effects::{changes_data_at_most, contains, verb};
+use super::connection::Connection;
+use super::effects::{Effects, changes_data_at_most, contains, verb};
 use super::tracked::{has_set_var, is_observed};
 use super::wants::Wants;
 use crate::session_state::pins::{PinReason, Trace};
@@ -21,60 +22,44 @@ const GRANTS: [&[u8]; 8] =
 /// What MariaDB changes for a statement that says how long it waits for locks, and for it alone.
 pub(super) const LOCK_TIMEOUTS: [&str; 2] = ["lock_wait_timeout", "innodb_lock_wait_timeout"];
 
-impl Backends {
+impl Effects<'_> {
     /// On a server that does not track sessions nobody tells what a statement left by triggers, or by functions behind views: what
     /// names a table may have run some. The session keeps the connection, and it never serves another.
-    pub(super) fn note_unseen(&mut self, wants: &Wants, sql: &[u8], analysis: &Analysis) {
-        if !self.tracks_nothing() {
+    pub(super) fn note_unseen(&mut self, sql: &[u8], analysis: &Analysis) {
+        if !self.at.backend.tracks_nothing() {
             return;
         }
-        let is_bare = |one: &[u8], kind| runs_nothing_stored(kind) && !sql::names_table(one, wants.lex, |_, _| true);
+        let is_bare = |one: &[u8], kind| runs_nothing_stored(kind) && !sql::names_table(one, self.wants.lex, |_, _| true);
         let leaves_nothing = match analysis.facts.contains(Facts::MULTI) {
             _ if analysis.facts.intersects(Facts::VERSIONED | Facts::TORN) => false,
-            true => sql::split(sql, wants.lex).all(|one| is_bare(one, sql::analyze(one, wants.lex).kind)),
+            true => sql::split(sql, self.wants.lex).all(|one| is_bare(one, sql::analyze(one, self.wants.lex).kind)),
             false => is_bare(sql, analysis.kind),
         };
-        if let Some(backend) = self.backend.as_mut().filter(|_| !leaves_nothing) {
+        if let Some(backend) = self.at.backend.as_mut().filter(|_| !leaves_nothing) {
             backend.core.held.ran_unseen();
         }
     }
 
-    /// Whether the backend may hold what nobody knows of. The session has it to itself, for as long as nobody waits for its place.
-    pub(super) fn keeps_unseen(&self) -> bool {
-        self.backend.as_ref().is_some_and(|backend| backend.core.held.must_reset() && !backend.core.held.tracks())
-    }
-
-    /// Notes that, so that [`Worker::make_places`](crate::workers::worker::Worker::make_places) finds the session. False where something else
-    /// keeps the backend, or nothing.
-    pub(super) fn keep_unseen(&self) -> bool {
-        let keeps = self.pins.set().is_empty() && self.keeps_unseen();
-        self.handle.keeps_unseen.set(keeps);
-        if let Some(backend) = self.backend.as_ref().filter(|_| keeps) {
-            backend.core.server.is_known_silent.store(true, Ordering::Relaxed);
-        }
-        keeps
-    }
-
     /// EXECUTE, EXECUTE IMMEDIATE: servers do not tell of temporary tables that dynamic SQL makes, nor of roles.
-    pub(super) fn note_dynamic(&mut self, wants: &Wants, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
-        let trace = match sql::prepared_name(sql, wants.lex) {
+    pub(super) fn note_dynamic(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+        let trace = match sql::prepared_name(sql, self.wants.lex) {
             Some(_) if reply.error == Some(UNKNOWN_STATEMENT) => Trace::Nothing,
-            Some(name) => self.pins.trace_of(&name),
-            None => wants.trace_of(sql),
+            Some(name) => self.at.pins.trace_of(&name),
+            None => self.wants.trace_of(sql),
         };
         if trace != Trace::Nothing {
-            self.pin(PinReason::SessionState, analysis);
+            self.at.pin(PinReason::SessionState, analysis);
         }
         if matches!(trace, Trace::Definition | Trace::Anything) {
-            self.worker.shared.anything_was_defined();
+            self.at.worker.shared.anything_was_defined();
         }
         if trace == Trace::Anything {
-            self.pin(PinReason::Role, analysis);
+            self.at.pin(PinReason::Role, analysis);
         }
     }
 
     /// The server says that state changed, and nothing above explains it: stored code did it, be it behind a trigger or a view.
-    pub(super) fn note_unexplained(&mut self, wants: &Wants, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
+    pub(super) fn note_unexplained(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
         if !reply.state_change {
             return;
         }
@@ -82,45 +67,56 @@ impl Backends {
             matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Do) || analysis.facts.contains(Facts::UNKNOWN_FUNCTION);
         // A table made of a view's rows; on MySQL also of a variable that was never set and is NULL now.
         let is_silent = reply.schema.is_none() && reply.variables.is_empty();
-        let word = |one: &[u8], behind| verb(one, wants.lex, behind).unwrap_or_default();
+        let word = |one: &[u8], behind| verb(one, self.wants.lex, behind).unwrap_or_default();
         let fills = |one: &[u8]| is_silent && word(one, 0) == "CREATE" && ["TABLE", "OR"].contains(&&*word(one, 1));
         let is_quiet = |one: &[u8], kind| kind == Kind::LoadData || changes_data_at_most(kind) || kind == Kind::Ddl && fills(one);
         let changes_nothing_itself = if analysis.facts.contains(Facts::MULTI) {
-            sql::split(sql, wants.lex).all(|one| is_quiet(one, sql::analyze(one, wants.lex).kind))
+            sql::split(sql, self.wants.lex).all(|one| is_quiet(one, sql::analyze(one, self.wants.lex).kind))
         } else {
             is_quiet(sql, analysis.kind)
         };
-        let waits = || {
-            reply.variables.iter().all(|(name, _)| LOCK_TIMEOUTS.contains(&&**name))
-                && self.has_own_lock_timeouts(wants, sql, analysis, reply)
-        };
+        let waits =
+            || reply.variables.iter().all(|(name, _)| LOCK_TIMEOUTS.contains(&&**name)) && self.has_own_lock_timeouts(sql, analysis, reply);
         if changes_nothing_itself && !stored_code && (has_set_var(sql, analysis) || waits()) {
             // The hint (or NOWAIT) does it, and undoes it. Perhaps a trigger did more, which others must not meet.
-            if let Some(backend) = self.backend.as_mut() {
+            if let Some(backend) = self.at.backend.as_mut() {
                 backend.core.held.ran_unseen();
             }
             return;
         }
         if stored_code || changes_nothing_itself {
-            self.pin(PinReason::SessionState, analysis);
-            if let Some(backend) = self.backend.as_mut().filter(|backend| backend.core.info.flavor == Flavor::MariaDb) {
+            self.at.pin(PinReason::SessionState, analysis);
+            if let Some(backend) = self.at.backend.as_mut().filter(|backend| backend.core.info.flavor == Flavor::MariaDb) {
                 // It tells of a role as of any change.
                 backend.core.held.ran_lasting();
             }
         }
-        if let Some(backend) = self.backend.as_ref().filter(|_| changes_nothing_itself && !stored_code) {
+        if let Some(backend) = self.at.backend.as_ref().filter(|_| changes_nothing_itself && !stored_code) {
             backend.core.server.has_loud_triggers.store(true, Ordering::Relaxed);
         }
     }
 
     /// Does MariaDB tell of lock timeouts that a statement, being one, had for itself?
-    pub(super) fn has_own_lock_timeouts(&self, wants: &Wants, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> bool {
+    pub(super) fn has_own_lock_timeouts(&self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) -> bool {
         let may_set = matches!(analysis.kind, Kind::Set | Kind::Call | Kind::Compound | Kind::Execute | Kind::Do);
         !may_set
             && !analysis.facts.contains(Facts::MULTI)
             && reply.variables.iter().any(|(name, _)| LOCK_TIMEOUTS.contains(&&**name))
-            && self.is_on(Flavor::MariaDb)
-            && limits_waiting(sql, wants.lex)
+            && self.at.backend.is_on(Flavor::MariaDb)
+            && limits_waiting(sql, self.wants.lex)
+    }
+}
+
+impl Backends {
+    /// Notes that, so that [`Worker::make_places`](crate::workers::worker::Worker::make_places) finds the session. False where something else
+    /// keeps the backend, or nothing.
+    pub(super) fn keep_unseen(&self) -> bool {
+        let keeps = self.pins.set().is_empty() && self.backend.keeps_unseen();
+        self.handle.keeps_unseen.set(keeps);
+        if let Some(backend) = self.backend.as_ref().filter(|_| keeps) {
+            backend.core.server.is_known_silent.store(true, Ordering::Relaxed);
+        }
+        keeps
     }
 }
 

@@ -9,11 +9,11 @@
 //! [`state::diff`](crate::session_state::state::diff) brings another connection to the known values.
 
 use super::backends::{BOUND, Backends};
-use super::effects::may_name_others;
+use super::charsets;
+use super::effects::{Effects, may_name_others};
 use super::literals::{NO_TYPE, is_bare_null, literals, null_of, of_type};
 use super::question::{Door, Question};
 use super::wants::Wants;
-use super::{Session, charsets};
 use crate::session_state::pins::{PinReason, Pins, UNSEEN};
 use crate::session_state::state::{MOST_USER_VARIABLES, Text, Variables};
 use crate::statements::stmt_cache::ValuesAtPrepare;
@@ -62,7 +62,7 @@ impl UserVariables<'_> {
                 backend.core.held.user_variable_changed(name, literal);
             }
             // What it was given in other places is out of date.
-            self.at.all_pins_elsewhere().for_each(|pins| pins.variable_known(name));
+            self.at.places.iter_mut().flat_map(|places| places.pins_mut()).for_each(|pins| pins.variable_known(name));
         }
         fits
     }
@@ -106,17 +106,17 @@ impl UserVariables<'_> {
     }
 }
 
-impl Session {
+impl Effects<'_> {
     /// The session's user variables.
     pub(super) fn user_variables(&mut self) -> UserVariables<'_> {
-        let keeps = self.hand.directions.multiplex != Some(RuleMultiplex::IgnoreVariables);
-        UserVariables { wants: &mut self.wants, at: &mut self.at, keeps }
+        let keeps = self.directions.multiplex != Some(RuleMultiplex::IgnoreVariables);
+        UserVariables { wants: self.wants, at: self.at, keeps }
     }
 
     /// Asks for the values that alone keep the backend, so that nothing keeps it.
     pub(super) async fn learn_user_variables(&mut self, analysis: &Analysis) {
         let Some(names) = self.at.pins.only_variables().map(<[String]>::to_vec) else { return };
-        let Some(max) = self.at.longest_asked_for(&names) else { return self.user_variables().computed(None, analysis) };
+        let Some(max) = self.longest_asked_for(&names) else { return self.user_variables().computed(None, analysis) };
         self.door().forget_unhandled();
         match self.fetch_user_variables(&names, max).await {
             Ok(true) => self.at.pins.end(PinReason::UserVariable),
@@ -124,6 +124,22 @@ impl Session {
             // The next statement finds the connection closed.
             Err(_) => {}
         }
+    }
+
+    /// Carries what the held backend says of these variables; false when that is not all of them.
+    async fn fetch_user_variables(&mut self, names: &[String], max: u64) -> io::Result<bool> {
+        let literals = self.door().ask_for_user_variables(names, max).await?;
+        Ok(literals.is_some_and(|literals| self.user_variables().learnt(names, &literals)))
+    }
+
+    /// Asks for these values, to carry them, though something else keeps the backend; whether all could be had.
+    async fn learn_variables(&mut self, names: &[String]) -> bool {
+        let Some(max) = self.longest_asked_for(names) else { return false };
+        let Ok(is_known) = self.fetch_user_variables(names, max).await else { return true };
+        if is_known {
+            names.iter().for_each(|name| self.at.pins.variable_known(name));
+        }
+        is_known
     }
 
     /// Asks for the values of these user variables (None: it is not known which) where they may be known, so that they are carried to
@@ -149,20 +165,11 @@ impl Session {
         hostgroup
     }
 
-    /// Asks for these values, to carry them, though something else keeps the backend; whether all could be had.
-    async fn learn_variables(&mut self, names: &[String]) -> bool {
-        let Some(max) = self.at.longest_asked_for(names) else { return false };
-        let Ok(is_known) = self.fetch_user_variables(names, max).await else { return true };
-        if is_known {
-            names.iter().for_each(|name| self.at.pins.variable_known(name));
-        }
-        is_known
-    }
-
-    /// Carries what the held backend says of these variables; false when that is not all of them.
-    async fn fetch_user_variables(&mut self, names: &[String], max: u64) -> io::Result<bool> {
-        let literals = self.door().ask_for_user_variables(names, max).await?;
-        Ok(literals.is_some_and(|literals| self.user_variables().learnt(names, &literals)))
+    /// How long the values of these variables may be to be asked for; None where they are not asked for at all.
+    fn longest_asked_for(&self, names: &[String]) -> Option<u64> {
+        let max = self.at.worker.snapshot().vars.carry_user_variables_max_length;
+        let may_ask = max > 0 && names.len() <= MOST_USER_VARIABLES && names.iter().all(|name| name.is_ascii());
+        may_ask.then_some(max)
     }
 }
 
@@ -179,24 +186,12 @@ impl Door<'_> {
 }
 
 impl Backends {
-    /// How long the values of these variables may be to be asked for; None where they are not asked for at all.
-    fn longest_asked_for(&self, names: &[String]) -> Option<u64> {
-        let max = self.worker.snapshot().vars.carry_user_variables_max_length;
-        let may_ask = max > 0 && names.len() <= MOST_USER_VARIABLES && names.iter().all(|name| name.is_ascii());
-        may_ask.then_some(max)
-    }
-
     /// Whether a statement for `hostgroup` uses user variables of which another place may know better.
     pub(super) fn needs_variables(&self, analysis: &Analysis, hostgroup: HostgroupId) -> bool {
         analysis.facts.contains(Facts::USER_VARIABLE)
             && self.is_pinned()
             && !self.pins.set().intersects(BOUND)
             && self.all_places().any(|(id, pins)| id != hostgroup && pins.set().intersects(UNSEEN))
-    }
-
-    /// Whether the session knows the value that this variable has here.
-    pub(super) fn knows_variable(&self, name: &str) -> bool {
-        !self.pins.hides(name)
     }
 }
 
@@ -208,7 +203,7 @@ impl Wants {
 
     /// The values of the variables that a statement names, for a server where they decide at PREPARE.
     pub(super) fn values_at_prepare(&self, at: &Backends, text: &[u8]) -> ValuesAtPrepare {
-        let names = sql::user_variables(text, self.lex).filter(|names| names.iter().all(|name| at.knows_variable(name)));
+        let names = sql::user_variables(text, self.lex).filter(|names| names.iter().all(|name| !at.pins.hides(name)));
         let Some(names) = names else { return ValuesAtPrepare::unknown() };
         let mut values = Variables::default();
         for name in names {
@@ -219,7 +214,7 @@ impl Wants {
 
     /// Those of the variables that may have other values now than they had at PREPARE, with their literals of then.
     pub(super) fn changed_since_prepare(&self, at: &Backends, then: &Variables) -> Vec<(Arc<str>, Text)> {
-        let is_other = |name: &str, literal: &[u8]| !at.knows_variable(name) || self.user_variable(name) != literal;
+        let is_other = |name: &str, literal: &[u8]| at.pins.hides(name) || self.user_variable(name) != literal;
         then.entries().iter().filter(|(name, literal)| is_other(name, literal)).cloned().collect()
     }
 }

@@ -204,7 +204,7 @@ impl Door<'_> {
         Ok(harmless.iter().all(|is_harmless| *is_harmless))
     }
 
-    /// The same as [`Session::are_harmless`], and since when (worker's clock, ms) that is known at least.
+    /// The same as [`Self::are_harmless`], and since when (worker's clock, ms) that is known at least.
     pub(super) async fn are_harmless_since(&mut self, tables: Vec<SchemaTable>) -> Result<(bool, u64), Fault> {
         let is_harmless = self.are_harmless(tables.clone()).await?;
         let now_ms = self.at.worker.clock.now_ms();

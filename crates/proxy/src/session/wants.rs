@@ -2,6 +2,7 @@
 //!
 //! It is the session's own: whatever connection serves it is brought to this state before a statement runs.
 
+use super::backends::Backends;
 use super::frontend::Frontend;
 use super::local::DECIDE_CHARSETS;
 use crate::servers::server_info::{Family, ServerInfo, charset_of};
@@ -68,5 +69,14 @@ impl Wants {
             None => charset_of(worker.shared.info.get().as_deref(), client.collation).as_bytes(),
         };
         charset::to_utf8(charset, name).unwrap_or(name.into()).as_ref().into()
+    }
+
+    /// Sessions with equal settings hold one copy of them.
+    pub(super) fn share_state(&mut self, at: &Backends) {
+        let memory = &mut at.worker.memory.borrow_mut();
+        self.state.variables = memory.intern(std::mem::take(&mut self.state.variables));
+        if let Some(schema) = self.state.schema.take() {
+            self.state.schema = Some(memory.intern_text(schema));
+        }
     }
 }

@@ -37,6 +37,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use wire::auth::rsa::RsaKey;
 use wire::charset::Flavor;
 use wire::codes;
+use wire::flags::StatusFlags;
 
 /// What is learnt once, until something else has taken its place.
 pub(crate) struct Learnt<T>(ArcSwapOption<T>);
@@ -300,6 +301,12 @@ impl Shared {
         let mut all: Vec<_> = self.hostgroups.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
         all.sort_by_key(|h| h.id);
         all
+    }
+
+    /// Status flags of a session in which nothing has happened.
+    pub(crate) fn initial_status(&self) -> StatusFlags {
+        let server = self.info.get().map_or(StatusFlags::AUTOCOMMIT, |i| i.status);
+        server & (StatusFlags::AUTOCOMMIT | StatusFlags::NO_BACKSLASH_ESCAPES)
     }
 
     /// Whether the servers are MySQL's, as far as one has said; those of MariaDB are the other kind.

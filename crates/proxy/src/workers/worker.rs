@@ -14,6 +14,7 @@ use crate::statements::digest::{self, Digest};
 use crate::statements::memory::Memory;
 use crate::workers::clock::{CoarseClock, Random};
 use crate::workers::counters::Counters;
+use crate::workers::counters::count;
 use crate::workers::in_force::{InForce, SnapshotInForce};
 use crate::workers::lateness::{Lateness, within};
 use crate::workers::mailbox::KillKind;
@@ -28,6 +29,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 
@@ -203,6 +205,15 @@ impl Worker {
     pub(crate) fn pool(&self, hostgroup: HostgroupId) -> Rc<HostgroupPool> {
         let mut pools = self.pools.borrow_mut();
         Rc::clone(pools.entry(hostgroup).or_insert_with(|| HostgroupPool::new(self.shared.hostgroup(hostgroup), &self.snapshot())))
+    }
+
+    /// Servers give new rights to new connections only, and those on a schema to whoever enters it anew.
+    pub(crate) fn rights_changed(&self) {
+        count(&self.counters.rights_changed);
+        let shared = &self.shared;
+        // What a user may prepare, enter and read the body of is asked anew, too.
+        shared.ddl_epoch.fetch_add(1, Ordering::AcqRel);
+        shared.rights_changed_ms.fetch_max(shared.clock.now_ms() + 1, Ordering::AcqRel);
     }
 
     /// The pools that were used so far.

@@ -1,0 +1,98 @@
+//! What a session asks of the connection that it holds, if it holds one.
+
+use super::wants::Wants;
+use crate::backends::backend::Backend;
+use crate::session_state::held::Tracking;
+use std::sync::Arc;
+use wire::charset::Flavor;
+use wire::flags::{Capabilities, StatusFlags};
+
+/// See the module.
+pub(super) trait Connection {
+    /// Is the backend at hand one of these?
+    fn is_on(&self, flavor: Flavor) -> bool;
+    /// Does its server report nothing of what statements change?
+    fn tracks_nothing(&self) -> bool;
+    /// Are the client's own tracking settings in force? Then the server reports less than it changes, or nothing.
+    fn tells_by_clients_wish(&self) -> bool;
+    /// Is its server cut off from its cluster?
+    fn is_cut_off(&self) -> bool;
+    /// The server's own autocommit.
+    fn autocommit_default(&self) -> bool;
+    /// Whether the proxy itself, or the client, has set this (or it decides nothing of what the proxy is told).
+    fn is_our_tracking(&self, name: &str, value: &[u8]) -> bool;
+    /// The collation that SET NAMES gives a character set, where neither names another and the session has not chosen its own.
+    fn usual_collation(&self, wants: &Wants, charset: &str) -> Option<&'static str>;
+    /// The server at hand, as it is remembered of a replica: its address, and what it calls itself.
+    fn server_at_hand(&self) -> Option<(String, Box<str>)>;
+    /// Whether the backend may hold what nobody knows of. The session has it to itself, for as long as nobody waits for its place.
+    fn keeps_unseen(&self) -> bool;
+    /// What was agreed upon with the server.
+    fn caps(&self) -> Capabilities;
+    /// The connection failed after the answer: the next statement finds out what that means.
+    fn mark_broken(&mut self);
+}
+
+impl Connection for Option<Backend> {
+    fn is_on(&self, flavor: Flavor) -> bool {
+        self.as_ref().is_some_and(|b| b.core.info.flavor == flavor)
+    }
+
+    fn tracks_nothing(&self) -> bool {
+        self.as_ref().is_some_and(|b| !b.core.held.tracks())
+    }
+
+    fn tells_by_clients_wish(&self) -> bool {
+        self.as_ref().is_some_and(|b| b.core.held.tracking() == Tracking::Clients)
+    }
+
+    fn is_cut_off(&self) -> bool {
+        self.as_ref().is_some_and(|b| b.core.server.standing.is_cut_off())
+    }
+
+    fn autocommit_default(&self) -> bool {
+        self.as_ref().is_none_or(|b| b.core.info.status.contains(StatusFlags::AUTOCOMMIT))
+    }
+
+    fn is_our_tracking(&self, name: &str, value: &[u8]) -> bool {
+        let Some(core) = self.as_ref().map(|backend| &backend.core).filter(|core| core.held.tracking() == Tracking::Ours) else {
+            return true;
+        };
+        match name {
+            "session_track_schema" | "session_track_state_change" => value.eq_ignore_ascii_case(b"ON") || value == b"1",
+            "session_track_system_variables" => {
+                let ours = core.info.tracking.get().map(|tracking| Arc::clone(&tracking.ours));
+                let value = format!("'{}'", String::from_utf8_lossy(value));
+                ours.is_none_or(|ours| ours.contains(&value))
+            }
+            _ => true,
+        }
+    }
+
+    fn usual_collation(&self, wants: &Wants, charset: &str) -> Option<&'static str> {
+        let is_chosen = wants.state.variables.get("character_set_collations").is_some();
+        let default = self.as_ref()?.core.info.default_of(charset).filter(|_| !is_chosen)?;
+        Some(default.name)
+    }
+
+    fn server_at_hand(&self) -> Option<(String, Box<str>)> {
+        let core = self.as_ref().map(|backend| &backend.core)?;
+        let address = format!("{}:{}", core.server.key.host, core.server.key.port);
+        let identity = core.held.member().map(|member| &**member).unwrap_or(&address).into();
+        Some((address, identity))
+    }
+
+    fn keeps_unseen(&self) -> bool {
+        self.as_ref().is_some_and(|backend| backend.core.held.must_reset() && !backend.core.held.tracks())
+    }
+
+    fn caps(&self) -> Capabilities {
+        self.as_ref().map(|backend| backend.core.caps).unwrap_or_default()
+    }
+
+    fn mark_broken(&mut self) {
+        if let Some(backend) = self.as_mut() {
+            backend.link.stream().shutdown();
+        }
+    }
+}
