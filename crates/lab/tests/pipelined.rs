@@ -23,10 +23,10 @@ fn session(proxy: &Tidegate) -> Client {
     Client::connect(&proxy.options("app", "app-pass").database("test").timeout(LIMIT)).unwrap()
 }
 
-/// The statement runs until it is known.
+/// The statement runs until it is known: one run in eight is watched where nobody waits.
 fn learn(proxy: &Tidegate, sql: &str) {
     let mut session = session(proxy);
-    (0..40).for_each(|_| drop(session.run(sql).unwrap()));
+    (0..300).for_each(|_| drop(session.run(sql).unwrap()));
 }
 
 /// Sessions of which each reads its own row again and again. They have done so often enough to share connections.

@@ -84,7 +84,7 @@ fn each_of_many_sessions_gets_its_own_rows_though_connections_are_killed_and_the
         let proxy = proxy_with(server, 2, |builder| eager(builder, 1_000));
         (0..SESSIONS / 3).for_each(|key| {
             let mut reader = Reader::new(&proxy, key, more);
-            (0..60).for_each(|_| reader.reads_own());
+            (0..300).for_each(|_| reader.reads_own());
         });
         let (done, answers) = (AtomicBool::new(false), AtomicU64::new(0));
         let (mut root, mut admin) = (server.root().unwrap(), admin(&proxy));
@@ -132,7 +132,7 @@ fn learn(proxy: &Tidegate, sql: &str, param: &str) {
         let params = [Param::Text(param.to_owned())];
         drop(session.execute(statement, &params).unwrap().check().unwrap());
     };
-    (0..40).for_each(|_| execute(&mut sessions[0], &statements[0]));
+    (0..300).for_each(|_| execute(&mut sessions[0], &statements[0]));
     sessions.iter_mut().for_each(|session| drop(session.run("BEGIN").unwrap()));
     sessions.iter_mut().zip(&statements).for_each(|(session, statement)| execute(session, statement));
     sessions.iter_mut().for_each(|session| drop(session.run("COMMIT").unwrap()));

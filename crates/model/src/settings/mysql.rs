@@ -360,7 +360,7 @@ settings! {
     adaptive_connections: bool = true, BOOL, Live, "Learn how many connections to a server help, and open no more. If false, connections open as long as queries wait.";
     pipeline_depth: u64 = 1, count(1, 64), Live, "Quick reads of waiting sessions that may be under way on one connection at a time. 1 sends one statement at a time.";
     pipeline_late_ms: u64 = 10, ms(1, 10_000), Live, "How long the server may work at one of them. Then those behind it are sent again on other connections.";
-    pipeline_max_statement_us: u64 = 1_000, us(1, 1_000_000), Live, "A statement is quick if the server takes no longer for 99 of 100 runs.";
+    pipeline_max_statement_us: u64 = 1_000, us(1, 1_000_000), Live, "A statement is quick if the server takes no longer for 95 of 100 runs, or no longer than eight times the median of all statements.";
     pipeline_max_reply_bytes: u64 = 16_384, bytes(1_024, 1_048_576), Live, "A statement with a longer reply runs alone.";
     max_queries_per_second: u64 = 0, count(0, 100_000_000), Live, "Statements a second for each user, in bursts of a tenth of that. 0 is no limit. Query rules can set their own limit.";
     max_queries_wait_ms: u64 = 1_000, ms(0, 3_600_000), Live, "Longest wait because of `max_queries_per_second`. A statement that would wait longer gets error 1226.";
