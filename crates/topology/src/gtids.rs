@@ -284,6 +284,12 @@ impl GtidSet {
         Self { sources: sources.map(|(stream, own)| (stream.clone(), own.clone())).collect(), domains: BTreeMap::new() }
     }
 
+    /// MariaDB: the last number of this server in each domain.
+    pub fn of_server(&self, number: u64) -> Self {
+        let of_domain = |(domain, last): (&u64, &Domain)| Some((*domain, Domain(BTreeMap::from([(number, *last.0.get(&number)?)]))));
+        Self { sources: BTreeMap::new(), domains: self.domains.iter().filter_map(of_domain).collect() }
+    }
+
     /// This set as it was before the server `id` wrote, if `before` is an earlier sample: the numbers of `id` are taken from `before`. Used
     /// for a promoted server.
     pub fn before_writes_of(&self, id: &ServerId, before: &Self) -> Self {

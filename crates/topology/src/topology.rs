@@ -373,6 +373,24 @@ impl Topology {
         }
     }
 
+    /// This proxy is about to promote `fork.heir`. Kept like forks that are seen, until [`Topology::forget_fork`].
+    pub fn note_fork(&mut self, now_ms: u64, fork: &Fork) {
+        self.advance(now_ms);
+        let Ok(index) = self.cluster(fork.writer) else { return };
+        self.clusters[index].note_fork(Fork { at_ms: self.known.now_ms, ..fork.clone() });
+        let why = "noted what the server has before this proxy promotes it; other transactions of the old writer are not on it";
+        self.tell(&fork.heir, EventKind::Writer, ("", "fork"), &in_short(&fork.had), Cause::Probe, why);
+    }
+
+    /// The server was not promoted after all.
+    pub fn forget_fork(&mut self, now_ms: u64, writer: HostgroupId, heir: &ServerAddr) {
+        self.advance(now_ms);
+        let Ok(index) = self.cluster(writer) else { return };
+        self.clusters[index].forget_fork(heir);
+        let why = "the promotion was undone: what was noted of the server is forgotten";
+        self.tell(heir, EventKind::Writer, ("fork", ""), "", Cause::Probe, why);
+    }
+
     /// Servers that are excluded because another server took over from them, of one cluster.
     pub fn fenced(&self, writer: HostgroupId) -> Vec<ServerAddr> {
         self.clusters.iter().filter(|cluster| cluster.group.writer == writer).flat_map(Cluster::fenced).cloned().collect()
@@ -812,7 +830,7 @@ impl Topology {
         let view = self.known.facts.get(heir).and_then(|facts| facts.sources.last.as_ref());
         let id = view.map(|view| view.id.clone()).unwrap_or_default();
         let found: Vec<_> = self.clusters.iter_mut().map(|cluster| cluster.succeeds(heir, &id, has, now_ms)).collect();
-        for fork in found.iter().filter_map(|found| found.fork.as_ref()) {
+        for fork in found.iter().filter_map(|found| found.fork.as_ref()).filter(|fork| !fork.is_noted) {
             let why = "noted what the new writer had when it took over; other transactions of the old writer are not on it";
             self.tell(heir, EventKind::Writer, ("", "fork"), &in_short(&fork.had), Cause::Probe, why);
         }

@@ -4,7 +4,8 @@
 mod common;
 
 use common::{Fleet, REPLICATION, addr, read_only, unreachable};
-use topology::{GtidSet, Observation, ServerId};
+use model::HostgroupId;
+use topology::{Fork, GtidSet, Observation, ServerId};
 
 /// A flavor's GTIDs: what `a` had, what `b` had of that, and what `b` has after its first writes.
 struct Words {
@@ -108,4 +109,45 @@ fn what_was_not_seen_before_is_no_exact_fork() {
     fleet.pass(20).see("b", read_only(false)).pass(20).see("b", Observation::Gtids(Err(topology::ProbeError::Failed("1193".to_owned()))));
     assert_eq!(fleet.interval_ms("b", "Gtids"), 10_000, "nor is it asked in haste for ever");
     assert!(fleet.topology.forks().is_empty());
+}
+
+/// The proxy promotes: what it noted before the first write counts, not what a later check shows, and it is noted once.
+#[test]
+fn what_the_proxy_notes_before_it_promotes_counts() {
+    for words in flavors() {
+        let fork = |heir: &str| Fork {
+            writer: HostgroupId(1),
+            heir: addr(heir),
+            at_ms: 0,
+            from: vec![addr("a")],
+            had: GtidSet::parse(words.part).unwrap(),
+            is_exact: true,
+            is_noted: true,
+        };
+        let mut fleet = settled(&words);
+        dies(&mut fleet, "a");
+        fleet.topology.note_fork(fleet.now_ms, &fork("b"));
+        assert_eq!(fleet.topology.forks().len(), 1);
+        // The plan fails, and the next one promotes the same server.
+        fleet.topology.forget_fork(fleet.now_ms, HostgroupId(1), &addr("c"));
+        assert_eq!(fleet.topology.forks().len(), 1, "another server's");
+        fleet.topology.forget_fork(fleet.now_ms, HostgroupId(1), &addr("b"));
+        assert!(fleet.topology.forks().is_empty());
+        fleet.topology.note_fork(fleet.now_ms, &fork("b"));
+        fleet.pass(20).see("b", read_only(false)).pass(20).see("b", gtids(words.after));
+        let forks = fleet.topology.forks();
+        assert_eq!(forks.len(), 1);
+        assert!(forks[0].is_noted && forks[0].had == GtidSet::parse(words.part).unwrap() && forks[0].from == [addr("a")], "{forks:?}");
+        // A promotion by another tool, much later, is seen as always.
+        fleet
+            .pass(100_000)
+            .see("a", read_only(true))
+            .see("b", read_only(true))
+            .see("a", read_only(false))
+            .pass(20)
+            .see("a", gtids(words.after));
+        fleet.pass(100_000).see("a", read_only(true)).see("b", read_only(false)).pass(20).see("b", gtids(words.after));
+        assert_eq!(fleet.topology.forks().iter().filter(|fork| fork.is_noted).count(), 1);
+        assert!(!fleet.topology.forks().last().unwrap().is_noted);
+    }
 }

@@ -29,7 +29,7 @@ fn mysql(uuid: &str, has: &str) -> Holding {
 }
 
 fn fork(heir: &str, had: &str) -> Fork {
-    Fork { writer: HostgroupId(0), heir: addr(heir), at_ms: 0, from: vec![addr("a")], had: set(had), is_exact: true }
+    Fork { writer: HostgroupId(0), heir: addr(heir), at_ms: 0, from: vec![addr("a")], had: set(had), is_exact: true, is_noted: false }
 }
 
 fn word(proof: &Proof) -> String {

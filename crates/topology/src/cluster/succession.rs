@@ -15,6 +15,9 @@ use crate::observation::ServerId;
 /// Forks kept per cluster; beyond it the oldest are dropped.
 const MAX_FORKS: usize = 16;
 
+/// A server that this proxy promotes is seen to write within this time, ms.
+const NOTED_MS: u64 = 60_000;
+
 /// The GTIDs of a promoted server before its first write. Transactions of another server beyond them, which did not come from the promoted
 /// server, are a fork.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +34,9 @@ pub struct Fork {
     pub had: GtidSet,
     /// A sample preceded the promotion, and the server's own id is known.
     pub is_exact: bool,
+    /// This proxy promoted the server, and read its GTIDs before it took a write.
+    #[serde(default)]
+    pub is_noted: bool,
 }
 
 /// A takeover that waits for the new writer's next GTID check.
@@ -97,6 +103,11 @@ impl Cluster {
         let lacks = (!words.is_empty()).then(|| words.join(", "));
         let fork = settled.last().map(|takeover| {
             let nothing = GtidSet::default();
+            // A promotion by this proxy was noted before the server took its first write.
+            let is_of = |fork: &&Fork| fork.is_noted && fork.heir == *heir && takeover.at_ms.abs_diff(fork.at_ms) < NOTED_MS;
+            if let Some(noted) = self.memory.forks.last().filter(is_of) {
+                return noted.clone();
+            }
             Fork {
                 writer: self.group.writer,
                 heir: heir.clone(),
@@ -104,15 +115,34 @@ impl Cluster {
                 from: takeover.predecessors.clone(),
                 had: has.before_writes_of(id, takeover.had.as_ref().unwrap_or(&nothing)),
                 is_exact: takeover.had.is_some() && *id != ServerId::default(),
+                is_noted: false,
             }
         });
-        // A second decision in this instant starts from `before`, so it must have the fork too.
+        if let Some(fork) = fork.clone().filter(|fork| !fork.is_noted) {
+            self.add_fork(fork);
+        }
+        Succession { lacks, fork }
+    }
+
+    /// A second decision in this instant starts from `before`, so it must have the fork too.
+    fn add_fork(&mut self, fork: Fork) {
         for memory in [&mut self.memory, &mut self.before] {
-            memory.forks.extend(fork.clone());
+            memory.forks.push(fork.clone());
             let excess = memory.forks.len().saturating_sub(MAX_FORKS);
             memory.forks.drain(..excess);
         }
-        Succession { lacks, fork }
+    }
+
+    /// This proxy is about to promote a server, which has taken no write yet.
+    pub(crate) fn note_fork(&mut self, fork: Fork) {
+        self.add_fork(Fork { is_noted: true, ..fork });
+    }
+
+    /// The server was not promoted after all.
+    pub(crate) fn forget_fork(&mut self, heir: &ServerAddr) {
+        for memory in [&mut self.memory, &mut self.before] {
+            drop(memory.forks.pop_if(|fork| fork.heir == *heir && fork.is_noted));
+        }
     }
 
     /// The GTIDs of promoted servers before their first write, the oldest promotion first.

@@ -1,4 +1,4 @@
-//! What is known of a writer that may be dead, who should take over, and which servers may come back: for `mysql_healing`.
+//! What is known of a writer that may be dead, who should take over and when, and which servers may come back: for `mysql_healing`.
 //!
 //! Pure: facts and a policy go in, a [`Verdict`] and a [`Choice`] come out. The verdict says whether the writer is dead, by all witnesses;
 //! the choice says who should take over if it is, with every step, or why nobody should. Nothing here sends anything.
@@ -7,6 +7,7 @@
 mod assess;
 mod choose;
 mod facts;
+mod heal;
 mod origin;
 mod rejoin;
 mod verdict;
@@ -14,6 +15,7 @@ mod verdict;
 pub use assess::{Assessed, shown};
 pub use choose::{Act, Blocked, Choice, Lost, Plan, Step, choose, votes};
 pub use facts::{Channel, Facts, LinkState, LinkThread, Primary, Replica, SemiSync, ServerVersion};
+pub use heal::{Brakes, Death, Due, LOOKED_MS, SETTLED_MS, due};
 pub use origin::origin;
 pub use rejoin::{Holding, Proof, Standing, Tended, Trail, next, prove, tend};
 pub use verdict::{Answer, Evidence, Past, Verdict, Witness, verdict, witness};

@@ -392,7 +392,10 @@ impl Scene<'_> {
     }
 
     fn braked(&self, trail: &Trail, one: Tended) -> Tended {
-        let needed_ms = if one.is_out { CALM_MS } else { ASTRAY_MS };
+        // No other tool is at work where this proxy promoted the writer itself.
+        let is_replaced = self.fork.is_some_and(|fork| fork.is_noted && fork.from.contains(&one.addr));
+        let calm_ms = if is_replaced { 0 } else { CALM_MS };
+        let needed_ms = if one.is_out { calm_ms } else { ASTRAY_MS };
         let pause_ms = match trail.failures {
             0 if one.is_out => CALM_MS,
             0 => APART_MS,
