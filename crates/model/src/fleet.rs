@@ -187,6 +187,11 @@ pub trait Fleet: Send + Sync {
     fn acknowledged(&self, gtids: &[String]) -> Vec<bool> {
         vec![false; gtids.len()]
     }
+
+    /// The GTIDs for which clients of this process got OK lately, of all servers: at most 10,000 for each worker.
+    fn acknowledged_lately(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// The result of an order, for people.
@@ -317,6 +322,33 @@ pub trait Operator: Send + Sync {
     /// It is not a server of such a cluster.
     fn adopt(&self, server: &ServerAddr) -> Result<String, String> {
         Err(format!("the monitor does not run here: {server} cannot be adopted"))
+    }
+
+    /// `SUSPEND HEALING`: this proxy promotes no server of the cluster (None: of any cluster) and takes none back, for so long or until
+    /// [`Operator::resume_healing`], over restarts. `by` ordered it. Returns the effect in words.
+    ///
+    /// # Errors
+    /// The order cannot be kept; or the time is out of range.
+    fn suspend_healing(&self, hostgroup: Option<HostgroupId>, limit: Option<Duration>, by: &str) -> Result<String, String> {
+        let _ = (hostgroup, limit, by);
+        Err("the monitor does not run here: nothing is healed".to_owned())
+    }
+
+    /// `RESUME HEALING`: ends the suspension of a cluster, or (None) every suspension.
+    ///
+    /// # Errors
+    /// Healing of the cluster is not suspended; or the order cannot be kept.
+    fn resume_healing(&self, hostgroup: Option<HostgroupId>) -> Result<String, String> {
+        let _ = hostgroup;
+        Err("the monitor does not run here: nothing is healed".to_owned())
+    }
+
+    /// `ACKNOWLEDGE HEALING HOSTGROUP`: another promotion may follow the last one, and plans that failed count no more.
+    ///
+    /// # Errors
+    /// The hostgroup is not healed with mode `full`; or the order cannot be kept.
+    fn acknowledge_healing(&self, hostgroup: HostgroupId) -> Result<String, String> {
+        Err(format!("the monitor does not run here: hostgroup {hostgroup} is not healed"))
     }
 
     /// What keeps clusters with a row in `mysql_healing` from being healed, by writer hostgroup. Waits a moment for servers that were

@@ -205,6 +205,7 @@ impl Monitor {
     /// Call it once, and before the first configuration.
     pub fn keep_in(&self, datadir: &Path, recall: bool) {
         self.keep_events_in(datadir);
+        self.healing.orders.keep_in(datadir, recall);
         let kept = self.kept.get_or_init(|| Kept::new(datadir));
         let found = if recall { kept.read() } else { kept.forget().map(|()| Memory::default()) };
         match found {
@@ -260,6 +261,9 @@ impl Monitor {
         self.keeps.store(is_own, Ordering::Release);
         if let Some(kept) = self.kept.get() {
             kept.doubt();
+        }
+        if is_own {
+            self.healing.orders.read_again();
         }
         self.stood.notify_one();
     }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use model::fleet::{Placement, UnderWay};
 use model::settings::{Failback, SecondWriters};
-use model::snapshot::{HealingMode, RoleGroup, RoleKind, ServerDefaults, ServerStatus, Snapshot};
+use model::snapshot::{RoleGroup, RoleKind, ServerDefaults, ServerStatus, Snapshot};
 use model::{HostgroupId, ServerAddr};
 use serde::{Deserialize, Serialize};
 
@@ -188,7 +188,7 @@ impl Cluster {
         }
         memory.places.retain(|addr, _| members.contains_key(addr) && rewritten.get(addr) != Some(&now_ms));
         rewritten.retain(|addr, _| members.contains_key(addr));
-        if !snapshot.healing.get(&group.writer).is_some_and(|row| row.mode == HealingMode::Rejoin) {
+        if !snapshot.healing.get(&group.writer).is_some_and(|row| row.mode.takes_back()) {
             memory.replication.outcasts.clear();
         }
         let policy = if snapshot.vars.monitor_enabled { settings.failback } else { Failback::Never };

@@ -28,6 +28,7 @@ fn policy() -> Healing {
         max_lost_ms: 10_000,
         site: SiteRule::Same,
         min_replicas: 0,
+        block_ms: 3_600_000,
     }
 }
 
@@ -77,6 +78,7 @@ fn cluster(has: &str, replicas: Vec<Replica>) -> Facts {
         executed: Some(set(has)),
         latest: None,
         purged: GtidSet::default(),
+        acknowledged: GtidSet::default(),
         is_strict: true,
         semi_sync: None,
         age_ms: 0,
@@ -483,4 +485,33 @@ fn check(facts: &Facts, choice: &Choice, rule: SiteRule) -> Option<bool> {
         }
         Err(other) => panic!("{other}: {}", context()),
     }
+}
+
+/// Mode `full` does without no safety that mode `advise` only recommends.
+#[test]
+fn a_promotion_by_the_proxy_needs_rights_and_strict_gtids() {
+    let full = Healing { mode: HealingMode::Full, ..policy() };
+    let mariadb =
+        |is_strict| Replica { version: ServerVersion { is_mariadb: true, number: (10, 11, 9) }, is_strict, ..replica("a", "0-1-9") };
+    let choice = choose(&cluster("0-1-9", vec![mariadb(false)]), &full);
+    assert!(of(&choice, "a").why_not.starts_with("gtid_strict_mode is OFF"), "{}", of(&choice, "a").why_not);
+    assert!(choice.plan.is_err());
+    assert_eq!(chosen(&choose(&cluster("0-1-9", vec![mariadb(true)]), &full)), "a");
+    assert_eq!(chosen(&choose(&cluster("0-1-9", vec![mariadb(false)]), &policy())), "a", "advice has a note for it");
+    let socket = ServerAddr { host: "/run/a.sock".into(), port: 0 };
+    let choice = choose(&cluster("p:1-9", vec![Replica { addr: socket, ..replica("a", "p:1-9") }]), &full);
+    assert!(choice.servers[0].why_not.contains("Unix socket"), "{:?}", choice.servers);
+    let without = Replica { no_right: Some("GRANT RELOAD".to_owned()), ..replica("a", "p:1-9") };
+    assert_eq!(of(&choose(&cluster("p:1-9", vec![without.clone()]), &full), "a").why_not, "GRANT RELOAD");
+    assert_eq!(chosen(&choose(&cluster("p:1-9", vec![without, replica("b", "p:1-9")]), &full)), "b");
+}
+
+/// Clients got OK for transactions that the monitor did not see on the writer.
+#[test]
+fn what_clients_got_ok_for_is_reported_as_lost() {
+    let mut facts = cluster("p:1-9", vec![replica("a", "p:1-10")]);
+    let told = |facts: &Facts| plan(&choose(facts, &policy())).lost.told();
+    assert_eq!(told(&facts), "nothing known to be lost");
+    facts.primary.as_mut().unwrap().acknowledged = set("p:7-12");
+    assert_eq!(told(&facts), "at least 2 transactions lost: p:11-12");
 }

@@ -150,6 +150,7 @@ fn cluster(replicas: Vec<Replica>) -> Facts {
         executed: Some(set("0-1-5,0-2-8")),
         latest: None,
         purged: GtidSet::default(),
+        acknowledged: GtidSet::default(),
         is_strict: true,
         semi_sync: None,
         age_ms: 0,

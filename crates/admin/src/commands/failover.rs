@@ -1,9 +1,10 @@
-//! Operators' orders about roles: SWITCHOVER, FAILBACK, ACCEPT CLUSTER, PAUSE, RESUME, DRAIN, UNDRAIN, ADOPT.
+//! Operators' orders about roles: SWITCHOVER, FAILBACK, ACCEPT CLUSTER, PAUSE, RESUME, DRAIN, UNDRAIN, ADOPT, and about HEALING.
 //!
 //! An order takes as long as its work does. It runs on a thread of its own while the engine serves other administrators. Only a few may run
 //! at a time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::fleet::{Operator, StandingOrder, Told};
 use model::{HostgroupId, ServerAddr};
@@ -41,6 +42,21 @@ pub(super) const COMMANDS: &[Command] = &[
         "Takes back a server that does not follow its writer, though somebody stopped it or attempts failed (mysql_healing, mode rejoin).",
         "ADOPT SERVER '10.0.0.2:3306'",
     ),
+    open("SUSPEND", order).help(
+        "SUSPEND HEALING [HOSTGROUP n] [FOR s SECONDS]",
+        "This proxy promotes no server and takes none back (mysql_healing), also after a restart.",
+        "SUSPEND HEALING HOSTGROUP 0 FOR 3600 SECONDS",
+    ),
+    open("RESUME HEALING", order).help(
+        "RESUME HEALING [HOSTGROUP n]",
+        "Ends SUSPEND HEALING of a cluster, or of all clusters.",
+        "RESUME HEALING",
+    ),
+    open("ACKNOWLEDGE", order).help(
+        "ACKNOWLEDGE HEALING HOSTGROUP n",
+        "Lets another promotion follow the last one within block_ms, and lets plans that failed begin again (mysql_healing, mode full).",
+        "ACKNOWLEDGE HEALING HOSTGROUP 0",
+    ),
     open("UNDRAIN", order).help("UNDRAIN SERVER 'host:port'", "Ends DRAIN SERVER.", "UNDRAIN SERVER '10.0.0.2:3306'"),
 ];
 
@@ -55,6 +71,9 @@ enum Order {
     Drain { server: ServerAddr, timeout_ms: Option<u64> },
     Undrain(ServerAddr),
     Adopt(ServerAddr),
+    SuspendHealing { hostgroup: Option<HostgroupId>, limit: Option<Duration> },
+    ResumeHealing(Option<HostgroupId>),
+    AcknowledgeHealing(HostgroupId),
 }
 
 impl Order {
@@ -66,11 +85,12 @@ impl Order {
             Self::Drain { server, .. } => Some((StandingOrder::Drained(server.clone()), true)),
             Self::Undrain(server) => Some((StandingOrder::Drained(server.clone()), false)),
             Self::Switchover { .. } | Self::Failback(_) | Self::Accept { .. } | Self::Adopt(_) => None,
+            Self::SuspendHealing { .. } | Self::ResumeHealing(_) | Self::AcknowledgeHealing(_) => None,
         }
     }
 
     /// Carries it out here and, where a configuration is shared, everywhere.
-    fn give(&self, operator: &dyn Operator, sharing: Option<&Sharing>) -> Result<Told, String> {
+    fn give(&self, operator: &dyn Operator, sharing: Option<&Sharing>, by: &str) -> Result<Told, String> {
         let shared = |warning: Option<Option<String>>, told: &mut Told| {
             if let Some(warning) = warning.flatten() {
                 told.text.push_str(&format!("; WARNING: {warning}"));
@@ -82,11 +102,11 @@ impl Order {
             // Nothing new goes there from any proxy, while this one waits for what runs.
             operator.stand(&StandingOrder::Drained(server.clone()), true)?;
             let warning = share();
-            let mut told = self.carry_out(operator)?;
+            let mut told = self.carry_out(operator, by)?;
             shared(warning, &mut told);
             return Ok(told);
         }
-        let mut told = self.carry_out(operator)?;
+        let mut told = self.carry_out(operator, by)?;
         let warning = match self {
             Self::Failback(hostgroup) => sharing.map(|sharing| sharing.share_failback(*hostgroup)),
             _ => share(),
@@ -95,7 +115,7 @@ impl Order {
         Ok(told)
     }
 
-    fn carry_out(&self, operator: &dyn Operator) -> Result<Told, String> {
+    fn carry_out(&self, operator: &dyn Operator, by: &str) -> Result<Told, String> {
         match self {
             Self::Switchover { hostgroup, to, timeout_ms, is_by_hand: true } => operator.switchover_by_hand(*hostgroup, to, *timeout_ms),
             Self::Switchover { hostgroup, to, timeout_ms, is_by_hand: false } => operator.switchover(*hostgroup, to, *timeout_ms),
@@ -106,6 +126,9 @@ impl Order {
             Self::Drain { server, timeout_ms } => operator.drain(server, *timeout_ms).map(Told::from),
             Self::Undrain(server) => operator.undrain(server).map(Told::from),
             Self::Adopt(server) => operator.adopt(server).map(Told::from),
+            Self::SuspendHealing { hostgroup, limit } => operator.suspend_healing(*hostgroup, *limit, by).map(Told::from),
+            Self::ResumeHealing(hostgroup) => operator.resume_healing(*hostgroup).map(Told::from),
+            Self::AcknowledgeHealing(hostgroup) => operator.acknowledge_healing(*hostgroup).map(Told::from),
         }
     }
 }
@@ -120,12 +143,12 @@ fn order(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     };
     let text = ask.statement.text.to_string();
     tracing::info!("{}@{}: {text}", ask.session.user, ask.session.peer);
-    let sharing = engine.sharing.clone();
-    engine.later(Box::new(move || answer(&operator, sharing.as_deref(), &order, &text)))
+    let (sharing, by) = (engine.sharing.clone(), ask.session.user.clone());
+    engine.later(Box::new(move || answer((&operator, sharing.as_deref()), &order, &text, &by)))
 }
 
-fn answer(operator: &Arc<dyn Operator>, sharing: Option<&Sharing>, order: &Order, text: &str) -> Reply {
-    match order.give(operator.as_ref(), sharing) {
+fn answer((operator, sharing): (&Arc<dyn Operator>, Option<&Sharing>), order: &Order, text: &str, by: &str) -> Reply {
+    match order.give(operator.as_ref(), sharing, by) {
         Ok(told) => {
             tracing::info!("{}", told.text);
             Reply::Ok { affected: 0, insert_id: 0, info: told.text, warnings: told.warnings }
@@ -179,6 +202,27 @@ fn parse(statement: &Statement) -> Result<Order, String> {
         () if statement.has(0, "ACCEPT CLUSTER HOSTGROUP *") => {
             ends_at(4)?;
             Ok(Order::Accept { hostgroup: hostgroup_at(3)?, from: None })
+        }
+        () if statement.has(0, "SUSPEND HEALING") && !is_by_hand => {
+            let (hostgroup, next) = if statement.is(2, "HOSTGROUP") { (Some(hostgroup_at(3)?), 4) } else { (None, 2) };
+            let limit = match statement.head.len().checked_sub(next) {
+                Some(0) => None,
+                Some(3) if statement.has(next, "FOR * SECONDS") => match statement.word(next + 1).parse() {
+                    Ok(seconds) => Some(Duration::from_secs(seconds)),
+                    Err(_) => return Err(wrong(format!("'{}' is not a number of seconds", statement.word(next + 1)))),
+                },
+                _ => return Err(wrong(format!("'{}' is not understood", statement.rest(next)))),
+            };
+            Ok(Order::SuspendHealing { hostgroup, limit })
+        }
+        () if statement.has(0, "RESUME HEALING HOSTGROUP *") => {
+            ends_at(4)?;
+            Ok(Order::ResumeHealing(Some(hostgroup_at(3)?)))
+        }
+        () if statement.has(0, "RESUME HEALING") => ends_at(2).map(|()| Order::ResumeHealing(None)),
+        () if statement.has(0, "ACKNOWLEDGE HEALING HOSTGROUP *") => {
+            ends_at(4)?;
+            Ok(Order::AcknowledgeHealing(hostgroup_at(3)?))
         }
         () if statement.has(0, "PAUSE HOSTGROUP *") => of_hostgroup(Order::Pause),
         () if statement.has(0, "RESUME HOSTGROUP *") => of_hostgroup(Order::Resume),
@@ -257,6 +301,16 @@ mod tests {
         assert_eq!(read("DRAIN SERVER 'db1:3306' TIMEOUT 1"), Ok(Order::Drain { server: db("db1", 3306), timeout_ms: Some(1) }));
         assert_eq!(read("UNDRAIN SERVER db1:3306"), Ok(Order::Undrain(db("db1", 3306))));
         assert_eq!(read("adopt server 'db1:3307'"), Ok(Order::Adopt(db("db1", 3307))));
+        let suspend = |hostgroup: Option<u32>, seconds: Option<u64>| {
+            Ok(Order::SuspendHealing { hostgroup: hostgroup.map(HostgroupId), limit: seconds.map(Duration::from_secs) })
+        };
+        assert_eq!(read("SUSPEND HEALING"), suspend(None, None));
+        assert_eq!(read("suspend healing for 60 seconds;"), suspend(None, Some(60)));
+        assert_eq!(read("SUSPEND HEALING HOSTGROUP 7"), suspend(Some(7), None));
+        assert_eq!(read("SUSPEND HEALING HOSTGROUP 7 FOR 3600 SECONDS"), suspend(Some(7), Some(3_600)));
+        assert_eq!(read("RESUME HEALING"), Ok(Order::ResumeHealing(None)));
+        assert_eq!(read("resume healing hostgroup 7"), Ok(Order::ResumeHealing(Some(HostgroupId(7)))));
+        assert_eq!(read("ACKNOWLEDGE HEALING HOSTGROUP 7"), Ok(Order::AcknowledgeHealing(HostgroupId(7))));
     }
 
     #[test]
@@ -279,6 +333,12 @@ mod tests {
             ("DRAIN SERVER ':1'", "is not host:port"),
             ("UNDRAIN SERVER 'a:1' TIMEOUT 5", "is not understood"),
             ("ADOPT SERVER 'a:1' NOW", "is not understood"),
+            ("SUSPEND HEALING FOR ever SECONDS", "'ever' is not a number of seconds"),
+            ("SUSPEND HEALING HOSTGROUP x", "'x' is not a hostgroup number"),
+            ("SUSPEND HEALING HOSTGROUP 1 FOR 5", "'FOR 5' is not understood"),
+            ("SUSPEND HOSTGROUP 1", "is not understood"),
+            ("RESUME HEALING NOW", "'NOW' is not understood"),
+            ("ACKNOWLEDGE HEALING", "is not understood"),
             ("FAILBACK HOSTGROUP 4294967295", "is not a hostgroup number"),
         ] {
             let reason = read(sql).unwrap_err();

@@ -53,6 +53,18 @@ impl Operator for Hands {
         self.note(format!("adopt {server}"))
     }
 
+    fn suspend_healing(&self, hostgroup: Option<HostgroupId>, limit: Option<Duration>, by: &str) -> Result<String, String> {
+        self.note(format!("suspend {hostgroup:?} {limit:?} by {by}"))
+    }
+
+    fn resume_healing(&self, hostgroup: Option<HostgroupId>) -> Result<String, String> {
+        self.note(format!("resume {hostgroup:?}"))
+    }
+
+    fn acknowledge_healing(&self, hostgroup: HostgroupId) -> Result<String, String> {
+        self.note(format!("acknowledge {hostgroup}"))
+    }
+
     fn explain_healing(&self, hostgroup: HostgroupId, dies: Option<&ServerAddr>) -> Result<Vec<HealingStep>, String> {
         let said = dies.map_or_else(|| "the writer".to_owned(), ToString::to_string);
         if hostgroup.0 > 1 {
@@ -87,10 +99,13 @@ fn orders_reach_the_operator_and_its_answer_the_administrator() {
     bed.ok("RESUME HOSTGROUP 1");
     bed.ok("UNDRAIN SERVER 'db2:3306'");
     bed.ok("ADOPT SERVER 'db2:3306'");
+    assert!(bed.ok("SUSPEND HEALING HOSTGROUP 1 FOR 60 SECONDS").starts_with("suspend Some(HostgroupId(1)) Some(60s) by "));
+    assert_eq!(bed.ok("RESUME HEALING"), "resume None");
+    assert_eq!(bed.ok("ACKNOWLEDGE HEALING HOSTGROUP 1"), "acknowledge 1");
     assert_eq!(bed.refused("FAILBACK HOSTGROUP 1"), "1 has nowhere to go back to");
     assert!(bed.refused("SWITCHOVER HOSTGROUP 1").contains("the command is: SWITCHOVER HOSTGROUP n TO"));
     let told = hands.told.lock().unwrap().clone();
-    assert_eq!(told[4..], ["pause 1 true", "pause 1 false", "undrain db2:3306", "adopt db2:3306"]);
+    assert_eq!(told[4..8], ["pause 1 true", "pause 1 false", "undrain db2:3306", "adopt db2:3306"]);
 }
 
 #[test]
@@ -104,14 +119,23 @@ fn advice_is_asked_for_and_its_remarks_come_with_a_load() {
     let loaded = bed.ok("LOAD MYSQL SERVERS TO RUNTIME");
     assert!(loaded.contains("mysql_healing, writer_hostgroup=1, column mode: db2:3306: its heartbeats are slow"), "{loaded}");
     assert!(!bed.ok("LOAD MYSQL USERS TO RUNTIME").contains("heartbeats"));
-    // What this version cannot do is refused, and what was in force stays.
+    // Without the operator's word that no other proxy promotes, mode full is refused, and what was in force stays.
     bed.ok("INSERT INTO mysql_healing (writer_hostgroup) VALUES (1)");
     bed.ok("LOAD MYSQL SERVERS TO RUNTIME");
     bed.ok("UPDATE mysql_healing SET mode='full'");
     let refused = bed.refused("LOAD MYSQL SERVERS TO RUNTIME");
-    assert!(refused.contains("must be 'off', 'advise' or 'rejoin': this version promotes no server"), "{refused}");
-    assert!(bed.refused("SAVE MYSQL SERVERS TO DISK").contains("must be 'off', 'advise' or 'rejoin'"));
+    assert!(refused.contains("SET admin-healing_alone='true'") && refused.contains("not built yet"), "{refused}");
     assert_eq!(bed.rows("SELECT mode, dead_ms, loss, site FROM runtime_mysql_healing"), ["advise|4000|reported|same"]);
+    bed.ok("SET admin-healing_alone='true'");
+    bed.ok("LOAD ADMIN VARIABLES TO RUNTIME");
+    bed.ok("LOAD MYSQL SERVERS TO RUNTIME");
+    assert_eq!(bed.rows("SELECT mode, block_ms FROM runtime_mysql_healing"), ["full|3600000"]);
+    bed.ok("SET admin-healing_alone='false'");
+    assert!(bed.refused("LOAD ADMIN VARIABLES TO RUNTIME").contains("mode 'full' promotes servers"));
+    bed.ok("SET admin-healing_alone='true'");
+    bed.ok("INSERT INTO proxysql_servers (hostname, port) VALUES ('p2', 6032)");
+    assert!(bed.refused("LOAD PROXYSQL SERVERS TO RUNTIME").contains("proxysql_servers has rows"));
+    bed.ok("DELETE FROM proxysql_servers");
     assert!(bed.refused("INSERT INTO mysql_healing (writer_hostgroup, mode) VALUES (2, 'sometimes')").contains("CHECK"));
     bed.ok("UPDATE mysql_healing SET mode='off'");
     bed.ok("INSERT INTO mysql_healing_servers (hostname, promotion) VALUES ('db9', 'never')");

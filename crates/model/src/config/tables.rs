@@ -413,7 +413,7 @@ pub const TABLES: &[Table] = &[
     Table {
         name: "mysql_healing",
         file_name: "mysql_healing",
-        help: "Replication clusters for which the proxy says who should take over if the writer dies, and whose servers it takes back",
+        help: "Replication clusters for which the proxy says who should take over if the writer dies, whose servers it takes back, and where it promotes",
         columns: &[
             needed("writer_hostgroup", NATURAL),
             column("mode", ColumnKind::Words(&["off", "advise", "rejoin", "full"]), ColumnDefault::Text("advise")),
@@ -424,15 +424,11 @@ pub const TABLES: &[Table] = &[
             number("max_lost_ms", int(0, 86_400_000), 10_000),
             column("site", ColumnKind::Words(&["same", "prefer", "any"]), ColumnDefault::Text("same")),
             number("min_replicas", int(0, 100), 0),
+            number("block_ms", int(0, 2_592_000_000), 3_600_000),
             text("comment"),
         ],
         keys: &[&["writer_hostgroup"]],
-        checks: &[Check {
-            column: "mode",
-            holds: |row| row.text("mode").is_some_and(|mode| matches!(mode, "off" | "advise" | "rejoin")),
-            rule: "must be 'off', 'advise' or 'rejoin': this version promotes no server, so 'full' is not available",
-            sql: "",
-        }],
+        checks: &[],
         effect: TableEffect::Used,
     },
     Table {

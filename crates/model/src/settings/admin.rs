@@ -88,6 +88,10 @@ settings! {
     shared_config_max_bytes: u64 = 67_108_864, bytes(1_048_576, 1_073_741_824), Live, "Largest shared configuration, uncompressed. A larger one is neither published nor taken from etcd or a peer.";
     shared_config_error_band: u64 = 5, count(1, 100), Live, "Rise of the error rate, in percentage points over 10 seconds and at least 20 statements, that aborts a CONFIG ROLLOUT.";
 
+    // Healing
+    healing_alone: bool = false, BOOL, Live, "No other proxy promotes servers of these clusters: needed for mode `full` of `mysql_healing`. Refused with rows in `proxysql_servers` and with `shared_config_endpoints`.";
+    healing_max_clusters: u64 = 2, count(1, 1_000), Live, "If more clusters of `mysql_healing` than this lose their writers within 60 seconds, no server is promoted.";
+
     // HTTP and debugging
     restapi_enabled: bool = false, BOOL, Live, "Serve the REST interface.";
     restapi_address: String = "127.0.0.1", Kind::Text(TextRule::Address), Live, "IP address that the REST interface listens on.";

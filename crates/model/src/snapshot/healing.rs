@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::hostgroup::number;
-use super::roles::{RoleGroup, RoleKind};
+use super::roles::{ReadOnlyCheck, RoleGroup, RoleKind};
 use crate::config::{Config, Row};
 use crate::error::{ConfigError, ErrorKind};
 use crate::ids::{HostgroupId, ServerAddr};
+use crate::settings::SettingError;
 
 /// One row of `mysql_healing`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,9 +33,11 @@ pub struct Healing {
     pub site: SiteRule,
     /// Other replicas that must be able to follow the promoted server.
     pub min_replicas: u64,
+    /// No second promotion for so long, ms, unless an operator acknowledges the first one.
+    pub block_ms: u64,
 }
 
-/// `mode`. `full`, which would promote, is refused by the table's own rule.
+/// `mode`. Each one includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HealingMode {
     /// Nothing.
@@ -43,15 +46,23 @@ pub enum HealingMode {
     Advise,
     /// The same, and servers that are proved to have nothing else are made to follow the writer.
     Rejoin,
+    /// The same, and a replica is promoted if the writer is dead.
+    Full,
 }
 
 impl HealingMode {
+    /// Servers that do not follow the writer are taken back.
+    pub fn takes_back(self) -> bool {
+        matches!(self, Self::Rejoin | Self::Full)
+    }
+
     /// As the table has it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Off => "off",
             Self::Advise => "advise",
             Self::Rejoin => "rejoin",
+            Self::Full => "full",
         }
     }
 }
@@ -124,9 +135,24 @@ impl HealingServer {
 /// Every row, also those with mode `off`. Adds faults that a table's own rules cannot see.
 pub(super) fn compile(config: &Config, roles: &[Arc<RoleGroup>], errors: &mut Vec<ConfigError>) -> BTreeMap<HostgroupId, Arc<Healing>> {
     let rows = config.rows("mysql_healing");
+    errors.extend(company(config));
     for row in rows {
+        if row.text("mode") == Some("full") && !config.admin.healing_alone {
+            let text = "mode 'full' promotes servers, and two proxies must not promote two servers: \
+                        SET admin-healing_alone='true' and LOAD ADMIN VARIABLES TO RUNTIME if no other proxy has these servers. \
+                        Promotion by one of several proxies is not built yet"
+                .to_owned();
+            errors.push(ConfigError::new(row.position("mode"), format!("{}.mode", row.table.name), ErrorKind::Claimed(text)));
+        }
         let writer = HostgroupId(number(row, "writer_hostgroup"));
         let kind = roles.iter().find(|group| group.writer == writer).map(|group| &group.kind);
+        if row.text("mode") == Some("full")
+            && let Some(RoleKind::Replication(check)) = kind
+            && !matches!(check, ReadOnlyCheck::ReadOnly | ReadOnlyCheck::SuperReadOnly)
+        {
+            let text = format!("mode 'full' needs check_type read_only or super_read_only, and hostgroup {writer} has another one");
+            errors.push(ConfigError::new(row.position("mode"), format!("{}.mode", row.table.name), ErrorKind::Claimed(text)));
+        }
         let other = kind.filter(|kind| !matches!(kind, RoleKind::Replication(_)));
         if let Some(kind) = other {
             let text = format!(
@@ -143,12 +169,26 @@ pub(super) fn compile(config: &Config, roles: &[Arc<RoleGroup>], errors: &mut Ve
     rows.iter().map(of).map(|healing| (healing.writer, Arc::new(healing))).collect()
 }
 
+/// A fault if `admin-healing_alone` says that there is no other proxy, and the configuration names others.
+fn company(config: &Config) -> Option<ConfigError> {
+    let others = match () {
+        () if !config.admin.healing_alone => return None,
+        () if !config.admin.shared_config_endpoints.is_empty() => "admin-shared_config_endpoints is set",
+        () if !config.rows("proxysql_servers").is_empty() => "proxysql_servers has rows",
+        () => return None,
+    };
+    let reason = format!("no other proxy may promote servers then, but {others}");
+    let kind = ErrorKind::Setting(SettingError::BadText { text: "true".to_owned(), reason });
+    Some(ConfigError { at: None, subject: "admin_variables.healing_alone".to_owned(), kind })
+}
+
 fn of(row: &Row) -> Healing {
     Healing {
         writer: HostgroupId(number(row, "writer_hostgroup")),
         mode: match row.text("mode") {
             Some("advise") => HealingMode::Advise,
             Some("rejoin") => HealingMode::Rejoin,
+            Some("full") => HealingMode::Full,
             _ => HealingMode::Off,
         },
         dead_ms: number(row, "dead_ms"),
@@ -166,6 +206,7 @@ fn of(row: &Row) -> Healing {
             _ => SiteRule::Same,
         },
         min_replicas: number(row, "min_replicas"),
+        block_ms: number(row, "block_ms"),
     }
 }
 
@@ -196,7 +237,11 @@ mod tests {
         mysql_galera_hostgroups = ( { writer_hostgroup=30, backup_writer_hostgroup=31, reader_hostgroup=32, offline_hostgroup=33 } )"#;
 
     fn compiled(rows: &str, servers: &str) -> Result<Snapshot, String> {
-        let text = format!("{CLUSTERS}\nmysql_healing = ( {rows} )\nmysql_healing_servers = ( {servers} )");
+        with("", rows, servers)
+    }
+
+    fn with(more: &str, rows: &str, servers: &str) -> Result<Snapshot, String> {
+        let text = format!("{CLUSTERS}\n{more}\nmysql_healing = ( {rows} )\nmysql_healing_servers = ( {servers} )");
         let said = |errors: Vec<ConfigError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
         let (config, _) = crate::config::parse(&text, "test.cnf").map_err(said)?;
         Snapshot::compile(&config).map_err(said)
@@ -220,8 +265,8 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused() {
         for (row, error) in [
-            ("{ writer_hostgroup=10, mode=\"full\" }", "promotes no server, so 'full' is not available"),
-            ("{ writer_hostgroup=10, mode=\"FULL\" }", "must be 'off', 'advise' or 'rejoin'"),
+            ("{ writer_hostgroup=10, mode=\"full\" }", "SET admin-healing_alone='true'"),
+            ("{ writer_hostgroup=10, mode=\"FULL\" }", "mode"),
             ("{ writer_hostgroup=10, mode=\"yes\" }", "mode"),
             ("{ writer_hostgroup=10, dead_ms=10 }", "dead_ms"),
             ("{ writer_hostgroup=10, loss=\"some\" }", "loss"),
@@ -231,6 +276,22 @@ mod tests {
             assert!(found.contains(error), "{row}: {found}");
         }
         assert!(compiled("{ writer_hostgroup=77 }", "").is_ok(), "a remark says it");
+        let alone = |more: &str| {
+            let rows = "{ writer_hostgroup=10, mode=\"full\", block_ms=0 }";
+            with(&format!("admin_variables = {{ healing_alone=true {more} }}"), rows, "")
+        };
+        let full = alone("").unwrap();
+        assert_eq!((full.healing[&HostgroupId(10)].mode, full.healing[&HostgroupId(10)].block_ms), (HealingMode::Full, 0));
+        assert_eq!(full.healing_max_clusters, 2);
+        let shared = alone(", shared_config_endpoints=\"http://127.0.0.1:2379\"").map(drop).unwrap_err();
+        assert!(shared.contains("healing_alone") && shared.contains("admin-shared_config_endpoints is set"), "{shared}");
+        let peers = with(
+            "admin_variables = { healing_alone=true }\nproxysql_servers = ( { hostname=\"p2\", port=6032 } )",
+            "{ writer_hostgroup=10 }",
+            "",
+        );
+        let peers = peers.map(drop).unwrap_err();
+        assert!(peers.contains("healing_alone") && peers.contains("proxysql_servers has rows"), "{peers}");
         assert!(compiled("", "{ address=\"db9\", promotion=\"maybe\" }").is_err());
     }
 }

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use model::snapshot::{Healing as Policy, HealingMode};
+use model::snapshot::Healing as Policy;
 use model::stats::{Metric, MetricKind, Sample, Value};
 use model::{HostgroupId, ServerAddr};
 use tokio::sync::Notify;
@@ -13,12 +13,16 @@ use topology::healing::{Assessed, Choice, Facts, Replica, Tended, Verdict, shown
 use topology::{Event, EventKind};
 
 use super::errant::{self, Read};
+use super::orders::Orders;
+use super::promote::Healed;
 use crate::clock::whole;
 use crate::monitor::{Monitor, lock};
 
 /// Looks in a row that have to say the same before another choice is an event, while the one before is possible too: under load each look
 /// may find another replica a little ahead.
 const NEWS_AFTER: u32 = 3;
+/// Writers that are lost within this time may be lost for one reason.
+const TOGETHER: Duration = Duration::from_secs(60);
 
 /// What one look found.
 #[derive(Debug, Clone)]
@@ -28,15 +32,19 @@ pub(super) struct Seen {
     pub(super) verdict: Verdict,
     pub(super) facts: Facts,
     pub(super) choice: Choice,
-    /// What each other server is to the writer, in the order of the facts; empty in other modes than `rejoin`.
+    /// What each other server is to the writer, in the order of the facts; empty in modes that take nobody back.
     pub(super) tended: Vec<Tended>,
     /// What was read of servers that have transactions which the writer lacks.
     pub(super) errant: BTreeMap<ServerAddr, Arc<Read>>,
+    /// What promotions wait for; None in other modes than `full`.
+    pub(super) healed: Option<Healed>,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Healing {
+    /// Operators' orders, kept over restarts.
+    pub(crate) orders: Orders,
     board: Mutex<Board>,
     /// A look is over.
     looked: Condvar,
@@ -48,6 +56,8 @@ struct Board {
     clusters: BTreeMap<HostgroupId, Line>,
     /// Servers that the operator wants taken back, until the next look at them.
     adopted: BTreeSet<ServerAddr>,
+    /// Clusters whose failed plans the operator has acknowledged, until the next look at them.
+    acknowledged: BTreeSet<HostgroupId>,
     /// How often it was said that everything is to be looked at.
     asked: u64,
     /// The same when the last look that is over began.
@@ -64,6 +74,8 @@ struct Line {
     /// What operators were told, and how often something else was found since.
     told: Option<ServerAddr>,
     other: u32,
+    /// When the writer was last seen as dead, or as about to be.
+    lost: Option<Instant>,
 }
 
 impl Seen {
@@ -77,12 +89,41 @@ impl Seen {
 
     /// Whether servers are taken back.
     fn tends(&self) -> bool {
-        self.policy.mode == HealingMode::Rejoin
+        self.policy.mode.takes_back()
+    }
+
+    /// A promotion is under way: its steps change what is found of the servers.
+    fn is_under_way(&self) -> bool {
+        self.healed.as_ref().is_some_and(|healed| healed.is_under_way)
+    }
+
+    /// Why no server would be promoted: by the choice, or by a brake of mode `full`.
+    fn blocked_by(&self) -> Option<String> {
+        if self.is_under_way() {
+            return None;
+        }
+        let chosen = self.choice.plan.as_ref().err().map(ToString::to_string);
+        let brake = self.healed.as_ref().and_then(|healed| healed.blocked.clone()).filter(|brake| chosen.as_ref() != Some(brake));
+        match (brake, chosen) {
+            (Some(brake), Some(chosen)) => Some(format!("{brake}; {chosen}")),
+            (brake, chosen) => brake.or(chosen),
+        }
+    }
+
+    /// What the proxy does next by itself.
+    fn next_step(&self) -> String {
+        match (&self.healed, self.verdict, self.chosen()) {
+            (Some(_), ..) if self.is_under_way() => "a promotion is under way".to_owned(),
+            (Some(healed), Verdict::Dead, _) if healed.blocked.is_some() => "wait: see blocked_by".to_owned(),
+            (Some(_), Verdict::Dead | Verdict::Suspected, Some(server)) => format!("promote {server}"),
+            _ => String::new(),
+        }
     }
 
     /// One line: what would follow now.
     fn advice(&self) -> String {
         match &self.facts.primary {
+            Some(primary) if self.is_under_way() => format!("{} is dead: a promotion is under way", primary.addr),
             Some(primary) => self.choice.line(&primary.addr, self.verdict == Verdict::Dead),
             None => Verdict::Unknown.meaning().to_owned(),
         }
@@ -126,6 +167,46 @@ impl Healing {
         waited.0.clusters.get(&writer).map(|line| line.seen.clone())
     }
 
+    /// What a look finds that begins after this call; None if there is none until then. Blocks.
+    pub(super) fn seen_anew(&self, writer: HostgroupId, until: Instant) -> Option<Seen> {
+        self.look_now();
+        let board = lock(&self.board);
+        let (asked, limit) = (board.asked, until.saturating_duration_since(Instant::now()));
+        let waited = self.looked.wait_timeout_while(board, limit, |board| board.looked < asked).unwrap_or_else(PoisonError::into_inner);
+        if waited.1.timed_out() { None } else { waited.0.clusters.get(&writer).map(|line| line.seen.clone()) }
+    }
+
+    /// What is known of the writer of a cluster.
+    pub(crate) fn verdict(&self, writer: HostgroupId) -> Option<Verdict> {
+        lock(&self.board).clusters.get(&writer).map(|line| line.seen.verdict)
+    }
+
+    /// How many other clusters have lost their writers lately.
+    pub(super) fn others_lost(&self, writer: HostgroupId) -> u64 {
+        let board = lock(&self.board);
+        let is_lost = |line: &Line| line.lost.is_some_and(|lost| lost.elapsed() < TOGETHER);
+        whole(board.clusters.iter().filter(|(id, line)| **id != writer && is_lost(line)).count() as u128)
+    }
+
+    /// `ACKNOWLEDGE HEALING`: another promotion may follow, and plans that failed count no more. Returns the effect in words. Blocks.
+    pub(crate) fn acknowledge(&self, writer: HostgroupId) -> Result<String, String> {
+        let board = lock(&self.board);
+        if board.clusters.get(&writer).is_none_or(|line| line.seen.healed.is_none()) {
+            return Err(format!("hostgroup {writer} is not a cluster in mysql_healing with mode 'full': nothing was changed"));
+        }
+        drop(board);
+        let is_new = self.orders.acknowledge(writer)?;
+        lock(&self.board).acknowledged.insert(writer);
+        self.look_now();
+        let what = if is_new { "its last promotion is acknowledged" } else { "there is no promotion to acknowledge" };
+        Ok(format!("hostgroup {writer}: {what}, and failed plans count no more"))
+    }
+
+    /// Whether the operator has acknowledged it since the last time.
+    pub(super) fn take_acknowledged(&self, writer: HostgroupId) -> bool {
+        lock(&self.board).acknowledged.remove(&writer)
+    }
+
     /// Notes what a look found: what is news, as the state before and after, and why.
     fn note(&self, seen: Seen) -> Vec<News> {
         let mut board = lock(&self.board);
@@ -133,6 +214,7 @@ impl Healing {
         let writer = seen.policy.writer;
         let before = board.clusters.remove(&writer);
         let was = before.as_ref().map(|line| line.seen.verdict);
+        let lost = before.as_ref().and_then(|line| line.lost);
         if was != Some(seen.verdict) {
             let from = was.map_or("", Verdict::as_str).to_owned();
             news.push((from, seen.verdict.as_str().to_owned(), seen.verdict.meaning().to_owned()));
@@ -147,7 +229,7 @@ impl Healing {
         let is_as_told = seen.chosen() == told.as_ref() && looks > 0;
         let other = if is_as_told { 0 } else { other.saturating_add(1) };
         let is_possible = told.as_ref().is_some_and(|told| seen.is_eligible(told));
-        let is_news = !is_as_told && (!is_possible || other >= NEWS_AFTER);
+        let is_news = !seen.is_under_way() && !is_as_told && (!is_possible || other >= NEWS_AFTER);
         if is_news {
             let name = |server: Option<&ServerAddr>| server.map_or_else(|| "nobody".to_owned(), ToString::to_string);
             let from = if looks == 0 { String::new() } else { format!("would promote {}", name(told.as_ref())) };
@@ -158,7 +240,9 @@ impl Healing {
             news.push((from, format!("would promote {}", name(seen.chosen())), why));
         }
         let (told, other) = if is_news { (seen.chosen().cloned(), 0) } else { (told, other) };
-        board.clusters.insert(writer, Line { seen, since, looks: looks + 1, told, other });
+        let is_lost = matches!(seen.verdict, Verdict::Dead | Verdict::Suspected);
+        let lost = if is_lost { Some(Instant::now()) } else { lost };
+        board.clusters.insert(writer, Line { seen, since, looks: looks + 1, told, other, lost });
         news
     }
 
@@ -222,8 +306,8 @@ impl Healing {
         [
             gauge(
                 "tidegate_healing_ready",
-                "1 if a replica could take over should the writer of a cluster in mysql_healing die now, 0 otherwise",
-                &|seen| Some(f64::from(u8::from(seen.choice.plan.is_ok()))),
+                "1 if a replica could take over should the writer of a cluster in mysql_healing die now (mode full: and nothing holds the promotion back), 0 otherwise",
+                &|seen| Some(f64::from(u8::from(seen.blocked_by().is_none()))),
             ),
             gauge(
                 "tidegate_healing_would_lose",
@@ -262,14 +346,17 @@ fn cluster(line: &Line) -> Vec<Value> {
         seen.verdict.as_str().into(),
         whole(line.since.elapsed().as_millis()).into(),
         seen.facts.primary.as_ref().map(|primary| primary.addr.to_string()).into(),
-        u32::from(plan.is_ok()).into(),
+        u32::from(seen.blocked_by().is_none()).into(),
         seen.chosen().map(ToString::to_string).into(),
         plan.map(|plan| plan.because.clone()).unwrap_or_default().into(),
         plan.ok().map(|plan| plan.about_ms).into(),
         plan.ok().map(|plan| plan.lost.count).into(),
         plan.map(|plan| plan.lost.gtids.clone()).unwrap_or_default().into(),
-        plan.err().map(ToString::to_string).unwrap_or_default().into(),
+        seen.blocked_by().unwrap_or_default().into(),
         seen.advice().into(),
+        seen.next_step().into(),
+        seen.healed.as_ref().and_then(|healed| healed.next_ms).into(),
+        seen.healed.as_ref().map(|healed| healed.last.clone()).unwrap_or_default().into(),
     ]
 }
 

@@ -1,7 +1,8 @@
-//! Advice on the death of a writer, and the return of servers that do not follow it: `mysql_healing`.
+//! Advice on the death of a writer, the promotion of a replica in its place, and the return of servers that do not follow it: `mysql_healing`.
 //!
 //! The keeper lives on the monitor's thread. In each round every cluster that has a row is looked at once: its servers are asked, and what
-//! [`topology::healing`] says of the answers is shown. With mode `rejoin`, `tend` begins the work for one server at a time.
+//! [`topology::healing`] says of the answers is shown. With mode `rejoin`, `tend` begins the work for one server at a time. With mode
+//! `full`, `promote` begins a promotion.
 //! INVARIANT: everything that is sent here only reads; a cluster without a row is not asked.
 
 mod advice;
@@ -9,6 +10,8 @@ mod board;
 mod errant;
 mod look;
 mod notes;
+mod orders;
+mod promote;
 mod rejoin;
 mod round;
 mod tend;
@@ -26,6 +29,8 @@ use crate::monitor::Monitor;
 
 pub(crate) use board::Healing;
 pub(crate) use look::{Sight, look};
+pub(crate) use orders::Promoted;
+pub(crate) use promote::look_again;
 use round::Keeping;
 
 /// The clusters that are looked at.

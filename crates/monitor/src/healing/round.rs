@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use model::fleet::Placement;
-use model::snapshot::{Healing, HealingMode, HealingServer, Server, ServerStatus};
+use model::snapshot::{Healing, HealingMode, HealingServer, ReadOnlyCheck, RoleKind, Server, ServerStatus};
 use model::{HostgroupId, ServerAddr};
 use tokio::task::JoinSet;
 use topology::healing::{Answer, Channel, Choice, Evidence, Facts, Primary, Replica, Verdict, Witness, choose, origin, verdict, votes};
@@ -15,6 +15,7 @@ use topology::{GtidSet, ProbeError, ServerId};
 use super::board::Seen;
 use super::look::{self, Sight};
 use super::notes;
+use super::promote::{Field, Promoting};
 use super::tend::{Beside, Ground, Tending};
 use super::watch::{Round, Watch};
 use crate::client::{Access, Connection, Fault, open};
@@ -43,6 +44,8 @@ pub(super) struct Keeping {
     errant: BTreeMap<ServerAddr, GtidSet>,
     /// Servers that do not follow the writer.
     tending: Tending,
+    /// The promotion of another server.
+    promoting: Promoting,
 }
 
 struct Line {
@@ -67,6 +70,10 @@ struct Cluster {
     /// Channels from other clusters.
     foreign: Vec<Arc<str>>,
     timeout: Duration,
+    /// How its writer is told; None for other kinds.
+    check: Option<ReadOnlyCheck>,
+    /// This is the only cluster that replicates, so numbers of MariaDB's servers are its own.
+    is_only: bool,
 }
 
 /// What came of asking a server.
@@ -80,8 +87,8 @@ impl Keeping {
     /// Knows nothing.
     pub(super) fn new(writer: HostgroupId) -> Self {
         let (lines, ackers, errant) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-        let (watch, tending) = (Watch::default(), Tending::default());
-        Self { writer, primary: None, lines, last: None, stuck: None, watch, ackers, errant, tending }
+        let (watch, tending, promoting) = (Watch::default(), Tending::default(), Promoting::new());
+        Self { writer, primary: None, lines, last: None, stuck: None, watch, ackers, errant, tending, promoting }
     }
 
     /// Looks at the cluster once.
@@ -97,6 +104,7 @@ impl Keeping {
         let answer = self.take_answer(&cluster, of_primary, begun);
         self.watch(&monitor, &said, matches!(answer, Answer::Refused | Answer::Silent), begun);
         let mut facts = self.facts(&cluster, &said, answer);
+        add_acknowledged(&monitor, &cluster, &mut facts);
         let mut choice = choose(&facts, &cluster.policy);
         if facts.is_alive && choice.servers.iter().any(|one| !one.errant.is_empty()) {
             // What is errant by this may have come to the writer since it was asked.
@@ -106,13 +114,16 @@ impl Keeping {
         self.remember(&facts, &choice);
         let verdict = self.verdict(&monitor, &cluster, &facts, answer);
         let Beside { tended, errant } = self.tend(&monitor, &cluster, &facts, verdict).await;
-        monitor.note_healing(Seen { policy: cluster.policy, verdict, facts, choice, tended, errant });
+        let (policy, servers, foreign) = (&*cluster.policy, &cluster.servers[..], &cluster.foreign[..]);
+        let field = Field { policy, servers, check: cluster.check, foreign };
+        let healed = self.promoting.round(&monitor, &field, (&facts, &choice), verdict).await;
+        monitor.note_healing(Seen { policy: cluster.policy, verdict, facts, choice, tended, errant, healed });
         self
     }
 
     /// Nothing is done in other modes. Work that is under way sees by itself that it is not wanted any more.
     async fn tend(&mut self, monitor: &Arc<Monitor>, cluster: &Cluster, facts: &Facts, verdict: Verdict) -> Beside {
-        if cluster.policy.mode != HealingMode::Rejoin {
+        if !cluster.policy.mode.takes_back() {
             self.tending = Tending::default();
             return Beside::default();
         }
@@ -253,6 +264,7 @@ impl Keeping {
             id,
             version: last.map(|sight| sight.version).or_else(|| sights().next().map(|sight| sight.version)).unwrap_or_default(),
             executed: last.map(|sight| sight.executed.clone()),
+            acknowledged: GtidSet::default(),
             latest: None,
             purged: last.map(|sight| sight.purged.clone()).unwrap_or_default(),
             is_strict: last.is_some_and(|sight| sight.is_strict),
@@ -301,6 +313,8 @@ impl Keeping {
             logs_updates: sight.logs_updates,
             // A receiver that has lost the writer acknowledges nothing, and did before.
             is_acker: if is_alive { sight.is_acker } else { self.ackers.contains(&addr) },
+            is_strict: sight.is_strict,
+            no_right: self.promoting.lacks(&addr),
             notes: notes::of(sight, channel.as_ref(), &cluster.user),
             channel,
             ..standing
@@ -349,6 +363,20 @@ impl Cluster {
     fn site(&self, addr: &ServerAddr) -> Arc<str> {
         self.told.iter().find(|told| told.is_about(addr)).map_or_else(|| "".into(), |told| Arc::clone(&told.site))
     }
+}
+
+/// What clients of this proxy got OK for: the writer had more when it died than when it was asked last.
+fn add_acknowledged(monitor: &Monitor, cluster: &Cluster, facts: &mut Facts) {
+    let is_wanted = cluster.policy.mode == HealingMode::Full && !facts.is_alive;
+    let (Some(primary), Some(running)) = (facts.primary.as_mut().filter(|_| is_wanted), monitor.running()) else { return };
+    let own = |gtids: &GtidSet| match (&primary.id.uuid, primary.id.number) {
+        (Some(uuid), _) => gtids.of_source(uuid),
+        (None, Some(number)) if cluster.is_only => gtids.of_server(number),
+        _ => GtidSet::default(),
+    };
+    let mut lately = running.fleet.acknowledged_lately();
+    lately.retain(|gtid| GtidSet::parse(gtid).is_some());
+    primary.acknowledged = own(&GtidSet::parse(&lately.join(",")).unwrap_or_default());
 }
 
 /// Whether a channel is from this server: names of hosts may differ, identities do not.
@@ -441,6 +469,8 @@ fn cluster(monitor: &Monitor, writer: HostgroupId) -> Option<Cluster> {
             as_writers: as_writers.iter().map(|server| (server.key.addr(), server.weight)).collect(),
             foreign: snapshot.channels.iter().filter(|channel| channel.writer == writer).map(|channel| Arc::clone(&channel.name)).collect(),
             timeout: Duration::from_millis(vars.monitor_read_only_timeout),
+            check: if let RoleKind::Replication(check) = group.kind { Some(check) } else { None },
+            is_only: snapshot.roles.len() == 1,
         })
     })
 }

@@ -28,6 +28,8 @@ const OUTCAST: &str =
 pub(super) struct Tending {
     /// Who writes, and since when this proxy sees it.
     writer: Option<(ServerAddr, Instant)>,
+    /// This proxy promoted it: no other tool is at work.
+    is_own: bool,
     servers: BTreeMap<ServerAddr, Memory>,
     work: Option<(ServerAddr, JoinHandle<Outcome>)>,
     errant: Errant,
@@ -75,6 +77,7 @@ impl Tending {
         self.follow_writer(&primary.addr, now);
         let (forks, fenced) = monitor.past(ground.writer);
         let fork = forks.last().filter(|fork| fork.heir == primary.addr).cloned();
+        self.is_own = fork.as_ref().is_some_and(|fork| fork.is_noted);
         self.servers.retain(|addr, _| facts.replicas.iter().any(|replica| replica.addr == *addr));
         let at_work = self.work.as_ref().map(|(addr, _)| addr.clone());
         // What is done to a server is no operator's doing.
@@ -141,19 +144,20 @@ impl Tending {
 
     /// Another server wrote a moment ago: what is seen now may be the tool's work.
     fn is_new(&self, now: Instant) -> bool {
-        self.writer.as_ref().is_some_and(|(_, since)| now.saturating_duration_since(*since) < CALM)
+        !self.is_own && self.writer.as_ref().is_some_and(|(_, since)| now.saturating_duration_since(*since) < CALM)
     }
 
     /// Why nothing is begun now.
     fn pause(&self, monitor: &Monitor, ground: &Ground<'_>, primary: &ServerAddr, verdict: Verdict, now: Instant) -> Option<String> {
         match () {
+            () if let Some(why) = monitor.healing.orders.suspended(ground.writer) => Some(why),
             () if verdict != Verdict::Alive => Some(format!("the proxy waits: {}", verdict.meaning())),
             () if ground.writers != [primary.clone()] => Some("the proxy waits until one server writes".to_owned()),
             () if self.is_new(now) => {
                 Some(format!("{primary} writes for less than {} s, and another tool may still be at work", CALM.as_secs()))
             }
             () if let Some((server, _)) = &self.work => Some(format!("{server} comes first")),
-            () if lock(&monitor.claims).is_taken(ground.writer) => Some("a switchover is under way".to_owned()),
+            () if lock(&monitor.claims).is_taken(ground.writer) => Some("a switchover or a promotion is under way".to_owned()),
             () => None,
         }
     }

@@ -1,4 +1,4 @@
-//! One switchover or return of a server at a time: each one first claims all servers of its cluster. Without the claim, nothing is planned, checked or changed.
+//! One switchover, promotion or return of a server at a time: each one first claims all servers of its cluster. Without the claim, nothing is planned, checked or changed.
 //!
 //! INVARIANT: no server is in two claims, so clusters that share servers exclude each other too.
 
@@ -18,6 +18,8 @@ pub(super) enum Work {
     Switchover,
     /// A server is taken back (`mysql_healing`).
     Rejoin,
+    /// A replica takes over from a dead writer (`mysql_healing`).
+    Promotion,
 }
 
 impl Work {
@@ -25,11 +27,12 @@ impl Work {
         match self {
             Self::Switchover => format!("a switchover of hostgroup {writer}"),
             Self::Rejoin => format!("the return of a server of hostgroup {writer} (mysql_healing)"),
+            Self::Promotion => format!("a promotion in hostgroup {writer} (mysql_healing)"),
         }
     }
 }
 
-/// The claims of all running switchovers and returns.
+/// The claims of all running switchovers, promotions and returns.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     taken: Vec<(HostgroupId, BTreeSet<ServerAddr>, Work)>,
@@ -49,7 +52,7 @@ impl Claims {
         Ok(())
     }
 
-    /// Whether a switchover of this hostgroup is under way, or a server of it is taken back.
+    /// Whether a switchover of this hostgroup is under way, or a server of it is promoted or taken back.
     pub(crate) fn is_taken(&self, writer: HostgroupId) -> bool {
         self.taken.iter().any(|(taken, ..)| *taken == writer)
     }

@@ -11,6 +11,7 @@ mod gate;
 mod group;
 mod holds;
 mod plan;
+mod promote;
 mod rejoin;
 mod replication;
 mod repoint;
@@ -31,6 +32,7 @@ use plan::Hand;
 
 pub(crate) use claim::Claims;
 pub(crate) use holds::{HoldGuard, Holds, Reason};
+pub(crate) use promote::{Promote, Promotion, may_promote, run as promote, thaw};
 pub(crate) use rejoin::{Outcome, Rejoin, run as rejoin};
 
 const NOT_RUNNING: &str = "the monitor is not running";
@@ -194,6 +196,27 @@ impl Operator for Monitor {
         outcome
     }
 
+    fn suspend_healing(&self, hostgroup: Option<HostgroupId>, limit: Option<Duration>, by: &str) -> Result<String, String> {
+        let outcome = hostgroup.map_or(Ok(()), |hostgroup| self.knows(hostgroup));
+        let outcome = outcome.and_then(|()| self.healing.orders.suspend(hostgroup, limit, by));
+        self.note_order("suspend healing", hostgroup, &outcome);
+        self.healing.look_now();
+        outcome
+    }
+
+    fn resume_healing(&self, hostgroup: Option<HostgroupId>) -> Result<String, String> {
+        let outcome = self.healing.orders.resume(hostgroup);
+        self.note_order("resume healing", hostgroup, &outcome);
+        self.healing.look_now();
+        outcome
+    }
+
+    fn acknowledge_healing(&self, hostgroup: HostgroupId) -> Result<String, String> {
+        let outcome = self.ready().and_then(|_| self.healing.acknowledge(hostgroup));
+        self.note_order("acknowledge healing", Some(hostgroup), &outcome);
+        outcome
+    }
+
     fn stand(&self, order: &StandingOrder, holds: bool) -> Result<(), String> {
         self.stand_by(order, holds)
     }
@@ -308,6 +331,14 @@ impl Monitor {
         let group = snapshot.roles.iter().find(|group| hostgroup.is_some_and(|hostgroup| group.hostgroups().any(|id| id == hostgroup)));
         let event = self.order_event(group.map(|group| group.writer), "", &format!("{order} refused"));
         self.note(vec![Event { server: server.cloned(), seen: why.clone(), ..event }]);
+    }
+
+    /// An order about healing, with its effect or the reason why it was refused.
+    fn note_order(&self, order: &str, hostgroup: Option<HostgroupId>, outcome: &Result<String, String>) {
+        self.note_refusal(order, hostgroup, None, outcome);
+        if let Ok(seen) = outcome {
+            self.note(vec![Event { seen: seen.clone(), ..self.order_event(hostgroup, "", order) }]);
+        }
     }
 
     /// With its result, good or bad.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use model::snapshot::{HealingMode, Server};
+use model::snapshot::Server;
 use model::{HostgroupId, ServerAddr};
 use topology::healing::{Holding, Proof, prove};
 use topology::{Fork, GtidSet, ServerId};
@@ -176,7 +176,7 @@ async fn only_one(server: &mut Control) -> Result<(), NotYet> {
 async fn still_writes(monitor: &Monitor, rejoin: &Rejoin, writer: &mut Control) -> Result<(), NotYet> {
     let postponed = |why: &str| Err(NotYet::Postponed(why.to_owned()));
     let (is_wanted, now) = monitor.consult(|snapshot, layout| {
-        let is_wanted = snapshot.healing.get(&rejoin.hostgroup).is_some_and(|row| row.mode == HealingMode::Rejoin);
+        let is_wanted = snapshot.healing.get(&rejoin.hostgroup).is_some_and(|row| row.mode.takes_back());
         (is_wanted, writers(layout, rejoin.hostgroup))
     });
     let is_alone = now.len() == 1 && now.iter().all(|server| server.key.addr() == writer.addr);

@@ -150,6 +150,10 @@ impl Fleet for Plane {
     fn acknowledged(&self, gtids: &[String]) -> Vec<bool> {
         self.look(|told| gtids.iter().map(|gtid| told.acknowledged.contains(gtid)).collect())
     }
+
+    fn acknowledged_lately(&self) -> Vec<String> {
+        self.look(|told| told.acknowledged.clone())
+    }
 }
 
 /// Servers of a hostgroup that are used.
@@ -188,7 +192,18 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(snapshot: &Arc<Snapshot>) -> Self {
-        let (monitor, plane) = (Monitor::new(), Arc::new(Plane::default()));
+        Self::begin(snapshot, Monitor::new())
+    }
+
+    /// The same with what an earlier process left in this directory.
+    pub(crate) fn start_in(snapshot: &Arc<Snapshot>, datadir: &std::path::Path) -> Self {
+        let monitor = Monitor::new();
+        monitor.keep_in(datadir, true);
+        Self::begin(snapshot, monitor)
+    }
+
+    fn begin(snapshot: &Arc<Snapshot>, monitor: Arc<Monitor>) -> Self {
+        let plane = Arc::new(Plane::default());
         let layout = monitor.configure(snapshot);
         plane.arrange(layout);
         let thread = monitor.start(plane.clone()).unwrap();

@@ -91,6 +91,10 @@ impl Fleet for Control {
         let answers = ask_all(self.shared(), move |worker| worker.acknowledged.borrow().which(&asked));
         (0..gtids.len()).map(|place| answers.iter().any(|known| known.get(place) == Some(&true))).collect()
     }
+
+    fn acknowledged_lately(&self) -> Vec<String> {
+        ask_all(self.shared(), |worker| worker.acknowledged.borrow().all()).into_iter().flatten().collect()
+    }
 }
 
 /// Workers look at what has changed as soon as they can; nobody waits for them.

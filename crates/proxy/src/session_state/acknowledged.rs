@@ -36,6 +36,11 @@ impl Acknowledged {
         self.0.push_back(gtid.into());
     }
 
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.0.iter().map(|gtid| String::from_utf8_lossy(gtid).into_owned()).collect()
+    }
+
     /// Which of these are among them. One pass, however many are asked for.
     pub(crate) fn which(&self, gtids: &[String]) -> Vec<bool> {
         let places: HashMap<Vec<u8>, usize> =
@@ -66,6 +71,7 @@ mod tests {
         all.add(b"0-1-5");
         let asked = ["aa:7", "bb:1", "0-1-5", "0-1-6"].map(str::to_owned);
         assert_eq!(all.which(&asked), [true, true, true, false]);
+        assert_eq!(all.all(), ["aa:7", "bb:1", "0-1-5"]);
         all.add(b"cc:7-8,cc:1-100");
         assert_eq!(all.which(&["CC:7", "cc:8", "cc:9", "cc:1"].map(str::to_owned)), [true, true, false, false]);
         all.add(&[b'x'; LONGEST + 1]);

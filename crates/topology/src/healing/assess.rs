@@ -1,7 +1,7 @@
 //! Whether a replica may take over, and why not.
 
 use model::ServerAddr;
-use model::snapshot::{Healing, Loss, Promotion, SiteRule};
+use model::snapshot::{Healing, HealingMode, Loss, Promotion, SiteRule};
 
 use super::facts::{Channel, Facts, LinkState, Primary, Replica};
 use crate::gtids::GtidSet;
@@ -107,6 +107,7 @@ impl<'a> Scene<'a> {
             };
             self.broken(replica, channel)
                 .or_else(|| unfit(replica, channel))
+                .or_else(|| self.unsafe_here(replica))
                 .or_else(|| (!errant.is_empty()).then(|| self.told_errant(replica, &errant)))
         });
         let fault = fault.or_else(|| self.out_of_date(replica));
@@ -130,6 +131,18 @@ impl<'a> Scene<'a> {
             }
             (_, None) if receiver.state == LinkState::Stopped => Some("somebody stopped its receiver (STOP REPLICA)".to_owned()),
             _ => None,
+        }
+    }
+
+    /// What mode `full` does not do without.
+    fn unsafe_here(&self, replica: &Replica) -> Option<String> {
+        match () {
+            () if self.policy.mode != HealingMode::Full => None,
+            () if replica.addr.port == 0 => Some("its address is a Unix socket, which no replica could follow".to_owned()),
+            () if replica.version.is_mariadb && !replica.is_strict => {
+                Some("gtid_strict_mode is OFF, so a server with other transactions could follow it: set it to ON".to_owned())
+            }
+            () => replica.no_right.clone(),
         }
     }
 

@@ -275,7 +275,8 @@ fn rank<'a>(
 /// that received, and acknowledged, a commit.
 fn lost(scene: &Scene<'_>, found: &[Found<'_>], has: &GtidSet) -> Lost {
     let heard = || found.iter().filter(|one| one.is_heard());
-    let seen = heard().fold(scene.primary.executed.clone().unwrap_or_default(), |seen, one| seen.with(&one.has.without(&one.errant)));
+    let of_primary = scene.primary.executed.clone().unwrap_or_default().with(&scene.primary.acknowledged);
+    let seen = heard().fold(of_primary, |seen, one| seen.with(&one.has.without(&one.errant)));
     let ackers = heard().filter(|one| one.replica.is_acker).count() as u64;
     let is_recent = scene.primary.age_ms <= scene.policy.max_lost_ms;
     // As many stopped that no further commit can be acknowledged: then each one that was is on one of them.

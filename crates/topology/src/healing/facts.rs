@@ -34,6 +34,8 @@ pub struct Primary {
     pub latest: Option<GtidSet>,
     /// What its binary logs no longer hold; empty where that is not known (MariaDB).
     pub purged: GtidSet,
+    /// Transactions of it for which clients of this proxy got OK, as far as servers report GTIDs; empty while it answers.
+    pub acknowledged: GtidSet,
     /// MariaDB: `gtid_strict_mode`, so a server with other transactions cannot follow it without an error.
     pub is_strict: bool,
     /// Its semi-synchronous replication when it answered last; None where it has none.
@@ -123,6 +125,10 @@ pub struct Replica {
     pub is_open: bool,
     /// It takes no writes of privileged clients either: MySQL's `super_read_only`, MariaDB's `read_only`.
     pub is_closed: bool,
+    /// MariaDB: `gtid_strict_mode`.
+    pub is_strict: bool,
+    /// A right for a promotion that the monitor's user lacks there, in words; None if it was not asked for or has them all.
+    pub no_right: Option<String>,
     /// It has a binary log.
     pub logs: bool,
     /// What it replicates is in its binary log too.
@@ -161,6 +167,8 @@ impl Replica {
             has_gtids: false,
             is_open: false,
             is_closed: false,
+            is_strict: false,
+            no_right: None,
             logs: false,
             logs_updates: false,
             channel: None,

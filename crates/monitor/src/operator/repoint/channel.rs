@@ -2,7 +2,7 @@
 
 use model::ServerAddr;
 
-use crate::channels::{Link, is_of_group, link};
+use crate::channels::{Link, ThreadState, is_of_group, link};
 use crate::client::{Row, Rows};
 use crate::statements::quoted;
 
@@ -44,7 +44,7 @@ pub(in crate::operator) struct Channel {
     /// The source's own id at the last connect; empty if it never connected.
     pub(super) source_id: String,
     /// The account by which it logs in; None where the status does not show it.
-    pub(super) user: Option<String>,
+    pub(in crate::operator) user: Option<String>,
     /// It finds its place by GTIDs, of whatever kind.
     pub(in crate::operator) is_by_gtid: bool,
     /// Time between attempts to connect, s.
@@ -57,6 +57,11 @@ impl Channel {
     /// Whether it receives from this server. Names of hosts may differ; identities do not.
     pub(in crate::operator) fn is_from(&self, node: &Node) -> bool {
         if self.source_id.is_empty() { self.is_at(&node.addr) } else { self.source_id == node.id }
+    }
+
+    /// Whether its receiver runs or tries to.
+    pub(in crate::operator) fn receives(&self) -> bool {
+        self.link.receiver.state != ThreadState::Stopped
     }
 
     /// Whether it receives from this address.

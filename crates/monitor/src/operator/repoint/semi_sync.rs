@@ -25,6 +25,11 @@ impl SemiSync {
         Ok(read(&server.ask(SHOW).await?))
     }
 
+    /// Whether it waits for acknowledgements.
+    pub(in crate::operator) fn is_source(self) -> bool {
+        self.is_source
+    }
+
     /// Whether the new writer's source side is to be switched on.
     pub(super) fn moves(old: Option<Self>, new: Option<Self>) -> bool {
         old.is_some_and(|old| old.is_source) && new.is_some_and(|new| !new.is_source)
@@ -48,7 +53,7 @@ impl SemiSync {
     }
 
     /// Switches the source side.
-    pub(super) async fn set_source(self, server: &mut Control, is_on: bool) -> Result<(), String> {
+    pub(in crate::operator) async fn set_source(self, server: &mut Control, is_on: bool) -> Result<(), String> {
         server.ask(&format!("SET GLOBAL {}={}", self.source, u8::from(is_on))).await.map(drop)
     }
 

@@ -1,0 +1,303 @@
+//! What operators ordered about healing, and when this proxy promoted a server: kept over restarts, in a file of the data directory.
+//!
+//! One JSON document, replaced as a whole before an order takes effect. INVARIANT: a file that cannot be read suspends healing.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
+
+use model::{HostgroupId, ServerAddr, files};
+use serde::{Deserialize, Serialize};
+
+use crate::clock::unix_us;
+use crate::monitor::lock;
+
+const FILE: &str = "tidegate_healing.json";
+/// More are not of this proxy's making.
+const BYTES_MAX: u64 = 1 << 20;
+/// Largest time that can be shown, Unix ms.
+const TIME_MAX_MS: u64 = 1 << 48;
+/// Longest `FOR`, s: ten years.
+const LONGEST_S: u64 = 315_360_000;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Orders {
+    path: OnceLock<PathBuf>,
+    told: Mutex<Told>,
+}
+
+/// The file's content.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+struct Told {
+    /// Every cluster.
+    suspended: Option<Suspension>,
+    clusters: BTreeMap<u32, OfCluster>,
+    /// The file was there and could not be read.
+    #[serde(skip)]
+    is_broken: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+struct OfCluster {
+    suspended: Option<Suspension>,
+    promoted: Option<Promoted>,
+    /// Channels whose receivers a plan stopped and that were not started again.
+    frozen: Vec<(ServerAddr, String)>,
+}
+
+/// `SUSPEND HEALING`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Suspension {
+    /// Unix ms; None until `RESUME HEALING`.
+    until_ms: Option<u64>,
+    by: String,
+}
+
+/// The last promotion of a cluster by this proxy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Promoted {
+    /// The server.
+    pub(crate) heir: ServerAddr,
+    /// Just before it was opened, Unix ms.
+    pub(crate) at_ms: u64,
+    /// An operator has acknowledged it.
+    pub(crate) is_acknowledged: bool,
+}
+
+impl Suspension {
+    fn holds(&self, now_ms: u64) -> bool {
+        self.until_ms.is_none_or(|until_ms| now_ms < until_ms)
+    }
+
+    fn told(&self, now_ms: u64, resume: &str) -> String {
+        let end = match self.until_ms {
+            None => format!("until {resume}"),
+            Some(until_ms) => format!("for {} s more", until_ms.saturating_sub(now_ms).div_ceil(1_000)),
+        };
+        format!("{} suspended healing {end}", self.by)
+    }
+}
+
+impl Orders {
+    /// Keeps them in this directory from now on, and takes what the file says unless `recall` is false.
+    pub(crate) fn keep_in(&self, datadir: &Path, recall: bool) {
+        let path = self.path.get_or_init(|| datadir.join(FILE));
+        let found = if recall { read(path) } else { Ok(Told::default()) };
+        *lock(&self.told) = found.unwrap_or_else(|e| {
+            tracing::error!("{}: {e}. Healing is suspended until RESUME HEALING", path.display());
+            Told { is_broken: true, ..Told::default() }
+        });
+    }
+
+    /// Reads the file again: another process may have written it.
+    pub(crate) fn read_again(&self) {
+        if let Some(told) = self.path.get().and_then(|path| read(path).ok()) {
+            *lock(&self.told) = told;
+        }
+    }
+
+    /// Why an operator does not want this cluster to be healed now, in words.
+    pub(crate) fn suspended(&self, writer: HostgroupId) -> Option<String> {
+        let (told, now_ms) = (lock(&self.told), unix_ms());
+        if told.is_broken {
+            return Some(format!("{FILE} cannot be read, so healing is suspended until RESUME HEALING"));
+        }
+        let of_all = told.suspended.as_ref().map(|one| (one, "RESUME HEALING".to_owned()));
+        let own = told.clusters.get(&writer.0).and_then(|own| own.suspended.as_ref());
+        let own = own.map(|one| (one, format!("RESUME HEALING HOSTGROUP {writer}")));
+        of_all.into_iter().chain(own).find(|(one, _)| one.holds(now_ms)).map(|(one, resume)| one.told(now_ms, &resume))
+    }
+
+    /// The last promotion of this cluster by this proxy, and how long ago it was, ms. A clock that was set back makes it young.
+    pub(crate) fn promoted(&self, writer: HostgroupId) -> Option<(Promoted, u64)> {
+        let promoted = lock(&self.told).clusters.get(&writer.0)?.promoted.clone()?;
+        let age_ms = unix_ms().saturating_sub(promoted.at_ms);
+        Some((promoted, age_ms))
+    }
+
+    /// `SUSPEND HEALING`. Returns the effect in words. Blocks.
+    pub(crate) fn suspend(&self, writer: Option<HostgroupId>, limit: Option<Duration>, by: &str) -> Result<String, String> {
+        if limit.is_some_and(|limit| limit.as_secs() == 0 || limit.as_secs() > LONGEST_S) {
+            return Err(format!("FOR takes 1 to {LONGEST_S} seconds: nothing was changed"));
+        }
+        let now_ms = unix_ms();
+        let until_ms = limit.map(|limit| now_ms + limit.as_secs() * 1_000);
+        let suspension = Suspension { until_ms, by: by.to_owned() };
+        self.change(|told| match writer {
+            None => told.suspended = Some(suspension),
+            Some(writer) => told.clusters.entry(writer.0).or_default().suspended = Some(suspension),
+        })?;
+        let what = writer.map_or_else(|| "of every cluster".to_owned(), |writer| format!("of hostgroup {writer}"));
+        let end = match limit {
+            Some(limit) => format!("for {} s", limit.as_secs()),
+            None => format!("until RESUME HEALING{}", writer.map_or_else(String::new, |writer| format!(" HOSTGROUP {writer}"))),
+        };
+        Ok(format!("healing {what} is suspended {end}: this proxy promotes no server and takes none back"))
+    }
+
+    /// `RESUME HEALING`. Without a hostgroup it ends every suspension. Returns the effect in words. Blocks.
+    pub(crate) fn resume(&self, writer: Option<HostgroupId>) -> Result<String, String> {
+        if let Some(writer) = writer
+            && lock(&self.told).clusters.get(&writer.0).is_none_or(|own| own.suspended.is_none())
+        {
+            return Err(match self.suspended(writer) {
+                Some(why) => format!("healing of every cluster is suspended, not only of hostgroup {writer} ({why}): RESUME HEALING"),
+                None => format!("healing of hostgroup {writer} is not suspended"),
+            });
+        }
+        self.change(|told| match writer {
+            None => {
+                (told.suspended, told.is_broken) = (None, false);
+                told.clusters.values_mut().for_each(|own| own.suspended = None);
+            }
+            Some(writer) => told.clusters.entry(writer.0).or_default().suspended = None,
+        })?;
+        let left = writer.and_then(|writer| self.suspended(writer)).map(|why| format!(", but {why}")).unwrap_or_default();
+        Ok(format!("healing goes on{left}"))
+    }
+
+    /// `ACKNOWLEDGE HEALING`. True if there was a promotion to acknowledge. Blocks.
+    pub(crate) fn acknowledge(&self, writer: HostgroupId) -> Result<bool, String> {
+        let is_new = self.promoted(writer).is_some_and(|(promoted, _)| !promoted.is_acknowledged);
+        if is_new {
+            self.change(|told| {
+                let promoted = told.clusters.get_mut(&writer.0).and_then(|own| own.promoted.as_mut());
+                promoted.into_iter().for_each(|promoted| promoted.is_acknowledged = true);
+            })?;
+        }
+        Ok(is_new)
+    }
+
+    /// A server is about to be promoted (Some), or was not after all: then the promotion before it holds again. Blocks.
+    pub(crate) fn promote(&self, writer: HostgroupId, promoted: Option<Promoted>) -> Result<(), String> {
+        self.change(|told| told.clusters.entry(writer.0).or_default().promoted = promoted)
+    }
+
+    /// Channels whose receivers a plan stopped, by server and name: a process that ends in the middle leaves them so.
+    pub(crate) fn frozen(&self, writer: HostgroupId) -> Vec<(ServerAddr, String)> {
+        lock(&self.told).clusters.get(&writer.0).map(|own| own.frozen.clone()).unwrap_or_default()
+    }
+
+    /// A plan is about to stop these, or they receive again (none). Blocks.
+    pub(crate) fn freeze(&self, writer: HostgroupId, frozen: Vec<(ServerAddr, String)>) -> Result<(), String> {
+        if self.frozen(writer) == frozen {
+            return Ok(());
+        }
+        self.change(|told| told.clusters.entry(writer.0).or_default().frozen = frozen)
+    }
+
+    /// On disk first.
+    fn change(&self, change: impl FnOnce(&mut Told)) -> Result<(), String> {
+        let mut told = lock(&self.told);
+        let mut next = told.clone();
+        change(&mut next);
+        next.clusters.retain(|_, own| *own != OfCluster::default());
+        if let Some(path) = self.path.get() {
+            let text = serde_json::to_vec_pretty(&next).map_err(|e| e.to_string())?;
+            files::replace(path, &text).map_err(|e| format!("{}: {e}: nothing was changed", path.display()))?;
+        }
+        *told = next;
+        Ok(())
+    }
+}
+
+fn unix_ms() -> u64 {
+    unix_us() / 1_000
+}
+
+fn read(path: &Path) -> io::Result<Told> {
+    let invalid = || io::Error::new(io::ErrorKind::InvalidData, "it does not hold orders about healing");
+    match std::fs::metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Told::default()),
+        Err(e) => return Err(e),
+        Ok(found) if found.len() > BYTES_MAX => return Err(invalid()),
+        Ok(_) => {}
+    }
+    let told: Told = serde_json::from_slice(&std::fs::read(path)?)?;
+    let suspensions = told.suspended.iter().chain(told.clusters.values().filter_map(|own| own.suspended.as_ref()));
+    let mut times =
+        suspensions.filter_map(|one| one.until_ms).chain(told.clusters.values().filter_map(|own| Some(own.promoted.as_ref()?.at_ms)));
+    if times.any(|ms| ms > TIME_MAX_MS) { Err(invalid()) } else { Ok(told) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEN: HostgroupId = HostgroupId(10);
+
+    fn kept(dir: &Path) -> Orders {
+        let orders = Orders::default();
+        orders.keep_in(dir, true);
+        orders
+    }
+
+    #[test]
+    fn orders_outlast_the_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let orders = kept(dir.path());
+        assert_eq!(orders.suspended(TEN), None);
+        orders.suspend(Some(TEN), Some(Duration::from_secs(100)), "ann").unwrap();
+        let told = orders.suspend(None, None, "bob").unwrap();
+        assert!(told.contains("of every cluster is suspended until RESUME HEALING"), "{told}");
+        let heir = ServerAddr { host: "b".into(), port: 1 };
+        orders.promote(TEN, Some(Promoted { heir: heir.clone(), at_ms: unix_ms(), is_acknowledged: false })).unwrap();
+
+        let orders = kept(dir.path());
+        assert_eq!(orders.suspended(HostgroupId(7)).unwrap(), "bob suspended healing until RESUME HEALING");
+        let (promoted, age_ms) = orders.promoted(TEN).unwrap();
+        assert!(promoted.heir == heir && !promoted.is_acknowledged && age_ms < 60_000);
+        assert!(orders.acknowledge(TEN).unwrap() && !orders.acknowledge(TEN).unwrap());
+        assert!(kept(dir.path()).promoted(TEN).unwrap().0.is_acknowledged);
+        assert!(orders.resume(Some(HostgroupId(7))).unwrap_err().contains("RESUME HEALING"));
+        orders.resume(None).unwrap();
+        assert_eq!((orders.suspended(TEN), kept(dir.path()).suspended(TEN)), (None, None));
+        assert_eq!(orders.resume(Some(TEN)).unwrap_err(), "healing of hostgroup 10 is not suspended");
+        orders.keep_in(dir.path(), false);
+        assert!(orders.promoted(TEN).is_none());
+    }
+
+    #[test]
+    fn one_cluster_is_suspended_for_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let orders = kept(dir.path());
+        orders.suspend(Some(TEN), Some(Duration::from_secs(100)), "ann").unwrap();
+        assert!(orders.suspended(TEN).unwrap().starts_with("ann suspended healing for "), "{:?}", orders.suspended(TEN));
+        assert_eq!(orders.suspended(HostgroupId(7)), None);
+        assert!(orders.suspend(None, Some(Duration::ZERO), "ann").unwrap_err().contains("nothing was changed"));
+        assert!(orders.suspend(None, Some(Duration::from_secs(u64::MAX)), "ann").is_err());
+        assert_eq!(orders.resume(Some(TEN)).unwrap(), "healing goes on");
+        orders.change(|told| told.suspended = Some(Suspension { until_ms: Some(unix_ms() - 1), by: "ann".into() })).unwrap();
+        assert_eq!(orders.suspended(TEN), None, "its time is over");
+    }
+
+    #[test]
+    fn a_file_that_is_not_understood_suspends() {
+        let dir = tempfile::tempdir().unwrap();
+        for text in [
+            "{",
+            "7",
+            "{\"clusters\": {\"10\": {\"promoted\": {\"heir\": 7}}}}",
+            "{\"suspended\": {\"until_ms\": 18446744073709551615, \"by\": \"\"}}",
+        ] {
+            std::fs::write(dir.path().join(FILE), text).unwrap();
+            let orders = kept(dir.path());
+            assert!(orders.suspended(TEN).unwrap().contains("cannot be read"), "{text}");
+            orders.resume(None).unwrap();
+            assert_eq!((orders.suspended(TEN), kept(dir.path()).suspended(TEN)), (None, None));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_kept_is_not_ordered() {
+        let dir = tempfile::tempdir().unwrap();
+        let orders = kept(&dir.path().join("gone"));
+        assert!(orders.suspend(None, None, "ann").unwrap_err().contains("nothing was changed"));
+        assert_eq!(orders.suspended(TEN), None);
+    }
+}
