@@ -1,5 +1,5 @@
-//! Mode `rejoin` on real servers: a former writer that comes back follows if it has nothing else, and stays out if it has; strays are
-//! pointed at the writer, and what somebody stopped is left alone.
+//! Modes `rejoin` and `full` on real servers: a plan that fails is undone; a former writer that comes back follows if it has nothing else,
+//! and stays out if it has; strays are pointed at the writer, and what somebody stopped is left alone.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::{LIMIT, READERS, Running, addr, online, snapshot};
-use lab::replication::{Replication, fail_over, position, promote, wait_for};
+use lab::fault::{Lost, Relay};
+use lab::replication::{Replication, fail_over, follow_at, position, promote, wait_for};
 use lab::{Flavor, Options, Server, wait};
 use model::ServerAddr;
 use model::fleet::Operator;
@@ -34,6 +35,10 @@ struct Bed {
 
 impl Bed {
     fn start(flavor: Flavor, replicas: usize) -> Self {
+        Self::with(flavor, replicas, "rejoin")
+    }
+
+    fn with(flavor: Flavor, replicas: usize, mode: &str) -> Self {
         let servers = Replication::start(flavor, replicas, &Options::new().durable()).unwrap();
         let rights = match flavor {
             Flavor::Mariadb => {
@@ -48,7 +53,7 @@ impl Bed {
         servers.primary.sql("INSERT INTO test.t VALUES (1, 'first')").unwrap();
         servers.wait_caught_up().unwrap();
         let servers = servers.into_servers();
-        let running = Running::start(&rejoined(&servers, "rejoin"));
+        let running = Running::start(&rejoined(&servers, mode));
         let bed = Self { servers, running };
         bed.running.wait_writer(&bed.servers[0]);
         wait::until("a first look", LIMIT, || (bed.of(&bed.servers[1])["rejoin"] == "follows").then_some(())).unwrap();
@@ -88,14 +93,19 @@ impl Bed {
 }
 
 fn rejoined(servers: &[Server], mode: &str) -> std::sync::Arc<model::snapshot::Snapshot> {
-    let row = |addr: ServerAddr| format!("{{ address=\"{}\", port={}, hostgroup=10 }}", addr.host, addr.port);
-    let rows: Vec<String> = servers.iter().map(|server| row(addr(server))).collect();
+    rejoined_at(&servers.iter().map(addr).collect::<Vec<_>>(), mode)
+}
+
+fn rejoined_at(addrs: &[ServerAddr], mode: &str) -> std::sync::Arc<model::snapshot::Snapshot> {
+    let row = |addr: &ServerAddr| format!("{{ address=\"{}\", port={}, hostgroup=10 }}", addr.host, addr.port);
+    let rows: Vec<String> = addrs.iter().map(row).collect();
     snapshot(&format!(
         "mysql_variables = {{ monitor_read_only_interval=200, monitor_read_only_timeout=800, replication_username=\"repl\", \
          replication_password=\"repl-pass\" }}\n\
+         admin_variables = {{ healing_alone=true }}\n\
          mysql_servers = ( {} )\n\
          mysql_replication_hostgroups = ( {{ writer_hostgroup=10, reader_hostgroup=20 }} )\n\
-         mysql_healing = ( {{ writer_hostgroup=10, mode=\"{mode}\", dead_ms=1000 }} )",
+         mysql_healing = ( {{ writer_hostgroup=10, mode=\"{mode}\", dead_ms=1000, apply_ms=3000 }} )",
         rows.join(", ")
     ))
 }
@@ -349,4 +359,211 @@ fn a_missing_right_is_named() {
     let row = bed.wait_standing(old, "outcast", "GRANT REPLICATION SLAVE ADMIN ON *.* TO the monitor's user (monitor)");
     println!("{}", row["rejoin_why"]);
     assert!(!is_closed(old) && source(old).is_none() && !bed.reads(old));
+}
+
+fn last_plan(bed: &Bed) -> String {
+    bed.running.table("stats_tidegate_healing").pop().map(|row| row["last_plan"].clone()).unwrap_or_default()
+}
+
+/// Mode `full`: a replica that cannot apply what it received is not opened, everything is as it was, and the next plan comes later.
+fn a_plan_that_fails_is_undone(flavor: Flavor) {
+    let bed = Bed::with(flavor, 2, "full");
+    let [old, one, other] = &bed.servers[..] else { panic!("three") };
+    std::thread::sleep(Duration::from_secs(3));
+    let mut holders = [one.root().unwrap(), other.root().unwrap()];
+    holders.iter_mut().for_each(|holder| drop(holder.run("LOCK TABLES test.t READ").unwrap()));
+    old.sql("INSERT INTO test.t VALUES (2, 'last')").unwrap();
+    let received = |server: &Server| {
+        let column = words(server, "Gtid_IO_Pos", "Retrieved_Gtid_Set");
+        let reply = server.sql(words(server, "SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS")).unwrap();
+        reply.rows().unwrap().field(0, column).unwrap_or_default()
+    };
+    let last = position(old).unwrap();
+    let number = last.rsplit(['-', ':']).next().unwrap();
+    wait::until("the row", LIMIT, || [one, other].iter().all(|server| received(server).ends_with(number)).then_some(())).unwrap();
+    old.kill9();
+    wait::until("a plan", 2 * LIMIT, || last_plan(&bed).contains("no server was promoted").then_some(()))
+        .unwrap_or_else(|_| panic!("{:#?}\n{:#?}", bed.running.table("stats_tidegate_healing"), bed.events()));
+    let told = last_plan(&bed);
+    println!("{told}\n{:#?}", bed.events());
+    assert!(
+        told.contains("has not applied its received transactions within 3000 ms") && told.ends_with("everything is as it was"),
+        "{told}"
+    );
+    for server in [one, other] {
+        assert!(is_closed(server));
+        assert_eq!(source(server).unwrap().0, old.port().to_string());
+        let reply = server.sql(words(server, "SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS")).unwrap();
+        let io = reply.rows().unwrap().field(0, words(server, "Slave_IO_Running", "Replica_IO_Running"));
+        assert_eq!(io.as_deref(), Some("Connecting"), "its receiver tries again");
+    }
+    assert!(bed.events().iter().any(|event| event.contains("-> plan failed")));
+    let row = bed.running.table("stats_tidegate_healing").pop().unwrap();
+    assert!(row["blocked_by"].contains("the last plan failed") && row["next_step_in_ms"] != "NULL", "{row:#?}");
+    drop(holders);
+    wait::until("the next plan", TAKES, || last_plan(&bed).contains("was promoted in place of").then_some(()))
+        .unwrap_or_else(|_| panic!("{:#?}\n{:#?}", bed.running.table("stats_tidegate_healing"), bed.events()));
+    println!("{}\n{:#?}", last_plan(&bed), bed.events());
+    let heir = if is_closed(one) { other } else { one };
+    bed.running.wait_writer(heir);
+    assert_eq!(heir.scalar("SELECT COUNT(*) FROM test.t").unwrap().as_deref(), Some("2"), "what was received is there");
+    assert!(source(heir).is_none(), "{:?}", source(heir));
+}
+
+#[test]
+fn a_plan_that_fails_is_undone_mariadb() {
+    a_plan_that_fails_is_undone(Flavor::Mariadb);
+}
+
+#[test]
+fn a_plan_that_fails_is_undone_mysql() {
+    a_plan_that_fails_is_undone(Flavor::Mysql);
+}
+
+/// The writer comes back while a plan is under way: nobody is promoted, and its replicas follow it as before.
+#[test]
+fn a_writer_that_comes_back_stays() {
+    let bed = Bed::with(Flavor::Mariadb, 1, "full");
+    let [old, replica] = &bed.servers[..] else { panic!("two") };
+    std::thread::sleep(Duration::from_secs(3));
+    let mut holder = replica.root().unwrap();
+    holder.run("LOCK TABLES test.t READ").unwrap();
+    old.sql("INSERT INTO test.t VALUES (2, 'last')").unwrap();
+    wait::until("the row", LIMIT, || {
+        let reply = replica.sql("SHOW ALL SLAVES STATUS").unwrap();
+        (reply.rows().unwrap().field(0, "Gtid_IO_Pos") == Some(position(old).unwrap())).then_some(())
+    })
+    .unwrap();
+    old.kill9();
+    wait::until("a plan", 2 * LIMIT, || bed.events().iter().any(|event| event.contains("-> frozen")).then_some(())).unwrap();
+    old.restart().unwrap();
+    let told = wait::until("its end", 2 * LIMIT, || Some(last_plan(&bed)).filter(|told| !told.is_empty())).unwrap();
+    println!("{told}\n{:#?}", bed.events());
+    assert!(told.starts_with("no server was promoted") && told.ends_with("everything is as it was"), "{told}");
+    drop(holder);
+    bed.running.wait_writer(old);
+    old.sql("INSERT INTO test.t VALUES (3, 'old')").unwrap();
+    wait_for(replica, &position(old).unwrap()).unwrap();
+    assert!(is_closed(replica) && source(replica) == Some((old.port().to_string(), true)));
+}
+
+/// Another session holds the lock of healers on a replica: nothing is changed.
+#[test]
+fn another_healer_is_left_to_its_work() {
+    let bed = Bed::with(Flavor::Mariadb, 1, "full");
+    let [old, replica] = &bed.servers[..] else { panic!("two") };
+    std::thread::sleep(Duration::from_secs(3));
+    let mut other = replica.root().unwrap();
+    assert_eq!(other.scalar("SELECT GET_LOCK('tidegate.heal', 0)").unwrap().as_deref(), Some("1"));
+    old.kill9();
+    let told = wait::until("a plan", 2 * LIMIT, || Some(last_plan(&bed)).filter(|told| !told.is_empty())).unwrap();
+    assert!(told.contains("is at work on") && told.ends_with("nothing was changed"), "{told}");
+    assert!(is_closed(replica) && !bed.events().iter().any(|event| event.contains("-> frozen")), "{:#?}", bed.events());
+}
+
+/// The replica is cut off from the writer, which commits three more transactions and dies: they are reported, and the old writer stays out
+/// when it comes back.
+fn what_is_lost_is_reported(flavor: Flavor) {
+    let bed = Bed::with(flavor, 1, "full");
+    let [old, heir] = &bed.servers[..] else { panic!("two") };
+    let relay = Relay::to(&old.address()).unwrap();
+    follow_at(heir, "127.0.0.1", relay.port()).unwrap();
+    wait::until("its channel", LIMIT, || (source(heir) == Some((relay.port().to_string(), true))).then_some(())).unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    old.sql("INSERT INTO test.t VALUES (9, 'first')").unwrap();
+    wait_for(heir, &position(old).unwrap()).unwrap();
+    wait::until("a look", LIMIT, || (bed.of(heir)["hears_source_ms"] != "NULL").then_some(())).unwrap();
+    relay.silence_all(true);
+    for id in [2, 3, 4] {
+        old.sql(&format!("INSERT INTO test.t VALUES ({id}, 'lost')")).unwrap();
+    }
+    // The monitor sees two looks of it; a client got OK for the last one only through the proxy.
+    std::thread::sleep(Duration::from_secs(1));
+    old.sql("INSERT INTO test.t VALUES (5, 'lost')").unwrap();
+    let last = position(old).unwrap();
+    let acknowledged = match flavor {
+        Flavor::Mysql => format!("{}:{}", last.split(':').next().unwrap(), last.rsplit('-').next().unwrap()),
+        Flavor::Mariadb => last,
+    };
+    bed.running.plane.change(|told| told.acknowledged.push(acknowledged));
+    old.kill9();
+    relay.silence_all(false);
+    relay.cut();
+    let told = wait::until("a promotion", TAKES, || Some(last_plan(&bed)).filter(|told| told.contains("was promoted in place of")));
+    let told = told.unwrap_or_else(|_| panic!("{:#?}\n{:#?}", bed.running.table("stats_tidegate_healing"), bed.events()));
+    println!("{told}");
+    assert!(told.contains("at least 4 transactions lost: "), "{told}");
+    bed.running.wait_writer(heir);
+    heir.sql("INSERT INTO test.t VALUES (2, 'heir')").unwrap();
+    old.restart().unwrap();
+    bed.wait_standing(old, "errant", "it has transactions that");
+    assert!(is_closed(old) && source(old).is_none());
+}
+
+#[test]
+fn what_is_lost_is_reported_mariadb() {
+    what_is_lost_is_reported(Flavor::Mariadb);
+}
+
+#[test]
+fn what_is_lost_is_reported_mysql() {
+    what_is_lost_is_reported(Flavor::Mysql);
+}
+
+/// A process ended in the middle of a plan: the next one starts the receivers that were stopped.
+#[test]
+fn receivers_that_a_plan_stopped_are_started_by_the_next_process() {
+    let mut bed = Bed::with(Flavor::Mariadb, 1, "full");
+    bed.running.stop();
+    let [old, replica] = &bed.servers[..] else { panic!("two") };
+    replica.sql("STOP SLAVE IO_THREAD").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let frozen = format!(
+        "{{\"clusters\": {{\"10\": {{\"frozen\": [[{{\"host\": \"{}\", \"port\": {}}}, \"\"]]}}}}}}",
+        replica.host(),
+        replica.port()
+    );
+    std::fs::write(dir.path().join("tidegate_healing.json"), frozen).unwrap();
+    bed.running = Running::start_in(&rejoined(&bed.servers, "full"), dir.path());
+    wait::until("its receiver", LIMIT, || (source(replica) == Some((old.port().to_string(), true))).then_some(())).unwrap();
+    let is_forgotten = || !std::fs::read_to_string(dir.path().join("tidegate_healing.json")).unwrap().contains("frozen\": [\n");
+    wait::until("the file", LIMIT, || is_forgotten().then_some(())).unwrap();
+}
+
+/// The statement that opens a server, or its answer, is lost: the proxy finds out over another connection.
+fn an_opening_without_an_answer(lost: Lost) {
+    let mut bed = Bed::with(Flavor::Mariadb, 1, "full");
+    bed.running.stop();
+    let [old, heir] = &bed.servers[..] else { panic!("two") };
+    let relay = Relay::to(&heir.address()).unwrap();
+    let at_relay = ServerAddr { host: "127.0.0.1".into(), port: relay.port() };
+    bed.running = Running::start(&rejoined_at(&[addr(old), at_relay.clone()], "full"));
+    bed.running.wait_writer(old);
+    std::thread::sleep(Duration::from_secs(4));
+    relay.trap("SET GLOBAL read_only = IF", lost);
+    old.kill9();
+    let told = wait::until("a plan", TAKES, || Some(last_plan(&bed)).filter(|told| !told.is_empty()));
+    let told = told.unwrap_or_else(|_| panic!("{:#?}\n{:#?}", bed.running.table("stats_tidegate_healing"), bed.events()));
+    println!("{told}\n{:#?}", bed.events());
+    assert_eq!(relay.sprung(), 1);
+    match lost {
+        Lost::Answer => {
+            assert!(told.contains("was promoted in place of") && !is_closed(heir) && source(heir).is_none(), "{told}");
+            bed.running.plane.wait("the writer", |told| online(&told.layout, common::WRITERS) == [at_relay.clone()]);
+        }
+        Lost::Command => {
+            assert!(told.contains("was not opened") && told.ends_with("everything is as it was") && is_closed(heir), "{told}");
+            assert_eq!(source(heir).unwrap().0, old.port().to_string());
+        }
+    }
+}
+
+#[test]
+fn an_opening_whose_answer_is_lost_is_found() {
+    an_opening_without_an_answer(Lost::Answer);
+}
+
+#[test]
+fn an_opening_that_is_lost_is_undone() {
+    an_opening_without_an_answer(Lost::Command);
 }
