@@ -1,0 +1,113 @@
+//! The order rule ([`crate::Order`]) for a shadow that runs statements while the original still serves others.
+//!
+//! A statement gets its [`Place`] when its answer is complete, before the client has it. It starts on the shadow when all statements that had
+//! ended before it began have ended there too: one counter of ends, one low-water mark. Writes that overlapped start in the order of their
+//! [`Turn`]s, as far as the shadow knows of them. INVARIANT: as for [`crate::Order`], the place with the smallest key may always start.
+
+use crate::order::{Seqs, Turn};
+use std::collections::BTreeSet;
+
+/// What a statement does with locks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Locks {
+    /// It takes none that another session could wait for.
+    #[default]
+    None,
+    /// It may write, or take locks.
+    Takes,
+    /// COMMIT, ROLLBACK, UNLOCK TABLES.
+    Releases,
+}
+
+/// A statement that began at the original and has not ended there.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Begun {
+    after: u64,
+    locks: Locks,
+}
+
+/// The place of a statement that ended at the original and not yet on the shadow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    after: u64,
+    seq: u64,
+    turn: Option<Turn>,
+    /// A write of another session ran beside it, so that both orders are right.
+    pub is_raced: bool,
+}
+
+impl Place {
+    /// The number of its end.
+    pub fn seq(&self) -> u64 {
+        self.seq
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct LiveOrder {
+    ends: u64,
+    /// Statements that have not ended on the shadow.
+    open: Seqs,
+    turns: BTreeSet<(Turn, u64)>,
+    /// The last end of a write at the original.
+    last_write: u64,
+    /// Writes that run there.
+    writing: u64,
+}
+
+impl LiveOrder {
+    /// A statement begins at the original.
+    pub fn begin(&mut self, locks: Locks) -> Begun {
+        self.writing += u64::from(locks != Locks::None);
+        Begun { after: self.ends, locks }
+    }
+
+    /// It has no end that the shadow shall see.
+    pub fn forget(&mut self, begun: Begun) {
+        self.writing -= u64::from(begun.locks != Locks::None);
+    }
+
+    /// Its answer is complete.
+    pub fn end(&mut self, begun: Begun) -> Place {
+        let Begun { after, locks } = begun;
+        self.ends += 1;
+        let (seq, is_write) = (self.ends, locks != Locks::None);
+        self.writing -= u64::from(is_write);
+        let is_raced = self.writing > 0 || self.last_write > after;
+        let turn = match locks {
+            Locks::None => None,
+            Locks::Takes => Some(Turn::of_write(seq)),
+            Locks::Releases => Some(Turn::of_release(after)),
+        };
+        if is_write {
+            self.last_write = seq;
+        }
+        self.open.insert(seq);
+        self.turns.extend(turn.map(|turn| (turn, seq)));
+        Place { after, seq, turn, is_raced }
+    }
+
+    /// Whether it may start on the shadow.
+    pub fn may_start(&self, place: &Place) -> bool {
+        let has_seen = self.open.first().is_none_or(|first| first > place.after);
+        has_seen && place.turn.is_none_or(|turn| self.turns.first().is_none_or(|(first, _)| *first >= turn))
+    }
+
+    /// It has ended on the shadow, or will not run there.
+    pub fn done(&mut self, place: &Place) {
+        self.open.remove(place.seq);
+        if let Some(turn) = place.turn {
+            self.turns.remove(&(turn, place.seq));
+        }
+    }
+
+    /// Statements that have not ended on the shadow.
+    pub fn waiting(&self) -> u64 {
+        self.open.len()
+    }
+}
+
+#[cfg(test)]
+#[path = "live_tests.rs"]
+mod tests;

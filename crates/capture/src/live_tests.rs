@@ -1,0 +1,143 @@
+use super::*;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+/// What a session did at the original: how long it waited before each statement, how long each took, and its locks.
+type History = Vec<Vec<(u8, u8, Locks)>>;
+
+/// A statement: when it began and ended by the original's clock, and when it started and ended on the shadow.
+#[derive(Clone, Copy, Debug)]
+struct Shadowed {
+    locks: Locks,
+    ended: u64,
+    began: u64,
+    place: Place,
+    on_shadow: Option<(u64, Option<u64>)>,
+}
+
+/// What happens next, in the order of a moment: ends of the shadow, ends of the original, begins of the original.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Moment {
+    ShadowEnds(usize),
+    Ends(usize, usize),
+    Begins(usize, usize),
+}
+
+/// Runs a history at the original and on a shadow that runs at the same time, by a rule. None: something waits for ever.
+fn shadowed(history: &History, times: &[u8], may_start: impl Fn(&LiveOrder, &Place) -> bool) -> Option<Vec<Shadowed>> {
+    let (mut order, mut all, mut begun) = (LiveOrder::default(), Vec::<Shadowed>::new(), BTreeMap::new());
+    let mut queues: Vec<Vec<usize>> = vec![Vec::new(); history.len()];
+    let mut busy = vec![None; history.len()];
+    let mut moments: BTreeSet<(u64, Moment)> = BTreeSet::new();
+    for (session, statements) in history.iter().enumerate() {
+        let mut now = 0;
+        for (number, (wait, time, _)) in statements.iter().enumerate() {
+            let began = now + u64::from(*wait);
+            now = began + 1 + u64::from(*time);
+            moments.extend([(began, Moment::Begins(session, number)), (now, Moment::Ends(session, number))]);
+        }
+    }
+    while let Some((now, moment)) = moments.pop_first() {
+        match moment {
+            Moment::Begins(session, number) => {
+                begun.insert((session, number), (now, order.begin(history[session][number].2)));
+            }
+            Moment::Ends(session, number) => {
+                let (began, one) = begun.remove(&(session, number))?;
+                all.push(Shadowed { locks: one.locks, began, ended: now, place: order.end(one), on_shadow: None });
+                queues[session].push(all.len() - 1);
+            }
+            Moment::ShadowEnds(at) => {
+                let (started, _) = all[at].on_shadow?;
+                all[at].on_shadow = Some((started, Some(now)));
+                order.done(&all[at].place);
+                busy.iter_mut().filter(|busy| **busy == Some(at)).for_each(|busy| *busy = None);
+            }
+        }
+        for session in 0..history.len() {
+            let Some(&at) = queues[session].first().filter(|_| busy[session].is_none()) else { continue };
+            if may_start(&order, &all[at].place) {
+                queues[session].remove(0);
+                busy[session] = Some(at);
+                all[at].on_shadow = Some((now, None));
+                // Zero: the shadow is as fast as can be, and runs beside the original.
+                let time = u64::from(times.get(at % times.len().max(1)).copied().unwrap_or(0));
+                moments.insert((now + 1 + time, Moment::ShadowEnds(at)));
+            }
+        }
+    }
+    queues.iter().all(Vec::is_empty).then_some(all)
+}
+
+/// A pair that was ordered at the original and is not on the shadow.
+fn out_of_order(all: &[Shadowed]) -> Option<(Shadowed, Shadowed)> {
+    let times = |one: &Shadowed| one.on_shadow.and_then(|(started, ended)| Some((started, ended?)));
+    for was in all {
+        for then in all {
+            let is_ordered = was.ended <= then.began;
+            let are_writes = was.locks == Locks::Takes && then.locks == Locks::Takes && was.place.seq < then.place.seq;
+            let (Some((_, ended)), Some((started, _))) = (times(was), times(then)) else { return Some((*was, *then)) };
+            if (is_ordered || are_writes) && ended > started {
+                return Some((*was, *then));
+            }
+        }
+    }
+    None
+}
+
+fn history() -> impl Strategy<Value = History> {
+    let locks = prop_oneof![Just(Locks::None), Just(Locks::Takes), Just(Locks::Releases)];
+    prop::collection::vec(prop::collection::vec((0..20_u8, 0..40_u8, locks), 0..12), 1..6)
+}
+
+proptest! {
+    #[test]
+    fn what_was_ordered_is_ordered_and_nothing_waits_for_ever(
+        history in history(), times in prop::collection::vec(any::<u8>(), 1..40),
+    ) {
+        let all = shadowed(&history, &times, LiveOrder::may_start);
+        prop_assert!(all.is_some(), "something waits for ever");
+        prop_assert!(out_of_order(&all.unwrap_or_default()).is_none());
+    }
+
+    #[test]
+    fn races_are_writes_without_an_order(history in history()) {
+        let all = shadowed(&history, &[0], LiveOrder::may_start).unwrap_or_default();
+        for one in &all {
+            let beside = |other: &Shadowed| {
+                other.locks != Locks::None && other.place.seq != one.place.seq && other.place.seq > one.place.after && other.began < one.ended
+            };
+            // A begin at the moment of an end comes behind it.
+            prop_assert_eq!(one.place.is_raced, all.iter().any(beside), "{:?}", one);
+        }
+    }
+}
+
+/// Sabotage: with `<=` in place of `<`, the statement that ended last before another one began is not waited for.
+#[test]
+fn a_rule_that_compares_otherwise_is_noticed() {
+    let history = vec![vec![(0, 4, Locks::None), (2, 1, Locks::None)], vec![(6, 1, Locks::None)]];
+    let sabotaged = |order: &LiveOrder, place: &Place| order.open.first().is_none_or(|first| first >= place.after);
+    let run = |rule: &dyn Fn(&LiveOrder, &Place) -> bool| shadowed(&history, &[90, 0, 0], rule);
+    assert!(out_of_order(&run(&LiveOrder::may_start).unwrap()).is_none());
+    assert!(out_of_order(&run(&sabotaged).unwrap()).is_some());
+    // The other way round, a statement waits for itself.
+    let itself = |order: &LiveOrder, place: &Place| order.open.first().is_none_or(|first| first > place.seq);
+    assert!(run(&itself).is_none());
+}
+
+/// A's COMMIT releases what B waits for. B's end is numbered first, and B runs on the shadow already when the COMMIT is known.
+#[test]
+fn a_release_passes_who_waits_for_it() {
+    let mut order = LiveOrder::default();
+    let (commit, update) = (order.begin(Locks::Releases), order.begin(Locks::Takes));
+    let update = order.end(update);
+    assert!(order.may_start(&update), "nothing else is known");
+    let commit = order.end(commit);
+    assert!(order.may_start(&commit) && !order.may_start(&update));
+    assert!(commit.is_raced && update.is_raced);
+    order.done(&commit);
+    assert!(order.may_start(&update));
+    order.done(&update);
+    assert_eq!((order.waiting(), order.writing), (0, 0));
+}
