@@ -233,6 +233,22 @@ pub enum StandingOrder {
     Preferred(HostgroupId, ServerAddr),
 }
 
+/// A rehearsal in mode `all` is to begin: its shadow leaves replication first, while the sessions of the source wait.
+pub struct ShadowOrder {
+    /// Whose sessions are copied.
+    pub source: HostgroupId,
+    /// The hostgroup of the shadow alone.
+    pub shadow: HostgroupId,
+    /// Begins the rehearsal; called while nothing runs in the source's hostgroup. Returns what was begun.
+    pub begin: Box<dyn FnOnce() -> Result<String, String> + Send>,
+}
+
+impl std::fmt::Debug for ShadowOrder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ShadowOrder").field("source", &self.source).field("shadow", &self.shadow).finish_non_exhaustive()
+    }
+}
+
 /// Hostgroups that wait for the sake of another proxy's switchover, for as long as this lives.
 pub trait Held: Send {
     /// They wait until this server writes as far as this proxy sees, but no longer than `limit`. Blocks.
@@ -295,6 +311,15 @@ pub trait Operator: Send + Sync {
 
     /// `UNDRAIN SERVER`. Returns the effect in words.
     fn undrain(&self, server: &ServerAddr) -> Result<String, String>;
+
+    /// `START REHEARSAL` in mode `all`: the shadow stops to replicate where the writer is, becomes writable, and the rehearsal begins. On an
+    /// error everything is as before. Afterwards the shadow is a database of its own.
+    ///
+    /// # Errors
+    /// Why it cannot be, and what would have to be different.
+    fn detach_shadow(&self, order: ShadowOrder) -> Result<Told, String> {
+        Err(format!("the monitor does not run here, and mode 'all' needs it: hostgroup {} keeps its replica", order.shadow))
+    }
 
     /// An order that was given to another proxy holds for this one too, or no more. What holds already is no error.
     ///

@@ -20,12 +20,15 @@ pub(super) enum Work {
     Rejoin,
     /// A replica takes over from a dead writer (`mysql_healing`).
     Promotion,
+    /// A replica becomes the shadow of a rehearsal in mode `all`.
+    Rehearsal,
 }
 
 impl Work {
     fn of(self, writer: HostgroupId) -> String {
         match self {
             Self::Switchover => format!("a switchover of hostgroup {writer}"),
+            Self::Rehearsal => format!("the begin of a rehearsal of hostgroup {writer}"),
             Self::Rejoin => format!("the return of a server of hostgroup {writer} (mysql_healing)"),
             Self::Promotion => format!("a promotion in hostgroup {writer} (mysql_healing)"),
         }

@@ -17,6 +17,8 @@ pub(crate) enum Reason {
     Pause,
     /// A switchover is under way.
     Switchover,
+    /// A rehearsal in mode `all` begins.
+    Rehearsal,
 }
 
 impl Reason {
@@ -25,6 +27,7 @@ impl Reason {
         match self {
             Self::Pause => "pause",
             Self::Switchover => "switchover",
+            Self::Rehearsal => "rehearsal",
         }
     }
 }
@@ -79,15 +82,21 @@ impl Holds {
 pub(crate) struct HoldGuard {
     monitor: Arc<Monitor>,
     held: Vec<HostgroupId>,
+    reason: Reason,
 }
 
 impl HoldGuard {
-    /// Holds them all; an error when a switchover holds one already.
+    /// Holds them all for a switchover; an error when one holds one already.
     pub(crate) fn new(monitor: &Arc<Monitor>, hostgroups: &[HostgroupId]) -> Result<Self, String> {
-        let mut guard = Self { monitor: Arc::clone(monitor), held: Vec::new() };
+        Self::for_reason(monitor, hostgroups, Reason::Switchover)
+    }
+
+    /// Holds them all; an error when one is held for this reason already.
+    pub(crate) fn for_reason(monitor: &Arc<Monitor>, hostgroups: &[HostgroupId], reason: Reason) -> Result<Self, String> {
+        let mut guard = Self { monitor: Arc::clone(monitor), held: Vec::new(), reason };
         for hostgroup in hostgroups {
-            if !monitor.hold(*hostgroup, Reason::Switchover) {
-                return Err(format!("a switchover of hostgroup {hostgroup} is under way"));
+            if !monitor.hold(*hostgroup, reason) {
+                return Err(format!("a {} of hostgroup {hostgroup} is under way", reason.as_str()));
             }
             guard.held.push(*hostgroup);
         }
@@ -98,7 +107,7 @@ impl HoldGuard {
 impl Drop for HoldGuard {
     fn drop(&mut self) {
         for hostgroup in &self.held {
-            self.monitor.release(*hostgroup, Reason::Switchover);
+            self.monitor.release(*hostgroup, self.reason);
         }
     }
 }

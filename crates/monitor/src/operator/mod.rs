@@ -15,6 +15,7 @@ mod promote;
 mod rejoin;
 mod replication;
 mod repoint;
+mod shadow;
 mod switchover;
 mod undo;
 
@@ -22,7 +23,7 @@ use std::future::Future;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use model::fleet::{Company, HealingStep, Held, Operator, Placement, StandingOrder, Told};
+use model::fleet::{Company, HealingStep, Held, Operator, Placement, ShadowOrder, StandingOrder, Told};
 use model::snapshot::ServerStatus;
 use model::{HostgroupId, ServerAddr};
 use topology::{Event, EventKind, Order};
@@ -95,7 +96,7 @@ impl Monitor {
     pub fn drained(&self) -> Result<Vec<ServerAddr>, String> {
         match lock(&self.holds).first() {
             Some((hostgroup, "pause")) => Err(format!("hostgroup {hostgroup} is paused: RESUME HOSTGROUP {hostgroup} first")),
-            Some((hostgroup, _)) => Err(format!("a switchover of hostgroup {hostgroup} is under way")),
+            Some((hostgroup, why)) => Err(format!("a {why} of hostgroup {hostgroup} is under way")),
             None => match lock(&self.claims).first() {
                 Some(work) => Err(format!("{work} is under way")),
                 None => Ok(self.drained_servers()),
@@ -215,6 +216,10 @@ impl Operator for Monitor {
         let outcome = self.ready().and_then(|_| self.healing.acknowledge(hostgroup));
         self.note_order("acknowledge healing", Some(hostgroup), &outcome);
         outcome
+    }
+
+    fn detach_shadow(&self, order: ShadowOrder) -> Result<Told, String> {
+        self.have_done(|monitor, running| async move { monitor.detach(&running, order).await })
     }
 
     fn stand(&self, order: &StandingOrder, holds: bool) -> Result<(), String> {

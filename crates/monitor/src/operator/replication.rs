@@ -119,7 +119,7 @@ async fn is_read_only(server: &mut Control, check: ReadOnlyCheck) -> Result<bool
 }
 
 /// The new one replicates from the old one, and both of its threads run.
-async fn follows(old: &mut Control, new: &mut Control) -> Result<(), String> {
+pub(super) async fn follows(old: &mut Control, new: &mut Control) -> Result<(), String> {
     let source = identity(old).await?;
     is_replica(new, &old.addr, &source).await
 }
@@ -183,14 +183,14 @@ pub(super) async fn own_writes_missing(writer: &mut Control, other: &mut Control
 }
 
 /// The GTIDs of a server at one moment, to wait for on another one.
-struct Position {
+pub(super) struct Position {
     /// In words of which a statement for another server may be made; empty when it has nothing.
-    text: String,
+    pub(super) text: String,
     /// MariaDB only, which waits for numbers: the last number of each server that wrote.
     set: Option<GtidSet>,
 }
 
-async fn position(server: &mut Control) -> Result<Position, String> {
+pub(super) async fn position(server: &mut Control) -> Result<Position, String> {
     // In this order while the server takes writes: a server that has the position then has the set too.
     let set = set(server).await?;
     Ok(Position { text: position_in_words(server).await?, set })
@@ -227,7 +227,7 @@ pub(super) async fn catch_up(work: &mut Switchover) -> Result<(), String> {
 }
 
 /// Waits until a replica has everything up to `position`.
-async fn reach(server: &mut Control, position: &Position, until: Instant) -> Result<(), String> {
+pub(super) async fn reach(server: &mut Control, position: &Position, until: Instant) -> Result<(), String> {
     let limit = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(10));
     if has(server, position, limit).await? {
         Ok(())
