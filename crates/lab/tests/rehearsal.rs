@@ -60,7 +60,7 @@ impl Rehearsal {
     /// Comparisons by class of digests like this, without classes of which there was none.
     fn classes(&mut self, like: &str) -> String {
         const CLASSES: &str = "same,same_unordered,timing,error_new,rows,count,affected,error_gone,error_other,timed_out,reordered,limited,float,\
-                               columns,insert_id,warnings,noise,unchecked";
+                               columns,insert_id,warnings,out_of_order,noise,unchecked";
         let sums: Vec<String> = CLASSES.split(',').map(|class| format!("IFNULL(SUM({class}),0)")).collect();
         let sql = format!("SELECT {} FROM stats_tidegate_rehearsal_digests WHERE digest_text LIKE '{like}'", sums.join(","));
         let row = self.0.run(sql).unwrap().table().unwrap().remove(0);
@@ -377,10 +377,10 @@ fn what_cannot_be_rehearsed_is_refused_with_a_reason() {
         admin.run(sql).unwrap();
     }
     fails(&mut admin, "START REHEARSAL 'new'", "is in source_hostgroup 0 too");
-    admin.run("UPDATE mysql_rehearsals SET shadow_hostgroup=9, mode='all'").unwrap();
-    fails(&mut admin, "LOAD MYSQL QUERY RULES TO RUNTIME", "must be 'reads'");
-    admin.run("UPDATE mysql_rehearsals SET mode='reads', on_full='wait'").unwrap();
-    fails(&mut admin, "CONFIG CHECK", "must be 'drop'");
+    admin.run("UPDATE mysql_rehearsals SET shadow_hostgroup=9, mode='all', percent='50'").unwrap();
+    fails(&mut admin, "LOAD MYSQL QUERY RULES TO RUNTIME", "must be 100 with mode 'all'");
+    admin.run("UPDATE mysql_rehearsals SET mode='reads', percent='100', on_full='wait'").unwrap();
+    fails(&mut admin, "CONFIG CHECK", "must be 'drop' with mode 'reads'");
     admin.run("UPDATE mysql_rehearsals SET on_full='drop', active=0").unwrap();
     admin.run("LOAD MYSQL QUERY RULES TO RUNTIME").unwrap();
     fails(&mut admin, "START REHEARSAL 'new'", "is not active");

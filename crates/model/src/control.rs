@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::ConfigError;
-use crate::fleet::Placement;
+use crate::fleet::{Placement, ShadowOrder};
 use crate::remark::{Remark, Scope};
 use crate::snapshot::Snapshot;
 use crate::stats::{StatsSource, Value};
@@ -60,6 +60,15 @@ pub enum RehearsalOrder {
         /// The row's name.
         name: String,
     },
+}
+
+/// What became of an order about a rehearsal.
+#[derive(Debug)]
+pub enum Rehearsed {
+    /// It was carried out; what was done.
+    Done(String),
+    /// The shadow must leave replication first ([`crate::fleet::Operator::detach_shadow`]); the rest of the order is in it.
+    Detach(ShadowOrder),
 }
 
 /// What an operator orders about a capture.
@@ -175,7 +184,7 @@ pub trait DataPlane: StatsSource {
     ///
     /// # Errors
     /// Why it cannot be started or stopped.
-    fn rehearse(&self, order: &RehearsalOrder) -> Result<String, String> {
+    fn rehearse(&self, order: &RehearsalOrder) -> Result<Rehearsed, String> {
         let _ = order;
         Err("this data plane has no rehearsals".to_owned())
     }

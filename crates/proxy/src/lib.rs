@@ -9,6 +9,7 @@ mod bed;
 mod cache;
 mod captures;
 mod clients;
+mod copying;
 mod hostgroups;
 #[cfg(test)]
 mod layers_tests;

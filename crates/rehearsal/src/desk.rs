@@ -31,11 +31,28 @@ pub enum Skip {
     Failed,
     /// The shadow refused a write, for example of a function that a view calls.
     Writes,
+    /// Its session was not whole at that time (mode `all`).
+    Incomplete,
+    /// It ran in another hostgroup (mode `all`).
+    Elsewhere,
+    /// It is about the server, accounts, other sessions or locks by name (mode `all`).
+    LeftOut,
 }
 
 /// All of them, in the order of their numbers.
-pub const SKIPS: [Skip; 8] =
-    [Skip::Transaction, Skip::PinnedState, Skip::SessionFact, Skip::Form, Skip::TooLong, Skip::Original, Skip::Failed, Skip::Writes];
+pub const SKIPS: [Skip; 11] = [
+    Skip::Transaction,
+    Skip::PinnedState,
+    Skip::SessionFact,
+    Skip::Form,
+    Skip::TooLong,
+    Skip::Original,
+    Skip::Failed,
+    Skip::Writes,
+    Skip::Incomplete,
+    Skip::Elsewhere,
+    Skip::LeftOut,
+];
 
 impl Skip {
     /// The name that tables and metrics show.
@@ -49,11 +66,14 @@ impl Skip {
             Self::Original => "no answer of the original",
             Self::Failed => "shadow not reached",
             Self::Writes => "writes",
+            Self::Incomplete => "session incomplete",
+            Self::Elsewhere => "other hostgroup",
+            Self::LeftOut => "left out",
         }
     }
 }
 
-/// Why a session is not repeated any more.
+/// Why a session is not repeated any more, or (mode `all`) is incomplete until its next boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GaveUp {
     /// The queue was full.
@@ -62,10 +82,21 @@ pub enum GaveUp {
     Memory,
     /// The shadow refused the login.
     Login,
+    /// It has state that only its connection has, so its copy cannot begin.
+    PinnedState,
+    /// Whether the original ran a statement is not known.
+    Original,
+    /// A command cannot be copied, for example LOAD DATA.
+    Form,
+    /// The shadow ended a transaction by a deadlock or a lock that it waited for.
+    Order,
+    /// The shadow cannot be reached, lost the connection, or did not answer in time.
+    Failed,
 }
 
 /// All of them, in the order of their numbers.
-pub const GIVE_UPS: [GaveUp; 3] = [GaveUp::QueueFull, GaveUp::Memory, GaveUp::Login];
+pub const GIVE_UPS: [GaveUp; 8] =
+    [GaveUp::QueueFull, GaveUp::Memory, GaveUp::Login, GaveUp::PinnedState, GaveUp::Original, GaveUp::Form, GaveUp::Order, GaveUp::Failed];
 
 impl GaveUp {
     /// The name that tables and metrics show.
@@ -74,6 +105,11 @@ impl GaveUp {
             Self::QueueFull => "queue full",
             Self::Memory => "memory",
             Self::Login => "login refused",
+            Self::PinnedState => "pinned state",
+            Self::Original => "no answer of the original",
+            Self::Form => "command not copied",
+            Self::Order => "lock order",
+            Self::Failed => "shadow not reached",
         }
     }
 }
@@ -125,6 +161,8 @@ pub struct Run {
     pub warming: AtomicU64,
     /// Rounds of second questions.
     pub rechecks: AtomicU64,
+    /// How long clients waited for room in the queue, us.
+    pub waited_us: AtomicU64,
     /// Bytes that wait now.
     queued_bytes: AtomicU64,
     rechecking: AtomicU64,
@@ -148,6 +186,7 @@ impl Run {
             statements: AtomicU64::new(0),
             warming: AtomicU64::new(0),
             rechecks: AtomicU64::new(0),
+            waited_us: AtomicU64::new(0),
             queued_bytes: AtomicU64::new(0),
             rechecking: AtomicU64::new(0),
             skipped: Default::default(),
@@ -294,12 +333,21 @@ impl Desk {
     /// # Errors
     /// That one has not ended.
     pub fn start(&self, run: Run, now_ms: u64) -> Result<Arc<Run>, String> {
+        self.start_with(run, now_ms, |_| {})
+    }
+
+    /// The same; `prepare` is called before anybody sees the run.
+    ///
+    /// # Errors
+    /// As for [`Desk::start`].
+    pub fn start_with(&self, run: Run, now_ms: u64, prepare: impl FnOnce(&Arc<Run>)) -> Result<Arc<Run>, String> {
         let mut runs = self.lock();
         let name = &run.plan.name;
         if runs.get(name).is_some_and(|before| before.ended_ms(now_ms).is_none()) {
             return Err(format!("rehearsal '{name}' already runs: STOP REHEARSAL '{name}' ends it"));
         }
         let (name, run) = (name.clone(), Arc::new(run));
+        prepare(&run);
         runs.insert(name, Arc::clone(&run));
         self.publish(&runs, now_ms);
         Ok(run)

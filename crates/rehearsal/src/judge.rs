@@ -1,6 +1,7 @@
 //! Two answers to the same statement, and the class of their difference.
 
 use crate::answer::Answer;
+use crate::statement::Traits;
 use wire::codes;
 
 /// What a comparison found.
@@ -38,6 +39,8 @@ pub enum Class {
     InsertId,
     /// Only the number of warnings differs.
     Warnings,
+    /// The shadow ended the statement by a deadlock or a lock that it waited for: two sessions came to a lock the other way round.
+    OutOfOrder,
     /// A server does not repeat its own answer, or the text says that it need not.
     Noise,
     /// Unequal, and nothing is known of the reason: the budget for second questions was used up, the shadow lagged, or a time limit
@@ -46,7 +49,7 @@ pub enum Class {
 }
 
 /// All classes, in the order of the columns of `stats_tidegate_rehearsal_digests`.
-pub const CLASSES: [Class; 18] = [
+pub const CLASSES: [Class; 19] = [
     Class::Same,
     Class::SameUnordered,
     Class::Timing,
@@ -63,6 +66,7 @@ pub const CLASSES: [Class; 18] = [
     Class::Columns,
     Class::InsertId,
     Class::Warnings,
+    Class::OutOfOrder,
     Class::Noise,
     Class::Unchecked,
 ];
@@ -100,6 +104,7 @@ impl Class {
             Self::Columns => "columns",
             Self::InsertId => "insert_id",
             Self::Warnings => "warnings",
+            Self::OutOfOrder => "out_of_order",
             Self::Noise => "noise",
             Self::Unchecked => "unchecked",
         }
@@ -112,7 +117,7 @@ impl Class {
             Self::ErrorNew | Self::Rows | Self::Count | Self::Affected | Self::TimedOut => Weight::Bad,
             Self::ErrorGone | Self::ErrorOther | Self::Reordered | Self::Limited => Weight::Look,
             Self::Float | Self::Columns | Self::InsertId | Self::Warnings => Weight::Look,
-            Self::Noise | Self::Unchecked => Weight::Nothing,
+            Self::OutOfOrder | Self::Noise | Self::Unchecked => Weight::Nothing,
         }
     }
 
@@ -165,6 +170,38 @@ pub fn compare(original: &Answer, shadow: &Answer, is_ordered: bool) -> Class {
         () if original.warnings != shadow.warnings => Class::Warnings,
         () if is_in_order => Class::Same,
         () => Class::SameUnordered,
+    }
+}
+
+/// Errors that say that two sessions came to a lock the other way round.
+const OF_LOCKS: [u16; 2] = [codes::LOCK_WAIT_TIMEOUT, codes::LOCK_DEADLOCK];
+/// Errors that may say the same of a key or a row.
+const OF_RACES: [u16; 3] = [codes::DUP_ENTRY, codes::DUP_ENTRY_WITH_KEY_NAME, codes::CHECKREAD];
+
+/// Whether servers end statements with this error because of other sessions' locks.
+pub fn is_of_locks(error: u16) -> bool {
+    OF_LOCKS.contains(&error)
+}
+
+/// What explains a difference between answers of which neither can be asked for again.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Excuses {
+    /// A write of another session ran beside the statement, so that both orders are right.
+    pub is_raced: bool,
+    /// The statement names the clock, and the servers' clocks were not set alike.
+    pub reads_other_clock: bool,
+}
+
+/// The class of a difference that nobody can ask about: `first` is what [`compare`] found.
+pub fn judge_once(first: Class, [original, shadow]: [&Answer; 2], traits: Traits, excuses: Excuses) -> Class {
+    let has_error = |codes: &[u16]| [original.error, shadow.error].into_iter().flatten().any(|code| codes.contains(&code));
+    let is_error = matches!(first, Class::ErrorNew | Class::ErrorGone | Class::ErrorOther);
+    let is_of_values = matches!(first, Class::Rows | Class::Float | Class::Reordered);
+    match () {
+        () if is_of_values && excuses.reads_other_clock => Class::Noise,
+        () if is_error && has_error(&OF_LOCKS) => Class::Unchecked,
+        () if excuses.is_raced && (!is_error || has_error(&OF_RACES)) => Class::Unchecked,
+        () => first.under(traits),
     }
 }
 

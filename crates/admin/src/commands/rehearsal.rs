@@ -1,10 +1,11 @@
-//! START, STOP and SHOW REHEARSAL: reads are repeated on a server of another version, and the answers compared.
+//! START, STOP and SHOW REHEARSAL: reads or whole sessions are repeated on a server of another version, and the answers compared.
 //!
-//! START logs in to both servers, so it runs on a thread of its own.
+//! START logs in to both servers, and in mode `all` takes the shadow out of replication, so it runs on a thread of its own.
 
 use std::sync::Arc;
 
-use model::control::RehearsalOrder;
+use model::control::{RehearsalOrder, Rehearsed};
+use model::fleet::Told;
 
 use super::{Answer, Command, for_all, form, open, refuse, rows};
 use crate::engine::statement::Statement;
@@ -14,8 +15,9 @@ use crate::reply::Reply;
 pub(super) const COMMANDS: &[Command] = &[
     open("START REHEARSAL", order).help(
         "START REHEARSAL 'name' [FOR s SECONDS]",
-        "Repeats reads of a share of the sessions on the shadow server and compares the answers. The row stands in mysql_rehearsals at \
-         runtime. The shadow must have read_only=1. What an earlier rehearsal of this name found is forgotten.",
+        "Repeats reads of a share of the sessions (mode 'reads') or whole sessions (mode 'all') on the shadow server and compares the \
+         answers. The row stands in mysql_rehearsals at runtime. The shadow must have read_only=1. Mode 'all' holds the source's \
+         hostgroup for a moment and takes the shadow out of replication for good. What an earlier rehearsal of this name found is forgotten.",
         "START REHEARSAL 'mariadb118' FOR 3600 SECONDS",
     ),
     open("STOP REHEARSAL", order).help(
@@ -37,10 +39,15 @@ fn order(engine: &mut Engine, ask: &Ask<'_>) -> Answer {
     };
     tracing::info!("{}@{}: {}", ask.session.user, ask.session.peer, ask.statement.text);
     let plane = Arc::clone(&engine.plane);
-    engine.later(Box::new(move || match plane.rehearse(&order) {
-        Ok(info) => {
-            tracing::info!("{info}");
-            Reply::Ok { affected: 0, insert_id: 0, info, warnings: Vec::new() }
+    let operator = engine.operator.clone();
+    let carry_out = move || match plane.rehearse(&order)? {
+        Rehearsed::Done(text) => Ok(Told::from(text)),
+        Rehearsed::Detach(order) => operator.ok_or("mode 'all' needs the monitor: set mysql-monitor_enabled")?.detach_shadow(order),
+    };
+    engine.later(Box::new(move || match carry_out() {
+        Ok(told) => {
+            tracing::info!("{}", told.text);
+            Reply::Ok { affected: 0, insert_id: 0, info: told.text, warnings: told.warnings }
         }
         Err(reason) => Reply::refused(reason),
     }))

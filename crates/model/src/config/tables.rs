@@ -176,6 +176,11 @@ fn is_number(row: &Row, column: &str, is_so: impl FnOnce(f64) -> bool) -> bool {
     crate::snapshot::decimal(row, column).is_some_and(is_so)
 }
 
+/// A rehearsal that copies whole sessions.
+fn copies_all(row: &Row) -> bool {
+    row.text("mode") == Some("all")
+}
+
 fn is_factor(factor: f64) -> bool {
     (1.0..=1000.0).contains(&factor)
 }
@@ -460,7 +465,10 @@ pub const TABLES: &[Table] = &[
             text("users"),
             text("schemas"),
             column("on_full", ColumnKind::Text, ColumnDefault::Text("drop")),
+            number("wait_ms", int(0, 60_000), 1_000),
             number("queue_mb", int(1, 4_096), 64),
+            number("order_wait_ms", int(1_000, 600_000), 5_000),
+            number("pin", FLAG, 1),
             column("slow_factor", ColumnKind::Text, ColumnDefault::Text("1.5")),
             column("total_growth", ColumnKind::Text, ColumnDefault::Text("1.2")),
             number("warmup_s", int(0, 86_400), 60),
@@ -485,9 +493,9 @@ pub const TABLES: &[Table] = &[
             },
             Check {
                 column: "mode",
-                holds: |row| row.text("mode") == Some("reads"),
-                rule: "must be 'reads': a rehearsal repeats reads only, and mode 'all' does not exist yet",
-                sql: "",
+                holds: |row| matches!(row.text("mode"), Some("reads" | "all")),
+                rule: "must be 'reads' or 'all'",
+                sql: "mode IN ('reads','all')",
             },
             Check {
                 column: "percent",
@@ -496,9 +504,27 @@ pub const TABLES: &[Table] = &[
                 sql: "",
             },
             Check {
+                column: "percent",
+                holds: |row| !copies_all(row) || is_number(row, "percent", |percent| percent >= 100.0),
+                rule: "must be 100 with mode 'all': rows that the other sessions write would be missing on the shadow",
+                sql: "",
+            },
+            Check {
+                column: "schemas",
+                holds: |row| !copies_all(row) || row.text("schemas").unwrap_or_default().is_empty(),
+                rule: "must be empty with mode 'all', which copies whole sessions",
+                sql: "",
+            },
+            Check {
                 column: "on_full",
-                holds: |row| row.text("on_full") == Some("drop"),
-                rule: "must be 'drop': a rehearsal never makes clients wait",
+                holds: |row| matches!(row.text("on_full"), Some("drop" | "wait")),
+                rule: "must be 'drop' or 'wait'",
+                sql: "on_full IN ('drop','wait')",
+            },
+            Check {
+                column: "on_full",
+                holds: |row| copies_all(row) || row.text("on_full") != Some("wait"),
+                rule: "must be 'drop' with mode 'reads': reads that are not repeated leave no difference in the data",
                 sql: "",
             },
             Check {

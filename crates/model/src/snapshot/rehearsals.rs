@@ -17,6 +17,8 @@ pub struct Rehearsal {
     pub source: HostgroupId,
     /// The hostgroup with the one server of the new version.
     pub shadow: HostgroupId,
+    /// What is repeated.
+    pub mode: RehearsalMode,
     /// Share of the sessions, in percent.
     pub percent: f64,
     /// Users whose sessions take part; empty stands for all.
@@ -25,6 +27,12 @@ pub struct Rehearsal {
     pub schemas: Vec<Box<str>>,
     /// Most bytes of statements that wait for the shadow.
     pub queue_bytes: u64,
+    /// How long a client waits for room in a full queue before a session is given up, ms; None does not wait.
+    pub wait_ms: Option<u64>,
+    /// How long a copied statement may wait for a lock, ms.
+    pub order_wait_ms: u64,
+    /// Whether the shadow gets the original's AUTO_INCREMENT values and clock.
+    pub pins: bool,
     /// A digest is slower if its median time grows by more than this factor.
     pub slow_factor: f64,
     /// A slower digest is bad if the time of all statements grows by more than this factor through it.
@@ -37,6 +45,15 @@ pub struct Rehearsal {
     pub shows_literals: bool,
     /// Most rounds of second questions in a second.
     pub rechecks_per_s: u32,
+}
+
+/// What a rehearsal repeats: `mysql_rehearsals.mode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RehearsalMode {
+    /// Certain reads, on a replica.
+    Reads,
+    /// Whole sessions, on a copy that leaves replication.
+    All,
 }
 
 impl Rehearsal {
@@ -74,10 +91,14 @@ fn of(row: &Row) -> Rehearsal {
         is_active: row.flag("active"),
         source: HostgroupId(number(row, "source_hostgroup")),
         shadow: HostgroupId(number(row, "shadow_hostgroup")),
+        mode: if row.text("mode") == Some("all") { RehearsalMode::All } else { RehearsalMode::Reads },
         percent: decimal(row, "percent").unwrap_or_default(),
         users: list(row, "users"),
         schemas: list(row, "schemas"),
         queue_bytes: number::<u64>(row, "queue_mb") << 20,
+        wait_ms: (row.text("on_full") == Some("wait")).then(|| number(row, "wait_ms")),
+        order_wait_ms: number(row, "order_wait_ms"),
+        pins: row.flag("pin"),
         slow_factor: decimal(row, "slow_factor").unwrap_or_default(),
         total_growth: decimal(row, "total_growth").unwrap_or_default(),
         warmup_ms: number::<u64>(row, "warmup_s") * 1000,
@@ -120,14 +141,20 @@ mod tests {
         assert!(plain.is_for_user("anna") && plain.is_for_schema(b"shop") && !plain.shows_literals);
         let row = compiled(", active=0, percent=0.5, users=\"anna, bert\", schemas=\"shop\", slow_factor=2, show_literals=1").unwrap();
         assert_eq!((row.is_active, row.percent, row.slow_factor, row.shows_literals), (false, 0.5, 2.0, true));
+        let all = compiled(", mode=\"all\", percent=100, on_full=\"wait\", wait_ms=50, pin=0").unwrap();
+        assert_eq!((plain.mode, plain.wait_ms, plain.pins), (RehearsalMode::Reads, None, true));
+        assert_eq!((all.mode, all.wait_ms, all.order_wait_ms, all.pins), (RehearsalMode::All, Some(50), 5_000, false));
         assert!(row.is_for_user("bert") && !row.is_for_user("b") && row.is_for_schema(b"shop") && !row.is_for_schema(b""));
     }
 
     #[test]
     fn what_cannot_be_is_refused() {
         for (row, error) in [
-            (", mode=\"all\"", "mode: must be 'reads': a rehearsal repeats reads only"),
-            (", on_full=\"wait\"", "on_full: must be 'drop': a rehearsal never makes clients wait"),
+            (", mode=\"writes\"", "mode: must be 'reads' or 'all'"),
+            (", mode=\"all\"", "percent: must be 100 with mode 'all'"),
+            (", mode=\"all\", percent=100, schemas=\"shop\"", "schemas: must be empty with mode 'all'"),
+            (", on_full=\"wait\"", "on_full: must be 'drop' with mode 'reads'"),
+            (", on_full=\"block\"", "on_full: must be 'drop' or 'wait'"),
             (", percent=0", "percent: must be a number above 0 and at most 100"),
             (", percent=\"x\"", "percent: must be a number"),
             (", percent=100.1", "percent: must be a number"),

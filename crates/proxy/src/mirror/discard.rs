@@ -47,7 +47,7 @@ pub(crate) struct Discarded {
 ///
 /// # Errors
 /// The connection failed, broke the protocol, or waits for a client's file: it cannot be used any more.
-pub(super) async fn discard(backend: &mut Backend, pool: &BufferPool, ear: &mut impl Ear) -> io::Result<Discarded> {
+pub(crate) async fn discard(backend: &mut Backend, pool: &BufferPool, ear: &mut impl Ear) -> io::Result<Discarded> {
     let caps = backend.core.caps;
     ear.begins(caps);
     let mut tracker = Tracker::new(ReplyKind::Results, caps);

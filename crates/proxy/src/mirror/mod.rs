@@ -9,9 +9,9 @@ mod discard;
 mod plan;
 mod run;
 
-pub(crate) use discard::Ear;
-pub(crate) use plan::{MAX_TEXT, MirrorWish, is_copied};
-pub(crate) use run::{Failure, ask, attempt};
+pub(crate) use discard::{Ear, discard as hear};
+pub(crate) use plan::{MAX_TEXT, MirrorWish, is_copied, may_set_role};
+pub(crate) use run::{Failure, ask, attempt, ready, ready_again};
 
 use crate::limits::mirror_room::MirrorPermit;
 use crate::session_state::class::LaneKey;

@@ -64,9 +64,9 @@ pub(super) fn leaves_nothing(analysis: &Analysis) -> bool {
 }
 
 /// Whether such a statement, or the code that it runs, may set a role.
-pub(super) fn may_set_role(analysis: &Analysis) -> bool {
+pub(crate) fn may_set_role(analysis: &Analysis) -> bool {
     let runs = Facts::MULTI | Facts::UNKNOWN_CODE | Facts::UNKNOWN_FUNCTION;
-    matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::SetStatement) || analysis.facts.intersects(runs)
+    matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::SetStatement | Kind::SetRole) || analysis.facts.intersects(runs)
 }
 
 #[cfg(test)]

@@ -33,6 +33,8 @@ use wire::reply::ReplyKind;
 
 /// How long (ms) a copy may run where no rule says so; `mysql-default_query_timeout` may be shorter.
 const MAX_RUN_MS: u64 = 60_000;
+/// No schema has such a name.
+const UNKNOWN_SCHEMA: &[u8] = b"?";
 /// How many backends are looked at for one that can be brought to the session's state.
 const MAX_BACKENDS: u32 = 8;
 
@@ -137,6 +139,25 @@ pub(crate) async fn ask(worker: &Rc<Worker>, copy: &Mirrored, sql: &str) -> Resu
             Err(Failure::TimedOut(limit_ms))
         }
     }
+}
+
+/// A backend in the state of this session, for whoever runs its statements there.
+///
+/// # Errors
+/// There is none, or the server refuses the state.
+pub(crate) async fn ready(worker: &Rc<Worker>, session: &Mirrored) -> Result<Backend, Failure> {
+    let pool = worker.pool(session.lane.hostgroup);
+    let lane = pool.lane(worker, &session.lane);
+    ready_backend(worker, &pool, &lane, session).await
+}
+
+/// Brings a backend, on which anything may have run, to the state of this session. False: it is of no use for that.
+pub(crate) async fn ready_again(worker: &Worker, backend: &mut Backend, session: &Mirrored) -> bool {
+    let limit = Duration::from_millis(worker.snapshot().vars.connect_timeout_server);
+    backend.core.held.ran_unseen();
+    // Whatever schema it is in, it is none that a session wants.
+    backend.core.held.entered(Some(UNKNOWN_SCHEMA[..].into()));
+    matches!(timeout(limit, bring_to(worker, backend, session)).await, Ok(Ok(Readied::Yes)))
 }
 
 /// How long a copy may run, ms: as its rule says, else as the settings say, but not for hours.

@@ -1,7 +1,8 @@
-//! What is beside a session: copies of its statements for a mirror, its shadow in a rehearsal, its capture. The latter two hear replies
-//! through one listener.
+//! What is beside a session: copies of its statements for a mirror, its shadow in a rehearsal, its capture, its copy in a rehearsal in mode
+//! `all`. The latter three hear replies through one listener.
 
 use super::captured::SessionCapture;
+use super::copied::SessionCopy;
 use super::rehearsed::Rehearsed;
 use crate::mirror::{Ear, Strand};
 use crate::shadow::Listener;
@@ -19,17 +20,21 @@ pub(super) struct Beside {
     pub rehearsed: Rehearsed,
     /// What it has to do with captures.
     pub captured: SessionCapture,
+    /// What it has to do with rehearsals in mode `all`.
+    pub copied: SessionCopy,
     /// Hears the reply at hand, if a rehearsal or a capture wants it.
     listener: Option<Listener>,
     /// What it heard, and how long the server took, us.
     heard: Option<(Answer, u64)>,
+    /// When the statement at hand was sent: process clock, us.
+    sent_us: Option<u64>,
 }
 
 impl Beside {
     /// A statement is about to run, whose reply is heard if its rows come in a `form`.
     pub(super) fn listen_for(&mut self, form: Option<Form>, clock: Clock) {
         self.listener = form.map(|form| Listener::new(form, clock));
-        self.heard = None;
+        (self.heard, self.sent_us) = (None, None);
     }
 
     /// The reply to the statement at hand begins, on a connection with these capabilities.
@@ -52,14 +57,21 @@ impl Beside {
         listener.hears(bytes);
         if listener.is_done() {
             self.captured.reply_ends();
+            self.copied.reply_ends();
         }
     }
 
     /// What was answered, and how long the server took, us; None if the reply did not come whole.
     pub(super) fn answer(&mut self) -> Option<&(Answer, u64)> {
         if let Some(listener) = self.listener.take() {
+            self.sent_us = listener.sent_us();
             self.heard = listener.finish();
         }
         self.heard.as_ref()
+    }
+
+    /// When the statement that was answered was sent: process clock, us.
+    pub(super) fn sent_us(&self) -> Option<u64> {
+        self.sent_us
     }
 }

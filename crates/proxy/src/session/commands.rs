@@ -26,6 +26,7 @@ impl Session {
     pub(super) async fn serve_command(&mut self, command: Incoming) -> Result<(), End> {
         self.command_begins(command);
         self.capture_begins(command);
+        self.copy_begins(command);
         self.client.streamed_input = false;
         self.client.is_half_told = false;
         let result = match Command::from_u8(command.byte) {
@@ -34,6 +35,7 @@ impl Session {
                 Some(mut statement) => {
                     let result = self.serve_statement(&mut statement).await;
                     self.capture_statement(&statement);
+                    self.copy_statement(&statement);
                     result
                 }
                 None => Box::pin(self.serve_odd(kind, command)).await,
@@ -42,6 +44,7 @@ impl Session {
             Some(other) => {
                 let result = Box::pin(self.run_rare(other, command)).await;
                 self.capture_command(other);
+                self.copy_command(other);
                 result
             }
             None => self.client.send_error(&mut self.at, codes::UNKNOWN_COM, "08S01", "Unknown command").await,
@@ -55,6 +58,9 @@ impl Session {
             }
         }
         self.command_ended();
+        if self.copy_waits() {
+            Box::pin(self.wait_for_copy()).await;
+        }
         result
     }
 
@@ -64,6 +70,7 @@ impl Session {
             Some(mut statement) => {
                 let result = self.serve_statement(&mut statement).await;
                 self.capture_statement(&statement);
+                self.copy_statement(&statement);
                 result
             }
             None => self.serve_odd(kind, command).await,
@@ -288,6 +295,7 @@ impl Session {
         let mut statement = Statement { command, analysis, form };
         let result = self.serve_statement(&mut statement).await;
         self.capture_statement(&statement);
+        self.copy_statement(&statement);
         result
     }
 

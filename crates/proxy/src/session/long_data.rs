@@ -79,6 +79,8 @@ impl Session {
 
     async fn pass_long_data(&mut self, command: Incoming, id: u32) -> Result<(), Fault> {
         self.obtain().await?;
+        // A rehearsal may have begun while it waited.
+        self.finds_copying();
         let analysis = Analysis::of_command(command.byte);
         let ahead = self.sync(&analysis).await?;
         self.send_statement(&ahead, Outgoing::Bytes(&[])).await?;
@@ -103,6 +105,7 @@ impl Session {
                 let n = frame.min(self.client.input.len());
                 if n > 0 {
                     self.capture_data(id, n);
+                    self.copy_data(id, n);
                     self.client.send_data(&mut self.at, &mut self.hand, n).await?;
                     self.client.input.consume(n);
                     frame -= n;

@@ -20,6 +20,7 @@ mod command;
 mod command_sql;
 mod commands;
 mod connection;
+mod copied;
 mod cursors;
 mod definition;
 mod dump;

@@ -92,6 +92,7 @@ impl Session {
         if let Some(beside) = self.beside.as_mut() {
             beside.rehearsed = Rehearsed::default();
         }
+        self.log_in_copy();
     }
 
     /// How rows of the answer come, if the statement is one that the rehearsal repeats.

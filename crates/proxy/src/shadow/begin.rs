@@ -2,6 +2,7 @@
 //!
 //! Every user that takes part logs in to the shadow once, on one worker, before anything is repeated.
 
+use crate::copying::Copying;
 use crate::mirror::{self, Failure, Mirrored};
 use crate::session_state::class::{Class, LaneKey};
 use crate::session_state::state::State;
@@ -9,7 +10,9 @@ use crate::workers::mailbox::Mail;
 use crate::workers::shared::Shared;
 use crate::workers::worker::Worker;
 use model::HostgroupId;
-use model::snapshot::{Rehearsal, Snapshot, User};
+use model::control::Rehearsed;
+use model::fleet::ShadowOrder;
+use model::snapshot::{Rehearsal, RehearsalMode, Snapshot, User};
 use rehearsal::{Run, ServerName};
 use sql::{Analysis, LexMode};
 use std::rc::Rc;
@@ -32,17 +35,20 @@ struct Probed {
     refused: Vec<(Box<str>, String)>,
 }
 
-/// Begins a rehearsal; answers what was begun. Never called from a worker.
+/// Begins a rehearsal, or (mode `all`) has everything ready for it. Never called from a worker.
 ///
 /// # Errors
 /// There is no such row, it runs already, or its servers cannot be used.
-pub(crate) fn begin(shared: &Arc<Shared>, name: &str, seconds: Option<u64>) -> Result<String, String> {
+pub(crate) fn begin(shared: &Arc<Shared>, name: &str, seconds: Option<u64>) -> Result<Rehearsed, String> {
     let snapshot = Arc::clone(&shared.in_force.load().snapshot);
     let plan = snapshot.rehearsals.iter().find(|row| *row.name == *name).ok_or_else(|| {
         format!("there is no rehearsal '{name}' at runtime: add it to mysql_rehearsals, then LOAD MYSQL QUERY RULES TO RUNTIME")
     })?;
     if !plan.is_active {
         return Err(format!("rehearsal '{name}' is not active (mysql_rehearsals.active=0)"));
+    }
+    if plan.mode == RehearsalMode::All {
+        may_copy(shared, plan, &snapshot)?;
     }
     let users = users(plan, &snapshot)?;
     let original = online(shared, plan.source);
@@ -63,12 +69,44 @@ pub(crate) fn begin(shared: &Arc<Shared>, name: &str, seconds: Option<u64>) -> R
     let refused = probed.refused.len();
     let servers =
         [(original.join(", "), probed.original), (shadow, probed.shadow)].map(|(address, version)| ServerName { address, version });
-    let now = (shared.clock.now_ms(), crate::workers::clock::unix_us() / 1_000_000);
-    let run = Run::new(Arc::clone(plan), servers, now, seconds);
-    note_refused(&run, probed.refused);
-    let run = shared.rehearsals.start(run, now.0)?;
-    let text = format!("rehearsal '{name}' compares {} with {}", shown(&run.original), shown(&run.shadow));
-    Ok(if refused == 0 { text } else { format!("{text}; WARNING: {refused} of the users cannot log in there: {}", run.findings().error) })
+    let (shared, plan, mode) = (Arc::clone(shared), Arc::clone(plan), plan.mode);
+    let (source, shadow) = (plan.source, plan.shadow);
+    let start = move || {
+        let now = (shared.clock.now_ms(), crate::workers::clock::unix_us() / 1_000_000);
+        let run = Run::new(plan, servers, now, seconds);
+        note_refused(&run, probed.refused);
+        // Under the desk's lock, so that sessions which see the run find its strands too.
+        let run = shared.rehearsals.start_with(run, now.0, |run| {
+            if mode == RehearsalMode::All {
+                shared.copying.store(Some(Copying::new(Arc::clone(run))));
+            }
+        })?;
+        let text = format!("rehearsal '{}' compares {} with {}", run.plan.name, shown(&run.original), shown(&run.shadow));
+        let error = run.findings().error.clone();
+        Ok(if refused == 0 { text } else { format!("{text}; WARNING: {refused} of the users cannot log in there: {error}") })
+    };
+    match mode {
+        RehearsalMode::Reads => start().map(Rehearsed::Done),
+        RehearsalMode::All => Ok(Rehearsed::Detach(ShadowOrder { source, shadow, begin: Box::new(start) })),
+    }
+}
+
+/// Whether sessions of this row can be copied whole now.
+fn may_copy(shared: &Shared, plan: &Rehearsal, snapshot: &Snapshot) -> Result<(), String> {
+    let now_ms = shared.clock.now_ms();
+    let running = shared.rehearsals.runs().into_iter().find(|run| {
+        let is_of_name = run.plan.name == plan.name || run.plan.mode == RehearsalMode::All;
+        is_of_name && run.ended_ms(now_ms).is_none()
+    });
+    if let Some(run) = running {
+        let name = &run.plan.name;
+        return Err(format!("rehearsal '{name}' already runs, and one in mode 'all' runs at a time: STOP REHEARSAL '{name}' ends it"));
+    }
+    let is_passed = |user: &&Arc<User>| user.fast_forward && user.default_hostgroup == plan.source && plan.is_for_user(&user.name);
+    match snapshot.users.values().find(is_passed) {
+        Some(user) => Err(format!("sessions of user '{}' have fast_forward=1 and cannot be copied", user.name)),
+        None => Ok(()),
+    }
 }
 
 fn note_refused(run: &Run, refused: Vec<(Box<str>, String)>) {

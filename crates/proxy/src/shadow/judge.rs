@@ -8,9 +8,11 @@ use super::{Listener, Repeated, Shadow};
 use crate::backends::backend::ServerError;
 use crate::mirror::{self, Failure, Mirrored};
 use crate::session_state::gtid;
+use crate::statements::digest::Digest;
 use crate::workers::worker::Worker;
 use model::HostgroupId;
-use rehearsal::{Answer, Class, Compared, Finding, Form, GaveUp, Opinion, Round, Sample, Skip, Traits};
+use rehearsal::{Answer, Class, Compared, Finding, Form, GaveUp, Opinion, Round, Run, Sample, Skip, Traits};
+use sql::LexMode;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -25,10 +27,10 @@ const CATCH_UP_S: u32 = 5;
 const SHOWN: usize = 1024;
 
 /// What a server answered, and its error's text.
-struct Heard {
-    answer: Answer,
-    time_us: u64,
-    error: String,
+pub(super) struct Heard {
+    pub answer: Answer,
+    pub time_us: u64,
+    pub error: String,
 }
 
 /// Repeats a read and counts what came of it.
@@ -58,7 +60,10 @@ pub(super) async fn judge(shadow: &Shadow, worker: &Rc<Worker>, mut repeated: Re
         Opinion::Ask if heard.answer.error == Some(codes::SERVER_LOST) => (first, true),
         Opinion::Ask => (recheck(shadow, worker, &mut repeated.copy, traits).await, true),
     };
-    record(shadow, &repeated, &heard, class, is_rechecked);
+    let (copy, original) = (&repeated.copy, (&repeated.answer, repeated.time_us));
+    let (user, schema) = (&*copy.lane.user.name, copy.state.schema.as_deref().unwrap_or_default());
+    let found = Difference { digest: &repeated.digest, text: copy.text(), lex: copy.lex, user, schema, original, heard: &heard };
+    record(run, &found, class, is_rechecked);
 }
 
 /// Asks the shadow, a second time if the connection is lost. If that gets no answer either, the read may have ended the server.
@@ -99,7 +104,7 @@ async fn ask(worker: &Rc<Worker>, copy: &mut Mirrored, hostgroup: HostgroupId) -
     }
 }
 
-fn text_of(error: &ServerError) -> String {
+pub(super) fn text_of(error: &ServerError) -> String {
     String::from_utf8_lossy(&error.message).into_owned()
 }
 
@@ -183,38 +188,51 @@ async fn value(worker: &Rc<Worker>, copy: &Mirrored, sql: &str) -> Option<String
     String::from_utf8(value.to_vec()).ok()
 }
 
-fn record(shadow: &Shadow, repeated: &Repeated, heard: &Heard, class: Class, is_rechecked: bool) {
-    let (run, digest) = (&shadow.run, &repeated.digest);
-    let times_us = [repeated.time_us, heard.time_us];
+/// A statement with both answers.
+pub(super) struct Difference<'a> {
+    pub digest: &'a Digest,
+    pub text: &'a [u8],
+    pub lex: LexMode,
+    pub user: &'a str,
+    pub schema: &'a [u8],
+    /// The original's answer, and how long its server took, us.
+    pub original: (&'a Answer, u64),
+    pub heard: &'a Heard,
+}
+
+/// Counts a comparison, and keeps a sample where one is wanted.
+pub(super) fn record(run: &Run, found: &Difference<'_>, class: Class, is_rechecked: bool) {
+    let times_us = [found.original.1, found.heard.time_us];
+    let digest = found.digest;
     let mut findings = run.findings();
     findings.tally.add(&Compared { digest: digest.hash, text: &digest.text, class, is_rechecked, times_us });
     if findings.tally.wants_sample(digest.hash, class, run.plan.samples) {
-        let sample = sample(shadow, repeated, heard, class);
+        let sample = sample(run, found, class);
         findings.tally.keep(sample);
     }
 }
 
-fn sample(shadow: &Shadow, repeated: &Repeated, heard: &Heard, class: Class) -> Sample {
-    let (copy, shows) = (&repeated.copy, shadow.run.plan.shows_literals);
+fn sample(run: &Run, found: &Difference<'_>, class: Class) -> Sample {
+    let (shows, original, heard) = (run.plan.shows_literals, found.original.0, found.heard);
     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes.get(..SHOWN).unwrap_or(bytes)).into_owned();
-    let shows_text = shows && !sql::carries_password(copy.text(), copy.lex);
+    let shows_text = shows && !sql::carries_password(found.text, found.lex);
     let error = if shows { heard.error.clone() } else { lossy(&sql::without_quoted(heard.error.as_bytes())) };
-    let columns = repeated.answer.columns.differences(&heard.answer.columns);
+    let columns = original.columns.differences(&heard.answer.columns);
     let mut of_shadow = described(&heard.answer);
     if !error.is_empty() {
         of_shadow += &format!(": {error}");
     }
-    if heard.answer.error.is_none() && repeated.answer.error.is_none() && !columns.is_empty() {
+    if heard.answer.error.is_none() && original.error.is_none() && !columns.is_empty() {
         of_shadow += &format!("; other columns: {}", columns.join(", "));
     }
     Sample {
-        digest: repeated.digest.hash,
+        digest: found.digest.hash,
         class,
         seen_at: crate::workers::clock::unix_us() / 1_000_000,
-        user: copy.lane.user.name.to_string(),
-        schema: copy.state.schema.as_ref().map(|schema| lossy(schema)).unwrap_or_default(),
-        text: lossy(if shows_text { copy.text() } else { &repeated.digest.text }),
-        original: described(&repeated.answer),
+        user: found.user.to_owned(),
+        schema: lossy(found.schema),
+        text: lossy(if shows_text { found.text } else { &found.digest.text }),
+        original: described(original),
         shadow: of_shadow,
     }
 }
@@ -223,6 +241,7 @@ fn sample(shadow: &Shadow, repeated: &Repeated, heard: &Heard, class: Class) -> 
 fn described(answer: &Answer) -> String {
     match answer.error {
         Some(code) => format!("error {code}"),
-        None => format!("{} rows, {} columns, {} warnings", answer.rows, answer.columns.count, answer.warnings),
+        None if answer.columns.count > 0 => format!("{} rows, {} columns, {} warnings", answer.rows, answer.columns.count, answer.warnings),
+        None => format!("{} rows changed, insert id {}, {} warnings", answer.affected, answer.insert_id, answer.warnings),
     }
 }

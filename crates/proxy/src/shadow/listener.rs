@@ -31,6 +31,11 @@ impl Listener {
         self.reader.as_ref().is_some_and(AnswerReader::is_done)
     }
 
+    /// When the statement was sent: process clock, us. None: it was not.
+    pub(crate) fn sent_us(&self) -> Option<u64> {
+        self.reader.as_ref().map(|_| self.began_us)
+    }
+
     /// The answer, and how long it took from the first byte that was awaited to the last one that came, us. None: the reply is not
     /// complete, or could not be read.
     pub(crate) fn finish(self) -> Option<(Answer, u64)> {

@@ -8,14 +8,17 @@
 mod begin;
 mod judge;
 mod listener;
+mod play;
 
 pub(crate) use begin::begin;
 pub(crate) use listener::Listener;
+pub(crate) use play::play;
 
 use crate::limits::overload::Step;
 use crate::mirror::Mirrored;
 use crate::statements::digest::Digest;
 use crate::workers::worker::Worker;
+use model::snapshot::RehearsalMode;
 use rehearsal::{Answer, GaveUp, Run};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -57,7 +60,8 @@ impl Shadow {
     /// The shadow of a session, if one of the rehearsals that run wants it.
     pub(crate) fn of(worker: &Worker, session: u64, user: &str) -> Option<Rc<Self>> {
         let active = worker.shared.rehearsals.active();
-        let is_wanted = |run: &&Arc<Run>| run.plan.is_for_user(user) && run.plan.is_for_session(session);
+        let is_wanted =
+            |run: &&Arc<Run>| run.plan.mode == RehearsalMode::Reads && run.plan.is_for_user(user) && run.plan.is_for_session(session);
         let run = Arc::clone(active.iter().find(is_wanted)?);
         run.sessions.fetch_add(1, Ordering::Relaxed);
         let is_refused = run.findings().refused.contains_key(user);

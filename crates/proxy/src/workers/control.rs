@@ -23,7 +23,7 @@ use crate::workers::shared::Shared;
 use crate::workers::worker::{FIRST_SESSION_ID, Worker};
 use ::handover::Sockets;
 use model::ConfigError;
-use model::control::{AdminEvent, CaptureOrder, DataPlane, Flush, RehearsalOrder, RouteQuestion, RouteStep};
+use model::control::{AdminEvent, CaptureOrder, DataPlane, Flush, RehearsalOrder, Rehearsed, RouteQuestion, RouteStep};
 use model::fleet::{Placement, UnderWay};
 use model::remark::{About, Remark, RowName, Scope};
 use model::snapshot::{ServerStatus, Snapshot};
@@ -276,6 +276,7 @@ impl DataPlane for Control {
         self.shared.traces.configure(&snapshot.vars);
         self.shared.cache.configure(CacheSettings::of(&snapshot.vars), self.shared.clock.now_ms());
         self.shared.rehearsals.configure(&snapshot.rehearsals, self.shared.clock.now_ms());
+        self.shared.end_copying(self.shared.clock.now_ms());
         // Users and schemas may lead to other servers.
         self.shared.ddl_epoch.fetch_add(1, Ordering::AcqRel);
         let taken = ask::ask_all(&self.shared, Worker::configure).len();
@@ -354,13 +355,17 @@ impl DataPlane for Control {
         }
     }
 
-    fn rehearse(&self, order: &RehearsalOrder) -> Result<String, String> {
+    fn rehearse(&self, order: &RehearsalOrder) -> Result<Rehearsed, String> {
         match order {
             RehearsalOrder::Start { name, seconds } => shadow::begin(&self.shared, name, *seconds),
             RehearsalOrder::Stop { name } => {
                 let now_ms = self.shared.clock.now_ms();
                 let run = self.shared.rehearsals.stop(name, now_ms)?;
-                Ok(format!("rehearsal '{name}' ended after {} s; SHOW REHEARSAL '{name}' shows the verdict", run.seconds(now_ms)))
+                self.shared.end_copying(now_ms);
+                Ok(Rehearsed::Done(format!(
+                    "rehearsal '{name}' ended after {} s; SHOW REHEARSAL '{name}' shows the verdict",
+                    run.seconds(now_ms)
+                )))
             }
         }
     }

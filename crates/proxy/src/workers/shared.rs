@@ -155,6 +155,8 @@ pub(crate) struct Shared {
     pub mirrors: Arc<crate::limits::mirror_room::Limit>,
     /// Rehearsals that run or have run.
     pub rehearsals: rehearsal::Desk,
+    /// The rehearsal in mode `all`.
+    pub copying: crate::copying::CopyDesk,
     /// Captures that run or have run.
     pub captures: Arc<captures::Desk>,
     /// The process that takes this one's place, while one does.
@@ -171,6 +173,13 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// If the rehearsal in mode `all` has ended, nothing of it waits any more.
+    pub(crate) fn end_copying(&self, now_ms: u64) {
+        if let Some(copying) = self.copying.load_full().filter(|copying| copying.run.ended_ms(now_ms).is_some()) {
+            copying.close();
+        }
+    }
+
     /// Shared state for `workers` workers.
     pub(crate) fn new(in_force: Arc<InForce>, keeper: Option<Arc<dyn RoleKeeper>>, workers: usize, rsa: Option<RsaKey>) -> Self {
         let shared = Self {
@@ -212,6 +221,7 @@ impl Shared {
             positions: Positions::default(),
             mirrors: crate::limits::mirror_room::Limit::new(in_force.snapshot.vars.mirror_max_concurrency),
             rehearsals: rehearsal::Desk::default(),
+            copying: crate::copying::CopyDesk::empty(),
             captures: Arc::default(),
             successor: ArcSwapOption::empty(),
             has_successor: AtomicBool::new(false),

@@ -5,12 +5,11 @@ use super::said::Said;
 use anyhow::Result;
 use capture::Timing;
 use rehearsal::verdict::Ran;
-use rehearsal::{Answer, Class, Compared, Opinion, Sample, Tally};
+use rehearsal::{Answer, Class, Compared, Excuses, Opinion, Sample, Tally};
 use sql::LexMode;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
-use wire::codes;
 
 /// Samples of each digest and class.
 const SAMPLES: usize = 3;
@@ -18,10 +17,6 @@ const SAMPLES: usize = 3;
 const SHOWN: usize = 2048;
 /// Most digests of which it is counted how often they ran.
 const MAX_RAN: usize = 100_000;
-/// Errors that say that two sessions came to a lock the other way round.
-const OF_LOCKS: [u16; 2] = [codes::LOCK_WAIT_TIMEOUT, codes::LOCK_DEADLOCK];
-/// Errors that may say the same of a key or a row.
-const OF_RACES: [u16; 3] = [codes::DUP_ENTRY, codes::DUP_ENTRY_WITH_KEY_NAME, codes::CHECKREAD];
 
 /// Whether a session's answer depends on what other sessions did at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,17 +183,14 @@ fn class(original: &Answer, original_us: u64, replayed: &Replayed<'_>, is_of_bas
     }
     let traits = said.traits.with_rows(original.rows.max(answer.rows));
     let first = rehearsal::compare(original, answer, traits.is_ordered).after([original_us, replayed.time_us]);
-    let has_error = |codes: &[u16]| [original.error, answer.error].into_iter().flatten().any(|code| codes.contains(&code));
-    let is_raced = replayed.beside == Beside::Writes;
-    let is_error = matches!(first, Class::ErrorNew | Class::ErrorGone | Class::ErrorOther);
-    let is_of_values = matches!(first, Class::Rows | Class::Float | Class::Reordered);
     match Tally::default().opinion(said.digest, first, traits) {
         Opinion::Take(class) => class,
-        // A run as a base has the same values of the clock, as far as they can be set.
-        _ if is_of_values && traits.reads_clock && !is_of_base => Class::Noise,
-        _ if is_error && has_error(&OF_LOCKS) => Class::Unchecked,
-        _ if is_raced && (!is_error || has_error(&OF_RACES)) => Class::Unchecked,
-        _ => first.under(traits),
+        Opinion::Ask => {
+            // A run as a base has the same values of the clock, as far as they can be set.
+            let reads_other_clock = traits.reads_clock && !is_of_base;
+            let excuses = Excuses { is_raced: replayed.beside == Beside::Writes, reads_other_clock };
+            rehearsal::judge_once(first, [original, answer], traits, excuses)
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use super::{Rows, Table};
 use crate::statements::digest::shown;
 use crate::stats::{ProxyStats, collect};
+use model::snapshot::RehearsalMode;
 use model::stats::MetricKind::{Counter, Gauge};
 use model::stats::{Metric, MetricKind, Reading, Sample, StatsSchema, StatsTable, Value, stat, stat_null};
 use rehearsal::verdict::{About, Coverage, Limits, Ran, coverage, page, verdict};
@@ -20,6 +21,7 @@ pub(super) const TABLES: &[Table] = &[
             name: "stats_tidegate_rehearsals",
             columns: &[
                 stat("name", "VARCHAR"),
+                stat("mode", "VARCHAR"),
                 stat("state", "VARCHAR"),
                 stat("started_at", "INTEGER"),
                 stat("seconds", "INTEGER"),
@@ -38,6 +40,8 @@ pub(super) const TABLES: &[Table] = &[
                 stat("unchecked", "INTEGER"),
                 stat("rechecks", "INTEGER"),
                 stat("queued_bytes", "INTEGER"),
+                stat("behind_ms", "INTEGER"),
+                stat("waited_ms", "INTEGER"),
                 stat("coverage_percent", "REAL"),
                 stat("verdict", "VARCHAR"),
                 stat("reasons", "VARCHAR"),
@@ -74,6 +78,7 @@ pub(super) const TABLES: &[Table] = &[
                 stat("columns", "INTEGER"),
                 stat("insert_id", "INTEGER"),
                 stat("warnings", "INTEGER"),
+                stat("out_of_order", "INTEGER"),
                 stat("noise", "INTEGER"),
                 stat("unchecked", "INTEGER"),
                 stat("original_p50_us", "INTEGER"),
@@ -143,19 +148,25 @@ impl JudgedRun {
     fn about(&self, now_ms: u64) -> About {
         let run = &self.run;
         let headline = format!(
-            "{}: {} s, {} ({}) against {} ({}), reads, {} % of sessions",
+            "{}: {} s, {} ({}) against {} ({}), {}, {} % of sessions",
             run.plan.name,
             run.seconds(now_ms),
             run.original.address,
             run.original.version,
             run.shadow.address,
             run.shadow.version,
+            mode(run),
             run.plan.percent
         );
         let given_up = listed(GIVE_UPS.iter().map(|why| (why.name(), run.given_up(*why))));
         let skipped = listed(SKIPS.iter().map(|why| (why.name(), run.skipped(*why))));
         let warming = run.warming.load(Ordering::Relaxed);
-        let sessions = format!("{} repeated; given up: {given_up}", run.sessions.load(Ordering::Relaxed));
+        let sessions = run.sessions.load(Ordering::Relaxed);
+        let sessions = match run.plan.mode {
+            RehearsalMode::Reads => format!("{sessions} repeated; given up: {given_up}"),
+            RehearsalMode::All if GIVE_UPS.iter().all(|why| run.given_up(*why) == 0) => format!("{sessions} copied; incomplete: none"),
+            RehearsalMode::All => format!("{sessions} copied; incomplete: {given_up}; later differences may follow from what is missing"),
+        };
         let mut notes = vec![("sessions", sessions), ("skipped", format!("{skipped}; {warming} statements of the warm-up"))];
         if self.tally.others() > 0 {
             notes.push((
@@ -168,6 +179,21 @@ impl JudgedRun {
         }
         About { headline, notes }
     }
+}
+
+/// The mode as the page and tables show it.
+fn mode(run: &Run) -> &'static str {
+    match run.plan.mode {
+        RehearsalMode::Reads => "reads",
+        RehearsalMode::All => "all",
+    }
+}
+
+/// How long the oldest command of a rehearsal in mode `all` waits for the shadow, ms.
+fn behind_ms(stats: &ProxyStats, run: &Run) -> u64 {
+    let copying = stats.shared.copying.load_full().filter(|copying| std::ptr::eq(&*copying.run, run));
+    let oldest_us = copying.and_then(|copying| copying.oldest_us());
+    oldest_us.map_or(0, |oldest_us| stats.shared.clock.now_us().saturating_sub(oldest_us) / 1000)
 }
 
 fn listed<'a>(counts: impl Iterator<Item = (&'a str, u64)>) -> String {
@@ -209,10 +235,10 @@ fn reads(stats: &ProxyStats, run: &Run) -> Vec<Ran> {
 
 fn rehearsals(stats: &ProxyStats, _: Reading) -> Rows {
     let now_ms = stats.shared.clock.now_ms();
-    stats.shared.rehearsals.runs().iter().map(|run| row(&JudgedRun::of(stats, run), now_ms)).collect()
+    stats.shared.rehearsals.runs().iter().map(|run| row(&JudgedRun::of(stats, run), behind_ms(stats, run), now_ms)).collect()
 }
 
-fn row(judged: &JudgedRun, now_ms: u64) -> Vec<Value> {
+fn row(judged: &JudgedRun, behind_ms: u64, now_ms: u64) -> Vec<Value> {
     let (run, tally) = (&judged.run, &judged.tally);
     let verdict = verdict(tally, &judged.coverage, judged.limits);
     let state = match run.ended_ms(now_ms) {
@@ -223,6 +249,7 @@ fn row(judged: &JudgedRun, now_ms: u64) -> Vec<Value> {
     let server = |server: &rehearsal::ServerName| Value::Text(format!("{} ({})", server.address, server.version));
     vec![
         (*run.plan.name).into(),
+        mode(run).into(),
         state.into(),
         run.started_at.into(),
         run.seconds(now_ms).into(),
@@ -241,6 +268,8 @@ fn row(judged: &JudgedRun, now_ms: u64) -> Vec<Value> {
         tally.count(Class::Unchecked).into(),
         run.rechecks.load(Ordering::Relaxed).into(),
         run.queued_bytes().into(),
+        behind_ms.into(),
+        (run.waited_us.load(Ordering::Relaxed) / 1000).into(),
         Value::Text(format!("{:.1}", judged.coverage.percent)),
         verdict.word.to_string().into(),
         verdict.reasons.join("; ").into(),
@@ -322,10 +351,37 @@ pub(super) fn metrics(stats: &ProxyStats) -> Vec<Metric> {
     let skipped = |run: &Run| SKIPS.iter().map(|why| (why.name().to_owned(), run.skipped(*why))).collect();
     let queued = |run: &Run| vec![(String::new(), run.queued_bytes())];
     let rechecks = |run: &Run| vec![(String::new(), run.rechecks.load(Ordering::Relaxed))];
+    let waited = runs.iter().map(|run| Sample {
+        suffix: "",
+        labels: vec![("rehearsal", run.plan.name.to_string())],
+        value: run.waited_us.load(Ordering::Relaxed) as f64 / 1e6,
+    });
+    let behind = runs.iter().map(|run| Sample {
+        suffix: "",
+        labels: vec![("rehearsal", run.plan.name.to_string())],
+        value: behind_ms(stats, run) as f64 / 1e3,
+    });
     vec![
+        family(
+            "tidegate_rehearsal_waited_seconds_total",
+            Counter,
+            "How long clients waited for room in the queue (on_full=wait)",
+            waited.collect(),
+        ),
+        family(
+            "tidegate_rehearsal_behind_seconds",
+            Gauge,
+            "Age of the oldest command that waits for the shadow (mode all)",
+            behind.collect(),
+        ),
         family("tidegate_rehearsal_compared_total", Counter, "Answers that were compared, by class", each("class", &classes)),
-        family("tidegate_rehearsal_sessions_given_up_total", Counter, "Sessions given up, by reason", each("reason", &given_up)),
-        family("tidegate_rehearsal_skipped_total", Counter, "Reads that were not repeated, by reason", each("reason", &skipped)),
+        family(
+            "tidegate_rehearsal_sessions_given_up_total",
+            Counter,
+            "Sessions given up (mode reads) or incomplete for a time (mode all), by reason",
+            each("reason", &given_up),
+        ),
+        family("tidegate_rehearsal_skipped_total", Counter, "Statements that were not repeated, by reason", each("reason", &skipped)),
         family("tidegate_rehearsal_queued_bytes", Gauge, "Bytes that wait for the shadow, of queue_mb", each("", &queued)),
         family("tidegate_rehearsal_rechecks_total", Counter, "Rounds of second questions to both servers", each("", &rechecks)),
     ]

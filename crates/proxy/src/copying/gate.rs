@@ -1,0 +1,91 @@
+//! When a copied statement may start: [`LiveOrder`] with those who wait for it, on all workers.
+
+use super::{Copying, lock};
+use capture::{Begun, LiveOrder, Locks, Place};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Gate {
+    order: LiveOrder,
+    waiting: BTreeMap<u64, (Place, Waker)>,
+}
+
+impl Gate {
+    /// Those that may start now.
+    fn woken(&mut self) -> Vec<Waker> {
+        let may_start: Vec<u64> = self.waiting.iter().filter(|(_, (place, _))| self.order.may_start(place)).map(|(seq, _)| *seq).collect();
+        may_start.iter().filter_map(|seq| self.waiting.remove(seq)).map(|(_, waker)| waker).collect()
+    }
+}
+
+/// A statement that runs at the original.
+pub(crate) struct Beginning {
+    copying: Arc<Copying>,
+    begun: Option<Begun>,
+}
+
+impl Beginning {
+    /// It begins now.
+    pub(crate) fn new(copying: &Arc<Copying>, locks: Locks) -> Self {
+        let begun = lock(&copying.gate).order.begin(locks);
+        Self { copying: Arc::clone(copying), begun: Some(begun) }
+    }
+
+    /// Its answer is complete: whatever begins later comes behind it. None: it has a ticket already.
+    pub(crate) fn end(mut self) -> Option<Ticket> {
+        let begun = self.begun.take()?;
+        let place = lock(&self.copying.gate).order.end(begun);
+        Some(Ticket { copying: Arc::clone(&self.copying), place })
+    }
+}
+
+impl Drop for Beginning {
+    fn drop(&mut self) {
+        if let Some(begun) = self.begun.take() {
+            lock(&self.copying.gate).order.forget(begun);
+        }
+    }
+}
+
+/// A statement that has not ended on the shadow. Dropped, it has.
+pub(crate) struct Ticket {
+    copying: Arc<Copying>,
+    place: Place,
+}
+
+impl Ticket {
+    /// Whether a write of another session ran beside it at the original.
+    pub(crate) fn is_raced(&self) -> bool {
+        self.place.is_raced
+    }
+
+    /// Waits until it may start.
+    pub(crate) async fn turn(&self) {
+        poll_fn(|cx| {
+            let mut gate = lock(&self.copying.gate);
+            if gate.order.may_start(&self.place) {
+                gate.waiting.remove(&self.place.seq());
+                return Poll::Ready(());
+            }
+            gate.waiting.insert(self.place.seq(), (self.place, cx.waker().clone()));
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let woken = {
+            let mut gate = lock(&self.copying.gate);
+            gate.waiting.remove(&self.place.seq());
+            gate.order.done(&self.place);
+            gate.woken()
+        };
+        woken.into_iter().for_each(Waker::wake);
+    }
+}

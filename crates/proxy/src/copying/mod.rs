@@ -1,0 +1,123 @@
+//! Whole sessions on their way to a shadow: what rehearsals in mode `all` share between workers. One such rehearsal runs at a time.
+//!
+//! A session puts its commands into its [`CopyStrand`] after they were answered. [`crate::shadow`] runs them on a connection of the strand.
+//! The [`Ticket`] of a command says when it may start ([`capture::LiveOrder`]). INVARIANT: what waits is bounded in bytes. If the queue is
+//! full, whole sessions are given up, the youngest first, so that the others stay complete.
+
+mod gate;
+mod strand;
+
+pub(crate) use gate::{Beginning, Ticket};
+pub(crate) use strand::{Act, CopiedCommand, CopiedState, CopyStrand, Job, Pins};
+
+use arc_swap::ArcSwapOption;
+use gate::Gate;
+use rehearsal::{GaveUp, Run};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The rehearsal in mode `all` that runs or ran last.
+pub(crate) type CopyDesk = ArcSwapOption<Copying>;
+
+/// See the module.
+pub(crate) struct Copying {
+    /// What is counted.
+    pub run: Arc<Run>,
+    gate: Mutex<Gate>,
+    /// Sessions by age.
+    strands: Mutex<BTreeMap<u64, Arc<CopyStrand>>>,
+    begun: AtomicU64,
+    room: Notify,
+}
+
+impl Copying {
+    /// Nothing has begun.
+    pub(crate) fn new(run: Arc<Run>) -> Arc<Self> {
+        Arc::new(Self { run, gate: Mutex::default(), strands: Mutex::default(), begun: AtomicU64::new(0), room: Notify::new() })
+    }
+
+    /// A session begins.
+    pub(crate) fn strand(&self) -> Arc<CopyStrand> {
+        let strand = Arc::new(CopyStrand::new(self.begun.fetch_add(1, Ordering::Relaxed)));
+        lock(&self.strands).insert(strand.number, Arc::clone(&strand));
+        strand
+    }
+
+    /// A session has ended on the shadow too.
+    pub(crate) fn forget(&self, strand: &CopyStrand) {
+        lock(&self.strands).remove(&strand.number);
+        self.give_room(strand.clear());
+    }
+
+    /// Puts a job into a strand that has room; gives it back where the queue is full.
+    pub(crate) fn try_admit(&self, strand: &CopyStrand, job: Job) -> Result<(), Job> {
+        let bytes = job.bytes();
+        if !self.run.take_room(bytes) {
+            return Err(job);
+        }
+        if !strand.push(job) {
+            self.give_room(bytes);
+        }
+        Ok(())
+    }
+
+    /// The same; where the queue is full, the youngest sessions that wait are given up.
+    pub(crate) fn admit(&self, strand: &CopyStrand, mut job: Job) {
+        let is_too_long = job.bytes() > self.run.plan.queue_bytes;
+        while let Err(back) = self.try_admit(strand, job) {
+            if is_too_long || strand.is_gone() || !self.give_up_youngest() {
+                return self.give_up(strand, GaveUp::QueueFull);
+            }
+            job = back;
+        }
+    }
+
+    /// Gives up the youngest session of which something waits; false if there is none.
+    fn give_up_youngest(&self) -> bool {
+        let youngest = lock(&self.strands).values().rev().find(|strand| strand.has_waiting()).cloned();
+        let Some(strand) = youngest else { return false };
+        self.give_up(&strand, GaveUp::QueueFull);
+        true
+    }
+
+    /// Nothing more of the session is copied.
+    pub(crate) fn give_up(&self, strand: &CopyStrand, why: GaveUp) {
+        if strand.leave() {
+            self.run.give_up(why);
+        }
+        self.give_room(strand.clear());
+    }
+
+    /// Bytes wait no more.
+    pub(crate) fn give_room(&self, bytes: u64) {
+        if bytes > 0 {
+            self.run.give_room(bytes);
+            self.room.notify_waiters();
+        }
+    }
+
+    /// Resolves once bytes were taken from the queue. It counts from the first poll, or from `Notified::enable`.
+    pub(crate) fn has_room(&self) -> tokio::sync::futures::Notified<'_> {
+        self.room.notified()
+    }
+
+    /// When the oldest command that waits was answered: process clock, us. None if nothing waits.
+    pub(crate) fn oldest_us(&self) -> Option<u64> {
+        lock(&self.strands).values().filter_map(|strand| strand.oldest_us()).min()
+    }
+
+    /// The rehearsal has ended: what waits is dropped.
+    pub(crate) fn close(&self) {
+        let strands = std::mem::take(&mut *lock(&self.strands));
+        for strand in strands.values() {
+            strand.leave();
+            self.give_room(strand.clear());
+        }
+    }
+}
