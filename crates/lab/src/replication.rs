@@ -33,19 +33,27 @@ pub struct Replication {
 impl Replication {
     /// Starts all servers at the same time and waits until every replica follows.
     pub fn start(flavor: Flavor, replicas: usize, options: &Options) -> Result<Replication, LabError> {
+        Self::start_each(flavor, options, &vec![options.clone(); replicas])
+    }
+
+    /// The same, with options of their own for the replicas: a replica of a newer version, for example.
+    pub fn start_each(flavor: Flavor, options: &Options, of_replicas: &[Options]) -> Result<Replication, LabError> {
         let args = match flavor {
             Flavor::Mariadb => MARIADB_ARGS,
             Flavor::Mysql => MYSQL_ARGS,
         };
-        let options = options.clone().args(args.iter().copied());
-        let primary = Server::launch(flavor, &options)?;
-        let replicas: Vec<Server> = (0..replicas).map(|_| Server::launch(flavor, &options)).collect::<Result<_, _>>()?;
+        let launch = |options: &Options| Server::launch(flavor, &options.clone().args(args.iter().copied()));
+        let primary = launch(options)?;
+        let replicas: Vec<Server> = of_replicas.iter().map(launch).collect::<Result<_, _>>()?;
         for server in std::iter::once(&primary).chain(&replicas) {
             server.wait_ready()?;
         }
         let topology = Replication { primary, replicas };
         for replica in &topology.replicas {
             follow(replica, &topology.primary)?;
+            if of_replicas.iter().any(|other| other.is_of_another_version(options)) {
+                trust(replica)?;
+            }
             set_read_only(replica, true)?;
         }
         topology.wait_caught_up()?;
@@ -129,6 +137,12 @@ fn is_semi_sync(server: &Server) -> Result<bool, LabError> {
 /// Makes `replica` follow `primary` by GTID.
 pub fn follow(replica: &Server, primary: &Server) -> Result<(), LabError> {
     follow_at(replica, primary.host(), primary.port())
+}
+
+/// MariaDB 11.4 and later would ask an older primary for a certificate that it can check.
+fn trust(replica: &Server) -> Result<(), LabError> {
+    let statements = ["STOP SLAVE", "CHANGE MASTER TO MASTER_SSL_VERIFY_SERVER_CERT=0", "START SLAVE"];
+    statements.iter().try_for_each(|statement| replica.sql(statement).map(drop))
 }
 
 /// The same with any server at an address, such as a proxy.

@@ -58,6 +58,11 @@ impl Options {
         self
     }
 
+    /// Whether both name the same version of MariaDB.
+    pub(crate) fn is_of_another_version(&self, other: &Options) -> bool {
+        self.mariadb != other.mariadb
+    }
+
     /// Adds a server argument, such as `--log-bin=bin`; later arguments win.
     pub fn arg(mut self, arg: impl Into<OsString>) -> Options {
         self.args.push(arg.into());

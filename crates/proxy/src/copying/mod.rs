@@ -121,3 +121,6 @@ impl Copying {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+use super::*;
+use capture::Locks;
+use model::snapshot::Rehearsal;
+use rehearsal::ServerName;
+use std::future::Future;
+use std::task::{Context, Poll, Waker};
+
+fn copying(more: &str) -> Arc<Copying> {
+    let text = format!("mysql_rehearsals = ( {{ name=\"a\", mode=\"all\", source_hostgroup=1, shadow_hostgroup=2, percent=100{more} }} )");
+    let (config, _) = model::parse(&text, "t.cnf").unwrap();
+    let plan: Arc<Rehearsal> = Arc::clone(&model::Snapshot::compile(&config).unwrap().rehearsals[0]);
+    Copying::new(Arc::new(Run::new(plan, [ServerName::default(), ServerName::default()], (0, 0), None)))
+}
+
+fn job(copying: &Arc<Copying>, bytes: usize) -> Job {
+    let command = CopiedCommand {
+        ticket: Beginning::new(copying, Locks::Takes).end(),
+        act: Act::Query(vec![b'x'; bytes].into()),
+        analysis: sql::Analysis::NONE,
+        digest: None,
+        original: None,
+        pins: Pins::default(),
+        ended_us: 5,
+    };
+    Job::Run(Box::new(command))
+}
+
+#[test]
+fn the_youngest_are_given_up_whole() {
+    let copying = copying(", queue_mb=1");
+    let strands = [0; 4].map(|_| copying.strand());
+    for strand in &strands {
+        copying.admit(strand, job(&copying, 200 << 10));
+    }
+    assert_eq!(copying.oldest_us(), Some(5));
+    // A fifth of a MiB more: the youngest session makes room, for an older one too.
+    copying.admit(&strands[0], job(&copying, 300 << 10));
+    assert_eq!(strands.each_ref().map(|strand| strand.is_gone()), [false, false, false, true]);
+    copying.admit(&strands[3], job(&copying, 1));
+    assert_eq!(strands.each_ref().map(|strand| strand.has_waiting()), [true, true, true, false], "nothing more of it");
+    // One that fits nowhere costs no other session.
+    copying.admit(&strands[0], job(&copying, 2 << 20));
+    assert_eq!(strands.each_ref().map(|strand| strand.is_gone()), [true, false, false, true]);
+    assert_eq!(copying.run.given_up(GaveUp::QueueFull), 2);
+    strands.iter().for_each(|strand| copying.forget(strand));
+    assert_eq!((copying.run.queued_bytes(), copying.oldest_us()), (0, None));
+}
+
+#[test]
+fn who_waits_for_a_turn_is_woken_by_what_is_dropped_too() {
+    let copying = copying("");
+    let [first, second] = [(); 2].map(|()| Beginning::new(&copying, Locks::Takes).end().unwrap());
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut turn = std::pin::pin!(second.turn());
+    assert!(turn.as_mut().poll(&mut cx).is_pending());
+    drop(first);
+    assert_eq!(turn.as_mut().poll(&mut cx), Poll::Ready(()));
+    // A statement without an answer keeps nobody waiting.
+    drop(Beginning::new(&copying, Locks::Takes));
+    let alone = Beginning::new(&copying, Locks::None).end().unwrap();
+    assert!(!alone.is_raced());
+}
+
+#[test]
+fn the_end_of_a_rehearsal_drops_what_waits() {
+    let copying = copying("");
+    let strand = copying.strand();
+    assert!(copying.try_admit(&strand, job(&copying, 10)).is_ok());
+    copying.close();
+    assert!(strand.is_gone() && !strand.has_waiting());
+    assert_eq!((copying.run.queued_bytes(), copying.run.given_up(GaveUp::QueueFull)), (0, 0));
+}
