@@ -36,10 +36,10 @@ impl Beginning {
     }
 
     /// Its answer is complete: whatever begins later comes behind it. None: it has a ticket already.
-    pub(crate) fn end(mut self) -> Option<Ticket> {
+    pub(crate) fn end(mut self) -> Option<OrderTicket> {
         let begun = self.begun.take()?;
         let place = lock(&self.copying.gate).order.end(begun);
-        Some(Ticket { copying: Arc::clone(&self.copying), place })
+        Some(OrderTicket { copying: Arc::clone(&self.copying), place })
     }
 }
 
@@ -52,12 +52,12 @@ impl Drop for Beginning {
 }
 
 /// A statement that has not ended on the shadow. Dropped, it has.
-pub(crate) struct Ticket {
+pub(crate) struct OrderTicket {
     copying: Arc<Copying>,
     place: Place,
 }
 
-impl Ticket {
+impl OrderTicket {
     /// Whether a write of another session ran beside it at the original.
     pub(crate) fn is_raced(&self) -> bool {
         self.place.is_raced
@@ -78,7 +78,7 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for OrderTicket {
     fn drop(&mut self) {
         let woken = {
             let mut gate = lock(&self.copying.gate);

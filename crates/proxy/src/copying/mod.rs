@@ -1,14 +1,14 @@
 //! Whole sessions on their way to a shadow: what rehearsals in mode `all` share between workers. One such rehearsal runs at a time.
 //!
 //! A session puts its commands into its [`CopyStrand`] after they were answered. [`crate::shadow`] runs them on a connection of the strand.
-//! The [`Ticket`] of a command says when it may start ([`capture::LiveOrder`]). INVARIANT: what waits is bounded in bytes. If the queue is
+//! The [`OrderTicket`] of a command says when it may start ([`capture::LiveOrder`]). INVARIANT: what waits is bounded in bytes. If the queue is
 //! full, whole sessions are given up, the youngest first, so that the others stay complete.
 
 mod gate;
 mod strand;
 
-pub(crate) use gate::{Beginning, Ticket};
-pub(crate) use strand::{Act, CopiedCommand, CopiedState, CopyStrand, Job, Pins};
+pub(crate) use gate::{Beginning, OrderTicket};
+pub(crate) use strand::{Act, CopiedCommand, CopiedState, CopyStrand, Job, PinnedValues};
 
 use arc_swap::ArcSwapOption;
 use gate::Gate;

@@ -1,6 +1,6 @@
 //! What waits of one session, and what it consists of.
 
-use super::{Ticket, lock};
+use super::{OrderTicket, lock};
 use crate::session_state::class::LaneKey;
 use crate::session_state::state::State;
 use crate::statements::digest::Digest;
@@ -91,7 +91,7 @@ impl Act {
 
 /// Values of the original that a statement gets on the shadow.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Pins {
+pub(crate) struct PinnedValues {
     /// The clock, Unix us.
     pub time_us: Option<u64>,
     /// The first AUTO_INCREMENT value.
@@ -100,7 +100,7 @@ pub(crate) struct Pins {
     pub last_insert_id: Option<u64>,
 }
 
-impl Pins {
+impl PinnedValues {
     /// The SET that gives them; None where there is nothing to give.
     pub(crate) fn text(self) -> Option<String> {
         let time = self.time_us.map(|us| format!("timestamp={}.{:06}", us / 1_000_000, us % 1_000_000));
@@ -114,7 +114,7 @@ impl Pins {
 /// A command with all that the shadow needs to run and to judge it.
 pub(crate) struct CopiedCommand {
     /// When it may start; None for what needs no turn.
-    pub ticket: Option<Ticket>,
+    pub ticket: Option<OrderTicket>,
     /// What it is.
     pub act: Act,
     /// Kind and facts of its statement.
@@ -124,7 +124,7 @@ pub(crate) struct CopiedCommand {
     /// What the original answered, and how long its server took, us. None: it is not compared.
     pub original: Option<(Answer, u64)>,
     /// Values of the original.
-    pub pins: Pins,
+    pub pins: PinnedValues,
     /// When it was answered: process clock, us.
     pub ended_us: u64,
 }

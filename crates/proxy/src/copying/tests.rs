@@ -19,7 +19,7 @@ fn job(copying: &Arc<Copying>, bytes: usize) -> Job {
         analysis: sql::Analysis::NONE,
         digest: None,
         original: None,
-        pins: Pins::default(),
+        pins: PinnedValues::default(),
         ended_us: 5,
     };
     Job::Run(Box::new(command))

@@ -58,8 +58,8 @@ impl Session {
             }
         }
         self.command_ended();
-        if self.copy_waits() {
-            Box::pin(self.wait_for_copy()).await;
+        if let Some(beside) = self.beside.as_mut().filter(|beside| beside.copied.waits()) {
+            Box::pin(beside.copied.wait_for_room(&self.worker)).await;
         }
         result
     }

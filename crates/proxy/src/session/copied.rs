@@ -4,14 +4,16 @@
 //! INVARIANT: a session is copied whole or counted as incomplete. An incomplete session begins again where nothing of it is open.
 
 use super::Session;
+use super::beside::Beside;
 use super::command::Incoming;
 use super::pipeline::{Form, Statement};
 use super::route::TextCommand;
-use crate::copying::{Act, Beginning, CopiedCommand, CopiedState, CopyStrand, Copying, Job, Pins, Ticket};
+use crate::copying::{Act, Beginning, CopiedCommand, CopiedState, CopyStrand, Copying, Job, OrderTicket, PinnedValues};
 use crate::limits::overload::Step;
 use crate::session_state::class::{Class, LaneKey};
 use crate::session_state::pins::{self, PinReason, PinSet};
 use crate::workers::clock::unix_us;
+use crate::workers::worker::Worker;
 use ::capture::{Locks, Params};
 use rehearsal::{Answer, GaveUp, Skip};
 use sql::{Analysis, Facts, Kind, LexMode, Lexer, TokenKind};
@@ -89,7 +91,7 @@ pub(super) struct SessionCopy {
     /// Whether the answer of the statement at hand is listened to.
     is_heard: bool,
     beginning: Option<Beginning>,
-    ticket: Option<Ticket>,
+    ticket: Option<OrderTicket>,
     last_insert_id: Option<u64>,
     /// The payload of a short command, and the client's prepared statement that it names.
     payload: Vec<u8>,
@@ -111,6 +113,59 @@ impl SessionCopy {
     fn copying(&self) -> Option<Arc<Copying>> {
         self.copying.as_ref().filter(|_| self.has_begun).map(Arc::clone)
     }
+
+    /// A rule has answered or refused the statement at hand.
+    pub(super) fn stops(&mut self) {
+        self.stage = CopyStage::Stopped;
+    }
+
+    /// Whether the client is to wait until the shadow has room.
+    pub(super) fn waits(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Waits for room, for as long as the rehearsal's `wait_ms` says; then sessions are given up.
+    pub(super) async fn wait_for_room(&mut self, worker: &Worker) {
+        let (Some(copying), Some(strand)) = (self.copying.clone(), self.strand.as_ref().map(|strand| Arc::clone(&strand.0))) else {
+            return self.pending.clear();
+        };
+        let began_us = worker.shared.clock.now_us();
+        let limit_us = copying.run.plan.wait_ms.unwrap_or(0).saturating_mul(1000);
+        while let Some(job) = self.pending.pop_front() {
+            let mut room = std::pin::pin!(copying.has_room());
+            room.as_mut().enable();
+            let Err(back) = copying.try_admit(&strand, job) else { continue };
+            let waited_us = worker.shared.clock.now_us().saturating_sub(began_us);
+            if waited_us >= limit_us {
+                copying.admit(&strand, back);
+                continue;
+            }
+            self.pending.push_front(back);
+            // Room or not, the clock is looked at.
+            let _ = tokio::time::timeout(Duration::from_micros(limit_us - waited_us), room).await;
+        }
+        let waited_us = worker.shared.clock.now_us().saturating_sub(began_us);
+        copying.run.waited_us.fetch_add(waited_us, Ordering::Relaxed);
+    }
+}
+
+impl Beside {
+    /// What is known of the statement at hand; None where the session is not copied.
+    #[allow(clippy::type_complexity)]
+    fn take_copied(&mut self) -> Option<(CopyStage, bool, Option<(Answer, u64)>, OrderTicket, Arc<Copying>)> {
+        let Some(copying) = self.copied.copying() else {
+            if let Some(copying) = &self.copied.copying {
+                copying.run.skip(Skip::Incomplete);
+            }
+            return None;
+        };
+        let answer = self.answer().cloned();
+        let copied = &mut self.copied;
+        copied.reply_ends();
+        let stage = std::mem::take(&mut copied.stage);
+        let ticket = copied.ticket.take().or_else(|| Beginning::new(&copying, Locks::None).end())?;
+        Some((stage, copied.is_heard, answer, ticket, copying))
+    }
 }
 
 impl Session {
@@ -120,7 +175,8 @@ impl Session {
             return;
         }
         if SHORT.contains(&command.byte) {
-            let (payload, named) = (self.client.payload(command).to_vec(), self.statements.named_statement(&self.at, &self.client, command));
+            let (payload, named) =
+                (self.client.payload(command).to_vec(), self.statements.named_statement(&self.at, &self.client, command));
             if let Some(copied) = self.beside.as_mut().map(|beside| &mut beside.copied) {
                 (copied.payload, copied.named) = (payload, named);
             }
@@ -239,37 +295,6 @@ impl Session {
         }
     }
 
-    /// Whether the client is to wait until the shadow has room.
-    pub(super) fn copy_waits(&self) -> bool {
-        self.beside.as_ref().is_some_and(|beside| !beside.copied.pending.is_empty())
-    }
-
-    /// Waits for room, for as long as the rehearsal's `wait_ms` says; then sessions are given up.
-    pub(super) async fn wait_for_copy(&mut self) {
-        let (worker, Some(beside)) = (&self.worker, self.beside.as_mut()) else { return };
-        let copied = &mut beside.copied;
-        let (Some(copying), Some(strand)) = (copied.copying.clone(), copied.strand.as_ref().map(|strand| Arc::clone(&strand.0))) else {
-            return copied.pending.clear();
-        };
-        let began_us = worker.shared.clock.now_us();
-        let limit_us = copying.run.plan.wait_ms.unwrap_or(0).saturating_mul(1000);
-        while let Some(job) = copied.pending.pop_front() {
-            let mut room = std::pin::pin!(copying.has_room());
-            room.as_mut().enable();
-            let Err(back) = copying.try_admit(&strand, job) else { continue };
-            let waited_us = worker.shared.clock.now_us().saturating_sub(began_us);
-            if waited_us >= limit_us {
-                copying.admit(&strand, back);
-                continue;
-            }
-            copied.pending.push_front(back);
-            // Room or not, the clock is looked at.
-            let _ = tokio::time::timeout(Duration::from_micros(limit_us - waited_us), room).await;
-        }
-        let waited_us = worker.shared.clock.now_us().saturating_sub(began_us);
-        copying.run.waited_us.fetch_add(waited_us, Ordering::Relaxed);
-    }
-
     /// A statement is about to be sent, or sent again after it has waited: how rows of its answer come, if it is copied.
     pub(super) fn copy_wants(&mut self, statement: &Statement) -> Option<rehearsal::Form> {
         if !self.finds_copying() {
@@ -317,16 +342,9 @@ impl Session {
         }
     }
 
-    /// A rule has answered or refused the statement at hand.
-    pub(super) fn copy_stops(&mut self) {
-        if let Some(beside) = self.beside.as_mut() {
-            beside.copied.stage = CopyStage::Stopped;
-        }
-    }
-
     /// The statement was answered.
     pub(super) fn copy_statement(&mut self, statement: &Statement) {
-        let Some((stage, is_heard, answer, ticket, copying)) = self.take_copied() else { return };
+        let Some((stage, is_heard, answer, ticket, copying)) = self.beside.as_mut().and_then(|beside| beside.take_copied()) else { return };
         if stage == CopyStage::Stopped {
             return;
         }
@@ -355,24 +373,6 @@ impl Session {
         let ended_us = self.worker.shared.clock.now_us();
         let command = CopiedCommand { ticket: Some(ticket), act, analysis: statement.analysis, digest, original, pins, ended_us };
         self.copy_job(Job::Run(Box::new(command)));
-    }
-
-    /// What is known of the statement at hand; None where the session is not copied.
-    #[allow(clippy::type_complexity)]
-    fn take_copied(&mut self) -> Option<(CopyStage, bool, Option<(Answer, u64)>, Ticket, Arc<Copying>)> {
-        let beside = self.beside.as_mut()?;
-        let Some(copying) = beside.copied.copying() else {
-            if let Some(copying) = &beside.copied.copying {
-                copying.run.skip(Skip::Incomplete);
-            }
-            return None;
-        };
-        let answer = beside.answer().cloned();
-        let copied = &mut beside.copied;
-        copied.reply_ends();
-        let stage = std::mem::take(&mut copied.stage);
-        let ticket = copied.ticket.take().or_else(|| Beginning::new(&copying, Locks::None).end())?;
-        Some((stage, copied.is_heard, answer, ticket, copying))
     }
 
     /// A statement's text, and the client's prepared statement of which it is.
@@ -413,10 +413,10 @@ impl Session {
     }
 
     /// Values of the original for a statement: an answer to the SET that gives them must change nothing that the statement asks for.
-    fn pins_of(&self, statement: &Statement, copying: &Copying, original: Option<&(Answer, u64)>) -> Pins {
+    fn pins_of(&self, statement: &Statement, copying: &Copying, original: Option<&(Answer, u64)>) -> PinnedValues {
         let (analysis, facts) = (&statement.analysis, statement.analysis.facts);
         let (Some((answer, time_us)), true) = (original, copying.run.plan.pins && !facts.intersects(OF_THE_LAST)) else {
-            return Pins::default();
+            return PinnedValues::default();
         };
         let text = self.copied_text(statement).map_or(&[][..], |(text, _)| text);
         let is_insert = matches!(analysis.kind, Kind::Insert | Kind::Replace | Kind::Execute);
@@ -428,7 +428,7 @@ impl Session {
         let time_us = reads_clock.then(|| unix_us().saturating_sub(sent_us.map_or(*time_us, |sent_us| now_us.saturating_sub(sent_us))));
         let insert_id = (is_insert && answer.error.is_none() && answer.insert_id > 0).then_some(answer.insert_id);
         let last_insert_id = self.beside.as_ref().and_then(|beside| beside.copied.last_insert_id);
-        Pins { time_us, insert_id, last_insert_id }
+        PinnedValues { time_us, insert_id, last_insert_id }
     }
 
     /// The session's copy ends here, and may begin again where nothing of the session is open.
@@ -458,7 +458,7 @@ impl Session {
         let has_turn = matches!(act, Act::InitDb(_) | Act::LongData { .. });
         let ticket = has_turn.then(|| Beginning::new(&copying, Locks::None).end()).flatten();
         let (analysis, ended_us) = (Analysis::of_command(kind as u8), self.worker.shared.clock.now_us());
-        let command = CopiedCommand { ticket, act, analysis, digest: None, original: None, pins: Pins::default(), ended_us };
+        let command = CopiedCommand { ticket, act, analysis, digest: None, original: None, pins: PinnedValues::default(), ended_us };
         self.copy_job(Job::Run(Box::new(command)));
     }
 

@@ -108,8 +108,8 @@ async fn a_copy_begins_where_nothing_is_open_or_is_counted() {
 
 #[test]
 fn values_of_the_original_come_in_one_set() {
-    let all = Pins { time_us: Some(1_700_000_000_000_042), insert_id: Some(7), last_insert_id: Some(3) };
+    let all = PinnedValues { time_us: Some(1_700_000_000_000_042), insert_id: Some(7), last_insert_id: Some(3) };
     assert_eq!(all.text().as_deref(), Some("SET timestamp=1700000000.000042, insert_id=7, last_insert_id=3"));
-    assert_eq!(Pins { insert_id: Some(7), ..Pins::default() }.text().as_deref(), Some("SET insert_id=7"));
-    assert_eq!(Pins::default().text(), None);
+    assert_eq!(PinnedValues { insert_id: Some(7), ..PinnedValues::default() }.text().as_deref(), Some("SET insert_id=7"));
+    assert_eq!(PinnedValues::default().text(), None);
 }

@@ -2,7 +2,6 @@
 
 use super::backends::Backends;
 use super::overdue::Watched;
-use super::pipeline::Statement;
 use super::route::Directions;
 use super::trail::Trail;
 use crate::cache::Fill;
@@ -28,9 +27,6 @@ pub(super) struct AtHand {
     pub fill: Option<Box<Fill>>,
     /// What is noted of it, while traces go anywhere.
     pub trail: Option<Box<Trail>>,
-    /// The statement, and which rehearsals ran when it was looked at for them.
-    pub statement: Option<Statement>,
-    pub listens_since: u64,
 }
 
 impl AtHand {

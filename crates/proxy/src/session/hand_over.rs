@@ -126,7 +126,7 @@ impl Session {
             at: Backends { worker: _, handle: _, user, backend, pool, lane: _, pins, places, replaying, before: _ },
             wants: Wants { state, lex, family, stand_ins },
             // What is of a statement that has ended stays here.
-            hand: AtHand { began_us: _, directions: _, flag_in, min_gtid: _, watch, fill, trail: _, statement: _, listens_since: _ },
+            hand: AtHand { began_us: _, directions: _, flag_in, min_gtid: _, watch, fill, trail: _ },
             causal: Causality { writes },
             beside: _,
             facts,

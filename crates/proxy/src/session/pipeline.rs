@@ -74,11 +74,10 @@ impl Session {
         self.mirror_statement(statement);
         // Whether a shadow will repeat it, or a capture has it: rehearsed.rs, captured.rs.
         self.listening_begins(statement);
-        (self.hand.statement, self.hand.listens_since) = (Some(*statement), self.worker.shared.rehearsals.epoch());
+        plan.heard = Some((statement.form, self.worker.shared.rehearsals.epoch()));
         // A backend (acquire.rs), the session's state on it (sync.rs), statement and reply (relay.rs); again where that is safe: run.rs.
         let mut reply = ReplyFacts::default();
         let result = self.run_plan(statement.command, &plan, &mut reply).await;
-        self.hand.statement = None;
         // What is counted, before more is asked of the server: measure.rs.
         self.measure(statement, Some(result.as_ref().map(|()| &reply)));
         // What the client is told where it did not run: fault.rs.
@@ -112,7 +111,9 @@ impl Session {
         if !is_to_run {
             self.measure(statement, None);
             self.capture_stops();
-            self.copy_stops();
+            if let Some(beside) = self.beside.as_mut() {
+                beside.copied.stops();
+            }
             if let Form::Execution { id, .. } | Form::Bulk { id } = statement.form {
                 self.forget_long_data(id).await?;
             }
@@ -193,10 +194,10 @@ impl Session {
     }
 
     /// The statement has waited for a backend. If a rehearsal has begun meanwhile, it is copied too.
-    pub(super) fn listening_goes_on(&mut self) {
-        let is_news = self.worker.shared.rehearsals.epoch() != self.hand.listens_since;
-        if let Some(statement) = self.hand.statement.filter(|_| is_news) {
-            self.listening_begins(&statement);
+    pub(super) fn listening_goes_on(&mut self, command: Incoming, plan: &Plan) {
+        let epoch = self.worker.shared.rehearsals.epoch();
+        if let Some((form, _)) = plan.heard.filter(|(_, since)| *since != epoch) {
+            self.listening_begins(&Statement { command, analysis: plan.analysis, form });
         }
     }
 }

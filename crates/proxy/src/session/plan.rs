@@ -1,5 +1,6 @@
 //! What a statement is when it is ready to run: what is sent, and what is known of its reply beforehand.
 
+use super::pipeline::Form;
 use sql::{Analysis, Kind};
 use wire::packet::{HEADER, MAX_PAYLOAD};
 use wire::reframe::Patch;
@@ -17,12 +18,14 @@ pub(super) struct Plan {
     pub rewritten: Option<Vec<u8>>,
     /// The client's prepared statement that it names.
     pub statement: Option<u32>,
+    /// How the client's statement came, and which rehearsals ran when it was looked at for them (their epoch).
+    pub heard: Option<(Form, u64)>,
 }
 
 impl Plan {
     /// A plan that sends the client's own bytes.
     pub(super) fn new(analysis: Analysis) -> Self {
-        Self { analysis, reply: ReplyKind::Results, patches: Vec::new(), rewritten: None, statement: None }
+        Self { analysis, reply: ReplyKind::Results, patches: Vec::new(), rewritten: None, statement: None, heard: None }
     }
 
     /// How the statement is seen by what brings a backend to the session's state. The text USE may run in any schema. An execution of USE

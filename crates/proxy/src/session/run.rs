@@ -72,7 +72,7 @@ impl Session {
                     if self.obtain_or_ride(kept, command, plan, reply).await? {
                         return Ok(());
                     }
-                    self.listening_goes_on();
+                    self.listening_goes_on(command, plan);
                 }
             }
             self.hand.attempt_has_backend(&self.at);

@@ -7,7 +7,7 @@ use super::judge::{Difference, Heard, record, text_of};
 use super::listener::Listener;
 use crate::backends::backend::{Backend, ServerError, prepare_ok, put_command, put_query};
 use crate::backends::cleaning::abandon;
-use crate::copying::{Act, CopiedCommand, CopiedState, CopyStrand, Copying, Job, Pins, Ticket};
+use crate::copying::{Act, CopiedCommand, CopiedState, CopyStrand, Copying, Job, OrderTicket, PinnedValues};
 use crate::mirror::{self, Failure, Mirrored};
 use crate::net::stream::invalid;
 use crate::session_state::pins::PinSet;
@@ -36,7 +36,7 @@ const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(100);
 const ATTEMPTS: u32 = 3;
 
 /// A prepared statement on the shadow.
-struct CopiedStatement {
+struct ShadowStatement {
     /// None until it was used.
     server_id: Option<u32>,
     text: Arc<[u8]>,
@@ -50,7 +50,7 @@ pub(crate) struct Player {
     /// The session as it began, with an empty statement.
     session: Option<Mirrored>,
     backend: Option<Backend>,
-    prepared: HashMap<u32, CopiedStatement>,
+    prepared: HashMap<u32, ShadowStatement>,
     /// A write of another session ran beside a statement of the open transaction.
     is_raced: bool,
     /// It is to be brought to the session's state before its next command; with LAST_INSERT_ID(), where that is known.
@@ -203,7 +203,8 @@ impl Player {
             }
         }
         let seconds = self.copying.run.plan.order_wait_ms.div_ceil(1000);
-        let pins = Pins { last_insert_id, ..Pins::default() }.text().map_or(String::new(), |set| set.replacen("SET ", ", ", 1));
+        let pins =
+            PinnedValues { last_insert_id, ..PinnedValues::default() }.text().map_or(String::new(), |set| set.replacen("SET ", ", ", 1));
         let set = format!("SET innodb_lock_wait_timeout={seconds}, lock_wait_timeout={seconds}{pins}");
         let Some(backend) = self.backend.as_mut() else { return false };
         let error = match timeout(Duration::from_millis(MAX_RUN_MS), backend.query(&set, &self.worker.buffers)).await {
@@ -219,7 +220,7 @@ impl Player {
 
     async fn run(&mut self, command: CopiedCommand) {
         if let Act::Prepare { id, text } = &command.act {
-            self.prepared.insert(*id, CopiedStatement { server_id: None, text: Arc::clone(text) });
+            self.prepared.insert(*id, ShadowStatement { server_id: None, text: Arc::clone(text) });
             return;
         }
         if self.backend.is_none() && self.opens.is_none() {
@@ -235,7 +236,7 @@ impl Player {
         let limit_ms = self.copying.run.plan.order_wait_ms + MAX_RUN_MS + original_us / 100;
         let was_open = self.is_in_transaction();
         self.has_role |= mirror::may_set_role(&command.analysis);
-        self.is_raced = command.ticket.as_ref().is_some_and(Ticket::is_raced) || was_open && self.is_raced;
+        self.is_raced = command.ticket.as_ref().is_some_and(OrderTicket::is_raced) || was_open && self.is_raced;
         for attempt in 1.. {
             match timeout(Duration::from_millis(limit_ms), self.act(&command)).await {
                 Ok(Ok(Some(heard))) => {
