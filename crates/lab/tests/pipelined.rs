@@ -23,7 +23,7 @@ fn session(proxy: &Tidegate) -> Client {
     Client::connect(&proxy.options("app", "app-pass").database("test").timeout(LIMIT)).unwrap()
 }
 
-/// The statement runs until it is known: one run in eight is watched where nobody waits.
+/// The statement runs until it is known: one run in seven is watched where nobody waits.
 fn learn(proxy: &Tidegate, sql: &str) {
     let mut session = session(proxy);
     (0..300).for_each(|_| drop(session.run(sql).unwrap()));

@@ -16,7 +16,7 @@ const CIRCLES: &[&[&str]] = &[
     &["connect", "defaults", "mailbox", "no_server_reason", "pool", "shared", "side_connection", "worker"],
 ];
 
-/// Methods of the largest types, outside of tests. A number only falls: what needs one part of a session is a method of that part.
+/// Methods of the largest types, outside of tests. What needs one part of a session is a method of that part.
 const METHODS: &[(&str, usize)] = &[("Session", 227), ("Backends", 71)];
 
 /// The most files of `session` whose methods call each other in a circle.

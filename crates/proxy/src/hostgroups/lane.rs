@@ -54,7 +54,8 @@ fn user_of<'a>(key: &'a LaneKey, snapshot: &'a Snapshot) -> &'a User {
 }
 
 /// See [`Lane::watches`].
-const WATCHED_ONE_IN: u32 = 8;
+/// Odd, since sessions often repeat a few statements in turn.
+const WATCHED_ONE_IN: u32 = 7;
 
 /// How many idle backends are looked at for the nearest state; beyond, the last used one of those is good enough.
 const MAX_LOOKED_AT: usize = 64;

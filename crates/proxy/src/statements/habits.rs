@@ -5,6 +5,7 @@
 //! runs alone, and goes on being watched. INVARIANT: an unknown statement is not quick, and one without a proof is not harmless.
 
 use crate::session_state::state::Text;
+use model::settings::MysqlVariables;
 use sql::LexMode;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -47,6 +48,21 @@ pub(crate) struct Habits {
     typical_us: Cell<u64>,
 }
 
+/// Times that settings give, us.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    /// What a quick statement may take, whatever others take.
+    pub quick_us: u64,
+    /// What is late, whatever others take.
+    pub late_us: u64,
+}
+
+impl Limits {
+    pub(crate) fn of(vars: &MysqlVariables) -> Self {
+        Self { quick_us: vars.pipeline_max_statement_us, late_us: vars.pipeline_late_ms * 1000 }
+    }
+}
+
 /// What was found of the code behind a statement's tables.
 #[derive(Clone, Copy, Default)]
 struct Proof {
@@ -82,21 +98,21 @@ impl Habits {
         Rc::clone(known.entry(HabitKey { digest, schema: schema.cloned(), lex }).or_default())
     }
 
-    /// A statement ran alone, and its reply was as it should be. `limit_us` is what it may take whatever others take.
-    pub(crate) fn ran_alone(&self, habit: &Habit, took_us: u64, limit_us: u64) {
+    /// A statement ran alone, and its reply was as it should be.
+    pub(crate) fn ran_alone(&self, habit: &Habit, took_us: u64, limits: Limits) {
         let typical_us = self.typical_us.get();
         let step_us = (typical_us / TYPICAL_STEP).max(1);
         self.typical_us.set(if took_us > typical_us { typical_us + step_us } else { typical_us - step_us.min(typical_us) });
-        habit.ran(self.is_slow(took_us, limit_us));
+        habit.ran(self.is_slow(took_us, limits));
     }
 
     /// The same of one that was sent together with others.
-    pub(crate) fn ran_beside(&self, habit: &Habit, took_us: u64, limit_us: u64) {
-        habit.ran(self.is_slow(took_us, limit_us));
+    pub(crate) fn ran_beside(&self, habit: &Habit, took_us: u64, limits: Limits) {
+        habit.ran(self.is_slow(took_us, limits));
     }
 
-    fn is_slow(&self, took_us: u64, limit_us: u64) -> bool {
-        took_us > limit_us.max(self.typical_us.get() * SLOW_FACTOR)
+    fn is_slow(&self, took_us: u64, limits: Limits) -> bool {
+        took_us > limits.quick_us.max((self.typical_us.get() * SLOW_FACTOR).min(limits.late_us))
     }
 }
 
@@ -118,8 +134,12 @@ impl Habit {
     /// It was late. Once may be the machine's fault, so that it runs alone for a moment only.
     pub(crate) fn was_late(&self, now_ms: u64) {
         let (last_ms, until_ms) = (self.late_rest_ms.get(), self.rests_until_ms.get());
-        let is_soon = last_ms > 0 && now_ms < until_ms + last_ms * SOON;
-        let rest_ms = if is_soon { (last_ms * 2).min(REST_MS) } else { LATE_REST_MS };
+        let rest_ms = match last_ms {
+            // Its other runs of that moment are late for the same reason.
+            last_ms if now_ms < until_ms => last_ms.max(LATE_REST_MS),
+            last_ms if last_ms > 0 && now_ms < until_ms + last_ms * SOON => (last_ms * 2).min(REST_MS),
+            _ => LATE_REST_MS,
+        };
         self.late_rest_ms.set(rest_ms);
         self.rests_until_ms.set(until_ms.max(now_ms + rest_ms));
     }
@@ -170,12 +190,13 @@ mod tests {
 
     #[test]
     fn slow_is_what_takes_much_longer_than_others() {
+        const LIMITS: Limits = Limits { quick_us: 1_000, late_us: 50_000 };
         let (habits, usual, rare) = (Habits::default(), Habit::default(), Habit::default());
         let times = |each_us: u64, rare_us: u64| {
             for nth in 0..2_000 {
-                habits.ran_alone(&usual, each_us, 1_000);
+                habits.ran_alone(&usual, each_us, LIMITS);
                 if nth % 10 == 0 {
-                    habits.ran_alone(&rare, rare_us, 1_000);
+                    habits.ran_alone(&rare, rare_us, LIMITS);
                 }
             }
         };
@@ -187,8 +208,10 @@ mod tests {
         assert!(usual.is_quick(0) && !rare.is_quick(0), "one that takes longer than the others is slow there too");
         times(100, 3_000);
         assert!(usual.is_quick(0) && !rare.is_quick(0));
+        times(9_000, 60_000);
+        assert!(usual.is_quick(0) && !rare.is_quick(0), "what is late is slow, whatever others take");
         let typical_us = habits.typical_us.get();
-        habits.ran_beside(&usual, 1, 1_000);
+        habits.ran_beside(&usual, 1, LIMITS);
         assert_eq!(habits.typical_us.get(), typical_us, "a reply that waited behind others says nothing");
     }
 
@@ -200,7 +223,8 @@ mod tests {
             habit.was_late(now_ms);
             (1..).find(|ms| habit.is_quick(now_ms + ms)).unwrap()
         };
-        assert_eq!(rest_ms(5), LATE_REST_MS);
+        habit.was_late(4);
+        assert_eq!(rest_ms(5), LATE_REST_MS, "what is late at the same time is late once");
         let mut now_ms = 5 + LATE_REST_MS;
         for expected in [200, 400, 800, 1_600, 3_200, 6_400, REST_MS, REST_MS] {
             assert_eq!(rest_ms(now_ms), expected);

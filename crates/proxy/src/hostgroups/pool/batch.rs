@@ -15,7 +15,7 @@ use crate::backends::side_connection::{Loss, Watch, end_lost_connection};
 use crate::hostgroups::lane::Lane;
 use crate::net::stream::invalid;
 use crate::session_state::certainty::is_killed;
-use crate::statements::habits::Habit;
+use crate::statements::habits::{Habit, Limits};
 use crate::workers::counters::add;
 use crate::workers::safety::Safety;
 use crate::workers::worker::Worker;
@@ -243,7 +243,12 @@ impl Batch {
         self.next_look_us = now_ms * 1000 + self.late_us();
         let is_first_look = !std::mem::replace(&mut self.is_late, true);
         if let Some(habit) = self.head_habit() {
-            if is_first_look { habit.was_late(now_ms) } else { habit.is_late_still(now_ms) }
+            // Later on, one that was sent away may be at the head.
+            if is_first_look {
+                habit.was_late(now_ms);
+            } else if self.riders.front().is_some_and(|head| is_riding(head)) {
+                habit.is_late_still(now_ms);
+            }
         }
         if is_first_look {
             self.send_away(1);
@@ -295,7 +300,7 @@ impl Batch {
         let has_left_state = ended.status.intersects(LEFT_STATE);
         if let Some(rider) = waiter.wish.rider.as_deref() {
             if is_clean && !has_left_state {
-                self.lane.habits.ran_beside(&rider.habit, took_us, vars.pipeline_max_statement_us);
+                self.lane.habits.ran_beside(&rider.habit, took_us, Limits::of(vars));
             } else {
                 rider.habit.rests(now_us / 1000);
             }
