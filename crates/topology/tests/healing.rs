@@ -152,7 +152,7 @@ fn what_keeps_a_server_from_being_chosen() {
         (Replica { version: ServerVersion::default(), ..well() }, "its version is not known"),
         (Replica { declared: Some(Promotion::Never), ..well() }, "promotion is never (mysql_healing_servers)"),
         (Replica { weight: 0, ..well() }, "its weight is 0 (mysql_servers)"),
-        (Replica { offline: Some("OFFLINE_SOFT"), ..well() }, "mysql_servers says OFFLINE_SOFT"),
+        (Replica { offline: Some("it is drained".to_owned()), ..well() }, "it is drained"),
         (Replica { site: "west".into(), ..well() }, "it is on site 'west', and p:3306 on '' (site is same)"),
         (
             channel(Replica { executed: set("p:1-2"), ..well() }, |channel| channel.lag_ms = Some(600_000)),

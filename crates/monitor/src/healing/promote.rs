@@ -14,10 +14,12 @@ use topology::healing::{Brakes, Choice, Death, Due, Facts, Verdict, due};
 
 use crate::clock::whole;
 use crate::monitor::{Monitor, lock};
-use crate::operator::{Promote, Promotion, may_promote, promote, thaw};
+use crate::operator::{Promote, Promotion, lacks_right, promote, thaw};
 
 /// Rights are asked for again after so long.
 const RIGHTS: Duration = Duration::from_secs(60);
+/// And after so long where a server did not say.
+const RIGHTS_UNKNOWN: Duration = Duration::from_secs(5);
 
 /// See the module.
 #[derive(Debug)]
@@ -28,13 +30,17 @@ pub(super) struct Promoting {
     failures: u32,
     failed: Option<(Instant, String)>,
     work: Option<JoinHandle<Promotion>>,
-    asking: Option<JoinHandle<BTreeMap<ServerAddr, String>>>,
-    asked: Option<Instant>,
+    asking: Option<JoinHandle<BTreeMap<ServerAddr, Right>>>,
+    /// When rights are asked for again; at once for None.
+    ask_at: Option<Instant>,
     thawing: Option<JoinHandle<()>>,
     /// Rights that are missing, by server.
     rights: BTreeMap<ServerAddr, String>,
     last: String,
 }
+
+/// The right that a server lacks, None if it has them all; or why that is not known.
+type Right = Result<Option<String>, String>;
 
 /// What is shown of it.
 #[derive(Debug, Clone, Default)]
@@ -54,14 +60,13 @@ pub(super) struct Field<'a> {
     pub(super) policy: &'a Healing,
     pub(super) servers: &'a [Arc<Server>],
     pub(super) check: Option<ReadOnlyCheck>,
-    pub(super) foreign: &'a [Arc<str>],
 }
 
 impl Promoting {
     /// Nothing was tried.
     pub(super) fn new() -> Self {
         let (looks, rights, last) = (Instant::now(), BTreeMap::new(), String::new());
-        Self { looks, failures: 0, failed: None, work: None, asking: None, asked: None, thawing: None, rights, last }
+        Self { looks, failures: 0, failed: None, work: None, asking: None, ask_at: None, thawing: None, rights, last }
     }
 
     /// The right that is missing on a server.
@@ -79,9 +84,13 @@ impl Promoting {
     ) -> Option<Healed> {
         let writer = field.policy.writer;
         self.take_outcome(writer).await;
+        // In every mode: a mode that was changed leaves no receiver stopped.
+        if self.work.is_none() {
+            self.thaw(monitor, field, facts);
+        }
         if field.policy.mode != HealingMode::Full {
             self.rights.clear();
-            self.asked = None;
+            self.ask_at = None;
             return None;
         }
         self.ask_for_rights(monitor, field, facts).await;
@@ -91,7 +100,6 @@ impl Promoting {
         if self.work.is_some() {
             return Some(Healed { is_under_way: true, last: self.last.clone(), ..Healed::default() });
         }
-        self.thaw(monitor, field, facts);
         // The plan runs when this round has ended, so that it finds this verdict on the board.
         let now = due(verdict, choice, &self.death(), &self.brakes(monitor, field));
         let is_under_way = now == Due::Now && self.begin(monitor, field, facts);
@@ -156,7 +164,7 @@ impl Promoting {
             old,
             servers: answering.filter_map(|replica| known(&replica.addr)).collect(),
             check,
-            foreign: field.foreign.to_vec(),
+            channels: channels(facts),
             apply_ms: field.policy.apply_ms,
         };
         let (monitor, orders) = (Arc::clone(monitor), Arc::clone(&monitor.orders));
@@ -203,25 +211,40 @@ impl Promoting {
     /// So that a missing right is known before it is needed.
     async fn ask_for_rights(&mut self, monitor: &Arc<Monitor>, field: &Field<'_>, facts: &Facts) {
         if let Some(asking) = self.asking.take_if(|asking| asking.is_finished()) {
-            self.rights = asking.await.unwrap_or_default();
+            let said = asking.await.unwrap_or_default();
+            let again = if said.values().any(Result::is_err) { RIGHTS_UNKNOWN } else { RIGHTS };
+            self.ask_at = Some(Instant::now() + again);
+            self.rights = missing(&self.rights, said);
         }
-        if self.asking.is_some() || self.asked.is_some_and(|asked| asked.elapsed() < RIGHTS) {
+        if self.asking.is_some() || self.ask_at.is_some_and(|at| Instant::now() < at) {
             return;
         }
-        self.asked = Some(Instant::now());
         let is_asked = |server: &&Arc<Server>| facts.replicas.iter().any(|one| one.addr == server.key.addr() && one.silence.is_none());
         let servers: Vec<Arc<Server>> = field.servers.iter().filter(is_asked).cloned().collect();
         let monitor = Arc::clone(monitor);
         self.asking = Some(tokio::spawn(async move {
-            let mut missing = BTreeMap::new();
+            let mut said = BTreeMap::new();
             for server in servers {
-                if let Err(why) = may_promote(&monitor, &server).await {
-                    missing.insert(server.key.addr(), why);
-                }
+                said.insert(server.key.addr(), lacks_right(&monitor, &server).await);
             }
-            missing
+            said
         }));
     }
+}
+
+/// The channels by which servers replicate from the dead writer.
+fn channels(facts: &Facts) -> Vec<(ServerAddr, String)> {
+    let channels = facts.replicas.iter().filter_map(|one| Some((one.addr.clone(), one.channel.as_ref()?)));
+    channels.filter(|(_, channel)| channel.is_from_primary).map(|(addr, channel)| (addr, channel.name.clone())).collect()
+}
+
+/// The rights that are missing. Of a server that did not say, what was known of it before.
+fn missing(before: &BTreeMap<ServerAddr, String>, said: BTreeMap<ServerAddr, Right>) -> BTreeMap<ServerAddr, String> {
+    let right = |(addr, said): (ServerAddr, Right)| {
+        let lacks = said.unwrap_or_else(|_| before.get(&addr).cloned())?;
+        Some((addr, lacks))
+    };
+    said.into_iter().filter_map(right).collect()
 }
 
 /// What a look after a change found.
@@ -237,4 +260,51 @@ pub(crate) async fn look_again(monitor: &Arc<Monitor>, writer: HostgroupId, limi
     let (monitor, until) = (Arc::clone(monitor), Instant::now() + limit);
     let seen = tokio::task::spawn_blocking(move || monitor.healing.seen_anew(writer, until)).await.ok().flatten()?;
     Some(Looked { verdict: seen.verdict, facts: seen.facts, choice: seen.choice })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use topology::healing::{Channel, LinkThread, Replica};
+
+    fn addr(host: &str) -> ServerAddr {
+        ServerAddr { host: host.into(), port: 3306 }
+    }
+
+    #[test]
+    fn only_a_server_that_says_so_lacks_a_right() {
+        let before = BTreeMap::from([(addr("b"), "old".to_owned()), (addr("c"), "old".to_owned())]);
+        let said = BTreeMap::from([
+            (addr("a"), Ok(Some("new".to_owned()))),
+            (addr("b"), Ok(None)),
+            (addr("c"), Err("timeout".to_owned())),
+            (addr("d"), Err("too many connections".to_owned())),
+        ]);
+        let wanted = BTreeMap::from([(addr("a"), "new".to_owned()), (addr("c"), "old".to_owned())]);
+        assert_eq!(missing(&before, said), wanted);
+    }
+
+    #[test]
+    fn a_replica_of_a_replica_is_left_alone() {
+        let replica = |host: &str, is_from_primary| {
+            let (receiver, applier) = (LinkThread::default(), LinkThread::default());
+            let channel = Channel {
+                name: "x".to_owned(),
+                source: addr("a"),
+                is_from_primary,
+                is_by_gtid: true,
+                position: String::new(),
+                receiver,
+                applier,
+                delay_s: 0,
+                has_filters: false,
+                lag_ms: None,
+                heard_ms: None,
+                heartbeat_ms: None,
+            };
+            Replica { channel: Some(channel), ..Replica::silent(addr(host), "") }
+        };
+        let facts = Facts { replicas: vec![replica("b", true), replica("c", false)], ..Facts::default() };
+        assert_eq!(channels(&facts), [(addr("b"), "x".to_owned())]);
+    }
 }

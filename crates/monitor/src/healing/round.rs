@@ -65,8 +65,8 @@ struct Cluster {
     user: String,
     /// Weights of rows in the writer hostgroup.
     as_writers: BTreeMap<ServerAddr, u32>,
-    /// Servers that the operator took out of use, in any hostgroup of the cluster.
-    offline: BTreeMap<ServerAddr, ServerStatus>,
+    /// Servers that are out of use in any hostgroup of the cluster, and why.
+    offline: BTreeMap<ServerAddr, String>,
     /// Channels from other clusters.
     foreign: Vec<Arc<str>>,
     timeout: Duration,
@@ -114,8 +114,7 @@ impl Keeping {
         self.remember(&facts, &choice);
         let verdict = self.verdict(&monitor, &cluster, &facts, answer);
         let Beside { tended, errant } = self.tend(&monitor, &cluster, &facts, verdict).await;
-        let (policy, servers, foreign) = (&*cluster.policy, &cluster.servers[..], &cluster.foreign[..]);
-        let field = Field { policy, servers, check: cluster.check, foreign };
+        let field = Field { policy: &cluster.policy, servers: &cluster.servers, check: cluster.check };
         let healed = self.promoting.round(&monitor, &field, (&facts, &choice), verdict).await;
         monitor.note_healing(Seen { policy: cluster.policy, verdict, facts, choice, tended, errant, healed });
         self
@@ -283,7 +282,7 @@ impl Keeping {
             is_written_as_writer: cluster.as_writers.contains_key(&addr),
             weight: cluster.as_writers.get(&addr).copied().unwrap_or(server.weight),
             site: cluster.site(&addr),
-            offline: cluster.offline.get(&addr).map(|status| status.as_str()),
+            offline: cluster.offline.get(&addr).cloned(),
             was_errant: self.errant.get(&addr).cloned().unwrap_or_default(),
             ..Replica::silent(addr.clone(), "it was not asked")
         };
@@ -438,6 +437,7 @@ fn cluster(monitor: &Monitor, writer: HostgroupId) -> Option<Cluster> {
     let identities = monitor.identities();
     let strangers: BTreeSet<&ServerAddr> =
         identities.iter().filter(|one| one.writer == writer && one.is_stranger()).map(|one| &one.server).collect();
+    let (drained, (_, fenced)) = (monitor.drained_servers(), monitor.past(writer));
     monitor.consult(|snapshot, layout| {
         let group = snapshot.roles.iter().find(|group| group.writer == writer)?;
         let policy = Arc::clone(snapshot.healing.get(&writer)?);
@@ -452,7 +452,11 @@ fn cluster(monitor: &Monitor, writer: HostgroupId) -> Option<Cluster> {
                 writers.push(addr.clone());
             }
             if placement.server.status != ServerStatus::Online {
-                offline.insert(addr.clone(), placement.server.status);
+                offline.insert(addr.clone(), format!("mysql_servers says {}", placement.server.status.as_str()));
+            } else if drained.contains(&addr) {
+                offline.insert(addr.clone(), "it is drained (DRAIN SERVER)".to_owned());
+            } else if fenced.contains(&addr) {
+                offline.insert(addr.clone(), "it is kept out, as another server took over from it".to_owned());
             }
             servers.entry(addr).or_insert(placement);
         }

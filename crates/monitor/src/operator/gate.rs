@@ -77,12 +77,27 @@ fn word(value: &str) -> Option<String> {
 }
 
 /// Asks for what cannot be: a server says whether we may set it before it says that this is no value.
+const IMPOSSIBLE: &str = "SET GLOBAL read_only='whether this user may'";
+
+/// An error if this user may not set it, or if that is not known.
 pub(super) async fn may_set(server: &mut Control) -> Result<(), String> {
-    const IMPOSSIBLE: &str = "SET GLOBAL read_only='whether this user may'";
     match server.try_ask(IMPOSSIBLE).await {
         Err(fault) if fault.code() == Some(codes::WRONG_VALUE_FOR_VAR) => Ok(()),
         outcome => permitted(server, IMPOSSIBLE, outcome),
     }
+}
+
+/// The right to set it that this user lacks. An error if the server did not say.
+pub(super) async fn lacks_right_to_set(server: &mut Control) -> Result<Option<String>, String> {
+    match server.try_ask(IMPOSSIBLE).await {
+        Err(fault) if fault.code() == Some(codes::WRONG_VALUE_FOR_VAR) => Ok(None),
+        Err(fault) if is_denied(&fault) => Ok(permitted(server, IMPOSSIBLE, Err(fault)).err()),
+        outcome => permitted(server, IMPOSSIBLE, outcome).map(|()| None),
+    }
+}
+
+fn is_denied(fault: &Fault) -> bool {
+    matches!(fault.code(), Some(codes::DBACCESS_DENIED | codes::ACCESS_DENIED | codes::SPECIFIC_ACCESS_DENIED | codes::TABLEACCESS_DENIED))
 }
 
 /// An error if another session has changed it.
@@ -98,11 +113,9 @@ pub(super) async fn is_still(server: &mut Control, gate: &Gate) -> Result<(), St
 
 /// The error of a statement that needs a privilege, with the privilege's name.
 fn permitted(server: &Control, sql: &str, outcome: Result<Rows, Fault>) -> Result<(), String> {
-    outcome.map(drop).map_err(|fault| match fault.code() {
-        Some(codes::DBACCESS_DENIED | codes::ACCESS_DENIED | codes::SPECIFIC_ACCESS_DENIED | codes::TABLEACCESS_DENIED) => {
-            format!("{}: {sql}: {fault}; {NEEDED}", server.addr)
-        }
-        _ => format!("{}: {sql}: {fault}", server.addr),
+    outcome.map(drop).map_err(|fault| {
+        let needed = if is_denied(&fault) { format!("; {NEEDED}") } else { String::new() };
+        format!("{}: {sql}: {fault}{needed}", server.addr)
     })
 }
 

@@ -33,7 +33,7 @@ use plan::Hand;
 
 pub(crate) use claim::Claims;
 pub(crate) use holds::{HoldGuard, Holds, Reason};
-pub(crate) use promote::{Promote, Promotion, may_promote, run as promote, thaw};
+pub(crate) use promote::{Promote, Promotion, lacks_right, run as promote, thaw};
 pub(crate) use rejoin::{Outcome, Rejoin, run as rejoin};
 
 const NOT_RUNNING: &str = "the monitor is not running";

@@ -19,10 +19,11 @@ use topology::{CheckKind, Event, EventKind, Fork};
 use super::LOOK_AGAIN;
 use super::claim::{Claim, Work};
 use super::control::Control;
-use super::gate::{Gate, is_still, may_set};
+use super::gate::{Gate, is_still, lacks_right_to_set};
 use super::plan::writers;
 use super::replication;
-use super::repoint::{self, Channel, Move, NotDone, Pointer, SemiSync, Was};
+use super::repoint::{self, Acks, Channel, Move, NotDone, Pointer, SemiSync, Was};
+use crate::channels::ThreadState;
 use crate::client::{Access, Fault, open};
 use crate::clock::unix_us;
 use crate::healing::{self, Promoted};
@@ -37,6 +38,10 @@ const REACHED: Duration = Duration::from_secs(2);
 const OPENS_WITHIN_S: u64 = 2;
 /// Longest until it is known whether a server was opened.
 const OPENED: Duration = Duration::from_secs(10);
+/// Longest for each of the steps after the opening, beside following.
+const STEP: Duration = Duration::from_secs(5);
+/// Longest until replicas that follow are connected to acknowledge.
+const ACKNOWLEDGES: Duration = Duration::from_secs(2);
 /// Longest until the proxy's own checks see the new writer.
 const SEEN: Duration = Duration::from_secs(10);
 /// Longest until a change is undone.
@@ -57,8 +62,8 @@ pub(crate) struct Promote {
     /// The other servers that answer.
     pub(crate) servers: Vec<Arc<Server>>,
     pub(crate) check: ReadOnlyCheck,
-    /// Channels from other clusters.
-    pub(crate) foreign: Vec<Arc<str>>,
+    /// The channels by which servers replicate from the dead writer. Others are left alone.
+    pub(crate) channels: Vec<(ServerAddr, String)>,
     /// Longest time for applying what was received, ms.
     pub(crate) apply_ms: u64,
 }
@@ -95,6 +100,8 @@ struct Ready {
     /// The other replicas, under their locks.
     others: Vec<Control>,
     plan: Plan,
+    /// The channels that replicated when the plan began. What an operator had stopped before is not started.
+    ran: Vec<(ServerAddr, String)>,
     /// The candidate's channel, which is stopped.
     taken: Channel,
     /// `read_only` of the candidate.
@@ -110,22 +117,30 @@ enum Opened {
     Unknown(String),
 }
 
-/// An error that names a right which a promotion of this server would need.
-pub(crate) async fn may_promote(monitor: &Arc<Monitor>, server: &Arc<Server>) -> Result<(), String> {
+/// The right that a promotion of this server would need and the monitor's user lacks; None if it has them all. An error if the server did
+/// not say.
+pub(crate) async fn lacks_right(monitor: &Arc<Monitor>, server: &Arc<Server>) -> Result<Option<String>, String> {
     let user = monitor.snapshot().vars.monitor_username.clone();
     let asked = async {
         let mut control = Control::open(monitor, server, Instant::now() + REACHED).await?;
-        may_set(&mut control).await?;
-        repoint::may_repoint(&mut control, true, &user).await
+        if let Some(why) = lacks_right_to_set(&mut control).await? {
+            return Ok(Some(why));
+        }
+        let Err(why) = repoint::may_repoint(&mut control, true, &user).await else { return Ok(None) };
+        // Its connection lasts where only a right is missing.
+        control.ask("DO 0").await?;
+        Ok(Some(why))
     };
-    // A server that does not answer says nothing about rights.
-    tokio::time::timeout(REACHED, asked).await.unwrap_or(Ok(()))
+    tokio::time::timeout(REACHED, asked).await.unwrap_or_else(|_| Err(format!("no answer within {} s", REACHED.as_secs())))
 }
 
 /// Starts a receiver that a plan stopped and did not start again. Not on a server that takes writes by now.
 pub(crate) async fn thaw(monitor: &Arc<Monitor>, server: &Arc<Server>, name: &str) -> Result<(), String> {
     let started = async {
         let mut control = Control::open(monitor, server, Instant::now() + UNDONE).await?;
+        if control.value(LOCK).await? != "1" {
+            return Err("another proxy, or another order, is at work on it (GET_LOCK)".to_owned());
+        }
         if Gate::of(&mut control).await?.is_open() {
             return Ok(());
         }
@@ -242,6 +257,7 @@ impl Healer {
         let hostgroup = self.promote.hostgroup;
         let is_full = self.monitor.consult(|snapshot, _| snapshot.healing.get(&hostgroup).is_some_and(|row| row.mode == HealingMode::Full));
         match self.monitor.healing.verdict(hostgroup) {
+            _ if !self.monitor.keeps_files() => Err("another process of this proxy is in charge".to_owned()),
             _ if !is_full => Err("mysql_healing does not ask for it any more".to_owned()),
             _ if let Some(why) = self.monitor.healing.orders.suspended(hostgroup) => Err(why),
             Some(Verdict::Dead) => Ok(()),
@@ -252,7 +268,7 @@ impl Healer {
     /// Everything before the opening.
     async fn prepare(&self) -> Result<Ready, String> {
         let mut servers = self.lock_all().await?;
-        self.freeze(&mut servers).await?;
+        let ran = self.freeze(&mut servers).await?;
         let seen = healing::look_again(&self.monitor, self.promote.hostgroup, LIMIT / 2).await;
         let seen = seen.ok_or_else(|| "the servers did not answer another look".to_owned())?;
         if seen.verdict != Verdict::Dead {
@@ -284,7 +300,7 @@ impl Healer {
         self.keep_fork(&plan.candidate, has.executed).await?;
         let taken = self.take_off(&mut candidate, &server, &plan).await?;
         let was_semi_sync = seen.facts.primary.is_some_and(|primary| primary.semi_sync.is_some());
-        Ok(Ready { candidate, server, others: servers, plan, taken, gate, was_semi_sync })
+        Ok(Ready { candidate, server, others: servers, plan, ran, taken, gate, was_semi_sync })
     }
 
     fn server(&self, addr: &ServerAddr) -> Result<Arc<Server>, String> {
@@ -310,14 +326,20 @@ impl Healer {
         Ok(servers)
     }
 
-    /// Stops the receivers: from here on no server gets more.
-    async fn freeze(&self, servers: &mut Vec<Control>) -> Result<(), String> {
-        let is_own = |channel: &&Channel| !self.promote.foreign.iter().any(|name| name.eq_ignore_ascii_case(&channel.link.name));
-        let mut frozen = Vec::new();
+    /// Stops the receivers: from here on no server gets more. Returns the channels that replicated.
+    async fn freeze(&self, servers: &mut Vec<Control>) -> Result<Vec<(ServerAddr, String)>, String> {
+        let (mut frozen, mut ran) = (Vec::new(), Vec::new());
         for control in servers.iter_mut() {
             let channels = repoint::channels(&control.channels().await?);
-            let receiving = channels.iter().filter(is_own).filter(|channel| channel.receives());
-            frozen.extend(receiving.map(|channel| (control.addr.clone(), channel.link.name.clone())));
+            for channel in channels.iter().filter(|channel| is_among(&self.promote.channels, &control.addr, &channel.link.name)) {
+                let named = (control.addr.clone(), channel.link.name.clone());
+                if replicated(channel) {
+                    ran.push(named.clone());
+                }
+                if channel.receives() {
+                    frozen.push(named);
+                }
+            }
         }
         self.write_frozen(frozen.clone()).await?;
         let mut jobs = JoinSet::new();
@@ -339,7 +361,7 @@ impl Healer {
             self.note(&control.addr, "frozen", "its receiver is stopped");
             servers.push(control);
         }
-        Ok(())
+        Ok(ran)
     }
 
     /// Has the servers fetch and apply what the plan says.
@@ -438,16 +460,24 @@ impl Healer {
 
     /// Lets the server take writes.
     async fn open(&self, ready: &mut Ready) -> Opened {
-        let checked = tokio::time::timeout(LIMIT / 2, self.may_open(ready)).await;
-        if let Err(why) = checked.unwrap_or_else(|_| Err("the servers did not answer the last check".to_owned())) {
-            return Opened::No(why);
-        }
-        let connection = match ready.candidate.id().await {
-            Ok(connection) => connection,
+        let limit = Duration::from_secs(OPENS_WITHIN_S);
+        let checked = self.guarded(async {
+            let connection = within(REACHED, ready.candidate.id()).await?;
+            within(LIMIT / 2, self.may_open(ready)).await?;
+            // The server's deadline begins before the last look at the old writer: what that look says is never older than the deadline.
+            let last = async {
+                let now = time_of(&mut ready.candidate).await?;
+                self.is_gone().await?;
+                self.is_wanted()?;
+                Ok(now)
+            };
+            Ok((connection, within(limit, last).await?))
+        });
+        let (connection, now) = match checked.await {
+            Ok(checked) => checked,
             Err(why) => return Opened::No(why),
         };
-        let limit = Duration::from_secs(OPENS_WITHIN_S);
-        match tokio::time::timeout(limit, open_in_time(&mut ready.candidate)).await {
+        match tokio::time::timeout(limit, open_in_time(&mut ready.candidate, &now)).await {
             Ok(Ok(true)) => Opened::Yes,
             Ok(Ok(false)) => Opened::No(format!("{} was not opened in time", ready.candidate.addr)),
             _ => self.is_opened(ready, connection).await,
@@ -465,11 +495,10 @@ impl Healer {
             }
         }
         is_still(&mut ready.candidate, &ready.gate).await?;
-        self.is_gone().await?;
         if *self.monitor.stopping.borrow() {
             return Err("the monitor stops".to_owned());
         }
-        self.is_wanted()
+        Ok(())
     }
 
     /// The connection that opened it said nothing. It is ended, and the server asked over another one.
@@ -504,18 +533,34 @@ impl Healer {
     async fn after(&self, ready: &mut Ready, begun: Instant) -> Vec<String> {
         let mut warnings = Vec::new();
         let heir = ready.server.key.addr();
+        if !ready.plan.steps.iter().any(|step| matches!(step.act, Act::Follow { .. })) {
+            // Before sessions go there: their commits would wait for nobody.
+            let stopped = within(STEP, self.stop_waiting(ready)).await;
+            self.renew(ready, stopped.is_err()).await;
+            warnings.extend(stopped.err());
+        }
         match tokio::time::timeout(SEEN, self.see(ready)).await {
             Ok(Ok(())) => self.note(&heir, "writes", &format!("{} ms after the plan began", begun.elapsed().as_millis())),
             Ok(Err(why)) => warnings.push(format!("the proxy does not see {heir} as the writer: {why}")),
-            Err(_) => warnings.push(format!("the proxy does not see {heir} as the writer after {} s", SEEN.as_secs())),
+            Err(_) => {
+                warnings.push(format!("the proxy does not see {heir} as the writer after {} s", SEEN.as_secs()));
+                self.renew(ready, true).await;
+            }
         }
         let (followers, lost) = self.follow(ready).await;
         warnings.extend(lost);
-        if ready.was_semi_sync {
-            warnings.extend(self.wait_for_acks(ready, followers).await.err());
-        }
-        warnings.extend(self.forget(ready).await.err());
+        let acks = within(STEP, self.set_acks(ready, followers)).await;
+        self.renew(ready, acks.is_err()).await;
+        warnings.extend(acks.err());
+        warnings.extend(within(STEP, self.forget(ready)).await.err());
         warnings
+    }
+
+    /// A new connection to the new writer where a step failed: a late answer must not be read as another statement's.
+    async fn renew(&self, ready: &mut Ready, has_failed: bool) {
+        if has_failed && let Ok(control) = within(REACHED, Control::open(&self.monitor, &ready.server, Instant::now() + LIMIT)).await {
+            ready.candidate = control;
+        }
     }
 
     /// The proxy's own check sees the new writer, and no other one.
@@ -535,15 +580,22 @@ impl Healer {
 
     /// Points the other replicas at the new writer. Returns how many follow, and why others do not.
     async fn follow(&self, ready: &mut Ready) -> (usize, Vec<String>) {
-        let new = match repoint::node(&mut ready.candidate).await {
+        let new = match within(STEP, repoint::node(&mut ready.candidate)).await {
             Ok(new) => new,
-            Err(why) => return (0, vec![format!("no replica was pointed at the new writer: {why}")]),
+            Err(why) => {
+                self.renew(ready, true).await;
+                return (0, vec![format!("no replica was pointed at the new writer: {why}")]);
+            }
         };
         let mut jobs = JoinSet::new();
         let (mut followers, mut warnings) = (0, Vec::new());
         for step in &ready.plan.steps {
             let Act::Follow { channel, before, .. } = &step.act else { continue };
             let Ok(server) = self.server(&step.server) else { continue };
+            if !is_among(&ready.ran, &step.server, channel) {
+                self.note(&step.server, "left", "its replication was stopped before the plan began");
+                continue;
+            }
             let was = Some(Was { source: before.clone(), runs: true });
             let to = Move { name: channel.clone(), was, is_old: false };
             let (monitor, taken) = (Arc::clone(&self.monitor), Channel::default());
@@ -571,19 +623,50 @@ impl Healer {
         (followers, warnings)
     }
 
-    /// The new writer waits for acknowledgements as the old one did, now that its replicas are there.
-    async fn wait_for_acks(&self, ready: &mut Ready, followers: usize) -> Result<(), String> {
+    /// Whether the new writer waits for acknowledgements, now that its replicas are there.
+    async fn set_acks(&self, ready: &mut Ready, followers: usize) -> Result<(), String> {
+        match followers {
+            0 => self.stop_waiting(ready).await,
+            _ if ready.was_semi_sync => self.wait_for_acks(ready).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Commits of a server that nobody follows would wait for nobody. An error where that was so, as it is a warning.
+    async fn stop_waiting(&self, ready: &mut Ready) -> Result<(), String> {
         let heir = ready.candidate.addr.clone();
-        if followers == 0 {
-            return Err(format!(
-                "no server follows {heir}, so its semi-synchronous replication is off: switch it on when a replica follows"
-            ));
+        let Some(own) = SemiSync::of(&mut ready.candidate).await? else { return Ok(()) };
+        if own.is_source() {
+            if Acks::of(&mut ready.candidate).await?.are_enough() {
+                return Ok(());
+            }
+            own.set_source(&mut ready.candidate, false).await?;
+        } else if !ready.was_semi_sync {
+            return Ok(());
         }
-        match SemiSync::of(&mut ready.candidate).await? {
-            Some(own) if !own.is_source() => own.set_source(&mut ready.candidate, true).await?,
-            Some(_) => {}
-            None => return Err(format!("{heir} has no semi-synchronous replication")),
+        Err(format!("no server follows {heir}, so its semi-synchronous replication is off: switch it on when a replica follows"))
+    }
+
+    /// The new writer waits for acknowledgements as the old one did, if enough replicas are connected to give them.
+    async fn wait_for_acks(&self, ready: &mut Ready) -> Result<(), String> {
+        let heir = ready.candidate.addr.clone();
+        let own = SemiSync::of(&mut ready.candidate).await?;
+        let own = own.ok_or_else(|| format!("{heir} has no semi-synchronous replication"))?;
+        if own.is_source() {
+            return Ok(());
         }
+        let until = Instant::now() + ACKNOWLEDGES;
+        loop {
+            let acks = Acks::of(&mut ready.candidate).await?;
+            if acks.are_enough() {
+                break;
+            }
+            if Instant::now() >= until {
+                return Err(format!("{acks}, so semi-synchronous replication of {heir} is off: switch it on when there are enough"));
+            }
+            tokio::time::sleep(WATCH_EVERY).await;
+        }
+        own.set_source(&mut ready.candidate, true).await?;
         self.note(&heir, "semi-synchronous", "its commits wait for acknowledgements from now on");
         Ok(())
     }
@@ -686,15 +769,36 @@ async fn point(control: &mut Control, channel: &str, source: &ServerAddr) -> Res
     control.tell(&start, "its channel is started").await
 }
 
-/// The statement does nothing after its deadline by the server's own clock. Returns whether the server is open now.
-async fn open_in_time(candidate: &mut Control) -> Result<bool, String> {
+/// The steps, or an error after so long.
+async fn within<T>(limit: Duration, steps: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    tokio::time::timeout(limit, steps).await.unwrap_or_else(|_| Err(format!("no answer within {} s", limit.as_secs())))
+}
+
+/// Whether the list names this channel.
+fn is_among(channels: &[(ServerAddr, String)], server: &ServerAddr, name: &str) -> bool {
+    channels.iter().any(|(addr, channel)| addr == server && channel.eq_ignore_ascii_case(name))
+}
+
+/// Whether nobody had stopped it. A receiver with an error has stopped by itself.
+fn replicated(channel: &Channel) -> bool {
+    let (receiver, applier) = (&channel.link.receiver, &channel.link.applier);
+    (channel.receives() || receiver.error.is_some()) && applier.state != ThreadState::Stopped
+}
+
+/// The server's time, s, as it writes it.
+async fn time_of(candidate: &mut Control) -> Result<String, String> {
     // An hour that comes twice would fool the comparison.
     candidate.ask("SET SESSION time_zone='+00:00'").await?;
     let now = candidate.plain("SELECT UNIX_TIMESTAMP(SYSDATE(6))", ".").await?;
     if now.parse::<f64>().is_err() {
         return Err(format!("{}: its time is not understood", candidate.addr));
     }
-    candidate.ask(&opening(&now)).await?;
+    Ok(now)
+}
+
+/// The statement does nothing after its deadline by the server's own clock. Returns whether the server is open now.
+async fn open_in_time(candidate: &mut Control, now: &str) -> Result<bool, String> {
+    candidate.ask(&opening(now)).await?;
     Ok(Gate::of(candidate).await?.is_open())
 }
 

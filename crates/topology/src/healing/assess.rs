@@ -194,8 +194,8 @@ impl<'a> Scene<'a> {
         let policy = self.policy;
         let lag_ms = replica.channel.as_ref().and_then(|channel| channel.lag_ms);
         let is_behind = !replica.executed.contains(&replica.received);
-        if let Some(status) = replica.offline {
-            return Some(format!("mysql_servers says {status}"));
+        if replica.offline.is_some() {
+            return replica.offline.clone();
         }
         match () {
             () if replica.promotion() == Promotion::Never => Some(match replica.declared {

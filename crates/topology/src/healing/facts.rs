@@ -117,8 +117,8 @@ pub struct Replica {
     pub purged: GtidSet,
     /// Transactions that it had and the primary lacked at the last look that the primary answered. Two replicas can share them.
     pub was_errant: GtidSet,
-    /// The status in `mysql_servers` by which the operator takes it out of use, such as OFFLINE_SOFT.
-    pub offline: Option<&'static str>,
+    /// Why it is out of use: by its status in `mysql_servers`, by an operator's order, or as a former writer.
+    pub offline: Option<String>,
     /// It gives GTIDs to what it writes.
     pub has_gtids: bool,
     /// It takes writes of ordinary clients.

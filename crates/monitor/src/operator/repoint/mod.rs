@@ -32,7 +32,7 @@ use wire::codes;
 pub(super) use channel::{Channel, Node, all as channels};
 pub(super) use follow::{NotDone, Pointer};
 pub(super) use judge::{Move, Was};
-pub(super) use semi_sync::SemiSync;
+pub(super) use semi_sync::{Acks, SemiSync};
 
 /// The plan for the servers' replication.
 #[derive(Debug)]

@@ -10,6 +10,10 @@ use wire::codes;
 const SHOW: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('rpl_semi_sync_source_enabled', 'rpl_semi_sync_master_enabled', \
                     'rpl_semi_sync_replica_enabled', 'rpl_semi_sync_slave_enabled')";
 
+const CONNECTED: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN ('Rpl_semi_sync_source_clients', 'Rpl_semi_sync_master_clients')";
+const WANTED: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('rpl_semi_sync_source_wait_for_replica_count', \
+                      'rpl_semi_sync_master_wait_for_slave_count')";
+
 /// A server's two sides, by the names of their settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::operator) struct SemiSync {
@@ -64,6 +68,41 @@ impl SemiSync {
     }
 }
 
+/// Acknowledgements of a server's commits. It counts replicas also while its source side is off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::operator) struct Acks {
+    /// Replicas that are connected to give them.
+    connected: u64,
+    /// So many a commit waits for, at least one.
+    wanted: u64,
+}
+
+impl Acks {
+    pub(in crate::operator) async fn of(server: &mut Control) -> Result<Self, String> {
+        let status = server.ask(CONNECTED).await?;
+        Ok(read_acks(&status, &server.ask(WANTED).await?))
+    }
+
+    /// Whether commits would not wait for replicas that are not there.
+    pub(in crate::operator) fn are_enough(self) -> bool {
+        self.connected >= self.wanted
+    }
+}
+
+impl std::fmt::Display for Acks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} replicas are connected to acknowledge, and a commit waits for {}", self.connected, self.wanted)
+    }
+}
+
+fn read_acks(status: &Rows, variables: &Rows) -> Acks {
+    let number = |rows: &Rows, new, old| rows.named(new).or_else(|| rows.named(old)).and_then(|value| value.parse().ok());
+    let connected = number(status, "rpl_semi_sync_source_clients", "rpl_semi_sync_master_clients").unwrap_or(0);
+    // MariaDB has no such setting: one.
+    let wanted = number(variables, "rpl_semi_sync_source_wait_for_replica_count", "rpl_semi_sync_master_wait_for_slave_count");
+    Acks { connected, wanted: wanted.unwrap_or(1).max(1) }
+}
+
 fn read(rows: &Rows) -> Option<SemiSync> {
     let pairs = [
         ("rpl_semi_sync_source_enabled", "rpl_semi_sync_replica_enabled"),
@@ -82,6 +121,21 @@ mod tests {
     fn shown(words: [&str; 2], values: [&str; 2]) -> Option<SemiSync> {
         let rows = [0, 1].map(|i| [Some(words[i]), Some(values[i])]);
         read(&Rows::of(&["Variable_name", "Value"], &[&rows[0], &rows[1]]))
+    }
+
+    #[test]
+    fn commits_wait_only_where_enough_replicas_acknowledge() {
+        let rows = |name: &str, value: &str| Rows::of(&["Variable_name", "Value"], &[&[Some(name), Some(value)]]);
+        let mysql = |connected, wanted| {
+            let status = rows("Rpl_semi_sync_source_clients", connected);
+            read_acks(&status, &rows("rpl_semi_sync_source_wait_for_replica_count", wanted)).are_enough()
+        };
+        assert!(mysql("2", "2") && mysql("1", "1"));
+        assert!(!mysql("1", "2") && !mysql("0", "1"));
+        let none = Rows::of(&["Variable_name", "Value"], &[]);
+        let mariadb = |connected| read_acks(&rows("Rpl_semi_sync_master_clients", connected), &none).are_enough();
+        assert!(mariadb("1") && !mariadb("0"), "MariaDB waits for one");
+        assert!(!read_acks(&none, &none).are_enough());
     }
 
     #[test]
