@@ -220,7 +220,11 @@ impl Run {
 
     /// Takes room for bytes that wait; false where the queue is full.
     pub fn take_room(&self, bytes: u64) -> bool {
-        let most = self.plan.queue_bytes;
+        self.take_room_within(bytes, self.plan.queue_bytes)
+    }
+
+    /// The same with another limit, bytes.
+    pub fn take_room_within(&self, bytes: u64, most: u64) -> bool {
         let taken = self.queued_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, |held| {
             let held = held.saturating_add(bytes);
             (held <= most).then_some(held)

@@ -55,10 +55,10 @@ impl Copying {
         self.give_room(strand.clear());
     }
 
-    /// Puts a job into a strand that has room; gives it back where the queue is full.
-    pub(crate) fn try_admit(&self, strand: &CopyStrand, job: Job) -> Result<(), Job> {
+    /// Puts a job into a strand; gives it back where the queue would be beyond `most` bytes.
+    fn try_admit(&self, strand: &CopyStrand, job: Job, most: u64) -> Result<(), Job> {
         let bytes = job.bytes();
-        if !self.run.take_room(bytes) {
+        if !self.run.take_room_within(bytes, most) {
             return Err(job);
         }
         if !strand.push(job) {
@@ -67,10 +67,31 @@ impl Copying {
         Ok(())
     }
 
-    /// The same; where the queue is full, the youngest sessions that wait are given up.
-    pub(crate) fn admit(&self, strand: &CopyStrand, mut job: Job) {
+    /// Puts a job into a strand. Where the queue is full, the youngest sessions that wait are given up.
+    pub(crate) fn admit(&self, strand: &CopyStrand, job: Job) {
+        self.admit_within(strand, job, self.run.plan.queue_bytes);
+    }
+
+    /// The same for a client that waits afterwards, if the queue is full: true. A job outside the queue would keep back those in the queue
+    /// that depend on it, so the queue takes twice its limit.
+    pub(crate) fn admit_beyond(&self, strand: &CopyStrand, job: Job) -> bool {
+        self.admit_within(strand, job, self.run.plan.queue_bytes.saturating_mul(2));
+        self.is_full()
+    }
+
+    /// Whether clients are to wait.
+    pub(crate) fn is_full(&self) -> bool {
+        self.run.queued_bytes() > self.run.plan.queue_bytes
+    }
+
+    /// Gives up the youngest sessions until the queue is within its limit.
+    pub(crate) fn make_room(&self) {
+        while self.is_full() && self.give_up_youngest() {}
+    }
+
+    fn admit_within(&self, strand: &CopyStrand, mut job: Job, most: u64) {
         let is_too_long = job.bytes() > self.run.plan.queue_bytes;
-        while let Err(back) = self.try_admit(strand, job) {
+        while let Err(back) = self.try_admit(strand, job, most) {
             if is_too_long || strand.is_gone() || !self.give_up_youngest() {
                 return self.give_up(strand, GaveUp::QueueFull);
             }

@@ -47,6 +47,21 @@ fn the_youngest_are_given_up_whole() {
 }
 
 #[test]
+fn what_clients_wait_for_is_in_the_queue() {
+    let copying = copying(", queue_mb=1");
+    let strands = [0; 2].map(|_| copying.strand());
+    assert!(!copying.admit_beyond(&strands[0], job(&copying, 900 << 10)));
+    assert!(copying.admit_beyond(&strands[1], job(&copying, 900 << 10)), "its client waits");
+    assert!(strands[1].has_waiting() && copying.run.given_up(GaveUp::QueueFull) == 0);
+    // Beyond twice the limit, sessions are given up at once.
+    copying.admit_beyond(&strands[0], job(&copying, 900 << 10));
+    assert!(strands[1].is_gone() && copying.is_full());
+    // After the wait the queue is within its limit.
+    copying.make_room();
+    assert!(strands[0].is_gone() && !copying.is_full());
+}
+
+#[test]
 fn who_waits_for_a_turn_is_woken_by_what_is_dropped_too() {
     let copying = copying("");
     let [first, second] = [(); 2].map(|()| Beginning::new(&copying, Locks::Takes).end().unwrap());
@@ -65,7 +80,7 @@ fn who_waits_for_a_turn_is_woken_by_what_is_dropped_too() {
 fn the_end_of_a_rehearsal_drops_what_waits() {
     let copying = copying("");
     let strand = copying.strand();
-    assert!(copying.try_admit(&strand, job(&copying, 10)).is_ok());
+    copying.admit(&strand, job(&copying, 10));
     copying.close();
     assert!(strand.is_gone() && !strand.has_waiting());
     assert_eq!((copying.run.queued_bytes(), copying.run.given_up(GaveUp::QueueFull)), (0, 0));

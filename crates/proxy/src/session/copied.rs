@@ -17,7 +17,7 @@ use crate::workers::worker::Worker;
 use ::capture::{Locks, Params};
 use rehearsal::{Answer, GaveUp, Skip};
 use sql::{Analysis, Facts, Kind, LexMode, Lexer, TokenKind};
-use std::collections::{HashSet, VecDeque};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -98,8 +98,8 @@ pub(super) struct SessionCopy {
     named: Option<u32>,
     /// The packet of the long data at hand.
     long_data: Vec<u8>,
-    /// What waits for room in the queue.
-    pending: VecDeque<Job>,
+    /// The queue was full when a command was handed over.
+    awaits_room: bool,
 }
 
 impl SessionCopy {
@@ -121,26 +121,28 @@ impl SessionCopy {
 
     /// Whether the client is to wait until the shadow has room.
     pub(super) fn waits(&self) -> bool {
-        !self.pending.is_empty()
+        self.awaits_room
     }
 
     /// Waits for room, for as long as the rehearsal's `wait_ms` says; then sessions are given up.
     pub(super) async fn wait_for_room(&mut self, worker: &Worker) {
+        self.awaits_room = false;
         let (Some(copying), Some(strand)) = (self.copying.clone(), self.strand.as_ref().map(|strand| Arc::clone(&strand.0))) else {
-            return self.pending.clear();
+            return;
         };
         let began_us = worker.shared.clock.now_us();
         let limit_us = copying.run.plan.wait_ms.unwrap_or(0).saturating_mul(1000);
-        while let Some(job) = self.pending.pop_front() {
+        loop {
             let mut room = std::pin::pin!(copying.has_room());
             room.as_mut().enable();
-            let Err(back) = copying.try_admit(&strand, job) else { continue };
+            if !copying.is_full() || strand.is_gone() {
+                break;
+            }
             let waited_us = worker.shared.clock.now_us().saturating_sub(began_us);
             if waited_us >= limit_us {
-                copying.admit(&strand, back);
-                continue;
+                copying.make_room();
+                break;
             }
-            self.pending.push_front(back);
             // Room or not, the clock is looked at.
             let _ = tokio::time::timeout(Duration::from_micros(limit_us - waited_us), room).await;
         }
@@ -276,7 +278,7 @@ impl Session {
         self.copy_job(Job::Begin(Box::new(state)));
     }
 
-    /// Hands a job over; it waits where the queue is full and clients are to wait.
+    /// Hands a job over.
     fn copy_job(&mut self, job: Job) {
         let is_short = self.worker.shared.memory.step() >= Step::LargeCommands;
         let Some(copied) = self.beside.as_mut().map(|beside| &mut beside.copied) else { return };
@@ -287,12 +289,7 @@ impl Session {
         if copying.run.plan.wait_ms.is_none() {
             return copying.admit(&strand.0, job);
         }
-        copied.pending.push_back(job);
-        while let Some(job) = copied.pending.pop_front() {
-            if let Err(back) = copying.try_admit(&strand.0, job) {
-                return copied.pending.push_front(back);
-            }
-        }
+        copied.awaits_room = copying.admit_beyond(&strand.0, job);
     }
 
     /// A statement is about to be sent, or sent again after it has waited: how rows of its answer come, if it is copied.
