@@ -79,9 +79,9 @@ impl Monitor {
         let (position, text) = match outcome {
             Ok(done) => done,
             Err(why) => {
-                drop(shadow);
+                // Sessions do not need the shadow.
+                drop((shadow, hold));
                 let undone = tokio::time::timeout(UNDO_WITHIN, self.undo(&pair.shadow, &changed)).await;
-                drop(hold);
                 return Err(match undone.unwrap_or_else(|_| Err("the server did not answer".to_owned())) {
                     Ok(()) => format!("{why}; everything is as before"),
                     Err(error) => format!("{why}; WARNING: {addr} is NOT as before: {error}"),
@@ -121,14 +121,15 @@ impl Monitor {
             return Ok(());
         }
         let mut shadow = Control::open(self, server, Instant::now() + UNDO_WITHIN).await?;
+        let mut errors = Vec::new();
         if let Some(gate) = &changed.gate {
-            gate.set(&mut shadow).await?;
+            errors.extend(gate.set(&mut shadow).await.err());
         }
         if let Some(channel) = &changed.stopped {
             let sql = statements::start(shadow.version(), channel);
-            shadow.tell(&sql, "its channel is started again").await?;
+            errors.extend(shadow.tell(&sql, "its channel is started again").await.err());
         }
-        Ok(())
+        if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) }
     }
 }
 
