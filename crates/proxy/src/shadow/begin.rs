@@ -47,6 +47,15 @@ pub(crate) fn begin(shared: &Arc<Shared>, name: &str, seconds: Option<u64>) -> R
     if !plan.is_active {
         return Err(format!("rehearsal '{name}' is not active (mysql_rehearsals.active=0)"));
     }
+    let now_ms = shared.clock.now_ms();
+    let is_taken = |run: &Arc<Run>| {
+        let is_of_all = [run.plan.mode, plan.mode].contains(&RehearsalMode::All);
+        is_of_all && run.plan.name != plan.name && run.plan.shadow == plan.shadow && run.ended_ms(now_ms).is_none()
+    };
+    if let Some(run) = shared.rehearsals.runs().into_iter().find(is_taken) {
+        let (id, name) = (plan.shadow, &run.plan.name);
+        return Err(format!("shadow_hostgroup {id} is in use by rehearsal '{name}': STOP REHEARSAL '{name}' ends it"));
+    }
     if plan.mode == RehearsalMode::All {
         may_copy(shared, plan, &snapshot)?;
     }
