@@ -94,6 +94,12 @@ impl LiveOrder {
         has_seen && place.turn.is_none_or(|turn| self.turns.first().is_none_or(|(first, _)| *first >= turn))
     }
 
+    /// The same for the victim of a deadlock: the server rolled its transaction back, which released its locks.
+    pub fn end_victim(&mut self, begun: Begun) -> Place {
+        self.writing += u64::from(begun.locks == Locks::None);
+        self.end(Begun { locks: Locks::Releases, ..begun })
+    }
+
     /// It has ended on the shadow, or will not run there.
     pub fn done(&mut self, place: &Place) {
         self.open.remove(place.seq);

@@ -2,8 +2,9 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// What a session did at the original: how long it waited before each statement, how long each took, and its locks.
-type History = Vec<Vec<(u8, u8, Locks)>>;
+/// What a session did at the original: how long it waited before each statement, how long each took, its locks, and whether it was the
+/// victim of a deadlock.
+type History = Vec<Vec<(u8, u8, (Locks, bool))>>;
 
 /// A statement: when it began and ended by the original's clock, and when it started and ended on the shadow.
 #[derive(Clone, Copy, Debug)]
@@ -40,11 +41,14 @@ fn shadowed(history: &History, times: &[u8], may_start: impl Fn(&LiveOrder, &Pla
     while let Some((now, moment)) = moments.pop_first() {
         match moment {
             Moment::Begins(session, number) => {
-                begun.insert((session, number), (now, order.begin(history[session][number].2)));
+                begun.insert((session, number), (now, order.begin(history[session][number].2.0)));
             }
             Moment::Ends(session, number) => {
                 let (began, one) = begun.remove(&(session, number))?;
-                all.push(Shadowed { locks: one.locks, began, ended: now, place: order.end(one), on_shadow: None });
+                let is_victim = history[session][number].2.1;
+                let locks = if is_victim { Locks::Releases } else { one.locks };
+                let place = if is_victim { order.end_victim(one) } else { order.end(one) };
+                all.push(Shadowed { locks, began, ended: now, place, on_shadow: None });
                 queues[session].push(all.len() - 1);
             }
             Moment::ShadowEnds(at) => {
@@ -86,7 +90,8 @@ fn out_of_order(all: &[Shadowed]) -> Option<(Shadowed, Shadowed)> {
 }
 
 fn history() -> impl Strategy<Value = History> {
-    let locks = prop_oneof![Just(Locks::None), Just(Locks::Takes), Just(Locks::Releases)];
+    let others = [Locks::None, Locks::Takes, Locks::Releases].map(|locks| (locks, false));
+    let locks = prop_oneof![3 => prop::sample::select(others.to_vec()), 1 => Just((Locks::Takes, true))];
     prop::collection::vec(prop::collection::vec((0..20_u8, 0..40_u8, locks), 0..12), 1..6)
 }
 
@@ -116,7 +121,8 @@ proptest! {
 /// Sabotage: with `<=` in place of `<`, the statement that ended last before another one began is not waited for.
 #[test]
 fn a_rule_that_compares_otherwise_is_noticed() {
-    let history = vec![vec![(0, 4, Locks::None), (2, 1, Locks::None)], vec![(6, 1, Locks::None)]];
+    let none = (Locks::None, false);
+    let history = vec![vec![(0, 4, none), (2, 1, none)], vec![(6, 1, none)]];
     let sabotaged = |order: &LiveOrder, place: &Place| order.open.first().is_none_or(|first| first >= place.after);
     let run = |rule: &dyn Fn(&LiveOrder, &Place) -> bool| shadowed(&history, &[90, 0, 0], rule);
     assert!(out_of_order(&run(&LiveOrder::may_start).unwrap()).is_none());
@@ -140,4 +146,21 @@ fn a_release_passes_who_waits_for_it() {
     assert!(order.may_start(&update));
     order.done(&update);
     assert_eq!((order.waiting(), order.writing), (0, 0));
+}
+
+/// B waits for A's locks, and gets them when A's transaction is rolled back to end a deadlock. B's end is numbered first.
+#[test]
+fn a_victim_passes_who_waits_for_its_locks() {
+    let mut order = LiveOrder::default();
+    let (victim, update) = (order.begin(Locks::Takes), order.begin(Locks::Takes));
+    let update = order.end(update);
+    let victim = order.end_victim(victim);
+    assert!(order.may_start(&victim) && !order.may_start(&update));
+    order.done(&victim);
+    assert!(order.may_start(&update));
+    order.done(&update);
+    // A plain read may be one too.
+    let read = order.begin(Locks::None);
+    let read = order.end_victim(read);
+    assert_eq!((order.may_start(&read), order.writing), (true, 0));
 }

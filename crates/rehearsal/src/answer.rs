@@ -159,6 +159,11 @@ impl AnswerReader {
         }
     }
 
+    /// The error that was read so far.
+    pub fn error(&self) -> Option<u16> {
+        self.answer.error
+    }
+
     /// The reply is complete.
     pub fn is_done(&self) -> bool {
         self.tracker.is_done() && self.skipping == 0

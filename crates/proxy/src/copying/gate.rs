@@ -37,8 +37,17 @@ impl Beginning {
 
     /// Its answer is complete: whatever begins later comes behind it. None: it has a ticket already.
     pub(crate) fn end(mut self) -> Option<OrderTicket> {
+        self.ends(LiveOrder::end)
+    }
+
+    /// The same for the victim of a deadlock, whose transaction was rolled back.
+    pub(crate) fn end_victim(mut self) -> Option<OrderTicket> {
+        self.ends(LiveOrder::end_victim)
+    }
+
+    fn ends(&mut self, end: impl FnOnce(&mut LiveOrder, Begun) -> Place) -> Option<OrderTicket> {
         let begun = self.begun.take()?;
-        let place = lock(&self.copying.gate).order.end(begun);
+        let place = end(&mut lock(&self.copying.gate).order, begun);
         Some(OrderTicket { copying: Arc::clone(&self.copying), place })
     }
 }

@@ -57,7 +57,7 @@ impl Beside {
         listener.hears(bytes);
         if listener.is_done() {
             self.captured.reply_ends();
-            self.copied.reply_ends();
+            self.copied.reply_ends(listener.error());
         }
     }
 

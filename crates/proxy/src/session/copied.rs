@@ -104,9 +104,10 @@ pub(super) struct SessionCopy {
 
 impl SessionCopy {
     /// The last byte of an answer is here; the client does not have it yet.
-    pub(super) fn reply_ends(&mut self) {
+    pub(super) fn reply_ends(&mut self, error: Option<u16>) {
         if let Some(beginning) = self.beginning.take() {
-            self.ticket = beginning.end();
+            let is_victim = error == Some(codes::LOCK_DEADLOCK);
+            self.ticket = if is_victim { beginning.end_victim() } else { beginning.end() };
         }
     }
 
@@ -163,7 +164,7 @@ impl Beside {
         };
         let answer = self.answer().cloned();
         let copied = &mut self.copied;
-        copied.reply_ends();
+        copied.reply_ends(answer.as_ref().and_then(|(answer, _)| answer.error));
         let stage = std::mem::take(&mut copied.stage);
         let ticket = copied.ticket.take().or_else(|| Beginning::new(&copying, Locks::None).end())?;
         Some((stage, copied.is_heard, answer, ticket, copying))
@@ -240,6 +241,10 @@ impl Session {
 
     /// The session has logged in again: its copy begins again, or ends if its user is not meant.
     pub(super) fn log_in_copy(&mut self) {
+        if self.beside.as_ref().is_some_and(|beside| beside.copied.has_begun) {
+            // What was open is rolled back now, whenever the copy begins again.
+            self.copy_job(Job::Cut);
+        }
         let Some(copied) = self.beside.as_mut().map(|beside| &mut beside.copied) else { return };
         if copied.copying.as_ref().is_some_and(|copying| copying.run.plan.is_for_user(&self.at.user.name)) {
             copied.has_begun = false;
@@ -329,11 +334,9 @@ impl Session {
             Kind::Set if !analysis.facts.contains(Facts::UNKNOWN_FUNCTION) => Locks::None,
             Kind::Select => {
                 let text = self.copied_text(statement).map_or(&[][..], |(text, _)| text);
-                if self.wants.is_plain_read(&self.at, text, analysis) || analysis.facts.intersects(OF_THE_LAST | Facts::LAST_INSERT_ID) {
-                    Locks::None
-                } else {
-                    Locks::Takes
-                }
+                let may_take = analysis.facts.intersects(Facts::LOCKING_READ | Facts::UNKNOWN_FUNCTION);
+                let is_of_the_last = analysis.facts.intersects(OF_THE_LAST | Facts::LAST_INSERT_ID);
+                if !may_take && (is_of_the_last || self.wants.is_plain_read(&self.at, text, analysis)) { Locks::None } else { Locks::Takes }
             }
             _ => Locks::Takes,
         }
@@ -343,15 +346,19 @@ impl Session {
     pub(super) fn copy_statement(&mut self, statement: &Statement) {
         let Some((stage, is_heard, answer, ticket, copying)) = self.beside.as_mut().and_then(|beside| beside.take_copied()) else { return };
         if stage == CopyStage::Stopped {
+            let is_known = |id: &u32| self.beside.as_ref().is_some_and(|beside| beside.copied.known.contains(id));
+            if let Form::Execution { id, .. } = statement.form
+                && is_known(&id)
+            {
+                // The long data of an execution that did not run is forgotten.
+                self.copy_act(Act::Reset(id), Command::StmtReset);
+            }
             return;
         }
         let is_sent = stage == CopyStage::Sent;
         let what = match () {
             () if stage == CopyStage::Elsewhere && !is_of_session(statement.analysis.kind) => Err(Some(Skip::Elsewhere)),
-            () if is_sent && is_heard && answer.is_none() => {
-                // It may have run, or not.
-                return self.copy_is_cut(GaveUp::Original);
-            }
+            () if is_sent && is_heard && may_have_run(statement, answer.as_ref()) => return self.copy_is_cut(GaveUp::Original),
             () => self.act_of(statement, answer.as_ref().map(|(answer, _)| answer)),
         };
         let act = match what {
@@ -393,7 +400,7 @@ impl Session {
             () if text.len() > MAX_TEXT || payload.len() > MAX_TEXT => Err(None),
             // The server has rolled the transaction back, or the statement alone.
             () if error == Some(codes::LOCK_DEADLOCK) => Ok(Act::Query(ROLLBACK.into())),
-            () if error == Some(codes::LOCK_WAIT_TIMEOUT) => Err(Some(Skip::Original)),
+            () if error.is_some_and(|error| STOPPED.contains(&error)) => Err(Some(Skip::Original)),
             () if error.is_some() && analysis.kind == Kind::Commit => Err(None),
             () => match id {
                 None => Ok(Act::Query(text.into())),
@@ -512,6 +519,19 @@ impl Session {
     }
 }
 
+/// Errors of the original that say nothing of the statement: a lock, KILL QUERY, a time limit.
+const STOPPED: [u16; 4] = [codes::LOCK_WAIT_TIMEOUT, codes::QUERY_INTERRUPTED, codes::QUERY_TIMEOUT, codes::STATEMENT_TIMEOUT];
+
+/// Whether the statement may have run, or a part of it, although the answer does not say so.
+fn may_have_run(statement: &Statement, answer: Option<&(Answer, u64)>) -> bool {
+    let Some((answer, _)) = answer else { return true };
+    let Some(error) = answer.error else { return false };
+    let Analysis { kind, facts, .. } = statement.analysis;
+    let is_whole = matches!(kind, Kind::Select | Kind::Insert | Kind::Replace | Kind::Update | Kind::Delete | Kind::LoadData);
+    let is_stopped = STOPPED.contains(&error) || error == codes::LOCK_DEADLOCK;
+    is_stopped && (!is_whole || facts.contains(Facts::MULTI))
+}
+
 /// What the shadow does where the original's server rolled a transaction back.
 const ROLLBACK: &[u8] = b"ROLLBACK";
 
@@ -540,11 +560,22 @@ fn is_with_cursor(statement: &Statement) -> bool {
 fn names_global(text: &[u8], lex: LexMode) -> bool {
     const SCOPES: [&[u8]; 3] = [b"global", b"persist", b"persist_only"];
     let mut lexer = Lexer::new(text, lex);
+    // Only what is assigned to, outside parentheses, can be a scope.
+    let (mut is_target, mut depth) = (true, 0_u32);
     loop {
         let token = lexer.token();
+        match token.kind {
+            TokenKind::Assign | TokenKind::Punct(b'=') => is_target = false,
+            TokenKind::Punct(b'(') => depth += 1,
+            TokenKind::Punct(b')') => depth = depth.saturating_sub(1),
+            TokenKind::Punct(b',') if depth == 0 => is_target = true,
+            TokenKind::Punct(b';') => (is_target, depth) = (true, 0),
+            _ => {}
+        }
         let word = token.text(text);
         let scope = match token.kind {
             TokenKind::End => return false,
+            _ if !is_target => continue,
             TokenKind::Word => word,
             TokenKind::SystemVariable => word.get(2..).and_then(|name| name.split(|byte| *byte == b'.').next()).unwrap_or_default(),
             _ => continue,

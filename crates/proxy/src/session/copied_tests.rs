@@ -28,6 +28,8 @@ fn what_is_of_the_server_is_left_out() {
         "FLUSH TABLES WITH READ LOCK",
         "SET GLOBAL read_only=0",
         "SET @@global.read_only=0",
+        "SET @a = IF(@b = 1, 2, 3), GLOBAL read_only = 0",
+        "SET @a = 1; SET GLOBAL read_only = 0",
         "SET PERSIST max_connections=5",
         "SELECT GET_LOCK('a', 1)",
         "DO RELEASE_LOCK('a')",
@@ -38,6 +40,8 @@ fn what_is_of_the_server_is_left_out() {
     }
     for text in [
         "SET @a = 'global warming'",
+        "SET @old = @@GLOBAL.sql_mode",
+        "SET @old := @@global.sql_mode, sql_mode = ''",
         "SET sql_mode='ANSI'",
         "INSERT INTO t SELECT GET_LOCK('a', 1)",
         "UPDATE t SET a = 1",
@@ -50,6 +54,21 @@ fn what_is_of_the_server_is_left_out() {
     }
 }
 
+#[test]
+fn a_statement_that_was_stopped_may_have_run_in_part() {
+    let mut bed = Bed::new(ROW);
+    let mut may = |text: &str, error| {
+        let statement = Statement { command: bed.says(text), analysis: analysis(text), form: Form::Text { start: 0 } };
+        may_have_run(&statement, Some(&(Answer { error, ..Answer::default() }, 0)))
+    };
+    for error in [1205, 1213, 1317, 1969, 3024] {
+        assert!(!may("UPDATE t SET a = 1", Some(error)), "{error}");
+        assert!(may("CALL p()", Some(error)) && may("ALTER TABLE t ADD b INT", Some(error)) && may("COMMIT", Some(error)), "{error}");
+        assert!(may("UPDATE t SET a = 1; UPDATE t SET a = 2", Some(error)), "{error}");
+    }
+    assert!(!may("CALL p()", Some(1062)) && !may("CALL p()", None));
+}
+
 #[tokio::test]
 async fn statements_take_locks_or_release_them() {
     let (mut bed, _) = bed();
@@ -57,6 +76,8 @@ async fn statements_take_locks_or_release_them() {
         ("SELECT a FROM t", Locks::None),
         ("SELECT a FROM t FOR UPDATE", Locks::Takes),
         ("SELECT LAST_INSERT_ID()", Locks::None),
+        ("SELECT LAST_INSERT_ID() FROM t FOR UPDATE", Locks::Takes),
+        ("SELECT f(a), ROW_COUNT() FROM t", Locks::Takes),
         ("SELECT f(a) FROM t", Locks::Takes),
         ("INSERT INTO t VALUES (1)", Locks::Takes),
         ("LOCK TABLES t WRITE", Locks::Takes),

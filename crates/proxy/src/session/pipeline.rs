@@ -64,6 +64,9 @@ impl Session {
         // What is sent: query.rs, execute.rs.
         let mut plan = Plan::new(statement.analysis);
         if !self.plan(statement, &mut plan).await? {
+            if let Some(beside) = self.beside.as_mut() {
+                beside.copied.stops();
+            }
             return Ok(());
         }
         // What the query cache has: cached.rs.

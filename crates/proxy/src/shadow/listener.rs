@@ -31,6 +31,11 @@ impl Listener {
         self.reader.as_ref().is_some_and(AnswerReader::is_done)
     }
 
+    /// The error that was heard so far.
+    pub(crate) fn error(&self) -> Option<u16> {
+        self.reader.as_ref().and_then(AnswerReader::error)
+    }
+
     /// When the statement was sent: process clock, us. None: it was not.
     pub(crate) fn sent_us(&self) -> Option<u64> {
         self.reader.as_ref().map(|_| self.began_us)
