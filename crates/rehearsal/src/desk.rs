@@ -4,7 +4,7 @@
 
 use crate::tally::Tally;
 use arc_swap::ArcSwap;
-use model::snapshot::Rehearsal;
+use model::snapshot::{Rehearsal, RehearsalMode};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -240,6 +240,12 @@ impl Run {
     /// Bytes that wait now.
     pub fn queued_bytes(&self) -> u64 {
         self.queued_bytes.load(Ordering::Acquire)
+    }
+
+    /// Something of its sessions is missing on the shadow (mode `all`).
+    pub fn is_incomplete(&self) -> bool {
+        let is_of_all = self.plan.mode == RehearsalMode::All;
+        is_of_all && (self.skipped(Skip::Incomplete) > 0 || GIVE_UPS.iter().any(|why| self.given_up(*why) > 0))
     }
 
     /// Counts a statement that is not repeated.

@@ -186,7 +186,7 @@ pub fn is_of_locks(error: u16) -> bool {
 /// What explains a difference between answers of which neither can be asked for again.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Excuses {
-    /// A write of another session ran beside the statement, so that both orders are right.
+    /// A write of another session ran beside the statement, so that both orders are right; or the shadow lacks writes.
     pub is_raced: bool,
     /// The statement names the clock, and the servers' clocks were not set alike.
     pub reads_other_clock: bool,

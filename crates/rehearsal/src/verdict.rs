@@ -25,7 +25,7 @@ pub struct Limits {
     pub total_growth: f64,
 }
 
-/// A digest of reads that ran on the original's servers.
+/// A digest that ran on the original's servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ran {
     /// Hash of its text.
@@ -210,7 +210,9 @@ pub fn page(about: &About, tally: &Tally, coverage: &Coverage, limits: Limits) -
 fn covered(coverage: &Coverage) -> String {
     let digests = coverage.covered + coverage.unseen.len();
     let (percent, covered, unseen) = (coverage.percent, coverage.covered, coverage.unseen.len());
-    format!("{percent:.1} % of the time of reads ran as digests that were compared ({covered} of {digests}); {unseen} unseen or too rare")
+    format!(
+        "{percent:.1} % of the time on the server ran as digests that were compared ({covered} of {digests}); {unseen} unseen or too rare"
+    )
 }
 
 fn classes(tally: &Tally) -> String {

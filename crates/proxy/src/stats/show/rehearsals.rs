@@ -121,6 +121,9 @@ pub(super) const TABLES: &[Table] = &[
 const NO_READ: Facts =
     Facts::LOCKING_READ.union(Facts::INTO_FILE).union(Facts::GET_LOCK).union(Facts::RELEASE_LOCK).union(Facts::USER_VARIABLE_ASSIGN);
 
+/// Facts of statements that mode `all` leaves out.
+const LEFT_OUT: Facts = Facts::INTO_FILE.union(Facts::GET_LOCK).union(Facts::RELEASE_LOCK);
+
 /// A run with what can be said of it now.
 struct JudgedRun {
     run: Arc<Run>,
@@ -136,7 +139,7 @@ impl JudgedRun {
             let findings = run.findings();
             (findings.tally.clone(), findings.error.clone())
         };
-        let coverage = Coverage { unknown: forgotten(stats, run), ..coverage(&tally, reads(stats, run)) };
+        let coverage = Coverage { unknown: missing(run).or_else(|| forgotten(stats, run)), ..coverage(&tally, reads(stats, run)) };
         let limits = Limits { slow_factor: run.plan.slow_factor, total_growth: run.plan.total_growth };
         Self { run: Arc::clone(run), tally, error, coverage, limits }
     }
@@ -201,6 +204,11 @@ fn listed<'a>(counts: impl Iterator<Item = (&'a str, u64)>) -> String {
     if some.is_empty() { "none".to_owned() } else { some.join(", ") }
 }
 
+/// Why the shadow does not have all that ran.
+fn missing(run: &Run) -> Option<&'static str> {
+    run.is_incomplete().then_some("sessions were incomplete for a time, so the shadow may lack writes")
+}
+
 /// Why statistics by digest do not have all reads of a run.
 fn forgotten(stats: &ProxyStats, run: &Run) -> Option<&'static str> {
     let is_counted = stats.shared.in_force.load().snapshot.vars.query_digests;
@@ -212,7 +220,7 @@ fn forgotten(stats: &ProxyStats, run: &Run) -> Option<&'static str> {
     }
 }
 
-/// Digests of reads that the original's hostgroup has served, as far as statistics have them.
+/// Digests that are to be compared (mode `all`: writes too) and that the original's hostgroup has served, as far as statistics have them.
 fn reads(stats: &ProxyStats, run: &Run) -> Vec<Ran> {
     let mut totals = stats.digests();
     collect::drain_digests(&stats.shared, &mut totals);
@@ -221,7 +229,14 @@ fn reads(stats: &ProxyStats, run: &Run) -> Vec<Ran> {
     let of_hostgroup = totals.rows().filter(|(key, ..)| key.hostgroup == i64::from(run.plan.source.0) && is_meant(&key.user, &key.schema));
     for (key, sums, _) in of_hostgroup {
         let analysis = sql::analyze(&key.digest.text, LexMode::default());
-        if analysis.kind != Kind::Select || analysis.facts.intersects(NO_READ) {
+        let is_compared = match run.plan.mode {
+            RehearsalMode::Reads => analysis.kind == Kind::Select && !analysis.facts.intersects(NO_READ),
+            RehearsalMode::All => {
+                let is_of_data = matches!(analysis.kind, Kind::Select | Kind::Insert | Kind::Replace | Kind::Update | Kind::Delete);
+                is_of_data && !analysis.facts.intersects(LEFT_OUT)
+            }
+        };
+        if !is_compared {
             continue;
         }
         let digest = key.digest.hash;
