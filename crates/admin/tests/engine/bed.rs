@@ -11,14 +11,10 @@ use model::stats::{Metric, Reading, StatsColumn, StatsSchema, StatsSource, Stats
 use model::{Config, ConfigError, HostgroupId, ServerKey, Snapshot};
 use tempfile::TempDir;
 
-pub(crate) static GLOBAL: StatsTable = StatsTable {
-    schema: StatsSchema::Stats,
-    name: "stats_mysql_global",
-    columns: &[stat("Variable_Name", "VARCHAR"), stat("Variable_Value", "VARCHAR")],
-    primary_key: &["Variable_Name"],
-    has_reset: false,
-    help: "",
-};
+const NAMED_NUMBERS: &[StatsColumn] = &[stat("Variable_Name", "VARCHAR"), stat("Variable_Value", "VARCHAR")];
+pub(crate) static GLOBAL: StatsTable =
+    StatsTable { primary_key: &["Variable_Name"], ..empty(StatsSchema::Stats, "stats_mysql_global", NAMED_NUMBERS, false) };
+pub(crate) static MEMORY: StatsTable = empty(StatsSchema::Stats, "stats_memory_metrics", NAMED_NUMBERS, false);
 
 pub(crate) static POOL: StatsTable = StatsTable {
     schema: StatsSchema::Stats,
@@ -29,6 +25,7 @@ pub(crate) static POOL: StatsTable = StatsTable {
     help: "",
 };
 
+/// A table that is described, with its rows elsewhere or none.
 const fn empty(schema: StatsSchema, name: &'static str, columns: &'static [StatsColumn], has_reset: bool) -> StatsTable {
     StatsTable { schema, name, columns, primary_key: &[], has_reset, help: "" }
 }
@@ -77,13 +74,16 @@ impl Plane {
 
 impl StatsSource for Plane {
     fn tables(&self) -> Vec<&'static StatsTable> {
-        [&GLOBAL, &POOL].into_iter().chain(&EMPTY).collect()
+        [&GLOBAL, &MEMORY, &POOL].into_iter().chain(&EMPTY).collect()
     }
 
     fn rows(&self, table: &'static StatsTable, reading: Reading) -> Vec<Vec<Value>> {
         *self.reads.lock().unwrap() += 1;
         if table.name == GLOBAL.name {
             return vec![vec!["Questions".into(), "7".into()]];
+        }
+        if table.name == MEMORY.name {
+            return vec![vec!["jemalloc_resident".into(), "2000000".into()], vec!["jemalloc_mapped".into(), "3000000".into()]];
         }
         if EMPTY.iter().any(|empty| empty.name == table.name) {
             return Vec::new();

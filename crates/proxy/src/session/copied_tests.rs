@@ -54,8 +54,8 @@ fn what_is_of_the_server_is_left_out() {
     }
 }
 
-#[test]
-fn a_statement_that_was_stopped_may_have_run_in_part() {
+#[tokio::test]
+async fn a_statement_that_was_stopped_may_have_run_in_part() {
     let mut bed = Bed::new(ROW);
     let mut may = |text: &str, error| {
         let statement = Statement { command: bed.says(text), analysis: analysis(text), form: Form::Text { start: 0 } };

@@ -20,7 +20,7 @@ use crate::hostgroups::pool::{Answer, Got, Ridden, Rider};
 use crate::session_state::pins::PinSet;
 use crate::session_state::state::Text;
 use crate::statements::execution::Execution;
-use crate::statements::habits::{Habit, Limits};
+use crate::statements::habits::{Habit, QuickLimits};
 use crate::workers::counters::count;
 use model::snapshot::Effective;
 use sql::{Analysis, Facts, Kind, LexMode};
@@ -331,7 +331,7 @@ impl Statements {
         if is_loud || received > vars.pipeline_max_reply_bytes {
             habit.rests(now_us / 1000);
         } else {
-            at.lane.habits.ran_alone(&habit, now_us.saturating_sub(since_us.get()), Limits::of(vars));
+            at.lane.habits.ran_alone(&habit, now_us.saturating_sub(since_us.get()), QuickLimits::of(vars));
         }
     }
 }

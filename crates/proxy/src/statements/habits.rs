@@ -50,14 +50,14 @@ pub(crate) struct Habits {
 
 /// Times that settings give, us.
 #[derive(Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct QuickLimits {
     /// What a quick statement may take, whatever others take.
     pub quick_us: u64,
     /// What is late, whatever others take.
     pub late_us: u64,
 }
 
-impl Limits {
+impl QuickLimits {
     pub(crate) fn of(vars: &MysqlVariables) -> Self {
         Self { quick_us: vars.pipeline_max_statement_us, late_us: vars.pipeline_late_ms * 1000 }
     }
@@ -99,7 +99,7 @@ impl Habits {
     }
 
     /// A statement ran alone, and its reply was as it should be.
-    pub(crate) fn ran_alone(&self, habit: &Habit, took_us: u64, limits: Limits) {
+    pub(crate) fn ran_alone(&self, habit: &Habit, took_us: u64, limits: QuickLimits) {
         let typical_us = self.typical_us.get();
         let step_us = (typical_us / TYPICAL_STEP).max(1);
         self.typical_us.set(if took_us > typical_us { typical_us + step_us } else { typical_us - step_us.min(typical_us) });
@@ -107,11 +107,11 @@ impl Habits {
     }
 
     /// The same of one that was sent together with others.
-    pub(crate) fn ran_beside(&self, habit: &Habit, took_us: u64, limits: Limits) {
+    pub(crate) fn ran_beside(&self, habit: &Habit, took_us: u64, limits: QuickLimits) {
         habit.ran(self.is_slow(took_us, limits));
     }
 
-    fn is_slow(&self, took_us: u64, limits: Limits) -> bool {
+    fn is_slow(&self, took_us: u64, limits: QuickLimits) -> bool {
         took_us > limits.quick_us.max((self.typical_us.get() * SLOW_FACTOR).min(limits.late_us))
     }
 }
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn slow_is_what_takes_much_longer_than_others() {
-        const LIMITS: Limits = Limits { quick_us: 1_000, late_us: 50_000 };
+        const LIMITS: QuickLimits = QuickLimits { quick_us: 1_000, late_us: 50_000 };
         let (habits, usual, rare) = (Habits::default(), Habit::default(), Habit::default());
         let times = |each_us: u64, rare_us: u64| {
             for nth in 0..2_000 {

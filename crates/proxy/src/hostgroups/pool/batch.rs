@@ -15,7 +15,7 @@ use crate::backends::side_connection::{Loss, Watch, end_lost_connection};
 use crate::hostgroups::lane::Lane;
 use crate::net::stream::invalid;
 use crate::session_state::certainty::is_killed;
-use crate::statements::habits::{Habit, Limits};
+use crate::statements::habits::{Habit, QuickLimits};
 use crate::workers::counters::add;
 use crate::workers::safety::Safety;
 use crate::workers::worker::Worker;
@@ -300,7 +300,7 @@ impl Batch {
         let has_left_state = ended.status.intersects(LEFT_STATE);
         if let Some(rider) = waiter.wish.rider.as_deref() {
             if is_clean && !has_left_state {
-                self.lane.habits.ran_beside(&rider.habit, took_us, Limits::of(vars));
+                self.lane.habits.ran_beside(&rider.habit, took_us, QuickLimits::of(vars));
             } else {
                 rider.habit.rests(now_us / 1000);
             }

@@ -11,7 +11,7 @@ use crate::session_state::class::{Class, LaneKey};
 use crate::session_state::state::State;
 use crate::statements::digest::Digest;
 use crate::statements::execution::Execution;
-use crate::statements::habits::{Habit, Habits, Limits};
+use crate::statements::habits::{Habit, Habits, QuickLimits};
 use crate::statements::prepared::{PreparedList, Side};
 use crate::statements::stmt_cache::{Meaning, StatementKey};
 use model::fleet::Placement;
@@ -62,7 +62,7 @@ impl Queue {
         let (backend, far) = bed::backend(&worker, &lane, Flavor::MySql, "8.4.0");
         far.set_nonblocking(true).unwrap();
         let habit = Rc::new(Habit::default());
-        (0..100).for_each(|_| Habits::default().ran_alone(&habit, 1, Limits { quick_us: 1000, late_us: 10_000 }));
+        (0..100).for_each(|_| Habits::default().ran_alone(&habit, 1, QuickLimits { quick_us: 1000, late_us: 10_000 }));
         habit.proved(true, worker.shared.ddl_epoch.load(Ordering::Acquire), u64::MAX);
         Self { worker, pool, lane, backend: Some(backend), server: UnixStream::from_std(far).unwrap(), habit, turns: 1 }
     }
