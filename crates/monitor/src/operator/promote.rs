@@ -110,6 +110,9 @@ struct Ready {
     was_semi_sync: bool,
 }
 
+/// The end of what is told of a plan that was undone.
+const AS_IT_WAS: &str = "everything is as it was";
+
 /// Whether the server was opened.
 enum Opened {
     Yes,
@@ -171,16 +174,18 @@ pub(crate) async fn run(monitor: &Arc<Monitor>, promote: Promote) -> Promotion {
     });
     let mut ready = match prepared.await.unwrap_or_else(|e| Err(format!("the work has ended: {e}"))) {
         Ok(ready) => ready,
-        Err(why) => return work.give_up(why).await,
+        Err(why) => return work.give_up(why, AS_IT_WAS).await,
     };
     let heir = ready.server.key.addr();
     match work.open(&mut ready).await {
         Opened::Yes => {}
-        Opened::No(why) => return work.give_up(why).await,
+        Opened::No(why) => return work.give_up(why, AS_IT_WAS).await,
         Opened::Unknown(why) => {
-            // What was noted of it stays: it may take writes.
+            // What was noted of it stays: it may take writes. INVARIANT: no other server is opened before somebody has looked at it.
             lock(&work.changes).retain(|done| !done.is_of(&heir));
-            return work.give_up(format!("{why}: {heir} may be writable by now")).await;
+            let suspended = work.suspend(format!("the proxy, because {heir} may be writable: look at it first")).await;
+            let suspended = suspended.unwrap_or_else(|error| format!("healing could NOT be suspended: {error}"));
+            return work.give_up(format!("{why}; {suspended}"), "the other servers are as they were").await;
         }
     }
     lock(&work.changes).clear();
@@ -441,6 +446,13 @@ impl Healer {
         written.map_err(|e| e.to_string())?
     }
 
+    /// As `SUSPEND HEALING HOSTGROUP` without an end. Returns the effect in words.
+    async fn suspend(&self, by: String) -> Result<String, String> {
+        let (monitor, writer) = (Arc::clone(&self.monitor), self.promote.hostgroup);
+        let written = tokio::task::spawn_blocking(move || monitor.healing.orders.suspend(Some(writer), None, &by)).await;
+        written.map_err(|e| e.to_string())?
+    }
+
     /// Stops both threads of the candidate. Its channel is forgotten once it writes, not earlier.
     async fn take_off(&self, candidate: &mut Control, server: &Arc<Server>, plan: &Plan) -> Result<Channel, String> {
         let name = plan.steps.iter().find_map(|step| match &step.act {
@@ -697,7 +709,7 @@ impl Healer {
     }
 
     /// Undoes all changes, the last one first. Returns what became of it.
-    async fn give_up(&self, why: String) -> Promotion {
+    async fn give_up(&self, why: String, undone: &str) -> Promotion {
         let old = self.promote.old.key.addr();
         let (mut faults, mut frozen) = (Vec::new(), Vec::new());
         let is_changed = !lock(&self.changes).is_empty();
@@ -714,7 +726,7 @@ impl Healer {
         faults.extend(self.write_frozen(frozen).await.err());
         let told = match (is_changed, faults.is_empty()) {
             (false, _) => format!("no server was promoted: {why}; nothing was changed"),
-            (true, true) => format!("no server was promoted: {why}; everything is as it was"),
+            (true, true) => format!("no server was promoted: {why}; {undone}"),
             (true, false) => format!("no server was promoted: {why}; NOT EVERYTHING COULD BE UNDONE: {}", faults.join(", ")),
         };
         self.note(&old, "plan failed", &told);
