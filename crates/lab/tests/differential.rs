@@ -65,7 +65,7 @@ fn plays_the_same_beside_readers(flavor: Flavor) {
     stage.proxy.admin().unwrap().run("SET mysql-pipeline_max_statement_us=1000000").unwrap();
     stage.proxy.admin().unwrap().run("LOAD MYSQL VARIABLES TO RUNTIME").unwrap();
     let readers = Readers::start(&campaign.root, &campaign.proxied.clone().database("test"), "read_beside", 8).unwrap();
-    plays(&campaign, 30);
+    plays(&campaign, 12);
     assert!(readers.stop().unwrap() > 0);
     let shared = stage.proxy.admin().unwrap().scalar("SELECT SUM(pipelined) FROM stats_tidegate_waits").unwrap().unwrap();
     assert!(shared.parse::<u64>().unwrap() > 100, "{shared} statements shared a connection");
