@@ -24,14 +24,14 @@ use wire::flags::StatusFlags;
 use wire::packet::HEADER;
 
 /// Longest text, parameters or long data of a command, bytes.
-const MAX_TEXT: usize = 16 << 20;
+pub(super) const MAX_TEXT: usize = 16 << 20;
 /// Bytes of a long text that are read for its record.
 const HEAD: usize = 1024;
 /// Digests of which a session remembers whether they carry a password.
 const MAX_SHAPES: usize = 1024;
 
 /// Commands that are short, and of which the file has more than their name.
-const SHORT: [u8; 4] = [Command::InitDb as u8, Command::StmtClose as u8, Command::StmtReset as u8, Command::SetOption as u8];
+pub(super) const SHORT: [u8; 4] = [Command::InitDb as u8, Command::StmtClose as u8, Command::StmtReset as u8, Command::SetOption as u8];
 /// Commands that a replay does without. A bulk execution is withheld as a statement.
 const QUIET: [Command; 8] = [
     Command::Ping,
@@ -44,8 +44,8 @@ const QUIET: [Command; 8] = [
     Command::StmtReset,
 ];
 
-/// Pins that leave nothing on the connection which a replay would miss. Transactions are looked at apart.
-const HARMLESS: PinSet = PinSet::of(&[PinReason::Cursor, PinReason::UserLock, PinReason::ReplicationGtid]);
+/// Pins that leave nothing on the connection which a replay or a copy would miss. Transactions are looked at apart.
+pub(super) const HARMLESS: PinSet = PinSet::of(&[PinReason::Cursor, PinReason::UserLock, PinReason::ReplicationGtid]);
 
 /// Words in statements of data whose strings may carry a password: the digest does not tell.
 const LOOKED_INTO: [&[u8]; 4] = [b"set", b"prepare", b"execute", b"comment"];

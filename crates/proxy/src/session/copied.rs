@@ -5,13 +5,14 @@
 
 use super::Session;
 use super::beside::Beside;
+use super::captured::{HARMLESS, MAX_TEXT, SHORT};
 use super::command::Incoming;
 use super::pipeline::{Form, Statement};
 use super::route::TextCommand;
 use crate::copying::{Act, Beginning, CopiedCommand, CopiedState, CopyStrand, Copying, Job, OrderTicket, PinnedValues};
 use crate::limits::overload::Step;
 use crate::session_state::class::{Class, LaneKey};
-use crate::session_state::pins::{self, PinReason, PinSet};
+use crate::session_state::pins;
 use crate::workers::clock::unix_us;
 use crate::workers::worker::Worker;
 use ::capture::{Locks, Params};
@@ -27,11 +28,6 @@ use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::packet::HEADER;
 
-/// Longest text, parameters or long data of a command, bytes.
-const MAX_TEXT: usize = 16 << 20;
-
-/// Commands whose payload is kept until they were answered: the buffer has another one by then.
-const SHORT: [u8; 4] = [Command::InitDb as u8, Command::StmtClose as u8, Command::StmtReset as u8, Command::SetOption as u8];
 /// Commands that change nothing.
 const QUIET: [Command; 9] = [
     Command::Ping,
@@ -44,9 +40,6 @@ const QUIET: [Command; 9] = [
     Command::Debug,
     Command::Refresh,
 ];
-
-/// Pins that leave nothing on the connection which the copy would miss. Transactions are looked at apart.
-const HARMLESS: PinSet = PinSet::of(&[PinReason::Cursor, PinReason::UserLock, PinReason::ReplicationGtid]);
 
 /// Facts of statements whose answer a SET before them would change.
 const OF_THE_LAST: Facts = Facts::ROW_COUNT.union(Facts::FOUND_ROWS).union(Facts::DIAGNOSTICS);

@@ -1,5 +1,6 @@
 use super::*;
 use crate::session::bed::{Bed, analysis};
+use crate::session_state::pins::PinReason;
 use model::snapshot::Rehearsal;
 use rehearsal::{Run, ServerName};
 use std::rc::Rc;
