@@ -7,8 +7,9 @@ use std::io::{Read, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 
-use lab::Tidegate;
+use super::bed::LIMIT;
 use lab::port::Port;
+use lab::{Tidegate, wait};
 
 /// Schemas, and the purpose of each.
 const SCHEMAS: [(&str, &str); 5] = [
@@ -89,7 +90,7 @@ fn the_page_of_metrics_is_fresh() {
     // The metrics of a shared configuration are there too, whether etcd answers or not.
     let builder = builder.admin_variable("shared_config_endpoints", "http://127.0.0.1:1");
     let _proxy = builder.admin_variable("restapi_port", i64::from(port.number())).start().unwrap();
-    let mut socket = TcpStream::connect(("127.0.0.1", port.number())).unwrap();
+    let mut socket = wait::until("the HTTP port", LIMIT, || TcpStream::connect(("127.0.0.1", port.number())).ok()).unwrap();
     socket.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut text = String::new();
     socket.read_to_string(&mut text).unwrap();
