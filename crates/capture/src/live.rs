@@ -88,16 +88,16 @@ impl LiveOrder {
         Place { after, seq, turn, is_raced }
     }
 
-    /// Whether it may start on the shadow.
-    pub fn may_start(&self, place: &Place) -> bool {
-        let has_seen = self.open.first().is_none_or(|first| first > place.after);
-        has_seen && place.turn.is_none_or(|turn| self.turns.first().is_none_or(|(first, _)| *first >= turn))
-    }
-
     /// The same for the victim of a deadlock: the server rolled its transaction back, which released its locks.
     pub fn end_victim(&mut self, begun: Begun) -> Place {
         self.writing += u64::from(begun.locks == Locks::None);
         self.end(Begun { locks: Locks::Releases, ..begun })
+    }
+
+    /// Whether it may start on the shadow.
+    pub fn may_start(&self, place: &Place) -> bool {
+        let has_seen = self.open.first().is_none_or(|first| first > place.after);
+        has_seen && place.turn.is_none_or(|turn| self.turns.first().is_none_or(|(first, _)| *first >= turn))
     }
 
     /// It has ended on the shadow, or will not run there.

@@ -61,13 +61,14 @@ fn plays_the_same(flavor: Flavor, scripts: u64) {
 /// Other sessions leave no connection idle, and quick reads of all share them.
 fn plays_the_same_beside_readers(flavor: Flavor) {
     let (campaign, stage) = campaign(flavor, BACKENDS, 2);
-    stage.proxy.admin().unwrap().run("SET mysql-pipeline_depth=8").unwrap();
-    stage.proxy.admin().unwrap().run("SET mysql-pipeline_max_statement_us=1000000").unwrap();
-    stage.proxy.admin().unwrap().run("LOAD MYSQL VARIABLES TO RUNTIME").unwrap();
+    let mut admin = stage.proxy.admin().unwrap();
+    for order in ["SET mysql-pipeline_depth=8", "SET mysql-pipeline_max_statement_us=1000000", "LOAD MYSQL VARIABLES TO RUNTIME"] {
+        admin.run(order).unwrap();
+    }
     let readers = Readers::start(&campaign.root, &campaign.proxied.clone().database("test"), "read_beside", 8).unwrap();
     plays(&campaign, 12);
     assert!(readers.stop().unwrap() > 0);
-    let shared = stage.proxy.admin().unwrap().scalar("SELECT SUM(pipelined) FROM stats_tidegate_waits").unwrap().unwrap();
+    let shared = admin.scalar("SELECT SUM(pipelined) FROM stats_tidegate_waits").unwrap().unwrap();
     assert!(shared.parse::<u64>().unwrap() > 100, "{shared} statements shared a connection");
     server(flavor).sql("DROP TABLE test.read_beside").unwrap();
 }

@@ -1,5 +1,5 @@
-//! Builds of the proxy, or one build under several settings, against each other, HAProxy and direct connections. Many short measurements in turn show differences of a percent. A
-//! [`super::plan`] of three repeats cannot tell those from the machine's noise.
+//! Builds of the proxy, or one build under several settings, against each other, HAProxy and direct connections. Many short
+//! measurements in turn show differences of a percent. A [`super::plan`] of three repeats cannot tell those from the machine's noise.
 
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -110,7 +110,7 @@ struct Ready {
     was_semi_sync: bool,
 }
 
-/// The end of what is told of a plan that was undone.
+/// How the report of an undone plan ends.
 const AS_IT_WAS: &str = "everything is as it was";
 
 /// Whether the server was opened.

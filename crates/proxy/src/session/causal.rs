@@ -421,6 +421,13 @@ mod tests {
         assert!(!asked(Flavor::MySql, clients, "INSERT INTO t VALUES (1)"), "the client has them told");
         assert!(!asked(Flavor::MySql, |bed| bed.at.backend.as_mut().unwrap().core.held.asked_for_gtids(), "INSERT INTO t VALUES (1)"));
     }
+    /// What the server at hand lacks.
+    async fn lacked(bed: &mut Bed) -> Result<Option<Wanted>, Fault> {
+        let session = &mut **bed;
+        let mut door = Door::new(&mut session.at, &mut session.facts, &mut session.client);
+        session.causal.what_is_lacked(&mut door, &session.hand).await
+    }
+
     #[tokio::test]
     async fn a_reader_is_asked_once_whether_it_has_what_was_written() {
         let uuid = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
@@ -433,48 +440,14 @@ mod tests {
             bed.door().travel(OTHER).await;
             bed.connect(Flavor::MySql);
             bed.answers(&[answer]);
-            assert_eq!(
-                {
-                    let session = &mut *bed;
-                    session
-                        .causal
-                        .what_is_lacked(&mut Door::new(&mut session.at, &mut session.facts, &mut session.client), &session.hand)
-                        .await
-                }
-                .unwrap()
-                .is_none(),
-                has_it
-            );
+            assert_eq!(lacked(&mut bed).await.unwrap().is_none(), has_it);
             let asked = bed.sent();
             assert!(asked.len() == 1 && asked[0].contains(&format!("{uuid}:7")), "{asked:?}");
             if has_it {
-                assert!(
-                    {
-                        let session = &mut *bed;
-                        session
-                            .causal
-                            .what_is_lacked(&mut Door::new(&mut session.at, &mut session.facts, &mut session.client), &session.hand)
-                            .await
-                    }
-                    .unwrap()
-                    .is_none()
-                        && bed.sent().is_empty(),
-                    "it is known now"
-                );
+                assert!(lacked(&mut bed).await.unwrap().is_none() && bed.sent().is_empty(), "it is known now");
             }
             bed.pin(&[PinReason::Transaction]);
-            assert!(
-                {
-                    let session = &mut *bed;
-                    session
-                        .causal
-                        .what_is_lacked(&mut Door::new(&mut session.at, &mut session.facts, &mut session.client), &session.hand)
-                        .await
-                }
-                .unwrap()
-                .is_none(),
-                "a transaction sees what was there when it began"
-            );
+            assert!(lacked(&mut bed).await.unwrap().is_none(), "a transaction sees what was there when it began");
         }
     }
 }
