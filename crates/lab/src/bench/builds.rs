@@ -11,6 +11,7 @@ use super::runner::measure;
 use super::summary::{Figures, Ratio};
 use crate::error::LabError;
 use crate::flavor::Flavor;
+use crate::server::Server;
 
 const WARM_UP: Duration = Duration::from_millis(100);
 const WINDOW: Duration = Duration::from_millis(400);
@@ -45,6 +46,16 @@ impl FromStr for Build {
     }
 }
 
+impl Build {
+    /// Starts it before `server`, with its variables.
+    pub fn start(&self, server: &Server) -> Result<Peer, LabError> {
+        Peer::tidegate(server, |builder| {
+            let builder = builder.program(&self.program);
+            self.variables.iter().fold(builder, |builder, (name, value)| builder.variable(name, *value))
+        })
+    }
+}
+
 /// Measures the builds, HAProxy and direct connections to a server of `flavor` in turn, `repeats` times. The loads are the point selects
 /// of at least 16 clients whose name contains `only`. Passes a line for each peer under each load to `tell`.
 pub fn run(builds: &[Build], flavor: Flavor, only: Option<&str>, repeats: usize, tell: &mut dyn FnMut(String)) -> Result<(), LabError> {
@@ -52,11 +63,7 @@ pub fn run(builds: &[Build], flavor: Flavor, only: Option<&str>, repeats: usize,
     let server = peer::start_server(flavor)?;
     let mut peers = vec![("direct", Peer::start(Kind::Direct, &server)?), ("haproxy", Peer::start(Kind::Haproxy, &server)?)];
     for build in builds {
-        let peer = Peer::tidegate(&server, |builder| {
-            let builder = builder.program(&build.program);
-            build.variables.iter().fold(builder, |builder, (name, value)| builder.variable(name, *value))
-        })?;
-        peers.push((&build.name, peer));
+        peers.push((&build.name, build.start(&server)?));
     }
     for point in points(only) {
         let mut all: Vec<Vec<Figures>> = vec![Vec::new(); peers.len()];

@@ -5,11 +5,12 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use super::fleet::Fleet;
-use super::peer::{self, Kind, Peer};
+use super::peer::{self, Peer};
 use super::plan::Point;
 use crate::dirs;
 use crate::error::{IoContext, LabError};
 use crate::flavor::Flavor;
+use crate::server::Server;
 
 /// How long each of the two parts is watched.
 const WATCH: Duration = Duration::from_secs(4);
@@ -34,17 +35,28 @@ const CALLS: &[&str] = &[
     "madvise",
 ];
 
-/// A profile of `kind` under the load of `point`, as text.
-pub fn profile(kind: Kind, point: &Point) -> Result<String, LabError> {
+/// A profile of what `start` starts, under the load of `point`, as text.
+pub fn profile(name: &str, point: &Point, start: impl FnOnce(&Server) -> Result<Peer, LabError>) -> Result<String, LabError> {
     peer::raise_open_files()?;
     let server = peer::start_server(Flavor::Mariadb)?;
-    let peer = Peer::start(kind, &server)?;
+    let peer = start(&server)?;
     let pid = peer.pid().ok_or_else(|| LabError::Protocol("only a proxy can be profiled".to_owned()))?;
     let mut fleet = Fleet::open(&point.load(peer.address()))?;
     fleet.run(Duration::from_secs(1))?;
     let calls = system_calls(pid, &mut fleet)?;
     let samples = samples(pid, &mut fleet)?;
-    Ok(format!("{}: {}, {} clients\n\n{calls}\n{samples}", kind.name(), point.name, point.clients))
+    let waits = waits(&peer)?;
+    Ok(format!("{name}: {}, {} clients\n\n{calls}{waits}\n{samples}", point.name, point.clients))
+}
+
+/// What Tidegate says of all its statements, and of those that shared a connection.
+fn waits(peer: &Peer) -> Result<String, LabError> {
+    let Some(tidegate) = peer.as_tidegate() else { return Ok(String::new()) };
+    let mut admin = tidegate.admin()?;
+    let all = admin.query("SELECT Variable_Value FROM stats_mysql_global WHERE Variable_Name = 'Questions'")?.scalar()?;
+    let shared = admin.query("SELECT pipelined, pipelined_again, pipelined_dropped FROM stats_tidegate_waits")?.table()?;
+    let shared: Vec<String> = shared.into_iter().flatten().flatten().collect();
+    Ok(format!("statements: {}; pipelined, sent again, dropped replies: {}\n", all.unwrap_or_default(), shared.join(", ")))
 }
 
 /// Calls and context switches for each query.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use lab::bench::builds::{self, Build};
-use lab::bench::peer::Kind;
+use lab::bench::peer::{Kind, Peer};
 use lab::bench::plan::Point;
 use lab::bench::runner::News;
 use lab::bench::{Outcome, Plan, json, profile, report, run as measure};
@@ -28,7 +28,8 @@ pub(crate) struct Args {
     /// Leave out this peer: direct, haproxy or tidegate. May be given again.
     #[arg(long, value_parser = ["direct", "haproxy", "tidegate"])]
     without: Vec<String>,
-    /// Instead of measuring, profile the proxies with perf, under the first load that --only names, or text point selects.
+    /// Instead of measuring, profile the proxies, or each --build, with perf, under the first load that --only
+    /// names, or text point selects.
     #[arg(long)]
     profile: bool,
     /// How many clients the profiled load has.
@@ -88,8 +89,11 @@ fn profiles(args: &Args, kinds: &[Kind]) -> Result<(), LabError> {
     let points = plan(args).points.into_iter();
     let point = points.map(|point| Point { clients: args.clients, ..point }).next();
     let point = point.ok_or_else(|| LabError::Protocol("no load has that name".to_owned()))?;
-    for kind in kinds.iter().filter(|kind| **kind != Kind::Direct) {
-        println!("{}", profile::profile(*kind, &point)?);
+    for build in &args.build {
+        println!("{}", profile::profile(&build.name, &point, |server| build.start(server))?);
+    }
+    for kind in kinds.iter().filter(|kind| **kind != Kind::Direct && args.build.is_empty()) {
+        println!("{}", profile::profile(kind.name(), &point, |server| Peer::start(*kind, server))?);
     }
     Ok(())
 }
