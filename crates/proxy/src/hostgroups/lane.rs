@@ -34,6 +34,10 @@ pub(crate) struct Lane {
     busy_since_us: Cell<u64>,
     /// When (process clock, us) other workers were asked last for one of them.
     asked_us: Cell<u64>,
+    /// Sessions that could have had an idle one are to be given it together, at the end of this turn of the loop.
+    gathering: Cell<bool>,
+    /// For whom one of them went to another worker last: since when that one waited, and when (process clock, us) it went.
+    sent_for: Cell<(u64, u64)>,
     /// When (process clock, us) one who waited got one of them last on this worker, or one was opened because nobody did.
     turned_us: Cell<u64>,
     settings: RefCell<Rc<Effective>>,
@@ -57,6 +61,12 @@ fn user_of<'a>(key: &'a LaneKey, snapshot: &'a Snapshot) -> &'a User {
 /// Odd, since sessions often repeat a few statements in turn.
 const WATCHED_ONE_IN: u32 = 7;
 
+/// How long statements are gathered after somebody waited, us.
+const GATHERS_FOR_US: u64 = 10_000;
+
+/// One that went to another worker has arrived there after so long, us, or was of no use.
+const ARRIVES_WITHIN_US: u64 = 5_000;
+
 /// How many idle backends are looked at for the nearest state; beyond, the last used one of those is good enough.
 const MAX_LOOKED_AT: usize = 64;
 
@@ -74,6 +84,8 @@ impl Lane {
             watchable: Cell::new(0),
             busy_since_us: Cell::new(NOBODY),
             asked_us: Cell::new(0),
+            gathering: Cell::default(),
+            sent_for: Cell::default(),
             turned_us: Cell::new(0),
             settings,
             causal,
@@ -162,6 +174,33 @@ impl Lane {
             self.asked_us.set(now_us);
         }
         is_due
+    }
+
+    /// Whether statements that may go together wait for each other until the end of this turn of the loop, where one of them is idle: not
+    /// unless somebody waited lately, or several came in one turn.
+    pub(crate) fn gathers(&self, now_us: u64) -> bool {
+        now_us < self.turned_us.get().saturating_add(GATHERS_FOR_US) && self.has_idle()
+    }
+
+    /// One more of them is there. True for the first one.
+    pub(crate) fn begins_to_gather(&self) -> bool {
+        !self.gathering.replace(true)
+    }
+
+    /// They are served now.
+    pub(crate) fn has_gathered(&self) {
+        self.gathering.set(false);
+    }
+
+    /// Whether one of them may go to another worker for one who waits there since `since_us`: not while the last one for the same is on
+    /// its way. The caller sends one then.
+    pub(crate) fn is_first_for(&self, since_us: u64, now_us: u64) -> bool {
+        let (last_us, sent_us) = self.sent_for.get();
+        let is_first = since_us != last_us || now_us >= sent_us.saturating_add(ARRIVES_WITHIN_US);
+        if is_first {
+            self.sent_for.set((since_us, now_us));
+        }
+        is_first
     }
 
     /// Since when somebody has always waited on this worker, or [`NOBODY`].

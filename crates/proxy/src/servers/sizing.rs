@@ -15,6 +15,8 @@ pub(crate) const FIRST: u32 = 8;
 /// Connections that it gets whether they help or not, when sessions wait for longer than a moment: a session that never waits costs
 /// the proxy less.
 pub(crate) const FREE: f64 = 64.0;
+/// The same where most statements go to a server together with others: the more of them wait, the more go together.
+const FREE_SHARED: f64 = 16.0;
 /// Reports that are further apart than this have a time between them in which nobody waited, turns one in which the server stood
 /// still, us.
 const BREAK_US: u64 = 20_000;
@@ -48,6 +50,17 @@ pub(crate) struct Sample {
     pub rate: f64,
 }
 
+/// What those who waited got since the last look.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Turns {
+    /// Statements: each is one turn, also of those that went together.
+    pub count: u64,
+    /// Those of them that went together with others, behind the first.
+    pub together: u64,
+    /// How long the connections had been held together, us.
+    pub held_us: u64,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
     /// Each step is compared with what was before it.
@@ -68,6 +81,8 @@ pub(crate) struct Sizing {
     held_us: u64,
     /// When there was a step last.
     stepped_us: u64,
+    /// [`FREE`], or [`FREE_SHARED`].
+    free: f64,
     /// Connections that may be opened now.
     permits: u32,
     /// Connections that the step under way has opened.
@@ -90,6 +105,7 @@ impl Default for Sizing {
             turns: 0,
             held_us: 0,
             stepped_us: 0,
+            free: FREE,
             permits: FIRST,
             opened: 0,
             surplus: 0,
@@ -101,20 +117,21 @@ impl Default for Sizing {
 }
 
 impl Sizing {
-    /// Somebody waits at `now_us`. There were so many turns since the last report, with connections that had been held for `held_us`
-    /// together; `open` connections exist, `connecting` of them not yet. `helped` is what the hostgroup's servers had last: one that is
-    /// new in its role gets that at once. Returns how many are to be closed.
-    pub(crate) fn report(&mut self, now_us: u64, (turns, held_us): (u64, u64), (open, connecting): (u32, u32), helped: u32) -> u32 {
+    /// Somebody waits at `now_us`. There were these turns since the last report; `open` connections exist, `connecting` of them not
+    /// yet. `helped` is what the hostgroup's servers had last: one that is new in its role gets that at once. Returns how many are to
+    /// be closed.
+    pub(crate) fn report(&mut self, now_us: u64, turns: Turns, (open, connecting): (u32, u32), helped: u32) -> u32 {
         if now_us.saturating_sub(self.last_us) > BREAK_US {
             (self.turned_us, self.stepped_us) = (0, now_us);
         }
         self.last_us = now_us;
-        if turns > 0 {
+        if turns.count > 0 {
+            self.free = if turns.together * 2 > turns.count { FREE_SHARED } else { FREE };
             if now_us.saturating_sub(self.turned_us) > BREAK_US {
                 (self.since_us, self.turns, self.held_us) = (now_us, 0, 0);
             } else {
-                self.turns += turns;
-                self.held_us += held_us;
+                self.turns += turns.count;
+                self.held_us += turns.held_us;
             }
             self.turned_us = now_us;
         }
@@ -139,7 +156,7 @@ impl Sizing {
 
     fn window_us(&self) -> u64 {
         match self.phase {
-            Phase::Learning { before: Some(before) } if before.connections < FREE => WINDOW_US,
+            Phase::Learning { before: Some(before) } if before.connections < self.free => WINDOW_US,
             Phase::Learning { before: Some(_) } => CAREFUL_WINDOW_US,
             // What is over sooner needs nothing.
             Phase::Learning { before: None } | Phase::Settled { .. } => 2 * WINDOW_US,
@@ -162,7 +179,7 @@ impl Sizing {
                     // The step is not done: there are not so many who wait, or the server is full.
                     return;
                 }
-                if gained >= HELPS * grown.max(DONE / 2.0) || before.connections < FREE * 0.9 {
+                if gained >= HELPS * grown.max(DONE / 2.0) || before.connections < self.free * 0.9 {
                     self.pause_us = PAUSE_US;
                     self.learn_more(sample, now_us);
                 } else {
@@ -188,7 +205,8 @@ impl Sizing {
     /// The next step from what this sample has seen: the first ones are large and soon over.
     fn learn_more(&mut self, sample: Sample, now_us: u64) {
         self.phase = Phase::Learning { before: Some(sample) };
-        let more = if sample.connections < FREE { sample.connections.min(FREE - sample.connections) } else { sample.connections / 4.0 };
+        let more =
+            if sample.connections < self.free { sample.connections.min(self.free - sample.connections) } else { sample.connections / 4.0 };
         self.step((more.ceil() as u32).max(1), now_us);
     }
 
@@ -265,7 +283,7 @@ impl SharedSizing {
     }
 
     /// See [`Sizing::report`].
-    pub(crate) fn report(&self, now_us: u64, turns: (u64, u64), connections: (u32, u32), helped: &AtomicU32) {
+    pub(crate) fn report(&self, now_us: u64, turns: Turns, connections: (u32, u32), helped: &AtomicU32) {
         let before = helped.load(Ordering::Relaxed);
         let (surplus, seen) =
             self.with(|sizing| (sizing.report(now_us, turns, connections, before), sizing.seen.connections.ceil() as u32));
@@ -324,11 +342,24 @@ mod tests {
         most: u32,
         connecting: u32,
         helped: u32,
+        /// Statements go there together.
+        shares: bool,
     }
 
     impl Bed {
         fn new(best: f64, work_us: f64) -> Self {
-            Self { sizing: Sizing::default(), open: 0, now_us: 1_000_000, best, work_us, turns: 0.0, most: 0, connecting: 0, helped: 0 }
+            Self {
+                sizing: Sizing::default(),
+                open: 0,
+                now_us: 1_000_000,
+                best,
+                work_us,
+                turns: 0.0,
+                most: 0,
+                connecting: 0,
+                helped: 0,
+                shares: false,
+            }
         }
 
         /// So many ms pass. `busy`: connections that take no turns.
@@ -339,8 +370,9 @@ mod tests {
                 self.turns += taking.min(self.best) * 1_000.0 / self.work_us;
                 let whole = self.turns.floor();
                 self.turns -= whole;
-                let surplus =
-                    self.sizing.report(self.now_us, (whole as u64, (taking * 1_000.0) as u64), (self.open, self.connecting), self.helped);
+                let count = whole as u64;
+                let turns = Turns { count, together: if self.shares { count } else { 0 }, held_us: (taking * 1_000.0) as u64 };
+                let surplus = self.sizing.report(self.now_us, turns, (self.open, self.connecting), self.helped);
                 self.open -= surplus.min(self.open);
                 while self.connecting == 0 && self.sizing.may_open() {
                     self.sizing.opens();
@@ -348,6 +380,15 @@ mod tests {
                 }
                 self.most = self.most.max(self.open);
             }
+        }
+    }
+
+    #[test]
+    fn where_statements_go_together_only_those_are_opened_that_help() {
+        for (best, fits) in [(2.0, 16..=17), (40.0, 30..=64)] {
+            let mut bed = Bed { shares: true, ..Bed::new(best, 400.0) };
+            bed.pass(3_000, 0);
+            assert!(fits.contains(&bed.open), "{best}: {}", bed.open);
         }
     }
 

@@ -64,21 +64,11 @@ impl Session {
     }
 
     /// Waits for one, in line since `asked_us` and for as long as one that asks at `from_us`. With `looks_first` a free one is taken before.
-    async fn obtain_since(&mut self, looks_first: bool, asked_us: u64, from_us: u64) -> Result<(), Fault> {
+    pub(super) async fn obtain_since(&mut self, looks_first: bool, asked_us: u64, from_us: u64) -> Result<(), Fault> {
         let deadline_us = self.recovery.wait_deadline_us(&self.at, from_us);
         let backend = self.wait_for_backend(looks_first, asked_us, deadline_us).await?;
         self.at.take_on(&mut self.wants, backend);
         Ok(())
-    }
-
-    /// Waits in another hostgroup, or behind replays, for the rest of its time.
-    pub(super) async fn obtain_elsewhere(&mut self, asked_us: u64) -> Result<(), Fault> {
-        self.obtain_since(true, asked_us, asked_us).await
-    }
-
-    /// Waits once more after its turn had come.
-    pub(super) async fn obtain_again(&mut self, asked_us: u64) -> Result<(), Fault> {
-        self.obtain_since(true, asked_us, self.worker.shared.clock.now_us()).await
     }
 
     /// Takes one that a waiter was given, unless replays began while it waited.
@@ -88,7 +78,7 @@ impl Session {
             return Ok(());
         }
         self.at.pool.release_to(&self.worker, &self.at.lane, backend);
-        self.obtain_elsewhere(asked_us).await
+        self.obtain_since(true, asked_us, asked_us).await
     }
 
     /// Waits in the queue with a statement that may ride, where no replays go first. None when that is to be asked again.
@@ -97,7 +87,8 @@ impl Session {
             return Ok(None);
         }
         let deadline_us = self.recovery.wait_deadline_us(&self.at, asked_us);
-        self.wait_in_queue(asked_us, deadline_us, Some(rider)).await
+        let gathers = self.at.lane.gathers(asked_us);
+        self.wait_in_queue(asked_us, deadline_us, Some(rider), gathers).await
     }
 
     /// Waits until those have gone first that say a lost transaction again, if there are any, then in the queue.
@@ -110,7 +101,7 @@ impl Session {
                     return Ok(backend);
                 }
             }
-            let Some(Got::Backend(backend)) = self.wait_in_queue(asked_us, deadline_us, None).await? else {
+            let Some(Got::Backend(backend)) = self.wait_in_queue(asked_us, deadline_us, None, false).await? else {
                 // It waits elsewhere now.
                 others_go_first = true;
                 continue;
@@ -125,14 +116,20 @@ impl Session {
     }
 
     /// Waits in the queue, in line since `asked_us`, or since its transaction began. None when the statement left for another hostgroup.
-    async fn wait_in_queue(&mut self, asked_us: u64, deadline_us: u64, rider: Option<Box<Rider>>) -> Result<Option<Got>, Fault> {
+    async fn wait_in_queue(
+        &mut self,
+        asked_us: u64,
+        deadline_us: u64,
+        rider: Option<Box<Rider>>,
+        gathers: bool,
+    ) -> Result<Option<Got>, Fault> {
         let collation = u8::try_from(self.client.collation).unwrap_or(0);
         if self.at.replaying.is_some() && self.at.lane.is_used_up() {
             // It waits for its own user, and others not for it.
             self.at.pool.shared.replays.served(asked_us);
         }
         let since_us = self.handle.transaction_since_us().unwrap_or(asked_us);
-        let wish = Wish { needs: self.hand.directions.needs, collation, raw: None, rider };
+        let wish = Wish { needs: self.hand.directions.needs, collation, raw: None, rider, gathers };
         self.handle.begin_wait(self.at.pool.shared.id, self.worker.clock.now_ms());
         self.hand.trail_waits(&self.at, false);
         let mut acquire = self.at.pool.enqueue(&self.worker, &self.at.lane, wish, since_us, deadline_us);

@@ -123,15 +123,30 @@ fn is_plain(analysis: &Analysis, text: &[u8], came: Came) -> bool {
 }
 
 impl Session {
+    /// The statement where it is to wait for those of other sessions that come in the same turn of the loop, though a backend is idle.
+    pub(super) fn gathered(&mut self, command: Incoming, plan: &Plan) -> Option<Box<Rider>> {
+        let at = &self.at;
+        let gathers = at.lane.pipelines() && at.backend.is_none() && at.lane.gathers(self.worker.shared.clock.now_us());
+        let rider = if gathers { self.rider(command, plan) } else { None };
+        if rider.is_some() {
+            count(&self.worker.counters.wants);
+        }
+        rider
+    }
+
     /// Gets a backend where [`Session::obtain_at_once`] had none, or the reply without one: true, and it is with the client.
     pub(super) async fn obtain_or_ride(
         &mut self,
         kept: BackendAtStart,
+        gathered: Option<Box<Rider>>,
         command: Incoming,
         plan: &Plan,
         reply: &mut ReplyFacts,
     ) -> Result<bool, Fault> {
-        let rider = if kept == BackendAtStart::None { self.rider(command, plan) } else { None };
+        let rider = match gathered {
+            None if kept == BackendAtStart::None => self.rider(command, plan),
+            gathered => gathered,
+        };
         match rider {
             None => self.obtain_later(kept).await.map(|()| false),
             Some(rider) => Box::pin(self.ride(rider, plan, reply)).await,
@@ -141,10 +156,14 @@ impl Session {
     async fn ride(&mut self, rider: Box<Rider>, plan: &Plan, reply: &mut ReplyFacts) -> Result<bool, Fault> {
         let asked_us = self.worker.shared.clock.now_us();
         match self.wait_to_ride(rider, asked_us).await? {
-            None => self.obtain_elsewhere(asked_us).await.map(|()| false),
+            // In another hostgroup, or behind replays, for the rest of its time.
+            None => self.obtain_since(true, asked_us, asked_us).await.map(|()| false),
             Some(Got::Backend(backend)) => self.take_on_unless_late(backend, asked_us).await.map(|()| false),
             // It had its turn in time: its time to wait begins again, not its place in the line.
-            Some(Got::Ridden(Ridden::Alone)) => self.obtain_again(asked_us).await.map(|()| false),
+            Some(Got::Ridden(Ridden::Alone)) => {
+                let now_us = self.worker.shared.clock.now_us();
+                self.obtain_since(true, asked_us, now_us).await.map(|()| false)
+            }
             Some(Got::Ridden(Ridden::Changed)) => Err(changed()),
             Some(Got::Ridden(Ridden::Lost(text))) => Err(Fault::Lost { certainty: Certainty::Unknown, text, pins: PinSet::default() }),
             Some(Got::Ridden(Ridden::Answered(answer))) => {

@@ -65,11 +65,12 @@ impl Session {
             return Ok(());
         }
         let (ahead, readied) = loop {
-            match self.obtain_at_once()? {
+            let gathered = self.gathered(command, plan);
+            match if gathered.is_some() { BackendAtStart::None } else { self.obtain_at_once()? } {
                 BackendAtStart::AtHand => {}
                 kept => {
                     self.hand.attempt_waits(&self.at);
-                    if self.obtain_or_ride(kept, command, plan, reply).await? {
+                    if self.obtain_or_ride(kept, gathered, command, plan, reply).await? {
                         return Ok(());
                     }
                     self.listening_goes_on(command, plan);

@@ -84,6 +84,15 @@ impl Queue {
         self.wait(Some(rider))
     }
 
+    /// One who leaves an idle connection to those of the same turn.
+    fn gathers(&mut self, text: &str) -> Acquire {
+        let handle = Rc::new(SessionHandle::new(self.turns, 0));
+        let rider = Rider { packet: query(text), execution: None, state: State::default(), habit: Rc::clone(&self.habit), handle };
+        self.turns += 1;
+        let wish = Wish { rider: Some(Box::new(rider)), gathers: true, ..Wish::default() };
+        self.pool.enqueue(&self.worker, &self.lane, wish, self.turns, u64::MAX)
+    }
+
     /// A session that waits with an execution of this statement for this number. Its client sent the type with an earlier execution.
     fn executes(&mut self, key: &Arc<StatementKey>, number: u8) -> Acquire {
         let handle = Rc::new(SessionHandle::new(self.turns, 0));
@@ -216,7 +225,7 @@ async fn run(test: impl Future<Output = ()>) {
     LocalSet::new().run_until(test).await;
 }
 
-const DEPTH: &str = "pipeline_depth=8, pipeline_late_ms=20";
+const DEPTH: &str = "pipeline_depth=4, pipeline_late_ms=20";
 
 #[tokio::test]
 async fn each_gets_its_own_reply_however_they_arrive() {
@@ -236,7 +245,29 @@ async fn each_gets_its_own_reply_however_they_arrive() {
         queue.says(&[row("d"), row("e")].concat()).await;
         assert_eq!(all_had(&mut waiting[3..5]).await, rows(&["d", "e"]));
         assert_eq!(had(&mut waiting[5]).await, Had::Backend, "one alone has the connection");
-        assert_eq!(queue.batches(), Batches { depth: 8, sent: 5, again: 0, dropped: 0 });
+        assert_eq!(queue.batches(), Batches { depth: 4, sent: 5, again: 0, dropped: 0 });
+    })
+    .await;
+}
+
+/// An idle connection is left to all who come in one turn of the loop, once somebody waited.
+#[tokio::test]
+async fn who_comes_in_one_turn_of_the_loop_shares_an_idle_connection() {
+    run(async {
+        let mut queue = Queue::new(DEPTH);
+        queue.comes_free();
+        let (soon_us, later_us) = (1_000_000, 2_000_000);
+        assert!(!queue.lane.gathers(soon_us), "nobody waited");
+        queue.lane.turned(soon_us);
+        assert!(queue.lane.gathers(soon_us) && !queue.lane.gathers(later_us), "not for ever");
+        let mut waiting: Vec<_> = ["a", "b", "c"].into_iter().map(|text| queue.gathers(text)).collect();
+        drop(waiting.remove(1));
+        queue.hears(&["a", "c"]).await;
+        queue.says(&[row("a"), row("c")].concat()).await;
+        assert_eq!(all_had(&mut waiting).await, rows(&["a", "c"]));
+        let mut alone = queue.gathers("d");
+        assert_eq!(had(&mut alone).await, Had::Backend, "one alone has the connection");
+        assert_eq!(queue.worker.counters.waits.get(), 0, "none of them waited for a connection");
     })
     .await;
 }
@@ -348,7 +379,7 @@ async fn who_left_gets_nothing_and_others_their_own() {
         queue.says(&[row("a"), row("b"), row("c")].concat()).await;
         assert_eq!(all_had(&mut waiting[..2]).await, rows(&["a", "c"]));
         queue.hears(&["e", "e"]).await;
-        assert_eq!(queue.batches(), Batches { depth: 8, sent: 5, again: 0, dropped: 1 });
+        assert_eq!(queue.batches(), Batches { depth: 4, sent: 5, again: 0, dropped: 1 });
     })
     .await;
 }
@@ -362,7 +393,7 @@ async fn what_is_no_plain_reply_is_asked_for_alone() {
         let long = result_of(&[&[&"x".repeat(1500)]]);
         for odd in [packet_of(&error(1064)), warned, long, packet_of(&ReplyFacts::default()), row_that_changes()] {
             let changes = odd == row_that_changes();
-            let mut queue = Queue::new("pipeline_depth=8, pipeline_max_reply_bytes=1024");
+            let mut queue = Queue::new("pipeline_depth=4, pipeline_max_reply_bytes=1024");
             let mut waiting = queue.all_ride(&["a", "b", "c", "d", "d", "d"]);
             queue.comes_free();
             queue.hears(&["a", "b", "c"]).await;
@@ -402,7 +433,7 @@ async fn a_statement_that_changed_its_session_never_runs_again() {
 async fn for_the_end_of_a_long_reply_nobody_waits() {
     run(async {
         let long = result_of(&[&[&"x".repeat(3_000)]]);
-        let mut queue = Queue::new("pipeline_depth=8, pipeline_max_reply_bytes=1024");
+        let mut queue = Queue::new("pipeline_depth=4, pipeline_max_reply_bytes=1024");
         let mut waiting = queue.all_ride(&["a", "b", "c", "d", "d", "d"]);
         queue.comes_free();
         queue.hears(&["a", "b", "c"]).await;
@@ -427,7 +458,7 @@ async fn behind_a_late_one_nobody_waits() {
         queue.says(&[row("a"), row("b"), row("c")].concat()).await;
         assert_eq!(had(&mut waiting[0]).await, Had::Row("a".into()), "that one is waited for");
         assert_eq!(had(&mut waiting[3]).await, Had::Backend, "the next one has the connection, and no reply of others");
-        assert_eq!(queue.batches(), Batches { depth: 8, sent: 3, again: 2, dropped: 2 });
+        assert_eq!(queue.batches(), Batches { depth: 4, sent: 3, again: 2, dropped: 2 });
     })
     .await;
 }

@@ -2,7 +2,7 @@
 //!
 //! INVARIANTS: a connection exists only under a [`crate::servers::server::Slot`], so `max_connections` holds over all workers;
 //! a backend given back goes to the waiter that waits longest of those who can take it, on this worker, or on another one whose
-//! waiter is older by more than [`FAIRNESS_BOUND_US`]; connects in progress never outnumber the waiters. Who can take no idle
+//! waiter is older by more than [`FAIRNESS_BOUND_US`] and has none on its way; connects in progress never outnumber the waiters. Who can take no idle
 //! backend stands in the way of nobody who can. Where the servers are full, backends are closed for those who can take none, once
 //! they have waited longer by [`LANES_BOUND_US`] than those who can. Who wants a connection of its own is passed over by backends
 //! that others have used. Only a `fast_forward` session, which lends none to others, has its turn at once where the server is full.
@@ -25,6 +25,7 @@ use crate::hostgroups::lane::Lane;
 use crate::hostgroups::queue::NOBODY;
 use crate::servers::server::{NEVER, ServerShared};
 use crate::servers::server_info::ServerInfo;
+use crate::servers::sizing::Turns;
 use crate::servers::terms::HostgroupRole;
 use crate::session_state::class::LaneKey;
 use crate::session_state::state::State;
@@ -89,8 +90,8 @@ pub(crate) struct HostgroupPool {
     loners: Cell<usize>,
     /// The same for requests that want a server that is not far behind.
     choosy: Cell<usize>,
-    /// By server: connections that those who waited got since the last look, and how long these had been held together, us.
-    turns: RefCell<Vec<(u64, u64)>>,
+    /// By server: what those who waited got since the last look.
+    turns: RefCell<Vec<Turns>>,
     /// How many statements go to a backend together.
     depth: Depth,
     /// Told when servers were laid out anew: connects to those that are out are given up.
@@ -169,20 +170,38 @@ impl HostgroupPool {
         }
         let lanes = self.lanes.borrow().clone();
         for lane in lanes.iter().filter(|lane| is_due(lane)) {
-            // What was not there for one is not there for the next who wants as little lag.
-            let mut lacking = None;
-            while !self.shared.is_held() && lane.has_idle() {
-                let lag = |w: &Rc<Waiter>| w.wish.needs.max_lag_ms.unwrap_or(u32::MAX);
-                let next = {
-                    let waiters = self.waiters.borrow();
-                    let mut takers = waiters.in_order(FRONT, |kind| kind.takes_of(lane)).map(|(_, w)| w);
-                    takers.find(|w| lacking.is_none_or(|lacking| lag(w) > lacking)).cloned()
-                };
-                let Some(waiter) = next else { break };
-                if !self.serve_from_idle(worker, &waiter) {
-                    lacking = Some(lag(&waiter));
-                }
+            self.serve_lane_from_idle(worker, lane);
+        }
+    }
+
+    /// The same in one lane.
+    fn serve_lane_from_idle(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Rc<Lane>) {
+        // What was not there for one is not there for the next who wants as little lag.
+        let mut lacking = None;
+        while !self.shared.is_held() && lane.has_idle() {
+            let lag = |w: &Rc<Waiter>| w.wish.needs.max_lag_ms.unwrap_or(u32::MAX);
+            let next = {
+                let waiters = self.waiters.borrow();
+                let mut takers = waiters.in_order(FRONT, |kind| kind.takes_of(lane)).map(|(_, w)| w);
+                takers.find(|w| lacking.is_none_or(|lacking| lag(w) > lacking)).cloned()
+            };
+            let Some(waiter) = next else { break };
+            if !self.serve_from_idle(worker, &waiter) {
+                lacking = Some(lag(&waiter));
             }
+        }
+    }
+
+    /// Those who left idle backends of a lane to each other get them when all who came in this turn of the loop are there.
+    fn gather(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Rc<Lane>) {
+        if lane.begins_to_gather() {
+            let (pool, worker, lane) = (Rc::clone(self), Rc::clone(worker), Rc::clone(lane));
+            tokio::task::spawn_local(async move {
+                lane.has_gathered();
+                pool.serve_lane_from_idle(&worker, &lane);
+                pool.publish_lane(&worker, &lane);
+                pool.grow(&worker);
+            });
         }
     }
 
@@ -192,7 +211,10 @@ impl HostgroupPool {
         if !waiter.wish.needs.takes_used() {
             return false;
         }
-        let Some(backend) = self.take_idle(worker, &waiter.lane, &State::default(), waiter.wish.needs) else { return false };
+        let anything = State::default();
+        let want = waiter.wish.rider.as_deref().map_or(&anything, |rider| &rider.state);
+        let Some(backend) = self.take_idle(worker, &waiter.lane, want, waiter.wish.needs) else { return false };
+        let Some(backend) = self.give_to_several(worker, waiter, backend) else { return true };
         self.leave_queue(worker, waiter);
         waiter.finish(Outcome::Ready(Box::new(backend)));
         true
@@ -309,11 +331,15 @@ impl HostgroupPool {
         self.loners.set(self.loners.get() + usize::from(waiter.is_loner()));
         self.choosy.set(self.choosy.get() + usize::from(waiter.is_choosy()));
         self.waiters.borrow_mut().insert(waiter.kind(), ticket, Rc::clone(&waiter));
-        worker.counters.waits.set(worker.counters.waits.get() + 1);
-        // Behind others of its line it changes nothing of what was told. What servers and connects change is told by the next tick.
-        if self.is_told_of(&waiter) || self.may_grow() {
-            self.publish_lane(worker, lane);
-            self.grow(worker);
+        if waiter.wish.gathers {
+            self.gather(worker, lane);
+        } else {
+            worker.counters.waits.set(worker.counters.waits.get() + 1);
+            // Behind others of its line it changes nothing of what was told. What servers and connects change is told by the next tick.
+            if self.is_told_of(&waiter) || self.may_grow() {
+                self.publish_lane(worker, lane);
+                self.grow(worker);
+            }
         }
         if self.waiters.borrow().len() == 1 {
             worker.pool_wakeup.notify_one();
@@ -354,7 +380,8 @@ impl HostgroupPool {
         let since = |other: OtherWaiter| other.map_or(NOBODY, |(_, since)| since);
         let all = Claims { taker_us: own.taker_us.min(since(other_taker)), room_us: own.room_us.min(since(other_room)) };
         let (other, own_us) = if all.is_room_due() { (other_room, own.room_us) } else { (other_taker, own.taker_us) };
-        match other.filter(|(_, since)| since.saturating_add(FAIRNESS_BOUND_US) < own_us) {
+        let is_older = |since: u64| since.saturating_add(FAIRNESS_BOUND_US) < own_us;
+        match other.filter(|(_, since)| is_older(*since) && lane.is_first_for(*since, worker.shared.clock.now_us())) {
             Some((other, _)) => self.hand_over(worker, backend, other),
             None => self.give_or_close(worker, lane, backend, &own),
         }
@@ -450,11 +477,11 @@ impl HostgroupPool {
         lane.turned(now_us);
         let (mut turns, server) = (self.turns.borrow_mut(), backend.core.server.index);
         if turns.len() <= server {
-            turns.resize(server + 1, (0, 0));
+            turns.resize(server + 1, Turns::default());
         }
-        if let Some((count, all_us)) = turns.get_mut(server) {
-            *count += 1;
-            *all_us += held_us;
+        if let Some(turns) = turns.get_mut(server) {
+            turns.count += 1;
+            turns.held_us += held_us;
         }
     }
 

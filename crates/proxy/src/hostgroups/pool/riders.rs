@@ -165,9 +165,10 @@ impl Depth {
     }
 }
 
-/// How many of `waiting` a backend that comes free serves at once: half of the line is left to the next one.
+/// How many of `waiting` a backend that comes free serves at once: half of a long line is left to the next one.
 fn share(waiting: usize, depth: u64) -> usize {
-    waiting.div_ceil(2).min(usize::try_from(depth).unwrap_or(usize::MAX))
+    let depth = usize::try_from(depth).unwrap_or(usize::MAX);
+    waiting.div_ceil(2).clamp(depth / 2, depth).min(waiting)
 }
 
 impl HostgroupPool {
@@ -224,6 +225,7 @@ impl HostgroupPool {
             rider.handle.row.held.set(Some(shown));
             rider.handle.set_activity(Activity::Running, now_ms);
         }
+        first.lane.turned(worker.shared.clock.now_us());
         self.note_more_turns(&backend, riders.len() - 1);
         self.publish(worker, &first.lane);
         let batch = Batch::new(worker, self, &first.lane, backend, riders);
@@ -257,8 +259,9 @@ impl HostgroupPool {
 
     /// As [`HostgroupPool::note_turn`] counts them: each statement is one.
     fn note_more_turns(&self, backend: &Backend, more: usize) {
-        if let Some((count, _)) = self.turns.borrow_mut().get_mut(backend.core.server.index) {
-            *count += more as u64;
+        if let Some(turns) = self.turns.borrow_mut().get_mut(backend.core.server.index) {
+            turns.count += more as u64;
+            turns.together += more as u64;
         }
     }
 }
@@ -280,8 +283,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_of_the_line_is_left_to_the_next_backend() {
-        for (waiting, depth, expected) in [(1, 8, 1), (2, 8, 1), (3, 8, 2), (4, 8, 2), (15, 8, 8), (100, 8, 8), (100, 1, 1)] {
+    fn half_of_a_long_line_is_left_to_the_next_backend() {
+        for (waiting, depth, expected) in
+            [(1, 8, 1), (2, 8, 2), (4, 8, 4), (7, 8, 4), (11, 8, 6), (15, 8, 8), (100, 8, 8), (100, 1, 1), (3, 2, 2)]
+        {
             assert_eq!(share(waiting, depth), expected, "{waiting} {depth}");
         }
     }
