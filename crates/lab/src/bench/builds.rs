@@ -57,7 +57,7 @@ impl Build {
 }
 
 /// Measures the builds, HAProxy and direct connections to a server of `flavor` in turn, `repeats` times. The loads are the point selects
-/// of at least 16 clients whose name contains `only`. Passes a line for each peer under each load to `tell`.
+/// of at least 16 clients, paced ones too, whose name contains `only`. Passes a line for each peer under each load to `tell`.
 pub fn run(builds: &[Build], flavor: Flavor, only: Option<&str>, repeats: usize, tell: &mut dyn FnMut(String)) -> Result<(), LabError> {
     peer::raise_open_files()?;
     let server = peer::start_server(flavor)?;
@@ -83,7 +83,7 @@ pub fn run(builds: &[Build], flavor: Flavor, only: Option<&str>, repeats: usize,
 
 fn points(only: Option<&str>) -> Vec<Point> {
     let plan = only.into_iter().fold(Plan::full(), Plan::only);
-    let points = plan.points.into_iter().filter(|point| point.unit == Unit::Query && point.pace.is_none());
+    let points = plan.points.into_iter().filter(|point| point.unit == Unit::Query);
     points.filter(|point| point.clients >= 16).map(|point| Point { warm_up: WARM_UP, window: WINDOW, ..point }).collect()
 }
 

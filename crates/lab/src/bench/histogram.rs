@@ -35,6 +35,12 @@ impl Histogram {
         self.total += 1;
     }
 
+    /// Counts what another one has counted.
+    pub fn add(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
+        self.total += other.total;
+    }
+
     /// How many durations were recorded.
     pub fn count(&self) -> u64 {
         self.total

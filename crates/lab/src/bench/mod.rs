@@ -13,6 +13,7 @@
 mod addresses;
 pub mod arrangement;
 pub mod builds;
+pub mod bystanders;
 pub mod compare;
 pub mod connection;
 pub mod digests;

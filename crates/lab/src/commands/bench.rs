@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use lab::bench::builds::{self, Build};
+use lab::bench::bystanders;
 use lab::bench::peer::{Kind, Peer};
 use lab::bench::plan::Point;
 use lab::bench::runner::News;
@@ -32,7 +33,10 @@ pub(crate) struct Args {
     /// names, or text point selects.
     #[arg(long)]
     profile: bool,
-    /// How many clients the profiled load has.
+    /// Instead of measuring, show how long clients of each --build wait beside statements that are slow now and then.
+    #[arg(long, requires = "build")]
+    bystanders: bool,
+    /// How many clients the profiled load has, or the one of bystanders.
     #[arg(long, default_value_t = 64)]
     clients: usize,
     /// Instead of that, measure this build of the proxy, HAProxy and direct connections in turn, under text and prepared point selects:
@@ -55,9 +59,13 @@ pub(crate) fn run(args: &Args) -> Result<(), LabError> {
     if args.profile {
         return profiles(args, &kinds);
     }
+    let flavor = if args.mysql { Flavor::Mysql } else { Flavor::Mariadb };
+    if args.bystanders {
+        println!("{}", bystanders::HEADING);
+        return bystanders::run(&args.build, flavor, args.clients, args.repeats, &mut |line| println!("{line}"));
+    }
     if !args.build.is_empty() {
         println!("{}", builds::HEADING);
-        let flavor = if args.mysql { Flavor::Mysql } else { Flavor::Mariadb };
         return builds::run(&args.build, flavor, args.only.as_deref(), args.repeats, &mut |line| println!("{line}"));
     }
     println!("{}", report::HEADING);
