@@ -1,4 +1,5 @@
-//! The budget of the plain path: a point select that finds an idle backend allocates nothing, in text or prepared.
+//! The budget of the plain path: a point select that finds an idle backend allocates nothing, in text or prepared. One that shares a
+//! connection with others (`mysql-pipeline_depth`) allocates what waits in its place.
 //!
 //! The proxy runs inside this process, under an allocator that counts the allocations of the worker's thread. Run with
 //! `ALLOCATIONS_TRACE=1` to see their places.
@@ -130,7 +131,7 @@ impl InProcess {
     fn start_with(server: &Server, more: impl FnOnce(Builder) -> Builder) -> InProcess {
         let (dir, port) = (dirs::instance("inprocess").unwrap(), Port::reserve().unwrap());
         let builder = Tidegate::builder().backend(0, server).app_user().variable("threads", 1).variable("have_ssl", false);
-        let builder = more(builder);
+        let builder = more(builder.variable("pipeline_depth", 1));
         let config = dir.join("proxysql.cnf");
         fs::write(&config, builder.config(port.number(), 1, &dir)).unwrap();
         let (config, _) = model::load(&config).unwrap();

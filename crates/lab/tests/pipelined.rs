@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::pipelining::{AGAIN, BOTH, Line, PIPELINED, admin, eager, number};
+use common::pipelining::{AGAIN, BOTH, Line, PIPELINED, admin, eager, number, run_short};
 use common::{LIMIT, proxy_with, server};
 use lab::client::{Encoding, Reply};
 use lab::differential::Readers;
@@ -25,6 +25,7 @@ fn session(proxy: &Tidegate) -> Client {
 
 /// The statement runs until it is known: one run in seven is watched where nobody waits.
 fn learn(proxy: &Tidegate, sql: &str) {
+    run_short(proxy);
     let mut session = session(proxy);
     (0..300).for_each(|_| drop(session.run(sql).unwrap()));
 }

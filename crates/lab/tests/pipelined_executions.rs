@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::pipelining::{AGAIN, BOTH, Line, PIPELINED, admin, eager, number};
+use common::pipelining::{AGAIN, BOTH, Line, PIPELINED, admin, eager, number, run_short};
 use common::{LIMIT, proxy_with, server};
 use lab::client::{Encoding, Execution, Param, Prepared, Reply};
 use lab::{Client, ConnectOptions, Flavor, Server, Tidegate, wait};
@@ -126,6 +126,7 @@ fn answer(session: &mut Client) -> Reply {
 
 /// On each of the two connections it is prepared, and known to be quick.
 fn learn(proxy: &Tidegate, sql: &str, param: &str) {
+    run_short(proxy);
     let mut sessions: Vec<Client> = (0..2).map(|_| plain_session(proxy, 0)).collect();
     let statements: Vec<Prepared> = sessions.iter_mut().map(|session| session.prepare(sql).unwrap()).collect();
     let execute = |session: &mut Client, statement| {

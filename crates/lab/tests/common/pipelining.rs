@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use lab::client::Encoding;
 use lab::tidegate::Builder;
 use lab::{Client, Flavor, Tidegate, wait};
 
@@ -25,6 +26,15 @@ pub(crate) fn admin(proxy: &Tidegate) -> Client {
 
 pub(crate) fn number(admin: &mut Client, sql: &str) -> u64 {
     admin.scalar(sql).unwrap().unwrap().parse().unwrap()
+}
+
+/// A session waits for one of the two connections. Statements are watched only where that happens.
+pub(crate) fn run_short(proxy: &Tidegate) {
+    let session = || Client::connect(&proxy.options("app", "app-pass").timeout(LIMIT)).unwrap();
+    let (mut line, mut third) = (Line::new(proxy, [session(), session()]), session());
+    line.asks(|| third.send_query("SELECT 1").unwrap());
+    line.moves();
+    third.recv_reply(Encoding::Text).unwrap();
 }
 
 /// Two connections that are taken for a while. Sessions that ask meanwhile get them afterwards, in the order in which they asked.

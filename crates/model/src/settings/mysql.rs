@@ -358,7 +358,7 @@ settings! {
     connect_concurrency: u64 = 16, count(1, 10_000), Live, "Connects to one server that may be in progress at a time; the rest wait in order.";
     connection_growth_delay_us: u64 = 10_000, us(0, 10_000_000), Live, "Uninterrupted waiting before a busy hostgroup opens one more connection. It opens one at once if waiting queries reach half its connections.";
     adaptive_connections: bool = true, BOOL, Live, "Learn how many connections to a server help, and open no more. If false, connections open as long as queries wait.";
-    pipeline_depth: u64 = 1, count(1, 64), Live, "Quick reads of waiting sessions that may be under way on one connection at a time. 1 sends one statement at a time.";
+    pipeline_depth: u64 = 8, count(1, 64), Live, "Quick reads of waiting sessions that may be under way on one connection at a time. 1 sends one statement at a time.";
     pipeline_late_ms: u64 = 10, ms(1, 10_000), Live, "How long the server may work at one of them. Then those behind it are sent again on other connections.";
     pipeline_max_statement_us: u64 = 1_000, us(1, 1_000_000), Live, "A statement is quick if the server takes no longer for 95 of 100 runs, or no longer than eight times the median of all statements.";
     pipeline_max_reply_bytes: u64 = 16_384, bytes(1_024, 1_048_576), Live, "A statement with a longer reply runs alone.";

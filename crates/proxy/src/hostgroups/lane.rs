@@ -57,9 +57,10 @@ fn user_of<'a>(key: &'a LaneKey, snapshot: &'a Snapshot) -> &'a User {
     snapshot.users.get(&key.user.name).unwrap_or(&key.user)
 }
 
-/// See [`Lane::watches`].
-/// Odd, since sessions often repeat a few statements in turn.
+/// See [`Lane::watches`]. Odd, since sessions often repeat a few statements in turn.
 const WATCHED_ONE_IN: u32 = 7;
+/// How long statements are watched after somebody waited, us.
+const WATCHES_FOR_US: u64 = 60_000_000;
 
 /// How long statements are gathered after somebody waited, us.
 const GATHERS_FOR_US: u64 = 10_000;
@@ -187,6 +188,11 @@ impl Lane {
         !self.gathering.replace(true)
     }
 
+    /// Whether one of them is there.
+    pub(crate) fn is_gathering(&self) -> bool {
+        self.gathering.get()
+    }
+
     /// They are served now.
     pub(crate) fn has_gathered(&self) {
         self.gathering.set(false);
@@ -233,10 +239,11 @@ impl Lane {
         self.settings.borrow().pipeline_depth > 1
     }
 
-    /// Whether what the statement at hand is like goes into its habits: each while somebody waits, else one of [`WATCHED_ONE_IN`], since
-    /// watching costs time.
-    pub(crate) fn watches(&self) -> bool {
-        self.watchable.get().is_multiple_of(WATCHED_ONE_IN) || self.busy_since_us.get() != NOBODY
+    /// Whether what the statement at hand is like goes into its habits: each while somebody waits, and one of [`WATCHED_ONE_IN`] where
+    /// somebody did lately, since watching costs time.
+    pub(crate) fn watches(&self, now_ms: u64) -> bool {
+        let has_waited = || now_ms * 1000 < self.turned_us.get().saturating_add(WATCHES_FOR_US);
+        self.busy_since_us.get() != NOBODY || self.watchable.get().is_multiple_of(WATCHED_ONE_IN) && has_waited()
     }
 
     /// The next statement is at hand.

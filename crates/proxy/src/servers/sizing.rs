@@ -61,6 +61,14 @@ pub(crate) struct Turns {
     pub held_us: u64,
 }
 
+impl Turns {
+    pub(crate) fn add(&mut self, more: Self) {
+        self.count += more.count;
+        self.together += more.together;
+        self.held_us += more.held_us;
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
     /// Each step is compared with what was before it.
@@ -77,8 +85,7 @@ pub(crate) struct Sizing {
     since_us: u64,
     last_us: u64,
     turned_us: u64,
-    turns: u64,
-    held_us: u64,
+    turns: Turns,
     /// When there was a step last.
     stepped_us: u64,
     /// [`FREE`], or [`FREE_SHARED`].
@@ -102,8 +109,7 @@ impl Default for Sizing {
             since_us: 0,
             last_us: 0,
             turned_us: 0,
-            turns: 0,
-            held_us: 0,
+            turns: Turns::default(),
             stepped_us: 0,
             free: FREE,
             permits: FIRST,
@@ -126,12 +132,10 @@ impl Sizing {
         }
         self.last_us = now_us;
         if turns.count > 0 {
-            self.free = if turns.together * 2 > turns.count { FREE_SHARED } else { FREE };
             if now_us.saturating_sub(self.turned_us) > BREAK_US {
-                (self.since_us, self.turns, self.held_us) = (now_us, 0, 0);
+                (self.since_us, self.turns) = (now_us, Turns::default());
             } else {
-                self.turns += turns.count;
-                self.held_us += turns.held_us;
+                self.turns.add(turns);
             }
             self.turned_us = now_us;
         }
@@ -142,11 +146,13 @@ impl Sizing {
         };
         self.permits = self.permits.max(known.max(FIRST).saturating_sub(open));
         let took_us = now_us.saturating_sub(self.since_us).max(1);
-        let sample = Sample { connections: self.held_us as f64 / took_us as f64, rate: self.turns as f64 * 1e6 / took_us as f64 };
-        let has_enough = self.turns as f64 >= TURNS.max(sample.connections * TURNS_EACH);
+        let sample =
+            Sample { connections: self.turns.held_us as f64 / took_us as f64, rate: self.turns.count as f64 * 1e6 / took_us as f64 };
+        let has_enough = self.turns.count as f64 >= TURNS.max(sample.connections * TURNS_EACH);
         let stands_still = now_us.saturating_sub(self.turned_us) > BREAK_US;
         if has_enough && !stands_still && took_us >= self.window_us() {
-            (self.since_us, self.turns, self.held_us) = (now_us, 0, 0);
+            self.free = if self.turns.together * 2 > self.turns.count { FREE_SHARED } else { FREE };
+            (self.since_us, self.turns) = (now_us, Turns::default());
             self.judge(sample, now_us);
         } else if (stands_still || !has_enough && took_us >= SMALL_STEP_US) && now_us.saturating_sub(self.stepped_us) >= SMALL_STEP_US {
             self.has_few_turns(sample, open, connecting, now_us);
@@ -342,8 +348,8 @@ mod tests {
         most: u32,
         connecting: u32,
         helped: u32,
-        /// Statements go there together.
-        shares: bool,
+        /// Such a part of the statements goes there together with others.
+        shared: f64,
     }
 
     impl Bed {
@@ -358,7 +364,7 @@ mod tests {
                 most: 0,
                 connecting: 0,
                 helped: 0,
-                shares: false,
+                shared: 0.0,
             }
         }
 
@@ -371,7 +377,7 @@ mod tests {
                 let whole = self.turns.floor();
                 self.turns -= whole;
                 let count = whole as u64;
-                let turns = Turns { count, together: if self.shares { count } else { 0 }, held_us: (taking * 1_000.0) as u64 };
+                let turns = Turns { count, together: (whole * self.shared) as u64, held_us: (taking * 1_000.0) as u64 };
                 let surplus = self.sizing.report(self.now_us, turns, (self.open, self.connecting), self.helped);
                 self.open -= surplus.min(self.open);
                 while self.connecting == 0 && self.sizing.may_open() {
@@ -385,10 +391,10 @@ mod tests {
 
     #[test]
     fn where_statements_go_together_only_those_are_opened_that_help() {
-        for (best, fits) in [(2.0, 16..=17), (40.0, 30..=64)] {
-            let mut bed = Bed { shares: true, ..Bed::new(best, 400.0) };
+        for (best, shared, fits) in [(2.0, 0.9, 16..=17), (40.0, 0.9, 30..=64), (2.0, 0.4, 64..=65)] {
+            let mut bed = Bed { shared, ..Bed::new(best, 400.0) };
             bed.pass(3_000, 0);
-            assert!(fits.contains(&bed.open), "{best}: {}", bed.open);
+            assert!(fits.contains(&bed.open), "{best} {shared}: {}", bed.open);
         }
     }
 

@@ -82,12 +82,11 @@ impl Session {
     }
 
     /// Waits in the queue with a statement that may ride, where no replays go first. None when that is to be asked again.
-    pub(super) async fn wait_to_ride(&mut self, rider: Box<Rider>, asked_us: u64) -> Result<Option<Got>, Fault> {
+    pub(super) async fn wait_to_ride(&mut self, rider: Box<Rider>, gathers: bool, asked_us: u64) -> Result<Option<Got>, Fault> {
         if self.at.head_start_ends_us(u64::MAX).is_some() {
             return Ok(None);
         }
         let deadline_us = self.recovery.wait_deadline_us(&self.at, asked_us);
-        let gathers = self.at.lane.gathers(asked_us);
         self.wait_in_queue(asked_us, deadline_us, Some(rider), gathers).await
     }
 

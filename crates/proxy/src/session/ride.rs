@@ -126,7 +126,7 @@ impl Session {
     /// The statement where it is to wait for those of other sessions that come in the same turn of the loop, though a backend is idle.
     pub(super) fn gathered(&mut self, command: Incoming, plan: &Plan) -> Option<Box<Rider>> {
         let at = &self.at;
-        let gathers = at.lane.pipelines() && at.backend.is_none() && at.lane.gathers(self.worker.shared.clock.now_us());
+        let gathers = at.lane.pipelines() && at.backend.is_none() && at.pool.gathers(&self.worker, &at.lane);
         let rider = if gathers { self.rider(command, plan) } else { None };
         if rider.is_some() {
             count(&self.worker.counters.wants);
@@ -143,19 +143,20 @@ impl Session {
         plan: &Plan,
         reply: &mut ReplyFacts,
     ) -> Result<bool, Fault> {
+        let gathers = gathered.is_some();
         let rider = match gathered {
             None if kept == BackendAtStart::None => self.rider(command, plan),
             gathered => gathered,
         };
         match rider {
             None => self.obtain_later(kept).await.map(|()| false),
-            Some(rider) => Box::pin(self.ride(rider, plan, reply)).await,
+            Some(rider) => Box::pin(self.ride(rider, gathers, plan, reply)).await,
         }
     }
 
-    async fn ride(&mut self, rider: Box<Rider>, plan: &Plan, reply: &mut ReplyFacts) -> Result<bool, Fault> {
+    async fn ride(&mut self, rider: Box<Rider>, gathers: bool, plan: &Plan, reply: &mut ReplyFacts) -> Result<bool, Fault> {
         let asked_us = self.worker.shared.clock.now_us();
-        match self.wait_to_ride(rider, asked_us).await? {
+        match self.wait_to_ride(rider, gathers, asked_us).await? {
             // In another hostgroup, or behind replays, for the rest of its time.
             None => self.obtain_since(true, asked_us, asked_us).await.map(|()| false),
             Some(Got::Backend(backend)) => self.take_on_unless_late(backend, asked_us).await.map(|()| false),
@@ -268,7 +269,10 @@ impl Session {
     /// Whether it is to be looked up what the statement reads, before it runs on the backend at hand.
     pub(super) fn is_proof_due(&self, command: Incoming, plan: &Plan) -> bool {
         // Where nothing that was looked up counts, nothing is proved.
-        if !self.at.lane.watches() || !self.may_ride(command, plan) || self.worker.snapshot().vars.prepared_metadata_max_age == 0 {
+        if !self.at.lane.watches(self.worker.clock.now_ms())
+            || !self.may_ride(command, plan)
+            || self.worker.snapshot().vars.prepared_metadata_max_age == 0
+        {
             return false;
         }
         let habit = self.statements.habit(&self.at, &self.wants, plan);
@@ -294,7 +298,7 @@ impl Session {
 
     /// When (process clock, us) a statement is sent from which is to be learnt whether it is quick; None where nothing is.
     pub(super) fn learns_since(&mut self, command: Incoming, plan: &Plan) -> Option<NonZeroU64> {
-        let is_watched = self.at.lane.watches();
+        let is_watched = self.at.lane.watches(self.worker.clock.now_ms());
         self.at.lane.note_watchable();
         if !is_watched || !self.may_ride(command, plan) {
             return None;

@@ -79,6 +79,9 @@ pub(crate) struct Habit {
     rests_until_ms: Cell<u64>,
     /// How long it rested when it was late last, ms.
     late_rest_ms: Cell<u64>,
+    /// The median of the times between the reply before and its own, of runs behind others on one connection, us, as it moves; 0 is
+    /// not known.
+    beside_us: Cell<u64>,
     proof: Cell<Proof>,
     asked_until_ms: Cell<u64>,
 }
@@ -100,14 +103,15 @@ impl Habits {
 
     /// A statement ran alone, and its reply was as it should be.
     pub(crate) fn ran_alone(&self, habit: &Habit, took_us: u64, limits: QuickLimits) {
-        let typical_us = self.typical_us.get();
-        let step_us = (typical_us / TYPICAL_STEP).max(1);
-        self.typical_us.set(if took_us > typical_us { typical_us + step_us } else { typical_us - step_us.min(typical_us) });
+        step_to(&self.typical_us, took_us);
         habit.ran(self.is_slow(took_us, limits));
     }
 
-    /// The same of one that was sent together with others.
-    pub(crate) fn ran_beside(&self, habit: &Habit, took_us: u64, limits: QuickLimits) {
+    /// The same of one that was sent together with others. Behind the first of them, the time is the server's work at it.
+    pub(crate) fn ran_beside(&self, habit: &Habit, took_us: u64, is_first: bool, limits: QuickLimits) {
+        if !is_first {
+            step_to(&habit.beside_us, took_us);
+        }
         habit.ran(self.is_slow(took_us, limits));
     }
 
@@ -116,7 +120,19 @@ impl Habits {
     }
 }
 
+/// Moves what is to become the median a little towards this time.
+fn step_to(median_us: &Cell<u64>, took_us: u64) {
+    let us = median_us.get();
+    let step_us = (us / TYPICAL_STEP).max(1);
+    median_us.set(if took_us > us { us + step_us } else { us - step_us.min(us) });
+}
+
 impl Habit {
+    /// How long the server works at it, us, as far as that is known: 0 before.
+    pub(crate) fn beside_us(&self) -> u64 {
+        self.beside_us.get()
+    }
+
     fn ran(&self, is_slow: bool) {
         if self.runs.get() >= MOST_RUNS {
             self.runs.set(self.runs.get() / 2);
@@ -211,8 +227,13 @@ mod tests {
         times(9_000, 60_000);
         assert!(usual.is_quick(0) && !rare.is_quick(0), "what is late is slow, whatever others take");
         let typical_us = habits.typical_us.get();
-        habits.ran_beside(&usual, 1, LIMITS);
+        habits.ran_beside(&usual, 1, false, LIMITS);
         assert_eq!(habits.typical_us.get(), typical_us, "a reply that waited behind others says nothing");
+        assert_eq!(usual.beside_us(), 1);
+        (0..1_000).for_each(|_| habits.ran_beside(&usual, 700, true, LIMITS));
+        assert_eq!(usual.beside_us(), 1, "the first one's time has the way there and back");
+        (0..1_000).for_each(|_| habits.ran_beside(&usual, 700, false, LIMITS));
+        assert!((650..750).contains(&usual.beside_us()), "{}", usual.beside_us());
     }
 
     #[test]

@@ -294,13 +294,14 @@ impl Batch {
         let to = if Safety::OwnReply.is_off() { self.riders.pop_back() } else { self.riders.pop_front() };
         let Some(waiter) = to else { return };
         let (now_us, vars) = (self.worker.shared.clock.now_us(), &self.worker.snapshot().vars);
-        let took_us = now_us.saturating_sub(std::mem::replace(&mut self.head_since_us, now_us));
+        let since_us = std::mem::replace(&mut self.head_since_us, now_us);
+        let (took_us, is_first) = (now_us.saturating_sub(since_us), since_us == self.sent_us);
         let is_short = self.reply_len <= self.longest_reply();
         let is_clean = is_short && ended.error.is_none() && !ended.warned && ended.results == 1 && ended.had_rows;
         let has_left_state = ended.status.intersects(LEFT_STATE);
         if let Some(rider) = waiter.wish.rider.as_deref() {
             if is_clean && !has_left_state {
-                self.lane.habits.ran_beside(&rider.habit, took_us, QuickLimits::of(vars));
+                self.lane.habits.ran_beside(&rider.habit, took_us, is_first, QuickLimits::of(vars));
             } else {
                 rider.habit.rests(now_us / 1000);
             }

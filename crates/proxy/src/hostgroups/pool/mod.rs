@@ -2,7 +2,7 @@
 //!
 //! INVARIANTS: a connection exists only under a [`crate::servers::server::Slot`], so `max_connections` holds over all workers;
 //! a backend given back goes to the waiter that waits longest of those who can take it, on this worker, or on another one whose
-//! waiter is older by more than [`FAIRNESS_BOUND_US`] and has none on its way; connects in progress never outnumber the waiters. Who can take no idle
+//! waiter is older by more than [`FAIRNESS_BOUND_US`] and has none on its way, where one waits here too; connects in progress never outnumber the waiters. Who can take no idle
 //! backend stands in the way of nobody who can. Where the servers are full, backends are closed for those who can take none, once
 //! they have waited longer by [`LANES_BOUND_US`] than those who can. Who wants a connection of its own is passed over by backends
 //! that others have used. Only a `fast_forward` session, which lends none to others, has its turn at once where the server is full.
@@ -199,6 +199,10 @@ impl HostgroupPool {
             tokio::task::spawn_local(async move {
                 lane.has_gathered();
                 pool.serve_lane_from_idle(&worker, &lane);
+                // There was none for these after all.
+                pool.waiters.borrow().of(|kind| kind.takes_of(&lane)).filter(|waiter| waiter.gathers.take()).for_each(|_| {
+                    count(&worker.counters.waits);
+                });
                 pool.publish_lane(&worker, &lane);
                 pool.grow(&worker);
             });
@@ -290,7 +294,7 @@ impl HostgroupPool {
     /// An idle backend, if the caller may have one at once.
     pub(crate) fn try_acquire(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Rc<Lane>, want: &State, needs: Needs) -> Option<Backend> {
         // Where many wait there is none, mostly: that is seen without asking each of them.
-        if !lane.has_idle() || self.shared.is_held() || !needs.takes_used() || self.is_promised(worker, lane) {
+        if !lane.has_idle() || lane.is_gathering() || self.shared.is_held() || !needs.takes_used() || self.is_promised(worker, lane) {
             return None;
         }
         self.take_idle(worker, lane, want, needs)
@@ -319,6 +323,7 @@ impl HostgroupPool {
         let ticket = self.waiters.borrow_mut().ticket(turn_us, deadline_us);
         let waiter = Rc::new(Waiter {
             lane: Rc::clone(lane),
+            gathers: Cell::new(wish.gathers),
             wish,
             is_opening: Cell::new(false),
             is_throttled: Cell::new(false),
@@ -331,10 +336,10 @@ impl HostgroupPool {
         self.loners.set(self.loners.get() + usize::from(waiter.is_loner()));
         self.choosy.set(self.choosy.get() + usize::from(waiter.is_choosy()));
         self.waiters.borrow_mut().insert(waiter.kind(), ticket, Rc::clone(&waiter));
-        if waiter.wish.gathers {
+        if waiter.gathers.get() {
             self.gather(worker, lane);
         } else {
-            worker.counters.waits.set(worker.counters.waits.get() + 1);
+            count(&worker.counters.waits);
             // Behind others of its line it changes nothing of what was told. What servers and connects change is told by the next tick.
             if self.is_told_of(&waiter) || self.may_grow() {
                 self.publish_lane(worker, lane);
@@ -381,7 +386,9 @@ impl HostgroupPool {
         let all = Claims { taker_us: own.taker_us.min(since(other_taker)), room_us: own.room_us.min(since(other_room)) };
         let (other, own_us) = if all.is_room_due() { (other_room, own.room_us) } else { (other_taker, own.taker_us) };
         let is_older = |since: u64| since.saturating_add(FAIRNESS_BOUND_US) < own_us;
-        match other.filter(|(_, since)| is_older(*since) && lane.is_first_for(*since, worker.shared.clock.now_us())) {
+        // Where nobody waits here, it is of no use here.
+        let may_go = |since: u64| own_us == NOBODY || lane.is_first_for(since, worker.shared.clock.now_us());
+        match other.filter(|(_, since)| is_older(*since) && may_go(*since)) {
             Some((other, _)) => self.hand_over(worker, backend, other),
             None => self.give_or_close(worker, lane, backend, &own),
         }
@@ -475,13 +482,16 @@ impl HostgroupPool {
             taken_us => now_us.saturating_sub(taken_us).min(MOST_HELD_US),
         };
         lane.turned(now_us);
+        self.count_turns(backend, Turns { count: 1, together: 0, held_us });
+    }
+
+    fn count_turns(&self, backend: &Backend, more: Turns) {
         let (mut turns, server) = (self.turns.borrow_mut(), backend.core.server.index);
         if turns.len() <= server {
             turns.resize(server + 1, Turns::default());
         }
         if let Some(turns) = turns.get_mut(server) {
-            turns.count += 1;
-            turns.held_us += held_us;
+            turns.add(more);
         }
     }
 

@@ -9,6 +9,8 @@ use super::waiting::{Outcome, Waiter};
 use super::{HostgroupPool, Kind};
 use crate::backends::backend::{Backend, BackendState};
 use crate::clients::session_handle::{Activity, SessionHandle};
+use crate::hostgroups::lane::Lane;
+use crate::servers::sizing::Turns;
 use crate::session_state::held::Tracking;
 use crate::session_state::state::State;
 use crate::statements::execution::Execution;
@@ -205,6 +207,12 @@ impl HostgroupPool {
         Batches { depth: now, sent: depth.sent.get(), again: depth.again.get(), dropped: depth.dropped.get() }
     }
 
+    /// Whether a quick read of this lane is to wait for others of the same turn of the loop, though a backend is idle.
+    pub(crate) fn gathers(&self, worker: &Worker, lane: &Lane) -> bool {
+        let now_us = worker.shared.clock.now_us();
+        lane.gathers(now_us) && self.depth.within(self.settings.borrow().pipeline_depth, now_us / 1000) > 1
+    }
+
     /// Gives the backend to `first`, whose turn it is, and to those behind it who can have it at the same time; None where they
     /// cannot, with the backend.
     pub(super) fn give_to_several(self: &Rc<Self>, worker: &Rc<Worker>, first: &Rc<Waiter>, mut backend: Backend) -> Option<Backend> {
@@ -225,8 +233,14 @@ impl HostgroupPool {
             rider.handle.row.held.set(Some(shown));
             rider.handle.set_activity(Activity::Running, now_ms);
         }
-        first.lane.turned(worker.shared.clock.now_us());
-        self.note_more_turns(&backend, riders.len() - 1);
+        let (now_us, more) = (worker.shared.clock.now_us(), riders.len() as u64 - 1);
+        first.lane.turned(now_us);
+        // Where it was idle, the first of them has not been counted.
+        let count = more + u64::from(backend.core.taken_us == 0);
+        if backend.core.taken_us == 0 {
+            backend.core.taken_us = now_us;
+        }
+        self.count_turns(&backend, Turns { count, together: more, held_us: 0 });
         self.publish(worker, &first.lane);
         let batch = Batch::new(worker, self, &first.lane, backend, riders);
         tokio::task::spawn_local(batch.run());
@@ -242,11 +256,16 @@ impl HostgroupPool {
         let is_in_line = |kind: &Kind| kind.takes_of(&first.lane);
         let (waiters, epoch) = (self.waiters.borrow(), worker.shared.ddl_epoch.load(Ordering::Acquire));
         let most = share(waiters.count(is_in_line), self.depth.within(settings.pipeline_depth, now_ms));
-        let mut bytes = 0;
+        let longest_us = worker.snapshot().vars.pipeline_max_statement_us;
+        let (mut bytes, mut work_us) = (0, 0);
         let may_ride = |waiter: &&Rc<Waiter>| {
             let Some(rider) = waiter.wish.rider.as_deref() else { return false };
             bytes += rider.len();
+            // The last of them waits for all others.
+            let waits_us = work_us;
+            work_us += rider.habit.beside_us();
             bytes <= MOST_BYTES
+                && waits_us <= longest_us
                 && rider.habit.is_proven(epoch, now_ms)
                 && waiter.wish.needs.accept(&server)
                 && rider.fits(&mut backend.core)
@@ -255,14 +274,6 @@ impl HostgroupPool {
         let riders: Vec<_> = in_order.take(most).take_while(may_ride).cloned().collect();
         // Where another one stands in front that this server will not do for, its turn is not to be missed.
         if riders.first().is_some_and(|rider| Rc::ptr_eq(rider, first)) { riders } else { Vec::new() }
-    }
-
-    /// As [`HostgroupPool::note_turn`] counts them: each statement is one.
-    fn note_more_turns(&self, backend: &Backend, more: usize) {
-        if let Some(turns) = self.turns.borrow_mut().get_mut(backend.core.server.index) {
-            turns.count += more as u64;
-            turns.together += more as u64;
-        }
     }
 }
 

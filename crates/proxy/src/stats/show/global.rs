@@ -362,7 +362,7 @@ pub(super) const GLOBAL: &[Number] = &[
     // Metrics of Tidegate's own.
     both(
         "tidegate_pipelined",
-        ("tidegate_pipelined_statements_total", Counter, "Reads of waiting sessions that shared a connection"),
+        ("tidegate_pipelined_statements_total", Counter, "Reads that shared a connection with others"),
         None,
         counted!(pipelined),
     ),

@@ -119,7 +119,7 @@ pub(super) const TABLES: &[Table] = &[
             ],
             primary_key: &["hostgroup"],
             has_reset: false,
-            help: "Sessions that wait for a connection, with the longest wait in ms; reads of waiting sessions that shared a connection (mysql-pipeline_depth)",
+            help: "Sessions that wait for a connection, with the longest wait in ms; reads that shared a connection with others (mysql-pipeline_depth)",
         },
         rows: waits,
     },
