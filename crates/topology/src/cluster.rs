@@ -123,6 +123,8 @@ pub(crate) struct Cluster {
     pub preferred: Option<ServerAddr>,
     /// The writer at the end of the last process. Its place is kept until it has been asked.
     awaited: Option<ServerAddr>,
+    /// Servers that may not write, whatever they say, each for its reason: by the record that proxies share (`mysql_healing`).
+    barred: BTreeMap<ServerAddr, String>,
     comeback: Return,
     second_writers: SecondWriters,
     shuns_strays: bool,
@@ -169,6 +171,7 @@ impl Cluster {
     pub(crate) fn new(group: &Arc<RoleGroup>, snapshot: &Snapshot, old: Option<Self>, now_ms: u64) -> Self {
         let settings = snapshot.effective_in(group.writer);
         let mut members = member::configured(group, snapshot);
+        let barred = old.as_ref().map(|old| old.barred.clone()).unwrap_or_default();
         let (mut memory, preferred, awaited, roster, found, mut rewritten, (told_strangers, told_identity)) = match old {
             Some(old) => {
                 (old.memory, old.preferred, old.awaited, old.roster, old.members, old.rewritten, (old.told_strangers, old.told_identity))
@@ -205,6 +208,7 @@ impl Cluster {
             preferred: preferred.filter(|addr| members.contains_key(addr)),
             awaited: awaited.filter(|addr| members.contains_key(addr) && !memory.is_settled),
             roster,
+            barred,
             comeback: Return { policy, delay_ms: settings.failback_delay_ms },
             second_writers: settings.second_writers,
             shuns_strays: settings.shun_stray_replicas,
@@ -295,6 +299,15 @@ impl Cluster {
         if is_other {
             self.memory.replication.outcasts.clone_from(outcasts);
             self.before = self.memory.clone();
+        }
+        is_other
+    }
+
+    /// These servers may not write, each for its reason in words; others do as before. False if nothing changes.
+    pub(crate) fn bar(&mut self, barred: &BTreeMap<ServerAddr, String>) -> bool {
+        let is_other = self.barred != *barred;
+        if is_other {
+            self.barred.clone_from(barred);
         }
         is_other
     }
@@ -416,6 +429,7 @@ impl Cluster {
             members: &self.members,
             facts: world.facts,
             strangers: &self.strangers.all,
+            barred: &self.barred,
             second_writers: self.second_writers,
             shuns_strays: self.shuns_strays,
             drained: world.drained,
@@ -510,6 +524,8 @@ impl Cluster {
             RoleKind::GroupReplication => group::judge(scene),
             RoleKind::Aurora(row) => aurora::judge(scene, row, &self.roster, &mut memory.aurora),
         };
+        let barred = self.barred.iter().filter(|(addr, _)| scene.is_barred(addr));
+        judgements.extend(barred.map(|(addr, why)| (addr.clone(), Judgement::new(Fitness::Fenced, why.clone(), ""))));
         judgements.extend(self.strangers.all.iter().map(|(addr, identity)| (addr.clone(), self.stranger(identity))));
         for (addr, judgement) in &mut judgements {
             let at_ms = self.rewritten.get(addr);

@@ -118,6 +118,8 @@ pub(crate) struct Scene<'a> {
     pub facts: &'a BTreeMap<ServerAddr, Facts>,
     /// Members that belong to another cluster. Their answers do not count.
     pub strangers: &'a BTreeMap<ServerAddr, Identity>,
+    /// Servers that may not write, whatever they say, each for its reason.
+    pub barred: &'a BTreeMap<ServerAddr, String>,
     /// Which servers may write beside the present writer.
     pub second_writers: SecondWriters,
     /// Whether a server that does not replicate from the writer serves no reads.
@@ -131,9 +133,15 @@ pub(crate) struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    /// The members with their facts, without strangers.
+    /// Whether the server may not write, and does not say that it is read-only: its answers do not count.
+    pub(crate) fn is_barred(self, addr: &ServerAddr) -> bool {
+        let is_closed = || self.facts.get(addr).is_some_and(|facts| facts.read_only.last == Some(true));
+        self.barred.contains_key(addr) && !is_closed()
+    }
+
+    /// The members with their facts, without strangers and barred servers.
     pub(crate) fn known(self) -> impl Iterator<Item = (&'a ServerAddr, &'a Member, &'a Facts)> {
-        let own = self.members.iter().filter(move |(addr, _)| !self.strangers.contains_key(*addr));
+        let own = self.members.iter().filter(move |(addr, _)| !self.strangers.contains_key(*addr) && !self.is_barred(addr));
         own.filter_map(move |(addr, member)| Some((addr, member, self.facts.get(addr)?)))
     }
 

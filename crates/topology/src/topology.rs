@@ -373,6 +373,16 @@ impl Topology {
         }
     }
 
+    /// These servers of a replication cluster may not write, whatever they say of themselves, each for its reason in words. Holds until the
+    /// next call.
+    pub fn bar(&mut self, now_ms: u64, writer: HostgroupId, barred: &BTreeMap<ServerAddr, String>) {
+        self.advance(now_ms);
+        let Ok(index) = self.cluster(writer) else { return };
+        if self.clusters[index].bar(barred) {
+            self.decide(index, Cause::Probe, cluster::Order::Other);
+        }
+    }
+
     /// This proxy is about to promote `fork.heir`. Kept like forks that are seen, until [`Topology::forget_fork`].
     pub fn note_fork(&mut self, now_ms: u64, fork: &Fork) {
         self.advance(now_ms);

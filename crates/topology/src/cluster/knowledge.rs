@@ -80,6 +80,7 @@ impl ClusterKnowledge {
             choice: None,
             preferred: self.preferred,
             awaited: self.awaited,
+            barred: BTreeMap::new(),
             comeback: Return { policy: Failback::Never, delay_ms: 0 },
             second_writers: SecondWriters::Configured,
             shuns_strays: false,

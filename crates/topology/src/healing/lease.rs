@@ -1,0 +1,378 @@
+//! Several proxies before one cluster: whose turn it is to heal it, what the record of the last plan says, and what follows from it for the
+//! proxies that do not heal.
+//!
+//! etcd holds a lease (the healer) and a record for each cluster. The record's epoch is the revision of etcd that wrote it last: it only grows.
+//! INVARIANT: a proxy counts its lease as lost before etcd gives it to another one.
+
+use model::ServerAddr;
+use serde::{Deserialize, Serialize};
+
+use super::stopped::Stopped;
+use crate::gtids::GtidSet;
+
+/// The lease of a healer ends so long after the last renewal, ms.
+pub const TTL_MS: u64 = 6_000;
+/// A proxy stops so much earlier: clocks drift, and a statement takes its time, ms.
+const MARGIN_MS: u64 = 1_500;
+
+/// What is left of a lease whose last successful renewal was sent so long ago, ms.
+pub fn left_ms(sent_ms: u64) -> u64 {
+    (TTL_MS - MARGIN_MS).saturating_sub(sent_ms)
+}
+
+/// Whether this proxy may heal.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Lease {
+    /// It is the only proxy, by the operator's word.
+    #[default]
+    Alone,
+    /// It does not know who heals; why.
+    Away(String),
+    /// Another proxy heals, if any does.
+    Other(Option<String>),
+    /// It heals, for so long, ms.
+    Own(u64),
+}
+
+impl Lease {
+    /// Why no step of a plan may be done now.
+    pub fn refusal(&self) -> Option<String> {
+        match self {
+            Self::Alone | Self::Own(1..) => None,
+            Self::Own(0) => Some("this proxy could not renew its lease as the healer in time".to_owned()),
+            Self::Away(why) => Some(format!("{why}: without etcd no proxy promotes")),
+            Self::Other(Some(healer)) => Some(format!("{healer} heals this cluster")),
+            Self::Other(None) => Some("no proxy holds the lease of the healer yet".to_owned()),
+        }
+    }
+
+    /// What is left of it, ms; None where it has no end.
+    pub fn left_ms(&self) -> Option<u64> {
+        match self {
+            Self::Alone => None,
+            Self::Own(left_ms) => Some(*left_ms),
+            Self::Away(_) | Self::Other(_) => Some(0),
+        }
+    }
+
+    /// Whether this proxy holds it.
+    pub fn is_own(&self) -> bool {
+        matches!(self, Self::Own(1..))
+    }
+}
+
+/// How far a plan is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// No plan is under way.
+    #[default]
+    Rest,
+    /// Servers were changed; none was opened.
+    Plan,
+    /// The point of no return: the heir may have been opened.
+    Fork,
+    /// The heir writes.
+    Open,
+}
+
+/// `SUSPEND HEALING`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suspension {
+    /// Unix ms; None until `RESUME HEALING`.
+    pub until_ms: Option<u64>,
+    /// The operator.
+    pub by: String,
+}
+
+impl Suspension {
+    /// Whether it is in force.
+    pub fn holds(&self, now_ms: u64) -> bool {
+        self.until_ms.is_none_or(|until_ms| now_ms < until_ms)
+    }
+
+    /// In words; `resume` ends it.
+    pub fn told(&self, now_ms: u64, resume: &str) -> String {
+        let end = match self.until_ms {
+            None => format!("until {resume}"),
+            Some(until_ms) => format!("for {} s more", until_ms.saturating_sub(now_ms).div_ceil(1_000)),
+        };
+        format!("{} suspended healing {end}", self.by)
+    }
+}
+
+/// What all proxies know of the healing of a cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Record {
+    /// How far the last plan is.
+    pub phase: Phase,
+    /// Its id.
+    pub plan: String,
+    /// The proxy whose plan it is.
+    pub healer: String,
+    /// The server that it promotes, from [`Phase::Fork`] on.
+    pub heir: Option<ServerAddr>,
+    /// The writer that it replaces.
+    pub from: Option<ServerAddr>,
+    /// What the heir had before its first write.
+    pub had: GtidSet,
+    /// Channels that the plan stopped, until they run again.
+    pub stopped: Vec<Stopped>,
+    /// Servers that wrote in an earlier epoch and are not proved clean.
+    pub outcasts: Vec<ServerAddr>,
+    /// When a server was last promoted, Unix ms; 0 for never.
+    pub promoted_ms: u64,
+    /// An operator has acknowledged that promotion.
+    pub is_acknowledged: bool,
+    /// Plans for the present death that failed.
+    pub failures: u32,
+    /// When the last one did, Unix ms.
+    pub failed_ms: u64,
+    /// Why it failed.
+    pub failed: String,
+    /// An operator does not want this cluster to be healed.
+    pub suspended: Option<Suspension>,
+}
+
+impl Record {
+    /// Why a server may not write, whatever it says of itself.
+    pub fn bars(&self, epoch: i64, server: &ServerAddr) -> Option<String> {
+        let is_heir = self.heir.as_ref().is_some_and(|heir| heir.is_same(server));
+        match &self.heir {
+            _ if is_heir => None,
+            Some(heir) if self.phase == Phase::Fork => {
+                Some(format!("excluded from writes: {} promotes {heir} (epoch {epoch} in etcd)", self.healer))
+            }
+            _ if self.outcasts.iter().any(|out| out.is_same(server)) => {
+                let heir = self.heir.as_ref().map(|heir| format!("{heir} took over from it")).unwrap_or_default();
+                Some(format!("excluded: {heir} (epoch {epoch} in etcd), and it is not proved to have nothing else"))
+            }
+            _ => None,
+        }
+    }
+
+    /// A plan begins: these channels are about to be stopped, or were left so.
+    pub fn begin(&mut self, plan: &str, healer: &str, from: &ServerAddr, stopped: Vec<Stopped>) {
+        (self.phase, self.plan, self.healer) = (Phase::Plan, plan.to_owned(), healer.to_owned());
+        (self.from, self.heir, self.stopped) = (Some(from.clone()), None, stopped);
+        self.had = GtidSet::default();
+    }
+
+    /// The point of no return.
+    pub fn fork(&mut self, heir: &ServerAddr, had: GtidSet, now_ms: u64) {
+        (self.phase, self.heir, self.had) = (Phase::Fork, Some(heir.clone()), had);
+        (self.promoted_ms, self.is_acknowledged) = (now_ms, false);
+        self.outcasts.retain(|out| !out.is_same(heir));
+        if let Some(from) = self.from.clone().filter(|from| !self.outcasts.contains(from)) {
+            self.outcasts.push(from);
+        }
+    }
+
+    /// The heir writes.
+    pub fn open(&mut self) {
+        self.phase = Phase::Open;
+        let heir = self.heir.clone();
+        self.stopped.retain(|one| Some(&one.server) != heir.as_ref());
+        (self.failures, self.failed) = (0, String::new());
+    }
+
+    /// No server was opened; what is `left` was not undone yet.
+    pub fn undo(&mut self, why: &str, left: Vec<Stopped>, now_ms: u64) {
+        if self.phase == Phase::Fork {
+            let from = self.from.clone();
+            self.outcasts.retain(|out| Some(out) != from.as_ref());
+            self.promoted_ms = 0;
+        }
+        (self.phase, self.heir, self.had, self.stopped) = (Phase::Rest, None, GtidSet::default(), left);
+        self.fail(why, now_ms);
+    }
+
+    /// A plan failed.
+    pub fn fail(&mut self, why: &str, now_ms: u64) {
+        (self.failures, self.failed_ms, self.failed) = (self.failures.saturating_add(1), now_ms, why.to_owned());
+    }
+
+    /// An operator has looked: another promotion may follow, failed plans count no more, and former writers are left to what each proxy sees.
+    pub fn acknowledge(&mut self) {
+        (self.is_acknowledged, self.failures) = (true, 0);
+        self.failed.clear();
+        if self.phase != Phase::Fork {
+            self.outcasts.clear();
+        }
+    }
+}
+
+/// What the proxy does about a writer that is dead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Turn {
+    /// Nothing; why.
+    Wait(String),
+    /// Another healer's plan did not end: it is settled first.
+    Settle,
+    /// Its own plan may begin.
+    Begin,
+}
+
+/// Whether this proxy may begin a plan. `record` is what is known of the last one.
+pub fn turn(lease: &Lease, record: &Record) -> Turn {
+    if let Some(why) = lease.refusal() {
+        return Turn::Wait(why);
+    }
+    match record.phase {
+        _ if *lease == Lease::Alone => Turn::Begin,
+        Phase::Rest | Phase::Open => Turn::Begin,
+        Phase::Plan | Phase::Fork => Turn::Settle,
+    }
+}
+
+/// What became of a plan that another healer left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settled {
+    /// No server was opened.
+    Undone,
+    /// The heir writes.
+    Opened,
+    /// Nobody knows; why.
+    Unclear(String),
+}
+
+/// What became of it, where the healer's connections are ended. `is_open` says whether the heir takes writes; None if it does not answer.
+pub fn settle(record: &Record, is_open: Option<bool>) -> Settled {
+    match (record.phase, &record.heir, is_open) {
+        (Phase::Rest | Phase::Plan, ..) => Settled::Undone,
+        (Phase::Open, ..) | (Phase::Fork, _, Some(true)) => Settled::Opened,
+        (Phase::Fork, _, Some(false)) | (Phase::Fork, None, None) => Settled::Undone,
+        // The operator's word.
+        (Phase::Fork, ..) if record.is_acknowledged => Settled::Undone,
+        (Phase::Fork, Some(heir), None) => Settled::Unclear(format!(
+            "{} may have opened {heir}, which does not answer: look at it first, then ACKNOWLEDGE HEALING",
+            record.healer
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(host: &str) -> ServerAddr {
+        ServerAddr { host: host.into(), port: 1 }
+    }
+
+    fn had() -> GtidSet {
+        GtidSet::parse("0-1-7").unwrap()
+    }
+
+    /// A record at each phase of a plan that promotes b in place of a.
+    fn record(phase: Phase) -> Record {
+        let mut record = Record::default();
+        if phase != Phase::Rest {
+            let stopped = ["b", "c"].map(|host| Stopped::receiver(at(host), String::new(), Some(at("a"))));
+            record.begin("p", "one", &at("a"), stopped.to_vec());
+        }
+        if matches!(phase, Phase::Fork | Phase::Open) {
+            record.fork(&at("b"), had(), 5);
+        }
+        if phase == Phase::Open {
+            record.open();
+        }
+        record
+    }
+
+    #[test]
+    fn a_lease_is_over_before_etcd_ends_it() {
+        for (sent_ms, wanted) in [(0, 4_500), (1_000, 3_500), (4_499, 1), (4_500, 0), (6_000, 0), (u64::MAX, 0)] {
+            assert_eq!(left_ms(sent_ms), wanted, "{sent_ms}");
+            assert!(left_ms(sent_ms) + sent_ms <= TTL_MS - MARGIN_MS || wanted == 0);
+        }
+    }
+
+    #[test]
+    fn who_may_begin() {
+        let table = [
+            (Lease::Alone, record(Phase::Rest), "begin"),
+            (Lease::Alone, record(Phase::Fork), "begin"),
+            (Lease::Own(1), record(Phase::Rest), "begin"),
+            (Lease::Own(1), record(Phase::Plan), "settle"),
+            (Lease::Own(1), record(Phase::Fork), "settle"),
+            (Lease::Own(1), record(Phase::Open), "begin"),
+            (Lease::Own(0), record(Phase::Rest), "in time"),
+            (Lease::Other(Some("two".into())), record(Phase::Rest), "two heals this cluster"),
+            (Lease::Other(None), record(Phase::Rest), "no proxy holds"),
+            (Lease::Away("etcd is gone".into()), record(Phase::Rest), "etcd is gone: without etcd no proxy promotes"),
+        ];
+        for (lease, record, wanted) in table {
+            let found = match turn(&lease, &record) {
+                Turn::Begin => "begin".to_owned(),
+                Turn::Settle => "settle".to_owned(),
+                Turn::Wait(why) => why,
+            };
+            assert!(found.contains(wanted), "{lease:?} {:?}: {found}", record.phase);
+            assert_eq!(lease.is_own(), lease == Lease::Own(1));
+        }
+    }
+
+    #[test]
+    fn who_may_write_at_each_phase() {
+        let table = [
+            (Phase::Rest, [true, true, true]),
+            (Phase::Plan, [true, true, true]),
+            (Phase::Fork, [false, true, false]),
+            (Phase::Open, [false, true, true]),
+        ];
+        for (phase, wanted) in table {
+            let record = record(phase);
+            let may = ["a", "b", "c"].map(|host| record.bars(9, &at(host)).is_none());
+            assert_eq!(may, wanted, "{phase:?}");
+        }
+        let why = record(Phase::Open).bars(9, &at("a")).unwrap();
+        assert!(why.contains("b:1 took over from it (epoch 9 in etcd)"), "{why}");
+    }
+
+    #[test]
+    fn a_plan_that_was_left_is_settled_by_what_its_heir_says() {
+        let opened = |phase| settle(&record(phase), Some(true));
+        assert_eq!(Phase::Rest, Record::default().phase);
+        assert_eq!([opened(Phase::Plan), opened(Phase::Fork), opened(Phase::Open)], [Settled::Undone, Settled::Opened, Settled::Opened]);
+        assert_eq!(settle(&record(Phase::Fork), Some(false)), Settled::Undone);
+        assert_eq!(settle(&record(Phase::Plan), None), Settled::Undone);
+        assert_eq!(settle(&record(Phase::Open), None), Settled::Opened);
+        let Settled::Unclear(why) = settle(&record(Phase::Fork), None) else { panic!("unclear") };
+        assert!(why.contains("one may have opened b:1"), "{why}");
+        let mut told = record(Phase::Fork);
+        told.acknowledge();
+        assert_eq!(settle(&told, None), Settled::Undone);
+        assert_eq!(told.outcasts, [at("a")], "its plan is not over");
+    }
+
+    #[test]
+    fn a_plan_that_fails_leaves_what_was_before() {
+        let mut tried = record(Phase::Fork);
+        assert_eq!((tried.outcasts.clone(), tried.promoted_ms, tried.had.clone()), (vec![at("a")], 5, had()));
+        tried.undo("why", Vec::new(), 7);
+        assert_eq!((tried.phase, tried.heir.clone(), tried.outcasts.len(), tried.promoted_ms), (Phase::Rest, None, 0, 0));
+        assert_eq!((tried.failures, tried.failed_ms, tried.failed.as_str()), (1, 7, "why"));
+        tried.acknowledge();
+        assert_eq!(tried.failures, 0);
+        let mut done = record(Phase::Open);
+        assert_eq!(done.stopped.len(), 1, "the heir's channel is not started any more");
+        done.acknowledge();
+        assert!(done.is_acknowledged && done.outcasts.is_empty());
+        // An outcast that is promoted is none.
+        let mut back = record(Phase::Open);
+        back.begin("q", "two", &at("b"), Vec::new());
+        back.fork(&at("a"), had(), 9);
+        assert_eq!(back.outcasts, [at("b")]);
+    }
+
+    #[test]
+    fn a_record_is_read_as_it_was_written() {
+        for phase in [Phase::Rest, Phase::Plan, Phase::Fork, Phase::Open] {
+            let text = serde_json::to_string(&record(phase)).unwrap();
+            assert_eq!(serde_json::from_str::<Record>(&text).unwrap(), record(phase), "{text}");
+        }
+        assert_eq!(serde_json::from_str::<Record>("{}").unwrap(), Record::default());
+        assert!(serde_json::from_str::<Record>("{\"phase\": \"opening\"}").is_err());
+    }
+}
