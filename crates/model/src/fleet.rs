@@ -4,10 +4,10 @@
 //! Facts go up as [`Signal`]s, decisions come down as whole [`Layout`]s. A layout is observed state: it is never written back as
 //! configuration. INVARIANT: of two layouts the one with the larger revision is the later; an older one is dropped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -281,6 +281,40 @@ pub trait Company: Send + Sync + std::fmt::Debug {
     ) -> Result<Box<dyn CompanyHold>, String>;
 }
 
+/// What is known of who heals a cluster, of several proxies.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HealingView {
+    /// Why etcd is not reached; None if it is.
+    pub away: Option<String>,
+    /// The proxy that heals it.
+    pub healer: Option<String>,
+    /// This proxy does: when the last renewal of its lease was sent that succeeded.
+    pub since: Option<Instant>,
+    /// The record of the last plan, and its epoch.
+    pub record: Option<(String, i64)>,
+}
+
+/// A change of a cluster's record: the new text, by the one that is there.
+pub type RecordChange = Box<dyn FnMut(Option<&str>) -> Result<String, String> + Send>;
+
+/// Decides which of several proxies heals a cluster, and keeps a record that all of them see.
+pub trait Decider: Send + Sync + std::fmt::Debug {
+    /// This proxy, as the others see it.
+    fn name(&self) -> String;
+
+    /// What is known now. Does not block.
+    fn view(&self, writer: HostgroupId) -> HealingView;
+
+    /// This proxy would heal these clusters, and no others.
+    fn lead(&self, wanted: &BTreeSet<HostgroupId>);
+
+    /// Writes a cluster's record; `as_healer` only while this proxy heals it. Returns the epoch. Blocks.
+    ///
+    /// # Errors
+    /// It was not written, or that is not known; why.
+    fn write(&self, writer: HostgroupId, as_healer: bool, change: RecordChange) -> Result<i64, String>;
+}
+
 /// Carries out operators' orders about roles. Called from the admin's threads; a call may take as long as its work does.
 pub trait Operator: Send + Sync {
     /// `SWITCHOVER HOSTGROUP`: makes `to` the writer without an error for clients, or leaves everything as it was. `timeout_ms` None takes
@@ -390,6 +424,14 @@ pub trait Operator: Send + Sync {
         let _ = (hostgroups, limit);
         Err("the monitor does not run here".to_owned())
     }
+
+    /// Sets what decides which of several proxies heals.
+    fn keep_decider(&self, decider: Arc<dyn Decider>) {
+        drop(decider);
+    }
+
+    /// What the decider says may have changed. Does not block.
+    fn decider_changed(&self) {}
 
     /// Sets the other proxies, which a switchover asks to hold too.
     fn keep_company(&self, company: Arc<dyn Company>) {

@@ -47,6 +47,8 @@ pub(crate) struct Entry {
     pub value: Vec<u8>,
     /// The revision of etcd that wrote it last.
     pub mod_revision: i64,
+    /// The revision of etcd that made it.
+    pub create_revision: i64,
 }
 
 impl Entry {
@@ -352,7 +354,8 @@ fn number(value: &Value) -> i64 {
 fn entry(kv: &Value) -> Option<Entry> {
     let bytes = |value: &Value| STANDARD.decode(value.as_str().unwrap_or_default()).ok();
     let key = String::from_utf8(bytes(kv.get("key")?)?).ok()?;
-    Some(Entry { key, value: bytes(&kv["value"])?, mod_revision: number(&kv["mod_revision"]) })
+    let (mod_revision, create_revision) = (number(&kv["mod_revision"]), number(&kv["create_revision"]));
+    Some(Entry { key, value: bytes(&kv["value"])?, mod_revision, create_revision })
 }
 
 fn found(answer: &Value) -> Result<Found, EtcdError> {
@@ -370,7 +373,7 @@ mod tests {
     fn a_watch_tells_puts_and_deletes_in_order() {
         let line = br#"{"result":{"header":{"revision":"7"},"events":[
             {"kv":{"key":"L2E=","mod_revision":"6","value":"MQ=="}},{"type":"DELETE","kv":{"key":"L2E=","mod_revision":"7"}}]}}"#;
-        let put = Change::Put(Entry { key: "/a".into(), value: b"1".to_vec(), mod_revision: 6 });
+        let put = Change::Put(Entry { key: "/a".into(), value: b"1".to_vec(), mod_revision: 6, create_revision: 0 });
         assert_eq!(changes(line).unwrap(), [put, Change::Gone("/a".into(), 7)]);
         assert!(changes(br#"{"result":{"created":true}}"#).unwrap().is_empty());
     }

@@ -4,6 +4,7 @@
 //! [`SharedConfig`] has a thread of its own; its last state is read without waiting.
 
 mod etcd;
+mod heal;
 mod manifest;
 mod parts;
 mod settings;
@@ -11,6 +12,7 @@ mod store;
 mod thread;
 
 pub use etcd::EtcdError;
+pub use heal::{Heal, WriteError};
 pub use http_client::Endpoint;
 pub use manifest::{Ancestor, Conflict, FORMAT, Manifest, ProxyLine, Revision, Rollout, Standing, Verdict, descend, judge};
 pub use parts::sum;

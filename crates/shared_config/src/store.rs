@@ -1,7 +1,7 @@
 //! The layout of the keys in etcd, and how a revision is published.
 //!
 //! Below `PREFIX/CLUSTER/`: `live/config` is the manifest. `live/proxies/UUID` are the proxies, each under a lease. `live/orders/...` are
-//! orders. `parts/SHA256` are pieces of text, compressed. `history/NUMBER` are earlier manifests. `collected` changes whenever parts are
+//! orders. `live/heal/CLUSTER/leader` and `state` are who heals a cluster and what was healed. `parts/SHA256` are pieces of text, compressed. `history/NUMBER` are earlier manifests. `collected` changes whenever parts are
 //! deleted.
 //!
 //! INVARIANT: every part of a manifest exists before the manifest does. A publication writes parts first, and its transaction fails if
@@ -256,12 +256,12 @@ fn history_name(number: u64) -> String {
     format!("history/{number:020}")
 }
 
-fn put(key: &str, value: &str) -> Value {
+pub(crate) fn put(key: &str, value: &str) -> Value {
     json!({ "request_put": { "key": encode(key), "value": value } })
 }
 
 /// The key was written by this revision; 0 says that it is not there.
-fn is_at(key: &str, mod_revision: i64) -> Value {
+pub(crate) fn is_at(key: &str, mod_revision: i64) -> Value {
     json!({ "key": encode(key), "target": "MOD", "result": "EQUAL", "mod_revision": mod_revision.to_string() })
 }
 

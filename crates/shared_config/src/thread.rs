@@ -1,15 +1,17 @@
 //! The thread that follows etcd: its content, this proxy's own line, requests of other threads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use model::fleet::RecordChange;
 use tokio::sync::watch;
 
 use crate::etcd::{Change, Entry, Etcd, EtcdError};
+use crate::heal::{self, Heal, Lead, WriteError};
 use crate::manifest::{Manifest, ProxyLine, Revision};
 use crate::settings::Settings;
 use crate::store::{Head, PublishError, Store, end, head, json_of};
@@ -54,6 +56,8 @@ pub struct Seen {
     pub proxies: Vec<ProxyLine>,
     /// Orders by their name, as they were written, with the revision of etcd that wrote each.
     pub orders: BTreeMap<String, (String, i64)>,
+    /// Who heals each cluster, and what was healed.
+    pub heal: BTreeMap<u32, Heal>,
 }
 
 /// Counters for metrics.
@@ -79,6 +83,7 @@ pub struct SharedConfig {
     seen: watch::Sender<Arc<Seen>>,
     report: watch::Sender<ProxyLine>,
     resting: Arc<AtomicBool>,
+    lead: Lead,
     stopped: watch::Sender<bool>,
     runtime: tokio::runtime::Handle,
     /// Read by the metrics.
@@ -118,6 +123,7 @@ impl SharedConfig {
             seen: watch::Sender::default(),
             report: watch::Sender::new(me),
             resting,
+            lead: Lead::default(),
             stopped: watch::Sender::new(false),
             runtime: runtime.handle().clone(),
             counts: Counts::default(),
@@ -149,12 +155,13 @@ impl SharedConfig {
     }
 
     /// Ends the thread. The proxy's line goes at once, unless another process takes its place. Blocks for a second at most.
-    pub fn stop(&self) {
+    pub fn stop(self: &Arc<Self>) {
         let store = self.store.borrow().clone().filter(|_| self.seen().link == Link::Up && !self.is_resting());
         if let Some(store) = store {
             let (gone, is_gone) = std::sync::mpsc::channel();
-            let name = self.own_name();
+            let (me, name) = (Arc::clone(self), self.own_name());
             self.runtime.spawn(async move {
+                me.lead.resign(&store).await;
                 let _ = gone.send(store.etcd().delete(&store.key(&name)).await);
             });
             let _ = is_gone.recv_timeout(Duration::from_secs(1));
@@ -348,6 +355,35 @@ impl SharedConfig {
         }
     }
 
+    /// The clusters that this proxy would heal: it becomes the healer of each where no other proxy is.
+    pub fn lead(&self, clusters: BTreeSet<u32>) {
+        self.lead.want(clusters);
+    }
+
+    /// If this proxy is the healer of a cluster: when the last renewal of its lease was sent that succeeded.
+    pub fn leads_since(&self, cluster: u32) -> Option<Instant> {
+        self.lead.since(cluster)
+    }
+
+    /// Writes the record of a cluster's healing as `change` makes it of the present one; as its healer, only while this proxy is that.
+    /// Returns the revision that wrote it. Blocks.
+    ///
+    /// # Errors
+    /// It was not written; or etcd has not answered, and it may have been.
+    pub fn write_heal(self: &Arc<Self>, cluster: u32, as_leader: bool, change: RecordChange) -> Result<i64, WriteError> {
+        let me = Arc::clone(self);
+        let written = self.wait(move |store| async move { me.lead.write(&store, cluster, as_leader, change).await })?;
+        let (text, revision) = written?;
+        // Known before the watch reports it.
+        self.seen.send_modify(|seen| {
+            let heal = Arc::make_mut(seen).heal.entry(cluster).or_default();
+            if heal.state.as_ref().is_none_or(|(_, known)| *known < revision) {
+                heal.state = Some((text, revision));
+            }
+        });
+        Ok(revision)
+    }
+
     /// Has something done that blocks, on a thread of its own.
     pub async fn block_on<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         self.runtime.spawn_blocking(work).await.ok()
@@ -362,10 +398,13 @@ impl SharedConfig {
             self.seen.send_replace(Arc::new(Seen { link, ..Seen::default() }));
             let store = now.map(|settings| Arc::new(Store::new(Etcd::new(settings))));
             self.store.send_replace(store.clone());
+            self.lead.forget();
             let serve = async {
                 match &store {
                     None => std::future::pending().await,
-                    Some(store) => tokio::join!(self.follow(store), self.stay(store)),
+                    Some(store) => {
+                        tokio::join!(self.follow(store), self.stay(store), self.lead.keep(store, || self.report.borrow().name.clone()))
+                    }
                 }
             };
             tokio::select! {
@@ -484,11 +523,22 @@ impl SharedConfig {
             None => (None, None),
         };
         let known = self.seen.borrow().head.clone().filter(|_| !is_list);
+        let healed = if is_list { BTreeMap::new() } else { self.seen.borrow().heal.clone() };
         let now = match (now, known) {
             (Some(now), Some(known)) if now.mod_revision < known.mod_revision => Some(known),
             (now, _) => now,
         };
+        let prefix = store.key("live/heal/");
+        let mut heal = heal::seen(below(&prefix).into_iter(), &prefix);
+        for (cluster, known) in healed {
+            let now = heal.entry(cluster).or_default();
+            let revision = |state: &Option<(String, i64)>| state.as_ref().map_or(0, |(_, revision)| *revision);
+            if revision(&now.state) > 0 && revision(&now.state) < revision(&known.state) {
+                now.state = known.state;
+            }
+        }
         let seen = Seen {
+            heal,
             link: Link::Up,
             is_known: true,
             head: now,

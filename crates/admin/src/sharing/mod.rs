@@ -7,6 +7,7 @@
 
 mod board;
 mod follow;
+mod healing;
 mod orders;
 pub(crate) mod peers;
 mod publish;
@@ -76,6 +77,7 @@ impl Sharing {
         let sharing = Arc::new(Self { shared: Arc::clone(&shared), state: Mutex::new(State { standing, ..State::default() }) });
         if let Some(operator) = &operator {
             operator.keep_company(Arc::new(orders::Others(Arc::clone(&sharing))));
+            operator.keep_decider(Arc::new(healing::ByEtcd(Arc::clone(&shared))));
         }
         if let Some(operator) = operator {
             shared.spawn(orders::Orders::new(operator).follow(Arc::clone(&sharing), frozen.clone()));

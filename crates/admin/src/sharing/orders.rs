@@ -114,6 +114,7 @@ impl Orders {
         let mut news = sharing.shared.news();
         loop {
             let seen = news.borrow_and_update().clone();
+            self.operator.decider_changed();
             if seen.link != Link::Off && !frozen.is_set() {
                 self.step(&sharing, &seen).await;
             }

@@ -64,6 +64,8 @@ pub struct Snapshot {
     pub healing: BTreeMap<HostgroupId, Arc<Healing>>,
     /// If more clusters than this lose their writers at a time, no server is promoted.
     pub healing_max_clusters: u64,
+    /// Several proxies heal, and etcd says which one (`admin-shared_config_endpoints`).
+    pub healing_is_shared: bool,
     /// What an operator says of servers for healing.
     pub healing_servers: Arc<Vec<HealingServer>>,
     /// Rehearsals that an operator may start.
@@ -91,7 +93,8 @@ impl Snapshot {
         let healing_servers = Arc::new(healing::servers(config));
         let rehearsals = rehearsals::compile(config);
         let clusters = Self { hostgroups, roles, channels, healing, healing_servers, rehearsals, ..Self::default() };
-        let clusters = Self { healing_max_clusters: config.admin.healing_max_clusters, ..clusters };
+        let healing_is_shared = !config.admin.shared_config_endpoints.is_empty();
+        let clusters = Self { healing_max_clusters: config.admin.healing_max_clusters, healing_is_shared, ..clusters };
         let mut snapshot = Self { vars: vars.clone(), listen, proxy_networks, rules, ..clusters };
         user::compile(config, &pairs, &mut snapshot, &mut errors);
         if errors.is_empty() { Ok(snapshot) } else { Err(errors) }
