@@ -9,23 +9,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::LIMIT;
+use common::healing::{cluster, events, full, healing, promoted, ready, reported, wait_for, wait_standing, with_servers};
 use lab::failover::{Audit, Clients, Clock, Load, Peer};
 use lab::fault::Relay;
-use lab::replication::{Replication, position, promote, switchover_rights, wait_for as wait_position};
-use lab::tidegate::Builder;
-use lab::{Flavor, Options, Server, Tidegate, wait};
+use lab::replication::{Replication, position, promote, wait_for as wait_position};
+use lab::{Flavor, Options, Tidegate, wait};
 
 fn started(servers: &Replication) -> Tidegate {
     let builder = Tidegate::builder().app_user().variable("monitor_read_only_interval", 200);
     let builder = builder.row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
     servers.replicas.iter().fold(builder.backend(0, &servers.primary), |builder, replica| builder.backend(0, replica)).start().unwrap()
-}
-
-/// Waits until a query of the admin port has this answer.
-fn wait_for(proxy: &Tidegate, sql: &str, wanted: &str) {
-    let ask = || proxy.admin().ok()?.scalar(sql).ok()?;
-    let found = wait::until(sql, 2 * LIMIT, || ask().filter(|said| said == wanted).map(drop));
-    assert!(found.is_ok(), "{sql}: {:?}, not {wanted}", ask());
 }
 
 /// Under load: advice is there, costs no client an error, and names who takes over when the primary dies.
@@ -75,87 +68,6 @@ fn advice_while_clients_write() {
     promote(heir).unwrap();
     wait_for(&proxy, "SELECT verdict || writer FROM stats_tidegate_healing", &format!("alive{chosen}"));
     proxy.connect_app().unwrap().query("INSERT INTO test.t () VALUES ()").unwrap();
-}
-
-/// A cluster whose monitor's user may promote. Replicas notice a frozen writer within seconds.
-fn cluster(flavor: Flavor, replicas: usize) -> Replication {
-    let timeout = match flavor {
-        Flavor::Mariadb => "--slave-net-timeout=2",
-        Flavor::Mysql => "--replica-net-timeout=2",
-    };
-    let servers = Replication::start(flavor, replicas, &Options::new().durable().arg(timeout)).unwrap();
-    let more = match flavor {
-        Flavor::Mariadb => "GRANT CONNECTION ADMIN, PROCESS, BINLOG MONITOR ON *.* TO monitor@'%'",
-        Flavor::Mysql => "GRANT SYSTEM_USER, PROCESS, SELECT ON *.* TO monitor@'%'",
-    };
-    for sql in [switchover_rights(flavor), more, Clients::TABLE, "INSERT INTO test.writes(n, id) VALUES(1, 0)"] {
-        servers.primary.sql(sql).unwrap();
-    }
-    servers.primary.sql("DELETE FROM test.writes").unwrap();
-    servers.wait_caught_up().unwrap();
-    servers
-}
-
-/// The proxy promotes; `healing` are more columns of its row.
-fn full(healing: &[(&str, lab::tidegate::Setting)]) -> Builder {
-    let pairs = [("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())];
-    let row = [&[("writer_hostgroup", 0.into()), ("mode", "full".into()), ("dead_ms", 1_000.into())][..], healing].concat();
-    let builder = Tidegate::builder().app_user().user("empty", "", 1).admin_variable("healing_alone", true);
-    let builder = builder.variable("monitor_read_only_interval", 200).variable("monitor_read_only_timeout", 500);
-    let builder = builder.variable("connect_timeout_server_max", 60_000).variable("causal_reads", "session");
-    let builder = builder.variable("replication_username", "repl").variable("replication_password", "repl-pass");
-    builder.row("mysql_replication_hostgroups", &pairs).row("mysql_healing", &row)
-}
-
-fn with_servers(builder: Builder, servers: &Replication) -> Builder {
-    servers.replicas.iter().fold(builder.backend(0, &servers.primary), |builder, replica| builder.backend(0, replica))
-}
-
-fn healing(proxy: &Tidegate, column: &str) -> String {
-    proxy.admin().unwrap().scalar(format!("SELECT {column} FROM stats_tidegate_healing")).unwrap().unwrap_or_default()
-}
-
-fn ready(proxy: &Tidegate) {
-    let is_ready = || proxy.admin().ok()?.scalar("SELECT verdict || ready FROM stats_tidegate_healing").ok()?;
-    let found = wait::until("a ready cluster", 2 * LIMIT, || is_ready().filter(|said| said == "alive1").map(drop));
-    assert!(found.is_ok(), "{:?}: {}", is_ready(), healing(proxy, "blocked_by"));
-    // A proxy that has just begun to look promotes nobody.
-    std::thread::sleep(Duration::from_secs(3));
-}
-
-fn events(proxy: &Tidegate) -> Vec<String> {
-    let sql = "SELECT port, from_state, to_state, why FROM stats_tidegate_events WHERE kind = 'healing' ORDER BY sequence";
-    let rows = proxy.admin().unwrap().run(sql).unwrap().table().unwrap();
-    rows.iter().map(|row| row.iter().map(|field| field.clone().unwrap_or_default()).collect::<Vec<_>>().join("|")).collect()
-}
-
-/// The server that the last plan promoted.
-fn promoted<'a>(proxy: &Tidegate, servers: &'a Replication) -> &'a Server {
-    let told = || Some(healing(proxy, "last_plan")).filter(|told| told.contains("was promoted in place of"));
-    let told = wait::until("a promotion", 3 * LIMIT, told);
-    let told =
-        told.unwrap_or_else(|_| panic!("{} {} {:#?}", healing(proxy, "verdict || blocked_by"), healing(proxy, "last_plan"), events(proxy)));
-    println!("{told}");
-    servers.replicas.iter().find(|replica| told.starts_with(&replica.address())).unwrap()
-}
-
-/// What the last plan says to be lost.
-fn reported(proxy: &Tidegate) -> u64 {
-    let told = healing(proxy, "last_plan");
-    let count = told.split_once("at least ").map(|(_, rest)| rest.split(' ').next().unwrap().parse().unwrap());
-    assert!(count.is_some() || told.contains("nothing known to be lost"), "{told}");
-    count.unwrap_or(0)
-}
-
-/// Waits until a server is beside the writer as what this says.
-fn wait_standing(proxy: &Tidegate, server: &Server, wanted: &[&str]) -> String {
-    let sql = format!("SELECT rejoin, rejoin_why FROM stats_tidegate_healing_servers WHERE port = {}", server.port());
-    let ask = || {
-        let row = proxy.admin().ok()?.run(&sql).ok()?.table().ok()?.into_iter().next()?;
-        Some((row[0].clone().unwrap_or_default(), row[1].clone().unwrap_or_default()))
-    };
-    let found = wait::until("a standing", 4 * LIMIT, || ask().map(|(standing, _)| standing).filter(|one| wanted.contains(&one.as_str())));
-    found.unwrap_or_else(|_| panic!("{wanted:?}: {:?} {:#?}", ask(), events(proxy)))
 }
 
 /// kill -9 under load: a replica writes within seconds, no acknowledged row is lost that was not reported, and the dead one comes back.
@@ -290,7 +202,7 @@ fn nobody_is_promoted_for_less_than_a_death() {
     promoted(&proxy, &servers);
 }
 
-/// The word of the operator is needed, and none of several proxies promotes.
+/// The word of the operator is needed where no etcd decides.
 #[test]
 fn who_may_not_be_alone_does_not_promote() {
     let servers = cluster(Flavor::Mariadb, 1);
@@ -299,7 +211,10 @@ fn who_may_not_be_alone_does_not_promote() {
     admin.run("INSERT INTO mysql_healing (writer_hostgroup, mode) VALUES (0, 'full')").unwrap();
     let mut refused = |sql: &str| admin.query(sql).unwrap().err().unwrap().message.clone();
     let told = refused("LOAD MYSQL SERVERS TO RUNTIME");
-    assert!(told.contains("SET admin-healing_alone='true'") && told.contains("not built yet"), "{told}");
+    assert!(
+        told.contains("SET admin-healing_alone='true'") && told.contains("Several proxies need a shared configuration in etcd"),
+        "{told}"
+    );
     // A right that is missing is named before it is needed.
     servers.primary.sql("REVOKE READ_ONLY ADMIN ON *.* FROM monitor@'%'").unwrap();
     for sql in ["SET admin-healing_alone='true'", "LOAD ADMIN VARIABLES TO RUNTIME", "LOAD MYSQL SERVERS TO RUNTIME"] {

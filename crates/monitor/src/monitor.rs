@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use model::fleet::{Company, Fleet, Layout, Measured, RoleKeeper, Signal, SignalKind};
+use model::fleet::{Company, Decider, Fleet, Layout, Measured, RoleKeeper, Signal, SignalKind};
 use model::names::{AddressBook, Resolving};
 use model::snapshot::{Server, Snapshot};
 use model::{Secret, ServerAddr};
@@ -77,6 +77,10 @@ pub struct Monitor {
     running: OnceLock<Running>,
     /// The other proxies before the same servers.
     pub(crate) company: OnceLock<Arc<dyn Company>>,
+    /// Which of several proxies heals.
+    pub(crate) decider: OnceLock<Arc<dyn Decider>>,
+    /// What it says may have changed.
+    pub(crate) decider_moved: Notify,
     /// Held by each running order: the thread does not end before they do.
     pub(crate) orders: Arc<RwLock<()>>,
     /// The thread is to end.
@@ -194,6 +198,8 @@ impl Monitor {
             keeps: AtomicBool::new(true),
             running: OnceLock::new(),
             company: OnceLock::new(),
+            decider: OnceLock::new(),
+            decider_moved: Notify::new(),
             orders: Arc::default(),
             stopping: watch::channel(false).0,
             me: Weak::clone(me),

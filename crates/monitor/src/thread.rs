@@ -84,6 +84,7 @@ impl Monitor {
                         () = monitor.keep_events() => {}
                         () = crate::channels::keep(&monitor) => {}
                         () = crate::healing::keep(&monitor) => {}
+                        () = crate::healing::follow_records(&monitor) => {}
                     }
                     // Running orders notice it and undo their changes.
                     let _ = tokio::time::timeout(ORDERS_LIMIT, monitor.orders.write()).await;

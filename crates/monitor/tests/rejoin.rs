@@ -530,6 +530,43 @@ fn receivers_that_a_plan_stopped_are_started_by_the_next_process() {
     wait::until("the file", LIMIT, || is_forgotten().then_some(())).unwrap();
 }
 
+/// A process ended just before it opened a server, while another one still fetched from that: the next process points back what fetched,
+/// and starts both threads of what was taken off. Mode `advise` takes no server back by itself.
+fn what_a_plan_did_to_channels_is_undone_by_the_next_process(flavor: Flavor) {
+    let mut bed = Bed::with(flavor, 2, "full");
+    bed.running.stop();
+    let [old, taken, fetches] = &bed.servers[..] else { panic!("three") };
+    taken.sql(words(taken, "STOP SLAVE", "STOP REPLICA")).unwrap();
+    follow_at(fetches, taken.host(), taken.port()).unwrap();
+    let at = |server: &Server| format!("{{\"host\": \"{}\", \"port\": {}}}", server.host(), server.port());
+    let stopped = |server, more: &str| format!("{{\"server\": {}, \"channel\": \"\", \"before\": {}, {more}}}", at(server), at(old));
+    let fetching = format!("\"fetches_from\": {}", at(taken));
+    let all = [stopped(taken, "\"is_applier\": true"), stopped(fetches, &fetching)].join(", ");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tidegate_healing.json");
+    std::fs::write(&file, format!("{{\"clusters\": {{\"10\": {{\"stopped\": [{all}]}}}}}}")).unwrap();
+    bed.running = Running::start_in(&rejoined(&bed.servers, "advise"), dir.path());
+    for server in [taken, fetches] {
+        let is_back = || (source(server) == Some((old.port().to_string(), true))).then_some(());
+        wait::until("its channel", LIMIT, is_back).unwrap_or_else(|_| panic!("{:?}", source(server)));
+    }
+    old.sql("INSERT INTO test.t VALUES (2, 'old')").unwrap();
+    for server in [taken, fetches] {
+        wait_for(server, &position(old).unwrap()).unwrap();
+    }
+    wait::until("the file", LIMIT, || (!std::fs::read_to_string(&file).unwrap().contains("is_applier")).then_some(())).unwrap();
+}
+
+#[test]
+fn what_a_plan_did_to_channels_is_undone_by_the_next_process_mariadb() {
+    what_a_plan_did_to_channels_is_undone_by_the_next_process(Flavor::Mariadb);
+}
+
+#[test]
+fn what_a_plan_did_to_channels_is_undone_by_the_next_process_mysql() {
+    what_a_plan_did_to_channels_is_undone_by_the_next_process(Flavor::Mysql);
+}
+
 /// The statement that opens a server, or its answer, is lost: the proxy finds out over another connection.
 fn an_opening_without_an_answer(lost: Lost) {
     let mut bed = Bed::with(Flavor::Mariadb, 1, "full");

@@ -6,6 +6,7 @@
 #![allow(dead_code)] // every test program uses a part of this
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers of tests may panic
 
+pub(crate) mod healing;
 pub(crate) mod pipelining;
 
 use std::ops::{Deref, DerefMut};

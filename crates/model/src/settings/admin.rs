@@ -89,7 +89,7 @@ settings! {
     shared_config_error_band: u64 = 5, count(1, 100), Live, "Rise of the error rate, in percentage points over 10 seconds and at least 20 statements, that aborts a CONFIG ROLLOUT.";
 
     // Healing
-    healing_alone: bool = false, BOOL, Live, "No other proxy promotes servers of these clusters: needed for mode `full` of `mysql_healing`. Refused with rows in `proxysql_servers` and with `shared_config_endpoints`.";
+    healing_alone: bool = false, BOOL, Live, "No other proxy promotes servers of these clusters: needed for mode `full` of `mysql_healing` without a shared configuration. Refused with rows in `proxysql_servers` and with `shared_config_endpoints`.";
     healing_max_clusters: u64 = 2, count(1, 1_000), Live, "If more clusters of `mysql_healing` than this lose their writers within 60 seconds, no server is promoted.";
 
     // HTTP and debugging

@@ -137,10 +137,10 @@ pub(super) fn compile(config: &Config, roles: &[Arc<RoleGroup>], errors: &mut Ve
     let rows = config.rows("mysql_healing");
     errors.extend(company(config));
     for row in rows {
-        if row.text("mode") == Some("full") && !config.admin.healing_alone {
+        if row.text("mode") == Some("full") && !config.admin.healing_alone && config.admin.shared_config_endpoints.is_empty() {
             let text = "mode 'full' promotes servers, and two proxies must not promote two servers: \
                         SET admin-healing_alone='true' and LOAD ADMIN VARIABLES TO RUNTIME if no other proxy has these servers. \
-                        Promotion by one of several proxies is not built yet"
+                        Several proxies need a shared configuration in etcd (admin-shared_config_endpoints)"
                 .to_owned();
             errors.push(ConfigError::new(row.position("mode"), format!("{}.mode", row.table.name), ErrorKind::Claimed(text)));
         }
@@ -285,6 +285,9 @@ mod tests {
         assert_eq!(full.healing_max_clusters, 2);
         let shared = alone(", shared_config_endpoints=\"http://127.0.0.1:2379\"").map(drop).unwrap_err();
         assert!(shared.contains("healing_alone") && shared.contains("admin-shared_config_endpoints is set"), "{shared}");
+        let by_etcd =
+            with("admin_variables = { shared_config_endpoints=\"http://127.0.0.1:2379\" }", "{ writer_hostgroup=10, mode=\"full\" }", "");
+        assert!(by_etcd.unwrap().healing_is_shared && !full.healing_is_shared);
         let peers = with(
             "admin_variables = { healing_alone=true }\nproxysql_servers = ( { hostname=\"p2\", port=6032 } )",
             "{ writer_hostgroup=10 }",

@@ -66,7 +66,11 @@ fn explain(seen: &Seen, dies: Option<&ServerAddr>) -> Result<Vec<HealingStep>, S
     let Some(primary) = &seen.facts.primary else { return Ok(vec![say("blocked", None, Verdict::Unknown.meaning().to_owned())]) };
     let is_primary = dies.is_none_or(|dies| dies.is_same(&primary.addr));
     if is_primary {
-        return Ok(steps(&seen.facts, &seen.choice).into_iter().chain(rejoin::steps(seen)).collect());
+        let healer = seen.healer.as_ref().map(|healer| {
+            let epoch = seen.epoch.map(|epoch| format!("; epoch {epoch} in etcd")).unwrap_or_default();
+            say("healer", None, format!("{healer} promotes, and no other proxy{epoch}"))
+        });
+        return Ok(healer.into_iter().chain(steps(&seen.facts, &seen.choice)).chain(rejoin::steps(seen)).collect());
     }
     let dies = dies.cloned().unwrap_or_else(no_server);
     let Some(place) = seen.facts.replicas.iter().position(|replica| replica.addr.is_same(&dies)) else {

@@ -38,6 +38,11 @@ pub(super) struct Seen {
     pub(super) errant: BTreeMap<ServerAddr, Arc<Read>>,
     /// What promotions wait for; None in other modes than `full`.
     pub(super) healed: Option<Healed>,
+    /// Of several proxies: the one that heals, and the epoch of the record.
+    pub(super) healer: Option<String>,
+    pub(super) epoch: Option<i64>,
+    /// This proxy would heal the cluster.
+    pub(super) would_lead: bool,
 }
 
 /// See the module.
@@ -115,6 +120,9 @@ impl Seen {
         match (&self.healed, self.verdict, self.chosen()) {
             (Some(_), ..) if self.is_under_way() => "a promotion is under way".to_owned(),
             (Some(healed), Verdict::Dead, _) if healed.blocked.is_some() => "wait: see blocked_by".to_owned(),
+            (Some(healed), Verdict::Dead | Verdict::Suspected, _) if let Some(other) = &healed.other => {
+                format!("wait: {other} heals this cluster")
+            }
             (Some(_), Verdict::Dead | Verdict::Suspected, Some(server)) => format!("promote {server}"),
             _ => String::new(),
         }
@@ -188,18 +196,10 @@ impl Healing {
         whole(board.clusters.iter().filter(|(id, line)| **id != writer && is_lost(line)).count() as u128)
     }
 
-    /// `ACKNOWLEDGE HEALING`: another promotion may follow, and plans that failed count no more. Returns the effect in words. Blocks.
-    pub(crate) fn acknowledge(&self, writer: HostgroupId) -> Result<String, String> {
+    /// The clusters that this proxy would heal, of several proxies.
+    pub(super) fn would_lead(&self) -> BTreeSet<HostgroupId> {
         let board = lock(&self.board);
-        if board.clusters.get(&writer).is_none_or(|line| line.seen.healed.is_none()) {
-            return Err(format!("hostgroup {writer} is not a cluster in mysql_healing with mode 'full': nothing was changed"));
-        }
-        drop(board);
-        let is_new = self.orders.acknowledge(writer)?;
-        lock(&self.board).acknowledged.insert(writer);
-        self.look_now();
-        let what = if is_new { "its last promotion is acknowledged" } else { "there is no promotion to acknowledge" };
-        Ok(format!("hostgroup {writer}: {what}, and failed plans count no more"))
+        board.clusters.iter().filter(|(_, line)| line.seen.would_lead).map(|(writer, _)| *writer).collect()
     }
 
     /// Whether the operator has acknowledged it since the last time.
@@ -357,6 +357,8 @@ fn cluster(line: &Line) -> Vec<Value> {
         seen.next_step().into(),
         seen.healed.as_ref().and_then(|healed| healed.next_ms).into(),
         seen.healed.as_ref().map(|healed| healed.last.clone()).unwrap_or_default().into(),
+        seen.healer.clone().into(),
+        seen.epoch.map(|epoch| u64::try_from(epoch).unwrap_or_default()).into(),
     ]
 }
 
@@ -413,6 +415,20 @@ fn server(writer: HostgroupId, replica: &Replica, found: &Assessed) -> Vec<Value
 }
 
 impl Monitor {
+    /// `ACKNOWLEDGE HEALING`: another promotion may follow, and plans that failed count no more. Returns the effect in words. Blocks.
+    pub(crate) fn acknowledge(&self, writer: HostgroupId) -> Result<String, String> {
+        let board = lock(&self.healing.board);
+        if board.clusters.get(&writer).is_none_or(|line| line.seen.healed.is_none()) {
+            return Err(format!("hostgroup {writer} is not a cluster in mysql_healing with mode 'full': nothing was changed"));
+        }
+        drop(board);
+        let is_new = self.acknowledge_promotion(writer)?;
+        lock(&self.healing.board).acknowledged.insert(writer);
+        self.healing.look_now();
+        let what = if is_new { "its last promotion is acknowledged" } else { "there is no promotion to acknowledge" };
+        Ok(format!("hostgroup {writer}: {what}, and failed plans count no more"))
+    }
+
     /// What a look found; events where that is news.
     pub(super) fn note_healing(&self, seen: Seen) {
         let (writer, primary) = (seen.policy.writer, seen.facts.primary.as_ref().map(|primary| primary.addr.clone()));

@@ -14,6 +14,7 @@ mod orders;
 mod promote;
 mod rejoin;
 mod round;
+mod shared;
 mod tend;
 mod watch;
 
@@ -32,6 +33,7 @@ pub(crate) use look::{Sight, look};
 pub(crate) use orders::Promoted;
 pub(crate) use promote::look_again;
 use round::Keeping;
+pub(crate) use shared::follow_records;
 
 /// The clusters that are looked at.
 fn wanted(snapshot: &Snapshot) -> impl Iterator<Item = HostgroupId> + '_ {
@@ -63,6 +65,9 @@ pub(crate) async fn keep(monitor: &Arc<Monitor>) {
                 Ok(keeping) => drop(clusters.insert(keeping.writer, keeping)),
                 Err(e) => tracing::error!("a look at a cluster of mysql_healing has ended: {e}"),
             }
+        }
+        if let Some(decider) = monitor.decider.get() {
+            decider.lead(&monitor.healing.would_lead());
         }
         monitor.healing.looked(begun);
         tokio::select! {

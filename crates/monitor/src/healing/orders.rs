@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use model::{HostgroupId, ServerAddr, files};
 use serde::{Deserialize, Serialize};
+use topology::healing::{Stopped, Suspension};
 
 use crate::clock::unix_us;
 use crate::monitor::lock;
@@ -46,16 +47,11 @@ struct Told {
 struct OfCluster {
     suspended: Option<Suspension>,
     promoted: Option<Promoted>,
-    /// Channels whose receivers a plan stopped and that were not started again.
+    /// Channels that a plan stopped or pointed elsewhere, and that were not put back.
+    stopped: Vec<Stopped>,
+    /// The same in files of earlier versions: receivers that were stopped.
+    #[serde(skip_serializing)]
     frozen: Vec<(ServerAddr, String)>,
-}
-
-/// `SUSPEND HEALING`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Suspension {
-    /// Unix ms; None until `RESUME HEALING`.
-    until_ms: Option<u64>,
-    by: String,
 }
 
 /// The last promotion of a cluster by this proxy.
@@ -67,20 +63,6 @@ pub(crate) struct Promoted {
     pub(crate) at_ms: u64,
     /// An operator has acknowledged it.
     pub(crate) is_acknowledged: bool,
-}
-
-impl Suspension {
-    fn holds(&self, now_ms: u64) -> bool {
-        self.until_ms.is_none_or(|until_ms| now_ms < until_ms)
-    }
-
-    fn told(&self, now_ms: u64, resume: &str) -> String {
-        let end = match self.until_ms {
-            None => format!("until {resume}"),
-            Some(until_ms) => format!("for {} s more", until_ms.saturating_sub(now_ms).div_ceil(1_000)),
-        };
-        format!("{} suspended healing {end}", self.by)
-    }
 }
 
 impl Orders {
@@ -122,22 +104,12 @@ impl Orders {
 
     /// `SUSPEND HEALING`. Returns the effect in words. Blocks.
     pub(crate) fn suspend(&self, writer: Option<HostgroupId>, limit: Option<Duration>, by: &str) -> Result<String, String> {
-        if limit.is_some_and(|limit| limit.as_secs() == 0 || limit.as_secs() > LONGEST_S) {
-            return Err(format!("FOR takes 1 to {LONGEST_S} seconds: nothing was changed"));
-        }
-        let now_ms = unix_ms();
-        let until_ms = limit.map(|limit| now_ms + limit.as_secs() * 1_000);
-        let suspension = Suspension { until_ms, by: by.to_owned() };
+        let suspension = suspension(limit, by)?;
         self.change(|told| match writer {
             None => told.suspended = Some(suspension),
             Some(writer) => told.clusters.entry(writer.0).or_default().suspended = Some(suspension),
         })?;
-        let what = writer.map_or_else(|| "of every cluster".to_owned(), |writer| format!("of hostgroup {writer}"));
-        let end = match limit {
-            Some(limit) => format!("for {} s", limit.as_secs()),
-            None => format!("until RESUME HEALING{}", writer.map_or_else(String::new, |writer| format!(" HOSTGROUP {writer}"))),
-        };
-        Ok(format!("healing {what} is suspended {end}: this proxy promotes no server and takes none back"))
+        Ok(told(writer, limit, "this proxy promotes no server and takes none back"))
     }
 
     /// `RESUME HEALING`. Without a hostgroup it ends every suspension. Returns the effect in words. Blocks.
@@ -178,17 +150,17 @@ impl Orders {
         self.change(|told| told.clusters.entry(writer.0).or_default().promoted = promoted)
     }
 
-    /// Channels whose receivers a plan stopped, by server and name: a process that ends in the middle leaves them so.
-    pub(crate) fn frozen(&self, writer: HostgroupId) -> Vec<(ServerAddr, String)> {
-        lock(&self.told).clusters.get(&writer.0).map(|own| own.frozen.clone()).unwrap_or_default()
+    /// What a plan stopped or pointed elsewhere: a process that ends in the middle leaves it so.
+    pub(crate) fn stopped(&self, writer: HostgroupId) -> Vec<Stopped> {
+        lock(&self.told).clusters.get(&writer.0).map(|own| own.stopped.clone()).unwrap_or_default()
     }
 
-    /// A plan is about to stop these, or they receive again (none). Blocks.
-    pub(crate) fn freeze(&self, writer: HostgroupId, frozen: Vec<(ServerAddr, String)>) -> Result<(), String> {
-        if self.frozen(writer) == frozen {
+    /// A plan is about to do this; or what is left of it (none: everything was put back). Blocks.
+    pub(crate) fn stop(&self, writer: HostgroupId, stopped: Vec<Stopped>) -> Result<(), String> {
+        if self.stopped(writer) == stopped {
             return Ok(());
         }
-        self.change(|told| told.clusters.entry(writer.0).or_default().frozen = frozen)
+        self.change(|told| told.clusters.entry(writer.0).or_default().stopped = stopped)
     }
 
     /// On disk first.
@@ -206,8 +178,26 @@ impl Orders {
     }
 }
 
-fn unix_ms() -> u64 {
+pub(super) fn unix_ms() -> u64 {
     unix_us() / 1_000
+}
+
+/// A suspension from now on. Errors: the time is out of range.
+pub(super) fn suspension(limit: Option<Duration>, by: &str) -> Result<Suspension, String> {
+    if limit.is_some_and(|limit| limit.as_secs() == 0 || limit.as_secs() > LONGEST_S) {
+        return Err(format!("FOR takes 1 to {LONGEST_S} seconds: nothing was changed"));
+    }
+    Ok(Suspension { until_ms: limit.map(|limit| unix_ms() + limit.as_secs() * 1_000), by: by.to_owned() })
+}
+
+/// The effect of a suspension in words.
+pub(super) fn told(writer: Option<HostgroupId>, limit: Option<Duration>, effect: &str) -> String {
+    let what = writer.map_or_else(|| "of every cluster".to_owned(), |writer| format!("of hostgroup {writer}"));
+    let end = match limit {
+        Some(limit) => format!("for {} s", limit.as_secs()),
+        None => format!("until RESUME HEALING{}", writer.map_or_else(String::new, |writer| format!(" HOSTGROUP {writer}"))),
+    };
+    format!("healing {what} is suspended {end}: {effect}")
 }
 
 fn read(path: &Path) -> io::Result<Told> {
@@ -218,7 +208,10 @@ fn read(path: &Path) -> io::Result<Told> {
         Ok(found) if found.len() > BYTES_MAX => return Err(invalid()),
         Ok(_) => {}
     }
-    let told: Told = serde_json::from_slice(&std::fs::read(path)?)?;
+    let mut told: Told = serde_json::from_slice(&std::fs::read(path)?)?;
+    for own in told.clusters.values_mut() {
+        own.stopped.extend(own.frozen.drain(..).map(|(server, channel)| Stopped::receiver(server, channel, None)));
+    }
     let suspensions = told.suspended.iter().chain(told.clusters.values().filter_map(|own| own.suspended.as_ref()));
     let mut times =
         suspensions.filter_map(|one| one.until_ms).chain(told.clusters.values().filter_map(|own| Some(own.promoted.as_ref()?.at_ms)));
@@ -291,6 +284,26 @@ mod tests {
             orders.resume(None).unwrap();
             assert_eq!((orders.suspended(TEN), kept(dir.path()).suspended(TEN)), (None, None));
         }
+    }
+
+    #[test]
+    fn what_a_plan_stopped_outlasts_the_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |host: &str| ServerAddr { host: host.into(), port: 1 };
+        let taken = Stopped { is_applier: true, ..Stopped::receiver(at("b"), "x".to_owned(), Some(at("a"))) };
+        let fetches = Stopped { fetches_from: Some(at("b")), ..Stopped::receiver(at("c"), String::new(), Some(at("a"))) };
+        let all = vec![taken, fetches];
+        kept(dir.path()).stop(TEN, all.clone()).unwrap();
+        let orders = kept(dir.path());
+        assert_eq!(orders.stopped(TEN), all);
+        orders.stop(TEN, Vec::new()).unwrap();
+        assert!(kept(dir.path()).stopped(TEN).is_empty());
+        // A file of an earlier version.
+        std::fs::write(dir.path().join(FILE), r#"{"clusters": {"10": {"frozen": [[{"host": "b", "port": 1}, "x"]]}}}"#).unwrap();
+        let orders = kept(dir.path());
+        assert_eq!(orders.stopped(TEN), [Stopped::receiver(at("b"), "x".to_owned(), None)]);
+        orders.stop(TEN, Vec::new()).unwrap();
+        assert!(kept(dir.path()).stopped(TEN).is_empty() && orders.suspended(TEN).is_none());
     }
 
     #[test]

@@ -10,11 +10,14 @@ use std::time::{Duration, Instant};
 use model::snapshot::{Healing, HealingMode, ReadOnlyCheck, Server};
 use model::{HostgroupId, ServerAddr};
 use tokio::task::JoinHandle;
-use topology::healing::{Brakes, Choice, Death, Due, Facts, Verdict, due};
+use topology::healing::{
+    Brakes, Choice, Death, Due, Facts, Lease, Phase, Record, Settled, Standing, Stopped, Tended, Turn, Verdict, due, settle, turn,
+};
 
+use super::orders::unix_ms;
 use crate::clock::whole;
 use crate::monitor::{Monitor, lock};
-use crate::operator::{Promote, Promotion, lacks_right, promote, thaw};
+use crate::operator::{Promote, Promotion, lacks_right, promote, resume};
 
 /// Rights are asked for again after so long.
 const RIGHTS: Duration = Duration::from_secs(60);
@@ -26,6 +29,8 @@ const RIGHTS_UNKNOWN: Duration = Duration::from_secs(5);
 pub(super) struct Promoting {
     /// Since when this proxy looks at the cluster.
     looks: Instant,
+    /// Since when this proxy heals the cluster, of several.
+    leads: Option<Instant>,
     /// Plans for the present death that failed, and when the last one did.
     failures: u32,
     failed: Option<(Instant, String)>,
@@ -34,6 +39,8 @@ pub(super) struct Promoting {
     /// When rights are asked for again; at once for None.
     ask_at: Option<Instant>,
     thawing: Option<JoinHandle<()>>,
+    /// The record is tidied up.
+    tidying: Option<JoinHandle<()>>,
     /// Rights that are missing, by server.
     rights: BTreeMap<ServerAddr, String>,
     last: String,
@@ -53,6 +60,8 @@ pub(super) struct Healed {
     pub(super) is_under_way: bool,
     /// What became of the last plan.
     pub(super) last: String,
+    /// Another proxy heals.
+    pub(super) other: Option<String>,
 }
 
 /// The cluster, as far as a promotion needs it.
@@ -66,7 +75,8 @@ impl Promoting {
     /// Nothing was tried.
     pub(super) fn new() -> Self {
         let (looks, rights, last) = (Instant::now(), BTreeMap::new(), String::new());
-        Self { looks, failures: 0, failed: None, work: None, asking: None, ask_at: None, thawing: None, rights, last }
+        let (leads, thawing, tidying) = (None, None, None);
+        Self { looks, leads, failures: 0, failed: None, work: None, asking: None, ask_at: None, thawing, tidying, rights, last }
     }
 
     /// The right that is missing on a server.
@@ -81,12 +91,15 @@ impl Promoting {
         field: &Field<'_>,
         (facts, choice): (&Facts, &Choice),
         verdict: Verdict,
+        tended: &[Tended],
     ) -> Option<Healed> {
         let writer = field.policy.writer;
         self.take_outcome(writer).await;
-        // In every mode: a mode that was changed leaves no receiver stopped.
+        let lease = monitor.lease(writer);
+        self.leads = if lease.is_own() { self.leads.or_else(|| Some(Instant::now())) } else { None };
+        // In every mode: a mode that was changed leaves no channel stopped.
         if self.work.is_none() {
-            self.thaw(monitor, field, facts);
+            self.thaw(monitor, field, facts, &lease);
         }
         if field.policy.mode != HealingMode::Full {
             self.rights.clear();
@@ -100,17 +113,46 @@ impl Promoting {
         if self.work.is_some() {
             return Some(Healed { is_under_way: true, last: self.last.clone(), ..Healed::default() });
         }
+        let record = monitor.record(writer).0;
+        if lease.is_own() {
+            self.tidy(monitor, writer, &record, verdict, tended);
+        }
         // The plan runs when this round has ended, so that it finds this verdict on the board.
-        let now = due(verdict, choice, &self.death(), &self.brakes(monitor, field));
+        let (death, brakes) = (self.death(&lease, &record), self.brakes(monitor, field));
+        let now = match (turn(&lease, &record), &lease) {
+            // What would hold everybody.
+            (Turn::Wait(_), Lease::Other(Some(_))) => due(Verdict::Alive, choice, &death, &brakes),
+            (Turn::Wait(why), _) => Due::Blocked(why, None),
+            (Turn::Settle, _) => Due::Blocked(unsettled(&record, facts), None),
+            (Turn::Begin, _) => due(verdict, choice, &death, &brakes),
+        };
         let is_under_way = now == Due::Now && self.begin(monitor, field, facts);
         let (blocked, next_ms) = match now {
             Due::Blocked(why, ms) => (Some(why), ms),
             Due::Rest | Due::Now => (None, None),
         };
-        Some(Healed { blocked, next_ms, is_under_way, last: self.last.clone() })
+        let other = if let Lease::Other(other) = lease { other } else { None };
+        Some(Healed { blocked, next_ms, is_under_way, last: self.last.clone(), other })
     }
 
-    fn death(&self) -> Death {
+    /// Whether this proxy would heal the cluster, of several. In other modes than `full`, only to start what a plan has left stopped.
+    pub(super) fn would_lead(&self, monitor: &Monitor, policy: &Healing, verdict: Verdict) -> bool {
+        let is_due = policy.mode == HealingMode::Full || !monitor.record(policy.writer).0.stopped.is_empty();
+        // A proxy that sees too few servers is no healer.
+        let sees = is_due && !matches!(verdict, Verdict::Blind | Verdict::Unknown);
+        monitor.shares_healing() && monitor.keeps_files() && (sees || self.work.is_some())
+    }
+
+    /// Plans of all proxies count, where there are several.
+    fn death(&self, lease: &Lease, record: &Record) -> Death {
+        if *lease != Lease::Alone {
+            // Its own failure may not be in the record.
+            let own = self.failed.as_ref().map(|(when, why)| (whole(when.elapsed().as_millis()), why));
+            let told = (record.failures > 0).then(|| (unix_ms().saturating_sub(record.failed_ms), &record.failed));
+            let last = own.into_iter().chain(told).min_by_key(|(ms, _)| *ms);
+            let (failed_ms, why) = last.map_or((None, String::new()), |(ms, why)| (Some(ms), why.clone()));
+            return Death { failures: record.failures.max(u32::from(failed_ms.is_some())), failed_ms, why };
+        }
         let failed_ms = self.failed.as_ref().map(|(when, _)| whole(when.elapsed().as_millis()));
         let why = self.failed.as_ref().map(|(_, why)| why.clone()).unwrap_or_default();
         Death { failures: self.failures, failed_ms, why }
@@ -118,20 +160,20 @@ impl Promoting {
 
     fn brakes(&self, monitor: &Monitor, field: &Field<'_>) -> Brakes {
         let writer = field.policy.writer;
-        let promoted = monitor.healing.orders.promoted(writer);
+        let promoted = monitor.promoted(writer);
         let busy = match () {
             () if !monitor.keeps_files() => Some("another process of this proxy is in charge".to_owned()),
             () if field.check.is_none() => Some("the hostgroup is no cluster of mysql_replication_hostgroups".to_owned()),
             () if self.thawing.as_ref().is_some_and(|thawing| !thawing.is_finished()) => {
-                Some("receivers that an earlier plan stopped are started first".to_owned())
+                Some("channels that an earlier plan stopped are started first".to_owned())
             }
             () => lock(&monitor.claims).is_taken(writer).then(|| "other work on the cluster is under way".to_owned()),
         };
         Brakes {
-            looked_ms: whole(self.looks.elapsed().as_millis()),
-            suspended: monitor.healing.orders.suspended(writer),
-            promoted_ms: promoted.as_ref().map(|(_, ms)| *ms),
-            is_acknowledged: promoted.is_some_and(|(promoted, _)| promoted.is_acknowledged),
+            looked_ms: whole(self.leads.unwrap_or(self.looks).max(self.looks).elapsed().as_millis()),
+            suspended: monitor.suspended(writer),
+            promoted_ms: promoted.map(|(ms, _)| ms),
+            is_acknowledged: promoted.is_some_and(|(_, is_acknowledged)| is_acknowledged),
             block_ms: field.policy.block_ms,
             dead_clusters: monitor.healing.others_lost(writer).saturating_add(1),
             max_clusters: monitor.snapshot().healing_max_clusters,
@@ -175,35 +217,89 @@ impl Promoting {
         true
     }
 
-    /// Starts receivers that an earlier plan left stopped, one attempt at a time, where their servers answer and do not write.
-    fn thaw(&mut self, monitor: &Arc<Monitor>, field: &Field<'_>, facts: &Facts) {
+    /// Puts back what an earlier plan left, one attempt at a time, where its servers answer and do not write.
+    fn thaw(&mut self, monitor: &Arc<Monitor>, field: &Field<'_>, facts: &Facts, lease: &Lease) {
         let writer = field.policy.writer;
         if self.thawing.as_ref().is_some_and(|thawing| !thawing.is_finished()) || !monitor.keeps_files() {
             return;
         }
-        let frozen = monitor.healing.orders.frozen(writer);
+        if lease.refusal().is_some() {
+            return;
+        }
+        let record = monitor.record(writer).0;
+        let own = monitor.healing.orders.stopped(writer);
+        // What this proxy stopped while it was alone comes first.
+        let is_alone = *lease == Lease::Alone || !own.is_empty();
+        let stopped = if is_alone { own } else { record.stopped.clone() };
         let answers = |addr: &ServerAddr| facts.replicas.iter().any(|one| one.addr == *addr && one.silence.is_none() && !one.is_open);
         let known = |addr: &ServerAddr| field.servers.iter().find(|server| server.key.addr() == *addr).cloned();
         let is_gone = |addr: &ServerAddr| {
             known(addr).is_none() || facts.primary.as_ref().is_some_and(|primary| primary.addr == *addr && facts.is_alive)
         };
-        let due: Vec<_> =
-            frozen.iter().filter(|(addr, _)| answers(addr)).filter_map(|(addr, name)| Some((known(addr)?, name.clone()))).collect();
-        let mut left: Vec<_> = frozen.iter().filter(|(addr, _)| !is_gone(addr)).cloned().collect();
-        if frozen.is_empty() || (due.is_empty() && left == frozen) {
+        let mut due: BTreeMap<ServerAddr, Vec<Stopped>> = BTreeMap::new();
+        for one in stopped.iter().filter(|one| answers(&one.server)) {
+            due.entry(one.server.clone()).or_default().push(one.clone());
+        }
+        // Whether it was opened is asked again, under the lock.
+        let heir = record.heir.clone().filter(|_| record.phase == Phase::Fork && !is_alone);
+        if let Some(heir) = heir.iter().find(|heir| answers(heir)) {
+            due.entry(heir.clone()).or_default();
+        }
+        let mut left: Vec<Stopped> = stopped.iter().filter(|one| !is_gone(&one.server)).cloned().collect();
+        let mut is_open = heir_is_open(&record, facts);
+        let is_settled = is_alone || turn(lease, &record) != Turn::Settle || matches!(settle(&record, is_open), Settled::Unclear(_));
+        if is_settled && (stopped.is_empty() || (due.is_empty() && left == stopped)) {
+            return;
+        }
+        let due: Vec<_> = due.into_iter().filter_map(|(addr, all)| Some((known(&addr)?, all))).collect();
+        let monitor = Arc::clone(monitor);
+        self.thawing = Some(tokio::spawn(async move {
+            for (server, all) in due {
+                let addr = server.key.addr();
+                match resume(&monitor, &server, &all, !is_alone).await {
+                    Ok(open) => {
+                        left.retain(|one| one.server != addr);
+                        is_open = if heir.as_ref() == Some(&addr) { Some(open) } else { is_open };
+                    }
+                    Err(why) => {
+                        tracing::warn!("{addr}: its channel is stopped and cannot be started: {why}");
+                        if heir.as_ref() == Some(&addr) {
+                            return;
+                        }
+                    }
+                }
+            }
+            let written = if is_alone {
+                let written = tokio::task::spawn_blocking(move || monitor.healing.orders.stop(writer, left)).await;
+                written.unwrap_or_else(|e| Err(e.to_string()))
+            } else {
+                monitor.write_record(writer, true, move |now| settle_record(now, &record.plan, &left, is_open)).await
+            };
+            if let Err(why) = written {
+                tracing::warn!("healing of hostgroup {writer}: {why}");
+            }
+        }));
+    }
+
+    /// Takes out of the record what is over.
+    fn tidy(&mut self, monitor: &Arc<Monitor>, writer: HostgroupId, record: &Record, verdict: Verdict, tended: &[Tended]) {
+        if verdict != Verdict::Alive || self.tidying.as_ref().is_some_and(|tidying| !tidying.is_finished()) {
+            return;
+        }
+        let follows = |out: &ServerAddr| tended.iter().any(|one| one.addr == *out && one.standing == Standing::Follows && !one.is_out);
+        let over: Vec<ServerAddr> = record.outcasts.iter().filter(|out| follows(out)).cloned().collect();
+        if over.is_empty() && record.failures == 0 {
             return;
         }
         let monitor = Arc::clone(monitor);
-        self.thawing = Some(tokio::spawn(async move {
-            for (server, name) in due {
-                match thaw(&monitor, &server, &name).await {
-                    Ok(()) => left.retain(|(addr, channel)| *addr != server.key.addr() || *channel != name),
-                    Err(why) => tracing::warn!("{}: its receiver is stopped and cannot be started: {why}", server.key.addr()),
-                }
-            }
-            let written = tokio::task::spawn_blocking(move || monitor.healing.orders.freeze(writer, left)).await;
-            if let Ok(Err(why)) = written {
-                tracing::warn!("{why}");
+        self.tidying = Some(tokio::spawn(async move {
+            let written = monitor.write_record(writer, true, move |record| {
+                record.outcasts.retain(|out| !over.contains(out));
+                record.failures = 0;
+                Ok(())
+            });
+            if let Err(why) = written.await {
+                tracing::debug!("healing of hostgroup {writer}: {why}");
             }
         }));
     }
@@ -230,6 +326,50 @@ impl Promoting {
             said
         }));
     }
+}
+
+/// Whether the server that a plan promotes takes writes; None if it does not answer.
+fn heir_is_open(record: &Record, facts: &Facts) -> Option<bool> {
+    let heir = record.heir.as_ref()?;
+    if facts.primary.as_ref().is_some_and(|primary| primary.addr == *heir) {
+        return facts.is_alive.then_some(true);
+    }
+    let heir = facts.replicas.iter().find(|one| one.addr == *heir && one.silence.is_none())?;
+    Some(heir.is_open)
+}
+
+/// Why a plan of another healer is first brought to its end.
+fn unsettled(record: &Record, facts: &Facts) -> String {
+    match settle(record, heir_is_open(record, facts)) {
+        Settled::Unclear(why) => why,
+        Settled::Undone | Settled::Opened => format!("the plan of {} is brought to its end first", record.healer),
+    }
+}
+
+/// The plan did not fail: the next one may begin at once.
+const LONG_AGO: u64 = 0;
+
+/// A plan that another proxy left is over, and this is left of what it stopped.
+fn settle_record(now: &mut Record, plan: &str, left: &[Stopped], is_open: Option<bool>) -> Result<(), String> {
+    if now.plan != plan {
+        return Err("another plan has begun".to_owned());
+    }
+    if matches!(now.phase, Phase::Rest | Phase::Open) {
+        now.stopped = left.to_vec();
+        return Ok(());
+    }
+    match settle(now, is_open) {
+        Settled::Opened => now.open(),
+        Settled::Undone => {
+            let unseen = now.heir.clone().filter(|_| is_open.is_none());
+            now.undo("the proxy that healed was lost in the middle", left.to_vec(), LONG_AGO);
+            // By the operator's word no other server waits for it; but it may have been opened.
+            now.outcasts.extend(unseen);
+        }
+        Settled::Unclear(why) => return Err(why),
+    }
+    now.stopped.retain(|one| left.contains(one));
+    Ok(())
 }
 
 /// The channels by which servers replicate from the dead writer.
@@ -282,6 +422,44 @@ mod tests {
         ]);
         let wanted = BTreeMap::from([(addr("a"), "new".to_owned()), (addr("c"), "old".to_owned())]);
         assert_eq!(missing(&before, said), wanted);
+    }
+
+    #[test]
+    fn a_plan_of_another_healer_is_brought_to_its_end() {
+        let stopped = |host: &str| Stopped::receiver(addr(host), String::new(), Some(addr("a")));
+        let at = |phase: Phase| {
+            let mut record = Record::default();
+            record.begin("p", "one", &addr("a"), vec![stopped("b"), stopped("c")]);
+            if phase == Phase::Fork {
+                record.fork(&addr("b"), topology::GtidSet::default(), 5);
+            }
+            record
+        };
+        let settled = |mut record: Record, is_open| {
+            settle_record(&mut record, "p", &[stopped("c")], is_open)?;
+            Ok::<_, String>(record)
+        };
+        let undone = settled(at(Phase::Plan), None).unwrap();
+        assert_eq!((undone.phase, undone.failures, undone.failed_ms), (Phase::Rest, 1, LONG_AGO));
+        assert_eq!(undone.stopped, [stopped("c")], "a server that did not answer");
+        let opened = settled(at(Phase::Fork), Some(true)).unwrap();
+        assert_eq!((opened.phase, &opened.outcasts[..], &opened.stopped[..]), (Phase::Open, &[addr("a")][..], &[stopped("c")][..]));
+        let undone = settled(at(Phase::Fork), Some(false)).unwrap();
+        assert!(undone.phase == Phase::Rest && undone.outcasts.is_empty());
+        assert!(settled(at(Phase::Fork), None).unwrap_err().contains("may have opened b:3306"));
+        let mut told = at(Phase::Fork);
+        told.acknowledge();
+        let undone = settled(told, None).unwrap();
+        assert_eq!((undone.phase, &undone.outcasts[..]), (Phase::Rest, &[addr("b")][..]), "it may have been opened");
+        assert_eq!(settle_record(&mut at(Phase::Plan), "q", &[], None).unwrap_err(), "another plan has begun");
+
+        let replica = |is_open| Replica { silence: None, is_open, ..Replica::silent(addr("b"), "") };
+        let facts = |replica| Facts { replicas: vec![replica], ..Facts::default() };
+        let record = at(Phase::Fork);
+        assert_eq!(heir_is_open(&record, &facts(replica(true))), Some(true));
+        assert_eq!(heir_is_open(&record, &facts(replica(false))), Some(false));
+        assert_eq!(heir_is_open(&record, &facts(Replica::silent(addr("b"), "gone"))), None);
+        assert_eq!(heir_is_open(&Record::default(), &facts(replica(true))), None);
     }
 
     #[test]

@@ -115,8 +115,11 @@ impl Keeping {
         let verdict = self.verdict(&monitor, &cluster, &facts, answer);
         let Beside { tended, errant } = self.tend(&monitor, &cluster, &facts, verdict).await;
         let field = Field { policy: &cluster.policy, servers: &cluster.servers, check: cluster.check };
-        let healed = self.promoting.round(&monitor, &field, (&facts, &choice), verdict).await;
-        monitor.note_healing(Seen { policy: cluster.policy, verdict, facts, choice, tended, errant, healed });
+        let healed = self.promoting.round(&monitor, &field, (&facts, &choice), verdict, &tended).await;
+        let (healer, epoch) = (monitor.healer(self.writer), Some(monitor.record(self.writer).1).filter(|epoch| *epoch > 0));
+        let would_lead = self.promoting.would_lead(&monitor, &cluster.policy, verdict);
+        let policy = cluster.policy;
+        monitor.note_healing(Seen { policy, verdict, facts, choice, tended, errant, healed, healer, epoch, would_lead });
         self
     }
 

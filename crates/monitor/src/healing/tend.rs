@@ -150,7 +150,7 @@ impl Tending {
     /// Why nothing is begun now.
     fn pause(&self, monitor: &Monitor, ground: &Ground<'_>, primary: &ServerAddr, verdict: Verdict, now: Instant) -> Option<String> {
         match () {
-            () if let Some(why) = monitor.healing.orders.suspended(ground.writer) => Some(why),
+            () if let Some(why) = monitor.suspended(ground.writer) => Some(why),
             () if verdict != Verdict::Alive => Some(format!("the proxy waits: {}", verdict.meaning())),
             () if ground.writers != [primary.clone()] => Some("the proxy waits until one server writes".to_owned()),
             () if self.is_new(now) => {

@@ -308,6 +308,8 @@ static TABLES: &[Table] = &[
                 stat("next_step", "VARCHAR"),
                 stat_null("next_step_in_ms", "INTEGER"),
                 stat("last_plan", "VARCHAR"),
+                stat_null("healer", "VARCHAR"),
+                stat_null("epoch", "INTEGER"),
             ],
             primary_key: &["writer_hostgroup"],
             has_reset: false,

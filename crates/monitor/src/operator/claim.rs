@@ -102,7 +102,7 @@ impl Drop for Claim {
 }
 
 /// Every server of a cluster, those that were found too.
-fn servers(snapshot: &Snapshot, layout: &Layout, writer: HostgroupId) -> BTreeSet<ServerAddr> {
+pub(crate) fn servers(snapshot: &Snapshot, layout: &Layout, writer: HostgroupId) -> BTreeSet<ServerAddr> {
     let groups = snapshot.roles.iter().filter(|group| group.writer == writer);
     let placed = groups.flat_map(|group| group.hostgroups()).filter_map(|id| layout.hostgroups.get(&id)).flatten();
     placed.map(|placement| placement.server.key.addr()).collect()

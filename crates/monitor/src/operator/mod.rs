@@ -23,7 +23,7 @@ use std::future::Future;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use model::fleet::{Company, HealingStep, Held, Operator, Placement, ShadowOrder, StandingOrder, Told};
+use model::fleet::{Company, Decider, HealingStep, Held, Operator, Placement, ShadowOrder, StandingOrder, Told};
 use model::snapshot::ServerStatus;
 use model::{HostgroupId, ServerAddr};
 use topology::{Event, EventKind, Order};
@@ -31,9 +31,9 @@ use topology::{Event, EventKind, Order};
 use crate::monitor::{Monitor, Running, lock};
 use plan::Hand;
 
-pub(crate) use claim::Claims;
+pub(crate) use claim::{Claims, servers};
 pub(crate) use holds::{HoldGuard, Holds, Reason};
-pub(crate) use promote::{Promote, Promotion, lacks_right, run as promote, thaw};
+pub(crate) use promote::{Promote, Promotion, lacks_right, resume, run as promote};
 pub(crate) use rejoin::{Outcome, Rejoin, run as rejoin};
 
 const NOT_RUNNING: &str = "the monitor is not running";
@@ -199,21 +199,21 @@ impl Operator for Monitor {
 
     fn suspend_healing(&self, hostgroup: Option<HostgroupId>, limit: Option<Duration>, by: &str) -> Result<String, String> {
         let outcome = hostgroup.map_or(Ok(()), |hostgroup| self.knows(hostgroup));
-        let outcome = outcome.and_then(|()| self.healing.orders.suspend(hostgroup, limit, by));
+        let outcome = outcome.and_then(|()| self.suspend(hostgroup, limit, by));
         self.note_order("suspend healing", hostgroup, &outcome);
         self.healing.look_now();
         outcome
     }
 
     fn resume_healing(&self, hostgroup: Option<HostgroupId>) -> Result<String, String> {
-        let outcome = self.healing.orders.resume(hostgroup);
+        let outcome = Self::resume(self, hostgroup);
         self.note_order("resume healing", hostgroup, &outcome);
         self.healing.look_now();
         outcome
     }
 
     fn acknowledge_healing(&self, hostgroup: HostgroupId) -> Result<String, String> {
-        let outcome = self.ready().and_then(|_| self.healing.acknowledge(hostgroup));
+        let outcome = self.ready().and_then(|_| self.acknowledge(hostgroup));
         self.note_order("acknowledge healing", Some(hostgroup), &outcome);
         outcome
     }
@@ -229,6 +229,14 @@ impl Operator for Monitor {
     fn hold_for(&self, hostgroups: &[HostgroupId], limit: Duration) -> Result<Box<dyn Held>, String> {
         let hostgroups = hostgroups.to_vec();
         self.have_done(move |monitor, running| async move { company::hold(&monitor, &running, hostgroups, limit).await })
+    }
+
+    fn keep_decider(&self, decider: Arc<dyn Decider>) {
+        let _ = self.decider.set(decider);
+    }
+
+    fn decider_changed(&self) {
+        self.decider_moved.notify_one();
     }
 
     fn keep_company(&self, company: Arc<dyn Company>) {

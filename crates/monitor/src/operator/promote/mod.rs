@@ -2,10 +2,16 @@
 //!
 //! The steps: claim the servers and lock each one; stop the receivers; look again and choose; apply what was received; note on disk what the
 //! chosen server has; stop its channel; open it. Each change is registered before it is made, and undone if a later step fails. Once the
-//! server may be open, the work goes forward only: sessions go there, and the other replicas follow.
+//! server may be open, the work goes forward only: sessions go there, and the other replicas follow ([`after`]).
 //!
-//! INVARIANT: no server is opened unless the verdict is still `dead`, the old writer does not answer, and no other server may write. The
-//! statement that opens it has no effect after its deadline, however late it arrives.
+//! What is done to channels is written down before the deed, so that another process can undo it ([`undo`]).
+//! INVARIANT: no server is opened unless the verdict is still `dead`, the old writer does not answer, and no other server may write
+//! ([`opening`]).
+
+mod after;
+mod ledger;
+mod opening;
+mod undo;
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,45 +19,37 @@ use std::time::{Duration, Instant};
 use model::snapshot::{HealingMode, ReadOnlyCheck, Server};
 use model::{HostgroupId, ServerAddr};
 use tokio::task::JoinSet;
-use topology::healing::{Act, Plan, Verdict};
-use topology::{CheckKind, Event, EventKind, Fork};
+use topology::healing::{Act, Lease, Plan, Stopped, Verdict};
+use topology::{Event, EventKind};
 
-use super::LOOK_AGAIN;
 use super::claim::{Claim, Work};
 use super::control::Control;
-use super::gate::{Gate, is_still, lacks_right_to_set};
-use super::plan::writers;
+use super::gate::{Gate, lacks_right_to_set};
 use super::replication;
-use super::repoint::{self, Acks, Channel, Move, NotDone, Pointer, SemiSync, Was};
+use super::repoint::{self, Channel};
 use crate::channels::ThreadState;
 use crate::client::{Access, Fault, open};
 use crate::clock::unix_us;
 use crate::healing::{self, Promoted};
 use crate::monitor::{Account, Monitor, lock};
-use crate::statements::{self, Credentials, Place, Pointing};
+use crate::statements;
+
+use after::SEEN;
+use opening::{OPENED, Opened};
+use undo::point;
+
+pub(crate) use undo::resume;
 
 /// Longest for everything before the server is opened, beside applying.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Longest until a server lets the proxy in.
 const REACHED: Duration = Duration::from_secs(2);
-/// The statement that opens a server has no effect later than this after the server was asked for its time, s.
-const OPENS_WITHIN_S: u64 = 2;
-/// Longest until it is known whether a server was opened.
-const OPENED: Duration = Duration::from_secs(10);
-/// Longest for each of the steps after the opening, beside following.
-const STEP: Duration = Duration::from_secs(5);
-/// Longest until replicas that follow are connected to acknowledge.
-const ACKNOWLEDGES: Duration = Duration::from_secs(2);
-/// Longest until the proxy's own checks see the new writer.
-const SEEN: Duration = Duration::from_secs(10);
-/// Longest until a change is undone.
-const UNDONE: Duration = Duration::from_secs(15);
 /// Time between looks at whether the promotion is still wanted.
 const WATCH_EVERY: Duration = Duration::from_millis(50);
-/// A server that was pointed at the new writer follows if no error comes in this time.
-const SETTLES: Duration = Duration::from_millis(500);
 /// Each server is under this lock meanwhile; it forgets the lock with the connection.
 const LOCK: &str = "SELECT GET_LOCK('tidegate.heal', 0)";
+/// The connection that holds it.
+const HOLDER: &str = "SELECT IS_USED_LOCK('tidegate.heal')";
 
 /// A dead writer that is to be replaced.
 #[derive(Debug, Clone)]
@@ -66,6 +64,13 @@ pub(crate) struct Promote {
     pub(crate) channels: Vec<(ServerAddr, String)>,
     /// Longest time for applying what was received, ms.
     pub(crate) apply_ms: u64,
+}
+
+impl Promote {
+    /// Whether the plan has to do with this server.
+    fn has(&self, server: &ServerAddr) -> bool {
+        self.servers.iter().any(|one| one.key.addr() == *server)
+    }
 }
 
 /// What came of it, in words.
@@ -110,16 +115,6 @@ struct Ready {
     was_semi_sync: bool,
 }
 
-/// How the report of an undone plan ends.
-const AS_IT_WAS: &str = "everything is as it was";
-
-/// Whether the server was opened.
-enum Opened {
-    Yes,
-    No(String),
-    Unknown(String),
-}
-
 /// The right that a promotion of this server would need and the monitor's user lacks; None if it has them all. An error if the server did
 /// not say.
 pub(crate) async fn lacks_right(monitor: &Arc<Monitor>, server: &Arc<Server>) -> Result<Option<String>, String> {
@@ -137,26 +132,6 @@ pub(crate) async fn lacks_right(monitor: &Arc<Monitor>, server: &Arc<Server>) ->
     tokio::time::timeout(REACHED, asked).await.unwrap_or_else(|_| Err(format!("no answer within {} s", REACHED.as_secs())))
 }
 
-/// Starts a receiver that a plan stopped and did not start again. Not on a server that takes writes by now.
-pub(crate) async fn thaw(monitor: &Arc<Monitor>, server: &Arc<Server>, name: &str) -> Result<(), String> {
-    let started = async {
-        let mut control = Control::open(monitor, server, Instant::now() + UNDONE).await?;
-        if control.value(LOCK).await? != "1" {
-            return Err("another proxy, or another order, is at work on it (GET_LOCK)".to_owned());
-        }
-        if Gate::of(&mut control).await?.is_open() {
-            return Ok(());
-        }
-        let channels = repoint::channels(&control.channels().await?);
-        if channels.iter().any(|channel| channel.link.name.eq_ignore_ascii_case(name) && !channel.receives()) {
-            let start = statements::start_receiver(control.version(), name);
-            control.tell(&start, "its receiver is started").await?;
-        }
-        Ok(())
-    };
-    tokio::time::timeout(UNDONE, started).await.unwrap_or_else(|_| Err(format!("no answer within {} s", UNDONE.as_secs())))
-}
-
 /// See the module. On the monitor's thread.
 pub(crate) async fn run(monitor: &Arc<Monitor>, promote: Promote) -> Promotion {
     let begun = Instant::now();
@@ -165,7 +140,18 @@ pub(crate) async fn run(monitor: &Arc<Monitor>, promote: Promote) -> Promotion {
         Err(why) => return Promotion::Failed(format!("{why}; nothing was changed")),
     };
     let changes = Changes::default();
-    let work = Arc::new(Healer { monitor: Arc::clone(monitor), promote, changes: Arc::clone(&changes) });
+    let is_shared = monitor.shares_healing();
+    // What an earlier plan left at a server that did not answer.
+    let left = if is_shared { monitor.record(promote.hostgroup).0.stopped } else { monitor.healing.orders.stopped(promote.hostgroup) };
+    let left = left.into_iter().filter(|one| !promote.has(&one.server)).collect();
+    let work = Arc::new(Healer {
+        monitor: Arc::clone(monitor),
+        promote,
+        changes: Arc::clone(&changes),
+        stopped: Mutex::new(left),
+        is_shared,
+        id: format!("{}-{}", monitor.own_name(), unix_us()),
+    });
     work.note(&work.promote.old.key.addr(), "plan begins", "the writer is dead");
     // In a task of its own: what it has changed is undone even if it panics.
     let prepared = tokio::spawn({
@@ -174,24 +160,34 @@ pub(crate) async fn run(monitor: &Arc<Monitor>, promote: Promote) -> Promotion {
     });
     let mut ready = match prepared.await.unwrap_or_else(|e| Err(format!("the work has ended: {e}"))) {
         Ok(ready) => ready,
-        Err(why) => return work.give_up(why, AS_IT_WAS).await,
+        Err(why) => return work.give_up(why, None).await,
     };
     let heir = ready.server.key.addr();
     match work.open(&mut ready).await {
         Opened::Yes => {}
-        Opened::No(why) => return work.give_up(why, AS_IT_WAS).await,
+        Opened::No(why) => return work.give_up(why, None).await,
         Opened::Unknown(why) => {
             // What was noted of it stays: it may take writes. INVARIANT: no other server is opened before somebody has looked at it.
             lock(&work.changes).retain(|done| !done.is_of(&heir));
+            if work.is_shared {
+                // Its record holds up every healer until the server answers.
+                return work.give_up(why, Some(&heir)).await;
+            }
             let suspended = work.suspend(format!("the proxy, because {heir} may be writable: look at it first")).await;
             let suspended = suspended.unwrap_or_else(|error| format!("healing could NOT be suspended: {error}"));
-            return work.give_up(format!("{why}; {suspended}"), "the other servers are as they were").await;
+            return work.give_up(format!("{why}; {suspended}"), Some(&heir)).await;
         }
     }
     lock(&work.changes).clear();
     work.note(&heir, "opened", &ready.plan.because);
-    let mut warnings = work.after(&mut ready, begun).await;
-    warnings.extend(work.write_frozen(Vec::new()).await.err());
+    let mut warnings = Vec::from_iter(work.keep_opened().await.err());
+    if let (Some(why), Some(lost)) = (warnings.first(), work.lease().refusal()) {
+        let told = format!("{heir} was opened, and another proxy may go on from here: {why}; {lost}");
+        work.note(&heir, "plan left", &told);
+        return Promotion::Failed(told);
+    }
+    warnings.extend(work.after(&mut ready, begun).await);
+    warnings.extend(work.keep_done().await.err());
     let took_ms = begun.elapsed().as_millis();
     let lost = ready.plan.lost.told();
     let warnings = if warnings.is_empty() { String::new() } else { format!("; WARNING: {}", warnings.join(", ")) };
@@ -204,18 +200,33 @@ struct Healer {
     monitor: Arc<Monitor>,
     promote: Promote,
     changes: Changes,
+    /// What is written down of channels.
+    stopped: Mutex<Vec<Stopped>>,
+    /// Of several proxies, this one heals by a lease.
+    is_shared: bool,
+    /// The plan, in the record that proxies share.
+    id: String,
 }
 
 impl Done {
     fn is_of(&self, addr: &ServerAddr) -> bool {
+        matches!(self, Self::Noted { heir, .. } if heir == addr) || self.server().is_some_and(|server| server == *addr)
+    }
+
+    /// Whose channel was changed.
+    fn server(&self) -> Option<ServerAddr> {
         match self {
-            Self::Frozen { server, .. } | Self::Fetches { server, .. } | Self::Stopped { server, .. } => server.key.addr() == *addr,
-            Self::Noted { heir, .. } => heir == addr,
+            Self::Frozen { server, .. } | Self::Fetches { server, .. } | Self::Stopped { server, .. } => Some(server.key.addr()),
+            Self::Noted { .. } => None,
         }
     }
 }
 
 impl Healer {
+    fn lease(&self) -> Lease {
+        if self.is_shared { self.monitor.lease(self.promote.hostgroup) } else { Lease::Alone }
+    }
+
     fn will(&self, done: Done) {
         lock(&self.changes).push(done);
     }
@@ -264,15 +275,18 @@ impl Healer {
         match self.monitor.healing.verdict(hostgroup) {
             _ if !self.monitor.keeps_files() => Err("another process of this proxy is in charge".to_owned()),
             _ if !is_full => Err("mysql_healing does not ask for it any more".to_owned()),
-            _ if let Some(why) = self.monitor.healing.orders.suspended(hostgroup) => Err(why),
+            _ if self.monitor.shares_healing() != self.is_shared => Err("admin-shared_config_endpoints was changed".to_owned()),
+            _ if let Some(why) = self.lease().refusal() => Err(why),
+            _ if let Some(why) = self.monitor.suspended(hostgroup) => Err(why),
             Some(Verdict::Dead) => Ok(()),
             verdict => Err(verdict.unwrap_or(Verdict::Unknown).meaning().to_owned()),
         }
     }
 
     /// Everything before the opening.
-    async fn prepare(&self) -> Result<Ready, String> {
+    async fn prepare(self: &Arc<Self>) -> Result<Ready, String> {
         let mut servers = self.lock_all().await?;
+        self.is_wanted()?;
         let ran = self.freeze(&mut servers).await?;
         let seen = healing::look_again(&self.monitor, self.promote.hostgroup, LIMIT / 2).await;
         let seen = seen.ok_or_else(|| "the servers did not answer another look".to_owned())?;
@@ -288,6 +302,7 @@ impl Healer {
                 return Err(format!("{} answers only now", replica.addr));
             }
         }
+        self.is_wanted()?;
         self.apply(&plan, &mut servers).await?;
         let place = servers.iter().position(|server| server.addr == plan.candidate);
         let mut candidate = servers.swap_remove(place.ok_or_else(|| format!("{} does not answer any more", plan.candidate))?);
@@ -302,7 +317,8 @@ impl Healer {
         if gate.is_open() {
             return Err(format!("{} is writable already: another program may be at work", plan.candidate));
         }
-        self.keep_fork(&plan.candidate, has.executed).await?;
+        self.is_wanted()?;
+        self.keep_fork(&plan, has.executed).await?;
         let taken = self.take_off(&mut candidate, &server, &plan).await?;
         let was_semi_sync = seen.facts.primary.is_some_and(|primary| primary.semi_sync.is_some());
         Ok(Ready { candidate, server, others: servers, plan, ran, taken, gate, was_semi_sync })
@@ -324,16 +340,14 @@ impl Healer {
         let mut servers: Vec<Control> = opening.join_all().await.into_iter().flatten().collect();
         servers.sort_by(|one, other| one.addr.cmp(&other.addr));
         for server in &mut servers {
-            if server.value(LOCK).await? != "1" {
-                return Err(format!("another proxy, or another order, is at work on {} (GET_LOCK)", server.addr));
-            }
+            within(REACHED, take_lock(server, self.is_shared)).await?;
         }
         Ok(servers)
     }
 
     /// Stops the receivers: from here on no server gets more. Returns the channels that replicated.
-    async fn freeze(&self, servers: &mut Vec<Control>) -> Result<Vec<(ServerAddr, String)>, String> {
-        let (mut frozen, mut ran) = (Vec::new(), Vec::new());
+    async fn freeze(self: &Arc<Self>, servers: &mut Vec<Control>) -> Result<Vec<(ServerAddr, String)>, String> {
+        let (mut frozen, mut ran, mut stopped) = (Vec::new(), Vec::new(), Vec::new());
         for control in servers.iter_mut() {
             let channels = repoint::channels(&control.channels().await?);
             for channel in channels.iter().filter(|channel| is_among(&self.promote.channels, &control.addr, &channel.link.name)) {
@@ -342,18 +356,20 @@ impl Healer {
                     ran.push(named.clone());
                 }
                 if channel.receives() {
+                    stopped.push(Stopped::receiver(named.0.clone(), named.1.clone(), channel.link.source.clone()));
                     frozen.push(named);
                 }
             }
         }
-        self.write_frozen(frozen.clone()).await?;
+        self.keep_begin(stopped).await?;
         let mut jobs = JoinSet::new();
         for mut control in servers.drain(..) {
             let server = self.server(&control.addr)?;
             let names: Vec<String> = frozen.iter().filter(|(addr, _)| *addr == control.addr).map(|(_, name)| name.clone()).collect();
-            let changes = Arc::clone(&self.changes);
+            let (healer, changes) = (Arc::clone(self), Arc::clone(&self.changes));
             jobs.spawn(async move {
                 for name in names {
+                    healer.is_wanted()?;
                     lock(&changes).push(Done::Frozen { server: Arc::clone(&server), channel: name.clone() });
                     let stop = statements::stop_receiver(control.version(), &name);
                     control.tell(&stop, "its receiver is stopped").await?;
@@ -405,6 +421,7 @@ impl Healer {
     /// Points a frozen server at another replica. MariaDB changes no source beside an applier.
     async fn fetch(&self, control: &mut Control, channel: &str, from: &ServerAddr, before: &ServerAddr) -> Result<(), String> {
         let server = self.server(&control.addr)?;
+        self.keep_channel(&control.addr, channel, before, |one| one.fetches_from = Some(from.clone())).await?;
         self.will(Done::Fetches { server, channel: channel.to_owned(), before: before.clone() });
         point(control, channel, from).await?;
         self.note(&control.addr, "fetches", &format!("from {from} what it lacks"));
@@ -421,369 +438,47 @@ impl Healer {
         }
     }
 
-    /// What the server has is on disk before it can take a write, and so is the promotion.
-    async fn keep_fork(&self, heir: &ServerAddr, had: topology::GtidSet) -> Result<(), String> {
-        let (monitor, writer) = (&self.monitor, self.promote.hostgroup);
-        let before = monitor.healing.orders.promoted(writer).map(|(promoted, _)| promoted);
-        self.will(Done::Noted { heir: heir.clone(), before });
-        let (from, at_ms) = (vec![self.promote.old.key.addr()], 0);
-        let fork = Fork { writer, heir: heir.clone(), at_ms, from, had, is_exact: true, is_noted: true };
-        monitor.decide(|topology, now_ms| topology.note_fork(now_ms, &fork));
-        let promoted = Promoted { heir: heir.clone(), at_ms: unix_us() / 1_000, is_acknowledged: false };
-        self.write_promoted(Some(promoted)).await?;
-        monitor.write_standings().await.map_err(|e| format!("what {heir} has could not be written to the data directory: {e}"))
-    }
-
-    async fn write_frozen(&self, frozen: Vec<(ServerAddr, String)>) -> Result<(), String> {
-        let (monitor, writer) = (Arc::clone(&self.monitor), self.promote.hostgroup);
-        let written = tokio::task::spawn_blocking(move || monitor.healing.orders.freeze(writer, frozen)).await;
-        written.map_err(|e| e.to_string())?
-    }
-
-    async fn write_promoted(&self, promoted: Option<Promoted>) -> Result<(), String> {
-        let (monitor, writer) = (Arc::clone(&self.monitor), self.promote.hostgroup);
-        let written = tokio::task::spawn_blocking(move || monitor.healing.orders.promote(writer, promoted)).await;
-        written.map_err(|e| e.to_string())?
-    }
-
-    /// As `SUSPEND HEALING HOSTGROUP` without an end. Returns the effect in words.
-    async fn suspend(&self, by: String) -> Result<String, String> {
-        let (monitor, writer) = (Arc::clone(&self.monitor), self.promote.hostgroup);
-        let written = tokio::task::spawn_blocking(move || monitor.healing.orders.suspend(Some(writer), None, &by)).await;
-        written.map_err(|e| e.to_string())?
-    }
-
     /// Stops both threads of the candidate. Its channel is forgotten once it writes, not earlier.
     async fn take_off(&self, candidate: &mut Control, server: &Arc<Server>, plan: &Plan) -> Result<Channel, String> {
-        let name = plan.steps.iter().find_map(|step| match &step.act {
-            Act::TakeOff { channel, .. } => Some(channel.clone()),
+        let found = plan.steps.iter().find_map(|step| match &step.act {
+            Act::TakeOff { channel, before } => Some((channel.clone(), before.clone())),
             _ => None,
         });
-        let name = name.ok_or_else(|| format!("{} has no channel", plan.candidate))?;
+        let (name, before) = found.ok_or_else(|| format!("{} has no channel", plan.candidate))?;
         let channels = repoint::channels(&candidate.channels().await?);
         let taken = channels.into_iter().find(|channel| channel.link.name.eq_ignore_ascii_case(&name));
         let taken = taken.ok_or_else(|| format!("the channel of {} is gone", plan.candidate))?;
+        self.keep_channel(&plan.candidate, &name, &before, |one| one.is_applier = true).await?;
         self.will(Done::Stopped { server: Arc::clone(server), channel: name.clone() });
         let stop = statements::stop(candidate.version(), &name);
         candidate.tell(&stop, "its channel is stopped").await?;
         self.note(&plan.candidate, "taken off", "it follows nobody");
         Ok(taken)
     }
-
-    /// Lets the server take writes.
-    async fn open(&self, ready: &mut Ready) -> Opened {
-        let limit = Duration::from_secs(OPENS_WITHIN_S);
-        let checked = self.guarded(async {
-            let connection = within(REACHED, ready.candidate.id()).await?;
-            within(LIMIT / 2, self.may_open(ready)).await?;
-            // The server's deadline begins before the last look at the old writer: what that look says is never older than the deadline.
-            let last = async {
-                let now = time_of(&mut ready.candidate).await?;
-                self.is_gone().await?;
-                self.is_wanted()?;
-                Ok(now)
-            };
-            Ok((connection, within(limit, last).await?))
-        });
-        let (connection, now) = match checked.await {
-            Ok(checked) => checked,
-            Err(why) => return Opened::No(why),
-        };
-        match tokio::time::timeout(limit, open_in_time(&mut ready.candidate, &now)).await {
-            Ok(Ok(true)) => Opened::Yes,
-            Ok(Ok(false)) => Opened::No(format!("{} was not opened in time", ready.candidate.addr)),
-            _ => self.is_opened(ready, connection).await,
-        }
-    }
-
-    /// The last checks: what was true when the plan was made is still true.
-    async fn may_open(&self, ready: &mut Ready) -> Result<(), String> {
-        for other in &mut ready.others {
-            // One that is lost by now writes nothing that this proxy could know.
-            if let Ok(Ok(gate)) = tokio::time::timeout(REACHED, Gate::of(other)).await
-                && gate.is_open()
-            {
-                return Err(format!("{} is writable: the proxy makes no second writer", other.addr));
-            }
-        }
-        is_still(&mut ready.candidate, &ready.gate).await?;
-        if *self.monitor.stopping.borrow() {
-            return Err("the monitor stops".to_owned());
-        }
-        Ok(())
-    }
-
-    /// The connection that opened it said nothing. It is ended, and the server asked over another one.
-    async fn is_opened(&self, ready: &mut Ready, connection: u64) -> Opened {
-        let addr = ready.candidate.addr.clone();
-        let asked = async {
-            loop {
-                let answer = async {
-                    let mut control = Control::open(&self.monitor, &ready.server, Instant::now() + OPENED).await?;
-                    replication::end(&mut control, connection).await?;
-                    let gate = Gate::of(&mut control).await?;
-                    Ok::<_, String>((control, gate))
-                };
-                match tokio::time::timeout(REACHED, answer).await {
-                    Ok(Ok(answered)) => return answered,
-                    _ => tokio::time::sleep(WATCH_EVERY).await,
-                }
-            }
-        };
-        match tokio::time::timeout(OPENED, asked).await {
-            Ok((control, gate)) if gate.is_open() => {
-                // The connection before may still get the answer to something else.
-                ready.candidate = control;
-                Opened::Yes
-            }
-            Ok(_) => Opened::No(format!("{addr} was not opened")),
-            Err(_) => Opened::Unknown(format!("{addr} has not answered since it was told to take writes")),
-        }
-    }
-
-    /// Sessions go on, the other replicas follow, and the new writer forgets its channel. Returns warnings.
-    async fn after(&self, ready: &mut Ready, begun: Instant) -> Vec<String> {
-        let mut warnings = Vec::new();
-        let heir = ready.server.key.addr();
-        if !ready.plan.steps.iter().any(|step| matches!(step.act, Act::Follow { .. })) {
-            // Before sessions go there: their commits would wait for nobody.
-            let stopped = within(STEP, self.stop_waiting(ready)).await;
-            self.renew(ready, stopped.is_err()).await;
-            warnings.extend(stopped.err());
-        }
-        match tokio::time::timeout(SEEN, self.see(ready)).await {
-            Ok(Ok(())) => self.note(&heir, "writes", &format!("{} ms after the plan began", begun.elapsed().as_millis())),
-            Ok(Err(why)) => warnings.push(format!("the proxy does not see {heir} as the writer: {why}")),
-            Err(_) => {
-                warnings.push(format!("the proxy does not see {heir} as the writer after {} s", SEEN.as_secs()));
-                self.renew(ready, true).await;
-            }
-        }
-        let (followers, lost) = self.follow(ready).await;
-        warnings.extend(lost);
-        let acks = within(STEP, self.set_acks(ready, followers)).await;
-        self.renew(ready, acks.is_err()).await;
-        warnings.extend(acks.err());
-        warnings.extend(within(STEP, self.forget(ready)).await.err());
-        warnings
-    }
-
-    /// A new connection to the new writer where a step failed: a late answer must not be read as another statement's.
-    async fn renew(&self, ready: &mut Ready, has_failed: bool) {
-        if has_failed && let Ok(control) = within(REACHED, Control::open(&self.monitor, &ready.server, Instant::now() + LIMIT)).await {
-            ready.candidate = control;
-        }
-    }
-
-    /// The proxy's own check sees the new writer, and no other one.
-    async fn see(&self, ready: &mut Ready) -> Result<(), String> {
-        let heir = ready.server.key.addr();
-        loop {
-            if ready.candidate.look(CheckKind::ReadOnly(self.promote.check)).await.is_err() {
-                ready.candidate = Control::open(&self.monitor, &ready.server, Instant::now() + SEEN).await?;
-            }
-            let now = self.monitor.consult(|_, layout| writers(layout, self.promote.hostgroup));
-            if now.len() == 1 && now.iter().all(|server| server.key.addr() == heir) {
-                return Ok(());
-            }
-            tokio::time::sleep(LOOK_AGAIN).await;
-        }
-    }
-
-    /// Points the other replicas at the new writer. Returns how many follow, and why others do not.
-    async fn follow(&self, ready: &mut Ready) -> (usize, Vec<String>) {
-        let new = match within(STEP, repoint::node(&mut ready.candidate)).await {
-            Ok(new) => new,
-            Err(why) => {
-                self.renew(ready, true).await;
-                return (0, vec![format!("no replica was pointed at the new writer: {why}")]);
-            }
-        };
-        let mut jobs = JoinSet::new();
-        let (mut followers, mut warnings) = (0, Vec::new());
-        for step in &ready.plan.steps {
-            let Act::Follow { channel, before, .. } = &step.act else { continue };
-            let Ok(server) = self.server(&step.server) else { continue };
-            if !is_among(&ready.ran, &step.server, channel) {
-                self.note(&step.server, "left", "its replication was stopped before the plan began");
-                continue;
-            }
-            let was = Some(Was { source: before.clone(), runs: true });
-            let to = Move { name: channel.clone(), was, is_old: false };
-            let (monitor, taken) = (Arc::clone(&self.monitor), Channel::default());
-            let pointer = Pointer { monitor, server, new: new.clone(), to, taken, credentials: None, semi_sync: None, settles: SETTLES };
-            jobs.spawn(async move { (pointer.server.key.addr(), pointer.follow().await) });
-        }
-        for (server, outcome) in jobs.join_all().await {
-            match outcome {
-                Ok(()) => {
-                    followers += 1;
-                    self.note(&server, "follows", &format!("the new writer {}", new.addr));
-                }
-                Err(why) => {
-                    self.note(&server, "does not follow", &why);
-                    warnings.push(format!("{server} does not follow {}: {why}", new.addr));
-                }
-            }
-        }
-        for (server, why) in ready.plan.steps.iter().filter_map(|step| match &step.act {
-            Act::Leave { why } if step.server != self.promote.old.key.addr() => Some((&step.server, why)),
-            _ => None,
-        }) {
-            self.note(server, "left", why);
-        }
-        (followers, warnings)
-    }
-
-    /// Whether the new writer waits for acknowledgements, now that its replicas are there.
-    async fn set_acks(&self, ready: &mut Ready, followers: usize) -> Result<(), String> {
-        match followers {
-            0 => self.stop_waiting(ready).await,
-            _ if ready.was_semi_sync => self.wait_for_acks(ready).await,
-            _ => Ok(()),
-        }
-    }
-
-    /// Commits of a server that nobody follows would wait for nobody. An error where that was so, as it is a warning.
-    async fn stop_waiting(&self, ready: &mut Ready) -> Result<(), String> {
-        let heir = ready.candidate.addr.clone();
-        let Some(own) = SemiSync::of(&mut ready.candidate).await? else { return Ok(()) };
-        if own.is_source() {
-            if Acks::of(&mut ready.candidate).await?.are_enough() {
-                return Ok(());
-            }
-            own.set_source(&mut ready.candidate, false).await?;
-        } else if !ready.was_semi_sync {
-            return Ok(());
-        }
-        Err(format!("no server follows {heir}, so its semi-synchronous replication is off: switch it on when a replica follows"))
-    }
-
-    /// The new writer waits for acknowledgements as the old one did, if enough replicas are connected to give them.
-    async fn wait_for_acks(&self, ready: &mut Ready) -> Result<(), String> {
-        let heir = ready.candidate.addr.clone();
-        let own = SemiSync::of(&mut ready.candidate).await?;
-        let own = own.ok_or_else(|| format!("{heir} has no semi-synchronous replication"))?;
-        if own.is_source() {
-            return Ok(());
-        }
-        let until = Instant::now() + ACKNOWLEDGES;
-        loop {
-            let acks = Acks::of(&mut ready.candidate).await?;
-            if acks.are_enough() {
-                break;
-            }
-            if Instant::now() >= until {
-                return Err(format!("{acks}, so semi-synchronous replication of {heir} is off: switch it on when there are enough"));
-            }
-            tokio::time::sleep(WATCH_EVERY).await;
-        }
-        own.set_source(&mut ready.candidate, true).await?;
-        self.note(&heir, "semi-synchronous", "its commits wait for acknowledgements from now on");
-        Ok(())
-    }
-
-    /// A restart would start a channel that is not forgotten. It stays where its account may exist nowhere else.
-    async fn forget(&self, ready: &mut Ready) -> Result<(), String> {
-        let (heir, name) = (ready.candidate.addr.clone(), &ready.taken.link.name);
-        let credentials = self.monitor.consult(|snapshot, _| {
-            let vars = &snapshot.vars;
-            Credentials { user: vars.replication_username.clone(), password: vars.replication_password.clone() }
-        });
-        let stays = |why: &str| Err(format!("channel '{name}' of {heir} stays there, stopped, as {why}: RESET it, or a restart starts it"));
-        if credentials.user.is_empty() || ready.taken.user.as_ref() != Some(&credentials.user) {
-            return stays("its account is not known to be mysql-replication_username");
-        }
-        let access = Access {
-            server: Arc::clone(&ready.server),
-            user: credentials.user.as_str().into(),
-            password: credentials.password.clone(),
-            wait_timeout_s: None,
-        };
-        match tokio::time::timeout(REACHED, open(&self.monitor.connector, &access)).await {
-            Ok(Ok(_)) => {}
-            _ => return stays("mysql-replication_username cannot log in there"),
-        }
-        let forget = statements::forget(ready.candidate.version(), name);
-        ready.candidate.tell(&forget, "its channel is forgotten").await
-    }
-
-    /// Undoes all changes, the last one first. Returns what became of it.
-    async fn give_up(&self, why: String, undone: &str) -> Promotion {
-        let old = self.promote.old.key.addr();
-        let (mut faults, mut frozen) = (Vec::new(), Vec::new());
-        let is_changed = !lock(&self.changes).is_empty();
-        loop {
-            let Some(done) = lock(&self.changes).pop() else { break };
-            let undone = tokio::time::timeout(UNDONE, self.undo(&done)).await;
-            let undone = undone.unwrap_or_else(|_| Err(format!("no answer within {} s", UNDONE.as_secs())));
-            if let (Err(_), Done::Frozen { server, channel }) = (&undone, &done) {
-                frozen.push((server.key.addr(), channel.clone()));
-            }
-            faults.extend(undone.err());
-        }
-        // Those that did not answer are started later.
-        faults.extend(self.write_frozen(frozen).await.err());
-        let told = match (is_changed, faults.is_empty()) {
-            (false, _) => format!("no server was promoted: {why}; nothing was changed"),
-            (true, true) => format!("no server was promoted: {why}; {undone}"),
-            (true, false) => format!("no server was promoted: {why}; NOT EVERYTHING COULD BE UNDONE: {}", faults.join(", ")),
-        };
-        self.note(&old, "plan failed", &told);
-        Promotion::Failed(told)
-    }
-
-    /// Over a new connection: the present one may be in the middle of something.
-    async fn undo(&self, done: &Done) -> Result<(), String> {
-        let fresh = |server: &Arc<Server>| {
-            let server = Arc::clone(server);
-            async move { Control::open(&self.monitor, &server, Instant::now() + UNDONE).await }
-        };
-        match done {
-            Done::Frozen { server, channel } => {
-                let mut control = fresh(server).await?;
-                // An earlier STOP may still be waiting: this one ends after it.
-                let stop = statements::stop_receiver(control.version(), channel);
-                control.tell(&stop, "its receiver is stopped").await?;
-                let start = statements::start_receiver(control.version(), channel);
-                control.tell(&start, "its receiver is started").await
-            }
-            Done::Fetches { server, channel, before } => {
-                let mut control = fresh(server).await?;
-                point(&mut control, channel, before).await
-            }
-            Done::Stopped { server, channel } => {
-                let mut control = fresh(server).await?;
-                let stop = statements::stop(control.version(), channel);
-                control.tell(&stop, "its channel is stopped").await?;
-                let start = statements::start(control.version(), channel);
-                control.tell(&start, "its channel is started").await
-            }
-            Done::Noted { heir, before } => {
-                self.monitor.decide(|topology, now_ms| topology.forget_fork(now_ms, self.promote.hostgroup, heir));
-                self.write_promoted(before.clone()).await
-            }
-        }
-    }
-}
-
-/// Points a channel elsewhere and starts it. MySQL keeps what it received only beside a running applier.
-async fn point(control: &mut Control, channel: &str, source: &ServerAddr) -> Result<(), String> {
-    let version = control.version().clone();
-    let (stop, start) = if version.is_mariadb {
-        (statements::stop(&version, channel), statements::start(&version, channel))
-    } else {
-        (statements::stop_receiver(&version, channel), statements::start_receiver(&version, channel))
-    };
-    control.tell(&stop, "its channel is stopped").await?;
-    let to = Pointing { name: channel, source, retry_s: None, credentials: None, tls: &[], place: Place::Kept };
-    control.change(&to).await?;
-    control.tell(&start, "its channel is started").await
 }
 
 /// The steps, or an error after so long.
 async fn within<T>(limit: Duration, steps: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     tokio::time::timeout(limit, steps).await.unwrap_or_else(|_| Err(format!("no answer within {} s", limit.as_secs())))
+}
+
+/// Takes the lock on a server. `is_forced`: this proxy has the lease of the healer, so a connection that holds the lock is of a healer that
+/// lost it. It is ended, and what it had sent ends with it.
+async fn take_lock(server: &mut Control, is_forced: bool) -> Result<(), String> {
+    if server.value(LOCK).await? == "1" {
+        return Ok(());
+    }
+    if is_forced {
+        // NULL where it was given back meanwhile.
+        if let Ok(holder) = server.value(HOLDER).await?.parse() {
+            tracing::info!("{}: connection {holder} held the lock of an earlier healer and is ended", server.addr);
+            replication::end(server, holder).await?;
+        }
+        if server.value(LOCK).await? == "1" {
+            return Ok(());
+        }
+    }
+    Err(format!("another proxy, or another order, is at work on {} (GET_LOCK)", server.addr))
 }
 
 /// Whether the list names this channel.
@@ -795,51 +490,4 @@ fn is_among(channels: &[(ServerAddr, String)], server: &ServerAddr, name: &str) 
 fn replicated(channel: &Channel) -> bool {
     let (receiver, applier) = (&channel.link.receiver, &channel.link.applier);
     (channel.receives() || receiver.error.is_some()) && applier.state != ThreadState::Stopped
-}
-
-/// The server's time, s, as it writes it.
-async fn time_of(candidate: &mut Control) -> Result<String, String> {
-    // An hour that comes twice would fool the comparison.
-    candidate.ask("SET SESSION time_zone='+00:00'").await?;
-    let now = candidate.plain("SELECT UNIX_TIMESTAMP(SYSDATE(6))", ".").await?;
-    if now.parse::<f64>().is_err() {
-        return Err(format!("{}: its time is not understood", candidate.addr));
-    }
-    Ok(now)
-}
-
-/// The statement does nothing after its deadline by the server's own clock. Returns whether the server is open now.
-async fn open_in_time(candidate: &mut Control, now: &str) -> Result<bool, String> {
-    candidate.ask(&opening(now)).await?;
-    Ok(Gate::of(candidate).await?.is_open())
-}
-
-/// `now` is the server's time, s. On MySQL it ends `super_read_only` too.
-fn opening(now: &str) -> String {
-    format!("SET GLOBAL read_only = IF(UNIX_TIMESTAMP(SYSDATE(6)) < {now} + {OPENS_WITHIN_S}, 0, 1)")
-}
-
-impl Pointer {
-    /// Points the server and watches it; puts it back if it does not follow.
-    async fn follow(&self) -> Result<(), String> {
-        let work = async {
-            let mut server = Control::open(&self.monitor, &self.server, Instant::now() + LIMIT).await.map_err(NotDone::Untouched)?;
-            self.point_and_watch(&mut server).await.map_err(NotDone::Touched)
-        };
-        match self.limited(work).await {
-            Ok(()) => Ok(()),
-            Err(NotDone::Untouched(why)) => Err(why),
-            Err(NotDone::Touched(why)) => Err(self.undo(why).await),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_is_opened_before_a_deadline_of_its_own_clock() {
-        assert_eq!(opening("1764436332.123456"), "SET GLOBAL read_only = IF(UNIX_TIMESTAMP(SYSDATE(6)) < 1764436332.123456 + 2, 0, 1)");
-    }
 }

@@ -1,0 +1,259 @@
+//! What this proxy and the others know of a cluster's healing: who heals it, the record of the last plan, and what follows for roles here.
+//!
+//! Alone, the orders of this proxy's file are all there is. With a shared configuration, the record in etcd holds for all proxies.
+//! INVARIANT: a proxy that does not know the record does not heal.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use model::fleet::{Decider, HealingView, RecordChange};
+use model::snapshot::HealingMode;
+use model::{HostgroupId, ServerAddr};
+use topology::Fork;
+use topology::healing::{Lease, Phase, Record, left_ms};
+
+use super::orders::{suspension, told, unix_ms};
+use crate::clock::whole;
+use crate::monitor::Monitor;
+use crate::operator::servers;
+
+/// Roles are brought into line with the record at least so often: servers and hostgroups come and go.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Plans whose forks were taken over from records, with the heir, by cluster: what is undone elsewhere is forgotten here.
+type Noted = BTreeMap<HostgroupId, (String, ServerAddr)>;
+
+impl Monitor {
+    /// Several proxies heal, and etcd says which one.
+    pub(crate) fn shares_healing(&self) -> bool {
+        self.snapshot().healing_is_shared
+    }
+
+    fn decider(&self) -> Result<&Arc<dyn Decider>, String> {
+        self.decider.get().ok_or_else(|| "etcd was not read yet".to_owned())
+    }
+
+    /// The name by which other proxies know this one.
+    pub(crate) fn own_name(&self) -> String {
+        self.decider().map(|decider| decider.name()).unwrap_or_default()
+    }
+
+    fn view(&self, writer: HostgroupId) -> HealingView {
+        let away = |why| HealingView { away: Some(why), ..HealingView::default() };
+        self.decider().map_or_else(away, |decider| decider.view(writer))
+    }
+
+    /// Whether this proxy may heal the cluster now.
+    pub(crate) fn lease(&self, writer: HostgroupId) -> Lease {
+        if self.shares_healing() { lease(&self.view(writer)) } else { Lease::Alone }
+    }
+
+    /// The record that all proxies see, and its epoch. Empty where there is none.
+    pub(crate) fn record(&self, writer: HostgroupId) -> (Record, i64) {
+        if !self.shares_healing() {
+            return (Record::default(), 0);
+        }
+        let Some((text, epoch)) = self.view(writer).record else { return (Record::default(), 0) };
+        (serde_json::from_str(&text).unwrap_or_default(), epoch)
+    }
+
+    /// Who heals the cluster, for people; None while this proxy is alone.
+    pub(super) fn healer(&self, writer: HostgroupId) -> Option<String> {
+        self.shares_healing().then(|| self.view(writer).healer).flatten()
+    }
+
+    /// Why an operator does not want this cluster to be healed now, in words.
+    pub(crate) fn suspended(&self, writer: HostgroupId) -> Option<String> {
+        let of_record = || {
+            let (suspended, now_ms) = (self.record(writer).0.suspended?, unix_ms());
+            suspended.holds(now_ms).then(|| suspended.told(now_ms, &format!("RESUME HEALING HOSTGROUP {writer}")))
+        };
+        self.healing.orders.suspended(writer).or_else(of_record)
+    }
+
+    /// How long ago the last promotion of this cluster was, ms, and whether an operator has acknowledged it.
+    pub(super) fn promoted(&self, writer: HostgroupId) -> Option<(u64, bool)> {
+        let own = self.healing.orders.promoted(writer).map(|(promoted, ms)| (ms, promoted.is_acknowledged));
+        let record = self.record(writer).0;
+        let told = (record.promoted_ms > 0).then(|| (unix_ms().saturating_sub(record.promoted_ms), record.is_acknowledged));
+        own.into_iter().chain(told).min()
+    }
+
+    /// Changes the record of a cluster, atomically; `as_healer` only while this proxy heals it.
+    pub(crate) async fn write_record(
+        self: &Arc<Self>,
+        writer: HostgroupId,
+        as_healer: bool,
+        change: impl FnMut(&mut Record) -> Result<(), String> + Send + 'static,
+    ) -> Result<(), String> {
+        let me = Arc::clone(self);
+        let written = tokio::task::spawn_blocking(move || me.write_record_now(writer, as_healer, change)).await;
+        written.map_err(|e| e.to_string())?
+    }
+
+    /// The same. Blocks.
+    fn write_record_now(
+        &self,
+        writer: HostgroupId,
+        as_healer: bool,
+        mut change: impl FnMut(&mut Record) -> Result<(), String> + Send + 'static,
+    ) -> Result<(), String> {
+        let change: RecordChange = Box::new(move |text| {
+            let mut record = match text {
+                Some(text) => serde_json::from_str(text).map_err(|e| format!("the record in etcd cannot be read: {e}"))?,
+                None => Record::default(),
+            };
+            change(&mut record)?;
+            serde_json::to_string(&record).map_err(|e| e.to_string())
+        });
+        self.decider()?.write(writer, as_healer, change)?;
+        self.decider_moved.notify_one();
+        Ok(())
+    }
+
+    /// The clusters that an order is about.
+    fn meant(&self, hostgroup: Option<HostgroupId>) -> Vec<HostgroupId> {
+        let snapshot = self.snapshot();
+        let listed = snapshot.healing.values().filter(|row| row.mode != HealingMode::Off).map(|row| row.writer);
+        hostgroup.map_or_else(|| listed.collect(), |hostgroup| vec![hostgroup])
+    }
+
+    /// `SUSPEND HEALING`, for all proxies where they share their configuration. Returns the effect in words. Blocks.
+    pub(crate) fn suspend(&self, hostgroup: Option<HostgroupId>, limit: Option<Duration>, by: &str) -> Result<String, String> {
+        if !self.shares_healing() {
+            return self.healing.orders.suspend(hostgroup, limit, by);
+        }
+        let suspension = suspension(limit, by)?;
+        for writer in self.meant(hostgroup) {
+            let suspended = suspension.clone();
+            let written = self.write_record_now(writer, false, move |record| {
+                record.suspended = Some(suspended.clone());
+                Ok(())
+            });
+            if let Err(why) = written {
+                let told = self.healing.orders.suspend(hostgroup, limit, by)?;
+                return Ok(format!("{told}. It holds on this proxy only: {why}"));
+            }
+        }
+        Ok(told(hostgroup, limit, "no proxy promotes a server, and none takes one back"))
+    }
+
+    /// `RESUME HEALING`, the same way. Returns the effect in words. Blocks.
+    pub(crate) fn resume(&self, hostgroup: Option<HostgroupId>) -> Result<String, String> {
+        let (mut is_resumed, mut failed) = (false, None);
+        for writer in self.meant(hostgroup).into_iter().filter(|writer| self.record(*writer).0.suspended.is_some()) {
+            let written = self.write_record_now(writer, false, |record| {
+                record.suspended = None;
+                Ok(())
+            });
+            match written {
+                Ok(()) => is_resumed = true,
+                Err(why) => failed = Some(why),
+            }
+        }
+        if let Some(why) = failed {
+            return Err(format!("healing stays suspended: {why}"));
+        }
+        match self.healing.orders.resume(hostgroup) {
+            Err(_) if is_resumed => Ok("healing goes on".to_owned()),
+            told => told,
+        }
+    }
+
+    /// `ACKNOWLEDGE HEALING`. Returns whether there was a promotion to acknowledge. Blocks.
+    pub(super) fn acknowledge_promotion(&self, writer: HostgroupId) -> Result<bool, String> {
+        let is_new = self.promoted(writer).is_some_and(|(_, is_acknowledged)| !is_acknowledged);
+        self.healing.orders.acknowledge(writer)?;
+        if !self.shares_healing() {
+            return Ok(is_new);
+        }
+        self.write_record_now(writer, false, |record| {
+            record.acknowledge();
+            Ok(())
+        })?;
+        Ok(is_new)
+    }
+
+    /// Brings the roles of a cluster into line with its record.
+    fn follow_record(&self, writer: HostgroupId, noted: &mut Noted) {
+        let (record, epoch) = self.record(writer);
+        let members = self.consult(|snapshot, layout| servers(snapshot, layout, writer));
+        let bars = members.iter().filter_map(|addr| Some((addr.clone(), record.bars(epoch, addr)?))).collect();
+        self.decide(|topology, now_ms| topology.bar(now_ms, writer, &bars));
+        let heir = match (record.phase, record.heir, &record.from) {
+            (Phase::Fork | Phase::Open, Some(heir), Some(from)) if record.outcasts.contains(from) => {
+                let is_noted = noted.get(&writer).is_some_and(|(plan, _)| *plan == record.plan);
+                let is_known = is_noted || self.past(writer).0.iter().any(|fork| fork.heir == heir && fork.had == record.had);
+                if !is_known {
+                    let from = vec![from.clone()];
+                    let fork = Fork { writer, heir: heir.clone(), at_ms: 0, from, had: record.had, is_exact: true, is_noted: true };
+                    self.decide(|topology, now_ms| topology.note_fork(now_ms, &fork));
+                    noted.insert(writer, (record.plan, heir));
+                }
+                return;
+            }
+            (Phase::Rest, ..) => noted.remove(&writer),
+            _ => None,
+        };
+        if let Some((_, heir)) = heir {
+            self.decide(|topology, now_ms| topology.forget_fork(now_ms, writer, &heir));
+        }
+    }
+}
+
+fn lease(view: &HealingView) -> Lease {
+    if let Some((text, _)) = &view.record
+        && let Err(why) = serde_json::from_str::<Record>(text)
+    {
+        return Lease::Away(format!("the record in etcd cannot be read ({why})"));
+    }
+    match (view.since, &view.away) {
+        // The lease counts, not the connection; but a record that was never read says nothing.
+        (Some(since), away) if away.is_none() || view.record.is_some() => Lease::Own(left_ms(whole(since.elapsed().as_millis()))),
+        (_, Some(why)) => Lease::Away(why.clone()),
+        (_, None) => Lease::Other(view.healer.clone()),
+    }
+}
+
+/// Keeps roles in line with the records of all clusters, for ever. On the monitor's thread.
+pub(crate) async fn follow_records(monitor: &Arc<Monitor>) {
+    let mut noted = Noted::new();
+    loop {
+        let snapshot = monitor.snapshot();
+        if snapshot.healing_is_shared {
+            let listed: Vec<HostgroupId> = super::wanted(&snapshot).collect();
+            for writer in listed {
+                if snapshot.healing.get(&writer).is_some_and(|row| row.mode.takes_back()) {
+                    monitor.follow_record(writer, &mut noted);
+                } else {
+                    monitor.decide(|topology, now_ms| topology.bar(now_ms, writer, &BTreeMap::new()));
+                }
+            }
+        }
+        let _ = tokio::time::timeout(LOOK, monitor.decider_moved.notified()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn a_proxy_heals_by_its_own_lease_and_a_record_that_it_knows() {
+        let record = || Some(("{}".to_owned(), 7));
+        let own = HealingView { since: Some(Instant::now()), record: record(), ..HealingView::default() };
+        assert!(lease(&own).is_own());
+        let cut_off = HealingView { away: Some("gone".to_owned()), ..own.clone() };
+        assert!(lease(&cut_off).is_own(), "until it is over");
+        let old = HealingView { since: Instant::now().checked_sub(Duration::from_secs(5)), ..cut_off.clone() };
+        assert_eq!(lease(&old), Lease::Own(0));
+        assert_eq!(lease(&HealingView { record: None, ..cut_off }), Lease::Away("gone".to_owned()));
+        assert!(lease(&HealingView { record: None, ..own.clone() }).is_own(), "there is none");
+        let broken = HealingView { record: Some(("?".to_owned(), 7)), ..own };
+        assert!(lease(&broken).refusal().unwrap().contains("cannot be read"));
+        let other = HealingView { healer: Some("two".to_owned()), record: record(), ..HealingView::default() };
+        assert_eq!(lease(&other), Lease::Other(Some("two".to_owned())));
+    }
+}
