@@ -433,6 +433,7 @@ impl Cluster {
             second_writers: self.second_writers,
             shuns_strays: self.shuns_strays,
             drained: world.drained,
+            forks: &self.memory.forks,
             writers,
             now_ms: world.now_ms,
         }

@@ -7,6 +7,7 @@ use model::fleet::UnderWay;
 use model::settings::{MysqlVariables, SecondWriters};
 use model::snapshot::RoleGroup;
 
+use crate::cluster::Fork;
 use crate::facts::{Facts, Track, Troubles};
 use crate::identity::Identity;
 use crate::member::Member;
@@ -126,6 +127,8 @@ pub(crate) struct Scene<'a> {
     pub shuns_strays: bool,
     /// Servers that an operator drains.
     pub drained: &'a BTreeSet<ServerAddr>,
+    /// What servers had when they took over, the latest takeover last.
+    pub forks: &'a [Fork],
     /// The writers before.
     pub writers: &'a BTreeSet<ServerAddr>,
     /// The present on the caller's clock, ms.

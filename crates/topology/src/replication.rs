@@ -7,7 +7,9 @@
 //! A server beside a writer does not write merely because it reports that it could: see [`second`].
 //!
 //! INVARIANT: a fence names the server that took over. It ends when the fenced server reports `read_only=1`, when all servers that took
-//! over report it and no other server writes, when the server that took over leaves the configuration, or when an operator orders it.
+//! over report it and no other server writes, when the server that took over leaves the configuration, or when an operator orders it. Where
+//! this proxy promoted that server, or the fenced server is an outcast (`mysql_healing`), the answer `read_only=1` of the server that took
+//! over ends nothing: it may have restarted. An outcast is never accepted as a writer.
 
 mod second;
 mod stray;
@@ -22,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use self::second::{Held, held};
 use self::stray::Stray;
+use crate::cluster::Fork;
 use crate::facts::{Facts, Troubles};
 use crate::judgement::{Fitness, Judgement, Judgements, Scene, describe, small, under_way};
 use crate::knowledge::pairs;
@@ -114,7 +117,7 @@ pub(crate) fn judge(scene: Scene<'_>, memory: &mut Memory) -> Judgements {
     memory.held = held(scene, memory);
     dismiss_followers(memory);
     settle_doubts(scene, memory);
-    lift_fences(memory);
+    lift_fences(scene, memory);
     note_returns(scene, memory);
     stray::note(scene, memory);
     scene.known().map(|(addr, _, facts)| (addr.clone(), server(scene, addr, facts, memory))).collect()
@@ -153,7 +156,8 @@ fn is_timed_out(scene: Scene<'_>, facts: &Facts) -> bool {
 
 /// Whether the server's first report of being writable is believed.
 fn is_newcomer(scene: Scene<'_>, before: &Memory, held: &BTreeMap<ServerAddr, Held>, addr: &ServerAddr, facts: &Facts) -> bool {
-    if facts.read_only.last != Some(false) || before.writable.contains(addr) || is_outdated(scene, before, addr, facts) {
+    let is_out = before.outcasts.contains_key(addr) || is_outdated(scene, before, addr, facts);
+    if facts.read_only.last != Some(false) || before.writable.contains(addr) || is_out {
         return false;
     }
     let is_expected = !before.read_only.contains(addr) && scene.members.get(addr).is_some_and(|member| member.is_explicit_writer);
@@ -283,7 +287,11 @@ fn settle_doubts(scene: Scene<'_>, memory: &mut Memory) {
 }
 
 /// A fence ends when the server that took over stops writing, unless yet another one took over from that.
-fn lift_fences(memory: &mut Memory) {
+fn lift_fences(scene: Scene<'_>, memory: &mut Memory) {
+    let is_promoted = |addr: &ServerAddr, heir: &ServerAddr| {
+        let is_it = |fork: &Fork| fork.is_noted && fork.heir == *heir && fork.from.contains(addr);
+        scene.forks.last().is_some_and(is_it)
+    };
     for (addr, newer) in memory.fenced.clone() {
         if memory.writable.contains(&newer) {
             continue;
@@ -296,6 +304,8 @@ fn lift_fences(memory: &mut Memory) {
                 memory.replaced.remove(&(addr.clone(), heir.clone()));
                 memory.fenced.insert(addr, heir);
             }
+            // It lacks what the server that took over has written.
+            None if memory.outcasts.contains_key(&addr) || is_promoted(&addr, &newer) => {}
             None => drop(memory.fenced.remove(&addr)),
         }
     }

@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use common::{Fleet, REPLICATION, addr, read_only, unreachable};
 use model::HostgroupId;
 use topology::{Fork, GtidSet, Observation, ServerId};
@@ -142,6 +144,7 @@ fn what_the_proxy_notes_before_it_promotes_counts() {
         fleet
             .pass(100_000)
             .see("a", read_only(true))
+            .pass(20)
             .see("b", read_only(true))
             .see("a", read_only(false))
             .pass(20)
@@ -150,4 +153,49 @@ fn what_the_proxy_notes_before_it_promotes_counts() {
         assert_eq!(fleet.topology.forks().iter().filter(|fork| fork.is_noted).count(), 1);
         assert!(!fleet.topology.forks().last().unwrap().is_noted);
     }
+}
+
+/// The proxy promoted `b`, which took writes and restarted with `read_only=1` of its file. `a` has come back meanwhile, lacks those writes,
+/// and gets none: neither at once nor when healing has judged it.
+#[test]
+fn a_promoted_server_that_restarts_read_only_does_not_bring_the_old_writer_back() {
+    let words = &flavors()[0];
+    let had = GtidSet::parse(words.part).unwrap();
+    let fork = Fork { writer: HostgroupId(1), heir: addr("b"), at_ms: 0, from: vec![addr("a")], had, is_exact: true, is_noted: true };
+    let outcasts = BTreeMap::from([(addr("a"), "outcast".to_owned())]);
+    for is_judged in [false, true] {
+        let mut fleet = settled(words);
+        dies(&mut fleet, "a");
+        if !is_judged {
+            fleet.topology.note_fork(fleet.now_ms, &fork);
+        }
+        fleet.pass(20).see("b", read_only(false)).pass(1_000).see("a", read_only(false));
+        assert_eq!(fleet.layout(), "1: b; 2: a(SHUNNED) b c", "{is_judged}");
+        if is_judged {
+            fleet.topology.cast_out(fleet.now_ms, HostgroupId(1), &outcasts);
+        }
+        dies(&mut fleet, "b");
+        fleet.pass(1_000).see_both("b", true).see("a", read_only(false)).pass(1_000).see("a", read_only(false));
+        assert_eq!(fleet.hostgroup(1), "", "{is_judged}: {}", fleet.layout());
+        // What another tool does by hand: the operator says so.
+        let order = topology::Order::Prefer { writer: HostgroupId(1), server: Some(addr("a")) };
+        fleet.topology.order(fleet.now_ms, &order).unwrap();
+        fleet.pass(1_000).see("a", read_only(false)).pass(1_000).see("a", read_only(false));
+        assert_eq!(fleet.hostgroup(1), "a", "{is_judged}: {}", fleet.layout());
+    }
+}
+
+/// It was closed, and restarts with `read_only=0` of its file while the writer is down.
+#[test]
+fn an_outcast_that_restarts_open_is_no_writer() {
+    let mut fleet = settled(&flavors()[0]);
+    dies(&mut fleet, "a");
+    fleet.pass(20).see("b", read_only(false)).pass(1_000).see("a", read_only(true));
+    fleet.topology.cast_out(fleet.now_ms, HostgroupId(1), &BTreeMap::from([(addr("a"), "outcast".to_owned())]));
+    dies(&mut fleet, "b");
+    fleet.pass(1_000).see("a", read_only(false)).pass(1_000).see("a", read_only(false)).pass(1_000).see("a", read_only(false));
+    assert_eq!(fleet.hostgroup(1), "b(SHUNNED,sever)", "{}", fleet.layout());
+    fleet.topology.cast_out(fleet.now_ms, HostgroupId(1), &BTreeMap::new());
+    fleet.pass(1_000).see("a", read_only(false)).pass(1_000).see("a", read_only(false));
+    assert_eq!(fleet.hostgroup(1), "a", "{}", fleet.layout());
 }
