@@ -115,6 +115,11 @@ impl Snapshot {
         self.hostgroups.get(&id)
     }
 
+    /// How roles are found out in the clusters whose writers stand in the hostgroup `id`.
+    pub fn writers_by(&self, id: HostgroupId) -> impl Iterator<Item = &RoleKind> {
+        self.roles.iter().filter(move |cluster| cluster.writer == id).map(|cluster| &cluster.kind)
+    }
+
     /// The settings for sessions of `user` in the hostgroup `id`, each with its value and the value's origin. First those of
     /// [`Snapshot::effective`], then limits that stand in columns.
     pub fn explain_effective(&self, user: &User, id: HostgroupId) -> Vec<(String, String, effective::Source)> {

@@ -57,6 +57,14 @@ pub struct UserAttributes {
     pub replication: bool,
 }
 
+impl UserAttributes {
+    /// Whether the operator says that this routine has no side effects.
+    pub fn declares_safe(&self, schema: Option<&str>, name: &str) -> bool {
+        let full = schema.map_or_else(|| name.to_lowercase(), |schema| format!("{schema}.{name}").to_lowercase());
+        self.safe_functions.iter().any(|safe| **safe == *full)
+    }
+}
+
 /// The form in which a password is stored.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Password {

@@ -7,7 +7,7 @@ use super::fault::Fault;
 use super::frontend::Frontend;
 use super::hand::AtHand;
 use super::leave::BackendAtStart;
-use super::question::Door;
+use super::question::door;
 use super::recovery::Recovery;
 use super::replay::NO_LIMIT;
 use super::wants::Wants;
@@ -39,7 +39,7 @@ impl Session {
 
     /// The same as far as that goes without waiting: with the one that it keeps, or an idle one.
     pub(super) fn obtain_at_once(&mut self) -> Result<BackendAtStart, Fault> {
-        let kept = self.recovery.keeps_backend(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client))?;
+        let kept = self.recovery.keeps_backend(&mut door!(self))?;
         if kept != BackendAtStart::None {
             return Ok(kept);
         }

@@ -25,10 +25,12 @@ use super::views::SchemaTable;
 use super::wants::Wants;
 use crate::backends::backend::{ServerError, put_query};
 use crate::hostgroups::gtid_source::AssignedGtid;
+use crate::hostgroups::pool::HostgroupPool;
 use crate::servers::server::ServerShared;
 use crate::session_state::certainty;
 use crate::session_state::pins::{PinReason, WISHES};
 use crate::workers::counters::count;
+use model::Snapshot;
 use model::snapshot::RoleKind;
 use sql::{Analysis, Facts, Kind};
 use std::io;
@@ -147,7 +149,7 @@ impl Wants {
             && at.worker.shared.serves_mysql()
             && at.lane.may_assign_gtids(at.worker.shared.clock.now_ms())
             && OWN_WAYS.iter().all(|name| self.state.variables.get(name).is_none())
-            && at.has_one_writer()
+            && has_one_writer(&at.pool, &at.worker.snapshot())
     }
 }
 
@@ -289,10 +291,15 @@ impl Recovery {
 }
 
 impl Door<'_> {
+    /// Whether the hostgroup is that of the writers of a group (Group Replication).
+    pub(super) fn is_of_group(&self) -> bool {
+        self.at.worker.snapshot().writers_by(self.at.pool.shared.id).any(|kind| *kind == RoleKind::GroupReplication)
+    }
+
     /// Asks the backend at hand, once, which member of the group it is on: if that one is lost it has to be out of the group
     /// before anything is certain.
     pub(super) async fn learn_member(&mut self) -> Result<(), Fault> {
-        if self.at.is_of_group() { self.learn_server().await } else { Ok(()) }
+        if self.is_of_group() { self.learn_server().await } else { Ok(()) }
     }
 
     /// Asks the backend at hand, once, what its server calls itself, which no other one of its cluster does.
@@ -326,23 +333,10 @@ impl Door<'_> {
     }
 }
 
-impl Backends {
-    /// With several writers at a time, what one of them has not says nothing of the others.
-    fn has_one_writer(&self) -> bool {
-        self.writes_for(|kind| matches!(kind, RoleKind::Replication(_) | RoleKind::GroupReplication))
-            && self.pool.servers().iter().filter(|server| server.is_online()).count() == 1
-    }
-
-    /// The hostgroup is that of the writers of such a cluster.
-    fn writes_for(&self, wanted: impl Fn(&RoleKind) -> bool) -> bool {
-        let id = self.pool.shared.id;
-        self.worker.snapshot().roles.iter().any(|cluster| cluster.writer == id && wanted(&cluster.kind))
-    }
-
-    /// The hostgroup is that of the writers of a group (Group Replication).
-    pub(super) fn is_of_group(&self) -> bool {
-        self.writes_for(|kind| *kind == RoleKind::GroupReplication)
-    }
+/// With several writers at a time, what one of them has not says nothing of the others.
+fn has_one_writer(pool: &HostgroupPool, snapshot: &Snapshot) -> bool {
+    snapshot.writers_by(pool.shared.id).any(|kind| matches!(kind, RoleKind::Replication(_) | RoleKind::GroupReplication))
+        && pool.servers().iter().filter(|server| server.is_online()).count() == 1
 }
 
 impl Assignment {

@@ -5,7 +5,7 @@
 //! only for what was committed, and what may have been committed is InDoubt before anything else is done.
 
 use super::Session;
-use super::assigned_gtid::{GtidStanding, HeldReply, LEAVING_GROUP, Scope, commit_plan, is_plain};
+use super::assigned_gtid::{AUTOMATIC, GtidStanding, HeldReply, LEAVING_GROUP, Scope, commit_plan, is_plain};
 use super::backends::Backends;
 use super::causal::Causality;
 use super::command::Incoming;
@@ -15,7 +15,7 @@ use super::frontend::Frontend;
 use super::guard::guarded;
 use super::hand::AtHand;
 use super::plan::Plan;
-use super::question::{Door, Question};
+use super::question::{Door, Question, door};
 use super::recovery::Recovery;
 use super::relay::{Outgoing, tells_client_gtids};
 use super::sync::Ahead;
@@ -83,8 +83,7 @@ impl Session {
         match answer.facts.error {
             Some(_) => {
                 self.causal.note_gtids(&self.at, &self.hand, &plan.analysis, &answer.facts);
-                let (recovery, mut door) = self.recovery_and_door();
-                recovery.close_failed(&mut door).await;
+                self.recovery.close_failed(&mut door!(self)).await;
             }
             None => {
                 let facts = answer.facts.clone();
@@ -132,7 +131,9 @@ impl Session {
         let has_assigned_gtid = self.at.backend.as_ref().is_some_and(|backend| backend.core.has_assigned_gtid);
         let mut bytes = Vec::with_capacity(96);
         put_query(&mut bytes, b"COMMIT", self.at.backend.caps());
-        self.at.put_automatic(&mut bytes, has_assigned_gtid);
+        if has_assigned_gtid {
+            put_query(&mut bytes, AUTOMATIC.as_bytes(), self.at.backend.caps());
+        }
         let commit = self.exchange_held(&Ahead::default(), Outgoing::Bytes(&bytes), &commit_plan(plan.analysis.digest)).await;
         let commit = match commit {
             Ok(commit) => commit,
@@ -142,7 +143,7 @@ impl Session {
         match commit.facts.error {
             None => {
                 if has_assigned_gtid {
-                    self.at.hear_automatic().await;
+                    self.door().hear_automatic().await;
                 }
                 Ok(None)
             }
@@ -195,14 +196,14 @@ impl Session {
         let only_read = commits
             && self.recovery.assigned_gtid.as_ref().is_some_and(|assignment| !assignment.wrote && !assignment.is_spent)
             && is_plain(&self.statements.words_of(&self.client, command, plan), &["COMMIT", "COMMIT WORK"])
-            && self.recovery.has_only_read(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client)).await?;
+            && self.recovery.has_only_read(&mut door!(self)).await?;
         let mut bytes = Vec::with_capacity(128);
         if only_read {
             put_query(&mut bytes, b"ROLLBACK", self.at.backend.caps())
         } else {
             bytes.extend_from_slice(outgoing.bytes(&self.client.input))
         }
-        self.at.put_automatic(&mut bytes, true);
+        put_query(&mut bytes, AUTOMATIC.as_bytes(), self.at.backend.caps());
         self.send_statement(ahead, Outgoing::Bytes(&bytes)).await?;
         let reply = match self.relay(plan).await {
             Ok(reply) => reply,
@@ -215,13 +216,12 @@ impl Session {
             }
         };
         self.causal.note_gtids(&self.at, &self.hand, &plan.analysis, &reply);
-        if !self.at.hear_automatic().await && reply.status.is_some_and(|status| status.contains(StatusFlags::IN_TRANS)) {
+        if !self.door().hear_automatic().await && reply.status.is_some_and(|status| status.contains(StatusFlags::IN_TRANS)) {
             // AND CHAIN: the next one has begun, and is empty.
             self.door().clear_gtid_chained(b"").await;
         }
         if self.at.backend.as_ref().is_none_or(|backend| !backend.core.has_assigned_gtid) {
-            let (recovery, mut door) = self.recovery_and_door();
-            let is_unused = reply.error.is_none() && (only_read || !commits && recovery.is_unused(&mut door).await);
+            let is_unused = reply.error.is_none() && (only_read || !commits && self.recovery.is_unused(&mut door!(self)).await);
             self.recovery.drop_gtid(&self.at, is_unused);
         }
         Ok(reply)
@@ -234,7 +234,7 @@ impl Session {
         }
         let is_read = certainty::is_plain_read(&plan.analysis);
         let tables = if is_read { self.statements.tables_of(&self.client, &self.wants, &self.worker, command, plan) } else { None };
-        let unproven = tables.map(|tables| self.at.unproven(tables));
+        let unproven = tables.map(|tables| self.door().unproven(tables));
         let Some(assignment) = self.recovery.assigned_gtid.as_mut() else { return };
         let Some(Ok(unproven)) = unproven else {
             assignment.wrote = true;
@@ -390,24 +390,19 @@ impl Door<'_> {
     }
 }
 
-impl Backends {
-    fn put_automatic(&self, bytes: &mut Vec<u8>, is_wanted: bool) {
-        if is_wanted {
-            put_query(bytes, super::assigned_gtid::AUTOMATIC.as_bytes(), self.backend.caps());
-        }
-    }
-
+impl Door<'_> {
     /// The reply to the SET that follows the end of a transaction: whether the assigned GTID is gone. What was answered before stays so,
     /// whatever becomes of the connection.
     async fn hear_automatic(&mut self) -> bool {
-        let Some(backend) = self.backend.as_mut() else { return false };
-        match guarded(&self.worker, &self.handle, backend.collect(ReplyKind::Results, false, &self.worker.buffers)).await {
+        let Backends { backend, worker, handle, .. } = &mut *self.at;
+        let Some(held) = backend.as_mut() else { return false };
+        match guarded(worker, handle, held.collect(ReplyKind::Results, false, &worker.buffers)).await {
             Ok(reply) => {
-                backend.core.has_assigned_gtid = reply.error.is_some();
+                held.core.has_assigned_gtid = reply.error.is_some();
                 reply.error.is_none()
             }
             Err(_) => {
-                self.backend = None;
+                *backend = None;
                 false
             }
         }

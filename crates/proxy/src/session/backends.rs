@@ -7,8 +7,8 @@ use super::connection::Connection;
 use super::frontend::Frontend;
 use super::guard::guarded;
 use super::question::Door;
+use super::route::{Router, StatementText};
 use super::take_up::take_up_any;
-use super::untracked::mentions_role;
 use super::wants::Wants;
 use crate::backends::backend::{self, Backend, BackendRecord, Numbers};
 use crate::backends::cleaning;
@@ -19,7 +19,7 @@ use crate::hostgroups::replays::Replaying;
 use crate::net::stream::DetachedSocket;
 use crate::servers::server_info::ServerInfo;
 use crate::session_state::class::{Class, LaneKey};
-use crate::session_state::pins::{PinReason, PinSet, Pins, WISHES, is_kept};
+use crate::session_state::pins::{PinReason, PinSet, Pins, WISHES};
 use crate::statements::memory::AnswerSource;
 use crate::statements::stmt_cache::Apart;
 use crate::workers::in_force::InForce;
@@ -238,30 +238,26 @@ impl Door<'_> {
     }
 }
 
-impl Backends {
+impl Router<'_> {
     /// Where a statement goes that is meant for `hostgroup`: to what it names, if the session left that elsewhere, and not there; and
     /// what is for the readers of a cluster to its writer, if the session left something there.
-    pub(super) fn drawn_to(
-        &self,
-        wants: &Wants,
-        in_force: &InForce,
-        text: &[u8],
-        analysis: &Analysis,
-        hostgroup: HostgroupId,
-    ) -> HostgroupId {
-        if !self.is_pinned() {
+    pub(super) fn drawn_to(&self, in_force: &InForce, asked: StatementText<'_>, hostgroup: HostgroupId) -> HostgroupId {
+        let Self { at, wants, .. } = self;
+        if !at.is_pinned() {
             return hostgroup;
         }
         let schema = wants.state.schema.as_deref();
-        let mut naming = self.all_places().filter(|(_, pins)| is_named(pins, text, wants.lex, analysis, schema)).map(|(id, _)| id);
+        let mut naming = at.all_places().filter(|(_, pins)| is_named(pins, asked, wants.lex, schema)).map(|(id, _)| id);
         let first = naming.next();
         let named = if naming.any(|id| id == hostgroup) { Some(hostgroup) } else { first };
         let writes_for = |writer| in_force.snapshot.roles.iter().any(|group| group.writer == writer && group.is_beside_writer(hostgroup));
         let is_left = |pins: &Pins| !pins.set().without(WISHES).is_empty();
-        let writer = || self.all_places().find(|(id, pins)| is_left(pins) && writes_for(*id)).map(|(id, _)| id);
+        let writer = || at.all_places().find(|(id, pins)| is_left(pins) && writes_for(*id)).map(|(id, _)| id);
         named.or_else(writer).unwrap_or(hostgroup)
     }
+}
 
+impl Backends {
     /// Those of a session that works in this hostgroup, and holds nothing yet.
     pub(super) fn new(
         worker: &Rc<Worker>,
@@ -308,7 +304,11 @@ impl Backends {
             self.before = Some(Box::new(before));
         }
         if self.places.is_some() {
-            self.come_back();
+            // What it left there is at hand again.
+            if let Some(place) = Places::take(&mut self.places, hostgroup) {
+                (self.pins, self.backend) = (place.pins, place.backend);
+            }
+            self.handle.row.held.set(self.backend.as_ref().map(Backend::shown));
         }
     }
 
@@ -339,15 +339,6 @@ impl Backends {
         !set.intersects(BOUND) && !set.contains(PinReason::AutocommitOff) && !self.lane.settings().autocommit_false_is_transaction
     }
 
-    /// The session came to another hostgroup: what it left there is at hand again.
-    pub(super) fn come_back(&mut self) {
-        if let Some(place) = Places::take(&mut self.places, self.pool.shared.id) {
-            self.pins = place.pins;
-            self.backend = place.backend;
-        }
-        self.handle.row.held.set(self.backend.as_ref().map(Backend::shown));
-    }
-
     /// A cursor that the session left in another hostgroup is over, and its statement of that backend; `is_last` when there is none
     /// left there.
     pub(super) async fn end_cursor_elsewhere(&mut self, hostgroup: HostgroupId, statement: Option<Apart>, is_last: bool) {
@@ -374,11 +365,6 @@ impl Backends {
         self.pins.begin(reason, now, analysis.digest);
     }
 
-    /// What this text left behind is not known.
-    pub(super) fn pin_state(&mut self, sql: &[u8], analysis: &Analysis) {
-        self.pin_unknown(mentions_role(sql), analysis);
-    }
-
     /// What was left behind is not known; with `role`, it may be a role.
     pub(super) fn pin_unknown(&mut self, role: bool, analysis: &Analysis) {
         self.pin(PinReason::SessionState, analysis);
@@ -389,25 +375,20 @@ impl Backends {
 
     /// Gives an unpinned backend back to the pool.
     pub(super) fn give_back(&mut self) {
-        if self.pins.set().is_empty()
-            && let Some(backend) = self.backend.take()
-        {
-            self.lend_on(backend);
+        if self.pins.set().is_empty() {
+            self.give_up_backend();
         }
     }
 
-    /// A backend that nothing pins goes back to its pool, to be reset first where it must; one that owes an answer is ended.
-    pub(super) fn lend_on(&self, backend: Backend) {
+    /// The backend at hand goes back to the pool, which keeps it only if its server is used: another one is to serve, or what pins the
+    /// session is gone with another one. It is reset first where it must; one that owes an answer is ended.
+    pub(super) fn give_up_backend(&mut self) {
+        let Some(backend) = self.backend.take() else { return };
         if !backend.core.held.must_reset() && !backend.is_owed() {
             return self.pool.release_to(&self.worker, &self.lane, backend);
         }
         let (worker, pool) = (Rc::clone(&self.worker), Rc::clone(&self.pool));
         tokio::task::spawn_local(cleaning::abandon(worker, pool, backend, PinSet::default(), false));
-    }
-
-    /// Whether pins keep the backend, and no setting says so any more.
-    pub(super) fn keeps_in_vain(&self) -> bool {
-        !self.pins.set().is_empty() && !is_kept(self.pins.set(), &self.lane.settings())
     }
 
     /// Where what servers say to this session holds, all of them being of this version.
@@ -428,8 +409,8 @@ fn lane_of(worker: &Worker, pool: &HostgroupPool, user: &Arc<User>, class: Class
 }
 
 /// Whether a statement names what these pins keep: it can only mean that.
-fn is_named(pins: &Pins, text: &[u8], mode: LexMode, analysis: &Analysis, schema: Option<&[u8]>) -> bool {
-    let set = pins.set();
+fn is_named(pins: &Pins, asked: StatementText<'_>, mode: LexMode, schema: Option<&[u8]>) -> bool {
+    let (StatementText { text, analysis, .. }, set) = (asked, pins.set());
     let kept = |reason, names: bool| names && set.contains(reason);
     kept(PinReason::UserLock, analysis.facts.intersects(Facts::GET_LOCK | Facts::RELEASE_LOCK))
         || set.contains(PinReason::TextPrepare)

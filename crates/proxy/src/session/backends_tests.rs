@@ -1,5 +1,6 @@
 use super::*;
 use crate::session::bed::{Bed, HOME, OTHER, ok, ok_open, rows};
+use crate::session::route::TextCommand;
 use wire::charset::Flavor::MySql;
 use wire::reframe::ReplyFacts;
 
@@ -11,6 +12,12 @@ async fn elsewhere(config: &str, said: &[(&str, ReplyFacts)]) -> Bed {
     said.iter().for_each(|(text, reply)| bed.ran(text, reply));
     bed.door().travel(OTHER).await;
     bed
+}
+
+/// Where this text goes that is meant for the other hostgroup.
+fn drawn_to(bed: &Bed, text: &str) -> HostgroupId {
+    let asked = StatementText { text: text.as_bytes(), analysis: &bed.analysis(text), phase: TextCommand::Query };
+    bed.router().drawn_to(&bed.worker.in_force(), asked, OTHER)
 }
 
 #[tokio::test]
@@ -91,9 +98,7 @@ async fn a_statement_that_names_what_was_left_goes_there() {
         (&prepared, "EXECUTE another", OTHER),
     ] {
         let bed = elsewhere("", std::slice::from_ref(left)).await;
-        let (in_force, analysis) = (bed.worker.in_force(), bed.analysis(text));
-        let drawn_to = bed.at.drawn_to(&bed.wants, &in_force, text.as_bytes(), &analysis, OTHER);
-        assert_eq!(drawn_to, expected, "{}: {text}", left.0);
+        assert_eq!(drawn_to(&bed, text), expected, "{}: {text}", left.0);
     }
 }
 
@@ -105,15 +110,11 @@ async fn what_is_for_readers_follows_what_was_left_with_their_writer() {
         if left {
             bed.ran(lock.0, &lock.1);
         }
-        let analysis = bed.analysis("SELECT a FROM t");
-        let drawn_to = bed.at.drawn_to(&bed.wants, &bed.worker.in_force(), b"SELECT a FROM t", &analysis, OTHER);
-        assert_eq!(drawn_to, expected, "{config} {left}");
+        assert_eq!(drawn_to(&bed, "SELECT a FROM t"), expected, "{config} {left}");
     }
     let mut bed = Bed::new(CLUSTER).on(MySql);
     bed.pin(&[PinReason::MultiplexingOff]);
-    let analysis = bed.analysis("SELECT a FROM t");
-    let drawn_to = bed.at.drawn_to(&bed.wants, &bed.worker.in_force(), b"SELECT a FROM t", &analysis, OTHER);
-    assert_eq!(drawn_to, OTHER, "a wish leaves nothing that a read could miss");
+    assert_eq!(drawn_to(&bed, "SELECT a FROM t"), OTHER, "a wish leaves nothing that a read could miss");
 }
 
 #[tokio::test]
@@ -127,15 +128,15 @@ async fn user_variables_are_brought_from_where_they_were_computed() {
         ("SELECT a FROM t", OTHER, false),
         ("SELECT @@sql_mode", OTHER, false),
     ] {
-        assert_eq!(bed.at.needs_variables(&bed.analysis(text), hostgroup), expected, "{text} in {hostgroup}");
+        assert_eq!(bed.router().needs_variables(&bed.analysis(text), hostgroup), expected, "{text} in {hostgroup}");
     }
     let mut bed = elsewhere("", &computed).await;
     bed.connect(MySql);
     bed.ran("BEGIN", &ok_open());
-    assert!(!bed.at.needs_variables(&bed.analysis("SELECT @a"), OTHER), "a transaction goes nowhere");
+    assert!(!bed.router().needs_variables(&bed.analysis("SELECT @a"), OTHER), "a transaction goes nowhere");
     let mut bed = elsewhere("", &computed).await;
     bed.ran("SET @a = 1", &ok());
-    assert!(bed.at.pins_in(HOME).is_empty() && !bed.at.needs_variables(&bed.analysis("SELECT @a"), OTHER), "what is set is known");
+    assert!(bed.at.pins_in(HOME).is_empty() && !bed.router().needs_variables(&bed.analysis("SELECT @a"), OTHER), "what is set is known");
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use super::Session;
 use super::command::Incoming;
+use super::connection::Connection;
 use super::end::End;
 use super::facts::packets;
 use super::frontend::Frontend;
@@ -109,7 +110,7 @@ impl Bed {
         self.session.wants.come_to(&backend.core.info);
         backend.core.held.was_brought_to(&self.session.wants.state);
         self.session.at.backend = Some(backend);
-        self.session.at.note_ran();
+        self.session.at.backend.ran_for(self.session.handle.id);
         self.ends.push(far);
     }
 

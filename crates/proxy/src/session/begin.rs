@@ -7,6 +7,7 @@ use super::fault::Fault;
 use super::frontend::Frontend;
 use super::wants::Wants;
 use crate::clients::session_handle::Limits;
+use crate::hostgroups::pool::HostgroupPool;
 use crate::net::link::Compression;
 use crate::servers::server_info::{Family, ServerInfo};
 use crate::session_state::held::TRACK_GTIDS;
@@ -136,7 +137,7 @@ impl Wants {
         self.lex.builtins = at.worker.shared.builtins();
         self.lex.ignore_space = client.caps.contains(Capabilities::IGNORE_SPACE);
         let known = match info {
-            Some(info) => at.best_informed(info).login_collation(collation),
+            Some(info) => best_informed(&at.pool, info).login_collation(collation),
             None => charset::collation_in(flavor, collation),
         };
         if let Some(collation) = known {
@@ -243,11 +244,9 @@ impl Frontend {
     }
 }
 
-impl Backends {
-    /// The same as one of the pool's own servers says it that has told more of itself.
-    fn best_informed(&self, info: Arc<ServerInfo>) -> Arc<ServerInfo> {
-        let servers = self.pool.servers();
-        let mut known = servers.iter().filter_map(|server| server.info.load_full());
-        known.find(|known| known.version == info.version && known.tracking.get().is_some()).unwrap_or(info)
-    }
+/// The same as one of the pool's own servers says it that has told more of itself.
+fn best_informed(pool: &HostgroupPool, info: Arc<ServerInfo>) -> Arc<ServerInfo> {
+    let servers = pool.servers();
+    let mut known = servers.iter().filter_map(|server| server.info.load_full());
+    known.find(|known| known.version == info.version && known.tracking.get().is_some()).unwrap_or(info)
 }

@@ -10,7 +10,7 @@ use super::backends::Backends;
 use super::failed::REFUSED;
 use super::fault::Fault;
 use super::hand::AtHand;
-use super::question::{Door, Question};
+use super::question::{Door, Question, door};
 use super::relay::Outgoing;
 use super::sync::{Ahead, is_about_diagnostics};
 use super::wants::Wants;
@@ -58,16 +58,14 @@ impl Session {
         let enters = self.at.backend.as_ref().is_some_and(|backend| backend.core.held.state().schema != self.wants.state.schema);
         if enters
             && waits(analysis)
-            && let Some(lacked) =
-                self.causal.what_is_lacked(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), &self.hand).await?
+            && let Some(lacked) = self.causal.what_is_lacked(&mut door!(self), &self.hand).await?
         {
             // The schema may be as new as the rows.
             self.leave_for_writer(lacked).await?;
         }
         let mut ahead = self.sync(analysis).await?;
         if waits(analysis)
-            && let Some(lacked) =
-                self.causal.what_is_lacked(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), &self.hand).await?
+            && let Some(lacked) = self.causal.what_is_lacked(&mut door!(self), &self.hand).await?
         {
             // The backend is taken to have what goes ahead; there is none when it did not answer.
             if self.at.backend.is_some() {
@@ -155,7 +153,7 @@ impl Causality {
         let reply = match door.wait(&question, limit).await {
             Ok(reply) => reply,
             Err(e) => {
-                let fault = door.at.wait_failed(&e);
+                let fault = door.wait_failed(&e);
                 // Nothing pins the session: as good as an answer that it has not got it.
                 let is_lost = matches!(fault, Fault::Lost { .. });
                 return if is_lost && wanted.fallback.is_some() { Ok(false) } else { Err(fault) };
@@ -243,17 +241,16 @@ impl Wants {
     }
 }
 
-impl Backends {
-    /// The question was not answered: the session was killed, or the connection is of no use any more.
+impl Door<'_> {
+    /// A wait was not answered: the session was killed, or the connection is of no use any more.
     fn wait_failed(&mut self, e: &io::Error) -> Fault {
-        let killed =
-            (e.kind() == io::ErrorKind::Interrupted).then(|| interruption(&self.handle, &Context::from_waker(Waker::noop()))).flatten();
-        match killed {
+        let is_killed = e.kind() == io::ErrorKind::Interrupted;
+        match is_killed.then(|| interruption(&self.at.handle, &Context::from_waker(Waker::noop()))).flatten() {
             Some(fault) => {
-                self.discard_backend();
+                self.at.discard_backend();
                 fault
             }
-            None => self.lost_before(e),
+            None => self.at.lost_before(e),
         }
     }
 }
@@ -424,7 +421,7 @@ mod tests {
     /// What the server at hand lacks.
     async fn lacked(bed: &mut Bed) -> Result<Option<Wanted>, Fault> {
         let session = &mut **bed;
-        let mut door = Door::new(&mut session.at, &mut session.facts, &mut session.client);
+        let mut door = door!(session);
         session.causal.what_is_lacked(&mut door, &session.hand).await
     }
 

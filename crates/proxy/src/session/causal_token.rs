@@ -6,11 +6,9 @@
 
 use super::backends::Backends;
 use super::causal::Causality;
-use super::command::Incoming;
 use super::end::End;
 use super::facts::SessionFacts;
 use super::frontend::Frontend;
-use super::wants::Wants;
 use crate::session_state::causal::{CausalPart, CausalRole, Origin, Writes};
 use crate::session_state::gtid;
 use crate::workers::worker::Worker;
@@ -24,7 +22,7 @@ use wire::{codes, packet};
 
 /// What a statement about tokens says.
 #[derive(Debug, PartialEq, Eq)]
-enum Order {
+pub(super) enum Order {
     /// Which GTIDs this session has written, or was told of.
     Show,
     /// What its reads are to wait for from now on; empty for nothing.
@@ -40,7 +38,8 @@ enum Order {
 pub(super) const WRONG_VALUE: u16 = codes::WRONG_VALUE_FOR_VAR;
 
 impl Causality {
-    async fn obey_token_order(
+    /// Obeys a statement about tokens.
+    pub(super) async fn obey_token_order(
         &mut self,
         at: &mut Backends,
         client: &mut Frontend,
@@ -78,25 +77,10 @@ impl Causality {
             }
         }
     }
-
-    /// Obeys a statement about tokens; false for any other.
-    pub(super) async fn obeys_token_order(
-        &mut self,
-        at: &mut Backends,
-        client: &mut Frontend,
-        facts: &mut SessionFacts,
-        wants: &Wants,
-        command: Incoming,
-        start: usize,
-    ) -> Result<bool, End> {
-        let Some(order) = order(client.sql_text(command, start), wants.lex) else { return Ok(false) };
-        Box::pin(self.obey_token_order(at, client, facts, order)).await?;
-        Ok(true)
-    }
 }
 
 /// Reads a statement about tokens; None for any other.
-fn order(sql: &[u8], lex: LexMode) -> Option<Order> {
+pub(super) fn token_order(sql: &[u8], lex: LexMode) -> Option<Order> {
     let mut lexer = Lexer::new(sql, lex);
     let mut word = || {
         let token = lexer.token();
@@ -191,7 +175,7 @@ mod tests {
 
     #[test]
     fn orders_are_told_from_statements_for_servers() {
-        let read = |text: &str| order(text.as_bytes(), LexMode::default());
+        let read = |text: &str| token_order(text.as_bytes(), LexMode::default());
         let set = |gtids: &str, hostgroup: Option<u32>| Some(Order::Set { gtids: gtids.into(), hostgroup: hostgroup.map(HostgroupId) });
         for text in ["SHOW TIDEGATE GTID", "/* x */ show tidegate gtid ; "] {
             assert_eq!(read(text), Some(Order::Show), "{text}");

@@ -8,6 +8,7 @@ use super::long_data::MIN_LONG_DATA;
 use crate::clients::session_handle::{Activity, SessionHandle, Signal};
 use crate::limits::overload;
 use crate::net::buffer::{CHUNK, WINDOW, grown};
+use crate::session_state::pins::is_kept;
 use crate::workers::worker::Worker;
 use sql::Analysis;
 use std::future::poll_fn;
@@ -65,7 +66,7 @@ impl Session {
                         return Ok(None);
                     }
                 }
-                Waited::Signal(Signal::GiveBack) if self.facts.is_insert_delay_over(&self.at) || self.at.keeps_in_vain() => {
+                Waited::Signal(Signal::GiveBack) if self.facts.is_insert_delay_over(&self.at) || keeps_in_vain(&self.at) => {
                     self.handle.clear_signal();
                     self.facts.end_insert_delay(&mut self.at);
                     let nothing = Analysis::NONE;
@@ -223,6 +224,11 @@ impl Backends {
             Signal::KillConnection => Err(End::Killed),
         }
     }
+}
+
+/// Whether pins keep the backend, and no setting says so any more.
+fn keeps_in_vain(at: &Backends) -> bool {
+    !at.pins.set().is_empty() && !is_kept(at.pins.set(), &at.lane.settings())
 }
 
 /// Why a session ends that waits for the rest of what its client sends.

@@ -8,7 +8,7 @@ use super::execute::phase_of;
 use super::fault::Fault;
 use super::pipeline::{Form, Statement};
 use super::plan::Plan;
-use super::question::Door;
+use super::question::door;
 use crate::backends::cleaning::{self, outlives_reset};
 use crate::logs::audit::AuditEvent;
 use crate::session_state::pins::PinReason;
@@ -289,7 +289,7 @@ impl Session {
     /// Serves an execution or a bulk execution, after the end of the statement's cursor.
     pub(super) async fn serve_execution(&mut self, command: Incoming, id: u32, form: Form) -> Result<(), End> {
         if self.statements.has_cursor(id) {
-            self.statements.end_cursor_ahead(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), id).await?;
+            self.statements.end_cursor_ahead(&mut door!(self), id).await?;
         }
         let Some(analysis) = self.statements.get(id).map(|statement| statement.analysis) else { return Ok(()) };
         let mut statement = Statement { command, analysis, form };

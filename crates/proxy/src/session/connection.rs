@@ -3,6 +3,8 @@
 use super::wants::Wants;
 use crate::backends::backend::Backend;
 use crate::session_state::held::Tracking;
+use crate::workers::worker::Worker;
+use model::fleet::SignalKind;
 use std::sync::Arc;
 use wire::charset::Flavor;
 use wire::flags::{Capabilities, StatusFlags};
@@ -31,6 +33,14 @@ pub(super) trait Connection {
     fn caps(&self) -> Capabilities;
     /// The connection failed after the answer: the next statement finds out what that means.
     fn mark_broken(&mut self);
+    /// The connection broke; or it was given up, which says nothing new of the server.
+    fn tell_of_loss(&self, worker: &Worker);
+    /// The time to finish on its server is over.
+    fn must_leave(&self, now_ms: u64) -> bool;
+    /// It ran the last statement of the session with this id.
+    fn ran_for(&mut self, session: u64);
+    /// Whether it ran the last statement of the session with this id.
+    fn ran_last_for(&self, session: u64) -> bool;
 }
 
 impl Connection for Option<Backend> {
@@ -94,5 +104,25 @@ impl Connection for Option<Backend> {
         if let Some(backend) = self.as_mut() {
             backend.link.stream().shutdown();
         }
+    }
+
+    fn tell_of_loss(&self, worker: &Worker) {
+        if let Some(backend) = self.as_ref().filter(|b| !b.core.server.is_cut() && !b.core.server.standing.is_cut_off()) {
+            worker.shared.signal(&backend.core.server, SignalKind::ConnectionLost);
+        }
+    }
+
+    fn must_leave(&self, now_ms: u64) -> bool {
+        self.as_ref().is_some_and(|backend| backend.core.server.standing.leave_at_ms() <= now_ms)
+    }
+
+    fn ran_for(&mut self, session: u64) {
+        if let Some(backend) = self.as_mut() {
+            backend.core.held.ran_for(session);
+        }
+    }
+
+    fn ran_last_for(&self, session: u64) -> bool {
+        self.as_ref().is_some_and(|backend| backend.core.held.ran_last_for(session))
     }
 }

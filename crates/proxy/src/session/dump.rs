@@ -80,7 +80,7 @@ impl Session {
             if let Some(replica) = replica.as_ref().filter(|_| !by_gtid) {
                 self.door().learn_server().await?;
                 if !begins_anew {
-                    self.at.must_know_position(replica)?;
+                    replica.may_go_on(&self.at)?;
                 }
             }
             let ahead = self.sync(analysis).await?;
@@ -98,7 +98,7 @@ impl Session {
         };
         let has_begun = first != ERROR;
         if let Some(replica) = replica.filter(|_| has_begun) {
-            self.at.remember_position(&replica, by_gtid);
+            replica.goes_on(&self.at, by_gtid);
             self.handle.set_replica(replica);
         }
         if has_begun && by_gtid {
@@ -110,38 +110,38 @@ impl Session {
     }
 }
 
-impl Backends {
+impl Replica {
     /// A replica goes on from a file and a position: refuses where it read those on another server than the one at hand. The number of the
     /// error stops a replica, which others would have tried again.
-    fn must_know_position(&self, replica: &Replica) -> Result<(), Fault> {
-        let Some((here, identity)) = self.backend.server_at_hand() else { return Ok(()) };
-        let (id, user) = (replica.server_id, &self.user.name);
-        let Err(before) = self.worker.shared.positions.may_go_on(user, id, &identity) else { return Ok(()) };
-        count(&self.worker.counters.positions_refused);
+    fn may_go_on(&self, at: &Backends) -> Result<(), Fault> {
+        let Some((here, identity)) = at.backend.server_at_hand() else { return Ok(()) };
+        let (id, user) = (self.server_id, &at.user.name);
+        let Err(before) = at.worker.shared.positions.may_go_on(user, id, &identity) else { return Ok(()) };
+        count(&at.worker.counters.positions_refused);
         let text = format!(
             "Tidegate: replica {id} read on {before} last, and {here} serves now, where {} means something else: use GTIDs, or give it a \
              position of {here} and tell the proxy's admin port FORGET REPLICA {id}",
-            replica.from
+            self.from
         );
-        if let Some(line) = self.pool.shared.told.due_about(user, &text, self.worker.shared.clock.now_ms()) {
+        if let Some(line) = at.pool.shared.told.due_about(user, &text, at.worker.shared.clock.now_ms()) {
             tracing::warn!("user '{user}': {line}");
         }
         Err(Fault::error(codes::MASTER_FATAL_ERROR_READING_BINLOG, b"HY000", text))
     }
 
     /// The server at hand sends the binlog to this replica, whose next position is one of that server.
-    fn remember_position(&self, replica: &Replica, by_gtid: bool) {
-        let (positions, user) = (&self.worker.shared.positions, &self.user.name);
-        let Some((server, identity)) = self.backend.server_at_hand().filter(|_| !by_gtid) else {
-            return positions.goes_by_gtid(user, replica.server_id);
+    fn goes_on(&self, at: &Backends, by_gtid: bool) {
+        let (positions, user) = (&at.worker.shared.positions, &at.user.name);
+        let Some((server, identity)) = at.backend.server_at_hand().filter(|_| !by_gtid) else {
+            return positions.goes_by_gtid(user, self.server_id);
         };
         positions.reads(Position {
             user: user.as_ref().into(),
-            server_id: replica.server_id,
+            server_id: self.server_id,
             server: server.into(),
             identity,
-            from: replica.from.clone(),
-            since_ms: replica.since_ms,
+            from: self.from.clone(),
+            since_ms: self.since_ms,
             refused: 0,
         });
     }

@@ -6,7 +6,7 @@ use super::connection::Connection;
 use super::facts::{SessionFacts, counts_found_rows};
 use super::failed::leaves_nothing;
 use super::frontend::Frontend;
-use super::question::Door;
+use super::question::{Door, door};
 use super::route::Directions;
 use super::setting::assignments;
 use super::tracked::contains_word;
@@ -57,7 +57,12 @@ impl Session {
 impl Effects<'_> {
     /// Where the proxy asks what the reply does not tell.
     pub(super) fn door(&mut self) -> Door<'_> {
-        Door::new(self.at, self.facts, self.client)
+        door!(self)
+    }
+
+    /// What this text left behind is not known.
+    fn pin_state(&mut self, sql: &[u8], analysis: &Analysis) {
+        self.at.pin_unknown(mentions_role(sql), analysis);
     }
 
     /// Notes what a COM_QUERY did.
@@ -101,7 +106,7 @@ impl Effects<'_> {
                 self.note_statement(one, &each, reply, read_by);
                 if reply.error.is_some() && !leaves_nothing(&each) {
                     // Which one failed is not known.
-                    self.at.pin_state(one, analysis);
+                    self.pin_state(one, analysis);
                 }
             }
             if ends_transaction && self.client.status.intersects(IN_TRANSACTION) {
@@ -113,7 +118,7 @@ impl Effects<'_> {
         }
         // The statement may have changed the settings itself.
         if (clients || self.at.backend.tells_by_clients_wish()) && !self.wants.is_told_by_text(sql, analysis) {
-            self.at.pin_state(sql, analysis);
+            self.pin_state(sql, analysis);
         }
         self.note_next_transaction(analysis, reply);
         if !(returns && self.wants.only_moved(sql, analysis, reply)) {
@@ -250,10 +255,10 @@ impl Effects<'_> {
     /// `SET STATEMENT x=1 FOR ...`: what follows FOR runs as it would alone, but the server's word on variables does not tell
     /// its own from those that are gone again.
     fn note_set_statement(&mut self, sql: &[u8], analysis: &Analysis, reply: &ReplyFacts) {
-        let Some(body) = sql::set_statement_body(sql, self.wants.lex) else { return self.at.pin_state(sql, analysis) };
+        let Some(body) = sql::set_statement_body(sql, self.wants.lex) else { return self.pin_state(sql, analysis) };
         let inner = sql::analyze(body, self.wants.lex);
         match inner.kind {
-            Kind::Set | Kind::SetStatement | Kind::Call | Kind::Compound | Kind::Execute | Kind::Do => self.at.pin_state(body, analysis),
+            Kind::Set | Kind::SetStatement | Kind::Call | Kind::Compound | Kind::Execute | Kind::Do => self.pin_state(body, analysis),
             _ => self.note_kind(body, &inner, reply, None),
         }
     }

@@ -4,12 +4,12 @@ use super::Session;
 use super::backends::Backends;
 use super::command::Incoming;
 use super::end::End;
-use super::facts::{SessionFacts, leaves_out_rows};
+use super::facts::leaves_out_rows;
 use super::fault::Fault;
 use super::frontend::Frontend;
 use super::pipeline::{Form, Statement};
 use super::plan::Plan;
-use super::question::Door;
+use super::question::door;
 use super::route::TextCommand;
 use super::setting::teaches;
 use super::statements::{ClientStatement, Marks, Statements, lex_at};
@@ -38,10 +38,13 @@ pub(super) fn phase_of(payload: &[u8]) -> TextCommand {
 impl Session {
     /// What is sent for an execution; false where it was answered.
     pub(super) async fn plan_execution(&mut self, command: Incoming, id: u32, plan: &mut Plan) -> Result<bool, End> {
-        let is_whole = self.statements.read_execution(&self.at, &self.client, &self.facts, command, id, plan).is_some();
+        let is_whole = self.statements.read_execution(&self.at, &self.client, command, id, plan).is_some();
         if !is_whole || self.statements.lacks_types(&self.at, &self.client, command, id) {
             Box::pin(self.refuse_execution(id, is_whole)).await?;
             return Ok(false);
+        }
+        if let Some(fact) = self.statements.fact_asked_by(id).filter(|fact| self.facts.knows(&self.at, *fact)) {
+            plan.patches = vec![Some(Patch::Number { value: self.facts.of(fact, self.handle.id), binary: true })];
         }
         if !plan.patches.is_empty() {
             // What the session knows better is put into rows, which would come with FETCH.
@@ -81,7 +84,7 @@ impl Session {
             Box::pin(self.door().note_bulk_count(&plan.analysis, reply)).await;
         }
         if self.recovery.lacks_first_insert_id(&self.at, &self.facts) {
-            Box::pin(self.recovery.learn_first_insert_id(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client))).await;
+            Box::pin(self.recovery.learn_first_insert_id(&mut door!(self))).await;
         }
         let status = reply.status.unwrap_or_default();
         if status.contains(StatusFlags::METADATA_CHANGED)
@@ -133,7 +136,7 @@ impl Session {
         let Some(id) = self.statements.named_statement(&self.at, &self.client, command) else {
             return self.report(Fault::unknown_statement(&self.worker, raw_id, "mysqld_stmt_reset")).await;
         };
-        self.statements.travel_to_cursor_or_end(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), id).await;
+        self.statements.travel_to_cursor_or_end(&mut door!(self), id).await;
         if let Some(statement) = self.statements.get_mut(id) {
             statement.failed = None;
         }
@@ -167,7 +170,7 @@ impl Session {
             return self.client.malformed(&mut self.at).await;
         }
         let Some(id) = self.statements.named_statement(&self.at, &self.client, command) else { return Ok(()) };
-        self.statements.travel_to_cursor_or_end(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), id).await;
+        self.statements.travel_to_cursor_or_end(&mut door!(self), id).await;
         let is_bound = self.statements.get(id).is_some_and(ClientStatement::is_bound);
         if is_bound {
             self.statements.forget_on_backend(&mut self.at, id).await?;
@@ -243,17 +246,18 @@ impl Statements {
         plan.statement = Some(id);
     }
 
-    /// Reads the packet into the plan: the statement, a cursor or none, the fact that is put into its rows. Keeps the types that it
-    /// binds. None when it is malformed.
-    fn read_execution(
-        &mut self,
-        at: &Backends,
-        client: &Frontend,
-        facts: &SessionFacts,
-        command: Incoming,
-        id: u32,
-        plan: &mut Plan,
-    ) -> Option<()> {
+    /// The fact that the statement's rows are, where the session may know it better than its backend.
+    fn fact_asked_by(&self, id: u32) -> Option<sql::Fact> {
+        let statement = self.get(id)?;
+        match statement.analysis.kind {
+            Kind::ShowCountWarnings => Some(sql::Fact::WarningCount),
+            Kind::ShowCountErrors => Some(sql::Fact::ErrorCount),
+            _ => statement.fact,
+        }
+    }
+
+    /// Reads the packet into the plan: the statement, a cursor or none. Keeps the types that it binds. None when it is malformed.
+    fn read_execution(&mut self, at: &Backends, client: &Frontend, command: Incoming, id: u32, plan: &mut Plan) -> Option<()> {
         let caps = client.caps;
         let statement = self.get(id)?;
         let payload = client.payload(command);
@@ -262,16 +266,6 @@ impl Statements {
         plan.statement = Some(id);
         if phase_of(payload) == TextCommand::Cursor {
             plan.reply = ReplyKind::Cursor;
-        }
-        let counted = match statement.analysis.kind {
-            Kind::ShowCountWarnings => Some(sql::Fact::WarningCount),
-            Kind::ShowCountErrors => Some(sql::Fact::ErrorCount),
-            _ => statement.fact,
-        };
-        if let Some(fact) = counted
-            && facts.knows(at, fact)
-        {
-            plan.patches = vec![Some(Patch::Number { value: facts.of(fact, at.handle.id), binary: true })];
         }
         if let Some(params) = params.filter(|p| p.new_types) {
             let types = client.payload(command).get(params.types)?;

@@ -1,6 +1,7 @@
 //! What the session knows itself about its last statements, so that it need not keep the backend that ran them.
 
 use super::backends::Backends;
+use super::connection::Connection;
 use super::insert_id::LastInsertId;
 use super::sync::is_about_diagnostics;
 use super::tableless;
@@ -263,7 +264,7 @@ impl SessionFacts {
     /// The server at hand has answered: what it knows of the session is of this statement.
     pub(super) fn note_answered(&mut self, at: &mut Backends, reply: &ReplyFacts) {
         self.answered(reply);
-        at.note_ran();
+        at.backend.ran_for(at.handle.id);
     }
 
     /// Does the session know this better than its backend?

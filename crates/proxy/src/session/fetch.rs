@@ -5,7 +5,7 @@ use super::command::Incoming;
 use super::end::End;
 use super::fault::Fault;
 use super::plan::Plan;
-use super::question::Door;
+use super::question::door;
 use sql::Analysis;
 use wire::codes;
 use wire::flags::StatusFlags;
@@ -22,7 +22,7 @@ impl Session {
         let raw_id = stmt_id(self.client.payload(command)).unwrap_or(0);
         let open = self.statements.named_statement(&self.at, &self.client, command).filter(|id| self.statements.has_cursor(*id));
         if let Some(id) = open {
-            self.statements.travel_to_cursor(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), id).await;
+            self.statements.travel_to_cursor(&mut door!(self), id).await;
         }
         if open.is_some() && self.at.backend.is_none() {
             self.statements.lose_cursors_at(&mut self.at);

@@ -4,8 +4,9 @@
 //! record. INVARIANT: every field of a session is named here, so that a new one does not compile until somebody has decided whether it
 //! goes, is made anew, or keeps the session where it is.
 
-use super::backends::{Backends, PlaceRecord};
+use super::backends::{Backends, PlaceRecord, Places};
 use super::causal::Causality;
+use super::connection::Connection;
 use super::end::End;
 use super::facts::SessionFacts;
 use super::frontend::Frontend;
@@ -111,7 +112,7 @@ impl Session {
         // socket until it is read.
         let can_go = (passage.is_some() || self.at.forget_shared_statements().await) && self.client.carry(&mut self.at);
         match can_go.then(|| self.record(passage)).flatten() {
-            Some((record, sockets)) => self.at.offer_to_successor(&successor, record, sockets).await,
+            Some((record, sockets)) => record.offer_to(&successor, sockets, &mut self.at).await,
             None => Ok(()),
         }
     }
@@ -198,38 +199,6 @@ impl Backends {
         }
         true
     }
-
-    /// Takes up what it left in other hostgroups, of another process where so many definitions of routines were known.
-    fn take_places(&mut self, places: Vec<super::backends::Place>, routines_defined: u32) {
-        let now = self.worker.shared.routines_defined.count();
-        self.pins.count_definitions_anew(routines_defined, now);
-        self.places = super::backends::Places::of(places, |pins| pins.count_definitions_anew(routines_defined, now));
-    }
-
-    async fn offer_to_successor(
-        &mut self,
-        successor: &HandOverQueue,
-        record: SessionRecord,
-        sockets: Vec<DetachedSocket>,
-    ) -> Result<(), End> {
-        let offered = match ::handover::encode(&Offered::Session(Box::new(record))) {
-            Ok(record) => successor.offer(record, sockets).await,
-            Err(e) => Err(e.to_string()),
-        };
-        match offered {
-            Ok(()) => {
-                self.backends_mut().for_each(Backend::count_elsewhere);
-                Err(End::HandedOver)
-            }
-            Err(why) => {
-                let is_first = self.handle.refused_ms.replace(self.worker.clock.now_ms().max(1)) == 0;
-                if is_first {
-                    tracing::info!("session {} stays in this process for now: {why}", self.handle.id);
-                }
-                Ok(())
-            }
-        }
-    }
 }
 
 fn client_record(client: &Frontend, handle: &SessionHandle) -> Option<(ClientRecord, DetachedSocket)> {
@@ -277,6 +246,27 @@ fn client_record(client: &Frontend, handle: &SessionHandle) -> Option<(ClientRec
 }
 
 impl SessionRecord {
+    /// Offers the session to the other process; an error where it has taken it.
+    async fn offer_to(self, successor: &HandOverQueue, sockets: Vec<DetachedSocket>, at: &mut Backends) -> Result<(), End> {
+        let offered = match ::handover::encode(&Offered::Session(Box::new(self))) {
+            Ok(record) => successor.offer(record, sockets).await,
+            Err(e) => Err(e.to_string()),
+        };
+        match offered {
+            Ok(()) => {
+                at.backends_mut().for_each(Backend::count_elsewhere);
+                Err(End::HandedOver)
+            }
+            Err(why) => {
+                let is_first = at.handle.refused_ms.replace(at.worker.clock.now_ms().max(1)) == 0;
+                if is_first {
+                    tracing::info!("session {} stays in this process for now: {why}", at.handle.id);
+                }
+                Ok(())
+            }
+        }
+    }
+
     /// Its id.
     pub(crate) fn id(&self) -> u64 {
         self.id
@@ -355,9 +345,12 @@ impl SessionRecord {
             recovery: Recovery::default(),
         };
         session.statements = self.statements.statements(worker, &user, session.wants.lex, &numbers)?;
-        session.at.take_places(places, self.routines_defined);
+        // Definitions of routines are counted anew here.
+        let (then, now) = (self.routines_defined, worker.shared.routines_defined.count());
+        session.at.pins.count_definitions_anew(then, now);
+        session.at.places = Places::of(places, |pins| pins.count_definitions_anew(then, now));
         session.wants.share_state(&session.at);
-        session.at.note_ran();
+        session.at.backend.ran_for(handle.id);
         if self.has_transcript {
             let mut transcript = Transcript::new(session.wants.state.clone(), session.facts.insert_id.known());
             transcript.progress = Progress::Lost(Gap::HandedOver);

@@ -13,10 +13,11 @@ const LATE_KILL_WAIT: Duration = Duration::from_secs(2);
 
 impl Backends {
     /// The statement is over: no KILL QUERY goes out for it any more, and one that is on its way is not to end the next one.
-    pub(super) async fn withdraw_kill(&mut self) {
+    pub(super) async fn statement_is_over(&mut self) {
         let Some(kill) = self.backend.as_mut().and_then(|backend| backend.core.kill.take()) else { return };
         if kill.withdraw() {
-            await_over(&kill, &self.handle, LATE_KILL_WAIT).await;
+            // Rare, and perhaps long.
+            Box::pin(await_over(&kill, &self.handle, LATE_KILL_WAIT)).await;
         }
     }
 }

@@ -206,41 +206,29 @@ impl AtHand {
     }
 }
 
-impl Backends {
-    /// The statement at hand is given up with its backend. Whether it was applied is not known: a server that is cut off may
-    /// be joined again and go on, and what it sent last may have been heard.
-    pub(super) fn lost_overdue(&mut self) -> Fault {
-        let why = if self.backend.is_cut_off() {
+impl Overdue {
+    /// Gives the statement at hand up with its backend, if it is time to. Whether it was applied is not known: a server that is cut off
+    /// may be joined again and go on, and what it sent last may have been heard.
+    pub(super) fn gives_up(self, at: &mut Backends) -> Option<Fault> {
+        let is_cut_off = at.backend.is_cut_off();
+        let may_wait = match self {
+            Self::Finishes => true,
+            Self::Moves => false,
+            Self::MayNeverEnd => !is_cut_off,
+        };
+        if may_wait || !at.backend.must_leave(at.worker.shared.clock.now_ms()) {
+            return None;
+        }
+        let why = if is_cut_off {
             "the server is cut off from its cluster and did not answer within demotion_grace_ms"
         } else {
             "the proxy stopped using the server"
         };
-        self.lost(&io::Error::other(why), Certainty::Unknown)
+        Some(at.lost(&io::Error::other(why), Certainty::Unknown))
     }
+}
 
-    /// Another backend is to serve: this one goes back to the pool, which keeps it only if its server is used.
-    fn give_up_backend(&mut self) {
-        if let Some(backend) = self.backend.take() {
-            self.lend_on(backend);
-        }
-    }
-
-    /// The time to finish on the server of the backend at hand is over.
-    pub(super) fn must_leave(&self) -> bool {
-        let now_ms = self.worker.shared.clock.now_ms();
-        self.backend.as_ref().is_some_and(|b| b.core.server.standing.leave_at_ms() <= now_ms)
-    }
-
-    /// Whether the statement at hand is given up now.
-    pub(super) fn gives_up(&self, overdue: Overdue) -> bool {
-        self.must_leave()
-            && match overdue {
-                Overdue::Finishes => false,
-                Overdue::Moves => true,
-                Overdue::MayNeverEnd => self.backend.is_cut_off(),
-            }
-    }
-
+impl Backends {
     /// The client is silent, and the server is not to be used any more (or the hostgroup is held): what is open there is
     /// closed, which rolls back and frees its locks; the client is told at its next statement. Where nothing is open, the
     /// backend goes back.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::session::bed::{Bed, ok_open};
+use crate::session::question::door;
 use model::fleet::UnderWay;
 use model::snapshot::ServerStatus;
 use tokio::task::LocalSet;
@@ -104,7 +105,7 @@ async fn what_a_session_has_on_a_server_decides_when_it_leaves() {
                 assert_eq!(
                     told({
                         let session = &mut *bed;
-                        session.recovery.keeps_backend(&mut Door::new(&mut session.at, &mut session.facts, &mut session.client))
+                        session.recovery.keeps_backend(&mut door!(session))
                     }),
                     *expected,
                     "{pins:?}: {one:?}"
@@ -134,7 +135,7 @@ async fn a_transaction_that_was_only_opened_moves_whenever_it_has_to() {
             assert_eq!(
                 told({
                     let session = &mut *bed;
-                    session.recovery.keeps_backend(&mut Door::new(&mut session.at, &mut session.facts, &mut session.client))
+                    session.recovery.keeps_backend(&mut door!(session))
                 }),
                 expected,
                 "{one:?}"
@@ -148,7 +149,7 @@ async fn a_transaction_that_was_only_opened_moves_whenever_it_has_to() {
             assert_eq!(
                 told({
                     let session = &mut *bed;
-                    session.recovery.keeps_backend(&mut Door::new(&mut session.at, &mut session.facts, &mut session.client))
+                    session.recovery.keeps_backend(&mut door!(session))
                 }),
                 expected,
                 "transaction_replay {replays}"
@@ -167,7 +168,7 @@ async fn a_transaction_that_was_rolled_back_is_told_once() {
     assert_eq!(
         told({
             let session = &mut *bed;
-            session.recovery.keeps_backend(&mut Door::new(&mut session.at, &mut session.facts, &mut session.client))
+            session.recovery.keeps_backend(&mut door!(session))
         }),
         "rolled back"
     );
@@ -175,7 +176,7 @@ async fn a_transaction_that_was_rolled_back_is_told_once() {
     assert_eq!(
         told({
             let session = &mut *bed;
-            session.recovery.keeps_backend(&mut Door::new(&mut session.at, &mut session.facts, &mut session.client))
+            session.recovery.keeps_backend(&mut door!(session))
         }),
         "any"
     );
@@ -266,9 +267,14 @@ async fn what_may_never_end_is_given_up_only_on_a_server_that_is_cut_off() {
         (ServerStatus::Shunned, UnderWay::EndsAfterGrace, LONG, [false, false, false]),
         (ServerStatus::Shunned, UnderWay::EndsAfterGrace, 0, [false, true, true]),
     ] {
-        let bed = Bed::new("").on(MySql);
-        bed.place(status, under_way, grace_ms);
-        let gives_up = [Overdue::Finishes, Overdue::Moves, Overdue::MayNeverEnd].map(|overdue| bed.at.gives_up(overdue));
+        let all = async {
+            [Overdue::Finishes, Overdue::Moves, Overdue::MayNeverEnd].map(|overdue| {
+                let mut bed = Bed::new("").on(MySql);
+                bed.place(status, under_way, grace_ms);
+                overdue.gives_up(&mut bed.at).is_some()
+            })
+        };
+        let gives_up = LocalSet::new().run_until(all).await;
         assert_eq!(gives_up, expected, "{status:?} {under_way:?} {grace_ms}");
     }
 }

@@ -3,6 +3,7 @@
 
 use super::Session;
 use super::backends::Backends;
+use super::causal_token::token_order;
 use super::command::Incoming;
 use super::end::End;
 use super::facts::{Diagnostics, SessionFacts};
@@ -36,12 +37,13 @@ struct WarningRange {
 impl Session {
     /// Answers a COM_QUERY without a backend, if that is possible.
     pub(super) async fn answered_here(&mut self, command: Incoming, start: usize, analysis: &Analysis) -> Result<bool, End> {
+        if matches!(analysis.kind, Kind::Show | Kind::Set)
+            && let Some(order) = token_order(self.client.sql_text(command, start), self.wants.lex)
+        {
+            Box::pin(self.causal.obey_token_order(&mut self.at, &mut self.client, &mut self.facts, order)).await?;
+            return Ok(true);
+        }
         match analysis.kind {
-            Kind::Show | Kind::Set
-                if self.causal.obeys_token_order(&mut self.at, &mut self.client, &mut self.facts, &self.wants, command, start).await? =>
-            {
-                Ok(true)
-            }
             Kind::Kill => self.client.answer_kill(&mut self.at, &self.wants, command, start).await,
             Kind::Set if self.at.backend.is_none() && self.at.pins.set().is_empty() => self.answer_set(command, start, analysis).await,
             Kind::Commit | Kind::Rollback => {

@@ -7,7 +7,7 @@ use super::end::{End, SERVER_LOST, SERVER_LOST_STATE};
 use super::fault::{Fault, end_of_pinned};
 use super::frontend::Frontend;
 use super::guard::guarded;
-use super::question::{Door, Question};
+use super::question::{Question, door};
 use super::relay::Outgoing;
 use super::statements::Statements;
 use super::sync::Ahead;
@@ -51,8 +51,7 @@ impl Session {
             Some(id) => {
                 // The first of it decides where all of it goes; to where its cursor is open, if it has one.
                 if self.statements.has_cursor(id) {
-                    Box::pin(self.statements.travel_to_cursor_or_end(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), id))
-                        .await;
+                    Box::pin(self.statements.travel_to_cursor_or_end(&mut door!(self), id)).await;
                 } else if !self.statements.any_long_data() {
                     Box::pin(self.travel_ahead(id)).await;
                 }

@@ -1,12 +1,12 @@
 //! A connection to a server is lost, or of no use any more: whether what runs on it is ended, and what that means for the session.
 
 use super::backends::Backends;
+use super::connection::Connection;
 use super::fault::{Certainty, Fault};
 use crate::backends::backend::Backend;
 use crate::backends::cleaning;
 use crate::backends::side_connection::{Loss, end_lost_connection};
 use crate::session_state::pins::WISHES;
-use model::fleet::SignalKind;
 use std::io;
 use std::rc::Rc;
 use wire::flags::StatusFlags;
@@ -26,10 +26,16 @@ pub(super) fn was_closed(e: &io::Error) -> bool {
     e.raw_os_error().is_some() || CLOSED.contains(&e.kind())
 }
 
+/// The connection of what runs failed so, or is given up: while the statement runs on the server, its transaction keeps its locks, and
+/// what is replayed would wait for them.
+fn loss_by(e: &io::Error) -> Loss {
+    if was_closed(e) { Loss::Closed } else { Loss::GivenUp }
+}
+
 impl Backends {
     /// The backend is gone, and with it what pinned the session to it.
     pub(super) fn pinned_backend_lost(&mut self, why: &str) -> Fault {
-        self.tell_of_loss();
+        self.backend.tell_of_loss(&self.worker);
         let core = self.backend.as_ref().map(|backend| &backend.core);
         let is_open = core.is_some_and(|core| core.has_assigned_gtid || core.held.status().contains(StatusFlags::IN_TRANS));
         // What its server keeps for as long as it keeps the connection.
@@ -59,8 +65,8 @@ impl Backends {
 
     pub(super) fn lost(&mut self, e: &io::Error, certainty: Certainty) -> Fault {
         if certainty == Certainty::Unknown {
-            self.tell_of_loss();
-            self.end_what_runs(e);
+            self.backend.tell_of_loss(&self.worker);
+            self.end_lost(loss_by(e));
         }
         match self.pinned_backend_lost(&e.to_string()) {
             Fault::Lost { text, pins, .. } => Fault::Lost { certainty, text, pins },
@@ -72,26 +78,13 @@ impl Backends {
     pub(super) fn lost_before(&mut self, e: &std::io::Error) -> Fault {
         if self.backend.as_ref().is_some_and(Backend::is_owed) && !was_closed(e) {
             // What went before may run on.
-            self.tell_of_loss();
-            self.end_what_runs(e);
+            self.backend.tell_of_loss(&self.worker);
+            self.end_lost(loss_by(e));
         }
         match self.pinned_backend_lost(&e.to_string()) {
             Fault::Lost { text, pins, .. } => Fault::Lost { certainty: Certainty::NeverSent, text, pins },
             other => other,
         }
-    }
-
-    /// The connection broke; or it was given up, which says nothing new of the server.
-    pub(super) fn tell_of_loss(&self) {
-        if let Some(backend) = self.backend.as_ref().filter(|b| !b.core.server.is_cut() && !b.core.server.standing.is_cut_off()) {
-            self.worker.shared.signal(&backend.core.server, SignalKind::ConnectionLost);
-        }
-    }
-
-    /// The connection of what runs failed, or is given up: while the statement runs on the server, its transaction keeps its locks,
-    /// and what is said again would wait for them.
-    pub(super) fn end_what_runs(&mut self, e: &io::Error) {
-        self.end_lost(if was_closed(e) { Loss::Closed } else { Loss::GivenUp });
     }
 
     /// Rolls back what is open on the backend at hand, which then serves others if its server is used.

@@ -15,7 +15,7 @@ use super::fault::{Certainty, Fault};
 use super::group_barrier::ask_member;
 use super::guard::{paused, unless_killed};
 use super::hand::AtHand;
-use super::question::{Door, Question, exchange};
+use super::question::{Door, Question, door, exchange};
 use super::recovery::Recovery;
 use super::relay::Outgoing;
 use super::retry::Patience;
@@ -99,7 +99,7 @@ impl Session {
                 self.recovery.set_standing(GtidStanding::Claimed);
                 Ok(None)
             }
-            Finding::NotYet(why) => Err(self.recovery.not_yet(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), why).await),
+            Finding::NotYet(why) => Err(self.recovery.not_yet(&mut door!(self), why).await),
             Finding::Denied(why) => Err(self.recovery.undecided(&mut self.at, &why)),
         }
     }
@@ -129,16 +129,14 @@ impl Session {
                 let is_movable = is_movable && refused.is_none();
                 // Without a replay the GTID is used up, whatever the answer to that is: it cannot be applied otherwise.
                 self.door().clear_gtid(Some(if is_movable { "ROLLBACK" } else { "COMMIT" })).await;
-                self.at.lend_back();
+                self.at.give_up_backend();
                 match (is_movable, refused) {
                     (true, _) => Ok(None),
-                    (false, Some(error)) => Err(self
-                        .recovery
-                        .not_applied_after(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), Fault::server(error))),
-                    (false, None) => Err(self.recovery.not_applied(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), "")),
+                    (false, Some(error)) => Err(self.recovery.not_applied_after(&mut door!(self), Fault::server(error))),
+                    (false, None) => Err(self.recovery.not_applied(&mut door!(self), "")),
                 }
             }
-            Finding::NotYet(why) => Err(self.recovery.not_yet(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), why).await),
+            Finding::NotYet(why) => Err(self.recovery.not_yet(&mut door!(self), why).await),
             Finding::Denied(why) => Err(self.recovery.undecided(&mut self.at, &why)),
         }
     }
@@ -176,7 +174,7 @@ impl Session {
     async fn claim(&mut self, opening: Opening) -> Result<Finding, Fault> {
         let mut left =
             Duration::from_micros(self.recovery.retry_deadline_us(&self.at, &self.hand).saturating_sub(self.worker.shared.clock.now_us()));
-        let in_group = self.at.is_of_group();
+        let in_group = self.door().is_of_group();
         if in_group {
             self.door().learn_member().await?;
             left = left.min(MEMBER_LIMIT);
@@ -221,10 +219,10 @@ impl Session {
     async fn answer_commit(&mut self) -> Result<ReplyFacts, Fault> {
         let session_state = self.recovery.reported_gtid(&self.client, &self.worker).unwrap_or_default();
         self.facts.insert_id.lose_backend();
-        self.recovery.forget_transaction(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client));
+        self.recovery.forget_transaction(&mut door!(self));
         if !self.at.pins.set().without(WISHES).is_empty() {
             // What else it had there is gone: the next statement is told.
-            self.at.lend_back();
+            self.at.give_up_backend();
         }
         let mut status = self.client.current_status();
         status.set(StatusFlags::SESSION_STATE_CHANGED, !session_state.is_empty());
@@ -244,9 +242,9 @@ impl Session {
         if result.is_ok() {
             let is_ours = matches!(self.claim(Opening::Begin).await, Ok(Finding::Ours));
             self.door().clear_gtid(Some(if is_ours { "COMMIT" } else { "ROLLBACK" })).await;
-            self.at.lend_back();
+            self.at.give_up_backend();
         }
-        self.recovery.not_applied(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), why)
+        self.recovery.not_applied(&mut door!(self), why)
     }
 }
 
@@ -327,7 +325,7 @@ impl Recovery {
     /// The question is to be asked again in a moment.
     async fn not_yet(&mut self, door: &mut Door<'_>, why: &str) -> Fault {
         door.clear_gtid(Some("ROLLBACK")).await;
-        door.at.lend_back();
+        door.at.give_up_backend();
         // What was proven before holds no longer.
         self.set_standing(GtidStanding::InDoubt);
         Fault::Lost { certainty: Certainty::Unknown, text: why.to_owned(), pins: door.at.pins.set() }
@@ -341,15 +339,6 @@ impl Door<'_> {
         backend.core.held.insert_id_changed_unseen();
         if self.ask(Question::GiveInsertId(id)).await.is_err() {
             self.at.backend = None;
-        }
-    }
-}
-
-impl Backends {
-    /// The backend that was asked goes back, though pins hold: they are of another one, which is gone.
-    fn lend_back(&mut self) {
-        if let Some(backend) = self.backend.take() {
-            self.pool.release_to(&self.worker, &self.lane, backend);
         }
     }
 }

@@ -2,6 +2,7 @@ use super::*;
 use crate::session::assigned_gtid::HeldReply;
 use crate::session::bed::{Bed, error, ok, ok_open, packet_of, result_of};
 use crate::session::plan::Plan;
+use crate::session::question::door;
 use crate::session_state::pins::PinReason;
 use tokio::task::LocalSet;
 use wire::charset::Flavor::MySql;
@@ -138,7 +139,7 @@ async fn a_transaction_that_was_disproved_can_be_done_again() {
         bed.pin(pins);
         let fault = {
             let session = &mut *bed;
-            session.recovery.not_applied(&mut Door::new(&mut session.at, &mut session.facts, &mut session.client), "its replay differs")
+            session.recovery.not_applied(&mut door!(session), "its replay differs")
         };
         match fault {
             Fault::Error { code: NOT_APPLIED, text, .. } if !ends => {

@@ -6,7 +6,8 @@
 use super::backends::Backends;
 use super::end::End;
 use super::frontend::Frontend;
-use crate::clients::session_handle::Signal;
+use crate::clients::session_handle::{SessionHandle, Signal};
+use crate::workers::clock::Clock;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
@@ -26,8 +27,11 @@ impl Frontend {
             None => usize::try_from((rate / PIECES_A_SECOND).max(MIN_PIECE)).unwrap_or(usize::MAX),
         };
         for piece in bytes.chunks(piece.max(1)) {
-            if !at.is_to_end() {
-                at.wait_for_turn(rate, piece.len()).await?;
+            // What is left of the answer of a statement that was killed, or is to be, is sent at once.
+            let is_to_end = matches!(at.handle.pending(), Some(Signal::KillQuery | Signal::QueryTimeout))
+                || at.backend.as_ref().is_some_and(|backend| backend.core.killed);
+            if !is_to_end {
+                at.handle.wait_for_turn(at.worker.shared.clock, rate, piece.len()).await?;
             }
             self.write_waiting(at, piece).await?;
         }
@@ -35,18 +39,17 @@ impl Frontend {
     }
 }
 
-impl Backends {
+impl SessionHandle {
     /// Waits until what was sent before is paid for, and takes a turn to send `len` bytes.
-    async fn wait_for_turn(&self, rate: u64, len: usize) -> Result<(), End> {
-        let (handle, clock) = (&self.handle, &self.worker.shared.clock);
-        let wait_us = handle.paid_until_us.get().saturating_sub(clock.now_us());
+    async fn wait_for_turn(&self, clock: Clock, rate: u64, len: usize) -> Result<(), End> {
+        let wait_us = self.paid_until_us.get().saturating_sub(clock.now_us());
         if wait_us > 0 {
             let mut sleep = pin!(tokio::time::sleep(Duration::from_micros(wait_us)));
             poll_fn(|cx| {
                 if sleep.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(Ok(()));
                 }
-                match handle.poll_signal(cx) {
+                match self.poll_signal(cx) {
                     Some(Signal::KillConnection) => Poll::Ready(Err(End::Killed)),
                     Some(Signal::Stop) => Poll::Ready(Err(End::Shutdown)),
                     Some(Signal::TransactionTimeout) => Poll::Ready(Err(End::TransactionTimeout)),
@@ -59,14 +62,8 @@ impl Backends {
         }
         let cost_us = u64::try_from(len).unwrap_or(u64::MAX).saturating_mul(1_000_000) / rate.max(1);
         // A pause of the client's own earns nothing; a wait that took longer than it should is made good.
-        let from_us = if wait_us > 0 { handle.paid_until_us.get() } else { clock.now_us() };
-        handle.paid_until_us.set(from_us.saturating_add(cost_us));
+        let from_us = if wait_us > 0 { self.paid_until_us.get() } else { clock.now_us() };
+        self.paid_until_us.set(from_us.saturating_add(cost_us));
         Ok(())
-    }
-
-    /// The statement at hand was killed, or is to be: what is left of its answer is sent at once.
-    fn is_to_end(&self) -> bool {
-        matches!(self.handle.pending(), Some(Signal::KillQuery | Signal::QueryTimeout))
-            || self.backend.as_ref().is_some_and(|backend| backend.core.killed)
     }
 }

@@ -9,7 +9,7 @@ use super::frontend::Frontend;
 use super::local::{ends_transaction, may_be_answered_here};
 use super::plan::Plan;
 use super::query::asks_for_facts;
-use super::question::Door;
+use super::question::door;
 use super::route::TextCommand;
 use super::statements::Statements;
 use super::wants::Wants;
@@ -148,10 +148,10 @@ impl Session {
     /// False where it was answered.
     async fn plan(&mut self, statement: &Statement, plan: &mut Plan) -> Result<bool, End> {
         if !self.at.pins.set().is_empty() && asks_for_facts(&plan.analysis) {
-            Box::pin(self.wants.read_facts_for(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), &plan.analysis)).await;
+            Box::pin(self.wants.read_facts_for(&mut door!(self), &plan.analysis)).await;
         }
         match statement.form {
-            Form::Text { start } => self.facts.plan_text(&self.at, &self.client, &self.wants, statement.command, start, plan),
+            Form::Text { start } => self.facts.plan_text(&self.router(), statement.command, start, plan),
             Form::Execution { id, .. } => return self.plan_execution(statement.command, id, plan).await,
             Form::Bulk { id } => self.statements.plan_bulk(&self.client, statement.command, id, plan),
         }

@@ -8,6 +8,7 @@ use super::frontend::Frontend;
 use super::guard::{paused, unless_killed};
 use super::leave::Overdue;
 use super::query::asks_now;
+use super::question::Door;
 use super::recovery::Recovery;
 use super::relay::Outgoing;
 use super::statements::Statements;
@@ -130,7 +131,7 @@ impl Session {
         let epoch = self.worker.shared.ddl_epoch.load(Ordering::Acquire);
         let mut reply = self.send_prepare(key).await?;
         if reply.error.as_ref().is_some_and(|error| error.code == codes::MAX_PREPARED_STMT_COUNT_REACHED)
-            && Box::pin(self.at.close_unheld()).await?
+            && Box::pin(self.door().close_unheld()).await?
         {
             reply = self.send_prepare(key).await?;
         }
@@ -141,7 +142,8 @@ impl Session {
         let Some(ok) = prepare_ok(&reply.raw) else {
             return Err(self.at.lost_before(&std::io::Error::other("malformed answer to COM_STMT_PREPARE")));
         };
-        self.wants.keep_prepared(&mut self.at, &self.client, key, &ok, &reply, epoch);
+        let made = NewlyPrepared { key, ok, packets: &reply.raw, ddl_epoch: epoch };
+        self.wants.keep_prepared(&mut self.at, &self.client, &made);
         self.at.shrink_statements().await?;
         Ok(reply)
     }
@@ -201,16 +203,19 @@ impl Session {
     }
 }
 
+/// A statement that a server has just prepared.
+struct NewlyPrepared<'a> {
+    key: &'a Arc<StatementKey>,
+    ok: PrepareOk,
+    /// The whole reply.
+    packets: &'a [u8],
+    /// How often definitions had changed before it was asked for.
+    ddl_epoch: u64,
+}
+
 impl Wants {
-    pub(super) fn keep_prepared(
-        &mut self,
-        at: &mut Backends,
-        client: &Frontend,
-        key: &Arc<StatementKey>,
-        ok: &PrepareOk,
-        reply: &Collected,
-        ddl_epoch: u64,
-    ) {
+    fn keep_prepared(&mut self, at: &mut Backends, client: &Frontend, made: &NewlyPrepared<'_>) {
+        let NewlyPrepared { key, ok, packets, ddl_epoch } = made;
         let Some(backend) = at.backend.as_mut() else { return };
         count(&at.worker.counters.backend_prepares);
         let prepared = key.as_prepared();
@@ -222,11 +227,11 @@ impl Wants {
         }
         let caps = backend.core.caps;
         let reply = PrepareReply {
-            packets: reply.raw.clone(),
+            packets: packets.to_vec(),
             caps,
             settings: self.column_settings(client, &at.worker),
             params: ok.params,
-            ddl_epoch,
+            ddl_epoch: *ddl_epoch,
             at_ms: at.worker.clock.now_ms(),
         };
         let max = usize::try_from(at.worker.snapshot().vars.max_stmts_cache).unwrap_or(usize::MAX);
@@ -358,22 +363,25 @@ impl Backends {
         let result = backend.close_statements(&self.worker.counters, ids).await;
         result.map_err(|e| self.lost_before(&e))
     }
+}
 
+impl Door<'_> {
     /// The server has as many statements as it may: those that no client has are closed, on the held backend and on idle ones of
     /// this worker. False when there were none.
     pub(super) async fn close_unheld(&mut self) -> Result<bool, Fault> {
-        let Some(backend) = self.backend.as_mut() else { return Ok(false) };
+        let Some(backend) = self.at.backend.as_mut() else { return Ok(false) };
         let server = backend.core.server.index;
         let own = backend.core.statements.take_unheld();
-        self.close_on_backend(&own).await?;
+        self.at.close_on_backend(&own).await?;
+        let Backends { worker, pool, handle, .. } = &*self.at;
         let mut closing = Vec::new();
-        for mut idle in self.pool.take_with_unheld(server) {
+        for mut idle in pool.take_with_unheld(server) {
             let ids = idle.core.statements.take_unheld();
-            closing.push(tokio::task::spawn_local(ping(Rc::clone(&self.worker), Rc::clone(&self.pool), idle, ids)));
+            closing.push(tokio::task::spawn_local(ping(Rc::clone(worker), Rc::clone(pool), idle, ids)));
         }
         let is_any = !own.is_empty() || !closing.is_empty();
         for one in closing {
-            _ = paused(&self.handle, one).await?;
+            _ = paused(handle, one).await?;
         }
         Ok(is_any)
     }

@@ -8,8 +8,8 @@ use super::frontend::Frontend;
 use super::hand::AtHand;
 use super::pipeline::{Form, Statement};
 use super::plan::Plan;
-use super::question::Door;
-use super::route::packets_of;
+use super::question::door;
+use super::route::{Router, packets_of};
 use super::setting::teaches;
 use super::tableless::reads_table;
 use super::wants::Wants;
@@ -44,7 +44,7 @@ impl Session {
             self.facts.skipped_rows(offset);
         }
         if self.recovery.lacks_first_insert_id(&self.at, &self.facts) {
-            Box::pin(self.recovery.learn_first_insert_id(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client))).await;
+            Box::pin(self.recovery.learn_first_insert_id(&mut door!(self))).await;
         }
         if teaches(analysis, reply) {
             let sql = self.client.sql_text(command, start).to_vec();
@@ -96,7 +96,8 @@ impl Frontend {
 
 impl SessionFacts {
     /// Puts what only the session knows into the statement: CONNECTION_ID(), FOUND_ROWS(), ROW_COUNT(), counts.
-    fn substitute(&self, at: &Backends, client: &Frontend, wants: &Wants, command: Incoming, start: usize, plan: &mut Plan) {
+    fn substitute(&self, session: &Router<'_>, command: Incoming, start: usize, plan: &mut Plan) {
+        let Router { at, client, wants, .. } = session;
         let several = plan.analysis.facts.contains(Facts::MULTI);
         if !asks_for_facts(&plan.analysis) {
             return;
@@ -121,10 +122,10 @@ impl SessionFacts {
     }
 
     /// What is sent for a text.
-    pub(super) fn plan_text(&self, at: &Backends, client: &Frontend, wants: &Wants, command: Incoming, start: usize, plan: &mut Plan) {
-        self.substitute(at, client, wants, command, start, plan);
+    pub(super) fn plan_text(&self, session: &Router<'_>, command: Incoming, start: usize, plan: &mut Plan) {
+        self.substitute(session, command, start, plan);
         if command.rewritten && plan.rewritten.is_none() {
-            plan.rewritten = Some(packets_of(client.payload(command)));
+            plan.rewritten = Some(packets_of(session.client.payload(command)));
         }
     }
 }

@@ -108,7 +108,7 @@ async fn a_text_is_sent_as_it_came_unless_it_asks_for_facts() {
         let mut bed = bed();
         let (command, mut plan) = (bed.says(text), Plan::new(bed.analysis(text)));
         let session = &*bed;
-        session.facts.plan_text(&session.at, &session.client, &session.wants, command, 0, &mut plan);
+        session.facts.plan_text(&session.router(), command, 0, &mut plan);
         assert_eq!((plan.rewritten.is_some(), plan.patches.len()), (rewrites, patches), "{text}");
     }
 }

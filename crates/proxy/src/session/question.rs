@@ -6,13 +6,9 @@
 
 use super::backends::Backends;
 use super::connection::Connection;
-use super::effects::Effects;
 use super::facts::{SessionFacts, Unread};
-use super::frontend::Frontend;
 use super::guard::{guarded, unless_killed};
-use super::recovery::Recovery;
 use super::views::SchemaTable;
-use super::wants::Wants;
 use super::{Session, charsets};
 use crate::backends::backend::{Backend, Collected, put_command, put_query};
 use crate::hostgroups::gtid_source::AssignedGtid;
@@ -191,12 +187,15 @@ pub(super) struct Door<'a> {
     pub status: &'a mut StatusFlags,
 }
 
-impl<'a> Door<'a> {
-    /// The door of the session that has these parts.
-    pub(super) fn new(at: &'a mut Backends, facts: &'a mut SessionFacts, client: &'a mut Frontend) -> Self {
-        Self { at, facts, status: &mut client.status }
-    }
+/// The door of a session, or of its [`Effects`](super::effects::Effects), beside the other parts: a method would borrow those too.
+macro_rules! door {
+    ($session:expr) => {
+        $crate::session::question::Door { at: &mut $session.at, facts: &mut $session.facts, status: &mut $session.client.status }
+    };
+}
+pub(super) use door;
 
+impl Door<'_> {
     /// Asks the server at hand, within the limit of [`guarded`].
     ///
     /// # Errors
@@ -263,7 +262,7 @@ impl<'a> Door<'a> {
             found_rows: unread.found_rows && clobbers(KeptFact::FoundRows),
         };
         // A backend that ran nothing of the session knows nothing of its last statement.
-        if clobbered.any() && self.at.ran_last() {
+        if clobbered.any() && self.at.backend.ran_last_for(self.at.handle.id) {
             Box::pin(self.read(clobbered)).await?;
         }
         if clobbers(KeptFact::RowCount) {
@@ -324,32 +323,7 @@ impl<'a> Door<'a> {
 impl Session {
     /// Where the proxy asks for this session.
     pub(super) fn door(&mut self) -> Door<'_> {
-        Door::new(&mut self.at, &mut self.facts, &mut self.client)
-    }
-
-    /// The door, for a question about a GTID that was assigned.
-    pub(super) fn recovery_and_door(&mut self) -> (&mut Recovery, Door<'_>) {
-        (&mut self.recovery, Door::new(&mut self.at, &mut self.facts, &mut self.client))
-    }
-}
-
-impl Effects<'_> {
-    /// The door, for a question whose answer changes what the session wants.
-    pub(super) fn wants_and_door(&mut self) -> (&mut Wants, Door<'_>) {
-        (&mut *self.wants, Door::new(self.at, self.facts, self.client))
-    }
-}
-
-impl Backends {
-    /// The backend at hand ran the session's last statement.
-    pub(super) fn note_ran(&mut self) {
-        if let Some(backend) = self.backend.as_mut() {
-            backend.core.held.ran_for(self.handle.id);
-        }
-    }
-
-    fn ran_last(&self) -> bool {
-        self.backend.as_ref().is_some_and(|backend| backend.core.held.ran_last_for(self.handle.id))
+        door!(self)
     }
 }
 

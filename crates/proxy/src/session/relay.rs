@@ -303,11 +303,15 @@ impl Frontend {
                 }
                 Ok(RelayEvent::ClientGone) => return Err(End::ClientGone.into()),
                 Ok(RelayEvent::ClientIsAhead) => {}
-                Ok(RelayEvent::Signal(Signal::Demoted)) if at.gives_up(overdue) => {
-                    at.handle.clear_signal();
-                    return Err(at.lost_overdue());
+                Ok(RelayEvent::Signal(signal)) => {
+                    if signal == Signal::Demoted
+                        && let Some(fault) = overdue.gives_up(at)
+                    {
+                        at.handle.clear_signal();
+                        return Err(fault);
+                    }
+                    hand.interrupt(at, signal)?
                 }
-                Ok(RelayEvent::Signal(signal)) => hand.interrupt(at, signal)?,
                 Err(e) => return Err(at.lost(&e, Certainty::Unknown)),
             }
         }
@@ -395,14 +399,6 @@ impl AtHand {
 }
 
 impl Backends {
-    /// No KILL QUERY is to end what comes next.
-    pub(super) async fn statement_is_over(&mut self) {
-        if self.backend.as_ref().is_some_and(|backend| backend.core.kill.is_some()) {
-            // Rare, and perhaps long.
-            Box::pin(self.withdraw_kill()).await;
-        }
-    }
-
     /// What was taken to pass bytes on goes back to where it was.
     fn forwarded(&mut self, mut input: Buffer, out: Vec<u8>, consumed: usize) {
         input.consume(consumed);

@@ -7,6 +7,7 @@
 
 use super::Session;
 use super::backends::Backends;
+use super::connection::Connection;
 use super::end::End;
 use super::facts::SessionFacts;
 use super::fault::{Certainty, Fault};
@@ -16,7 +17,7 @@ use super::hand::AtHand;
 use super::insert_id::LastInsertId;
 use super::leave::BackendAtStart;
 use super::lost_write::numbers;
-use super::question::{self, Door, Question};
+use super::question::{self, Door, Question, door};
 use super::recovery::Recovery;
 use super::relay::Outgoing;
 use super::transcript::{self, Gap, How, Progress, Said, Transcript};
@@ -122,7 +123,7 @@ impl Session {
             backend.core.held.was_brought_to(&self.wants.state);
         }
         if result.is_ok() {
-            self.at.note_ran();
+            self.at.backend.ran_for(self.handle.id);
         }
         let progress = transcript.progress;
         self.recovery.transcript = Some(transcript);
@@ -132,7 +133,7 @@ impl Session {
             // What comes next is new, and takes nothing from those who are not as far.
             self.client.let_replays_go_first(&self.at, &mut self.hand, u64::MAX).await?;
             // Meanwhile this server may have lost the role, too.
-            if self.recovery.keeps_backend(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client))? == BackendAtStart::Moves {
+            if self.recovery.keeps_backend(&mut door!(self))? == BackendAtStart::Moves {
                 let text = "the server lost its role before the proxy could send the statement".to_owned();
                 return Err(Fault::Lost { certainty: Certainty::NeverSent, text, pins: self.at.pins.set() });
             }
@@ -163,7 +164,7 @@ impl Session {
             transcript.forget_ids(&wants.unused);
             match said? {
                 ReplayOutcome::Done => return Ok(()),
-                ReplayOutcome::Another if wants.is_spoilt => self.at.close_transaction().await,
+                ReplayOutcome::Another if wants.is_spoilt => self.door().close_transaction().await,
                 ReplayOutcome::Another => {}
             }
         }
@@ -178,7 +179,7 @@ impl Session {
             if place == 0 && !self.recovery.may_begin(&mut self.at, &self.facts) {
                 return Ok(ReplayOutcome::Another);
             }
-            if self.at.must_leave() {
+            if self.at.backend.must_leave(self.worker.shared.clock.now_ms()) {
                 return Err(self.at.lost_before(&left()));
             }
             said.say_again(&mut self.at, &packets).await?;
@@ -399,15 +400,16 @@ impl WantedIds {
     }
 }
 
-impl Backends {
+impl Door<'_> {
     /// Ends what is open on the backend at hand, which serves nobody any more.
     async fn close_transaction(&mut self) {
-        if let Some(mut backend) = self.backend.take() {
+        if let Some(mut backend) = self.at.backend.take() {
+            let Backends { worker, handle, .. } = &*self.at;
             // Its locks are gone before another connection asks for them; one that does not answer is closed all the same.
-            let rollback = question::exchange(&mut backend, &[Question::Transaction("ROLLBACK")], &self.worker.buffers);
-            let _ = guarded(&self.worker, &self.handle, rollback).await;
-            self.backend = Some(backend);
-            self.discard_backend();
+            let rollback = question::exchange(&mut backend, &[Question::Transaction("ROLLBACK")], &worker.buffers);
+            let _ = guarded(worker, handle, rollback).await;
+            self.at.backend = Some(backend);
+            self.at.discard_backend();
         }
     }
 }

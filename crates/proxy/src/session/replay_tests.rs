@@ -2,6 +2,7 @@ use super::*;
 use crate::session::bed::{Bed, ok, ok_open};
 use crate::session::insert_id::Word;
 use crate::session::loss::{CLOSED, was_closed};
+use crate::session::question::door;
 use wire::charset::Flavor::MySql;
 
 const REPLAYS: &str = "mysql_variables = { transaction_replay = true }";
@@ -79,7 +80,7 @@ async fn a_transaction_that_is_over_leaves_nothing() {
     bed.pin(&[PinReason::Savepoint, PinReason::TemporaryTable]);
     {
         let session = &mut *bed;
-        session.recovery.forget_transaction(&mut Door::new(&mut session.at, &mut session.facts, &mut session.client))
+        session.recovery.forget_transaction(&mut door!(session))
     };
     assert_eq!(bed.pins(), ["temporary_table"]);
     assert!(bed.recovery.transcript.is_none() && bed.client.status == StatusFlags::AUTOCOMMIT);

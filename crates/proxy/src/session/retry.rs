@@ -18,7 +18,7 @@ use super::frontend::Frontend;
 use super::guard::paused;
 use super::hand::AtHand;
 use super::plan::Plan;
-use super::question::Door;
+use super::question::door;
 use super::recovery::Recovery;
 use super::wants::Wants;
 use crate::backends::backend::{Collected, ServerError};
@@ -81,9 +81,7 @@ impl Session {
                 None if self.at.is_commit_refused_for_good(&error, analysis) => {
                     self.client.tell_of_error(&self.at, error.code, error.message);
                     let why = String::from_utf8_lossy(error.message).into_owned();
-                    return Some(
-                        self.recovery.commit_refused_for_good(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), &why),
-                    );
+                    return Some(self.recovery.commit_refused_for_good(&mut door!(self), &why));
                 }
                 None => return None,
             }
@@ -128,7 +126,8 @@ impl Session {
     /// A fault is no matter if the statement may be sent again (Ok); else it is told.
     pub(super) async fn once_more(&mut self, patience: &mut Patience, fault: Fault, analysis: &Analysis) -> Result<(), Fault> {
         if let Some(by) = self.handle.killed_by() {
-            return Err(self.recovery.killed(&self.at, &self.client, &self.facts, by, fault, analysis));
+            let may_retry = |certainty| self.recovery.may_retry(&self.at, &self.client, &self.facts, certainty, analysis);
+            return Err(self.recovery.killed(&self.at, by, fault, may_retry));
         }
         if matches!(fault, Fault::Lost { certainty: Certainty::Unknown, .. }) {
             self.recovery.lost_at_us.get_or_insert(self.worker.shared.clock.now_us());
@@ -179,7 +178,7 @@ impl Session {
             // The client has rolled back already, as far as it knows.
             Fault::End(End::BackendLost(why)) if patience.conflict.is_some() => {
                 tracing::debug!("session {}: {why}", self.handle.id);
-                self.recovery.forget_transaction(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client));
+                self.recovery.forget_transaction(&mut door!(self));
                 Err(patience.conflict.take().map_or_else(|| End::BackendLost(why).into(), Fault::server))
             }
             other => Err(other),
@@ -218,7 +217,7 @@ impl Session {
     /// Leaves the server that has refused the statement, and waits for a moment.
     async fn go_elsewhere(&mut self, patience: &mut Patience, refusal: Refusal, error: ServerError) -> Result<(), Fault> {
         if refusal == Refusal::AssignedGtid {
-            return self.recovery.commit_for_implicit(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client)).await;
+            return self.recovery.commit_for_implicit(&mut door!(self)).await;
         }
         count(&self.worker.counters.refusals_hidden);
         tracing::debug!("session {}: statement sent to another server: {error}", self.handle.id);
@@ -281,12 +280,10 @@ impl Recovery {
     }
 
     /// A statement that was killed is never sent again, whatever became of it.
-    fn killed(&self, at: &Backends, client: &Frontend, facts: &SessionFacts, by: Signal, fault: Fault, analysis: &Analysis) -> Fault {
+    fn killed(&self, at: &Backends, by: Signal, fault: Fault, may_retry: impl Fn(Certainty) -> bool) -> Fault {
         let is_in_doubt = matches!(self.standing(), Some(GtidStanding::InDoubt | GtidStanding::Undecided));
         match fault {
-            Fault::Lost { certainty, .. } if !is_in_doubt && self.may_retry(at, client, facts, certainty, analysis) => {
-                Fault::interrupted(by)
-            }
+            Fault::Lost { certainty, .. } if !is_in_doubt && may_retry(certainty) => Fault::interrupted(by),
             Fault::Refused { .. } => Fault::interrupted(by),
             fault => {
                 if is_in_doubt && matches!(fault, Fault::Lost { .. }) {

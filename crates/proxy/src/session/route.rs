@@ -13,7 +13,7 @@ use super::command_sql::quoted;
 use super::end::End;
 use super::frontend::Frontend;
 use super::hand::AtHand;
-use super::question::Door;
+use super::question::door;
 use super::statements::{ClientStatement, Original};
 use super::tracked::UNCARRIED;
 use super::wants::Wants;
@@ -102,6 +102,14 @@ struct PreparedText<'a> {
     schema: Option<&'a [u8]>,
 }
 
+/// What is to be routed.
+#[derive(Clone, Copy)]
+pub(super) struct StatementText<'a> {
+    pub text: &'a [u8],
+    pub analysis: &'a Analysis,
+    pub phase: TextCommand,
+}
+
 impl<'a> PreparedText<'a> {
     fn of(statement: &'a ClientStatement) -> Self {
         Self { original: statement.original.as_deref(), schema: statement.key.schema.as_deref() }
@@ -130,7 +138,8 @@ impl Session {
         phase: TextCommand,
     ) -> Result<Option<(Incoming, Analysis, Option<Text>)>, End> {
         let in_force = self.worker.in_force();
-        let decision = self.router().decide_timed(&in_force, self.client.sql_text(command, start), analysis, None, phase);
+        let statement = StatementText { text: self.client.sql_text(command, start), analysis, phase };
+        let decision = self.router().decide_timed(&in_force, statement, None);
         match self.follow(&in_force, decision, phase).await? {
             Directed::Answered => Ok(None),
             Directed::Run(None) => Ok(Some((command, *analysis, None))),
@@ -151,7 +160,8 @@ impl Session {
 
     fn decide_execution(&self, in_force: &InForce, id: u32, phase: TextCommand) -> Option<Decision> {
         let statement = self.statements.get(id)?;
-        Some(self.router().decide_timed(in_force, &statement.key.text, &statement.analysis, Some(PreparedText::of(statement)), phase))
+        let asked = StatementText { text: &statement.key.text, analysis: &statement.analysis, phase };
+        Some(self.router().decide_timed(in_force, asked, Some(PreparedText::of(statement))))
     }
 
     /// What comes ahead of an execution goes where that will.
@@ -167,7 +177,8 @@ impl Session {
     pub(super) async fn direct_command(&mut self, sql: &[u8]) -> Result<bool, End> {
         let in_force = self.worker.in_force();
         let analysis = self.worker.analyze(sql, self.wants.lex);
-        let decision = self.router().decide_timed(&in_force, sql, &analysis, None, TextCommand::Query);
+        let statement = StatementText { text: sql, analysis: &analysis, phase: TextCommand::Query };
+        let decision = self.router().decide_timed(&in_force, statement, None);
         Ok(matches!(self.follow(&in_force, decision, TextCommand::Query).await?, Directed::Run(_)))
     }
 
@@ -178,7 +189,8 @@ impl Session {
         if !in_force.is_plain() {
             let text = [b"USE ", quoted(schema).as_slice()].concat();
             let analysis = self.worker.analyze(&text, self.wants.lex);
-            hostgroup = self.router().decide(&in_force, &text, &analysis, None, TextCommand::Query).hostgroup;
+            let statement = StatementText { text: &text, analysis: &analysis, phase: TextCommand::Query };
+            hostgroup = self.router().decide(&in_force, statement, None).hostgroup;
         }
         self.hand.forget_directions(&self.at);
         self.door().travel(hostgroup).await;
@@ -193,10 +205,7 @@ impl Session {
         self.hand.min_gtid = decision.route.as_ref().and_then(|route| route.min_gtid.clone());
         let is_answered = decision.route.as_ref().is_some_and(|route| route.ok_msg.is_some() || route.error_msg.is_some());
         if decision.commits_first && phase != TextCommand::Prepare && !is_answered {
-            Box::pin(
-                self.recovery.commit_what_was_read(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), decision.hostgroup),
-            )
-            .await;
+            Box::pin(self.recovery.commit_what_was_read(&mut door!(self), decision.hostgroup)).await;
         }
         self.door().travel(decision.hostgroup).await;
         // Where it is part of what is open, it stays that.
@@ -294,36 +303,24 @@ impl Session {
 
 impl Router<'_> {
     /// [`Self::decide`], measured if that is wanted, with what is to be brought along.
-    fn decide_timed(
-        &self,
-        in_force: &InForce,
-        text: &[u8],
-        analysis: &Analysis,
-        prepared: Option<PreparedText<'_>>,
-        phase: TextCommand,
-    ) -> Decision {
+    fn decide_timed(&self, in_force: &InForce, asked: StatementText<'_>, prepared: Option<PreparedText<'_>>) -> Decision {
         let began_ns = self.at.worker.meter.rules().times_rules.then(|| self.at.worker.shared.clock.now_ns());
-        let mut decision = self.decide(in_force, text, analysis, prepared, phase);
+        let mut decision = self.decide(in_force, asked, prepared);
         if let Some(began_ns) = began_ns {
             add(&self.at.worker.counters.rules_ns, self.at.worker.shared.clock.now_ns().saturating_sub(began_ns));
         }
-        decision.brings = self.at.needs_variables(analysis, decision.hostgroup).then(|| sql::user_variables(text, self.wants.lex));
+        let brings = self.needs_variables(asked.analysis, decision.hostgroup);
+        decision.brings = brings.then(|| sql::user_variables(asked.text, self.wants.lex));
         decision
     }
 
     /// Decides for a statement with this text; the rules are told what the client prepared, and where. Changes nothing but memories.
-    fn decide(
-        &self,
-        in_force: &InForce,
-        text: &[u8],
-        analysis: &Analysis,
-        prepared: Option<PreparedText<'_>>,
-        phase: TextCommand,
-    ) -> Decision {
+    fn decide(&self, in_force: &InForce, asked: StatementText<'_>, prepared: Option<PreparedText<'_>>) -> Decision {
         let default = self.at.user.default_hostgroup;
         if in_force.is_plain() {
             return Decision { hostgroup: default, commits_first: false, brings: None, directions: Directions::default(), route: None };
         }
+        let StatementText { text, analysis, phase } = asked;
         let commits_first = analysis.kind == Kind::Begin && self.client.may_leave_what_was_read(self.at, self.wants, text);
         let digest = self.at.worker.digest(text, self.wants.lex, analysis);
         let statement = routing::Statement { text, mode: self.wants.lex, analysis: *analysis };
@@ -336,10 +333,10 @@ impl Router<'_> {
             } else {
                 None
             };
-            let asked = RulesInput { flag_in: self.flag_in, comment: None, schema: entered.as_deref().unwrap_or(schema) };
-            let request = self.request(text, analysis, &known, asked);
+            let input = RulesInput { flag_in: self.flag_in, comment: None, schema: entered.as_deref().unwrap_or(schema) };
+            let request = self.request(text, analysis, &known, input);
             let route = in_force.rules.destination(&request, &mut self.at.worker.memo.borrow_mut(), self.at.worker.random.next());
-            let (hostgroup, _) = self.destination(in_force, text, analysis, &route, phase);
+            let (hostgroup, _) = self.destination(in_force, asked, &route);
             return Decision { hostgroup, commits_first, brings: None, directions: Directions::default(), route: None };
         }
         let original = prepared.and_then(|prepared| prepared.original);
@@ -361,7 +358,7 @@ impl Router<'_> {
         if in_force.snapshot.vars.firewall_whitelist_enabled {
             self.ask_firewall(in_force, digest_said, schema, &mut route);
         }
-        let (hostgroup, writer) = self.destination(in_force, text, analysis, &route, phase);
+        let (hostgroup, writer) = self.destination(in_force, asked, &route);
         let directions = Directions {
             retries: route.retries.map(|times| u16::try_from(times).unwrap_or(u16::MAX)),
             multiplex: route.multiplex,
@@ -371,7 +368,7 @@ impl Router<'_> {
             needs: Needs::of(&route, || crate::workers::clock::unix_us() / 1000),
             gtid_from: route.gtid_from_hostgroup,
             mirror: MirrorWish::of(&route),
-            alone: self.reads_alone(in_force, text, analysis, hostgroup, phase),
+            alone: self.reads_alone(in_force, asked, hostgroup),
             writer,
             rule: route.matched.last().copied().and_then(NonZeroU32::new),
         };
@@ -387,53 +384,40 @@ impl Router<'_> {
     }
 
     /// Where a statement goes, and the writers of the read/write split that sends it to its readers.
-    fn destination(
-        &self,
-        in_force: &InForce,
-        text: &[u8],
-        analysis: &Analysis,
-        route: &Route,
-        phase: TextCommand,
-    ) -> (HostgroupId, Option<HostgroupId>) {
+    fn destination(&self, in_force: &InForce, asked: StatementText<'_>, route: &Route) -> (HostgroupId, Option<HostgroupId>) {
         let split = in_force.splits.then(|| routing::split_of(&in_force.snapshot, &self.at.user, route)).flatten();
-        let side = split.map(|split| self.side_of(split, in_force, text, analysis, route, phase));
+        let side = split.map(|split| self.side_of(split, in_force, asked, route));
         let meant = side.or(route.destination_hostgroup).unwrap_or(self.at.user.default_hostgroup);
-        let drawn_to = self.at.drawn_to(self.wants, in_force, text, analysis, meant);
-        let hostgroup = self.where_it_begins(in_force, text, analysis, drawn_to, phase).unwrap_or(drawn_to);
+        let drawn_to = self.drawn_to(in_force, asked, meant);
+        let hostgroup = self.where_it_begins(in_force, asked, drawn_to).unwrap_or(drawn_to);
         (hostgroup, split.filter(|split| split.reader == hostgroup).map(|split| split.writer))
     }
 
     /// With autocommit off a statement begins a transaction, and what follows stays where that is. A plain read that a rule sends
     /// elsewhere than home is to be no such beginning (`enforce_autocommit_on_reads`): what comes next may write.
-    fn reads_alone(&self, in_force: &InForce, text: &[u8], analysis: &Analysis, hostgroup: HostgroupId, phase: TextCommand) -> bool {
+    fn reads_alone(&self, in_force: &InForce, asked: StatementText<'_>, hostgroup: HostgroupId) -> bool {
         self.client.is_autocommit_off()
             && self.at.worker.shared.initial_status().contains(StatusFlags::AUTOCOMMIT)
             && hostgroup != self.at.user.default_hostgroup
-            && matches!(phase, TextCommand::Query | TextCommand::Execution)
+            && matches!(asked.phase, TextCommand::Query | TextCommand::Execution)
             && !in_force.snapshot.vars.enforce_autocommit_on_reads
-            && self.wants.is_plain_read(self.at, text, analysis)
+            && self.wants.is_plain_read(self.at, asked.text, asked.analysis)
     }
 
     /// Where else than in `hostgroup` the transaction begins that a statement is part of because autocommit is off. Where that counts
     /// as an open transaction, or a plain read is to begin one, this is where the rules send a BEGIN. And what cannot run alone
     /// begins none among the readers of a cluster.
-    fn where_it_begins(
-        &self,
-        in_force: &InForce,
-        text: &[u8],
-        analysis: &Analysis,
-        hostgroup: HostgroupId,
-        phase: TextCommand,
-    ) -> Option<HostgroupId> {
+    fn where_it_begins(&self, in_force: &InForce, asked: StatementText<'_>, hostgroup: HostgroupId) -> Option<HostgroupId> {
         if !self.client.is_autocommit_off() {
             return None;
         }
-        let enforced = || in_force.snapshot.vars.enforce_autocommit_on_reads && self.wants.is_plain_read(self.at, text, analysis);
+        let is_plain_read = || self.wants.is_plain_read(self.at, asked.text, asked.analysis);
+        let enforced = || in_force.snapshot.vars.enforce_autocommit_on_reads && is_plain_read();
         if self.at.lane.settings().autocommit_false_is_transaction || enforced() {
             return Some(self.where_begin_goes(in_force));
         }
         let is_home = hostgroup == self.at.user.default_hostgroup;
-        if is_home || analysis.kind != Kind::Select || self.reads_alone(in_force, text, analysis, hostgroup, phase) {
+        if is_home || asked.analysis.kind != Kind::Select || self.reads_alone(in_force, asked, hostgroup) {
             return None;
         }
         in_force.snapshot.roles.iter().find(|group| group.is_beside_writer(hostgroup)).map(|group| group.writer)
@@ -492,15 +476,8 @@ impl Router<'_> {
     }
 
     /// The side of a read/write split.
-    fn side_of(
-        &self,
-        split: ReadWriteSplit,
-        in_force: &InForce,
-        text: &[u8],
-        analysis: &Analysis,
-        route: &Route,
-        phase: TextCommand,
-    ) -> HostgroupId {
+    fn side_of(&self, split: ReadWriteSplit, in_force: &InForce, asked: StatementText<'_>, route: &Route) -> HostgroupId {
+        let StatementText { text, analysis, phase } = asked;
         if phase == TextCommand::Cursor {
             // What follows until it is closed may write.
             return split.writer;

@@ -9,7 +9,8 @@ const SPLIT: &str = r#"{ username="anna", password="x", default_hostgroup=1,
 
 impl Bed {
     fn decided(&self, text: &str, phase: TextCommand) -> Decision {
-        self.router().decide(&self.worker.in_force(), text.as_bytes(), &self.analysis(text), None, phase)
+        let asked = StatementText { text: text.as_bytes(), analysis: &self.analysis(text), phase };
+        self.router().decide(&self.worker.in_force(), asked, None)
     }
 
     fn goes_to(&self, text: &str) -> HostgroupId {

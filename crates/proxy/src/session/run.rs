@@ -6,6 +6,7 @@ use super::command::Incoming;
 use super::fault::Fault;
 use super::leave::BackendAtStart;
 use super::plan::Plan;
+use super::question::door;
 use super::relay::Outgoing;
 use super::sync::{Ahead, is_about_diagnostics};
 use crate::session_state::causal::Writing;
@@ -46,8 +47,7 @@ impl Session {
             self.hand.end_fill(&self.at, result.is_ok());
         }
         if self.recovery.assigned_gtid.is_some() {
-            let (recovery, mut door) = self.recovery_and_door();
-            Box::pin(recovery.gtid_after(&mut door)).await;
+            Box::pin(self.recovery.gtid_after(&mut door!(self))).await;
         }
         result
     }

@@ -4,7 +4,7 @@ use super::charsets::{self, Hidden};
 use super::command::Incoming;
 use super::connection::Connection;
 use super::effects::{Effects, contains};
-use super::question::{Door, Question};
+use super::question::{Door, Question, door};
 use super::sync::AUTOCOMMIT;
 use super::tracked::UNCARRIED;
 use super::wants::Wants;
@@ -114,15 +114,13 @@ impl Effects<'_> {
         let mut changed = own;
         if !fresh.is_empty() {
             let columns: Vec<String> = fresh.iter().map(|name| format!("@@session.{name} <=> @@global.{name}")).collect();
-            let (wants, mut door) = self.wants_and_door();
-            let Ok(answers) = wants.ask_for_values(&mut door, &columns).await else { return false };
+            let Ok(answers) = self.wants.ask_for_values(&mut door!(self), &columns).await else { return false };
             changed.extend(fresh.into_iter().zip(answers).filter(|(_, alike)| alike != b"1").map(|(name, _)| name));
         }
         if changed.is_empty() {
             return true;
         }
-        let (wants, mut door) = self.wants_and_door();
-        let Ok(mut values) = wants.ask_for_variables(&mut door, &changed).await else { return false };
+        let Ok(mut values) = self.wants.ask_for_variables(&mut door!(self), &changed).await else { return false };
         values.sort_by_key(|(name, _)| assignment_rank(name, false));
         for (name, value) in &values {
             self.note_variable(name, value, sql, analysis);
@@ -135,8 +133,7 @@ impl Effects<'_> {
         let (assignments, is_versioned) = (assignments(sql, analysis, self.wants.lex), analysis.facts.contains(Facts::VERSIONED));
         let hidden =
             charsets::hidden_after(&assignments, is_versioned, reply, |charset| self.at.backend.usual_collation(self.wants, charset));
-        let (wants, mut door) = self.wants_and_door();
-        wants.ask_for_charsets(&mut door, &hidden).await
+        self.wants.ask_for_charsets(&mut door!(self), &hidden).await
     }
 
     /// Asks what a SET that failed has changed. A variable that the session has not set, and that is as it is globally, was not.
@@ -159,8 +156,7 @@ impl Effects<'_> {
                 _ => {}
             }
         }
-        let (wants, mut door) = self.wants_and_door();
-        let is_learnt = (!charsets_changed || wants.has_kept_charsets(&mut door).await)
+        let is_learnt = (!charsets_changed || self.wants.has_kept_charsets(&mut door!(self)).await)
             && (names.is_empty() || self.learn_changed(&names, sql, analysis).await);
         if !is_learnt {
             self.at.pin(PinReason::SessionState, analysis);
@@ -183,8 +179,7 @@ impl Effects<'_> {
         }
         let names_charsets = self.at.backend.tells_by_clients_wish() && self.wants.names_charsets(sql, analysis);
         let charsets_changed = charsets::changed_by(reply) || names_charsets || untold.iter().any(|name| charsets::is_one(name));
-        let (wants, mut door) = self.wants_and_door();
-        let told = if untold.is_empty() { Ok(Vec::new()) } else { wants.ask_for_variables(&mut door, &untold).await };
+        let told = if untold.is_empty() { Ok(Vec::new()) } else { self.wants.ask_for_variables(&mut door!(self), &untold).await };
         let is_skipped = analysis.kind == Kind::Set
             && analysis.facts.contains(Facts::VERSIONED)
             && !analysis.facts.intersects(Facts::MULTI | Facts::TORN)

@@ -9,7 +9,7 @@ use super::failed::may_have_left;
 use super::frontend::Frontend;
 use super::guard::guarded;
 use super::hand::AtHand;
-use super::question::{Door, Question};
+use super::question::{Door, Question, door};
 use super::statements::Statements;
 use crate::backends::connect;
 use crate::session_state::held::Tracking;
@@ -105,7 +105,7 @@ impl Session {
 
     async fn let_go_later(&mut self, analysis: &Analysis) -> Result<(), End> {
         if self.recovery.assigned_gtid.is_some() {
-            Box::pin(self.recovery.clear_gtid_ended(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client))).await;
+            Box::pin(self.recovery.clear_gtid_ended(&mut door!(self))).await;
         }
         if self.at.pins.only_stored_code().is_some() {
             Box::pin(self.door().read_stored_code(analysis)).await;
@@ -128,7 +128,7 @@ impl Session {
             return Ok(());
         }
         if self.causal.lacks_gtids(&self.at) {
-            Box::pin(self.causal.ask_for_gtids(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client))).await;
+            Box::pin(self.causal.ask_for_gtids(&mut door!(self))).await;
         }
         let delay_ms = self.at.lane.settings().connection_delay_multiplex_ms;
         if delay_ms > 0 && self.at.pins.set().is_empty() {

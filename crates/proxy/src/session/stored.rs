@@ -4,7 +4,6 @@
 //! What is known: the operator declares it (`safe_functions`), or the body was read: SHOW CREATE on the session's own backend, when
 //! nothing else keeps it, with the session's own rights. A body counts for `prepared_metadata_max_age`, or until a data definition.
 
-use super::backends::Backends;
 use super::connection::Connection;
 use super::definition;
 use super::effects::{Effects, changes_data_at_most, contains};
@@ -82,7 +81,7 @@ impl Effects<'_> {
                 continue;
             }
             only_natives = false;
-            if self.at.is_declared_safe(routine.schema.as_deref(), &routine.name) && !has_failed {
+            if self.at.user.attributes.declares_safe(routine.schema.as_deref(), &routine.name) && !has_failed {
                 continue;
             }
             // A loadable function, or one that was not there to be called.
@@ -107,7 +106,8 @@ impl Effects<'_> {
             return self.at.pin(PinReason::SessionState, analysis);
         }
         let defined = self.facts.routines_defined;
-        match self.at.judge(&calls, &[], defined) {
+        let verdict = self.door().judge(&calls, &[], defined);
+        match verdict {
             Verdict::Harmless => {}
             Verdict::Leaves { role } => self.at.pin_unknown(role, analysis),
             // What is pinned so is never asked.
@@ -146,7 +146,7 @@ impl Door<'_> {
         self.forget_unhandled();
         let (mut fresh, defined) = (Vec::new(), self.at.pins.routines_defined());
         let verdict = loop {
-            match self.at.judge(&calls, &fresh, defined) {
+            match self.judge(&calls, &fresh, defined) {
                 Verdict::Unread(routine) if fresh.len() < MOST => match self.ask_for_body(&routine).await {
                     Ok(body) => fresh.push((routine, body)),
                     // The next statement finds the connection closed.
@@ -164,26 +164,27 @@ impl Door<'_> {
     }
 }
 
-impl Backends {
+impl Door<'_> {
     /// What these calls leave, by the bodies that were just read and those that are remembered. `defined` is how many definitions
     /// of routines there were before they ran.
     fn judge(&self, calls: &[StoredCall], fresh: &[(Routine, Body)], defined: u32) -> Verdict {
-        let Some(info) = self.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else {
+        let at = &*self.at;
+        let Some(info) = at.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else {
             return Verdict::Leaves { role: false };
         };
-        let (epoch, now_ms) = (self.worker.shared.ddl_epoch.load(Ordering::Acquire), self.worker.clock.now_ms());
-        let max_age_ms = self.worker.snapshot().vars.prepared_metadata_max_age;
-        let (memory, place) = (self.worker.memory.borrow(), self.place(&info));
+        let (epoch, now_ms) = (at.worker.shared.ddl_epoch.load(Ordering::Acquire), at.worker.clock.now_ms());
+        let max_age_ms = at.worker.snapshot().vars.prepared_metadata_max_age;
+        let (memory, place) = (at.worker.memory.borrow(), at.place(&info));
         let mariadb = info.flavor == Flavor::MariaDb;
         let mut all = calls.to_vec();
-        let (mut at, mut leaves, mut role) = (0, false, false);
-        while let Some(StoredCall { routine, may_be_missing, has_failed, is_bare }) = all.get(at).cloned() {
-            at += 1;
+        let (mut next, mut leaves, mut role) = (0, false, false);
+        while let Some(StoredCall { routine, may_be_missing, has_failed, is_bare }) = all.get(next).cloned() {
+            next += 1;
             let just_read = fresh.iter().find(|(read, _)| *read == routine).map(|(_, body)| body);
             let Some(body) = just_read.or_else(|| memory.body(&place, &routine, epoch, now_ms, max_age_ms)) else {
                 return Verdict::Unread(routine);
             };
-            leaves |= self.worker.shared.routines_defined.may_have_changed(&routine, defined);
+            leaves |= at.worker.shared.routines_defined.may_have_changed(&routine, defined);
             match body {
                 Body::Missing => leaves |= !may_be_missing,
                 Body::Unreadable => leaves = true,
@@ -194,8 +195,9 @@ impl Backends {
                         // What its definer may run, its caller need not be allowed to see.
                         let may_be_missing = !called.is_procedure && sql::is_native(&called.name, mariadb);
                         let call = StoredCall { routine: called.clone(), may_be_missing, has_failed: false, is_bare };
-                        let is_safe =
-                            [called.schema.as_deref(), None].into_iter().any(|schema| self.is_declared_safe(schema, &called.name));
+                        let is_safe = [called.schema.as_deref(), None]
+                            .into_iter()
+                            .any(|schema| at.user.attributes.declares_safe(schema, &called.name));
                         if !is_safe && !all.contains(&call) {
                             all.push(call);
                         }
@@ -208,13 +210,6 @@ impl Backends {
             }
         }
         if leaves || role { Verdict::Leaves { role } } else { Verdict::Harmless }
-    }
-
-    /// The operator says that it has no side effects.
-    fn is_declared_safe(&self, schema: Option<&str>, name: &str) -> bool {
-        let safe = &self.user.attributes.safe_functions;
-        let full = schema.map_or_else(|| name.to_lowercase(), |schema| format!("{schema}.{name}").to_lowercase());
-        safe.iter().any(|safe| **safe == *full)
     }
 }
 

@@ -9,7 +9,7 @@ use super::facts::{OwnError, SessionFacts, Unread};
 use super::fault::Fault;
 use super::frontend::Frontend;
 use super::hand::AtHand;
-use super::question::{Door, Question};
+use super::question::{Door, Question, door};
 use super::wants::Wants;
 use crate::backends::backend::put_query;
 use crate::backends::cleaning::{self, ResetError};
@@ -76,7 +76,10 @@ impl Session {
             }
         }
         if self.at.backend.as_ref().is_some_and(|b| b.core.held.has_warnings()) || ahead.replies > 0 {
-            self.facts.clear_warnings(&mut self.at, &self.client, &self.hand, analysis, entering, &mut ahead);
+            let is_asked = is_about_diagnostics(analysis);
+            let shows = (entering || is_asked) && self.facts.own_error().is_none();
+            let keeps = !is_asked && self.client.may_keep_backend(&self.at, &self.hand, analysis);
+            self.at.clear_warnings(shows, keeps, &mut ahead);
         }
         Ok(ahead)
     }
@@ -103,7 +106,7 @@ impl Session {
                         set = state::keeping_ignore_space(&set);
                     }
                     let pinned = !self.at.pins.set().is_empty();
-                    match self.wants.sync_set(&mut Door::new(&mut self.at, &mut self.facts, &mut self.client), &set, sure, ahead).await {
+                    match self.wants.sync_set(&mut door!(self), &set, sure, ahead).await {
                         // It may be the way back that the server refuses; another connection need not go it.
                         Err(Fault::Error { .. }) if !last && !pinned => self.obtain().await?,
                         result => {
@@ -190,25 +193,12 @@ impl Session {
     }
 }
 
-impl SessionFacts {
+impl Backends {
     /// The backend's warnings are another session's, or of the SET that goes ahead (MySQL warns of utf8mb3, and counts warnings
-    /// once more with COM_INIT_DB): a statement without any comes between, where this one shows them, or leaves them for the next
-    /// one to show on the same backend.
-    fn clear_warnings(
-        &mut self,
-        at: &mut Backends,
-        client: &Frontend,
-        hand: &AtHand,
-        analysis: &Analysis,
-        entering: bool,
-        ahead: &mut Ahead,
-    ) {
-        if !at.pins.set().is_empty() {
-            return;
-        }
-        let shows = (entering || is_about_diagnostics(analysis)) && self.own_error().is_none();
-        let keeps = client.may_keep_backend(at, hand, analysis) && !is_about_diagnostics(analysis);
-        let Some(backend) = at.backend.as_mut() else { return };
+    /// once more with COM_INIT_DB): a statement without any comes between, where this one `shows` them, or leaves them for the next
+    /// one to show on the same backend, which the session may keep.
+    fn clear_warnings(&mut self, shows: bool, keeps: bool, ahead: &mut Ahead) {
+        let Some(backend) = self.backend.as_mut().filter(|_| self.pins.set().is_empty()) else { return };
         // MySQL forgets them with any statement.
         let leaves = keeps && backend.core.held.has_warnings() && backend.core.info.flavor == Flavor::MariaDb;
         if shows || leaves {

@@ -13,6 +13,7 @@ use super::charsets;
 use super::effects::{Effects, may_name_others};
 use super::literals::{NO_TYPE, is_bare_null, literals, null_of, of_type};
 use super::question::{Door, Question};
+use super::route::Router;
 use super::wants::Wants;
 use crate::session_state::pins::{PinReason, Pins, UNSEEN};
 use crate::session_state::state::{MOST_USER_VARIABLES, Text, Variables};
@@ -185,13 +186,13 @@ impl Door<'_> {
     }
 }
 
-impl Backends {
+impl Router<'_> {
     /// Whether a statement for `hostgroup` uses user variables of which another place may know better.
     pub(super) fn needs_variables(&self, analysis: &Analysis, hostgroup: HostgroupId) -> bool {
         analysis.facts.contains(Facts::USER_VARIABLE)
-            && self.is_pinned()
-            && !self.pins.set().intersects(BOUND)
-            && self.all_places().any(|(id, pins)| id != hostgroup && pins.set().intersects(UNSEEN))
+            && self.at.is_pinned()
+            && !self.at.pins.set().intersects(BOUND)
+            && self.at.all_places().any(|(id, pins)| id != hostgroup && pins.set().intersects(UNSEEN))
     }
 }
 

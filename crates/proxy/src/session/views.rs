@@ -6,7 +6,6 @@
 //! a data definition. INVARIANT: no proof, no harmlessness.
 
 use super::Session;
-use super::backends::Backends;
 use super::command::Incoming;
 use super::fault::Fault;
 use super::frontend::Frontend;
@@ -80,13 +79,14 @@ impl Session {
     }
 }
 
-impl Backends {
+impl Door<'_> {
     /// Those of the tables of which it is not known that reading them runs no code that may write; an error where one is known that may.
     pub(super) fn unproven(&self, mut tables: Vec<SchemaTable>) -> Result<Vec<SchemaTable>, ()> {
-        let Some(info) = self.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else { return Ok(tables) };
-        let (epoch, now_ms) = (self.worker.shared.ddl_epoch.load(Ordering::Acquire), self.worker.clock.now_ms());
-        let max_age_ms = self.worker.snapshot().vars.prepared_metadata_max_age;
-        let (memory, place) = (self.worker.memory.borrow(), self.place(&info));
+        let at = &*self.at;
+        let Some(info) = at.backend.as_ref().map(|backend| Arc::clone(&backend.core.info)) else { return Ok(tables) };
+        let (epoch, now_ms) = (at.worker.shared.ddl_epoch.load(Ordering::Acquire), at.worker.clock.now_ms());
+        let max_age_ms = at.worker.snapshot().vars.prepared_metadata_max_age;
+        let (memory, place) = (at.worker.memory.borrow(), at.place(&info));
         let mut writes = false;
         tables.retain(|table| {
             let known = memory.is_harmless(&place, (&table.schema, &table.name), epoch, now_ms, max_age_ms);
@@ -150,7 +150,7 @@ impl Door<'_> {
 
     /// Whether reading these runs no code that may write, as far as is known, or as the backend at hand says.
     pub(super) async fn are_harmless(&mut self, tables: Vec<SchemaTable>) -> Result<bool, Fault> {
-        let Ok(tables) = self.at.unproven(tables) else { return Ok(false) };
+        let Ok(tables) = self.unproven(tables) else { return Ok(false) };
         if tables.is_empty() {
             return Ok(true);
         }
