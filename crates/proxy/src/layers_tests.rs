@@ -206,6 +206,18 @@ fn no_circle_of_the_sessions_files_grows() {
     assert!(edges.len() > 60 && largest.len() <= SESSION_CIRCLE, "{} files call each other: {largest:?}", largest.len());
 }
 
+/// What becomes of a session's user variables is said in one file.
+#[test]
+fn user_variables_have_one_owner() {
+    const GIVES: &[&str] =
+        &["user_variables.set(", ".variables_computed(", ".variable_known(", ".carry_user_variable(", ".user_variable_changed("];
+    let gives = |code: &str| GIVES.iter().any(|call| code.contains(call));
+    let files = files();
+    let is_owned = |path: &Path| path.starts_with("session") && !path.to_str().unwrap().trim_end_matches(".rs").ends_with("tests");
+    let found: Vec<_> = files.iter().filter(|(path, code)| is_owned(path) && gives(code)).map(|(path, _)| path).collect();
+    assert_eq!(found, [Path::new("session/user_variables.rs")]);
+}
+
 /// A reader who meets a type's name knows which type is meant.
 #[test]
 fn no_two_types_have_one_name() {

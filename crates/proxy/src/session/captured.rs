@@ -187,12 +187,7 @@ impl Session {
 
     /// Statements that bring a new connection into the session's state, without its schema.
     fn capture_setup(&self) -> Vec<Vec<u8>> {
-        let mut want = State { schema: None, ..self.wants.state.clone() };
-        for (name, value) in self.wants.state.user_variables.entries() {
-            if assigns_password(name, value, self.wants.lex) {
-                want.user_variables.set(name, None);
-            }
-        }
+        let want = self.wants.without_user_variables(|name, literal| assigns_password(name, literal, self.wants.lex));
         let Some(info) = self.worker.shared.info.get() else { return Vec::new() };
         match state::diff(&want, &State::default(), &Variables::default(), &info) {
             Diff::Steps { set: Some(set), .. } => vec![set.into_bytes()],

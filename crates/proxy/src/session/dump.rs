@@ -68,9 +68,8 @@ impl Session {
     /// Asks the server for its binlog, and waits for the beginning of its answer: false when that is an error, which is still to be
     /// passed on and leaves the session what it was.
     async fn begin_dump(&mut self, command: Incoming, analysis: &Analysis) -> Result<bool, Fault> {
-        let literal = |names: [&str; 2]| names.iter().find_map(|name| self.wants.state.user_variables.get(name)).cloned();
-        let (connect_state, uuid) = (literal(["slave_connect_state"; 2]), literal(["replica_uuid", "slave_uuid"]));
-        let connect_state = connect_state.filter(|text| is_set(text));
+        let literal = |name| self.wants.known_user_variable(name).cloned();
+        let (connect_state, uuid) = (literal("slave_connect_state"), literal("replica_uuid").or_else(|| literal("slave_uuid")));
         let by_gtid = command.byte == Command::BinlogDumpGtid as u8 || connect_state.is_some();
         let body = self.client.body(command);
         let replica = Replica::asking(command.byte, body, connect_state.as_deref(), uuid.as_deref(), self.worker.clock.now_ms());
@@ -145,9 +144,4 @@ impl Replica {
             refused: 0,
         });
     }
-}
-
-/// Whether a user variable's literal is not NULL.
-fn is_set(literal: &[u8]) -> bool {
-    !literal.eq_ignore_ascii_case(b"NULL")
 }

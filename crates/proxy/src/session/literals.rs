@@ -44,6 +44,11 @@ pub(super) fn is_bare_null(literal: &[u8]) -> bool {
     std::str::from_utf8(literal).is_ok_and(|literal| type_of_null(literal) == Some(NO_TYPE))
 }
 
+/// Is it the literal of a NULL, of whatever type?
+pub(super) fn is_null(literal: &[u8]) -> bool {
+    std::str::from_utf8(literal).is_ok_and(|literal| type_of_null(literal).is_some())
+}
+
 /// A short literal of the same type, character set and collation; None when that is not certain.
 pub(super) fn of_type(literal: &str) -> Option<Cow<'_, str>> {
     let literal = type_of_null(literal).unwrap_or(literal);

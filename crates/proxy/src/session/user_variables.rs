@@ -11,12 +11,12 @@
 use super::backends::{BOUND, Backends};
 use super::charsets;
 use super::effects::{Effects, may_name_others};
-use super::literals::{NO_TYPE, is_bare_null, literals, null_of, of_type};
+use super::literals::{NO_TYPE, is_bare_null, is_null, literals, null_of, of_type};
 use super::question::{Door, Question};
 use super::route::Router;
 use super::wants::Wants;
 use crate::session_state::pins::{PinReason, Pins, UNSEEN};
-use crate::session_state::state::{MOST_USER_VARIABLES, Text, Variables};
+use crate::session_state::state::{MOST_USER_VARIABLES, State, Text, Variables};
 use crate::statements::stmt_cache::ValuesAtPrepare;
 use crate::workers::counters::count;
 use model::HostgroupId;
@@ -202,6 +202,20 @@ impl Wants {
         self.state.user_variables.get(name).filter(|literal| !is_bare_null(literal)).map_or(UNSET, |literal| literal)
     }
 
+    /// The literal of a variable that is known, and not NULL.
+    pub(super) fn known_user_variable(&self, name: &str) -> Option<&Text> {
+        self.state.user_variables.get(name).filter(|literal| !is_null(literal))
+    }
+
+    /// What the session wants without its schema, and without the user variables with a name and a literal that are left out.
+    pub(super) fn without_user_variables(&self, is_left_out: impl Fn(&str, &[u8]) -> bool) -> State {
+        let mut state = State { schema: None, ..self.state.clone() };
+        for (name, _) in self.state.user_variables.entries().iter().filter(|(name, literal)| is_left_out(name, literal)) {
+            state.user_variables.set(name, None);
+        }
+        state
+    }
+
     /// The values of the variables that a statement names, for a server where they decide at PREPARE.
     pub(super) fn values_at_prepare(&self, at: &Backends, text: &[u8]) -> ValuesAtPrepare {
         let names = sql::user_variables(text, self.lex).filter(|names| names.iter().all(|name| !at.pins.hides(name)));
@@ -217,5 +231,25 @@ impl Wants {
     pub(super) fn changed_since_prepare(&self, at: &Backends, then: &Variables) -> Vec<(Arc<str>, Text)> {
         let is_other = |name: &str, literal: &[u8]| at.pins.hides(name) || self.user_variable(name) != literal;
         then.entries().iter().filter(|(name, literal)| is_other(name, literal)).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::session::bed::{Bed, ok};
+    use wire::charset::Flavor;
+
+    #[tokio::test]
+    async fn a_variable_that_was_set_to_null_is_not_known_to_have_a_value() {
+        for (texts, expected) in [
+            (&["SET @slave_connect_state = '0-1-2'"][..], true),
+            (&["SET @slave_connect_state = NULL"], false),
+            (&["SET @slave_connect_state = '0-1-2'", "SET @slave_connect_state = NULL"], false),
+            (&[], false),
+        ] {
+            let mut bed = Bed::new("").on(Flavor::MariaDb);
+            texts.iter().for_each(|text| bed.ran(text, &ok()));
+            assert_eq!(bed.wants.known_user_variable("slave_connect_state").is_some(), expected, "{texts:?}");
+        }
     }
 }
