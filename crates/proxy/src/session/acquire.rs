@@ -130,7 +130,7 @@ impl Session {
         let since_us = self.handle.transaction_since_us().unwrap_or(asked_us);
         let wish = Wish { needs: self.hand.directions.needs, collation, raw: None, rider, gathers };
         self.handle.begin_wait(self.at.pool.shared.id, self.worker.clock.now_ms());
-        self.hand.trail_waits(&self.at, false);
+        self.hand.traced(|trail| trail.waits(&self.at, false));
         let mut acquire = self.at.pool.enqueue(&self.worker, &self.at.lane, wish, since_us, deadline_us);
         let result = match self.hand.directions.writer {
             Some(writer) => Box::pin(self.client.wait_among_readers(&self.at, &mut acquire, writer, deadline_us)).await,
@@ -225,7 +225,7 @@ impl Frontend {
             let Some(until_us) = at.head_start_ends_us(deadline_us) else { break };
             if std::mem::take(&mut is_first) {
                 count(&at.worker.counters.replay_waits);
-                hand.trail_waits(at, true);
+                hand.traced(|trail| trail.waits(at, true));
                 at.handle.begin_wait(at.pool.shared.id, at.worker.clock.now_ms());
             }
             let left = Duration::from_micros(until_us.saturating_sub(at.worker.shared.clock.now_us())).min(NO_LIMIT);

@@ -109,6 +109,11 @@ impl SessionCapture {
         }
     }
 
+    /// A rule has answered or refused the statement at hand.
+    pub(super) fn stops(&mut self) {
+        self.stage = Stage::Stopped;
+    }
+
     fn is_active(&self) -> bool {
         self.has_begun && self.run.is_some()
     }
@@ -193,11 +198,6 @@ impl Session {
             Diff::Steps { set: Some(set), .. } => vec![set.into_bytes()],
             _ => Vec::new(),
         }
-    }
-
-    /// A rule has answered or refused the statement at hand.
-    pub(super) fn capture_stops(&mut self) {
-        self.set_stage(Stage::Stopped);
     }
 
     fn set_stage(&mut self, stage: Stage) {

@@ -94,7 +94,7 @@ impl Causality {
     /// Whether the backend at hand is to be asked what the session wrote.
     pub(super) fn lacks_gtids(&self, at: &Backends) -> bool {
         let is_open = |backend: &Backend| self.writes.as_ref().is_some_and(|writes| writes.is_open(&backend.core.server.key));
-        self.writes.is_some() && at.backend.as_ref().is_some_and(is_open)
+        at.backend.as_ref().is_some_and(is_open)
     }
 
     /// Whether causal reads are on, and the session made or changed a table or its like: a server may lack it when it prepares.
@@ -203,13 +203,6 @@ impl Causality {
             rule.map(|id| wanted(Origin::Own, id, Some(id))),
             comment.map(|_| wanted(Origin::Comment, asked, writer)),
         ]
-    }
-}
-
-impl AtHand {
-    /// Whether the statement at hand is run as if there were no causal reads.
-    pub(super) fn is_not_causal(&self, at: &Backends) -> bool {
-        at.lane.causal().is_none() && self.directions.gtid_from.is_none() && self.min_gtid.is_none()
     }
 }
 

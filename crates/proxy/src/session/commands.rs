@@ -25,8 +25,7 @@ impl Session {
     /// Serves one command.
     pub(super) async fn serve_command(&mut self, command: Incoming) -> Result<(), End> {
         self.command_begins(command);
-        self.capture_begins(command);
-        self.copy_begins(command);
+        self.beside_begins(command);
         self.client.streamed_input = false;
         self.client.is_half_told = false;
         let result = match Command::from_u8(command.byte) {
@@ -34,8 +33,7 @@ impl Session {
             Some(kind @ (Command::Query | Command::StmtExecute)) => match self.statement(kind, command) {
                 Some(mut statement) => {
                     let result = self.serve_statement(&mut statement).await;
-                    self.capture_statement(&statement);
-                    self.copy_statement(&statement);
+                    self.beside_ran(&statement);
                     result
                 }
                 None => Box::pin(self.serve_odd(kind, command)).await,
@@ -43,8 +41,7 @@ impl Session {
             Some(Command::Quit) => Err(End::Quit),
             Some(other) => {
                 let result = Box::pin(self.run_rare(other, command)).await;
-                self.capture_command(other);
-                self.copy_command(other);
+                self.beside_served(other);
                 result
             }
             None => self.client.send_error(&mut self.at, codes::UNKNOWN_COM, "08S01", "Unknown command").await,
@@ -58,8 +55,8 @@ impl Session {
             }
         }
         self.command_ended();
-        if let Some(beside) = self.beside.as_mut().filter(|beside| beside.copied.waits()) {
-            Box::pin(beside.copied.wait_for_room(&self.worker)).await;
+        if let Some(beside) = self.beside.as_mut() {
+            beside.command_ended(&self.worker).await;
         }
         result
     }
@@ -69,8 +66,7 @@ impl Session {
         match self.client.read_long_text(&self.at, &mut self.hand, &self.wants, command).await {
             Some(mut statement) => {
                 let result = self.serve_statement(&mut statement).await;
-                self.capture_statement(&statement);
-                self.copy_statement(&statement);
+                self.beside_ran(&statement);
                 result
             }
             None => self.serve_odd(kind, command).await,
@@ -294,8 +290,7 @@ impl Session {
         let Some(analysis) = self.statements.get(id).map(|statement| statement.analysis) else { return Ok(()) };
         let mut statement = Statement { command, analysis, form };
         let result = self.serve_statement(&mut statement).await;
-        self.capture_statement(&statement);
-        self.copy_statement(&statement);
+        self.beside_ran(&statement);
         result
     }
 

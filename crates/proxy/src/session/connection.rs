@@ -8,6 +8,7 @@ use model::fleet::SignalKind;
 use std::sync::Arc;
 use wire::charset::Flavor;
 use wire::flags::{Capabilities, StatusFlags};
+use wire::packet::HEADER;
 
 /// See the module.
 pub(super) trait Connection {
@@ -37,6 +38,8 @@ pub(super) trait Connection {
     fn tell_of_loss(&self, worker: &Worker);
     /// The time to finish on its server is over.
     fn must_leave(&self, now_ms: u64) -> bool;
+    /// The reply that its input holds begins with this byte.
+    fn begins_with(&self, byte: u8) -> bool;
     /// It ran the last statement of the session with this id.
     fn ran_for(&mut self, session: u64);
     /// Whether it ran the last statement of the session with this id.
@@ -114,6 +117,10 @@ impl Connection for Option<Backend> {
 
     fn must_leave(&self, now_ms: u64) -> bool {
         self.as_ref().is_some_and(|backend| backend.core.server.standing.leave_at_ms() <= now_ms)
+    }
+
+    fn begins_with(&self, byte: u8) -> bool {
+        self.as_ref().is_some_and(|backend| backend.input.filled().get(HEADER) == Some(&byte))
     }
 
     fn ran_for(&mut self, session: u64) {

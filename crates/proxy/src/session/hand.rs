@@ -9,6 +9,7 @@ use crate::session_state::pins::PinReason;
 use model::snapshot::RuleMultiplex;
 use sql::Analysis;
 use std::sync::Arc;
+use traces::TraceId;
 
 /// See the module.
 #[derive(Default)]
@@ -30,6 +31,23 @@ pub(super) struct AtHand {
 }
 
 impl AtHand {
+    /// Notes something of the statement at hand, while traces go anywhere.
+    pub(super) fn traced(&mut self, note: impl FnOnce(&mut Trail)) {
+        if let Some(trail) = self.trail.as_deref_mut() {
+            note(trail);
+        }
+    }
+
+    /// The trace that the statement at hand is in.
+    pub(super) fn trace_id(&self) -> Option<TraceId> {
+        self.trail.as_ref()?.trace_id()
+    }
+
+    /// Whether the statement at hand is run as if there were no causal reads.
+    pub(super) fn is_not_causal(&self, at: &Backends) -> bool {
+        at.lane.causal().is_none() && self.directions.gtid_from.is_none() && self.min_gtid.is_none()
+    }
+
     /// Marks that a rule's `multiplex=0` leaves on a session that holds a backend.
     pub(super) fn note_rule(&mut self, at: &mut Backends, analysis: &Analysis) {
         if self.directions.multiplex == Some(RuleMultiplex::Off) && at.backend.is_some() {

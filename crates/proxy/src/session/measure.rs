@@ -68,7 +68,11 @@ const OWN_CODES: [u16; 4] =
 impl Session {
     /// A command has come.
     pub(super) fn command_begins(&mut self, command: Incoming) {
-        self.hand.trail_begins(&self.at);
+        if self.worker.shared.traces.is_on() {
+            self.hand.trail.get_or_insert_default().begins();
+        } else {
+            self.hand.trail = None;
+        }
         let counters = &self.worker.counters;
         count(&counters.questions);
         self.hand.began_us = self.worker.shared.clock.now_us();
@@ -115,7 +119,7 @@ impl Session {
     /// A statement has ended; None: the proxy answered it.
     pub(super) fn measure(&mut self, statement: &Statement, result: Option<Result<&ReplyFacts, &Fault>>) {
         self.at.note_traffic();
-        self.hand.trail_parent(&self.client, &self.statements, statement);
+        self.hand.traced(|trail| trail.find_parent(&self.client, &self.statements, statement));
         match statement.form {
             Form::Text { start } => {
                 let text = self.client.sql_text(statement.command, start);
@@ -181,7 +185,9 @@ impl Account<'_> {
         let reply = result.and_then(Result::ok);
         let (affected, sent) = reply.map_or((0, 0), |r| (r.all_affected, r.all_rows));
         let sums = Sums::one(time_us, affected, sent, self.at.worker.clock.now_ms());
-        self.trace(statement, analysis, result, &sums);
+        if let Some(trail) = self.hand.trail.as_deref() {
+            self.trace(trail, statement, analysis, result, &sums);
+        }
         let held = self.at.backend.as_ref().map(Backend::shown).or(self.at.handle.row.held.get());
         self.at.worker.meter.count(&Ended {
             analysis,

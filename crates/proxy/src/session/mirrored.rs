@@ -34,45 +34,38 @@ impl CopiedStatement<'_> {
 }
 
 impl Session {
-    /// Copies a COM_QUERY that is about to run, if a rule or a comment wants it.
-    pub(super) fn mirror(&mut self, command: Incoming, start: usize, analysis: &Analysis) {
-        let Some(wish) = self.hand.wish_for(analysis) else { return };
-        let body = self.client.body(command);
-        let said = CopiedStatement { body, start, analysis, schema: self.wants.state.schema.as_ref(), execution: None };
-        if let Some(copy) = self.router().copy_of(wish, said) {
-            self.admit(copy);
-        }
-    }
-
-    /// The same for an execution of this statement.
-    pub(super) fn mirror_execution(&mut self, command: Incoming, id: u32) {
-        let Some(statement) = self.hand.directions.mirror.and_then(|_| self.statements.get(id)) else { return };
+    /// Copies a statement that is about to run, if a rule or a comment wants it.
+    pub(super) fn mirror_statement(&mut self, statement: &Statement) {
         let Some(wish) = self.hand.wish_for(&statement.analysis) else { return };
-        match self.router().said_by(statement, command) {
-            Ok(said) => {
+        match self.said(statement) {
+            Some(Ok(said)) => {
                 if let Some(copy) = self.router().copy_of(wish, said) {
-                    self.admit(copy);
+                    let strand = self.beside.get_or_insert_default().strand.get_or_insert_default();
+                    mirror::admit(&self.worker, strand, copy);
                 }
             }
-            Err(why) => mirror::drop_copy(&self.worker, why),
+            Some(Err(why)) => mirror::drop_copy(&self.worker, why),
+            None => {}
         }
     }
 
     /// A copy of a statement for another hostgroup, in the session's state as it is now; None where it cannot be made.
     pub(super) fn copy_for(&self, statement: &Statement, hostgroup: HostgroupId) -> Option<Mirrored> {
-        let said = match statement.form {
-            Form::Text { start } => {
-                let body = self.client.body(statement.command);
-                CopiedStatement { body, start, analysis: &statement.analysis, schema: self.wants.state.schema.as_ref(), execution: None }
-            }
-            Form::Execution { id, .. } | Form::Bulk { id } => self.router().said_by(self.statements.get(id)?, statement.command).ok()?,
-        };
+        let said = self.said(statement)?.ok()?;
         self.router().copy_of(MirrorWish { hostgroup: Some(hostgroup), flag: None }, said)
     }
 
-    fn admit(&mut self, copy: Mirrored) {
-        let strand = self.beside.get_or_insert_default().strand.get_or_insert_default();
-        mirror::admit(&self.worker, strand, copy);
+    /// What a statement says, or why it cannot be copied. None where the client has no such prepared statement.
+    fn said<'a>(&'a self, statement: &'a Statement) -> Option<Result<CopiedStatement<'a>, &'static str>> {
+        match statement.form {
+            Form::Text { start } => {
+                let (body, schema) = (self.client.body(statement.command), self.wants.state.schema.as_ref());
+                Some(Ok(CopiedStatement { body, start, analysis: &statement.analysis, schema, execution: None }))
+            }
+            Form::Execution { id, .. } | Form::Bulk { id } => {
+                self.statements.get(id).map(|prepared| self.router().said_by(prepared, statement.command))
+            }
+        }
     }
 }
 

@@ -40,6 +40,7 @@ mod infile;
 mod insert_id;
 mod kill;
 mod leave;
+mod listening;
 mod literals;
 mod local;
 mod login;

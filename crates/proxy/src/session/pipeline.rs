@@ -65,7 +65,7 @@ impl Session {
         let mut plan = Plan::new(statement.analysis);
         if !self.plan(statement, &mut plan).await? {
             if let Some(beside) = self.beside.as_mut() {
-                beside.copied.stops();
+                beside.is_answered_unsent();
             }
             return Ok(());
         }
@@ -74,8 +74,10 @@ impl Session {
             return Ok(());
         }
         // A copy for the mirror: mirrored.rs.
-        self.mirror_statement(statement);
-        // Whether a shadow will repeat it, or a capture has it: rehearsed.rs, captured.rs.
+        if self.hand.directions.mirror.is_some() {
+            self.mirror_statement(statement);
+        }
+        // Whether a shadow will repeat it, or a capture has it: listening.rs.
         self.listening_begins(statement);
         plan.heard = Some((statement.form, self.worker.shared.rehearsals.epoch()));
         // A backend (acquire.rs), the session's state on it (sync.rs), statement and reply (relay.rs); again where that is safe: run.rs.
@@ -94,7 +96,9 @@ impl Session {
             session.statements.shows_insert_id(&session.client, &session.wants, statement, id)
         })
         .await?;
-        self.rehearsal_ends(statement);
+        if self.beside.is_some() {
+            self.rehearsal_ends(statement);
+        }
         Ok(())
     }
 
@@ -113,9 +117,8 @@ impl Session {
         };
         if !is_to_run {
             self.measure(statement, None);
-            self.capture_stops();
             if let Some(beside) = self.beside.as_mut() {
-                beside.copied.stops();
+                beside.stops();
             }
             if let Form::Execution { id, .. } | Form::Bulk { id } = statement.form {
                 self.forget_long_data(id).await?;
@@ -170,13 +173,6 @@ impl Session {
         Ok(is_answered)
     }
 
-    fn mirror_statement(&mut self, statement: &Statement) {
-        match statement.form {
-            Form::Text { start } => self.mirror(statement.command, start, &statement.analysis),
-            Form::Execution { id, .. } | Form::Bulk { id } => self.mirror_execution(statement.command, id),
-        }
-    }
-
     async fn note_outcome(&mut self, statement: &Statement, plan: &Plan, reply: &ReplyFacts) -> Result<(), End> {
         match statement.form {
             Form::Text { start } => {
@@ -184,23 +180,6 @@ impl Session {
                 Ok(())
             }
             Form::Execution { id, .. } | Form::Bulk { id } => self.note_execution(statement.command, id, plan, reply).await,
-        }
-    }
-
-    /// A statement is about to run where the session is now.
-    pub(super) fn listening_begins(&mut self, statement: &Statement) {
-        let forms = [self.rehearsal_wants(statement), self.capture_wants(statement), self.copy_wants(statement)];
-        if let Some(beside) = self.beside.as_mut() {
-            let form = forms.into_iter().flatten().next();
-            beside.listen_for(form, self.worker.shared.clock);
-        }
-    }
-
-    /// The statement has waited for a backend. If a rehearsal has begun meanwhile, it is copied too.
-    pub(super) fn listening_goes_on(&mut self, command: Incoming, plan: &Plan) {
-        let epoch = self.worker.shared.rehearsals.epoch();
-        if let Some((form, _)) = plan.heard.filter(|(_, since)| *since != epoch) {
-            self.listening_begins(&Statement { command, analysis: plan.analysis, form });
         }
     }
 }

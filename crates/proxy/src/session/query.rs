@@ -17,6 +17,7 @@ use super::{Session, charsets};
 use crate::backends::backend::put_command;
 use crate::workers::worker::is_long;
 use sql::{Analysis, Facts, Kind, Offset};
+use traces::Parent;
 use wire::codec::put_lenenc_bytes;
 use wire::command::Command;
 use wire::flags::Capabilities;
@@ -29,7 +30,9 @@ impl Session {
     pub(super) async fn note_text(&mut self, command: Incoming, start: usize, plan: &Plan, reply: &ReplyFacts) {
         let analysis = &plan.analysis;
         self.effects().note_effects(command, start, analysis, reply);
-        self.scribe().transcribe_text(command, plan, reply);
+        if self.recovery.may_transcribe(&self.client, analysis.kind) {
+            self.scribe().transcribe_text(command, plan, reply);
+        }
         if analysis.facts.contains(Facts::MULTI) {
             let (warnings, found_rows) = self.facts.several_kept(&self.at, &self.wants, self.client.sql_text(command, start));
             self.facts.several_keep(warnings, found_rows || self.client.is_refused_whole(analysis, reply));
@@ -75,7 +78,8 @@ impl Frontend {
         } else {
             0
         };
-        let (command, _) = self.lift_trace(at, hand, wants, command, start);
+        let may_lift = Parent::may_be_in(self.sql_text(command, start));
+        let command = if may_lift { self.lift_trace(at, hand, wants, command, start).0 } else { command };
         Some((command, start))
     }
 

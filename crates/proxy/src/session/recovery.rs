@@ -2,12 +2,16 @@
 //! replayed, and the GTID by which a lost write is found again.
 
 use super::assigned_gtid::{Assignment, GtidStanding, Scope};
+use super::backends::Backends;
+use super::frontend::Frontend;
 use super::hand::AtHand;
+use super::plan::Plan;
 use super::transcript::{Gap, Progress, Transcript};
 use crate::hostgroups::replays::Stake;
-use wire::flags::StatusFlags;
+use sql::Kind;
+use wire::flags::{Capabilities, StatusFlags};
 use wire::reframe::TRANSACTION;
-use wire::reply_digest::ReplyHasher;
+use wire::reply_digest::{ReplyHasher, Rows};
 
 /// See the module.
 #[derive(Default)]
@@ -80,6 +84,26 @@ impl Recovery {
             }
             _ => why.to_owned(),
         }
+    }
+
+    /// The statement is part of a transaction, or opens one by itself.
+    fn listens(&self, client: &Frontend) -> bool {
+        self.transcript.is_some() || !client.status.contains(StatusFlags::AUTOCOMMIT)
+    }
+
+    /// A hasher for the reply to `plan`, where a replay may have to compare the reply.
+    pub(super) fn reply_hasher_for(&self, at: &Backends, client: &Frontend, plan: &Plan, from: Capabilities) -> Option<Box<ReplyHasher>> {
+        let is_on = at.lane.settings().transaction_replay;
+        if !is_on || !self.listens(client) && plan.analysis.kind != Kind::Begin || self.has_gap() && plan.analysis.kind != Kind::Begin {
+            return None;
+        }
+        let rows = if plan.patches.is_empty() { Rows::Counted } else { Rows::Replaced };
+        Some(Box::new(ReplyHasher::new(plan.reply, from, rows)))
+    }
+
+    /// Whether what ran may belong into a transcript, or end one.
+    pub(super) fn may_transcribe(&self, client: &Frontend, kind: Kind) -> bool {
+        self.reply_hasher.is_some() || self.listens(client) || matches!(kind, Kind::Begin | Kind::SetTransaction)
     }
 
     /// Whether the client is not given the reply at hand yet.

@@ -5,6 +5,7 @@
 
 use super::Session;
 use super::backends::Backends;
+use super::connection::Connection;
 use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::frontend::Frontend;
@@ -136,7 +137,11 @@ impl Session {
             beside.reply_begins(from);
         }
         loop {
-            if !*began && let Some(fault) = self.withhold(&plan.analysis) {
+            // One byte tells: what is no error is not looked at.
+            if !*began
+                && self.at.backend.begins_with(wire::message::ERR)
+                && let Some(fault) = self.withhold(&plan.analysis)
+            {
                 self.at.statement_is_over().await;
                 return Err(fault);
             }

@@ -20,6 +20,7 @@ use super::lost_write::numbers;
 use super::question::{self, Door, Question, door};
 use super::recovery::Recovery;
 use super::relay::Outgoing;
+use super::trail::Trail;
 use super::transcript::{self, Gap, How, Progress, Said, Transcript};
 use crate::backends::backend::{ServerError, put_command};
 use crate::hostgroups::replays::Replaying;
@@ -236,7 +237,7 @@ impl AtHand {
         match (result, progress) {
             (Ok(()), Progress::Kept) => {
                 count(&counters.replays_ok);
-                self.trail_replayed();
+                self.traced(Trail::replayed);
                 tracing::debug!("session {}: transaction replayed", at.handle.id);
                 Ok(())
             }

@@ -62,10 +62,6 @@ impl Session {
     /// Takes the error at the front of the reply away, if another server may take the statement.
     pub(super) fn withhold(&mut self, analysis: &Analysis) -> Option<Fault> {
         let backend = self.at.backend.as_ref()?;
-        // One byte tells: whoever is no error is not looked at.
-        if backend.input.filled().get(wire::packet::HEADER) != Some(&wire::message::ERR) {
-            return None;
-        }
         let (mut error, len) = ReplyError::at_front(backend.input.filled(), backend.core.caps)?;
         error.unasked &= backend.link.numbers_packets();
         let refusal = if error.code == IMPLICIT_COMMIT && self.recovery.is_in_assigned(&self.at) {

@@ -168,7 +168,7 @@ impl Session {
             Some(Got::Ridden(Ridden::Changed)) => Err(changed()),
             Some(Got::Ridden(Ridden::Lost(text))) => Err(Fault::Lost { certainty: Certainty::Unknown, text, pins: PinSet::default() }),
             Some(Got::Ridden(Ridden::Answered(answer))) => {
-                self.hand.attempt_rode(&self.at, answer.sent_us);
+                self.hand.traced(|trail| trail.attempt_rode(&self.at, answer.sent_us));
                 self.pass_on(answer, plan, reply).await.map(|()| true)
             }
         }

@@ -9,6 +9,7 @@ use super::plan::Plan;
 use super::question::door;
 use super::relay::Outgoing;
 use super::sync::{Ahead, is_about_diagnostics};
+use super::trail::Trail;
 use crate::session_state::causal::Writing;
 use sql::Facts;
 use wire::reframe::ReplyFacts;
@@ -25,9 +26,9 @@ impl Session {
         }
         self.assign_gtid(command, plan);
         let result = loop {
-            self.hand.attempt_begins();
+            self.hand.traced(Trail::attempt_begins);
             let tried = self.try_plan(command, plan, reply).await;
-            self.hand.attempt_ends(&self.at, tried.as_ref().map(|()| &*reply));
+            self.hand.traced(|trail| trail.attempt_ends(&self.at, tried.as_ref().map(|()| &*reply)));
             match tried {
                 Ok(()) => break Ok(()),
                 // Rare, and long.
@@ -69,14 +70,14 @@ impl Session {
             match if gathered.is_some() { BackendAtStart::None } else { self.obtain_at_once()? } {
                 BackendAtStart::AtHand => {}
                 kept => {
-                    self.hand.attempt_waits(&self.at);
+                    self.hand.traced(|trail| trail.attempt_waits(&self.at));
                     if self.obtain_or_ride(kept, gathered, command, plan, reply).await? {
                         return Ok(());
                     }
                     self.listening_goes_on(command, plan);
                 }
             }
-            self.hand.attempt_has_backend(&self.at);
+            self.hand.traced(|trail| trail.attempt_has_backend(&self.at));
             if self.is_proof_due(command, plan) {
                 Box::pin(self.prove(command, plan)).await?;
             }
@@ -84,7 +85,7 @@ impl Session {
                 if self.hand.is_not_causal(&self.at) && self.wants.is_in_sync(&mut self.at, &self.facts, &self.hand, &plan.as_synced()) {
                     Ahead::default()
                 } else {
-                    self.hand.attempt_syncs();
+                    self.hand.traced(Trail::attempt_syncs);
                     Box::pin(self.sync_plan(plan)).await?
                 };
             if self.facts.own_error().is_some() && is_about_diagnostics(&plan.analysis) {
@@ -103,7 +104,7 @@ impl Session {
                 Some(id) => match self.statements.found_on_backend_as_bound(&mut self.at, id) {
                     Some(server_id) => self.statements.with_server_id(&mut self.at, &mut self.client, command, id, server_id),
                     None => {
-                        self.hand.attempt_syncs();
+                        self.hand.traced(Trail::attempt_syncs);
                         match Box::pin(self.ready_execution(command, id, &mut ahead)).await {
                             Ok(readied) => readied,
                             Err(fault) => {
@@ -120,7 +121,7 @@ impl Session {
                 break (ahead, readied);
             }
         };
-        self.hand.attempt_sends(&self.at);
+        self.hand.traced(|trail| trail.attempt_sends(&self.at));
         let outgoing = match readied.as_ref().or(plan.rewritten.as_ref()) {
             Some(bytes) => Outgoing::Bytes(bytes),
             None => Outgoing::AsItCame(command.wire_len),

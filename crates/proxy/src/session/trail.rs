@@ -1,6 +1,8 @@
 //! What a session notes of the statement at hand, for the case that it is traced: when each attempt began, had a connection, was sent and
 //! ended. It is noted while traces go anywhere, since only a statement's end tells whether it is kept.
 //!
+//! Others note by [`AtHand::traced`], which does nothing for a statement without a trail.
+//!
 //! INVARIANT: nothing is allocated for a statement that is not kept, but a session's first; where nothing is traced there is no trail.
 
 use super::backends::Backends;
@@ -70,9 +72,15 @@ struct Noted {
 }
 
 impl Account<'_> {
-    /// The statement has ended: hands it to the exporter if it is kept. None: the proxy answered it.
-    pub(super) fn trace(&self, statement: Measured<'_>, analysis: &Analysis, result: Option<Result<&ReplyFacts, &Fault>>, sums: &Sums) {
-        let Some(trail) = self.hand.trail.as_ref() else { return };
+    /// The statement with this trail has ended: hands it to the exporter if it is kept. None: the proxy answered it.
+    pub(super) fn trace(
+        &self,
+        trail: &Trail,
+        statement: Measured<'_>,
+        analysis: &Analysis,
+        result: Option<Result<&ReplyFacts, &Fault>>,
+        sums: &Sums,
+    ) {
         let error = match result {
             Some(result) => error_of(result).map(|(code, _)| code),
             None => self.at.handle.own_error_code(),
@@ -128,68 +136,79 @@ impl Frontend {
         command: Incoming,
         start: usize,
     ) -> (Incoming, Option<Parent>) {
-        let text = self.sql_text(command, start);
-        if !Parent::may_be_in(text) || !at.worker.snapshot().vars.trace_lift_comments {
+        if !at.worker.snapshot().vars.trace_lift_comments {
             return (command, None);
         }
-        let lex = wants.lex;
+        let (text, lex) = (self.sql_text(command, start), wants.lex);
         let Some((parent, rest)) = Parent::lift(text, |before| is_outside(before, lex)) else { return (command, None) };
-        if let Some(trail) = hand.trail.as_mut() {
-            trail.lifted = Some(parent);
-        }
+        hand.traced(|trail| trail.lifts(parent));
         (self.replace_text(command, start, &rest), Some(parent))
     }
 }
 
-impl AtHand {
+impl Trail {
     /// A command has come.
-    pub(super) fn trail_begins(&mut self, at: &Backends) {
-        if !at.worker.shared.traces.is_on() {
-            self.trail = None;
-            return;
-        }
-        let trail = self.trail.get_or_insert_default();
-        trail.attempts.clear();
-        (trail.tried, trail.is_held, trail.is_replayed, trail.lifted) = (0, false, false, None);
-        trail.parent.set(None);
-        trail.trace_id.set(None);
+    pub(super) fn begins(&mut self) {
+        self.attempts.clear();
+        (self.tried, self.is_held, self.is_replayed, self.lifted) = (0, false, false, None);
+        self.parent.set(None);
+        self.trace_id.set(None);
+    }
+
+    /// What was lifted out of the command's text.
+    fn lifts(&mut self, parent: Parent) {
+        self.lifted = Some(parent);
+    }
+
+    /// The statement asks for a backend.
+    pub(super) fn attempt_begins(&mut self) {
+        self.tried += 1;
+        self.attempts.truncate(MAX_ATTEMPTS - 1);
+        self.attempts.push(Noted::default());
     }
 
     /// It has to wait for one, or to open one.
     pub(super) fn attempt_waits(&mut self, at: &Backends) {
-        if let Some(attempt) = self.trail.as_mut().and_then(|trail| trail.attempts.last_mut()) {
+        if let Some(attempt) = self.attempts.last_mut() {
             attempt.began_us.get_or_insert_with(|| at.worker.shared.clock.now_us());
         }
     }
 
     /// It has one.
     pub(super) fn attempt_has_backend(&mut self, at: &Backends) {
-        let (Some(trail), Some(backend)) = (self.trail.as_mut(), at.backend.as_ref()) else { return };
-        trail.is_mariadb = backend.core.info.flavor == Flavor::MariaDb;
-        if let Some(attempt) = trail.attempts.last_mut() {
+        let Some(backend) = at.backend.as_ref() else { return };
+        self.is_mariadb = backend.core.info.flavor == Flavor::MariaDb;
+        if let Some(attempt) = self.attempts.last_mut() {
             attempt.held_us = Some(at.worker.shared.clock.now_us());
             attempt.held = Some(backend.shown());
         }
     }
 
-    /// It was sent together with others, at `sent_us` (process clock).
-    pub(super) fn attempt_rode(&mut self, at: &Backends, sent_us: u64) {
-        if let Some(attempt) = self.trail.as_mut().and_then(|trail| trail.attempts.last_mut()) {
-            (attempt.held_us, attempt.sent_us) = (Some(sent_us), Some(sent_us));
-            attempt.held = at.handle.row.held.get();
+    /// What goes ahead of the statement takes exchanges.
+    pub(super) fn attempt_syncs(&mut self) {
+        if let Some(attempt) = self.attempts.last_mut() {
+            attempt.has_synced = true;
         }
     }
 
     /// The backend is ready, and the statement goes out.
     pub(super) fn attempt_sends(&mut self, at: &Backends) {
-        if let Some(attempt) = self.trail.as_mut().and_then(|trail| trail.attempts.last_mut()) {
+        if let Some(attempt) = self.attempts.last_mut() {
             attempt.sent_us = if attempt.has_synced { Some(at.worker.shared.clock.now_us()) } else { attempt.held_us };
+        }
+    }
+
+    /// It was sent together with others, at `sent_us` (process clock).
+    pub(super) fn attempt_rode(&mut self, at: &Backends, sent_us: u64) {
+        if let Some(attempt) = self.attempts.last_mut() {
+            (attempt.held_us, attempt.sent_us) = (Some(sent_us), Some(sent_us));
+            attempt.held = at.handle.row.held.get();
         }
     }
 
     /// The attempt is over.
     pub(super) fn attempt_ends(&mut self, at: &Backends, result: Result<&ReplyFacts, &Fault>) {
-        if let Some(attempt) = self.trail.as_mut().and_then(|trail| trail.attempts.last_mut()) {
+        if let Some(attempt) = self.attempts.last_mut() {
             attempt.ended_us = result.is_err().then(|| at.worker.shared.clock.now_us());
             attempt.failure = match result {
                 Err(Fault::Lost { .. } | Fault::End(End::BackendLost(_))) => Some(Failure::Lost),
@@ -200,47 +219,27 @@ impl AtHand {
     }
 
     /// It waits in its pool's queue, or for replays of others.
-    pub(super) fn trail_waits(&mut self, at: &Backends, lets_others_go_first: bool) {
+    pub(super) fn waits(&mut self, at: &Backends, lets_others_go_first: bool) {
         let now_ms = at.worker.clock.now_ms();
-        if let Some(trail) = self.trail.as_mut() {
-            trail.is_held |= lets_others_go_first || !at.pool.servers().iter().any(|server| server.standing.is_usable(now_ms));
-        }
+        self.is_held |= lets_others_go_first || !at.pool.servers().iter().any(|server| server.standing.is_usable(now_ms));
     }
 
-    /// The statement asks for a backend.
-    pub(super) fn attempt_begins(&mut self) {
-        let Some(trail) = self.trail.as_mut() else { return };
-        trail.tried += 1;
-        trail.attempts.truncate(MAX_ATTEMPTS - 1);
-        trail.attempts.push(Noted::default());
-    }
-
-    /// What goes ahead of the statement takes exchanges.
-    pub(super) fn attempt_syncs(&mut self) {
-        if let Some(attempt) = self.trail.as_mut().and_then(|trail| trail.attempts.last_mut()) {
-            attempt.has_synced = true;
-        }
-    }
-
-    /// Its transaction was said again.
-    pub(super) fn trail_replayed(&mut self) {
-        if let Some(trail) = self.trail.as_mut() {
-            trail.is_replayed = true;
-        }
+    /// Its transaction was replayed.
+    pub(super) fn replayed(&mut self) {
+        self.is_replayed = true;
     }
 
     /// The trace that the statement at hand is in.
     pub(super) fn trace_id(&self) -> Option<TraceId> {
-        self.trail.as_ref()?.trace_id.get()
+        self.trace_id.get()
     }
 
     /// Finds what the client says of a trace: its query attribute, or its comment.
-    pub(super) fn trail_parent(&mut self, client: &Frontend, statements: &Statements, statement: &Statement) {
-        let Some(trail) = self.trail.as_ref() else { return };
+    pub(super) fn find_parent(&self, client: &Frontend, statements: &Statements, statement: &Statement) {
         let (payload, caps) = (client.payload(statement.command), client.caps);
         let (attribute, text, lifted) = match statement.form {
             Form::Text { start } => {
-                (wire::query::query_attribute(payload, caps, TRACEPARENT), client.sql_text(statement.command, start), trail.lifted)
+                (wire::query::query_attribute(payload, caps, TRACEPARENT), client.sql_text(statement.command, start), self.lifted)
             }
             Form::Execution { id, .. } | Form::Bulk { id } => {
                 let Some(prepared) = statements.get(id) else { return };
@@ -250,8 +249,8 @@ impl AtHand {
         let of_comment =
             || lifted.or_else(|| statement.analysis.facts.contains(Facts::COMMENT).then(|| Parent::of_comment(text)).flatten());
         let parent = attribute.and_then(Parent::parse).or_else(of_comment);
-        trail.parent.set(parent);
-        trail.trace_id.set(parent.map(|parent| parent.trace_id));
+        self.parent.set(parent);
+        self.trace_id.set(parent.map(|parent| parent.trace_id));
     }
 }
 

@@ -21,9 +21,9 @@ use crate::workers::counters::count;
 use sql::{Analysis, Facts, Kind};
 use std::sync::Arc;
 use wire::command::Command;
-use wire::flags::{Capabilities, StatusFlags};
+use wire::flags::StatusFlags;
 use wire::reframe::ReplyFacts;
-use wire::reply_digest::{ReplyDigest, ReplyHasher, Rows};
+use wire::reply_digest::ReplyDigest;
 
 /// What writes a transcript down: it sees the session, and changes nothing but what a replay needs.
 pub(super) struct Scribe<'a> {
@@ -255,21 +255,6 @@ impl Recovery {
             Some(t) => _ = t.lose(Gap::Unrepeatable),
             None => {}
         }
-    }
-
-    /// The statement is part of a transaction, or opens one by itself.
-    fn listens(&self, client: &Frontend) -> bool {
-        self.transcript.is_some() || !client.status.contains(StatusFlags::AUTOCOMMIT)
-    }
-
-    /// A hasher for the reply to `plan`, where a replay may have to compare the reply.
-    pub(super) fn reply_hasher_for(&self, at: &Backends, client: &Frontend, plan: &Plan, from: Capabilities) -> Option<Box<ReplyHasher>> {
-        let is_on = at.lane.settings().transaction_replay;
-        if !is_on || !self.listens(client) && plan.analysis.kind != Kind::Begin || self.has_gap() && plan.analysis.kind != Kind::Begin {
-            return None;
-        }
-        let rows = if plan.patches.is_empty() { Rows::Counted } else { Rows::Replaced };
-        Some(Box::new(ReplyHasher::new(plan.reply, from, rows)))
     }
 
     /// Whether [`Self::learn_first_insert_id`] is called for.

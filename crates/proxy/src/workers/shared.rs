@@ -173,6 +173,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Whether a capture or a rehearsal runs, in which sessions may have to take part.
+    pub(crate) fn is_listening(&self) -> bool {
+        self.captures.running() != 0 || self.rehearsals.epoch() != 0
+    }
+
     /// If the rehearsal in mode `all` has ended, nothing of it waits any more.
     pub(crate) fn end_copying(&self, now_ms: u64) {
         if let Some(copying) = self.copying.load_full().filter(|copying| copying.run.ended_ms(now_ms).is_some()) {
