@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use model::config::diff::Sheet;
+use model::config::inert;
 use model::config::shared::with_shared;
 use model::config::text::to_text;
-use model::config::{Row, inert};
 use model::control::DataPlane;
 use model::fleet::Operator;
 use model::stats::StatsSource;
@@ -22,10 +22,10 @@ use rusqlite::types::Value;
 use rusqlite::{OptionalExtension, params};
 use shared_config::{ProxyLine, new_id};
 
-use crate::commands::history;
-use crate::commands::layers::{everything, merge};
+use crate::clock::now;
+use crate::commands::execute;
 use crate::commands::show::collation_rows;
-use crate::engine::{Engine, first_runtime, now};
+use crate::engine::{Engine, first_runtime, innocent_rules};
 use crate::error::AdminError;
 use crate::handle::{EngineHandle, channel};
 use crate::history::starts;
@@ -34,6 +34,8 @@ use crate::process::Process;
 use crate::remarks::LOGGED;
 use crate::sharing::peers::{self, Peers};
 use crate::sharing::{BehindModules, Sharing, differing};
+use crate::store::modules::{everything, merge};
+use crate::store::past;
 use crate::store::rows::{read, transaction, write};
 use crate::store::standing::{self, Kept};
 use crate::store::{self, DISK_FILE, Store, import, layout};
@@ -332,14 +334,6 @@ fn refuse_faulty(store: &Store, options: &EngineOptions, disk: &Path) -> Result<
     if faults.is_empty() { Ok(()) } else { Err(AdminError::Database(disk.display().to_string(), faults)) }
 }
 
-/// The rules of a faulty configuration that are not to blame so far: they compile by themselves, and may have other faults.
-pub(crate) fn innocent_rules(config: &Config, errors: &[ConfigError]) -> Option<Snapshot> {
-    let is_to_blame = |row: &&Row| errors.iter().any(|error| error.at.as_ref() == Some(&row.at));
-    let rules: Vec<Row> = config.rows("mysql_query_rules").iter().filter(|row| !is_to_blame(row)).cloned().collect();
-    let rules = Config { mysql: config.mysql.clone(), tables: [("mysql_query_rules", rules)].into(), ..Config::default() };
-    Snapshot::compile(&rules).ok()
-}
-
 fn backup(disk: &Path) -> PathBuf {
     disk.with_extension("db.bak")
 }
@@ -509,7 +503,7 @@ impl Bootstrap {
         mut sources: Vec<Arc<dyn StatsSource>>,
         process: Arc<dyn Process>,
     ) -> Result<(EngineHandle, JoinHandle<()>), AdminError> {
-        if let Err(error) = history::remember(&self.store.admin, &self.config, "", "start") {
+        if let Err(error) = past::remember(&self.store.admin, &self.config, "", "start") {
             tracing::warn!("cannot add the configuration at the start to CONFIG HISTORY: {error}");
         }
         if let Err(error) = starts::note(&self.store.admin, &self.config.admin, &process.version(), self.given.is_some(), now()) {
@@ -549,7 +543,7 @@ impl Bootstrap {
         engine.hold(self.secrets);
         let truth = self.options.config_file.clone().filter(|_| engine.is_declarative);
         watch::start(truth, handle.weak(), handle.runtime()).map_err(failed)?;
-        let thread = std::thread::Builder::new().name("admin-engine".to_owned()).spawn(move || engine.run()).map_err(failed)?;
+        let thread = std::thread::Builder::new().name("admin-engine".to_owned()).spawn(move || engine.run(execute)).map_err(failed)?;
         Ok((handle, thread))
     }
 }

@@ -11,6 +11,7 @@
 mod attempts;
 mod bootstrap;
 pub mod client;
+mod clock;
 mod commands;
 mod engine;
 mod error;

@@ -15,10 +15,10 @@ use rusqlite::Connection;
 use rusqlite::types::{Value, ValueRef};
 use serde::{Deserialize, Serialize};
 
-use crate::commands::layers::everything;
 use crate::error::AdminError;
 use crate::live::Checksum;
 use crate::sharing::{BehindModules, KeptBehind};
+use crate::store::modules::everything;
 
 /// The admin interface's part for a process that takes over.
 #[derive(Debug)]

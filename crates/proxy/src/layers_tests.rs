@@ -22,6 +22,11 @@ const METHODS: &[(&str, usize)] = &[("Session", 226), ("Backends", 39)];
 /// The most files of `session` whose methods call each other in a circle.
 const SESSION_CIRCLE: usize = 14;
 
+/// Modules of a crate from the bottom to the top: none uses one that stands above it. Any other module stands below all but the first,
+/// except those in [`AT_THE_TOP`].
+const STOREYS: &[(&str, &[&str])] = &[("admin", &["store", "engine", "commands"])];
+const AT_THE_TOP: &[&str] = &["bootstrap", "lib"];
+
 /// Modules that are made for tests and simulations, and may use all.
 const ASIDE: &[&str] = &["bed", "sim", "lib"];
 
@@ -94,7 +99,12 @@ fn modules() -> Edges {
 
 /// Every file of this crate with its path below `src`.
 fn files() -> Vec<(PathBuf, String)> {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    files_of("proxy")
+}
+
+/// Every file of a crate with its path below `src`.
+fn files_of(name: &str) -> Vec<(PathBuf, String)> {
+    let src = root().join("crates").join(name).join("src");
     let (mut all, mut open) = (Vec::new(), vec![src.clone()]);
     while let Some(dir) = open.pop() {
         for entry in fs::read_dir(dir).unwrap() {
@@ -142,6 +152,22 @@ fn no_circle_of_modules_grows() {
     }
     for circle in known {
         assert!(found.contains(&circle), "this circle is smaller by now, and CIRCLES is to say so: {circle:?}");
+    }
+}
+
+#[test]
+fn no_module_uses_one_above_it() {
+    for (name, storeys) in STOREYS {
+        let module = |path: &Path| path.iter().next().unwrap().to_str().unwrap().trim_end_matches(".rs").to_owned();
+        let files = files_of(name);
+        assert!(storeys.iter().all(|storey| files.iter().any(|(path, _)| module(path) == **storey)), "this looked at nothing");
+        for (path, code) in files.iter().filter(|(path, _)| !AT_THE_TOP.contains(&&*module(path))) {
+            let place = storeys.iter().position(|storey| *storey == module(path)).unwrap_or_default();
+            let above = set(&storeys[place + 1..]);
+            let used = used(code, &BTreeSet::new());
+            let wrong: Vec<_> = used.iter().filter(|used| above.contains(&***used)).collect();
+            assert!(wrong.is_empty(), "{} of {name} uses {wrong:?}, above it", path.display());
+        }
     }
 }
 

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use model::config::diff::{Difference, Sheet, diff};
 use model::{About, Remark, Scope};
 
-use super::layers::{MODULES, Module, everything, load};
+use super::layers::load;
 use super::{Answer, Command, done, exact, history, open, refuse, rows as reply, sharing};
 use crate::engine::statement::Statement;
 use crate::engine::{Ask, Engine};
 use crate::error::AdminError;
 use crate::remarks;
+use crate::store::modules::{MODULES, Module, everything};
 use crate::store::rows;
 
 pub(super) const COMMANDS: &[Command] = &[

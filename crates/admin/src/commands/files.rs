@@ -6,11 +6,11 @@ use std::sync::Arc;
 use model::config::text::to_text;
 use model::{Config, files};
 
-use super::layers::everything;
 use super::{Command, done, open, refuse, single};
 use crate::engine::Engine;
 use crate::engine::statement::unquoted;
 use crate::error::AdminError;
+use crate::store::modules::everything;
 use crate::store::rows;
 
 pub(super) const COMMANDS: &[Command] = &[

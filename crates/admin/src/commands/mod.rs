@@ -5,18 +5,20 @@
 
 mod capture;
 mod checksum;
-pub(crate) mod clients;
+mod clients;
 mod configuration;
+mod execute;
 mod explain;
 mod failover;
 mod files;
 mod help;
-pub(crate) mod history;
-pub(crate) mod layers;
+mod history;
+mod layers;
 mod process;
 mod rehearsal;
 mod sharing;
 pub(crate) mod show;
+mod told;
 mod variables;
 mod views;
 
@@ -25,7 +27,8 @@ use crate::engine::{Ask, Engine, sql};
 use crate::error::AdminError;
 use crate::reply::{Reply, Role};
 
-pub(crate) use help::advice;
+pub(crate) use execute::execute;
+use help::advice;
 
 /// The result of a command.
 pub(crate) type Answer = Result<Reply, AdminError>;

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use model::control::Flush;
 
 use super::{Answer, Command, done, exact, for_all, open, refuse, rows as reply, single};
+use crate::clock::now;
 use crate::engine::statement::unquoted;
-use crate::engine::{After, Ask, Engine, now};
+use crate::engine::{After, Ask, Engine};
 use crate::error::{AdminError, READ_ONLY};
 use crate::history::{digests, queries};
 use crate::process::Stop;
 use crate::reply::Reply;
 use crate::scheduler;
+use crate::store::checksum;
 use crate::store::rows;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -123,7 +125,7 @@ pub(super) const COMMANDS: &[Command] = &[
     open("LOGENTRY", log_entry).help("LOGENTRY text", "Writes a line into the error log.", "LOGENTRY maintenance begins"),
     exact("SIGNAL MYSQL THREADS", |_, _| Ok(Reply::done())),
     open("PULL VERSION MYSQL SERVERS", pull_version),
-    exact("SELECT GLOBAL_CHECKSUM ( )", |engine, _| Ok(single("CHECKSUM", super::checksum::global(engine).to_string()))).help(
+    exact("SELECT GLOBAL_CHECKSUM ( )", |engine, _| Ok(single("CHECKSUM", checksum::of_shared(&engine.runtime()).to_string()))).help(
         "SELECT GLOBAL_CHECKSUM()",
         "One checksum of the configuration in force.",
         "SELECT GLOBAL_CHECKSUM()",

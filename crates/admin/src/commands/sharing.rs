@@ -7,7 +7,6 @@ use model::config::merge::Prefer;
 use model::config::shared::{to_shared_text, with_shared};
 use shared_config::{Conflict, Head, Revision, Rollout};
 
-use super::layers::{MODULES, Module, everything};
 use super::{Answer, Command, done, exact, open, refuse, rows as reply};
 use crate::engine::statement::unquoted;
 use crate::engine::{Ask, By, Engine, draft};
@@ -15,6 +14,7 @@ use crate::error::AdminError;
 use crate::reply::Reply;
 use crate::sharing::peers::{self, PeerLine};
 use crate::sharing::{Fetched, Sharing, described, made_by};
+use crate::store::modules::{MODULES, Module, everything};
 use crate::store::rows;
 
 const ROLLOUT: &str = "CONFIG ROLLOUT TO 'proxy'[, ...] | n PERCENT";

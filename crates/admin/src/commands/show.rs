@@ -2,9 +2,9 @@
 
 use model::config::TABLES;
 
-use super::{Answer, Command, clients, for_all, open, query, refuse, rows as reply};
+use super::{Answer, Command, for_all, open, query, refuse, rows as reply};
 use crate::engine::statement::{Statement, literal};
-use crate::engine::{Ask, Engine, sql};
+use crate::engine::{Ask, Engine, sql, variables};
 use crate::error::AdminError;
 use crate::live::SCHEMAS;
 use crate::reply::{Reply, Role};
@@ -276,7 +276,7 @@ fn own_variables(engine: &mut Engine, ask: &Ask<'_>, pattern: &str) -> Answer {
 fn variables(engine: &mut Engine, ask: &Ask<'_>, index: usize) -> Answer {
     let filter = Filter::read(ask.statement, index, "Variable_name")?;
     let server: Vec<String> =
-        clients::variables(engine, ask.session).iter().map(|(name, value)| format!("({}, {})", literal(name), literal(value))).collect();
+        variables::variables(engine, ask.session).iter().map(|(name, value)| format!("({}, {})", literal(name), literal(value))).collect();
     let server = format!("SELECT column1 AS Variable_name, column2 AS Value FROM (VALUES {})", server.join(", "));
     let own = format!("SELECT {NAMES} FROM main.global_variables");
     let source = match (ask.who, filter.condition.as_str()) {

@@ -3,8 +3,9 @@
 use model::settings::{AdminVariables, MysqlVariables};
 use model::{Origin, Setting, SettingError};
 
-use super::{Answer, Command, clients, done, for_all, open, refuse};
+use super::{Answer, Command, done, for_all, open, refuse};
 use crate::engine::statement::{tokens, unquoted};
+use crate::engine::variables::is_settable;
 use crate::engine::{Ask, Engine};
 use crate::error::{AdminError, READ_ONLY};
 use crate::reply::{Reply, Role};
@@ -71,7 +72,7 @@ fn target(name: &str) -> Result<Target, AdminError> {
         };
     }
     let is_retired = bare.split_once('-').is_some_and(|(module, rest)| model::settings::retired(module, rest).is_some());
-    let is_session = (name.starts_with('@') && !name.starts_with("@@")) || clients::is_settable(bare) || is_retired;
+    let is_session = (name.starts_with('@') && !name.starts_with("@@")) || is_settable(bare) || is_retired;
     if is_session {
         return Ok(Target::Session);
     }

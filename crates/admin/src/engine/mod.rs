@@ -1,38 +1,42 @@
 //! The engine: one thread that owns the databases and executes one statement after the other.
 //!
-//! A statement is a command of the table in [`commands`], or SQL for SQLite. What changes the configuration
+//! It knows no command: what carries out a statement is given to [`Engine::run`]. What changes the configuration
 //! in force goes through [`Engine::adopt`]: checked whole, applied whole, or not at all.
 
-mod hints;
+pub(crate) mod hints;
+mod loads;
 mod orders;
 pub(crate) mod sql;
 pub(crate) mod statement;
-mod told;
+mod take;
+pub(crate) mod variables;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
+use model::config::Row;
 use model::config::shared::to_shared_text;
-use model::control::{AdminEvent, DataPlane};
+use model::control::DataPlane;
 use model::fleet::Operator;
-use model::{About, Config, HostgroupId, Remark, RowName, SecretFiles, Snapshot};
+use model::{About, Config, ConfigError, HostgroupId, Remark, RowName, SecretFiles, Snapshot};
 use rusqlite::Connection;
 use shared_config::Standing;
 
-use crate::commands::{self, layers};
+use crate::clock::{now, now_ms};
 use crate::error::AdminError;
 use crate::handle::{Job, Jobs, Wake};
 use crate::history::History;
-use crate::live::{Live, Runtime};
+use crate::live::Live;
 use crate::process::{Process, Stop};
 use crate::remarks;
 use crate::reply::{Reply, Role, SessionInfo};
 use crate::sharing::peers::{self, Descent, Peers};
 use crate::sharing::{BehindModules, Draft, Sharing, described};
-use crate::store::Store;
+use crate::store::modules::Module;
+use crate::store::{Store, past};
 use crate::take_over::{Frozen, Successor, TakenOver};
+pub(crate) use loads::first_runtime;
 use orders::{Orders, Work};
 use statement::Statement;
 
@@ -73,8 +77,8 @@ pub(crate) struct Checked {
     secrets: SecretFiles,
 }
 
-/// Statements that are answered while another process takes over.
-const READS: &[&str] = &["SELECT", "SHOW", "EXPLAIN", "DESC", "DESCRIBE", "USE"];
+/// What carries out a statement of a session. Every fault is a reply.
+pub(crate) type Execute = fn(&mut Engine, Role, &SessionInfo, &[u8]) -> Reply;
 
 /// Everything that the thread owns.
 pub(crate) struct Engine {
@@ -123,7 +127,7 @@ impl Engine {
         let settings = live.runtime.lock().unwrap_or_else(PoisonError::into_inner).config.clone();
         let history = History::new(&settings.admin, now_ms());
         store.guard.make_way_for(jobs.administrators.clone());
-        store.facts.name_version(commands::clients::version(&*process));
+        store.facts.name_version(variables::version(&*process));
         let (after, orders) = (After::Nothing, Orders::default());
         let frozen = Frozen::default();
         Self {
@@ -148,13 +152,13 @@ impl Engine {
         }
     }
 
-    /// Works until every handle is gone.
-    pub(crate) fn run(mut self) {
+    /// Works until every handle is gone. `execute` carries out a statement.
+    pub(crate) fn run(mut self, execute: Execute) {
         loop {
             self.note_memory();
             let wait = self.history.wait(&self.runtime().admin, now_ms());
             match self.jobs.next_within(&self.clock, wait) {
-                Wake::Statement(job) => self.serve(job),
+                Wake::Statement(job) => self.serve(job, execute),
                 Wake::Time => {}
                 Wake::End => {
                     self.sharing.iter().for_each(|sharing| sharing.stop());
@@ -185,10 +189,10 @@ impl Engine {
         }
     }
 
-    fn serve(&mut self, job: Job) {
+    fn serve(&mut self, job: Job, execute: Execute) {
         self.after = After::Nothing;
         // A fault of ours costs one statement, not the way in.
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.execute(job.who, &job.session, &job.sql)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| execute(self, job.who, &job.session, &job.sql)));
         let reply = outcome.unwrap_or_else(|_| self.after_panic());
         self.orders.answer(reply, job.answer);
         match self.after {
@@ -228,54 +232,6 @@ impl Engine {
         Reply::refused("internal error; the log says more")
     }
 
-    /// Writes the audit line, then runs the command or the SQL. Every fault is a reply.
-    pub(crate) fn execute(&mut self, who: Role, session: &SessionInfo, sql: &[u8]) -> Reply {
-        let Ok(sql) = std::str::from_utf8(sql) else {
-            return Reply::refused("the statement is not UTF-8");
-        };
-        let statement = Statement::parse(sql);
-        if statement.text.is_empty() {
-            return if statement.was_comment {
-                Reply::done()
-            } else {
-                Reply::Err { code: 1065, sqlstate: "42000", text: "Query was empty".to_owned() }
-            };
-        }
-        let command = commands::find(&statement);
-        self.audit(who, session, &statement, command.as_ref());
-        if self.frozen.is_set() && !READS.iter().any(|word| statement.is(0, word)) {
-            return Reply::refused("another process takes over, so this one accepts no more changes: connect again");
-        }
-        let ask = Ask { who, session, statement: &statement };
-        let outcome = match command {
-            Some(command) if who == Role::Stats && command.needs == Role::Admin => {
-                Err(AdminError::Refused("Command not allowed".to_owned()))
-            }
-            Some(command) => command.run(self, &ask),
-            None => {
-                sql::in_schema(self, who, session, &statement.text).and_then(|sql| sql::run(self, who, session, &sql)).map_err(|error| {
-                    error
-                        .of_no_command(|| commands::advice(&statement))
-                        .of_no_table(|name| self.nearest_table(who, name))
-                        .of_no_column(|name| hints::nearest_column(sql, name))
-                })
-            }
-        };
-        outcome.unwrap_or_else(Reply::refused)
-    }
-
-    /// Tells the audit log of a statement that does more than read, before it is executed, if the session's are told at all.
-    fn audit(&self, who: Role, session: &SessionInfo, statement: &Statement, command: Option<&commands::Command>) {
-        let Some(line) = &session.audit else { return };
-        let only_reads = match command {
-            Some(command) => command.only_reads(statement),
-            None => sql::only_reads(self, who, session, &statement.text).unwrap_or(false),
-        };
-        if !only_reads {
-            self.plane.audit(AdminEvent { extra: Some(told::masked(statement, command)), ..(**line).clone() });
-        }
-    }
-
     /// Each role has a connection of its own.
     pub(crate) fn connection(&self, who: Role) -> &Connection {
         match who {
@@ -296,7 +252,7 @@ impl Engine {
 
     /// Sets the values that `@@name` answers from now on.
     pub(crate) fn describe_variables(&self, who: Role, session: &SessionInfo) -> Result<(), AdminError> {
-        let mut variables = commands::clients::variables(self, session);
+        let mut variables = variables::variables(self, session);
         if who == Role::Admin {
             for module in ["mysql", "admin"] {
                 let own = crate::store::rows::variables(&self.store.admin, "main", module)?;
@@ -313,7 +269,7 @@ impl Engine {
     /// Checks a configuration, with patterns of rules and files with secrets. Changes nothing.
     pub(crate) fn check(&self, config: &Arc<Config>) -> Result<Checked, AdminError> {
         let all_of = |mut errors: Vec<_>| {
-            let rules = crate::bootstrap::innocent_rules(config, &errors).map(Arc::new);
+            let rules = innocent_rules(config, &errors).map(Arc::new);
             errors.extend(rules.and_then(|rules| self.plane.check(&rules).err()).unwrap_or_default());
             AdminError::Config(errors)
         };
@@ -354,7 +310,7 @@ impl Engine {
     ///
     /// # Errors
     /// One is based on a revision of the shared configuration that is no longer in force.
-    pub(crate) fn refuse_behind(&self, modules: &[&'static layers::Module]) -> Result<(), AdminError> {
+    pub(crate) fn refuse_behind(&self, modules: &[&'static Module]) -> Result<(), AdminError> {
         match place(&self.runtime()) {
             None => Ok(()),
             Some(_) => self.behind.refuse(modules, || self.shared_now()),
@@ -370,7 +326,7 @@ impl Engine {
 
     /// Puts `config` in force, of which `modules` were loaded. A shared configuration is published first. On an error nothing has changed.
     /// The answer has remarks for the operator.
-    pub(crate) fn adopt(&mut self, config: Config, modules: &[&'static layers::Module], ask: &Ask<'_>) -> Result<Reply, AdminError> {
+    pub(crate) fn adopt(&mut self, config: Config, modules: &[&'static Module], ask: &Ask<'_>) -> Result<Reply, AdminError> {
         let config = Arc::new(config);
         let checked = self.check(&config)?;
         let is_for_admin = modules.iter().any(|module| module.part.variables == Some("admin"));
@@ -408,14 +364,7 @@ impl Engine {
     }
 
     /// Makes the loaded configuration a new revision, if peers share without etcd; see [`Peers::descend`].
-    pub(crate) fn descend(
-        &mut self,
-        config: &Config,
-        ask: &Ask<'_>,
-        others: &[Descent],
-        modules: &[&'static layers::Module],
-        is_ordered: bool,
-    ) {
+    pub(crate) fn descend(&mut self, config: &Config, ask: &Ask<'_>, others: &[Descent], modules: &[&'static Module], is_ordered: bool) {
         let Some(peers) = self.peers.clone() else { return };
         let draft = draft(ask, peers::text_of(config));
         if let Some(descent) = peers.descend(config, draft, others, is_ordered) {
@@ -440,7 +389,7 @@ impl Engine {
         &mut self,
         config: &Arc<Config>,
         checked: Checked,
-        modules: &[&'static layers::Module],
+        modules: &[&'static Module],
         by: &By<'_>,
     ) -> Result<Reply, AdminError> {
         let loaded: Vec<_> = modules.iter().map(|module| module.part).collect();
@@ -469,11 +418,11 @@ impl Engine {
         {
             let mut runtime = self.live.runtime.lock().unwrap_or_else(PoisonError::into_inner);
             runtime.config = config.clone();
-            layers::count(&mut runtime, modules, now());
+            loads::count(&mut runtime, modules, now());
         }
         self.jobs.publish(whole);
         self.hold(secrets);
-        if let Err(error) = commands::history::remember(&self.store.admin, config, by.user, by.text) {
+        if let Err(error) = past::remember(&self.store.admin, config, by.user, by.text) {
             tracing::warn!("cannot add the configuration in force to CONFIG HISTORY: {error}");
             notes.push(format!("not kept for CONFIG ROLLBACK: {error}"));
         }
@@ -528,27 +477,10 @@ fn text(value: &model::stats::Value) -> String {
     }
 }
 
-/// Unix time in seconds.
-pub(crate) fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-}
-
-/// Unix time in milliseconds.
-pub(crate) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// The configuration at the engine's start, with the counts of LOADs of a process before.
-pub(crate) fn first_runtime(config: Arc<Config>, given: Option<&TakenOver>) -> Runtime {
-    let mut runtime = Runtime { config, checksums: Vec::new() };
-    let all: Vec<&'static layers::Module> = layers::MODULES.iter().collect();
-    layers::count(&mut runtime, &all, now());
-    for (name, version, epoch) in given.iter().flat_map(|given| &given.loads) {
-        if let Some(line) = runtime.checksums.iter_mut().find(|line| line.name == name) {
-            (line.version, line.epoch) = (*version, *epoch);
-        }
-    }
-    runtime
+/// The rules of a faulty configuration that are not to blame so far: they compile by themselves, and may have other faults.
+pub(crate) fn innocent_rules(config: &Config, errors: &[ConfigError]) -> Option<Snapshot> {
+    let is_to_blame = |row: &&Row| errors.iter().any(|error| error.at.as_ref() == Some(&row.at));
+    let rules: Vec<Row> = config.rows("mysql_query_rules").iter().filter(|row| !is_to_blame(row)).cloned().collect();
+    let rules = Config { mysql: config.mysql.clone(), tables: [("mysql_query_rules", rules)].into(), ..Config::default() };
+    Snapshot::compile(&rules).ok()
 }

@@ -7,7 +7,7 @@ use model::control::{AdminAction, AdminEvent};
 use model::refusals::shown_name;
 
 use super::End;
-use crate::engine::now_ms;
+use crate::clock::now_ms;
 use crate::handle::EngineHandle;
 
 /// One session's trace; clones are the same one.

@@ -1,10 +1,11 @@
 //! One configuration for many proxies: the revision that this proxy has in force, and how it gets the next one.
 //!
 //! [`shared_config`] talks to etcd. A LOAD is published there before it is in force here ([`publish`]). Revisions of other proxies are read
-//! ([`follow`]) and put in force by the engine ([`take`]). A revision that cannot be put in force is refused, and the old one stays.
+//! ([`follow`]) and put in force by the engine (`engine/take.rs`). A revision that cannot be put in force is refused, and the old one stays.
 //!
 //! INVARIANT: [`Standing`] names the revision of the configuration in force. This proxy's own variables do not count.
 
+mod behind;
 mod board;
 mod follow;
 mod healing;
@@ -12,7 +13,6 @@ mod orders;
 pub(crate) mod peers;
 mod publish;
 mod rollout;
-mod take;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,13 +20,13 @@ use model::Config;
 use model::fleet::Operator;
 use shared_config::{Conflict, Head, Link, Manifest, ProxyLine, Revision, Seen, SharedConfig, Standing, Verdict, judge};
 
-use crate::engine::now;
+use crate::clock::now;
 use crate::handle::WeakHandle;
 use crate::take_over::Frozen;
 
+pub(crate) use behind::{Behind, BehindModules, KeptBehind, differing};
 pub(crate) use publish::{Draft, ago};
 pub(crate) use rollout::Band;
-pub(crate) use take::{BehindModules, KeptBehind, differing};
 
 /// A revision read from etcd, for the engine.
 #[derive(Debug, Clone)]

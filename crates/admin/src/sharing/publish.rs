@@ -3,7 +3,7 @@
 use shared_config::{FORMAT, Head, Manifest, PublishError, Revision, Rollout, Standing, descend, new_id, sum};
 
 use super::{Sharing, described};
-use crate::engine::now;
+use crate::clock::now;
 use crate::error::AdminError;
 
 /// Longest statement that is kept with a revision, characters.

@@ -7,11 +7,14 @@
 //! INVARIANT: `disk` changes in transactions with a rollback journal and `synchronous=EXTRA`. A crash at any moment leaves the old or the
 //! new configuration, whole, in one file.
 
+pub(crate) mod checksum;
 mod functions;
 mod guard;
 pub(crate) mod import;
 pub(crate) mod layout;
+pub(crate) mod modules;
 mod passwords;
+pub(crate) mod past;
 pub(crate) mod rows;
 pub(crate) mod standing;
 

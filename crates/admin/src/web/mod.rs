@@ -43,7 +43,7 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
 use crate::attempts::PAUSE;
-use crate::engine::now_ms;
+use crate::clock::now_ms;
 use crate::front::{Accounts, AdminAccount, Exposure, Origin, may_connect};
 use crate::handle::EngineHandle;
 use crate::http::port::{Port, Refusal, Vetted, converse};

@@ -15,7 +15,7 @@ use model::stats::{Metric, Reading, StatsSource, Value};
 use serde_json::json;
 
 use super::samples::{Times, quantile};
-use crate::engine::now_ms;
+use crate::clock::now_ms;
 
 /// Time between two reads.
 const EVERY: Duration = Duration::from_secs(20);

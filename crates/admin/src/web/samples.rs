@@ -10,7 +10,7 @@ use model::stats::{Metric, Sample, StatsSource};
 use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::engine::now_ms;
+use crate::clock::now_ms;
 
 /// Time between samples.
 const EVERY: Duration = Duration::from_secs(1);

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::Mutex;
 
-use crate::engine::now_ms;
+use crate::clock::now_ms;
 use crate::handle::EngineHandle;
 use crate::reply::{Reply, Role, SessionInfo};
 

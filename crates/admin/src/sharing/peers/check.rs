@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use super::{Choice, Peer, PeerChecksum, PeerLine, Peers, Pulled, choose, diffs_before_sync, is_on};
 use crate::client::{Client, Fault, Limit};
-use crate::engine::now;
+use crate::clock::now;
 use crate::handle::WeakHandle;
 use crate::reply::{Reply, Role, SessionInfo};
 use crate::take_over::Frozen;

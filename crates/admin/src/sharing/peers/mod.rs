@@ -22,8 +22,8 @@ use shared_config::Revision;
 
 use super::{Draft, made_by};
 use crate::client::{Client, Fault};
-use crate::commands::layers::{MODULES, Module};
-use crate::engine::now;
+use crate::clock::now;
+use crate::store::modules::{MODULES, Module};
 
 /// Most ancestors that a revision lists.
 const LINEAGE: usize = 500;

@@ -6,8 +6,8 @@
 use model::Setting;
 use model::config::TABLES;
 
-use super::statement::{Statement, tokens};
-use crate::commands::Command;
+use super::Command;
+use crate::engine::statement::{Statement, tokens};
 
 /// Bytes of a statement that a log gets.
 const LONGEST: usize = 4 << 10;
@@ -138,11 +138,10 @@ impl Out {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands;
 
     fn told(sql: &str) -> String {
         let statement = Statement::parse(sql);
-        masked(&statement, commands::find(&statement).as_ref())
+        masked(&statement, super::super::find(&statement).as_ref())
     }
 
     #[test]
