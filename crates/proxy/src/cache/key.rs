@@ -9,13 +9,11 @@
 //! schema and settings that hold now has the key of that text; any other has a key of its own, of its raw parameters.
 
 use super::wording::{Bound, with_literals};
-use crate::session_state::class::Class;
-use crate::session_state::state::State;
-use crate::statements::stmt_cache::StatementKey;
 use model::HostgroupId;
 use sql::{Analysis, Facts, Kind, LexMode};
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Range;
+use std::sync::Arc;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::prepared::{ExecuteHeader, ExecuteParams};
 
@@ -29,9 +27,13 @@ pub(crate) struct Asker<'a> {
     /// Collation id of the client's handshake: what the session's character set variables are when they are not listed.
     pub collation: u16,
     /// Client flags that change what statements mean.
-    pub class: Class,
-    /// Schema and variables.
-    pub state: &'a State,
+    pub meaning: Capabilities,
+    /// The schema, if one is chosen.
+    pub schema: Option<&'a [u8]>,
+    /// Session variables, by name.
+    pub variables: &'a [(Arc<str>, Arc<[u8]>)],
+    /// Whether it has user variables: a stored function or a view may read one that the text does not mention.
+    pub has_user_variables: bool,
     /// The session's status flags: with autocommit off or a transaction open, nothing is cached.
     pub status: StatusFlags,
 }
@@ -57,12 +59,21 @@ pub(crate) enum Asked<'a> {
     Execution(AskedExecution<'a>),
 }
 
+/// A text, and what decided how it was read when it was prepared.
+#[derive(Clone, Copy)]
+pub(crate) struct AskedText<'a> {
+    pub text: &'a [u8],
+    pub schema: Option<&'a [u8]>,
+    /// Settings, as bytes.
+    pub mode: &'a [u8],
+}
+
 /// An execution of a prepared statement.
 #[derive(Clone, Copy)]
 pub(crate) struct AskedExecution<'a> {
     /// The statement.
-    pub statement: &'a StatementKey,
-    /// Settings that decide how its text would be read now; compared with [`Meaning::mode`](crate::statements::stmt_cache::Meaning::mode).
+    pub statement: AskedText<'a>,
+    /// Settings that decide how its text would be read now; compared with those of [`AskedText::mode`].
     pub mode: &'a [u8],
     /// The same for the tokenizer.
     pub lex: LexMode,
@@ -80,7 +91,7 @@ impl AskedExecution<'_> {
     /// The text with its parameters as literals, where they can be written so.
     pub(crate) fn with_literals(&self) -> Option<Vec<u8>> {
         let params = ExecuteParams::parse(self.payload, self.params, self.caps).ok()?;
-        with_literals(&self.statement.text, self.lex, bound(self, params.as_ref())?)
+        with_literals(self.statement.text, self.lex, bound(self, params.as_ref())?)
     }
 }
 
@@ -138,8 +149,7 @@ pub(crate) struct Hashing {
 impl Hashing {
     /// The key; None for what is not cached: see the module, and cursors, and what cannot be read.
     pub(crate) fn key(&self, asker: &Asker<'_>, asked: &Asked<'_>, analysis: &Analysis) -> Option<Key> {
-        // A stored function or a view may read a user variable that the text does not mention.
-        if !is_cacheable(analysis) || !asker.is_outside_transactions() || !asker.state.user_variables.is_empty() {
+        if !is_cacheable(analysis) || !asker.is_outside_transactions() || asker.has_user_variables {
             return None;
         }
         let mut bytes = Bytes::default();
@@ -201,11 +211,10 @@ impl Bytes {
         self.part(asker.user.as_bytes());
         self.part(&asker.hostgroup.0.to_le_bytes());
         self.part(&asker.collation.to_le_bytes());
-        self.part(&asker.class.capabilities().bits().to_le_bytes());
-        self.optional(asker.state.schema.as_deref());
-        let variables = asker.state.variables.entries();
-        self.part(&variables.len().to_le_bytes());
-        for (name, value) in variables {
+        self.part(&asker.meaning.bits().to_le_bytes());
+        self.optional(asker.schema);
+        self.part(&asker.variables.len().to_le_bytes());
+        for (name, value) in asker.variables {
             self.part(name.as_bytes());
             self.part(value);
         }
@@ -225,18 +234,18 @@ impl Bytes {
         let count = params.as_ref().map_or(0, |params| params.count);
         let bound = bound(execution, params.as_ref())?;
         let statement = execution.statement;
-        let is_as_now = statement.schema == asker.state.schema && *statement.mode == *execution.mode;
+        let is_as_now = statement.schema == asker.schema && statement.mode == execution.mode;
         let has_attributes = count != usize::from(execution.params);
         if is_as_now
             && !has_attributes
-            && let Some(text) = with_literals(&statement.text, execution.lex, bound)
+            && let Some(text) = with_literals(statement.text, execution.lex, bound)
         {
             self.text(&text);
             return Some(());
         }
         self.0.push(OWN);
-        self.optional(statement.schema.as_deref());
-        for part in [&statement.mode, &statement.text, bound.types, bound.nulls, bound.values] {
+        self.optional(statement.schema);
+        for part in [statement.mode, statement.text, bound.types, bound.nulls, bound.values] {
             self.part(part);
         }
         Some(())

@@ -30,7 +30,7 @@ mod tests;
 
 pub(crate) use entry::Entry;
 pub(crate) use fill::{AwaitedFill, Fill};
-pub(crate) use key::{Asked, AskedExecution, Asker, Key, is_cacheable};
+pub(crate) use key::{Asked, AskedExecution, AskedText, Asker, Key, is_cacheable};
 pub(crate) use policy::{CachePolicy, CacheSettings};
 pub(crate) use rows::ResultProtocol;
 

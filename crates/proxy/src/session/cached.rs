@@ -37,7 +37,7 @@ impl Session {
         let mode = self.wants.mode(&self.client, &self.worker);
         let Some(statement) = self.statements.get(id).filter(|s| !s.is_bound()) else { return Ok(false) };
         let asked = Asked::Execution(AskedExecution {
-            statement: &statement.key,
+            statement: statement.key.asked(),
             mode: &mode,
             lex: self.wants.lex,
             params: statement.params,
@@ -99,8 +99,10 @@ impl Frontend {
             user: &at.user.name,
             hostgroup: at.pool.shared.id,
             collation: self.collation,
-            class: Class::of(self.caps),
-            state: &wants.state,
+            meaning: Class::of(self.caps).capabilities(),
+            schema: wants.state.schema.as_deref(),
+            variables: wants.state.variables.entries(),
+            has_user_variables: !wants.state.user_variables.is_empty(),
             status: self.current_status(),
         };
         at.worker.shared.cache.key(&asker, asked, analysis)

@@ -290,7 +290,7 @@ impl Statements {
         }
         let mode = wants.mode(client, &at.worker);
         let execution = AskedExecution {
-            statement: &statement.key,
+            statement: statement.key.asked(),
             mode: &mode,
             lex,
             params: statement.params,

@@ -1,5 +1,6 @@
 //! Statements prepared on one backend: least recently used ones are closed when there are too many.
 
+use crate::cache::AskedText;
 use crate::session_state::state::{Text, Variables};
 use crate::statements::prepared::{Holder, Listed, Side};
 use foldhash::fast::FixedState;
@@ -73,6 +74,11 @@ impl ValuesAtPrepare {
 }
 
 impl StatementKey {
+    /// The same as the query cache knows it.
+    pub(crate) fn asked(&self) -> AskedText<'_> {
+        AskedText { text: &self.text, schema: self.schema.as_deref(), mode: &self.mode }
+    }
+
     /// Bytes of its text, and of the values it goes with.
     pub(crate) fn bytes(&self) -> usize {
         let values = match &self.user_variables {

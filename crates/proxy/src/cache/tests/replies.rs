@@ -108,7 +108,7 @@ proptest! {
 
     #[test]
     fn no_bytes_panic(bytes: Vec<u8>, caps: u64, columns in 0u8..4) {
-        let _ = crate::cache::reply::Captured::read(bytes.clone(), Capabilities(caps));
+        let _ = super::super::reply::Captured::read(bytes.clone(), Capabilities(caps));
         let definitions: Vec<_> = (0..columns).map(|_| column(253)).collect();
         let framed = reply(&definitions, &[bytes], TEXT_CAPS);
         let cache = cache(|_| {});
