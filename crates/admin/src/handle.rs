@@ -61,11 +61,6 @@ impl Iterator for Jobs {
 }
 
 impl Jobs {
-    /// The next statement; `None` when every handle is gone.
-    pub async fn next_async(&mut self) -> Option<Job> {
-        self.queue.recv().await
-    }
-
     /// The next statement, if one comes within `limit`. Blocks: for a thread that is not a runtime's; `clock` is its own.
     pub(crate) fn next_within(&mut self, clock: &Runtime, limit: Duration) -> Wake {
         match clock.block_on(async { tokio::time::timeout(limit, self.queue.recv()).await }) {

@@ -143,11 +143,6 @@ pub fn put_u32(out: &mut Vec<u8>, value: u32) {
     out.extend_from_slice(&value.to_le_bytes());
 }
 
-/// Appends `int<8>`.
-pub fn put_u64(out: &mut Vec<u8>, value: u64) {
-    out.extend_from_slice(&value.to_le_bytes());
-}
-
 /// Appends `int<lenenc>` in its shortest form.
 pub fn put_lenenc(out: &mut Vec<u8>, value: u64) {
     let bytes = value.to_le_bytes();

@@ -130,12 +130,6 @@ impl Tracker {
         self.phase == Phase::First && !self.continuing
     }
 
-    /// True while rows of a result set are expected: the frames that need the least attention.
-    #[must_use]
-    pub fn in_rows(&self) -> bool {
-        self.phase == Phase::Rows
-    }
-
     /// True while definitions of columns or parameters are expected.
     #[must_use]
     pub fn in_definitions(&self) -> bool {

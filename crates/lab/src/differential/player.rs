@@ -6,7 +6,7 @@ use wire::Command;
 
 use super::seen::{prepared_lines, put_set, reply_lines, status_line};
 use super::step::{Login, Step};
-use crate::client::{Client, ConnectOptions, Encoding, Execution, Param, Prepared};
+use crate::client::{Client, ConnectOptions, Execution, Param, Prepared};
 use crate::error::LabError;
 
 /// A fetch loop ends here, whatever the server says.
@@ -146,25 +146,6 @@ impl Player {
         self.statements.clear();
         let status = self.client.change_user(&login.options(&self.options))?;
         Ok(vec![status_line("changed user", &status)])
-    }
-
-    /// Runs SQL in either encoding: a text query, or prepared, executed and closed. A statement that a server cannot prepare is sent as
-    /// text.
-    pub fn run_as(&mut self, encoding: Encoding, sql: &str) -> Vec<String> {
-        const SLOT: u8 = 255;
-        if encoding == Encoding::Text {
-            return self.take(&Step::Query(sql.to_owned()));
-        }
-        let prepared = self.take(&Step::Prepare(SLOT, sql.to_owned()));
-        if prepared.first().is_some_and(|line| line.starts_with("error 1295 ")) {
-            return self.take(&Step::Query(sql.to_owned()));
-        }
-        if prepared.first().is_some_and(|line| line.starts_with("error ") || line.starts_with("broken")) {
-            return prepared;
-        }
-        let lines = self.take(&Step::Execute(SLOT, Vec::new()));
-        self.take(&Step::CloseStatement(SLOT));
-        lines
     }
 
     /// The client, for acts that are no step.

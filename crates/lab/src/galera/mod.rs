@@ -122,11 +122,6 @@ impl Galera {
         });
     }
 
-    /// Stops every node in good order, one after the other, the last one first.
-    pub fn stop_all(&self) -> Result<(), LabError> {
-        self.nodes.iter().rev().try_for_each(|node| node.server.stop())
-    }
-
     /// Founds the cluster again after all nodes crashed or were stopped, from the node with the most transactions, and waits until all are
     /// synced. Nodes at another position get a copy of its data first, as by a full state transfer: the cache for an incremental one may
     /// not survive a crash. Returns the first node.

@@ -135,21 +135,10 @@ impl GaleraNode {
         self.server.sql(if on { "SET GLOBAL wsrep_reject_queries=ALL" } else { "SET GLOBAL wsrep_reject_queries=NONE" }).map(drop)
     }
 
-    /// `wsrep_sst_donor_rejects_queries`: the node refuses all clients with error 1047 while it is a donor.
-    pub fn donor_rejects_queries(&self, on: bool) -> Result<(), LabError> {
-        let value = if on { "ON" } else { "OFF" };
-        self.server.sql(&format!("SET GLOBAL wsrep_sst_donor_rejects_queries={value}")).map(drop)
-    }
-
     /// Cuts the node off from the other nodes, or joins it again: for them, its cable was pulled. Clients still reach it.
     pub fn isolate(&self, on: bool) -> Result<(), LabError> {
         let value = if on { "1" } else { "0" };
         self.server.sql(&format!("SET GLOBAL wsrep_provider_options='gmcast.isolate={value}'")).map(drop)
-    }
-
-    /// Makes a lone node a primary component, after the other nodes are lost.
-    pub fn force_primary(&self) -> Result<(), LabError> {
-        self.server.sql("SET GLOBAL wsrep_provider_options='pc.bootstrap=YES'").map(drop)
     }
 
     /// The node's position, as an argument for its next start. A server that crashed does not know it by itself.
