@@ -16,7 +16,7 @@ pub mod seal;
 mod writer;
 
 pub use header::{Header, MAJOR, MINOR, ServerAt, Trailer};
-pub use live::{Begun, LiveOrder, Locks, Place};
+pub use live::{Begun, LiveOrder, Locks, Place, Waiting};
 pub use order::{Order, Seqs, Turn, Turns};
 pub use params::Params;
 pub use race::Races;

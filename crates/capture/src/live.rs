@@ -5,7 +5,7 @@
 //! [`Turn`]s, as far as the shadow knows of them. INVARIANT: as for [`crate::Order`], the place with the smallest key may always start.
 
 use crate::order::{Seqs, Turn};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a statement does with locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,8 +96,16 @@ impl LiveOrder {
 
     /// Whether it may start on the shadow.
     pub fn may_start(&self, place: &Place) -> bool {
-        let has_seen = self.open.first().is_none_or(|first| first > place.after);
-        has_seen && place.turn.is_none_or(|turn| self.turns.first().is_none_or(|(first, _)| *first >= turn))
+        self.has_seen(place.after) && place.turn.is_none_or(|turn| self.is_turn(turn))
+    }
+
+    /// Whether all statements have ended that had ended before a statement began. Once true, it stays true.
+    fn has_seen(&self, after: u64) -> bool {
+        self.open.first().is_none_or(|first| first > after)
+    }
+
+    fn is_turn(&self, turn: Turn) -> bool {
+        self.turns.first().is_none_or(|(first, _)| *first >= turn)
     }
 
     /// It has ended on the shadow, or will not run there.
@@ -111,6 +119,68 @@ impl LiveOrder {
     /// Statements that have not ended on the shadow.
     pub fn waiting(&self) -> u64 {
         self.open.len()
+    }
+}
+
+/// Those that wait until their place may start. An end on the shadow costs O(log n) for each that it lets start, however many wait.
+#[derive(Debug)]
+pub struct Waiting<W> {
+    /// Those that wait for what they had seen, by `after` and number of the end.
+    unseen: BTreeMap<(u64, u64), (Option<Turn>, W)>,
+    /// Writes that wait for their turn, by turn and number of the end.
+    in_turn: BTreeMap<(Turn, u64), W>,
+    /// Entries that were looked at.
+    #[cfg(test)]
+    looks: u64,
+}
+
+impl<W> Default for Waiting<W> {
+    fn default() -> Self {
+        Self {
+            unseen: BTreeMap::new(),
+            in_turn: BTreeMap::new(),
+            #[cfg(test)]
+            looks: 0,
+        }
+    }
+}
+
+impl<W> Waiting<W> {
+    /// `who` waits for this place, in place of whoever waited for it.
+    pub fn insert(&mut self, order: &LiveOrder, place: &Place, who: W) {
+        self.remove(place);
+        match place.turn.filter(|_| order.has_seen(place.after)) {
+            Some(turn) => drop(self.in_turn.insert((turn, place.seq), who)),
+            None => drop(self.unseen.insert((place.after, place.seq), (place.turn, who))),
+        }
+    }
+
+    /// Nobody waits for this place any more.
+    pub fn remove(&mut self, place: &Place) {
+        self.unseen.remove(&(place.after, place.seq));
+        if let Some(turn) = place.turn {
+            self.in_turn.remove(&(turn, place.seq));
+        }
+    }
+
+    /// Takes out one whose place may start; None if there is none.
+    pub fn pop(&mut self, order: &LiveOrder) -> Option<W> {
+        while let Some(first) = self.unseen.first_entry() {
+            #[cfg(test)]
+            (self.looks += 1);
+            let (after, seq) = *first.key();
+            if !order.has_seen(after) {
+                break;
+            }
+            match first.remove() {
+                (Some(turn), who) => drop(self.in_turn.insert((turn, seq), who)),
+                (None, who) => return Some(who),
+            }
+        }
+        let first = self.in_turn.first_entry()?;
+        #[cfg(test)]
+        (self.looks += 1);
+        order.is_turn(first.key().0).then(|| first.remove())
     }
 }
 

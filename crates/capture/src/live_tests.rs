@@ -164,3 +164,57 @@ fn a_victim_passes_who_waits_for_its_locks() {
     let read = order.end_victim(read);
     assert_eq!((order.may_start(&read), order.writing), (true, 0));
 }
+
+/// Many sessions wait, and each end lets one start: the work for an end does not grow with their number.
+#[test]
+fn the_work_of_an_end_does_not_grow_with_those_that_wait() {
+    let looks = |sessions: u64| {
+        let (mut order, mut waiting) = (LiveOrder::default(), Waiting::default());
+        let first = order.begin(Locks::Takes);
+        let first = order.end(first);
+        // Half of them overlapped and wait for their turns, half of them wait for what they had seen.
+        let begun: Vec<Begun> = (0..sessions / 2).map(|_| order.begin(Locks::Takes)).collect();
+        let mut places: Vec<Place> = begun.into_iter().map(|begun| order.end(begun)).collect();
+        for _ in sessions / 2..sessions {
+            let begun = order.begin(Locks::None);
+            places.push(order.end(begun));
+        }
+        places.iter().for_each(|place| waiting.insert(&order, place, *place));
+        assert!(waiting.pop(&order).is_none());
+        waiting.looks = 0;
+        let (mut running, mut started) = (vec![first], 0);
+        while let Some(place) = running.pop() {
+            order.done(&place);
+            while let Some(next) = waiting.pop(&order) {
+                assert!(order.may_start(&next));
+                running.push(next);
+                started += 1;
+            }
+        }
+        assert_eq!((started, order.waiting()), (sessions, 0));
+        waiting.looks / sessions
+    };
+    assert_eq!((looks(100), looks(10_000)), (looks(1_000), looks(1_000)));
+    assert!(looks(10_000) <= 4, "{} entries for an end", looks(10_000));
+}
+
+/// Whoever waits is let go by the end that it waited for, and not before, in any history.
+#[test]
+fn nobody_waits_whose_place_may_start() {
+    let (mut order, mut waiting) = (LiveOrder::default(), Waiting::default());
+    let (read, write) = (order.begin(Locks::None), order.begin(Locks::Takes));
+    let [write, read] = [write, read].map(|begun| order.end(begun));
+    let behind = order.begin(Locks::Takes);
+    let behind = order.end(behind);
+    [write, behind].iter().for_each(|place| waiting.insert(&order, place, place.seq()));
+    assert_eq!((waiting.pop(&order), waiting.pop(&order)), (Some(write.seq()), None));
+    order.done(&write);
+    assert_eq!(waiting.pop(&order), None, "it has seen the read's end");
+    // Whoever asks again is there once.
+    waiting.insert(&order, &behind, 99);
+    order.done(&read);
+    assert_eq!((waiting.pop(&order), waiting.pop(&order)), (Some(99), None));
+    waiting.insert(&order, &behind, 99);
+    waiting.remove(&behind);
+    assert_eq!(waiting.pop(&order), None);
+}
