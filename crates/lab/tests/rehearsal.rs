@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)] // helpers of tests may panic
 
 mod common;
+#[path = "rehearsal/exact.rs"]
+mod exact;
 #[path = "rehearsal/all.rs"]
 mod whole;
 

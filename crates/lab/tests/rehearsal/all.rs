@@ -14,7 +14,7 @@ use std::time::Duration;
 const CATCH_UP: Duration = Duration::from_secs(240);
 
 /// A primary and the replica that becomes the shadow: of the next version where there is one.
-fn servers(flavor: Flavor) -> Replication {
+pub(super) fn servers(flavor: Flavor) -> Replication {
     let options = Options::new();
     let shadow = if flavor == Flavor::Mariadb { options.clone().mariadb("11.8") } else { options.clone() };
     let servers = Replication::start_each(flavor, &options, &[shadow]).unwrap();
@@ -23,7 +23,7 @@ fn servers(flavor: Flavor) -> Replication {
 }
 
 /// A proxy with the rehearsal `new` of hostgroup 0 in hostgroup 9.
-fn proxy(servers: &Replication, more: &[(&str, Setting)]) -> Tidegate {
+pub(super) fn proxy(servers: &Replication, more: &[(&str, Setting)]) -> Tidegate {
     let mut row: Vec<(&str, Setting)> = vec![
         ("name", "new".into()),
         ("source_hostgroup", 0.into()),

@@ -1,8 +1,7 @@
 //! When a copied statement may start: [`LiveOrder`] with those who wait for it, on all workers.
 
 use super::{Copying, lock};
-use capture::{Begun, LiveOrder, Locks, Place};
-use std::collections::BTreeMap;
+use capture::{Begun, LiveOrder, Locks, Place, Waiting};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -11,15 +10,7 @@ use std::task::{Poll, Waker};
 #[derive(Default)]
 pub(super) struct Gate {
     order: LiveOrder,
-    waiting: BTreeMap<u64, (Place, Waker)>,
-}
-
-impl Gate {
-    /// Those that may start now.
-    fn woken(&mut self) -> Vec<Waker> {
-        let may_start: Vec<u64> = self.waiting.iter().filter(|(_, (place, _))| self.order.may_start(place)).map(|(seq, _)| *seq).collect();
-        may_start.iter().filter_map(|seq| self.waiting.remove(seq)).map(|(_, waker)| waker).collect()
-    }
+    waiting: Waiting<Waker>,
 }
 
 /// A statement that runs at the original.
@@ -76,11 +67,12 @@ impl OrderTicket {
     pub(crate) async fn turn(&self) {
         poll_fn(|cx| {
             let mut gate = lock(&self.copying.gate);
-            if gate.order.may_start(&self.place) {
-                gate.waiting.remove(&self.place.seq());
+            let Gate { order, waiting } = &mut *gate;
+            if order.may_start(&self.place) {
+                waiting.remove(&self.place);
                 return Poll::Ready(());
             }
-            gate.waiting.insert(self.place.seq(), (self.place, cx.waker().clone()));
+            waiting.insert(order, &self.place, cx.waker().clone());
             Poll::Pending
         })
         .await;
@@ -89,11 +81,12 @@ impl OrderTicket {
 
 impl Drop for OrderTicket {
     fn drop(&mut self) {
-        let woken = {
+        let woken: Vec<Waker> = {
             let mut gate = lock(&self.copying.gate);
-            gate.waiting.remove(&self.place.seq());
-            gate.order.done(&self.place);
-            gate.woken()
+            let Gate { order, waiting } = &mut *gate;
+            waiting.remove(&self.place);
+            order.done(&self.place);
+            std::iter::from_fn(|| waiting.pop(order)).collect()
         };
         woken.into_iter().for_each(Waker::wake);
     }

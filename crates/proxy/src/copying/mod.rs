@@ -5,6 +5,7 @@
 //! full, whole sessions are given up, the youngest first, so that the others stay complete.
 
 mod gate;
+mod line;
 mod strand;
 
 pub(crate) use gate::{Beginning, OrderTicket};
@@ -12,11 +13,15 @@ pub(crate) use strand::{Act, CopiedCommand, CopiedState, CopyStrand, Job, Pinned
 
 use arc_swap::ArcSwapOption;
 use gate::Gate;
+use line::WaitingLine;
 use rehearsal::{GaveUp, Run};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
+
+/// Sessions that may have a connection to the shadow before their turn: so many more connections than the original had at a time.
+const EARLY_CONNECTIONS: usize = 16;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -32,19 +37,25 @@ pub(crate) struct Copying {
     gate: Mutex<Gate>,
     /// Sessions by age.
     strands: Mutex<BTreeMap<u64, Arc<CopyStrand>>>,
+    line: Arc<Mutex<WaitingLine>>,
     begun: AtomicU64,
     room: Notify,
+    /// Permits of sessions that have a connection before their turn.
+    pub early: Arc<Semaphore>,
+    pressed: Notify,
 }
 
 impl Copying {
     /// Nothing has begun.
     pub(crate) fn new(run: Arc<Run>) -> Arc<Self> {
-        Arc::new(Self { run, gate: Mutex::default(), strands: Mutex::default(), begun: AtomicU64::new(0), room: Notify::new() })
+        let (gate, strands, line) = (Mutex::default(), Mutex::default(), Arc::default());
+        let early = Arc::new(Semaphore::new(EARLY_CONNECTIONS));
+        Arc::new(Self { run, gate, strands, line, begun: AtomicU64::new(0), room: Notify::new(), early, pressed: Notify::new() })
     }
 
     /// A session begins.
     pub(crate) fn strand(&self) -> Arc<CopyStrand> {
-        let strand = Arc::new(CopyStrand::new(self.begun.fetch_add(1, Ordering::Relaxed)));
+        let strand = Arc::new(CopyStrand::new(self.begun.fetch_add(1, Ordering::Relaxed), Arc::clone(&self.line)));
         lock(&self.strands).insert(strand.number, Arc::clone(&strand));
         strand
     }
@@ -101,8 +112,12 @@ impl Copying {
 
     /// Gives up the youngest session of which something waits; false if there is none.
     fn give_up_youngest(&self) -> bool {
-        let youngest = lock(&self.strands).values().rev().find(|strand| strand.has_waiting()).cloned();
-        let Some(strand) = youngest else { return false };
+        let Some(number) = lock(&self.line).youngest() else { return false };
+        let Some(strand) = lock(&self.strands).get(&number).cloned() else {
+            // Its session ends right now, which gives room.
+            lock(&self.line).remove(number);
+            return true;
+        };
         self.give_up(&strand, GaveUp::QueueFull);
         true
     }
@@ -119,18 +134,31 @@ impl Copying {
     pub(crate) fn give_room(&self, bytes: u64) {
         if bytes > 0 {
             self.run.give_room(bytes);
-            self.room.notify_waiters();
+            // Whoever waits goes on only then, and all of them do.
+            if !self.is_full() {
+                self.room.notify_waiters();
+            }
         }
     }
 
-    /// Resolves once bytes were taken from the queue. It counts from the first poll, or from `Notified::enable`.
+    /// Resolves once the queue is within its limit. It counts from the first poll, or from `Notified::enable`.
     pub(crate) fn has_room(&self) -> tokio::sync::futures::Notified<'_> {
         self.room.notified()
     }
 
+    /// A session whose turn it is gets no connection: those that have one early give it back.
+    pub(crate) fn press(&self) {
+        self.pressed.notify_waiters();
+    }
+
+    /// Resolves at the next [`Self::press`].
+    pub(crate) async fn pressed(&self) {
+        self.pressed.notified().await;
+    }
+
     /// When the oldest command that waits was answered: process clock, us. None if nothing waits.
     pub(crate) fn oldest_us(&self) -> Option<u64> {
-        lock(&self.strands).values().filter_map(|strand| strand.oldest_us()).min()
+        lock(&self.line).oldest_us()
     }
 
     /// The rehearsal has ended: what waits is dropped.

@@ -1,5 +1,6 @@
 //! What waits of one session, and what it consists of.
 
+use super::line::WaitingLine;
 use super::{OrderTicket, lock};
 use crate::session_state::class::LaneKey;
 use crate::session_state::state::State;
@@ -133,6 +134,8 @@ pub(crate) struct CopiedCommand {
 struct CopyQueue {
     jobs: VecDeque<Job>,
     bytes: u64,
+    /// Bytes of long data that the shadow has taken and not used yet.
+    held: u64,
     /// The session is over, or given up: nothing more comes.
     is_closed: bool,
 }
@@ -142,15 +145,26 @@ pub(crate) struct CopyStrand {
     /// Its place by age: later sessions have larger numbers.
     pub number: u64,
     queue: Mutex<CopyQueue>,
+    /// Locked while the queue is, not the other way round.
+    line: Arc<Mutex<WaitingLine>>,
     arrival: Notify,
     is_gone: AtomicBool,
     is_broken: AtomicBool,
 }
 
 impl CopyStrand {
-    pub(super) fn new(number: u64) -> Self {
+    pub(super) fn new(number: u64, line: Arc<Mutex<WaitingLine>>) -> Self {
         let (is_gone, is_broken) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { number, queue: Mutex::default(), arrival: Notify::new(), is_gone, is_broken }
+        Self { number, queue: Mutex::default(), line, arrival: Notify::new(), is_gone, is_broken }
+    }
+
+    /// Where it stands in the line, after its first job has changed.
+    fn line_up(&self, queue: &CopyQueue) {
+        match queue.jobs.front() {
+            Some(first) => lock(&self.line).set(self.number, first.ended_us()),
+            None if queue.held > 0 => lock(&self.line).set(self.number, None),
+            None => lock(&self.line).remove(self.number),
+        }
     }
 
     /// False where nothing more is taken.
@@ -161,6 +175,9 @@ impl CopyStrand {
         }
         queue.bytes += job.bytes();
         queue.jobs.push_back(job);
+        if queue.jobs.len() == 1 {
+            self.line_up(&queue);
+        }
         drop(queue);
         self.arrival.notify_one();
         true
@@ -174,6 +191,7 @@ impl CopyStrand {
                 if let Some(job) = queue.jobs.pop_front() {
                     let bytes = job.bytes();
                     queue.bytes -= bytes;
+                    self.line_up(&queue);
                     return Some((job, bytes));
                 }
                 if queue.is_closed {
@@ -212,21 +230,36 @@ impl CopyStrand {
         self.is_broken.load(Ordering::Acquire)
     }
 
-    /// Drops what waits; its bytes.
+    /// Bytes of a job are kept behind its end, until [`Self::let_go`].
+    pub(crate) fn hold(&self, bytes: u64) {
+        let mut queue = lock(&self.queue);
+        queue.held += bytes;
+        self.line_up(&queue);
+    }
+
+    /// So many bytes are kept no more; how many of them are to be given back.
+    pub(crate) fn let_go(&self, bytes: u64) -> u64 {
+        let mut queue = lock(&self.queue);
+        let bytes = bytes.min(queue.held);
+        queue.held -= bytes;
+        self.line_up(&queue);
+        bytes
+    }
+
+    /// Drops what waits; its bytes, with those that are kept.
     pub(super) fn clear(&self) -> u64 {
         let mut queue = lock(&self.queue);
-        let (jobs, bytes) = (std::mem::take(&mut queue.jobs), std::mem::take(&mut queue.bytes));
+        let jobs = std::mem::take(&mut queue.jobs);
+        let bytes = std::mem::take(&mut queue.bytes) + std::mem::take(&mut queue.held);
+        self.line_up(&queue);
         // Tickets lock the gate.
         drop(queue);
         drop(jobs);
         bytes
     }
 
+    #[cfg(test)]
     pub(super) fn has_waiting(&self) -> bool {
         !lock(&self.queue).jobs.is_empty()
-    }
-
-    pub(super) fn oldest_us(&self) -> Option<u64> {
-        lock(&self.queue).jobs.front().and_then(Job::ended_us)
     }
 }

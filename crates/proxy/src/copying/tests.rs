@@ -85,3 +85,47 @@ fn the_end_of_a_rehearsal_drops_what_waits() {
     assert!(strand.is_gone() && !strand.has_waiting());
     assert_eq!((copying.run.queued_bytes(), copying.run.given_up(GaveUp::QueueFull)), (0, 0));
 }
+
+#[test]
+fn the_youngest_session_is_found_without_a_look_at_the_others() {
+    let looks = |idle: usize| {
+        let copying = copying(", queue_mb=1");
+        let busy = [0; 8].map(|_| copying.strand());
+        let _idle: Vec<_> = (0..idle).map(|_| copying.strand()).collect();
+        for strand in &busy {
+            copying.admit(strand, job(&copying, 100 << 10));
+        }
+        lock(&copying.line).looks = 0;
+        copying.admit(&busy[0], job(&copying, 700 << 10));
+        assert_eq!(copying.run.given_up(GaveUp::QueueFull), 5);
+        let looks = lock(&copying.line).looks;
+        looks
+    };
+    assert_eq!((looks(0), looks(1_000)), (5, 5));
+}
+
+#[test]
+fn long_data_that_was_taken_is_in_the_queue_until_it_is_used() {
+    let copying = copying(", queue_mb=1");
+    let [old, young] = [0; 2].map(|_| copying.strand());
+    copying.admit(&young, job(&copying, 700 << 10));
+    let (_, bytes) = at_once(young.next()).unwrap();
+    young.hold(bytes);
+    assert!(!young.has_waiting() && copying.run.queued_bytes() == bytes);
+    // It counts as something that waits.
+    copying.admit(&old, job(&copying, 700 << 10));
+    assert!(young.is_gone() && !old.is_gone());
+    assert_eq!(young.let_go(bytes), 0, "it was given back already");
+    let (_, bytes) = at_once(old.next()).unwrap();
+    old.hold(bytes);
+    copying.give_room(old.let_go(bytes));
+    assert_eq!((copying.run.queued_bytes(), lock(&copying.line).youngest()), (0, None));
+}
+
+/// What a future has at once.
+fn at_once<T>(future: impl Future<Output = T>) -> T {
+    match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => unreachable!("it is there"),
+    }
+}

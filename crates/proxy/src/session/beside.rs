@@ -51,14 +51,16 @@ impl Beside {
         }
     }
 
-    /// The next bytes of the reply at hand, as the server sent them.
-    pub(super) fn hears(&mut self, bytes: &[u8]) {
-        let Some(listener) = self.listener.as_mut() else { return };
+    /// The next bytes of the reply at hand, as the server sent them; true if they are the last ones.
+    pub(super) fn hears(&mut self, bytes: &[u8]) -> bool {
+        let Some(listener) = self.listener.as_mut() else { return false };
         listener.hears(bytes);
-        if listener.is_done() {
+        let is_done = listener.is_done();
+        if is_done {
             self.captured.reply_ends();
             self.copied.reply_ends(listener.error());
         }
+        is_done
     }
 
     /// What was answered, and how long the server took, us; None if the reply did not come whole.

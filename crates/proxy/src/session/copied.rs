@@ -7,6 +7,8 @@ use super::Session;
 use super::beside::Beside;
 use super::captured::{HARMLESS, MAX_TEXT, SHORT};
 use super::command::Incoming;
+use super::copy_rules::{Ending, STOPPED, assigned_to, is_left_out, is_of_session, is_with_cursor, may_have_run};
+use super::frontend::Frontend;
 use super::pipeline::{Form, Statement};
 use super::route::TextCommand;
 use crate::copying::{Act, Beginning, CopiedCommand, CopiedState, CopyStrand, Copying, Job, OrderTicket, PinnedValues};
@@ -17,7 +19,7 @@ use crate::workers::clock::unix_us;
 use crate::workers::worker::Worker;
 use ::capture::{Locks, Params};
 use rehearsal::{Answer, GaveUp, Skip};
-use sql::{Analysis, Facts, Kind, LexMode, Lexer, TokenKind};
+use sql::{Analysis, Facts, Kind};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -40,6 +42,11 @@ const QUIET: [Command; 9] = [
     Command::Debug,
     Command::Refresh,
 ];
+
+/// What the shadow does where the original's server rolled a transaction back.
+const ROLLBACK: &[u8] = b"ROLLBACK";
+/// The same where a statement that the shadow does not run ended it.
+const COMMIT: &[u8] = b"COMMIT";
 
 /// Facts of statements whose answer a SET before them would change.
 const OF_THE_LAST: Facts = Facts::ROW_COUNT.union(Facts::FOUND_ROWS).union(Facts::DIAGNOSTICS);
@@ -83,6 +90,12 @@ pub(super) struct SessionCopy {
     stage: CopyStage,
     /// Whether the answer of the statement at hand is listened to.
     is_heard: bool,
+    /// The statement at hand, if its answer is listened to and the shadow does not have it yet.
+    at_hand: Option<Statement>,
+    /// The shadow has the statement at hand: its answer is complete, and the client may still be reading it.
+    is_handed_over: bool,
+    /// A transaction was open when the command at hand came.
+    was_open: bool,
     beginning: Option<Beginning>,
     ticket: Option<OrderTicket>,
     last_insert_id: Option<u64>,
@@ -106,6 +119,12 @@ impl SessionCopy {
 
     fn copying(&self) -> Option<Arc<Copying>> {
         self.copying.as_ref().filter(|_| self.has_begun).map(Arc::clone)
+    }
+
+    /// The client's prepared statement that a statement executes, if the shadow has it: what is not run there takes its long data all the same.
+    fn executed(&self, statement: &Statement) -> Option<u32> {
+        let Form::Execution { id, .. } = statement.form else { return None };
+        self.known.contains(&id).then_some(id)
     }
 
     /// A rule has answered or refused the statement at hand.
@@ -157,6 +176,7 @@ impl Beside {
         };
         let answer = self.answer().cloned();
         let copied = &mut self.copied;
+        copied.at_hand = None;
         copied.reply_ends(answer.as_ref().and_then(|(answer, _)| answer.error));
         let stage = std::mem::take(&mut copied.stage);
         let ticket = copied.ticket.take().or_else(|| Beginning::new(&copying, Locks::None).end())?;
@@ -169,6 +189,10 @@ impl Session {
     pub(super) fn copy_begins(&mut self, command: Incoming) {
         if !self.finds_copying() {
             return;
+        }
+        let was_open = is_open(&self.client);
+        if let Some(beside) = self.beside.as_mut() {
+            beside.copied.was_open = was_open;
         }
         if SHORT.contains(&command.byte) {
             let (payload, named) =
@@ -252,8 +276,7 @@ impl Session {
             return false;
         }
         let pins = self.at.pins.set().without(pins::TRANSACTION).without(pins::WISHES).without(HARMLESS);
-        let is_in_transaction = self.client.current_status().contains(StatusFlags::IN_TRANS);
-        pins.is_empty() && !is_in_transaction && !self.statements.any_long_data()
+        pins.is_empty() && !is_open(&self.client) && !self.statements.any_long_data()
     }
 
     fn begin_copy(&mut self, copying: &Arc<Copying>) {
@@ -307,6 +330,8 @@ impl Session {
         let copied = &mut self.beside.as_mut()?.copied;
         copied.stage = if is_here { CopyStage::Sent } else { CopyStage::Elsewhere };
         copied.is_heard = form.is_some();
+        copied.at_hand = form.filter(|_| is_here).map(|_| *statement);
+        copied.is_handed_over = false;
         copied.last_insert_id = last_insert_id;
         copied.ticket = None;
         copied.beginning = Some(Beginning::new(&copying, locks));
@@ -321,6 +346,8 @@ impl Session {
         }
         match analysis.kind {
             Kind::Commit | Kind::Rollback | Kind::UnlockTables | Kind::Xa => Locks::Releases,
+            // The shadow commits in their place.
+            Kind::Grant | Kind::SetPassword | Kind::Flush | Kind::FlushReadLock => Locks::Releases,
             Kind::Begin | Kind::Savepoint | Kind::RollbackTo | Kind::ReleaseSavepoint | Kind::Use | Kind::SetTransaction => Locks::None,
             Kind::Show | Kind::Explain | Kind::Empty | Kind::Prepare | Kind::Deallocate | Kind::GetDiagnostics => Locks::None,
             Kind::ShowWarnings | Kind::ShowErrors | Kind::ShowCountWarnings | Kind::ShowCountErrors => Locks::None,
@@ -337,29 +364,40 @@ impl Session {
 
     /// The statement was answered.
     pub(super) fn copy_statement(&mut self, statement: &Statement) {
-        let Some((stage, is_heard, answer, ticket, copying)) = self.beside.as_mut().and_then(|beside| beside.take_copied()) else { return };
-        if stage == CopyStage::Stopped {
-            let is_known = |id: &u32| self.beside.as_ref().is_some_and(|beside| beside.copied.known.contains(id));
-            if let Form::Execution { id, .. } = statement.form
-                && is_known(&id)
-            {
-                // The long data of an execution that did not run is forgotten.
-                self.copy_act(Act::Reset(id), Command::StmtReset);
-            }
+        if self.beside.as_mut().is_some_and(|beside| std::mem::take(&mut beside.copied.is_handed_over)) {
             return;
         }
+        let Some((stage, is_heard, answer, ticket, copying)) = self.beside.as_mut().and_then(|beside| beside.take_copied()) else { return };
+        let forgets = self.beside.as_ref().and_then(|beside| beside.copied.executed(statement));
+        if stage == CopyStage::Stopped {
+            return forgets.into_iter().for_each(|id| self.copy_act(Act::Reset(id), Command::StmtReset));
+        }
         let is_sent = stage == CopyStage::Sent;
+        let error = answer.as_ref().and_then(|(answer, _)| answer.error);
         let what = match () {
             () if stage == CopyStage::Elsewhere && !is_of_session(statement.analysis.kind) => Err(Some(Skip::Elsewhere)),
             () if is_sent && is_heard && may_have_run(statement, answer.as_ref()) => return self.copy_is_cut(GaveUp::Original),
-            () => self.act_of(statement, answer.as_ref().map(|(answer, _)| answer)),
+            () => self.act_of(statement, error),
         };
         let act = match what {
             Ok(act) => act,
-            Err(Some(why)) => return copying.run.skip(why),
-            Err(None) => return self.copy_is_cut(GaveUp::Form),
+            Err(why) => {
+                forgets.into_iter().for_each(|id| self.copy_act(Act::Reset(id), Command::StmtReset));
+                let was_open = is_sent && self.beside.as_ref().is_some_and(|beside| beside.copied.was_open);
+                let ending = Ending::of(statement.analysis.kind, error, was_open, is_open(&self.client));
+                if ending == Ending::Commit {
+                    self.copy_job(commit(ticket, self.worker.shared.clock.now_us()));
+                }
+                return match why {
+                    Some(why) if ending != Ending::Unknown => copying.run.skip(why),
+                    _ => self.copy_is_cut(GaveUp::Form),
+                };
+            }
         };
         let is_rollback = matches!(&act, Act::Query(text) if **text == *ROLLBACK);
+        if is_rollback {
+            forgets.into_iter().for_each(|id| self.copy_act(Act::Reset(id), Command::StmtReset));
+        }
         let original = answer.filter(|_| is_sent && !is_rollback);
         let pins = self.pins_of(statement, &copying, original.as_ref());
         if let Act::Execute { id, .. } = act {
@@ -381,12 +419,16 @@ impl Session {
     }
 
     /// What the shadow does for a statement. An error is why it does nothing; without a reason, the session is not whole any more.
-    fn act_of(&self, statement: &Statement, answer: Option<&Answer>) -> Result<Act, Option<Skip>> {
+    fn act_of(&self, statement: &Statement, error: Option<u16>) -> Result<Act, Option<Skip>> {
         let (analysis, Some((text, id))) = (&statement.analysis, self.copied_text(statement)) else { return Err(None) };
-        let error = answer.and_then(|answer| answer.error);
         let payload = self.client.payload(statement.command);
         match () {
-            () if is_left_out(analysis, text, self.wants.lex) => Err(Some(Skip::LeftOut)),
+            () if is_left_out(analysis, text, self.wants.lex) => {
+                // The other statements or assignments of the text are missing then.
+                let sets_session = analysis.kind == Kind::Set && assigned_to(text, self.wants.lex).session;
+                let is_all = !analysis.facts.contains(Facts::MULTI) && !sets_session;
+                Err(is_all.then_some(Skip::LeftOut))
+            }
             () if analysis.kind == Kind::LoadData || matches!(statement.form, Form::Bulk { .. }) => Err(None),
             // What a write with a cursor answers is not heard, so its ids are not known.
             () if is_with_cursor(statement) && analysis.kind != Kind::Select => Err(None),
@@ -452,7 +494,7 @@ impl Session {
     /// Has the shadow run a command that is no statement. Only those that name what other sessions may have made have a turn.
     fn copy_act(&mut self, act: Act, kind: Command) {
         let Some(copying) = self.beside.as_ref().and_then(|beside| beside.copied.copying()) else { return };
-        let has_turn = matches!(act, Act::InitDb(_) | Act::LongData { .. });
+        let has_turn = matches!(act, Act::InitDb(_));
         let ticket = has_turn.then(|| Beginning::new(&copying, Locks::None).end()).flatten();
         let (analysis, ended_us) = (Analysis::of_command(kind as u8), self.worker.shared.clock.now_us());
         let command = CopiedCommand { ticket, act, analysis, digest: None, original: None, pins: PinnedValues::default(), ended_us };
@@ -493,7 +535,14 @@ impl Session {
                 copied.has_begun = false;
                 self.finds_copying();
             }
-            (kind, _) if QUIET.contains(&kind) => {}
+            // COM_REFRESH commits.
+            (kind, _) if QUIET.contains(&kind) => {
+                let has_ended = copied.was_open && !is_open(&self.client);
+                let ticket = copied.copying().filter(|_| has_ended).and_then(|copying| Beginning::new(&copying, Locks::Releases).end());
+                if let Some(ticket) = ticket {
+                    self.copy_job(commit(ticket, self.worker.shared.clock.now_us()));
+                }
+            }
             _ => self.copy_is_cut(GaveUp::Form),
         }
     }
@@ -507,76 +556,38 @@ impl Session {
         }
         let mut fields = Reader::new(packet.get(HEADER + 1..).unwrap_or_default());
         let (Ok(_), Some(id)) = (fields.u32(), named) else { return };
+        if self.statements.get(id).is_none_or(|statement| statement.failed.is_some()) {
+            // The original has a part of it at most. The next execution fails before it is sent, and its long data is forgotten.
+            return;
+        }
         self.copy_preparation(id);
         self.copy_act(Act::LongData { id, body: fields.rest().to_vec() }, Command::StmtSendLongData);
     }
 }
 
-/// Errors of the original that say nothing of the statement: a lock, KILL QUERY, a time limit.
-const STOPPED: [u16; 4] = [codes::LOCK_WAIT_TIMEOUT, codes::QUERY_INTERRUPTED, codes::QUERY_TIMEOUT, codes::STATEMENT_TIMEOUT];
-
-/// Whether the statement may have run, or a part of it, although the answer does not say so.
-fn may_have_run(statement: &Statement, answer: Option<&(Answer, u64)>) -> bool {
-    let Some((answer, _)) = answer else { return true };
-    let Some(error) = answer.error else { return false };
-    let Analysis { kind, facts, .. } = statement.analysis;
-    let is_whole = matches!(kind, Kind::Select | Kind::Insert | Kind::Replace | Kind::Update | Kind::Delete | Kind::LoadData);
-    let is_stopped = STOPPED.contains(&error) || error == codes::LOCK_DEADLOCK;
-    is_stopped && (!is_whole || facts.contains(Facts::MULTI))
-}
-
-/// What the shadow does where the original's server rolled a transaction back.
-const ROLLBACK: &[u8] = b"ROLLBACK";
-
-/// Whether a statement changes the session wherever it runs.
-fn is_of_session(kind: Kind) -> bool {
-    matches!(kind, Kind::Set | Kind::SetTransaction | Kind::SetRole | Kind::Use | Kind::Prepare | Kind::Deallocate)
-}
-
-/// Whether a statement is about the server, accounts, other sessions or locks by name.
-fn is_left_out(analysis: &Analysis, text: &[u8], lex: LexMode) -> bool {
-    let locks = Facts::GET_LOCK | Facts::RELEASE_LOCK;
-    match analysis.kind {
-        Kind::Kill | Kind::Grant | Kind::SetPassword | Kind::Flush | Kind::FlushReadLock | Kind::BackupLock | Kind::Other => true,
-        Kind::Select => analysis.facts.intersects(locks | Facts::INTO_FILE),
-        Kind::Do => analysis.facts.intersects(locks),
-        Kind::Set => names_global(text, lex),
-        _ => false,
-    }
-}
-
-fn is_with_cursor(statement: &Statement) -> bool {
-    matches!(statement.form, Form::Execution { phase, .. } if !matches!(phase, TextCommand::Execution))
-}
-
-/// Whether a SET changes the server: GLOBAL, PERSIST.
-fn names_global(text: &[u8], lex: LexMode) -> bool {
-    const SCOPES: [&[u8]; 3] = [b"global", b"persist", b"persist_only"];
-    let mut lexer = Lexer::new(text, lex);
-    // Only what is assigned to, outside parentheses, can be a scope.
-    let (mut is_target, mut depth) = (true, 0_u32);
-    loop {
-        let token = lexer.token();
-        match token.kind {
-            TokenKind::Assign | TokenKind::Punct(b'=') => is_target = false,
-            TokenKind::Punct(b'(') => depth += 1,
-            TokenKind::Punct(b')') => depth = depth.saturating_sub(1),
-            TokenKind::Punct(b',') if depth == 0 => is_target = true,
-            TokenKind::Punct(b';') => (is_target, depth) = (true, 0),
-            _ => {}
-        }
-        let word = token.text(text);
-        let scope = match token.kind {
-            TokenKind::End => return false,
-            _ if !is_target => continue,
-            TokenKind::Word => word,
-            TokenKind::SystemVariable => word.get(2..).and_then(|name| name.split(|byte| *byte == b'.').next()).unwrap_or_default(),
-            _ => continue,
-        };
-        if SCOPES.iter().any(|one| scope.eq_ignore_ascii_case(one)) {
-            return true;
+/// The last byte of the answer to the statement at hand is here, and the answer is the client's. The shadow gets the statement now: if it
+/// waited until a slow client has read the answer, all statements behind it would wait too.
+pub(super) fn answer_ended(session: &mut Session) {
+    let Some(beside) = session.beside.as_mut() else { return };
+    let Some(statement) = beside.copied.at_hand.take() else { return };
+    let error = beside.answer().and_then(|(answer, _)| answer.error);
+    // A transaction that is open may have been ended by a statement that the shadow does not run: what follows says so.
+    if !beside.copied.was_open || session.act_of(&statement, error).is_ok() {
+        session.copy_statement(&statement);
+        if let Some(beside) = session.beside.as_mut() {
+            beside.copied.is_handed_over = true;
         }
     }
+}
+
+fn is_open(client: &Frontend) -> bool {
+    client.current_status().contains(StatusFlags::IN_TRANS)
+}
+
+/// The shadow commits, as the original did before or after a statement that the shadow does not run.
+fn commit(ticket: OrderTicket, ended_us: u64) -> Job {
+    let (act, analysis, pins) = (Act::Query(COMMIT.into()), Analysis::NONE, PinnedValues::default());
+    Job::Run(Box::new(CopiedCommand { ticket: Some(ticket), act, analysis, digest: None, original: None, pins, ended_us }))
 }
 
 #[cfg(test)]

@@ -1,9 +1,14 @@
 use super::*;
-use crate::session::bed::{Bed, analysis};
+use crate::session::bed::{Bed, result_of};
+use crate::session::route::packets_of;
 use crate::session_state::pins::PinReason;
 use model::snapshot::Rehearsal;
 use rehearsal::{Run, ServerName};
+use std::future::Future;
+use std::io::Write;
 use std::rc::Rc;
+use std::task::{Context, Waker};
+use wire::charset::Flavor;
 
 const ROW: &str = r#"mysql_rehearsals = ( { name="new", mode="all", source_hostgroup=1, shadow_hostgroup=2, percent=100, users="anna" } )"#;
 
@@ -16,58 +21,6 @@ fn bed() -> (Bed, Arc<Copying>) {
     shared.rehearsals.start_with(run, 0, |run| shared.copying.store(Some(Copying::new(Arc::clone(run))))).unwrap();
     let copying = bed.worker.shared.copying.load_full().unwrap();
     (bed, copying)
-}
-
-#[test]
-fn what_is_of_the_server_is_left_out() {
-    let left_out = |text: &str| is_left_out(&analysis(text), text.as_bytes(), LexMode::default());
-    for text in [
-        "KILL 5",
-        "CREATE USER a",
-        "GRANT ALL ON *.* TO a",
-        "SET PASSWORD = 'x'",
-        "FLUSH TABLES WITH READ LOCK",
-        "SET GLOBAL read_only=0",
-        "SET @@global.read_only=0",
-        "SET @a = IF(@b = 1, 2, 3), GLOBAL read_only = 0",
-        "SET @a = 1; SET GLOBAL read_only = 0",
-        "SET PERSIST max_connections=5",
-        "SELECT GET_LOCK('a', 1)",
-        "DO RELEASE_LOCK('a')",
-        "SELECT 1 INTO OUTFILE '/tmp/x'",
-        "SHUTDOWN",
-    ] {
-        assert!(left_out(text), "{text}");
-    }
-    for text in [
-        "SET @a = 'global warming'",
-        "SET @old = @@GLOBAL.sql_mode",
-        "SET @old := @@global.sql_mode, sql_mode = ''",
-        "SET sql_mode='ANSI'",
-        "INSERT INTO t SELECT GET_LOCK('a', 1)",
-        "UPDATE t SET a = 1",
-        "TRUNCATE t",
-        "CREATE TABLE t (a INT)",
-        "CALL p()",
-        "XA START 'a'",
-    ] {
-        assert!(!left_out(text), "{text}");
-    }
-}
-
-#[tokio::test]
-async fn a_statement_that_was_stopped_may_have_run_in_part() {
-    let mut bed = Bed::new(ROW);
-    let mut may = |text: &str, error| {
-        let statement = Statement { command: bed.says(text), analysis: analysis(text), form: Form::Text { start: 0 } };
-        may_have_run(&statement, Some(&(Answer { error, ..Answer::default() }, 0)))
-    };
-    for error in [1205, 1213, 1317, 1969, 3024] {
-        assert!(!may("UPDATE t SET a = 1", Some(error)), "{error}");
-        assert!(may("CALL p()", Some(error)) && may("ALTER TABLE t ADD b INT", Some(error)) && may("COMMIT", Some(error)), "{error}");
-        assert!(may("UPDATE t SET a = 1; UPDATE t SET a = 2", Some(error)), "{error}");
-    }
-    assert!(!may("CALL p()", Some(1062)) && !may("CALL p()", None));
 }
 
 #[tokio::test]
@@ -95,6 +48,56 @@ async fn statements_take_locks_or_release_them() {
         let (command, analysis) = (bed.says(text), bed.analysis(text));
         assert_eq!(bed.locks_of(&Statement { command, analysis, form: Form::Text { start: 0 } }), locks, "{text}");
     }
+}
+
+/// How many bytes a client takes that reads nothing.
+fn unread_bytes() -> usize {
+    let (mut near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
+    near.set_nonblocking(true).unwrap();
+    std::iter::from_fn(|| near.write(&[0; 16_384]).ok()).sum()
+}
+
+/// Whether a statement that begins now would wait for one that has ended.
+fn somebody_is_waited_for(copying: &Arc<Copying>) -> bool {
+    let probe = Beginning::new(copying, Locks::None).end().unwrap();
+    let turn = std::pin::pin!(probe.turn());
+    turn.poll(&mut Context::from_waker(Waker::noop())).is_pending()
+}
+
+#[tokio::test]
+async fn the_shadow_does_not_wait_for_a_client_that_reads_slowly() {
+    const TEXT: usize = 50_000;
+    let local = tokio::task::LocalSet::new();
+    local
+        .run_until(async {
+            // A client that reads nothing takes about so much. Of a slightly longer answer, the proxy holds the rest, and its end.
+            let taken = unread_bytes();
+            for more in (0..40).map(|step| step * 4_096) {
+                let (bed, copying) = bed();
+                let mut bed = bed.on(Flavor::MariaDb);
+                let row = "x".repeat(taken - 80_000 + more);
+                bed.answers(&[result_of(&[&[&row]])]);
+                let text = format!("SELECT a FROM t /* {} */", "y".repeat(TEXT));
+                bed.arrives(&packets_of(&[&[Command::Query as u8], text.as_bytes()].concat()));
+                let command = bed.next_command().await.unwrap().unwrap();
+                let has_ended = async {
+                    while copying.run.queued_bytes() < TEXT as u64 && !somebody_is_waited_for(&copying) {
+                        tokio::task::yield_now().await;
+                    }
+                };
+                let is_heard = tokio::select! {
+                    biased;
+                    _ = bed.serve_command(command) => false,
+                    done = tokio::time::timeout(Duration::from_secs(20), has_ended) => done.is_ok(),
+                };
+                if is_heard {
+                    assert!(copying.run.queued_bytes() >= TEXT as u64, "others wait for a statement that waits for its client");
+                    return;
+                }
+            }
+            unreachable!("the client has taken all");
+        })
+        .await;
 }
 
 #[tokio::test]

@@ -21,6 +21,7 @@ mod command_sql;
 mod commands;
 mod connection;
 mod copied;
+mod copy_rules;
 mod cursors;
 mod definition;
 mod dump;

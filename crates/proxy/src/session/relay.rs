@@ -6,6 +6,7 @@
 use super::Session;
 use super::backends::Backends;
 use super::connection::Connection;
+use super::copied;
 use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::frontend::Frontend;
@@ -214,9 +215,7 @@ impl Session {
         if let Some(hasher) = self.recovery.reply_hasher.as_mut() {
             hasher.feed(direct);
         }
-        if let Some(beside) = self.beside.as_mut() {
-            beside.hears(direct);
-        }
+        let is_last = self.beside.as_mut().is_some_and(|beside| beside.hears(direct));
         let sent = match held {
             Some(held) => {
                 held.extend_from_slice(bytes);
@@ -225,6 +224,9 @@ impl Session {
             None if bytes.is_empty() => Ok(Sent::ALL),
             None => self.client.write_front_at_once(&self.at, bytes),
         };
+        if is_last && *began {
+            copied::answer_ended(self);
+        }
         match sent {
             Ok(Sent { is_all: false, taken }) => Ok(Forwarded::Part(Box::new(Part { input, out, processed, taken }))),
             sent => {

@@ -8,6 +8,7 @@
 use super::Session;
 use super::backends::Backends;
 use super::command::Incoming;
+use super::copied;
 use super::end::End;
 use super::fault::{Certainty, Fault};
 use super::frontend::Frontend;
@@ -263,6 +264,7 @@ impl Session {
             beside.reply_began(caps, sent_us);
             beside.hears(&bytes);
         }
+        copied::answer_ended(self);
         self.client.write_front(&self.at, if is_direct { &bytes } else { &out }).await.map_err(Fault::End)
     }
 

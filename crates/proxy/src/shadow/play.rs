@@ -20,6 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use wire::command::Command;
 use wire::flags::StatusFlags;
@@ -32,6 +33,10 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 const MAX_RUN_MS: u64 = 60_000;
 /// Time between two attempts to get a connection.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(100);
+/// How long a session that begins tries to get a connection before its turn.
+const BEFORE_TURN: Duration = Duration::from_secs(1);
+/// How long a session whose turn it is waits for a connection, until connections of sessions whose turn it is not are closed for it.
+const BEFORE_PRESSING: Duration = Duration::from_millis(100);
 /// Attempts of a statement that ended by a lock before it had a transaction.
 const ATTEMPTS: u32 = 3;
 
@@ -40,6 +45,25 @@ struct ShadowStatement {
     /// None until it was used.
     server_id: Option<u32>,
     text: Arc<[u8]>,
+    /// Long data for the next execution: each what follows the statement's number. The server gets it with each attempt of the execution, so
+    /// an attempt that ended by a lock takes nothing from the next one.
+    long_data: Vec<Vec<u8>>,
+    /// Its bytes in the queue.
+    held: u64,
+}
+
+impl ShadowStatement {
+    fn new(text: Arc<[u8]>) -> Self {
+        Self { server_id: None, text, long_data: Vec::new(), held: 0 }
+    }
+}
+
+/// A connection that was made before the session's turn.
+struct EarlyConnection {
+    /// See [`Copying::early`].
+    _permit: OwnedSemaphorePermit,
+    /// As [`Player::opens`] had it.
+    last_insert_id: Option<u64>,
 }
 
 /// See the module.
@@ -48,13 +72,15 @@ pub(crate) struct Player {
     copying: Arc<Copying>,
     strand: Arc<CopyStrand>,
     /// The session as it began, with an empty statement.
-    session: Option<Mirrored>,
+    session: Option<Rc<Mirrored>>,
     backend: Option<Backend>,
     prepared: HashMap<u32, ShadowStatement>,
     /// A write of another session ran beside a statement of the open transaction.
     is_raced: bool,
     /// It is to be brought to the session's state before its next command; with LAST_INSERT_ID(), where that is known.
     opens: Option<Option<u64>>,
+    /// Its turn has not come since it has its connection.
+    early: Option<EarlyConnection>,
     /// The session may have set a role, which outlives a reset.
     has_role: bool,
 }
@@ -73,6 +99,7 @@ pub(crate) fn play(worker: &Rc<Worker>, copying: &Arc<Copying>) -> Arc<CopyStran
         prepared: HashMap::new(),
         is_raced: false,
         opens: None,
+        early: None,
         has_role: false,
     };
     tokio::task::spawn_local(player.play());
@@ -82,40 +109,104 @@ pub(crate) fn play(worker: &Rc<Worker>, copying: &Arc<Copying>) -> Arc<CopyStran
 impl Player {
     async fn play(mut self) {
         loop {
-            let next = timeout(LOOK_AGAIN, self.strand.next()).await;
+            let next = tokio::select! {
+                biased;
+                next = timeout(LOOK_AGAIN, self.strand.next()) => next,
+                () = self.copying.pressed(), if self.early.is_some() => {
+                    self.give_back_early();
+                    continue;
+                }
+            };
             if self.strand.is_gone() || self.copying.run.ended_ms(self.worker.shared.clock.now_ms()).is_some() {
                 break;
             }
             match next {
                 Ok(Some((job, bytes))) => {
-                    self.take(job).await;
-                    self.copying.give_room(bytes);
+                    if !self.take(job, bytes).await {
+                        self.copying.give_room(bytes);
+                    }
                 }
                 Ok(None) => break,
-                Err(_) => {}
+                // A session that pauses keeps its connection, and others may have theirs early.
+                Err(_) => self.early = None,
             }
         }
         self.leave();
         self.copying.forget(&self.strand);
     }
 
-    async fn take(&mut self, job: Job) {
+    /// Does a job of so many bytes; true: they are kept, and given back with what they are of.
+    async fn take(&mut self, job: Job, bytes: u64) -> bool {
         match job {
             Job::Begin(state) => self.begin(*state).await,
-            Job::Run(command) => self.run(*command).await,
+            Job::Run(command) => match command.act {
+                Act::LongData { id, body } => return self.keep_long_data(id, body, bytes),
+                _ => self.run_and_forget(*command).await,
+            },
             Job::Cut => self.leave(),
         }
+        false
+    }
+
+    /// Keeps long data for the execution; true: so do its bytes of the queue.
+    fn keep_long_data(&mut self, id: u32, body: Vec<u8>, bytes: u64) -> bool {
+        let Some(prepared) = self.prepared.get_mut(&id) else { return false };
+        prepared.long_data.push(body);
+        prepared.held += bytes;
+        self.strand.hold(bytes);
+        true
+    }
+
+    /// It has a connection, or will have one.
+    fn has_session(&self) -> bool {
+        self.backend.is_some() || self.opens.is_some()
+    }
+
+    async fn run_and_forget(&mut self, command: CopiedCommand) {
+        let used = match command.act {
+            Act::Execute { id, .. } | Act::Reset(id) => Some(id),
+            _ => None,
+        };
+        self.run(command).await;
+        if let Some(id) = used {
+            self.forget_long_data(id);
+        }
+    }
+
+    fn forget_long_data(&mut self, id: u32) {
+        let Some(prepared) = self.prepared.get_mut(&id) else { return };
+        prepared.long_data = Vec::new();
+        let held = std::mem::take(&mut prepared.held);
+        self.copying.give_room(self.strand.let_go(held));
+    }
+
+    fn forget_prepared(&mut self) {
+        let held = self.prepared.drain().map(|(_, prepared)| prepared.held).sum();
+        self.copying.give_room(self.strand.let_go(held));
     }
 
     /// Closes the connection: the server rolls back what is open.
     fn leave(&mut self) {
         self.opens = None;
-        self.prepared.clear();
+        self.forget_prepared();
+        self.close_connection();
+    }
+
+    fn close_connection(&mut self) {
+        self.early = None;
         if let (Some(backend), Some(session)) = (self.backend.take(), &self.session)
             && backend.is_owed()
         {
             let pool = self.worker.pool(session.lane.hostgroup);
             tokio::task::spawn_local(abandon(Rc::clone(&self.worker), pool, backend, PinSet::default(), true));
+        }
+    }
+
+    /// Another session needs a connection for its turn, and this one's has not come.
+    fn give_back_early(&mut self) {
+        if let Some(early) = self.early.take() {
+            self.close_connection();
+            self.opens = Some(early.last_insert_id);
         }
     }
 
@@ -129,8 +220,8 @@ impl Player {
         self.leave();
     }
 
-    /// The connection that the session has, without anything on it, or another one.
-    async fn connect(&mut self, session: &Mirrored) -> Result<Backend, Failure> {
+    /// The connection that the session has, without anything on it, or another one. In its turn it waits for one, and others give theirs back.
+    async fn connect(&mut self, session: &Mirrored, is_early: bool) -> Result<Backend, Failure> {
         let kept = self.backend.take().filter(|backend| backend.is_even() && !self.has_role);
         if let Some(mut backend) = kept
             && mirror::ready_again(&self.worker, &mut backend, session).await
@@ -138,10 +229,21 @@ impl Player {
             return Ok(backend);
         }
         self.has_role = false;
+        if is_early {
+            return mirror::ready(&self.worker, session).await;
+        }
         let clock = self.worker.shared.clock;
         let until_ms = clock.now_ms() + MAX_RUN_MS;
         loop {
-            match mirror::ready(&self.worker, session).await {
+            let mut ready = std::pin::pin!(mirror::ready(&self.worker, session));
+            let found = match timeout(BEFORE_PRESSING, ready.as_mut()).await {
+                Ok(found) => found,
+                Err(_) => {
+                    self.copying.press();
+                    ready.await
+                }
+            };
+            match found {
                 // A server that is slow to accept connections has time; what waits is bounded.
                 Err(Failure::NoBackend(_) | Failure::Lost(_)) if clock.now_ms() < until_ms && !self.strand.is_gone() => {
                     tokio::time::sleep(BETWEEN_ATTEMPTS).await;
@@ -151,8 +253,8 @@ impl Player {
         }
     }
 
-    /// The session begins, or begins again. A connection that it has is reset at once, for what is open there ends now. Another one is opened
-    /// in the turn of the first command: so there are no more connections than the original had at a time, however far the shadow is behind.
+    /// The session begins, or begins again. A connection that it has is reset at once, for what is open there ends now. Another one is made
+    /// now too, while the original's statement runs, unless many sessions have theirs early: then it is made in the turn.
     async fn begin(&mut self, begun: CopiedState) {
         let CopiedState { state, lane, collation, lex, last_insert_id, client } = begun;
         let is_same_user = self.session.as_ref().is_some_and(|before| before.lane == lane);
@@ -160,7 +262,7 @@ impl Player {
             self.leave();
         }
         let (body, analysis) = (Vec::new(), Analysis::NONE);
-        self.session = Some(Mirrored {
+        self.session = Some(Rc::new(Mirrored {
             body,
             start: 0,
             execution: None,
@@ -172,23 +274,70 @@ impl Player {
             timeout_ms: None,
             client,
             is_guarded: false,
-        });
-        self.prepared.clear();
+        }));
+        self.forget_prepared();
         self.opens = Some(last_insert_id);
         if self.backend.is_some() {
-            self.open().await;
+            self.open(false).await;
+        } else if let Ok(permit) = Arc::clone(&self.copying.early).try_acquire_owned() {
+            // Its first statement may have its turn meanwhile.
+            if timeout(BEFORE_TURN, self.open_early(permit)).await.is_err() {
+                self.close_connection();
+                self.opens = Some(last_insert_id);
+            }
         }
     }
 
+    /// Gets a connection before the turn. Where none is to be had, the session tries again in its turn.
+    async fn open_early(&mut self, permit: OwnedSemaphorePermit) {
+        let last_insert_id = self.opens.flatten();
+        if self.open(true).await {
+            self.early = Some(EarlyConnection { _permit: permit, last_insert_id });
+        }
+    }
+
+    /// Waits for the turn of a statement. A connection is made before, so that no other session waits while it is made.
+    async fn turn(&mut self, ticket: &OrderTicket) {
+        let copying = Arc::clone(&self.copying);
+        if self.opens.is_some() {
+            let permit = tokio::select! {
+                biased;
+                () = ticket.turn() => return,
+                permit = Arc::clone(&copying.early).acquire_owned() => permit,
+            };
+            if let Ok(permit) = permit {
+                let mut opening = std::pin::pin!(self.open_early(permit));
+                tokio::select! {
+                    biased;
+                    () = opening.as_mut() => {}
+                    () = ticket.turn() => {
+                        if timeout(BEFORE_PRESSING, opening.as_mut()).await.is_err() {
+                            copying.press();
+                            opening.await;
+                        }
+                    }
+                }
+            }
+        }
+        loop {
+            tokio::select! {
+                biased;
+                () = ticket.turn() => break,
+                () = copying.pressed(), if self.early.is_some() => self.give_back_early(),
+            }
+        }
+        self.early = None;
+    }
+
     /// Gets the session a connection in its state, if it has none; false where there is none to be had.
-    async fn open(&mut self) -> bool {
-        let Some(last_insert_id) = self.opens.take() else { return self.backend.is_some() };
-        let Some(session) = self.session.take() else { return false };
-        let backend = self.connect(&session).await;
+    async fn open(&mut self, is_early: bool) -> bool {
+        let Some(last_insert_id) = self.opens else { return self.backend.is_some() };
+        let Some(session) = self.session.as_ref().map(Rc::clone) else { return false };
+        let backend = self.connect(&session, is_early).await;
         let user = session.lane.user.name.clone();
-        self.session = Some(session);
         match backend {
-            Ok(backend) => self.backend = Some(backend),
+            Ok(backend) => (self.backend, self.opens) = (Some(backend), None),
+            Err(_) if is_early => return false,
             Err(Failure::Login(text)) => {
                 let mut findings = self.copying.run.findings();
                 findings.error = format!("user '{user}' cannot log in to the shadow: {text}");
@@ -220,16 +369,16 @@ impl Player {
 
     async fn run(&mut self, command: CopiedCommand) {
         if let Act::Prepare { id, text } = &command.act {
-            self.prepared.insert(*id, ShadowStatement { server_id: None, text: Arc::clone(text) });
+            self.prepared.insert(*id, ShadowStatement::new(Arc::clone(text)));
             return;
         }
-        if self.backend.is_none() && self.opens.is_none() {
+        if !self.has_session() {
             return self.copying.run.skip(Skip::Incomplete);
         }
         if let Some(ticket) = &command.ticket {
-            ticket.turn().await;
+            self.turn(ticket).await;
         }
-        if self.strand.is_gone() || !self.open().await {
+        if self.strand.is_gone() || !self.open(false).await {
             return;
         }
         let original_us = command.original.as_ref().map_or(0, |(_, time_us)| *time_us);
@@ -291,6 +440,7 @@ impl Player {
                         return Ok(Some(Heard { answer: Answer::of_error(error.code), time_us: 0, error: text_of(&error) }));
                     }
                 };
+                self.send_long_data(*id, server_id).await?;
                 let mut payload = payload.clone();
                 put_stmt_id(&mut payload, server_id).map_err(invalid)?;
                 put_command(&mut out, Command::StmtExecute, payload.get(1..).unwrap_or_default());
@@ -321,30 +471,31 @@ impl Player {
         Ok(Some(Heard { answer, time_us, error }))
     }
 
+    /// Sends the long data of an execution ahead of it. It has no answer: what is wrong with it is said at the execution.
+    async fn send_long_data(&mut self, id: u32, server_id: u32) -> io::Result<()> {
+        let (Some(prepared), Some(backend)) = (self.prepared.get(&id), self.backend.as_mut()) else { return Ok(()) };
+        for body in &prepared.long_data {
+            let mut out = Vec::with_capacity(body.len() + 16);
+            put_command(&mut out, Command::StmtSendLongData, &[&server_id.to_le_bytes()[..], body].concat());
+            backend.link.start_command();
+            backend.link.write_all(&out).await?;
+        }
+        Ok(())
+    }
+
     /// A command that is no statement.
     async fn simple(&mut self, act: &Act) -> io::Result<()> {
         let (kind, body) = match act {
             Act::InitDb(schema) => (Command::InitDb, schema.to_vec()),
             Act::SetOption(option) => (Command::SetOption, option.to_vec()),
-            Act::Reset(id) => match self.prepared.get(id).and_then(|prepared| prepared.server_id) {
-                Some(id) => (Command::StmtReset, id.to_le_bytes().to_vec()),
-                None => return Ok(()),
-            },
-            Act::LongData { id, body } => {
-                // Where it cannot be prepared, the execution says so.
-                let Ok(server_id) = self.server_id(*id).await? else { return Ok(()) };
-                let Some(backend) = self.backend.as_mut() else { return Ok(()) };
-                let mut out = Vec::new();
-                put_command(&mut out, Command::StmtSendLongData, &[&server_id.to_le_bytes()[..], body].concat());
-                backend.link.start_command();
-                return backend.link.write_all(&out).await;
-            }
             Act::Close(id) => {
+                self.forget_long_data(*id);
                 let closed = self.prepared.remove(id).and_then(|prepared| prepared.server_id);
                 let Some(backend) = self.backend.as_mut() else { return Ok(()) };
                 return backend.close_statements(&self.worker.counters, closed.as_slice()).await;
             }
-            Act::Query(_) | Act::Execute { .. } | Act::Prepare { .. } => return Ok(()),
+            // Long data is the execution's, and nothing of it is on the server before.
+            Act::Query(_) | Act::Execute { .. } | Act::Prepare { .. } | Act::LongData { .. } | Act::Reset(_) => return Ok(()),
         };
         let Some(backend) = self.backend.as_mut() else { return Ok(()) };
         backend.send(kind, &body).await?;
@@ -370,6 +521,7 @@ impl Player {
             let first = rehearsal::compare(original, &heard.answer, traits.is_ordered).after([*original_us, heard.time_us]);
             let opinion = run.findings().tally.opinion(digest.hash, first, traits);
             let is_pinned = command.pins.time_us.is_some();
+            let (user, schema) = (&*session.lane.user.name, session.state.schema.as_deref().unwrap_or_default());
             let class = match opinion {
                 _ if is_lost => Class::OutOfOrder,
                 _ if !original.is_whole || !heard.answer.is_whole => Class::Unchecked,
@@ -380,7 +532,6 @@ impl Player {
                     rehearsal::judge_once(first, [original, &heard.answer], traits, excuses)
                 }
             };
-            let (user, schema) = (&*session.lane.user.name, session.state.schema.as_deref().unwrap_or_default());
             let difference = Difference { digest, text, lex: session.lex, user, schema, original: (original, *original_us), heard };
             record(&run, &difference, class, false);
         }
