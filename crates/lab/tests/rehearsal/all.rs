@@ -164,7 +164,7 @@ fn shop(proxy: &Tidegate, clients: usize, rounds: usize) -> Rehearsal {
                 }
             });
         }
-        let part = (clients * rounds / 4) as u64;
+        let part = (clients * rounds / 4).min(1_000) as u64;
         wait::until("clients at work", Duration::from_secs(60), || (done.load(Ordering::Relaxed) >= part).then_some(())).unwrap();
         let mut admin = wait::until("the admin port", LIMIT, || proxy.admin().ok()).unwrap();
         let began = admin.run("START REHEARSAL 'new'").unwrap();
@@ -175,22 +175,24 @@ fn shop(proxy: &Tidegate, clients: usize, rounds: usize) -> Rehearsal {
 }
 
 /// Waits until the tables are equal.
-fn equal_in_the_end(servers: &Replication, rehearsal: &mut Rehearsal) {
+fn equal_in_the_end(servers: &Replication, rehearsal: &mut Rehearsal, catch_up: Duration) {
     let [primary, shadow] = [&servers.primary, &servers.replicas[0]];
     let is_done = || (rehearsal.get("queued_bytes") == "0" && sums(primary) == sums(shadow)).then_some(());
-    let waited = wait::until("equal tables", CATCH_UP, is_done);
+    let waited = wait::until("equal tables", catch_up, is_done);
     assert!(waited.is_ok(), "{:?} and {:?}\n{}", sums(primary), sums(shadow), rehearsal.page());
 }
 
 fn whole_sessions(flavor: Flavor) {
-    let size = |name: &str, default| std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default);
-    let (clients, rounds) = (size("LAB_CLIENTS", 8), size("LAB_ROUNDS", 200));
+    copy_whole_sessions(flavor, 8, 200, CATCH_UP);
+}
+
+fn copy_whole_sessions(flavor: Flavor, clients: usize, rounds: usize, catch_up: Duration) {
     let servers = servers(flavor);
     create(&servers.primary);
     servers.wait_caught_up().unwrap();
     let proxy = proxy(&servers, &[("on_full", "wait".into()), ("wait_ms", 60_000.into())]);
     let mut rehearsal = shop(&proxy, clients, rounds);
-    equal_in_the_end(&servers, &mut rehearsal);
+    equal_in_the_end(&servers, &mut rehearsal, catch_up);
     let page = rehearsal.page();
     println!("{page}");
     assert_eq!((rehearsal.number("given_up"), rehearsal.number("bad"), rehearsal.get("error").as_str()), (0, 0, ""), "{page}");
@@ -225,17 +227,20 @@ fn is_replicating(server: &Server) -> bool {
 
 /// What is given up is given up whole, the youngest sessions first; the rows of the others are equal.
 fn a_stopped_shadow_loses_the_youngest_sessions(flavor: Flavor) {
-    const CLIENTS: usize = 8;
+    lose_the_youngest_sessions(flavor, 8, 1);
+}
+
+fn lose_the_youngest_sessions(flavor: Flavor, clients: usize, queue_mb: i64) {
     let servers = servers(flavor);
     let shadow = &servers.replicas[0];
     let mut root = servers.primary.root().unwrap();
-    for client in 0..CLIENTS {
+    for client in 0..clients {
         root.run(format!("CREATE TABLE test.own_{client} (id INT AUTO_INCREMENT PRIMARY KEY, filler TEXT)")).unwrap();
     }
     servers.wait_caught_up().unwrap();
-    let proxy = proxy(&servers, &[("queue_mb", 1.into())]);
+    let proxy = proxy(&servers, &[("queue_mb", queue_mb.into())]);
     let mut rehearsal = Rehearsal::start(&proxy);
-    let mut peers: Vec<Peer> = (0..CLIENTS).map(|_| Peer::through(&proxy, Encoding::Text)).collect();
+    let mut peers: Vec<Peer> = (0..clients).map(|_| Peer::through(&proxy, Encoding::Text)).collect();
     let filler = "x".repeat(5_000);
     let mut insert_all = || {
         for (client, peer) in peers.iter_mut().enumerate() {
@@ -251,7 +256,7 @@ fn a_stopped_shadow_loses_the_youngest_sessions(flavor: Flavor) {
         rounds += 1;
         assert!(rounds < 2_000, "nothing is given up: {}", rehearsal.page());
     }
-    assert!(rehearsal.number("queued_bytes") <= 1 << 20);
+    assert!(rehearsal.number("queued_bytes") <= (queue_mb as u64) << 20);
     shadow.sigcont();
     rehearsal.settled();
     insert_all();
@@ -259,17 +264,53 @@ fn a_stopped_shadow_loses_the_youngest_sessions(flavor: Flavor) {
     let page = rehearsal.page();
     println!("{page}");
     let lost = rehearsal.number("given_up") as usize;
-    assert!((3..CLIENTS).contains(&lost) && page.contains(&format!("incomplete: {lost} queue full")), "{page}");
+    assert!((3..clients).contains(&lost) && page.contains(&format!("incomplete: {lost} queue full")), "{page}");
     let count = |server: &Server, client| server.scalar(&format!("SELECT COUNT(*) FROM test.own_{client}")).unwrap().unwrap();
-    for client in 0..CLIENTS {
+    for client in 0..clients {
         let is_equal =
             wait::until("the rows", Duration::from_secs(2), || (count(&servers.primary, client) == count(shadow, client)).then_some(()));
-        assert_eq!(is_equal.is_ok(), client < CLIENTS - lost, "client {client}\n{page}");
+        assert_eq!(is_equal.is_ok(), client < clients - lost, "client {client}\n{page}");
     }
     assert_eq!(rehearsal.number("bad"), 0, "{page}");
 }
 
 each!(whole_sessions, a_stopped_shadow_loses_the_youngest_sessions);
+
+/// The same at size. Too long for each run: `cargo test -p lab --test rehearsal at_size -- --ignored --nocapture --test-threads 1`.
+mod at_size {
+    use super::{Flavor, copy_whole_sessions, lose_the_youngest_sessions};
+    use std::time::Duration;
+
+    /// Clients, transactions of each, and how long the shadow may be behind at the end.
+    fn copies(flavor: Flavor) {
+        let size = |name: &str, default| std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default);
+        copy_whole_sessions(flavor, size("LAB_CLIENTS", 40), size("LAB_ROUNDS", 3_000), Duration::from_secs(3_600));
+    }
+
+    #[test]
+    #[ignore = "40 clients and 120,000 transactions take long"]
+    fn whole_sessions_mariadb() {
+        copies(Flavor::Mariadb);
+    }
+
+    #[test]
+    #[ignore = "40 clients and 120,000 transactions take long"]
+    fn whole_sessions_mysql() {
+        copies(Flavor::Mysql);
+    }
+
+    #[test]
+    #[ignore = "40 clients fill a queue of 16 MiB"]
+    fn a_stopped_shadow_mariadb() {
+        lose_the_youngest_sessions(Flavor::Mariadb, 40, 16);
+    }
+
+    #[test]
+    #[ignore = "40 clients fill a queue of 16 MiB"]
+    fn a_stopped_shadow_mysql() {
+        lose_the_youngest_sessions(Flavor::Mysql, 40, 16);
+    }
+}
 
 fn fails(admin: &mut Client, sql: &str, named: &str) {
     let error = admin.run(sql).unwrap_err().to_string();
