@@ -14,6 +14,7 @@ pub(crate) fn samples() -> Vec<Record<'static>> {
         exact: 8,
         sequence: 9,
         is_whole: true,
+        without: None,
     };
     let params = Params { count: 1, nulls: &[0], types: (&[3, 0][..]).into(), values: &[5, 0, 0, 0] };
     let whats = [

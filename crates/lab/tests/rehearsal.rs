@@ -64,7 +64,7 @@ impl Rehearsal {
     /// Comparisons by class of digests like this, without classes of which there was none.
     fn classes(&mut self, like: &str) -> String {
         const CLASSES: &str = "same,same_unordered,timing,error_new,rows,count,affected,error_gone,error_other,timed_out,reordered,limited,float,\
-                               columns,insert_id,warnings,out_of_order,noise,unchecked";
+                               columns,insert_id,warnings,out_of_order,noise,unchecked,ignored";
         let sums: Vec<String> = CLASSES.split(',').map(|class| format!("IFNULL(SUM({class}),0)")).collect();
         let sql = format!("SELECT {} FROM stats_tidegate_rehearsal_digests WHERE digest_text LIKE '{like}'", sums.join(","));
         let row = self.0.run(sql).unwrap().table().unwrap().remove(0);
@@ -255,6 +255,56 @@ fn seeded_differences(flavor: Flavor) {
     assert!(samples.contains("error 1054") && samples.contains("error 1055") && samples.contains("other columns: types"), "{samples}");
     assert!(!samples.contains("(8, 10)") && !samples.contains("id = 7"), "literals are not shown: {samples}");
     assert_eq!(check(&proxy), 1);
+}
+
+/// What an operator ignores does not count, and the page says so with the operator's words.
+fn ignored_differences(flavor: Flavor) {
+    let both = servers(flavor);
+    tables(&both);
+    let [original, shadow] = &both;
+    for sql in [
+        "UPDATE test.t SET name = 'other', tiny = 1 WHERE id = 7",
+        "UPDATE test.t SET name = 'other' WHERE id = 8",
+        "DROP TABLE test.counters",
+    ] {
+        shadow.sql(sql).unwrap();
+    }
+    let proxy = proxy(original, shadow, &[("rechecks_per_s", 1000.into())]);
+    let mut admin = wait::until("the admin port", LIMIT, || proxy.admin().ok()).unwrap();
+    let mut peer = Peer::through(&proxy, Encoding::Text);
+    peer.exec("SELECT n FROM counters");
+    let digest = admin.scalar("SELECT digest FROM stats_mysql_query_digest WHERE digest_text = 'SELECT n FROM counters'").unwrap().unwrap();
+    for row in [
+        format!("'{digest}', '', '', 'error_new', 'the table is gone'"),
+        "'', 'test', 'NAME', '', 'names differ'".to_owned(),
+        "'', 'other', 'tiny', '', 'not this schema'".to_owned(),
+    ] {
+        admin.run(format!("INSERT INTO mysql_rehearsal_ignores (digest, schemaname, column_name, class, comment) VALUES ({row})")).unwrap();
+    }
+    admin.run("LOAD MYSQL QUERY RULES TO RUNTIME").unwrap();
+    let mut rehearsal = Rehearsal::start(&proxy);
+    for encoding in [Encoding::Text, Encoding::Binary] {
+        let mut peer = Peer::through(&proxy, encoding);
+        for sql in ["SELECT n FROM counters", "SELECT tiny, name, id FROM t WHERE id IN (8, 9)", "SELECT tiny, name FROM t WHERE id = 7"] {
+            peer.exec(sql);
+        }
+    }
+    rehearsal.settled();
+    let page = rehearsal.page();
+    println!("{page}");
+    for (like, expected) in
+        [("SELECT n FROM counters", "ignored 2"), ("SELECT tiny,name,id FROM t%", "ignored 2"), ("SELECT tiny,name FROM t%", "rows 2")]
+    {
+        assert_eq!(rehearsal.classes(like), expected, "{like}\n{page}");
+    }
+    assert!(
+        page.contains(&format!(
+            "ignored: 2 times in {digest} SELECT n FROM counters: the table is gone (digest {digest}, class error_new)"
+        ))
+    );
+    assert!(page.contains("names differ (schemaname test, column_name NAME)") && !page.contains("reason: error_new"), "{page}");
+    let why = "SELECT COUNT(*) FROM stats_tidegate_rehearsal_digests WHERE ignored > 0 AND ignored_by LIKE 'names differ%'";
+    assert_eq!(rehearsal.0.scalar(why).unwrap().as_deref(), Some("1"));
 }
 
 /// The exit code of `tidegate rehearsal check new`.
@@ -473,4 +523,4 @@ fn mariadb_10_11_against_11_8() {
     assert_eq!((rehearsal.classes("SELECT n FROM counters%").contains("error_new 1"), check(&proxy)), (true, 1));
 }
 
-each!(self_rehearsal, seeded_differences, what_is_repeated, writes_behind_views_are_refused);
+each!(self_rehearsal, seeded_differences, ignored_differences, what_is_repeated, writes_behind_views_are_refused);

@@ -5,7 +5,7 @@
 
 use crate::value::{Canonical, ColumnType};
 use wire::codec::Reader;
-use wire::flags::Capabilities;
+use wire::flags::{Capabilities, StatusFlags};
 use wire::message::ErrPacket;
 use wire::packet::{self, HEADER};
 use wire::reply::{Frame, ReplyKind, Step, Tracker};
@@ -58,6 +58,26 @@ impl Columns {
     }
 }
 
+/// Hashes of rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RowHashes {
+    /// Sum of the rows' hashes, floats rounded.
+    pub sum: u128,
+    /// The same with all digits of floats.
+    pub exact: u128,
+    /// A hash of the rows in their order.
+    pub sequence: u64,
+}
+
+impl RowHashes {
+    fn add(&mut self, row: &Canonical, has_floats: bool) {
+        let hash = hash(&row.rounded);
+        self.sum = self.sum.wrapping_add(hash);
+        self.exact = self.exact.wrapping_add(if has_floats { self::hash(&row.exact) } else { hash });
+        self.sequence = mix(self.sequence, &hash.to_le_bytes());
+    }
+}
+
 /// What a complete reply said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
@@ -79,6 +99,8 @@ pub struct Answer {
     pub exact: u128,
     /// A hash of the rows in their order.
     pub sequence: u64,
+    /// Hashes of the rows without the columns that are [left out](AnswerReader::leaving_out); None where there is no such column.
+    pub without: Option<RowHashes>,
     /// Every row was read. A row beyond [`MAX_ROW`] was not.
     pub is_whole: bool,
 }
@@ -95,6 +117,7 @@ impl Default for Answer {
             sum: 0,
             exact: 0,
             sequence: 0,
+            without: None,
             is_whole: true,
         }
     }
@@ -106,11 +129,15 @@ impl Answer {
         Self { error: Some(code), ..Self::default() }
     }
 
+    /// Hashes of all values.
+    pub fn hashes(&self) -> RowHashes {
+        RowHashes { sum: self.sum, exact: self.exact, sequence: self.sequence }
+    }
+
     fn add_row(&mut self, row: &Canonical, has_floats: bool) {
-        let hash = hash(&row.rounded);
-        self.sum = self.sum.wrapping_add(hash);
-        self.exact = self.exact.wrapping_add(if has_floats { self::hash(&row.exact) } else { hash });
-        self.sequence = mix(self.sequence, &hash.to_le_bytes());
+        let mut hashes = self.hashes();
+        hashes.add(row, has_floats);
+        (self.sum, self.exact, self.sequence) = (hashes.sum, hashes.exact, hashes.sequence);
     }
 }
 
@@ -134,6 +161,14 @@ pub struct AnswerReader {
     columns: Vec<ColumnType>,
     has_floats: bool,
     row: Canonical,
+    /// Names of columns whose values are left out, in lower case.
+    left_out: Vec<Box<[u8]>>,
+    /// Which columns these are in the result at hand; empty if it has none.
+    is_left_out: Vec<bool>,
+    /// The row without them.
+    rest: Canonical,
+    without: RowHashes,
+    has_left_out: bool,
     /// The frame at hand, as far as it is there.
     pending: Vec<u8>,
     /// Bytes of a long frame that are still to come.
@@ -153,15 +188,30 @@ impl AnswerReader {
             columns: Vec::new(),
             has_floats: false,
             row: Canonical::default(),
+            left_out: Vec::new(),
+            is_left_out: Vec::new(),
+            rest: Canonical::default(),
+            without: RowHashes::default(),
+            has_left_out: false,
             pending: Vec::new(),
             skipping: 0,
             is_confused: false,
         }
     }
 
+    /// Hashes rows without these columns too. Names are compared without regard to the case of ASCII letters.
+    pub fn leaving_out(self, columns: &[Box<str>]) -> Self {
+        Self { left_out: columns.iter().map(|name| name.to_ascii_lowercase().into_bytes().into()).collect(), ..self }
+    }
+
     /// The error that was read so far.
     pub fn error(&self) -> Option<u16> {
         self.answer.error
+    }
+
+    /// The server's status, as the last packet that has one says.
+    pub fn status(&self) -> StatusFlags {
+        self.tracker.status()
     }
 
     /// The reply is complete.
@@ -176,7 +226,8 @@ impl AnswerReader {
 
     /// The answer; None when the reply is not complete or cannot be read.
     pub fn finish(self) -> Option<Answer> {
-        (self.is_done() && !self.is_confused).then_some(self.answer)
+        let without = self.has_left_out.then_some(self.without);
+        (self.is_done() && !self.is_confused).then_some(Answer { without, ..self.answer })
     }
 
     /// Takes the next bytes of the reply.
@@ -228,6 +279,7 @@ impl AnswerReader {
         match frame {
             Frame::ColumnCount(columns) => {
                 self.columns.clear();
+                self.is_left_out.clear();
                 self.has_floats = false;
                 self.answer.columns.count += columns;
             }
@@ -279,27 +331,57 @@ impl AnswerReader {
         columns.charsets = mix(columns.charsets, &[*c1, *c2]);
         let column = ColumnType { kind: *kind, flags };
         self.has_floats |= column.is_float();
+        if self.left_out.iter().any(|left_out| name.eq_ignore_ascii_case(left_out)) {
+            self.is_left_out.resize(self.columns.len(), false);
+            self.is_left_out.push(true);
+        }
         self.columns.push(column);
         Some(())
     }
 
     fn read_row(&mut self, body: &[u8]) -> Option<()> {
         self.row.begin(self.has_floats);
+        self.rest.begin(self.has_floats);
         match self.form {
             Form::Text => self.read_text_row(body)?,
             Form::Binary => self.read_binary_row(body)?,
         }
         self.answer.rows += 1;
         self.answer.add_row(&self.row, self.has_floats);
+        if !self.left_out.is_empty() {
+            // A result without such a column counts in both.
+            let row = if self.is_left_out.is_empty() { &self.row } else { &self.rest };
+            self.without.add(row, self.has_floats);
+            self.has_left_out |= !self.is_left_out.is_empty();
+        }
         Some(())
+    }
+
+    /// Whether the column at this place belongs to the rows that are hashed without some columns.
+    fn is_of_rest(&self, place: usize) -> bool {
+        !self.is_left_out.is_empty() && !self.is_left_out.get(place).copied().unwrap_or(false)
+    }
+
+    fn put_null(&mut self, place: usize) {
+        self.row.put_null();
+        if self.is_of_rest(place) {
+            self.rest.put_null();
+        }
     }
 
     fn read_text_row(&mut self, body: &[u8]) -> Option<()> {
         let mut values = Reader::new(body);
-        for column in &self.columns {
+        for place in 0..self.columns.len() {
+            let column = *self.columns.get(place)?;
             match values.lenenc_opt().ok()? {
-                None => self.row.put_null(),
-                Some(len) => self.row.put_text(*column, values.bytes(usize::try_from(len).ok()?).ok()?),
+                None => self.put_null(place),
+                Some(len) => {
+                    let value = values.bytes(usize::try_from(len).ok()?).ok()?;
+                    self.row.put_text(column, value);
+                    if self.is_of_rest(place) {
+                        self.rest.put_text(column, value);
+                    }
+                }
             }
         }
         values.is_empty().then_some(())
@@ -310,12 +392,16 @@ impl AnswerReader {
         values.u8().ok()?;
         // The map of NULLs has two unused bits at its front.
         let nulls = values.bytes((self.columns.len() + 9) / 8).ok()?;
-        for (place, column) in self.columns.iter().enumerate() {
-            let bit = place + 2;
+        for place in 0..self.columns.len() {
+            let (column, bit) = (*self.columns.get(place)?, place + 2);
             if nulls.get(bit / 8).is_some_and(|byte| byte & (1 << (bit % 8)) != 0) {
-                self.row.put_null();
+                self.put_null(place);
             } else {
-                self.row.put_binary(*column, &mut values).ok()?;
+                let mut same = values;
+                self.row.put_binary(column, &mut values).ok()?;
+                if self.is_of_rest(place) {
+                    self.rest.put_binary(column, &mut same).ok()?;
+                }
             }
         }
         values.is_empty().then_some(())

@@ -2,6 +2,8 @@
 
 use crate::answer::Answer;
 use crate::statement::Traits;
+use model::config::IGNORABLE;
+use model::snapshot::RehearsalIgnore;
 use wire::codes;
 
 /// What a comparison found.
@@ -46,10 +48,12 @@ pub enum Class {
     /// Unequal, and nothing is known of the reason: the budget for second questions was used up, the shadow lagged, or a time limit
     /// ended the statement on a shadow that was not slower.
     Unchecked,
+    /// A difference that a row of `mysql_rehearsal_ignores` names.
+    Ignored,
 }
 
 /// All classes, in the order of the columns of `stats_tidegate_rehearsal_digests`.
-pub const CLASSES: [Class; 19] = [
+pub const CLASSES: [Class; 20] = [
     Class::Same,
     Class::SameUnordered,
     Class::Timing,
@@ -69,12 +73,13 @@ pub const CLASSES: [Class; 19] = [
     Class::OutOfOrder,
     Class::Noise,
     Class::Unchecked,
+    Class::Ignored,
 ];
 
 /// What a class counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// The servers agree.
+    /// The servers agree, or the operator ignores the difference.
     Good,
     /// The upgrade changes what a client sees.
     Bad,
@@ -107,13 +112,14 @@ impl Class {
             Self::OutOfOrder => "out_of_order",
             Self::Noise => "noise",
             Self::Unchecked => "unchecked",
+            Self::Ignored => "ignored",
         }
     }
 
     /// What it counts as.
     pub fn weight(self) -> Weight {
         match self {
-            Self::Same | Self::SameUnordered | Self::Timing => Weight::Good,
+            Self::Same | Self::SameUnordered | Self::Timing | Self::Ignored => Weight::Good,
             Self::ErrorNew | Self::Rows | Self::Count | Self::Affected | Self::TimedOut => Weight::Bad,
             Self::ErrorGone | Self::ErrorOther | Self::Reordered | Self::Limited => Weight::Look,
             Self::Float | Self::Columns | Self::InsertId | Self::Warnings => Weight::Look,
@@ -123,7 +129,7 @@ impl Class {
 
     /// Whether a second question can explain it. Differences of definitions and digits do not depend on the moment.
     pub fn may_be_timing(self) -> bool {
-        !matches!(self, Self::Same | Self::SameUnordered | Self::Float | Self::Columns | Self::Warnings | Self::Unchecked)
+        !self.is_same() && !matches!(self, Self::Float | Self::Columns | Self::Warnings | Self::Unchecked)
     }
 
     /// The class where the answers took this long, us. A time limit says nothing about the shadow if the original took as long.
@@ -132,7 +138,7 @@ impl Class {
     }
 
     fn is_same(self) -> bool {
-        matches!(self, Self::Same | Self::SameUnordered)
+        matches!(self, Self::Same | Self::SameUnordered | Self::Ignored)
     }
 }
 
@@ -149,7 +155,8 @@ impl Answer {
     }
 }
 
-/// Compares two answers. `is_ordered`: an ORDER BY stands at the top of the statement.
+/// Compares two answers. `is_ordered`: an ORDER BY stands at the top of the statement. Of columns that were left out, a difference is
+/// [`Class::Ignored`].
 pub fn compare(original: &Answer, shadow: &Answer, is_ordered: bool) -> Class {
     match (original.error, shadow.error) {
         (None, Some(code)) if TIME_LIMITS.contains(&code) => return Class::TimedOut,
@@ -158,19 +165,38 @@ pub fn compare(original: &Answer, shadow: &Answer, is_ordered: bool) -> Class {
         (Some(one), Some(other)) => return if one == other { Class::Same } else { Class::ErrorOther },
         (None, None) => {}
     }
-    let is_in_order = original.sequence == shadow.sequence;
+    let (one, other) = match (original.without, shadow.without) {
+        (Some(one), Some(other)) => (one, other),
+        _ => (original.hashes(), shadow.hashes()),
+    };
+    let is_in_order = one.sequence == other.sequence;
     match () {
         () if original.rows != shadow.rows => Class::Count,
-        () if original.sum != shadow.sum => Class::Rows,
+        () if one.sum != other.sum => Class::Rows,
         () if original.affected != shadow.affected => Class::Affected,
         () if !is_in_order && is_ordered => Class::Reordered,
-        () if original.exact != shadow.exact => Class::Float,
+        () if one.exact != other.exact => Class::Float,
         () if original.columns != shadow.columns => Class::Columns,
         () if original.insert_id != shadow.insert_id => Class::InsertId,
         () if original.warnings != shadow.warnings => Class::Warnings,
+        () if original.exact != shadow.exact => Class::Ignored,
         () if is_in_order => Class::Same,
         () => Class::SameUnordered,
     }
+}
+
+/// The row because of which a difference of this class does not count, for a statement of this digest in this schema.
+pub fn ignored<'a>(rows: &'a [RehearsalIgnore], class: Class, digest: u64, schema: &[u8]) -> Option<&'a RehearsalIgnore> {
+    rows.iter().filter(|row| row.is_for(digest, schema)).find(|row| match (&row.column, &row.class) {
+        (Some(_), _) => class == Class::Ignored,
+        (None, Some(name)) => **name == *class.name(),
+        (None, None) => IGNORABLE.contains(&class.name()),
+    })
+}
+
+/// Columns whose values are left out of comparisons of this digest in this schema.
+pub fn left_out(rows: &[RehearsalIgnore], digest: u64, schema: &[u8]) -> Vec<Box<str>> {
+    rows.iter().filter(|row| row.is_for(digest, schema)).filter_map(|row| row.column.clone()).collect()
 }
 
 /// Errors that say that two sessions came to a lock the other way round.
@@ -240,6 +266,7 @@ pub fn recheck(round: &Round, is_ordered: bool) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answer::RowHashes;
 
     fn answer() -> Answer {
         Answer { rows: 2, sum: 7, exact: 7, sequence: 9, ..Answer::default() }
@@ -271,11 +298,51 @@ mod tests {
             (&base, other(|a| a.affected = 1), true, Class::Affected),
             (&base, other(|a| (a.insert_id, a.warnings) = (1, 1)), false, Class::InsertId),
             (&base, other(|a| a.warnings = 1), false, Class::Warnings),
+            (&base, other(|a| a.without = Some(RowHashes::default())), false, Class::Same),
             // The worst difference counts.
             (&base, other(|a| (a.sum, a.warnings, a.columns.names) = (8, 1, 1)), false, Class::Rows),
         ] {
             assert_eq!(compare(original, &shadow, is_ordered), class);
         }
+    }
+
+    #[test]
+    fn columns_that_are_left_out_make_no_difference() {
+        let (rest, other_rest) = (Some(RowHashes { sum: 1, exact: 1, sequence: 1 }), Some(RowHashes { sum: 2, exact: 2, sequence: 2 }));
+        let original = other(|a| a.without = rest);
+        let of_column = other(|a| (a.without, a.sum, a.exact, a.sequence) = (rest, 8, 8, 8));
+        let of_others = other(|a| (a.without, a.sum, a.exact, a.sequence) = (other_rest, 8, 8, 8));
+        assert_eq!(compare(&original, &original.clone(), true), Class::Same);
+        assert_eq!([&of_column, &of_others].map(|shadow| compare(&original, shadow, true)), [Class::Ignored, Class::Rows]);
+        let round = Round { original: [original.clone(), original.clone()], shadow: [of_column.clone(), of_column] };
+        assert_eq!(recheck(&round, true), Finding::Timing);
+    }
+
+    #[test]
+    fn rows_name_what_is_ignored() {
+        let row = |digest, schema: Option<&str>, column: Option<&str>, class: Option<&str>| RehearsalIgnore {
+            digest,
+            schema: schema.map(Into::into),
+            column: column.map(Into::into),
+            class: class.map(Into::into),
+            comment: "".into(),
+        };
+        let rows = [row(Some(1), None, None, Some("columns")), row(Some(2), None, None, None), row(None, Some("s"), Some("at"), None)];
+        let found = |class, digest, schema: &str| {
+            let found = ignored(&rows, class, digest, schema.as_bytes())?;
+            rows.iter().position(|row| row == found)
+        };
+        assert_eq!([found(Class::Columns, 1, ""), found(Class::Rows, 1, ""), found(Class::Columns, 3, "")], [Some(0), None, None]);
+        assert_eq!([found(Class::ErrorNew, 2, ""), found(Class::Same, 2, ""), found(Class::Unchecked, 2, "")], [Some(1), None, None]);
+        assert_eq!([found(Class::Ignored, 5, "s"), found(Class::Rows, 5, "s"), found(Class::Ignored, 5, "t")], [Some(2), None, None]);
+        assert_eq!((left_out(&rows, 5, b"s").len(), left_out(&rows, 5, b"t").len()), (1, 0));
+    }
+
+    #[test]
+    fn each_difference_can_be_ignored() {
+        let are_told = |class: &&Class| class.weight() != Weight::Good && class.weight() != Weight::Nothing;
+        let names: Vec<&str> = CLASSES.iter().filter(are_told).map(|class| class.name()).collect();
+        assert_eq!(names, IGNORABLE);
     }
 
     #[test]

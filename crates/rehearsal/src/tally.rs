@@ -5,6 +5,7 @@
 use crate::judge::{CLASSES, Class, Weight};
 use crate::spread::Spread;
 use crate::statement::Traits;
+use model::snapshot::RehearsalIgnore;
 use std::collections::HashMap;
 
 /// Most digests that are told apart, about 1.5 KB each.
@@ -25,6 +26,8 @@ pub struct Compared<'a> {
     pub text: &'a [u8],
     /// What was found.
     pub class: Class,
+    /// The row of `mysql_rehearsal_ignores` because of which it counts as [`Class::Ignored`].
+    pub ignored: Option<&'a RehearsalIgnore>,
     /// A second question led to that.
     pub is_rechecked: bool,
     /// Time on the original's server and on the shadow's, us.
@@ -61,6 +64,8 @@ pub struct OfDigest {
     pub counts: [u64; CLASSES.len()],
     /// Time on the servers where both sides succeeded.
     pub times: [Spread; 2],
+    /// The row of `mysql_rehearsal_ignores` that named its last ignored difference.
+    pub ignored_by: Option<Box<str>>,
     confirmed: u32,
     noisy: u32,
 }
@@ -131,8 +136,9 @@ impl Tally {
 
     /// Counts a comparison.
     pub fn add(&mut self, compared: &Compared<'_>) {
+        let class = if compared.ignored.is_some() { Class::Ignored } else { compared.class };
         if self.digests.len() >= MAX_DIGESTS && !self.digests.contains_key(&compared.digest) {
-            if let Some(count) = self.others.get_mut(compared.class as usize) {
+            if let Some(count) = self.others.get_mut(class as usize) {
                 *count += 1;
             }
             return;
@@ -141,13 +147,19 @@ impl Tally {
             .digests
             .entry(compared.digest)
             .or_insert_with(|| OfDigest { text: String::from_utf8_lossy(compared.text).into(), ..OfDigest::default() });
-        if let Some(count) = digest.counts.get_mut(compared.class as usize) {
+        if let Some(count) = digest.counts.get_mut(class as usize) {
             *count += 1;
         }
+        if let Some(row) = compared.ignored {
+            let text = row.text();
+            if digest.ignored_by.as_deref() != Some(&*text) {
+                digest.ignored_by = Some(text.into());
+            }
+        }
         if compared.is_rechecked {
-            match compared.class {
+            match class {
                 Class::Noise => digest.noisy += 1,
-                Class::Timing | Class::Unchecked => {}
+                Class::Timing | Class::Unchecked | Class::Ignored => {}
                 _ => digest.confirmed += 1,
             }
         }
@@ -231,7 +243,7 @@ mod tests {
     use super::*;
 
     fn compared(digest: u64, class: Class, is_rechecked: bool) -> Compared<'static> {
-        Compared { digest, text: b"SELECT ?", class, is_rechecked, times_us: [10, 20] }
+        Compared { digest, text: b"SELECT ?", class, ignored: None, is_rechecked, times_us: [10, 20] }
     }
 
     #[test]
@@ -298,6 +310,16 @@ mod tests {
         assert!(tally.wants_sample(1, Class::Rows, 3) && !tally.wants_sample(1, Class::Rows, 2));
         (0..MAX_SAMPLES).for_each(|_| tally.keep(sample.clone()));
         assert!(!tally.wants_sample(2, Class::Rows, 3));
+    }
+
+    #[test]
+    fn what_is_ignored_is_compared_and_says_why() {
+        let row = RehearsalIgnore { digest: Some(1), schema: None, column: None, class: None, comment: "known".into() };
+        let mut tally = Tally::default();
+        tally.add(&Compared { ignored: Some(&row), ..compared(1, Class::ErrorNew, true) });
+        let digest = tally.get(1).unwrap();
+        assert_eq!((digest.count(Class::Ignored), digest.weighing(Weight::Bad), digest.compared()), (1, 0, 1));
+        assert_eq!(digest.ignored_by.as_deref(), Some("known (digest 0x0000000000000001)"));
     }
 
     #[test]

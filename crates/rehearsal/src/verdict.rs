@@ -197,6 +197,7 @@ pub fn page(about: &About, tally: &Tally, coverage: &Coverage, limits: Limits) -
     lines.push(("classes", classes(tally)));
     lines.extend(differences(tally, Weight::Bad).map(|line| ("differs", line)));
     lines.extend(differences(tally, Weight::Look).map(|line| ("look", line)));
+    lines.extend(ignored(tally).map(|line| ("ignored", line)));
     if let Some(line) = relied_on_order(tally) {
         lines.push(("look", line));
     }
@@ -218,6 +219,22 @@ fn covered(coverage: &Coverage) -> String {
 fn classes(tally: &Tally) -> String {
     let counts = CLASSES.iter().map(|class| (class.name(), tally.count(*class))).filter(|(_, count)| *count > 0);
     counts.map(|(name, count)| format!("{name} {count}")).collect::<Vec<_>>().join("   ")
+}
+
+/// One line for each digest of which differences are ignored, the most frequent first.
+fn ignored(tally: &Tally) -> impl Iterator<Item = String> {
+    let mut found: Vec<(u64, u64, &OfDigest)> =
+        tally.digests().into_iter().map(|(hash, of)| (of.count(Class::Ignored), hash, of)).collect();
+    found.retain(|(count, ..)| *count > 0);
+    found.sort_by_key(|(count, hash, _)| (std::cmp::Reverse(*count), *hash));
+    let more = found.len().saturating_sub(NAMED);
+    let mut lines: Vec<String> = Vec::new();
+    for (count, hash, digest) in found.into_iter().take(NAMED) {
+        let why = digest.ignored_by.as_deref().unwrap_or_default();
+        lines.push(format!("{} in {} {}: {why}", times(count), shown(hash), cut(&digest.text)));
+    }
+    lines.extend((more > 0).then(|| format!("{} more", counted(more as u64, "digest"))));
+    lines.into_iter()
 }
 
 /// One line for each digest and class, the most frequent first.

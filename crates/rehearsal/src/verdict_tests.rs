@@ -7,7 +7,7 @@ const LIMITS: Limits = Limits { slow_factor: 1.5, total_growth: 1.2 };
 fn add(tally: &mut Tally, digest: u64, class: Class, count: u64, times_us: [u64; 2]) {
     let text = format!("SELECT {digest} FROM t GROUP BY a");
     for _ in 0..count {
-        tally.add(&Compared { digest, text: text.as_bytes(), class, is_rechecked: false, times_us });
+        tally.add(&Compared { digest, text: text.as_bytes(), class, ignored: None, is_rechecked: false, times_us });
     }
 }
 
@@ -67,7 +67,7 @@ fn differences_that_were_not_checked_leave_a_doubt() {
     add(&mut tally, 2, Class::Unchecked, 2, [100, 100]);
     let found = verdict(&tally, &coverage(&tally, vec![ran(1, 1000, 100)]), LIMITS);
     assert_eq!((found.word, found.reasons), (Word::NotEnough, vec!["2 differences could not be checked".to_owned()]));
-    tally.add(&Compared { digest: 2, text: b"", class: Class::Columns, is_rechecked: true, times_us: [100, 100] });
+    tally.add(&Compared { digest: 2, text: b"", class: Class::Columns, ignored: None, is_rechecked: true, times_us: [100, 100] });
     assert_eq!(word(&tally, vec![ran(1, 1000, 100)]), Word::Safe, "it is known what differs");
 }
 

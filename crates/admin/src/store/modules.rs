@@ -51,7 +51,11 @@ pub(crate) const MODULES: &[Module] = &[
         ],
         "mysql_servers",
     ),
-    tables("MYSQL QUERY RULES", &["mysql_query_rules", "mysql_query_rules_fast_routing", "mysql_rehearsals"], "mysql_query_rules"),
+    tables(
+        "MYSQL QUERY RULES",
+        &["mysql_query_rules", "mysql_query_rules_fast_routing", "mysql_rehearsals", "mysql_rehearsal_ignores"],
+        "mysql_query_rules",
+    ),
     variables("MYSQL VARIABLES", "mysql", "mysql_variables"),
     variables("ADMIN VARIABLES", "admin", "admin_variables"),
     tables(

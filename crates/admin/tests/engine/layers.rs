@@ -290,3 +290,32 @@ fn a_saved_file_takes_the_place_of_files_only() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), bed.rows("SELECT CONFIG FILE").concat());
     assert_eq!(names(), before);
 }
+
+#[test]
+fn differences_that_rehearsals_ignore_are_loaded_and_saved() {
+    let bed = Bed::new();
+    bed.ok("INSERT INTO mysql_rehearsal_ignores (digest, class, comment) VALUES ('0x3F1CC2B2A4D2E0B1', 'columns', 'wider')");
+    bed.ok("INSERT INTO mysql_rehearsal_ignores (schemaname, column_name) VALUES ('shop', 'changed_at')");
+    bed.ok("LOAD MYSQL QUERY RULES TO RUNTIME");
+    let runtime = "SELECT digest, schemaname, column_name, class, comment FROM runtime_mysql_rehearsal_ignores ORDER BY digest DESC";
+    let rows = ["0x3F1CC2B2A4D2E0B1|||columns|wider", "|shop|changed_at||"];
+    assert_eq!(bed.rows(runtime), rows);
+    bed.ok("SAVE MYSQL QUERY RULES TO DISK");
+    bed.ok("DELETE FROM mysql_rehearsal_ignores");
+    // A row that cannot be meant changes nothing that is in force.
+    for (row, named) in [
+        ("('3F1C', '', '')", "as stats_tidegate_rehearsal_digests shows it"),
+        ("('', '', '')", "the row would ignore all differences"),
+        ("('', '', 'same')", "must be empty or one of 'error_new'"),
+        ("('', 'changed_at', 'count')", "must be empty or 'rows' with column_name"),
+    ] {
+        bed.ok(&format!("INSERT INTO mysql_rehearsal_ignores (digest, column_name, class) VALUES {row}"));
+        let refused = bed.refused("LOAD MYSQL QUERY RULES TO RUNTIME");
+        assert!(refused.contains("mysql_rehearsal_ignores") && refused.contains(named), "{refused}");
+        assert_eq!(bed.rows(runtime), rows);
+        bed.ok("DELETE FROM mysql_rehearsal_ignores");
+    }
+    bed.ok("LOAD MYSQL QUERY RULES FROM DISK");
+    bed.ok("LOAD MYSQL QUERY RULES TO RUNTIME");
+    assert_eq!(bed.rows(runtime), rows);
+}

@@ -25,7 +25,8 @@ use std::fmt;
 
 pub use load::{faults, foreign_module, load, load_regular, load_strictly, parse, parse_with};
 pub use row::{Cell, Field, Row, check_keys};
-pub use tables::{Check, Column, ColumnDefault, ColumnKind, TABLES, Table, TableEffect};
+pub(crate) use tables::digest_of;
+pub use tables::{Check, Column, ColumnDefault, ColumnKind, IGNORABLE, TABLES, Table, TableEffect};
 
 use crate::error::Origin;
 use crate::settings::{AdminVariables, GlobalSettings, MysqlVariables};

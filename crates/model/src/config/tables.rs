@@ -176,6 +176,29 @@ fn is_number(row: &Row, column: &str, is_so: impl FnOnce(f64) -> bool) -> bool {
     crate::snapshot::decimal(row, column).is_some_and(is_so)
 }
 
+/// Classes of differences that `mysql_rehearsal_ignores` may name.
+pub const IGNORABLE: [&str; 13] = [
+    "error_new",
+    "rows",
+    "count",
+    "affected",
+    "error_gone",
+    "error_other",
+    "timed_out",
+    "reordered",
+    "limited",
+    "float",
+    "columns",
+    "insert_id",
+    "warnings",
+];
+
+/// The hash of a digest, as tables show it: `0x` and at most 16 hexadecimal digits.
+pub(crate) fn digest_of(text: &str) -> Option<u64> {
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?;
+    u64::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'))
+}
+
 /// A rehearsal that copies whole sessions.
 fn copies_all(row: &Row) -> bool {
     row.text("mode") == Some("all")
@@ -537,6 +560,50 @@ pub const TABLES: &[Table] = &[
                 column: "total_growth",
                 holds: |row| is_number(row, "total_growth", is_factor),
                 rule: "must be a number from 1 to 1000",
+                sql: "",
+            },
+        ],
+        effect: TableEffect::Used,
+    },
+    Table {
+        name: "mysql_rehearsal_ignores",
+        file_name: "mysql_rehearsal_ignores",
+        help: "Differences that rehearsals ignore: of a digest, a schema, a column's values or a class",
+        columns: &[text("digest"), text("schemaname"), text("column_name"), text("class"), text("comment")],
+        keys: &[&["digest", "schemaname", "column_name", "class"]],
+        checks: &[
+            Check {
+                column: "digest",
+                holds: |row| row.text("digest").is_none_or(|digest| digest.is_empty() || digest_of(digest).is_some()),
+                rule: "must be empty or as stats_tidegate_rehearsal_digests shows it, such as '0x3F1CC2B2A4D2E0B1'",
+                sql: "",
+            },
+            Check {
+                column: "digest",
+                holds: |row| ["digest", "column_name", "class"].iter().any(|column| row.text(column).is_some_and(|text| !text.is_empty())),
+                rule: "or column_name or class must be given: otherwise the row would ignore all differences",
+                sql: "",
+            },
+            Check {
+                column: "column_name",
+                holds: |row| row.text("column_name").is_none_or(|name| name.chars().count() <= 64),
+                rule: "must have at most 64 characters",
+                sql: "",
+            },
+            Check {
+                column: "class",
+                holds: |row| row.text("class").is_none_or(|class| class.is_empty() || IGNORABLE.contains(&class)),
+                rule: "must be empty or one of 'error_new', 'rows', 'count', 'affected', 'error_gone', 'error_other', 'timed_out', \
+                       'reordered', 'limited', 'float', 'columns', 'insert_id', 'warnings'",
+                sql: "",
+            },
+            Check {
+                column: "class",
+                holds: |row| {
+                    let is_of_column = row.text("column_name").is_some_and(|name| !name.is_empty());
+                    !is_of_column || matches!(row.text("class"), None | Some("" | "rows"))
+                },
+                rule: "must be empty or 'rows' with column_name, which leaves the values of the column out of the comparison",
                 sql: "",
             },
         ],

@@ -26,7 +26,7 @@ pub use firewall::{FirewallConfig, FirewallMode, FirewallRule, FirewallUser};
 pub use healing::{Healing, HealingMode, HealingServer, Loss, Promotion, SiteRule};
 pub use hostgroup::{Hostgroup, HostgroupAttributes, ServerDefaults};
 pub(crate) use rehearsals::decimal;
-pub use rehearsals::{Rehearsal, RehearsalMode, is_drawn};
+pub use rehearsals::{Rehearsal, RehearsalIgnore, RehearsalMode, is_drawn};
 pub use roles::{Aurora, ReadOnlyCheck, RoleGroup, RoleKind, WriterReads};
 pub use rules::{AddressPattern, FastRoute, Modifiers, QueryRule, RuleConfig, RuleMultiplex, WeightedFlag, located, rule_subject};
 pub use server::{Address, Server, ServerStatus, TlsParams};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::hostgroup::number;
+use crate::config::digest_of;
 use crate::config::{Config, Row};
 use crate::ids::HostgroupId;
 
@@ -45,6 +46,43 @@ pub struct Rehearsal {
     pub shows_literals: bool,
     /// Most rounds of second questions in a second.
     pub rechecks_per_s: u32,
+    /// Differences that do not count: every row of `mysql_rehearsal_ignores`.
+    pub ignores: Arc<[RehearsalIgnore]>,
+}
+
+/// One row of `mysql_rehearsal_ignores`. What is None stands for all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RehearsalIgnore {
+    /// The digest's hash.
+    pub digest: Option<u64>,
+    /// The session's schema.
+    pub schema: Option<Box<str>>,
+    /// Values of the result column of this name are left out of the comparison.
+    pub column: Option<Box<str>>,
+    /// The class of the difference.
+    pub class: Option<Box<str>>,
+    /// Why, in the operator's words.
+    pub comment: Box<str>,
+}
+
+impl RehearsalIgnore {
+    /// Whether it is about statements of this digest in this schema.
+    pub fn is_for(&self, digest: u64, schema: &[u8]) -> bool {
+        self.digest.is_none_or(|of| of == digest) && self.schema.as_ref().is_none_or(|of| of.as_bytes() == schema)
+    }
+
+    /// The row, as pages show it.
+    pub fn text(&self) -> String {
+        let named = [
+            ("digest", self.digest.map(|hash| format!("0x{hash:016X}"))),
+            ("schemaname", self.schema.as_deref().map(str::to_owned)),
+            ("column_name", self.column.as_deref().map(str::to_owned)),
+            ("class", self.class.as_deref().map(str::to_owned)),
+        ];
+        let named = named.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", value?)));
+        let row = named.collect::<Vec<_>>().join(", ");
+        if self.comment.is_empty() { row } else { format!("{} ({row})", self.comment) }
+    }
 }
 
 /// What a rehearsal repeats: `mysql_rehearsals.mode`.
@@ -82,10 +120,22 @@ pub fn is_drawn(id: u64, percent: f64) -> bool {
 
 /// Every row.
 pub(super) fn compile(config: &Config) -> Vec<Arc<Rehearsal>> {
-    config.rows("mysql_rehearsals").iter().map(|row| Arc::new(of(row))).collect()
+    let ignores: Arc<[RehearsalIgnore]> = config.rows("mysql_rehearsal_ignores").iter().map(ignore).collect();
+    config.rows("mysql_rehearsals").iter().map(|row| Arc::new(of(row, &ignores))).collect()
 }
 
-fn of(row: &Row) -> Rehearsal {
+fn ignore(row: &Row) -> RehearsalIgnore {
+    let given = |column: &str| row.text(column).filter(|text| !text.is_empty());
+    RehearsalIgnore {
+        digest: given("digest").and_then(digest_of),
+        schema: given("schemaname").map(Into::into),
+        column: given("column_name").map(Into::into),
+        class: given("class").map(Into::into),
+        comment: given("comment").unwrap_or_default().into(),
+    }
+}
+
+fn of(row: &Row, ignores: &Arc<[RehearsalIgnore]>) -> Rehearsal {
     Rehearsal {
         name: row.text("name").unwrap_or_default().into(),
         is_active: row.flag("active"),
@@ -105,6 +155,7 @@ fn of(row: &Row) -> Rehearsal {
         samples: number(row, "samples"),
         shows_literals: row.flag("show_literals"),
         rechecks_per_s: number(row, "rechecks_per_s"),
+        ignores: Arc::clone(ignores),
     }
 }
 
@@ -184,5 +235,39 @@ mod tests {
             assert!((800..1200).contains(&drawn), "{first} + n * {step}: {drawn}");
         }
         assert!((0..10_000).all(|id| all.is_for_session(id)));
+    }
+
+    fn ignored(row: &str) -> Result<Arc<Rehearsal>, String> {
+        let rehearsal = "mysql_rehearsals = ( { name=\"new\", source_hostgroup=1, shadow_hostgroup=9 } )";
+        let text = format!("{rehearsal}\nmysql_rehearsal_ignores = ( {{ {row} }} )");
+        let said = |errors: Vec<ConfigError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+        let (config, _) = crate::parse(&text, "t.cnf").map_err(said)?;
+        Ok(Snapshot::compile(&config).map_err(said)?.rehearsals[0].clone())
+    }
+
+    #[test]
+    fn rows_that_ignore_differences_are_compiled() {
+        let plan = ignored(r#"digest="0x3f1CC2B2A4D2E0B1", schemaname="shop", class="rows", comment="sorted elsewhere""#).unwrap();
+        let row = &plan.ignores[0];
+        assert!(row.is_for(0x3f1c_c2b2_a4d2_e0b1, b"shop") && !row.is_for(1, b"shop") && !row.is_for(0x3f1c_c2b2_a4d2_e0b1, b""));
+        assert_eq!(row.text(), "sorted elsewhere (digest 0x3F1CC2B2A4D2E0B1, schemaname shop, class rows)");
+        let all = &ignored(r#"column_name="changed_at""#).unwrap().ignores[0];
+        assert!(all.is_for(5, b"any") && all.text() == "column_name changed_at");
+    }
+
+    #[test]
+    fn rows_that_would_ignore_too_much_or_nothing_are_refused() {
+        for (row, named) in [
+            (r#"digest="3F1C""#, "as stats_tidegate_rehearsal_digests shows it"),
+            (r#"digest="0xsomething""#, "as stats_tidegate_rehearsal_digests shows it"),
+            (r#"comment="all of it""#, "the row would ignore all differences"),
+            (r#"schemaname="shop""#, "the row would ignore all differences"),
+            (r#"class="same""#, "must be empty or one of 'error_new'"),
+            (r#"class="noise""#, "must be empty or one of 'error_new'"),
+            (r#"column_name="a", class="count""#, "must be empty or 'rows' with column_name"),
+        ] {
+            let error = ignored(row).unwrap_err();
+            assert!(error.contains(named), "{row}: {error}");
+        }
     }
 }

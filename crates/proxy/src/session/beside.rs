@@ -31,9 +31,9 @@ pub(super) struct Beside {
 }
 
 impl Beside {
-    /// A statement is about to run, whose reply is heard if its rows come in a `form`.
-    pub(super) fn listen_for(&mut self, form: Option<Form>, clock: Clock) {
-        self.listener = form.map(|form| Listener::new(form, clock));
+    /// A statement is about to run, whose reply is heard if its rows come in a `form`, with and without these columns.
+    pub(super) fn listen_for(&mut self, form: Option<Form>, left_out: Vec<Box<str>>, clock: Clock) {
+        self.listener = form.map(|form| Listener::new(form, clock, left_out));
         (self.heard, self.sent_us) = (None, None);
     }
 

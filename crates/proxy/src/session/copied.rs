@@ -18,6 +18,7 @@ use crate::session_state::pins;
 use crate::workers::clock::unix_us;
 use crate::workers::worker::Worker;
 use ::capture::{Locks, Params};
+use model::snapshot::Rehearsal;
 use rehearsal::{Answer, GaveUp, Skip};
 use sql::{Analysis, Facts, Kind};
 use std::collections::HashSet;
@@ -119,6 +120,11 @@ impl SessionCopy {
 
     fn copying(&self) -> Option<Arc<Copying>> {
         self.copying.as_ref().filter(|_| self.has_begun).map(Arc::clone)
+    }
+
+    /// What the operator configured, if the session is copied.
+    pub(super) fn plan(&self) -> Option<&Arc<Rehearsal>> {
+        self.copying.as_ref().filter(|_| self.has_begun).map(|copying| &copying.run.plan)
     }
 
     /// The client's prepared statement that a statement executes, if the shadow has it: what is not run there takes its long data all the same.
@@ -411,7 +417,7 @@ impl Session {
     }
 
     /// A statement's text, and the client's prepared statement of which it is.
-    fn copied_text(&self, statement: &Statement) -> Option<(&[u8], Option<u32>)> {
+    pub(super) fn copied_text(&self, statement: &Statement) -> Option<(&[u8], Option<u32>)> {
         Some(match statement.form {
             Form::Text { start } => (self.client.sql_text(statement.command, start), None),
             Form::Execution { id, .. } | Form::Bulk { id } => (&self.statements.get(id)?.key.text, Some(id)),

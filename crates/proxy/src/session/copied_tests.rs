@@ -2,7 +2,6 @@ use super::*;
 use crate::session::bed::{Bed, result_of};
 use crate::session::route::packets_of;
 use crate::session_state::pins::PinReason;
-use model::snapshot::Rehearsal;
 use rehearsal::{Run, ServerName};
 use std::future::Future;
 use std::io::Write;

@@ -6,6 +6,7 @@ use super::beside::Beside;
 use super::command::Incoming;
 use super::pipeline::Statement;
 use super::plan::Plan;
+use super::rehearsed::left_out_of_comparison;
 use crate::workers::worker::Worker;
 use wire::command::Command;
 
@@ -24,9 +25,10 @@ impl Session {
             return;
         }
         let forms = [self.rehearsal_wants(statement), self.capture_wants(statement), self.copy_wants(statement)];
+        let form = forms.into_iter().flatten().next();
+        let left_out = form.map_or(Vec::new(), |_| left_out_of_comparison(self, statement));
         if let Some(beside) = self.beside.as_mut() {
-            let form = forms.into_iter().flatten().next();
-            beside.listen_for(form, self.worker.shared.clock);
+            beside.listen_for(form, left_out, self.worker.shared.clock);
         }
     }
 

@@ -138,6 +138,17 @@ impl Session {
     }
 }
 
+/// Columns of the answer whose values the rehearsals that run leave out.
+pub(super) fn left_out_of_comparison(session: &Session, statement: &Statement) -> Vec<Box<str>> {
+    let Some(beside) = session.beside.as_ref() else { return Vec::new() };
+    let of_reads = beside.rehearsed.shadow.as_ref().filter(|_| beside.rehearsed.is_meant).map(|shadow| &shadow.run.plan);
+    let plan = of_reads.or_else(|| beside.copied.plan());
+    let Some(plan) = plan.filter(|plan| plan.ignores.iter().any(|row| row.column.is_some())) else { return Vec::new() };
+    let text = session.copied_text(statement).map_or(&[][..], |(text, _)| text);
+    let digest = session.worker.digest(text, session.wants.lex, &statement.analysis);
+    rehearsal::left_out(&plan.ignores, digest.hash, session.wants.state.schema.as_deref().unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

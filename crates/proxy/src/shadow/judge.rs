@@ -36,7 +36,10 @@ pub(super) struct Heard {
 /// Repeats a read and counts what came of it.
 pub(super) async fn judge(shadow: &Shadow, worker: &Rc<Worker>, mut repeated: Repeated) {
     let run = &shadow.run;
-    let heard = match ask_shadow(worker, &mut repeated.copy, run.plan.shadow).await {
+    let ignores = &run.plan.ignores;
+    let schema = repeated.copy.state.schema.as_deref().unwrap_or_default();
+    let left_out = rehearsal::left_out(ignores, repeated.digest.hash, schema);
+    let heard = match ask_shadow(worker, &mut repeated.copy, &left_out, run.plan.shadow).await {
         Ok(heard) => heard,
         Err(failure) => return note_failure(shadow, &repeated.copy, &failure),
     };
@@ -54,11 +57,14 @@ pub(super) async fn judge(shadow: &Shadow, worker: &Rc<Worker>, mut repeated: Re
     let traits = rehearsal::traits(repeated.copy.text(), repeated.copy.lex).with_rows(rows);
     let first = rehearsal::compare(&repeated.answer, &heard.answer, traits.is_ordered).after([repeated.time_us, heard.time_us]);
     let opinion = run.findings().tally.opinion(repeated.digest.hash, first, traits);
+    let schema = repeated.copy.state.schema.as_deref().unwrap_or_default();
+    let is_ignored = rehearsal::ignored(ignores, first, repeated.digest.hash, schema).is_some();
     let (class, is_rechecked) = match opinion {
+        _ if is_ignored => (first, false),
         Opinion::Take(class) => (class, false),
         // It was asked again already.
         Opinion::Ask if heard.answer.error == Some(codes::SERVER_LOST) => (first, true),
-        Opinion::Ask => (recheck(shadow, worker, &mut repeated.copy, traits).await, true),
+        Opinion::Ask => (recheck(shadow, worker, &mut repeated.copy, &left_out, traits).await, true),
     };
     let (copy, original) = (&repeated.copy, (&repeated.answer, repeated.time_us));
     let (user, schema) = (&*copy.lane.user.name, copy.state.schema.as_deref().unwrap_or_default());
@@ -67,13 +73,13 @@ pub(super) async fn judge(shadow: &Shadow, worker: &Rc<Worker>, mut repeated: Re
 }
 
 /// Asks the shadow, a second time if the connection is lost. If that gets no answer either, the read may have ended the server.
-async fn ask_shadow(worker: &Rc<Worker>, copy: &mut Mirrored, hostgroup: HostgroupId) -> Result<Heard, Failure> {
-    match ask(worker, copy, hostgroup).await {
+async fn ask_shadow(worker: &Rc<Worker>, copy: &mut Mirrored, left_out: &[Box<str>], hostgroup: HostgroupId) -> Result<Heard, Failure> {
+    match ask(worker, copy, left_out, hostgroup).await {
         Err(Failure::Lost(_)) => {}
         other => return other,
     }
     tokio::time::sleep(Duration::from_millis(ROUNDS_MS[0])).await;
-    match ask(worker, copy, hostgroup).await {
+    match ask(worker, copy, left_out, hostgroup).await {
         Err(failure @ (Failure::Lost(_) | Failure::NoBackend(_))) => {
             Ok(Heard { answer: Answer::of_error(codes::SERVER_LOST), time_us: 0, error: failure.to_string() })
         }
@@ -82,9 +88,9 @@ async fn ask_shadow(worker: &Rc<Worker>, copy: &mut Mirrored, hostgroup: Hostgro
 }
 
 /// Asks in this hostgroup. What the shadow refuses of the session's state is an answer: the upgrade would break the statement.
-async fn ask(worker: &Rc<Worker>, copy: &mut Mirrored, hostgroup: HostgroupId) -> Result<Heard, Failure> {
+async fn ask(worker: &Rc<Worker>, copy: &mut Mirrored, left_out: &[Box<str>], hostgroup: HostgroupId) -> Result<Heard, Failure> {
     let form = if copy.execution.is_some() { Form::Binary } else { Form::Text };
-    let mut listener = Listener::new(form, worker.shared.clock);
+    let mut listener = Listener::new(form, worker.shared.clock, left_out.to_vec());
     copy.lane.hostgroup = hostgroup;
     let of_error = |code, error: String| Heard { answer: Answer::of_error(code), time_us: 0, error };
     match mirror::attempt(worker, copy, worker.shared.clock.now_us(), &mut listener).await {
@@ -122,7 +128,7 @@ fn note_failure(shadow: &Shadow, copy: &Mirrored, failure: &Failure) {
 }
 
 /// Asks both servers again, twice each; a second time where a server did not repeat itself.
-async fn recheck(shadow: &Shadow, worker: &Rc<Worker>, copy: &mut Mirrored, traits: Traits) -> Class {
+async fn recheck(shadow: &Shadow, worker: &Rc<Worker>, copy: &mut Mirrored, left_out: &[Box<str>], traits: Traits) -> Class {
     let mut unclear = 0;
     for wait_ms in ROUNDS_MS {
         tokio::time::sleep(Duration::from_millis(wait_ms)).await;
@@ -130,7 +136,7 @@ async fn recheck(shadow: &Shadow, worker: &Rc<Worker>, copy: &mut Mirrored, trai
         if !shadow.run.may_ask(worker.shared.clock.now_ms()) {
             return Class::Unchecked;
         }
-        let Some(round) = round(shadow, worker, copy).await else { return Class::Unchecked };
+        let Some(round) = round(shadow, worker, copy, left_out).await else { return Class::Unchecked };
         match rehearsal::recheck(&round, traits.is_ordered) {
             Finding::Timing => return Class::Timing,
             Finding::Real(class) => return class.under(traits),
@@ -141,15 +147,15 @@ async fn recheck(shadow: &Shadow, worker: &Rc<Worker>, copy: &mut Mirrored, trai
 }
 
 /// None: a server could not be asked or refused a write, or the shadow lags.
-async fn round(shadow: &Shadow, worker: &Rc<Worker>, copy: &mut Mirrored) -> Option<Round> {
+async fn round(shadow: &Shadow, worker: &Rc<Worker>, copy: &mut Mirrored, left_out: &[Box<str>]) -> Option<Round> {
     let (source, target) = (shadow.run.plan.source, shadow.run.plan.shadow);
-    let original = ask(worker, copy, source).await.ok()?.answer;
+    let original = ask(worker, copy, left_out, source).await.ok()?.answer;
     if original.is_refused_write() || !catch_up(shadow, worker, copy).await {
         return None;
     }
-    let repeated = ask(worker, copy, target).await.ok()?.answer;
-    let original_again = ask(worker, copy, source).await.ok()?.answer;
-    let repeated_again = ask(worker, copy, target).await.ok()?.answer;
+    let repeated = ask(worker, copy, left_out, target).await.ok()?.answer;
+    let original_again = ask(worker, copy, left_out, source).await.ok()?.answer;
+    let repeated_again = ask(worker, copy, left_out, target).await.ok()?.answer;
     Some(Round { original: [original, original_again], shadow: [repeated, repeated_again] })
 }
 
@@ -204,9 +210,10 @@ pub(super) struct Difference<'a> {
 pub(super) fn record(run: &Run, found: &Difference<'_>, class: Class, is_rechecked: bool) {
     let times_us = [found.original.1, found.heard.time_us];
     let digest = found.digest;
+    let ignored = rehearsal::ignored(&run.plan.ignores, class, digest.hash, found.schema);
     let mut findings = run.findings();
-    findings.tally.add(&Compared { digest: digest.hash, text: &digest.text, class, is_rechecked, times_us });
-    if findings.tally.wants_sample(digest.hash, class, run.plan.samples) {
+    findings.tally.add(&Compared { digest: digest.hash, text: &digest.text, class, ignored, is_rechecked, times_us });
+    if ignored.is_none() && findings.tally.wants_sample(digest.hash, class, run.plan.samples) {
         let sample = sample(run, found, class);
         findings.tally.keep(sample);
     }

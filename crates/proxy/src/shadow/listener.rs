@@ -9,6 +9,8 @@ use wire::flags::Capabilities;
 pub(crate) struct Listener {
     form: Form,
     clock: Clock,
+    /// Columns whose values are left out.
+    left_out: Vec<Box<str>>,
     reader: Option<AnswerReader>,
     began_us: u64,
     ended_us: u64,
@@ -16,13 +18,13 @@ pub(crate) struct Listener {
 
 impl Listener {
     /// Hears nothing yet. Times are of `clock`.
-    pub(crate) fn new(form: Form, clock: Clock) -> Self {
-        Self { form, clock, reader: None, began_us: 0, ended_us: 0 }
+    pub(crate) fn new(form: Form, clock: Clock, left_out: Vec<Box<str>>) -> Self {
+        Self { form, clock, left_out, reader: None, began_us: 0, ended_us: 0 }
     }
 
     /// A reply begins, to a statement that was sent at this time, us. A statement that is sent again begins anew.
     pub(crate) fn begins_at(&mut self, caps: Capabilities, sent_us: u64) {
-        self.reader = Some(AnswerReader::new(self.form, caps));
+        self.reader = Some(AnswerReader::new(self.form, caps).leaving_out(&self.left_out));
         self.began_us = sent_us;
     }
 

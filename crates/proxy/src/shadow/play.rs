@@ -463,7 +463,10 @@ impl Player {
         if pins.is_some() {
             backend.collect(ReplyKind::Results, false, pool).await?;
         }
-        let mut listener = Listener::new(form, self.worker.shared.clock);
+        let schema = self.session.as_ref().and_then(|session| session.state.schema.as_deref()).unwrap_or_default();
+        let digest = command.digest.as_ref().map_or(0, |digest| digest.hash);
+        let left_out = rehearsal::left_out(&self.copying.run.plan.ignores, digest, schema);
+        let mut listener = Listener::new(form, self.worker.shared.clock, left_out);
         let reply = mirror::hear(backend, pool, &mut listener).await?;
         backend.settled();
         let error = reply.error.as_ref().map(text_of).unwrap_or_default();
@@ -524,6 +527,7 @@ impl Player {
             let (user, schema) = (&*session.lane.user.name, session.state.schema.as_deref().unwrap_or_default());
             let class = match opinion {
                 _ if is_lost => Class::OutOfOrder,
+                _ if rehearsal::ignored(&run.plan.ignores, first, digest.hash, schema).is_some() => first,
                 _ if !original.is_whole || !heard.answer.is_whole => Class::Unchecked,
                 Opinion::Take(class) => class,
                 Opinion::Ask => {

@@ -141,7 +141,7 @@ impl Judge {
         findings.raced += u64::from(class == Class::Unchecked && replayed.beside == Beside::Writes);
         let said = replayed.said;
         let times_us = [original_us, replayed.time_us];
-        findings.tally.add(&Compared { digest: said.digest, text: &said.text, class, is_rechecked: false, times_us });
+        findings.tally.add(&Compared { digest: said.digest, text: &said.text, class, ignored: None, is_rechecked: false, times_us });
         if findings.tally.wants_sample(said.digest, class, SAMPLES) {
             let sample = self.sample(replayed, original, class);
             findings.tally.keep(sample);

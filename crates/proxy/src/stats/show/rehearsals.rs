@@ -81,12 +81,14 @@ pub(super) const TABLES: &[Table] = &[
                 stat("out_of_order", "INTEGER"),
                 stat("noise", "INTEGER"),
                 stat("unchecked", "INTEGER"),
+                stat("ignored", "INTEGER"),
                 stat("original_p50_us", "INTEGER"),
                 stat("shadow_p50_us", "INTEGER"),
                 stat("original_p99_us", "INTEGER"),
                 stat("shadow_p99_us", "INTEGER"),
                 stat("original_sum_us", "INTEGER"),
                 stat("shadow_sum_us", "INTEGER"),
+                stat_null("ignored_by", "VARCHAR"),
             ],
             primary_key: &["name", "digest"],
             has_reset: false,
@@ -300,6 +302,7 @@ fn digests(stats: &ProxyStats, _: Reading) -> Rows {
             row.extend(digest.times.iter().map(|times| times.percentile_us(percent).into()));
         }
         row.extend(digest.times.iter().map(|times| times.sum_us().into()));
+        row.push(digest.ignored_by.as_deref().into());
         row
     };
     let mut rows = Vec::new();
