@@ -12,7 +12,7 @@ use lab::{Client, Flavor, Options, Server, Tidegate, wait};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const SESSIONS: i64 = 6;
 const ROUNDS: i64 = 40;
@@ -212,6 +212,58 @@ fn reads_only_sends_no_write(flavor: Flavor) {
     assert_eq!((checksums(&other), counts(&other)), (before, sent));
 }
 
+/// Replays, and ends the replay with a signal once it has come so far (bytes of its progress).
+fn interrupt(file: &Path, to: &Server, report: &Path, signal: &str, after: u64) -> (Option<i32>, String) {
+    let mut command = Command::new(find_program().unwrap());
+    command.arg("replay").arg(file).args(with(&["--user", "app", "--speed", "0", "--to", &to.address()])).arg("--report").arg(report);
+    let child = command.env("TIDEGATE_REPLAY_PASSWORD", "app-pass").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let progress = PathBuf::from(format!("{}.progress", report.display()));
+    let has_come = || fs::metadata(&progress).is_ok_and(|meta| meta.len() > after).then_some(());
+    wait::until("progress", LIMIT, has_come).unwrap();
+    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    println!("{text}");
+    (output.status.code(), text)
+}
+
+fn an_interrupted_replay_goes_on(flavor: Flavor) {
+    let [original, whole, first, second] = [1, 2, 3, 4].map(|_| server(flavor));
+    let proxy = proxy(&original);
+    let file = capture(&proxy, "PLAIN", || load(&proxy));
+    let dir = tempfile::tempdir().unwrap();
+    let [base, stopped, killed] = ["base", "stopped", "killed"].map(|name| dir.path().join(name));
+    replay(&file, Some(&whole), &with(&["--report", base.to_str().unwrap()]));
+    let answers = |report: &Path| rows(report, "SELECT CAST(COUNT(*) AS TEXT) FROM answers").remove(0);
+    let compared = |report: &Path| rows(report, "SELECT CAST(SUM(compared) AS TEXT) FROM digests").remove(0);
+    // Ctrl-C: all that had begun has ended.
+    let (code, text) = interrupt(&file, &first, &stopped, "-INT", 20_000);
+    assert!(code == Some(2) && text.contains("the replay was interrupted") && text.contains("with --resume goes on"), "{code:?}: {text}");
+    assert_ne!(checksums(&first), checksums(&original));
+    let report = ["--report", stopped.to_str().unwrap()];
+    let (code, text) = replay(&file, Some(&first), &with(&report));
+    assert!(code == 1 && text.contains("add --resume to go on"), "{text}");
+    let (code, text) = replay(&file, Some(&first), &with(&["--resume", "--no-pin", report[0], report[1]]));
+    assert!(code == 1 && text.contains("(no-pin false, and now no-pin true)"), "{text}");
+    let (code, text) = replay(&file, Some(&first), &with(&["--resume", report[0], report[1]]));
+    assert!(code != 1 && !text.contains("differs") && text.contains("not replayed to their end: none"), "{code}: {text}");
+    assert_eq!(checksums(&first), checksums(&original), "each write ran once");
+    assert_eq!((answers(&stopped), compared(&stopped)), (answers(&base), compared(&base)));
+    let (code, text) = replay(&file, Some(&first), &with(&["--resume", report[0], report[1]]));
+    assert!(code == 1 && text.contains("no replay with this report was interrupted"), "{text}");
+    // kill -9: of a write that was under way it may not be known whether it was committed. Then its session is not replayed any more.
+    let report = ["--report", killed.to_str().unwrap()];
+    let (code, _) = interrupt(&file, &second, &killed, "-KILL", 20_000);
+    assert_eq!(code, None);
+    let (code, text) = replay(&file, Some(&second), &with(&["--resume", report[0], report[1]]));
+    if text.contains("cannot be resumed") {
+        assert!(code != 0 && text.contains("whether its last write was committed is not known"), "{code}: {text}");
+    } else {
+        assert!(code != 1 && !text.contains("differs"), "{code}: {text}");
+        assert_eq!(checksums(&second), checksums(&original));
+    }
+}
+
 #[test]
 fn a_sealed_file_opens_with_its_key_and_a_cut_one_says_where() {
     let [original, other] = [1, 2].map(|_| server(Flavor::Mariadb));
@@ -289,4 +341,4 @@ fn mariadb_10_11_against_11_8() {
     assert_eq!(rows(&original), rows(&other));
 }
 
-each!(a_load_gives_the_same_answers_on_copies, each_seeded_difference_is_found, reads_only_sends_no_write);
+each!(a_load_gives_the_same_answers_on_copies, each_seeded_difference_is_found, reads_only_sends_no_write, an_interrupted_replay_goes_on);

@@ -3,12 +3,14 @@
 use super::gate::{Gate, Ticket};
 use super::judge::Judge;
 use super::plan::{FilePlan, open};
+use super::progress::{At, Progress, Reached, ReachedBySession};
 use super::said::{Follower, Known, Said, turn_of};
 use super::session::Player;
 use super::target::Target;
 use anyhow::{Context, Result};
 use capture::seal::PrivateKey;
 use capture::{Order, Record, Step, Turns, records};
+use rehearsal::Answer;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -47,6 +49,10 @@ pub(super) struct Run<'a> {
     pub is_stopped: &'a AtomicBool,
     /// Commands that were dealt with.
     pub ended: &'a AtomicU64,
+    /// Where it is kept how far the replay came.
+    pub progress: Option<&'a Progress>,
+    /// How far it came before it was interrupted.
+    pub reached: &'a Reached,
 }
 
 /// A command, or the begin of a session, on its way to the session's thread.
@@ -105,8 +111,15 @@ impl<'a> Stage<'a> {
     pub(super) fn play(&self) -> Result<()> {
         let mut reader = open(&self.plan.path, self.run.key).with_context(|| self.plan.path.display().to_string())?;
         std::thread::scope(|scope| {
-            let mut hands =
-                Hands { stage: self, scope, sessions: HashMap::new(), follower: Follower::default(), shift_us: 0, high_us: None };
+            let mut hands = Hands {
+                stage: self,
+                scope,
+                sessions: HashMap::new(),
+                follower: Follower::default(),
+                shift_us: 0,
+                high_us: None,
+                resumed_at_us: None,
+            };
             // The first pass has said how it ends.
             while let Ok(Step::Frame(frame)) = reader.step() {
                 for record in records(&frame).map_while(Result::ok) {
@@ -118,6 +131,21 @@ impl<'a> Stage<'a> {
             }
             Ok(())
         })
+    }
+
+    /// How far a session came before the replay was interrupted.
+    pub(super) fn reached(&self, session: u64) -> Option<ReachedBySession> {
+        self.run.reached.session(self.file, session)
+    }
+
+    /// A command that may commit is about to be sent.
+    pub(super) fn begins(&self, session: u64, seq: u64) -> Result<()> {
+        self.run.progress.map_or(Ok(()), |progress| progress.begins(At { file: self.file, session, seq }))
+    }
+
+    /// A command has ended; behind it nothing of its session is open, or something is.
+    pub(super) fn note_end(&self, session: u64, seq: u64, answer: Option<(&Answer, u64)>, is_boundary: bool) -> Result<()> {
+        self.run.progress.map_or(Ok(()), |progress| progress.ended(At { file: self.file, session, seq }, answer, is_boundary))
     }
 
     /// The thread took a job of so many bytes.
@@ -177,6 +205,8 @@ struct Hands<'scope, 'a> {
     shift_us: u64,
     /// When the latest command ended so far, us of the file's clock.
     high_us: Option<u64>,
+    /// When the first command began that had not run before the replay was interrupted: us of the replay.
+    resumed_at_us: Option<f64>,
 }
 
 impl<'scope, 'a> Hands<'scope, 'a> {
@@ -247,8 +277,13 @@ impl<'scope, 'a> Hands<'scope, 'a> {
             return (0, is_compared);
         }
         let first_us = self.stage.plan.span_us.0.max(header.started_us.saturating_add(run.from_us));
+        let is_done = self.stage.reached(command.session).is_some_and(|reached| Some(command.timing.seq) <= reached.done);
+        if is_done {
+            return (0, is_compared);
+        }
         let at_us = begin_us.saturating_sub(first_us).saturating_sub(self.shift_us) as f64 / run.speed;
-        let due_us = at_us as u64;
+        let resumed_at_us = *self.resumed_at_us.get_or_insert(if run.reached.commands > 0 { at_us } else { 0.0 });
+        let due_us = (at_us - resumed_at_us) as u64;
         // What is far ahead is not read yet.
         self.stage.wait_until(due_us.saturating_sub(AHEAD_US));
         (due_us, is_compared)

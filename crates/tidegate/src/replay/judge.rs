@@ -149,6 +149,14 @@ impl Judge {
         Ok(())
     }
 
+    /// What was answered before the replay was interrupted, and how long that took, us.
+    ///
+    /// # Errors
+    /// The report cannot be read.
+    pub(crate) fn stored(&self, file: usize, seq: u64) -> Result<Option<(Answer, u64)>> {
+        self.findings().report.as_ref().map_or(Ok(None), |report| report.stored(file, seq))
+    }
+
     /// Takes the report out, to complete it.
     pub(crate) fn take_report(&self) -> Option<Report> {
         self.findings().report.take()

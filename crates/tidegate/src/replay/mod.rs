@@ -1,7 +1,8 @@
 //! `tidegate replay`: sends captured traffic to a server, compares the answers with those of the original, and prints a verdict.
 //!
 //! Files are read twice: first what they have ([`plan`]), then each session's commands go to a thread with a connection of its own
-//! ([`session`]), which keeps the order rule ([`gate`]). Each answer is judged ([`judge`]); the page is that of a rehearsal.
+//! ([`session`]), which keeps the order rule ([`gate`]). Each answer is judged ([`judge`]); the page is that of a rehearsal. With a report, a
+//! file beside it ([`progress`]) says how far the replay came, so that it can be resumed.
 
 mod engine;
 mod gate;
@@ -10,6 +11,7 @@ mod keys;
 mod options;
 mod page;
 mod plan;
+mod progress;
 mod report;
 mod said;
 mod session;
@@ -23,6 +25,7 @@ use engine::{Run, Stage};
 use judge::Judge;
 use options::OrderBy;
 use plan::FilePlan;
+use progress::{Progress, Reached};
 use rehearsal::verdict::Word;
 use report::{Base, Report};
 use said::Known;
@@ -67,21 +70,57 @@ fn replay(options: &ReplayOptions) -> Result<u8> {
         return Ok(0);
     };
     let base = options.against.as_deref().map(|path| Base::open(path, &files)).transpose()?;
-    let report = options.report.as_deref().map(|path| Report::create(path, &files)).transpose()?;
     let has_base = base.is_some();
+    let (report, progress, reached) = recorder(options, &files)?;
     let judge = Judge::new(report, base, options.show_literals);
-    let ran = Ran { options, files: &files, target: &target, key: key.as_ref(), known: &known, judge: &judge, has_base };
+    let ran = Ran {
+        options,
+        files: &files,
+        target: &target,
+        key: key.as_ref(),
+        known: &known,
+        judge: &judge,
+        has_base,
+        progress: progress.as_ref(),
+        reached: &reached,
+    };
     let outcome = ran.play()?;
     let lines = page::page(options, &files, &version, &judge, &outcome);
     lines.lines.iter().for_each(|(part, text)| println!("{part:<10} {text}"));
     if let Some(report) = judge.take_report() {
         report.finish(&judge.findings().tally, &lines.lines).context("the report cannot be written")?;
     }
+    match progress {
+        Some(_) if outcome.is_interrupted => eprintln!("tidegate: the same command with --resume goes on"),
+        Some(progress) => progress.finish()?,
+        None => {}
+    }
     Ok(match lines.word {
         Word::Safe => 0,
         Word::NotEnough => 2,
         Word::NotSafe => 1,
     })
+}
+
+/// Where answers are kept, and how far an interrupted replay came.
+fn recorder(options: &ReplayOptions, files: &[FilePlan]) -> Result<(Option<Report>, Option<Progress>, Reached)> {
+    let Some(path) = options.report.as_deref() else { return Ok((None, None, Reached::default())) };
+    if options.times > 1 {
+        if options.resume {
+            bail!("a replay with --times cannot be resumed");
+        }
+        return Ok((Some(Report::create(path, files)?), None, Reached::default()));
+    }
+    let terms = options.terms(files.iter().map(|file| (file.header.name.as_str(), file.header.host.as_str(), file.header.started_unix_us)));
+    if options.resume {
+        let (progress, reached, report) = Progress::resume(path, &terms, files)?;
+        return Ok((Some(report), Some(progress), reached));
+    }
+    let progress = Progress::create(path, &terms)?;
+    match Report::create(path, files) {
+        Ok(report) => Ok((Some(report), Some(progress), Reached::default())),
+        Err(e) => progress.finish().and(Err(e)),
+    }
 }
 
 /// How the replay itself went.
@@ -103,6 +142,8 @@ struct Ran<'a> {
     known: &'a Known,
     judge: &'a Judge,
     has_base: bool,
+    progress: Option<&'a Progress>,
+    reached: &'a Reached,
 }
 
 impl Ran<'_> {
@@ -126,6 +167,8 @@ impl Ran<'_> {
             until_us: options.until.map_or(u64::MAX, us),
             is_stopped: &is_stopped,
             ended: &ended,
+            progress: self.progress,
+            reached: self.reached,
         };
         let copies = (0..options.times).flat_map(|_| self.files.iter().enumerate());
         let stages: Vec<Stage<'_>> = copies.map(|(number, plan)| Stage::new(&run, number, plan)).collect();
@@ -159,7 +202,7 @@ impl Ran<'_> {
             }
             if now.duration_since(shown_at) >= SHOW[usize::from(!is_terminal)] {
                 shown_at = now;
-                let text = page::progress(ended.load(Ordering::Relaxed), all, now.duration_since(began));
+                let text = page::progress(ended.load(Ordering::Relaxed), all, self.reached.commands, now.duration_since(began));
                 let _ = if is_terminal { write!(stderr(), "\r{text}\x1b[K") } else { writeln!(stderr(), "{text}") };
             }
         }

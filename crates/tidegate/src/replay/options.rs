@@ -61,6 +61,9 @@ pub(crate) struct ReplayOptions {
     /// Write answers, digests, samples and the page to this SQLite file, which must not exist.
     #[arg(long)]
     pub report: Option<PathBuf>,
+    /// Go on with the replay that was interrupted while it wrote this report. The server must have been left as it was.
+    #[arg(long, requires = "report")]
+    pub resume: bool,
     /// Compare with the answers in the report of an earlier replay of the same files, instead of those in the files.
     #[arg(long)]
     pub against: Option<PathBuf>,
@@ -79,6 +82,21 @@ pub(crate) struct ReplayOptions {
     /// Make a key pair instead: writes NAME.key.pem, which opens files, and NAME.pub.pem for CAPTURE START.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["files", "to"])]
     pub keygen: Option<PathBuf>,
+}
+
+impl ReplayOptions {
+    /// What must be the same for a replay that is resumed, a line each.
+    pub(super) fn terms<'a>(&self, files: impl Iterator<Item = (&'a str, &'a str, u64)>) -> String {
+        let mut terms: Vec<String> = files.map(|(name, host, started)| format!("capture {name} of {host}, begun {started}")).collect();
+        let ms = |time: Option<Duration>| time.map_or("none".to_owned(), |time| format!("{} ms", time.as_millis()));
+        terms.push(format!("to {}", self.to.as_deref().unwrap_or_default()));
+        terms.push(format!("reads-only {}", self.reads_only));
+        terms.push(format!("from {}", ms(self.from)));
+        terms.push(format!("until {}", ms(self.until)));
+        terms.push(format!("no-pin {}", self.no_pin));
+        terms.push(format!("files {}", self.files.len()));
+        terms.join("\n")
+    }
 }
 
 fn speed(text: &str) -> Result<f64, String> {

@@ -126,10 +126,11 @@ fn most(counts: &BTreeMap<String, u64>) -> String {
     shown.join(", ")
 }
 
-/// How far a replay is.
-pub(super) fn progress(done: u64, all: u64, took: Duration) -> String {
-    let rate = done as f64 / took.as_secs_f64().max(0.001);
-    let left = if done == 0 { "unknown".to_owned() } else { format!("{:.0} s", all.saturating_sub(done) as f64 / rate) };
+/// How far a replay is. Commands that ran before it was resumed say nothing of its rate.
+pub(super) fn progress(done: u64, all: u64, before: u64, took: Duration) -> String {
+    let new = done.saturating_sub(before);
+    let rate = new as f64 / took.as_secs_f64().max(0.001);
+    let left = if new == 0 { "unknown".to_owned() } else { format!("{:.0} s", all.saturating_sub(done) as f64 / rate) };
     format!("{done} of {all} commands ({:.0} %), {rate:.0} a second, {left} left", done as f64 * 100.0 / all.max(1) as f64)
 }
 
@@ -139,8 +140,10 @@ mod tests {
 
     #[test]
     fn progress_has_rate_and_time_left() {
-        assert_eq!(progress(500, 2000, Duration::from_secs(5)), "500 of 2000 commands (25 %), 100 a second, 15 s left");
-        assert_eq!(progress(0, 0, Duration::ZERO), "0 of 0 commands (0 %), 0 a second, unknown left");
+        assert_eq!(progress(500, 2000, 0, Duration::from_secs(5)), "500 of 2000 commands (25 %), 100 a second, 15 s left");
+        assert_eq!(progress(0, 0, 0, Duration::ZERO), "0 of 0 commands (0 %), 0 a second, unknown left");
+        let resumed = progress(1500, 2000, 1000, Duration::from_secs(5));
+        assert_eq!(resumed, "1500 of 2000 commands (75 %), 100 a second, 5 s left");
     }
 
     #[test]

@@ -82,7 +82,19 @@ impl Report {
         if self.waiting.len() >= BATCH { self.write() } else { Ok(()) }
     }
 
-    fn write(&mut self) -> Result<()> {
+    /// What was answered before the replay was interrupted, and how long that took, us.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub(crate) fn stored(&self, file: usize, seq: u64) -> Result<Option<(Answer, u64)>> {
+        stored(&self.db, i64::try_from(file)?, seq).context("report")
+    }
+
+    /// Writes the answers that wait.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn write(&mut self) -> Result<()> {
         let mut insert = self.db.prepare("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
         let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         for (file, seq, answer, time_us) in self.waiting.drain(..) {
@@ -178,15 +190,18 @@ impl Base {
     /// # Errors
     /// The file cannot be read.
     pub(crate) fn answer(&self, file: usize, seq: u64) -> Result<Option<(Answer, u64)>> {
-        let mut select = self.db.prepare("SELECT answer, time_us FROM answers WHERE file = ? AND seq = ?")?;
-        let row: Option<(Vec<u8>, i64)> = select
-            .query_row(params![self.files.get(file), i64::try_from(seq)?], |row| Ok((row.get(0)?, row.get(1)?)))
-            .optional()
-            .context("base report")?;
-        let Some((bytes, time_us)) = row else { return Ok(None) };
-        let answer = capture::reply(&mut Reader::new(&bytes)).context("base report")?;
-        Ok(answer.map(|answer| (answer, u64::try_from(time_us).unwrap_or(0))))
+        let Some(number) = self.files.get(file) else { return Ok(None) };
+        stored(&self.db, *number, seq).context("base report")
     }
+}
+
+fn stored(db: &Connection, file: i64, seq: u64) -> Result<Option<(Answer, u64)>> {
+    let mut select = db.prepare("SELECT answer, time_us FROM answers WHERE file = ? AND seq = ?")?;
+    let row: Option<(Vec<u8>, i64)> =
+        select.query_row(params![file, i64::try_from(seq)?], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+    let Some((bytes, time_us)) = row else { return Ok(None) };
+    let answer = capture::reply(&mut Reader::new(&bytes))?;
+    Ok(answer.map(|answer| (answer, u64::try_from(time_us).unwrap_or(0))))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::target::Connection;
 use anyhow::Result;
 use capture::{Command, Params, Record, SessionStart, Timing, What};
 use rehearsal::Answer;
-use sql::Kind;
+use sql::{Facts, Kind};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -53,6 +53,21 @@ pub(super) struct Player<'a> {
     pinned_s: Option<u64>,
     /// The session sets `timestamp` itself.
     sets_clock: bool,
+    /// What the statement at hand was answered, and how long that took, us.
+    answered: Option<(Answer, u64)>,
+    /// Long data waits for its execution.
+    has_long_data: bool,
+    catch_up: CatchUp,
+}
+
+/// What a session that is resumed has of the time before.
+#[derive(Default)]
+struct CatchUp {
+    /// Its commands still are of that time.
+    is_on: bool,
+    /// State that cannot be made again.
+    missing: Option<&'static str>,
+    last_insert_id: u64,
 }
 
 impl<'a> Player<'a> {
@@ -69,6 +84,9 @@ impl<'a> Player<'a> {
             holds_open: false,
             pinned_s: None,
             sets_clock: false,
+            answered: None,
+            has_long_data: false,
+            catch_up: CatchUp::default(),
         }
     }
 
@@ -134,20 +152,138 @@ impl<'a> Player<'a> {
     /// Runs a command in its turn.
     fn run(&mut self, command: &Command<'_>, job: &Job) {
         let Some(ticket) = job.ticket else { return };
+        let (session, seq) = (command.session, command.timing.seq);
+        let reached = self.stage.reached(session);
+        let is_done = reached.is_some_and(|reached| Some(seq) <= reached.done);
+        if !is_done && self.connection.is_some() {
+            self.go_on(reached.is_some_and(|reached| reached.is_unknown));
+        }
         if self.connection.is_none() {
             self.stage.judge.skip("session not replayed");
+        } else if is_done {
+            if self.stage.gate.enter(ticket) != Start::Not {
+                let done = self.repeat_state(command, job);
+                self.told(done);
+            }
         } else if self.is_wanted(command, job) && self.stage.wait_until(job.due_us) {
             match self.stage.gate.enter(ticket) {
                 Start::Not => self.stage.judge.skip("interrupted"),
                 start => {
                     self.transaction.is_raced |= start == Start::OutOfOrder;
-                    let done = self.execute(command, job);
+                    let done = self.execute_and_note(command, job);
                     self.told(done);
                 }
             }
         }
         self.stage.gate.leave(ticket);
         self.stage.ended();
+    }
+
+    /// Executes a command, and keeps how far the session came.
+    fn execute_and_note(&mut self, command: &Command<'_>, job: &Job) -> Result<()> {
+        let (session, seq) = (command.session, command.timing.seq);
+        if job.said.as_ref().is_some_and(|said| self.may_commit(said)) {
+            self.stage.begins(session, seq)?;
+        }
+        self.answered = None;
+        self.execute(command, job)?;
+        self.has_long_data = match &command.what {
+            What::LongData { .. } => true,
+            What::Execute { .. } | What::ResetStatement(_) | What::Reset(_) => false,
+            _ => self.has_long_data,
+        };
+        let Some(connection) = self.connection.as_ref().filter(|connection| !connection.is_lost()) else { return Ok(()) };
+        let is_boundary = !connection.is_in_transaction() && !self.has_long_data;
+        let answer = self.answered.take();
+        self.stage.note_end(session, seq, answer.as_ref().map(|(answer, time_us)| (answer, *time_us)), is_boundary)
+    }
+
+    /// Whether the statement may leave something that a lost connection does not take back.
+    fn may_commit(&self, said: &Said) -> bool {
+        let is_open = self.connection.as_ref().is_some_and(Connection::is_in_transaction);
+        let is_of_rows = matches!(said.analysis.kind, Kind::Select | Kind::Insert | Kind::Replace | Kind::Update | Kind::Delete);
+        said.is_write && !(is_open && is_of_rows)
+    }
+
+    /// A command that ran before the replay was interrupted: it is judged by what was answered then, and makes the session's state again.
+    fn repeat_state(&mut self, command: &Command<'_>, job: &Job) -> Result<()> {
+        self.catch_up.is_on = true;
+        let Some(said) = &job.said else {
+            let is_state = !matches!(command.what, What::LongData { .. } | What::ChangeUser { .. });
+            if matches!(command.what, What::Reset(_)) {
+                self.catch_up = CatchUp { is_on: true, ..CatchUp::default() };
+            }
+            return if is_state && self.names_prepared(&command.what) { self.command(&command.what) } else { Ok(()) };
+        };
+        let text = match &command.what {
+            What::Query(text) => Arc::from(*text),
+            What::Execute { statement, .. } => match self.prepared.get(statement) {
+                Some(prepared) => Arc::clone(&prepared.text),
+                None => return Ok(()),
+            },
+            What::Prepare { statement, text } => return self.prepare(command, *statement, text, said),
+            _ => {
+                // It was not captured, and is counted so.
+                self.is_wanted(command, job);
+                return Ok(());
+            }
+        };
+        self.catch_up.missing = self.catch_up.missing.or_else(|| unmakeable(said));
+        let timing = command.timing;
+        if let Some((answer, time_us)) = self.stage.judge.stored(self.stage.file, timing.seq)? {
+            let beside = self.beside(timing, said);
+            self.note(&text, said, command.reply.as_ref(), &answer)?;
+            if answer.insert_id > 0 {
+                self.catch_up.last_insert_id = answer.insert_id;
+            }
+            if job.is_compared {
+                if !self.stage.reads_only || said.is_read {
+                    self.stage.judge.ran(said, timing.time_us);
+                }
+                self.judge(timing, &text, said, command.reply.as_ref(), (&answer, time_us), beside)?;
+            }
+        }
+        if said.is_state && matches!(said.analysis.kind, Kind::Set | Kind::Use) {
+            self.set_last_insert_id()?;
+            let Some(connection) = self.connection.as_mut() else { return Ok(()) };
+            match &command.what {
+                What::Execute { statement, params } => {
+                    if let Some(prepared) = self.prepared.get(statement) {
+                        connection.execute(prepared.id, params)?;
+                    }
+                }
+                _ => drop(connection.query(&text)?),
+            }
+        }
+        Ok(())
+    }
+
+    fn set_last_insert_id(&mut self) -> Result<()> {
+        let id = self.catch_up.last_insert_id;
+        if let (Some(connection), true) = (self.connection.as_mut(), id > 0) {
+            connection.query(format!("SET last_insert_id={id}").as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// The first command that did not run before the replay was interrupted. A session that cannot go on is given up.
+    fn go_on(&mut self, is_unknown: bool) {
+        let catch_up = std::mem::take(&mut self.catch_up);
+        let why = match catch_up.missing {
+            _ if is_unknown => Some("whether its last write was committed is not known"),
+            missing if catch_up.is_on => missing,
+            _ => None,
+        };
+        if let Some(why) = why {
+            self.connection = None;
+            return self.stage.judge.give_up("cannot be resumed", why);
+        }
+        if catch_up.is_on {
+            (self.transaction, self.catch_up.last_insert_id) = (Transaction::default(), catch_up.last_insert_id);
+            let done = self.set_last_insert_id();
+            self.catch_up = CatchUp::default();
+            self.told(done);
+        }
     }
 
     /// Whether the command is sent; says why it is not.
@@ -265,6 +401,7 @@ impl<'a> Player<'a> {
                 (Answer::of_error(codes::SERVER_LOST), 0)
             }
         };
+        self.answered = Some((answer.clone(), time_us));
         self.note(text, said, command.reply.as_ref(), &answer)?;
         if !job.is_compared {
             return Ok(());
@@ -377,6 +514,22 @@ fn runs_without_transaction(said: &Said) -> bool {
     ends || said.is_state && matches!(said.analysis.kind, Kind::Set | Kind::Use)
 }
 
+/// State that a statement leaves in its session and that a new connection does not get.
+fn unmakeable(said: &Said) -> Option<&'static str> {
+    match said.analysis.kind {
+        Kind::CreateTemporaryTable => Some("it had a temporary table"),
+        Kind::LockTables | Kind::FlushReadLock | Kind::BackupLock => Some("it had a table lock"),
+        Kind::Prepare => Some("it had a statement prepared in SQL text"),
+        Kind::Handler => Some("it had a HANDLER"),
+        Kind::Xa => Some("it had an XA transaction"),
+        Kind::Call | Kind::Compound => Some("it called code that may have set user variables"),
+        Kind::Set => (!said.is_state).then_some("it set a variable that may be another one now"),
+        _ if said.analysis.facts.contains(Facts::GET_LOCK) => Some("it had a lock by name"),
+        _ if said.analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN) => Some("it set user variables in a query"),
+        _ => None,
+    }
+}
+
 /// SET autocommit=0, among others.
 fn turns_autocommit_off(text: &[u8]) -> bool {
     const NAME: &[u8] = b"autocommit";
@@ -389,7 +542,7 @@ fn turns_autocommit_off(text: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::said::Known;
-    use super::{RolledBack, rolled_back, runs_without_transaction, turns_autocommit_off};
+    use super::{RolledBack, rolled_back, runs_without_transaction, turns_autocommit_off, unmakeable};
     use rehearsal::Answer;
 
     #[test]
@@ -419,6 +572,23 @@ mod tests {
             ("SAVEPOINT s", false),
         ] {
             assert_eq!(runs_without_transaction(&Known::default().read(text.as_bytes())), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn state_that_cannot_be_made_again_is_known() {
+        for (text, is_missing) in [
+            ("CREATE TEMPORARY TABLE t (a INT)", true),
+            ("SELECT @a := 5", true),
+            ("SET @a = (SELECT MAX(a) FROM t)", true),
+            ("SELECT GET_LOCK('a', 1)", true),
+            ("PREPARE a FROM 'SELECT 1'", true),
+            ("SET @a = LAST_INSERT_ID()", false),
+            ("SET sql_mode = 'ANSI'", false),
+            ("INSERT INTO t VALUES (1)", false),
+            ("SELECT @a", false),
+        ] {
+            assert_eq!(unmakeable(&Known::default().read(text.as_bytes())).is_some(), is_missing, "{text}");
         }
     }
 

@@ -7,8 +7,9 @@ use rehearsal::{Answer, AnswerReader, Form};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use wire::codec::put_u16;
+use wire::codes;
 use wire::command::Command;
-use wire::flags::Capabilities;
+use wire::flags::{Capabilities, StatusFlags};
 use wire::message::{ERR, ErrPacket};
 use wire::packet::{self, HEADER};
 use wire::prepared::{PrepareOk, put_stmt_id};
@@ -39,6 +40,7 @@ pub(crate) struct Target {
 pub(crate) struct Connection {
     client: Client,
     is_lost: bool,
+    is_in_transaction: bool,
 }
 
 impl Target {
@@ -49,7 +51,7 @@ impl Target {
     pub(crate) fn connect(&self, capabilities: u64) -> Result<Connection> {
         let wanted = OWN.union(Capabilities::from_bits(capabilities & OF_CLIENT.bits()));
         let client = Client::connect_with(&self.address, &self.user, &self.password, self.ca.as_deref(), wanted)?;
-        Ok(Connection { client, is_lost: false })
+        Ok(Connection { client, is_lost: false, is_in_transaction: false })
     }
 
     /// The server's version.
@@ -68,6 +70,11 @@ impl Connection {
     /// The connection can be used no more.
     pub(crate) fn is_lost(&self) -> bool {
         self.is_lost
+    }
+
+    /// A transaction is open, as far as the server has said. An error does not say it, but for a deadlock.
+    pub(crate) fn is_in_transaction(&self) -> bool {
+        self.is_in_transaction
     }
 
     /// Runs a text; what was answered, and how long that took, us.
@@ -164,6 +171,10 @@ impl Connection {
             reader.is_done() || reader.is_confused()
         })?;
         let time_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        match reader.error() {
+            None => self.is_in_transaction = reader.status().contains(StatusFlags::IN_TRANS),
+            Some(error) => self.is_in_transaction &= error != codes::LOCK_DEADLOCK,
+        }
         match reader.finish() {
             Some(answer) => Ok((answer, time_us)),
             None => self.lose("an answer cannot be read"),
