@@ -16,6 +16,7 @@ import { Log } from './views/log';
 import { Now } from './views/now';
 import { Pins } from './views/pins';
 import { Proxies } from './views/proxies';
+import { Rehearsals } from './views/rehearsals';
 import { Sessions } from './views/sessions';
 import { Sql } from './views/sql';
 import { Statements } from './views/statements';
@@ -30,6 +31,7 @@ const VIEWS: { name: string; label: string; key: string; of: FunctionComponent }
   { name: 'proxies', label: 'Proxies', key: 'x', of: Proxies },
   { name: 'log', label: 'Log and events', key: 'l', of: Log },
   { name: 'sql', label: 'SQL', key: 'q', of: Sql },
+  { name: 'rehearsals', label: 'Rehearsals', key: 'r', of: Rehearsals },
 ];
 
 function App() {
@@ -109,7 +111,7 @@ function Page() {
       <nav id="views" aria-label="Views" class={menu ? 'open' : ''}>
         <ul>
           {VIEWS.map((view, at) => (
-            <li key={view.name}><a href={href(view.name)} aria-current={view.name === place.view ? 'page' : undefined}>{view.label}<kbd aria-hidden="true">{at + 1}</kbd></a></li>
+            <li key={view.name}><a href={href(view.name)} aria-current={view.name === place.view ? 'page' : undefined}>{view.label}<kbd aria-hidden="true">{at < 9 ? at + 1 : `g ${view.key}`}</kbd></a></li>
           ))}
         </ul>
       </nav>
@@ -131,7 +133,7 @@ function Help({ close }: { close: () => void }) {
       <table class="keys">
         <thead><tr><th scope="col">Key</th><th scope="col">What it does</th></tr></thead>
         <tbody>
-          {VIEWS.map((view, at) => <tr key={view.name}><td><kbd>{at + 1}</kbd> or <kbd>g</kbd> <kbd>{view.key}</kbd></td><td>{view.label}</td></tr>)}
+          {VIEWS.map((view, at) => <tr key={view.name}><td>{at < 9 && <><kbd>{at + 1}</kbd> or </>}<kbd>g</kbd> <kbd>{view.key}</kbd></td><td>{view.label}</td></tr>)}
           <tr><td><kbd>/</kbd></td><td>to the filter</td></tr>
           <tr><td><kbd>t</kbd></td><td>colours: as the system, light, dark</td></tr>
           <tr><td><kbd>Esc</kbd></td><td>out of a field, a dialog or a detail</td></tr>

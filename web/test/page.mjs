@@ -15,7 +15,7 @@ const page_url = new URL(env.PAGE_URL ?? 'http://127.0.0.1:6080/').href;
 const cluster = env.CLUSTER ?? '0';
 const client = env.MARIADB ?? 'mariadb';
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-const VIEWS = ['now', 'clusters', 'statements', 'pins', 'sessions', 'config', 'config/tables%2Fmysql_users', 'config/differences', 'config/history', 'proxies', 'log', 'log/errors', 'sql'];
+const VIEWS = ['now', 'clusters', 'statements', 'pins', 'sessions', 'config', 'config/tables%2Fmysql_users', 'config/differences', 'config/history', 'proxies', 'log', 'log/errors', 'sql', 'rehearsals'];
 const PATIENCE_MS = 15_000;
 if (page_url.startsWith('https:')) env.NODE_TLS_REJECT_UNAUTHORIZED = '0';
 
