@@ -261,3 +261,20 @@ fn cache() -> PathBuf {
         home.join(".cache/tidegate")
     })
 }
+
+/// Each named function, which is given a flavor, becomes two tests, one a flavor.
+#[macro_export]
+macro_rules! each {
+    ($($name:ident),* $(,)?) => {$(
+        mod $name {
+            #[test]
+            fn mariadb() {
+                super::$name($crate::Flavor::Mariadb);
+            }
+            #[test]
+            fn mysql() {
+                super::$name($crate::Flavor::Mysql);
+            }
+        }
+    )*};
+}

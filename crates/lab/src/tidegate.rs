@@ -98,6 +98,14 @@ impl Builder {
         self
     }
 
+    /// Adds active query rules, numbered from 1.
+    pub fn rules(self, rules: &[&[(&str, Setting)]]) -> Builder {
+        rules.iter().zip(1_i64..).fold(self, |builder, (rule, id)| {
+            let row = [&[("rule_id", id.into()), ("active", 1.into())][..], *rule].concat();
+            builder.row("mysql_query_rules", &row)
+        })
+    }
+
     /// Adds a server to a hostgroup.
     pub fn server(self, hostgroup: i64, host: &str, port: u16) -> Builder {
         self.server_with(hostgroup, host, port, &[])

@@ -105,15 +105,7 @@ fn the_writer_is_killed_under_load(flavor: Flavor) {
     wait_for(proxy, "SELECT blocked_by LIKE '%block_ms%' FROM stats_tidegate_healing", "0");
 }
 
-#[test]
-fn the_writer_is_killed_under_load_mariadb() {
-    the_writer_is_killed_under_load(Flavor::Mariadb);
-}
-
-#[test]
-fn the_writer_is_killed_under_load_mysql() {
-    the_writer_is_killed_under_load(Flavor::Mysql);
-}
+lab::each!(the_writer_is_killed_under_load);
 
 /// The writer freezes for 30 s. When it wakes up it takes no writes, is closed, and follows.
 fn the_writer_freezes(flavor: Flavor) {
@@ -150,15 +142,7 @@ fn the_writer_freezes(flavor: Flavor) {
     assert_eq!(servers.primary.scalar(closed).unwrap().as_deref(), Some("1"));
 }
 
-#[test]
-fn the_writer_freezes_mariadb() {
-    the_writer_freezes(Flavor::Mariadb);
-}
-
-#[test]
-fn the_writer_freezes_mysql() {
-    the_writer_freezes(Flavor::Mysql);
-}
+lab::each!(the_writer_freezes);
 
 /// Only this proxy is cut off from the writer; or an operator suspended healing; or the only replica cannot be chosen: nobody is promoted.
 #[test]

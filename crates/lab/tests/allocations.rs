@@ -17,22 +17,21 @@
 #![allow(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used)] // tests may panic
 
+#[path = "common/in_process.rs"]
+mod in_process;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::backtrace::Backtrace;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::Duration;
 
+use in_process::InProcess;
 use lab::client::{Encoding, Param, Prepared};
-use lab::port::Port;
 use lab::tidegate::Builder;
-use lab::{Client, ConnectOptions, Mariadb, Options, Server, Tidegate, dirs, wait};
-use tokio::sync::oneshot;
+use lab::{Client, ConnectOptions, Mariadb, Options, Server, Tidegate};
 
 /// The thread that is counted; 0 while none is.
 static COUNTED_THREAD: AtomicI32 = AtomicI32::new(0);
@@ -108,66 +107,21 @@ fn thread_id(name: &str) -> i32 {
     ids[0]
 }
 
-/// The data plane with one worker, inside this process.
-struct InProcess {
-    address: String,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<thread::JoinHandle<()>>,
-    dir: PathBuf,
-    _port: Port,
+/// The data plane with one worker.
+fn start(server: &Server, more: impl FnOnce(Builder) -> Builder) -> InProcess {
+    let builder = Tidegate::builder().backend(0, server).app_user().variable("threads", 1).variable("pipeline_depth", 1);
+    InProcess::start("inprocess", more(builder), None)
 }
 
-impl InProcess {
-    /// One that traces what goes wrong, but no statement by chance.
-    fn tracing(server: &Server) -> InProcess {
-        // No receiver has to run at this address: with a ratio of 0 no spans are sent.
-        Self::start_with(server, |b| b.variable("trace_endpoint", "http://127.0.0.1:9").variable("trace_sample_ratio", "0"))
-    }
-
-    fn start(server: &Server) -> InProcess {
-        Self::start_with(server, |b| b)
-    }
-
-    fn start_with(server: &Server, more: impl FnOnce(Builder) -> Builder) -> InProcess {
-        let (dir, port) = (dirs::instance("inprocess").unwrap(), Port::reserve().unwrap());
-        let builder = Tidegate::builder().backend(0, server).app_user().variable("threads", 1).variable("have_ssl", false);
-        let builder = more(builder.variable("pipeline_depth", 1));
-        let config = dir.join("proxysql.cnf");
-        fs::write(&config, builder.config(port.number(), 1, &dir)).unwrap();
-        let (config, _) = model::load(&config).unwrap();
-        let snapshot = Arc::new(model::Snapshot::compile(&config).unwrap());
-        let (stop, stopped) = oneshot::channel();
-        let datadir = dir.clone();
-        let thread = thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                let proxy = proxy::Proxy::start(snapshot, &datadir, None).await.unwrap();
-                let _ = stopped.await;
-                assert!(proxy.stop(Duration::from_secs(10)).await, "sessions did not end");
-            });
-        });
-        let address = format!("127.0.0.1:{}", port.number());
-        wait::until("the proxy to listen", Duration::from_secs(60), || std::net::TcpStream::connect(&address).ok()).unwrap();
-        InProcess { address, stop: Some(stop), thread: Some(thread), dir, _port: port }
-    }
-
-    fn connect(&self) -> Client {
-        self.connect_as(ConnectOptions::MODERN)
-    }
-
-    fn connect_as(&self, capabilities: wire::Capabilities) -> Client {
-        let options = ConnectOptions::tcp(&self.address, "app", "app-pass").database("test");
-        Client::connect(&ConnectOptions { capabilities, ..options }).unwrap()
-    }
+/// One that traces what goes wrong, but no statement by chance.
+fn tracing(server: &Server) -> InProcess {
+    // No receiver has to run at this address: with a ratio of 0 no spans are sent.
+    start(server, |b| b.variable("trace_endpoint", "http://127.0.0.1:9").variable("trace_sample_ratio", "0"))
 }
 
-impl Drop for InProcess {
-    fn drop(&mut self) {
-        self.stop.take().map(|stop| stop.send(()));
-        let ended = self.thread.take().map(thread::JoinHandle::join);
-        let _ = fs::remove_dir_all(&self.dir);
-        assert!(thread::panicking() || ended.is_none_or(|r| r.is_ok()), "the proxy panicked");
-    }
+fn connect(proxy: &InProcess, capabilities: wire::Capabilities) -> Client {
+    let options = ConnectOptions::tcp(&proxy.address, "app", "app-pass").database("test");
+    Client::connect(&ConnectOptions { capabilities, ..options }).unwrap()
 }
 
 /// Statements that are run before, and while, allocations are counted.
@@ -215,15 +169,15 @@ fn nothing_is_allocated_on_the_plain_path() {
     let server = Mariadb::start(&Options::new()).unwrap();
     server.sql("CREATE TABLE test.words (id INT PRIMARY KEY, word VARCHAR(20))").unwrap();
     server.sql("INSERT INTO test.words SELECT seq, CONCAT('word ', seq) FROM test.seq_1_to_100").unwrap();
-    let proxy = InProcess::start(&server);
-    let mut clients = [proxy.connect(), proxy.connect()];
+    let proxy = start(&server, |b| b);
+    let mut clients = [connect(&proxy, ConnectOptions::MODERN), connect(&proxy, ConnectOptions::MODERN)];
 
-    assert!(count(|| drop(proxy.connect())) > 0, "a login allocates: nothing was counted");
+    assert!(count(|| drop(connect(&proxy, ConnectOptions::MODERN))) > 0, "a login allocates: nothing was counted");
     TRACES.lock().unwrap().clear();
     assert_none("text, one client", |row| point_select(&mut clients[0], row));
-    let mut classic = proxy.connect_as(ConnectOptions::CLASSIC);
+    let mut classic = connect(&proxy, ConnectOptions::CLASSIC);
     assert_none("text, a client that wants EOF packets", |row| point_select(&mut classic, row));
-    let mut crowd: Vec<Client> = (0..8).map(|_| proxy.connect_as(ConnectOptions::CLASSIC)).collect();
+    let mut crowd: Vec<Client> = (0..8).map(|_| connect(&proxy, ConnectOptions::CLASSIC)).collect();
     // One backend for each session, so that no session waits for one.
     for word in ["BEGIN", "ROLLBACK"] {
         crowd.iter_mut().for_each(|client| drop(client.run(word).unwrap()));
@@ -240,8 +194,8 @@ fn nothing_is_allocated_on_the_plain_path() {
         execute(&mut clients[who], &statements[who], row);
     });
     drop((clients, classic, crowd, proxy));
-    let proxy = InProcess::tracing(&server);
-    let mut client = proxy.connect();
+    let proxy = tracing(&server);
+    let mut client = connect(&proxy, ConnectOptions::MODERN);
     assert_none("text, while traces are on", |row| point_select(&mut client, row));
     let statement = client.prepare("SELECT word FROM words WHERE id = ?").unwrap();
     assert_none("prepared, while traces are on", |row| execute(&mut client, &statement, row));

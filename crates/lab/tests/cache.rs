@@ -32,7 +32,7 @@ fn change(flavor: Flavor, table: &str, a: i32) {
     server(flavor).sql(&format!("UPDATE test.{table} SET a = {a} WHERE id = 1")).unwrap();
 }
 
-each!(answered_again, warnings_are_not_cached, expires, flushed_by_an_administrator);
+lab::each!(answered_again, warnings_are_not_cached, expires, flushed_by_an_administrator);
 
 fn answered_again(flavor: Flavor) {
     let proxy = proxy(flavor, "c1", 600_000);

@@ -341,4 +341,9 @@ fn mariadb_10_11_against_11_8() {
     assert_eq!(rows(&original), rows(&other));
 }
 
-each!(a_load_gives_the_same_answers_on_copies, each_seeded_difference_is_found, reads_only_sends_no_write, an_interrupted_replay_goes_on);
+lab::each!(
+    a_load_gives_the_same_answers_on_copies,
+    each_seeded_difference_is_found,
+    reads_only_sends_no_write,
+    an_interrupted_replay_goes_on
+);

@@ -11,7 +11,7 @@ use lab::topology::{READER, Topology, WRITER};
 use lab::{Flavor, Options, Server, Tidegate};
 use wire::command::Command;
 
-each!(
+lab::each!(
     reads_see_what_the_session_wrote,
     definitions_are_seen,
     without_causal_reads_they_do_not,

@@ -98,12 +98,4 @@ fn both_sides_fail_over(flavor: Flavor) {
     assert!(log.contains("channel 'east'") && !log.contains("repl-pass"), "{log}");
 }
 
-#[test]
-fn both_sides_fail_over_mariadb() {
-    both_sides_fail_over(Flavor::Mariadb);
-}
-
-#[test]
-fn both_sides_fail_over_mysql() {
-    both_sides_fail_over(Flavor::Mysql);
-}
+lab::each!(both_sides_fail_over);

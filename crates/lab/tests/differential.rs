@@ -221,7 +221,7 @@ fn errors_outlast_pins(flavor: Flavor) {
     assert!(found.is_none(), "{found:#?}");
 }
 
-each!(
+lab::each!(
     plays_the_same_beside_readers,
     pins_where_it_says,
     a_dropped_schema_leaves_its_collation,

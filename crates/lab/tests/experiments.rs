@@ -30,15 +30,7 @@ fn fails_over(flavor: Flavor) {
     }
 }
 
-#[test]
-fn writer_killed_mariadb() {
-    fails_over(Flavor::Mariadb);
-}
-
-#[test]
-fn writer_killed_mysql() {
-    fails_over(Flavor::Mysql);
-}
+lab::each!(fails_over);
 
 #[test]
 fn switchover_without_an_error() {
@@ -82,15 +74,7 @@ fn reads_own_writes(flavor: Flavor) {
     assert!(measured.iter().any(|one| one.mode == "off" && one.stale > 0));
 }
 
-#[test]
-fn causal_reads_mariadb() {
-    reads_own_writes(Flavor::Mariadb);
-}
-
-#[test]
-fn causal_reads_mysql() {
-    reads_own_writes(Flavor::Mysql);
-}
+lab::each!(reads_own_writes);
 
 fn mirrored_writes(flavor: Flavor) {
     let _alone = alone();
@@ -102,12 +86,4 @@ fn mirrored_writes(flavor: Flavor) {
     assert!(copies(mirror::Way::Frozen).lost > 0);
 }
 
-#[test]
-fn mirrored_writes_mariadb() {
-    mirrored_writes(Flavor::Mariadb);
-}
-
-#[test]
-fn mirrored_writes_mysql() {
-    mirrored_writes(Flavor::Mysql);
-}
+lab::each!(mirrored_writes);

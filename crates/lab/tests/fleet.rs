@@ -7,6 +7,8 @@
 
 #[path = "fleet/bed.rs"]
 mod bed;
+#[path = "common/in_process.rs"]
+mod in_process;
 
 use std::collections::HashSet;
 use std::thread;

@@ -43,15 +43,7 @@ fn long_data_for_no_parameter(flavor: Flavor) {
     assert_eq!(reply.table().unwrap(), [[Some("3".to_owned()), Some("5".to_owned())]]);
 }
 
-#[test]
-fn long_data_for_no_parameter_mariadb() {
-    long_data_for_no_parameter(Flavor::Mariadb);
-}
-
-#[test]
-fn long_data_for_no_parameter_mysql() {
-    long_data_for_no_parameter(Flavor::Mysql);
-}
+lab::each!(long_data_for_no_parameter);
 
 /// MySQL sends an error for long data without a parameter number, though that command has no answer.
 ///
@@ -200,15 +192,7 @@ fn row_counts(flavor: Flavor) {
     }
 }
 
-#[test]
-fn row_counts_mariadb() {
-    row_counts(Flavor::Mariadb);
-}
-
-#[test]
-fn row_counts_mysql() {
-    row_counts(Flavor::Mysql);
-}
+lab::each!(row_counts);
 
 /// A command in many frames, none of which is its last, is refused as soon as it is longer than a command may be.
 #[test]

@@ -20,15 +20,7 @@ const JOBS_EACH: usize = 150;
 /// Error of a server that does not know a word.
 const SYNTAX: u16 = 1064;
 
-#[test]
-fn mariadb() {
-    nothing_is_lost_or_doubled(Flavor::Mariadb);
-}
-
-#[test]
-fn mysql() {
-    nothing_is_lost_or_doubled(Flavor::Mysql);
-}
+lab::each!(nothing_is_lost_or_doubled);
 
 /// The reader's table stays empty: a job that is looked for there is never found.
 fn nothing_is_lost_or_doubled(flavor: Flavor) {

@@ -523,4 +523,4 @@ fn mariadb_10_11_against_11_8() {
     assert_eq!((rehearsal.classes("SELECT n FROM counters%").contains("error_new 1"), check(&proxy)), (true, 1));
 }
 
-each!(self_rehearsal, seeded_differences, ignored_differences, what_is_repeated, writes_behind_views_are_refused);
+lab::each!(self_rehearsal, seeded_differences, ignored_differences, what_is_repeated, writes_behind_views_are_refused);

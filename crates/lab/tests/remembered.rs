@@ -12,7 +12,7 @@ use lab::tidegate::Setting;
 use lab::{ConnectOptions, Flavor, Tidegate};
 use wire::flags::Capabilities;
 
-each!(
+lab::each!(
     columns_are_those_of_the_client,
     the_command_line_client_reads_cached_columns,
     rights_of_a_role_are_not_remembered,

@@ -17,7 +17,7 @@ use lab::replication::{self, Replication, set_read_only};
 use lab::tidegate::{Builder, Setting};
 use lab::{Client, ConnectOptions, Flavor, Options, Server, Tidegate, wait};
 
-each!(
+lab::each!(
     a_transaction_goes_on_when_its_connection_is_lost,
     executions_are_replayed_with_their_parameters,
     replayed_executions_settle_no_types_for_others,

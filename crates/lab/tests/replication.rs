@@ -39,25 +39,9 @@ fn changes_roles(flavor: Flavor) {
     assert_eq!(next.scalar("SELECT COUNT(*) FROM test.t").unwrap().as_deref(), Some("4"));
 }
 
-#[test]
-fn mariadb() {
-    follows_and_fails_over(Flavor::Mariadb);
-}
+lab::each!(follows_and_fails_over);
 
-#[test]
-fn mysql() {
-    follows_and_fails_over(Flavor::Mysql);
-}
-
-#[test]
-fn mariadb_changes_roles() {
-    changes_roles(Flavor::Mariadb);
-}
-
-#[test]
-fn mysql_changes_roles() {
-    changes_roles(Flavor::Mysql);
-}
+lab::each!(changes_roles);
 
 /// The old primary came back writable after a failover, and is kept out: it gets no write when the monitor is switched off.
 #[test]
@@ -148,15 +132,7 @@ fn cuts_over_with_a_shunned_row(flavor: Flavor) {
     assert_eq!([saved(old), saved(new)], ["SHUNNED", "ONLINE"]);
 }
 
-#[test]
-fn mariadb_cuts_over() {
-    cuts_over_with_a_shunned_row(Flavor::Mariadb);
-}
-
-#[test]
-fn mysql_cuts_over() {
-    cuts_over_with_a_shunned_row(Flavor::Mysql);
-}
+lab::each!(cuts_over_with_a_shunned_row);
 
 /// A primary with a replica, and a proxy before them.
 struct Pair {
@@ -249,25 +225,9 @@ fn keeps_a_second_writer_out(flavor: Flavor) {
     assert_eq!(replica.scalar("SELECT COUNT(*) FROM test.t").unwrap().as_deref(), Some("40"));
 }
 
-#[test]
-fn mariadb_keeps_a_second_writer_out() {
-    keeps_a_second_writer_out(Flavor::Mariadb);
-}
+lab::each!(keeps_a_second_writer_out);
 
-#[test]
-fn mysql_keeps_a_second_writer_out() {
-    keeps_a_second_writer_out(Flavor::Mysql);
-}
-
-#[test]
-fn mariadb_has_a_power_cut() {
-    has_a_power_cut(Flavor::Mariadb);
-}
-
-#[test]
-fn mysql_has_a_power_cut() {
-    has_a_power_cut(Flavor::Mysql);
-}
+lab::each!(has_a_power_cut);
 
 /// Servers on Unix sockets are checked as on TCP: an old primary that returns writable gets no write.
 fn fails_over_on_sockets(flavor: Flavor) {
@@ -308,15 +268,7 @@ fn fails_over_on_sockets(flavor: Flavor) {
     assert!(rows(new).is_some_and(|count| count.parse::<u32>().unwrap() >= 50), "{:?}", rows(new));
 }
 
-#[test]
-fn mariadb_fails_over_on_sockets() {
-    fails_over_on_sockets(Flavor::Mariadb);
-}
-
-#[test]
-fn mysql_fails_over_on_sockets() {
-    fails_over_on_sockets(Flavor::Mysql);
-}
+lab::each!(fails_over_on_sockets);
 
 /// The error for a session that waits for a writer says why: MySQL's offline_mode in the server's words, or a frozen server by its address.
 #[test]

@@ -100,15 +100,7 @@ fn everybody_follows(flavor: Flavor) {
     println!("{rows} rows, {reads} reads, none failed, none older than {LAG_LIMIT:?}");
 }
 
-#[test]
-fn everybody_follows_mariadb() {
-    everybody_follows(Flavor::Mariadb);
-}
-
-#[test]
-fn everybody_follows_mysql() {
-    everybody_follows(Flavor::Mysql);
-}
+lab::each!(everybody_follows);
 
 /// A writer that records when each row was acknowledged, and readers that record rows which they find too old.
 struct Load {
@@ -212,15 +204,7 @@ fn what_is_missing_is_named(flavor: Flavor) {
     assert_eq!((sources(new), sources(&servers.primary).len()), (runs_from(&servers.primary), 0));
 }
 
-#[test]
-fn what_is_missing_is_named_mariadb() {
-    what_is_missing_is_named(Flavor::Mariadb);
-}
-
-#[test]
-fn what_is_missing_is_named_mysql() {
-    what_is_missing_is_named(Flavor::Mysql);
-}
+lab::each!(what_is_missing_is_named);
 
 /// With an account that the new primary refuses, the old one does not follow: it is named, left as it was, and not read from. Nothing
 /// else suffers, and no password is told.
@@ -246,15 +230,7 @@ fn who_cannot_follow_serves_no_reads(flavor: Flavor) {
     assert!(!proxy.log().contains("not-it"));
 }
 
-#[test]
-fn who_cannot_follow_serves_no_reads_mariadb() {
-    who_cannot_follow_serves_no_reads(Flavor::Mariadb);
-}
-
-#[test]
-fn who_cannot_follow_serves_no_reads_mysql() {
-    who_cannot_follow_serves_no_reads(Flavor::Mysql);
-}
+lab::each!(who_cannot_follow_serves_no_reads);
 
 /// Each write is acknowledged by a replica, before and after. A server that follows another replica is not changed.
 fn semi_sync_changes_sides(flavor: Flavor) {
@@ -285,12 +261,4 @@ fn semi_sync_changes_sides(flavor: Flavor) {
     }
 }
 
-#[test]
-fn semi_sync_changes_sides_mariadb() {
-    semi_sync_changes_sides(Flavor::Mariadb);
-}
-
-#[test]
-fn semi_sync_changes_sides_mysql() {
-    semi_sync_changes_sides(Flavor::Mysql);
-}
+lab::each!(semi_sync_changes_sides);

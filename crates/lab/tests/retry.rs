@@ -16,7 +16,7 @@ use lab::replication::set_read_only;
 use lab::tidegate::Builder;
 use lab::{Client, Flavor, Options, Server, Tidegate, wait};
 
-each!(
+lab::each!(
     refused_writes_go_to_the_other_server,
     a_write_waits_until_its_server_takes_writes,
     the_wait_ends_and_the_server_has_the_last_word,

@@ -27,12 +27,7 @@ fn servers() -> &'static [Server; 2] {
 /// A proxy with these rules.
 fn proxy(rules: &[&[(&str, Setting)]]) -> Builder {
     let [one, two] = servers();
-    let builder = Tidegate::builder().backend(1, one).backend(2, two).user("app", "app-pass", 1).variable("threads", 1);
-    rules.iter().enumerate().fold(builder, |builder, (i, rule)| {
-        let mut row: Vec<(&str, Setting)> = vec![("rule_id", (i as i64 + 1).into()), ("active", 1.into())];
-        row.extend(rule.iter().cloned());
-        builder.row("mysql_query_rules", &row)
-    })
+    Tidegate::builder().backend(1, one).backend(2, two).user("app", "app-pass", 1).variable("threads", 1).rules(rules)
 }
 
 /// A session for each protocol.

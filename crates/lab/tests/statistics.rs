@@ -2,67 +2,41 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)] // tests may panic
 
+#[path = "common/in_process.rs"]
+mod in_process;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::ops::Deref;
 use std::thread;
 use std::time::Duration;
 
+use in_process::InProcess;
 use lab::client::Param;
-use lab::port::Port;
 use lab::tidegate::Builder;
-use lab::{Client, ConnectOptions, Mariadb, Options, Server, Tidegate, dirs, wait};
+use lab::{Client, ConnectOptions, Mariadb, Options, Server, Tidegate, wait};
 use model::control::{DataPlane, Flush};
 use model::stats::{Reading, StatsSource, Value};
-use tokio::sync::oneshot;
 
-/// The data plane with two workers, inside this process.
-struct InProcess {
-    address: String,
-    dir: PathBuf,
-    control: Arc<proxy::Control>,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<thread::JoinHandle<()>>,
-    _port: Port,
-}
+/// A data plane with two workers.
+struct Bed(InProcess);
 
-impl InProcess {
+impl Bed {
     fn start(server: &Server) -> Self {
         Self::start_with(|b| b.backend(0, server))
     }
 
     fn start_with(more: impl FnOnce(Builder) -> Builder) -> Self {
-        let (dir, port) = (dirs::instance("statistics").unwrap(), Port::reserve().unwrap());
         let builder = more(Tidegate::builder())
             .app_user()
             .variable("threads", 2)
-            .variable("have_ssl", false)
             .variable("long_query_time", 200)
             .variable("show_processlist_extended", 1)
             .variable("eventslog_filename", "queries")
             .variable("eventslog_format", 2)
             .variable("eventslog_default_log", 1)
             .variable("auditlog_filename", "audit");
-        let config = dir.join("proxysql.cnf");
-        fs::write(&config, builder.config(port.number(), 2, &dir)).unwrap();
-        let (config, _) = model::load(&config).unwrap();
-        let snapshot = Arc::new(model::Snapshot::compile(&config).unwrap());
-        let (stop, stopped) = oneshot::channel();
-        let (send, receive) = std::sync::mpsc::channel();
-        let datadir = dir.clone();
-        let thread = thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                let proxy = proxy::Proxy::start(snapshot, &datadir, None).await.unwrap();
-                send.send(proxy.control()).unwrap();
-                let _ = stopped.await;
-                assert!(proxy.stop(Duration::from_secs(10)).await, "sessions did not end");
-            });
-        });
-        let control = receive.recv_timeout(Duration::from_secs(60)).unwrap();
-        let address = format!("127.0.0.1:{}", port.number());
-        Self { address, dir, control, stop: Some(stop), thread: Some(thread), _port: port }
+        Self(InProcess::start("statistics", builder, None))
     }
 
     fn connect(&self) -> Client {
@@ -101,12 +75,11 @@ impl InProcess {
     }
 }
 
-impl Drop for InProcess {
-    fn drop(&mut self) {
-        self.stop.take().map(|stop| stop.send(()));
-        let ended = self.thread.take().map(thread::JoinHandle::join);
-        let _ = fs::remove_dir_all(&self.dir);
-        assert!(thread::panicking() || ended.is_none_or(|r| r.is_ok()), "the proxy panicked");
+impl Deref for Bed {
+    type Target = InProcess;
+
+    fn deref(&self) -> &InProcess {
+        &self.0
     }
 }
 
@@ -114,7 +87,7 @@ impl Drop for InProcess {
 fn what_clients_do_is_counted_where_it_happens() {
     let server = Mariadb::start(&Options::new()).unwrap();
     server.sql("CREATE TABLE test.t (id INT PRIMARY KEY)").unwrap();
-    let proxy = InProcess::start(&server);
+    let proxy = Bed::start(&server);
     let mut clients = [proxy.connect(), proxy.connect()];
 
     // Text: two workers, one digest.
@@ -223,7 +196,7 @@ fn what_clients_do_is_counted_where_it_happens() {
 /// A refused login is a row: of the user, or without a name where there is no such user.
 #[test]
 fn refused_logins_are_counted_by_user() {
-    let proxy = InProcess::start_with(|b| b);
+    let proxy = Bed::start_with(|b| b);
     let fails = |user: &str| Client::connect(&ConnectOptions::tcp(&proxy.address, user, "wrong")).is_err();
     assert!(fails("app") && fails("app") && fails("stranger") && fails("another"));
     let rows = proxy.rows("stats_mysql_errors", Reading::Keep);
@@ -241,7 +214,7 @@ fn refused_logins_are_counted_by_user() {
 fn errors_of_the_proxy_are_counted() {
     let server = Mariadb::start(&Options::new()).unwrap();
     server.sql("CREATE TABLE test.t (id INT PRIMARY KEY)").unwrap();
-    let proxy = InProcess::start_with(|b| {
+    let proxy = Bed::start_with(|b| {
         let refused = [("rule_id", 1.into()), ("active", 1.into()), ("match_digest", "refused".into()), ("error_msg", "not here".into())];
         let away = [("rule_id", 2.into()), ("active", 1.into()), ("match_digest", "nowhere".into()), ("destination_hostgroup", 9.into())];
         let slow = [("rule_id", 3.into()), ("active", 1.into()), ("match_digest", "slow".into()), ("timeout", 200.into())];
@@ -290,7 +263,7 @@ fn errors_of_the_proxy_are_counted() {
 #[test]
 fn a_throttle_is_named_by_those_whom_it_keeps_waiting() {
     let server = Mariadb::start(&Options::new()).unwrap();
-    let proxy = InProcess::start_with(|b| {
+    let proxy = Bed::start_with(|b| {
         b.backend(0, &server).variable("throttle_connections_per_sec_to_hostgroup", 1).variable("connect_timeout_server_max", 2500)
     });
     let [mut holder, mut waiter] = [proxy.connect(), proxy.connect()];
@@ -321,7 +294,7 @@ fn a_throttle_is_named_by_those_whom_it_keeps_waiting() {
 #[test]
 fn each_pin_tells_how_it_began() {
     let server = Mariadb::start(&Options::new()).unwrap();
-    let proxy = InProcess::start(&server);
+    let proxy = Bed::start(&server);
     let mut client = proxy.connect();
     let pin = |reason: &str| proxy.row("stats_tidegate_pins", |row| row["reason"] == reason);
     let age = |reason: &str| pin(reason)["since_ms"].parse::<u64>().unwrap();
@@ -347,7 +320,7 @@ fn each_pin_tells_how_it_began() {
 #[test]
 fn a_delay_is_not_part_of_the_time_limit() {
     let server = Mariadb::start(&Options::new()).unwrap();
-    let proxy = InProcess::start_with(|b| {
+    let proxy = Bed::start_with(|b| {
         let rule =
             [("rule_id", 1.into()), ("active", 1.into()), ("match_digest", "late".into()), ("delay", 900.into()), ("timeout", 300.into())];
         b.backend(0, &server).row("mysql_query_rules", &rule)
@@ -361,7 +334,7 @@ fn a_delay_is_not_part_of_the_time_limit() {
 #[test]
 fn what_logs_and_tables_leave_out() {
     let server = Mariadb::start(&Options::new()).unwrap();
-    let proxy = InProcess::start_with(|b| b.backend(0, &server));
+    let proxy = Bed::start_with(|b| b.backend(0, &server));
     let mut client = proxy.connect();
     for sql in [
         "CREATE USER u1 IDENTIFIED BY 'S3cret'",

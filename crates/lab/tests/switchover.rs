@@ -108,15 +108,7 @@ fn who_stands_still_after_a_switchover_serves_no_reads(flavor: Flavor) {
     assert!(metrics.contains("tidegate_stray_replicas{cluster=\"0\"} 0"), "{metrics}");
 }
 
-#[test]
-fn who_stands_still_after_a_switchover_serves_no_reads_mariadb() {
-    who_stands_still_after_a_switchover_serves_no_reads(Flavor::Mariadb);
-}
-
-#[test]
-fn who_stands_still_after_a_switchover_serves_no_reads_mysql() {
-    who_stands_still_after_a_switchover_serves_no_reads(Flavor::Mysql);
-}
+lab::each!(who_stands_still_after_a_switchover_serves_no_reads);
 
 /// MariaDB lets an old primary join although it has writes which the new one lacks: it compares numbers, not the servers that wrote.
 ///
@@ -215,15 +207,7 @@ fn a_replica_behind_the_proxy_follows_the_writer(flavor: Flavor) {
     }
 }
 
-#[test]
-fn a_replica_behind_the_proxy_follows_the_writer_mariadb() {
-    a_replica_behind_the_proxy_follows_the_writer(Flavor::Mariadb);
-}
-
-#[test]
-fn a_replica_behind_the_proxy_follows_the_writer_mysql() {
-    a_replica_behind_the_proxy_follows_the_writer(Flavor::Mysql);
-}
+lab::each!(a_replica_behind_the_proxy_follows_the_writer);
 
 /// A replica by file and position goes on at its own server only.
 ///
@@ -288,15 +272,7 @@ fn a_position_is_good_at_its_server(flavor: Flavor) {
     shows(&proxy, new, "0");
 }
 
-#[test]
-fn a_position_is_good_at_its_server_mariadb() {
-    a_position_is_good_at_its_server(Flavor::Mariadb);
-}
-
-#[test]
-fn a_position_is_good_at_its_server_mysql() {
-    a_position_is_good_at_its_server(Flavor::Mysql);
-}
+lab::each!(a_position_is_good_at_its_server);
 
 /// A user whose hostgroup is one of readers reads the binlog there, whatever the rules say of statements.
 fn a_replica_reads_from_a_reader(flavor: Flavor) {
@@ -314,15 +290,7 @@ fn a_replica_reads_from_a_reader(flavor: Flavor) {
     wait::until("the replica to have it", LIMIT, || leaf.sql("SELECT * FROM test.t").ok().map(drop)).unwrap();
 }
 
-#[test]
-fn a_replica_reads_from_a_reader_mariadb() {
-    a_replica_reads_from_a_reader(Flavor::Mariadb);
-}
-
-#[test]
-fn a_replica_reads_from_a_reader_mysql() {
-    a_replica_reads_from_a_reader(Flavor::Mysql);
-}
+lab::each!(a_replica_reads_from_a_reader);
 
 /// A replica that replicates by GTID while clients write, over as many role changes as LAB_ROLE_CHANGES says: nothing is missing, nothing is there twice. With
 /// LAB_CDC="python3 scripts/change-data.py" (and mysql-replication from pip) a change-data client reads along.
@@ -396,12 +364,4 @@ fn a_replica_behind_the_proxy_misses_nothing(flavor: Flavor) {
     eprintln!("{} role changes, {} rows, {} of them acknowledged", changes, there.len(), known.len());
 }
 
-#[test]
-fn a_replica_behind_the_proxy_misses_nothing_mariadb() {
-    a_replica_behind_the_proxy_misses_nothing(Flavor::Mariadb);
-}
-
-#[test]
-fn a_replica_behind_the_proxy_misses_nothing_mysql() {
-    a_replica_behind_the_proxy_misses_nothing(Flavor::Mysql);
-}
+lab::each!(a_replica_behind_the_proxy_misses_nothing);

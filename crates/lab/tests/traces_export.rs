@@ -21,7 +21,7 @@ use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind};
 use prost::Message;
 use wire::Capabilities;
 
-each!(
+lab::each!(
     a_clients_trace_goes_on_to_the_server,
     a_statement_that_is_sent_again_shows_each_server,
     what_is_lifted_out_of_comments_is_shared,

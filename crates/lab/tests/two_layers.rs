@@ -287,4 +287,4 @@ fn shape(reply: &Reply) -> (Option<(u16, String)>, Option<Vec<Vec<Option<String>
     (error, reply.table().ok(), reply.status().map(|s| (s.affected_rows, s.warnings)))
 }
 
-each!(charsets, state, transactions_and_pins, prepared_statements, kill, diagnostics);
+lab::each!(charsets, state, transactions_and_pins, prepared_statements, kill, diagnostics);

@@ -294,15 +294,7 @@ fn nobody_notices(flavor: Flavor) {
     load.end(server);
 }
 
-#[test]
-fn nobody_notices_under_load_mariadb() {
-    nobody_notices(Flavor::Mariadb);
-}
-
-#[test]
-fn nobody_notices_under_load_mysql() {
-    nobody_notices(Flavor::Mysql);
-}
+lab::each!(nobody_notices);
 
 /// A program of this text in the proxy's directory.
 fn script(proxy: &Tidegate, name: &str, text: &str) -> PathBuf {
@@ -758,15 +750,7 @@ fn a_replica_keeps_its_stream(flavor: Flavor) {
     assert_eq!(last[..5], first[..5]);
 }
 
-#[test]
-fn a_replica_keeps_its_stream_mariadb() {
-    a_replica_keeps_its_stream(Flavor::Mariadb);
-}
-
-#[test]
-fn a_replica_keeps_its_stream_mysql() {
-    a_replica_keeps_its_stream(Flavor::Mysql);
-}
+lab::each!(a_replica_keeps_its_stream);
 
 /// A process that has taken over and then freezes is killed, and the old one goes on with the sessions that it still has.
 #[test]

@@ -132,15 +132,7 @@ fn rotation(flavor: Flavor) {
     }
 }
 
-#[test]
-fn secrets_are_rotated_by_file_on_mariadb() {
-    rotation(Flavor::Mariadb);
-}
-
-#[test]
-fn secrets_are_rotated_by_file_on_mysql() {
-    rotation(Flavor::Mysql);
-}
+lab::each!(rotation);
 
 #[test]
 fn a_file_that_cannot_be_read_is_refused() {

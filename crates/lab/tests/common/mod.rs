@@ -272,20 +272,3 @@ macro_rules! each_flavor {
         }
     )*};
 }
-
-/// A test for each flavor, of a function that is given it.
-#[macro_export]
-macro_rules! each {
-    ($($name:ident),* $(,)?) => {$(
-        mod $name {
-            #[test]
-            fn mariadb() {
-                super::$name(lab::Flavor::Mariadb);
-            }
-            #[test]
-            fn mysql() {
-                super::$name(lab::Flavor::Mysql);
-            }
-        }
-    )*};
-}

@@ -212,15 +212,7 @@ fn client_leaves_a_running_statement(flavor: Flavor) {
     }
 }
 
-#[test]
-fn client_leaves_a_running_statement_mariadb() {
-    client_leaves_a_running_statement(Flavor::Mariadb);
-}
-
-#[test]
-fn client_leaves_a_running_statement_mysql() {
-    client_leaves_a_running_statement(Flavor::Mysql);
-}
+lab::each!(client_leaves_a_running_statement);
 
 /// A client that goes away while it waits for a lock inside a transaction: nothing of the transaction stays.
 fn client_leaves_a_lock_wait(flavor: Flavor) {
@@ -244,15 +236,7 @@ fn client_leaves_a_lock_wait(flavor: Flavor) {
     wait_sessions(&bed.proxy, 0);
 }
 
-#[test]
-fn client_leaves_a_lock_wait_mariadb() {
-    client_leaves_a_lock_wait(Flavor::Mariadb);
-}
-
-#[test]
-fn client_leaves_a_lock_wait_mysql() {
-    client_leaves_a_lock_wait(Flavor::Mysql);
-}
+lab::each!(client_leaves_a_lock_wait);
 
 /// A client that goes away while it waits for a backend leaves the queue; the next one is served.
 #[test]
@@ -341,12 +325,4 @@ fn offline_hard_ends_what_runs(flavor: Flavor) {
     assert_eq!(bed.count("SELECT COUNT(*) FROM test.t"), 0);
 }
 
-#[test]
-fn offline_hard_ends_what_runs_mariadb() {
-    offline_hard_ends_what_runs(Flavor::Mariadb);
-}
-
-#[test]
-fn offline_hard_ends_what_runs_mysql() {
-    offline_hard_ends_what_runs(Flavor::Mysql);
-}
+lab::each!(offline_hard_ends_what_runs);

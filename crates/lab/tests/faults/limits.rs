@@ -123,15 +123,7 @@ fn max_connections_of_a_server(flavor: Flavor) {
     wait_sessions(&bed.proxy, 0);
 }
 
-#[test]
-fn max_connections_of_a_server_mariadb() {
-    max_connections_of_a_server(Flavor::Mariadb);
-}
-
-#[test]
-fn max_connections_of_a_server_mysql() {
-    max_connections_of_a_server(Flavor::Mysql);
-}
+lab::each!(max_connections_of_a_server);
 
 /// Also while clients vanish in the middle of statements, whose connections the server must be told to end.
 ///
@@ -263,15 +255,7 @@ fn query_timeout(flavor: Flavor) {
     }
 }
 
-#[test]
-fn query_timeout_mariadb() {
-    query_timeout(Flavor::Mariadb);
-}
-
-#[test]
-fn query_timeout_mysql() {
-    query_timeout(Flavor::Mysql);
-}
+lab::each!(query_timeout);
 
 #[test]
 fn idle_transactions_are_rolled_back() {
@@ -350,15 +334,7 @@ fn kill_query_hits_only_its_session(flavor: Flavor) {
     });
 }
 
-#[test]
-fn kill_query_hits_only_its_session_mariadb() {
-    kill_query_hits_only_its_session(Flavor::Mariadb);
-}
-
-#[test]
-fn kill_query_hits_only_its_session_mysql() {
-    kill_query_hits_only_its_session(Flavor::Mysql);
-}
+lab::each!(kill_query_hits_only_its_session);
 
 /// Statements of clients that wait for the definition of a table.
 const WAIT_FOR_TABLE: &str =
@@ -445,15 +421,7 @@ fn a_prepare_that_waits_is_a_statement(flavor: Flavor) {
     assert_eq!(attempt(&mut holds, "COMMIT"), Seen::Done);
 }
 
-#[test]
-fn a_prepare_that_waits_is_a_statement_mariadb() {
-    a_prepare_that_waits_is_a_statement(Flavor::Mariadb);
-}
-
-#[test]
-fn a_prepare_that_waits_is_a_statement_mysql() {
-    a_prepare_that_waits_is_a_statement(Flavor::Mysql);
-}
+lab::each!(a_prepare_that_waits_is_a_statement);
 
 /// However many wait with a COM_STMT_PREPARE, and for however long, the server has no more connections than it may have.
 fn prepares_that_wait_keep_to_max_connections(flavor: Flavor) {
@@ -473,15 +441,7 @@ fn prepares_that_wait_keep_to_max_connections(flavor: Flavor) {
     assert_eq!(prepared, 2, "the others had no connection in time");
 }
 
-#[test]
-fn prepares_that_wait_keep_to_max_connections_mariadb() {
-    prepares_that_wait_keep_to_max_connections(Flavor::Mariadb);
-}
-
-#[test]
-fn prepares_that_wait_keep_to_max_connections_mysql() {
-    prepares_that_wait_keep_to_max_connections(Flavor::Mysql);
-}
+lab::each!(prepares_that_wait_keep_to_max_connections);
 
 /// A connect is given up while its `init_connect` (the proxy's, or the server's own) waits for a lock: it is ended, and counts until then.
 fn connects_that_are_given_up_keep_to_max_connections(flavor: Flavor) {
@@ -514,12 +474,4 @@ fn connects_that_are_given_up_keep_to_max_connections(flavor: Flavor) {
     }
 }
 
-#[test]
-fn connects_that_are_given_up_keep_to_max_connections_mariadb() {
-    connects_that_are_given_up_keep_to_max_connections(Flavor::Mariadb);
-}
-
-#[test]
-fn connects_that_are_given_up_keep_to_max_connections_mysql() {
-    connects_that_are_given_up_keep_to_max_connections(Flavor::Mysql);
-}
+lab::each!(connects_that_are_given_up_keep_to_max_connections);

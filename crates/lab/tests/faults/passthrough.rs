@@ -108,15 +108,7 @@ fn both_ways_at_once(flavor: Flavor) {
     });
 }
 
-#[test]
-fn both_ways_at_once_mariadb() {
-    both_ways_at_once(Flavor::Mariadb);
-}
-
-#[test]
-fn both_ways_at_once_mysql() {
-    both_ways_at_once(Flavor::Mysql);
-}
+lab::each!(both_ways_at_once);
 
 /// TLS and compression are each side's own; frame numbers start again with each command.
 #[test]
@@ -164,15 +156,7 @@ fn refused_by_the_server(flavor: Flavor) {
     }
 }
 
-#[test]
-fn refused_by_the_server_mariadb() {
-    refused_by_the_server(Flavor::Mariadb);
-}
-
-#[test]
-fn refused_by_the_server_mysql() {
-    refused_by_the_server(Flavor::Mysql);
-}
+lab::each!(refused_by_the_server);
 
 /// The collation of the login is left to the server: none, one that the server has, and one that it does not know.
 fn collation_as_the_client_says(flavor: Flavor) {
@@ -188,15 +172,7 @@ fn collation_as_the_client_says(flavor: Flavor) {
     }
 }
 
-#[test]
-fn collation_as_the_client_says_mariadb() {
-    collation_as_the_client_says(Flavor::Mariadb);
-}
-
-#[test]
-fn collation_as_the_client_says_mysql() {
-    collation_as_the_client_says(Flavor::Mysql);
-}
+lab::each!(collation_as_the_client_says);
 
 /// A running statement may finish when the process stops; an idle session ends.
 #[test]
@@ -238,15 +214,7 @@ fn killed_by_its_user(flavor: Flavor) {
     assert!(matches!(attempt(&mut victim, "SELECT 1"), Seen::Closed | Seen::Error(1927)));
 }
 
-#[test]
-fn killed_by_its_user_mariadb() {
-    killed_by_its_user(Flavor::Mariadb);
-}
-
-#[test]
-fn killed_by_its_user_mysql() {
-    killed_by_its_user(Flavor::Mysql);
-}
+lab::each!(killed_by_its_user);
 
 /// As any other session; a statement that runs for longer is not idleness.
 #[test]

@@ -116,15 +116,7 @@ fn crash_under_load(flavor: Flavor) {
     wait_sessions(&bed.proxy, 0);
 }
 
-#[test]
-fn crash_under_load_mariadb() {
-    crash_under_load(Flavor::Mariadb);
-}
-
-#[test]
-fn crash_under_load_mysql() {
-    crash_under_load(Flavor::Mysql);
-}
+lab::each!(crash_under_load);
 
 /// While the server is down new work waits, and goes on when the server is back: no client is refused.
 #[test]
@@ -220,15 +212,7 @@ fn late_client(bed: &Bed) -> Seen {
     try_connect(&bed.proxy).map_or_else(|e| seen(&e), |mut client| attempt(&mut client, "SELECT 1"))
 }
 
-#[test]
-fn frozen_server_mariadb() {
-    frozen_server(Flavor::Mariadb);
-}
-
-#[test]
-fn frozen_server_mysql() {
-    frozen_server(Flavor::Mysql);
-}
+lab::each!(frozen_server);
 
 /// A statement over its time limit on a frozen server costs one KILL, not a storm of connects that ask for it.
 #[test]
@@ -262,15 +246,7 @@ fn server_is_full(flavor: Flavor) {
     load.assert_outcomes(&[Seen::Done]);
 }
 
-#[test]
-fn server_is_full_mariadb() {
-    server_is_full(Flavor::Mariadb);
-}
-
-#[test]
-fn server_is_full_mysql() {
-    server_is_full(Flavor::Mysql);
-}
+lab::each!(server_is_full);
 
 /// Backends that the server closes while they are idle are replaced without a word.
 #[test]
@@ -300,15 +276,7 @@ fn prepared_statements_outlive_the_server(flavor: Flavor) {
     assert_eq!(client.execute(&statement, &[Param::Int(3)]).unwrap().scalar().unwrap().as_deref(), Some("4"));
 }
 
-#[test]
-fn prepared_statements_outlive_the_server_mariadb() {
-    prepared_statements_outlive_the_server(Flavor::Mariadb);
-}
-
-#[test]
-fn prepared_statements_outlive_the_server_mysql() {
-    prepared_statements_outlive_the_server(Flavor::Mysql);
-}
+lab::each!(prepared_statements_outlive_the_server);
 
 /// A transaction is lost with its server. The client is told so before anything else of its session runs.
 #[test]

@@ -1,21 +1,17 @@
 //! Two servers and a data plane inside this process. No monitor runs: the test decides the roles.
 
-use std::fs;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
-use std::thread;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::in_process::InProcess;
 use lab::fault::Relay;
-use lab::port::Port;
 use lab::tidegate::Builder;
-use lab::{Client, ConnectOptions, Mariadb, Options, Server, Tidegate, dirs, wait};
+use lab::{Client, ConnectOptions, Mariadb, Options, Server, Tidegate, wait};
 use model::fleet::{Fleet, Layout, Placement, RoleKeeper, Signal, SignalKind, UnderWay};
 use model::snapshot::{ServerStatus, Snapshot};
 use model::{HostgroupId, ServerAddr, ServerKey};
 use proxy::Control;
-use tokio::sync::oneshot;
 
 /// Longest that anything may take on a machine that does other work too.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -64,11 +60,7 @@ pub(crate) struct Bed {
     pub keeper: Arc<Keeper>,
     pub control: Arc<Control>,
     revision: AtomicU64,
-    address: String,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<thread::JoinHandle<()>>,
-    dir: PathBuf,
-    _port: Port,
+    proxy: InProcess,
     /// Through which the proxy reaches server 0, if it is far.
     pub network: Option<Relay>,
 }
@@ -91,36 +83,18 @@ impl Bed {
         for server in &servers {
             server.sql("CREATE TABLE test.t (n INT PRIMARY KEY, note VARCHAR(40))").unwrap();
         }
-        let (dir, port) = (dirs::instance("fleet").unwrap(), Port::reserve().unwrap());
         let builder = Tidegate::builder().server(0, "127.0.0.1", first).backend(1, &servers[1]);
         let obeyed = [("attributes", r#"{"comment_directives": true}"#.into())];
         let builder = builder.user_with("app", "app-pass", 0, &obeyed);
-        let builder = builder.variable("threads", 2).variable("have_ssl", false);
+        let builder = builder.variable("threads", 2);
         let builder = builder.row("mysql_replication_hostgroups", &[("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())]);
-        let config = dir.join("proxysql.cnf");
-        fs::write(&config, more(builder).config(port.number(), 1, &dir)).unwrap();
-        let (config, _) = model::load(&config).unwrap();
-        let snapshot = Arc::new(Snapshot::compile(&config).unwrap());
         let keeper = Arc::new(Keeper::default());
-        let (stop, stopped) = oneshot::channel();
-        let (tell, control) = mpsc::channel();
-        let (datadir, watcher) = (dir.clone(), Arc::clone(&keeper) as Arc<dyn RoleKeeper>);
-        let thread = thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                let proxy = proxy::Proxy::start(snapshot, &datadir, Some(watcher)).await.unwrap();
-                tell.send(proxy.control()).unwrap();
-                let _ = stopped.await;
-                proxy.stop(Duration::from_secs(10)).await;
-            });
-        });
-        let (control, address) = (control.recv().unwrap(), format!("127.0.0.1:{}", port.number()));
-        let (revision, stop) = (AtomicU64::new(1), Some(stop));
-        Bed { servers, keeper, control, revision, address, stop, thread: Some(thread), dir, _port: port, network }
+        let proxy = InProcess::start("fleet", more(builder), Some(Arc::clone(&keeper) as Arc<dyn RoleKeeper>));
+        Bed { servers, keeper, control: Arc::clone(&proxy.control), revision: AtomicU64::new(1), proxy, network }
     }
 
     pub(crate) fn connect(&self) -> Client {
-        Client::connect(&ConnectOptions::tcp(&self.address, "app", "app-pass").database("test").timeout(LIMIT)).unwrap()
+        Client::connect(&ConnectOptions::tcp(&self.proxy.address, "app", "app-pass").database("test").timeout(LIMIT)).unwrap()
     }
 
     /// A layout that is later than all before.
@@ -171,15 +145,6 @@ impl Bed {
     /// Waits until so many sessions wait for the writer.
     pub(crate) fn until_waiting(&self, count: u32) {
         wait::until("sessions to wait", LIMIT, || (self.control.load(WRITER).waiting == count).then_some(())).unwrap();
-    }
-}
-
-impl Drop for Bed {
-    fn drop(&mut self) {
-        self.stop.take().map(|stop| stop.send(()));
-        let ended = self.thread.take().map(thread::JoinHandle::join);
-        let _ = fs::remove_dir_all(&self.dir);
-        assert!(thread::panicking() || ended.is_none_or(|r| r.is_ok()), "the proxy panicked");
     }
 }
 

@@ -2,7 +2,6 @@
 
 use super::Rehearsal;
 use super::common::{LIMIT, Peer};
-use crate::each;
 use lab::client::{Encoding, Param, Prepared};
 use lab::replication::{Replication, set_read_only, switchover_rights};
 use lab::tidegate::Setting;
@@ -274,7 +273,7 @@ fn lose_the_youngest_sessions(flavor: Flavor, clients: usize, queue_mb: i64) {
     assert_eq!(rehearsal.number("bad"), 0, "{page}");
 }
 
-each!(whole_sessions, a_stopped_shadow_loses_the_youngest_sessions);
+lab::each!(whole_sessions, a_stopped_shadow_loses_the_youngest_sessions);
 
 /// The same at size. Too long for each run: `cargo test -p lab --test rehearsal at_size -- --ignored --nocapture --test-threads 1`.
 mod at_size {

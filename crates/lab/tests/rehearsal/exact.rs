@@ -3,7 +3,6 @@
 use super::Rehearsal;
 use super::common::{LIMIT, Peer};
 use super::whole::{proxy, servers};
-use crate::each;
 use lab::client::{Encoding, Param};
 use lab::{Flavor, Server, wait};
 use std::time::Duration;
@@ -116,4 +115,4 @@ fn long_data_belongs_to_one_execution(flavor: Flavor) {
     rehearsal.settled();
 }
 
-each!(what_is_left_out_commits_all_the_same, long_data_belongs_to_one_execution);
+lab::each!(what_is_left_out_commits_all_the_same, long_data_belongs_to_one_execution);

@@ -537,17 +537,7 @@ fn the_firewall_lets_pass_what_is_listed() {
         peer.get("SELECT @@port AS listed");
     }
     let digest = bed.digest_of("SELECT @@port AS listed");
-    bed.change(
-        "FIREWALL",
-        &[
-            "INSERT INTO mysql_firewall_whitelist_users (active, username, client_address, mode) VALUES (1, 'app', '', 'PROTECTING')",
-            &format!(
-                "INSERT INTO mysql_firewall_whitelist_rules (active, username, client_address, schemaname, flagIN, digest, comment) \
-                 VALUES (1, 'app', '', 'test', 0, '{digest}', '')"
-            ),
-        ],
-    );
-    bed.change("VARIABLES", &["SET mysql-firewall_whitelist_enabled=true", "SET mysql-firewall_whitelist_errormsg='not listed'"]);
+    only_this_is_listed(&mut bed, &digest);
     for (mode, passes) in [("PROTECTING", false), ("DETECTING", true), ("OFF", true)] {
         bed.change("FIREWALL", &[&format!("UPDATE mysql_firewall_whitelist_users SET mode='{mode}'")]);
         for mut peer in bed.sessions() {
@@ -571,6 +561,21 @@ fn the_firewall_lets_pass_what_is_listed() {
     assert!(log.contains("Firewall blocked unknown query") && log.contains("Firewall detected unknown query"));
 }
 
+/// The firewall lets this digest of the user pass, and no other one.
+fn only_this_is_listed(bed: &mut Bed, digest: &str) {
+    bed.change(
+        "FIREWALL",
+        &[
+            "INSERT INTO mysql_firewall_whitelist_users (active, username, client_address, mode) VALUES (1, 'app', '', 'PROTECTING')",
+            &format!(
+                "INSERT INTO mysql_firewall_whitelist_rules (active, username, client_address, schemaname, flagIN, digest, comment) \
+                 VALUES (1, 'app', '', 'test', 0, '{digest}', '')"
+            ),
+        ],
+    );
+    bed.change("VARIABLES", &["SET mysql-firewall_whitelist_enabled=true", "SET mysql-firewall_whitelist_errormsg='not listed'"]);
+}
+
 /// The guards judge the whole text of a digest, though tables keep only its beginning.
 #[test]
 fn guards_read_what_no_table_shows() {
@@ -589,17 +594,7 @@ fn guards_read_what_no_table_shows() {
     bed.load(&[]);
     let kept = bed.admin.scalar("SELECT MAX(LENGTH(digest_text)) FROM stats_mysql_query_digest").unwrap();
     assert_eq!(kept.as_deref(), Some("2048"), "query_digests_max_digest_length");
-    bed.change(
-        "FIREWALL",
-        &[
-            "INSERT INTO mysql_firewall_whitelist_users (active, username, client_address, mode) VALUES (1, 'app', '', 'PROTECTING')",
-            &format!(
-                "INSERT INTO mysql_firewall_whitelist_rules (active, username, client_address, schemaname, flagIN, digest, comment) \
-                 VALUES (1, 'app', '', 'test', 0, '{digest}', '')"
-            ),
-        ],
-    );
-    bed.change("VARIABLES", &["SET mysql-firewall_whitelist_enabled=true", "SET mysql-firewall_whitelist_errormsg='not listed'"]);
+    only_this_is_listed(&mut bed, &digest);
     for mut peer in bed.sessions() {
         assert!(peer.ask(&listed).err().is_none());
         assert_eq!(peer.ask(&with_a_tail).err().map(|error| error.message.clone()).as_deref(), Some("not listed"));

@@ -60,12 +60,4 @@ fn names_what_is_forgotten(flavor: Flavor) {
     assert!(asked > 10 && forgotten > asked, "{asked} questions for {}, which make it forget {forgotten} facts", flavor.name());
 }
 
-#[test]
-fn mariadb() {
-    names_what_is_forgotten(Flavor::Mariadb);
-}
-
-#[test]
-fn mysql() {
-    names_what_is_forgotten(Flavor::Mysql);
-}
+lab::each!(names_what_is_forgotten);
