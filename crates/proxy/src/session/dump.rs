@@ -68,7 +68,7 @@ impl Session {
     /// Asks the server for its binlog, and waits for the beginning of its answer: false when that is an error, which is still to be
     /// passed on and leaves the session what it was.
     async fn begin_dump(&mut self, command: Incoming, analysis: &Analysis) -> Result<bool, Fault> {
-        let literal = |name| self.wants.known_user_variable(name).cloned();
+        let literal = |name| self.wants.non_null_user_variable(name).cloned();
         let (connect_state, uuid) = (literal("slave_connect_state"), literal("replica_uuid").or_else(|| literal("slave_uuid")));
         let by_gtid = command.byte == Command::BinlogDumpGtid as u8 || connect_state.is_some();
         let body = self.client.body(command);

@@ -209,7 +209,7 @@ impl AtHand {
 impl Overdue {
     /// Gives the statement at hand up with its backend, if it is time to. Whether it was applied is not known: a server that is cut off
     /// may be joined again and go on, and what it sent last may have been heard.
-    pub(super) fn gives_up(self, at: &mut Backends) -> Option<Fault> {
+    pub(super) fn give_up_if_due(self, at: &mut Backends) -> Option<Fault> {
         let is_cut_off = at.backend.is_cut_off();
         let may_wait = match self {
             Self::Finishes => true,

@@ -271,7 +271,7 @@ async fn what_may_never_end_is_given_up_only_on_a_server_that_is_cut_off() {
             [Overdue::Finishes, Overdue::Moves, Overdue::MayNeverEnd].map(|overdue| {
                 let mut bed = Bed::new("").on(MySql);
                 bed.place(status, under_way, grace_ms);
-                overdue.gives_up(&mut bed.at).is_some()
+                overdue.give_up_if_due(&mut bed.at).is_some()
             })
         };
         let gives_up = LocalSet::new().run_until(all).await;

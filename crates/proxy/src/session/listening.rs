@@ -1,5 +1,6 @@
 //! Where a session's captures and rehearsals hear of its commands: when one begins, when its statement is about to run, when it is answered
-//! otherwise, when it was served. A session that has nothing [`Beside`] it enters this file only, and leaves it at once.
+//! otherwise, when it was served. A session that has nothing [`Beside`] it leaves
+//! this file at once.
 
 use super::Session;
 use super::beside::Beside;

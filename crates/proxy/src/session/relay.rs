@@ -312,7 +312,7 @@ impl Frontend {
                 Ok(RelayEvent::ClientIsAhead) => {}
                 Ok(RelayEvent::Signal(signal)) => {
                     if signal == Signal::Demoted
-                        && let Some(fault) = overdue.gives_up(at)
+                        && let Some(fault) = overdue.give_up_if_due(at)
                     {
                         at.handle.clear_signal();
                         return Err(fault);

@@ -94,7 +94,7 @@ impl Session {
         if keeps_tracking
             || self.facts.unread().any()
             || self.at.backend.keeps_unseen()
-            || self.causal.writes.is_some() && self.causal.lacks_gtids(&self.at)
+            || self.causal.lacks_gtids(&self.at)
             || self.at.lane.settings().connection_delay_multiplex_ms > 0
         {
             return false;

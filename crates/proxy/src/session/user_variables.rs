@@ -203,7 +203,7 @@ impl Wants {
     }
 
     /// The literal of a variable that is known, and not NULL.
-    pub(super) fn known_user_variable(&self, name: &str) -> Option<&Text> {
+    pub(super) fn non_null_user_variable(&self, name: &str) -> Option<&Text> {
         self.state.user_variables.get(name).filter(|literal| !is_null(literal))
     }
 
@@ -249,7 +249,7 @@ mod tests {
         ] {
             let mut bed = Bed::new("").on(Flavor::MariaDb);
             texts.iter().for_each(|text| bed.ran(text, &ok()));
-            assert_eq!(bed.wants.known_user_variable("slave_connect_state").is_some(), expected, "{texts:?}");
+            assert_eq!(bed.wants.non_null_user_variable("slave_connect_state").is_some(), expected, "{texts:?}");
         }
     }
 }

@@ -173,7 +173,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Whether a capture or a rehearsal runs, in which sessions may have to take part.
+    /// Whether a capture runs, or a rehearsal runs or ever ran: else no session has to take part in one. What `capture_begins`,
+    /// `copy_begins` and `rehearsal_wants` ask lies within this.
     pub(crate) fn is_listening(&self) -> bool {
         self.captures.running() != 0 || self.rehearsals.epoch() != 0
     }
