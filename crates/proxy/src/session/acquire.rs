@@ -82,12 +82,12 @@ impl Session {
     }
 
     /// Waits in the queue with a statement that may ride, where no replays go first. None when that is to be asked again.
-    pub(super) async fn wait_to_ride(&mut self, rider: Box<Rider>, gathers: bool, asked_us: u64) -> Result<Option<Got>, Fault> {
+    pub(super) async fn wait_to_ride(&mut self, rider: Box<Rider>, asked_us: u64) -> Result<Option<Got>, Fault> {
         if self.at.head_start_ends_us(u64::MAX).is_some() {
             return Ok(None);
         }
         let deadline_us = self.recovery.wait_deadline_us(&self.at, asked_us);
-        self.wait_in_queue(asked_us, deadline_us, Some(rider), gathers).await
+        self.wait_in_queue(asked_us, deadline_us, Some(rider)).await
     }
 
     /// Waits until those have gone first that say a lost transaction again, if there are any, then in the queue.
@@ -100,7 +100,7 @@ impl Session {
                     return Ok(backend);
                 }
             }
-            let Some(Got::Backend(backend)) = self.wait_in_queue(asked_us, deadline_us, None, false).await? else {
+            let Some(Got::Backend(backend)) = self.wait_in_queue(asked_us, deadline_us, None).await? else {
                 // It waits elsewhere now.
                 others_go_first = true;
                 continue;
@@ -115,20 +115,14 @@ impl Session {
     }
 
     /// Waits in the queue, in line since `asked_us`, or since its transaction began. None when the statement left for another hostgroup.
-    async fn wait_in_queue(
-        &mut self,
-        asked_us: u64,
-        deadline_us: u64,
-        rider: Option<Box<Rider>>,
-        gathers: bool,
-    ) -> Result<Option<Got>, Fault> {
+    async fn wait_in_queue(&mut self, asked_us: u64, deadline_us: u64, rider: Option<Box<Rider>>) -> Result<Option<Got>, Fault> {
         let collation = u8::try_from(self.client.collation).unwrap_or(0);
         if self.at.replaying.is_some() && self.at.lane.is_used_up() {
             // It waits for its own user, and others not for it.
             self.at.pool.shared.replays.served(asked_us);
         }
         let since_us = self.handle.transaction_since_us().unwrap_or(asked_us);
-        let wish = Wish { needs: self.hand.directions.needs, collation, raw: None, rider, gathers };
+        let wish = Wish { needs: self.hand.directions.needs, collation, raw: None, rider };
         self.handle.begin_wait(self.at.pool.shared.id, self.worker.clock.now_ms());
         self.hand.traced(|trail| trail.waits(&self.at, false));
         let mut acquire = self.at.pool.enqueue(&self.worker, &self.at.lane, wish, since_us, deadline_us);

@@ -128,11 +128,10 @@ impl Session {
     pub(super) fn gathered(&mut self, command: Incoming, plan: &Plan) -> Option<Box<Rider>> {
         let at = &self.at;
         let gathers = at.lane.pipelines() && at.backend.is_none() && at.pool.gathers(&self.worker, &at.lane);
-        let rider = if gathers { self.rider(command, plan) } else { None };
-        if rider.is_some() {
-            count(&self.worker.counters.wants);
-        }
-        rider
+        let mut rider = if gathers { self.rider(command, plan)? } else { return None };
+        rider.gathers = true;
+        count(&self.worker.counters.wants);
+        Some(rider)
     }
 
     /// Gets a backend where [`Session::obtain_at_once`] had none, or the reply without one: true, and it is with the client.
@@ -144,20 +143,19 @@ impl Session {
         plan: &Plan,
         reply: &mut ReplyFacts,
     ) -> Result<bool, Fault> {
-        let gathers = gathered.is_some();
         let rider = match gathered {
             None if kept == BackendAtStart::None => self.rider(command, plan),
             gathered => gathered,
         };
         match rider {
             None => self.obtain_later(kept).await.map(|()| false),
-            Some(rider) => Box::pin(self.ride(rider, gathers, plan, reply)).await,
+            Some(rider) => Box::pin(self.ride(rider, plan, reply)).await,
         }
     }
 
-    async fn ride(&mut self, rider: Box<Rider>, gathers: bool, plan: &Plan, reply: &mut ReplyFacts) -> Result<bool, Fault> {
+    async fn ride(&mut self, rider: Box<Rider>, plan: &Plan, reply: &mut ReplyFacts) -> Result<bool, Fault> {
         let asked_us = self.worker.shared.clock.now_us();
-        match self.wait_to_ride(rider, gathers, asked_us).await? {
+        match self.wait_to_ride(rider, asked_us).await? {
             // In another hostgroup, or behind replays, for the rest of its time.
             None => self.obtain_since(true, asked_us, asked_us).await.map(|()| false),
             Some(Got::Backend(backend)) => self.take_on_unless_late(backend, asked_us).await.map(|()| false),
@@ -197,7 +195,7 @@ impl Session {
             return None;
         }
         let packet = packet.to_vec();
-        Some(Box::new(Rider { packet, execution, state: self.wants.state.clone(), habit, handle: Rc::clone(&self.handle) }))
+        Some(Box::new(Rider { packet, execution, state: self.wants.state.clone(), habit, handle: Rc::clone(&self.handle), gathers: false }))
     }
 
     /// Whether the statement may ride, as far as it, its session and the settings go.

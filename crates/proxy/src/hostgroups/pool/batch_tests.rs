@@ -80,16 +80,17 @@ impl Queue {
 
     fn rides_in(&mut self, text: &str, state: State) -> Acquire {
         let handle = Rc::new(SessionHandle::new(self.turns, 0));
-        let rider = Rider { packet: query(text), execution: None, state, habit: Rc::clone(&self.habit), handle };
+        let rider = Rider { packet: query(text), execution: None, state, habit: Rc::clone(&self.habit), handle, gathers: false };
         self.wait(Some(rider))
     }
 
     /// One who leaves an idle connection to those of the same turn.
     fn gathers(&mut self, text: &str) -> Acquire {
         let handle = Rc::new(SessionHandle::new(self.turns, 0));
-        let rider = Rider { packet: query(text), execution: None, state: State::default(), habit: Rc::clone(&self.habit), handle };
+        let rider =
+            Rider { packet: query(text), execution: None, state: State::default(), habit: Rc::clone(&self.habit), handle, gathers: true };
         self.turns += 1;
-        let wish = Wish { rider: Some(Box::new(rider)), gathers: true, ..Wish::default() };
+        let wish = Wish { rider: Some(Box::new(rider)), ..Wish::default() };
         self.pool.enqueue(&self.worker, &self.lane, wish, self.turns, u64::MAX)
     }
 
@@ -98,7 +99,7 @@ impl Queue {
         let handle = Rc::new(SessionHandle::new(self.turns, 0));
         let execution = Execution { key: Arc::clone(key), params: 1, types: TINY.to_vec(), caps: Capabilities::PROTOCOL_41 };
         let (packet, habit) = (execute(1, false, number), Rc::clone(&self.habit));
-        self.wait(Some(Rider { packet, execution: Some(execution), state: State::default(), habit, handle }))
+        self.wait(Some(Rider { packet, execution: Some(execution), state: State::default(), habit, handle, gathers: false }))
     }
 
     /// The connection has prepared it under this number.

@@ -323,7 +323,7 @@ impl HostgroupPool {
         let ticket = self.waiters.borrow_mut().ticket(turn_us, deadline_us);
         let waiter = Rc::new(Waiter {
             lane: Rc::clone(lane),
-            gathers: Cell::new(wish.gathers),
+            gathers: Cell::new(wish.rider.as_deref().is_some_and(|rider| rider.gathers)),
             wish,
             is_opening: Cell::new(false),
             is_throttled: Cell::new(false),

@@ -40,6 +40,8 @@ pub(crate) struct Rider {
     pub habit: Rc<Habit>,
     /// The session, for others.
     pub handle: Rc<SessionHandle>,
+    /// It left an idle connection to those who come in the same turn of the loop.
+    pub gathers: bool,
 }
 
 impl Rider {

@@ -54,20 +54,12 @@ pub(crate) struct Wish {
     pub raw: Option<Raw>,
     /// Its statement may be sent together with others'.
     pub rider: Option<Box<Rider>>,
-    /// It left an idle connection to those who come in the same turn of the loop.
-    pub gathers: bool,
 }
 
 impl Wish {
     /// A `fast_forward` session's own connection.
     pub(crate) fn own(collation: u8, raw: Raw) -> Self {
-        Self {
-            needs: Needs { connections: AllowedConnections::New, ..Needs::default() },
-            collation,
-            raw: Some(raw),
-            rider: None,
-            gathers: false,
-        }
+        Self { needs: Needs { connections: AllowedConnections::New, ..Needs::default() }, collation, raw: Some(raw), rider: None }
     }
 }
 
