@@ -4,6 +4,8 @@
 
 use std::time::{Duration, Instant};
 
+use wire::codes;
+
 use super::{Healer, LIMIT, REACHED, Ready, WATCH_EVERY, within};
 use crate::operator::control::Control;
 use crate::operator::gate::{Gate, is_still};
@@ -112,16 +114,23 @@ async fn time_of(candidate: &mut Control) -> Result<String, String> {
     Ok(now)
 }
 
-/// The statement does nothing after its deadline by the server's own clock. Returns whether the server is open now.
+/// The statement does nothing after its deadline by the server's own clock. Returns whether it has opened the server.
 async fn open_in_time(candidate: &mut Control, now: &str, left: Duration) -> Result<bool, String> {
-    candidate.ask(&opening(now, left)).await?;
-    Ok(Gate::of(candidate).await?.is_open())
+    let sql = opening(now, left);
+    match candidate.try_ask(&sql).await {
+        // Too late, see `opening`. Another program may have opened the server meanwhile: this plan did not.
+        Err(fault) if fault.code() == Some(codes::WRONG_VALUE_FOR_VAR) => Ok(false),
+        Err(fault) => Err(format!("{}: {sql}: {fault}", candidate.addr)),
+        Ok(_) => Ok(Gate::of(candidate).await?.is_open()),
+    }
 }
 
-/// `now` is the server's time, s. On MySQL it ends `super_read_only` too.
+/// `now` is the server's time, s. On MySQL the statement ends `super_read_only` too. After the deadline the value is one that
+/// every server refuses: a late statement neither opens the server nor closes one that somebody else has opened meanwhile. (MariaDB takes
+/// NULL for 0.)
 fn opening(now: &str, left: Duration) -> String {
     let (seconds, ms) = (left.as_secs(), left.subsec_millis());
-    format!("SET GLOBAL read_only = IF(UNIX_TIMESTAMP(SYSDATE(6)) < {now} + {seconds}.{ms:03}, 0, 1)")
+    format!("SET GLOBAL read_only = IF(UNIX_TIMESTAMP(SYSDATE(6)) < {now} + {seconds}.{ms:03}, 0, 99)")
 }
 
 #[cfg(test)]
@@ -131,7 +140,7 @@ mod tests {
     #[test]
     fn a_server_is_opened_before_a_deadline_of_its_own_clock() {
         let at = |left_ms| opening("1764436332.123456", Duration::from_millis(left_ms));
-        assert_eq!(at(2_000), "SET GLOBAL read_only = IF(UNIX_TIMESTAMP(SYSDATE(6)) < 1764436332.123456 + 2.000, 0, 1)");
-        assert_eq!(at(45), "SET GLOBAL read_only = IF(UNIX_TIMESTAMP(SYSDATE(6)) < 1764436332.123456 + 0.045, 0, 1)");
+        assert_eq!(at(2_000), "SET GLOBAL read_only = IF(UNIX_TIMESTAMP(SYSDATE(6)) < 1764436332.123456 + 2.000, 0, 99)");
+        assert_eq!(at(45), "SET GLOBAL read_only = IF(UNIX_TIMESTAMP(SYSDATE(6)) < 1764436332.123456 + 0.045, 0, 99)");
     }
 }
