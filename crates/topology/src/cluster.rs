@@ -526,7 +526,9 @@ impl Cluster {
             RoleKind::Aurora(row) => aurora::judge(scene, row, &self.roster, &mut memory.aurora),
         };
         let barred = self.barred.iter().filter(|(addr, _)| scene.is_barred(addr));
-        judgements.extend(barred.map(|(addr, why)| (addr.clone(), Judgement::new(Fitness::Fenced, why.clone(), ""))));
+        // Like a stranger's: a transaction that ends there after the fork would be lost.
+        let fenced = |why: &String| Judgement { under_way: UnderWay::Severed, ..Judgement::new(Fitness::Fenced, why.clone(), "") };
+        judgements.extend(barred.map(|(addr, why)| (addr.clone(), fenced(why))));
         judgements.extend(self.strangers.all.iter().map(|(addr, identity)| (addr.clone(), self.stranger(identity))));
         for (addr, judgement) in &mut judgements {
             let at_ms = self.rewritten.get(addr);

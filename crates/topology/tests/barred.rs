@@ -27,7 +27,7 @@ fn settled() -> Fleet {
 fn an_outcast_takes_no_writes_whatever_it_says() {
     let mut fleet = settled();
     bar(&mut fleet, &["a"]);
-    assert_eq!(fleet.layout(), "2: a(SHUNNED) b c");
+    assert_eq!(fleet.layout(), "2: a(SHUNNED,sever) b c", "its transactions would be lost");
     assert!(fleet.whys().iter().any(|why| why.contains("by the record")));
     for _ in 0..9 {
         fleet.pass(1_000).see_both("a", false);
@@ -62,7 +62,7 @@ fn while_one_is_promoted_no_other_takes_writes() {
     assert_eq!(fleet.hostgroup(1), "");
     fleet.follow("b", &[]).see_both("b", false).pass(1_000).see_both("b", false).see_both("c", false);
     assert_eq!(fleet.hostgroup(1), "b");
-    assert!(fleet.hostgroup(2).contains("c(SHUNNED)"), "{}", fleet.layout());
+    assert!(fleet.hostgroup(2).contains("c(SHUNNED,sever)"), "{}", fleet.layout());
     // The plan is over. The other one still says that it is writable, and is the second.
     bar(&mut fleet, &["a"]);
     fleet.pass(1_000).see_both("b", false).see_both("c", false);
@@ -76,4 +76,20 @@ fn a_replica_that_is_barred_reads_on() {
     bar(&mut fleet, &["b", "c"]);
     fleet.pass(1_000).see_both("a", false).see_both("b", true).see("c", read_only(true));
     assert_eq!(fleet.layout(), before);
+}
+
+/// Until etcd is read again, the next process goes on with what the record said last.
+#[test]
+fn an_outcast_stays_one_after_a_restart() {
+    let mut old = settled();
+    bar(&mut old, &["a"]);
+    for mut fleet in [old.restarted(REPLICATION), old.upgraded(REPLICATION)] {
+        for _ in 0..3 {
+            fleet.pass(1_000).see_both("a", false).see_both("b", true).see_both("c", true);
+        }
+        assert_eq!(fleet.hostgroup(1), "", "{}", fleet.layout());
+        bar(&mut fleet, &[]);
+        fleet.pass(1_000).see_both("a", false);
+        assert_eq!(fleet.hostgroup(1), "a");
+    }
 }

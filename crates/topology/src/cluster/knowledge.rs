@@ -31,6 +31,9 @@ pub(crate) struct ClusterKnowledge {
     rewritten: BTreeMap<ServerAddr, u64>,
     #[serde(default)]
     roster: Roster,
+    /// Until the record of healing is read again, what it said last holds.
+    #[serde(default, with = "pairs")]
+    barred: BTreeMap<ServerAddr, String>,
     #[serde(default)]
     memory: Memory,
 }
@@ -80,7 +83,7 @@ impl ClusterKnowledge {
             choice: None,
             preferred: self.preferred,
             awaited: self.awaited,
-            barred: BTreeMap::new(),
+            barred: self.barred,
             comeback: Return { policy: Failback::Never, delay_ms: 0 },
             second_writers: SecondWriters::Configured,
             shuns_strays: false,
@@ -104,6 +107,7 @@ impl Cluster {
             awaited: self.awaited.clone(),
             rewritten: self.rewritten.clone(),
             roster: self.roster.clone(),
+            barred: self.barred.clone(),
             memory: self.memory.clone(),
         }
     }
