@@ -340,6 +340,11 @@ impl Monitor {
         self.core().topology.writable()
     }
 
+    /// The clusters in which servers may not write by the record of healing.
+    pub(crate) fn barred(&self) -> Vec<model::HostgroupId> {
+        self.core().topology.barred()
+    }
+
     /// What the writers of a cluster had when they took over, the oldest first; and the servers that are kept out because of that.
     pub(crate) fn past(&self, writer: model::HostgroupId) -> (Vec<Fork>, Vec<ServerAddr>) {
         let core = self.core();

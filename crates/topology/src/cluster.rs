@@ -312,6 +312,10 @@ impl Cluster {
         is_other
     }
 
+    pub(crate) fn has_barred(&self) -> bool {
+        !self.barred.is_empty()
+    }
+
     /// Servers that are excluded because another server took over from them.
     pub(crate) fn fenced(&self) -> impl Iterator<Item = &ServerAddr> {
         self.memory.replication.fenced.keys()

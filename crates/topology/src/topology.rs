@@ -383,6 +383,11 @@ impl Topology {
         }
     }
 
+    /// The clusters with such servers, by writer hostgroup.
+    pub fn barred(&self) -> Vec<HostgroupId> {
+        self.clusters.iter().filter(|cluster| cluster.has_barred()).map(|cluster| cluster.group.writer).collect()
+    }
+
     /// This proxy is about to promote `fork.heir`. Kept like forks that are seen, until [`Topology::forget_fork`].
     pub fn note_fork(&mut self, now_ms: u64, fork: &Fork) {
         self.advance(now_ms);

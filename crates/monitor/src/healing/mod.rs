@@ -15,6 +15,8 @@ mod promote;
 mod rejoin;
 mod round;
 mod shared;
+#[cfg(test)]
+mod shared_tests;
 mod tend;
 mod watch;
 

@@ -3,12 +3,12 @@
 //! Alone, the orders of this proxy's file are all there is. With a shared configuration, the record in etcd holds for all proxies.
 //! INVARIANT: a proxy that does not know the record does not heal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use model::fleet::{Decider, HealingView, RecordChange};
-use model::snapshot::HealingMode;
+use model::snapshot::{HealingMode, Snapshot};
 use model::{HostgroupId, ServerAddr};
 use topology::Fork;
 use topology::healing::{Lease, Phase, Record, left_ms};
@@ -22,7 +22,7 @@ use crate::operator::servers;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Plans whose forks were taken over from records, with the heir, by cluster: what is undone elsewhere is forgotten here.
-type Noted = BTreeMap<HostgroupId, (String, ServerAddr)>;
+pub(super) type Noted = BTreeMap<HostgroupId, (String, ServerAddr)>;
 
 impl Monitor {
     /// Several proxies heal, and etcd says which one.
@@ -49,13 +49,10 @@ impl Monitor {
         if self.shares_healing() { lease(&self.view(writer)) } else { Lease::Alone }
     }
 
-    /// The record that all proxies see, and its epoch. Empty where there is none.
+    /// The record that all proxies see, and its epoch. Empty where there is none, or none is known: then the lease refuses every step.
     pub(crate) fn record(&self, writer: HostgroupId) -> (Record, i64) {
-        if !self.shares_healing() {
-            return (Record::default(), 0);
-        }
-        let Some((text, epoch)) = self.view(writer).record else { return (Record::default(), 0) };
-        (serde_json::from_str(&text).unwrap_or_default(), epoch)
+        let known = if self.shares_healing() { known(&self.view(writer)) } else { None };
+        known.unwrap_or_default()
     }
 
     /// Who heals the cluster, for people; None while this proxy is alone.
@@ -175,9 +172,21 @@ impl Monitor {
         Ok(is_new)
     }
 
-    /// Brings the roles of a cluster into line with its record.
+    /// Brings the roles of all clusters into line with their records. Where no record holds any more, none excludes a server.
+    pub(super) fn follow_once(&self, noted: &mut Noted) {
+        let followed = followed(&self.snapshot());
+        for writer in self.barred().into_iter().filter(|writer| !followed.contains(writer)) {
+            self.decide(|topology, now_ms| topology.bar(now_ms, writer, &BTreeMap::new()));
+        }
+        noted.retain(|writer, _| followed.contains(writer));
+        for writer in followed {
+            self.follow_record(writer, noted);
+        }
+    }
+
+    /// Brings the roles of a cluster into line with its record. While that is not known, everything stays as it is.
     fn follow_record(&self, writer: HostgroupId, noted: &mut Noted) {
-        let (record, epoch) = self.record(writer);
+        let Some((record, epoch)) = known(&self.view(writer)) else { return };
         let members = self.consult(|snapshot, layout| servers(snapshot, layout, writer));
         let bars = members.iter().filter_map(|addr| Some((addr.clone(), record.bars(epoch, addr)?))).collect();
         self.decide(|topology, now_ms| topology.bar(now_ms, writer, &bars));
@@ -193,7 +202,8 @@ impl Monitor {
                 }
                 return;
             }
-            (Phase::Rest, ..) => noted.remove(&writer),
+            // Another plan's rest does not say that this heir was never opened.
+            (Phase::Rest, ..) if noted.get(&writer).is_some_and(|(plan, _)| *plan == record.plan) => noted.remove(&writer),
             _ => None,
         };
         if let Some((_, heir)) = heir {
@@ -216,21 +226,25 @@ fn lease(view: &HealingView) -> Lease {
     }
 }
 
+/// The record and its epoch, empty where etcd has none; None where that is not known.
+fn known(view: &HealingView) -> Option<(Record, i64)> {
+    match &view.record {
+        Some((text, epoch)) => Some((serde_json::from_str(text).ok()?, *epoch)),
+        None => view.away.is_none().then(Default::default),
+    }
+}
+
+/// The clusters whose records hold here.
+fn followed(snapshot: &Snapshot) -> BTreeSet<HostgroupId> {
+    let takes_back = |writer: &HostgroupId| snapshot.healing.get(writer).is_some_and(|row| row.mode.takes_back());
+    super::wanted(snapshot).filter(|_| snapshot.healing_is_shared).filter(takes_back).collect()
+}
+
 /// Keeps roles in line with the records of all clusters, for ever. On the monitor's thread.
 pub(crate) async fn follow_records(monitor: &Arc<Monitor>) {
     let mut noted = Noted::new();
     loop {
-        let snapshot = monitor.snapshot();
-        if snapshot.healing_is_shared {
-            let listed: Vec<HostgroupId> = super::wanted(&snapshot).collect();
-            for writer in listed {
-                if snapshot.healing.get(&writer).is_some_and(|row| row.mode.takes_back()) {
-                    monitor.follow_record(writer, &mut noted);
-                } else {
-                    monitor.decide(|topology, now_ms| topology.bar(now_ms, writer, &BTreeMap::new()));
-                }
-            }
-        }
+        monitor.follow_once(&mut noted);
         let _ = tokio::time::timeout(LOOK, monitor.decider_moved.notified()).await;
     }
 }
@@ -255,5 +269,23 @@ mod tests {
         assert!(lease(&broken).refusal().unwrap().contains("cannot be read"));
         let other = HealingView { healer: Some("two".to_owned()), record: record(), ..HealingView::default() };
         assert_eq!(lease(&other), Lease::Other(Some("two".to_owned())));
+    }
+    #[test]
+    fn a_record_that_is_not_known_is_not_an_empty_one() {
+        let view = |away: Option<&str>, record: Option<&str>| HealingView {
+            away: away.map(str::to_owned),
+            record: record.map(|text| (text.to_owned(), 7)),
+            ..HealingView::default()
+        };
+        let none = Some((Record::default(), 0));
+        assert_eq!(known(&view(None, None)), none, "etcd says that there is none");
+        assert_eq!(known(&view(None, Some("{}"))), Some((Record::default(), 7)));
+        let outcast = known(&view(Some("gone"), Some(r#"{"phase": "open", "outcasts": [{"host": "a", "port": 1}]}"#)));
+        assert_eq!(outcast.map(|(record, _)| record.outcasts.len()), Some(1), "what was read last holds");
+        for away in [None, Some("gone")] {
+            assert_eq!(known(&view(away, Some("?"))), None);
+            assert_eq!(known(&view(away, Some(r#"{"phase": "later"}"#))), None, "of a later version");
+        }
+        assert_eq!(known(&view(Some("etcd was not read yet"), None)), None);
     }
 }

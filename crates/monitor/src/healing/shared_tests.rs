@@ -1,0 +1,154 @@
+//! What follows from the record that several proxies share, with a decider that says what the test wants.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use model::fleet::{Decider, HealingView, Operator, RecordChange, RoleKeeper};
+use model::{HostgroupId, ServerAddr};
+use topology::GtidSet;
+use topology::healing::{Phase, Record};
+
+use super::shared::Noted;
+use crate::monitor::{Monitor, lock};
+use crate::testing::snapshot;
+
+const TEN: HostgroupId = HostgroupId(10);
+const TWENTY: HostgroupId = HostgroupId(20);
+
+/// etcd, as the test has it. Hostgroup 20's record cannot be written.
+#[derive(Debug, Default)]
+struct Said(Mutex<HealingView>);
+
+impl Decider for Said {
+    fn name(&self) -> String {
+        "one".to_owned()
+    }
+
+    fn view(&self, writer: HostgroupId) -> HealingView {
+        if writer == TEN { lock(&self.0).clone() } else { HealingView::default() }
+    }
+
+    fn lead(&self, _wanted: &BTreeSet<HostgroupId>) {}
+
+    fn write(&self, writer: HostgroupId, _as_healer: bool, mut change: RecordChange) -> Result<i64, String> {
+        if writer != TEN {
+            return Err("etcd does not answer".to_owned());
+        }
+        let mut view = lock(&self.0);
+        let text = change(view.record.as_ref().map(|(text, _)| text.as_str()))?;
+        view.record = Some((text, 8));
+        Ok(8)
+    }
+}
+
+fn at(host: &str) -> ServerAddr {
+    ServerAddr { host: host.into(), port: 3306 }
+}
+
+/// Two clusters; `mode` is that of hostgroup 10, empty for no row.
+fn config(mode: &str, endpoints: &str, is_watched: bool) -> String {
+    let row = if mode.is_empty() { String::new() } else { format!("{{ writer_hostgroup=10, mode=\"{mode}\" }}") };
+    format!(
+        "admin_variables = {{ shared_config_endpoints=\"{endpoints}\" }}\n\
+         mysql_variables = {{ monitor_enabled={is_watched} }}\n\
+         mysql_servers = ( {{ address=\"a\", hostgroup=10 }}, {{ address=\"b\", hostgroup=10 }}, {{ address=\"d\", hostgroup=20 }} )\n\
+         mysql_replication_hostgroups = ( {{ writer_hostgroup=10, reader_hostgroup=11 }}, {{ writer_hostgroup=20, reader_hostgroup=21 }} )\n\
+         mysql_healing = ( {row} )"
+    )
+}
+
+const ETCD: &str = "http://127.0.0.1:2379";
+
+/// A plan that promotes `b` in place of `a`.
+fn record(plan: &str, phase: Phase) -> Record {
+    let mut record = Record::default();
+    record.begin(plan, "one", &at("a"), Vec::new());
+    if matches!(phase, Phase::Fork | Phase::Open | Phase::Rest) {
+        record.fork(&at("b"), GtidSet::default(), 5);
+    }
+    match phase {
+        Phase::Open => record.open(),
+        Phase::Rest => record.undo("why", Vec::new(), 5),
+        Phase::Plan | Phase::Fork => {}
+    }
+    record
+}
+
+struct Proxy {
+    monitor: Arc<Monitor>,
+    etcd: Arc<Said>,
+    noted: Noted,
+}
+
+impl Proxy {
+    fn new(mode: &str) -> Self {
+        let (monitor, etcd) = (Monitor::new(), Arc::new(Said::default()));
+        monitor.keep_decider(Arc::clone(&etcd) as Arc<dyn Decider>);
+        let proxy = Self { monitor, etcd, noted: Noted::new() };
+        proxy.load(&config(mode, ETCD, true));
+        proxy
+    }
+
+    fn load(&self, text: &str) {
+        self.monitor.configure(&snapshot(text));
+    }
+
+    /// etcd says this; then the proxy follows it.
+    fn hear(&mut self, away: Option<&str>, text: Option<String>) -> &mut Self {
+        let record = text.map(|text| (text, 7));
+        *lock(&self.etcd.0) = HealingView { away: away.map(str::to_owned), record, ..HealingView::default() };
+        self.follow()
+    }
+
+    fn read(&mut self, record: &Record) -> &mut Self {
+        self.hear(None, Some(serde_json::to_string(record).unwrap()))
+    }
+
+    fn follow(&mut self) -> &mut Self {
+        self.monitor.follow_once(&mut self.noted);
+        self
+    }
+
+    fn forks(&self) -> usize {
+        self.monitor.past(TEN).0.len()
+    }
+}
+
+#[test]
+fn servers_are_excluded_only_while_the_record_is_followed() {
+    for next in [config("off", ETCD, true), config("", ETCD, true), config("rejoin", "", true), config("rejoin", ETCD, false)] {
+        for mode in ["full", "rejoin"] {
+            let mut proxy = Proxy::new(mode);
+            proxy.read(&record("p", Phase::Open));
+            assert_eq!(proxy.monitor.barred(), [TEN]);
+            proxy.load(&config(mode, ETCD, true));
+            assert_eq!(proxy.follow().monitor.barred(), [TEN], "a LOAD that changes nothing");
+            proxy.load(&next);
+            assert!(proxy.follow().monitor.barred().is_empty(), "{next}");
+        }
+    }
+}
+
+#[test]
+fn while_the_record_is_not_known_all_stays_as_it_is() {
+    let mut proxy = Proxy::new("full");
+    proxy.read(&record("p", Phase::Fork));
+    assert_eq!((proxy.monitor.barred(), proxy.forks()), (vec![TEN], 1));
+    for (away, text) in [(None, Some("?")), (Some("etcd was not read yet"), None), (None, Some(r#"{"phase": "later"}"#))] {
+        proxy.hear(away, text.map(str::to_owned));
+        assert_eq!((proxy.monitor.barred(), proxy.forks()), (vec![TEN], 1), "{away:?} {text:?}");
+    }
+    // etcd says that there is none: somebody has deleted it.
+    assert!(proxy.hear(None, None).monitor.barred().is_empty());
+}
+
+#[test]
+fn what_was_noted_of_a_plan_is_forgotten_only_where_that_plan_was_undone() {
+    let mut proxy = Proxy::new("full");
+    proxy.read(&record("p", Phase::Fork)).read(&record("q", Phase::Rest));
+    assert_eq!(proxy.forks(), 1, "another plan says nothing of it");
+    proxy.hear(None, None);
+    assert_eq!(proxy.forks(), 1);
+    proxy.read(&record("p", Phase::Rest));
+    assert_eq!(proxy.forks(), 0);
+}
