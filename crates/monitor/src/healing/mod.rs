@@ -18,6 +18,7 @@ mod shared;
 #[cfg(test)]
 mod shared_tests;
 mod tend;
+mod thaw;
 mod watch;
 
 use std::collections::BTreeMap;

@@ -15,9 +15,10 @@ use topology::healing::{
 };
 
 use super::orders::unix_ms;
+use super::thaw::Thaw;
 use crate::clock::whole;
 use crate::monitor::{Monitor, lock};
-use crate::operator::{Promote, Promotion, lacks_right, promote, resume};
+use crate::operator::{Promote, Promotion, lacks_right, promote};
 
 /// Rights are asked for again after so long.
 const RIGHTS: Duration = Duration::from_secs(60);
@@ -101,6 +102,10 @@ impl Promoting {
         if self.work.is_none() {
             self.thaw(monitor, field, facts, &lease);
         }
+        let record = monitor.record(writer).0;
+        if lease.is_own() && field.policy.mode.takes_back() {
+            self.tidy(monitor, writer, &record, verdict, tended);
+        }
         if field.policy.mode != HealingMode::Full {
             self.rights.clear();
             self.ask_at = None;
@@ -112,10 +117,6 @@ impl Promoting {
         }
         if self.work.is_some() {
             return Some(Healed { is_under_way: true, last: self.last.clone(), ..Healed::default() });
-        }
-        let record = monitor.record(writer).0;
-        if lease.is_own() {
-            self.tidy(monitor, writer, &record, verdict, tended);
         }
         // The plan runs when this round has ended, so that it finds this verdict on the board.
         let (death, brakes) = (self.death(&lease, &record), self.brakes(monitor, field));
@@ -135,9 +136,12 @@ impl Promoting {
         Some(Healed { blocked, next_ms, is_under_way, last: self.last.clone(), other })
     }
 
-    /// Whether this proxy would heal the cluster, of several. In other modes than `full`, only to start what a plan has left stopped.
+    /// Whether this proxy would heal the cluster, of several. In other modes than `full`, only to end what a plan has left: channels that
+    /// are stopped, and outcasts that follow by now.
     pub(super) fn would_lead(&self, monitor: &Monitor, policy: &Healing, verdict: Verdict) -> bool {
-        let is_due = policy.mode == HealingMode::Full || !monitor.record(policy.writer).0.stopped.is_empty();
+        let record = monitor.record(policy.writer).0;
+        let has_left = !record.stopped.is_empty() || (policy.mode.takes_back() && !record.outcasts.is_empty());
+        let is_due = policy.mode == HealingMode::Full || has_left;
         // A proxy that sees too few servers is no healer.
         let sees = is_due && !matches!(verdict, Verdict::Blind | Verdict::Unknown);
         monitor.shares_healing() && monitor.keeps_files() && (sees || self.work.is_some())
@@ -226,57 +230,15 @@ impl Promoting {
         if lease.refusal().is_some() {
             return;
         }
-        let record = monitor.record(writer).0;
-        let own = monitor.healing.orders.stopped(writer);
-        // What this proxy stopped while it was alone comes first.
-        let is_alone = *lease == Lease::Alone || !own.is_empty();
-        let stopped = if is_alone { own } else { record.stopped.clone() };
-        let answers = |addr: &ServerAddr| facts.replicas.iter().any(|one| one.addr == *addr && one.silence.is_none() && !one.is_open);
-        let known = |addr: &ServerAddr| field.servers.iter().find(|server| server.key.addr() == *addr).cloned();
-        let is_gone = |addr: &ServerAddr| {
-            known(addr).is_none() || facts.primary.as_ref().is_some_and(|primary| primary.addr == *addr && facts.is_alive)
-        };
-        let mut due: BTreeMap<ServerAddr, Vec<Stopped>> = BTreeMap::new();
-        for one in stopped.iter().filter(|one| answers(&one.server)) {
-            due.entry(one.server.clone()).or_default().push(one.clone());
-        }
-        // Whether it was opened is asked again, under the lock.
-        let heir = record.heir.clone().filter(|_| record.phase == Phase::Fork && !is_alone);
-        if let Some(heir) = heir.iter().find(|heir| answers(heir)) {
-            due.entry(heir.clone()).or_default();
-        }
-        let mut left: Vec<Stopped> = stopped.iter().filter(|one| !is_gone(&one.server)).cloned().collect();
-        let mut is_open = heir_is_open(&record, facts);
-        let is_settled = is_alone || turn(lease, &record) != Turn::Settle || matches!(settle(&record, is_open), Settled::Unclear(_));
-        if is_settled && (stopped.is_empty() || (due.is_empty() && left == stopped)) {
+        let (own, record) = (monitor.healing.orders.stopped(writer), monitor.record(writer).0);
+        let all = Thaw::all(field, facts, &own, lease, record);
+        if all.is_empty() {
             return;
         }
-        let due: Vec<_> = due.into_iter().filter_map(|(addr, all)| Some((known(&addr)?, all))).collect();
         let monitor = Arc::clone(monitor);
         self.thawing = Some(tokio::spawn(async move {
-            for (server, all) in due {
-                let addr = server.key.addr();
-                match resume(&monitor, &server, &all, !is_alone).await {
-                    Ok(open) => {
-                        left.retain(|one| one.server != addr);
-                        is_open = if heir.as_ref() == Some(&addr) { Some(open) } else { is_open };
-                    }
-                    Err(why) => {
-                        tracing::warn!("{addr}: its channel is stopped and cannot be started: {why}");
-                        if heir.as_ref() == Some(&addr) {
-                            return;
-                        }
-                    }
-                }
-            }
-            let written = if is_alone {
-                let written = tokio::task::spawn_blocking(move || monitor.healing.orders.stop(writer, left)).await;
-                written.unwrap_or_else(|e| Err(e.to_string()))
-            } else {
-                monitor.write_record(writer, true, move |now| settle_record(now, &record.plan, &left, is_open)).await
-            };
-            if let Err(why) = written {
-                tracing::warn!("healing of hostgroup {writer}: {why}");
+            for thaw in all {
+                thaw.run(&monitor, writer).await;
             }
         }));
     }
@@ -329,7 +291,7 @@ impl Promoting {
 }
 
 /// Whether the server that a plan promotes takes writes; None if it does not answer.
-fn heir_is_open(record: &Record, facts: &Facts) -> Option<bool> {
+pub(super) fn heir_is_open(record: &Record, facts: &Facts) -> Option<bool> {
     let heir = record.heir.as_ref()?;
     if facts.primary.as_ref().is_some_and(|primary| primary.addr == *heir) {
         return facts.is_alive.then_some(true);
@@ -350,7 +312,7 @@ fn unsettled(record: &Record, facts: &Facts) -> String {
 const LONG_AGO: u64 = 0;
 
 /// A plan that another proxy left is over, and this is left of what it stopped.
-fn settle_record(now: &mut Record, plan: &str, left: &[Stopped], is_open: Option<bool>) -> Result<(), String> {
+pub(super) fn settle_record(now: &mut Record, plan: &str, left: &[Stopped], is_open: Option<bool>) -> Result<(), String> {
     if now.plan != plan {
         return Err("another plan has begun".to_owned());
     }
