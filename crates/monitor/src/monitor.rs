@@ -4,7 +4,7 @@
 //! INVARIANT: the data plane ([`Fleet`]) is never called while the mutex is held, because the data plane calls [`RoleKeeper::configure`]
 //! under a lock of its own.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -340,8 +340,8 @@ impl Monitor {
         self.core().topology.writable()
     }
 
-    /// The clusters in which servers may not write by the record of healing.
-    pub(crate) fn barred(&self) -> Vec<model::HostgroupId> {
+    /// The servers that may not write by the record of healing, each for its reason in words, by writer hostgroup.
+    pub(crate) fn barred(&self) -> BTreeMap<model::HostgroupId, BTreeMap<ServerAddr, String>> {
         self.core().topology.barred()
     }
 

@@ -312,8 +312,9 @@ impl Cluster {
         is_other
     }
 
-    pub(crate) fn has_barred(&self) -> bool {
-        !self.barred.is_empty()
+    /// Servers that may not write, each for its reason in words.
+    pub(crate) fn barred(&self) -> &BTreeMap<ServerAddr, String> {
+        &self.barred
     }
 
     /// Servers that are excluded because another server took over from them.

@@ -383,9 +383,10 @@ impl Topology {
         }
     }
 
-    /// The clusters with such servers, by writer hostgroup.
-    pub fn barred(&self) -> Vec<HostgroupId> {
-        self.clusters.iter().filter(|cluster| cluster.has_barred()).map(|cluster| cluster.group.writer).collect()
+    /// The servers that may not write by the last call for their cluster, each for its reason in words, by writer hostgroup.
+    pub fn barred(&self) -> BTreeMap<HostgroupId, BTreeMap<ServerAddr, String>> {
+        let barred = self.clusters.iter().map(|cluster| (cluster.group.writer, cluster.barred().clone()));
+        barred.filter(|(_, barred)| !barred.is_empty()).collect()
     }
 
     /// This proxy is about to promote `fork.heir`. Kept like forks that are seen, until [`Topology::forget_fork`].

@@ -417,13 +417,17 @@ fn server(writer: HostgroupId, replica: &Replica, found: &Assessed) -> Vec<Value
 impl Monitor {
     /// `ACKNOWLEDGE HEALING`: another promotion may follow, and plans that failed count no more. Returns the effect in words. Blocks.
     pub(crate) fn acknowledge(&self, writer: HostgroupId) -> Result<String, String> {
-        let board = lock(&self.healing.board);
-        if board.clusters.get(&writer).is_none_or(|line| line.seen.healed.is_none()) {
-            return Err(format!("hostgroup {writer} is not a cluster in mysql_healing with mode 'full': nothing was changed"));
+        let is_full = lock(&self.healing.board).clusters.get(&writer).is_some_and(|line| line.seen.healed.is_some());
+        let has_record = self.record(writer).1 > 0;
+        if !is_full && !has_record {
+            return Err(format!(
+                "hostgroup {writer} is not a cluster in mysql_healing with mode 'full', and etcd has no record of it: nothing was changed"
+            ));
         }
-        drop(board);
         let is_new = self.acknowledge_promotion(writer)?;
-        lock(&self.healing.board).acknowledged.insert(writer);
+        if is_full {
+            lock(&self.healing.board).acknowledged.insert(writer);
+        }
         self.healing.look_now();
         let what = if is_new { "its last promotion is acknowledged" } else { "there is no promotion to acknowledge" };
         Ok(format!("hostgroup {writer}: {what}, and failed plans count no more"))

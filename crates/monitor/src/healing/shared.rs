@@ -122,18 +122,32 @@ impl Monitor {
             return self.healing.orders.suspend(hostgroup, limit, by);
         }
         let suspension = suspension(limit, by)?;
-        for writer in self.meant(hostgroup) {
+        let meant = self.meant(hostgroup);
+        if meant.is_empty() {
+            return Err("mysql_healing has no row with another mode than 'off': nothing was suspended".to_owned());
+        }
+        let (mut for_all, mut failed) = (Vec::new(), Vec::new());
+        for writer in meant {
             let suspended = suspension.clone();
             let written = self.write_record_now(writer, false, move |record| {
                 record.suspended = Some(suspended.clone());
                 Ok(())
             });
-            if let Err(why) = written {
-                let told = self.healing.orders.suspend(hostgroup, limit, by)?;
-                return Ok(format!("{told}. It holds on this proxy only: {why}"));
+            match written {
+                Ok(()) => for_all.push(writer.to_string()),
+                Err(why) => failed.push((writer.to_string(), why)),
             }
         }
-        Ok(told(hostgroup, limit, "no proxy promotes a server, and none takes one back"))
+        let Some((_, why)) = failed.first() else {
+            return Ok(told(hostgroup, limit, "no proxy promotes a server, and none takes one back"));
+        };
+        let here = self.healing.orders.suspend(hostgroup, limit, by)?;
+        if for_all.is_empty() {
+            return Ok(format!("{here}. It holds on this proxy only: {why}"));
+        }
+        let failed: Vec<&str> = failed.iter().map(|(writer, _)| writer.as_str()).collect();
+        let (for_all, failed) = (for_all.join(", "), failed.join(", "));
+        Ok(format!("{here}. It holds on all proxies for hostgroup {for_all}, and on this proxy only for hostgroup {failed}: {why}"))
     }
 
     /// `RESUME HEALING`, the same way. Returns the effect in words. Blocks.
@@ -175,7 +189,7 @@ impl Monitor {
     /// Brings the roles of all clusters into line with their records. Where no record holds any more, none excludes a server.
     pub(super) fn follow_once(&self, noted: &mut Noted) {
         let followed = followed(&self.snapshot());
-        for writer in self.barred().into_iter().filter(|writer| !followed.contains(writer)) {
+        for writer in self.barred().into_keys().filter(|writer| !followed.contains(writer)) {
             self.decide(|topology, now_ms| topology.bar(now_ms, writer, &BTreeMap::new()));
         }
         noted.retain(|writer, _| followed.contains(writer));

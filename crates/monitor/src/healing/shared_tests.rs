@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 use model::fleet::{Decider, HealingView, Operator, RecordChange, RoleKeeper};
 use model::{HostgroupId, ServerAddr};
 use topology::GtidSet;
-use topology::healing::{Phase, Record};
+use topology::healing::{Phase, Record, Verdict};
 
+use super::promote::Promoting;
 use super::shared::Noted;
 use crate::monitor::{Monitor, lock};
 use crate::testing::snapshot;
@@ -109,6 +110,12 @@ impl Proxy {
         self
     }
 
+    /// The clusters in which `a` may not write.
+    fn barred(&self) -> Vec<HostgroupId> {
+        let barred = self.monitor.barred().into_iter().filter(|(_, servers)| servers.contains_key(&at("a")));
+        barred.map(|(writer, _)| writer).collect()
+    }
+
     fn forks(&self) -> usize {
         self.monitor.past(TEN).0.len()
     }
@@ -120,11 +127,11 @@ fn servers_are_excluded_only_while_the_record_is_followed() {
         for mode in ["full", "rejoin"] {
             let mut proxy = Proxy::new(mode);
             proxy.read(&record("p", Phase::Open));
-            assert_eq!(proxy.monitor.barred(), [TEN]);
+            assert_eq!(proxy.barred(), [TEN]);
             proxy.load(&config(mode, ETCD, true));
-            assert_eq!(proxy.follow().monitor.barred(), [TEN], "a LOAD that changes nothing");
+            assert_eq!(proxy.follow().barred(), [TEN], "a LOAD that changes nothing");
             proxy.load(&next);
-            assert!(proxy.follow().monitor.barred().is_empty(), "{next}");
+            assert!(proxy.follow().barred().is_empty(), "{next}");
         }
     }
 }
@@ -133,13 +140,13 @@ fn servers_are_excluded_only_while_the_record_is_followed() {
 fn while_the_record_is_not_known_all_stays_as_it_is() {
     let mut proxy = Proxy::new("full");
     proxy.read(&record("p", Phase::Fork));
-    assert_eq!((proxy.monitor.barred(), proxy.forks()), (vec![TEN], 1));
+    assert_eq!((proxy.barred(), proxy.forks()), (vec![TEN], 1));
     for (away, text) in [(None, Some("?")), (Some("etcd was not read yet"), None), (None, Some(r#"{"phase": "later"}"#))] {
         proxy.hear(away, text.map(str::to_owned));
-        assert_eq!((proxy.monitor.barred(), proxy.forks()), (vec![TEN], 1), "{away:?} {text:?}");
+        assert_eq!((proxy.barred(), proxy.forks()), (vec![TEN], 1), "{away:?} {text:?}");
     }
     // etcd says that there is none: somebody has deleted it.
-    assert!(proxy.hear(None, None).monitor.barred().is_empty());
+    assert!(proxy.hear(None, None).barred().is_empty());
 }
 
 #[test]
@@ -151,4 +158,47 @@ fn what_was_noted_of_a_plan_is_forgotten_only_where_that_plan_was_undone() {
     assert_eq!(proxy.forks(), 1);
     proxy.read(&record("p", Phase::Rest));
     assert_eq!(proxy.forks(), 0);
+}
+
+#[test]
+fn an_outcast_is_let_in_by_an_order_in_every_mode() {
+    for mode in ["rejoin", "full"] {
+        let mut proxy = Proxy::new(mode);
+        assert!(proxy.monitor.acknowledge(TEN).unwrap_err().contains("etcd has no record of it"), "{mode}");
+        proxy.read(&record("p", Phase::Open));
+        let why = proxy.monitor.barred()[&TEN][&at("a")].clone();
+        assert!(why.contains("or by ACKNOWLEDGE HEALING"), "{why}");
+        let told = proxy.monitor.acknowledge(TEN).unwrap();
+        assert!(told.contains("its last promotion is acknowledged"), "{told}");
+        assert!(proxy.follow().barred().is_empty());
+    }
+}
+
+#[test]
+fn who_leads_in_mode_rejoin_ends_what_a_promotion_left() {
+    for (mode, phase, wanted) in [("rejoin", Phase::Open, true), ("rejoin", Phase::Rest, false), ("full", Phase::Rest, true)] {
+        let mut proxy = Proxy::new(mode);
+        proxy.read(&record("p", phase));
+        let policy = Arc::clone(&proxy.monitor.snapshot().healing[&TEN]);
+        let would_lead = Promoting::new().would_lead(&proxy.monitor, &policy, Verdict::Alive);
+        assert_eq!(would_lead, wanted, "{mode} {phase:?}");
+    }
+}
+
+#[test]
+fn a_suspension_says_for_whom_it_holds() {
+    let mut proxy = Proxy::new("");
+    let refused = proxy.monitor.suspend(None, None, "ann").unwrap_err();
+    assert!(refused.contains("nothing was suspended"), "{refused}");
+    proxy.load(&config("full", ETCD, true));
+    let told = proxy.monitor.suspend(None, None, "ann").unwrap();
+    assert!(told.ends_with("no proxy promotes a server, and none takes one back"), "{told}");
+    let both = config("full", ETCD, true).replace("mode=\"full\" }", "mode=\"full\" }, { writer_hostgroup=20, mode=\"advise\" }");
+    proxy.load(&both);
+    let told = proxy.monitor.suspend(None, None, "ann").unwrap();
+    let wanted = "on all proxies for hostgroup 10, and on this proxy only for hostgroup 20: etcd does not answer";
+    assert!(told.contains(wanted), "{told}");
+    let told = proxy.monitor.suspend(Some(TWENTY), None, "ann").unwrap();
+    assert!(told.contains("It holds on this proxy only: etcd does not answer"), "{told}");
+    assert!(proxy.follow().monitor.suspended(TEN).is_some());
 }

@@ -87,6 +87,9 @@ pub(super) async fn run(
     let plan = monitor.consult(|snapshot, layout| plan(snapshot, layout, hostgroup, &to))?;
     plan.has_a_hand(asked)?;
     claim.covers(&plan)?;
+    if let Some(why) = monitor.barred().get(&hostgroup).and_then(|barred| barred.get(&to)) {
+        return Err(format!("nothing was changed: no proxy would send writes to {to}: {why}"));
+    }
     let mut watch = Watch { monitor: Arc::clone(monitor), plan: plan.clone(), deadline: begun + limit, limit, is_for_clients: false };
     let old = reach(monitor, &plan.old, &watch).await?;
     let new = reach(monitor, &plan.new, &watch).await?;

@@ -146,7 +146,10 @@ impl Record {
             }
             _ if self.outcasts.iter().any(|out| out.is_same(server)) => {
                 let heir = self.heir.as_ref().map(|heir| format!("{heir} took over from it")).unwrap_or_default();
-                Some(format!("excluded: {heir} (epoch {epoch} in etcd), and it is not proved to have nothing else"))
+                Some(format!(
+                    "excluded: {heir} (epoch {epoch} in etcd), and it is not proved to have nothing else. It is let in when it follows the \
+                     writer, or by ACKNOWLEDGE HEALING"
+                ))
             }
             _ => None,
         }
