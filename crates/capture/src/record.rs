@@ -26,6 +26,7 @@ const SET_OPTION: u8 = 25;
 const WITHHELD: u8 = 26;
 
 /// One record.
+#[allow(clippy::large_enum_variant)] // most are commands, and one is at hand at a time
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
     /// A session begins, or goes on after a gap. What follows of it refers to this state.

@@ -290,6 +290,8 @@ pub struct HealingView {
     pub healer: Option<String>,
     /// This proxy does: when the last renewal of its lease was sent that succeeded.
     pub since: Option<Instant>,
+    /// Which lease that is: a lease that was lost and taken again is another one.
+    pub term: Option<i64>,
     /// The record of the last plan, and its epoch.
     pub record: Option<(String, i64)>,
 }

@@ -101,10 +101,10 @@ impl Lead {
         });
     }
 
-    /// If this proxy leads there: when its last successful renewal was sent.
-    pub(crate) fn since(&self, cluster: u32) -> Option<Instant> {
+    /// If this proxy leads there: when its last successful renewal was sent, and the revision that made its key.
+    pub(crate) fn since(&self, cluster: u32) -> Option<(Instant, i64)> {
         let held = self.held();
-        held.sent.filter(|_| held.keys.contains_key(&cluster))
+        held.sent.zip(held.keys.get(&cluster).copied())
     }
 
     /// Where etcd is has changed: nothing is led there yet.
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(lead.since(10), None);
         let now = Instant::now();
         *lead.held() = Held { sent: Some(now), keys: BTreeMap::from([(10, 4)]) };
-        assert_eq!((lead.since(10), lead.since(11)), (Some(now), None));
+        assert_eq!((lead.since(10), lead.since(11)), (Some((now, 4)), None));
         assert!(lead.held().take_all_but(&BTreeSet::from([10])).is_empty());
         assert!(lead.since(10).is_some());
         assert_eq!(lead.held().take_all_but(&BTreeSet::new()), BTreeMap::from([(10, 4)]));

@@ -360,8 +360,9 @@ impl SharedConfig {
         self.lead.want(clusters);
     }
 
-    /// If this proxy is the healer of a cluster: when the last renewal of its lease was sent that succeeded.
-    pub fn leads_since(&self, cluster: u32) -> Option<Instant> {
+    /// If this proxy is the healer of a cluster: when the last renewal of its lease was sent that succeeded, and the revision of etcd that
+    /// made it the healer.
+    pub fn leads_since(&self, cluster: u32) -> Option<(Instant, i64)> {
         self.lead.since(cluster)
     }
 
@@ -505,12 +506,13 @@ impl SharedConfig {
         self.measured(if bytes > limit { Err(refused()) } else { Ok(()) })
     }
 
-    /// Whether the manifest differs from the watch's, or etcd's revisions begin again.
+    /// Whether the manifest or a record of healing differs from the watch's, or etcd's revisions begin again.
     async fn has_missed(&self, store: &Store, keys: &BTreeMap<String, Entry>, newest: i64) -> Result<bool, EtcdError> {
-        let key = store.key("live/config");
-        let now = store.etcd().range(&key, None, true).await?;
-        let at = |entry: Option<&Entry>| entry.map_or(0, |entry| entry.mod_revision);
-        Ok(at(now.entries.first()) > at(keys.get(&key)) || now.revision < newest)
+        let (config, heal) = (store.key("live/config"), store.key("live/heal/"));
+        let now = store.etcd().range(&config, None, true).await?;
+        let healed = store.etcd().range(&heal, Some(&end(&heal)), true).await?;
+        let is_older = now.revision < newest || healed.revision < newest;
+        Ok(is_older || is_behind(keys, &config, &now.entries) || is_behind(keys, &heal, &healed.entries))
     }
 
     /// A list is complete. A watch may be behind this proxy's own publication, so it never replaces a newer head.
@@ -627,6 +629,32 @@ impl SharedConfig {
     }
 }
 
+/// Whether a key below `prefix` has changed, has come or is gone, without a report of the watch. `now` holds all of them as they are. If the
+/// watch is ahead of `now`, the answer may be true without need: then the keys are only listed again.
+fn is_behind(keys: &BTreeMap<String, Entry>, prefix: &str, now: &[Entry]) -> bool {
+    let is_newer = |entry: &Entry| keys.get(&entry.key).is_none_or(|known| known.mod_revision < entry.mod_revision);
+    let is_gone = |key: &String| key.starts_with(prefix) && now.iter().all(|entry| entry.key != *key);
+    now.iter().any(is_newer) || keys.keys().any(is_gone)
+}
+
 fn now_ns() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watch_that_says_nothing_is_behind() {
+        let entry = |key: &str, mod_revision| Entry { key: key.to_owned(), value: Vec::new(), mod_revision, create_revision: 1 };
+        let known = [entry("heal/1/leader", 4), entry("heal/1/state", 5), entry("other", 6)];
+        let known = BTreeMap::from(known.map(|entry| (entry.key.clone(), entry)));
+        let is_behind = |now: &[Entry]| is_behind(&known, "heal/", now);
+        assert!(!is_behind(&[entry("heal/1/leader", 4), entry("heal/1/state", 5)]));
+        assert!(!is_behind(&[entry("heal/1/leader", 3), entry("heal/1/state", 5)]), "the watch is ahead");
+        assert!(is_behind(&[entry("heal/1/leader", 4), entry("heal/1/state", 7)]), "changed");
+        assert!(is_behind(&[entry("heal/1/state", 5)]), "gone");
+        assert!(is_behind(&[entry("heal/1/leader", 4), entry("heal/1/state", 5), entry("heal/2/state", 7)]), "new");
+    }
 }

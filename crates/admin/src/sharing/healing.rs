@@ -25,7 +25,8 @@ impl Decider for ByEtcd {
             Link::Up | Link::Connecting => Some("etcd was not read yet".to_owned()),
         };
         let heal = seen.heal.get(&writer.0).cloned().unwrap_or_default();
-        HealingView { away, healer: heal.leader, since: self.0.leads_since(writer.0), record: heal.state }
+        let (since, term) = self.0.leads_since(writer.0).unzip();
+        HealingView { away, healer: heal.leader, since, term, record: heal.state }
     }
 
     fn lead(&self, wanted: &BTreeSet<HostgroupId>) {

@@ -18,7 +18,7 @@ use super::orders::unix_ms;
 use super::thaw::Thaw;
 use crate::clock::whole;
 use crate::monitor::{Monitor, lock};
-use crate::operator::{Promote, Promotion, lacks_right, promote};
+use crate::operator::{Promote, Promotion, Tenure, lacks_right, promote};
 
 /// Rights are asked for again after so long.
 const RIGHTS: Duration = Duration::from_secs(60);
@@ -127,7 +127,7 @@ impl Promoting {
             (Turn::Settle, _) => Due::Blocked(unsettled(&record, facts), None),
             (Turn::Begin, _) => due(verdict, choice, &death, &brakes),
         };
-        let is_under_way = now == Due::Now && self.begin(monitor, field, facts);
+        let is_under_way = now == Due::Now && self.begin(monitor, field, facts, record);
         let (blocked, next_ms) = match now {
             Due::Blocked(why, ms) => (Some(why), ms),
             Due::Rest | Due::Now => (None, None),
@@ -200,7 +200,7 @@ impl Promoting {
         }
     }
 
-    fn begin(&mut self, monitor: &Arc<Monitor>, field: &Field<'_>, facts: &Facts) -> bool {
+    fn begin(&mut self, monitor: &Arc<Monitor>, field: &Field<'_>, facts: &Facts, seen: Record) -> bool {
         let known = |addr: &ServerAddr| field.servers.iter().find(|server| server.key.addr() == *addr).cloned();
         let Some(primary) = &facts.primary else { return false };
         let (Some(old), Some(check)) = (known(&primary.addr), field.check) else { return false };
@@ -212,6 +212,7 @@ impl Promoting {
             check,
             channels: channels(facts),
             apply_ms: field.policy.apply_ms,
+            seen,
         };
         let (monitor, orders) = (Arc::clone(monitor), Arc::clone(&monitor.orders));
         self.work = Some(tokio::spawn(async move {
@@ -235,10 +236,10 @@ impl Promoting {
         if all.is_empty() {
             return;
         }
-        let monitor = Arc::clone(monitor);
+        let (monitor, tenure) = (Arc::clone(monitor), Tenure::new(monitor, writer));
         self.thawing = Some(tokio::spawn(async move {
             for thaw in all {
-                thaw.run(&monitor, writer).await;
+                thaw.run(&monitor, &tenure, writer).await;
             }
         }));
     }

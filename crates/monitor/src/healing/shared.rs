@@ -21,6 +21,9 @@ use crate::operator::servers;
 /// Roles are brought into line with the record at least so often: servers and hostgroups come and go.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// Longest that a healer waits until its record is written.
+const WRITTEN: Duration = Duration::from_secs(4);
+
 /// Plans whose forks were taken over from records, with the heir, by cluster: what is undone elsewhere is forgotten here.
 pub(super) type Noted = BTreeMap<HostgroupId, (String, ServerAddr)>;
 
@@ -47,6 +50,11 @@ impl Monitor {
     /// Whether this proxy may heal the cluster now.
     pub(crate) fn lease(&self, writer: HostgroupId) -> Lease {
         if self.shares_healing() { lease(&self.view(writer)) } else { Lease::Alone }
+    }
+
+    /// Which lease this proxy has there, if it has one.
+    pub(crate) fn term(&self, writer: HostgroupId) -> Option<i64> {
+        self.view(writer).term
     }
 
     /// The record that all proxies see, and its epoch. Empty where there is none, or none is known: then the lease refuses every step.
@@ -77,7 +85,8 @@ impl Monitor {
         own.into_iter().chain(told).min()
     }
 
-    /// Changes the record of a cluster, atomically; `as_healer` only while this proxy heals it.
+    /// Changes the record of a cluster, atomically; `as_healer` only while this proxy heals it. An error after
+    /// 4 s: the record may be written nevertheless.
     pub(crate) async fn write_record(
         self: &Arc<Self>,
         writer: HostgroupId,
@@ -85,7 +94,8 @@ impl Monitor {
         change: impl FnMut(&mut Record) -> Result<(), String> + Send + 'static,
     ) -> Result<(), String> {
         let me = Arc::clone(self);
-        let written = tokio::task::spawn_blocking(move || me.write_record_now(writer, as_healer, change)).await;
+        let written = tokio::task::spawn_blocking(move || me.write_record_now(writer, as_healer, change));
+        let written = tokio::time::timeout(WRITTEN, written).await.map_err(|_| "etcd did not answer in time".to_owned())?;
         written.map_err(|e| e.to_string())?
     }
 

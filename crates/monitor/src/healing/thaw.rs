@@ -11,7 +11,7 @@ use topology::healing::{Facts, Lease, Phase, Record, Settled, Stopped, Turn, set
 
 use super::promote::{Field, heir_is_open, settle_record};
 use crate::monitor::Monitor;
-use crate::operator::resume;
+use crate::operator::{Tenure, resume};
 
 /// The part of it that can be ended now.
 #[derive(Debug)]
@@ -50,11 +50,11 @@ impl Thaw {
     }
 
     /// Puts it back, and writes down what is left.
-    pub(super) async fn run(mut self, monitor: &Arc<Monitor>, writer: HostgroupId) {
+    pub(super) async fn run(mut self, monitor: &Arc<Monitor>, tenure: &Tenure, writer: HostgroupId) {
         for (server, all) in std::mem::take(&mut self.due) {
             let addr = server.key.addr();
             let is_heir = self.record.as_ref().and_then(heir) == Some(&addr);
-            match resume(monitor, &server, &all, self.record.is_some()).await {
+            match resume(monitor, tenure, &server, &all, self.record.is_some()).await {
                 Ok(open) => {
                     self.left.retain(|one| one.server != addr);
                     self.is_open = if is_heir { Some(open) } else { self.is_open };
@@ -138,7 +138,7 @@ mod tests {
             all.iter().map(|thaw| (thaw.record.is_some(), servers(thaw))).collect::<Vec<_>>()
         };
         let of_record = (true, vec![addr("b")]);
-        assert_eq!(begun(&[], &Lease::Own(9), &record), [of_record.clone()]);
+        assert_eq!(begun(&[], &Lease::Own(9), &record), std::slice::from_ref(&of_record));
         assert_eq!(begun(&[stopped("c")], &Lease::Own(9), &record), [(false, vec![addr("c")]), of_record.clone()]);
         // Of a server that does not answer.
         assert_eq!(begun(&[stopped("a")], &Lease::Own(9), &record), [of_record]);

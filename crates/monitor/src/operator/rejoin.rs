@@ -152,7 +152,7 @@ async fn prepare(monitor: &Arc<Monitor>, rejoin: &Rejoin) -> Result<Option<(Cont
         return Err(NotYet::Failed(OPENED.to_owned()));
     }
     let (monitor, to_change) = (Arc::clone(monitor), Arc::clone(&rejoin.server));
-    let pointer = Pointer { monitor, server: to_change, new, to, taken, credentials, semi_sync, settles: WATCHED };
+    let pointer = Pointer { monitor, server: to_change, new, to, taken, credentials, semi_sync, settles: WATCHED, tenure: None };
     Ok(Some((server, writer, pointer)))
 }
 

@@ -98,8 +98,7 @@ fn the_youngest_session_is_found_without_a_look_at_the_others() {
         lock(&copying.line).looks = 0;
         copying.admit(&busy[0], job(&copying, 700 << 10));
         assert_eq!(copying.run.given_up(GaveUp::QueueFull), 5);
-        let looks = lock(&copying.line).looks;
-        looks
+        lock(&copying.line).looks
     };
     assert_eq!((looks(0), looks(1_000)), (5, 5));
 }

@@ -252,7 +252,9 @@ impl<'a> Player<'a> {
                         connection.execute(prepared.id, params)?;
                     }
                 }
-                _ => drop(connection.query(&text)?),
+                _ => {
+                    connection.query(&text)?;
+                }
             }
         }
         Ok(())

@@ -94,8 +94,9 @@ impl Healer {
             }
             let was = Some(Was { source: before.clone(), runs: true });
             let to = Move { name: channel.clone(), was, is_old: false };
-            let (monitor, taken) = (Arc::clone(&self.monitor), Channel::default());
-            let pointer = Pointer { monitor, server, new: new.clone(), to, taken, credentials: None, semi_sync: None, settles: SETTLES };
+            let (monitor, taken, tenure) = (Arc::clone(&self.monitor), Channel::default(), Some(self.tenure.clone()));
+            let pointer =
+                Pointer { monitor, server, new: new.clone(), to, taken, credentials: None, semi_sync: None, settles: SETTLES, tenure };
             jobs.spawn(async move { (pointer.server.key.addr(), pointer.follow().await) });
         }
         for (server, outcome) in jobs.join_all().await {
@@ -197,7 +198,7 @@ impl Pointer {
     /// Points the server and watches it; puts it back if it does not follow.
     async fn follow(&self) -> Result<(), String> {
         let work = async {
-            let mut server = Control::open(&self.monitor, &self.server, Instant::now() + LIMIT).await.map_err(NotDone::Untouched)?;
+            let mut server = self.open(&self.server).await.map_err(NotDone::Untouched)?;
             self.point_and_watch(&mut server).await.map_err(NotDone::Touched)
         };
         match self.limited(work).await {

@@ -3,12 +3,13 @@
 //! INVARIANT: of several proxies, only the one with the lease writes its plan there, and never over another plan.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use model::ServerAddr;
 use topology::Fork;
 use topology::healing::{Phase, Plan, Record, Stopped};
 
-use super::{Done, Healer, REACHED};
+use super::{Done, Healer};
 use crate::clock::unix_us;
 use crate::healing::Promoted;
 use crate::monitor::lock;
@@ -45,8 +46,10 @@ impl Healer {
             all.extend(stopped);
             all.clone()
         };
+        let seen = self.promote.seen.clone();
         let (id, healer, from) = (self.id.clone(), self.monitor.own_name(), self.promote.old.key.addr());
         let begun = self.monitor.write_record(self.promote.hostgroup, true, move |record| match record.phase {
+            _ if *record != seen => Err("the record in etcd has changed since the plan was decided: it is decided again".to_owned()),
             _ if let Some(suspended) = suspension(record) => Err(suspended),
             Phase::Plan | Phase::Fork => Err(format!("a plan of {} is not settled", record.healer)),
             Phase::Rest | Phase::Open => {
@@ -54,7 +57,9 @@ impl Healer {
                 Ok(())
             }
         });
-        begun.await
+        begun.await?;
+        self.is_kept.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Nothing of this plan is left to be undone.
@@ -86,7 +91,7 @@ impl Healer {
                 }
             }
         });
-        tokio::time::timeout(REACHED * 2, written).await.unwrap_or_else(|_| Err("etcd did not answer in time".to_owned()))
+        written.await
     }
 
     /// Writes down what is about to be done to a channel.

@@ -11,21 +11,22 @@
 mod after;
 mod ledger;
 mod opening;
+mod tenure;
 mod undo;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use model::snapshot::{HealingMode, ReadOnlyCheck, Server};
 use model::{HostgroupId, ServerAddr};
 use tokio::task::JoinSet;
-use topology::healing::{Act, Lease, Plan, Stopped, Verdict};
+use topology::healing::{Act, Lease, Plan, Record, Stopped, Verdict};
 use topology::{Event, EventKind};
 
 use super::claim::{Claim, Work};
 use super::control::Control;
 use super::gate::{Gate, lacks_right_to_set};
-use super::replication;
 use super::repoint::{self, Channel};
 use crate::channels::ThreadState;
 use crate::client::{Access, Fault, open};
@@ -38,6 +39,7 @@ use after::SEEN;
 use opening::{OPENED, Opened};
 use undo::point;
 
+pub(crate) use tenure::Tenure;
 pub(crate) use undo::resume;
 
 /// Longest for everything before the server is opened, beside applying.
@@ -46,10 +48,6 @@ const LIMIT: Duration = Duration::from_secs(30);
 const REACHED: Duration = Duration::from_secs(2);
 /// Time between looks at whether the promotion is still wanted.
 const WATCH_EVERY: Duration = Duration::from_millis(50);
-/// Each server is under this lock meanwhile; it forgets the lock with the connection.
-const LOCK: &str = "SELECT GET_LOCK('tidegate.heal', 0)";
-/// The connection that holds it.
-const HOLDER: &str = "SELECT IS_USED_LOCK('tidegate.heal')";
 
 /// A dead writer that is to be replaced.
 #[derive(Debug, Clone)]
@@ -64,6 +62,8 @@ pub(crate) struct Promote {
     pub(crate) channels: Vec<(ServerAddr, String)>,
     /// Longest time for applying what was received, ms.
     pub(crate) apply_ms: u64,
+    /// The record by which the plan was decided. The plan begins only if it is still the one in etcd.
+    pub(crate) seen: Record,
 }
 
 impl Promote {
@@ -140,7 +140,8 @@ pub(crate) async fn run(monitor: &Arc<Monitor>, promote: Promote) -> Promotion {
         Err(why) => return Promotion::Failed(format!("{why}; nothing was changed")),
     };
     let changes = Changes::default();
-    let is_shared = monitor.shares_healing();
+    let tenure = Tenure::new(monitor, promote.hostgroup);
+    let is_shared = tenure.is_shared();
     // What an earlier plan left at a server that did not answer.
     let left = if is_shared { monitor.record(promote.hostgroup).0.stopped } else { monitor.healing.orders.stopped(promote.hostgroup) };
     let left = left.into_iter().filter(|one| !promote.has(&one.server)).collect();
@@ -149,7 +150,9 @@ pub(crate) async fn run(monitor: &Arc<Monitor>, promote: Promote) -> Promotion {
         promote,
         changes: Arc::clone(&changes),
         stopped: Mutex::new(left),
+        tenure,
         is_shared,
+        is_kept: AtomicBool::new(false),
         id: format!("{}-{}", monitor.own_name(), unix_us()),
     });
     work.note(&work.promote.old.key.addr(), "plan begins", "the writer is dead");
@@ -202,8 +205,11 @@ struct Healer {
     changes: Changes,
     /// What is written down of channels.
     stopped: Mutex<Vec<Stopped>>,
+    tenure: Tenure,
     /// Of several proxies, this one heals by a lease.
     is_shared: bool,
+    /// The record has this plan, so that any other plan there ends this one.
+    is_kept: AtomicBool,
     /// The plan, in the record that proxies share.
     id: String,
 }
@@ -224,7 +230,12 @@ impl Done {
 
 impl Healer {
     fn lease(&self) -> Lease {
-        if self.is_shared { self.monitor.lease(self.promote.hostgroup) } else { Lease::Alone }
+        let lease = self.tenure.lease();
+        if !lease.is_own() || !self.is_kept.load(Ordering::Acquire) {
+            return lease;
+        }
+        let record = self.monitor.record(self.promote.hostgroup).0;
+        if record.plan == self.id { lease } else { Lease::Away(format!("{} has begun another plan", record.healer)) }
     }
 
     fn will(&self, done: Done) {
@@ -340,7 +351,7 @@ impl Healer {
         let mut servers: Vec<Control> = opening.join_all().await.into_iter().flatten().collect();
         servers.sort_by(|one, other| one.addr.cmp(&other.addr));
         for server in &mut servers {
-            within(REACHED, take_lock(server, self.is_shared)).await?;
+            within(REACHED, self.tenure.take_lock(server, self.is_shared)).await?;
         }
         Ok(servers)
     }
@@ -423,7 +434,7 @@ impl Healer {
         let server = self.server(&control.addr)?;
         self.keep_channel(&control.addr, channel, before, |one| one.fetches_from = Some(from.clone())).await?;
         self.will(Done::Fetches { server, channel: channel.to_owned(), before: before.clone() });
-        point(control, channel, from).await?;
+        point(&self.tenure, control, channel, from).await?;
         self.note(&control.addr, "fetches", &format!("from {from} what it lacks"));
         Ok(())
     }
@@ -460,25 +471,6 @@ impl Healer {
 /// The steps, or an error after so long.
 async fn within<T>(limit: Duration, steps: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     tokio::time::timeout(limit, steps).await.unwrap_or_else(|_| Err(format!("no answer within {} s", limit.as_secs())))
-}
-
-/// Takes the lock on a server. `is_forced`: this proxy has the lease of the healer, so a connection that holds the lock is of a healer that
-/// lost it. It is ended, and what it had sent ends with it.
-async fn take_lock(server: &mut Control, is_forced: bool) -> Result<(), String> {
-    if server.value(LOCK).await? == "1" {
-        return Ok(());
-    }
-    if is_forced {
-        // NULL where it was given back meanwhile.
-        if let Ok(holder) = server.value(HOLDER).await?.parse() {
-            tracing::info!("{}: connection {holder} held the lock of an earlier healer and is ended", server.addr);
-            replication::end(server, holder).await?;
-        }
-        if server.value(LOCK).await? == "1" {
-            return Ok(());
-        }
-    }
-    Err(format!("another proxy, or another order, is at work on {} (GET_LOCK)", server.addr))
 }
 
 /// Whether the list names this channel.

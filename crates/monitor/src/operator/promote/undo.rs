@@ -7,7 +7,7 @@ use model::ServerAddr;
 use model::snapshot::Server;
 use topology::healing::{Resume, Stopped};
 
-use super::{Done, Healer, Promotion, take_lock};
+use super::{Done, Healer, Promotion, Tenure};
 use crate::monitor::{Monitor, lock};
 use crate::operator::control::Control;
 use crate::operator::gate::Gate;
@@ -18,10 +18,16 @@ const UNDONE: Duration = Duration::from_secs(15);
 
 /// Puts back what a plan of an earlier process did to channels of a server, as a fresh look finds them. `is_forced`: this proxy has the lease
 /// of the healer. Returns whether the server takes writes: then it is left as it is.
-pub(crate) async fn resume(monitor: &Arc<Monitor>, server: &Arc<Server>, stopped: &[Stopped], is_forced: bool) -> Result<bool, String> {
+pub(crate) async fn resume(
+    monitor: &Arc<Monitor>,
+    tenure: &Tenure,
+    server: &Arc<Server>,
+    stopped: &[Stopped],
+    is_forced: bool,
+) -> Result<bool, String> {
     let work = async {
         let mut control = Control::open(monitor, server, Instant::now() + UNDONE).await?;
-        take_lock(&mut control, is_forced).await?;
+        tenure.take_lock(&mut control, is_forced).await?;
         let is_open = Gate::of(&mut control).await?.is_open();
         let sight = control.sight().await?;
         for one in stopped {
@@ -32,11 +38,11 @@ pub(crate) async fn resume(monitor: &Arc<Monitor>, server: &Arc<Server>, stopped
                 Resume::Receiver => statements::start_receiver(&version, &one.channel),
                 Resume::Both => statements::start(&version, &one.channel),
                 Resume::Back(before) => {
-                    point(&mut control, &one.channel, &before).await?;
+                    point(tenure, &mut control, &one.channel, &before).await?;
                     statements::start(&version, &one.channel)
                 }
             };
-            control.tell(&start, "its channel is started").await?;
+            tenure.tell(&mut control, &start, "its channel is started").await?;
             tracing::info!("{}: channel '{}' is started: a plan that did not end had stopped it", one.server, one.channel);
         }
         Ok(is_open)
@@ -88,31 +94,39 @@ impl Healer {
         Promotion::Failed(told)
     }
 
-    /// Over a new connection: the present one may be in the middle of something.
+    /// Over a new connection, under the lock: the present one may be in the middle of something. Of several proxies, each statement asks the
+    /// lease first, and the lock ends the present connection.
     async fn undo(&self, done: &Done) -> Result<(), String> {
         let fresh = |server: &Arc<Server>| {
             let server = Arc::clone(server);
-            async move { Control::open(&self.monitor, &server, Instant::now() + UNDONE).await }
+            async move {
+                let mut control = Control::open(&self.monitor, &server, Instant::now() + UNDONE).await?;
+                // Alone, the present connection may have the lock, and nobody else heals.
+                if self.is_shared {
+                    self.tenure.take_lock(&mut control, true).await?;
+                }
+                Ok::<_, String>(control)
+            }
         };
         match done {
             Done::Frozen { server, channel } => {
                 let mut control = fresh(server).await?;
                 // An earlier STOP may still be waiting: this one ends after it.
                 let stop = statements::stop_receiver(control.version(), channel);
-                control.tell(&stop, "its receiver is stopped").await?;
+                self.tenure.tell(&mut control, &stop, "its receiver is stopped").await?;
                 let start = statements::start_receiver(control.version(), channel);
-                control.tell(&start, "its receiver is started").await
+                self.tenure.tell(&mut control, &start, "its receiver is started").await
             }
             Done::Fetches { server, channel, before } => {
                 let mut control = fresh(server).await?;
-                point(&mut control, channel, before).await
+                point(&self.tenure, &mut control, channel, before).await
             }
             Done::Stopped { server, channel } => {
                 let mut control = fresh(server).await?;
                 let stop = statements::stop(control.version(), channel);
-                control.tell(&stop, "its channel is stopped").await?;
+                self.tenure.tell(&mut control, &stop, "its channel is stopped").await?;
                 let start = statements::start(control.version(), channel);
-                control.tell(&start, "its channel is started").await
+                self.tenure.tell(&mut control, &start, "its channel is started").await
             }
             Done::Noted { heir, before } => {
                 self.monitor.decide(|topology, now_ms| topology.forget_fork(now_ms, self.promote.hostgroup, heir));
@@ -123,15 +137,16 @@ impl Healer {
 }
 
 /// Points a channel elsewhere and starts it. MySQL keeps what it received only beside a running applier.
-pub(super) async fn point(control: &mut Control, channel: &str, source: &ServerAddr) -> Result<(), String> {
+pub(super) async fn point(tenure: &Tenure, control: &mut Control, channel: &str, source: &ServerAddr) -> Result<(), String> {
     let version = control.version().clone();
     let (stop, start) = if version.is_mariadb {
         (statements::stop(&version, channel), statements::start(&version, channel))
     } else {
         (statements::stop_receiver(&version, channel), statements::start_receiver(&version, channel))
     };
-    control.tell(&stop, "its channel is stopped").await?;
+    tenure.tell(control, &stop, "its channel is stopped").await?;
     let to = Pointing { name: channel, source, retry_s: None, credentials: None, tls: &[], place: Place::Kept };
+    tenure.may_change(control).await?;
     control.change(&to).await?;
-    control.tell(&start, "its channel is started").await
+    tenure.tell(control, &start, "its channel is started").await
 }

@@ -7,6 +7,7 @@ use model::snapshot::Server;
 use topology::CheckKind;
 
 use super::super::control::Control;
+use super::super::promote::Tenure;
 use super::super::replication;
 use super::channel::{self, Channel, Node};
 use super::judge::{self, Move, Part, Progress, Scene, Was};
@@ -47,6 +48,8 @@ pub(in crate::operator) struct Pointer {
     pub(in crate::operator) semi_sync: Option<SemiSync>,
     /// It has to follow for so long without an error.
     pub(in crate::operator) settles: Duration,
+    /// By which it is pointed, if a promotion does it: each statement asks whether it may.
+    pub(in crate::operator) tenure: Option<Tenure>,
 }
 
 impl Job {
@@ -131,8 +134,25 @@ impl Pointer {
         }
     }
 
-    async fn open(&self, server: &Arc<Server>) -> Result<Control, String> {
-        Control::open(&self.monitor, server, Instant::now() + LIMIT * 2).await
+    pub(in crate::operator) async fn open(&self, server: &Arc<Server>) -> Result<Control, String> {
+        let mut control = Control::open(&self.monitor, server, Instant::now() + LIMIT * 2).await?;
+        // Alone, another connection of the same promotion has the lock.
+        if let Some(tenure) = self.tenure.as_ref().filter(|tenure| tenure.is_shared()) {
+            tenure.take_lock(&mut control, true).await?;
+        }
+        Ok(control)
+    }
+
+    async fn may_change(&self, server: &mut Control) -> Result<(), String> {
+        match &self.tenure {
+            Some(tenure) => tenure.may_change(server).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn tell(&self, server: &mut Control, sql: &str, what: &str) -> Result<(), String> {
+        self.may_change(server).await?;
+        server.tell(sql, what).await
     }
 
     /// Whether stopping the receiver is enough, so that the applier is not waited for. MariaDB changes no source while an applier runs.
@@ -154,14 +174,15 @@ impl Pointer {
         let (is_receiver_alone, version) = (self.is_receiver_alone(server), server.version().clone());
         if self.to.was.is_some() {
             let stop = if is_receiver_alone { statements::stop_receiver(&version, name) } else { statements::stop(&version, name) };
-            server.tell(&stop, "its channel is stopped").await?;
+            self.tell(server, &stop, "its channel is stopped").await?;
         }
         if let Some(semi_sync) = self.semi_sync.filter(|_| self.to.is_old) {
             semi_sync.set_follower(server).await?;
         }
+        self.may_change(server).await?;
         server.change(&self.pointing()).await?;
         let start = if is_receiver_alone { statements::start_receiver(&version, name) } else { statements::start(&version, name) };
-        server.tell(&start, "its channel is started").await
+        self.tell(server, &start, "its channel is started").await
     }
 
     /// A channel that there is keeps its account and its options.
@@ -206,14 +227,15 @@ impl Pointer {
         let is_receiver_alone = self.is_receiver_alone(&server);
         // An earlier STOP may still wait for the applier. This one ends after it, so no STOP hits the threads started below.
         let stop = if is_receiver_alone { statements::stop_receiver(&version, name) } else { statements::stop(&version, name) };
-        server.tell(&stop, "its channel is stopped").await?;
+        self.tell(&mut server, &stop, "its channel is stopped").await?;
         match &self.to.was {
-            None => server.tell(&statements::forget(&version, name), "its channel is forgotten").await?,
+            None => self.tell(&mut server, &statements::forget(&version, name), "its channel is forgotten").await?,
             Some(was) => {
                 let pointing = Pointing { name, source: &was.source, retry_s: None, credentials: None, tls: &[], place: Place::Kept };
+                self.may_change(&mut server).await?;
                 server.change(&pointing).await?;
                 if was.runs {
-                    server.tell(&statements::start(&version, name), "its channel is started").await?;
+                    self.tell(&mut server, &statements::start(&version, name), "its channel is started").await?;
                     self.see_put_back(&mut server, was).await?;
                 }
             }

@@ -240,6 +240,7 @@ pub(super) async fn follow(work: &mut Switchover) -> Vec<String> {
                     credentials: repoint.credentials.clone(),
                     semi_sync: repoint.semi_sync.map(|(_, old)| old),
                     settles: follow::SETTLED,
+                    tenure: None,
                 };
                 let job = Job { pointer, new_server: Arc::clone(&work.plan.new), scene: Arc::clone(&repoint.scene) };
                 jobs.spawn(async move { (job.pointer.server.key.addr(), job.run().await) });
