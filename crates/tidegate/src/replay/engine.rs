@@ -3,7 +3,7 @@
 use super::gate::{Gate, Ticket};
 use super::judge::Judge;
 use super::plan::{FilePlan, open};
-use super::progress::{At, Progress, Reached, ReachedBySession};
+use super::progress::{At, Ended, Progress, Reached, ReachedBySession};
 use super::said::{Follower, Known, Said, turn_of};
 use super::session::Player;
 use super::target::Target;
@@ -138,14 +138,32 @@ impl<'a> Stage<'a> {
         self.run.reached.session(self.file, session)
     }
 
-    /// A command that may commit is about to be sent.
-    pub(super) fn begins(&self, session: u64, seq: u64) -> Result<()> {
-        self.run.progress.map_or(Ok(()), |progress| progress.begins(At { file: self.file, session, seq }))
+    /// Whether a command started out of order before the replay was interrupted.
+    pub(super) fn was_out_of_order(&self, seq: u64) -> bool {
+        self.run.reached.was_out_of_order(self.file, seq)
     }
 
-    /// A command has ended; behind it nothing of its session is open, or something is.
-    pub(super) fn note_end(&self, session: u64, seq: u64, answer: Option<(&Answer, u64)>, is_boundary: bool) -> Result<()> {
-        self.run.progress.map_or(Ok(()), |progress| progress.ended(At { file: self.file, session, seq }, answer, is_boundary))
+    /// A command that may commit is about to be sent.
+    pub(super) fn begins(&self, session: u64, seq: u64) -> Result<()> {
+        self.keep(|progress| progress.begins(At { file: self.file, session, seq }))
+    }
+
+    /// A command has ended.
+    pub(super) fn note_end(&self, session: u64, seq: u64, answer: Option<(&Answer, u64)>, ended: Ended) -> Result<()> {
+        self.keep(|progress| progress.ended(At { file: self.file, session, seq }, answer, ended))
+    }
+
+    /// A session is given up.
+    pub(super) fn gives_up(&self, session: u64) -> Result<()> {
+        self.keep(|progress| progress.gives_up(self.file, session))
+    }
+
+    /// Keeps how far the replay came. Where that fails it ends, for what is not kept could run twice.
+    fn keep(&self, put: impl FnOnce(&Progress) -> Result<()>) -> Result<()> {
+        self.run.progress.map_or(Ok(()), put).inspect_err(|_| {
+            self.run.is_stopped.store(true, Ordering::Relaxed);
+            self.gate.stop();
+        })
     }
 
     /// The thread took a job of so many bytes.
@@ -253,14 +271,19 @@ impl<'scope, 'a> Hands<'scope, 'a> {
     fn begin(&mut self, session: u64) {
         self.sessions.remove(&session);
         if self.sessions.len() >= MAX_SESSIONS {
-            return self.stage.judge.give_up("too many sessions", &format!("more than {MAX_SESSIONS} sessions at a time"));
+            return self.give_up(session, &format!("more than {MAX_SESSIONS} sessions at a time"));
         }
         let ((sender, receiver), stage) = (channel(), self.stage);
         let thread = std::thread::Builder::new().name("session".to_owned()).stack_size(STACK);
         match thread.spawn_scoped(self.scope, move || Player::new(stage).play(&receiver)) {
             Ok(_) => drop(self.sessions.insert(session, sender)),
-            Err(e) => stage.judge.give_up("too many sessions", &format!("cannot start a thread: {e}")),
+            Err(e) => self.give_up(session, &format!("cannot start a thread: {e}")),
         }
+    }
+
+    fn give_up(&self, session: u64, error: &str) {
+        let kept = self.stage.gives_up(session);
+        self.stage.judge.give_up("too many sessions", &kept.map_or_else(|e| format!("{e:#}"), |()| error.to_owned()));
     }
 
     /// When a command is due, us since the replay's begin, and whether it is compared.

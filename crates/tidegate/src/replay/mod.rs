@@ -34,7 +34,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use target::Target;
+use target::{ServerIdentity, Target};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// How often progress is shown on a terminal, and elsewhere.
@@ -64,14 +64,14 @@ fn replay(options: &ReplayOptions) -> Result<u8> {
     let files = options.files.iter().map(|path| FilePlan::read(path, key.as_ref(), &known)).collect::<Result<Vec<_>>>()?;
     files.iter().filter_map(FilePlan::fault).for_each(|fault| eprintln!("tidegate: {fault}"));
     let target = options.to.as_ref().map(|address| keys::target(options, address)).transpose()?;
-    let version = target.as_ref().map(Target::version).transpose()?;
-    let Some((target, version)) = target.zip(version).filter(|_| !options.dry_run) else {
+    let server = target.as_ref().map(Target::server).transpose()?;
+    let Some((target, server)) = target.zip(server).filter(|_| !options.dry_run) else {
         page::dry_run(&files).iter().for_each(|(part, text)| println!("{part:<10} {text}"));
         return Ok(0);
     };
     let base = options.against.as_deref().map(|path| Base::open(path, &files)).transpose()?;
     let has_base = base.is_some();
-    let (report, progress, reached) = recorder(options, &files)?;
+    let (report, progress, reached) = recorder(options, &files, &server)?;
     let judge = Judge::new(report, base, options.show_literals);
     let ran = Ran {
         options,
@@ -85,7 +85,7 @@ fn replay(options: &ReplayOptions) -> Result<u8> {
         reached: &reached,
     };
     let outcome = ran.play()?;
-    let lines = page::page(options, &files, &version, &judge, &outcome);
+    let lines = page::page(options, &files, &server.version, &judge, &outcome);
     lines.lines.iter().for_each(|(part, text)| println!("{part:<10} {text}"));
     if let Some(report) = judge.take_report() {
         report.finish(&judge.findings().tally, &lines.lines).context("the report cannot be written")?;
@@ -103,7 +103,7 @@ fn replay(options: &ReplayOptions) -> Result<u8> {
 }
 
 /// Where answers are kept, and how far an interrupted replay came.
-fn recorder(options: &ReplayOptions, files: &[FilePlan]) -> Result<(Option<Report>, Option<Progress>, Reached)> {
+fn recorder(options: &ReplayOptions, files: &[FilePlan], server: &ServerIdentity) -> Result<(Option<Report>, Option<Progress>, Reached)> {
     let Some(path) = options.report.as_deref() else { return Ok((None, None, Reached::default())) };
     if options.times > 1 {
         if options.resume {
@@ -111,7 +111,7 @@ fn recorder(options: &ReplayOptions, files: &[FilePlan]) -> Result<(Option<Repor
         }
         return Ok((Some(Report::create(path, files)?), None, Reached::default()));
     }
-    let terms = options.terms(files.iter().map(|file| (file.header.name.as_str(), file.header.host.as_str(), file.header.started_unix_us)));
+    let terms = options.terms(files, server);
     if options.resume {
         let (progress, reached, report) = Progress::resume(path, &terms, files)?;
         return Ok((Some(report), Some(progress), reached));
@@ -184,7 +184,7 @@ impl Ran<'_> {
             is_over.store(true, Ordering::Relaxed);
             let _ = watch.join();
         });
-        let out_of_order = stages.iter().map(|stage| stage.gate.out_of_order()).sum();
+        let out_of_order = self.reached.out_of_order() + stages.iter().map(|stage| stage.gate.out_of_order()).sum::<u64>();
         Ok(Outcome { took: began.elapsed(), is_interrupted: is_stopped.load(Ordering::Relaxed), out_of_order })
     }
 

@@ -1,5 +1,7 @@
 //! The command line of `tidegate replay`.
 
+use super::plan::FilePlan;
+use super::target::ServerIdentity;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -86,10 +88,16 @@ pub(crate) struct ReplayOptions {
 
 impl ReplayOptions {
     /// What must be the same for a replay that is resumed, a line each.
-    pub(super) fn terms<'a>(&self, files: impl Iterator<Item = (&'a str, &'a str, u64)>) -> String {
-        let mut terms: Vec<String> = files.map(|(name, host, started)| format!("capture {name} of {host}, begun {started}")).collect();
+    pub(super) fn terms(&self, files: &[FilePlan], server: &ServerIdentity) -> String {
+        let capture = |file: &FilePlan| {
+            let header = &file.header;
+            format!("capture {} of {}, begun {}, {} bytes", header.name, header.host, header.started_unix_us, file.bytes)
+        };
+        let mut terms: Vec<String> = files.iter().map(capture).collect();
         let ms = |time: Option<Duration>| time.map_or("none".to_owned(), |time| format!("{} ms", time.as_millis()));
         terms.push(format!("to {}", self.to.as_deref().unwrap_or_default()));
+        terms.push(format!("server {}, version {}", server.name, server.version));
+        terms.push(format!("user {}", self.user));
         terms.push(format!("reads-only {}", self.reads_only));
         terms.push(format!("from {}", ms(self.from)));
         terms.push(format!("until {}", ms(self.until)));

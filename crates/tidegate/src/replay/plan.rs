@@ -24,6 +24,8 @@ pub(crate) enum Ending {
 pub(crate) struct FilePlan {
     /// Its path.
     pub path: PathBuf,
+    /// Its size.
+    pub bytes: u64,
     /// Its header.
     pub header: Header,
     /// How it ends.
@@ -59,6 +61,7 @@ impl FilePlan {
         let named = || path.display().to_string();
         let mut reader = open(path, key).with_context(named)?;
         let mut plan = Self::new(path, reader.header().clone());
+        plan.bytes = std::fs::metadata(path).with_context(named)?.len();
         let (mut follower, mut damage) = (Follower::default(), None);
         plan.ending = loop {
             match reader.step() {
@@ -82,6 +85,7 @@ impl FilePlan {
     fn new(path: &Path, header: Header) -> Self {
         Self {
             path: path.to_owned(),
+            bytes: 0,
             header,
             ending: Ending::CutOff(0),
             seqs: Seqs::default(),

@@ -122,7 +122,7 @@ impl Said {
             digest: digested.hash,
             text: digested.text.into(),
             is_read,
-            is_write: !is_read && !reads_only && !begins && !sets && !selects,
+            is_write: analysis.facts.contains(Facts::MULTI) || !is_read && !reads_only && !begins && !sets && !selects,
             is_state,
         }
     }
@@ -209,6 +209,8 @@ mod tests {
             ("USE shop", false, false, true),
             ("SHOW TABLES", false, false, false),
             ("SELECT 1; DELETE FROM t", false, true, false),
+            ("BEGIN; DELETE FROM t", false, true, false),
+            ("SHOW TABLES; DELETE FROM t", false, true, false),
         ] {
             let said = Said::of(text.as_bytes());
             assert_eq!((said.is_read, said.is_write, said.is_state), (is_read, is_write, is_state), "{text}");

@@ -1,14 +1,18 @@
 //! One session of a replay: a thread with a connection of its own, which runs the session's commands in their order.
 
+mod catch_up;
+
 use super::engine::{Job, Stage};
 use super::gate::Start;
 use super::judge::{Beside, Replayed};
+use super::progress::{Boundary, Ended};
 use super::said::Said;
 use super::target::Connection;
 use anyhow::Result;
 use capture::{Command, Params, Record, SessionStart, Timing, What};
+use catch_up::CatchUp;
 use rehearsal::Answer;
-use sql::{Facts, Kind};
+use sql::{Analysis, Facts, Kind};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -40,6 +44,8 @@ struct Transaction {
 /// See the module.
 pub(super) struct Player<'a> {
     stage: &'a Stage<'a>,
+    /// Its number in the file.
+    number: u64,
     connection: Option<Connection>,
     user: String,
     schema: String,
@@ -60,21 +66,12 @@ pub(super) struct Player<'a> {
     catch_up: CatchUp,
 }
 
-/// What a session that is resumed has of the time before.
-#[derive(Default)]
-struct CatchUp {
-    /// Its commands still are of that time.
-    is_on: bool,
-    /// State that cannot be made again.
-    missing: Option<&'static str>,
-    last_insert_id: u64,
-}
-
 impl<'a> Player<'a> {
     /// A session that has not begun.
     pub(super) fn new(stage: &'a Stage<'a>) -> Self {
         Self {
             stage,
+            number: 0,
             connection: None,
             user: String::new(),
             schema: String::new(),
@@ -105,10 +102,10 @@ impl<'a> Player<'a> {
 
     fn begin(&mut self, start: &SessionStart<'_>) {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        (self.user, self.schema) = (text(start.user), text(start.schema));
+        (self.number, self.user, self.schema) = (start.session, text(start.user), text(start.schema));
         match self.stage.target.connect(start.capabilities) {
             Ok(connection) => self.connection = Some(connection),
-            Err(e) => return self.stage.judge.give_up("cannot log in", &format!("{e:#}")),
+            Err(e) => return self.ends("cannot log in", &format!("{e:#}")),
         }
         let done = self.set_up(&start.setup, start.schema);
         self.told(done);
@@ -134,18 +131,27 @@ impl<'a> Player<'a> {
         if self.stage.reads_only
             && let (Answer { error: Some(code), .. }, _) = connection.query(READ_ONLY)?
         {
-            self.connection = None;
-            self.stage.judge.give_up("cannot be made read only", &format!("error {code} at {}", String::from_utf8_lossy(READ_ONLY)));
+            self.ends("cannot be made read only", &format!("error {code} at {}", String::from_utf8_lossy(READ_ONLY)));
         }
         Ok(())
     }
 
-    fn told(&mut self, done: Result<()>) {
-        if let Err(e) = done {
-            self.stage.judge.give_up("connection lost", &format!("{e:#}"));
+    /// The session is given up, and so it is if the replay is resumed.
+    fn ends(&mut self, why: &'static str, error: &str) {
+        self.connection = None;
+        self.stage.judge.give_up(why, error);
+        if let Err(e) = self.stage.gives_up(self.number) {
+            self.stage.judge.give_up("cannot be recorded", &format!("{e:#}"));
         }
-        if self.connection.as_ref().is_some_and(Connection::is_lost) {
-            self.connection = None;
+    }
+
+    fn told(&mut self, done: Result<()>) {
+        let is_lost = self.connection.as_ref().is_some_and(Connection::is_lost);
+        match done {
+            Err(e) if is_lost => self.ends("connection lost", &format!("{e:#}")),
+            Err(e) => self.stage.judge.give_up("cannot be recorded", &format!("{e:#}")),
+            Ok(()) if is_lost => self.ends("connection lost", "the server has closed the connection"),
+            Ok(()) => {}
         }
     }
 
@@ -156,12 +162,13 @@ impl<'a> Player<'a> {
         let reached = self.stage.reached(session);
         let is_done = reached.is_some_and(|reached| Some(seq) <= reached.done);
         if !is_done && self.connection.is_some() {
-            self.go_on(reached.is_some_and(|reached| reached.is_unknown));
+            self.go_on(reached.unwrap_or_default());
         }
         if self.connection.is_none() {
             self.stage.judge.skip("session not replayed");
         } else if is_done {
             if self.stage.gate.enter(ticket) != Start::Not {
+                self.transaction.is_raced |= self.stage.was_out_of_order(seq);
                 let done = self.repeat_state(command, job);
                 self.told(done);
             }
@@ -170,7 +177,7 @@ impl<'a> Player<'a> {
                 Start::Not => self.stage.judge.skip("interrupted"),
                 start => {
                     self.transaction.is_raced |= start == Start::OutOfOrder;
-                    let done = self.execute_and_note(command, job);
+                    let done = self.execute_and_note(command, job, start);
                     self.told(done);
                 }
             }
@@ -180,9 +187,11 @@ impl<'a> Player<'a> {
     }
 
     /// Executes a command, and keeps how far the session came.
-    fn execute_and_note(&mut self, command: &Command<'_>, job: &Job) -> Result<()> {
+    fn execute_and_note(&mut self, command: &Command<'_>, job: &Job, start: Start) -> Result<()> {
         let (session, seq) = (command.session, command.timing.seq);
-        if job.said.as_ref().is_some_and(|said| self.may_commit(said)) {
+        let is_open = self.connection.as_ref().is_some_and(Connection::is_in_transaction);
+        let may_commit = job.said.as_ref().is_some_and(|said| may_commit(said, is_open));
+        if may_commit {
             self.stage.begins(session, seq)?;
         }
         self.answered = None;
@@ -193,99 +202,16 @@ impl<'a> Player<'a> {
             _ => self.has_long_data,
         };
         let Some(connection) = self.connection.as_ref().filter(|connection| !connection.is_lost()) else { return Ok(()) };
-        let is_boundary = !connection.is_in_transaction() && !self.has_long_data;
+        let is_open = connection.is_in_transaction();
         let answer = self.answered.take();
-        self.stage.note_end(session, seq, answer.as_ref().map(|(answer, time_us)| (answer, *time_us)), is_boundary)
-    }
-
-    /// Whether the statement may leave something that a lost connection does not take back.
-    fn may_commit(&self, said: &Said) -> bool {
-        let is_open = self.connection.as_ref().is_some_and(Connection::is_in_transaction);
-        let is_of_rows = matches!(said.analysis.kind, Kind::Select | Kind::Insert | Kind::Replace | Kind::Update | Kind::Delete);
-        said.is_write && !(is_open && is_of_rows)
-    }
-
-    /// A command that ran before the replay was interrupted: it is judged by what was answered then, and makes the session's state again.
-    fn repeat_state(&mut self, command: &Command<'_>, job: &Job) -> Result<()> {
-        self.catch_up.is_on = true;
-        let Some(said) = &job.said else {
-            let is_state = !matches!(command.what, What::LongData { .. } | What::ChangeUser { .. });
-            if matches!(command.what, What::Reset(_)) {
-                self.catch_up = CatchUp { is_on: true, ..CatchUp::default() };
-            }
-            return if is_state && self.names_prepared(&command.what) { self.command(&command.what) } else { Ok(()) };
+        let has_failed = answer.as_ref().is_some_and(|(answer, _)| answer.error.is_some());
+        let boundary = match &job.said {
+            _ if !is_open && !self.has_long_data => Boundary::Behind,
+            Some(said) if may_commit => boundary_of(said, is_open, !self.has_long_data && !has_failed),
+            _ => Boundary::Same,
         };
-        let text = match &command.what {
-            What::Query(text) => Arc::from(*text),
-            What::Execute { statement, .. } => match self.prepared.get(statement) {
-                Some(prepared) => Arc::clone(&prepared.text),
-                None => return Ok(()),
-            },
-            What::Prepare { statement, text } => return self.prepare(command, *statement, text, said),
-            _ => {
-                // It was not captured, and is counted so.
-                self.is_wanted(command, job);
-                return Ok(());
-            }
-        };
-        self.catch_up.missing = self.catch_up.missing.or_else(|| unmakeable(said));
-        let timing = command.timing;
-        if let Some((answer, time_us)) = self.stage.judge.stored(self.stage.file, timing.seq)? {
-            let beside = self.beside(timing, said);
-            self.note(&text, said, command.reply.as_ref(), &answer)?;
-            if answer.insert_id > 0 {
-                self.catch_up.last_insert_id = answer.insert_id;
-            }
-            if job.is_compared {
-                if !self.stage.reads_only || said.is_read {
-                    self.stage.judge.ran(said, timing.time_us);
-                }
-                self.judge(timing, &text, said, command.reply.as_ref(), (&answer, time_us), beside)?;
-            }
-        }
-        if said.is_state && matches!(said.analysis.kind, Kind::Set | Kind::Use) {
-            self.set_last_insert_id()?;
-            let Some(connection) = self.connection.as_mut() else { return Ok(()) };
-            match &command.what {
-                What::Execute { statement, params } => {
-                    if let Some(prepared) = self.prepared.get(statement) {
-                        connection.execute(prepared.id, params)?;
-                    }
-                }
-                _ => {
-                    connection.query(&text)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn set_last_insert_id(&mut self) -> Result<()> {
-        let id = self.catch_up.last_insert_id;
-        if let (Some(connection), true) = (self.connection.as_mut(), id > 0) {
-            connection.query(format!("SET last_insert_id={id}").as_bytes())?;
-        }
-        Ok(())
-    }
-
-    /// The first command that did not run before the replay was interrupted. A session that cannot go on is given up.
-    fn go_on(&mut self, is_unknown: bool) {
-        let catch_up = std::mem::take(&mut self.catch_up);
-        let why = match catch_up.missing {
-            _ if is_unknown => Some("whether its last write was committed is not known"),
-            missing if catch_up.is_on => missing,
-            _ => None,
-        };
-        if let Some(why) = why {
-            self.connection = None;
-            return self.stage.judge.give_up("cannot be resumed", why);
-        }
-        if catch_up.is_on {
-            (self.transaction, self.catch_up.last_insert_id) = (Transaction::default(), catch_up.last_insert_id);
-            let done = self.set_last_insert_id();
-            self.catch_up = CatchUp::default();
-            self.told(done);
-        }
+        let ended = Ended { boundary, is_out_of_order: start == Start::OutOfOrder };
+        self.stage.note_end(session, seq, answer.as_ref().map(|(answer, time_us)| (answer, *time_us)), ended)
     }
 
     /// Whether the command is sent; says why it is not.
@@ -326,7 +252,13 @@ impl<'a> Player<'a> {
                 let Some((id, text)) = self.prepared.get(statement).map(|it| (it.id, Arc::clone(&it.text))) else { return Ok(()) };
                 self.statement(command, &text, said, job, Some((id, params)))
             }
-            (What::Prepare { statement, text }, Some(said)) => self.prepare(command, *statement, text, said),
+            (What::Prepare { statement, text }, Some(said)) => match self.prepare(*statement, text)? {
+                Some(code) => {
+                    self.answered = Some((Answer::of_error(code), 0));
+                    self.judge_prepare(command.timing, text, said, &Answer::of_error(code))
+                }
+                None => Ok(()),
+            },
             (what, _) => self.command(what),
         }
     }
@@ -361,16 +293,21 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Prepares a statement. The original's PREPARE succeeded, or it would not be in the file.
-    fn prepare(&mut self, command: &Command<'_>, statement: u32, text: &[u8], said: &Said) -> Result<()> {
-        let Some(connection) = self.connection.as_mut() else { return Ok(()) };
+    /// Prepares a statement; the server's error, if it refuses.
+    fn prepare(&mut self, statement: u32, text: &[u8]) -> Result<Option<u16>> {
+        let Some(connection) = self.connection.as_mut() else { return Ok(None) };
         match connection.prepare(text)? {
             Ok(id) => {
                 self.prepared.insert(statement, Prepared { id, text: text.into() });
-                Ok(())
+                Ok(None)
             }
-            Err(code) => self.judge(command.timing, text, said, Some(&Answer::default()), (&Answer::of_error(code), 0), Beside::Nothing),
+            Err(code) => Ok(Some(code)),
         }
+    }
+
+    /// A PREPARE failed. The original's succeeded, or it would not be in the file.
+    fn judge_prepare(&self, timing: Timing, text: &[u8], said: &Said, answer: &Answer) -> Result<()> {
+        self.judge(timing, text, said, Some(&Answer::default()), (answer, 0), Beside::Nothing)
     }
 
     /// Runs a statement, as text or (`prepared`) by its number, and has the answer judged.
@@ -399,7 +336,7 @@ impl<'a> Player<'a> {
         let (answer, time_us) = match asked {
             Ok(asked) => asked,
             Err(e) => {
-                self.stage.judge.give_up("connection lost", &format!("{e:#}"));
+                self.ends("connection lost", &format!("{e:#}"));
                 (Answer::of_error(codes::SERVER_LOST), 0)
             }
         };
@@ -494,6 +431,29 @@ impl<'a> Player<'a> {
     }
 }
 
+/// Whether the statement may leave something that a lost connection does not take back. `is_open`: a transaction is open.
+fn may_commit(said: &Said, is_open: bool) -> bool {
+    // BEGIN commits what is open, and so does SET autocommit=1.
+    is_open && matches!(said.analysis.kind, Kind::Begin | Kind::Set) || said.is_write && !(is_open && is_of_rows(said))
+}
+
+/// Of a statement that may have committed and behind which something is open: a transaction (`is_open`) or long data.
+/// `may_repeat`: it has not failed, and there is no long data.
+fn boundary_of(said: &Said, is_open: bool, may_repeat: bool) -> Boundary {
+    match said.analysis.kind {
+        // Without autocommit, a first statement begins a transaction.
+        _ if is_open && is_of_rows(said) => Boundary::Same,
+        Kind::Begin if may_repeat && !said.analysis.facts.contains(Facts::MULTI) => Boundary::Before,
+        _ => Boundary::Lost,
+    }
+}
+
+/// One statement that changes rows only, or reads.
+fn is_of_rows(said: &Said) -> bool {
+    let Analysis { kind, facts, .. } = said.analysis;
+    matches!(kind, Kind::Select | Kind::Insert | Kind::Replace | Kind::Update | Kind::Delete) && !facts.contains(Facts::MULTI)
+}
+
 /// Where a deadlock ended a transaction that goes on elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RolledBack {
@@ -516,22 +476,6 @@ fn runs_without_transaction(said: &Said) -> bool {
     ends || said.is_state && matches!(said.analysis.kind, Kind::Set | Kind::Use)
 }
 
-/// State that a statement leaves in its session and that a new connection does not get.
-fn unmakeable(said: &Said) -> Option<&'static str> {
-    match said.analysis.kind {
-        Kind::CreateTemporaryTable => Some("it had a temporary table"),
-        Kind::LockTables | Kind::FlushReadLock | Kind::BackupLock => Some("it had a table lock"),
-        Kind::Prepare => Some("it had a statement prepared in SQL text"),
-        Kind::Handler => Some("it had a HANDLER"),
-        Kind::Xa => Some("it had an XA transaction"),
-        Kind::Call | Kind::Compound => Some("it called code that may have set user variables"),
-        Kind::Set => (!said.is_state).then_some("it set a variable that may be another one now"),
-        _ if said.analysis.facts.contains(Facts::GET_LOCK) => Some("it had a lock by name"),
-        _ if said.analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN) => Some("it set user variables in a query"),
-        _ => None,
-    }
-}
-
 /// SET autocommit=0, among others.
 fn turns_autocommit_off(text: &[u8]) -> bool {
     const NAME: &[u8] = b"autocommit";
@@ -543,8 +487,9 @@ fn turns_autocommit_off(text: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::progress::Boundary;
     use super::super::said::Known;
-    use super::{RolledBack, rolled_back, runs_without_transaction, turns_autocommit_off, unmakeable};
+    use super::{RolledBack, boundary_of, may_commit, rolled_back, runs_without_transaction, turns_autocommit_off};
     use rehearsal::Answer;
 
     #[test]
@@ -578,20 +523,39 @@ mod tests {
     }
 
     #[test]
-    fn state_that_cannot_be_made_again_is_known() {
-        for (text, is_missing) in [
-            ("CREATE TEMPORARY TABLE t (a INT)", true),
-            ("SELECT @a := 5", true),
-            ("SET @a = (SELECT MAX(a) FROM t)", true),
-            ("SELECT GET_LOCK('a', 1)", true),
-            ("PREPARE a FROM 'SELECT 1'", true),
-            ("SET @a = LAST_INSERT_ID()", false),
-            ("SET sql_mode = 'ANSI'", false),
-            ("INSERT INTO t VALUES (1)", false),
-            ("SELECT @a", false),
+    fn what_may_commit_is_noted_before_it_is_sent() {
+        for (text, in_transaction, alone) in [
+            ("INSERT INTO t VALUES (1)", false, true),
+            ("INSERT INTO t VALUES (1); COMMIT", true, true),
+            ("SELECT a FROM t", false, false),
+            ("BEGIN", true, false),
+            ("START TRANSACTION READ ONLY", true, false),
+            ("SET autocommit=1", true, false),
+            ("USE shop; INSERT INTO t VALUES (1)", true, true),
+            ("COMMIT", true, true),
+            ("CREATE TABLE t (a INT)", true, true),
+            ("LOCK TABLES t READ", true, true),
+            ("CALL p()", true, true),
         ] {
-            assert_eq!(unmakeable(&Known::default().read(text.as_bytes())).is_some(), is_missing, "{text}");
+            let said = Known::default().read(text.as_bytes());
+            assert_eq!([may_commit(&said, true), may_commit(&said, false)], [in_transaction, alone], "{text}");
         }
+    }
+
+    #[test]
+    fn what_a_statement_has_committed_does_not_run_again_while_another_transaction_is_open() {
+        for (text, may_repeat, expected) in [
+            ("BEGIN", true, Boundary::Before),
+            ("BEGIN", false, Boundary::Lost),
+            ("BEGIN; INSERT INTO t VALUES (1)", true, Boundary::Lost),
+            ("COMMIT AND CHAIN", true, Boundary::Lost),
+            ("INSERT INTO t VALUES (1)", true, Boundary::Same),
+            ("CALL p()", true, Boundary::Lost),
+        ] {
+            assert_eq!(boundary_of(&Known::default().read(text.as_bytes()), true, may_repeat), expected, "{text}");
+        }
+        let insert = Known::default().read(b"INSERT INTO t VALUES (1)");
+        assert_eq!(boundary_of(&insert, false, false), Boundary::Lost, "it was committed beside long data");
     }
 
     #[test]

@@ -1,16 +1,15 @@
 //! A connection to the server of a replay: commands, and what a reply says.
 
 use admin::client::Client;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use capture::Params;
 use rehearsal::{Answer, AnswerReader, Form};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use wire::codec::put_u16;
-use wire::codes;
 use wire::command::Command;
 use wire::flags::{Capabilities, StatusFlags};
-use wire::message::{ERR, ErrPacket};
+use wire::message::{ERR, ErrPacket, OK, OkPacket};
 use wire::packet::{self, HEADER};
 use wire::prepared::{PrepareOk, put_stmt_id};
 use wire::query;
@@ -43,6 +42,14 @@ pub(crate) struct Connection {
     is_in_transaction: bool,
 }
 
+/// What a server says of itself.
+pub(crate) struct ServerIdentity {
+    /// Its version.
+    pub version: String,
+    /// Its UUID, or host and port.
+    pub name: String,
+}
+
 impl Target {
     /// Logs in with what of these capabilities changes answers.
     ///
@@ -54,15 +61,23 @@ impl Target {
         Ok(Connection { client, is_lost: false, is_in_transaction: false })
     }
 
-    /// The server's version.
+    /// What the server says of itself.
     ///
     /// # Errors
     /// As for [`Target::connect`].
-    pub(crate) fn version(&self) -> Result<String> {
+    pub(crate) fn server(&self) -> Result<ServerIdentity> {
         let mut client = Client::connect(&self.address, &self.user, &self.password, self.ca.as_deref())?;
         let limit = admin::client::Limit { bytes: 1 << 20, time: Duration::from_secs(10) };
-        let rows = client.rows("SELECT VERSION()", limit)?.map_err(anyhow::Error::msg)?;
-        rows.into_iter().flatten().flatten().next().context("the server has no version")
+        let mut value = |sql: &str| -> Result<std::result::Result<String, String>> {
+            Ok(client.rows(sql, limit)?.and_then(|rows| rows.into_iter().flatten().flatten().next().ok_or(format!("{sql}: no value"))))
+        };
+        let version = value("SELECT VERSION()")?.map_err(anyhow::Error::msg)?;
+        let name = match value("SELECT @@server_uuid")? {
+            Ok(name) => name,
+            // MariaDB has none.
+            Err(_) => value("SELECT CONCAT(@@hostname, ':', @@port)")?.map_err(anyhow::Error::msg)?,
+        };
+        Ok(ServerIdentity { version, name })
     }
 }
 
@@ -72,7 +87,7 @@ impl Connection {
         self.is_lost
     }
 
-    /// A transaction is open, as far as the server has said. An error does not say it, but for a deadlock.
+    /// A transaction is open, as the server has said last.
     pub(crate) fn is_in_transaction(&self) -> bool {
         self.is_in_transaction
     }
@@ -107,6 +122,9 @@ impl Connection {
             packet::header(&input).is_some_and(|(len, _)| input.len() >= HEADER + len)
         })?;
         let body = input.get(HEADER..).unwrap_or_default();
+        if let Some(ok) = (body.first() == Some(&OK)).then(|| OkPacket::parse(body, caps)).and_then(std::result::Result::ok) {
+            self.is_in_transaction = ok.status.contains(StatusFlags::IN_TRANS);
+        }
         Ok((body.first() == Some(&ERR)).then(|| ErrPacket::parse(body, caps).map_or(0, |error| error.code)))
     }
 
@@ -171,11 +189,15 @@ impl Connection {
             reader.is_done() || reader.is_confused()
         })?;
         let time_us = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        match reader.error() {
-            None => self.is_in_transaction = reader.status().contains(StatusFlags::IN_TRANS),
-            Some(error) => self.is_in_transaction &= error != codes::LOCK_DEADLOCK,
+        let (is_error, status) = (reader.error().is_some(), reader.status());
+        let answer = reader.finish();
+        if !is_error {
+            self.is_in_transaction = status.contains(StatusFlags::IN_TRANS);
+        } else if answer.is_some() {
+            // An error does not say whether the transaction is still open: a CREATE TABLE that fails has committed.
+            self.simple(Command::Ping, &[])?;
         }
-        match reader.finish() {
+        match answer {
             Some(answer) => Ok((answer, time_us)),
             None => self.lose("an answer cannot be read"),
         }
