@@ -390,7 +390,7 @@ impl Session {
             Err(why) => {
                 forgets.into_iter().for_each(|id| self.copy_act(Act::Reset(id), Command::StmtReset));
                 let was_open = is_sent && self.beside.as_ref().is_some_and(|beside| beside.copied.was_open);
-                let ending = Ending::of(statement.analysis.kind, error, was_open, is_open(&self.client));
+                let ending = Ending::of(&statement.analysis, error, was_open, is_open(&self.client));
                 if ending == Ending::Commit {
                     self.copy_job(commit(ticket, self.worker.shared.clock.now_us()));
                 }

@@ -33,9 +33,13 @@ pub(super) enum Ending {
 
 impl Ending {
     /// Of a statement that the shadow does not run. `was_open`, `is_open`: a transaction was open before it, and is behind it.
-    pub(super) fn of(kind: Kind, error: Option<u16>, was_open: bool, is_open: bool) -> Self {
+    pub(super) fn of(analysis: &Analysis, error: Option<u16>, was_open: bool, is_open: bool) -> Self {
+        let kind = analysis.kind;
+        // It may have rolled back, or have ended one transaction and begun another.
+        let is_several = analysis.facts.contains(Facts::MULTI) || matches!(kind, Kind::Call | Kind::Compound);
         match error {
             _ if !was_open => Self::None,
+            _ if is_several => Self::Unknown,
             None if is_open || kind == Kind::Rollback => Self::None,
             None => Self::Commit,
             // What a server commits before a statement, it commits before it looks whether the statement may run.
@@ -205,10 +209,13 @@ mod tests {
             ("RESET MASTER", 1186, Ending::Unknown),
             ("RESET RESET", 1064, Ending::None),
         ] {
-            assert_eq!(Ending::of(analysis(text).kind, Some(error), true, true), ending, "{text}");
-            assert_eq!(Ending::of(analysis(text).kind, Some(error), false, false), Ending::None, "{text}");
+            assert_eq!(Ending::of(&analysis(text), Some(error), true, true), ending, "{text}");
+            assert_eq!(Ending::of(&analysis(text), Some(error), false, false), Ending::None, "{text}");
         }
-        let succeeded = |was_open, is_open| Ending::of(Kind::Grant, None, was_open, is_open);
+        for text in ["SET GLOBAL read_only=0; ROLLBACK", "CALL p()"] {
+            assert_eq!([false, true].map(|is_open| Ending::of(&analysis(text), None, true, is_open)), [Ending::Unknown; 2], "{text}");
+        }
+        let succeeded = |was_open, is_open| Ending::of(&analysis("GRANT ALL ON *.* TO a"), None, was_open, is_open);
         assert_eq!([succeeded(true, false), succeeded(true, true), succeeded(false, false)], [Ending::Commit, Ending::None, Ending::None]);
     }
 }

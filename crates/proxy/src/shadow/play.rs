@@ -386,11 +386,15 @@ impl Player {
         let was_open = self.is_in_transaction();
         self.has_role |= mirror::may_set_role(&command.analysis);
         self.is_raced = command.ticket.as_ref().is_some_and(OrderTicket::is_raced) || was_open && self.is_raced;
+        // Of others, a part may be committed.
+        let Analysis { kind, facts, .. } = command.analysis;
+        let is_rows = matches!(kind, Kind::Select | Kind::Insert | Kind::Replace | Kind::Update | Kind::Delete);
+        let is_whole = is_rows && !facts.contains(Facts::MULTI);
         for attempt in 1.. {
             match timeout(Duration::from_millis(limit_ms), self.act(&command)).await {
                 Ok(Ok(Some(heard))) => {
                     let is_by_lock = heard.answer.error.is_some_and(rehearsal::is_of_locks);
-                    if is_by_lock && !was_open && attempt < ATTEMPTS {
+                    if is_by_lock && !was_open && is_whole && attempt < ATTEMPTS {
                         continue;
                     }
                     return self.judge(&command, &heard);

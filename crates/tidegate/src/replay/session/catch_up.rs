@@ -82,7 +82,9 @@ impl Player<'_> {
                         connection.execute(prepared.id, params)?;
                     }
                 }
-                _ => drop(connection.query(&text)?),
+                _ => {
+                    connection.query(&text)?;
+                }
             }
         }
         Ok(())
