@@ -77,6 +77,7 @@ function Run({ run, row, found }: { run: Rec; row: Rec | undefined; found: Diffe
   const [values, setValues] = useState(false);
   const name = run.name ?? '';
   const hasValues = row?.show_literals === '1';
+  const told = (sample: Rec): string => hasValues && !values ? withoutText(sample.shadow ?? '') : sample.shadow ?? '';
   const coverage = num(run.coverage_percent);
   const isOver = run.state === 'ended';
   return (
@@ -105,19 +106,22 @@ function Run({ run, row, found }: { run: Rec; row: Rec | undefined; found: Diffe
         { key: 'text', label: 'Statement', long: true, value: (one) => one.digest.digest_text, show: (one) => <code>{one.digest.digest_text}</code> },
         { key: 'means', label: 'Means', wide: true, value: (one) => (one.weight === 'ignored' ? one.digest.ignored_by : one.means) },
         { key: 'p50', label: 'p50', num: true, wide: true, value: (one) => one.digest.shadow_p50_us, show: (one) => `${micros(num(one.digest.original_p50_us))} → ${micros(num(one.digest.shadow_p50_us))}`, title: 'Median time of the original and the shadow' },
-        { key: 'samples', label: 'Samples: original, shadow', long: true, value: (one) => one.samples.map((sample) => `${sample.original} / ${sample.shadow}`).join('; '), show: (one) => <Samples samples={one.samples} values={values} /> },
+        { key: 'samples', label: 'Samples: original, shadow', long: true, value: (one) => one.samples.map((sample) => `${sample.original} / ${told(sample)}`).join('; '), show: (one) => <Samples samples={one.samples} values={values} told={told} /> },
       ]} />
     </section>
   );
 }
 
-function Samples({ samples, values }: { samples: Rec[]; values: boolean }) {
+/** The server's text of an error can hold values. */
+const withoutText = (answer: string): string => answer.replace(/^(error \d+): .*$/s, '$1');
+
+function Samples({ samples, values, told }: { samples: Rec[]; values: boolean; told: (sample: Rec) => string }) {
   if (!samples.length) return <span class="muted">none was kept</span>;
   return (
     <ul class="samples">
       {samples.map((sample, at) => (
         <li key={at}>
-          {values && <code>{sample.statement}</code>} {sample.original} <b>/</b> {sample.shadow} <span class="muted">{sample.username}{sample.schemaname ? ` in ${sample.schemaname}` : ''}, {clock(num(sample.seen_at) * 1_000)}</span>
+          {values && <code>{sample.statement}</code>} {sample.original} <b>/</b> {told(sample)} <span class="muted">{sample.username}{sample.schemaname ? ` in ${sample.schemaname}` : ''}, {clock(num(sample.seen_at) * 1_000)}</span>
         </li>
       ))}
     </ul>
