@@ -123,7 +123,7 @@ fn locks(server: &Server, done: &AtomicBool) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Statements that shared a connection so far, and those of them that were sent again.
+/// How many statements have shared a connection, and how many of these were sent again.
 fn shared(peer: &Peer) -> Result<(u64, u64), LabError> {
     let Some(tidegate) = peer.as_tidegate() else { return Ok((0, 0)) };
     let row = tidegate.admin()?.query("SELECT SUM(pipelined), SUM(pipelined_again) FROM stats_tidegate_waits")?.table()?;

@@ -34,9 +34,9 @@ pub(crate) struct Lane {
     busy_since_us: Cell<u64>,
     /// When (process clock, us) other workers were asked last for one of them.
     asked_us: Cell<u64>,
-    /// Sessions that could have had an idle one are to be given it together, at the end of this turn of the loop.
+    /// Sessions left an idle one to each other. They get it at the end of this turn of the loop.
     gathering: Cell<bool>,
-    /// For whom one of them went to another worker last: since when that one waited, and when (process clock, us) it went.
+    /// The last backend that went to another worker: since when (process clock, us) the session there had waited, and when it went.
     sent_for: Cell<(u64, u64)>,
     /// When (process clock, us) one who waited got one of them last on this worker, or one was opened because nobody did.
     turned_us: Cell<u64>,
@@ -65,7 +65,7 @@ const WATCHES_FOR_US: u64 = 60_000_000;
 /// How long statements are gathered after somebody waited, us.
 const GATHERS_FOR_US: u64 = 10_000;
 
-/// One that went to another worker has arrived there after so long, us, or was of no use.
+/// A backend that went to another worker has arrived there after so long, us, or was of no use.
 const ARRIVES_WITHIN_US: u64 = 5_000;
 
 /// How many idle backends are looked at for the nearest state; beyond, the last used one of those is good enough.
@@ -177,18 +177,18 @@ impl Lane {
         is_due
     }
 
-    /// Whether statements that may go together wait for each other until the end of this turn of the loop, where one of them is idle: not
-    /// unless somebody waited lately, or several came in one turn.
+    /// Whether statements that may share a backend wait for each other until the end of this turn of the loop, though a backend is idle:
+    /// only if a session waited lately, or several statements came in one turn.
     pub(crate) fn gathers(&self, now_us: u64) -> bool {
         now_us < self.turned_us.get().saturating_add(GATHERS_FOR_US) && self.has_idle()
     }
 
-    /// One more of them is there. True for the first one.
+    /// A statement waits for others of this turn. True for the first one.
     pub(crate) fn begins_to_gather(&self) -> bool {
         !self.gathering.replace(true)
     }
 
-    /// Whether one of them is there.
+    /// Whether a statement waits for others of this turn.
     pub(crate) fn is_gathering(&self) -> bool {
         self.gathering.get()
     }
@@ -198,8 +198,8 @@ impl Lane {
         self.gathering.set(false);
     }
 
-    /// Whether one of them may go to another worker for one who waits there since `since_us`: not while the last one for the same is on
-    /// its way. The caller sends one then.
+    /// Whether a backend may go to another worker, for a session that has waited there since `since_us`. Not while the last backend for
+    /// the same session is on its way. If true, the caller sends it.
     pub(crate) fn is_first_for(&self, since_us: u64, now_us: u64) -> bool {
         let (last_us, sent_us) = self.sent_for.get();
         let is_first = since_us != last_us || now_us >= sent_us.saturating_add(ARRIVES_WITHIN_US);

@@ -1,5 +1,5 @@
 //! What is beside a session: copies of its statements for a mirror, its shadow in a rehearsal, its capture, its copy in a rehearsal in mode
-//! `all`. The latter three hear replies through one listener; where they are told of commands is listed in `listening.rs`.
+//! `all`. Shadow, capture and copy hear replies through one listener. `listening.rs` lists the moments at which they hear of a command.
 
 use super::captured::SessionCapture;
 use super::copied::SessionCopy;

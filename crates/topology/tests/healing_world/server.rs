@@ -200,7 +200,7 @@ impl Server {
         }
     }
 
-    /// It has it, be it received only.
+    /// Whether it has the transaction, applied or only received.
     pub(crate) fn has(&self, gtid: Gtid) -> bool {
         self.logged.has(gtid) || self.link.as_ref().is_some_and(|link| link.retrieved.has(gtid))
     }
@@ -289,7 +289,7 @@ impl Server {
         }
     }
 
-    /// START of both threads. MariaDB fetches anew what it had not applied.
+    /// START of both threads. MariaDB fetches again what it had not applied.
     pub(crate) fn start(&mut self) {
         let Some(link) = &mut self.link else { return };
         if self.flavor == Flavor::MariaDb && !link.receives() && !link.applies {

@@ -79,19 +79,19 @@ impl Queue {
     }
 
     fn rides_in(&mut self, text: &str, state: State) -> Acquire {
-        let handle = Rc::new(SessionHandle::new(self.turns, 0));
-        let rider = Rider { packet: query(text), execution: None, state, habit: Rc::clone(&self.habit), handle, gathers: false };
+        let rider = self.rider(text, state);
         self.wait(Some(rider))
+    }
+
+    fn rider(&self, text: &str, state: State) -> Rider {
+        let handle = Rc::new(SessionHandle::new(self.turns, 0));
+        Rider { packet: query(text), execution: None, state, habit: Rc::clone(&self.habit), handle, gathers: false }
     }
 
     /// One who leaves an idle connection to those of the same turn.
     fn gathers(&mut self, text: &str) -> Acquire {
-        let handle = Rc::new(SessionHandle::new(self.turns, 0));
-        let rider =
-            Rider { packet: query(text), execution: None, state: State::default(), habit: Rc::clone(&self.habit), handle, gathers: true };
-        self.turns += 1;
-        let wish = Wish { rider: Some(Box::new(rider)), ..Wish::default() };
-        self.pool.enqueue(&self.worker, &self.lane, wish, self.turns, u64::MAX)
+        let rider = Rider { gathers: true, ..self.rider(text, State::default()) };
+        self.wait(Some(rider))
     }
 
     /// A session that waits with an execution of this statement for this number. Its client sent the type with an earlier execution.

@@ -2,7 +2,8 @@
 //!
 //! INVARIANTS: a connection exists only under a [`crate::servers::server::Slot`], so `max_connections` holds over all workers;
 //! a backend given back goes to the waiter that waits longest of those who can take it, on this worker, or on another one whose
-//! waiter is older by more than [`FAIRNESS_BOUND_US`] and has none on its way, where one waits here too; connects in progress never outnumber the waiters. Who can take no idle
+//! waiter is older by more than [`FAIRNESS_BOUND_US`] (while sessions wait here too, only one backend for it is on its way at a time);
+//! connects in progress never outnumber the waiters. Who can take no idle
 //! backend stands in the way of nobody who can. Where the servers are full, backends are closed for those who can take none, once
 //! they have waited longer by [`LANES_BOUND_US`] than those who can. Who wants a connection of its own is passed over by backends
 //! that others have used. Only a `fast_forward` session, which lends none to others, has its turn at once where the server is full.
@@ -192,7 +193,7 @@ impl HostgroupPool {
         }
     }
 
-    /// Those who left idle backends of a lane to each other get them when all who came in this turn of the loop are there.
+    /// Gives idle backends of a lane to the sessions that left them to each other, at the end of this turn of the loop.
     fn gather(self: &Rc<Self>, worker: &Rc<Worker>, lane: &Rc<Lane>) {
         if lane.begins_to_gather() {
             let (pool, worker, lane) = (Rc::clone(self), Rc::clone(worker), Rc::clone(lane));

@@ -238,11 +238,11 @@ impl HostgroupPool {
         let (now_us, more) = (worker.shared.clock.now_us(), riders.len() as u64 - 1);
         first.lane.turned(now_us);
         // Where it was idle, the first of them has not been counted.
-        let count = more + u64::from(backend.core.taken_us == 0);
-        if backend.core.taken_us == 0 {
+        let was_idle = backend.core.taken_us == 0;
+        if was_idle {
             backend.core.taken_us = now_us;
         }
-        self.count_turns(&backend, Turns { count, together: more, held_us: 0 });
+        self.count_turns(&backend, Turns { count: more + u64::from(was_idle), together: more, held_us: 0 });
         self.publish(worker, &first.lane);
         let batch = Batch::new(worker, self, &first.lane, backend, riders);
         tokio::task::spawn_local(batch.run());

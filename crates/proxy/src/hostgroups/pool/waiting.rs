@@ -97,7 +97,7 @@ pub(super) struct Waiter {
     pub(super) is_opening: Cell<bool>,
     /// The connection that it would have had next was put off: the hostgroup may have only so many a second.
     pub(super) is_throttled: Cell<bool>,
-    /// It is to be served with those of the same turn of the loop, and has not counted as one who waits.
+    /// It waits for other statements of this turn of the loop only, and has not been counted as waiting for a backend.
     pub(super) gathers: Cell<bool>,
     pub(super) since_us: u64,
     /// Since when it is in line: waiters stand in this order.
