@@ -201,8 +201,16 @@ pub fn left_out(rows: &[RehearsalIgnore], digest: u64, schema: &[u8]) -> Vec<Box
 
 /// Errors that say that two sessions came to a lock the other way round.
 const OF_LOCKS: [u16; 2] = [codes::LOCK_WAIT_TIMEOUT, codes::LOCK_DEADLOCK];
-/// Errors that may say the same of a key or a row.
-const OF_RACES: [u16; 3] = [codes::DUP_ENTRY, codes::DUP_ENTRY_WITH_KEY_NAME, codes::CHECKREAD];
+/// Errors that may say the same of a key.
+const OF_RACES: [u16; 2] = [codes::DUP_ENTRY, codes::DUP_ENTRY_WITH_KEY_NAME];
+
+/// Whether a server of this version refuses, with error 1020, to change a row that another transaction has changed since the snapshot:
+/// `innodb_snapshot_isolation`, which is ON from MariaDB 11.6.2 on.
+pub fn refuses_stale_writes(version: &str) -> bool {
+    let mut numbers = version.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0);
+    version.contains("MariaDB") && (next(), next(), next()) >= (11, 6, 2)
+}
 
 /// Whether servers end statements with this error because of other sessions' locks.
 pub fn is_of_locks(error: u16) -> bool {
@@ -216,6 +224,8 @@ pub struct Excuses {
     pub is_raced: bool,
     /// The statement names the clock, and the servers' clocks were not set alike.
     pub reads_other_clock: bool,
+    /// The original refuses stale writes too ([`refuses_stale_writes`]), so that a race may end in error 1020 on either server.
+    pub refuses_stale_writes: bool,
 }
 
 /// The class of a difference that nobody can ask about: `first` is what [`compare`] found.
@@ -223,10 +233,12 @@ pub fn judge_once(first: Class, [original, shadow]: [&Answer; 2], traits: Traits
     let has_error = |codes: &[u16]| [original.error, shadow.error].into_iter().flatten().any(|code| codes.contains(&code));
     let is_error = matches!(first, Class::ErrorNew | Class::ErrorGone | Class::ErrorOther);
     let is_of_values = matches!(first, Class::Rows | Class::Float | Class::Reordered);
+    let is_stale = has_error(&[codes::CHECKREAD]);
+    let knows_stale = excuses.refuses_stale_writes || original.error == Some(codes::CHECKREAD);
     match () {
         () if is_of_values && excuses.reads_other_clock => Class::Noise,
         () if is_error && has_error(&OF_LOCKS) => Class::Unchecked,
-        () if excuses.is_raced && (!is_error || has_error(&OF_RACES)) => Class::Unchecked,
+        () if excuses.is_raced && (!is_error || has_error(&OF_RACES) || is_stale && knows_stale) => Class::Unchecked,
         () => first.under(traits),
     }
 }
@@ -370,6 +382,21 @@ mod tests {
         let round = |shadow: [&Answer; 2]| Round { original: [base.clone(), base.clone()], shadow: shadow.map(Clone::clone) };
         assert_eq!(recheck(&round([&late, &late]), false), Finding::Real(Class::TimedOut));
         assert_eq!(recheck(&round([&base, &base]), false), Finding::Timing, "it was a moment's load");
+    }
+
+    #[test]
+    fn a_stale_write_is_a_race_only_where_the_original_refuses_them_too() {
+        let stale = Answer::of_error(1020);
+        let class = |answers: [&Answer; 2], refuses_stale_writes| {
+            let excuses = Excuses { is_raced: true, refuses_stale_writes, ..Excuses::default() };
+            judge_once(compare(answers[0], answers[1], false), answers, Traits::default(), excuses)
+        };
+        assert_eq!(class([&answer(), &stale], false), Class::ErrorNew);
+        assert_eq!(class([&answer(), &stale], true), Class::Unchecked);
+        assert_eq!(class([&stale, &answer()], false), Class::Unchecked);
+        let versions =
+            ["10.11.19-MariaDB-log", "11.6.1-MariaDB", "11.6.2-MariaDB-ubu2404", "11.8.9-MariaDB", "12.0.2-MariaDB", "9.7.4", ""];
+        assert_eq!(versions.map(refuses_stale_writes), [false, false, true, true, true, false, false]);
     }
 
     #[test]

@@ -15,7 +15,9 @@ pub mod verdict;
 
 pub use answer::{Answer, AnswerReader, Columns, Form, MAX_ROW, RowHashes};
 pub use desk::{Desk, Findings, GIVE_UPS, GaveUp, Run, SKIPS, ServerName, Skip};
-pub use judge::{CLASSES, Class, Excuses, Finding, Round, Weight, compare, ignored, is_of_locks, judge_once, left_out, recheck};
+pub use judge::{
+    CLASSES, Class, Excuses, Finding, Round, Weight, compare, ignored, is_of_locks, judge_once, left_out, recheck, refuses_stale_writes,
+};
 pub use spread::Spread;
 pub use statement::{Traits, traits};
 pub use tally::{Compared, MAX_DIGESTS, OfDigest, Opinion, Sample, Tally};

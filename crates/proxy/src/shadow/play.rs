@@ -535,8 +535,11 @@ impl Player {
                 _ if !original.is_whole || !heard.answer.is_whole => Class::Unchecked,
                 Opinion::Take(class) => class,
                 Opinion::Ask => {
-                    let excuses =
-                        Excuses { is_raced: self.is_raced || run.is_incomplete(), reads_other_clock: traits.reads_clock && !is_pinned };
+                    let excuses = Excuses {
+                        is_raced: self.is_raced || run.is_incomplete(),
+                        reads_other_clock: traits.reads_clock && !is_pinned,
+                        refuses_stale_writes: rehearsal::refuses_stale_writes(&run.original.version),
+                    };
                     rehearsal::judge_once(first, [original, &heard.answer], traits, excuses)
                 }
             };

@@ -5,7 +5,7 @@ use super::said::Said;
 use anyhow::Result;
 use capture::Timing;
 use rehearsal::verdict::Ran;
-use rehearsal::{Answer, Class, Compared, Excuses, Opinion, Sample, Tally};
+use rehearsal::{Answer, Class, Compared, Excuses, Opinion, Sample, Tally, Weight};
 use sql::LexMode;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -41,6 +41,8 @@ pub(crate) struct Replayed<'a> {
     pub said: &'a Said,
     /// What the original answered.
     pub original: Option<&'a Answer>,
+    /// See [`Excuses`].
+    pub refuses_stale_writes: bool,
     /// What the server answered now, and how long that took, us.
     pub answer: &'a Answer,
     pub time_us: u64,
@@ -64,6 +66,8 @@ pub(crate) struct Findings {
     pub raced: u64,
     /// Sessions that could not be replayed to their end, by reason.
     pub broken: BTreeMap<&'static str, u64>,
+    /// The first answer that makes the verdict NOT SAFE, with its command's number.
+    pub first_bad: Option<((usize, u64), String)>,
     /// The last error of the replay itself.
     pub error: String,
     report: Option<Report>,
@@ -137,9 +141,15 @@ impl Judge {
                 return Ok(());
             }
         };
-        let class = class(original, original_us, replayed, of_base.is_some());
+        let is_of_stale = replayed.refuses_stale_writes || findings.base.as_ref().is_some_and(Base::refuses_stale_writes);
+        let class = class(original, original_us, replayed, of_base.is_some(), is_of_stale);
         findings.raced += u64::from(class == Class::Unchecked && replayed.beside == Beside::Writes);
         let said = replayed.said;
+        let place = (replayed.file, replayed.timing.seq);
+        if class.weight() == Weight::Bad && findings.first_bad.as_ref().is_none_or(|(first, _)| place < *first) {
+            let (was, is, text) = (described(original), described(replayed.answer), self.shown(replayed.text));
+            findings.first_bad = Some((place, format!("{}: {was}, now {is}: {text}", class.name())));
+        }
         let times_us = [original_us, replayed.time_us];
         findings.tally.add(&Compared { digest: said.digest, text: &said.text, class, ignored: None, is_rechecked: false, times_us });
         if findings.tally.wants_sample(said.digest, class, SAMPLES) {
@@ -184,7 +194,7 @@ impl Judge {
 }
 
 /// The class of an answer. Nobody can be asked again: a difference beside a write of another session says nothing.
-fn class(original: &Answer, original_us: u64, replayed: &Replayed<'_>, is_of_base: bool) -> Class {
+fn class(original: &Answer, original_us: u64, replayed: &Replayed<'_>, is_of_base: bool, refuses_stale_writes: bool) -> Class {
     let (said, answer) = (replayed.said, replayed.answer);
     if !original.is_whole || !answer.is_whole {
         return Class::Unchecked;
@@ -196,7 +206,7 @@ fn class(original: &Answer, original_us: u64, replayed: &Replayed<'_>, is_of_bas
         Opinion::Ask => {
             // A run as a base has the same values of the clock, as far as they can be set.
             let reads_other_clock = traits.reads_clock && !is_of_base;
-            let excuses = Excuses { is_raced: replayed.beside == Beside::Writes, reads_other_clock };
+            let excuses = Excuses { is_raced: replayed.beside == Beside::Writes, reads_other_clock, refuses_stale_writes };
             rehearsal::judge_once(first, [original, answer], traits, excuses)
         }
     }
@@ -244,6 +254,7 @@ mod tests {
             ("SELECT UUID()", other.clone(), Beside::Nothing, false, Class::Noise),
             ("SELECT a FROM t", failed(1055), Beside::Writes, false, Class::ErrorNew),
             ("UPDATE t SET a = 1", failed(1213), Beside::Nothing, false, Class::Unchecked),
+            ("UPDATE t SET a = 1", failed(1020), Beside::Writes, false, Class::ErrorNew),
             ("UPDATE t SET a = 1", answer(|a| a.affected = 1), Beside::Nothing, false, Class::Affected),
             ("INSERT INTO t VALUES (1)", answer(|a| a.insert_id = 1), Beside::Nothing, false, Class::InsertId),
             ("INSERT INTO t VALUES (1)", answer(|a| a.insert_id = 1), Beside::Writes, false, Class::Unchecked),
@@ -258,11 +269,12 @@ mod tests {
                 text: text.as_bytes(),
                 said: &said,
                 original: None,
+                refuses_stale_writes: false,
                 answer: &found,
                 time_us: 5,
                 beside,
             };
-            assert_eq!(super::class(&base, 5, &replayed, is_of_base), class, "{text}");
+            assert_eq!(super::class(&base, 5, &replayed, is_of_base, false), class, "{text}");
         }
     }
 }

@@ -78,6 +78,9 @@ fn notes(options: &ReplayOptions, files: &[FilePlan], findings: &Findings, outco
         ),
         ("order", format!("{order}; {} unequal answers beside writes of other sessions count as unchecked", findings.raced)),
     ];
+    if let Some((_, first)) = &findings.first_bad {
+        notes.push(("first", format!("{first}; unequal answers after it may be its consequence")));
+    }
     notes.extend(files.iter().filter_map(FilePlan::fault).map(|fault| ("file", fault)));
     if !findings.error.is_empty() {
         notes.push(("error", findings.error.clone()));

@@ -53,6 +53,11 @@ pub(crate) struct FilePlan {
 }
 
 impl FilePlan {
+    /// See [`rehearsal::Excuses::refuses_stale_writes`].
+    pub(crate) fn refuses_stale_writes(&self) -> bool {
+        self.header.servers.iter().any(|server| rehearsal::refuses_stale_writes(&server.version))
+    }
+
     /// Reads a file.
     ///
     /// # Errors

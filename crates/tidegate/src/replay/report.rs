@@ -9,6 +9,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use wire::codec::Reader;
+use wire::codes;
 
 /// Digests have the columns of `stats_tidegate_rehearsal_digests`.
 const SCHEMA: &str = "
@@ -165,6 +166,7 @@ pub(crate) struct Base {
     db: Connection,
     /// Its number of each file.
     files: Vec<i64>,
+    refuses_stale_writes: bool,
 }
 
 impl Base {
@@ -182,7 +184,14 @@ impl Base {
             found.optional()?.with_context(|| format!("it has no answers of {}", file.path.display()))
         };
         let files = files.iter().map(number).collect::<Result<_>>().with_context(named)?;
-        Ok(Self { db, files })
+        let sql = "SELECT EXISTS (SELECT 1 FROM answers WHERE error = ?)";
+        let refuses_stale_writes = db.query_row(sql, [codes::CHECKREAD], |row| row.get(0)).with_context(named)?;
+        Ok(Self { db, files, refuses_stale_writes })
+    }
+
+    /// See [`rehearsal::Excuses::refuses_stale_writes`].
+    pub(crate) fn refuses_stale_writes(&self) -> bool {
+        self.refuses_stale_writes
     }
 
     /// What was answered then, and how long that took, us.

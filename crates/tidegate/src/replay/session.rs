@@ -365,7 +365,20 @@ impl<'a> Player<'a> {
         beside: Beside,
     ) -> Result<()> {
         let (user, schema, file) = (self.user.as_str(), self.schema.as_str(), self.stage.file);
-        self.stage.judge.judge(&Replayed { file, user, schema, timing, text, said, original, answer, time_us, beside })
+        let refuses_stale_writes = self.stage.plan.refuses_stale_writes();
+        self.stage.judge.judge(&Replayed {
+            file,
+            user,
+            schema,
+            timing,
+            text,
+            said,
+            original,
+            refuses_stale_writes,
+            answer,
+            time_us,
+            beside,
+        })
     }
 
     /// Whether writes of other sessions ran beside the statement, or beside one before in its transaction.
