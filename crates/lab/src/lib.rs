@@ -17,6 +17,7 @@ pub mod fault;
 pub mod flavor;
 pub mod galera;
 pub mod group;
+pub mod healing;
 pub mod network;
 pub mod old;
 pub mod plot;

@@ -5,6 +5,7 @@
 
 use super::plan::Point;
 use super::work::Work;
+use crate::server::Server;
 use crate::tidegate::{Builder, Setting};
 
 /// How long an answer may be given from the cache: longer than any run, in milliseconds.
@@ -43,7 +44,16 @@ pub enum Arrangement {
     Logged(LogForm),
     /// A rule with `cache_ttl` for the measured statement.
     Cached,
+    /// A rehearsal repeats the reads of so many percent of the sessions on a second server.
+    Rehearsed(u32),
+    /// A capture writes down all sessions, sealed to a public key.
+    Captured,
 }
+
+/// Hostgroup of the second server.
+const SHADOW: i64 = 9;
+/// Longer than any run, seconds.
+const COPYING_S: u32 = 3_600;
 
 /// Values of `mysql-eventslog_format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,13 +75,34 @@ impl Arrangement {
             Arrangement::Logged(LogForm::Binary) => "and query log, binary".to_owned(),
             Arrangement::Logged(LogForm::Json) => "and query log, JSON".to_owned(),
             Arrangement::Cached => "cached".to_owned(),
+            Arrangement::Rehearsed(percent) => format!("{percent} % rehearsed"),
+            Arrangement::Captured => "all captured, sealed".to_owned(),
         }
     }
 
-    /// Adds it to a configuration.
-    pub fn apply(self, to: Builder) -> Builder {
+    /// Whether it needs a second server, which refuses writes.
+    pub fn needs_shadow(self) -> bool {
+        matches!(self, Arrangement::Rehearsed(_))
+    }
+
+    /// The order on the admin port that begins it. `key` is the path of a public key.
+    pub fn order(self, key: &str) -> Option<String> {
         match self {
-            Arrangement::NoRules | Arrangement::Counted => to,
+            Arrangement::Rehearsed(_) => Some(format!("START REHEARSAL 'bench' FOR {COPYING_S} SECONDS")),
+            Arrangement::Captured => Some(format!("CAPTURE START 'bench' FOR {COPYING_S} SECONDS MAX 4096 MB TO PUBLIC KEY '{key}'")),
+            _ => None,
+        }
+    }
+
+    /// Adds it to a configuration. `shadow` is the second server, if there is one.
+    pub fn apply(self, to: Builder, shadow: Option<&Server>) -> Builder {
+        match self {
+            Arrangement::Rehearsed(percent) => {
+                let row = [("name", "bench".into()), ("source_hostgroup", 0.into()), ("shadow_hostgroup", SHADOW.into())];
+                let more = [("percent", percent.to_string().as_str().into()), ("warmup_s", 0.into())];
+                shadow.into_iter().fold(to, |to, shadow| to.backend(SHADOW, shadow)).row("mysql_rehearsals", &[&row[..], &more].concat())
+            }
+            Arrangement::NoRules | Arrangement::Counted | Arrangement::Captured => to,
             Arrangement::Rules(look, count) => rules(to, look, count),
             Arrangement::NothingCounted => to.variable("query_digests", false).variable("commands_stats", false),
             Arrangement::Logged(form) => {
@@ -112,8 +143,8 @@ pub struct Comparison {
     pub arrangements: Vec<Arrangement>,
 }
 
-/// The comparisons of a run; `point` makes a load.
-pub fn comparisons(point: impl Fn(&'static str, &Work, usize) -> Point) -> Vec<Comparison> {
+/// The comparisons of a run; `point` makes a load. Copies are compared at `pace`: the second server works on the same processors.
+pub fn comparisons(pace: u32, point: impl Fn(&'static str, &Work, usize) -> Point) -> Vec<Comparison> {
     let (digest, text) = (Look::Digest, Look::Text);
     let mut rules = vec![Arrangement::NoRules];
     rules.extend([100, 10_000].map(|count| Arrangement::Rules(digest, count)));
@@ -121,11 +152,13 @@ pub fn comparisons(point: impl Fn(&'static str, &Work, usize) -> Point) -> Vec<C
     let statistics =
         vec![Arrangement::NothingCounted, Arrangement::Counted, Arrangement::Logged(LogForm::Binary), Arrangement::Logged(LogForm::Json)];
     let cache = vec![Arrangement::NoRules, Arrangement::Cached];
+    let copies = vec![Arrangement::NoRules, Arrangement::Rehearsed(10), Arrangement::Rehearsed(100), Arrangement::Captured];
     vec![
         Comparison { point: point("query rules", &Work::PointText, 64), arrangements: rules },
         Comparison { point: point("statistics", &Work::PointText, 64), arrangements: statistics },
         Comparison { point: point("query cache, text", &Work::PointHot, 64), arrangements: cache.clone() },
         Comparison { point: point("query cache, prepared", &Work::PointHotPrepared, 64), arrangements: cache },
+        Comparison { point: point("rehearsal and capture", &Work::PointText, 64).paced(pace), arrangements: copies },
     ]
 }
 
@@ -137,7 +170,8 @@ mod tests {
     use crate::tidegate::Tidegate;
 
     fn text(arrangement: Arrangement) -> String {
-        arrangement.apply(Tidegate::builder()).config(1, 2, Path::new("/d"))
+        let orders = arrangement.order("key").unwrap_or_default();
+        arrangement.apply(Tidegate::builder(), None).config(1, 2, Path::new("/d")) + &orders
     }
 
     #[test]
@@ -151,7 +185,7 @@ mod tests {
     #[test]
     fn arrangements_of_a_comparison_differ() {
         let point = |name, work: &Work, clients| Point::new(name, work, clients, std::time::Duration::ZERO, std::time::Duration::ZERO);
-        for comparison in comparisons(point) {
+        for comparison in comparisons(1, point) {
             let mut configs: Vec<String> = comparison.arrangements.iter().map(|a| text(*a)).collect();
             configs.sort();
             configs.dedup();

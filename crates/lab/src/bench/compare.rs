@@ -3,13 +3,17 @@
 //! One proxy a configuration, all before the same server, all alive during the comparison; those whose turn it is not are
 //! idle. INVARIANT: as with the peers, a ratio pairs measurements of the same repeat.
 
-use super::arrangement::Comparison;
-use super::peer::Peer;
+use std::process::Command;
+
+use super::arrangement::{Arrangement, Comparison};
+use super::peer::{self, Peer};
 use super::runner::measure;
 use super::summary::{Figures, Ratio};
 use super::usage;
-use crate::error::LabError;
+use crate::error::{IoContext, LabError};
+use crate::replication::set_read_only;
 use crate::server::Server;
+use crate::tidegate::find_program;
 
 /// The result of one comparison.
 #[derive(Clone, Debug)]
@@ -52,15 +56,16 @@ pub fn compare(comparison: &Comparison, repeats: usize, server: &Server) -> Comp
 struct Run {
     name: String,
     peer: Option<Peer>,
+    _shadow: Option<Server>,
     measured: Result<Vec<Figures>, String>,
 }
 
 impl Run {
-    fn start(arrangement: super::arrangement::Arrangement, server: &Server) -> Run {
+    fn start(arrangement: Arrangement, server: &Server) -> Run {
         let name = arrangement.name();
-        match Peer::tidegate(server, |builder| arrangement.apply(builder)) {
-            Ok(peer) => Run { name, peer: Some(peer), measured: Ok(Vec::new()) },
-            Err(error) => Run { name, peer: None, measured: Err(format!("did not start: {error}")) },
+        match started(arrangement, server) {
+            Ok((peer, shadow)) => Run { name, peer: Some(peer), _shadow: shadow, measured: Ok(Vec::new()) },
+            Err(error) => Run { name, peer: None, _shadow: None, measured: Err(format!("did not start: {error}")) },
         }
     }
 
@@ -77,6 +82,21 @@ impl Run {
         let ratio = base.zip(self.measured.as_ref().ok()).and_then(|(base, ours)| Ratio::of_costs(ours, base));
         Row { name: self.name, figures: self.measured.map(|all| Figures::median(&all)), ratio, cache_hits }
     }
+}
+
+/// The proxy of an arrangement, with the second server that it has.
+fn started(arrangement: Arrangement, server: &Server) -> Result<(Peer, Option<Server>), LabError> {
+    let shadow = arrangement.needs_shadow().then(|| peer::start_server(server.flavor())).transpose()?;
+    shadow.as_ref().map_or(Ok(()), |shadow| set_read_only(shadow, true))?;
+    let peer = Peer::tidegate(server, |builder| arrangement.apply(builder, shadow.as_ref()))?;
+    let Some(tidegate) = peer.as_tidegate() else { return Ok((peer, shadow)) };
+    let key = tidegate.dir().join("bench");
+    if let Some(order) = arrangement.order(&format!("{}.pub.pem", key.display())) {
+        let made = Command::new(find_program()?).args(["replay", "--keygen"]).arg(&key).output();
+        made.context(|| "make a key".to_owned())?;
+        tidegate.admin()?.run(order)?;
+    }
+    Ok((peer, shadow))
 }
 
 fn cache_hits(peer: &Peer) -> Result<Option<f64>, LabError> {

@@ -12,6 +12,8 @@ use super::work::Work;
 const CLIENTS: [usize; 5] = [1, 16, 64, 256, 1024];
 /// Commands a second of the paced load: well below what two cores can do.
 const PACE: u32 = 8_000;
+/// Queries a second where copies are compared.
+const COPIES_PACE: u32 = 4_000;
 
 /// Comparisons of a quick run are many, so each is short.
 const QUICK_WARM_UP: Duration = Duration::from_millis(200);
@@ -96,7 +98,7 @@ impl Plan {
             name: "full",
             points,
             repeats: 3,
-            comparisons: comparisons(point),
+            comparisons: comparisons(COPIES_PACE, point),
             load_times: Some(Sizes { rules: 100_000, servers: 10_000 }),
             digest_window: Some(Duration::from_millis(300)),
             idle_clients: 10_000,
@@ -117,7 +119,7 @@ impl Plan {
             name: "quick",
             points,
             repeats: 3,
-            comparisons: comparisons(|name, work, clients| Point::new(name, work, clients, QUICK_WARM_UP, QUICK_WINDOW)),
+            comparisons: comparisons(COPIES_PACE, |name, work, clients| Point::new(name, work, clients, QUICK_WARM_UP, QUICK_WINDOW)),
             load_times: Some(Sizes { rules: 10_000, servers: 1_000 }),
             digest_window: Some(Duration::from_millis(20)),
             idle_clients: 2_000,
@@ -150,7 +152,7 @@ impl Point {
         Load { address, clients: self.clients, work: self.work.clone(), pace: self.pace }
     }
 
-    fn paced(mut self, per_second: u32) -> Point {
+    pub(super) fn paced(mut self, per_second: u32) -> Point {
         self.pace = Some(per_second);
         self
     }

@@ -1,9 +1,9 @@
-//! `lab switchover`, `lab galera`, `lab group`, `lab aurora`, `lab stale-reads`, `lab mirror`: experiments with Tidegate alone.
+//! `lab switchover`, `lab galera`, `lab group`, `lab aurora`, `lab stale-reads`, `lab mirror`, `lab promotion`: experiments with Tidegate alone.
 
 use std::path::PathBuf;
 
 use lab::experiments::scene::{self, Seen};
-use lab::experiments::{Extent, aurora, galera, group, mirror, report, stale, switchover};
+use lab::experiments::{Extent, aurora, galera, group, mirror, promotion, report, stale, switchover};
 use lab::plot::{self, Chart};
 use lab::{Flavor, LabError};
 use serde_json::{Value, json};
@@ -177,4 +177,17 @@ pub(crate) fn mirror(args: &Args) -> Result<(), LabError> {
     shown.figures = measured.iter().map(mirror::Measured::json).collect();
     shown.charts = mirror::charts(&measured);
     args.end(shown, measured.iter().all(mirror::Measured::is_kept))
+}
+
+pub(crate) fn promotion(args: &Args) -> Result<(), LabError> {
+    let mut shown = Shown::new("promotion by the proxy");
+    let runs = args.common.runs(promotion::runs(args.extent()));
+    let measured = promotion::run(args.common.flavor(), runs, args.only.as_deref(), |case, one| {
+        let (down, audit) = (report::ms(Some(one.round.tally.downtime_us)), one.round.audit);
+        eprintln!("... {}: {down} ms without a write, {} reported, {} lost", case.name, one.reported, audit.lost);
+    })?;
+    shown.say(promotion::heading());
+    measured.iter().for_each(|one| shown.say(one.line()));
+    shown.figures = measured.iter().map(promotion::Measured::json).collect();
+    args.end(shown, measured.iter().all(promotion::Measured::is_kept))
 }

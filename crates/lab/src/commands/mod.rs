@@ -39,6 +39,8 @@ pub(crate) enum Command {
     StaleReads(experiments::Args),
     /// Writes that are mirrored on a second server: what becomes of the copies, and what they cost.
     Mirror(experiments::Args),
+    /// The proxy promotes by itself when a writer is lost, and does not when it only seems to be.
+    Promotion(experiments::Args),
     /// Many sessions on few backends: connections over time, and LAST_INSERT_ID() while backends are shared.
     Multiplex(multiplex::Args),
     /// What a query costs as clients grow, when most of them wait.
@@ -61,6 +63,7 @@ impl Command {
             Command::Aurora(args) => experiments::aurora(args),
             Command::StaleReads(args) => experiments::stale_reads(args),
             Command::Mirror(args) => experiments::mirror(args),
+            Command::Promotion(args) => experiments::promotion(args),
             Command::Multiplex(args) => multiplex::run(args),
             Command::Scale(args) => scale::run(args),
             Command::Serve(args) => serve::run(args),

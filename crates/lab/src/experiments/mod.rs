@@ -8,6 +8,7 @@ pub mod failover;
 pub mod galera;
 pub mod group;
 pub mod mirror;
+pub mod promotion;
 pub mod report;
 pub mod round;
 pub mod scene;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use lab::etcd::Etcd;
-use lab::failover::Clients;
-use lab::replication::{Replication, switchover_rights};
+use lab::healing::promoting;
+use lab::replication::Replication;
 use lab::tidegate::{Builder, Setting};
-use lab::{Flavor, Options, Server, Tidegate, wait};
+use lab::{Flavor, Server, Tidegate, wait};
 
 use super::LIMIT;
 
@@ -17,23 +17,8 @@ pub(crate) fn wait_for(proxy: &Tidegate, sql: &str, wanted: &str) {
     assert!(found.is_ok(), "{sql}: {:?}, not {wanted}", ask());
 }
 
-/// A cluster whose monitor's user may promote. Replicas notice a frozen writer within seconds.
 pub(crate) fn cluster(flavor: Flavor, replicas: usize) -> Replication {
-    let timeout = match flavor {
-        Flavor::Mariadb => "--slave-net-timeout=2",
-        Flavor::Mysql => "--replica-net-timeout=2",
-    };
-    let servers = Replication::start(flavor, replicas, &Options::new().durable().arg(timeout)).unwrap();
-    let more = match flavor {
-        Flavor::Mariadb => "GRANT CONNECTION ADMIN, PROCESS, BINLOG MONITOR ON *.* TO monitor@'%'",
-        Flavor::Mysql => "GRANT SYSTEM_USER, PROCESS, SELECT ON *.* TO monitor@'%'",
-    };
-    for sql in [switchover_rights(flavor), more, Clients::TABLE, "INSERT INTO test.writes(n, id) VALUES(1, 0)"] {
-        servers.primary.sql(sql).unwrap();
-    }
-    servers.primary.sql("DELETE FROM test.writes").unwrap();
-    servers.wait_caught_up().unwrap();
-    servers
+    lab::healing::cluster(flavor, replicas, false).unwrap()
 }
 
 /// The proxy promotes alone; `healing` are more columns of its row.
@@ -44,16 +29,6 @@ pub(crate) fn full(healing: &[(&str, Setting)]) -> Builder {
 /// One of several proxies promotes.
 pub(crate) fn full_by(etcd: &Etcd) -> Builder {
     promoting(&[]).admin_variable("shared_config_endpoints", etcd.endpoints().as_str())
-}
-
-fn promoting(healing: &[(&str, Setting)]) -> Builder {
-    let pairs = [("writer_hostgroup", 0.into()), ("reader_hostgroup", 1.into())];
-    let row = [&[("writer_hostgroup", 0.into()), ("mode", "full".into()), ("dead_ms", 1_000.into())][..], healing].concat();
-    let builder = Tidegate::builder().app_user().user("empty", "", 1);
-    let builder = builder.variable("monitor_read_only_interval", 200).variable("monitor_read_only_timeout", 500);
-    let builder = builder.variable("connect_timeout_server_max", 60_000).variable("causal_reads", "session");
-    let builder = builder.variable("replication_username", "repl").variable("replication_password", "repl-pass");
-    builder.row("mysql_replication_hostgroups", &pairs).row("mysql_healing", &row)
 }
 
 pub(crate) fn with_servers(builder: Builder, servers: &Replication) -> Builder {
@@ -91,9 +66,7 @@ pub(crate) fn promoted<'a>(proxy: &Tidegate, servers: &'a Replication) -> &'a Se
 /// What the last plan says to be lost.
 pub(crate) fn reported(proxy: &Tidegate) -> u64 {
     let told = healing(proxy, "last_plan");
-    let count = told.split_once("at least ").map(|(_, rest)| rest.split(' ').next().unwrap().parse().unwrap());
-    assert!(count.is_some() || told.contains("nothing known to be lost"), "{told}");
-    count.unwrap_or(0)
+    lab::healing::reported(&told).unwrap_or_else(|| panic!("{told}"))
 }
 
 /// Waits until a server is beside the writer as what this says.

@@ -62,7 +62,7 @@ pub(super) fn autocommit_off(maker: &mut Maker) {
     ]);
     maker.one_of(&["COMMIT", "ROLLBACK"]);
     maker.sql("SET autocommit = 1");
-    maker.sql("SELECT @@autocommit, COUNT(*) FROM t");
+    maker.sql("SELECT @@autocommit + 0, COUNT(*) FROM t");
 }
 
 pub(super) fn characteristics(maker: &mut Maker) {
