@@ -150,6 +150,15 @@ pub(crate) fn privilege(version: &Version) -> &'static str {
     }
 }
 
+/// The privileges for `SET GLOBAL read_only`.
+pub(crate) fn read_only_privilege(version: &Version) -> &'static str {
+    match version.is_mariadb {
+        true if version.number >= (10, 5, 2) => "READ_ONLY ADMIN ON *.*",
+        false if version.number >= (8, 0, 0) => "SYSTEM_VARIABLES_ADMIN, CONNECTION_ADMIN ON *.*",
+        _ => "SUPER ON *.*",
+    }
+}
+
 /// The privilege for [`forget`].
 pub(crate) const FORGET_PRIVILEGE: &str = "RELOAD ON *.*";
 

@@ -38,9 +38,12 @@ pub struct Case {
     pub name: &'static str,
     is_semi_sync: bool,
     /// What is wrong with the first replica before the writer is lost. The second one must take over then.
-    flaw: Option<fn(&Server, &Server) -> Result<(), LabError>>,
+    flaw: Option<Flaw>,
     loss: Loss,
 }
+
+/// Damages a replica of a primary.
+type Flaw = fn(&Server, &Server) -> Result<(), LabError>;
 
 /// What happens to the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,10 +3,8 @@
 use super::control::Control;
 use crate::client::{Fault, Rows, is_on};
 use crate::probe;
+use crate::statements;
 use wire::codes;
-
-/// The privileges to set `read_only`.
-const NEEDED: &str = "the monitor's user needs READ_ONLY ADMIN (MariaDB), SYSTEM_VARIABLES_ADMIN and CONNECTION_ADMIN (MySQL)";
 
 /// A server's `read_only` settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,11 +85,11 @@ pub(super) async fn may_set(server: &mut Control) -> Result<(), String> {
     }
 }
 
-/// The right to set it that this user lacks. An error if the server did not say.
-pub(super) async fn lacks_right_to_set(server: &mut Control) -> Result<Option<String>, String> {
+/// The privileges to set it, if this user lacks them. An error if the server did not say.
+pub(super) async fn lacks_right_to_set(server: &mut Control) -> Result<Option<&'static str>, String> {
     match server.try_ask(IMPOSSIBLE).await {
         Err(fault) if fault.code() == Some(codes::WRONG_VALUE_FOR_VAR) => Ok(None),
-        Err(fault) if is_denied(&fault) => Ok(permitted(server, IMPOSSIBLE, Err(fault)).err()),
+        Err(fault) if is_denied(&fault) => Ok(Some(statements::read_only_privilege(server.version()))),
         outcome => permitted(server, IMPOSSIBLE, outcome).map(|()| None),
     }
 }
@@ -114,8 +112,11 @@ pub(super) async fn is_still(server: &mut Control, gate: &Gate) -> Result<(), St
 /// The error of a statement that needs a privilege, with the privilege's name.
 fn permitted(server: &Control, sql: &str, outcome: Result<Rows, Fault>) -> Result<(), String> {
     outcome.map(drop).map_err(|fault| {
-        let needed = if is_denied(&fault) { format!("; {NEEDED}") } else { String::new() };
-        format!("{}: {sql}: {fault}{needed}", server.addr)
+        if is_denied(&fault) {
+            let privilege = statements::read_only_privilege(server.version());
+            return format!("{}: the monitor's user may not set read_only: GRANT {privilege} ({fault})", server.addr);
+        }
+        format!("{}: {sql}: {fault}", server.addr)
     })
 }
 

@@ -151,7 +151,6 @@ pub enum Blocked {
 
 impl std::fmt::Display for Blocked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let list = |all: &[(ServerAddr, String)]| all.iter().map(|(server, why)| format!("{server}: {why}")).collect::<Vec<_>>().join("; ");
         match self {
             Self::NoPrimary => write!(f, "no server was seen to write yet"),
             Self::NoReplica => write!(f, "the cluster has no other server"),
@@ -166,6 +165,15 @@ impl std::fmt::Display for Blocked {
             }
         }
     }
+}
+
+/// Reasons with the servers that have each.
+fn list(all: &[(ServerAddr, String)]) -> String {
+    let servers =
+        |why: &String| all.iter().filter(|(_, other)| other == why).map(|(server, _)| server.to_string()).collect::<Vec<_>>().join(", ");
+    let first = |place: usize, why: &String| all.iter().position(|(_, other)| other == why) == Some(place);
+    let reasons = all.iter().enumerate().filter(|(place, (_, why))| first(*place, why));
+    reasons.map(|(_, (_, why))| format!("{}: {why}", servers(why))).collect::<Vec<_>>().join("; ")
 }
 
 /// See the module.

@@ -115,19 +115,20 @@ struct Ready {
     was_semi_sync: bool,
 }
 
-/// The right that a promotion of this server would need and the monitor's user lacks; None if it has them all. An error if the server did
-/// not say.
+/// The GRANT without which this server cannot be promoted; None if the monitor's user has all rights. An error if the server did not say.
 pub(crate) async fn lacks_right(monitor: &Arc<Monitor>, server: &Arc<Server>) -> Result<Option<String>, String> {
-    let user = monitor.snapshot().vars.monitor_username.clone();
     let asked = async {
         let mut control = Control::open(monitor, server, Instant::now() + REACHED).await?;
-        if let Some(why) = lacks_right_to_set(&mut control).await? {
-            return Ok(Some(why));
+        let mut missing = Vec::from_iter(lacks_right_to_set(&mut control).await?);
+        missing.extend(repoint::missing_rights(&mut control, true).await?);
+        missing.dedup();
+        if missing.is_empty() {
+            return Ok(None);
         }
-        let Err(why) = repoint::may_repoint(&mut control, true, &user).await else { return Ok(None) };
-        // Its connection lasts where only a right is missing.
-        control.ask("DO 0").await?;
-        Ok(Some(why))
+        let names: Vec<&str> = missing.iter().map(|privilege| privilege.trim_end_matches(" ON *.*")).collect();
+        let account = control
+            .value("SELECT CONCAT(QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', 1)), '@', QUOTE(SUBSTRING_INDEX(CURRENT_USER(), '@', -1)))");
+        Ok(Some(format!("the monitor's user lacks rights: GRANT {} ON *.* TO {}", names.join(", "), account.await?)))
     };
     tokio::time::timeout(REACHED, asked).await.unwrap_or_else(|_| Err(format!("no answer within {} s", REACHED.as_secs())))
 }

@@ -147,8 +147,19 @@ pub(super) async fn node(server: &mut Control) -> Result<Node, String> {
     Ok(Node { addr: server.addr.clone(), id: replication::identity(server).await? })
 }
 
-/// An error that names the missing GRANT. The statements name a channel that cannot exist, so they change nothing.
+/// An error that names the missing GRANT.
 pub(super) async fn may_repoint(server: &mut Control, forgets: bool, user: &str) -> Result<(), String> {
+    let missing = missing_rights(server, forgets).await?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let grants: Vec<String> = missing.iter().map(|privilege| format!("GRANT {privilege} TO the monitor's user ({user})")).collect();
+    Err(format!("the monitor's user may not change replication on {}: {}", server.addr, grants.join("; ")))
+}
+
+/// The privileges that are missing to point the server at another one, and with `forgets` to end its replication. The statements name a
+/// channel that cannot exist, so they change nothing. An error if the server does not answer.
+pub(super) async fn missing_rights(server: &mut Control, forgets: bool) -> Result<Vec<&'static str>, String> {
     let version = server.version().clone();
     let mut asked: Vec<(String, &str)> =
         statements::may_change(&version).into_iter().map(|sql| (sql, statements::privilege(&version))).collect();
@@ -163,11 +174,8 @@ pub(super) async fn may_repoint(server: &mut Control, forgets: bool, user: &str)
             _ => {}
         }
     }
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let grants: Vec<String> = missing.iter().map(|privilege| format!("GRANT {privilege} TO the monitor's user ({user})")).collect();
-    Err(format!("the monitor's user may not change replication on {}: {}", server.addr, grants.join("; ")))
+    missing.dedup();
+    Ok(missing)
 }
 
 /// Replicated changes must be in the new writer's binary log: its replicas read them there.
