@@ -15,6 +15,8 @@ use lab::fault::Relay;
 use lab::replication::set_read_only;
 use lab::tidegate::Builder;
 use lab::{Client, Flavor, Options, Server, Tidegate, wait};
+use wire::command::Command as CommandByte;
+use wire::flags::Capabilities;
 
 lab::each!(
     refused_writes_go_to_the_other_server,
@@ -153,6 +155,32 @@ fn refused_writes_go_to_the_other_server(flavor: Flavor) {
     }
     assert_eq!((bed.rows(0), bed.rows(1)), ("0".into(), "40".into()));
     assert!(bed.counter("tidegate_refusals_hidden") > 0, "the read-only server was never asked");
+}
+
+/// MariaDB runs a bulk UPDATE row by row. The server becomes read-only between two rows: no other server gets the rows that it has.
+#[test]
+fn a_bulk_update_that_is_refused_halfway_goes_nowhere_else() {
+    let bed = Bed::new(Flavor::Mariadb, 2, |b| b);
+    for server in &bed.servers {
+        server.sql("CREATE TABLE test.n(i INT PRIMARY KEY, n INT) ENGINE=InnoDB").unwrap();
+        server.sql("INSERT INTO test.n VALUES(1,0),(2,0),(3,0),(4,0)").unwrap();
+    }
+    let options = bed.proxy.options("app", "app-pass").database("test").with(Capabilities::MARIADB_CLIENT_STMT_BULK_OPERATIONS);
+    let mut client = Client::connect(&options).unwrap();
+    let statement = client.prepare("UPDATE n SET n = n + 1 + SLEEP(0.5) WHERE i = ?").unwrap();
+    let mut body = statement.id.to_le_bytes().to_vec();
+    body.extend_from_slice(&128_u16.to_le_bytes());
+    body.extend_from_slice(&[3, 0]);
+    for row in 1..=4_i32 {
+        body.push(0);
+        body.extend_from_slice(&row.to_le_bytes());
+    }
+    let updating = thread::spawn(move || client.command(CommandByte::StmtBulkExecute, &body).unwrap().err().map(|error| error.code));
+    let updated = |server: usize| bed.servers[server].scalar("SELECT SUM(n) FROM test.n").unwrap();
+    wait::until("the first row", LIMIT, || (updated(0).as_deref() == Some("1")).then_some(())).unwrap();
+    set_read_only(&bed.servers[0], true).unwrap();
+    assert_eq!(updating.join().unwrap(), Some(1290));
+    assert_eq!(updated(1).as_deref(), Some("0"));
 }
 
 fn a_write_waits_until_its_server_takes_writes(flavor: Flavor) {

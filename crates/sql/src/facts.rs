@@ -66,6 +66,8 @@ impl Facts {
     pub const VERSIONED: Facts = Facts(1 << 23);
     /// A LIMIT may leave out rows at the front: `LIMIT 1, 2`, `OFFSET`.
     pub const OFFSET: Facts = Facts(1 << 24);
+    /// Not of a text: a bulk execution that the server runs once for each row of parameters. Rows before one that fails stay.
+    pub const ROW_BY_ROW: Facts = Facts(1 << 25);
     /// Code may run that the text does not show.
     pub const UNKNOWN_CODE: Facts = Facts::UNKNOWN_FUNCTION.union(Facts::TORN);
 
@@ -91,6 +93,12 @@ impl Facts {
     #[inline]
     pub const fn union(self, other: Facts) -> Facts {
         Facts(self.0 | other.0)
+    }
+
+    /// This set without those of `other`.
+    #[inline]
+    pub const fn without(self, other: Facts) -> Facts {
+        Facts(self.0 & !other.0)
     }
 
     /// Nothing in it can leave state behind or show any: comments and placeholders.
@@ -137,6 +145,7 @@ const NAMES: &[(Facts, &str)] = &[
     (Facts::TORN, "cannot be read with certainty"),
     (Facts::VERSIONED, "version comment"),
     (Facts::OFFSET, "LIMIT with an offset"),
+    (Facts::ROW_BY_ROW, "bulk execution"),
 ];
 
 impl BitOr for Facts {

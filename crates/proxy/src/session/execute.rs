@@ -15,6 +15,7 @@ use super::setting::teaches;
 use super::statements::{ClientStatement, Marks, Statements, lex_at};
 use super::wants::Wants;
 use crate::cache::AskedExecution;
+use crate::session_state::routines::has_word;
 use crate::workers::worker::is_long;
 use sql::{Analysis, Facts, Kind, LexMode, Offset};
 use std::sync::Arc;
@@ -244,6 +245,12 @@ impl Statements {
             statement.types = types;
         }
         plan.statement = Some(id);
+        // Servers run INSERT and REPLACE of values as one statement for all rows.
+        let is_one = matches!(plan.analysis.kind, Kind::Insert | Kind::Replace)
+            && self.get(id).is_some_and(|statement| !has_word(&statement.key.text, "SELECT"));
+        if !is_one {
+            plan.analysis.facts |= Facts::ROW_BY_ROW;
+        }
     }
 
     /// The fact that the statement's rows are, where the session may know it better than its backend.

@@ -107,6 +107,9 @@ impl Session {
         let by = if self.wants.wants_read_only(&self.at, &self.client) { ReadOnlyBy::Client } else { ReadOnlyBy::Server };
         let place = ClusterPart::of(self.at.pool.shared.id, &self.worker.snapshot());
         let settings = self.at.lane.settings();
+        // Rows of parameters before the refused one go with their transaction, if that is replayed.
+        let whole = Analysis { facts: analysis.facts.without(Facts::ROW_BY_ROW), ..*analysis };
+        let analysis = if self.recovery.has_more_to_say(&self.at, &self.facts) { &whole } else { analysis };
         let is_wanted = refusal != Refusal::Conflict || settings.transaction_replay && settings.transaction_replay_conflicts;
         // What was refused in a transaction is gone with the rest of it, when the server goes.
         let is_undone =

@@ -137,10 +137,11 @@ const LEAVES_TRACES: Facts = Facts::GET_LOCK
     .union(Facts::INTO_FILE)
     .union(Facts::LAST_INSERT_ID_SET);
 
-/// A statement that a server undoes as a whole when it fails. Of a procedure or a block the first part may stand.
+/// A statement that a server undoes as a whole when it fails. Of a procedure or a block the first part may stand, and of a bulk execution
+/// the rows before.
 pub(crate) fn fails_whole(analysis: &Analysis) -> bool {
     let parts = matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Do | Kind::Execute | Kind::Xa);
-    !parts && !analysis.facts.intersects(LEAVES_TRACES)
+    !parts && !analysis.facts.intersects(LEAVES_TRACES | Facts::ROW_BY_ROW)
 }
 
 /// A statement without any effect, as far as its text tells: views behind which code writes no text shows (the session's `views`).
@@ -204,6 +205,11 @@ mod tests {
         for sql in ["CALL p()", "INSERT INTO t SELECT f()", "UPDATE t SET a=(@x:=@x+1)", "SELECT GET_LOCK('a',1)", "DO f()"] {
             assert!(!goes(Refusal::ReadOnly, sql, ClusterPart::Writer), "{sql}");
         }
+        let mut bulk = sql::analyze(b"UPDATE t SET a=a+1 WHERE i=?", LexMode::default());
+        assert!(moves(Refusal::ReadOnly, &bulk, ClusterPart::Writer, ReadOnlyBy::Server));
+        bulk.facts |= Facts::ROW_BY_ROW;
+        assert!(!moves(Refusal::ReadOnly, &bulk, ClusterPart::Writer, ReadOnlyBy::Server));
+        assert!(!moves(Refusal::Conflict, &bulk, ClusterPart::Writer, ReadOnlyBy::Server));
         assert!(goes(Refusal::Leaving, "SELECT 1", ClusterPart::Writer));
         assert!(!goes(Refusal::Leaving, "SELECT 1; DELETE FROM t", ClusterPart::Writer));
     }
