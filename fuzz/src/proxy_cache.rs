@@ -1,10 +1,10 @@
 //! The files themselves, not the crate, as with the proxy's reframing: what of the query cache is pure.
 
-#[path = "../../crates/proxy/src/cache/columns.rs"]
+#[path = "../../crates/cache/src/columns.rs"]
 pub mod columns;
-#[path = "../../crates/proxy/src/cache/params.rs"]
+#[path = "../../crates/cache/src/params.rs"]
 pub mod params;
-#[path = "../../crates/proxy/src/cache/rows.rs"]
+#[path = "../../crates/cache/src/rows.rs"]
 pub mod rows;
-#[path = "../../crates/proxy/src/cache/wording.rs"]
+#[path = "../../crates/cache/src/wording.rs"]
 pub mod wording;

@@ -6,7 +6,6 @@
 mod backends;
 #[cfg(test)]
 mod bed;
-mod cache;
 mod captures;
 mod clients;
 mod copying;

@@ -11,7 +11,7 @@ use super::frontend::Frontend;
 use super::guard::paused;
 use super::respond::Made;
 use super::wants::Wants;
-use crate::cache::{Asked, AskedExecution, Asker, CachePolicy, Entry, Key, Look, ResultProtocol};
+use cache::{Asked, AskedExecution, Asker, CachePolicy, Entry, Key, Look, ResultProtocol};
 use crate::session_state::class::Class;
 use sql::Analysis;
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use super::backends::Backends;
 use super::overdue::Watched;
 use super::route::Directions;
 use super::trail::Trail;
-use crate::cache::Fill;
+use cache::Fill;
 use crate::session_state::pins::PinReason;
 use model::snapshot::RuleMultiplex;
 use sql::Analysis;

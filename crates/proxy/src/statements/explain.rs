@@ -1,6 +1,6 @@
 //! `EXPLAIN ROUTE`: how a statement would go, for people. The same code as on the hot path, with a recorder.
 
-use crate::cache::is_cacheable;
+use cache::is_cacheable;
 use crate::hostgroups::hostgroup::HostgroupShared;
 use crate::hostgroups::no_server_reason::no_server;
 use crate::mirror::{self, MirrorWish};

@@ -1,6 +1,6 @@
 //! Statements prepared on one backend: least recently used ones are closed when there are too many.
 
-use crate::cache::AskedText;
+use cache::AskedText;
 use crate::session_state::state::{Text, Variables};
 use crate::statements::prepared::{Holder, Listed, Side};
 use foldhash::fast::FixedState;

@@ -3,7 +3,7 @@
 //! Called from the admin's threads, never from a worker. INVARIANT: configurations are put in force one at a time, and
 //! whole: the call returns when every worker has taken it over.
 
-use crate::cache::CacheSettings;
+use cache::CacheSettings;
 use crate::clients::listener;
 use crate::limits::overload;
 use crate::logs::audit::AuditRecord;

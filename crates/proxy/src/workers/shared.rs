@@ -3,7 +3,7 @@
 //! A statement that finds an idle backend on its own worker touches nothing here but a few atomics of its hostgroup and
 //! its servers, which change rarely.
 
-use crate::cache::{CacheSettings, QueryCache};
+use cache::{CacheSettings, QueryCache};
 use crate::captures;
 use crate::clients::tls_loads::TlsLoads;
 use crate::clients::users::{LearntSecrets, UserShared};

@@ -12,7 +12,7 @@ use wire::packet::{self, HEADER};
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub struct Entry {
     form: ResultProtocol,
     packets: Box<[u8]>,
     rows_at: usize,
@@ -63,7 +63,8 @@ impl Entry {
         }
     }
 
-    pub(crate) fn rows(&self) -> u64 {
+    /// Rows of the result.
+    pub fn rows(&self) -> u64 {
         self.rows
     }
 
@@ -78,7 +79,7 @@ impl Entry {
     }
 
     /// How its packets are framed: give this to [`Reframe`](wire::reframe::Reframe) as the server's capabilities.
-    pub(crate) fn caps(&self) -> Capabilities {
+    pub fn caps(&self) -> Capabilities {
         self.caps
     }
 
@@ -125,7 +126,7 @@ impl Entry {
     /// Appends the whole reply in this form, framed as [`Entry::caps`] says; its sequence ids mean nothing, `Reframe` counts
     /// them. `status` is the session's own. None, and nothing appended, when it cannot be given in this form, which
     /// [`Entry::answers`] tells before. Warnings that its server gave were those of another session: it announces none.
-    pub(crate) fn write_reply(&self, form: ResultProtocol, status: StatusFlags, out: &mut Vec<u8>) -> Option<()> {
+    pub fn write_reply(&self, form: ResultProtocol, status: StatusFlags, out: &mut Vec<u8>) -> Option<()> {
         out.reserve(self.packets.len() + 16);
         if form == self.form {
             out.extend_from_slice(&self.packets)

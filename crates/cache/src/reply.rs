@@ -20,7 +20,7 @@ const SHAPE: Capabilities = Capabilities::MARIADB_CLIENT_EXTENDED_METADATA;
 
 /// Why a reply is not kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NotCached {
+pub enum NotCached {
     /// It is an error.
     Error(u16),
     /// It is no result set: an OK, or a wish for a file.

@@ -12,27 +12,28 @@
 //! entry is answered only to a key that is equal byte for byte ([`key`]), and in the other protocol only where every value
 //! has one exact image ([`rows`]). Locks are held for a look-up or a store, never while converting, copying or waiting.
 
-pub(crate) mod budget;
-pub(crate) mod columns;
-pub(crate) mod counts;
-pub(crate) mod entry;
-pub(crate) mod fill;
-pub(crate) mod key;
-pub(crate) mod params;
-pub(crate) mod policy;
-pub(crate) mod reply;
-pub(crate) mod rows;
-pub(crate) mod shard;
-pub(crate) mod wording;
+mod budget;
+mod columns;
+mod counts;
+mod entry;
+mod fill;
+mod key;
+mod params;
+mod policy;
+mod reply;
+mod rows;
+mod shard;
+mod wording;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use entry::Entry;
-pub(crate) use fill::{AwaitedFill, Fill};
-pub(crate) use key::{Asked, AskedExecution, AskedText, Asker, Key, is_cacheable};
-pub(crate) use policy::{CachePolicy, CacheSettings};
-pub(crate) use rows::ResultProtocol;
+pub use entry::Entry;
+pub use fill::{AwaitedFill, Fill};
+pub use key::{Asked, AskedExecution, AskedText, Asker, Key, is_cacheable};
+pub use policy::{CachePolicy, CacheSettings};
+pub use reply::NotCached;
+pub use rows::ResultProtocol;
 
 use arc_swap::ArcSwap;
 use budget::CacheBudget;
@@ -48,7 +49,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const SHARDS: usize = 64;
 
 /// See the module.
-pub(crate) struct QueryCache {
+pub struct QueryCache {
     hashing: Hashing,
     shards: [Mutex<Shard>; SHARDS],
     budget: Arc<CacheBudget>,
@@ -60,7 +61,7 @@ pub(crate) struct QueryCache {
 }
 
 /// What [`QueryCache::look`] answers.
-pub(crate) enum Look {
+pub enum Look {
     /// The answer; it can be written in the form that was asked for.
     Hit(Arc<Entry>),
     /// Run the statement, and feed the reply.
@@ -72,7 +73,8 @@ pub(crate) enum Look {
 }
 
 impl QueryCache {
-    pub(crate) fn new(settings: CacheSettings) -> Arc<Self> {
+    /// A cache that holds nothing.
+    pub fn new(settings: CacheSettings) -> Arc<Self> {
         Arc::new(Self {
             hashing: Hashing::default(),
             shards: std::array::from_fn(|_| Mutex::default()),
@@ -85,24 +87,24 @@ impl QueryCache {
     }
 
     /// Puts other settings in force; what no longer fits leaves at once.
-    pub(crate) fn configure(&self, settings: CacheSettings, now_ms: u64) {
+    pub fn configure(&self, settings: CacheSettings, now_ms: u64) {
         self.budget.set_limit(settings.size_bytes);
         self.settings.store(Arc::new(settings));
         self.make_room(0, now_ms);
     }
 
     /// False when `query_cache_size_MB` is 0: no key need be made.
-    pub(crate) fn is_on(&self) -> bool {
+    pub fn is_on(&self) -> bool {
         self.budget.limit() > 0
     }
 
     /// The key of a statement; None when its result is not cacheable.
-    pub(crate) fn key(&self, asker: &Asker<'_>, asked: &Asked<'_>, analysis: &Analysis) -> Option<Key> {
+    pub fn key(&self, asker: &Asker<'_>, asked: &Asked<'_>, analysis: &Analysis) -> Option<Key> {
         self.hashing.key(asker, asked, analysis)
     }
 
     /// Looks for the result. `now_ms` is the process clock.
-    pub(crate) fn look(self: &Arc<Self>, key: Key, form: ResultProtocol, policy: CachePolicy, now_ms: u64) -> Look {
+    pub fn look(self: &Arc<Self>, key: Key, form: ResultProtocol, policy: CachePolicy, now_ms: u64) -> Look {
         if policy.ttl_ms == 0 || !self.is_on() {
             return Look::Off;
         }
@@ -128,18 +130,18 @@ impl QueryCache {
     }
 
     /// Takes out what has expired. To be called now and then, such as once a second; answers do not depend on it.
-    pub(crate) fn sweep(&self, now_ms: u64) {
+    pub fn sweep(&self, now_ms: u64) {
         self.empty(|shard, gone| shard.sweep(now_ms, gone));
     }
 
     /// `PROXYSQL FLUSH QUERY CACHE`: takes out everything. What is being fetched now will not be stored. Returns how many
     /// entries there were.
-    pub(crate) fn flush(&self) -> u64 {
+    pub fn flush(&self) -> u64 {
         self.empty(Shard::flush)
     }
 
     /// Names and values for `stats_mysql_global`.
-    pub(crate) fn values(&self) -> [(&'static str, u64); 8] {
+    pub fn values(&self) -> [(&'static str, u64); 8] {
         self.counts.values(&self.budget)
     }
 

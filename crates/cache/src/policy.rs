@@ -6,7 +6,7 @@ const MEBIBYTE: u64 = 1 << 20;
 
 /// The `query_cache_*` settings. The default is the settings' own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CacheSettings {
+pub struct CacheSettings {
     /// Most memory, bytes; 0 switches the cache off.
     pub size_bytes: usize,
     /// Largest result that is kept, bytes.
@@ -23,7 +23,7 @@ pub(crate) struct CacheSettings {
 
 impl CacheSettings {
     /// The settings among all variables.
-    pub(crate) fn of(vars: &MysqlVariables) -> Self {
+    pub fn of(vars: &MysqlVariables) -> Self {
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         Self {
             size_bytes: size(vars.query_cache_size_MB.saturating_mul(MEBIBYTE)),
@@ -49,7 +49,7 @@ impl Default for CacheSettings {
 
 /// What the rule that matched a statement says about its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CachePolicy {
+pub struct CachePolicy {
     /// `cache_ttl`: how long it may be answered, ms; 0 is not at all.
     pub ttl_ms: u64,
     /// `cache_empty_result`: whether an empty result is kept; None leaves it to the settings.

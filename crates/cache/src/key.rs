@@ -19,7 +19,7 @@ use wire::prepared::{ExecuteHeader, ExecuteParams};
 
 /// Who asks.
 #[derive(Clone, Copy)]
-pub(crate) struct Asker<'a> {
+pub struct Asker<'a> {
     /// The user's name.
     pub user: &'a str,
     /// Where the statement goes: another hostgroup may hold other data.
@@ -47,7 +47,7 @@ impl Asker<'_> {
 
 /// What is asked.
 #[derive(Clone, Copy)]
-pub(crate) enum Asked<'a> {
+pub enum Asked<'a> {
     /// COM_QUERY.
     Text {
         /// The text as the server would get it, after rewriting.
@@ -61,8 +61,10 @@ pub(crate) enum Asked<'a> {
 
 /// A text, and what decided how it was read when it was prepared.
 #[derive(Clone, Copy)]
-pub(crate) struct AskedText<'a> {
+pub struct AskedText<'a> {
+    /// The text.
     pub text: &'a [u8],
+    /// The schema at PREPARE, if one was chosen.
     pub schema: Option<&'a [u8]>,
     /// Settings, as bytes.
     pub mode: &'a [u8],
@@ -70,7 +72,7 @@ pub(crate) struct AskedText<'a> {
 
 /// An execution of a prepared statement.
 #[derive(Clone, Copy)]
-pub(crate) struct AskedExecution<'a> {
+pub struct AskedExecution<'a> {
     /// The statement.
     pub statement: AskedText<'a>,
     /// Settings that decide how its text would be read now; compared with those of [`AskedText::mode`].
@@ -89,7 +91,7 @@ pub(crate) struct AskedExecution<'a> {
 
 impl AskedExecution<'_> {
     /// The text with its parameters as literals, where they can be written so.
-    pub(crate) fn with_literals(&self) -> Option<Vec<u8>> {
+    pub fn with_literals(&self) -> Option<Vec<u8>> {
         let params = ExecuteParams::parse(self.payload, self.params, self.caps).ok()?;
         with_literals(self.statement.text, self.lex, bound(self, params.as_ref())?)
     }
@@ -97,7 +99,7 @@ impl AskedExecution<'_> {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Key {
+pub struct Key {
     hash: u128,
     bytes: Box<[u8]>,
 }
@@ -135,7 +137,7 @@ const NEVER: Facts = Facts::LAST_INSERT_ID
     .union(Facts::INTO_FILE);
 
 /// True for statements whose results may be cached at all.
-pub(crate) fn is_cacheable(analysis: &Analysis) -> bool {
+pub fn is_cacheable(analysis: &Analysis) -> bool {
     matches!(analysis.kind, Kind::Select | Kind::Show) && !analysis.facts.intersects(NEVER)
 }
 

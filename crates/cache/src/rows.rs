@@ -12,7 +12,7 @@ use wire::temporal::{Moment, Shape, Span};
 
 /// Which protocol a result is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum ResultProtocol {
+pub enum ResultProtocol {
     /// COM_QUERY's.
     Text,
     /// COM_STMT_EXECUTE's.

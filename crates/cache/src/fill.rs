@@ -30,7 +30,7 @@ fn charge(bytes: usize) -> usize {
 }
 
 /// Whose turn it is.
-pub(super) enum Role {
+pub(crate) enum Role {
     /// The first: others wait.
     First {
         /// Of the flight.
@@ -46,7 +46,7 @@ pub(super) enum Role {
 }
 
 /// A result under way into the cache. Dropping it gives up.
-pub(crate) struct Fill {
+pub struct Fill {
     cache: Arc<QueryCache>,
     key: Arc<Key>,
     ask: CacheQuestion,
@@ -67,7 +67,7 @@ impl Fill {
 
     /// Takes note of bytes of the reply, in order, as the server sent them; sequence ids do not matter. Once it is clear that
     /// the result will not be kept, this does nothing.
-    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+    pub fn feed(&mut self, bytes: &[u8]) {
         if self.refused.is_some() {
             return;
         }
@@ -82,7 +82,7 @@ impl Fill {
     }
 
     /// The statement is sent again: what was fed is forgotten.
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.bytes.clear();
     }
 
@@ -90,7 +90,7 @@ impl Fill {
     ///
     /// # Errors
     /// [`NotCached`] when it is not kept. The client has its reply all the same.
-    pub(crate) fn finish(mut self, from: Capabilities, now_ms: u64) -> Result<Arc<Entry>, NotCached> {
+    pub fn finish(mut self, from: Capabilities, now_ms: u64) -> Result<Arc<Entry>, NotCached> {
         if let Some(refusal) = self.refused {
             return Err(refusal);
         }
@@ -214,7 +214,7 @@ impl Drop for Fill {
 }
 
 /// A result that another session is fetching.
-pub(crate) struct AwaitedFill {
+pub struct AwaitedFill {
     pub(super) cache: Arc<QueryCache>,
     pub(super) landed: watch::Receiver<Fetched>,
     pub(super) form: ResultProtocol,
@@ -225,7 +225,7 @@ pub(crate) struct AwaitedFill {
 
 impl AwaitedFill {
     /// Waits for it, at most `query_cache_wait_ms`. None: ask a server, without the cache. May be dropped at any time.
-    pub(crate) async fn wait(mut self) -> Option<Arc<Entry>> {
+    pub async fn wait(mut self) -> Option<Arc<Entry>> {
         let limit = Duration::from_millis(self.wait_ms);
         let entry = match tokio::time::timeout(limit, self.landed.wait_for(Option::is_some)).await {
             Ok(Ok(fetched)) => fetched.clone()?,
