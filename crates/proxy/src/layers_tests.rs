@@ -22,6 +22,11 @@ const METHODS: &[(&str, usize)] = &[("Session", 226), ("Backends", 39)];
 /// The most files of `session` whose methods call each other in a circle.
 const SESSION_CIRCLE: usize = 14;
 
+/// Crates that are data and rules.
+const PURE: &[&str] = &["session_state"];
+/// What they do without: a runtime, sockets, threads, files, a clock.
+const IMPURE: &[&str] = &["tokio", "TcpStream", "UnixStream", "std::thread", "std::fs", "Instant", "SystemTime"];
+
 /// Modules of a crate from the bottom to the top: none uses one that stands above it. Any other module stands below all but the first,
 /// except those in [`AT_THE_TOP`].
 const STOREYS: &[(&str, &[&str])] = &[("admin", &["store", "engine", "commands"])];
@@ -152,6 +157,18 @@ fn no_circle_of_modules_grows() {
     }
     for circle in known {
         assert!(found.contains(&circle), "this circle is smaller by now, and CIRCLES is to say so: {circle:?}");
+    }
+}
+
+#[test]
+fn pure_crates_are_data_and_rules() {
+    for name in PURE {
+        let files = files_of(name);
+        assert!(files.len() > 3, "this looked at nothing of {name}");
+        for (path, code) in files {
+            let wrong: Vec<_> = IMPURE.iter().filter(|word| code.contains(*word)).collect();
+            assert!(wrong.is_empty(), "{} of {name} names {wrong:?}", path.display());
+        }
     }
 }
 

@@ -19,7 +19,6 @@ mod mirror;
 mod net;
 mod servers;
 mod session;
-mod session_state;
 mod shadow;
 #[cfg(feature = "sim")]
 pub mod sim;

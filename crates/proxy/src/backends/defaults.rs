@@ -11,8 +11,8 @@ use wire::codec::Reader;
 use wire::flags::Capabilities;
 
 use crate::backends::backend::Backend;
-use crate::session_state::state::{CHARSETS, Variables};
 use crate::workers::worker::Worker;
+use session_state::state::{CHARSETS, Variables};
 
 /// How long the outcome counts, ms.
 const KEPT_MS: u64 = 10_000;
@@ -114,7 +114,7 @@ async fn compare(worker: &Worker, backend: &mut Backend) -> std::io::Result<Vari
 /// Those of them that a session can set, and this user may: what only the server moves (`gtid_executed`), and limits of an
 /// account, are no session's.
 async fn settable(worker: &Worker, backend: &mut Backend, all: Variables) -> std::io::Result<Variables> {
-    let Some(set) = crate::session_state::state::assign(&all, &backend.core.info) else { return Ok(all) };
+    let Some(set) = session_state::state::assign(&all, &backend.core.info) else { return Ok(all) };
     let reply = backend.query(&set, &worker.buffers).await?;
     backend.core.asked(&reply);
     if reply.error.is_none() {
@@ -124,7 +124,7 @@ async fn settable(worker: &Worker, backend: &mut Backend, all: Variables) -> std
     for (name, value) in all.entries() {
         let mut one = Variables::default();
         one.set(name, Some(value));
-        let set = crate::session_state::state::assign(&one, &backend.core.info).unwrap_or_default();
+        let set = session_state::state::assign(&one, &backend.core.info).unwrap_or_default();
         if backend.query(&set, &worker.buffers).await?.error.is_none() {
             settable.set(name, Some(value));
         }
@@ -142,7 +142,7 @@ fn pair(row: &[u8]) -> Option<(&[u8], &[u8])> {
 /// # Errors
 /// The connection failed, or the server refused.
 pub(crate) async fn restore(worker: &Worker, backend: &mut Backend) -> std::io::Result<()> {
-    if let Some(set) = crate::session_state::state::assign(&backend.core.defaults, &backend.core.info) {
+    if let Some(set) = session_state::state::assign(&backend.core.defaults, &backend.core.info) {
         let reply = backend.query(&set, &worker.buffers).await?;
         if let Some(e) = reply.error {
             return Err(std::io::Error::other(e.to_string()));

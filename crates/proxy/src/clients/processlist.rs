@@ -4,7 +4,7 @@
 //! allocating once the buffer for its statements is large enough; the buffer goes when the session parks.
 
 use crate::servers::server_counts::ServerId;
-use crate::session_state::state::Text;
+use session_state::state::Text;
 use sql::LexMode;
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};

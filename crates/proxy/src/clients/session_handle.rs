@@ -4,8 +4,8 @@
 
 use crate::clients::replica::Replica;
 use crate::limits::addresses::AddressSlot;
-use crate::session_state::pins::{Began, PinReason, PinSet, Pins};
 use model::HostgroupId;
+use session_state::pins::{Began, PinReason, PinSet, Pins};
 use std::cell::{Cell, RefCell};
 use std::task::{Context, Waker};
 use wire::auth::hash::CERTIFICATE_PROOF;

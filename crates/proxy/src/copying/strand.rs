@@ -2,10 +2,10 @@
 
 use super::line::WaitingLine;
 use super::{OrderTicket, lock};
-use crate::session_state::class::LaneKey;
-use crate::session_state::state::State;
 use crate::statements::digest::Digest;
 use rehearsal::Answer;
+use session_state::class::LaneKey;
+use session_state::state::State;
 use sql::{Analysis, LexMode};
 use std::collections::VecDeque;
 use std::net::IpAddr;

@@ -1,12 +1,12 @@
 //! Layouts over what all workers share, with a role keeper that says what the test wants.
 
 use crate::bed::{self, placement_in, snapshot};
-use crate::servers::server_info::ServerInfo;
 use crate::workers::in_force::InForce;
 use crate::workers::shared::Shared;
 use model::HostgroupId;
 use model::fleet::{Layout, Placement, RoleKeeper, Signal, SignalKind};
 use model::snapshot::{ServerStatus, Snapshot};
+use session_state::server_info::ServerInfo;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use wire::charset::Flavor;

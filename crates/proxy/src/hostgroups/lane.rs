@@ -8,11 +8,11 @@ use crate::hostgroups::queue::{NOBODY, Queue};
 use crate::hostgroups::quota::Quota;
 use crate::servers::refusals::Refusals;
 use crate::servers::server::ServerShared;
-use crate::session_state::causal::CausalPart;
-use crate::session_state::class::LaneKey;
-use crate::session_state::state::{self, State};
 use crate::statements::habits::Habits;
 use model::snapshot::{Effective, Snapshot, User};
+use session_state::causal::CausalPart;
+use session_state::class::LaneKey;
+use session_state::state::{self, State};
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;
 use std::rc::Rc;
@@ -355,8 +355,8 @@ impl Lane {
 mod tests {
     use super::*;
     use crate::bed::{server, snapshot};
-    use crate::session_state::class::Class;
     use model::HostgroupId;
+    use session_state::class::Class;
     use wire::flags::Capabilities;
 
     #[test]

@@ -8,8 +8,8 @@
 use crate::hostgroups::queue::Queue;
 use crate::servers::refusals::Refusals;
 use crate::servers::server::ServerShared;
-use crate::session_state::class::Class;
 use crate::workers::safety::Safety;
+use session_state::class::Class;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

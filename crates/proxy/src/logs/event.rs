@@ -3,10 +3,10 @@
 use super::file::LogFormat;
 use super::local_time;
 use super::log::Record;
-use crate::session_state::state::Text;
 use crate::statements::digest::shown;
 use model::{HostgroupId, ServerKey, stats};
 use serde_json::{Map, Value};
+use session_state::state::Text;
 use sql::LexMode;
 use std::borrow::Cow;
 use std::net::SocketAddr;

@@ -10,7 +10,6 @@ pub(crate) mod spread;
 
 use crate::servers::server::ServerShared;
 use crate::servers::server_counts::{LatencyClass, ServerId, ServerTable};
-use crate::session_state::pins::{PinReason, PinSet};
 use crate::statements::digest::{Digest, DigestRules, KnownDigests};
 use crate::statements::prepared::{Listed, PreparedList};
 use crate::statements::stmt_cache::StatementKey;
@@ -18,6 +17,7 @@ use commands::CommandTable;
 use digest_table::{Bounds, DigestTable, KeyParts, NO_HOSTGROUP, Sums};
 use errors::{ErrorKey, ErrorTable};
 use model::{HostgroupId, MysqlVariables};
+use session_state::pins::{PinReason, PinSet};
 use sql::{Analysis, Facts, LexMode};
 use std::cell::{Cell, RefCell};
 use std::net::IpAddr;

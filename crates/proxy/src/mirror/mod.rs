@@ -14,10 +14,10 @@ pub(crate) use plan::{MAX_TEXT, MirrorWish, is_copied, may_set_role};
 pub(crate) use run::{Failure, ask, attempt, ready, ready_again};
 
 use crate::limits::mirror_room::MirrorPermit;
-use crate::session_state::class::LaneKey;
-use crate::session_state::state::State;
 use crate::workers::counters::count;
 use crate::workers::worker::Worker;
+use session_state::class::LaneKey;
+use session_state::state::State;
 use sql::{Analysis, LexMode};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

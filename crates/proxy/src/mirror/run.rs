@@ -13,12 +13,12 @@ use crate::hostgroups::pool::{AcquireError, HostgroupPool, Wish};
 use crate::meter::digest_table::Sums;
 use crate::meter::{Ended, error_key};
 use crate::net::stream::invalid;
-use crate::servers::server_info::ServerInfo;
-use crate::session_state::flavors::adapt;
-use crate::session_state::pins::PinSet;
-use crate::session_state::state::{Diff, State, canonical};
 use crate::workers::counters::count;
 use crate::workers::worker::Worker;
+use session_state::flavors::adapt;
+use session_state::pins::PinSet;
+use session_state::server_info::ServerInfo;
+use session_state::state::{Diff, State, canonical};
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
@@ -249,7 +249,7 @@ async fn steps(
     worker: &Worker,
     backend: &mut Backend,
     want: &State,
-    schema: Option<crate::session_state::state::Text>,
+    schema: Option<session_state::state::Text>,
     set: Option<String>,
 ) -> io::Result<Readied> {
     count(&worker.counters.state_syncs);

@@ -7,7 +7,6 @@ pub(crate) mod ramp;
 pub(crate) mod refusals;
 pub(crate) mod server;
 pub(crate) mod server_counts;
-pub(crate) mod server_info;
 pub(crate) mod signals;
 pub(crate) mod sizing;
 pub(crate) mod terms;

@@ -23,7 +23,6 @@ pub(crate) use standing::{NEVER, ServerStanding};
 use crate::hostgroups::quota::Quota;
 use crate::servers::log_throttle::LogThrottle;
 use crate::servers::server_counts::ServerCounts;
-use crate::servers::server_info::ServerInfo;
 use crate::servers::signals::LastSignals;
 use crate::servers::sizing::SharedSizing;
 use crate::servers::terms::Terms;
@@ -31,6 +30,7 @@ use model::ServerKey;
 use model::fleet::{Measured, Placement, UnderWay};
 use model::snapshot::{Server, ServerStatus};
 use serde::{Deserialize, Serialize};
+use session_state::server_info::ServerInfo;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 

@@ -20,10 +20,10 @@ use super::recovery::Recovery;
 use super::relay::{Outgoing, tells_client_gtids};
 use super::sync::Ahead;
 use crate::backends::backend::{ServerError, put_query};
-use crate::session_state::causal::Writing;
-use crate::session_state::certainty;
-use crate::session_state::pins::PinReason;
 use crate::workers::worker::Worker;
+use session_state::causal::Writing;
+use session_state::certainty;
+use session_state::pins::PinReason;
 use sql::{Analysis, Facts, Kind};
 use std::io;
 use wire::codec::Reader;
@@ -31,7 +31,7 @@ use wire::codes;
 use wire::flags::StatusFlags;
 use wire::reframe::{ReplyError, ReplyFacts, with_changes};
 use wire::reply::ReplyKind;
-use wire::session_state::{self, Change};
+use wire::session_state::{Change, put_change};
 
 /// Errors of a server that goes (1053) or has closed the session (3169, 4031): they say nothing of what it was doing.
 const LEAVING: [u16; 3] = [codes::SERVER_SHUTDOWN, codes::SESSION_WAS_KILLED, codes::CLIENT_INTERACTION_TIMEOUT];
@@ -315,7 +315,7 @@ impl Recovery {
     pub(super) fn reported_gtid(&self, client: &Frontend, worker: &Worker) -> Option<Vec<u8>> {
         let assignment = self.assigned_gtid.as_ref().filter(|_| tells_client_gtids(worker, client.filter.as_deref()))?;
         let mut told = Vec::new();
-        session_state::put_change(&mut told, &Change::Gtids(assignment.gtid.to_string().as_bytes()));
+        put_change(&mut told, &Change::Gtids(assignment.gtid.to_string().as_bytes()));
         Some(told)
     }
 

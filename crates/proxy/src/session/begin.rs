@@ -9,10 +9,10 @@ use super::wants::Wants;
 use crate::clients::session_handle::Limits;
 use crate::hostgroups::pool::HostgroupPool;
 use crate::net::link::Compression;
-use crate::servers::server_info::{Family, ServerInfo};
-use crate::session_state::held::TRACK_GTIDS;
-use crate::session_state::state::{State, Text, canonical, is_wide};
 use model::settings::SessionTrackGtids;
+use session_state::held::TRACK_GTIDS;
+use session_state::server_info::{Family, ServerInfo};
+use session_state::state::{State, Text, canonical, is_wide};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use wire::charset::{self, Flavor};
 use wire::compress::Method;
 use wire::flags::Capabilities;
 use wire::message::{OK, OkPacket};
-use wire::session_state::{self, Change};
+use wire::session_state::{Change, put_change};
 use wire::{codes, packet};
 
 /// How long a login waits for a backend to ask whether the schema exists.
@@ -211,7 +211,7 @@ impl Frontend {
     pub(super) async fn send_login_ok(&mut self, at: &mut Backends, wants: &Wants, seq: u8) -> Result<(), End> {
         let mut told = Vec::new();
         if let Some((schema, _)) = wants.state.schema.as_ref().zip(self.filter.as_ref().filter(|f| f.schema)) {
-            session_state::put_change(&mut told, &Change::Schema(schema));
+            put_change(&mut told, &Change::Schema(schema));
         }
         let status = self.current_status();
         // Of the greeting's login alone: COM_CHANGE_USER proves nothing, as on MariaDB.

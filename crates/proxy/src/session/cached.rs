@@ -12,7 +12,7 @@ use super::guard::paused;
 use super::respond::Made;
 use super::wants::Wants;
 use cache::{Asked, AskedExecution, Asker, CachePolicy, Entry, Key, Look, ResultProtocol};
-use crate::session_state::class::Class;
+use session_state::class::Class;
 use sql::Analysis;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -16,11 +16,11 @@ use super::sync::{Ahead, is_about_diagnostics};
 use super::wants::Wants;
 use super::{Session, charsets};
 use crate::backends::backend::Backend;
-use crate::session_state::causal::{CausalRole, Origin, Writes, Writing};
-use crate::session_state::held::{TRACK_GTIDS, Tracking};
 use crate::workers::counters::count;
 use model::HostgroupId;
 use model::settings::CausalReads;
+use session_state::causal::{CausalRole, Origin, Writes, Writing};
+use session_state::held::{TRACK_GTIDS, Tracking};
 use sql::{Analysis, Facts, Kind};
 use std::io;
 use std::task::{Context, Waker};
@@ -282,7 +282,7 @@ fn waits(analysis: &Analysis) -> bool {
 mod tests {
     use super::*;
     use crate::session::bed::{Bed, HOME, OTHER, error, ok, packet_of, result_of};
-    use crate::session_state::pins::PinReason;
+    use session_state::pins::PinReason;
     use sql::LexMode;
     use wire::codes;
 

@@ -9,11 +9,11 @@ use super::causal::Causality;
 use super::end::End;
 use super::facts::SessionFacts;
 use super::frontend::Frontend;
-use crate::session_state::causal::{CausalPart, CausalRole, Origin, Writes};
-use crate::session_state::gtid;
 use crate::workers::worker::Worker;
 use model::HostgroupId;
 use model::settings::CausalReads;
+use session_state::causal::{CausalPart, CausalRole, Origin, Writes};
+use session_state::gtid;
 use sql::{LexMode, Lexer};
 use wire::codec::put_lenenc_bytes;
 use wire::flags::Capabilities;
@@ -140,7 +140,7 @@ fn result<const N: usize>(columns: [&str; N], rows: &[[String; N]]) -> Vec<u8> {
         }
         payload.push(0x0c);
         payload.extend_from_slice(&COLLATION);
-        payload.extend_from_slice(&u32::try_from(4 * crate::session_state::gtid::MAX_SET_BYTES).unwrap_or(u32::MAX).to_le_bytes());
+        payload.extend_from_slice(&u32::try_from(4 * session_state::gtid::MAX_SET_BYTES).unwrap_or(u32::MAX).to_le_bytes());
         payload.extend_from_slice(&[TEXT, 0, 0, 0, 0, 0]);
         packet::put_packet(&mut out, &mut seq, &payload);
     }

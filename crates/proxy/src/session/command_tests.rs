@@ -1,8 +1,8 @@
 use super::*;
 use crate::session::bed::Bed;
-use crate::session_state::pins::PinReason;
 use model::fleet::UnderWay;
 use model::snapshot::ServerStatus;
+use session_state::pins::PinReason;
 use wire::charset::Flavor::MySql;
 
 /// What these bytes are: a command and its length, nothing yet, or an error.

@@ -2,9 +2,9 @@
 
 use super::wants::Wants;
 use crate::backends::backend::Backend;
-use crate::session_state::held::Tracking;
 use crate::workers::worker::Worker;
 use model::fleet::SignalKind;
+use session_state::held::Tracking;
 use std::sync::Arc;
 use wire::charset::Flavor;
 use wire::flags::{Capabilities, StatusFlags};

@@ -1,8 +1,8 @@
 use super::*;
 use crate::session::bed::{Bed, result_of};
 use crate::session::route::packets_of;
-use crate::session_state::pins::PinReason;
 use rehearsal::{Run, ServerName};
+use session_state::pins::PinReason;
 use std::future::Future;
 use std::io::Write;
 use std::rc::Rc;

@@ -10,7 +10,7 @@ use super::facts::FailedCalls;
 use super::frontend::Frontend;
 use super::query::shows_diagnostics;
 use super::question::Question;
-use crate::session_state::pins::PinReason;
+use session_state::pins::PinReason;
 use sql::{Analysis, Facts, Kind};
 use std::sync::atomic::Ordering;
 use wire::charset::Flavor;

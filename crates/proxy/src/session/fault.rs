@@ -3,10 +3,10 @@
 use super::Session;
 use super::end::{End, SERVER_LOST, SERVER_LOST_STATE};
 use crate::clients::session_handle::Signal;
-use crate::session_state::certainty::Refusal;
-use crate::session_state::pins::PinSet;
 use crate::workers::safety::Safety;
 use crate::workers::worker::Worker;
+use session_state::certainty::Refusal;
+use session_state::pins::PinSet;
 use wire::codes;
 
 /// Why a statement did not run; the session may go on.

@@ -12,7 +12,7 @@ use super::query::{asks_now, is_answer, leaves_found_rows, shows_diagnostics, wi
 use super::question::COLUMNS_OF_VARIABLE;
 use super::wants::Wants;
 use crate::backends::backend::Collected;
-use crate::session_state::state::{is_charset_name, is_wide, type_of_null};
+use session_state::state::{is_charset_name, is_wide, type_of_null};
 use sql::{Analysis, Facts, Kind};
 use std::borrow::Cow;
 use wire::codec::Reader;

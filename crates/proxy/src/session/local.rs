@@ -22,7 +22,7 @@ use wire::message::{OK, OkPacket};
 use wire::packet::{self, HEADER};
 use wire::reframe::Patch;
 use wire::reply::{Frame, ReplyKind, Step, Tracker};
-use wire::session_state::{self, Change};
+use wire::session_state::{Change, put_change};
 
 /// Variables that say what names of character sets mean.
 pub(super) const DECIDE_CHARSETS: [&str; 3] = ["default_collation_for_utf8mb4", "character_set_collations", "old_mode"];
@@ -128,11 +128,11 @@ impl Frontend {
             for (name, value) in told {
                 let change = Change::SystemVariable { name: name.as_bytes(), value };
                 if filter.wants(&change) {
-                    session_state::put_change(&mut kept, &change);
+                    put_change(&mut kept, &change);
                 }
             }
             if filter.state_change {
-                session_state::put_change(&mut kept, &Change::StateChange(true));
+                put_change(&mut kept, &Change::StateChange(true));
             }
         }
         kept

@@ -1,6 +1,6 @@
 use super::*;
 use crate::session::bed::{Bed, analysis, told};
-use crate::session_state::pins::PinReason;
+use session_state::pins::PinReason;
 use std::io::Read;
 use wire::charset::Flavor::{self, MariaDb, MySql};
 

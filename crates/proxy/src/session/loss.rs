@@ -6,7 +6,7 @@ use super::fault::{Certainty, Fault};
 use crate::backends::backend::Backend;
 use crate::backends::cleaning;
 use crate::backends::side_connection::{Loss, end_lost_connection};
-use crate::session_state::pins::WISHES;
+use session_state::pins::WISHES;
 use std::io;
 use std::rc::Rc;
 use wire::flags::StatusFlags;

@@ -3,7 +3,7 @@
 use crate::session::Session;
 use crate::session::bed::{Bed, Closes, error, ok, ok_open, packet_of, result_of};
 use crate::session::end::End;
-use crate::session_state::pins::PinReason;
+use session_state::pins::PinReason;
 use tokio::task::LocalSet;
 use wire::charset::Flavor::MySql;
 use wire::command::Command;

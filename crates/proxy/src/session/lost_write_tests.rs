@@ -3,7 +3,7 @@ use crate::session::assigned_gtid::HeldReply;
 use crate::session::bed::{Bed, error, ok, ok_open, packet_of, result_of};
 use crate::session::plan::Plan;
 use crate::session::question::door;
-use crate::session_state::pins::PinReason;
+use session_state::pins::PinReason;
 use tokio::task::LocalSet;
 use wire::charset::Flavor::MySql;
 
@@ -109,7 +109,7 @@ async fn while_there_is_time_what_is_in_doubt_is_looked_at_again() {
     for (fault, standing, expected) in [
         (lost(), GtidStanding::InDoubt, "again"),
         (
-            Fault::Refused { refusal: crate::session_state::certainty::Refusal::ReadOnly, code: 1290, sqlstate: *b"HY000", text: vec![] },
+            Fault::Refused { refusal: session_state::certainty::Refusal::ReadOnly, code: 1290, sqlstate: *b"HY000", text: vec![] },
             GtidStanding::InDoubt,
             "again",
         ),

@@ -4,8 +4,7 @@ use wire::charset::Flavor::MySql;
 
 #[test]
 fn an_error_is_the_replys_or_the_faults() {
-    let refused =
-        Fault::Refused { refusal: crate::session_state::certainty::Refusal::ReadOnly, code: 1290, sqlstate: *b"HY000", text: vec![] };
+    let refused = Fault::Refused { refusal: session_state::certainty::Refusal::ReadOnly, code: 1290, sqlstate: *b"HY000", text: vec![] };
     let lost = Fault::Lost { certainty: crate::session::fault::Certainty::Unknown, text: "gone".into(), pins: Default::default() };
     for (fault, expected) in [
         (Fault::error(9001, b"HY000", "late"), Some(9001)),

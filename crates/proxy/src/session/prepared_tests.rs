@@ -186,7 +186,7 @@ async fn what_is_cached_is_answered_without_a_server() {
     let second = bed.serve(Command::Query, text).await.unwrap();
     assert!(bed.sent().is_empty() && second == first, "the same without a server");
     // Never inside of anything.
-    bed.pin(&[crate::session_state::pins::PinReason::Transaction]);
+    bed.pin(&[session_state::pins::PinReason::Transaction]);
     bed.connect(MySql);
     bed.answers(&[rows]);
     bed.serve(Command::Query, text).await.unwrap();
@@ -228,10 +228,9 @@ async fn rules_answer_rewrite_and_refuse() {
 #[tokio::test]
 async fn a_session_ends_with_the_only_connection_that_had_its_state() {
     let all = async {
-        for (pins, expected) in [
-            (&[crate::session_state::pins::PinReason::TemporaryTable][..], "ends"),
-            (&[crate::session_state::pins::PinReason::Transaction], "goes on"),
-        ] {
+        for (pins, expected) in
+            [(&[session_state::pins::PinReason::TemporaryTable][..], "ends"), (&[session_state::pins::PinReason::Transaction], "goes on")]
+        {
             let mut bed = Bed::new("").on(MySql);
             bed.pin(pins);
             bed.at.backend = None;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::session::bed::{Bed, rows};
-use crate::session_state::pins::PinReason;
+use session_state::pins::PinReason;
 use wire::charset::Flavor::{MariaDb, MySql};
 
 /// A session of which these facts are known.

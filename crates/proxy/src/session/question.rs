@@ -13,8 +13,8 @@ use super::{Session, charsets};
 use crate::backends::backend::{Backend, Collected, put_command, put_query};
 use crate::hostgroups::gtid_source::AssignedGtid;
 use crate::net::buffer::BufferPool;
-use crate::session_state::pins::PinReason;
-use crate::session_state::state::Text;
+use session_state::pins::PinReason;
+use session_state::state::Text;
 use sql::Routine;
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -39,7 +39,7 @@ pub(super) enum Question<'a> {
     RowCount,
     /// The values of these expressions; as plain bytes, where results may come in a character set that is not known.
     Values { expressions: &'a [String], as_bytes: bool },
-    /// A text as results have it, then the first four of [`CHARSETS`](crate::session_state::state::CHARSETS) as plain bytes: a change of one may have
+    /// A text as results have it, then the first four of [`CHARSETS`](session_state::state::CHARSETS) as plain bytes: a change of one may have
     /// changed all.
     Charsets,
     /// These user variables: [`COLUMNS_OF_VARIABLE`] columns for each. A value of more than `max` bytes is left out.
@@ -54,7 +54,7 @@ pub(super) enum Question<'a> {
     Gtids(Flavor),
     /// Whether the transaction with this GTID is applied.
     IsApplied(&'a AssignedGtid),
-    /// Waits until the server has what the session is to see: the text of [`Written::question`](crate::session_state::causal::Written::question).
+    /// Waits until the server has what the session is to see: the text of [`Written::question`](session_state::causal::Written::question).
     Wait(&'a str),
     /// Nothing: the reply has the connection's status (COM_PING).
     Status,

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::session::bed::analysis;
-use crate::session_state::pins::PinReason;
 use model::settings::MysqlVariables;
+use session_state::pins::PinReason;
 
 const STANDING: Standing = Standing {
     came: Came::Text,

@@ -10,7 +10,7 @@ use super::question::door;
 use super::relay::Outgoing;
 use super::sync::{Ahead, is_about_diagnostics};
 use super::trail::Trail;
-use crate::session_state::causal::Writing;
+use session_state::causal::Writing;
 use sql::Facts;
 use wire::reframe::ReplyFacts;
 

@@ -8,11 +8,11 @@ use super::question::{Door, Question, door};
 use super::sync::AUTOCOMMIT;
 use super::tracked::UNCARRIED;
 use super::wants::Wants;
-use crate::session_state::pins::{PinReason, WISHES};
-use crate::session_state::state::{
+use crate::statements::memory::{Change, SetEffect};
+use session_state::pins::{PinReason, WISHES};
+use session_state::state::{
     CHARSETS, CLIENT_COLLATION, NAMED_COLLATIONS, RESULTS_COLLATION, assignment_rank, canonical, displaced_by, follower_of,
 };
-use crate::statements::memory::{Change, SetEffect};
 use sql::{Analysis, Assignment, Facts, Kind, LexMode, Target, Value};
 use wire::charset::Flavor;
 use wire::codec::Reader;

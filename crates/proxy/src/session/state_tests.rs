@@ -7,8 +7,8 @@ use crate::session::Wants;
 use crate::session::bed::{Bed, analysis, error, ok, ok_open, packet_of, result_of, told};
 use crate::session::literals::is_bare_null;
 use crate::session::setting::assignments;
-use crate::session_state::held::Tracking;
-use crate::session_state::state::Diff;
+use session_state::held::Tracking;
+use session_state::state::Diff;
 use sql::{LexMode, MultiByte};
 use std::sync::atomic::Ordering;
 use wire::charset::Flavor::{MariaDb, MySql};
@@ -283,7 +283,7 @@ async fn so_many_user_variables_are_carried_and_no_longer_ones() {
     let carry = |bed: &mut crate::session::Session, name: &str, literal: &str| bed.effects().user_variables().assign(name, literal);
     let long = format!("'{}'", "x".repeat(64 << 10));
     assert!(!carry(bed, "a", &long));
-    for i in 0..crate::session_state::state::MOST_USER_VARIABLES {
+    for i in 0..session_state::state::MOST_USER_VARIABLES {
         assert!(carry(bed, &format!("v{i}"), "1"), "{i}");
     }
     assert!(!carry(bed, "one_more", "1"));
@@ -352,7 +352,7 @@ fn a_session_takes_its_collations_to_servers_that_do_not_know_them() {
 
 #[test]
 fn a_prepared_text_leaves_what_its_statement_leaves() {
-    use crate::session_state::pins::Trace;
+    use session_state::pins::Trace;
     for (text, expected) in [
         ("PREPARE s FROM 'SELECT a FROM t'", Trace::Nothing),
         ("PREPARE s FROM 'INSERT INTO t VALUES (?)'", Trace::Nothing),

@@ -13,12 +13,12 @@ use super::question::{Door, Question, door};
 use super::wants::Wants;
 use crate::backends::backend::put_query;
 use crate::backends::cleaning::{self, ResetError};
-use crate::session_state::held::{TRACK_GTIDS, Tracking};
-use crate::session_state::pins::WISHES;
-use crate::session_state::state::{self, Diff};
 use crate::statements::memory::AnswerSource;
 use crate::workers::counters::count;
 use crate::workers::safety::Safety;
+use session_state::held::{TRACK_GTIDS, Tracking};
+use session_state::pins::WISHES;
+use session_state::state::{self, Diff};
 use sql::{Analysis, Facts, Kind};
 use std::sync::Arc;
 use wire::charset::Flavor;
@@ -329,7 +329,7 @@ impl Door<'_> {
     }
 
     /// Enters the session's schema; false where it is refused and the backend can serve without one.
-    async fn may_enter(&mut self, schema: &crate::session_state::state::Text) -> Result<bool, Fault> {
+    async fn may_enter(&mut self, schema: &session_state::state::Text) -> Result<bool, Fault> {
         let is_pinned = !self.at.pins.set().without(WISHES).is_empty();
         let Some(core) = self.at.backend.as_ref().map(|backend| &backend.core) else { return Ok(true) };
         let has_none = core.held.state().schema.is_none();
@@ -349,7 +349,7 @@ impl Door<'_> {
     }
 
     /// The schema is never changed in the same write as the statement: if it is gone, the statement must not run.
-    pub(super) async fn sync_schema(&mut self, schema: &crate::session_state::state::Text) -> Result<(), Fault> {
+    pub(super) async fn sync_schema(&mut self, schema: &session_state::state::Text) -> Result<(), Fault> {
         count(&self.at.worker.counters.backend_init_dbs);
         if self.at.backend.is_none() {
             return Ok(());

@@ -1,7 +1,7 @@
 use super::*;
 use crate::session::bed::{Bed, error, ok, packet_of, result_of};
 use crate::session::fault::Certainty;
-use crate::session_state::pins::PinReason;
+use session_state::pins::PinReason;
 use tokio::task::LocalSet;
 use wire::charset::Flavor::{MariaDb, MySql};
 use wire::reframe::ReplyFacts;

@@ -6,7 +6,7 @@
 //! trip, not until a reset.
 //!
 //! Statements come here from `effects.rs` and `setting.rs`, [`Question::UserVariables`] asks, `literals.rs` reads the answer, and
-//! [`state::diff`](crate::session_state::state::diff) brings another connection to the known values.
+//! [`state::diff`](session_state::state::diff) brings another connection to the known values.
 
 use super::backends::{BOUND, Backends};
 use super::charsets;
@@ -15,12 +15,12 @@ use super::literals::{NO_TYPE, is_bare_null, is_null, literals, null_of, of_type
 use super::question::{Door, Question};
 use super::route::Router;
 use super::wants::Wants;
-use crate::session_state::pins::{PinReason, Pins, UNSEEN};
-use crate::session_state::state::{MOST_USER_VARIABLES, State, Text, Variables};
 use crate::statements::stmt_cache::ValuesAtPrepare;
 use crate::workers::counters::count;
 use model::HostgroupId;
 use model::snapshot::RuleMultiplex;
+use session_state::pins::{PinReason, Pins, UNSEEN};
+use session_state::state::{MOST_USER_VARIABLES, State, Text, Variables};
 use sql::{Analysis, Facts};
 use std::io;
 use std::sync::Arc;

@@ -5,10 +5,10 @@
 use super::backends::Backends;
 use super::frontend::Frontend;
 use super::local::DECIDE_CHARSETS;
-use crate::servers::server_info::{Family, ServerInfo, charset_of};
-use crate::session_state::flavors::{StandIns, adapt};
-use crate::session_state::state::{State, Text};
 use crate::workers::worker::Worker;
+use session_state::flavors::{StandIns, adapt};
+use session_state::server_info::{Family, ServerInfo, charset_of};
+use session_state::state::{State, Text};
 use sql::{Builtins, LexMode};
 use wire::charset;
 

@@ -4,8 +4,6 @@
 
 use crate::copying::Copying;
 use crate::mirror::{self, Failure, Mirrored};
-use crate::session_state::class::{Class, LaneKey};
-use crate::session_state::state::State;
 use crate::workers::mailbox::Mail;
 use crate::workers::shared::Shared;
 use crate::workers::worker::Worker;
@@ -14,6 +12,8 @@ use model::control::Rehearsed;
 use model::fleet::ShadowOrder;
 use model::snapshot::{Rehearsal, RehearsalMode, Snapshot, User};
 use rehearsal::{Run, ServerName};
+use session_state::class::{Class, LaneKey};
+use session_state::state::State;
 use sql::{Analysis, LexMode};
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};

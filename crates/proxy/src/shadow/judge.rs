@@ -7,11 +7,11 @@
 use super::{Listener, Repeated, Shadow};
 use crate::backends::backend::ServerError;
 use crate::mirror::{self, Failure, Mirrored};
-use crate::session_state::gtid;
 use crate::statements::digest::Digest;
 use crate::workers::worker::Worker;
 use model::HostgroupId;
 use rehearsal::{Answer, Class, Compared, Finding, Form, GaveUp, Opinion, Round, Run, Sample, Skip, Traits};
+use session_state::gtid;
 use sql::LexMode;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;

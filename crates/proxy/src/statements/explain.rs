@@ -1,20 +1,20 @@
 //! `EXPLAIN ROUTE`: how a statement would go, for people. The same code as on the hot path, with a recorder.
 
-use cache::is_cacheable;
 use crate::hostgroups::hostgroup::HostgroupShared;
 use crate::hostgroups::no_server_reason::no_server;
 use crate::mirror::{self, MirrorWish};
 use crate::servers::ramp;
 use crate::servers::server::ServerShared;
-use crate::session_state::pins::PinReason;
 use crate::statements::digest::Judged;
 use crate::workers::in_force::InForce;
 use crate::workers::shared::Shared;
+use cache::is_cacheable;
 use model::HostgroupId;
 use model::control::{RouteQuestion, RouteStep};
 use model::listen::Listen;
 use model::snapshot::User;
 use routing::{Decider, Request, Route, SessionFacts, Side, Statement, Verdict};
+use session_state::pins::PinReason;
 use sql::{Analysis, Facts, Kind, LexMode};
 use std::sync::Arc;
 

@@ -4,8 +4,8 @@
 //! One [`Habits`] a lane. A statement is known by its digest, the schema it runs in and how its text is read. It is learnt while it
 //! runs alone, and goes on being watched. INVARIANT: an unknown statement is not quick, and one without a proof is not harmless.
 
-use crate::session_state::state::Text;
 use model::settings::MysqlVariables;
+use session_state::state::Text;
 use sql::LexMode;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

@@ -2,10 +2,10 @@
 //!
 //! Everything here is bounded and may be forgotten at any time without changing an answer.
 
-use crate::session_state::class::Class;
-use crate::session_state::state::{Text, Variables};
 use crate::statements::stmt_cache::StatementKey;
 use model::{HostgroupId, Listen};
+use session_state::class::Class;
+use session_state::state::{Text, Variables};
 use sql::Routine;
 use std::collections::HashMap;
 use std::hash::Hash;

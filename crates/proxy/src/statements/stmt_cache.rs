@@ -1,10 +1,10 @@
 //! Statements prepared on one backend: least recently used ones are closed when there are too many.
 
-use cache::AskedText;
-use crate::session_state::state::{Text, Variables};
 use crate::statements::prepared::{Holder, Listed, Side};
+use cache::AskedText;
 use foldhash::fast::FixedState;
 use serde::{Deserialize, Serialize};
+use session_state::state::{Text, Variables};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::num::NonZero;

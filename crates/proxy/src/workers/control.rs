@@ -3,7 +3,6 @@
 //! Called from the admin's threads, never from a worker. INVARIANT: configurations are put in force one at a time, and
 //! whole: the call returns when every worker has taken it over.
 
-use cache::CacheSettings;
 use crate::clients::listener;
 use crate::limits::overload;
 use crate::logs::audit::AuditRecord;
@@ -22,6 +21,7 @@ use crate::workers::mailbox::{KillKind, Mail};
 use crate::workers::shared::Shared;
 use crate::workers::worker::{FIRST_SESSION_ID, Worker};
 use ::handover::Sockets;
+use cache::CacheSettings;
 use model::ConfigError;
 use model::control::{AdminEvent, CaptureOrder, DataPlane, Flush, RehearsalOrder, Rehearsed, RouteQuestion, RouteStep};
 use model::fleet::{Placement, UnderWay};

@@ -3,8 +3,8 @@
 use crate::backends::backend::DetachedBackend;
 use crate::hostgroups::choice::Needs;
 use crate::net::stream::DetachedSocket;
-use crate::session_state::class::LaneKey;
 use crate::workers::worker::Worker;
+use session_state::class::LaneKey;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;

@@ -3,7 +3,6 @@
 //! A statement that finds an idle backend on its own worker touches nothing here but a few atomics of its hostgroup and
 //! its servers, which change rarely.
 
-use cache::{CacheSettings, QueryCache};
 use crate::captures;
 use crate::clients::tls_loads::TlsLoads;
 use crate::clients::users::{LearntSecrets, UserShared};
@@ -14,10 +13,8 @@ use crate::limits::overload;
 use crate::logs::Logs;
 use crate::servers::positions::Positions;
 use crate::servers::server::{PlacedBy, ServerShared, Turned};
-use crate::servers::server_info::ServerInfo;
 use crate::servers::signals;
 use crate::servers::terms::Terms;
-use crate::session_state::routines::Definitions;
 use crate::takeover::hand_over_queue::HandOverQueue;
 use crate::takeover::other_process::{Connections, Holdings, OtherProcess, SendKill};
 use crate::workers::clock::Clock;
@@ -25,11 +22,14 @@ use crate::workers::in_force::InForce;
 use crate::workers::mailbox::{KillKind, Mail, Mailbox};
 use ::handover::Sockets;
 use arc_swap::{ArcSwap, ArcSwapOption};
+use cache::{CacheSettings, QueryCache};
 use model::fleet::{Layout, RoleKeeper, Signal, SignalKind, UnderWay};
 use model::pace::Pace;
 use model::refusals::Refusals;
 use model::snapshot::{HostgroupAttributes, Password, Snapshot, User};
 use model::{HostgroupId, ServerAddr, ServerKey};
+use session_state::routines::Definitions;
+use session_state::server_info::ServerInfo;
 use sql::Builtins;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

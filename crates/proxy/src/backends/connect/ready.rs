@@ -3,9 +3,9 @@
 use super::{ConnectError, set_charset_state};
 use crate::backends::backend::Backend;
 use crate::backends::defaults;
-use crate::servers::server_info::{Family, ServerInfo, ServerTracking, TrackDefaults};
-use crate::session_state::held::Tracking;
 use crate::workers::worker::Worker;
+use session_state::held::Tracking;
+use session_state::server_info::{Family, ServerInfo, ServerTracking, TrackDefaults};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::charset::{self, Collation, Flavor};

@@ -2,8 +2,8 @@
 //!
 //! A version is what tells servers apart. What was learnt of one is kept for the latest versions that were met at the address.
 
-use crate::servers::server_info::{ServerInfo, TrackDefaults};
 use arc_swap::{ArcSwapOption, Guard};
+use session_state::server_info::{ServerInfo, TrackDefaults};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -4,11 +4,11 @@
 //! last, so that a server that is ONLINE has everything else of its placement.
 
 use crate::servers::terms::Terms;
-use crate::session_state::pins::{PASSING, PinReason, PinSet};
 use crate::workers::safety::Safety;
 use arc_swap::ArcSwap;
 use model::fleet::{Placement, UnderWay};
 use model::snapshot::{Server, ServerStatus};
+use session_state::pins::{PASSING, PinReason, PinSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 

@@ -3,7 +3,6 @@
 use super::{Rows, Table, text};
 use crate::clients::processlist::HeldConnection;
 use crate::clients::session_handle::SessionHandle;
-use crate::session_state::pins::{Began, PinReason};
 use crate::statements::digest::{Digest, shown};
 use crate::stats::ProxyStats;
 use crate::stats::collect::{self, Census};
@@ -11,6 +10,7 @@ use crate::workers::shared::Shared;
 use crate::workers::worker::Worker;
 use model::HostgroupId;
 use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};
+use session_state::pins::{Began, PinReason};
 use std::net::SocketAddr;
 use std::sync::Arc;
 

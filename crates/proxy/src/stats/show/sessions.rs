@@ -3,13 +3,13 @@
 use super::{Rows, Table, text};
 use crate::clients::processlist::HeldConnection;
 use crate::clients::session_handle::{Activity, SessionHandle};
-use crate::session_state::pins::PinSet;
 use crate::statements::digest::{Digest, shown};
 use crate::stats::{ProxyStats, collect};
 use crate::workers::worker::Worker;
 use model::HostgroupId;
 use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};
 use serde_json::json;
+use session_state::pins::PinSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

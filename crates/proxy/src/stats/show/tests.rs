@@ -3,7 +3,6 @@
 use super::*;
 use crate::meter::digest_table::Sums;
 use crate::meter::{Ended, error_key};
-use crate::session_state::class::LaneKey;
 use crate::workers::ask::{ask, ask_all};
 use crate::workers::in_force::InForce;
 use crate::workers::mailbox::Mail;
@@ -11,6 +10,7 @@ use crate::workers::shared::Shared;
 use crate::workers::worker::Worker;
 use model::stats::{StatsSchema, StatsSource};
 use model::{Config, HostgroupId, Snapshot};
+use session_state::class::LaneKey;
 use sql::LexMode;
 use std::collections::{BTreeMap, HashSet};
 use std::rc::Rc;
@@ -227,7 +227,7 @@ fn a_worker_that_does_not_answer_is_left_out() {
 fn pins_are_summed_up_by_reason() {
     let bed = Bed::new();
     let rows = bed.columns("stats_tidegate_pins_summary", &["reason", "sessions", "longest_ms", "began_total"]);
-    assert_eq!(rows.len(), crate::session_state::pins::PinReason::ALL.len());
+    assert_eq!(rows.len(), session_state::pins::PinReason::ALL.len());
     assert!(rows.contains(&["transaction", "0", "0", "0"].map(str::to_owned).to_vec()));
 }
 
@@ -237,7 +237,7 @@ fn connects_that_failed_are_errors_of_their_server() {
     ask(&bed.shared, 0, |worker| {
         let server = worker.pool(HostgroupId(1)).servers()[0].clone();
         let user = worker.snapshot().frontend_user(b"anna").unwrap().clone();
-        let class = crate::session_state::class::Class::of(Default::default());
+        let class = session_state::class::Class::of(Default::default());
         let lane = LaneKey { hostgroup: HostgroupId(1), user, class };
         let refused: Result<(), _> = Err(crate::backends::connect::ConnectError::Server("refused".into()));
         crate::backends::connect::counted(worker, &server, &lane, &refused);

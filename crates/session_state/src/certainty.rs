@@ -11,7 +11,7 @@ use wire::reframe::ReplyError;
 
 /// How a server refused a statement that it has not applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub enum Refusal {
     /// It is read-only.
     ReadOnly,
     /// Its transactions are read-only, and the client did not ask for that.
@@ -37,7 +37,7 @@ pub(crate) enum Refusal {
 ///   write set was sent or not, and a node of which the others heard the last acknowledgement cannot know that it was heard.
 ///
 /// Both reach the client (3100 only where the group cannot be asked, see `group_barrier`), and make the monitor look
-/// ([`crate::servers::signals`]).
+/// (`servers/signals.rs` of the crate `proxy`).
 ///
 /// Source: the servers' lists of messages (errmsg-utf8.txt, messages_to_clients.txt).
 const REFUSALS: &[(u16, &[&str], Refusal)] = &[
@@ -67,13 +67,13 @@ const REFUSALS: &[(u16, &[&str], Refusal)] = &[
 const KILLED: [u16; 2] = [codes::CONNECTION_KILLED, codes::SESSION_WAS_KILLED];
 
 /// Whether this error says that an operator ended the connection.
-pub(crate) fn is_killed(code: u16) -> bool {
+pub fn is_killed(code: u16) -> bool {
     KILLED.contains(&code)
 }
 
 /// What the first packet of an answer proves, if it is this error. A server numbers its answer after the command, from 1;
 /// what it said unasked begins with 0, so it had not read the command.
-pub(crate) fn refusal(error: &ReplyError<'_>) -> Option<Refusal> {
+pub fn refusal(error: &ReplyError<'_>) -> Option<Refusal> {
     if error.unasked {
         return Some(Refusal::NeverRead);
     }
@@ -87,7 +87,7 @@ fn contains(text: &[u8], word: &[u8]) -> bool {
 
 /// What a hostgroup is to the clusters of the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ClusterPart {
+pub enum ClusterPart {
     /// A cluster's writers.
     Writer,
     /// Another hostgroup of a cluster.
@@ -98,7 +98,7 @@ pub(crate) enum ClusterPart {
 
 impl ClusterPart {
     /// Looks the hostgroup up.
-    pub(crate) fn of(hostgroup: HostgroupId, snapshot: &Snapshot) -> Self {
+    pub fn of(hostgroup: HostgroupId, snapshot: &Snapshot) -> Self {
         if snapshot.roles.iter().any(|g| g.writer == hostgroup) {
             return Self::Writer;
         }
@@ -108,7 +108,7 @@ impl ClusterPart {
 
 /// Who asked for read-only transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReadOnlyBy {
+pub enum ReadOnlyBy {
     /// The client.
     Client,
     /// Nobody but the server.
@@ -116,7 +116,7 @@ pub(crate) enum ReadOnlyBy {
 }
 
 /// May the refused statement go to another server of its hostgroup, without the client's knowing?
-pub(crate) fn moves(refusal: Refusal, analysis: &Analysis, place: ClusterPart, read_only_by: ReadOnlyBy) -> bool {
+pub fn moves(refusal: Refusal, analysis: &Analysis, place: ClusterPart, read_only_by: ReadOnlyBy) -> bool {
     match (place, refusal) {
         (_, Refusal::NeverRead) => true,
         (_, Refusal::AssignedGtid) => false,
@@ -139,13 +139,13 @@ const LEAVES_TRACES: Facts = Facts::GET_LOCK
 
 /// A statement that a server undoes as a whole when it fails. Of a procedure or a block the first part may stand, and of a bulk execution
 /// the rows before.
-pub(crate) fn fails_whole(analysis: &Analysis) -> bool {
+pub fn fails_whole(analysis: &Analysis) -> bool {
     let parts = matches!(analysis.kind, Kind::Call | Kind::Compound | Kind::Do | Kind::Execute | Kind::Xa);
     !parts && !analysis.facts.intersects(LEAVES_TRACES | Facts::ROW_BY_ROW)
 }
 
 /// A statement without any effect, as far as its text tells: views behind which code writes no text shows (the session's `views`).
-pub(crate) fn is_plain_read(analysis: &Analysis) -> bool {
+pub fn is_plain_read(analysis: &Analysis) -> bool {
     let changes = LEAVES_TRACES | Facts::LOCKING_READ | Facts::MULTI;
     matches!(analysis.kind, Kind::Select | Kind::Show | Kind::Explain) && !analysis.facts.intersects(changes)
 }

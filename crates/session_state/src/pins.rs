@@ -3,7 +3,7 @@
 //! A pin routes, it never fails a statement. Each reason has an event that ends it; what cannot be ended by a
 //! statement ends with COM_RESET_CONNECTION, COM_CHANGE_USER or the session.
 
-use crate::session_state::state::{MOST_USER_VARIABLES, Text};
+use crate::state::{MOST_USER_VARIABLES, Text};
 use model::snapshot::Effective;
 use serde::{Deserialize, Serialize};
 use sql::Routine;
@@ -122,7 +122,7 @@ impl PinReason {
 
 /// Pins that end by themselves: with a transaction or a statement, because they are only a wish, or because their session is cut when its
 /// server is left.
-pub(crate) const PASSING: PinSet = PinSet::of(&[
+pub const PASSING: PinSet = PinSet::of(&[
     PinReason::Transaction,
     PinReason::Savepoint,
     PinReason::NextTransaction,
@@ -216,7 +216,7 @@ impl fmt::Debug for PinSet {
 
 /// What dynamic SQL leaves on a connection that a session would have to know of, as far as its text is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Trace {
+pub enum Trace {
     /// Nothing.
     Nothing,
     /// What a reset takes away.
@@ -230,7 +230,7 @@ pub(crate) enum Trace {
 /// A call of a stored routine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct StoredCall {
+pub struct StoredCall {
     /// The routine, with its schema.
     pub routine: Routine,
     /// Where there is no such routine, nothing ran, or a function of the server's.
@@ -242,7 +242,7 @@ pub(crate) struct StoredCall {
 }
 
 /// Pins under which user variables may have values that are not known.
-pub(crate) const UNSEEN: PinSet = PinSet::of(&[PinReason::UserVariable, PinReason::SessionState, PinReason::StoredCode]);
+pub const UNSEEN: PinSet = PinSet::of(&[PinReason::UserVariable, PinReason::SessionState, PinReason::StoredCode]);
 
 /// Names that a pin counts: temporary tables, locks, text-prepared statements.
 #[derive(Clone, Default, Serialize, Deserialize)]
@@ -275,7 +275,7 @@ struct CountedNames {
 /// A pin, and how it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Began {
+pub struct Began {
     /// The pin.
     pub reason: PinReason,
     /// Worker clock, ms.
@@ -287,7 +287,7 @@ pub(crate) struct Began {
 /// A session's pins.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Pins {
+pub struct Pins {
     set: PinSet,
     /// The pin that began while there was no first one; those that began beside it are in `names`.
     first: Option<PinReason>,
@@ -298,7 +298,7 @@ pub(crate) struct Pins {
 
 impl Pins {
     /// They are of another process, where so many definitions of routines were known; here are `now`.
-    pub(crate) fn count_definitions_anew(&mut self, then: u32, now: u32) {
+    pub fn count_definitions_anew(&mut self, then: u32, now: u32) {
         if let Some(names) = self.names.as_mut() {
             // What was defined since the calls is not known by name here: one definition more than there are stands for all.
             names.routines_defined = if names.routines_defined == then { now } else { now.wrapping_sub(1) };
@@ -306,18 +306,18 @@ impl Pins {
     }
 
     /// The reasons that hold now.
-    pub(crate) fn set(&self) -> PinSet {
+    pub fn set(&self) -> PinSet {
         self.set
     }
 
     /// How the pins began: one of them, and the others.
-    pub(crate) fn began(&self) -> (Option<Began>, &[Began]) {
+    pub fn began(&self) -> (Option<Began>, &[Began]) {
         let (since_ms, digest) = self.first_began;
         (self.first.map(|reason| Began { reason, since_ms, digest }), self.names.as_ref().map_or(&[], |names| &names.later))
     }
 
     /// Begins a pin, unless it holds already.
-    pub(crate) fn begin(&mut self, reason: PinReason, now_ms: u64, digest: u64) {
+    pub fn begin(&mut self, reason: PinReason, now_ms: u64, digest: u64) {
         if let Some(names) = self.names.as_mut().filter(|_| UNSEEN.contains(reason)) {
             names.told = Vec::new();
         }
@@ -331,7 +331,8 @@ impl Pins {
         }
     }
 
-    pub(crate) fn end(&mut self, reason: PinReason) {
+    /// What this reason stands for is over.
+    pub fn end(&mut self, reason: PinReason) {
         if !self.set.contains(reason) {
             return;
         }
@@ -344,7 +345,7 @@ impl Pins {
     }
 
     /// The backend's state is gone or fresh: no pin holds.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         *self = Self::default();
     }
 
@@ -353,7 +354,7 @@ impl Pins {
     }
 
     /// A temporary table was created.
-    pub(crate) fn table_created(&mut self, name: (Text, String), now_ms: u64, digest: u64) {
+    pub fn table_created(&mut self, name: (Text, String), now_ms: u64, digest: u64) {
         let tables = &mut self.names().tables;
         if !tables.contains(&name) {
             tables.push(name);
@@ -362,19 +363,19 @@ impl Pins {
     }
 
     /// Schema and name of each temporary table; None when they are not known.
-    pub(crate) fn temporary_tables(&self) -> Option<&[(Text, String)]> {
+    pub fn temporary_tables(&self) -> Option<&[(Text, String)]> {
         self.names.as_ref().filter(|names| !names.renamed).map(|names| names.tables.as_slice())
     }
 
     /// Something was renamed: which temporary tables there are is not known until a reset.
-    pub(crate) fn tables_renamed(&mut self) {
+    pub fn tables_renamed(&mut self) {
         if self.set.contains(PinReason::TemporaryTable) {
             self.names().renamed = true;
         }
     }
 
     /// These tables were dropped, all of them; unknown names are not temporary ones.
-    pub(crate) fn tables_dropped(&mut self, dropped: &[(Text, String)]) {
+    pub fn tables_dropped(&mut self, dropped: &[(Text, String)]) {
         if !self.set.contains(PinReason::TemporaryTable) {
             return;
         }
@@ -386,7 +387,7 @@ impl Pins {
     }
 
     /// GET_LOCK; None when the name is not a literal.
-    pub(crate) fn lock_taken(&mut self, name: Option<String>, now_ms: u64, digest: u64) {
+    pub fn lock_taken(&mut self, name: Option<String>, now_ms: u64, digest: u64) {
         match name {
             Some(name) => self.names().locks.push(name),
             None => self.names().unknown_locks += 1,
@@ -395,7 +396,7 @@ impl Pins {
     }
 
     /// RELEASE_LOCK (None: a name we could not read, which ends nothing).
-    pub(crate) fn lock_released(&mut self, name: Option<&str>) {
+    pub fn lock_released(&mut self, name: Option<&str>) {
         if !self.set.contains(PinReason::UserLock) {
             return;
         }
@@ -409,7 +410,7 @@ impl Pins {
     }
 
     /// RELEASE_ALL_LOCKS.
-    pub(crate) fn locks_released(&mut self) {
+    pub fn locks_released(&mut self) {
         if let Some(names) = self.names.as_mut() {
             names.locks.clear();
             names.unknown_locks = 0;
@@ -418,7 +419,7 @@ impl Pins {
     }
 
     /// User variables were given values that are not known; None when it is not known which, or their values cannot be had.
-    pub(crate) fn variables_computed(&mut self, variables: Option<Vec<String>>, now_ms: u64, digest: u64) {
+    pub fn variables_computed(&mut self, variables: Option<Vec<String>>, now_ms: u64, digest: u64) {
         let began = self.set.contains(PinReason::UserVariable);
         let known = &mut self.names().variables;
         if !began {
@@ -443,17 +444,17 @@ impl Pins {
     }
 
     /// Whether this user variable may have another value here than is known.
-    pub(crate) fn hides(&self, name: &str) -> bool {
+    pub fn hides(&self, name: &str) -> bool {
         self.is_computed(name) || self.set.intersects(UNSEEN.without(PinSet::of(&[PinReason::UserVariable])))
     }
 
     /// Whether its value is known all the same.
-    pub(crate) fn is_told(&self, name: &str) -> bool {
+    pub fn is_told(&self, name: &str) -> bool {
         self.names.as_ref().is_some_and(|names| names.told.iter().any(|told| told == name))
     }
 
     /// The value of a user variable is known now.
-    pub(crate) fn variable_known(&mut self, name: &str) {
+    pub fn variable_known(&mut self, name: &str) {
         if !self.hides(name) {
             return;
         }
@@ -470,7 +471,7 @@ impl Pins {
     }
 
     /// The user variables to ask for, when nothing else keeps the backend.
-    pub(crate) fn only_variables(&self) -> Option<&[String]> {
+    pub fn only_variables(&self) -> Option<&[String]> {
         let names = self.names.as_ref().filter(|_| self.set == PinSet::of(&[PinReason::UserVariable]))?;
         names.variables.as_deref()
     }
@@ -482,7 +483,7 @@ impl Pins {
     }
 
     /// Routines were called whose bodies are not known.
-    pub(crate) fn stored_code_called(&mut self, calls: Vec<StoredCall>, routines_defined: u32, now_ms: u64, digest: u64) {
+    pub fn stored_code_called(&mut self, calls: Vec<StoredCall>, routines_defined: u32, now_ms: u64, digest: u64) {
         let began = self.set.contains(PinReason::StoredCode);
         let names = self.names();
         if !began {
@@ -499,19 +500,19 @@ impl Pins {
     }
 
     /// The calls whose routines are to be read, when nothing keeps the backend but them, or user variables that can be asked for.
-    pub(crate) fn only_stored_code(&self) -> Option<&[StoredCall]> {
+    pub fn only_stored_code(&self) -> Option<&[StoredCall]> {
         let asked_for = PinSet::of(&[PinReason::StoredCode, PinReason::UserVariable]);
         let is_alone = self.set.contains(PinReason::StoredCode) && self.set.without(asked_for).is_empty();
         self.names.as_ref().filter(|_| is_alone).map(|names| &*names.calls)
     }
 
     /// How many definitions of routines there were when the first of those routines was called.
-    pub(crate) fn routines_defined(&self) -> u32 {
+    pub fn routines_defined(&self) -> u32 {
         self.names.as_ref().map_or(0, |names| names.routines_defined)
     }
 
     /// The routines were read; what they leave has pins of its own.
-    pub(crate) fn stored_code_judged(&mut self) {
+    pub fn stored_code_judged(&mut self) {
         if let Some(names) = self.names.as_mut() {
             names.calls = Vec::new();
         }
@@ -519,7 +520,7 @@ impl Pins {
     }
 
     /// PREPARE name FROM ...
-    pub(crate) fn statement_prepared(&mut self, name: String, trace: Trace, now_ms: u64, digest: u64) {
+    pub fn statement_prepared(&mut self, name: String, trace: Trace, now_ms: u64, digest: u64) {
         let statements = &mut self.names().statements;
         statements.retain(|(known, _)| *known != name);
         statements.push((name, trace));
@@ -527,18 +528,18 @@ impl Pins {
     }
 
     /// What an EXECUTE of this statement leaves behind.
-    pub(crate) fn trace_of(&self, name: &str) -> Trace {
+    pub fn trace_of(&self, name: &str) -> Trace {
         let found = self.names.as_ref().and_then(|names| names.statements.iter().find(|(known, _)| known == name));
         found.map_or(Trace::Anything, |(_, trace)| *trace)
     }
 
     /// Whether it was prepared, and not deallocated.
-    pub(crate) fn has_statement(&self, name: &str) -> bool {
+    pub fn has_statement(&self, name: &str) -> bool {
         self.names.as_ref().is_some_and(|names| names.statements.iter().any(|(known, _)| known == name))
     }
 
     /// LOCK TABLES; `globally`: FLUSH TABLES WITH READ LOCK.
-    pub(crate) fn tables_locked(&mut self, globally: bool, now_ms: u64, digest: u64) {
+    pub fn tables_locked(&mut self, globally: bool, now_ms: u64, digest: u64) {
         if globally {
             self.names().reads_only = true;
         }
@@ -546,14 +547,14 @@ impl Pins {
     }
 
     /// BEGIN ends LOCK TABLES, and no FLUSH TABLES WITH READ LOCK.
-    pub(crate) fn transaction_begun(&mut self) {
+    pub fn transaction_begun(&mut self) {
         if self.set.contains(PinReason::LockTables) && !self.names().reads_only {
             self.end(PinReason::LockTables);
         }
     }
 
     /// UNLOCK TABLES.
-    pub(crate) fn tables_unlocked(&mut self) {
+    pub fn tables_unlocked(&mut self) {
         if self.set.contains(PinReason::LockTables) {
             self.names().reads_only = false;
             self.end(PinReason::LockTables);
@@ -561,7 +562,7 @@ impl Pins {
     }
 
     /// DEALLOCATE PREPARE name.
-    pub(crate) fn statement_deallocated(&mut self, name: &str) {
+    pub fn statement_deallocated(&mut self, name: &str) {
         let statements = &mut self.names().statements;
         statements.retain(|(known, _)| known != name);
         if statements.is_empty() {
@@ -570,13 +571,13 @@ impl Pins {
     }
 
     /// HANDLER t OPEN.
-    pub(crate) fn handler_opened(&mut self, now_ms: u64, digest: u64) {
+    pub fn handler_opened(&mut self, now_ms: u64, digest: u64) {
         self.names().handlers += 1;
         self.begin(PinReason::Handler, now_ms, digest);
     }
 
     /// HANDLER t CLOSE.
-    pub(crate) fn handler_closed(&mut self) {
+    pub fn handler_closed(&mut self) {
         let names = self.names();
         names.handlers = names.handlers.saturating_sub(1);
         if names.handlers == 0 {
@@ -586,15 +587,15 @@ impl Pins {
 }
 
 /// Pins that only say that the session is to keep what it has: another backend serves as well.
-pub(crate) const WISHES: PinSet =
+pub const WISHES: PinSet =
     PinSet::of(&[PinReason::MultiplexingOff, PinReason::Rule, PinReason::AutoIncrementDelay, PinReason::AutocommitOff]);
 
 /// Pins that are gone with the transaction. What is lost is told by an error, as for a deadlock.
-pub(crate) const TRANSACTION: PinSet =
+pub const TRANSACTION: PinSet =
     PinSet::of(&[PinReason::Transaction, PinReason::Savepoint, PinReason::NextTransaction, PinReason::FoundRows]);
 
 /// Whether an idle session keeps its backend under these settings.
-pub(crate) fn is_kept(pins: PinSet, settings: &Effective) -> bool {
+pub fn is_kept(pins: PinSet, settings: &Effective) -> bool {
     let rest = pins.without(PinSet::of(&[PinReason::MultiplexingOff, PinReason::AutoIncrementDelay]));
     let is_multiplexing_off = pins.contains(PinReason::MultiplexingOff) && !settings.multiplexing;
     let is_delayed = pins.contains(PinReason::AutoIncrementDelay) && settings.auto_increment_delay_multiplex > 0;

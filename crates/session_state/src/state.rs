@@ -3,7 +3,7 @@
 //! [`State`] has one shape for both sides. [`diff`] is pure. A variable that is not listed has the connection's default: what a
 //! fresh one has. The values are the server's own words, learnt from its session tracker, so they can be given back to any backend.
 
-use crate::servers::server_info::{Family, ServerInfo};
+use crate::server_info::{Family, ServerInfo};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
@@ -12,22 +12,22 @@ use wire::charset::Collation;
 use wire::session_state::is_variable_name;
 
 /// Bytes shared between the sessions and backends that hold the same value.
-pub(crate) type Text = Arc<[u8]>;
+pub type Text = Arc<[u8]>;
 
 /// No variable: the collation that a login or SET NAMES gave together with `character_set_client`, which servers keep with that
 /// and parameters of prepared statements have. Absent where the variable was assigned alone: that brings the same everywhere.
-pub(crate) const CLIENT_COLLATION: &str = "client_collation";
+pub const CLIENT_COLLATION: &str = "client_collation";
 /// The same of `character_set_results`.
-pub(crate) const RESULTS_COLLATION: &str = "results_collation";
+pub const RESULTS_COLLATION: &str = "results_collation";
 
 /// What a login and SET NAMES give a character set.
 pub(crate) const NAMED_CHARSETS: [&str; 3] = ["character_set_client", "character_set_connection", "character_set_results"];
 /// What they give its collation.
-pub(crate) const NAMED_COLLATIONS: [&str; 3] = ["collation_connection", CLIENT_COLLATION, RESULTS_COLLATION];
+pub const NAMED_COLLATIONS: [&str; 3] = ["collation_connection", CLIENT_COLLATION, RESULTS_COLLATION];
 
 /// Session variables (or user variables) that differ from the default: sorted by name, shared until changed.
 #[derive(Clone, Default, Debug, Serialize, Deserialize)]
-pub(crate) struct Variables(Option<Arc<Vec<VariableEntry>>>);
+pub struct Variables(Option<Arc<Vec<VariableEntry>>>);
 
 /// A name and its value.
 type VariableEntry = (Arc<str>, Text);
@@ -52,30 +52,30 @@ impl Hash for Variables {
 
 impl Variables {
     /// The entries in order of their names.
-    pub(crate) fn entries(&self) -> &[(Arc<str>, Text)] {
+    pub fn entries(&self) -> &[(Arc<str>, Text)] {
         self.0.as_deref().map_or(&[], |v| v.as_slice())
     }
 
     /// True when every variable has its default.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.entries().is_empty()
     }
 
     /// The value of `name`, when it differs from the default.
-    pub(crate) fn get(&self, name: &str) -> Option<&Text> {
+    pub fn get(&self, name: &str) -> Option<&Text> {
         // They are few, and hardly two names are of one length: that tells most of them apart without reading them.
         self.entries().iter().find(|(n, _)| n.len() == name.len() && **n == *name).map(|(_, v)| v)
     }
 
     /// Sets what a login with this collation sets.
-    pub(crate) fn set_names(&mut self, collation: &Collation) {
+    pub fn set_names(&mut self, collation: &Collation) {
         for (names, value) in [(NAMED_CHARSETS, collation.charset), (NAMED_COLLATIONS, collation.name)] {
             names.into_iter().for_each(|name| self.set(name, Some(value.as_bytes())));
         }
     }
 
     /// Sets `name`, or (None) puts it back to its default.
-    pub(crate) fn set(&mut self, name: &str, value: Option<&[u8]>) {
+    pub fn set(&mut self, name: &str, value: Option<&[u8]>) {
         if self.get(name).map(|v| &**v) == value {
             return;
         }
@@ -98,7 +98,7 @@ impl Variables {
     }
 
     /// Takes the equal `other`'s copy for its own.
-    pub(crate) fn share(&mut self, other: &Self) {
+    pub fn share(&mut self, other: &Self) {
         let same = match (&self.0, &other.0) {
             (Some(a), Some(b)) => Arc::ptr_eq(a, b),
             _ => true,
@@ -119,14 +119,14 @@ impl Variables {
 }
 
 /// User variables of one session that are carried; one with more keeps its backend.
-pub(crate) const MOST_USER_VARIABLES: usize = 64;
+pub const MOST_USER_VARIABLES: usize = 64;
 /// Longest literal of a user variable that is carried, bytes; one that is longer keeps the backend.
 pub(crate) const LONGEST_USER_VARIABLE: usize = 64 << 10;
 
 /// What one session wants, or what one backend has.
 #[derive(Clone, Default, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct State {
+pub struct State {
     /// Current schema; None when none is chosen.
     pub schema: Option<Text>,
     /// Session variables.
@@ -137,7 +137,7 @@ pub(crate) struct State {
 
 impl State {
     /// A user variable has this value, an SQL literal. False, and nothing is changed, where that is more than is carried.
-    pub(crate) fn carry_user_variable(&mut self, name: &str, literal: &str) -> bool {
+    pub fn carry_user_variable(&mut self, name: &str, literal: &str) -> bool {
         let all = &mut self.user_variables;
         let fits = literal.len() <= LONGEST_USER_VARIABLE && (all.get(name).is_some() || all.entries().len() < MOST_USER_VARIABLES);
         if fits {
@@ -147,7 +147,7 @@ impl State {
     }
 
     /// Another schema is chosen: the variables that follow it are the server's again.
-    pub(crate) fn enter_schema(&mut self, schema: Option<Text>) {
+    pub fn enter_schema(&mut self, schema: Option<Text>) {
         self.schema = schema;
         for name in OF_THE_SCHEMA {
             if !self.variables.is_empty() {
@@ -159,7 +159,7 @@ impl State {
 
 /// What brings a backend from `have` to `want`.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Diff {
+pub enum Diff {
     /// Nothing to do.
     Identical,
     /// These steps, in this order.
@@ -225,7 +225,7 @@ const NULLABLE: &[&str] = &[
 ];
 
 /// Is it NULL where a server tells of no value?
-pub(crate) fn is_nullable(name: &str) -> bool {
+pub fn is_nullable(name: &str) -> bool {
     NULLABLE.contains(&name)
 }
 
@@ -245,7 +245,7 @@ const ALIASES: &[(&str, &str)] = &[
 const TX_ALIASES: &[(&str, &str)] = &[("transaction_isolation", "tx_isolation"), ("transaction_read_only", "tx_read_only")];
 
 /// The name under which a variable is kept that has two.
-pub(crate) fn canonical(name: &str, family: Family) -> &str {
+pub fn canonical(name: &str, family: Family) -> &str {
     let of_family = if family == Family::MySql { &[] } else { TX_ALIASES };
     // MySQL's old_alter_table is another one, and so is that of early MariaDB.
     if name == "old_alter_table" && matches!(family, Family::MariaDb | Family::MariaDbUca1400) {
@@ -262,7 +262,7 @@ fn spelled<'a>(name: &'a str, info: &ServerInfo) -> &'a str {
 
 /// The other variable that shows what this one decides as well: only what was assigned last is kept. Those of the connection are
 /// kept both.
-pub(crate) fn displaced_by(name: &str) -> Option<&'static str> {
+pub fn displaced_by(name: &str) -> Option<&'static str> {
     PAIRS.iter().find_map(|(charset, collation)| match name {
         name if name == *charset => Some(*collation),
         name if name == *collation => Some(*charset),
@@ -285,20 +285,20 @@ const FOLLOWERS: &[(&str, &str)] = &[
 ];
 
 /// The variable that the assignment of this one changes too.
-pub(crate) fn follower_of(name: &str) -> Option<&'static str> {
+pub fn follower_of(name: &str) -> Option<&'static str> {
     FOLLOWERS.iter().find(|(leader, _)| *leader == name).map(|(_, follower)| *follower)
 }
 
 /// The place of an assignment among others. What goes back to its default comes first, as it may be another name of what is assigned.
 /// What others change comes last, as do collations, which character sets change.
-pub(crate) fn assignment_rank(name: &str, is_reset: bool) -> u8 {
+pub fn assignment_rank(name: &str, is_reset: bool) -> u8 {
     let follows = FOLLOWERS.iter().any(|(_, follower)| *follower == name) || PAIRS.iter().any(|(_, collation)| *collation == name);
     u8::from(follows) + if is_reset { 0 } else { 2 }
 }
 
 /// The pure comparison; see [`Diff`]. `defaults` are those of the connection that differ from its server's global variables, and `info`
 /// is what the server is.
-pub(crate) fn diff(want: &State, have: &State, defaults: &Variables, info: &ServerInfo) -> Diff {
+pub fn diff(want: &State, have: &State, defaults: &Variables, info: &ServerInfo) -> Diff {
     if want == have {
         return Diff::Identical;
     }
@@ -327,12 +327,12 @@ pub(crate) fn diff(want: &State, have: &State, defaults: &Variables, info: &Serv
 }
 
 /// Whether a variable would have to go back to its default that has no global value.
-pub(crate) fn lacks_way_back(want: &State, have: &State) -> bool {
+pub fn lacks_way_back(want: &State, have: &State) -> bool {
     have.variables.entries().iter().any(|(name, _)| NO_GLOBAL.contains(&&**name) && want.variables.get(name).is_none())
 }
 
 /// A measure for choosing the nearest backend: 0 is identical, a reset is far.
-pub(crate) fn distance(want: &State, have: &State) -> usize {
+pub fn distance(want: &State, have: &State) -> usize {
     if want == have {
         return 0;
     }
@@ -344,7 +344,7 @@ pub(crate) fn distance(want: &State, have: &State) -> usize {
 }
 
 /// The statement that gives these variables these values; None for none.
-pub(crate) fn assign(variables: &Variables, info: &ServerInfo) -> Option<String> {
+pub fn assign(variables: &Variables, info: &ServerInfo) -> Option<String> {
     let want = State { variables: variables.clone(), ..State::default() };
     set_statement(&want, &State::default(), &Variables::default(), info).0
 }
@@ -407,12 +407,12 @@ fn set_statement(want: &State, have: &State, defaults: &Variables, info: &Server
 const DEFAULT_MODE: &str = "@@session.sql_mode=@@global.sql_mode";
 
 /// The SET for a connection that logged in with CLIENT_IGNORE_SPACE, which is part of sql_mode there from the start.
-pub(crate) fn keeping_ignore_space(set: &str) -> String {
+pub fn keeping_ignore_space(set: &str) -> String {
     set.replacen(DEFAULT_MODE, "@@session.sql_mode=CONCAT(@@global.sql_mode,',IGNORE_SPACE')", 1)
 }
 
 /// What SET NAMES sets.
-pub(crate) const CHARSETS: &[&str] = &[
+pub const CHARSETS: &[&str] = &[
     "character_set_client",
     "character_set_connection",
     "character_set_results",
@@ -422,12 +422,12 @@ pub(crate) const CHARSETS: &[&str] = &[
 ];
 
 /// Is it a character set in which ASCII is not itself? A client cannot have it, so SET NAMES refuses it.
-pub(crate) fn is_wide(charset: &[u8]) -> bool {
+pub fn is_wide(charset: &[u8]) -> bool {
     matches!(charset, b"ucs2" | b"utf16" | b"utf16le" | b"utf32")
 }
 
 /// Can a character set or a collation be called so? Such a name may stand in a statement as it is.
-pub(crate) fn is_charset_name(name: &str) -> bool {
+pub fn is_charset_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
@@ -488,7 +488,7 @@ fn is_number(value: &[u8]) -> bool {
 }
 
 /// For the literal of a NULL, that of its type.
-pub(crate) fn type_of_null(literal: &str) -> Option<&str> {
+pub fn type_of_null(literal: &str) -> Option<&str> {
     // No other literal ends so.
     literal.strip_suffix("`=NULL")?.rsplit_once(",@`").map(|(of_type, _)| of_type)
 }

@@ -12,7 +12,7 @@ const LONGEST: usize = 1024;
 
 /// The latest definitions, by their texts.
 #[derive(Debug, Default)]
-pub(crate) struct Definitions {
+pub struct Definitions {
     /// How many there were, modulo 2³². It changes while `texts` is locked.
     count: AtomicU32,
     /// The last of them; None may be of any routine.
@@ -25,12 +25,12 @@ impl Definitions {
     }
 
     /// How many there were so far, modulo 2³².
-    pub(crate) fn count(&self) -> u32 {
+    pub fn count(&self) -> u32 {
         self.count.load(Ordering::Acquire)
     }
 
     /// A definition of routines, or of what holds them, was run; None for one whose text is not known.
-    pub(crate) fn note(&self, text: Option<&[u8]>) {
+    pub fn note(&self, text: Option<&[u8]>) {
         let mut texts = self.texts();
         if texts.len() == MOST {
             texts.pop_front();
@@ -42,7 +42,7 @@ impl Definitions {
     }
 
     /// May a routine that was called when there were `count` definitions be another one now, going by the names in their texts?
-    pub(crate) fn may_have_changed(&self, routine: &Routine, count: u32) -> bool {
+    pub fn may_have_changed(&self, routine: &Routine, count: u32) -> bool {
         if self.count() == count {
             return false;
         }
@@ -59,7 +59,7 @@ impl Definitions {
 }
 
 /// Is it in the text, as a word of its own or in a way that cannot be told?
-pub(crate) fn has_word(text: &[u8], word: &str) -> bool {
+pub fn has_word(text: &[u8], word: &str) -> bool {
     let in_word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || !byte.is_ascii();
     if word.is_empty() || !word.bytes().all(in_word) {
         return true;

@@ -8,7 +8,7 @@ use wire::flags::{Capabilities, StatusFlags};
 
 /// What a server said of itself when it was last logged in to.
 #[derive(Clone, Debug)]
-pub(crate) struct ServerInfo {
+pub struct ServerInfo {
     /// As VERSION() says it there: `8.0.36`, `10.11.6-MariaDB-...`. MariaDB before 11.0 greets with `5.5.5-` before that.
     pub version: String,
     /// Which family's extensions it has.
@@ -27,7 +27,7 @@ pub(crate) struct ServerInfo {
 
 /// The character set that a handshake's collation stands for at this server, if one is known: the server's own for an id that it does
 /// not know.
-pub(crate) fn charset_of(info: Option<&ServerInfo>, collation: u16) -> &'static str {
+pub fn charset_of(info: Option<&ServerInfo>, collation: u16) -> &'static str {
     let found = match info {
         Some(info) => info.collation_of(collation).or_else(|| info.collation_of(u16::from(info.collation))),
         None => charset::collation(collation),
@@ -37,7 +37,7 @@ pub(crate) fn charset_of(info: Option<&ServerInfo>, collation: u16) -> &'static 
 
 /// A name that a client gives in the character set of its handshake's collation, as servers keep it; one that is no text there stays as
 /// it is, and is nobody's.
-pub(crate) fn name_in_utf8<'a>(info: Option<&ServerInfo>, collation: u16, name: &'a [u8]) -> Cow<'a, [u8]> {
+pub fn name_in_utf8<'a>(info: Option<&ServerInfo>, collation: u16, name: &'a [u8]) -> Cow<'a, [u8]> {
     charset::to_utf8(charset_of(info, collation).as_bytes(), name).unwrap_or(Cow::Borrowed(name))
 }
 
@@ -58,7 +58,7 @@ const COLLATIONS_SINCE_11_5: &str = "utf8mb3=utf8mb3_uca1400_ai_ci,ucs2=ucs2_uca
 impl ServerInfo {
     /// The collation of this id, where the server knows it. Until it was asked, its version has to say what is usual: MySQL 5 has
     /// none beyond gb18030's.
-    pub(crate) fn collation_of(&self, id: u16) -> Option<&'static Collation> {
+    pub fn collation_of(&self, id: u16) -> Option<&'static Collation> {
         if let Some(known) = self.tracking.get().map(|asked| &asked.known).filter(|known| !known.is_empty()) {
             return known.binary_search_by_key(&id, |known| known.id).ok().map(|at| known[at]);
         }
@@ -81,7 +81,7 @@ impl ServerInfo {
 
     /// The collation that a login with this id gets; None when the server does not know the id and goes by its own settings.
     /// Until the first connection has asked, the version has to say what is usual.
-    pub(crate) fn login_collation(&self, id: u16) -> Option<&'static Collation> {
+    pub fn login_collation(&self, id: u16) -> Option<&'static Collation> {
         let collation = self.collation_of(id)?;
         let usual = if self.is_mariadb_since((11, 5, 0)) { COLLATIONS_SINCE_11_5 } else { "" };
         Some(match self.flavor {
@@ -91,18 +91,18 @@ impl ServerInfo {
     }
 
     /// The collation that SET NAMES gives a character set: utf8mb4 has another one since MySQL 8. None where the server knows neither.
-    pub(crate) fn default_of(&self, charset: &str) -> Option<&'static Collation> {
+    pub fn default_of(&self, charset: &str) -> Option<&'static Collation> {
         let usual = charset::default_of(self.flavor, charset)?;
         self.login_collation(usual.id).or_else(|| self.collation_named(&format!("{}_general_ci", usual.charset)))
     }
 
     /// Has it `character_set_collations`?
-    pub(crate) fn chooses_collations(&self) -> bool {
+    pub fn chooses_collations(&self) -> bool {
         self.is_mariadb_since((11, 2, 0))
     }
 
     /// The version as a greeting announces it; `with_prefix` as these servers greet themselves.
-    pub(crate) fn announced(&self, with_prefix: bool) -> String {
+    pub fn announced(&self, with_prefix: bool) -> String {
         let has_prefix = self.is_mariadb_since((10, 0, 0)) && !self.is_mariadb_since((11, 0, 0));
         let prefix = if with_prefix && has_prefix { MARIADB_PREFIX } else { "" };
         format!("{prefix}{}", self.version)
@@ -121,7 +121,7 @@ impl ServerInfo {
 /// The server's own settings for session tracking, which a client sees unless it changes them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct TrackDefaults {
+pub struct TrackDefaults {
     /// `session_track_system_variables`, None where the server has none.
     pub system_variables: Option<String>,
     /// `session_track_schema`.
@@ -134,7 +134,7 @@ pub(crate) struct TrackDefaults {
 
 /// How a server's session tracker is used, and what else was asked of it once.
 #[derive(Clone, Debug)]
-pub(crate) struct ServerTracking {
+pub struct ServerTracking {
     /// As it stands without us.
     pub defaults: TrackDefaults,
     /// The SET that makes it tell all; empty where it has no tracker.
@@ -147,7 +147,7 @@ pub(crate) struct ServerTracking {
 
 /// Servers that know the same collations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Family {
+pub enum Family {
     /// MySQL 5.
     MySql5,
     /// MySQL 8 and later.
@@ -163,7 +163,7 @@ pub(crate) enum Family {
 /// The same for another process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct InfoRecord {
+pub struct InfoRecord {
     version: String,
     flavor: Flavor,
     family: Family,
@@ -183,7 +183,8 @@ struct TrackingRecord {
 }
 
 impl InfoRecord {
-    pub(crate) fn of(info: &ServerInfo) -> Self {
+    /// What another process needs of it.
+    pub fn of(info: &ServerInfo) -> Self {
         let ServerInfo { version, flavor, family, capabilities, collation, status, tracking } = info;
         let tracking = tracking.get().map(|ServerTracking { defaults, ours, collations, known }| TrackingRecord {
             defaults: defaults.clone(),
@@ -203,7 +204,7 @@ impl InfoRecord {
     }
 
     /// What it was written of.
-    pub(crate) fn info(self) -> ServerInfo {
+    pub fn info(self) -> ServerInfo {
         let Self { version, flavor, family, capabilities, collation, status, tracking } = self;
         let known =
             |ids: Vec<u16>| ids.iter().filter_map(|id| charset::collation_in(flavor, *id).or_else(|| charset::collation(*id))).collect();
@@ -224,7 +225,8 @@ impl InfoRecord {
 }
 
 impl Family {
-    pub(crate) fn of(flavor: Flavor, version: &str) -> Self {
+    /// The family of a server with this version.
+    pub fn of(flavor: Flavor, version: &str) -> Self {
         match flavor {
             Flavor::MySql if version.starts_with("5.") => Self::MySql5,
             Flavor::MySql => Self::MySql,
@@ -237,7 +239,7 @@ impl Family {
     }
 
     /// Whose extensions they have.
-    pub(crate) fn flavor(self) -> Flavor {
+    pub fn flavor(self) -> Flavor {
         match self {
             Self::MySql5 | Self::MySql => Flavor::MySql,
             Self::MariaDbEarly | Self::MariaDb | Self::MariaDbUca1400 => Flavor::MariaDb,

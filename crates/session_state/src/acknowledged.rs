@@ -12,11 +12,11 @@ const MOST_OF_RANGE: u64 = 16;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Acknowledged(VecDeque<Box<[u8]>>);
+pub struct Acknowledged(VecDeque<Box<[u8]>>);
 
 impl Acknowledged {
     /// A client gets OK for these: one, mostly, or a short range. Whatever is longer is some other list, and is left out.
-    pub(crate) fn add(&mut self, gtids: &[u8]) {
+    pub fn add(&mut self, gtids: &[u8]) {
         for gtid in gtids.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|gtid| (1..=LONGEST).contains(&gtid.len())) {
             let gtid = gtid.to_ascii_lowercase();
             match range(&gtid) {
@@ -37,12 +37,12 @@ impl Acknowledged {
     }
 
     /// All of them.
-    pub(crate) fn all(&self) -> Vec<String> {
+    pub fn all(&self) -> Vec<String> {
         self.0.iter().map(|gtid| String::from_utf8_lossy(gtid).into_owned()).collect()
     }
 
     /// Which of these are among them. One pass, however many are asked for.
-    pub(crate) fn which(&self, gtids: &[String]) -> Vec<bool> {
+    pub fn which(&self, gtids: &[String]) -> Vec<bool> {
         let places: HashMap<Vec<u8>, usize> =
             gtids.iter().enumerate().map(|(place, gtid)| (gtid.to_ascii_lowercase().into_bytes(), place)).collect();
         let mut found = vec![false; gtids.len()];

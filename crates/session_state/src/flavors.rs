@@ -3,14 +3,14 @@
 //! On a server that does not know it, a collation is its character set's default. The session's own comes back with a server
 //! that does, unless it chose another one meanwhile.
 
-use crate::servers::server_info::ServerInfo;
-use crate::session_state::state::{CLIENT_COLLATION, RESULTS_COLLATION, State, Text, type_of_null};
+use crate::server_info::ServerInfo;
+use crate::state::{CLIENT_COLLATION, RESULTS_COLLATION, State, Text, type_of_null};
 use std::sync::Arc;
 use wire::charset::{self, Collation};
 
 /// What stands in for collations of a session's own.
 #[derive(Default)]
-pub(crate) struct StandIns {
+pub struct StandIns {
     variables: Vec<StandIn>,
     /// User variables: names, the session's own literals, and what stands in for them.
     literals: Vec<(Arc<str>, Text, Text)>,
@@ -35,7 +35,7 @@ fn instead(name: &[u8], info: &ServerInfo) -> Option<&'static Collation> {
 }
 
 /// Puts in `state` what a server like this takes for collations that it does not know.
-pub(crate) fn adapt(state: &mut State, info: &ServerInfo) -> StandIns {
+pub fn adapt(state: &mut State, info: &ServerInfo) -> StandIns {
     let mut put = StandIns::default();
     let is_collation = |name: &str| name.starts_with("collation_") || [CLIENT_COLLATION, RESULTS_COLLATION].contains(&name);
     for (name, value) in state.variables.entries().iter().filter(|(name, _)| is_collation(name)) {
@@ -68,12 +68,12 @@ fn without_unknown_collation(literal: &[u8], info: &ServerInfo) -> Option<String
 
 impl StandIns {
     /// Whether nothing is stood in for.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.variables.is_empty() && self.literals.is_empty()
     }
 
     /// Gives the state back what is still stood in for.
-    pub(crate) fn undo(self, state: &mut State) {
+    pub fn undo(self, state: &mut State) {
         for (name, own, plain) in self.literals {
             if state.user_variables.get(&name) == Some(&plain) {
                 state.user_variables.set(&name, Some(&own));
@@ -91,7 +91,7 @@ impl StandIns {
 mod tests {
     use super::*;
     use crate::bed::info;
-    use crate::servers::server_info::InfoRecord;
+    use crate::server_info::InfoRecord;
     use wire::charset::Flavor;
 
     fn collations(state: &State) -> Vec<String> {

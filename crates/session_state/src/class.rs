@@ -7,7 +7,7 @@ use wire::flags::Capabilities;
 
 /// The meaning-changing part of a client's capabilities. Backends of different classes never stand in for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Class(Capabilities);
+pub struct Class(Capabilities);
 
 /// CLIENT_INTERACTIVE chooses the timeout, FOUND_ROWS what "affected rows" counts, LOCAL_FILES and the MULTI_ ones
 /// what is allowed at all, QUERY_ATTRIBUTES and the MariaDB flags the shape of packets.
@@ -26,18 +26,19 @@ const MEANING: Capabilities = Capabilities::FOUND_ROWS
 
 impl Class {
     /// The class of a client with these (negotiated) capabilities.
-    pub(crate) fn of(caps: Capabilities) -> Self {
+    pub fn of(caps: Capabilities) -> Self {
         Self(caps & MEANING)
     }
 
-    pub(crate) fn capabilities(self) -> Capabilities {
+    /// The flags, to be announced to the server.
+    pub fn capabilities(self) -> Capabilities {
         self.0
     }
 }
 
 /// What makes backends interchangeable.
 #[derive(Clone)]
-pub(crate) struct LaneKey {
+pub struct LaneKey {
     /// Hostgroup.
     pub hostgroup: HostgroupId,
     /// The user who is logged in.

@@ -6,16 +6,16 @@
 use wire::charset::Flavor;
 
 /// Longest GTID set that is taken from a server or a client, bytes.
-pub(crate) const MAX_SET_BYTES: usize = 4096;
+pub const MAX_SET_BYTES: usize = 4096;
 
 /// Whether it may go into a statement: nothing but what GTIDs are made of may pass.
-pub(crate) fn is_set(text: &str) -> bool {
+pub fn is_set(text: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b':' | b',' | b'_' | b' ' | b'\n');
     text.len() <= MAX_SET_BYTES && text.bytes().any(|byte| byte.is_ascii_digit()) && text.bytes().all(is_part)
 }
 
 /// Whose GTIDs these are, separated by commas; None for what is no set, or one of both kinds.
-pub(crate) fn flavor_of(set: &str) -> Option<Flavor> {
+pub fn flavor_of(set: &str) -> Option<Flavor> {
     let flavor = if set.contains(':') { Flavor::MySql } else { Flavor::MariaDb };
     let is_of = |gtid: &str| match flavor {
         Flavor::MySql => is_of_mysql(gtid),
@@ -25,7 +25,7 @@ pub(crate) fn flavor_of(set: &str) -> Option<Flavor> {
 }
 
 /// What GTIDs of the servers look like, for people.
-pub(crate) fn form(flavor: Flavor) -> &'static str {
+pub fn form(flavor: Flavor) -> &'static str {
     match flavor {
         Flavor::MySql => "uuid:number (MySQL)",
         Flavor::MariaDb => "domain-server-number (MariaDB)",
@@ -46,19 +46,20 @@ fn is_number(text: &str) -> bool {
 }
 
 /// What a GTID is counted in: MariaDB's domain, MySQL's source with its tag.
-pub(crate) fn stream(flavor: Flavor, gtid: &str) -> &str {
+pub fn stream(flavor: Flavor, gtid: &str) -> &str {
     match flavor {
         Flavor::MariaDb => gtid.split('-').next().unwrap_or(gtid),
         Flavor::MySql => gtid.rsplit_once(':').map_or(gtid, |(source, _)| source),
     }
 }
 
-pub(crate) fn parts(set: &str) -> impl Iterator<Item = &str> {
+/// The GTIDs of a set, one by one.
+pub fn parts(set: &str) -> impl Iterator<Item = &str> {
     set.split(',').map(str::trim).filter(|gtid| !gtid.is_empty())
 }
 
 /// One set of several: MariaDB takes no domain twice, so the latest of each stays; MySQL adds up by itself.
-pub(crate) fn together<'a>(flavor: Flavor, gtids: impl Iterator<Item = &'a str>) -> String {
+pub fn together<'a>(flavor: Flavor, gtids: impl Iterator<Item = &'a str>) -> String {
     let mut kept: Vec<&str> = Vec::new();
     for gtid in gtids {
         let same = kept.iter_mut().find(|old| match flavor {

@@ -5,7 +5,7 @@
 //! the same process that answers: one that comes back may have less, whatever its address is. Only asynchronous replication and Group Replication are waited
 //! for by themselves: Galera and Aurora have no GTID that a reader could be asked for.
 
-use crate::session_state::gtid;
+use crate::gtid;
 use model::settings::CausalReads;
 use model::snapshot::{RoleGroup, RoleKind, Snapshot, User};
 use model::{HostgroupId, ServerAddr, ServerKey};
@@ -19,7 +19,7 @@ const MAX_GTIDS: usize = 16;
 
 /// What a hostgroup is to the causal reads of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CausalPart {
+pub struct CausalPart {
     /// Who its servers are.
     pub role: CausalRole,
     /// What its reads wait for by themselves. Off where nothing can be waited for.
@@ -32,7 +32,7 @@ pub(crate) struct CausalPart {
 
 /// The servers of a hostgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CausalRole {
+pub enum CausalRole {
     /// Those of no cluster.
     Others,
     /// A cluster's writers.
@@ -46,7 +46,7 @@ pub(crate) enum CausalRole {
 
 /// What becomes of the GTIDs of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Writing {
+pub enum Writing {
     /// Nobody asks for them.
     Forgotten,
     /// The session remembers the last.
@@ -55,7 +55,7 @@ pub(crate) enum Writing {
 
 impl CausalPart {
     /// As the settings of the readers' hostgroup have it, and as rules ask for it (`gtid_from_hostgroup`).
-    pub(crate) fn of(snapshot: &Snapshot, user: &User, hostgroup: HostgroupId) -> Self {
+    pub fn of(snapshot: &Snapshot, user: &User, hostgroup: HostgroupId) -> Self {
         let of_rules = snapshot.rules.rules.iter().any(|rule| rule.gtid_from_hostgroup == Some(hostgroup));
         let cluster = snapshot.roles.iter().filter(|group| group.writer != group.reader);
         let cluster = cluster.clone().find(|group| group.writer == hostgroup || group.reader == hostgroup);
@@ -72,7 +72,7 @@ impl CausalPart {
     }
 
     /// Whether statements run here as if there were no causal reads, unless they ask for them themselves.
-    pub(crate) fn is_none(&self) -> bool {
+    pub fn is_none(&self) -> bool {
         let reads = matches!(self.role, CausalRole::Readers { .. }) && self.scope != CausalReads::Off;
         !reads && self.writes == Writing::Forgotten
     }
@@ -84,7 +84,7 @@ fn has_gtids(group: &RoleGroup) -> bool {
 
 /// A server as a connection has it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ConnectedServer<'a> {
+pub struct ConnectedServer<'a> {
     /// Which server.
     pub server: &'a ServerKey,
     /// Where its name led to.
@@ -120,7 +120,7 @@ impl GtidHolder {
 
 /// Where a session has GTIDs from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Origin {
+pub enum Origin {
     /// Its own last write through the hostgroup.
     Own,
     /// A token that it was given for the cluster that writes through the hostgroup.
@@ -132,7 +132,7 @@ pub(crate) enum Origin {
 /// The GTIDs that a session knows of, one entry for each origin and hostgroup.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Writes {
+pub struct Writes {
     each: Vec<Written>,
     /// Definitions of tables and their like may be among them.
     pub has_definitions: bool,
@@ -140,7 +140,7 @@ pub(crate) struct Writes {
 
 impl Writes {
     /// The session wrote this through the hostgroup of this server, at `at_ms` or later. Text that is no GTID set is not remembered.
-    pub(crate) fn note(&mut self, end: &ConnectedServer, at_ms: u64, flavor: Flavor, gtids: &[u8]) {
+    pub fn note(&mut self, end: &ConnectedServer, at_ms: u64, flavor: Flavor, gtids: &[u8]) {
         let Some(gtids) = std::str::from_utf8(gtids).ok().filter(|text| gtid::is_set(text)) else { return };
         // What another server wrote before, and did not lose, the one that writes now had when it took over.
         let mut written = self.take_own(end, at_ms, flavor);
@@ -153,19 +153,19 @@ impl Writes {
 
     /// The session may have written something there of which the server tells no GTID: nobody else is known to have it until one
     /// is [noted](Self::note), or there turns out to be [none](Self::wrote_nothing).
-    pub(crate) fn doubt(&mut self, end: &ConnectedServer, at_ms: u64, flavor: Flavor) {
+    pub fn doubt(&mut self, end: &ConnectedServer, at_ms: u64, flavor: Flavor) {
         let mut written = self.take_own(end, at_ms, flavor);
         written.is_open = true;
         self.each.push(written);
     }
 
     /// Whether the GTID of what was written on this server is to be asked for.
-    pub(crate) fn is_open(&self, server: &ServerKey) -> bool {
+    pub fn is_open(&self, server: &ServerKey) -> bool {
         self.known(Origin::Own, server.hostgroup).is_some_and(|w| w.is_open && w.was_written_at(server))
     }
 
     /// What was asked for: all that the server has of the session's. A set of more parts than are kept leaves it as it is.
-    pub(crate) fn answered(&mut self, end: &ConnectedServer, at_ms: u64, flavor: Flavor, gtids: &str) {
+    pub fn answered(&mut self, end: &ConnectedServer, at_ms: u64, flavor: Flavor, gtids: &str) {
         match gtid::parts(gtids).count() {
             0 => self.wrote_nothing(end.server),
             1..=MAX_GTIDS => self.note(end, at_ms, flavor, gtids.as_bytes()),
@@ -183,7 +183,7 @@ impl Writes {
 
     /// The session was told of these GTIDs, which take the place of those it was told of before; empty text forgets them.
     /// False for text that is no GTID set.
-    pub(crate) fn told(&mut self, origin: Origin, hostgroup: HostgroupId, gtids: &str) -> bool {
+    pub fn told(&mut self, origin: Origin, hostgroup: HostgroupId, gtids: &str) -> bool {
         let flavor = gtid::flavor_of(gtids);
         if !gtids.is_empty() && flavor.is_none() {
             return false;
@@ -197,17 +197,18 @@ impl Writes {
         true
     }
 
-    pub(crate) fn forget_tokens(&mut self) {
+    /// No token is owed to the client any more.
+    pub fn forget_tokens(&mut self) {
         self.each.retain(|written| written.origin != Origin::Token);
     }
 
     /// What is known from there.
-    pub(crate) fn known(&self, origin: Origin, hostgroup: HostgroupId) -> Option<&Written> {
+    pub fn known(&self, origin: Origin, hostgroup: HostgroupId) -> Option<&Written> {
         self.each.iter().find(|written| written.is(origin, hostgroup))
     }
 
     /// What is known from there is on the server, which was asked at `at_ms`.
-    pub(crate) fn arrived(&mut self, origin: Origin, hostgroup: HostgroupId, end: &ConnectedServer, at_ms: u64) {
+    pub fn arrived(&mut self, origin: Origin, hostgroup: HostgroupId, end: &ConnectedServer, at_ms: u64) {
         if let Some(written) = self.each.iter_mut().find(|written| written.is(origin, hostgroup)) {
             written.servers.retain(|known| !(known.is_at(end.server) && known.ip == end.ip));
             written.servers.push(GtidHolder::new(end, at_ms));
@@ -215,7 +216,7 @@ impl Writes {
     }
 
     /// The session's tokens: by hostgroup, what it wrote there and was told of.
-    pub(crate) fn tokens(&self) -> Vec<(HostgroupId, String)> {
+    pub fn tokens(&self) -> Vec<(HostgroupId, String)> {
         let known = self.each.iter().filter(|written| written.origin != Origin::Comment && !written.gtids.is_empty());
         let mut ids: Vec<HostgroupId> = known.clone().map(|written| written.hostgroup).collect();
         ids.sort();
@@ -245,7 +246,7 @@ impl Writes {
 /// What was written to a cluster, and who is known to have it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Written {
+pub struct Written {
     origin: Origin,
     hostgroup: HostgroupId,
     /// The server that wrote it, if that is known.
@@ -282,16 +283,17 @@ impl Written {
     }
 
     /// Whether the server is known to have it.
-    pub(crate) fn is_on(&self, end: &ConnectedServer) -> bool {
+    pub fn is_on(&self, end: &ConnectedServer) -> bool {
         self.writer.iter().chain(&self.servers).any(|known| known.is(end))
     }
 
-    pub(crate) fn can_be_asked_for(&self) -> bool {
+    /// Whether a server can be asked to wait for it: its transaction has ended, so its GTIDs are known.
+    pub fn can_be_asked_for(&self) -> bool {
         !self.is_open
     }
 
     /// The question to a server that waits until it has it: 0 is yes, everything else is no.
-    pub(crate) fn question(&self, timeout_ms: u64) -> String {
+    pub fn question(&self, timeout_ms: u64) -> String {
         let mut text = match self.flavor {
             Flavor::MariaDb => {
                 let gtids: Vec<String> = self.gtids.iter().map(|gtid| unless_written_there(gtid)).collect();

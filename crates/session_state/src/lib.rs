@@ -1,0 +1,19 @@
+//! What a statement does to a session, as data: what the session wants of a connection, what a connection has, and what keeps the
+//! session on it.
+//!
+//! No connection, no clock, no worker: what a rule needs of those is an argument. The crate `proxy` has the sessions that use it.
+
+#[cfg(test)]
+mod bed;
+
+pub mod acknowledged;
+pub mod causal;
+pub mod certainty;
+pub mod class;
+pub mod flavors;
+pub mod gtid;
+pub mod held;
+pub mod pins;
+pub mod routines;
+pub mod server_info;
+pub mod state;
