@@ -11,7 +11,6 @@ type Edges = BTreeMap<String, BTreeSet<String>>;
 const CIRCLES: &[&[&str]] = &[
     &["quota", "refusals", "server"],
     &["hostgroup", "replays"],
-    &["prepared", "stmt_cache"],
     // A worker, its pools, and how they are filled.
     &["connect", "defaults", "mailbox", "no_server_reason", "pool", "shared", "side_connection", "worker"],
 ];

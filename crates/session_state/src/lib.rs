@@ -17,3 +17,4 @@ pub mod pins;
 pub mod routines;
 pub mod server_info;
 pub mod state;
+pub mod statement_key;

@@ -11,6 +11,7 @@ use super::frontend::Frontend;
 use super::guard::paused;
 use super::respond::Made;
 use super::wants::Wants;
+use crate::statements::stmt_cache::asked;
 use cache::{Asked, AskedExecution, Asker, CachePolicy, Entry, Key, Look, ResultProtocol};
 use session_state::class::Class;
 use sql::Analysis;
@@ -37,7 +38,7 @@ impl Session {
         let mode = self.wants.mode(&self.client, &self.worker);
         let Some(statement) = self.statements.get(id).filter(|s| !s.is_bound()) else { return Ok(false) };
         let asked = Asked::Execution(AskedExecution {
-            statement: statement.key.asked(),
+            statement: asked(&statement.key),
             mode: &mode,
             lex: self.wants.lex,
             params: statement.params,

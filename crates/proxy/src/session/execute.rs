@@ -14,6 +14,7 @@ use super::route::TextCommand;
 use super::setting::teaches;
 use super::statements::{ClientStatement, Marks, Statements, lex_at};
 use super::wants::Wants;
+use crate::statements::stmt_cache::asked;
 use crate::workers::worker::is_long;
 use cache::AskedExecution;
 use session_state::routines::has_word;
@@ -297,7 +298,7 @@ impl Statements {
         }
         let mode = wants.mode(client, &at.worker);
         let execution = AskedExecution {
-            statement: statement.key.asked(),
+            statement: asked(&statement.key),
             mode: &mode,
             lex,
             params: statement.params,

@@ -6,12 +6,13 @@ use super::effects::contains;
 use super::frontend::Frontend;
 use crate::backends::backend::{Numbers, ServerError};
 use crate::statements::prepared::{Holder, Side};
-use crate::statements::stmt_cache::{Apart, Meaning, Prepared, StatementCache, StatementKey};
+use crate::statements::stmt_cache::{Apart, Prepared, StatementCache};
 use crate::workers::worker::Worker;
 use model::HostgroupId;
 use model::snapshot::User;
 use serde::{Deserialize, Serialize};
 use session_state::state::Text;
+use session_state::statement_key::{Meaning, StatementKey};
 use slab::Slab;
 use sql::{Analysis, Fact, LexMode};
 use std::cell::Cell;
@@ -420,7 +421,7 @@ impl Statements {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statements::stmt_cache::Meaning;
+    use session_state::statement_key::Meaning;
     use sql::LexMode;
 
     fn statement(text: &str) -> ClientStatement {

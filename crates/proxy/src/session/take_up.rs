@@ -2,11 +2,11 @@
 
 use crate::backends::backend::{Backend, BackendRecord, Home, Numbers};
 use crate::net::stream::DetachedSocket;
-use crate::statements::stmt_cache::StatementKey;
 use crate::workers::worker::Worker;
 use model::snapshot::User;
 use session_state::class::{Class, LaneKey};
 use session_state::server_info::ServerInfo;
+use session_state::statement_key::StatementKey;
 use std::rc::Rc;
 use std::sync::Arc;
 

@@ -4,8 +4,8 @@
 //! transaction. INVARIANT: once it has a gap it never becomes whole again.
 
 use crate::hostgroups::replays::Stake;
-use crate::statements::stmt_cache::StatementKey;
 use session_state::state::State;
+use session_state::statement_key::StatementKey;
 use sql::{Analysis, Facts, Kind};
 use std::sync::Arc;
 use wire::codes;

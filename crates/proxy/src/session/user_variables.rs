@@ -15,12 +15,12 @@ use super::literals::{NO_TYPE, is_bare_null, is_null, literals, null_of, of_type
 use super::question::{Door, Question};
 use super::route::Router;
 use super::wants::Wants;
-use crate::statements::stmt_cache::ValuesAtPrepare;
 use crate::workers::counters::count;
 use model::HostgroupId;
 use model::snapshot::RuleMultiplex;
 use session_state::pins::{PinReason, Pins, UNSEEN};
 use session_state::state::{MOST_USER_VARIABLES, State, Text, Variables};
+use session_state::statement_key::ValuesAtPrepare;
 use sql::{Analysis, Facts};
 use std::io;
 use std::sync::Arc;

@@ -3,7 +3,8 @@
 //! It has no cursor and no long data. The statement's number and the types that a server has seen differ by backend, so the packet is
 //! made when the backend is known. INVARIANT: a packet is made only for a backend that has the statement as the client has it.
 
-use super::stmt_cache::{StatementCache, StatementKey};
+use super::stmt_cache::StatementCache;
+use session_state::statement_key::StatementKey;
 use std::sync::Arc;
 use wire::flags::Capabilities;
 use wire::packet::put_packet;
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
     use crate::statements::digest::Digest;
     use crate::statements::prepared::{PreparedList, Side};
-    use crate::statements::stmt_cache::Meaning;
+    use session_state::statement_key::Meaning;
 
     const BIGINT: [u8; 2] = [8, 0];
     const TEXT: [u8; 2] = [253, 0];

@@ -2,10 +2,10 @@
 //!
 //! Everything here is bounded and may be forgotten at any time without changing an answer.
 
-use crate::statements::stmt_cache::StatementKey;
 use model::{HostgroupId, Listen};
 use session_state::class::Class;
 use session_state::state::{Text, Variables};
+use session_state::statement_key::StatementKey;
 use sql::Routine;
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -399,7 +399,7 @@ fn table_key((schema, name): (&str, &str)) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statements::stmt_cache::Meaning;
+    use session_state::statement_key::Meaning;
     use wire::flags::Capabilities;
 
     fn place() -> AnswerSource<'static> {

@@ -4,7 +4,7 @@
 //! workers, so the counts are shared; the list is the worker's own. INVARIANT: it keeps no text alive that nobody holds.
 
 use crate::statements::digest::Digest;
-use crate::statements::stmt_cache::StatementKey;
+use session_state::statement_key::StatementKey;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -137,7 +137,7 @@ impl PreparedList {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statements::stmt_cache::Meaning;
+    use session_state::statement_key::Meaning;
 
     fn key(text: &str) -> Arc<StatementKey> {
         Arc::new(
