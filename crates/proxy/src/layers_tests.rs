@@ -22,7 +22,7 @@ const METHODS: &[(&str, usize)] = &[("Session", 226), ("Backends", 39)];
 const SESSION_CIRCLE: usize = 14;
 
 /// Crates that are data and rules.
-const PURE: &[&str] = &["session_state"];
+const PURE: &[&str] = &["meter", "session_state"];
 /// What they do without: a runtime, sockets, threads, files, a clock.
 const IMPURE: &[&str] = &["tokio", "TcpStream", "UnixStream", "std::thread", "std::fs", "Instant", "SystemTime"];
 

@@ -14,7 +14,6 @@ mod hostgroups;
 mod layers_tests;
 mod limits;
 mod logs;
-mod meter;
 mod mirror;
 mod net;
 mod servers;

@@ -3,7 +3,7 @@
 //! Lives in the session's [`SessionHandle`](crate::clients::session_handle::SessionHandle) on its worker. The session writes it as it goes, without
 //! allocating once the buffer for its statements is large enough; the buffer goes when the session parks.
 
-use crate::servers::server_counts::ServerId;
+use meter::server_counts::ServerId;
 use session_state::state::Text;
 use sql::LexMode;
 use std::borrow::Cow;

@@ -2,7 +2,7 @@
 
 use super::line::WaitingLine;
 use super::{OrderTicket, lock};
-use crate::statements::digest::Digest;
+use meter::digest::Digest;
 use rehearsal::Answer;
 use session_state::class::LaneKey;
 use session_state::state::State;

@@ -3,7 +3,7 @@
 use super::file::LogFormat;
 use super::local_time;
 use super::log::Record;
-use crate::statements::digest::shown;
+use meter::digest::shown;
 use model::{HostgroupId, ServerKey, stats};
 use serde_json::{Map, Value};
 use session_state::state::Text;

@@ -10,11 +10,11 @@ use crate::backends::cleaning::{abandon, reset};
 use crate::hostgroups::choice::Needs;
 use crate::hostgroups::lane::Lane;
 use crate::hostgroups::pool::{AcquireError, HostgroupPool, Wish};
-use crate::meter::digest_table::Sums;
-use crate::meter::{Ended, error_key};
 use crate::net::stream::invalid;
 use crate::workers::counters::count;
 use crate::workers::worker::Worker;
+use meter::digest_table::Sums;
+use meter::{Ended, error_key};
 use session_state::flavors::adapt;
 use session_state::pins::PinSet;
 use session_state::server_info::ServerInfo;
@@ -325,7 +325,7 @@ fn measure(worker: &Worker, copy: &Mirrored, backend: &Backend, reply: &Discarde
         sums: Sums::one(time_us, reply.affected_rows, reply.rows, worker.clock.now_ms()),
     });
     if let Some(error) = &reply.error {
-        let key = error_key(server, user, schema, error.code);
+        let key = error_key(&server.key, user, schema, error.code);
         worker.meter.count_error(key, copy.client, &error.message, worker.clock.now_ms());
     }
 }

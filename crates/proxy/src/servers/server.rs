@@ -22,10 +22,10 @@ pub(crate) use standing::{NEVER, ServerStanding};
 
 use crate::hostgroups::quota::Quota;
 use crate::servers::log_throttle::LogThrottle;
-use crate::servers::server_counts::ServerCounts;
 use crate::servers::signals::LastSignals;
 use crate::servers::sizing::SharedSizing;
 use crate::servers::terms::Terms;
+use meter::server_counts::ServerCounts;
 use model::ServerKey;
 use model::fleet::{Measured, Placement, UnderWay};
 use model::snapshot::{Server, ServerStatus};

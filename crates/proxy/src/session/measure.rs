@@ -17,13 +17,13 @@ use super::wants::Wants;
 use crate::backends::backend::Backend;
 use crate::logs::audit::AuditEvent;
 use crate::logs::event::{LoggedCommand, QueryEvent};
-use crate::meter::digest_table::Sums;
-use crate::meter::errors::ErrorKey;
-use crate::meter::{Ended, error_key};
 use crate::servers::server::ServerShared;
-use crate::statements::digest::shown;
 use crate::workers::counters::{add, count};
 use crate::workers::worker::is_long;
+use meter::digest::shown;
+use meter::digest_table::Sums;
+use meter::errors::ErrorKey;
+use meter::{Ended, error_key};
 use model::HostgroupId;
 use sql::{Analysis, Facts, Kind};
 use std::borrow::Cow;
@@ -274,7 +274,7 @@ impl Account<'_> {
             tracing::warn!("error on {}: {code}: {}; {}", server.key, String::from_utf8_lossy(text), self.described(what));
         }
         let schema = self.wants.state.schema.as_deref().unwrap_or_default();
-        let key = error_key(server, &self.at.user.name, schema, code);
+        let key = error_key(&server.key, &self.at.user.name, schema, code);
         self.at.worker.meter.count_error(key, self.client.ip(), text, self.at.worker.clock.now_ms());
     }
 

@@ -7,8 +7,8 @@
 use super::{Listener, Repeated, Shadow};
 use crate::backends::backend::ServerError;
 use crate::mirror::{self, Failure, Mirrored};
-use crate::statements::digest::Digest;
 use crate::workers::worker::Worker;
+use meter::digest::Digest;
 use model::HostgroupId;
 use rehearsal::{Answer, Class, Compared, Finding, Form, GaveUp, Opinion, Round, Run, Sample, Skip, Traits};
 use session_state::gtid;

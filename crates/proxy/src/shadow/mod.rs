@@ -16,8 +16,8 @@ pub(crate) use play::play;
 
 use crate::limits::overload::Step;
 use crate::mirror::Mirrored;
-use crate::statements::digest::Digest;
 use crate::workers::worker::Worker;
+use meter::digest::Digest;
 use model::snapshot::RehearsalMode;
 use rehearsal::{Answer, GaveUp, Run};
 use std::cell::{Cell, RefCell};

@@ -49,8 +49,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use crate::statements::digest::Digest;
-    use crate::statements::prepared::{PreparedList, Side};
+    use meter::digest::Digest;
+    use meter::prepared::{PreparedList, Side};
     use session_state::statement_key::Meaning;
 
     const BIGINT: [u8; 2] = [8, 0];

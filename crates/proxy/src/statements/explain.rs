@@ -5,10 +5,10 @@ use crate::hostgroups::no_server_reason::no_server;
 use crate::mirror::{self, MirrorWish};
 use crate::servers::ramp;
 use crate::servers::server::ServerShared;
-use crate::statements::digest::Judged;
 use crate::workers::in_force::InForce;
 use crate::workers::shared::Shared;
 use cache::is_cacheable;
+use meter::digest::Judged;
 use model::HostgroupId;
 use model::control::{RouteQuestion, RouteStep};
 use model::listen::Listen;
@@ -41,7 +41,7 @@ pub(crate) fn explain(shared: &Shared, question: &RouteQuestion) -> Result<Vec<R
     steps.add("session", "assumed", format!("user {}, schema '{schema}', outside of a transaction, nothing pinned", user.name));
     let reached = Reached::of(&in_force.snapshot.listen, question.listener.as_deref())?;
     steps.add("listener", "assumed", reached.told.as_str());
-    steps.add("digest", crate::statements::digest::shown(digest.hash), String::from_utf8_lossy(&digest.text));
+    steps.add("digest", meter::digest::shown(digest.hash), String::from_utf8_lossy(&digest.text));
     steps.add("kind", format!("{:?}", analysis.kind), analysis.facts.names().collect::<Vec<_>>().join(", "));
     let obeys = user.attributes.comment_directives && analysis.facts.contains(Facts::COMMENT);
     let request = Request {

@@ -1,8 +1,8 @@
 //! Statements prepared on one backend: least recently used ones are closed when there are too many.
 
-use crate::statements::prepared::{Holder, Listed, Side};
 use cache::AskedText;
 use foldhash::fast::FixedState;
+use meter::prepared::{Holder, Listed, Side};
 use serde::{Deserialize, Serialize};
 use session_state::statement_key::{Meaning, StatementKey};
 use std::collections::HashMap;
@@ -208,8 +208,8 @@ impl StatementCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::statements::digest::Digest;
-    use crate::statements::prepared::PreparedList;
+    use meter::digest::Digest;
+    use meter::prepared::PreparedList;
 
     fn holder(key: &Arc<StatementKey>) -> Holder {
         let digest = || Arc::new(Digest { hash: 0, text: Box::default(), len: 0 });

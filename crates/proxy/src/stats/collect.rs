@@ -3,16 +3,16 @@
 //! INVARIANT: a slice is small enough that a worker's sessions wait a millisecond at most.
 
 use crate::clients::session_handle::{Activity, SessionHandle};
-use crate::meter::commands::CommandTable;
-use crate::meter::digest_table::{DigestTotals, Others};
-use crate::meter::errors::ErrorTable;
-use crate::meter::{Meter, digest_bounds};
-use crate::servers::server_counts::{ServerId, ServerMeter};
-use crate::statements::prepared::Listed;
 use crate::workers::ask::{ask, ask_all};
 use crate::workers::counters::Counted;
 use crate::workers::shared::Shared;
 use crate::workers::worker::Worker;
+use meter::commands::CommandTable;
+use meter::digest_table::{DigestTotals, Others};
+use meter::errors::ErrorTable;
+use meter::prepared::Listed;
+use meter::server_counts::{ServerId, ServerMeter};
+use meter::{Meter, digest_bounds};
 use model::stats::Reading;
 use session_state::pins::PinReason;
 use std::collections::{BTreeMap, HashMap};

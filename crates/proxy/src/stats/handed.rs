@@ -2,15 +2,15 @@
 
 use super::collect;
 use super::source::ProxyStats;
-use crate::meter::commands::CommandSums;
-use crate::meter::digest_bounds;
-use crate::meter::digest_table::{Counted, DigestKey, Sums};
-use crate::meter::errors::ErrorTable;
-use crate::meter::spread::Spread;
-use crate::servers::histogram::Histogram;
-use crate::servers::server_counts::{LatencyClass, ServerMeter};
-use crate::statements::digest::Digest;
 use crate::workers::ask::{ask, ask_all};
+use meter::commands::CommandSums;
+use meter::digest::Digest;
+use meter::digest_bounds;
+use meter::digest_table::{Counted, DigestKey, Sums};
+use meter::errors::ErrorTable;
+use meter::histogram::Histogram;
+use meter::server_counts::{LatencyClass, ServerMeter};
+use meter::spread::Spread;
 use model::HostgroupId;
 use model::stats::Reading;
 use serde::{Deserialize, Serialize};

@@ -1,10 +1,10 @@
 //! The tables and metrics, as the admin interface asks for them.
 
 use super::show::{self, Table};
-use crate::meter::digest_table::DigestTotals;
 use crate::servers::server::ServerShared;
-use crate::servers::server_counts::ServerId;
 use crate::workers::shared::Shared;
+use meter::digest_table::DigestTotals;
+use meter::server_counts::ServerId;
 use model::stats::{Metric, Reading, StatsSource, StatsTable, Value};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

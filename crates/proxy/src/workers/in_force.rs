@@ -1,6 +1,6 @@
 //! The configuration in force, with what is compiled from it once and shared by all workers.
 
-use crate::statements::digest::DigestRules;
+use meter::digest::DigestRules;
 use model::ConfigError;
 use model::snapshot::{Snapshot, UserSplit};
 use routing::{Firewall, Options, RuleSet};

@@ -8,13 +8,13 @@ pub(crate) use ready::{is_of_no_session, make_ready, our_tracking, prepare_again
 
 use crate::backends::backend::{Backend, ServerError};
 use crate::backends::proven::Proven;
-use crate::meter::error_key;
 use crate::net::buffer::{Buffer, BufferPool};
 use crate::net::link::{Compression, Link};
 use crate::net::stream::{Socket, Stream, invalid};
 use crate::servers::server::{ServerShared, Slot, Transport};
 use crate::workers::worker::Worker;
 use error::refusal;
+use meter::error_key;
 use model::MysqlVariables;
 use model::snapshot::{Address, Password};
 use session_state::class::LaneKey;
@@ -464,7 +464,7 @@ pub(crate) fn counted<T>(worker: &Worker, server: &ServerShared, lane: &LaneKey,
         Err(ConnectError::Server(text) | ConnectError::Unfit(text) | ConnectError::Tls(text)) => (codes::CONN_HOST_ERROR, text.as_bytes()),
         Err(ConnectError::Impossible(text)) => (codes::ACCESS_DENIED, text.as_bytes()),
     };
-    let key = error_key(server, &lane.user.name, &[], code);
+    let key = error_key(&server.key, &lane.user.name, &[], code);
     worker.meter.count_error(key, None, text, worker.clock.now_ms());
 }
 

@@ -3,11 +3,11 @@
 use super::{Rows, Table, text};
 use crate::clients::processlist::HeldConnection;
 use crate::clients::session_handle::SessionHandle;
-use crate::statements::digest::{Digest, shown};
 use crate::stats::ProxyStats;
 use crate::stats::collect::{self, Census};
 use crate::workers::shared::Shared;
 use crate::workers::worker::Worker;
+use meter::digest::{Digest, shown};
 use model::HostgroupId;
 use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};
 use session_state::pins::{Began, PinReason};

@@ -1,8 +1,8 @@
 //! Tables, metrics and the page of rehearsals.
 
 use super::{Rows, Table};
-use crate::statements::digest::shown;
 use crate::stats::{ProxyStats, collect};
+use meter::digest::shown;
 use model::snapshot::RehearsalMode;
 use model::stats::MetricKind::{Counter, Gauge};
 use model::stats::{Metric, MetricKind, Reading, Sample, StatsSchema, StatsTable, Value, stat, stat_null};

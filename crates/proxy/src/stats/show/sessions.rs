@@ -3,9 +3,9 @@
 use super::{Rows, Table, text};
 use crate::clients::processlist::HeldConnection;
 use crate::clients::session_handle::{Activity, SessionHandle};
-use crate::statements::digest::{Digest, shown};
 use crate::stats::{ProxyStats, collect};
 use crate::workers::worker::Worker;
+use meter::digest::{Digest, shown};
 use model::HostgroupId;
 use model::stats::{Reading, StatsSchema, StatsTable, Value, stat, stat_null};
 use serde_json::json;

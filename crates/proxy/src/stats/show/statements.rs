@@ -1,11 +1,11 @@
 //! Tables about statements: by digest, by command, by error, and those that are prepared.
 
 use super::{Rows, Table, text};
-use crate::meter::digest_table::{DigestKey, Sums};
-use crate::meter::spread::Spread;
-use crate::statements::digest::shown;
-use crate::statements::prepared::Side;
 use crate::stats::{ProxyStats, collect};
+use meter::digest::shown;
+use meter::digest_table::{DigestKey, Sums};
+use meter::prepared::Side;
+use meter::spread::Spread;
 use model::stats::{Reading, StatsColumn, StatsSchema, StatsTable, Value, stat, stat_null};
 
 /// Columns of `stats_mysql_query_digest`, and behind them those that ProxySQL does not have.

@@ -1,13 +1,13 @@
 //! Tables and metrics over workers that run, without clients and servers: what they counted is put into their meters.
 
 use super::*;
-use crate::meter::digest_table::Sums;
-use crate::meter::{Ended, error_key};
 use crate::workers::ask::{ask, ask_all};
 use crate::workers::in_force::InForce;
 use crate::workers::mailbox::Mail;
 use crate::workers::shared::Shared;
 use crate::workers::worker::Worker;
+use meter::digest_table::Sums;
+use meter::{Ended, error_key};
 use model::stats::{StatsSchema, StatsSource};
 use model::{Config, HostgroupId, Snapshot};
 use session_state::class::LaneKey;
@@ -194,7 +194,7 @@ fn errors_of_all_workers_add_up() {
     let bed = Bed::new();
     ask_all(&bed.shared, |worker| {
         let server = worker.pool(HostgroupId(1)).servers()[0].clone();
-        let key = error_key(&server, "anna", b"shop", 1146);
+        let key = error_key(&server.key, "anna", b"shop", 1146);
         worker.meter.count_error(key, None, b"no such table", worker.clock.now_ms());
     });
     let columns = ["hostname", "port", "username", "errno", "count_star", "last_error"];

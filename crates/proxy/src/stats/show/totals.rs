@@ -2,11 +2,11 @@
 
 use super::pool::{Pooled, every};
 use crate::logs::LogCounts;
-use crate::meter::digest_table::Others;
-use crate::statements::prepared::{Side, last_id};
 use crate::stats::ProxyStats;
 use crate::stats::collect::{self, Census};
 use crate::workers::shared::Shared;
+use meter::digest_table::Others;
+use meter::prepared::{Side, last_id};
 use model::Snapshot;
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -3,19 +3,22 @@
 //! Plain memory of one thread. A statement whose digest is known costs two lookups and a few adds, no lock and no
 //! allocation. Readers ask the worker for copies, in slices (`collect`).
 
-pub(crate) mod commands;
-pub(crate) mod digest_table;
-pub(crate) mod errors;
-pub(crate) mod spread;
+pub mod commands;
+pub mod digest;
+pub mod digest_table;
+pub mod errors;
+pub mod histogram;
+pub mod prepared;
+pub mod server_counts;
+pub mod spread;
 
-use crate::servers::server::ServerShared;
-use crate::servers::server_counts::{LatencyClass, ServerId, ServerTable};
-use crate::statements::digest::{Digest, DigestRules, KnownDigests};
-use crate::statements::prepared::{Listed, PreparedList};
+use crate::digest::{Digest, DigestRules, KnownDigests};
+use crate::prepared::{Listed, PreparedList};
+use crate::server_counts::{LatencyClass, ServerId, ServerTable};
 use commands::CommandTable;
 use digest_table::{Bounds, DigestTable, KeyParts, NO_HOSTGROUP, Sums};
 use errors::{ErrorKey, ErrorTable};
-use model::{HostgroupId, MysqlVariables};
+use model::{HostgroupId, MysqlVariables, ServerKey};
 use session_state::pins::{PinReason, PinSet};
 use session_state::statement_key::StatementKey;
 use sql::{Analysis, Facts, LexMode};
@@ -25,7 +28,7 @@ use std::sync::Arc;
 
 /// The variables that say what is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MeterRules {
+pub struct MeterRules {
     digests: bool,
     commands: bool,
     track_client: bool,
@@ -47,7 +50,7 @@ pub(crate) struct MeterRules {
 
 impl MeterRules {
     /// As the variables say. Each of `workers` tables, and the reader's, has its share of the memory.
-    pub(crate) fn from_variables(vars: &MysqlVariables, workers: usize) -> Self {
+    pub fn from_variables(vars: &MysqlVariables, workers: usize) -> Self {
         Self {
             digests: vars.query_digests,
             commands: vars.commands_stats,
@@ -65,14 +68,14 @@ impl MeterRules {
 }
 
 /// How much each worker's table of digests, and the reader's, may hold.
-pub(crate) fn digest_bounds(vars: &MysqlVariables, workers: usize) -> Bounds {
+pub fn digest_bounds(vars: &MysqlVariables, workers: usize) -> Bounds {
     let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let (keys, bytes) = (size(vars.query_digests_max_entries), size(vars.query_digests_memory_max_mb << 20) / (workers + 1));
     Bounds { keys, bytes, spreads: vars.query_digests_percentiles }
 }
 
 /// A statement that has ended.
-pub(crate) struct Ended<'a> {
+pub struct Ended<'a> {
     /// What it is.
     pub analysis: &'a Analysis,
     /// Its text.
@@ -94,7 +97,7 @@ pub(crate) struct Ended<'a> {
 }
 
 /// See the module.
-pub(crate) struct Meter {
+pub struct Meter {
     rules: Cell<MeterRules>,
     known: RefCell<KnownDigests>,
     /// Statistics by digest.
@@ -112,7 +115,7 @@ pub(crate) struct Meter {
 
 impl Meter {
     /// A meter that has counted nothing.
-    pub(crate) fn new(rules: MeterRules) -> Self {
+    pub fn new(rules: MeterRules) -> Self {
         Self {
             rules: Cell::new(rules),
             known: RefCell::default(),
@@ -126,17 +129,17 @@ impl Meter {
     }
 
     /// What is counted.
-    pub(crate) fn rules(&self) -> MeterRules {
+    pub fn rules(&self) -> MeterRules {
         self.rules.get()
     }
 
     /// List limits that statements must be analysed with.
-    pub(crate) fn grouping(&self) -> sql::Grouping {
+    pub fn grouping(&self) -> sql::Grouping {
         self.rules.get().digest.grouping()
     }
 
     /// The variables have changed.
-    pub(crate) fn configure(&self, rules: MeterRules) {
+    pub fn configure(&self, rules: MeterRules) {
         let old = self.rules.replace(rules);
         if old.digest != rules.digest {
             self.known.borrow_mut().clear();
@@ -147,7 +150,8 @@ impl Meter {
         }
     }
 
-    pub(crate) fn count(&self, ended: &Ended<'_>) {
+    /// A statement has ended.
+    pub fn count(&self, ended: &Ended<'_>) {
         let rules = self.rules.get();
         let command = if rules.digests {
             self.count_digest(&rules, ended)
@@ -188,7 +192,7 @@ impl Meter {
     }
 
     /// The digest of a statement; its text is made when it is first met.
-    pub(crate) fn digest(&self, analysis: &Analysis, sql: &[u8], lex: LexMode) -> Arc<Digest> {
+    pub fn digest(&self, analysis: &Analysis, sql: &[u8], lex: LexMode) -> Arc<Digest> {
         let rules = self.rules.get();
         if rules.has_own_text(analysis) {
             return Arc::new(rules.digest.digest(sql, lex));
@@ -197,37 +201,37 @@ impl Meter {
     }
 
     /// How the digest of this statement is made, where it was not met and would be kept.
-    pub(crate) fn lacks_digest(&self, analysis: &Analysis) -> Option<DigestRules> {
+    pub fn lacks_digest(&self, analysis: &Analysis) -> Option<DigestRules> {
         let rules = self.rules.get();
         let is_met = rules.has_own_text(analysis) || self.known.borrow().get(analysis.digest).is_some();
         (!is_met).then_some(rules.digest)
     }
 
     /// Keeps a digest that was made elsewhere, unless digests are made by other rules by now.
-    pub(crate) fn learn_digest(&self, analysis: &Analysis, made_by: DigestRules, digest: Digest) {
+    pub fn learn_digest(&self, analysis: &Analysis, made_by: DigestRules, digest: Digest) {
         if self.rules.get().digest == made_by {
             self.known.borrow_mut().get_or_make(analysis.digest, || digest);
         }
     }
 
     /// The digest that an analysis' key stands for, if it was met.
-    pub(crate) fn known_digest(&self, key: u64) -> Option<Arc<Digest>> {
+    pub fn known_digest(&self, key: u64) -> Option<Arc<Digest>> {
         self.known.borrow().get(key).cloned()
     }
 
     /// The entry of a prepared statement in the list.
-    pub(crate) fn list_prepared(&self, user: &str, key: &Arc<StatementKey>, lex: LexMode, shape: (u16, u16)) -> Arc<Listed> {
+    pub fn list_prepared(&self, user: &str, key: &Arc<StatementKey>, lex: LexMode, shape: (u16, u16)) -> Arc<Listed> {
         let digest = || Arc::new(self.rules.get().digest.digest(&key.text, lex));
         self.prepared.borrow_mut().list(user, key, digest, shape)
     }
 
     /// Counts an error that a server gave.
-    pub(crate) fn count_error(&self, key: ErrorKey, client: Option<IpAddr>, text: &[u8], now_ms: u64) {
+    pub fn count_error(&self, key: ErrorKey, client: Option<IpAddr>, text: &[u8], now_ms: u64) {
         self.errors.borrow_mut().count(key, client, text, now_ms);
     }
 
     /// Adds bytes sent to and received from a server.
-    pub(crate) fn count_traffic(&self, server: ServerId, (sent, received): (u64, u64)) {
+    pub fn count_traffic(&self, server: ServerId, (sent, received): (u64, u64)) {
         let mut servers = self.servers.borrow_mut();
         let meter = servers.meter(server);
         meter.bytes_sent += sent;
@@ -235,7 +239,7 @@ impl Meter {
     }
 
     /// A session is pinned for reasons that did not hold before.
-    pub(crate) fn pins_began(&self, new: PinSet) {
+    pub fn pins_began(&self, new: PinSet) {
         for reason in new.iter() {
             if let Some(began) = self.pins_began.get(reason as usize) {
                 began.set(began.get() + 1);
@@ -244,11 +248,12 @@ impl Meter {
     }
 
     /// How many pins began, by reason.
-    pub(crate) fn pins_begun(&self) -> [u64; PinReason::ALL.len()] {
+    pub fn pins_begun(&self) -> [u64; PinReason::ALL.len()] {
         self.pins_began.each_ref().map(Cell::get)
     }
 
-    pub(crate) fn digest_bytes(&self) -> usize {
+    /// Bytes that digests take, counted and known ones.
+    pub fn digest_bytes(&self) -> usize {
         self.digests.borrow().bytes() + self.known.borrow().bytes()
     }
 }
@@ -261,9 +266,9 @@ impl MeterRules {
 }
 
 /// The key of an error that `server` gave.
-pub(crate) fn error_key(server: &ServerShared, user: &str, schema: &[u8], code: u16) -> ErrorKey {
-    let key = &server.key;
-    ErrorKey { hostgroup: key.hostgroup.0, host: Arc::clone(&key.host), port: key.port, user: user.into(), schema: schema.into(), code }
+pub fn error_key(server: &ServerKey, user: &str, schema: &[u8], code: u16) -> ErrorKey {
+    let ServerKey { hostgroup, host, port } = server;
+    ErrorKey { hostgroup: hostgroup.0, host: Arc::clone(host), port: *port, user: user.into(), schema: schema.into(), code }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! A worker lists the statements that its sessions prepared; what holds one keeps a [`Holder`]. Connections change
 //! workers, so the counts are shared; the list is the worker's own. INVARIANT: it keeps no text alive that nobody holds.
 
-use crate::statements::digest::Digest;
+use crate::digest::Digest;
 use session_state::statement_key::StatementKey;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 
 /// Who holds a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
+pub enum Side {
     /// A session, for its client.
     Client,
     /// A connection to a server.
@@ -21,7 +21,7 @@ pub(crate) enum Side {
 
 /// One statement of one user.
 #[derive(Debug)]
-pub(crate) struct Listed {
+pub struct Listed {
     /// Its number in the process.
     pub id: u64,
     /// Who prepared it.
@@ -45,12 +45,12 @@ impl Listed {
     }
 
     /// How many hold it.
-    pub(crate) fn holders(&self, side: Side) -> u32 {
+    pub fn holders(&self, side: Side) -> u32 {
         self.counter(side).load(Ordering::Relaxed)
     }
 
     /// Notes one more holder.
-    pub(crate) fn hold(self: &Arc<Self>, side: Side) -> Holder {
+    pub fn hold(self: &Arc<Self>, side: Side) -> Holder {
         self.counter(side).fetch_add(1, Ordering::Relaxed);
         Holder { listed: Arc::clone(self), side }
     }
@@ -62,7 +62,7 @@ impl Listed {
 
 /// Counts as long as it lives.
 #[derive(Debug)]
-pub(crate) struct Holder {
+pub struct Holder {
     /// What is held.
     pub listed: Arc<Listed>,
     side: Side,
@@ -83,13 +83,13 @@ impl Clone for Holder {
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 /// The largest number given so far.
-pub(crate) fn last_id() -> u64 {
+pub fn last_id() -> u64 {
     NEXT_ID.load(Ordering::Relaxed) - 1
 }
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct PreparedList {
+pub struct PreparedList {
     /// By the hash of user and key; of two with one hash the later one is listed.
     by_hash: HashMap<u64, Weak<Listed>, foldhash::fast::RandomState>,
     /// Statements from which on the list is looked through for those that are gone.
@@ -101,13 +101,7 @@ const LOOK_AT: usize = 1024;
 
 impl PreparedList {
     /// The entry of a statement, made when there is none.
-    pub(crate) fn list(
-        &mut self,
-        user: &str,
-        key: &Arc<StatementKey>,
-        digest: impl FnOnce() -> Arc<Digest>,
-        shape: (u16, u16),
-    ) -> Arc<Listed> {
+    pub fn list(&mut self, user: &str, key: &Arc<StatementKey>, digest: impl FnOnce() -> Arc<Digest>, shape: (u16, u16)) -> Arc<Listed> {
         let hash = self.by_hash.hasher().hash_one((user, key));
         let known = self.by_hash.get(&hash).and_then(Weak::upgrade);
         if let Some(listed) = known.filter(|listed| *listed.user == *user && listed.key == *key) {
@@ -127,7 +121,7 @@ impl PreparedList {
 
     /// Those that someone holds, of the `n` from place `from` on, and where to go on. What is prepared between two
     /// slices may change places.
-    pub(crate) fn held(&self, from: usize, n: usize) -> (Vec<Arc<Listed>>, Option<usize>) {
+    pub fn held(&self, from: usize, n: usize) -> (Vec<Arc<Listed>>, Option<usize>) {
         let slice = self.by_hash.values().skip(from).take(n).filter_map(Weak::upgrade);
         let end = from.saturating_add(n);
         (slice.filter(|listed| listed.is_held()).collect(), (end < self.by_hash.len()).then_some(end))

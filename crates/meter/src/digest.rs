@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// A digest. Two with the same hash are the same.
 #[derive(Debug, Eq)]
-pub(crate) struct Digest {
+pub struct Digest {
     /// SpookyHash V2 of the whole normalised text.
     pub hash: u64,
     /// The beginning of that text: as much as is kept.
@@ -20,10 +20,14 @@ pub(crate) struct Digest {
 }
 
 /// The digest of a statement for query rules, which read the whole text and not what is kept of it.
-pub(crate) struct Judged<'a> {
+pub struct Judged<'a> {
+    /// The digest, of whose text only the beginning is kept.
     pub digest: &'a Digest,
+    /// How the whole text is made.
     pub rules: &'a DigestRules,
+    /// The statement.
     pub sql: &'a [u8],
+    /// How it is read.
     pub lex: LexMode,
 }
 
@@ -53,20 +57,21 @@ impl std::hash::Hash for Digest {
 }
 
 /// A digest as every table and log writes it.
-pub(crate) fn shown(hash: u64) -> String {
+pub fn shown(hash: u64) -> String {
     format!("0x{hash:016X}")
 }
 
 /// How texts are made: the `mysql-query_digests_*` variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct DigestRules {
+pub struct DigestRules {
     options: DigestOptions,
     /// Bytes of a text that rules may read.
     max_match: u64,
 }
 
 impl DigestRules {
-    pub(crate) fn from_variables(vars: &MysqlVariables) -> Self {
+    /// As the variables say.
+    pub fn from_variables(vars: &MysqlVariables) -> Self {
         let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
         let options = DigestOptions {
             grouping: Grouping { values: size(vars.query_digests_grouping_limit), rows: size(vars.query_digests_groups_grouping_limit) },
@@ -81,7 +86,7 @@ impl DigestRules {
     }
 
     /// List limits, which [`sql::analyze_with`] must be given for its key to stand for one text.
-    pub(crate) fn grouping(&self) -> Grouping {
+    pub fn grouping(&self) -> Grouping {
         self.options.grouping
     }
 
@@ -90,7 +95,8 @@ impl DigestRules {
         self.options.keep_comment
     }
 
-    pub(crate) fn digest(&self, sql: &[u8], lex: LexMode) -> Digest {
+    /// The digest of a statement; passwords in it are left out.
+    pub fn digest(&self, sql: &[u8], lex: LexMode) -> Digest {
         // A digest keeps names, and a password may stand as one.
         let sql = &sql::without_named_passwords(sql, lex);
         let sql::Digested { hash, text, len } = sql::digest(sql, &DigestOptions { lex, ..self.options });

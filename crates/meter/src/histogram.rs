@@ -15,7 +15,7 @@ const BUCKETS: usize = ((MAX_EXPONENT - SUB_BITS + 2) as usize) << SUB_BITS;
 /// See the module. Values are microseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "HistogramRecord", from = "HistogramRecord")]
-pub(crate) struct Histogram {
+pub struct Histogram {
     counts: Box<[u64; BUCKETS]>,
     count: u64,
     sum: u64,
@@ -75,7 +75,8 @@ fn range(bucket: usize) -> (u64, u64) {
 }
 
 impl Histogram {
-    pub(crate) fn record(&mut self, value: u64) {
+    /// One more value.
+    pub fn record(&mut self, value: u64) {
         if let Some(count) = self.counts.get_mut(bucket(value)) {
             *count += 1;
         }
@@ -94,21 +95,23 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    pub(crate) fn count(&self) -> u64 {
+    /// How many values there are.
+    pub fn count(&self) -> u64 {
         self.count
     }
 
-    pub(crate) fn sum(&self) -> u64 {
+    /// Their sum.
+    pub fn sum(&self) -> u64 {
         self.sum
     }
 
     /// The largest of them, exactly.
-    pub(crate) fn max(&self) -> u64 {
+    pub fn max(&self) -> u64 {
         self.max
     }
 
     /// The value that `per_mille` thousandths of the values do not exceed, to within a sixteenth; 0 when there are none.
-    pub(crate) fn quantile(&self, per_mille: u64) -> u64 {
+    pub fn quantile(&self, per_mille: u64) -> u64 {
         let rank = (u128::from(self.count) * u128::from(per_mille)).div_ceil(1000).max(1);
         let mut seen = 0_u128;
         for (i, count) in self.counts.iter().enumerate() {
@@ -122,7 +125,7 @@ impl Histogram {
     }
 
     /// Values below 2^`exponent`, exactly (for exponents up to 36).
-    pub(crate) fn below_power(&self, exponent: u32) -> u64 {
+    pub fn below_power(&self, exponent: u32) -> u64 {
         let end = bucket(1 << exponent.min(MAX_EXPONENT + 1));
         let last = exponent > MAX_EXPONENT;
         self.counts.iter().take(if last { BUCKETS } else { end }).sum()

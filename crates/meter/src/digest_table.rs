@@ -5,7 +5,7 @@
 //! bounded; what is pushed out is counted as "others". INVARIANT: totals + what workers hold + others = all statements.
 
 use super::spread::Spread;
-use crate::statements::digest::Digest;
+use crate::digest::Digest;
 use hashbrown::{HashMap, HashTable};
 use serde::{Deserialize, Serialize};
 use std::hash::{BuildHasher, Hasher};
@@ -13,11 +13,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The hostgroup of what the proxy answered itself.
-pub(crate) const NO_HOSTGROUP: i64 = -1;
+pub const NO_HOSTGROUP: i64 = -1;
 
 /// One row of `stats_mysql_query_digest`.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(crate) struct DigestKey {
+pub struct DigestKey {
     /// Hostgroup, or [`NO_HOSTGROUP`].
     pub hostgroup: i64,
     /// The session's schema; empty for none.
@@ -61,7 +61,7 @@ impl KeyParts<'_> {
 /// What is summed up for one key. Times are process clock, ms; durations are us.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Sums {
+pub struct Sums {
     /// Statements.
     pub count: u64,
     /// Their durations.
@@ -81,12 +81,13 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    pub(crate) fn one(time_us: u64, rows_affected: u64, rows_sent: u64, now_ms: u64) -> Self {
+    /// Those of one statement: how long it took (us), its rows, when it ended (process clock, ms).
+    pub fn one(time_us: u64, rows_affected: u64, rows_sent: u64, now_ms: u64) -> Self {
         Self { count: 1, sum_us: time_us, min_us: time_us, max_us: time_us, rows_affected, rows_sent, first_ms: now_ms, last_ms: now_ms }
     }
 
     /// Adds what `other` summed up.
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         if self.count == 0 {
             *self = *other;
         } else if other.count > 0 {
@@ -104,7 +105,7 @@ impl Sums {
 
 /// What was pushed out of a full table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Others {
+pub struct Others {
     /// Keys pushed out.
     pub keys: u64,
     /// Statements that had been counted for them and were not read.
@@ -113,7 +114,7 @@ pub(crate) struct Others {
 
 impl Others {
     /// Adds what another table pushed out.
-    pub(crate) fn add(&mut self, other: Self) {
+    pub fn add(&mut self, other: Self) {
         self.keys += other.keys;
         self.statements += other.statements;
     }
@@ -121,7 +122,7 @@ impl Others {
 
 /// How much a table may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Bounds {
+pub struct Bounds {
     /// Keys.
     pub keys: usize,
     /// Bytes.
@@ -131,7 +132,7 @@ pub(crate) struct Bounds {
 }
 
 /// A key with what was counted since it was last read.
-pub(crate) struct Counted {
+pub struct Counted {
     /// The key.
     pub key: Arc<DigestKey>,
     /// Its sums.
@@ -184,7 +185,7 @@ fn spread_bytes(spread: Option<&Spread>) -> usize {
 }
 
 /// See the module.
-pub(crate) struct DigestTable {
+pub struct DigestTable {
     slots: Vec<DigestSlot>,
     index: HashTable<usize>,
     hasher: foldhash::fast::RandomState,
@@ -198,7 +199,7 @@ pub(crate) struct DigestTable {
 
 impl DigestTable {
     /// An empty table.
-    pub(crate) fn new(bounds: Bounds) -> Self {
+    pub fn new(bounds: Bounds) -> Self {
         Self {
             slots: Vec::new(),
             index: HashTable::new(),
@@ -292,7 +293,7 @@ impl DigestTable {
     }
 
     /// Takes the counts of up to `n` keys out; the keys stay. Answers where to go on; None at the end.
-    pub(crate) fn take(&mut self, from: usize, n: usize) -> (Vec<Counted>, Option<usize>) {
+    pub fn take(&mut self, from: usize, n: usize) -> (Vec<Counted>, Option<usize>) {
         if !self.retired.is_empty() {
             let rest = self.retired.len().saturating_sub(n);
             let taken = self.retired.split_off(rest);
@@ -308,7 +309,7 @@ impl DigestTable {
     }
 
     /// What was pushed out since this was last asked.
-    pub(crate) fn take_others(&mut self) -> Others {
+    pub fn take_others(&mut self) -> Others {
         std::mem::take(&mut self.others)
     }
 
@@ -336,14 +337,15 @@ impl DigestTable {
         }
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    /// Bytes that its keys and the table itself take.
+    pub fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
 /// The reader's sums of all workers.
 #[derive(Default)]
-pub(crate) struct DigestTotals {
+pub struct DigestTotals {
     rows: HashMap<Arc<DigestKey>, (Sums, Option<Box<Spread>>), foldhash::fast::RandomState>,
     bytes: usize,
     others: Others,
@@ -352,7 +354,7 @@ pub(crate) struct DigestTotals {
 
 impl DigestTotals {
     /// Adds what a worker counted; when there is too much, the rows that were used longest ago go.
-    pub(crate) fn add(&mut self, Counted { key, sums, spread }: Counted, bounds: Bounds) {
+    pub fn add(&mut self, Counted { key, sums, spread }: Counted, bounds: Bounds) {
         let bytes = key.bytes();
         let spread = spread.filter(|_| bounds.spreads);
         match self.rows.entry(key) {
@@ -394,33 +396,34 @@ impl DigestTotals {
     }
 
     /// Adds what workers pushed out.
-    pub(crate) fn add_others(&mut self, others: Others) {
+    pub fn add_others(&mut self, others: Others) {
         self.others.add(others);
     }
 
     /// The rows, in no order.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = (&DigestKey, &Sums, Option<&Spread>)> {
+    pub fn rows(&self) -> impl Iterator<Item = (&DigestKey, &Sums, Option<&Spread>)> {
         self.rows.iter().map(|(key, (sums, spread))| (&**key, sums, spread.as_deref()))
     }
 
     /// Begins anew, at this time of the process clock; what was pushed out stays counted.
-    pub(crate) fn clear(&mut self, now_ms: u64) {
+    pub fn clear(&mut self, now_ms: u64) {
         self.cleared_ms = Some(now_ms);
         self.rows = HashMap::default();
         self.bytes = 0;
     }
 
     /// When it last began anew: process clock, ms.
-    pub(crate) fn cleared_ms(&self) -> Option<u64> {
+    pub fn cleared_ms(&self) -> Option<u64> {
         self.cleared_ms
     }
 
     /// What was pushed out since the start.
-    pub(crate) fn others(&self) -> Others {
+    pub fn others(&self) -> Others {
         self.others
     }
 
-    pub(crate) fn bytes(&self) -> usize {
+    /// Bytes that its keys and the table itself take.
+    pub fn bytes(&self) -> usize {
         self.bytes
     }
 }

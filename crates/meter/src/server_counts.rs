@@ -1,19 +1,19 @@
 //! What is counted for each server: by workers as plain memory, and by all of them where it is rare.
 
-use crate::servers::histogram::Histogram;
+use crate::histogram::Histogram;
 use hashbrown::HashMap;
 use model::HostgroupId;
 use sql::Kind;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A server by its hostgroup and its number there, which it keeps as long as the process lives.
-pub(crate) type ServerId = (HostgroupId, usize);
+pub type ServerId = (HostgroupId, usize);
 
 macro_rules! classes {
     ($($(#[$doc:meta])* $class:ident = $name:literal: $($kind:ident)|*;)*) => {
         /// What a statement does, as far as its latency is told apart.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum LatencyClass {
+        pub enum LatencyClass {
             $($(#[$doc])* $class,)*
             /// Everything else.
             Other,
@@ -21,10 +21,10 @@ macro_rules! classes {
 
         impl LatencyClass {
             /// The classes in order.
-            pub(crate) const ALL: &[Self] = &[$(Self::$class,)* Self::Other];
+            pub const ALL: &[Self] = &[$(Self::$class,)* Self::Other];
 
             /// The class of a kind of statement.
-            pub(crate) fn of(kind: Kind) -> Self {
+            pub fn of(kind: Kind) -> Self {
                 match kind {
                     $($(Kind::$kind)|* => Self::$class,)*
                     _ => Self::Other,
@@ -32,7 +32,7 @@ macro_rules! classes {
             }
 
             /// The name shown to operators.
-            pub(crate) fn name(self) -> &'static str {
+            pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$class => $name,)*
                     Self::Other => "other",
@@ -57,7 +57,7 @@ classes! {
 
 /// What one worker counts for one server.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ServerMeter {
+pub struct ServerMeter {
     /// Statements it answered.
     pub queries: u64,
     /// Bytes of packets sent to it.
@@ -69,7 +69,7 @@ pub(crate) struct ServerMeter {
 
 impl ServerMeter {
     /// Adds what another worker counted.
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.queries += other.queries;
         self.bytes_sent += other.bytes_sent;
         self.bytes_received += other.bytes_received;
@@ -81,13 +81,14 @@ impl ServerMeter {
     }
 
     /// What another process has counted for a class.
-    pub(crate) fn take_over(&mut self, class: LatencyClass, counted: Histogram) {
+    pub fn take_over(&mut self, class: LatencyClass, counted: Histogram) {
         if let Some(histogram) = self.latency.get_mut(class as usize) {
             *histogram = Some(counted);
         }
     }
 
-    pub(crate) fn count(&mut self, class: LatencyClass, time_us: u64) {
+    /// A statement of this class was answered after so long (us).
+    pub fn count(&mut self, class: LatencyClass, time_us: u64) {
         self.queries += 1;
         if let Some(histogram) = self.latency.get_mut(class as usize) {
             histogram.get_or_insert_default().record(time_us);
@@ -95,14 +96,14 @@ impl ServerMeter {
     }
 
     /// The latencies of the classes that have any.
-    pub(crate) fn latency(&self) -> impl Iterator<Item = (LatencyClass, &Histogram)> {
+    pub fn latency(&self) -> impl Iterator<Item = (LatencyClass, &Histogram)> {
         LatencyClass::ALL.iter().zip(&self.latency).filter_map(|(class, h)| Some((*class, h.as_ref()?)))
     }
 }
 
 /// One worker's servers.
 #[derive(Default)]
-pub(crate) struct ServerTable {
+pub struct ServerTable {
     by_id: HashMap<ServerId, usize, foldhash::fast::RandomState>,
     meters: Vec<(ServerId, ServerMeter)>,
     /// Place of the one that was asked for last.
@@ -110,7 +111,8 @@ pub(crate) struct ServerTable {
 }
 
 impl ServerTable {
-    pub(crate) fn meter(&mut self, id: ServerId) -> &mut ServerMeter {
+    /// What is counted for this server.
+    pub fn meter(&mut self, id: ServerId) -> &mut ServerMeter {
         if self.meters.get(self.latest).is_none_or(|(latest, _)| *latest != id) {
             let next = self.meters.len();
             self.latest = *self.by_id.entry(id).or_insert(next);
@@ -123,26 +125,26 @@ impl ServerTable {
     }
 
     /// Bytes that came from these servers.
-    pub(crate) fn received(&self, ids: &[ServerId]) -> u64 {
+    pub fn received(&self, ids: &[ServerId]) -> u64 {
         let meters = self.meters.iter().filter(|(id, _)| ids.contains(id));
         meters.map(|(_, meter)| meter.bytes_received).sum()
     }
 
     /// Up to `n` meters from place `from` on, and where to go on.
-    pub(crate) fn slice(&self, from: usize, n: usize) -> (Vec<(ServerId, ServerMeter)>, Option<usize>) {
+    pub fn slice(&self, from: usize, n: usize) -> (Vec<(ServerId, ServerMeter)>, Option<usize>) {
         let end = from.saturating_add(n).min(self.meters.len());
         (self.meters.get(from..end).unwrap_or_default().to_vec(), (end < self.meters.len()).then_some(end))
     }
 
     /// Latencies begin anew.
-    pub(crate) fn reset_latency(&mut self) {
+    pub fn reset_latency(&mut self) {
         self.meters.iter_mut().for_each(|(_, meter)| meter.latency = Default::default());
     }
 }
 
 /// What all workers count together for one server: rare events, so they may share memory.
 #[derive(Default)]
-pub(crate) struct ServerCounts {
+pub struct ServerCounts {
     /// Logins that succeeded.
     pub connects_ok: AtomicU64,
     /// Connects and logins that failed.
@@ -152,7 +154,7 @@ pub(crate) struct ServerCounts {
 
 impl ServerCounts {
     /// A connect ended; `connections` exist now. One is opened only when no other is free.
-    pub(crate) fn connected(&self, succeeded: bool, connections: u32) {
+    pub fn connected(&self, succeeded: bool, connections: u32) {
         let counter = if succeeded { &self.connects_ok } else { &self.connects_failed };
         counter.fetch_add(1, Ordering::Relaxed);
         if succeeded {
@@ -162,12 +164,12 @@ impl ServerCounts {
 
     /// Most connections that were in use at a time, as far as it was seen: when one was opened, and when this was asked
     /// (`used` are now).
-    pub(crate) fn most_used(&self, used: u32) -> u32 {
+    pub fn most_used(&self, used: u32) -> u32 {
         self.most.fetch_max(used, Ordering::Relaxed).max(used)
     }
 
     /// [`ServerCounts::most_used`] begins anew.
-    pub(crate) fn reset_most(&self) {
+    pub fn reset_most(&self) {
         self.most.store(0, Ordering::Relaxed);
     }
 }

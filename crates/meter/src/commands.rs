@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use sql::{Facts, Kind, LexMode, Lexer, TokenKind};
 
 /// A class's number: its place in [`NAMES`].
-pub(crate) type Command = u8;
+pub type Command = u8;
 
 macro_rules! commands {
     ($($konst:ident)*) => {
@@ -14,7 +14,7 @@ macro_rules! commands {
         enum Class { $($konst,)* }
 
         /// The classes in the order of the table.
-        pub(crate) const NAMES: &[&str] = &[$(stringify!($konst),)*];
+        pub const NAMES: &[&str] = &[$(stringify!($konst),)*];
     };
 }
 
@@ -167,7 +167,7 @@ pub(crate) const BUCKETS_US: [u64; 11] = [100, 500, 1_000, 5_000, 10_000, 50_000
 /// What is counted for one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct CommandSums {
+pub struct CommandSums {
     /// Statements.
     pub count: u64,
     /// Their durations, us.
@@ -186,7 +186,7 @@ impl CommandSums {
 
 /// What is counted for all classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct CommandTable(Vec<CommandSums>);
+pub struct CommandTable(Vec<CommandSums>);
 
 impl Default for CommandTable {
     fn default() -> Self {
@@ -195,7 +195,8 @@ impl Default for CommandTable {
 }
 
 impl CommandTable {
-    pub(crate) fn count(&mut self, command: Command, time_us: u64) {
+    /// One more of this command, which took so long (us).
+    pub fn count(&mut self, command: Command, time_us: u64) {
         let Some(sums) = self.0.get_mut(usize::from(command)) else { return };
         sums.count += 1;
         sums.sum_us = sums.sum_us.saturating_add(time_us);
@@ -206,17 +207,18 @@ impl CommandTable {
     }
 
     /// Adds what another worker counted.
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.0.iter_mut().zip(&other.0).for_each(|(mine, theirs)| mine.add(theirs));
     }
 
     /// Adds what another process counted of the class with this name; one that is not known here is passed over.
-    pub(crate) fn add_named(&mut self, name: &str, sums: &CommandSums) {
+    pub fn add_named(&mut self, name: &str, sums: &CommandSums) {
         let known = NAMES.iter().zip(&mut self.0).find(|(known, _)| **known == name);
         known.into_iter().for_each(|(_, mine)| mine.add(sums));
     }
 
-    pub(crate) fn rows(&self) -> impl Iterator<Item = (&'static str, &CommandSums)> {
+    /// Each command by its name, in the order of the table.
+    pub fn rows(&self) -> impl Iterator<Item = (&'static str, &CommandSums)> {
         NAMES.iter().copied().zip(&self.0)
     }
 }

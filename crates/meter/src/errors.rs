@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// The table's primary key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ErrorKey {
+pub struct ErrorKey {
     /// Hostgroup.
     pub hostgroup: u32,
     /// The server's host.
@@ -28,7 +28,7 @@ pub(crate) struct ErrorKey {
 /// What is known of errors with one key. Times are process clock, ms.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ErrorSums {
+pub struct ErrorSums {
     /// How many.
     pub count: u64,
     /// The first.
@@ -59,13 +59,14 @@ const MAX_TEXT: usize = 512;
 /// See the module.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct ErrorTable {
+pub struct ErrorTable {
     rows: HashMap<ErrorKey, ErrorSums>,
     unlisted: u64,
 }
 
 impl ErrorTable {
-    pub(crate) fn count(&mut self, key: ErrorKey, client: Option<IpAddr>, text: &[u8], now_ms: u64) {
+    /// One more error with this key, and its text (process clock, ms).
+    pub fn count(&mut self, key: ErrorKey, client: Option<IpAddr>, text: &[u8], now_ms: u64) {
         let text = text.get(..MAX_TEXT).unwrap_or(text).into();
         self.add_one(key, ErrorSums { count: 1, first_ms: now_ms, last_ms: now_ms, client, text });
     }
@@ -81,20 +82,20 @@ impl ErrorTable {
     }
 
     /// Adds what another worker counted.
-    pub(crate) fn add(&mut self, other: Self) {
+    pub fn add(&mut self, other: Self) {
         self.unlisted += other.unlisted;
         other.rows.into_iter().for_each(|(key, sums)| self.add_one(key, sums));
     }
 
     /// The rows in order.
-    pub(crate) fn rows(&self) -> Vec<(&ErrorKey, &ErrorSums)> {
+    pub fn rows(&self) -> Vec<(&ErrorKey, &ErrorSums)> {
         let mut rows: Vec<_> = self.rows.iter().collect();
         rows.sort_unstable_by_key(|(key, _)| *key);
         rows
     }
 
     /// Errors without a row.
-    pub(crate) fn unlisted(&self) -> u64 {
+    pub fn unlisted(&self) -> u64 {
         self.unlisted
     }
 }

@@ -1,6 +1,6 @@
 //! How the durations of one digest are spread: two buckets to each power of two, so that a quantile is known to within a quarter.
 //!
-//! Small, since there may be hundreds of thousands: 192 bytes. [`Histogram`](crate::servers::histogram::Histogram) is finer, and eleven times as
+//! Small, since there may be hundreds of thousands: 192 bytes. [`Histogram`](crate::histogram::Histogram) is finer, and eleven times as
 //! large. INVARIANT: every duration has exactly one bucket, and buckets are in the order of their durations.
 
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ const BUCKETS: usize = 48;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Spread([u32; BUCKETS]);
+pub struct Spread([u32; BUCKETS]);
 
 impl Default for Spread {
     fn default() -> Self {
@@ -51,7 +51,7 @@ fn least(bucket: usize) -> u64 {
 
 impl Spread {
     /// Counts a duration. Where a count would overflow, all that was counted weighs half.
-    pub(crate) fn record(&mut self, time_us: u64) {
+    pub fn record(&mut self, time_us: u64) {
         if let Some(count) = self.0.get_mut(bucket(time_us)) {
             *count += 1;
             if *count == u32::MAX {
@@ -73,13 +73,13 @@ impl Spread {
     }
 
     /// Whether nothing was counted.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.iter().all(|count| *count == 0)
     }
 
     /// The duration that `per_mille` thousandths of all do not exceed, to within a quarter: the middle of a bucket, as far as it is
     /// within the shortest and the longest of all.
-    pub(crate) fn quantile(&self, per_mille: u64, min_us: u64, max_us: u64) -> u64 {
+    pub fn quantile(&self, per_mille: u64, min_us: u64, max_us: u64) -> u64 {
         let all: u64 = self.0.iter().map(|count| u64::from(*count)).sum();
         let rank = (u128::from(all) * u128::from(per_mille)).div_ceil(1000).max(1);
         let mut seen = 0_u128;
