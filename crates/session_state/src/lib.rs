@@ -10,6 +10,7 @@ pub mod acknowledged;
 pub mod causal;
 pub mod certainty;
 pub mod class;
+pub mod collected;
 pub mod flavors;
 pub mod gtid;
 pub mod held;

@@ -11,9 +11,9 @@ use crate::servers::server::{ServerShared, Slot, Transport};
 use crate::statements::kill::Kill;
 use crate::statements::stmt_cache::StatementCache;
 use crate::workers::counters::{Counters, add};
-use serde::{Deserialize, Serialize};
 use session_state::causal::ConnectedServer;
 use session_state::class::LaneKey;
+use session_state::collected::{Collected, OkReply, ServerError};
 use session_state::held::{CLIENT_CHARSET, Held};
 use session_state::server_info::ServerInfo;
 use session_state::state::{self, Diff, State, Text, Variables, is_charset_name};
@@ -21,8 +21,7 @@ use std::io;
 use std::sync::Arc;
 use wire::charset;
 use wire::command::Command;
-use wire::flags::{Capabilities, StatusFlags};
-use wire::message::{ErrPacket, OkPacket};
+use wire::flags::Capabilities;
 use wire::packet;
 use wire::prepared::PrepareOk;
 use wire::reply::{Frame, ReplyKind, Step, Tracker};
@@ -128,48 +127,6 @@ impl DetachedBackend {
     pub(crate) fn attach(self) -> io::Result<Backend> {
         Ok(Backend { link: self.link.attach()?, input: Buffer::default(), core: self.core })
     }
-}
-
-/// An OK packet's content.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct OkReply {
-    /// Rows changed.
-    pub affected_rows: u64,
-    /// Generated id.
-    pub last_insert_id: u64,
-    /// Status flags.
-    pub status: StatusFlags,
-    /// How many warnings it left.
-    pub warnings: u16,
-    /// What the session tracker says, as it came.
-    pub session_state: Vec<u8>,
-}
-
-/// A whole reply to a statement of our own.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Collected {
-    /// The last OK (or the end of the last result set).
-    pub ok: OkReply,
-    /// The error that ended it.
-    pub error: Option<ServerError>,
-    /// Payloads of the rows.
-    pub rows: Vec<Vec<u8>>,
-    /// It is an error that the server sent before it had read the command.
-    pub unasked: bool,
-    /// All packets with their headers, as received (when asked for).
-    pub raw: Vec<u8>,
-}
-
-/// An ERR packet of the server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ServerError {
-    /// MySQL error number.
-    pub code: u16,
-    /// SQLSTATE.
-    pub sqlstate: [u8; 5],
-    /// Text.
-    pub message: Vec<u8>,
 }
 
 /// What is said of a connection that is not [even](Backend::is_even).
@@ -436,36 +393,6 @@ enum Next {
     Needs(usize),
 }
 
-impl OkReply {
-    /// Reads an OK (or end-of-rows) packet; what a plain EOF does not say stays zero.
-    pub(crate) fn read(payload: &[u8], tracker: &Tracker, caps: Capabilities) -> Self {
-        let mut reply = Self { status: tracker.status(), warnings: tracker.warnings(), ..Self::default() };
-        let plain_eof = payload.first() == Some(&wire::message::EOF) && payload.len() < 7;
-        if let (false, Ok(ok)) = (plain_eof, OkPacket::parse(payload, caps)) {
-            reply.affected_rows = ok.affected_rows;
-            reply.last_insert_id = ok.last_insert_id;
-            reply.session_state = ok.session_state.to_vec();
-        }
-        reply
-    }
-}
-
-impl ServerError {
-    /// Reads an ERR packet; a malformed one becomes error 1835 (ER_MALFORMED_PACKET).
-    pub(crate) fn read(payload: &[u8], caps: Capabilities) -> Self {
-        match ErrPacket::parse(payload, caps) {
-            Ok(e) => Self { code: e.code, sqlstate: e.sqlstate, message: e.message.to_vec() },
-            Err(_) => Self { code: 1835, sqlstate: *b"HY000", message: b"Malformed packet".to_vec() },
-        }
-    }
-}
-
-impl std::fmt::Display for ServerError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "ERROR {} ({}): {}", self.code, String::from_utf8_lossy(&self.sqlstate), String::from_utf8_lossy(&self.message))
-    }
-}
-
 /// Appends a command packet.
 pub(crate) fn put_command(out: &mut Vec<u8>, command: Command, body: &[u8]) {
     let mut seq = 0;
@@ -492,7 +419,7 @@ pub(crate) fn prepare_ok(packets: &[u8]) -> Option<PrepareOk> {
 
 #[cfg(test)]
 pub(crate) mod made {
-    use super::{Collected, ServerError};
+    use session_state::collected::{Collected, ServerError};
 
     pub(crate) fn row(values: &[&str]) -> Collected {
         let mut row = Vec::new();

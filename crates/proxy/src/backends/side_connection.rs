@@ -10,7 +10,7 @@
 //! is not to be used any more a [`Watch`] looks whether the statement runs at all, and ends its connection if it does not. If the server
 //! cannot be reached from here, though the monitor still sees it, the statement is given up too.
 
-use crate::backends::backend::{Backend, BackendState, Collected};
+use crate::backends::backend::{Backend, BackendState};
 use crate::backends::connect;
 use crate::hostgroups::lane::Lane;
 use crate::hostgroups::pool::HostgroupPool;
@@ -18,6 +18,7 @@ use crate::servers::server::{ServerShared, Slot};
 use crate::statements::kill::Kill;
 use crate::workers::counters::count;
 use crate::workers::worker::Worker;
+use session_state::collected::Collected;
 use std::cell::Cell;
 use std::io;
 use std::net::IpAddr;

@@ -3,9 +3,10 @@
 //! INVARIANT: no more than one packet that must be understood whole (an OK, an error) is held; rows are forgotten as
 //! they come.
 
-use crate::backends::backend::{Backend, OkReply, ServerError};
+use crate::backends::backend::Backend;
 use crate::net::buffer::BufferPool;
 use crate::net::stream::invalid;
+use session_state::collected::{OkReply, ServerError};
 use std::io;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::packet::{self, HEADER};

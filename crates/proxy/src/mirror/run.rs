@@ -5,7 +5,7 @@
 
 use super::discard::{Discarded, Ear, discard};
 use super::{Mirrored, MirroredExecution, plan};
-use crate::backends::backend::{Backend, Collected, ServerError, prepare_ok, put_command, put_query};
+use crate::backends::backend::{Backend, prepare_ok, put_command, put_query};
 use crate::backends::cleaning::{abandon, reset};
 use crate::hostgroups::choice::Needs;
 use crate::hostgroups::lane::Lane;
@@ -15,6 +15,7 @@ use crate::workers::counters::count;
 use crate::workers::worker::Worker;
 use meter::digest_table::Sums;
 use meter::{Ended, error_key};
+use session_state::collected::{Collected, ServerError};
 use session_state::flavors::adapt;
 use session_state::pins::PinSet;
 use session_state::server_info::ServerInfo;

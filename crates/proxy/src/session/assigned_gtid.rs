@@ -23,7 +23,7 @@ use super::statements::Statements;
 use super::sync::Ahead;
 use super::views::SchemaTable;
 use super::wants::Wants;
-use crate::backends::backend::{ServerError, put_query};
+use crate::backends::backend::put_query;
 use crate::hostgroups::gtid_source::AssignedGtid;
 use crate::hostgroups::pool::HostgroupPool;
 use crate::servers::server::ServerShared;
@@ -31,6 +31,7 @@ use crate::workers::counters::count;
 use model::Snapshot;
 use model::snapshot::RoleKind;
 use session_state::certainty;
+use session_state::collected::ServerError;
 use session_state::pins::{PinReason, WISHES};
 use sql::{Analysis, Facts, Kind};
 use std::io;
@@ -125,7 +126,7 @@ impl Session {
     pub(super) fn assign_gtid(&mut self, command: Incoming, plan: &Plan) {
         if self.recovery.assigned_gtid.is_some()
             || !self.at.lane.settings().settle_lost_writes
-            || !self.wants.may_have_gtid(&self.at, &self.client)
+            || !self.client.may_have_gtid(&self.at, &self.wants)
         {
             return;
         }
@@ -138,17 +139,17 @@ impl Session {
     }
 }
 
-impl Wants {
+impl Frontend {
     /// Nothing but the statement is part of its transaction, and one server takes the cluster's writes.
-    fn may_have_gtid(&self, at: &Backends, client: &Frontend) -> bool {
+    fn may_have_gtid(&self, at: &Backends, wants: &Wants) -> bool {
         let in_transaction = StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY;
         let is_alone = at.pins.set().without(WISHES).is_empty()
-            && client.status.contains(StatusFlags::AUTOCOMMIT)
-            && !client.status.intersects(in_transaction);
+            && self.status.contains(StatusFlags::AUTOCOMMIT)
+            && !self.status.intersects(in_transaction);
         is_alone
             && at.worker.shared.serves_mysql()
             && at.lane.may_assign_gtids(at.worker.shared.clock.now_ms())
-            && OWN_WAYS.iter().all(|name| self.state.variables.get(name).is_none())
+            && OWN_WAYS.iter().all(|name| wants.state.variables.get(name).is_none())
             && has_one_writer(&at.pool, &at.worker.snapshot())
     }
 }

@@ -19,10 +19,11 @@ use super::question::{Door, Question, door};
 use super::recovery::Recovery;
 use super::relay::{Outgoing, tells_client_gtids};
 use super::sync::Ahead;
-use crate::backends::backend::{ServerError, put_query};
+use crate::backends::backend::put_query;
 use crate::workers::worker::Worker;
 use session_state::causal::Writing;
 use session_state::certainty;
+use session_state::collected::ServerError;
 use session_state::pins::PinReason;
 use sql::{Analysis, Facts, Kind};
 use std::io;
@@ -78,7 +79,7 @@ impl Session {
         if answer.facts.error.is_some_and(|code| LEAVING.contains(&code)) {
             return Err(self.at.lost(&io::Error::other("the server is shutting down"), Certainty::Unknown));
         }
-        self.facts.note_answered(&mut self.at, &answer.facts);
+        self.at.backend.note_answered(self.handle.id, &mut self.facts, &answer.facts);
         self.door().will_commit().await?;
         match answer.facts.error {
             Some(_) => {

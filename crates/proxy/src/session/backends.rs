@@ -218,7 +218,7 @@ impl Door<'_> {
                 // As was seen now.
                 return;
             }
-            self.facts.end_insert_delay(self.at);
+            self.facts.end_insert_delay(&mut self.at.pins);
             ENDS.iter().for_each(|reason| self.at.pins.end(reason));
         }
         if !self.at.pins.set().is_empty() {

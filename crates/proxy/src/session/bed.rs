@@ -178,7 +178,7 @@ impl Bed {
     /// The statement ran, and this came of it.
     pub(crate) fn ran(&mut self, text: &str, reply: &ReplyFacts) {
         let (analysis, command) = (self.analysis(text), self.says(text));
-        self.session.facts.note_answered(&mut self.session.at, reply);
+        self.session.at.backend.note_answered(self.session.handle.id, &mut self.session.facts, reply);
         self.effects().note_effects(command, 0, &analysis, reply);
     }
 

@@ -32,12 +32,12 @@ impl Session {
         let snapshot = self.worker.snapshot();
         self.wants.state.schema = None;
         self.handle.set_limits(Limits::from_settings(&self.at.lane.settings()));
-        self.wants.set_initial_variables(&self.at, &self.client, self.client.collation);
+        self.client.set_initial_variables(&self.at, &mut self.wants, self.client.collation);
         let default = snapshot.default_schema(&self.at.user).as_bytes();
         let schema = match schema {
             // Its own connection logs in as it did.
             Some(raw) if self.at.user.fast_forward => Some(raw.into()),
-            Some(name) => Some(self.wants.in_utf8(&self.client, &self.worker, name)),
+            Some(name) => Some(self.wants.in_utf8(self.worker.shared.info.get().as_deref(), self.client.collation, name)),
             None => Some(default).filter(|name| !name.is_empty()).map(Text::from),
         };
         self.wants.state.schema = schema.map(|name| self.worker.memory.borrow_mut().intern_text(name));
@@ -115,7 +115,7 @@ impl Session {
         self.statements.clear();
         self.wants.state = State { schema: self.wants.state.schema.take(), ..State::default() };
         self.wants.lex = sql::LexMode::default();
-        self.wants.set_initial_variables(&self.at, &self.client, self.client.collation_after_reset(&self.at));
+        self.client.set_initial_variables(&self.at, &mut self.wants, self.client.collation_after_reset(&self.at));
         self.client.tracking_wish = None;
         if self.client.filter.is_some() {
             self.client.filter = Some(Box::new(self.wants.default_filter(&self.at)));
@@ -125,35 +125,35 @@ impl Session {
     }
 }
 
-impl Wants {
+impl Frontend {
     /// The character set variables that a handshake's collation stands for; one that the server does not know leaves it at
     /// its defaults, as it would on a direct connection.
-    pub(super) fn set_initial_variables(&mut self, at: &Backends, client: &Frontend, collation: u16) {
+    pub(super) fn set_initial_variables(&self, at: &Backends, wants: &mut Wants, collation: u16) {
         at.handle.set_own_idle_limit(0);
         let info = at.worker.shared.info.get();
         let family = info.as_ref().map_or(Family::MySql, |i| i.family);
         let flavor = family.flavor();
-        (self.family, self.stand_ins) = (family, None);
-        self.lex.builtins = at.worker.shared.builtins();
-        self.lex.ignore_space = client.caps.contains(Capabilities::IGNORE_SPACE);
+        (wants.family, wants.stand_ins) = (family, None);
+        wants.lex.builtins = at.worker.shared.builtins();
+        wants.lex.ignore_space = self.caps.contains(Capabilities::IGNORE_SPACE);
         let known = match info {
             Some(info) => best_informed(&at.pool, info).login_collation(collation),
             None => charset::collation_in(flavor, collation),
         };
         if let Some(collation) = known {
-            self.state.variables.set_names(collation);
+            wants.state.variables.set_names(collation);
         }
-        self.read_client_charset();
+        wants.read_client_charset();
         if let Some(level) = at.user.attributes.default_transaction_isolation.as_deref() {
             let name = canonical("transaction_isolation", family);
             let level = level.trim().to_ascii_uppercase().replace(' ', "-");
-            self.state.variables.set(name, Some(level.as_bytes()));
+            wants.state.variables.set(name, Some(level.as_bytes()));
         }
         let tells_gtids = at.worker.snapshot().vars.default_session_track_gtids == SessionTrackGtids::OwnGtid;
         if tells_gtids && at.worker.shared.serves_mysql() {
-            self.state.variables.set(TRACK_GTIDS, Some(SessionTrackGtids::OwnGtid.as_str().as_bytes()));
+            wants.state.variables.set(TRACK_GTIDS, Some(SessionTrackGtids::OwnGtid.as_str().as_bytes()));
         }
-        self.share_state(at);
+        at.worker.memory.borrow_mut().share(&mut wants.state);
     }
 }
 

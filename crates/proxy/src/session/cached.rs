@@ -35,7 +35,7 @@ impl Session {
 
     /// The same for an execution of the prepared statement `id`.
     pub(super) async fn execution_from_cache(&mut self, command: Incoming, id: u32) -> Result<bool, End> {
-        let mode = self.wants.mode(&self.client, &self.worker);
+        let mode = self.client.mode(&self.wants, &self.worker);
         let Some(statement) = self.statements.get(id).filter(|s| !s.is_bound()) else { return Ok(false) };
         let asked = Asked::Execution(AskedExecution {
             statement: asked(&statement.key),

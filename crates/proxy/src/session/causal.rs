@@ -7,12 +7,13 @@
 
 use super::acquire::interruption;
 use super::backends::Backends;
+use super::facts::is_about_diagnostics;
 use super::failed::REFUSED;
 use super::fault::Fault;
 use super::hand::AtHand;
 use super::question::{Door, Question, door};
 use super::relay::Outgoing;
-use super::sync::{Ahead, is_about_diagnostics};
+use super::sync::Ahead;
 use super::wants::Wants;
 use super::{Session, charsets};
 use crate::backends::backend::Backend;
@@ -75,7 +76,7 @@ impl Session {
             ahead = self.sync(analysis).await?;
         }
         if self.at.lane.causal().writes == Writing::Remembered {
-            self.wants.have_gtids_told(&mut self.at, analysis, &mut ahead);
+            have_gtids_told(&self.wants, &mut self.at, analysis, &mut ahead);
         }
         Ok(ahead)
     }
@@ -217,20 +218,18 @@ impl Wanted {
     }
 }
 
-impl Wants {
-    /// MySQL says the GTIDs of writes only to those who asked for it. What is pinned has facts on the backend that a SET
-    /// would wipe out; it asked when it began.
-    fn have_gtids_told(&self, at: &mut Backends, analysis: &Analysis, ahead: &mut Ahead) {
-        let is_told = self.state.variables.get(TRACK_GTIDS).is_some_and(|value| !value.eq_ignore_ascii_case(b"OFF"));
-        if is_told || !at.pins.set().is_empty() || is_about_diagnostics(analysis) {
-            return;
-        }
-        let Some(core) = at.backend.as_mut().map(|backend| &mut backend.core) else { return };
-        let asks = core.info.flavor == Flavor::MySql && core.held.tracking() == Tracking::Ours && !core.held.tells_gtids();
-        if asks && !core.held.status().contains(StatusFlags::IN_TRANS) {
-            ahead.put_query("SET SESSION session_track_gtids=OWN_GTID", core.caps);
-            core.held.asked_for_gtids();
-        }
+/// MySQL says the GTIDs of writes only to those who asked for it. What is pinned has facts on the backend that a SET
+/// would wipe out; it asked when it began.
+fn have_gtids_told(wants: &Wants, at: &mut Backends, analysis: &Analysis, ahead: &mut Ahead) {
+    let is_told = wants.state.variables.get(TRACK_GTIDS).is_some_and(|value| !value.eq_ignore_ascii_case(b"OFF"));
+    if is_told || !at.pins.set().is_empty() || is_about_diagnostics(analysis) {
+        return;
+    }
+    let Some(core) = at.backend.as_mut().map(|backend| &mut backend.core) else { return };
+    let asks = core.info.flavor == Flavor::MySql && core.held.tracking() == Tracking::Ours && !core.held.tells_gtids();
+    if asks && !core.held.status().contains(StatusFlags::IN_TRANS) {
+        ahead.put_query("SET SESSION session_track_gtids=OWN_GTID", core.caps);
+        core.held.asked_for_gtids();
     }
 }
 
@@ -399,7 +398,7 @@ mod tests {
             change(&mut bed);
             let (mut ahead, analysis) = (Ahead::default(), bed.analysis(text));
             let session = &mut *bed;
-            session.wants.have_gtids_told(&mut session.at, &analysis, &mut ahead);
+            have_gtids_told(&session.wants, &mut session.at, &analysis, &mut ahead);
             ahead.replies == 1
         };
         let nothing: fn(&mut Bed) = |_| {};

@@ -66,9 +66,11 @@ impl Session {
                         return Ok(None);
                     }
                 }
-                Waited::Signal(Signal::GiveBack) if self.facts.is_insert_delay_over(&self.at) || keeps_in_vain(&self.at) => {
+                Waited::Signal(Signal::GiveBack)
+                    if self.facts.is_insert_delay_over(&self.at.pins, self.worker.clock.now_ms()) || keeps_in_vain(&self.at) =>
+                {
                     self.handle.clear_signal();
-                    self.facts.end_insert_delay(&mut self.at);
+                    self.facts.end_insert_delay(&mut self.at.pins);
                     let nothing = Analysis::NONE;
                     Box::pin(self.settle_silent(&nothing)).await?;
                     self.at.publish_session(&self.client, &self.wants);

@@ -165,7 +165,7 @@ impl Session {
                 if plan.reply == ReplyKind::Text {
                     reply.status = None;
                 }
-                self.facts.leave_warnings(&self.at);
+                self.facts.leave_warnings(self.worker.shared.flavor());
                 self.effects().note_status(&analysis, &reply);
                 let row_count = self.facts.row_count();
                 self.settle(&analysis, &reply, |_, _| false).await?;
@@ -180,7 +180,7 @@ impl Session {
 
     /// COM_INIT_DB: the server decides whether the schema may be used.
     async fn serve_init_db(&mut self, command: Incoming) -> Result<(), End> {
-        let schema = self.wants.in_utf8(&self.client, &self.worker, self.client.body(command));
+        let schema = self.wants.in_utf8(self.worker.shared.info.get().as_deref(), self.client.collation, self.client.body(command));
         self.direct_for_schema(&schema).await;
         let analysis = Analysis { kind: Kind::Use, facts: Facts::NONE, digest: u64::from(command.byte) };
         let plan = Plan { reply: ReplyKind::Simple, ..Plan::new(analysis) };
@@ -194,7 +194,7 @@ impl Session {
                     self.handle.row.set_schema(self.wants.state.schema.as_ref());
                     self.worker.shared.logs.audit(AuditEvent::InitDb, &self.handle, None);
                 }
-                self.facts.leave_warnings(&self.at);
+                self.facts.leave_warnings(self.worker.shared.flavor());
                 self.effects().note_status(&analysis, &reply);
                 self.settle(&analysis, &reply, |_, _| false).await
             }

@@ -1,5 +1,6 @@
 //! What a session asks of the connection that it holds, if it holds one.
 
+use super::facts::SessionFacts;
 use super::wants::Wants;
 use crate::backends::backend::Backend;
 use crate::workers::worker::Worker;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use wire::charset::Flavor;
 use wire::flags::{Capabilities, StatusFlags};
 use wire::packet::HEADER;
+use wire::reframe::ReplyFacts;
 
 /// See the module.
 pub(super) trait Connection {
@@ -42,6 +44,8 @@ pub(super) trait Connection {
     fn begins_with(&self, byte: u8) -> bool;
     /// It ran the last statement of the session with this id.
     fn ran_for(&mut self, session: u64);
+    /// Its server has answered the session with this id: what it knows of the session is of this statement.
+    fn note_answered(&mut self, session: u64, facts: &mut SessionFacts, reply: &ReplyFacts);
     /// Whether it ran the last statement of the session with this id.
     fn ran_last_for(&self, session: u64) -> bool;
 }
@@ -127,6 +131,11 @@ impl Connection for Option<Backend> {
         if let Some(backend) = self.as_mut() {
             backend.core.held.ran_for(session);
         }
+    }
+
+    fn note_answered(&mut self, session: u64, facts: &mut SessionFacts, reply: &ReplyFacts) {
+        facts.answered(reply);
+        self.ran_for(session);
     }
 
     fn ran_last_for(&self, session: u64) -> bool {

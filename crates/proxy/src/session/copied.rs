@@ -11,6 +11,7 @@ use super::copy_rules::{Ending, STOPPED, assigned_to, is_left_out, is_of_session
 use super::frontend::Frontend;
 use super::pipeline::{Form, Statement};
 use super::route::TextCommand;
+use super::route::is_plain_read;
 use crate::copying::{Act, Beginning, CopiedCommand, CopiedState, CopyStrand, Copying, Job, OrderTicket, PinnedValues};
 use crate::limits::overload::Step;
 use crate::workers::clock::unix_us;
@@ -362,7 +363,11 @@ impl Session {
                 let text = self.copied_text(statement).map_or(&[][..], |(text, _)| text);
                 let may_take = analysis.facts.intersects(Facts::LOCKING_READ | Facts::UNKNOWN_FUNCTION);
                 let is_of_the_last = analysis.facts.intersects(OF_THE_LAST | Facts::LAST_INSERT_ID);
-                if !may_take && (is_of_the_last || self.wants.is_plain_read(&self.at, text, analysis)) { Locks::None } else { Locks::Takes }
+                if !may_take && (is_of_the_last || is_plain_read(&self.wants, &self.at, text, analysis)) {
+                    Locks::None
+                } else {
+                    Locks::Takes
+                }
             }
             _ => Locks::Takes,
         }

@@ -57,7 +57,7 @@ impl Session {
         }
         match result {
             Ok(()) => {
-                self.facts.leave_warnings(&self.at);
+                self.facts.leave_warnings(self.worker.shared.flavor());
                 self.effects().note_status(&analysis, &reply);
                 self.settle(&analysis, &reply, |_, _| false).await
             }

@@ -244,7 +244,8 @@ impl Effects<'_> {
             Kind::Use
                 if reply.schema.is_none() && !failed && (self.at.backend.tracks_nothing() || self.at.backend.tells_by_clients_wish()) =>
             {
-                let schema = sql::parse_use(sql, self.wants.lex).map(|name| self.wants.in_utf8(self.client, &self.at.worker, &name));
+                let schema = sql::parse_use(sql, self.wants.lex)
+                    .map(|name| self.wants.in_utf8(self.at.worker.shared.info.get().as_deref(), self.client.collation, &name));
                 self.wants.enter_schema(self.at, schema);
             }
             Kind::SetStatement => self.note_set_statement(sql, analysis, reply),
@@ -360,8 +361,8 @@ impl SessionFacts {
             at.pin(PinReason::AutoIncrementDelay, analysis);
         } else if self.auto_increment_left > 0 {
             self.auto_increment_left -= 1;
-            if self.auto_increment_left == 0 || self.is_insert_delay_over(at) {
-                self.end_insert_delay(at);
+            if self.auto_increment_left == 0 || self.is_insert_delay_over(&at.pins, at.worker.clock.now_ms()) {
+                self.end_insert_delay(&mut at.pins);
             }
         }
     }

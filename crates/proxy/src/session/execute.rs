@@ -45,7 +45,7 @@ impl Session {
             Box::pin(self.refuse_execution(id, is_whole)).await?;
             return Ok(false);
         }
-        if let Some(fact) = self.statements.fact_asked_by(id).filter(|fact| self.facts.knows(&self.at, *fact)) {
+        if let Some(fact) = self.statements.fact_asked_by(id).filter(|fact| self.facts.knows(self.at.pins.set(), *fact)) {
             plan.patches = vec![Some(Patch::Number { value: self.facts.of(fact, self.handle.id), binary: true })];
         }
         if !plan.patches.is_empty() {
@@ -77,7 +77,7 @@ impl Session {
         self.effects().note_status(&plan.analysis, reply);
         self.note_effects_of(id, reply, read_by);
         self.scribe().transcribe_execution(command, id, plan, reply);
-        self.facts.note_counts_of(&mut self.statements, &plan.analysis, reply);
+        self.statements.note_counts_of(&mut self.facts, &plan.analysis, reply);
         if leaves_out_rows(&plan.analysis, reply) {
             let offset = self.statements.executed_offset(&self.at, &self.client, &self.wants, command, id);
             self.facts.skipped_rows(offset);
@@ -111,7 +111,7 @@ impl Session {
         if self.facts.has_diagnostics()
             && let Some(text) = self.statements.get(id).map(|s| s.key.text.clone())
         {
-            self.facts.keep_warnings(self.facts.leaves_warnings(&self.at, &plan.analysis, &text));
+            self.facts.keep_warnings(self.facts.leaves_warnings(self.worker.shared.flavor(), &plan.analysis, &text));
         }
         Ok(())
     }
@@ -123,7 +123,7 @@ impl Session {
         }
         let Some(key) = self.statements.get(id).map(|statement| Arc::clone(&statement.key)) else { return };
         // What counts for its text is what was in force at the PREPARE.
-        let is_anew = analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN) && key.mode != self.wants.mode(&self.client, &self.worker)
+        let is_anew = analysis.facts.contains(Facts::USER_VARIABLE_ASSIGN) && key.mode != self.client.mode(&self.wants, &self.worker)
             || self.wants.changes_its_text(&key.text, &analysis, reply, read_by);
         self.effects().note_all(&key.text, &analysis, reply, is_anew.then_some(read_by));
         self.effects().note_stored_code(&key.text, key.schema.as_ref(), &analysis, reply);
@@ -296,7 +296,7 @@ impl Statements {
         if !statement.analysis.facts.contains(Facts::PLACEHOLDER) {
             return sql::offset(text, lex);
         }
-        let mode = wants.mode(client, &at.worker);
+        let mode = client.mode(wants, &at.worker);
         let execution = AskedExecution {
             statement: asked(&statement.key),
             mode: &mode,

@@ -1,14 +1,12 @@
 //! What the session knows itself about its last statements, so that it need not keep the backend that ran them.
 
-use super::backends::Backends;
-use super::connection::Connection;
 use super::insert_id::LastInsertId;
-use super::sync::is_about_diagnostics;
 use super::tableless;
-use crate::backends::backend::Collected;
 use serde::{Deserialize, Serialize};
-use session_state::pins::PinReason;
+use session_state::collected::Collected;
+use session_state::pins::{PinReason, PinSet, Pins};
 use sql::{Analysis, Facts, Kind, Offset};
+use wire::charset::Flavor;
 use wire::codec::Reader;
 use wire::flags::Capabilities;
 use wire::packet;
@@ -232,45 +230,37 @@ impl SessionFacts {
     }
 
     /// Whether the time of `auto_increment_delay_multiplex` is over, though not the statements.
-    pub(super) fn is_insert_delay_over(&self, at: &Backends) -> bool {
+    pub(super) fn is_insert_delay_over(&self, pins: &Pins, now_ms: u64) -> bool {
         let until_ms = self.auto_increment_until_ms;
-        until_ms > 0 && until_ms <= at.worker.clock.now_ms() && at.pins.set().contains(PinReason::AutoIncrementDelay)
+        until_ms > 0 && until_ms <= now_ms && pins.set().contains(PinReason::AutoIncrementDelay)
     }
 
     /// An insert id keeps the backend no more.
-    pub(super) fn end_insert_delay(&mut self, at: &mut Backends) {
+    pub(super) fn end_insert_delay(&mut self, pins: &mut Pins) {
         (self.auto_increment_left, self.auto_increment_until_ms) = (0, 0);
-        at.pins.end(PinReason::AutoIncrementDelay);
+        pins.end(PinReason::AutoIncrementDelay);
     }
 
     /// Does one of several statements leave the diagnostics as they were?
-    pub(super) fn leaves_diagnostics(&self, at: &Backends, analysis: &Analysis, sql: &[u8]) -> bool {
+    pub(super) fn leaves_diagnostics(&self, flavor: Flavor, analysis: &Analysis, sql: &[u8]) -> bool {
         // MySQL clears them for a SELECT that shows their numbers.
-        keeps_diagnostics(analysis) || is_about_diagnostics(analysis) && self.leaves_warnings(at, analysis, sql)
+        keeps_diagnostics(analysis) || is_about_diagnostics(analysis) && self.leaves_warnings(flavor, analysis, sql)
     }
 
     /// MariaDB keeps the warnings of an earlier statement as long as statements read no table.
-    pub(super) fn leaves_warnings(&self, at: &Backends, analysis: &Analysis, sql: &[u8]) -> bool {
-        let mariadb = at.worker.shared.serves_mariadb();
-        mariadb && self.has_diagnostics() && tableless::leaves_warnings(analysis.kind, sql)
+    pub(super) fn leaves_warnings(&self, flavor: Flavor, analysis: &Analysis, sql: &[u8]) -> bool {
+        flavor == Flavor::MariaDb && self.has_diagnostics() && tableless::leaves_warnings(analysis.kind, sql)
     }
 
     /// A command that is no statement: MariaDB keeps warnings over it.
-    pub(super) fn leave_warnings(&mut self, at: &Backends) {
-        let mariadb = at.worker.shared.serves_mariadb();
-        self.keep_warnings(mariadb && self.has_diagnostics());
+    pub(super) fn leave_warnings(&mut self, flavor: Flavor) {
+        self.keep_warnings(flavor == Flavor::MariaDb && self.has_diagnostics());
     }
 
-    /// The server at hand has answered: what it knows of the session is of this statement.
-    pub(super) fn note_answered(&mut self, at: &mut Backends, reply: &ReplyFacts) {
-        self.answered(reply);
-        at.backend.ran_for(at.handle.id);
-    }
-
-    /// Does the session know this better than its backend?
-    pub(super) fn knows(&self, at: &Backends, fact: sql::Fact) -> bool {
-        let may_be_set = fact == sql::Fact::PseudoThreadId && at.pins.set().contains(PinReason::SessionState);
-        at.pins.set().is_empty() || !may_be_set && !self.is_with_backend(fact)
+    /// Does the session with these pins know this better than its backend?
+    pub(super) fn knows(&self, pins: PinSet, fact: sql::Fact) -> bool {
+        let may_be_set = fact == sql::Fact::PseudoThreadId && pins.contains(PinReason::SessionState);
+        pins.is_empty() || !may_be_set && !self.is_with_backend(fact)
     }
 }
 
@@ -484,6 +474,12 @@ impl SessionFacts {
     }
 }
 
+/// Does the statement read the diagnostics area and leave it as it is?
+pub(super) fn is_about_diagnostics(analysis: &Analysis) -> bool {
+    matches!(analysis.kind, Kind::ShowWarnings | Kind::ShowErrors | Kind::ShowCountWarnings | Kind::ShowCountErrors | Kind::GetDiagnostics)
+        || analysis.facts.contains(Facts::DIAGNOSTICS)
+}
+
 /// Is the statement, being one, such that it leaves the diagnostics as they were, whatever it says?
 pub(super) fn keeps_diagnostics(analysis: &Analysis) -> bool {
     let is_about = is_about_diagnostics(&Analysis { facts: Facts::NONE, ..*analysis });
@@ -509,6 +505,10 @@ mod tests {
     use sql::Fact;
     use wire::codec::put_lenenc_bytes;
     use wire::packet::put_packet;
+
+    fn analysis(text: &str) -> Analysis {
+        sql::analyze(text.as_bytes(), sql::LexMode::default())
+    }
 
     /// Warnings as a server shows them, with a connection of these capabilities.
     fn diagnostics(rows: &[[&str; 3]], caps: Capabilities) -> Diagnostics {
@@ -612,7 +612,7 @@ mod tests {
             ("SHOW ERRORS", reply(Some(1), None), false),
             ("DELETE FROM t RETURNING a", reply(Some(1), None), false),
         ] {
-            assert_eq!(counts_found_rows(&crate::session::bed::analysis(text), &reply), expected, "{text}, {:?}", reply.rows);
+            assert_eq!(counts_found_rows(&analysis(text), &reply), expected, "{text}, {:?}", reply.rows);
         }
     }
 }

@@ -85,7 +85,7 @@ impl Fault {
     }
 
     /// A server's error, passed on.
-    pub(super) fn server(e: crate::backends::backend::ServerError) -> Self {
+    pub(super) fn server(e: session_state::collected::ServerError) -> Self {
         Self::Error { code: e.code, sqlstate: e.sqlstate, text: e.message }
     }
 }

@@ -15,9 +15,10 @@
 
 use super::assigned_gtid::set_to;
 use super::lost_write::{Finding, Opening, claim, numbers};
-use crate::backends::backend::{Backend, Collected};
+use crate::backends::backend::Backend;
 use crate::hostgroups::gtid_source::{AssignedGtid, GtidSource};
 use crate::net::buffer::BufferPool;
+use session_state::collected::Collected;
 use std::io;
 
 /// Statements of the fence.

@@ -349,7 +349,7 @@ impl SessionRecord {
         let (then, now) = (self.routines_defined, worker.shared.routines_defined.count());
         session.at.pins.count_definitions_anew(then, now);
         session.at.places = Places::of(places, |pins| pins.count_definitions_anew(then, now));
-        session.wants.share_state(&session.at);
+        session.worker.memory.borrow_mut().share(&mut session.wants.state);
         session.at.backend.ran_for(handle.id);
         if self.has_transcript {
             let mut transcript = Transcript::new(session.wants.state.clone(), session.facts.insert_id.known());

@@ -6,11 +6,10 @@
 //! What a text proves says `sql::insert_id_is_certain`, what parameters prove says `wire::prepared::binary_values_may_equal`. They are
 //! put together for a text in `query.rs`, for an execution in `execute.rs`. Decision 0003 says why.
 
-use super::Session;
-use super::backends::Backends;
 use super::facts::SessionFacts;
 use super::wants::Wants;
 use serde::{Deserialize, Serialize};
+use session_state::held::Held;
 use sql::{Analysis, Facts, Kind};
 use std::mem;
 use wire::reframe::ReplyFacts;
@@ -144,13 +143,12 @@ impl LastInsertId {
 
 impl SessionFacts {
     /// May the statement read LAST_INSERT_ID(), and does the session know it better than the backend? Stored code may read it, though
-    /// the statement's text does not say so: procedures, unknown functions, and triggers (`last_insert_id_in_triggers`).
-    pub(super) fn needs_insert_id(&self, wants: &Wants, at: &Backends, analysis: &Analysis) -> bool {
+    /// the statement's text does not say so: procedures, unknown functions, and triggers (where `in_triggers`).
+    pub(super) fn needs_insert_id(&self, wants: &Wants, in_triggers: impl FnOnce() -> bool, analysis: &Analysis) -> bool {
         if self.insert_id.is_with_backend() {
             return false;
         }
-        let triggers = matches!(analysis.kind, Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace)
-            && at.worker.snapshot().vars.last_insert_id_in_triggers;
+        let triggers = matches!(analysis.kind, Kind::Insert | Kind::Update | Kind::Delete | Kind::Replace) && in_triggers();
         analysis.facts.contains(Facts::LAST_INSERT_ID)
             || triggers
             || changes_unseen(analysis)
@@ -158,21 +156,33 @@ impl SessionFacts {
     }
 }
 
-impl Session {
-    /// Notes LAST_INSERT_ID(), as far as the reply proves it. Else the backend is asked when the session leaves it.
-    pub(super) fn remember_insert_id(&mut self, analysis: &Analysis, reply: &ReplyFacts, certain: impl Fn(&Self, u64) -> bool) {
-        let inserts = matches!(analysis.kind, Kind::Insert | Kind::Replace | Kind::LoadData);
-        let (id, changes_unseen) = (reply.last_insert_id, changes_unseen(analysis));
-        // The text is read only where it can matter; `replied` decides.
-        let is_certain = !changes_unseen && id != 0 && inserts && certain(self, id);
-        let had = self.at.backend.as_ref().and_then(|backend| backend.core.held.last_insert_id());
-        let word = Word { id, changes_unseen, inserts, failed: reply.error.is_some(), is_certain };
-        if self.facts.insert_id.replied(word, had)
-            && let Some(backend) = self.at.backend.as_mut()
+impl SessionFacts {
+    /// Notes LAST_INSERT_ID(), as far as the reply proves it. Else the backend is asked when the session leaves it. `is_certain` says
+    /// whether text and parameters prove that the reply's id was generated ([`may_prove`]).
+    pub(super) fn note_insert_id(&mut self, held: Option<&mut Held>, analysis: &Analysis, reply: &ReplyFacts, is_certain: bool) {
+        let had = held.as_ref().and_then(|held| held.last_insert_id());
+        let word = Word {
+            id: reply.last_insert_id,
+            changes_unseen: changes_unseen(analysis),
+            inserts: inserts(analysis),
+            failed: reply.error.is_some(),
+            is_certain,
+        };
+        if self.insert_id.replied(word, had)
+            && let Some(held) = held
         {
-            backend.core.held.has_insert_id(id);
+            held.has_insert_id(word.id);
         }
     }
+}
+
+/// Whether the reply may prove LAST_INSERT_ID(), if the text does: that is read only where it can matter.
+pub(super) fn may_prove(analysis: &Analysis, reply: &ReplyFacts) -> bool {
+    reply.last_insert_id != 0 && inserts(analysis) && !changes_unseen(analysis)
+}
+
+fn inserts(analysis: &Analysis) -> bool {
+    matches!(analysis.kind, Kind::Insert | Kind::Replace | Kind::LoadData)
 }
 
 /// May the statement change LAST_INSERT_ID() in a way that its reply does not tell? Then the backend has to know the
@@ -185,7 +195,10 @@ fn changes_unseen(analysis: &Analysis) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::bed::analysis;
+
+    fn analysis(text: &str) -> Analysis {
+        sql::analyze(text.as_bytes(), sql::LexMode::default())
+    }
 
     #[test]
     fn who_may_change_the_insert_id_unseen_gets_the_sessions_own_before() {
@@ -205,22 +218,20 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn the_id_goes_ahead_of_what_may_read_it() {
-        let triggers = |on: bool| format!("mysql_variables = {{ last_insert_id_in_triggers = {on} }}");
-        for (config, text, expected) in [
-            (triggers(false), "SELECT LAST_INSERT_ID()", true),
-            (triggers(false), "CALL p()", true),
-            (triggers(false), "SELECT a FROM t", false),
-            (triggers(false), "INSERT INTO t VALUES (1)", false),
-            (triggers(true), "INSERT INTO t VALUES (1)", true),
-            (triggers(true), "SELECT a FROM t", false),
+    #[test]
+    fn the_id_goes_ahead_of_what_may_read_it() {
+        for (in_triggers, text, expected) in [
+            (false, "SELECT LAST_INSERT_ID()", true),
+            (false, "CALL p()", true),
+            (false, "SELECT a FROM t", false),
+            (false, "INSERT INTO t VALUES (1)", false),
+            (true, "INSERT INTO t VALUES (1)", true),
+            (true, "SELECT a FROM t", false),
         ] {
-            let mut bed = crate::session::bed::Bed::new(&config);
-            let analysis = bed.analysis(text);
-            assert_eq!(bed.facts.needs_insert_id(&bed.wants, &bed.at, &analysis), expected, "{config} {text}");
-            bed.facts.insert_id.replied(Word { changes_unseen: true, ..insert(0, false) }, None);
-            assert!(!bed.facts.needs_insert_id(&bed.wants, &bed.at, &analysis), "{text}: the backend knows it better");
+            let (mut facts, wants, analysis) = (SessionFacts::default(), Wants::default(), analysis(text));
+            assert_eq!(facts.needs_insert_id(&wants, || in_triggers, &analysis), expected, "{in_triggers} {text}");
+            facts.insert_id.replied(Word { changes_unseen: true, ..insert(0, false) }, None);
+            assert!(!facts.needs_insert_id(&wants, || in_triggers, &analysis), "{text}: the backend knows it better");
         }
     }
 

@@ -11,7 +11,7 @@ use super::facts::SessionFacts;
 use super::query::{asks_now, is_answer, leaves_found_rows, shows_diagnostics, wide_row};
 use super::question::COLUMNS_OF_VARIABLE;
 use super::wants::Wants;
-use crate::backends::backend::Collected;
+use session_state::collected::Collected;
 use session_state::state::{is_charset_name, is_wide, type_of_null};
 use sql::{Analysis, Facts, Kind};
 use std::borrow::Cow;
@@ -176,7 +176,7 @@ impl SessionFacts {
             Kind::ShowWarnings | Kind::ShowErrors => return self.known_warnings(sql, kind),
             _ => sql::single_fact_select(sql, wants.lex)?,
         };
-        let value = self.knows(at, fact).then(|| self.of(fact, at.handle.id))?;
+        let value = self.knows(at.pins.set(), fact).then(|| self.of(fact, at.handle.id))?;
         let wide = wants.state.variables.get("character_set_results").filter(|charset| is_wide(charset));
         Some(match wide.filter(|_| at.worker.shared.serves_mariadb()) {
             Some(charset) => wide_row(value, charset),
@@ -192,14 +192,14 @@ impl SessionFacts {
             return Vec::new();
         }
         let statements = sql::split(sql, wants.lex).map(|one| (one, sql::analyze(one, wants.lex)));
-        let showing = statements.take_while(|(one, each)| self.leaves_diagnostics(at, each, one));
+        let showing = statements.take_while(|(one, each)| self.leaves_diagnostics(at.worker.shared.flavor(), each, one));
         showing.map(|(one, each)| self.patch(at, wants, one, each.kind).filter(|_| shows_diagnostics(each.kind))).collect()
     }
 
     /// The text with the calls replaced by numbers. Of several statements those behind the first are told only what those before
     /// them leave as it was.
     pub(super) fn substituted(&self, at: &Backends, wants: &Wants, sql: &[u8], analysis: &Analysis) -> Vec<u8> {
-        let value = |fact| self.knows(at, fact).then(|| self.of(fact, at.handle.id));
+        let value = |fact| self.knows(at.pins.set(), fact).then(|| self.of(fact, at.handle.id));
         if !analysis.facts.contains(Facts::MULTI) {
             let is_answer = is_answer(sql, analysis.kind);
             return sql::substitute_facts(sql, wants.lex, |fact| value(fact).filter(|_| is_answer || !fact.is_connection()));
@@ -225,7 +225,7 @@ impl SessionFacts {
                 copied = place.end;
             }
             row_count &= each.kind == Kind::GetDiagnostics;
-            diagnostics = diagnostics && self.leaves_diagnostics(at, &each, one);
+            diagnostics = diagnostics && self.leaves_diagnostics(at.worker.shared.flavor(), &each, one);
             found_rows &= leaves_found_rows(&each, one);
         }
         out.extend_from_slice(sql.get(copied..).unwrap_or_default());
@@ -237,7 +237,9 @@ impl SessionFacts {
         let (mut warnings, mut found_rows) = (self.has_diagnostics(), true);
         for one in sql::split(sql, wants.lex) {
             let each = sql::analyze(one, wants.lex);
-            warnings = warnings && (self.leaves_diagnostics(at, &each, one) || self.leaves_warnings(at, &each, one));
+            warnings = warnings
+                && (self.leaves_diagnostics(at.worker.shared.flavor(), &each, one)
+                    || self.leaves_warnings(at.worker.shared.flavor(), &each, one));
             found_rows &= leaves_found_rows(&each, one);
         }
         (warnings, found_rows)

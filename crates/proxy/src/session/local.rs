@@ -24,9 +24,6 @@ use wire::reframe::Patch;
 use wire::reply::{Frame, ReplyKind, Step, Tracker};
 use wire::session_state::{Change, put_change};
 
-/// Variables that say what names of character sets mean.
-pub(super) const DECIDE_CHARSETS: [&str; 3] = ["default_collation_for_utf8mb4", "character_set_collations", "old_mode"];
-
 /// Which rows of the remembered warnings are asked for.
 struct WarningRange {
     errors_only: bool,
@@ -51,7 +48,9 @@ impl Session {
                 self.client.answer_idle_end(&mut self.at, &mut self.facts, &self.wants, &sql, analysis).await
             }
             // What follows it in the text has to run: SessionFacts::substitute().
-            Kind::ShowWarnings | Kind::ShowErrors if self.facts.knows_diagnostics(&self.at) && !analysis.facts.contains(Facts::MULTI) => {
+            Kind::ShowWarnings | Kind::ShowErrors
+                if self.facts.knows_diagnostics(self.at.backend.is_some()) && !analysis.facts.contains(Facts::MULTI) =>
+            {
                 self.client.answer_warnings(&mut self.at, &mut self.facts, command, start, analysis).await
             }
             _ => Ok(false),
@@ -77,7 +76,7 @@ impl Session {
         for (name, value) in &effect.changes {
             self.effects().note_learnt_variable(name, value);
         }
-        let leaves_warnings = self.facts.leaves_warnings(&self.at, analysis, self.client.sql_text(command, start));
+        let leaves_warnings = self.facts.leaves_warnings(self.worker.shared.flavor(), analysis, self.client.sql_text(command, start));
         self.facts.note_success(leaves_warnings);
         let kept = self.client.told_changes(&effect.told);
         let mut status = self.client.current_status();
@@ -98,7 +97,7 @@ impl Session {
             Kind::Commit | Kind::Rollback => {
                 self.client.answer_idle_end(&mut self.at, &mut self.facts, &self.wants, &text, &analysis).await
             }
-            Kind::ShowWarnings | Kind::ShowErrors if self.facts.knows_diagnostics(&self.at) => match wanted(&text, kind) {
+            Kind::ShowWarnings | Kind::ShowErrors if self.facts.knows_diagnostics(self.at.backend.is_some()) => match wanted(&text, kind) {
                 Some(wanted) => self.client.send_warnings(&mut self.at, &mut self.facts, &wanted, true).await,
                 None => Ok(false),
             },
@@ -108,16 +107,16 @@ impl Session {
     }
 }
 
-impl Wants {
+impl Frontend {
     /// No server has anything of this session, and none would begin anything with its COMMIT or tell more of it than an OK.
-    fn has_nothing_to_end(&self, at: &Backends, client: &Frontend) -> bool {
+    fn has_nothing_to_end(&self, at: &Backends, wants: &Wants) -> bool {
         let open = StatusFlags::IN_TRANS | StatusFlags::IN_TRANS_READONLY;
         let decides = ["completion_type", "session_track_transaction_info"];
         at.backend.is_none()
             && at.pins.set().is_empty()
-            && client.status.contains(StatusFlags::AUTOCOMMIT)
-            && !client.status.intersects(open)
-            && decides.iter().all(|name| self.state.variables.get(name).is_none())
+            && self.status.contains(StatusFlags::AUTOCOMMIT)
+            && !self.status.intersects(open)
+            && decides.iter().all(|name| wants.state.variables.get(name).is_none())
     }
 }
 
@@ -212,10 +211,10 @@ impl Frontend {
         analysis: &Analysis,
     ) -> Result<bool, End> {
         let is_bare = !analysis.facts.intersects(Facts::MULTI | Facts::VERSIONED | Facts::TORN) && is_bare_end(sql);
-        if !is_bare || !wants.has_nothing_to_end(at, self) {
+        if !is_bare || !self.has_nothing_to_end(at, wants) {
             return Ok(false);
         }
-        let leaves_warnings = facts.leaves_warnings(at, analysis, sql);
+        let leaves_warnings = facts.leaves_warnings(at.worker.shared.flavor(), analysis, sql);
         facts.note_success(leaves_warnings);
         self.send_ok(at).await?;
         Ok(true)
@@ -224,8 +223,8 @@ impl Frontend {
 
 impl SessionFacts {
     /// Were the diagnostics read, be a backend held or not?
-    fn knows_diagnostics(&self, at: &Backends) -> bool {
-        at.backend.is_none() || self.diagnostics().is_some()
+    fn knows_diagnostics(&self, holds_backend: bool) -> bool {
+        !holds_backend || self.diagnostics().is_some()
     }
 
     /// A statement without rows was answered here.

@@ -116,7 +116,7 @@ impl Router<'_> {
         if !is_execution || statement.marks.long_data {
             return Err("the statement has long data or rows of parameters");
         }
-        if !self.wants.reads_as_then(self.client, &self.at.worker, &statement.key.mode) {
+        if !self.client.reads_as_then(self.wants, &self.at.worker, &statement.key.mode) {
             return Err("the statement was prepared with other settings than it is executed with");
         }
         let payload = self.client.payload(command);

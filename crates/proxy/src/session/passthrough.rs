@@ -125,14 +125,14 @@ impl Session {
     }
 }
 
-impl Wants {
+impl Frontend {
     /// Whom this command kills, if that is a session of the proxy's: clients know such ids from their greetings.
-    fn killed_in(&self, at: &Backends, client: &Frontend, payload: &[u8]) -> Option<(u64, KillKind)> {
+    fn killed_in(&self, at: &Backends, wants: &Wants, payload: &[u8]) -> Option<(u64, KillKind)> {
         let (id, kind) = if payload.first() == Some(&(Command::ProcessKill as u8)) {
             (u64::from(u32::from_le_bytes(*payload.get(1..)?.first_chunk()?)), KillKind::Connection)
         } else {
-            let sql = wire::query::split_query(payload, client.caps).ok()?.sql;
-            match sql::parse_kill(payload.get(sql)?, self.lex, at.handle.id)? {
+            let sql = wire::query::split_query(payload, self.caps).ok()?.sql;
+            match sql::parse_kill(payload.get(sql)?, wants.lex, at.handle.id)? {
                 Kill { target: KillTarget::Connection(id), .. } => (id, KillKind::Connection),
                 Kill { target: KillTarget::Query(id), .. } => (id, KillKind::Query),
             }
@@ -293,7 +293,7 @@ impl Frontend {
         }
         match payload.first().copied().and_then(Command::from_u8) {
             Some(Command::Query | Command::ProcessKill) => {
-                if let Some((id, kind)) = wants.killed_in(at, self, payload).filter(|_| is_answer_told) {
+                if let Some((id, kind)) = self.killed_in(at, wants, payload).filter(|_| is_answer_told) {
                     self.input.consume_behind(start, HEADER + payload.len());
                     self.command_seq = 1;
                     passage.awaits_answer = false;

@@ -151,7 +151,7 @@ impl Session {
     /// False where it was answered.
     async fn plan(&mut self, statement: &Statement, plan: &mut Plan) -> Result<bool, End> {
         if !self.at.pins.set().is_empty() && asks_for_facts(&plan.analysis) {
-            Box::pin(self.wants.read_facts_for(&mut door!(self), &plan.analysis)).await;
+            Box::pin(door!(self).read_facts_for(&self.wants, &plan.analysis)).await;
         }
         match statement.form {
             Form::Text { start } => self.facts.plan_text(&self.router(), statement.command, start, plan),
@@ -187,7 +187,7 @@ impl Session {
 impl Statements {
     fn shows_insert_id(&self, client: &Frontend, wants: &Wants, statement: &Statement, insert_id: u64) -> bool {
         match statement.form {
-            Form::Text { start } => wants.text_insert_id_is_certain(client, statement.command, start, insert_id),
+            Form::Text { start } => client.text_insert_id_is_certain(wants, statement.command, start, insert_id),
             Form::Execution { id, .. } | Form::Bulk { id } => {
                 self.execution_insert_id_is_certain(client, wants, statement.command, id, insert_id)
             }

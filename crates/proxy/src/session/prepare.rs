@@ -5,17 +5,19 @@ use super::backends::Backends;
 use super::command::Incoming;
 use super::end::End;
 use super::facts::SessionFacts;
+use super::facts::is_about_diagnostics;
 use super::fault::Fault;
 use super::frontend::Frontend;
+use super::prepare_settings::settles_at_prepare;
 use super::query::asks_now;
 use super::relay::Outgoing;
 use super::route::TextCommand;
 use super::statements::{ClientStatement, Marks, Original};
-use super::sync::is_about_diagnostics;
 use super::wants::Wants;
-use crate::backends::backend::{Collected, ServerError, prepare_ok};
+use crate::backends::backend::prepare_ok;
 use crate::workers::worker::is_long;
 use meter::prepared::Side;
+use session_state::collected::{Collected, ServerError};
 use session_state::state::Text;
 use session_state::statement_key::{Meaning, StatementKey};
 use sql::{Analysis, Facts, Kind};
@@ -64,13 +66,13 @@ impl Session {
                 }
             }
         };
-        let text = self.facts.prepared_text(&self.at, &self.client, &self.wants, command, &analysis);
+        let text = self.client.prepared_text(&self.at, &self.facts, &self.wants, command, &analysis);
         let original = original.or_else(|| (*text != *self.client.body(command)).then(|| self.client.body(command).into()));
         let fact = sql::single_fact_select(self.client.body(command), self.wants.lex);
-        let user_variables = self.wants.named_variables(&self.at, &text, &analysis);
+        let user_variables = self.wants.named_variables(&self.at.pins, settles_at_prepare(&self.worker), &text, &analysis);
         let key = Meaning {
             schema: self.wants.state.schema.clone(),
-            mode: self.wants.mode(&self.client, &self.worker),
+            mode: self.client.mode(&self.wants, &self.worker),
             user_variables,
             text,
             types: None,
@@ -93,7 +95,7 @@ impl Session {
             holder: None,
         };
         if self.at.pins.set().is_empty()
-            && let Some((packets, caps, params)) = self.wants.remembered_reply(&self.at, &self.client, &statement.key)
+            && let Some((packets, caps, params)) = self.client.remembered_reply(&self.at, &self.wants, &statement.key)
         {
             if self.facts.has_diagnostics() {
                 // It is a statement for them.
@@ -150,7 +152,7 @@ impl Session {
         let kind = if keeps { Kind::ShowWarnings } else { Kind::Other };
         let analysis = Analysis { kind, facts: Facts::NONE, digest: statement.analysis.digest };
         if self.facts.has_diagnostics() {
-            self.facts.keep_warnings(self.facts.leaves_warnings(&self.at, &statement.analysis, &statement.key.text));
+            self.facts.keep_warnings(self.facts.leaves_warnings(self.worker.shared.flavor(), &statement.analysis, &statement.key.text));
         }
         let mut facts = ReplyFacts { error: reply.error.as_ref().map(|e| e.code), ..ReplyFacts::default() };
         match (&reply.error, prepare_ok(&reply.raw)) {
@@ -208,29 +210,29 @@ impl Session {
     }
 }
 
-impl SessionFacts {
+impl Frontend {
     /// The text as servers get it: what is constant for the session is put in.
-    fn prepared_text(&self, at: &Backends, client: &Frontend, wants: &Wants, command: Incoming, analysis: &Analysis) -> Text {
-        let text = client.body(command);
+    fn prepared_text(&self, at: &Backends, facts: &SessionFacts, wants: &Wants, command: Incoming, analysis: &Analysis) -> Text {
+        let text = self.body(command);
         let constant = analysis.facts.contains(Facts::CONNECTION_ID)
             && !analysis.facts.intersects(Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS);
         if constant && asks_now(analysis.kind) && sql::single_fact_select(text, wants.lex).is_none() {
-            return self.substituted(at, wants, text, analysis).into();
+            return facts.substituted(at, wants, text, analysis).into();
         }
         text.into()
     }
 }
 
-impl Wants {
+impl Frontend {
     /// A server's fresh answer to the same PREPARE.
-    fn remembered_reply(&self, at: &Backends, client: &Frontend, key: &Arc<StatementKey>) -> Option<(Vec<u8>, Capabilities, u16)> {
+    fn remembered_reply(&self, at: &Backends, wants: &Wants, key: &Arc<StatementKey>) -> Option<(Vec<u8>, Capabilities, u16)> {
         if key.user_variables.is_some() {
             // Whatever they are later, the server settles their types now.
             return None;
         }
         let epoch = at.worker.shared.ddl_epoch.load(Ordering::Acquire);
         let info = at.pool.one_version()?;
-        let settings = self.column_settings(client, &at.worker);
+        let settings = self.column_settings(wants, &at.worker);
         let memory = at.worker.memory.borrow();
         let max_age = at.worker.snapshot().vars.prepared_metadata_max_age;
         let known = memory.prepared(&at.place(&info), (key, &settings), epoch, at.worker.clock.now_ms(), max_age)?;

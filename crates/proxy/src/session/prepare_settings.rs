@@ -4,14 +4,15 @@
 //! MySQL (since 8.0.22) settles there what many settings say, and the types of user variables; MariaDB only how the text is read.
 
 use super::Session;
-use super::backends::Backends;
 use super::fault::Fault;
 use super::frontend::Frontend;
 use super::question::{Door, Question};
 use super::user_variables::UNSET;
 use super::wants::Wants;
-use crate::backends::backend::{Backend, Collected};
+use crate::backends::backend::Backend;
 use crate::workers::worker::Worker;
+use session_state::collected::Collected;
+use session_state::pins::Pins;
 use session_state::state::{CHARSETS, CLIENT_COLLATION, RESULTS_COLLATION, Text, Variables, type_of_null};
 use session_state::statement_key::{StatementKey, ValuesAtPrepare};
 use sql::{Analysis, Facts};
@@ -48,7 +49,7 @@ impl Session {
     /// their values of then for as long as that takes.
     pub(super) async fn prepare_with_values(&mut self, key: &Arc<StatementKey>) -> Result<Collected, Fault> {
         let changed = match &key.user_variables {
-            Some(ValuesAtPrepare::Known(then)) => self.wants.changed_since_prepare(&self.at, then),
+            Some(ValuesAtPrepare::Known(then)) => self.wants.changed_since_prepare(&self.at.pins, then),
             _ => Vec::new(),
         };
         if changed.is_empty() {
@@ -85,37 +86,40 @@ impl Session {
     }
 }
 
-impl Wants {
+impl Frontend {
     /// The session variables that decide at PREPARE, joined.
-    pub(super) fn mode(&self, client: &Frontend, worker: &Worker) -> Text {
-        let ignores_space = client.caps.contains(Capabilities::IGNORE_SPACE);
-        let mode = join(&self.state.variables, ignores_space, settles_at_prepare(worker));
+    pub(super) fn mode(&self, wants: &Wants, worker: &Worker) -> Text {
+        let ignores_space = self.caps.contains(Capabilities::IGNORE_SPACE);
+        let mode = join(&wants.state.variables, ignores_space, settles_at_prepare(worker));
         worker.memory.borrow_mut().intern_text(mode.into())
     }
 
     /// The session variables that decide what the columns of a statement look like, joined. On MariaDB most of them act at the
     /// execution too, and are no part of [`Self::mode`].
-    pub(super) fn column_settings(&self, client: &Frontend, worker: &Worker) -> Text {
-        let ignores_space = client.caps.contains(Capabilities::IGNORE_SPACE);
-        let settings = join(&self.state.variables, ignores_space, true);
+    pub(super) fn column_settings(&self, wants: &Wants, worker: &Worker) -> Text {
+        let ignores_space = self.caps.contains(Capabilities::IGNORE_SPACE);
+        let settings = join(&wants.state.variables, ignores_space, true);
         worker.memory.borrow_mut().intern_text(settings.into())
     }
 
-    /// The user variables that the statement names, where they decide at PREPARE.
-    pub(super) fn named_variables(&self, at: &Backends, text: &[u8], analysis: &Analysis) -> Option<ValuesAtPrepare> {
-        let names = analysis.facts.intersects(Facts::USER_VARIABLE | Facts::USER_VARIABLE_ASSIGN);
-        (names && settles_at_prepare(&at.worker)).then(|| self.values_at_prepare(at, text))
-    }
-
-    /// The session's variables, but for those that decided at the PREPARE: these as they were.
-    pub(super) fn variables_then(&self, worker: &Worker, mode: &[u8]) -> Variables {
-        split(mode, &self.state.variables, settles_at_prepare(worker))
-    }
-
     /// Is text read as it was at the PREPARE?
-    pub(super) fn reads_as_then(&self, client: &Frontend, worker: &Worker, mode: &[u8]) -> bool {
-        let now = self.mode(client, worker);
+    pub(super) fn reads_as_then(&self, wants: &Wants, worker: &Worker, mode: &[u8]) -> bool {
+        let now = self.mode(wants, worker);
         head(mode).eq(head(&now))
+    }
+}
+
+impl Wants {
+    /// The user variables that the statement names, where they decide at PREPARE: where the servers settle types there.
+    pub(super) fn named_variables(&self, pins: &Pins, settles: bool, text: &[u8], analysis: &Analysis) -> Option<ValuesAtPrepare> {
+        let names = analysis.facts.intersects(Facts::USER_VARIABLE | Facts::USER_VARIABLE_ASSIGN);
+        (names && settles).then(|| self.values_at_prepare(pins, text))
+    }
+
+    /// The session's variables, but for those that decided at the PREPARE: these as they were. `settles` says whether the servers
+    /// settle more than how text is read there.
+    pub(super) fn variables_then(&self, settles: bool, mode: &[u8]) -> Variables {
+        split(mode, &self.state.variables, settles)
     }
 }
 
@@ -202,7 +206,8 @@ fn decides(name: &str) -> bool {
     !(is_later || MODE.contains(&name) || CHARSETS.contains(&name))
 }
 
-fn settles_at_prepare(worker: &Worker) -> bool {
+/// Do the servers settle at PREPARE what many settings say, and the types of user variables?
+pub(super) fn settles_at_prepare(worker: &Worker) -> bool {
     worker.shared.serves_mysql()
 }
 
@@ -249,7 +254,7 @@ mod tests {
         ] {
             let mut bed = Bed::new("").on(flavor);
             bed.ran("SET @a = 5", &ok());
-            let found = bed.wants.named_variables(&bed.at, text.as_bytes(), &bed.analysis(text));
+            let found = bed.wants.named_variables(&bed.at.pins, settles_at_prepare(&bed.worker), text.as_bytes(), &bed.analysis(text));
             let literal = found.map(|found| match found {
                 ValuesAtPrepare::Known(values) => String::from_utf8_lossy(&values.entries()[0].1).into_owned(),
                 ValuesAtPrepare::Unknown(_) => panic!("{text}"),
@@ -258,7 +263,7 @@ mod tests {
         }
         let mut bed = Bed::new("").on(MySql);
         bed.ran("SET @a = UUID()", &ok());
-        let unknown = bed.wants.named_variables(&bed.at, b"SELECT @a", &bed.analysis("SELECT @a"));
+        let unknown = bed.wants.named_variables(&bed.at.pins, true, b"SELECT @a", &bed.analysis("SELECT @a"));
         assert!(matches!(unknown, Some(ValuesAtPrepare::Unknown(_))), "the server alone has its value");
     }
 
@@ -267,18 +272,18 @@ mod tests {
         use crate::session::bed::{Bed, told};
         use wire::charset::Flavor::MySql;
         let mut bed = Bed::new("").on(MySql);
-        let then = bed.wants.mode(&bed.client, &bed.worker);
-        assert!(bed.wants.reads_as_then(&bed.client, &bed.worker, &then));
+        let then = bed.client.mode(&bed.wants, &bed.worker);
+        assert!(bed.client.reads_as_then(&bed.wants, &bed.worker, &then));
         bed.ran("SET autocommit = 0", &told(&[("autocommit", "OFF")]));
-        assert_eq!(bed.wants.mode(&bed.client, &bed.worker), then, "it acts at the execution");
+        assert_eq!(bed.client.mode(&bed.wants, &bed.worker), then, "it acts at the execution");
         bed.ran("SET lc_time_names = 'de_DE'", &told(&[("lc_time_names", "de_DE")]));
         assert!(
-            bed.wants.mode(&bed.client, &bed.worker) != then && bed.wants.reads_as_then(&bed.client, &bed.worker, &then),
+            bed.client.mode(&bed.wants, &bed.worker) != then && bed.client.reads_as_then(&bed.wants, &bed.worker, &then),
             "it is read alike, and means something else"
         );
         bed.ran("SET sql_mode = 'ANSI'", &told(&[("sql_mode", "ANSI")]));
-        assert!(!bed.wants.reads_as_then(&bed.client, &bed.worker, &then));
-        let variables = bed.wants.variables_then(&bed.worker, &then);
+        assert!(!bed.client.reads_as_then(&bed.wants, &bed.worker, &then));
+        let variables = bed.wants.variables_then(true, &then);
         assert_eq!((variables.get("sql_mode"), variables.get("lc_time_names")), (None, None));
         assert!(variables.get("autocommit").is_some(), "what acts at the execution is as it is now");
     }

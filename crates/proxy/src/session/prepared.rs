@@ -7,6 +7,7 @@ use super::fault::{Certainty, Fault};
 use super::frontend::Frontend;
 use super::guard::{paused, unless_killed};
 use super::leave::Overdue;
+use super::prepare_settings::settles_at_prepare;
 use super::query::asks_now;
 use super::question::Door;
 use super::recovery::Recovery;
@@ -14,11 +15,12 @@ use super::relay::Outgoing;
 use super::statements::Statements;
 use super::sync::{Ahead, is_schema_refused};
 use super::wants::Wants;
-use crate::backends::backend::{Backend, Collected, ServerError, prepare_ok};
+use crate::backends::backend::{Backend, prepare_ok};
 use crate::backends::cleaning::ping;
 use crate::statements::memory::PrepareReply;
 use crate::workers::counters::count;
 use meter::prepared::Side;
+use session_state::collected::{Collected, ServerError};
 use session_state::pins::{PinReason, PinSet};
 use session_state::statement_key::{Meaning, StatementKey};
 use sql::{Analysis, Facts};
@@ -87,10 +89,10 @@ impl Session {
     /// A statement keeps the settings it was prepared under, whatever the session has set since. What brings the session's own
     /// back goes `ahead` of the execution.
     pub(super) async fn prepare_as_then(&mut self, key: &Arc<StatementKey>, ahead: &mut Ahead) -> Result<Collected, Fault> {
-        if *key.mode == *self.wants.mode(&self.client, &self.worker) {
+        if *key.mode == *self.client.mode(&self.wants, &self.worker) {
             return self.prepare_with_values(key).await;
         }
-        let then = self.wants.variables_then(&self.worker, &key.mode);
+        let then = self.wants.variables_then(settles_at_prepare(&self.worker), &key.mode);
         let now = std::mem::replace(&mut self.wants.state.variables, then);
         let reply = self.prepare_in_state(key, ahead).await;
         self.wants.state.variables = now;
@@ -143,7 +145,7 @@ impl Session {
             return Err(self.at.lost_before(&std::io::Error::other("malformed answer to COM_STMT_PREPARE")));
         };
         let made = NewlyPrepared { key, ok, packets: &reply.raw, ddl_epoch: epoch };
-        self.wants.keep_prepared(&mut self.at, &self.client, &made);
+        self.client.keep_prepared(&mut self.at, &self.wants, &made);
         self.at.shrink_statements().await?;
         Ok(reply)
     }
@@ -213,13 +215,13 @@ struct NewlyPrepared<'a> {
     ddl_epoch: u64,
 }
 
-impl Wants {
-    fn keep_prepared(&mut self, at: &mut Backends, client: &Frontend, made: &NewlyPrepared<'_>) {
+impl Frontend {
+    fn keep_prepared(&self, at: &mut Backends, wants: &Wants, made: &NewlyPrepared<'_>) {
         let NewlyPrepared { key, ok, packets, ddl_epoch } = made;
         let Some(backend) = at.backend.as_mut() else { return };
         count(&at.worker.counters.backend_prepares);
         let prepared = key.as_prepared();
-        let listed = at.worker.meter.list_prepared(&at.user.name, &prepared, self.lex, (ok.columns, ok.params));
+        let listed = at.worker.meter.list_prepared(&at.user.name, &prepared, wants.lex, (ok.columns, ok.params));
         backend.core.statements.insert(Arc::clone(key), ok.stmt_id, listed.hold(Side::Server));
         // The next one's warnings are its own.
         if at.pins.set().intersects(APART) || key.user_variables.is_some() || ok.warnings > 0 {
@@ -229,7 +231,7 @@ impl Wants {
         let reply = PrepareReply {
             packets: packets.to_vec(),
             caps,
-            settings: self.column_settings(client, &at.worker),
+            settings: self.column_settings(wants, &at.worker),
             params: ok.params,
             ddl_epoch: *ddl_epoch,
             at_ms: at.worker.clock.now_ms(),

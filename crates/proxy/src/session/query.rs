@@ -37,9 +37,13 @@ impl Session {
             let (warnings, found_rows) = self.facts.several_kept(&self.at, &self.wants, self.client.sql_text(command, start));
             self.facts.several_keep(warnings, found_rows || self.client.is_refused_whole(analysis, reply));
         } else if self.facts.has_diagnostics() {
-            self.facts.keep_warnings(self.facts.leaves_warnings(&self.at, analysis, self.client.sql_text(command, start)));
+            self.facts.keep_warnings(self.facts.leaves_warnings(
+                self.worker.shared.flavor(),
+                analysis,
+                self.client.sql_text(command, start),
+            ));
         }
-        self.facts.note_counts_of(&mut self.statements, analysis, reply);
+        self.statements.note_counts_of(&mut self.facts, analysis, reply);
         if leaves_out_rows(analysis, reply) {
             // A long text would be read in one turn: the server is asked instead.
             let text = self.client.sql_text(command, start);
@@ -58,10 +62,10 @@ impl Session {
     }
 }
 
-impl Wants {
+impl Frontend {
     /// Does nothing in the text look like the id that came back?
-    pub(super) fn text_insert_id_is_certain(&self, client: &Frontend, command: Incoming, start: usize, insert_id: u64) -> bool {
-        sql::insert_id_is_certain(client.sql_text(command, start), self.lex, insert_id)
+    pub(super) fn text_insert_id_is_certain(&self, wants: &Wants, command: Incoming, start: usize, insert_id: u64) -> bool {
+        sql::insert_id_is_certain(self.sql_text(command, start), wants.lex, insert_id)
     }
 }
 

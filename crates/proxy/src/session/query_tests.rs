@@ -64,16 +64,16 @@ async fn behind_the_first_statement_a_server_knows_better() {
 #[tokio::test]
 async fn a_pinned_backend_knows_what_ran_there() {
     let mut bed = bed();
-    assert!(bed.facts.knows(&bed.at, sql::Fact::FoundRows));
+    assert!(bed.facts.knows(bed.at.pins.set(), sql::Fact::FoundRows));
     bed.ran("SELECT GET_LOCK('a', 1)", &rows(1));
-    assert!(bed.facts.knows(&bed.at, sql::Fact::FoundRows), "what the session saw of it");
+    assert!(bed.facts.knows(bed.at.pins.set(), sql::Fact::FoundRows), "what the session saw of it");
     bed.facts.leave_found_rows();
-    assert!(!bed.facts.knows(&bed.at, sql::Fact::FoundRows));
+    assert!(!bed.facts.knows(bed.at.pins.set(), sql::Fact::FoundRows));
     assert_eq!(sent(&bed, "SELECT 1 + FOUND_ROWS()"), "SELECT 1 + FOUND_ROWS()");
-    assert!(bed.facts.knows(&bed.at, sql::Fact::ConnectionId), "it is the session's wherever it is");
+    assert!(bed.facts.knows(bed.at.pins.set(), sql::Fact::ConnectionId), "it is the session's wherever it is");
     bed.ran("SELECT GET_LOCK('a', 1)", &rows(1));
     bed.pin(&[PinReason::SessionState]);
-    assert!(!bed.facts.knows(&bed.at, sql::Fact::PseudoThreadId), "it may have been set");
+    assert!(!bed.facts.knows(bed.at.pins.set(), sql::Fact::PseudoThreadId), "it may have been set");
 }
 
 #[tokio::test]

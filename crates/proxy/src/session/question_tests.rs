@@ -130,7 +130,7 @@ async fn the_warnings_of_a_reply_that_is_not_noted_are_read_first() {
         bed.facts.set_numbers((0, 0, 1, 0));
         {
             let session = &mut *bed;
-            session.facts.note_answered(&mut session.at, &reply)
+            session.at.backend.note_answered(session.handle.id, &mut session.facts, &reply)
         };
         let answers = [result_of(&[&["Warning", "1292", "bad"]]), result_of(&[&["7"]])];
         bed.answers(&answers[usize::from(!reads)..]);

@@ -3,6 +3,7 @@
 use super::Session;
 use super::pipeline::{Form, Statement};
 use super::route::TextCommand;
+use super::route::is_plain_read;
 use crate::mirror::MAX_TEXT;
 use crate::shadow::{Repeated, Shadow};
 use rehearsal::Skip;
@@ -108,7 +109,7 @@ impl Session {
             (_, None) => return Ok(None),
         };
         let is_meant = self.at.hostgroup() == plan.source && plan.is_for_schema(schema.map_or(&[][..], |schema| schema));
-        if !is_meant || !self.wants.is_plain_read(&self.at, text, analysis) {
+        if !is_meant || !is_plain_read(&self.wants, &self.at, text, analysis) {
             return Ok(None);
         }
         let is_plain = match statement.form {

@@ -22,12 +22,13 @@ use super::recovery::Recovery;
 use super::relay::Outgoing;
 use super::trail::Trail;
 use super::transcript::{self, Gap, How, Progress, Said, Transcript};
-use crate::backends::backend::{ServerError, put_command};
+use crate::backends::backend::put_command;
 use crate::hostgroups::replays::Replaying;
 use crate::workers::counters::count;
 use crate::workers::safety::Safety;
 use model::HostgroupId;
 use session_state::certainty::{self, Refusal};
+use session_state::collected::ServerError;
 use session_state::pins::{PinReason, PinSet, TRANSACTION, WISHES};
 use session_state::statement_key::StatementKey;
 use sql::{Analysis, Facts, Kind};
@@ -212,7 +213,7 @@ impl Session {
             found.bound_types.clear();
             return Ok(found.id);
         }
-        if *key.mode != *self.wants.mode(&self.client, &self.worker)
+        if *key.mode != *self.client.mode(&self.wants, &self.worker)
             && let Some(backend) = self.at.backend.as_mut()
         {
             // Prepared under the settings of now, it is for nobody else.

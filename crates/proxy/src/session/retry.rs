@@ -21,13 +21,13 @@ use super::plan::Plan;
 use super::question::door;
 use super::recovery::Recovery;
 use super::wants::Wants;
-use crate::backends::backend::{Collected, ServerError};
 use crate::clients::processlist::HeldConnection;
 use crate::clients::session_handle::Signal;
 use crate::workers::counters::count;
 use crate::workers::safety::Safety;
 use meter::server_counts::ServerId;
 use session_state::certainty::{self, ClusterPart, ReadOnlyBy, Refusal};
+use session_state::collected::{Collected, ServerError};
 use session_state::pins::{PinReason, TRANSACTION, WISHES};
 use sql::{Analysis, Facts, Kind};
 use std::time::Duration;
@@ -104,7 +104,7 @@ impl Session {
 
     /// May the statement that was refused so go to another server, and is there time?
     fn may_move(&self, refusal: Refusal, analysis: &Analysis) -> bool {
-        let by = if self.wants.wants_read_only(&self.at, &self.client) { ReadOnlyBy::Client } else { ReadOnlyBy::Server };
+        let by = if self.client.wants_read_only(&self.at, &self.wants) { ReadOnlyBy::Client } else { ReadOnlyBy::Server };
         let place = ClusterPart::of(self.at.pool.shared.id, &self.worker.snapshot());
         let settings = self.at.lane.settings();
         // Rows of parameters before the refused one go with their transaction, if that is replayed.
@@ -238,11 +238,11 @@ impl Session {
     }
 }
 
-impl Wants {
+impl Frontend {
     /// The client itself asked for read-only transactions.
-    fn wants_read_only(&self, at: &Backends, client: &Frontend) -> bool {
-        let says = |name| self.state.variables.get(name).is_some_and(|v| v.eq_ignore_ascii_case(b"ON") || &**v == b"1");
-        client.status.contains(StatusFlags::IN_TRANS_READONLY)
+    fn wants_read_only(&self, at: &Backends, wants: &Wants) -> bool {
+        let says = |name| wants.state.variables.get(name).is_some_and(|v| v.eq_ignore_ascii_case(b"ON") || &**v == b"1");
+        self.status.contains(StatusFlags::IN_TRANS_READONLY)
             || at.pins.set().contains(PinReason::NextTransaction)
             || says("transaction_read_only")
             || says("tx_read_only")

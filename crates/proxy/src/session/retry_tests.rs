@@ -212,7 +212,7 @@ async fn a_client_that_wants_read_only_is_told_so() {
         if let Some((name, value)) = variable {
             bed.wants.state.variables.set(name, Some(value.as_bytes()));
         }
-        assert_eq!(bed.wants.wants_read_only(&bed.at, &bed.client), expected, "{pins:?} {variable:?}");
+        assert_eq!(bed.client.wants_read_only(&bed.at, &bed.wants), expected, "{pins:?} {variable:?}");
     }
 }
 

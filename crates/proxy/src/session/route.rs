@@ -329,7 +329,8 @@ impl Router<'_> {
             let known = Judged { digest: &digest, rules: &in_force.digests, sql: text, lex: self.wants.lex };
             // Where the schema is that it enters, not the one that it leaves.
             let entered = if analysis.kind == Kind::Use {
-                sql::parse_use(text, self.wants.lex).map(|name| self.wants.in_utf8(self.client, &self.at.worker, &name))
+                sql::parse_use(text, self.wants.lex)
+                    .map(|name| self.wants.in_utf8(self.at.worker.shared.info.get().as_deref(), self.client.collation, &name))
             } else {
                 None
             };
@@ -401,7 +402,7 @@ impl Router<'_> {
             && hostgroup != self.at.user.default_hostgroup
             && matches!(asked.phase, TextCommand::Query | TextCommand::Execution)
             && !in_force.snapshot.vars.enforce_autocommit_on_reads
-            && self.wants.is_plain_read(self.at, asked.text, asked.analysis)
+            && is_plain_read(self.wants, self.at, asked.text, asked.analysis)
     }
 
     /// Where else than in `hostgroup` the transaction begins that a statement is part of because autocommit is off. Where that counts
@@ -411,7 +412,7 @@ impl Router<'_> {
         if !self.client.is_autocommit_off() {
             return None;
         }
-        let is_plain_read = || self.wants.is_plain_read(self.at, asked.text, asked.analysis);
+        let is_plain_read = || is_plain_read(self.wants, self.at, asked.text, asked.analysis);
         let enforced = || in_force.snapshot.vars.enforce_autocommit_on_reads && is_plain_read();
         if self.at.lane.settings().autocommit_false_is_transaction || enforced() {
             return Some(self.where_begin_goes(in_force));
@@ -592,13 +593,12 @@ impl Wants {
             _ => false,
         }
     }
+}
 
-    /// Whether it is certain to only read.
-    pub(super) fn is_plain_read(&self, at: &Backends, text: &[u8], analysis: &Analysis) -> bool {
-        let statement = routing::Statement { text, mode: self.lex, analysis: *analysis };
-        analysis.kind == Kind::Select
-            && routing::side(&statement, &SessionFacts::default(), &at.user.attributes.safe_functions) == Side::Reader
-    }
+/// Whether it is certain to only read.
+pub(super) fn is_plain_read(wants: &Wants, at: &Backends, text: &[u8], analysis: &Analysis) -> bool {
+    let statement = routing::Statement { text, mode: wants.lex, analysis: *analysis };
+    analysis.kind == Kind::Select && routing::side(&statement, &SessionFacts::default(), &at.user.attributes.safe_functions) == Side::Reader
 }
 
 /// The packets of a rewritten command.

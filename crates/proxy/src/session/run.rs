@@ -2,13 +2,15 @@
 //! happened.
 
 use super::Session;
+use super::connection::Connection;
 use super::command::Incoming;
+use super::facts::is_about_diagnostics;
 use super::fault::Fault;
 use super::leave::BackendAtStart;
 use super::plan::Plan;
 use super::question::door;
 use super::relay::Outgoing;
-use super::sync::{Ahead, is_about_diagnostics};
+use super::sync::Ahead;
 use super::trail::Trail;
 use session_state::causal::Writing;
 use sql::Facts;
@@ -42,7 +44,7 @@ impl Session {
             }
         };
         if result.is_ok() {
-            self.facts.note_answered(&mut self.at, reply);
+            self.at.backend.note_answered(self.handle.id, &mut self.facts, reply);
         }
         if self.hand.fill.is_some() {
             self.hand.end_fill(&self.at, result.is_ok());
@@ -82,7 +84,7 @@ impl Session {
                 Box::pin(self.prove(command, plan)).await?;
             }
             let mut ahead =
-                if self.hand.is_not_causal(&self.at) && self.wants.is_in_sync(&mut self.at, &self.facts, &self.hand, &plan.as_synced()) {
+                if self.hand.is_not_causal(&self.at) && self.hand.is_in_sync(&mut self.at, &self.wants, &self.facts, &plan.as_synced()) {
                     Ahead::default()
                 } else {
                     self.hand.traced(Trail::attempt_syncs);

@@ -9,6 +9,7 @@ use super::failed::may_have_left;
 use super::frontend::Frontend;
 use super::guard::guarded;
 use super::hand::AtHand;
+use super::insert_id::may_prove;
 use super::question::{Door, Question, door};
 use super::statements::Statements;
 use crate::backends::connect;
@@ -41,7 +42,7 @@ impl Session {
         reply: &ReplyFacts,
         certain: impl Fn(&Self, u64) -> bool,
     ) -> Result<(), End> {
-        self.facts.note_answered(&mut self.at, reply);
+        self.at.backend.note_answered(self.handle.id, &mut self.facts, reply);
         if reply.error.is_some() || reply.warnings > 0 {
             Box::pin(self.look_after(analysis, reply)).await;
         }
@@ -148,13 +149,15 @@ impl Session {
 
     /// Notes the facts of a reply that later statements may ask for.
     pub(super) fn remember(&mut self, analysis: &Analysis, reply: &ReplyFacts, certain: impl Fn(&Self, u64) -> bool) {
-        self.facts.note_counts_of(&mut self.statements, analysis, reply);
+        self.statements.note_counts_of(&mut self.facts, analysis, reply);
         if self.facts.note_diagnostics(analysis, reply)
             && let Some(backend) = self.at.backend.as_mut()
         {
             backend.core.held.answered(reply, backend.core.info.flavor);
         }
-        self.remember_insert_id(analysis, reply, certain);
+        let is_certain = may_prove(analysis, reply) && certain(self, reply.last_insert_id);
+        let held = self.at.backend.as_mut().map(|backend| &mut backend.core.held);
+        self.facts.note_insert_id(held, analysis, reply, is_certain);
     }
 }
 
@@ -182,11 +185,11 @@ impl Frontend {
     }
 }
 
-impl SessionFacts {
+impl Statements {
     /// Notes FOUND_ROWS() and ROW_COUNT().
-    pub(super) fn note_counts_of(&mut self, statements: &mut Statements, analysis: &Analysis, reply: &ReplyFacts) {
-        if self.note_counts(analysis, reply) {
-            statements.count_behind(0);
+    pub(super) fn note_counts_of(&mut self, facts: &mut SessionFacts, analysis: &Analysis, reply: &ReplyFacts) {
+        if facts.note_counts(analysis, reply) {
+            self.count_behind(0);
         }
     }
 }

@@ -5,6 +5,7 @@
 use super::Session;
 use super::backends::Backends;
 use super::effects::changes_data_at_most;
+use super::facts::is_about_diagnostics;
 use super::facts::{OwnError, SessionFacts, Unread};
 use super::fault::Fault;
 use super::frontend::Frontend;
@@ -16,9 +17,10 @@ use crate::backends::cleaning::{self, ResetError};
 use crate::statements::memory::AnswerSource;
 use crate::workers::counters::count;
 use crate::workers::safety::Safety;
+use crate::workers::worker::Worker;
 use session_state::held::{TRACK_GTIDS, Tracking};
 use session_state::pins::WISHES;
-use session_state::state::{self, Diff};
+use session_state::state::{self, Diff, State};
 use sql::{Analysis, Facts, Kind};
 use std::sync::Arc;
 use wire::charset::Flavor;
@@ -65,7 +67,7 @@ impl Session {
             false => self.sync_state(&mut ahead).await?,
         }
         self.sync_tracking(analysis).await?;
-        if self.facts.needs_insert_id(&self.wants, &self.at, analysis) && !Safety::InsertIdSync.is_off() {
+        if self.facts.needs_insert_id(&self.wants, || ids_in_triggers(&self.worker), analysis) && !Safety::InsertIdSync.is_off() {
             if self.facts.insert_id.is_undecided() {
                 self.door().read_insert_id().await?;
             }
@@ -106,12 +108,12 @@ impl Session {
                         set = state::keeping_ignore_space(&set);
                     }
                     let pinned = !self.at.pins.set().is_empty();
-                    match self.wants.sync_set(&mut door!(self), &set, sure, ahead).await {
+                    match door!(self).sync_set(&self.wants.state, &set, sure, ahead).await {
                         // It may be the way back that the server refuses; another connection need not go it.
                         Err(Fault::Error { .. }) if !last && !pinned => self.obtain().await?,
                         result => {
                             if let Err(Fault::Error { code, text, .. }) = &result {
-                                self.wants.forget_unknown(&self.at, *code, text);
+                                forget_unknown(&mut self.wants, &self.at, *code, text);
                             }
                             return result;
                         }
@@ -176,7 +178,7 @@ impl Session {
             _ => return Ok(()),
         };
         let gtids = wanted == Tracking::Clients && self.at.pins.set().is_empty() && backend.core.held.tells_gtids();
-        let clients = self.wants.clients_tracking(&self.at, &self.client, gtids);
+        let clients = self.client.clients_tracking(&self.at, &self.wants, gtids);
         let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
         let set = match wanted {
             Tracking::Clients => clients,
@@ -217,29 +219,17 @@ impl Frontend {
     }
 }
 
-impl Wants {
-    /// No server has the variable that an error names, or none lets it be set, though one did: its servers were replaced by others.
-    /// The client is told so by this error; without it each statement would fail.
-    fn forget_unknown(&mut self, at: &Backends, code: u16, message: &[u8]) {
-        if !UNKNOWN.contains(&code) || !at.worker.shared.is_of_one_version() {
-            return;
-        }
-        let name = message.split(|byte| *byte == b'\'').nth(1).and_then(|name| std::str::from_utf8(name).ok());
-        if let Some(name) = name.map(str::to_ascii_lowercase) {
-            self.state.variables.set(&name, None);
-        }
-    }
-
+impl Frontend {
     /// The SET that gives the backend the client's own tracking settings; that for GTIDs only where the proxy changed it.
-    fn clients_tracking(&self, at: &Backends, client: &Frontend, gtids: bool) -> String {
+    fn clients_tracking(&self, at: &Backends, wants: &Wants, gtids: bool) -> String {
         let defaults = at.backend.as_ref().and_then(|b| b.core.info.tracking.get()).map(|t| t.defaults.clone()).unwrap_or_default();
-        let (names, schema, state_change) = match client.tracking_wish.as_deref() {
+        let (names, schema, state_change) = match self.tracking_wish.as_deref() {
             Some(f) => (f.system_variables.join(","), f.schema, f.state_change),
             None => (defaults.system_variables.unwrap_or_default(), defaults.schema, defaults.state_change),
         };
         let on = |b: bool| if b { "ON" } else { "OFF" };
         let names = names.replace(['\\', '\''], "");
-        let own = self.state.variables.get(TRACK_GTIDS).filter(|value| is_variable_name(value));
+        let own = wants.state.variables.get(TRACK_GTIDS).filter(|value| is_variable_name(value));
         let own = own.and_then(|value| std::str::from_utf8(value).ok()).unwrap_or("DEFAULT");
         let gtids = if gtids { format!(",session_track_gtids={own}") } else { String::new() };
         format!(
@@ -248,74 +238,93 @@ impl Wants {
             on(state_change)
         )
     }
+}
 
+impl AtHand {
     /// Whether the backend is as the session wants it for this statement, so that there is nothing for [`Session::sync`] to do. False
     /// also where that takes more than a look.
-    pub(super) fn is_in_sync(&mut self, at: &mut Backends, facts: &SessionFacts, hand: &AtHand, analysis: &Analysis) -> bool {
-        if hand.directions.alone
+    pub(super) fn is_in_sync(&self, at: &mut Backends, wants: &Wants, facts: &SessionFacts, analysis: &Analysis) -> bool {
+        if self.directions.alone
             || analysis.kind == Kind::Use
             || analysis.facts.intersects(SHOWS_TRACKING)
-            || facts.needs_insert_id(self, at, analysis)
+            || facts.needs_insert_id(wants, || ids_in_triggers(&at.worker), analysis)
         {
             return false;
         }
         let Some(backend) = at.backend.as_mut() else { return false };
         let held = &mut backend.core.held;
-        if held.has_warnings() || held.tracking() == Tracking::Clients || self.state != *held.state() {
+        if held.has_warnings() || held.tracking() == Tracking::Clients || wants.state != *held.state() {
             return false;
         }
-        held.found_equal_to(&self.state.variables);
+        held.found_equal_to(&wants.state.variables);
         true
     }
+}
 
-    /// What goes ahead of a statement on a pinned backend takes the place of what that backend alone knows of the statement before:
-    /// this one asks for it, so it is read before the statement is planned.
-    pub(super) async fn read_facts_for(&mut self, door: &mut Door<'_>, analysis: &Analysis) {
-        let tells_id = door.facts.needs_insert_id(self, door.at, analysis);
-        let sets = tells_id || analysis.facts.intersects(SHOWS_TRACKING);
-        let asks = tells_id && door.facts.insert_id.is_undecided();
-        let ahead = [sets.then_some(Question::Set("")), asks.then_some(Question::InsertIdAndFoundRows)];
-        let ahead: Vec<Question<'_>> = ahead.into_iter().flatten().collect();
-        // The statement finds out what a connection that fails now means.
-        let _ = door.will_ask(&ahead).await;
+/// May triggers read LAST_INSERT_ID()?
+fn ids_in_triggers(worker: &Worker) -> bool {
+    worker.snapshot().vars.last_insert_id_in_triggers
+}
+
+/// No server has the variable that an error names, or none lets it be set, though one did: its servers were replaced by others.
+/// The client is told so by this error; without it each statement would fail.
+fn forget_unknown(wants: &mut Wants, at: &Backends, code: u16, message: &[u8]) {
+    if !UNKNOWN.contains(&code) || !at.worker.shared.is_of_one_version() {
+        return;
     }
-
-    async fn sync_set(&mut self, door: &mut Door<'_>, set: &str, sure: bool, ahead: &mut Ahead) -> Result<(), Fault> {
-        let (now, session) = (door.at.worker.clock.now_ms(), door.at.with_own_rights());
-        let Some(backend) = door.at.backend.as_mut() else { return Ok(()) };
-        let core = &backend.core;
-        let (server, info, user) = (Arc::clone(&core.server), Arc::clone(&core.info), Arc::clone(&core.lane.user));
-        let (hostgroup, class) = (server.key.hostgroup, core.lane.class);
-        let place = AnswerSource { hostgroup, server: Some(server.index), version: &info.version, user: &user.name, class, session };
-        let known = sure && door.at.worker.memory.borrow().is_accepted(&place, set, now);
-        if known {
-            ahead.put_query(set, backend.core.caps);
-        } else {
-            match door.ask(Question::Set(set)).await {
-                Ok(reply) => {
-                    if let Some(e) = reply.error {
-                        // Not known which of the assignments stand: the connection is of no use.
-                        door.at.backend = None;
-                        door.facts.is_refused = true;
-                        door.at.worker.memory.borrow_mut().forget_sets();
-                        return Err(Fault::server(e));
-                    }
-                    // MariaDB keeps warnings over statements without tables: whether there are any must be known each time.
-                    if reply.ok.warnings == 0 || info.flavor == Flavor::MySql {
-                        door.at.worker.memory.borrow_mut().accept(&place, set, now);
-                    }
-                }
-                Err(e) => return Err(door.at.lost_before(&e)),
-            }
-        }
-        if let Some(backend) = door.at.backend.as_mut() {
-            backend.core.held.was_set(set, &self.state);
-        }
-        Ok(())
+    let name = message.split(|byte| *byte == b'\'').nth(1).and_then(|name| std::str::from_utf8(name).ok());
+    if let Some(name) = name.map(str::to_ascii_lowercase) {
+        wants.state.variables.set(&name, None);
     }
 }
 
 impl Door<'_> {
+    /// What goes ahead of a statement on a pinned backend takes the place of what that backend alone knows of the statement before:
+    /// this one asks for it, so it is read before the statement is planned.
+    pub(super) async fn read_facts_for(&mut self, wants: &Wants, analysis: &Analysis) {
+        let tells_id = self.facts.needs_insert_id(wants, || ids_in_triggers(&self.at.worker), analysis);
+        let sets = tells_id || analysis.facts.intersects(SHOWS_TRACKING);
+        let asks = tells_id && self.facts.insert_id.is_undecided();
+        let ahead = [sets.then_some(Question::Set("")), asks.then_some(Question::InsertIdAndFoundRows)];
+        let ahead: Vec<Question<'_>> = ahead.into_iter().flatten().collect();
+        // The statement finds out what a connection that fails now means.
+        let _ = self.will_ask(&ahead).await;
+    }
+
+    async fn sync_set(&mut self, want: &State, set: &str, sure: bool, ahead: &mut Ahead) -> Result<(), Fault> {
+        let (now, session) = (self.at.worker.clock.now_ms(), self.at.with_own_rights());
+        let Some(backend) = self.at.backend.as_mut() else { return Ok(()) };
+        let core = &backend.core;
+        let (server, info, user) = (Arc::clone(&core.server), Arc::clone(&core.info), Arc::clone(&core.lane.user));
+        let (hostgroup, class) = (server.key.hostgroup, core.lane.class);
+        let place = AnswerSource { hostgroup, server: Some(server.index), version: &info.version, user: &user.name, class, session };
+        let known = sure && self.at.worker.memory.borrow().is_accepted(&place, set, now);
+        if known {
+            ahead.put_query(set, backend.core.caps);
+        } else {
+            match self.ask(Question::Set(set)).await {
+                Ok(reply) => {
+                    if let Some(e) = reply.error {
+                        // Not known which of the assignments stand: the connection is of no use.
+                        self.at.backend = None;
+                        self.facts.is_refused = true;
+                        self.at.worker.memory.borrow_mut().forget_sets();
+                        return Err(Fault::server(e));
+                    }
+                    // MariaDB keeps warnings over statements without tables: whether there are any must be known each time.
+                    if reply.ok.warnings == 0 || info.flavor == Flavor::MySql {
+                        self.at.worker.memory.borrow_mut().accept(&place, set, now);
+                    }
+                }
+                Err(e) => return Err(self.at.lost_before(&e)),
+            }
+        }
+        if let Some(backend) = self.at.backend.as_mut() {
+            backend.core.held.was_set(set, want);
+        }
+        Ok(())
+    }
+
     /// Finds out whether LAST_INSERT_ID() is the session's or the backend's.
     pub(super) async fn read_insert_id(&mut self) -> Result<(), Fault> {
         let wanted = Unread { last_insert_id: true, ..Unread::default() };
@@ -368,12 +377,6 @@ pub(super) fn is_schema_refused(fault: &Fault) -> bool {
 
 /// A statement without effect that has no warnings. MariaDB forgets old ones only when a table is read.
 const CLEAR_WARNINGS: &str = "DO (SELECT 1 FROM (SELECT 1) tidegate)";
-
-/// Does the statement read the diagnostics area and leave it as it is?
-pub(super) fn is_about_diagnostics(analysis: &Analysis) -> bool {
-    matches!(analysis.kind, Kind::ShowWarnings | Kind::ShowErrors | Kind::ShowCountWarnings | Kind::ShowCountErrors | Kind::GetDiagnostics)
-        || analysis.facts.contains(Facts::DIAGNOSTICS)
-}
 
 #[cfg(test)]
 #[path = "sync_tests.rs"]

@@ -22,7 +22,7 @@ async fn a_backend_that_is_as_wanted_is_told_nothing() {
         assert!(
             {
                 let session = &mut *bed;
-                session.wants.is_in_sync(&mut session.at, &session.facts, &session.hand, &analysis)
+                session.hand.is_in_sync(&mut session.at, &session.wants, &session.facts, &analysis)
             },
             "{text}"
         );
@@ -50,7 +50,7 @@ async fn what_takes_more_than_a_look_is_no_match() {
         assert!(
             !{
                 let session = &mut *bed;
-                session.wants.is_in_sync(&mut session.at, &session.facts, &session.hand, &analysis)
+                session.hand.is_in_sync(&mut session.at, &session.wants, &session.facts, &analysis)
             },
             "{why}"
         );
@@ -67,7 +67,7 @@ async fn a_setting_is_tried_once_and_goes_with_statements_from_then_on() {
     assert_eq!((bed.sent(), ahead.replies), (vec![CHANGED.to_owned()], 0));
     assert!({
         let session = &mut *bed;
-        session.wants.is_in_sync(&mut session.at, &session.facts, &session.hand, &select)
+        session.hand.is_in_sync(&mut session.at, &session.wants, &session.facts, &select)
     });
     let mut there = bed.wants.state.clone();
     there.variables.set("time_zone", None);
@@ -86,7 +86,7 @@ async fn a_schema_is_entered_before_the_statement_goes_out() {
     assert_eq!(bed.sent(), ["InitDb other"]);
     assert!({
         let session = &mut *bed;
-        session.wants.is_in_sync(&mut session.at, &session.facts, &session.hand, &select)
+        session.hand.is_in_sync(&mut session.at, &session.wants, &session.facts, &select)
     });
     // USE leaves the one that it was in, which may be gone.
     bed.wants.state.schema = Some(b"gone"[..].into());

@@ -217,8 +217,8 @@ impl Wants {
     }
 
     /// The values of the variables that a statement names, for a server where they decide at PREPARE.
-    pub(super) fn values_at_prepare(&self, at: &Backends, text: &[u8]) -> ValuesAtPrepare {
-        let names = sql::user_variables(text, self.lex).filter(|names| names.iter().all(|name| !at.pins.hides(name)));
+    pub(super) fn values_at_prepare(&self, pins: &Pins, text: &[u8]) -> ValuesAtPrepare {
+        let names = sql::user_variables(text, self.lex).filter(|names| names.iter().all(|name| !pins.hides(name)));
         let Some(names) = names else { return ValuesAtPrepare::unknown() };
         let mut values = Variables::default();
         for name in names {
@@ -228,8 +228,8 @@ impl Wants {
     }
 
     /// Those of the variables that may have other values now than they had at PREPARE, with their literals of then.
-    pub(super) fn changed_since_prepare(&self, at: &Backends, then: &Variables) -> Vec<(Arc<str>, Text)> {
-        let is_other = |name: &str, literal: &[u8]| at.pins.hides(name) || self.user_variable(name) != literal;
+    pub(super) fn changed_since_prepare(&self, pins: &Pins, then: &Variables) -> Vec<(Arc<str>, Text)> {
+        let is_other = |name: &str, literal: &[u8]| pins.hides(name) || self.user_variable(name) != literal;
         then.entries().iter().filter(|(name, literal)| is_other(name, literal)).cloned().collect()
     }
 }

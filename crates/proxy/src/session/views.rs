@@ -100,7 +100,7 @@ impl Door<'_> {
 impl Statements {
     /// Whether the session reads texts as it did when it prepared this statement.
     pub(super) fn is_read_as_prepared(&self, client: &Frontend, wants: &Wants, worker: &Worker, id: u32) -> bool {
-        self.get(id).is_none_or(|statement| *statement.key.mode == *wants.mode(client, worker))
+        self.get(id).is_none_or(|statement| *statement.key.mode == *client.mode(wants, worker))
     }
 
     /// What a read reads; None where that is not certain.

@@ -2,15 +2,14 @@
 //!
 //! It is the session's own: whatever connection serves it is brought to this state before a statement runs.
 
-use super::backends::Backends;
-use super::frontend::Frontend;
-use super::local::DECIDE_CHARSETS;
-use crate::workers::worker::Worker;
 use session_state::flavors::{StandIns, adapt};
 use session_state::server_info::{Family, ServerInfo, charset_of};
 use session_state::state::{State, Text};
 use sql::{Builtins, LexMode};
 use wire::charset;
+
+/// Variables that say what names of character sets mean.
+pub(super) const DECIDE_CHARSETS: [&str; 3] = ["default_collation_for_utf8mb4", "character_set_collations", "old_mode"];
 
 /// See the module.
 pub(super) struct Wants {
@@ -61,22 +60,13 @@ impl Wants {
             && DECIDE_CHARSETS.iter().all(|name| self.state.variables.get(name).is_none())
     }
 
-    /// A name of the client's, as servers keep and tell it. What is no text in the session's character set stays as it is: servers
+    /// A name of the client's, as servers keep and tell it. `collation` is that of the client's handshake, `info` is what a server said of itself. What is no text in the session's character set stays as it is: servers
     /// refuse it.
-    pub(super) fn in_utf8(&self, client: &Frontend, worker: &Worker, name: &[u8]) -> Text {
+    pub(super) fn in_utf8(&self, info: Option<&ServerInfo>, collation: u16, name: &[u8]) -> Text {
         let charset = match self.state.variables.get("character_set_client") {
             Some(charset) => charset,
-            None => charset_of(worker.shared.info.get().as_deref(), client.collation).as_bytes(),
+            None => charset_of(info, collation).as_bytes(),
         };
         charset::to_utf8(charset, name).unwrap_or(name.into()).as_ref().into()
-    }
-
-    /// Sessions with equal settings hold one copy of them.
-    pub(super) fn share_state(&mut self, at: &Backends) {
-        let memory = &mut at.worker.memory.borrow_mut();
-        self.state.variables = memory.intern(std::mem::take(&mut self.state.variables));
-        if let Some(schema) = self.state.schema.take() {
-            self.state.schema = Some(memory.intern_text(schema));
-        }
     }
 }

@@ -5,12 +5,12 @@
 //! ([`Mirrored::is_guarded`]), so nothing is written on either server.
 
 use super::{Listener, Repeated, Shadow};
-use crate::backends::backend::ServerError;
 use crate::mirror::{self, Failure, Mirrored};
 use crate::workers::worker::Worker;
 use meter::digest::Digest;
 use model::HostgroupId;
 use rehearsal::{Answer, Class, Compared, Finding, Form, GaveUp, Opinion, Round, Run, Sample, Skip, Traits};
+use session_state::collected::ServerError;
 use session_state::gtid;
 use sql::LexMode;
 use std::rc::Rc;

@@ -5,13 +5,14 @@
 
 use super::judge::{Difference, Heard, record, text_of};
 use super::listener::Listener;
-use crate::backends::backend::{Backend, ServerError, prepare_ok, put_command, put_query};
+use crate::backends::backend::{Backend, prepare_ok, put_command, put_query};
 use crate::backends::cleaning::abandon;
 use crate::copying::{Act, CopiedCommand, CopiedState, CopyStrand, Copying, Job, OrderTicket, PinnedValues};
 use crate::mirror::{self, Failure, Mirrored};
 use crate::net::stream::invalid;
 use crate::workers::worker::Worker;
 use rehearsal::{Answer, Class, Excuses, Form, GaveUp, Opinion, Skip};
+use session_state::collected::ServerError;
 use session_state::pins::PinSet;
 use sql::{Analysis, Facts, Kind};
 use std::collections::HashMap;

@@ -4,7 +4,7 @@
 
 use model::{HostgroupId, Listen};
 use session_state::class::Class;
-use session_state::state::{Text, Variables};
+use session_state::state::{State, Text, Variables};
 use session_state::statement_key::StatementKey;
 use sql::Routine;
 use std::collections::HashMap;
@@ -323,6 +323,14 @@ impl Memory {
             self.unknown_collations.push(id);
         }
         is_new
+    }
+
+    /// Sessions with equal settings hold one copy of them.
+    pub(crate) fn share(&mut self, state: &mut State) {
+        state.variables = self.intern(std::mem::take(&mut state.variables));
+        if let Some(schema) = state.schema.take() {
+            state.schema = Some(self.intern_text(schema));
+        }
     }
 
     /// The same variables in one shared copy, if they were seen before.

@@ -335,6 +335,11 @@ impl Shared {
         self.info.is(|info| info.flavor == Flavor::MariaDb)
     }
 
+    /// Whose servers they are; MySQL's as long as none has said.
+    pub(crate) fn flavor(&self) -> Flavor {
+        if self.serves_mariadb() { Flavor::MariaDb } else { Flavor::MySql }
+    }
+
     /// What a server says of itself at a login. One of another version than before is another server in its place.
     pub(crate) fn heard(&self, server: &ServerShared, info: ServerInfo) -> Arc<ServerInfo> {
         let (info, turned) = server.heard(info, self.clock.now_ms());

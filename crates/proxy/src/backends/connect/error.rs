@@ -1,6 +1,6 @@
 //! Why a connection could not be opened, and whom that concerns.
 
-use crate::backends::backend::ServerError;
+use session_state::collected::ServerError;
 use std::fmt;
 use std::io;
 use wire::codes;

@@ -6,7 +6,7 @@ mod ready;
 pub(crate) use error::ConnectError;
 pub(crate) use ready::{is_of_no_session, make_ready, our_tracking, prepare_again};
 
-use crate::backends::backend::{Backend, ServerError};
+use crate::backends::backend::Backend;
 use crate::backends::proven::Proven;
 use crate::net::buffer::{Buffer, BufferPool};
 use crate::net::link::{Compression, Link};
@@ -18,6 +18,7 @@ use meter::error_key;
 use model::MysqlVariables;
 use model::snapshot::{Address, Password};
 use session_state::class::LaneKey;
+use session_state::collected::ServerError;
 use session_state::server_info::{Family, ServerInfo};
 use session_state::state::Text;
 use socket2::TcpKeepalive;

@@ -10,7 +10,7 @@
 use super::HostgroupPool;
 use super::riders::{Answer, Ridden};
 use super::waiting::{Outcome, Waiter};
-use crate::backends::backend::{Backend, ServerError};
+use crate::backends::backend::Backend;
 use crate::backends::side_connection::{Loss, Watch, end_lost_connection};
 use crate::hostgroups::lane::Lane;
 use crate::net::stream::invalid;
@@ -20,6 +20,7 @@ use crate::workers::safety::Safety;
 use crate::workers::worker::Worker;
 use model::fleet::SignalKind;
 use session_state::certainty::is_killed;
+use session_state::collected::ServerError;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;

@@ -1,7 +1,7 @@
 //! Connections of a pool: when one more is opened, for whom, and what becomes of it.
 
 use super::{AcquireError, FRONT, HostgroupPool, Kind, Needs, Outcome, Waiter};
-use crate::backends::backend::{Backend, ServerError};
+use crate::backends::backend::Backend;
 use crate::backends::connect::{self, ConnectError, Raw};
 use crate::backends::side_connection::{Loss, end_given_up, end_lost_connection};
 use crate::hostgroups::lane::Lane;
@@ -11,6 +11,7 @@ use crate::workers::mailbox::Mail;
 use crate::workers::worker::Worker;
 use model::fleet::SignalKind;
 use session_state::certainty;
+use session_state::collected::ServerError;
 use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;

@@ -3,13 +3,14 @@
 use super::HostgroupPool;
 use super::lines::{Lines, Ticket};
 use super::riders::{Got, Ridden, Rider};
-use crate::backends::backend::{Backend, ServerError};
+use crate::backends::backend::Backend;
 use crate::backends::connect::Raw;
 use crate::hostgroups::choice::{AllowedConnections, Needs};
 use crate::hostgroups::lane::Lane;
 use crate::servers::server::ServerShared;
 use crate::workers::worker::Worker;
 use model::HostgroupId;
+use session_state::collected::ServerError;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};

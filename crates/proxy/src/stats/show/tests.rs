@@ -241,7 +241,7 @@ fn connects_that_failed_are_errors_of_their_server() {
         let lane = LaneKey { hostgroup: HostgroupId(1), user, class };
         let refused: Result<(), _> = Err(crate::backends::connect::ConnectError::Server("refused".into()));
         crate::backends::connect::counted(worker, &server, &lane, &refused);
-        let full = crate::backends::backend::ServerError { code: 1040, sqlstate: *b"08004", message: b"Too many connections".to_vec() };
+        let full = session_state::collected::ServerError { code: 1040, sqlstate: *b"08004", message: b"Too many connections".to_vec() };
         let full: Result<(), _> = Err(crate::backends::connect::ConnectError::Closed(full));
         crate::backends::connect::counted(worker, &server, &lane, &full);
     });
