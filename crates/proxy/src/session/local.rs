@@ -3,7 +3,7 @@
 
 use super::Session;
 use super::backends::Backends;
-use super::causal_token::token_order;
+use super::causal::token::token_order;
 use super::command::Incoming;
 use super::end::End;
 use super::facts::{Diagnostics, SessionFacts};

@@ -6,7 +6,7 @@ use super::backends::Backends;
 use super::frontend::Frontend;
 use super::hand::AtHand;
 use super::plan::Plan;
-use super::transcript::{Gap, Progress, Transcript};
+use super::replay::transcript::{Gap, Progress, Transcript};
 use crate::hostgroups::replays::Stake;
 use sql::Kind;
 use wire::flags::{Capabilities, StatusFlags};

@@ -7,7 +7,7 @@
 
 use super::Session;
 use super::backends::Backends;
-use super::causal_token::{WRONG_VALUE, fault_of_gtids};
+use super::causal::token::{WRONG_VALUE, fault_of_gtids};
 use super::command::Incoming;
 use super::command_sql::quoted;
 use super::end::End;

@@ -1,28 +1,28 @@
 //! A write whose answer was lost: was it applied? The writer that the cluster has now is asked for its GTID.
 //!
 //! That the GTID is there is proof at once. That it is not there is proof only if it cannot come any more: the server takes
-//! writes, follows nobody (a member of a group is asked otherwise: [`super::group_barrier`]), has received nothing of that GTID that it
+//! writes, follows nobody (a member of a group is asked otherwise: [`crate::session::assigned_gtid::group_barrier`]), has received nothing of that GTID that it
 //! has still to apply, and the backend at hand owns the GTID, for which it has waited if another session or an applier had it.
 //! What is then sent again is sent under the same GTID, and what is not uses it up with an empty transaction; so if the lost
 //! transaction should turn up after all, every server that has the GTID skips it. INVARIANT: without one of the two proofs the
 //! client is told that the outcome is unknown.
 
-use super::Session;
-use super::assigned_gtid::{GtidStanding, Scope, set_to};
-use super::backends::Backends;
-use super::end::End;
-use super::fault::{Certainty, Fault};
-use super::group_barrier::ask_member;
-use super::guard::{paused, unless_killed};
-use super::hand::AtHand;
-use super::question::{Door, Question, door, exchange};
-use super::recovery::Recovery;
-use super::relay::Outgoing;
-use super::retry::Patience;
-use super::sync::Ahead;
 use crate::backends::backend::Backend;
 use crate::hostgroups::gtid_source::AssignedGtid;
 use crate::net::buffer::BufferPool;
+use crate::session::Session;
+use crate::session::assigned_gtid::group_barrier::ask_member;
+use crate::session::assigned_gtid::{GtidStanding, Scope, set_to};
+use crate::session::backends::Backends;
+use crate::session::end::End;
+use crate::session::fault::{Certainty, Fault};
+use crate::session::guard::{paused, unless_killed};
+use crate::session::hand::AtHand;
+use crate::session::question::{Door, Question, door, exchange};
+use crate::session::recovery::Recovery;
+use crate::session::relay::Outgoing;
+use crate::session::retry::Patience;
+use crate::session::sync::Ahead;
 use crate::workers::counters::count;
 use session_state::collected::{Collected, ServerError};
 use session_state::pins::{TRANSACTION, WISHES};
@@ -43,7 +43,7 @@ const MEMBER_LIMIT: Duration = Duration::from_secs(2);
 
 /// What a server says of a GTID.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Finding {
+pub(in crate::session) enum Finding {
     /// Its transaction is applied.
     Applied,
     /// It is not, and will not be unless by the backend that asked.
@@ -56,7 +56,7 @@ pub(super) enum Finding {
 
 /// Whether the question is asked in a transaction, in which the write may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Opening {
+pub(in crate::session) enum Opening {
     /// It is.
     Begin,
     /// It is not: a transaction follows that says its own BEGIN.
@@ -65,7 +65,7 @@ pub(super) enum Opening {
 
 impl Session {
     /// Before a single write is sent once more: asks what became of the attempt before. Returns the reply if it was applied.
-    pub(super) async fn settle_write(&mut self, ahead: &mut Ahead) -> Result<Option<ReplyFacts>, Fault> {
+    pub(in crate::session) async fn settle_write(&mut self, ahead: &mut Ahead) -> Result<Option<ReplyFacts>, Fault> {
         let Some(standing) = self.recovery.standing() else { return Ok(None) };
         if !matches!(standing, GtidStanding::InDoubt | GtidStanding::Disproved | GtidStanding::Claimed)
             || !self.recovery.is_of(Scope::Statement)
@@ -107,7 +107,7 @@ impl Session {
 
     /// Before the COMMIT of a transaction is sent once more: asks what became of the one before. Returns the reply if it was
     /// applied; an error if it was not, and its transaction cannot be replayed.
-    pub(super) async fn settle_commit(&mut self) -> Result<Option<ReplyFacts>, Fault> {
+    pub(in crate::session) async fn settle_commit(&mut self) -> Result<Option<ReplyFacts>, Fault> {
         if self.recovery.standing() != Some(GtidStanding::InDoubt) || !self.recovery.is_of(Scope::Transaction) {
             return Ok(None);
         }
@@ -144,7 +144,7 @@ impl Session {
 
     /// Before a transaction with an assigned GTID is said again: the backend gets the same assigned GTID if its COMMIT was sent before, else
     /// another one.
-    pub(super) async fn gtid_of_replay(&mut self) -> Result<(), Fault> {
+    pub(in crate::session) async fn gtid_of_replay(&mut self) -> Result<(), Fault> {
         match self.recovery.standing() {
             Some(GtidStanding::Disproved | GtidStanding::Claimed | GtidStanding::InDoubt) => match self.claim(Opening::None).await? {
                 Finding::Ours => {
@@ -235,7 +235,7 @@ impl Session {
     }
 
     /// Its replay has failed: its GTID is used up, so that it cannot turn up later, and the client is told.
-    pub(super) async fn disproved_for_good(&mut self, why: &str) -> Fault {
+    pub(in crate::session) async fn disproved_for_good(&mut self, why: &str) -> Fault {
         self.at.backend = None;
         let pins = std::mem::take(&mut self.at.pins);
         let result = self.obtain().await;
@@ -270,7 +270,7 @@ impl Recovery {
     }
 
     /// What follows a fault while it is not known whether a write was applied: another look, or the end of it.
-    pub(super) async fn doubt_again(
+    pub(in crate::session) async fn doubt_again(
         &mut self,
         at: &mut Backends,
         hand: &AtHand,
@@ -359,7 +359,7 @@ async fn ask(backend: &mut Backend, gtid: &AssignedGtid, opening: Opening, pool:
 }
 
 /// Has a server answer these together; its diagnostics are theirs from then on.
-pub(super) async fn claim(backend: &mut Backend, statements: &[String], pool: &BufferPool) -> io::Result<Vec<Collected>> {
+pub(in crate::session) async fn claim(backend: &mut Backend, statements: &[String], pool: &BufferPool) -> io::Result<Vec<Collected>> {
     let questions: Vec<Question<'_>> = statements.iter().map(|text| Question::Claim(text)).collect();
     exchange(backend, &questions, pool).await
 }
@@ -382,7 +382,7 @@ fn found(replies: &[Collected]) -> Finding {
 }
 
 /// The first row, if it is all numbers.
-pub(super) fn numbers(reply: &Collected) -> Vec<u64> {
+pub(in crate::session) fn numbers(reply: &Collected) -> Vec<u64> {
     let Some(row) = reply.rows.first() else { return Vec::new() };
     let mut reader = Reader::new(row);
     let mut all = Vec::new();

@@ -1,6 +1,6 @@
 //! What was said in an open transaction and what was answered, as far as it can be said again.
 //!
-//! Data only; [`super::replay`] keeps and uses it. It begins with the statement that opens a transaction and ends with the
+//! Data only; [`crate::session::replay`] keeps and uses it. It begins with the statement that opens a transaction and ends with the
 //! transaction. INVARIANT: once it has a gap it never becomes whole again.
 
 use crate::hostgroups::replays::Stake;
@@ -13,7 +13,7 @@ use wire::reply_digest::ReplyDigest;
 
 /// How far the transaction has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(in crate::session) enum Progress {
     /// Nothing ran in it yet: it is as good as not begun.
     Opening,
     /// Everything that ran in it is here.
@@ -24,7 +24,7 @@ pub(super) enum Progress {
 
 /// Why something that ran is not here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gap {
+pub(in crate::session) enum Gap {
     /// `transaction_replay` is off, or was when it ran.
     Off,
     /// It cannot be said again: session state beyond the transaction, files, several statements at once.
@@ -37,7 +37,7 @@ pub(super) enum Gap {
 
 /// How a statement came.
 #[derive(Clone, Debug)]
-pub(super) enum How {
+pub(in crate::session) enum How {
     /// COM_QUERY; kept is its payload without the command byte.
     Text,
     /// COM_STMT_EXECUTE of this statement; kept is its payload with the types of the parameters.
@@ -46,7 +46,7 @@ pub(super) enum How {
 
 /// What a statement has to do with generated ids.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Ids {
+pub(in crate::session) struct Ids {
     /// [`Said::generated`].
     pub generated: u64,
     /// [`Said::may_insert`].
@@ -54,7 +54,7 @@ pub(super) struct Ids {
 }
 
 /// One statement.
-pub(super) struct Said {
+pub(in crate::session) struct Said {
     /// How it came.
     pub how: How,
     /// Where its bytes end.
@@ -68,7 +68,7 @@ pub(super) struct Said {
 }
 
 /// See the module.
-pub(super) struct Transcript {
+pub(in crate::session) struct Transcript {
     /// What the session wanted of a backend when the transaction began.
     pub state: State,
     /// LAST_INSERT_ID() then; None when only the backend knew.
@@ -94,11 +94,11 @@ pub(super) struct Transcript {
 /// What each statement takes beside its bytes.
 const OVERHEAD: usize = size_of::<Said>();
 /// Most bytes of an opening, where `transaction_replay` does not say.
-pub(super) const MAX_OPENING: usize = 4096;
+pub(in crate::session) const MAX_OPENING: usize = 4096;
 
 impl Transcript {
     /// For a transaction that begins.
-    pub(super) fn new(state: State, last_insert_id: Option<u64>) -> Self {
+    pub(in crate::session) fn new(state: State, last_insert_id: Option<u64>) -> Self {
         Self {
             state,
             last_insert_id,
@@ -115,7 +115,7 @@ impl Transcript {
     }
 
     /// Keeps one statement more, whose bytes `put` appends; too much of it is a gap.
-    pub(super) fn keep(&mut self, how: How, digest: Option<ReplyDigest>, ids: Ids, max: usize, put: impl FnOnce(&mut Vec<u8>)) {
+    pub(in crate::session) fn keep(&mut self, how: How, digest: Option<ReplyDigest>, ids: Ids, max: usize, put: impl FnOnce(&mut Vec<u8>)) {
         put(&mut self.bytes);
         let Ids { generated, may_insert } = ids;
         self.said.push(Said { how, end: self.bytes.len(), digest, generated, may_insert });
@@ -125,7 +125,7 @@ impl Transcript {
     }
 
     /// From here on it cannot be said again. Returns whether that is new.
-    pub(super) fn lose(&mut self, gap: Gap) -> bool {
+    pub(in crate::session) fn lose(&mut self, gap: Gap) -> bool {
         if matches!(self.progress, Progress::Lost(_)) {
             return false;
         }
@@ -137,7 +137,7 @@ impl Transcript {
     }
 
     /// Begins as `before` did, of which all is here.
-    pub(super) fn open_as(&mut self, before: &Self) {
+    pub(in crate::session) fn open_as(&mut self, before: &Self) {
         for (said, bytes) in before.statements().take(before.opening) {
             self.keep(said.how.clone(), said.digest, Ids::default(), usize::MAX, |kept| kept.extend_from_slice(bytes));
         }
@@ -146,7 +146,7 @@ impl Transcript {
     }
 
     /// The ids that these statements were answered were in the rows that they wrote: none was generated.
-    pub(super) fn forget_ids(&mut self, places: &[usize]) {
+    pub(in crate::session) fn forget_ids(&mut self, places: &[usize]) {
         for place in places {
             if let Some(said) = self.said.get_mut(*place) {
                 said.generated = 0;
@@ -155,7 +155,7 @@ impl Transcript {
     }
 
     /// The statements with their bytes, in order.
-    pub(super) fn statements(&self) -> impl Iterator<Item = (&Said, &[u8])> {
+    pub(in crate::session) fn statements(&self) -> impl Iterator<Item = (&Said, &[u8])> {
         let starts = std::iter::once(0).chain(self.said.iter().map(|s| s.end));
         starts.zip(&self.said).map(|(start, said)| (said, self.bytes.get(start..said.end).unwrap_or_default()))
     }
@@ -166,7 +166,7 @@ const UNREPEATABLE: Facts =
     Facts::GET_LOCK.union(Facts::RELEASE_LOCK).union(Facts::INTO_FILE).union(Facts::MULTI).union(Facts::SESSION_TRACK).union(Facts::TORN);
 
 /// A statement that is part of its transaction and of nothing else, so that it can be said again with it.
-pub(super) fn is_repeatable(analysis: &Analysis) -> bool {
+pub(in crate::session) fn is_repeatable(analysis: &Analysis) -> bool {
     let belongs = matches!(
         analysis.kind,
         Kind::Select
@@ -194,7 +194,7 @@ pub(super) fn is_repeatable(analysis: &Analysis) -> bool {
 }
 
 /// A statement whose effect certainly goes with its connection while a transaction is open: it does not commit, on no way.
-pub(super) fn is_undone_with_its_transaction(analysis: &Analysis) -> bool {
+pub(in crate::session) fn is_undone_with_its_transaction(analysis: &Analysis) -> bool {
     // SET may set autocommit, BEGIN commits what was open.
     let may_commit = matches!(analysis.kind, Kind::Set | Kind::SetTransaction | Kind::SetStatement | Kind::Begin);
     is_repeatable(analysis) && !may_commit || analysis.kind == Kind::Rollback && !analysis.facts.contains(Facts::MULTI)
@@ -235,7 +235,7 @@ const STATEMENT_ONLY: [u16; 29] = [
 ];
 
 /// An error after which the transaction goes on.
-pub(super) fn leaves_transaction(error: u16) -> bool {
+pub(in crate::session) fn leaves_transaction(error: u16) -> bool {
     STATEMENT_ONLY.contains(&error)
 }
 

@@ -1,4 +1,4 @@
-//! The question of [`super::lost_write`] to the member of a group (Group Replication) that writes now.
+//! The question of [`crate::session::assigned_gtid::lost_write`] to the member of a group (Group Replication) that writes now.
 //!
 //! A group does not refuse a GTID that is used, as one might think. Seen on MySQL 9.7: a member that has received a transaction and
 //! not applied it commits another one under the same GTID; the other members refuse that one ("was already used"), and their
@@ -13,11 +13,11 @@
 //!
 //! The member that was lost may be the one that is asked: then the connection owns the GTID there, after whoever had it.
 
-use super::assigned_gtid::set_to;
-use super::lost_write::{Finding, Opening, claim, numbers};
 use crate::backends::backend::Backend;
 use crate::hostgroups::gtid_source::{AssignedGtid, GtidSource};
 use crate::net::buffer::BufferPool;
+use crate::session::assigned_gtid::lost_write::{Finding, Opening, claim, numbers};
+use crate::session::assigned_gtid::set_to;
 use session_state::collected::Collected;
 use std::io;
 
@@ -25,7 +25,7 @@ use std::io;
 const FENCE: usize = 3;
 
 /// Asks for the assigned GTID, which was lost on the member `lost_on`; owns it if it is not applied.
-pub(super) async fn ask_member(
+pub(in crate::session) async fn ask_member(
     backend: &mut Backend,
     gtid: &AssignedGtid,
     lost_on: &str,

@@ -4,22 +4,22 @@
 //! until the COMMIT is answered, and is told as that of a statement outside of any transaction. INVARIANT: the client has an OK
 //! only for what was committed, and what may have been committed is InDoubt before anything else is done.
 
-use super::Session;
-use super::assigned_gtid::{AUTOMATIC, GtidStanding, HeldReply, LEAVING_GROUP, Scope, commit_plan, is_plain};
-use super::backends::Backends;
-use super::causal::Causality;
-use super::command::Incoming;
-use super::connection::Connection;
-use super::fault::{Certainty, Fault};
-use super::frontend::Frontend;
-use super::guard::guarded;
-use super::hand::AtHand;
-use super::plan::Plan;
-use super::question::{Door, Question, door};
-use super::recovery::Recovery;
-use super::relay::{Outgoing, tells_client_gtids};
-use super::sync::Ahead;
 use crate::backends::backend::put_query;
+use crate::session::Session;
+use crate::session::assigned_gtid::{AUTOMATIC, GtidStanding, HeldReply, LEAVING_GROUP, Scope, commit_plan, is_plain};
+use crate::session::backends::Backends;
+use crate::session::causal::Causality;
+use crate::session::command::Incoming;
+use crate::session::connection::Connection;
+use crate::session::fault::{Certainty, Fault};
+use crate::session::frontend::Frontend;
+use crate::session::guard::guarded;
+use crate::session::hand::AtHand;
+use crate::session::plan::Plan;
+use crate::session::question::{Door, Question, door};
+use crate::session::recovery::Recovery;
+use crate::session::relay::{Outgoing, tells_client_gtids};
+use crate::session::sync::Ahead;
 use crate::workers::worker::Worker;
 use session_state::causal::Writing;
 use session_state::certainty;
@@ -42,7 +42,7 @@ const MOST_READS: usize = 64;
 
 impl Session {
     /// Sends a statement for which the session has an assigned GTID, with what goes ahead of it.
-    pub(super) async fn run_with_gtid(
+    pub(in crate::session) async fn run_with_gtid(
         &mut self,
         ahead: Ahead,
         outgoing: Outgoing<'_>,
@@ -101,7 +101,7 @@ impl Session {
     }
 
     /// Gives the client the answer that was held.
-    pub(super) async fn tell(&mut self, mut answer: HeldReply) -> Result<ReplyFacts, Fault> {
+    pub(in crate::session) async fn tell(&mut self, mut answer: HeldReply) -> Result<ReplyFacts, Fault> {
         if answer.facts.error.is_none()
             && let Some(told) = self.recovery.reported_gtid(&self.client, &self.worker)
             && let Some(packet) = with_changes(&answer.packets, self.client.caps, &told)
@@ -282,7 +282,7 @@ impl Recovery {
     }
 
     /// A member's word that the commit failed: the group is asked what became of it.
-    pub(super) fn refused_by_member(&mut self, at: &mut Backends, error: ServerError) -> Fault {
+    pub(in crate::session) fn refused_by_member(&mut self, at: &mut Backends, error: ServerError) -> Fault {
         let fault = at.lost(&io::Error::other(error.to_string()), Certainty::Unknown);
         if let Some(assignment) = self.assigned_gtid.as_mut() {
             assignment.refused = Some(error);
@@ -304,7 +304,7 @@ impl Recovery {
     }
 
     /// The assigned GTID was on a connection that is gone, which may still own it: the transaction gets another one.
-    pub(super) fn renew_gtid(&mut self, at: &Backends) {
+    pub(in crate::session) fn renew_gtid(&mut self, at: &Backends) {
         let Some(assignment) = self.assigned_gtid.as_mut().filter(|assignment| assignment.standing != GtidStanding::Fresh) else { return };
         if let Some(gtid) = at.pool.shared.gtid_source.take() {
             (assignment.gtid, assignment.standing, assignment.is_spent) = (gtid, GtidStanding::Fresh, false);
@@ -313,7 +313,7 @@ impl Recovery {
 
     /// The GTID of what was committed as an handle of the session tracker, for a client that asked for it. The server tells it
     /// with the COMMIT, which the client knows nothing of.
-    pub(super) fn reported_gtid(&self, client: &Frontend, worker: &Worker) -> Option<Vec<u8>> {
+    pub(in crate::session) fn reported_gtid(&self, client: &Frontend, worker: &Worker) -> Option<Vec<u8>> {
         let assignment = self.assigned_gtid.as_ref().filter(|_| tells_client_gtids(worker, client.filter.as_deref()))?;
         let mut told = Vec::new();
         put_change(&mut told, &Change::Gtids(assignment.gtid.to_string().as_bytes()));
@@ -322,7 +322,7 @@ impl Recovery {
 
     /// A statement that commits implicitly was refused because of the assigned GTID: its transaction is committed, as it would have
     /// been, and then it is sent again.
-    pub(super) async fn commit_for_implicit(&mut self, door: &mut Door<'_>) -> Result<(), Fault> {
+    pub(in crate::session) async fn commit_for_implicit(&mut self, door: &mut Door<'_>) -> Result<(), Fault> {
         if !door.facts.insert_id.is_known() {
             door.read_insert_id().await?;
         }

@@ -1,19 +1,19 @@
 //! Keeping the [`Transcript`] of an open transaction: what the client says in it and hears, as it happens.
 
-use super::Session;
-use super::backends::Backends;
-use super::command::Incoming;
-use super::effects::contains;
-use super::facts::SessionFacts;
-use super::frontend::Frontend;
-use super::lost_write::numbers;
-use super::plan::Plan;
-use super::question::{Door, Question};
-use super::recovery::Recovery;
-use super::statements::Statements;
-use super::transcript::{self, Gap, How, Ids, MAX_OPENING, Progress, Transcript};
-use super::wants::Wants;
 use crate::hostgroups::replays::Stake;
+use crate::session::Session;
+use crate::session::assigned_gtid::lost_write::numbers;
+use crate::session::backends::Backends;
+use crate::session::command::Incoming;
+use crate::session::effects::contains;
+use crate::session::facts::SessionFacts;
+use crate::session::frontend::Frontend;
+use crate::session::plan::Plan;
+use crate::session::question::{Door, Question};
+use crate::session::recovery::Recovery;
+use crate::session::replay::transcript::{self, Gap, How, Ids, MAX_OPENING, Progress, Transcript};
+use crate::session::statements::Statements;
+use crate::session::wants::Wants;
 use crate::workers::counters::count;
 use session_state::certainty;
 use session_state::pins::{PinReason, TRANSACTION, WISHES};
@@ -26,7 +26,7 @@ use wire::reframe::ReplyFacts;
 use wire::reply_digest::ReplyDigest;
 
 /// What writes a transcript down: it sees the session, and changes nothing but what a replay needs.
-pub(super) struct Scribe<'a> {
+pub(in crate::session) struct Scribe<'a> {
     pub recovery: &'a mut Recovery,
     pub at: &'a Backends,
     pub client: &'a Frontend,
@@ -37,7 +37,7 @@ pub(super) struct Scribe<'a> {
 
 impl Session {
     /// What writes down what the open transaction says and hears.
-    pub(super) fn scribe(&mut self) -> Scribe<'_> {
+    pub(in crate::session) fn scribe(&mut self) -> Scribe<'_> {
         Scribe {
             recovery: &mut self.recovery,
             at: &self.at,
@@ -115,7 +115,7 @@ impl Scribe<'_> {
     }
 
     /// Something ran in the transaction that cannot be said again.
-    pub(super) fn lose_transcript(&mut self, gap: Gap) {
+    pub(in crate::session) fn lose_transcript(&mut self, gap: Gap) {
         let mut transcript = self.recovery.transcript.take().unwrap_or_else(|| self.new_transcript());
         transcript.lose(gap);
         self.recovery.transcript = Some(transcript);
@@ -160,7 +160,7 @@ impl Scribe<'_> {
     }
 
     /// Notes what a COM_QUERY said, if it opens a transaction or is part of one.
-    pub(super) fn transcribe_text(&mut self, command: Incoming, plan: &Plan, reply: &ReplyFacts) {
+    pub(in crate::session) fn transcribe_text(&mut self, command: Incoming, plan: &Plan, reply: &ReplyFacts) {
         let digest = self.recovery.reply_hasher.take().and_then(|w| w.finish());
         if !self.is_in_transcript(plan.analysis.kind) {
             return;
@@ -191,7 +191,7 @@ impl Scribe<'_> {
     }
 
     /// The same for an execution of the prepared statement `id`.
-    pub(super) fn transcribe_execution(&mut self, command: Incoming, id: u32, plan: &Plan, reply: &ReplyFacts) {
+    pub(in crate::session) fn transcribe_execution(&mut self, command: Incoming, id: u32, plan: &Plan, reply: &ReplyFacts) {
         let digest = self.recovery.reply_hasher.take().and_then(|w| w.finish());
         if !self.is_in_transcript(plan.analysis.kind) {
             return;
@@ -249,7 +249,7 @@ impl Scribe<'_> {
 
 impl Recovery {
     /// The schema was changed by a command of its own.
-    pub(super) fn note_schema_command(&mut self) {
+    pub(in crate::session) fn note_schema_command(&mut self) {
         match self.transcript.as_mut() {
             Some(t) if t.progress == Progress::Opening => t.carried = true,
             Some(t) => _ = t.lose(Gap::Unrepeatable),
@@ -258,7 +258,7 @@ impl Recovery {
     }
 
     /// Whether [`Self::learn_first_insert_id`] is called for.
-    pub(super) fn lacks_first_insert_id(&self, at: &Backends, facts: &SessionFacts) -> bool {
+    pub(in crate::session) fn lacks_first_insert_id(&self, at: &Backends, facts: &SessionFacts) -> bool {
         let lacks = |t: &Transcript| t.progress == Progress::Opening && t.last_insert_id.is_none();
         // The question would be counted by FOUND_ROWS(), where only the backend knows that.
         self.transcript.as_deref().is_some_and(lacks) && at.lane.settings().transaction_replay && !facts.found_rows_are_with_backend()
@@ -266,7 +266,7 @@ impl Recovery {
 
     /// A transaction begins where another one ended, and only the backend knows the LAST_INSERT_ID() that it begins with: it is asked,
     /// else the transaction could never be said again.
-    pub(super) async fn learn_first_insert_id(&mut self, door: &mut Door<'_>) {
+    pub(in crate::session) async fn learn_first_insert_id(&mut self, door: &mut Door<'_>) {
         // The next statement finds a connection that fails closed.
         let Ok(reply) = door.ask(Question::InsertId).await else { return };
         let (Some(id), Some(backend)) = (numbers(&reply).first().copied(), door.at.backend.as_mut()) else { return };
@@ -278,7 +278,7 @@ impl Recovery {
 
     /// Counts the open transaction with the server at hand, if it wrote and can be said again: others let it go first as soon as
     /// that server is lost, whenever the session notices.
-    pub(super) fn note_stake(&mut self, at: &Backends, facts: &SessionFacts) {
+    pub(in crate::session) fn note_stake(&mut self, at: &Backends, facts: &SessionFacts) {
         let is_at_stake = self.transcript.as_ref().is_some_and(|t| t.wrote) && self.has_more_to_say(at, facts);
         let (hostgroup, backend) = (&at.pool.shared, at.backend.as_ref().filter(|_| is_at_stake));
         let Some(transcript) = self.transcript.as_mut() else { return };

@@ -1,13 +1,17 @@
 //! Which transactions get a GTID of the proxy's choice (`settle_lost_writes`), and how a backend is given it and rid of it.
 //!
 //! An assigned GTID is given to a single write outside of any transaction, which then runs in one that the client does not see
-//! ([`super::assigned_gtid_run`]), and to a transaction that begins with a plain BEGIN. INVARIANT: a backend whose `gtid_next` may
+//! ([`run`]), and to a transaction that begins with a plain BEGIN. INVARIANT: a backend whose `gtid_next` may
 //! still be one never goes back to its pool so: [`BackendState::has_assigned_gtid`](crate::backends::backend::BackendState::has_assigned_gtid)
 //! marks it.
 //!
 //! How MySQL treats `gtid_next` (manual, "GTID_NEXT"; each seen on 9.7): it is set before a transaction and not in one (1766);
 //! who owns a GTID cannot set another one before it has committed or rolled back (1790); after that it must be set again
 //! before the next write (1837); statements that commit implicitly are refused in the transaction, untouched (1778).
+
+mod group_barrier;
+pub(super) mod lost_write;
+mod run;
 
 use super::Session;
 use super::backends::Backends;
@@ -389,5 +393,4 @@ mod tests {
 }
 
 #[cfg(test)]
-#[path = "assigned_gtid_tests.rs"]
 mod assigned_gtid_tests;

@@ -3,9 +3,13 @@
 //! A [`Transcript`] is kept from the statement that opens a transaction to its end. While only its opening was said (BEGIN,
 //! SET TRANSACTION) the transaction moves whenever its backend is lost; with `transaction_replay` one in which more was said
 //! moves too, if every answer is the same again. INVARIANT: a session whose pins hold more than can be said again never
-//! moves, and a COMMIT that may have arrived is never sent twice without proof that it did not happen ([`super::lost_write`]).
+//! moves, and a COMMIT that may have arrived is never sent twice without proof that it did not happen ([`super::assigned_gtid::lost_write`]).
+
+mod transcribe;
+pub(super) mod transcript;
 
 use super::Session;
+use super::assigned_gtid::lost_write::numbers;
 use super::backends::Backends;
 use super::connection::Connection;
 use super::end::End;
@@ -16,12 +20,10 @@ use super::guard::{guarded, guarded_on, left};
 use super::hand::AtHand;
 use super::insert_id::LastInsertId;
 use super::leave::BackendAtStart;
-use super::lost_write::numbers;
 use super::question::{self, Door, Question, door};
 use super::recovery::Recovery;
 use super::relay::Outgoing;
 use super::trail::Trail;
-use super::transcript::{self, Gap, How, Progress, Said, Transcript};
 use crate::backends::backend::put_command;
 use crate::hostgroups::replays::Replaying;
 use crate::workers::counters::count;
@@ -35,6 +37,7 @@ use sql::{Analysis, Facts, Kind};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use transcript::{Gap, How, Progress, Said, Transcript};
 use wire::command::Command;
 use wire::flags::StatusFlags;
 use wire::packet::MAX_PAYLOAD;
@@ -489,5 +492,4 @@ fn refused_again(e: ServerError) -> Fault {
 }
 
 #[cfg(test)]
-#[path = "replay_tests.rs"]
 mod tests;

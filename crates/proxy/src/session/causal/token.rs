@@ -4,11 +4,11 @@
 //! Answered by the proxy, as plain statements (COM_QUERY). A token is a GTID set as servers write it. INVARIANT: whoever may not wait
 //! for tokens (`causal_reads` is not `token`) is told so, never passed over.
 
-use super::backends::Backends;
-use super::causal::Causality;
-use super::end::End;
-use super::facts::SessionFacts;
-use super::frontend::Frontend;
+use crate::session::backends::Backends;
+use crate::session::causal::Causality;
+use crate::session::end::End;
+use crate::session::facts::SessionFacts;
+use crate::session::frontend::Frontend;
 use crate::workers::worker::Worker;
 use model::HostgroupId;
 use model::settings::CausalReads;
@@ -22,7 +22,7 @@ use wire::{codes, packet};
 
 /// What a statement about tokens says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Order {
+pub(in crate::session) enum Order {
     /// Which GTIDs this session has written, or was told of.
     Show,
     /// What its reads are to wait for from now on; empty for nothing.
@@ -35,11 +35,11 @@ pub(super) enum Order {
 }
 
 /// ER_WRONG_VALUE_FOR_VAR.
-pub(super) const WRONG_VALUE: u16 = codes::WRONG_VALUE_FOR_VAR;
+pub(in crate::session) const WRONG_VALUE: u16 = codes::WRONG_VALUE_FOR_VAR;
 
 impl Causality {
     /// Obeys a statement about tokens.
-    pub(super) async fn obey_token_order(
+    pub(in crate::session) async fn obey_token_order(
         &mut self,
         at: &mut Backends,
         client: &mut Frontend,
@@ -80,7 +80,7 @@ impl Causality {
 }
 
 /// Reads a statement about tokens; None for any other.
-pub(super) fn token_order(sql: &[u8], lex: LexMode) -> Option<Order> {
+pub(in crate::session) fn token_order(sql: &[u8], lex: LexMode) -> Option<Order> {
     let mut lexer = Lexer::new(sql, lex);
     let mut word = || {
         let token = lexer.token();
@@ -155,7 +155,7 @@ fn result<const N: usize>(columns: [&str; N], rows: &[[String; N]]) -> Vec<u8> {
 }
 
 /// What is wrong with GTIDs that are meant for servers of these hostgroups, in words; None for nothing.
-pub(super) fn fault_of_gtids(worker: &Worker, what: &str, gtids: &str, hostgroups: &[HostgroupId]) -> Option<String> {
+pub(in crate::session) fn fault_of_gtids(worker: &Worker, what: &str, gtids: &str, hostgroups: &[HostgroupId]) -> Option<String> {
     let shared = &worker.shared;
     let known = hostgroups.iter().find_map(|id| shared.hostgroup(*id).flavor());
     let wanted = known.or_else(|| shared.info.get().map(|info| info.flavor));

@@ -5,6 +5,8 @@
 //! The same is done for what a token names, for a rule's `gtid_from_hostgroup` and for a comment's `min_gtid`.
 //! A pinned session stays where it is: a transaction that began on a reader sees what was there when it began.
 
+pub(super) mod token;
+
 use super::acquire::interruption;
 use super::backends::Backends;
 use super::facts::is_about_diagnostics;
