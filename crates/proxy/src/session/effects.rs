@@ -124,7 +124,7 @@ impl Effects<'_> {
         if !(returns && self.wants.only_moved(sql, analysis, reply)) {
             self.note_unexplained(sql, analysis, reply);
         }
-        self.facts.note_counted_pins(self.at, analysis, reply);
+        self.note_counted_pins(analysis, reply);
     }
 
     /// The transaction, as the server's status flags say.
@@ -339,30 +339,30 @@ impl Effects<'_> {
     }
 }
 
-impl SessionFacts {
+impl Effects<'_> {
     /// Pins that count statements.
-    fn note_counted_pins(&mut self, at: &mut Backends, analysis: &Analysis, reply: &ReplyFacts) {
+    fn note_counted_pins(&mut self, analysis: &Analysis, reply: &ReplyFacts) {
         if analysis.facts.contains(Facts::CALC_FOUND_ROWS) && reply.error.is_none() {
-            at.pin(PinReason::FoundRows, analysis);
+            self.at.pin(PinReason::FoundRows, analysis);
         } else if counts_found_rows(analysis, reply) {
-            at.pins.end(PinReason::FoundRows);
+            self.at.pins.end(PinReason::FoundRows);
         }
-        let settings = at.lane.settings();
+        let settings = self.at.lane.settings();
         let delay = settings.auto_increment_delay_multiplex;
         if delay > 0 && reply.last_insert_id != 0 {
             let until_ms = match settings.auto_increment_delay_multiplex_timeout_ms {
                 0 => 0,
                 // Not the worker's clock, which may be behind: it would end too early.
-                ms => at.worker.shared.clock.now_ms() + ms,
+                ms => self.at.worker.shared.clock.now_ms() + ms,
             };
             let left = u32::try_from(delay).unwrap_or(u32::MAX);
-            (self.auto_increment_left, self.auto_increment_until_ms) = (left, until_ms);
-            at.handle.hold_backend_until(until_ms);
-            at.pin(PinReason::AutoIncrementDelay, analysis);
-        } else if self.auto_increment_left > 0 {
-            self.auto_increment_left -= 1;
-            if self.auto_increment_left == 0 || self.is_insert_delay_over(&at.pins, at.worker.clock.now_ms()) {
-                self.end_insert_delay(&mut at.pins);
+            (self.facts.auto_increment_left, self.facts.auto_increment_until_ms) = (left, until_ms);
+            self.at.handle.hold_backend_until(until_ms);
+            self.at.pin(PinReason::AutoIncrementDelay, analysis);
+        } else if self.facts.auto_increment_left > 0 {
+            self.facts.auto_increment_left -= 1;
+            if self.facts.auto_increment_left == 0 || self.facts.is_insert_delay_over(&self.at.pins, self.at.worker.clock.now_ms()) {
+                self.facts.end_insert_delay(&mut self.at.pins);
             }
         }
     }

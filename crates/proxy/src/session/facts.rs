@@ -408,6 +408,19 @@ impl SessionFacts {
 
 /// What is known.
 impl SessionFacts {
+    /// Were the diagnostics read, be a backend held or not?
+    pub(super) fn knows_diagnostics(&self, holds_backend: bool) -> bool {
+        !holds_backend || self.diagnostics().is_some()
+    }
+
+    /// A statement without rows was answered here.
+    pub(super) fn note_success(&mut self, leaves_warnings: bool) {
+        self.answered_here(0);
+        if !leaves_warnings {
+            self.clear_diagnostics();
+        }
+    }
+
     /// ROW_COUNT(), as far as the session knows.
     pub(super) fn row_count(&self) -> i64 {
         self.row_count

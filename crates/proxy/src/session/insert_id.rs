@@ -7,9 +7,9 @@
 //! put together for a text in `query.rs`, for an execution in `execute.rs`. Decision 0003 says why.
 
 use super::facts::SessionFacts;
-use super::wants::Wants;
 use serde::{Deserialize, Serialize};
 use session_state::held::Held;
+use session_state::state::State;
 use sql::{Analysis, Facts, Kind};
 use std::mem;
 use wire::reframe::ReplyFacts;
@@ -144,7 +144,7 @@ impl LastInsertId {
 impl SessionFacts {
     /// May the statement read LAST_INSERT_ID(), and does the session know it better than the backend? Stored code may read it, though
     /// the statement's text does not say so: procedures, unknown functions, and triggers (where `in_triggers`).
-    pub(super) fn needs_insert_id(&self, wants: &Wants, in_triggers: impl FnOnce() -> bool, analysis: &Analysis) -> bool {
+    pub(super) fn needs_insert_id(&self, wants: &State, in_triggers: impl FnOnce() -> bool, analysis: &Analysis) -> bool {
         if self.insert_id.is_with_backend() {
             return false;
         }
@@ -152,7 +152,7 @@ impl SessionFacts {
         analysis.facts.contains(Facts::LAST_INSERT_ID)
             || triggers
             || changes_unseen(analysis)
-            || !wants.state.variables.is_empty() && wants.state.variables.get("sql_auto_is_null").is_some()
+            || !wants.variables.is_empty() && wants.variables.get("sql_auto_is_null").is_some()
     }
 }
 
@@ -228,7 +228,7 @@ mod tests {
             (true, "INSERT INTO t VALUES (1)", true),
             (true, "SELECT a FROM t", false),
         ] {
-            let (mut facts, wants, analysis) = (SessionFacts::default(), Wants::default(), analysis(text));
+            let (mut facts, wants, analysis) = (SessionFacts::default(), State::default(), analysis(text));
             assert_eq!(facts.needs_insert_id(&wants, || in_triggers, &analysis), expected, "{in_triggers} {text}");
             facts.insert_id.replied(Word { changes_unseen: true, ..insert(0, false) }, None);
             assert!(!facts.needs_insert_id(&wants, || in_triggers, &analysis), "{text}: the backend knows it better");

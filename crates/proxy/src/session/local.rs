@@ -221,26 +221,11 @@ impl Frontend {
     }
 }
 
-impl SessionFacts {
-    /// Were the diagnostics read, be a backend held or not?
-    fn knows_diagnostics(&self, holds_backend: bool) -> bool {
-        !holds_backend || self.diagnostics().is_some()
-    }
-
-    /// A statement without rows was answered here.
-    fn note_success(&mut self, leaves_warnings: bool) {
-        self.answered_here(0);
-        if !leaves_warnings {
-            self.clear_diagnostics();
-        }
-    }
-
-    /// The rows of a SHOW WARNINGS or SHOW ERRORS with this text, where the session has them.
-    pub(super) fn known_warnings(&self, sql: &[u8], kind: Kind) -> Option<Patch> {
-        let diagnostics = self.diagnostics()?;
-        let packets = choose_rows(diagnostics, &wanted(sql, kind)?, RowForm { binary: false, only_rows: true });
-        Some(Patch::Rows { columns: Diagnostics::COLUMNS as u64, packets })
-    }
+/// The rows of a SHOW WARNINGS or SHOW ERRORS with this text, where the session has them.
+pub(super) fn known_warnings(facts: &SessionFacts, sql: &[u8], kind: Kind) -> Option<Patch> {
+    let diagnostics = facts.diagnostics()?;
+    let packets = choose_rows(diagnostics, &wanted(sql, kind)?, RowForm { binary: false, only_rows: true });
+    Some(Patch::Rows { columns: Diagnostics::COLUMNS as u64, packets })
 }
 
 /// Whether a statement of this kind is ever answered by the proxy.

@@ -161,6 +161,6 @@ async fn warnings_are_shown_from_what_was_read() {
         facts.note_success(leaves);
         assert_eq!((facts.numbers().2, facts.diagnostics().is_some()), expected);
     }
-    assert!(facts.known_warnings(b"SHOW WARNINGS", Kind::ShowWarnings).is_some());
-    assert!(SessionFacts::default().known_warnings(b"SHOW WARNINGS", Kind::ShowWarnings).is_none());
+    assert!(known_warnings(&facts, b"SHOW WARNINGS", Kind::ShowWarnings).is_some());
+    assert!(known_warnings(&SessionFacts::default(), b"SHOW WARNINGS", Kind::ShowWarnings).is_none());
 }

@@ -154,7 +154,7 @@ impl Session {
             Box::pin(door!(self).read_facts_for(&self.wants, &plan.analysis)).await;
         }
         match statement.form {
-            Form::Text { start } => self.facts.plan_text(&self.router(), statement.command, start, plan),
+            Form::Text { start } => self.router().plan_text(&self.facts, statement.command, start, plan),
             Form::Execution { id, .. } => return self.plan_execution(statement.command, id, plan).await,
             Form::Bulk { id } => self.statements.plan_bulk(&self.client, statement.command, id, plan),
         }

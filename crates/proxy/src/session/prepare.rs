@@ -1,5 +1,6 @@
 //! COM_STMT_PREPARE, and having a statement prepared on whatever backend serves its execution.
 
+use super::literals::substituted;
 use super::Session;
 use super::backends::Backends;
 use super::command::Incoming;
@@ -217,7 +218,7 @@ impl Frontend {
         let constant = analysis.facts.contains(Facts::CONNECTION_ID)
             && !analysis.facts.intersects(Facts::FOUND_ROWS | Facts::ROW_COUNT | Facts::DIAGNOSTICS);
         if constant && asks_now(analysis.kind) && sql::single_fact_select(text, wants.lex).is_none() {
-            return facts.substituted(at, wants, text, analysis).into();
+            return substituted(facts, at, wants, text, analysis).into();
         }
         text.into()
     }

@@ -1,5 +1,6 @@
 //! Having a statement prepared on whatever backend serves its execution, as it was at the client's PREPARE.
 
+use super::literals::substituted;
 use super::Session;
 use super::backends::Backends;
 use super::command::Incoming;
@@ -51,7 +52,7 @@ impl Session {
         let stays = statement.apart.is_some();
         if !stays && knows_better(&statement.analysis, statement.fact) {
             // The numbers are put into the text, which is then another statement.
-            let text = self.facts.substituted(&self.at, &self.wants, &statement.key.text, &statement.analysis).into();
+            let text = substituted(&self.facts, &self.at, &self.wants, &statement.key.text, &statement.analysis).into();
             let meaning = Meaning { text, types: statement.settled_types.clone(), ..(**statement.key).clone() };
             self.statements.execute_as(id, meaning.into());
         } else if !stays {

@@ -1,5 +1,6 @@
 //! COM_QUERY: what is sent for a text, and what its reply says.
 
+use super::literals::{patch, patches, several_kept, substituted};
 use super::backends::Backends;
 use super::command::Incoming;
 use super::effects::contains;
@@ -34,7 +35,7 @@ impl Session {
             self.scribe().transcribe_text(command, plan, reply);
         }
         if analysis.facts.contains(Facts::MULTI) {
-            let (warnings, found_rows) = self.facts.several_kept(&self.at, &self.wants, self.client.sql_text(command, start));
+            let (warnings, found_rows) = several_kept(&self.facts, &self.at, &self.wants, self.client.sql_text(command, start));
             self.facts.several_keep(warnings, found_rows || self.client.is_refused_whole(analysis, reply));
         } else if self.facts.has_diagnostics() {
             self.facts.keep_warnings(self.facts.leaves_warnings(
@@ -102,27 +103,27 @@ impl Frontend {
     }
 }
 
-impl SessionFacts {
+impl Router<'_> {
     /// Puts what only the session knows into the statement: CONNECTION_ID(), FOUND_ROWS(), ROW_COUNT(), counts.
-    fn substitute(&self, session: &Router<'_>, command: Incoming, start: usize, plan: &mut Plan) {
-        let Router { at, client, wants, .. } = session;
+    fn substitute(&self, facts: &SessionFacts, command: Incoming, start: usize, plan: &mut Plan) {
+        let Router { at, client, wants, .. } = self;
         let several = plan.analysis.facts.contains(Facts::MULTI);
         if !asks_for_facts(&plan.analysis) {
             return;
         }
         let sql = client.sql_text(command, start);
         if several {
-            plan.patches = self.patches(at, wants, sql, &plan.analysis);
+            plan.patches = patches(facts, at, wants, sql, &plan.analysis);
             if !plan.analysis.facts.intersects(OWN) {
                 return;
             }
-        } else if let Some(patch) = self.patch(at, wants, sql, plan.analysis.kind) {
+        } else if let Some(patch) = patch(facts, at, wants, sql, plan.analysis.kind) {
             plan.patches = vec![Some(patch)];
             return;
         } else if sql::single_fact_select(sql, wants.lex).is_some() || !asks_now(plan.analysis.kind) {
             return;
         }
-        let text = self.substituted(at, wants, sql, &plan.analysis);
+        let text = substituted(facts, at, wants, sql, &plan.analysis);
         let prefix = client.body(command).get(..start).unwrap_or_default();
         let mut out = Vec::with_capacity(text.len() + prefix.len() + 8);
         put_command(&mut out, Command::Query, &[prefix, &text].concat());
@@ -130,10 +131,10 @@ impl SessionFacts {
     }
 
     /// What is sent for a text.
-    pub(super) fn plan_text(&self, session: &Router<'_>, command: Incoming, start: usize, plan: &mut Plan) {
-        self.substitute(session, command, start, plan);
+    pub(super) fn plan_text(&self, facts: &SessionFacts, command: Incoming, start: usize, plan: &mut Plan) {
+        self.substitute(facts, command, start, plan);
         if command.rewritten && plan.rewritten.is_none() {
-            plan.rewritten = Some(packets_of(session.client.payload(command)));
+            plan.rewritten = Some(packets_of(self.client.payload(command)));
         }
     }
 }

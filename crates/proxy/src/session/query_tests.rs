@@ -11,7 +11,7 @@ fn bed() -> Bed {
 }
 
 fn sent(bed: &Bed, text: &str) -> String {
-    String::from_utf8(bed.facts.substituted(&bed.at, &bed.wants, text.as_bytes(), &bed.analysis(text))).unwrap()
+    String::from_utf8(substituted(&bed.facts, &bed.at, &bed.wants, text.as_bytes(), &bed.analysis(text))).unwrap()
 }
 
 /// Which of these numbers stand in the text that is sent: the row count, found rows, warnings, errors, and the connection's id.
@@ -88,7 +88,7 @@ async fn a_question_for_one_fact_is_answered_in_its_rows() {
         ("SELECT 1", None),
         ("SELECT FOUND_ROWS(), 1", None),
     ] {
-        let number = match bed.facts.patch(&bed.at, &bed.wants, text.as_bytes(), bed.analysis(text).kind) {
+        let number = match patch(&bed.facts, &bed.at, &bed.wants, text.as_bytes(), bed.analysis(text).kind) {
             Some(Patch::Number { value, binary: false }) => Some(value),
             Some(_) => panic!("{text}"),
             None => None,
@@ -108,7 +108,7 @@ async fn a_text_is_sent_as_it_came_unless_it_asks_for_facts() {
         let mut bed = bed();
         let (command, mut plan) = (bed.says(text), Plan::new(bed.analysis(text)));
         let session = &*bed;
-        session.facts.plan_text(&session.router(), command, 0, &mut plan);
+        session.router().plan_text(&session.facts, command, 0, &mut plan);
         assert_eq!((plan.rewritten.is_some(), plan.patches.len()), (rewrites, patches), "{text}");
     }
 }
@@ -124,8 +124,8 @@ async fn statements_of_one_text_keep_what_all_of_them_keep() {
         ("INSERT INTO t SELECT * FROM u; COMMIT", false),
         ("INSERT INTO t VALUES (f()); COMMIT", false),
     ] {
-        assert_eq!(bed.facts.several_kept(&bed.at, &bed.wants, text.as_bytes()).1, found_rows, "{text}");
+        assert_eq!(several_kept(&bed.facts, &bed.at, &bed.wants, text.as_bytes()).1, found_rows, "{text}");
     }
-    assert!(bed.facts.several_kept(&bed.at, &bed.wants, b"SET @a = 1; SET @b = 2").0, "MariaDB forgets warnings only when a table is read");
-    assert!(!bed.facts.several_kept(&bed.at, &bed.wants, b"SET @a = 1; SELECT a FROM t").0);
+    assert!(several_kept(&bed.facts, &bed.at, &bed.wants, b"SET @a = 1; SET @b = 2").0, "MariaDB forgets warnings only when a table is read");
+    assert!(!several_kept(&bed.facts, &bed.at, &bed.wants, b"SET @a = 1; SELECT a FROM t").0);
 }

@@ -67,7 +67,7 @@ impl Session {
             false => self.sync_state(&mut ahead).await?,
         }
         self.sync_tracking(analysis).await?;
-        if self.facts.needs_insert_id(&self.wants, || ids_in_triggers(&self.worker), analysis) && !Safety::InsertIdSync.is_off() {
+        if self.facts.needs_insert_id(&self.wants.state, || ids_in_triggers(&self.worker), analysis) && !Safety::InsertIdSync.is_off() {
             if self.facts.insert_id.is_undecided() {
                 self.door().read_insert_id().await?;
             }
@@ -247,7 +247,7 @@ impl AtHand {
         if self.directions.alone
             || analysis.kind == Kind::Use
             || analysis.facts.intersects(SHOWS_TRACKING)
-            || facts.needs_insert_id(wants, || ids_in_triggers(&at.worker), analysis)
+            || facts.needs_insert_id(&wants.state, || ids_in_triggers(&at.worker), analysis)
         {
             return false;
         }
@@ -282,7 +282,7 @@ impl Door<'_> {
     /// What goes ahead of a statement on a pinned backend takes the place of what that backend alone knows of the statement before:
     /// this one asks for it, so it is read before the statement is planned.
     pub(super) async fn read_facts_for(&mut self, wants: &Wants, analysis: &Analysis) {
-        let tells_id = self.facts.needs_insert_id(wants, || ids_in_triggers(&self.at.worker), analysis);
+        let tells_id = self.facts.needs_insert_id(&wants.state, || ids_in_triggers(&self.at.worker), analysis);
         let sets = tells_id || analysis.facts.intersects(SHOWS_TRACKING);
         let asks = tells_id && self.facts.insert_id.is_undecided();
         let ahead = [sets.then_some(Question::Set("")), asks.then_some(Question::InsertIdAndFoundRows)];
