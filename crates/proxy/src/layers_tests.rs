@@ -16,10 +16,10 @@ const CIRCLES: &[&[&str]] = &[
 ];
 
 /// Methods of the largest types, outside of tests. What needs one part of a session is a method of that part.
-const METHODS: &[(&str, usize)] = &[("Session", 226), ("Backends", 39)];
+const METHODS: &[(&str, usize)] = &[("Session", 225), ("Backends", 39)];
 
 /// The most files of `session` whose methods call each other in a circle.
-const SESSION_CIRCLE: usize = 14;
+const SESSION_CIRCLE: usize = 11;
 
 /// Crates that are data and rules.
 const PURE: &[&str] = &["meter", "session_state"];
@@ -235,13 +235,19 @@ fn no_circle_of_the_sessions_files_grows() {
         path.starts_with("session") && !path.to_str().unwrap().trim_end_matches(".rs").ends_with("tests") && !path.ends_with("bed.rs")
     };
     let of_session: Vec<_> = files.iter().filter(|(path, _)| is_code(path)).map(|(path, code)| (path.to_str().unwrap(), code)).collect();
+    // A name that the session's values have too may be theirs.
+    let values = files_of("session_state");
+    let of_values = values.iter().map(|(_, code)| ("session_state", code));
     let mut homes: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for (path, code) in &of_session {
+    for (path, code) in of_session.iter().copied().chain(of_values) {
         for name in code.lines().filter_map(method) {
-            homes.entry(name).or_default().insert(*path);
+            homes.entry(name).or_default().insert(path);
         }
     }
-    let home = |name: &str| homes.get(name).filter(|paths| paths.len() == 1).and_then(|paths| paths.first()).map(|path| (*path).to_owned());
+    let home = |name: &str| {
+        let home = homes.get(name).filter(|paths| paths.len() == 1).and_then(|paths| paths.first())?;
+        (*home != "session_state").then(|| (*home).to_owned())
+    };
     let uses = |path: &str, code: &str| called(code).into_iter().filter_map(home).filter(|other| other != path).collect();
     let edges: Edges = of_session.iter().map(|(path, code)| ((*path).to_owned(), uses(path, code))).collect();
     let largest = circles(&edges).into_iter().max_by_key(BTreeSet::len).unwrap_or_default();

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use wire::flags::{Capabilities, StatusFlags};
 use wire::message::{ErrPacket, OkPacket};
+use wire::packet;
 use wire::reply::Tracker;
 
 /// An OK packet's content.
@@ -74,5 +75,31 @@ impl ServerError {
 impl std::fmt::Display for ServerError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "ERROR {} ({}): {}", self.code, String::from_utf8_lossy(&self.sqlstate), String::from_utf8_lossy(&self.message))
+    }
+}
+
+/// The payloads of whole packets, one behind the other.
+pub fn packets(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (len, _) = packet::header(bytes)?;
+        let payload = bytes.get(packet::HEADER..packet::HEADER + len)?;
+        bytes = bytes.get(packet::HEADER + len..)?;
+        Some(payload)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::packet::put_packet;
+
+    #[test]
+    fn a_packet_that_is_not_whole_is_none() {
+        let mut bytes = Vec::new();
+        put_packet(&mut bytes, &mut 0, b"one");
+        put_packet(&mut bytes, &mut 1, b"other");
+        for (len, expected) in [(bytes.len(), 2), (bytes.len() - 1, 1), (packet::HEADER + 3, 1), (packet::HEADER, 0), (0, 0)] {
+            assert_eq!(packets(&bytes[..len]).count(), expected, "{len}");
+        }
     }
 }

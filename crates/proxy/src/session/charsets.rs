@@ -6,10 +6,10 @@
 //! character set and sql_mode ([`portable`]).
 
 use super::connection::Connection;
-use super::definition;
 use super::question::{Door, Question};
 use super::wants::Wants;
 use crate::statements::memory::Change;
+use session_state::definition;
 use session_state::server_info::Family;
 use session_state::state::{CHARSETS, CLIENT_COLLATION, RESULTS_COLLATION, State, is_charset_name, is_wide};
 use sql::{Assignment, LexMode, MultiByte, Target, Value};

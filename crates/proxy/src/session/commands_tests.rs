@@ -60,7 +60,7 @@ async fn a_statement_goes_to_the_server_and_its_answer_to_the_client() {
         let warnings = result_of(&[&["Error", "1213", "deadlock"]]);
         bed.answers(&[reply.clone(), warnings.clone(), warnings]);
         let heard = bed.serve(Command::Query, text.as_bytes()).await.unwrap();
-        let expected: Vec<Vec<u8>> = crate::session::facts::packets(&reply).map(<[u8]>::to_vec).collect();
+        let expected: Vec<Vec<u8>> = session_state::collected::packets(&reply).map(<[u8]>::to_vec).collect();
         assert_eq!(heard, expected, "{text}");
         let sent = bed.sent();
         assert_eq!(sent[0], text);

@@ -1,10 +1,10 @@
 //! What a session asks of the connection that it holds, if it holds one.
 
-use super::facts::SessionFacts;
 use super::wants::Wants;
 use crate::backends::backend::Backend;
 use crate::workers::worker::Worker;
 use model::fleet::SignalKind;
+use session_state::facts::SessionFacts;
 use session_state::held::Tracking;
 use std::sync::Arc;
 use wire::charset::Flavor;

@@ -4,10 +4,10 @@
 use super::Session;
 use super::backends::Backends;
 use super::end::End;
-use super::facts::SessionFacts;
 use super::fault::Fault;
 use super::question::Door;
 use super::statements::{ClientStatement, Statements};
+use session_state::facts::SessionFacts;
 use session_state::pins::PinReason;
 use session_state::statement_key::Meaning;
 use sql::{Analysis, Facts};

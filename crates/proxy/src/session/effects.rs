@@ -3,7 +3,6 @@
 use super::backends::Backends;
 use super::command::Incoming;
 use super::connection::Connection;
-use super::facts::{SessionFacts, counts_found_rows};
 use super::failed::leaves_nothing;
 use super::frontend::Frontend;
 use super::question::{Door, door};
@@ -14,6 +13,7 @@ use super::untracked::{UNKNOWN_STATEMENT, mentions_role};
 use super::wants::Wants;
 use super::{Session, charsets};
 use crate::workers::safety::Safety;
+use session_state::facts::{SessionFacts, counts_found_rows};
 use session_state::pins::PinReason;
 use session_state::routines::has_word;
 use sql::{Analysis, Facts, Kind, LexMode, Lexer, LockCall, MultiByte, Target, Token, TokenKind, Value};

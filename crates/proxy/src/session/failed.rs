@@ -6,10 +6,10 @@
 //! have left something is reset before it is lent on.
 
 use super::effects::{Effects, changes_data_at_most};
-use super::facts::FailedCalls;
 use super::frontend::Frontend;
 use super::query::shows_diagnostics;
 use super::question::Question;
+use session_state::facts::FailedCalls;
 use session_state::pins::PinReason;
 use sql::{Analysis, Facts, Kind};
 use std::sync::atomic::Ordering;

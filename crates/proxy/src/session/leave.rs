@@ -13,7 +13,6 @@
 use super::backends::Backends;
 use super::connection::Connection;
 use super::end::End;
-use super::facts::SessionFacts;
 use super::fault::{Certainty, Fault};
 use super::frontend::Frontend;
 use super::hand::AtHand;
@@ -22,6 +21,7 @@ use super::recovery::Recovery;
 use crate::clients::session_handle::Leaving;
 use crate::workers::counters::count;
 use crate::workers::safety::Safety;
+use session_state::facts::SessionFacts;
 use session_state::pins::{PinReason, TRANSACTION, WISHES};
 use sql::Analysis;
 use std::io;

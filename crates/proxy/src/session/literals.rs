@@ -6,13 +6,13 @@
 
 use super::backends::Backends;
 use super::charsets;
-use super::definition::{self, Definition};
-use super::facts::SessionFacts;
 use super::local::known_warnings;
 use super::query::{asks_now, is_answer, leaves_found_rows, shows_diagnostics, wide_row};
 use super::question::COLUMNS_OF_VARIABLE;
 use super::wants::Wants;
 use session_state::collected::Collected;
+use session_state::definition::{self, Definition};
+use session_state::facts::SessionFacts;
 use session_state::state::{is_charset_name, is_wide, type_of_null};
 use sql::{Analysis, Facts, Kind};
 use std::borrow::Cow;

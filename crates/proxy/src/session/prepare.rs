@@ -1,14 +1,12 @@
 //! COM_STMT_PREPARE, and having a statement prepared on whatever backend serves its execution.
 
-use super::literals::substituted;
 use super::Session;
 use super::backends::Backends;
 use super::command::Incoming;
 use super::end::End;
-use super::facts::SessionFacts;
-use super::facts::is_about_diagnostics;
 use super::fault::Fault;
 use super::frontend::Frontend;
+use super::literals::substituted;
 use super::prepare_settings::settles_at_prepare;
 use super::query::asks_now;
 use super::relay::Outgoing;
@@ -19,6 +17,8 @@ use crate::backends::backend::prepare_ok;
 use crate::workers::worker::is_long;
 use meter::prepared::Side;
 use session_state::collected::{Collected, ServerError};
+use session_state::facts::SessionFacts;
+use session_state::facts::is_about_diagnostics;
 use session_state::state::Text;
 use session_state::statement_key::{Meaning, StatementKey};
 use sql::{Analysis, Facts, Kind};

@@ -1,6 +1,5 @@
 //! Having a statement prepared on whatever backend serves its execution, as it was at the client's PREPARE.
 
-use super::literals::substituted;
 use super::Session;
 use super::backends::Backends;
 use super::command::Incoming;
@@ -8,6 +7,7 @@ use super::fault::{Certainty, Fault};
 use super::frontend::Frontend;
 use super::guard::{paused, unless_killed};
 use super::leave::Overdue;
+use super::literals::substituted;
 use super::prepare_settings::settles_at_prepare;
 use super::query::asks_now;
 use super::question::Door;

@@ -126,6 +126,9 @@ async fn statements_of_one_text_keep_what_all_of_them_keep() {
     ] {
         assert_eq!(several_kept(&bed.facts, &bed.at, &bed.wants, text.as_bytes()).1, found_rows, "{text}");
     }
-    assert!(several_kept(&bed.facts, &bed.at, &bed.wants, b"SET @a = 1; SET @b = 2").0, "MariaDB forgets warnings only when a table is read");
+    assert!(
+        several_kept(&bed.facts, &bed.at, &bed.wants, b"SET @a = 1; SET @b = 2").0,
+        "MariaDB forgets warnings only when a table is read"
+    );
     assert!(!several_kept(&bed.facts, &bed.at, &bed.wants, b"SET @a = 1; SELECT a FROM t").0);
 }

@@ -6,7 +6,6 @@
 
 use super::backends::Backends;
 use super::connection::Connection;
-use super::facts::{SessionFacts, Unread};
 use super::guard::{guarded, unless_killed};
 use super::views::SchemaTable;
 use super::{Session, charsets};
@@ -14,6 +13,7 @@ use crate::backends::backend::{Backend, put_command, put_query};
 use crate::hostgroups::gtid_source::AssignedGtid;
 use crate::net::buffer::BufferPool;
 use session_state::collected::Collected;
+use session_state::facts::{SessionFacts, Unread};
 use session_state::pins::PinReason;
 use session_state::state::Text;
 use sql::Routine;

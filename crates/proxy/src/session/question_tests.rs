@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::session::bed::{Bed, error, ok, packet_of, result_of};
-use crate::session::insert_id::Word;
 use Flavor::{MariaDb, MySql};
+use session_state::insert_id::Word;
 use wire::codec::put_lenenc_bytes;
 use wire::reframe::ReplyFacts;
 

@@ -2,9 +2,8 @@
 //! happened.
 
 use super::Session;
-use super::connection::Connection;
 use super::command::Incoming;
-use super::facts::is_about_diagnostics;
+use super::connection::Connection;
 use super::fault::Fault;
 use super::leave::BackendAtStart;
 use super::plan::Plan;
@@ -13,6 +12,7 @@ use super::relay::Outgoing;
 use super::sync::Ahead;
 use super::trail::Trail;
 use session_state::causal::Writing;
+use session_state::facts::is_about_diagnostics;
 use sql::Facts;
 use wire::reframe::ReplyFacts;
 

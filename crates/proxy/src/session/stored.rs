@@ -5,14 +5,14 @@
 //! nothing else keeps it, with the session's own rights. A body counts for `prepared_metadata_max_age`, or until a data definition.
 
 use super::connection::Connection;
-use super::definition;
 use super::effects::{Effects, changes_data_at_most, contains};
-use super::facts::FailedCalls;
 use super::question::{Door, Question};
 use super::tracked::contains_word;
 use crate::statements::memory::Body;
 use crate::workers::shared::builtins_of;
 use session_state::collected::Collected;
+use session_state::definition;
+use session_state::facts::FailedCalls;
 use session_state::pins::{PinReason, StoredCall};
 use session_state::state::Text;
 use sql::{Analysis, Facts, Kind, LexMode, Routine};

@@ -5,8 +5,6 @@
 use super::Session;
 use super::backends::Backends;
 use super::effects::changes_data_at_most;
-use super::facts::is_about_diagnostics;
-use super::facts::{OwnError, SessionFacts, Unread};
 use super::fault::Fault;
 use super::frontend::Frontend;
 use super::hand::AtHand;
@@ -18,6 +16,8 @@ use crate::statements::memory::AnswerSource;
 use crate::workers::counters::count;
 use crate::workers::safety::Safety;
 use crate::workers::worker::Worker;
+use session_state::facts::is_about_diagnostics;
+use session_state::facts::{OwnError, SessionFacts, Unread};
 use session_state::held::{TRACK_GTIDS, Tracking};
 use session_state::pins::WISHES;
 use session_state::state::{self, Diff, State};

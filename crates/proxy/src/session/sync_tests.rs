@@ -11,7 +11,7 @@ const CHANGED: &str = "SET @@session.time_zone='+02:00'";
 /// The statements that go in one write with the one at hand.
 fn ahead_of(ahead: &Ahead) -> Vec<String> {
     let text = |payload: &[u8]| String::from_utf8_lossy(&payload[1..]).into_owned();
-    crate::session::facts::packets(&ahead.packets).map(text).collect()
+    session_state::collected::packets(&ahead.packets).map(text).collect()
 }
 
 #[tokio::test]

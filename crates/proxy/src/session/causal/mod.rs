@@ -9,7 +9,6 @@ pub(super) mod token;
 
 use super::acquire::interruption;
 use super::backends::Backends;
-use super::facts::is_about_diagnostics;
 use super::failed::REFUSED;
 use super::fault::Fault;
 use super::hand::AtHand;
@@ -23,6 +22,7 @@ use crate::workers::counters::count;
 use model::HostgroupId;
 use model::settings::CausalReads;
 use session_state::causal::{CausalRole, Origin, Writes, Writing};
+use session_state::facts::is_about_diagnostics;
 use session_state::held::{TRACK_GTIDS, Tracking};
 use sql::{Analysis, Facts, Kind};
 use std::io;

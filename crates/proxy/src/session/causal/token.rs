@@ -7,12 +7,12 @@
 use crate::session::backends::Backends;
 use crate::session::causal::Causality;
 use crate::session::end::End;
-use crate::session::facts::SessionFacts;
 use crate::session::frontend::Frontend;
 use crate::workers::worker::Worker;
 use model::HostgroupId;
 use model::settings::CausalReads;
 use session_state::causal::{CausalPart, CausalRole, Origin, Writes};
+use session_state::facts::SessionFacts;
 use session_state::gtid;
 use sql::{LexMode, Lexer};
 use wire::codec::put_lenenc_bytes;

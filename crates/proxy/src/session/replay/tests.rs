@@ -1,8 +1,8 @@
 use super::*;
 use crate::session::bed::{Bed, ok, ok_open};
-use crate::session::insert_id::Word;
 use crate::session::loss::{CLOSED, was_closed};
 use crate::session::question::door;
+use session_state::insert_id::Word;
 use wire::charset::Flavor::MySql;
 
 const REPLAYS: &str = "mysql_variables = { transaction_replay = true }";

@@ -42,7 +42,7 @@ const PLAIN: &[Kind] = &[
 const WORDS: usize = 10;
 
 /// Does MariaDB keep older warnings over a statement of this kind and with this text?
-pub(super) fn leaves_warnings(kind: Kind, sql: &[u8]) -> bool {
+pub fn leaves_warnings(kind: Kind, sql: &[u8]) -> bool {
     if PLAIN.contains(&kind) {
         return !reads_table(sql);
     }
@@ -57,7 +57,7 @@ pub(super) fn leaves_warnings(kind: Kind, sql: &[u8]) -> bool {
 }
 
 /// Has the statement a FROM, but for FROM DUAL? That of a string or comment counts too.
-pub(super) fn reads_table(sql: &[u8]) -> bool {
+pub fn reads_table(sql: &[u8]) -> bool {
     let from = |word: &[u8]| word.get(..4).is_some_and(|from| from.eq_ignore_ascii_case(b"from")) && word.ends_with(b" ");
     sql.windows(5).enumerate().any(|(at, word)| from(word) && !names_dual(sql.get(at + 5..).unwrap_or_default()))
 }
@@ -71,7 +71,7 @@ fn names_dual(text: &[u8]) -> bool {
 }
 
 /// The first words of a statement in upper case, without comments.
-pub(super) fn words(sql: &[u8]) -> Vec<String> {
+pub fn words(sql: &[u8]) -> Vec<String> {
     let mut lexer = Lexer::new(sql, LexMode::default());
     let mut words = Vec::new();
     while words.len() < WORDS {

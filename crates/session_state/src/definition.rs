@@ -1,12 +1,12 @@
 //! Column definitions in replies to the proxy's own questions: what a value's text alone does not tell
 //! ([Column Definition](https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_com_query_response_text_resultset_column_definition.html)).
 
-use super::facts::packets;
+use crate::collected::packets;
 use wire::codec::Reader;
 
 /// The fixed end of a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Definition {
+pub struct Definition {
     /// Id of the collation.
     pub collation: u16,
     /// The type's code.
@@ -16,7 +16,7 @@ pub(super) struct Definition {
 }
 
 /// The definitions in the packets of a reply; none where there is no result.
-pub(super) fn all(raw: &[u8]) -> impl Iterator<Item = Definition> {
+pub fn all(raw: &[u8]) -> impl Iterator<Item = Definition> {
     let mut packets = packets(raw);
     let count = packets.next().and_then(|first| Reader::new(first).lenenc().ok()).unwrap_or(0);
     packets.take(usize::try_from(count).unwrap_or(0)).map_while(read)

@@ -6,10 +6,10 @@
 //! What a text proves says `sql::insert_id_is_certain`, what parameters prove says `wire::prepared::binary_values_may_equal`. They are
 //! put together for a text in `query.rs`, for an execution in `execute.rs`. Decision 0003 says why.
 
-use super::facts::SessionFacts;
+use crate::facts::SessionFacts;
+use crate::held::Held;
+use crate::state::State;
 use serde::{Deserialize, Serialize};
-use session_state::held::Held;
-use session_state::state::State;
 use sql::{Analysis, Facts, Kind};
 use std::mem;
 use wire::reframe::ReplyFacts;
@@ -30,7 +30,7 @@ enum Owner {
 /// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct LastInsertId {
+pub struct LastInsertId {
     /// The last one that the session knew.
     value: u64,
     owner: Owner,
@@ -41,7 +41,7 @@ pub(super) struct LastInsertId {
 
 /// What a reply says of LAST_INSERT_ID().
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Word {
+pub struct Word {
     /// The reply's id; 0 for none.
     pub id: u64,
     /// The statement may change LAST_INSERT_ID() without its reply telling: the backend was told the session's own before.
@@ -56,43 +56,43 @@ pub(super) struct Word {
 
 impl LastInsertId {
     /// One that the session knows.
-    pub(super) fn of(value: u64) -> Self {
+    pub fn of(value: u64) -> Self {
         Self { value, ..Self::default() }
     }
 
     /// The value, where the session knows it.
-    pub(super) fn known(self) -> Option<u64> {
+    pub fn known(self) -> Option<u64> {
         self.is_known().then_some(self.value)
     }
 
     /// Whether the session knows it.
-    pub(super) fn is_known(self) -> bool {
+    pub fn is_known(self) -> bool {
         self.owner == Owner::Session
     }
 
     /// Whether the backend that the session is pinned to knows it.
-    pub(super) fn is_with_backend(self) -> bool {
+    pub fn is_with_backend(self) -> bool {
         self.owner == Owner::Backend
     }
 
     /// Whether the backend has to be asked who knows it.
-    pub(super) fn is_undecided(self) -> bool {
+    pub fn is_undecided(self) -> bool {
         self.owner == Owner::Either
     }
 
     /// The one that a backend is told ahead of a statement: the last that the session knew.
-    pub(super) fn to_tell(self) -> u64 {
+    pub fn to_tell(self) -> u64 {
         self.value
     }
 
     /// A server told that it is this.
-    pub(super) fn set(&mut self, id: u64) {
+    pub fn set(&mut self, id: u64) {
         *self = Self { value: id, owner: Owner::Session, replied: self.replied };
     }
 
     /// The backend was asked and has `id`; it `had` this one when the session came to it. An id of before may be another session's:
     /// then the statements have left it alone, and the session's own holds.
-    pub(super) fn read(&mut self, id: u64, had: Option<u64>) {
+    pub fn read(&mut self, id: u64, had: Option<u64>) {
         if self.owner == Owner::Backend || had != Some(id) {
             self.value = id;
         }
@@ -100,7 +100,7 @@ impl LastInsertId {
     }
 
     /// A statement ran on a backend that `had` this one. True when the reply proves that the backend has its id from now on.
-    pub(super) fn replied(&mut self, word: Word, had: Option<u64>) -> bool {
+    pub fn replied(&mut self, word: Word, had: Option<u64>) -> bool {
         let is_proof = !word.changes_unseen && word.id != 0 && word.inserts && word.is_certain;
         if word.changes_unseen {
             self.owner = Owner::Backend;
@@ -120,7 +120,7 @@ impl LastInsertId {
     }
 
     /// The backend is gone: what replies named is the best word on it.
-    pub(super) fn lose_backend(&mut self) {
+    pub fn lose_backend(&mut self) {
         let replied = mem::take(&mut self.replied);
         if !self.is_known() && replied != 0 {
             self.value = replied;
@@ -129,12 +129,12 @@ impl LastInsertId {
     }
 
     /// The backend is gone, and nothing happened on it that counts.
-    pub(super) fn forget_backend(&mut self) {
+    pub fn forget_backend(&mut self) {
         self.owner = Owner::Session;
     }
 
     /// Another backend was brought to where the lost one was: it knows what that one knew.
-    pub(super) fn moved(&mut self) {
+    pub fn moved(&mut self) {
         if !self.is_known() {
             self.owner = Owner::Backend;
         }
@@ -144,7 +144,7 @@ impl LastInsertId {
 impl SessionFacts {
     /// May the statement read LAST_INSERT_ID(), and does the session know it better than the backend? Stored code may read it, though
     /// the statement's text does not say so: procedures, unknown functions, and triggers (where `in_triggers`).
-    pub(super) fn needs_insert_id(&self, wants: &State, in_triggers: impl FnOnce() -> bool, analysis: &Analysis) -> bool {
+    pub fn needs_insert_id(&self, wants: &State, in_triggers: impl FnOnce() -> bool, analysis: &Analysis) -> bool {
         if self.insert_id.is_with_backend() {
             return false;
         }
@@ -159,7 +159,7 @@ impl SessionFacts {
 impl SessionFacts {
     /// Notes LAST_INSERT_ID(), as far as the reply proves it. Else the backend is asked when the session leaves it. `is_certain` says
     /// whether text and parameters prove that the reply's id was generated ([`may_prove`]).
-    pub(super) fn note_insert_id(&mut self, held: Option<&mut Held>, analysis: &Analysis, reply: &ReplyFacts, is_certain: bool) {
+    pub fn note_insert_id(&mut self, held: Option<&mut Held>, analysis: &Analysis, reply: &ReplyFacts, is_certain: bool) {
         let had = held.as_ref().and_then(|held| held.last_insert_id());
         let word = Word {
             id: reply.last_insert_id,
@@ -177,7 +177,7 @@ impl SessionFacts {
 }
 
 /// Whether the reply may prove LAST_INSERT_ID(), if the text does: that is read only where it can matter.
-pub(super) fn may_prove(analysis: &Analysis, reply: &ReplyFacts) -> bool {
+pub fn may_prove(analysis: &Analysis, reply: &ReplyFacts) -> bool {
     reply.last_insert_id != 0 && inserts(analysis) && !changes_unseen(analysis)
 }
 

@@ -1,21 +1,20 @@
 //! What the session knows itself about its last statements, so that it need not keep the backend that ran them.
 
-use super::insert_id::LastInsertId;
-use super::tableless;
+use crate::collected::{Collected, packets};
+use crate::insert_id::LastInsertId;
+use crate::pins::{PinReason, PinSet, Pins};
+use crate::tableless;
 use serde::{Deserialize, Serialize};
-use session_state::collected::Collected;
-use session_state::pins::{PinReason, PinSet, Pins};
 use sql::{Analysis, Facts, Kind, Offset};
 use wire::charset::Flavor;
 use wire::codec::Reader;
 use wire::flags::Capabilities;
-use wire::packet;
 use wire::reframe::ReplyFacts;
 
 /// Warnings (or the error) of the last statement, as SHOW WARNINGS gave them before the backend was lent on.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Diagnostics {
+pub struct Diagnostics {
     /// The reply's packets with headers.
     pub packets: Vec<u8>,
     /// Capabilities of the backend that gave it.
@@ -24,7 +23,7 @@ pub(super) struct Diagnostics {
 
 impl Diagnostics {
     /// Each as `level code: text`.
-    pub(super) fn lines(&self) -> impl Iterator<Item = String> {
+    pub fn lines(&self) -> impl Iterator<Item = String> {
         // The number of columns and their descriptions, which MariaDB and MySQL end with an EOF unless it was agreed to leave it out.
         let described = 1 + Self::COLUMNS + usize::from(!self.caps.contains(Capabilities::DEPRECATE_EOF));
         packets(&self.packets).skip(described).filter_map(|payload| {
@@ -35,23 +34,13 @@ impl Diagnostics {
     }
 
     /// Level, Code, Message.
-    pub(super) const COLUMNS: usize = 3;
-}
-
-/// The payloads of whole packets, one behind the other.
-pub(super) fn packets(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    std::iter::from_fn(move || {
-        let (len, _) = packet::header(bytes)?;
-        let payload = bytes.get(packet::HEADER..packet::HEADER + len)?;
-        bytes = bytes.get(packet::HEADER + len..)?;
-        Some(payload)
-    })
+    pub const COLUMNS: usize = 3;
 }
 
 /// An error that the session answered without a server, for SHOW WARNINGS.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct OwnError {
+pub struct OwnError {
     /// MySQL error number.
     pub code: u16,
     /// SQLSTATE.
@@ -62,7 +51,7 @@ pub(super) struct OwnError {
 
 /// What is known of the routines that a statement calls which failed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum FailedCalls {
+pub enum FailedCalls {
     /// They may have run.
     #[default]
     Unknown,
@@ -75,7 +64,7 @@ pub(super) enum FailedCalls {
 /// See the module.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct SessionFacts {
+pub struct SessionFacts {
     /// LAST_INSERT_ID().
     pub insert_id: LastInsertId,
     /// The schema that the server last told of is the one that the session was in all along.
@@ -124,7 +113,7 @@ pub(super) struct SessionFacts {
 
 /// What only the backend knows of the session's last statement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Unread {
+pub struct Unread {
     /// The list of warnings, or the error.
     pub warnings: bool,
     /// LAST_INSERT_ID().
@@ -135,14 +124,14 @@ pub(super) struct Unread {
 
 impl Unread {
     /// Whether there is anything.
-    pub(super) fn any(self) -> bool {
+    pub fn any(self) -> bool {
         self.warnings || self.last_insert_id || self.found_rows
     }
 }
 
 impl OwnError {
     /// The statement that makes a server raise this error.
-    pub(super) fn signal(&self) -> String {
+    pub fn signal(&self) -> String {
         // A backslash would mean something else under some modes; the text has 128 characters at most.
         let text: String = String::from_utf8_lossy(&self.text).chars().take(128).collect();
         let text = text.replace('\\', "/").replace('\'', "''");
@@ -154,32 +143,32 @@ impl OwnError {
 /// The statement at hand, from its beginning to the noted reply.
 impl SessionFacts {
     /// A statement is to be run: what was not noted of the reply before never will be.
-    pub(super) fn begin(&mut self) {
+    pub fn begin(&mut self) {
         (self.unnoted, self.may_have_warnings, self.warnings_read, self.counts_noted) = (None, false, false, false);
     }
 
     /// A server has answered. Its warnings are the reply's until the reply is noted.
-    pub(super) fn answered(&mut self, reply: &ReplyFacts) {
+    pub fn answered(&mut self, reply: &ReplyFacts) {
         self.unnoted = Some(reply.error.is_some() || reply.warned);
     }
 
     /// The statements that ran, being several of one text, leave older warnings standing, or FOUND_ROWS() as it was.
-    pub(super) fn several_keep(&mut self, warnings: bool, found_rows: bool) {
+    pub fn several_keep(&mut self, warnings: bool, found_rows: bool) {
         (self.keeps_warnings, self.keeps_found_rows) = (warnings, found_rows);
     }
 
     /// The command that ran leaves older warnings standing if this holds.
-    pub(super) fn keep_warnings(&mut self, keeps: bool) {
+    pub fn keep_warnings(&mut self, keeps: bool) {
         self.keeps_warnings = keeps;
     }
 
     /// The command that ran counts no rows.
-    pub(super) fn keep_counts(&mut self) {
+    pub fn keep_counts(&mut self) {
         self.counts_noted = true;
     }
 
     /// Notes FOUND_ROWS() and ROW_COUNT() of a reply. False where that was done before.
-    pub(super) fn note_counts(&mut self, analysis: &Analysis, reply: &ReplyFacts) -> bool {
+    pub fn note_counts(&mut self, analysis: &Analysis, reply: &ReplyFacts) -> bool {
         if std::mem::replace(&mut self.counts_noted, true) {
             return false;
         }
@@ -209,7 +198,7 @@ impl SessionFacts {
     }
 
     /// Notes the warnings of a reply, and that all of it is noted. Returns whether the statement left the diagnostics area to this reply.
-    pub(super) fn note_diagnostics(&mut self, analysis: &Analysis, reply: &ReplyFacts) -> bool {
+    pub fn note_diagnostics(&mut self, analysis: &Analysis, reply: &ReplyFacts) -> bool {
         let failed = reply.error.is_some();
         let kept = std::mem::take(&mut self.keeps_warnings) && !failed && !reply.warned;
         let read = std::mem::take(&mut self.warnings_read);
@@ -230,35 +219,35 @@ impl SessionFacts {
     }
 
     /// Whether the time of `auto_increment_delay_multiplex` is over, though not the statements.
-    pub(super) fn is_insert_delay_over(&self, pins: &Pins, now_ms: u64) -> bool {
+    pub fn is_insert_delay_over(&self, pins: &Pins, now_ms: u64) -> bool {
         let until_ms = self.auto_increment_until_ms;
         until_ms > 0 && until_ms <= now_ms && pins.set().contains(PinReason::AutoIncrementDelay)
     }
 
     /// An insert id keeps the backend no more.
-    pub(super) fn end_insert_delay(&mut self, pins: &mut Pins) {
+    pub fn end_insert_delay(&mut self, pins: &mut Pins) {
         (self.auto_increment_left, self.auto_increment_until_ms) = (0, 0);
         pins.end(PinReason::AutoIncrementDelay);
     }
 
     /// Does one of several statements leave the diagnostics as they were?
-    pub(super) fn leaves_diagnostics(&self, flavor: Flavor, analysis: &Analysis, sql: &[u8]) -> bool {
+    pub fn leaves_diagnostics(&self, flavor: Flavor, analysis: &Analysis, sql: &[u8]) -> bool {
         // MySQL clears them for a SELECT that shows their numbers.
         keeps_diagnostics(analysis) || is_about_diagnostics(analysis) && self.leaves_warnings(flavor, analysis, sql)
     }
 
     /// MariaDB keeps the warnings of an earlier statement as long as statements read no table.
-    pub(super) fn leaves_warnings(&self, flavor: Flavor, analysis: &Analysis, sql: &[u8]) -> bool {
+    pub fn leaves_warnings(&self, flavor: Flavor, analysis: &Analysis, sql: &[u8]) -> bool {
         flavor == Flavor::MariaDb && self.has_diagnostics() && tableless::leaves_warnings(analysis.kind, sql)
     }
 
     /// A command that is no statement: MariaDB keeps warnings over it.
-    pub(super) fn leave_warnings(&mut self, flavor: Flavor) {
+    pub fn leave_warnings(&mut self, flavor: Flavor) {
         self.keep_warnings(flavor == Flavor::MariaDb && self.has_diagnostics());
     }
 
     /// Does the session with these pins know this better than its backend?
-    pub(super) fn knows(&self, pins: PinSet, fact: sql::Fact) -> bool {
+    pub fn knows(&self, pins: PinSet, fact: sql::Fact) -> bool {
         let may_be_set = fact == sql::Fact::PseudoThreadId && pins.contains(PinReason::SessionState);
         pins.is_empty() || !may_be_set && !self.is_with_backend(fact)
     }
@@ -267,7 +256,7 @@ impl SessionFacts {
 /// What the backend knows, and the session does not.
 impl SessionFacts {
     /// All of it.
-    pub(super) fn unread(&self) -> Unread {
+    pub fn unread(&self) -> Unread {
         let warnings = match self.unnoted {
             Some(warned) => !self.warnings_read && (warned || self.keeps_warnings && self.is_unread()),
             None => self.may_have_warnings || self.is_unread(),
@@ -276,17 +265,17 @@ impl SessionFacts {
     }
 
     /// Are there warnings that only the backend has, to which the session is pinned?
-    pub(super) fn is_unread(&self) -> bool {
+    pub fn is_unread(&self) -> bool {
         self.warnings > 0 && self.diagnostics.is_none() && self.own_error.is_none()
     }
 
     /// FOUND_ROWS() is with the backend.
-    pub(super) fn found_rows_are_with_backend(&self) -> bool {
+    pub fn found_rows_are_with_backend(&self) -> bool {
         self.found_rows_with_backend
     }
 
     /// The server answered SHOW WARNINGS, on a connection with these capabilities.
-    pub(super) fn read_warnings(&mut self, reply: Collected, caps: Capabilities) {
+    pub fn read_warnings(&mut self, reply: Collected, caps: Capabilities) {
         let errors = reply.rows.iter().filter(|row| row.get(1..6) == Some(b"Error")).count();
         self.errors = u16::try_from(errors).unwrap_or(u16::MAX);
         self.warnings = u16::try_from(reply.rows.len()).unwrap_or(u16::MAX).max(self.warnings);
@@ -295,7 +284,7 @@ impl SessionFacts {
     }
 
     /// Whether SHOW WARNINGS is answered without the backend: the session read the warnings of its last statement, or raised the error.
-    pub(super) fn knows_warnings(&self) -> bool {
+    pub fn knows_warnings(&self) -> bool {
         match self.unnoted {
             Some(_) => self.warnings_read,
             None => self.diagnostics.is_some() || self.own_error.is_some(),
@@ -303,27 +292,27 @@ impl SessionFacts {
     }
 
     /// The warnings of the statement that ran, where they were read before they are noted.
-    pub(super) fn warnings_read(&self) -> Option<&Diagnostics> {
+    pub fn warnings_read(&self) -> Option<&Diagnostics> {
         self.diagnostics.as_deref().filter(|_| self.warnings_read)
     }
 
     /// The server said what FOUND_ROWS() is.
-    pub(super) fn learn_found_rows(&mut self, found_rows: u64) {
+    pub fn learn_found_rows(&mut self, found_rows: u64) {
         (self.found_rows, self.found_rows_with_backend) = (found_rows, false);
     }
 
     /// The server said what ROW_COUNT() is.
-    pub(super) fn learn_row_count(&mut self, row_count: i64) {
+    pub fn learn_row_count(&mut self, row_count: i64) {
         self.set_row_count(row_count, false);
     }
 
     /// Something was asked of the backend, or it is left: it no longer knows ROW_COUNT(), and the reply's count is the best word on it.
-    pub(super) fn lose_row_count(&mut self) {
+    pub fn lose_row_count(&mut self) {
         self.set_row_count(self.row_count, false);
     }
 
     /// The backend was lost before it was asked: what replies said is the best word on it.
-    pub(super) fn lose_backend(&mut self) {
+    pub fn lose_backend(&mut self) {
         if self.unread().warnings {
             self.forget_warnings();
         }
@@ -332,18 +321,18 @@ impl SessionFacts {
     }
 
     /// The session gives its backend back, and its user does not want warnings (`handle_warnings=0`).
-    pub(super) fn forget_warnings(&mut self) {
+    pub fn forget_warnings(&mut self) {
         (self.warnings, self.errors, self.may_have_warnings) = (0, 0, false);
     }
 
     /// ROW_COUNT() changed on the backend in ways of its own.
-    pub(super) fn leave_row_count(&mut self) {
+    pub fn leave_row_count(&mut self) {
         self.set_row_count(self.row_count, true);
     }
 
     /// FOUND_ROWS() of a query with a LIMIT: the rows that its offset skipped count with those that were sent. Where none were sent,
     /// there may have been fewer than that, and only the server knows.
-    pub(super) fn skipped_rows(&mut self, offset: Offset) {
+    pub fn skipped_rows(&mut self, offset: Offset) {
         match offset {
             _ if self.found_rows_with_backend => {}
             Offset::None | Offset::Rows(0) => {}
@@ -353,12 +342,12 @@ impl SessionFacts {
     }
 
     /// FOUND_ROWS() will be the number of rows that are fetched by a cursor, if that is read to its end.
-    pub(super) fn count_from_zero(&mut self) {
+    pub fn count_from_zero(&mut self) {
         self.found_rows = 0;
     }
 
     /// So many rows were fetched by that cursor.
-    pub(super) fn count_fetched(&mut self, rows: u64, is_last: bool) {
+    pub fn count_fetched(&mut self, rows: u64, is_last: bool) {
         if self.found_rows_with_backend {
             self.found_rows += rows;
             self.found_rows_with_backend = !is_last;
@@ -369,25 +358,25 @@ impl SessionFacts {
 /// What is answered without a server.
 impl SessionFacts {
     /// A command was answered that has no rows (0), or is none that changes any (-1).
-    pub(super) fn answered_here(&mut self, row_count: i64) {
+    pub fn answered_here(&mut self, row_count: i64) {
         self.set_row_count(row_count, false);
     }
 
     /// A query was answered from the cache, with so many rows.
-    pub(super) fn answered_from_cache(&mut self, rows: u64) {
+    pub fn answered_from_cache(&mut self, rows: u64) {
         self.set_row_count(-1, false);
         self.found_rows = rows;
         self.clear_diagnostics();
     }
 
     /// A statement succeeded that leaves no warnings.
-    pub(super) fn clear_diagnostics(&mut self) {
+    pub fn clear_diagnostics(&mut self) {
         (self.warnings, self.errors) = (0, 0);
         (self.diagnostics, self.own_error) = (None, None);
     }
 
     /// The last statement failed before a server saw it.
-    pub(super) fn note_own_error(&mut self, code: u16, sqlstate: [u8; 5], text: &[u8]) {
+    pub fn note_own_error(&mut self, code: u16, sqlstate: [u8; 5], text: &[u8]) {
         self.begin();
         self.set_row_count(-1, false);
         (self.warnings, self.errors) = (1, 1);
@@ -396,7 +385,7 @@ impl SessionFacts {
     }
 
     /// COM_RESET_CONNECTION, which keeps FOUND_ROWS().
-    pub(super) fn was_reset(&mut self) {
+    pub fn was_reset(&mut self) {
         *self = Self { found_rows: self.found_rows, ..Self::default() };
     }
 
@@ -409,12 +398,12 @@ impl SessionFacts {
 /// What is known.
 impl SessionFacts {
     /// Were the diagnostics read, be a backend held or not?
-    pub(super) fn knows_diagnostics(&self, holds_backend: bool) -> bool {
+    pub fn knows_diagnostics(&self, holds_backend: bool) -> bool {
         !holds_backend || self.diagnostics().is_some()
     }
 
     /// A statement without rows was answered here.
-    pub(super) fn note_success(&mut self, leaves_warnings: bool) {
+    pub fn note_success(&mut self, leaves_warnings: bool) {
         self.answered_here(0);
         if !leaves_warnings {
             self.clear_diagnostics();
@@ -422,27 +411,27 @@ impl SessionFacts {
     }
 
     /// ROW_COUNT(), as far as the session knows.
-    pub(super) fn row_count(&self) -> i64 {
+    pub fn row_count(&self) -> i64 {
         self.row_count
     }
 
     /// What SHOW WARNINGS shows; None when it is not known, or there is nothing to show.
-    pub(super) fn diagnostics(&self) -> Option<&Diagnostics> {
+    pub fn diagnostics(&self) -> Option<&Diagnostics> {
         self.diagnostics.as_deref()
     }
 
     /// The last statement's error, when no server knows of it.
-    pub(super) fn own_error(&self) -> Option<&OwnError> {
+    pub fn own_error(&self) -> Option<&OwnError> {
         self.own_error.as_deref()
     }
 
     /// Is there anything for SHOW WARNINGS to show, be it of a server, the session's own, or still with the backend?
-    pub(super) fn has_diagnostics(&self) -> bool {
+    pub fn has_diagnostics(&self) -> bool {
         self.diagnostics.is_some() || self.own_error.is_some() || self.is_unread()
     }
 
     /// Is this better asked of a pinned backend?
-    pub(super) fn is_with_backend(&self, fact: sql::Fact) -> bool {
+    pub fn is_with_backend(&self, fact: sql::Fact) -> bool {
         match fact {
             sql::Fact::FoundRows => self.found_rows_with_backend,
             sql::Fact::RowCount => self.row_count_with_backend,
@@ -453,7 +442,7 @@ impl SessionFacts {
     }
 
     /// A fact as the number that is put into a statement or its reply.
-    pub(super) fn of(&self, fact: sql::Fact, connection_id: u64) -> i64 {
+    pub fn of(&self, fact: sql::Fact, connection_id: u64) -> i64 {
         match fact {
             sql::Fact::FoundRows => i64::try_from(self.found_rows).unwrap_or(i64::MAX),
             sql::Fact::RowCount => self.row_count,
@@ -464,51 +453,51 @@ impl SessionFacts {
     }
 }
 
-#[cfg(test)]
+/// For tests of sessions.
 impl SessionFacts {
     /// ROW_COUNT(), FOUND_ROWS(), and the numbers of warnings and errors.
-    pub(super) fn numbers(&self) -> (i64, u64, u16, u16) {
+    pub fn numbers(&self) -> (i64, u64, u16, u16) {
         (self.row_count, self.found_rows, self.warnings, self.errors)
     }
 
     /// They are these.
-    pub(super) fn set_numbers(&mut self, numbers: (i64, u64, u16, u16)) {
+    pub fn set_numbers(&mut self, numbers: (i64, u64, u16, u16)) {
         (self.row_count, self.found_rows, self.warnings, self.errors) = numbers;
     }
 
     /// FOUND_ROWS() is with the backend.
-    pub(super) fn leave_found_rows(&mut self) {
+    pub fn leave_found_rows(&mut self) {
         self.found_rows_with_backend = true;
     }
 
     /// These were read.
-    pub(super) fn set_diagnostics(&mut self, diagnostics: Diagnostics) {
+    pub fn set_diagnostics(&mut self, diagnostics: Diagnostics) {
         self.diagnostics = Some(Box::new(diagnostics));
     }
 }
 
 /// Does the statement read the diagnostics area and leave it as it is?
-pub(super) fn is_about_diagnostics(analysis: &Analysis) -> bool {
+pub fn is_about_diagnostics(analysis: &Analysis) -> bool {
     matches!(analysis.kind, Kind::ShowWarnings | Kind::ShowErrors | Kind::ShowCountWarnings | Kind::ShowCountErrors | Kind::GetDiagnostics)
         || analysis.facts.contains(Facts::DIAGNOSTICS)
 }
 
 /// Is the statement, being one, such that it leaves the diagnostics as they were, whatever it says?
-pub(super) fn keeps_diagnostics(analysis: &Analysis) -> bool {
+pub fn keeps_diagnostics(analysis: &Analysis) -> bool {
     let is_about = is_about_diagnostics(&Analysis { facts: Facts::NONE, ..*analysis });
     is_about && !analysis.facts.contains(Facts::MULTI)
 }
 
 /// Is FOUND_ROWS() another one after this reply? Statements without rows leave it alone, and so do those that show diagnostics and
 /// those whose rows are what they changed (RETURNING).
-pub(super) fn counts_found_rows(analysis: &Analysis, reply: &ReplyFacts) -> bool {
+pub fn counts_found_rows(analysis: &Analysis, reply: &ReplyFacts) -> bool {
     let leaves =
         matches!(analysis.kind, Kind::ShowWarnings | Kind::ShowErrors | Kind::Insert | Kind::Replace | Kind::Update | Kind::Delete);
     reply.error.is_none() && reply.rows.is_some() && !leaves
 }
 
 /// May FOUND_ROWS() count rows that a LIMIT left out at the front?
-pub(super) fn leaves_out_rows(analysis: &Analysis, reply: &ReplyFacts) -> bool {
+pub fn leaves_out_rows(analysis: &Analysis, reply: &ReplyFacts) -> bool {
     analysis.facts.contains(Facts::OFFSET) && analysis.kind == Kind::Select && counts_found_rows(analysis, reply)
 }
 
@@ -549,16 +538,6 @@ mod tests {
             let two = diagnostics(&[["Warning", "1292", "Truncated 'x'"], ["Note", "1051", ""]], caps);
             assert_eq!(two.lines().collect::<Vec<_>>(), ["Warning 1292: Truncated 'x'", "Note 1051: "], "{caps:?}");
             assert_eq!(diagnostics(&[], caps).lines().count(), 0, "{caps:?}");
-        }
-    }
-
-    #[test]
-    fn a_packet_that_is_not_whole_is_none() {
-        let mut bytes = Vec::new();
-        put_packet(&mut bytes, &mut 0, b"one");
-        put_packet(&mut bytes, &mut 1, b"other");
-        for (len, expected) in [(bytes.len(), 2), (bytes.len() - 1, 1), (packet::HEADER + 3, 1), (packet::HEADER, 0), (0, 0)] {
-            assert_eq!(packets(&bytes[..len]).count(), expected, "{len}");
         }
     }
 
