@@ -86,6 +86,8 @@ struct Memory {
     takeovers: Vec<Takeover>,
     /// The GTIDs of promoted servers before their first write, the latest promotion last.
     forks: Vec<Fork>,
+    /// The latest of them is of a promotion by this proxy, and its server has not been seen to write yet.
+    awaits_heir: bool,
 }
 
 /// When the preferred writer comes back.
@@ -125,6 +127,8 @@ pub(crate) struct Cluster {
     awaited: Option<ServerAddr>,
     /// Servers that may not write, whatever they say, each for its reason: by the record that proxies share (`mysql_healing`).
     barred: BTreeMap<ServerAddr, String>,
+    /// The same by the last decision, with the servers that a promotion of this proxy replaces.
+    shut: BTreeMap<ServerAddr, String>,
     comeback: Return,
     second_writers: SecondWriters,
     shuns_strays: bool,
@@ -209,6 +213,7 @@ impl Cluster {
             awaited: awaited.filter(|addr| members.contains_key(addr) && !memory.is_settled),
             roster,
             barred,
+            shut: BTreeMap::new(),
             comeback: Return { policy, delay_ms: settings.failback_delay_ms },
             second_writers: settings.second_writers,
             shuns_strays: settings.shun_stray_replicas,
@@ -284,6 +289,7 @@ impl Cluster {
     pub(crate) fn pardon(&mut self, addr: &ServerAddr) {
         let is_explicit = |addr: &ServerAddr| self.members.get(addr).is_some_and(|member| member.is_explicit_writer);
         self.memory.replication.pardon(addr, is_explicit);
+        self.memory.awaits_heir = false;
         self.before = self.memory.clone();
     }
 
@@ -359,6 +365,14 @@ impl Cluster {
             self.at_ms = world.now_ms;
         }
         self.next_ms = None;
+        self.shut = self.barred.clone();
+        if let Some((fork, until_ms)) = succession::pending(&self.before, world.now_ms) {
+            let why = format!("excluded from writes: this proxy promotes {} in its place", fork.heir);
+            for from in &fork.from {
+                self.shut.entry(from.clone()).or_insert_with(|| why.clone());
+            }
+            self.wake_at(Some(until_ms));
+        }
         let mut memory = self.before.clone();
         self.identify(world, &mut memory.identity);
         let judgements = self.judge(world, &mut memory);
@@ -434,7 +448,7 @@ impl Cluster {
             members: &self.members,
             facts: world.facts,
             strangers: &self.strangers.all,
-            barred: &self.barred,
+            barred: &self.shut,
             second_writers: self.second_writers,
             shuns_strays: self.shuns_strays,
             drained: world.drained,
@@ -530,7 +544,7 @@ impl Cluster {
             RoleKind::GroupReplication => group::judge(scene),
             RoleKind::Aurora(row) => aurora::judge(scene, row, &self.roster, &mut memory.aurora),
         };
-        let barred = self.barred.iter().filter(|(addr, _)| scene.is_barred(addr));
+        let barred = self.shut.iter().filter(|(addr, _)| scene.is_barred(addr));
         // Like a stranger's: a transaction that ends there after the fork would be lost.
         let fenced = |why: &String| Judgement { under_way: UnderWay::Severed, ..Judgement::new(Fitness::Fenced, why.clone(), "") };
         judgements.extend(barred.map(|(addr, why)| (addr.clone(), fenced(why))));

@@ -389,13 +389,15 @@ impl Topology {
         barred.filter(|(_, barred)| !barred.is_empty()).collect()
     }
 
-    /// This proxy is about to promote `fork.heir`. Kept like forks that are seen, until [`Topology::forget_fork`].
+    /// This proxy is about to promote `fork.heir`. Kept like forks that are seen, until [`Topology::forget_fork`]. The writers before take no
+    /// writes until that server is seen to write, at most for a minute.
     pub fn note_fork(&mut self, now_ms: u64, fork: &Fork) {
         self.advance(now_ms);
         let Ok(index) = self.cluster(fork.writer) else { return };
         self.clusters[index].note_fork(Fork { at_ms: self.known.now_ms, ..fork.clone() });
         let why = "noted what the server has before this proxy promotes it; other transactions of the old writer are not on it";
         self.tell(&fork.heir, EventKind::Writer, ("", "fork"), &in_short(&fork.had), Cause::Probe, why);
+        self.decide(index, Cause::Probe, cluster::Order::Other);
     }
 
     /// The server was not promoted after all.
@@ -405,6 +407,7 @@ impl Topology {
         self.clusters[index].forget_fork(heir);
         let why = "the promotion was undone: what was noted of the server is forgotten";
         self.tell(heir, EventKind::Writer, ("fork", ""), "", Cause::Probe, why);
+        self.decide(index, Cause::Probe, cluster::Order::Other);
     }
 
     /// Servers that are excluded because another server took over from them, of one cluster.

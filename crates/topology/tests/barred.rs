@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use common::{Fleet, REPLICATION, addr, read_only, unreachable};
 use model::HostgroupId;
-use topology::{Observation, ProbeError};
+use topology::{Fork, GtidSet, Observation, ProbeError};
 
 fn bar(fleet: &mut Fleet, servers: &[&str]) {
     let all: BTreeMap<_, _> = servers.iter().map(|server| (addr(server), "by the record".to_owned())).collect();
@@ -67,6 +67,36 @@ fn while_one_is_promoted_no_other_takes_writes() {
     bar(&mut fleet, &["a"]);
     fleet.pass(1_000).see_both("b", false).see_both("c", false);
     assert_eq!(fleet.hostgroup(1), "b");
+}
+
+/// This proxy promotes `b`: what `a` would take meanwhile, nobody could report.
+#[test]
+fn the_writer_that_is_replaced_takes_no_writes_meanwhile() {
+    for is_undone in [false, true] {
+        let mut fleet = settled();
+        for _ in 0..3 {
+            fleet.pass(20).see("a", Observation::ReadOnly(Err(unreachable())));
+        }
+        let (writer, heir) = (HostgroupId(1), addr("b"));
+        let fork =
+            Fork { writer, heir: heir.clone(), at_ms: 0, from: vec![addr("a")], had: GtidSet::default(), is_exact: true, is_noted: true };
+        fleet.topology.note_fork(fleet.now_ms, &fork);
+        // It is back, and writable by its files.
+        fleet.pass(1_000).see_both("a", false).pass(1_000).see_both("a", false).see_both("b", true);
+        assert_eq!(fleet.hostgroup(1), "");
+        assert!(fleet.whys().iter().any(|why| why.contains("this proxy promotes b:3306 in its place")));
+        if is_undone {
+            fleet.topology.forget_fork(fleet.now_ms, writer, &heir);
+            fleet.pass(1_000).see_both("a", false);
+            assert_eq!(fleet.hostgroup(1), "a");
+            continue;
+        }
+        let mut late = fleet.upgraded(REPLICATION);
+        late.pass(60_000).see_both("a", false).see_both("b", true).pass(1_000).see_both("a", false);
+        assert_eq!(late.hostgroup(1), "a", "not for ever");
+        fleet.follow("b", &[]).see_both("b", false).pass(1_000).see_both("b", false).see_both("a", false);
+        assert_eq!(fleet.hostgroup(1), "b");
+    }
 }
 
 #[test]

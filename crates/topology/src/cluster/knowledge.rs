@@ -84,6 +84,7 @@ impl ClusterKnowledge {
             preferred: self.preferred,
             awaited: self.awaited,
             barred: self.barred,
+            shut: BTreeMap::new(),
             comeback: Return { policy: Failback::Never, delay_ms: 0 },
             second_writers: SecondWriters::Configured,
             shuns_strays: false,

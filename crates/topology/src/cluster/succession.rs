@@ -18,6 +18,14 @@ const MAX_FORKS: usize = 16;
 /// A server that this proxy promotes is seen to write within this time, ms.
 const NOTED_MS: u64 = 60_000;
 
+/// The promotion by this proxy whose server has not been seen to write yet, and until when that is waited for, ms. The writers before may
+/// not come back meanwhile: a write that they took would be lost, and nobody could report it.
+pub(super) fn pending(memory: &Memory, now_ms: u64) -> Option<(&Fork, u64)> {
+    let fork = memory.forks.last().filter(|_| memory.awaits_heir)?;
+    let until_ms = fork.at_ms + NOTED_MS;
+    (now_ms < until_ms).then_some((fork, until_ms))
+}
+
 /// The GTIDs of a promoted server before its first write. Transactions of another server beyond them, which did not come from the promoted
 /// server, are a fork.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +77,7 @@ impl Cluster {
         if writers.is_empty() || !matches!(self.group.kind, RoleKind::Replication(_)) {
             return;
         }
+        memory.awaits_heir &= !memory.forks.last().is_some_and(|fork| writers.contains(&fork.heir));
         let before = std::mem::replace(&mut memory.last_writers, writers.clone());
         let had = |addr: &ServerAddr| Some(world.facts.get(addr)?.gtids.back()?.1.clone());
         let predecessors: Vec<ServerAddr> = before.difference(writers).cloned().collect();
@@ -136,12 +145,15 @@ impl Cluster {
     /// This proxy is about to promote a server, which has taken no write yet.
     pub(crate) fn note_fork(&mut self, fork: Fork) {
         self.add_fork(Fork { is_noted: true, ..fork });
+        (self.memory.awaits_heir, self.before.awaits_heir) = (true, true);
     }
 
     /// The server was not promoted after all.
     pub(crate) fn forget_fork(&mut self, heir: &ServerAddr) {
         for memory in [&mut self.memory, &mut self.before] {
-            drop(memory.forks.pop_if(|fork| fork.heir == *heir && fork.is_noted));
+            if memory.forks.pop_if(|fork| fork.heir == *heir && fork.is_noted).is_some() {
+                memory.awaits_heir = false;
+            }
         }
     }
 
