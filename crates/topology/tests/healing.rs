@@ -153,6 +153,7 @@ fn what_keeps_a_server_from_being_chosen() {
         (Replica { declared: Some(Promotion::Never), ..well() }, "promotion is never (mysql_healing_servers)"),
         (Replica { weight: 0, ..well() }, "its weight is 0 (mysql_servers)"),
         (Replica { offline: Some("it is drained".to_owned()), ..well() }, "it is drained"),
+        (Replica { unable: Some("it had not applied it in time".to_owned()), ..well() }, "it had not applied it in time"),
         (Replica { site: "west".into(), ..well() }, "it is on site 'west', and p:3306 on '' (site is same)"),
         (
             channel(Replica { executed: set("p:1-2"), ..well() }, |channel| channel.lag_ms = Some(600_000)),
@@ -244,6 +245,18 @@ fn purged_transactions_are_not_fetched_and_not_followed() {
     assert_eq!((chosen(&choice), from), ("b", Some(addr("c"))));
     let nobody = choose(&cluster("p:1-9", vec![Replica { weight: 0, ..purged }, preferred]), &policy()).plan.unwrap_err();
     assert!(nobody.to_string().contains("b:3306: it lacks transactions that other servers have purged (gtid_purged)"), "{nobody}");
+}
+
+/// A server that did not apply what it had received is left out of later plans, and nobody waits for it as a source either.
+#[test]
+fn a_server_that_could_not_apply_is_left_out() {
+    let unable = Replica { unable: Some("it could not apply".to_owned()), ..replica("a", "p:1-9") };
+    let choice = choose(&cluster("p:1-9", vec![unable.clone(), replica("b", "p:1-9"), replica("c", "p:1-8")]), &policy());
+    assert_eq!(chosen(&choice), "b");
+    let choice = choose(&cluster("p:1-9", vec![unable, replica("b", "p:1-8")]), &policy());
+    let why = choice.plan.unwrap_err().to_string();
+    let wanted = "a:3306: it could not apply; b:3306: it lacks transactions of a server that could not apply them";
+    assert!(why.ends_with(wanted), "{why}");
 }
 
 #[test]

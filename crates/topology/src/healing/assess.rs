@@ -198,6 +198,7 @@ impl<'a> Scene<'a> {
             return replica.offline.clone();
         }
         match () {
+            () if replica.unable.is_some() => replica.unable.clone(),
             () if replica.promotion() == Promotion::Never => Some(match replica.declared {
                 Some(_) => "promotion is never (mysql_healing_servers)".to_owned(),
                 None => "its weight is 0 (mysql_servers)".to_owned(),

@@ -196,6 +196,9 @@ fn plan(scene: &Scene<'_>, found: &[Found<'_>]) -> Result<Plan, Blocked> {
     }
     let why = |one: &Found<'_>| match one.assessed(scene).why_not {
         // It may take over, and cannot get what it lacks.
+        why if why.is_empty() && found.iter().any(|one| one.replica.unable.is_some()) => {
+            "it lacks transactions of a server that could not apply them".to_owned()
+        }
         why if why.is_empty() => "it lacks transactions that other servers have purged (gtid_purged)".to_owned(),
         why => why,
     };
@@ -212,7 +215,7 @@ fn plan(scene: &Scene<'_>, found: &[Found<'_>]) -> Result<Plan, Blocked> {
     let to_apply = |one: &&&Found<'_>| one.has.missing_in(&one.replica.executed);
     let is_advanced = |one: &Found<'_>| advanced.iter().any(|other| other.replica.addr == one.replica.addr);
     let source = |one: &Found<'_>| {
-        let can_serve = advanced.iter().filter(|source| serves(source.replica, one.replica));
+        let can_serve = advanced.iter().filter(|source| source.replica.unable.is_none() && serves(source.replica, one.replica));
         can_serve.min_by_key(to_apply).filter(|_| !is_advanced(one)).copied()
     };
     let eligible = able.iter().filter(|one| one.is_eligible() && (is_advanced(one) || source(one).is_some()));

@@ -105,6 +105,8 @@ pub struct Replica {
     pub addr: ServerAddr,
     /// Why nothing is known of it; None if it answered.
     pub silence: Option<String>,
+    /// Its host refuses the connection: no server runs there.
+    pub refuses: bool,
     /// What others call it.
     pub id: ServerId,
     /// What it is.
@@ -119,6 +121,8 @@ pub struct Replica {
     pub was_errant: GtidSet,
     /// Why it is out of use: by its status in `mysql_servers`, by an operator's order, or as a former writer.
     pub offline: Option<String>,
+    /// Why an earlier plan for the present death failed with it: it did not apply what it had received in time.
+    pub unable: Option<String>,
     /// It gives GTIDs to what it writes.
     pub has_gtids: bool,
     /// It takes writes of ordinary clients.
@@ -157,6 +161,7 @@ impl Replica {
         Self {
             addr,
             silence: Some(why.into()),
+            refuses: false,
             id: ServerId::default(),
             version: ServerVersion::default(),
             executed: GtidSet::default(),
@@ -164,6 +169,7 @@ impl Replica {
             purged: GtidSet::default(),
             was_errant: GtidSet::default(),
             offline: None,
+            unable: None,
             has_gtids: false,
             is_open: false,
             is_closed: false,

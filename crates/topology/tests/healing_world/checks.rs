@@ -206,7 +206,7 @@ impl World {
             let follows = link.is_some_and(|link| link.receiver.state == LinkState::Runs && link.applies && link.relay.is_empty());
             follows || (place == state.writer() && one.is_up() && one.gate == Gate::Open)
         };
-        let is_idle = state.servers.iter().all(|one| one.lock.is_none()) && state.disks[0].frozen.is_empty();
+        let is_idle = state.servers.iter().all(|one| one.lock.is_none()) && state.disks[0].stopped.is_empty();
         is_idle && state.servers.iter().enumerate().all(is_well) && state.proxies[0].writers() == [state.writer()]
     }
 
@@ -223,9 +223,7 @@ impl World {
             let follows = |link: &&Link| link.source == writer && one.is_up() && place != writer && !is_suspended;
             let Some(link) = one.link.as_ref().filter(follows) else { continue };
             let is_stopped = link.receiver.state == LinkState::Stopped && link.receiver.error.is_none();
-            // Known: of a plan whose process died only receivers are started again, and a candidate's applier stays stopped.
-            let is_known = !state.draw.is_strict && state.counts.contains_key("healers died");
-            if is_stopped || (!link.applies && !is_known) {
+            if is_stopped || !link.applies {
                 let what = format!("{} was left stopped: receiver {:?}, applier runs: {}", addr(place), link.receiver, link.applies);
                 state.violation(now_ms, what);
             }
@@ -281,11 +279,9 @@ impl State {
             // What it knew of the writer is gone with it; and nothing proves what is lost.
             || self.counts.contains_key("healers died")
             || (self.policy.loss != Loss::Any && !self.draw.is_simple);
-        // Known: a former writer that came back open is not closed while there is no writer, and no server is opened beside it.
-        let is_beside = |(place, one): (usize, &Server)| place != self.writer() && one.is_up() && one.gate == Gate::Open;
         // Known: replicas that had lost the writer before it died are no witnesses for ever.
         let is_blind = !self.draw.is_simple && self.checks.failed_since.is_none();
-        let is_known = !self.draw.is_strict && (is_blind || self.servers.iter().enumerate().any(is_beside));
+        let is_known = !self.draw.is_strict && is_blind;
         let is_late = self.checks.mended_ms.is_some_and(|mended_ms| now_ms >= mended_ms + CALM_MS);
         let heir = self.candidates().next().filter(|_| is_dead && !is_braked && !is_known && is_late);
         if let Some(heir) = heir {

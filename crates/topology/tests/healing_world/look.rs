@@ -111,6 +111,7 @@ impl World {
             weight: 1,
             site: state.draw.sites[place].into(),
             offline: fenced.contains(&addr(place)).then(|| "it is kept out, as another server took over from it".to_owned()),
+            unable: mind.promoting.unable.contains(&place).then(|| "it had not applied in time what it had received".to_owned()),
             was_errant: mind.errant.get(&place).cloned().unwrap_or_default(),
             ..Replica::silent(addr(place), "it does not answer")
         };

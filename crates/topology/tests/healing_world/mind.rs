@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use topology::GtidSet;
-use topology::healing::{Answer, Choice, Evidence, Facts, Verdict, Witness, choose, verdict, votes};
+use topology::healing::{Answer, Choice, Evidence, Facts, Stopped, Verdict, Witness, choose, verdict, votes};
 
 use crate::clock::Owner;
 use crate::look::{Said, Sight};
@@ -33,8 +33,8 @@ const HASTE_ENDS_MS: u64 = 15_000;
 pub(crate) struct Disk {
     /// Whom it promoted last, and when.
     pub(crate) promoted: Option<(usize, u64)>,
-    /// Servers whose receivers a plan stopped.
-    pub(crate) frozen: BTreeSet<usize>,
+    /// Channels that a plan stopped, or pointed elsewhere.
+    pub(crate) stopped: Vec<Stopped>,
     pub(crate) suspended: Option<String>,
 }
 

@@ -1,11 +1,13 @@
 //! Whether a promotion begins, what became of it, and receivers that a dead plan left stopped: `monitor`'s `healing/promote`.
 
-use topology::healing::{Brakes, Choice, Death, Due, Facts, Verdict, due};
+use std::collections::BTreeSet;
+
+use topology::healing::{Brakes, Choice, Death, Due, Facts, Resume, Stopped, Verdict, due};
 
 use crate::clock::Owner;
 use crate::mind::Healer;
 use crate::promotion;
-use crate::server::Gate;
+use crate::server::{Gate, Server};
 use crate::world::place_of;
 
 /// A statement of the work on stopped receivers has so long.
@@ -17,6 +19,8 @@ pub(crate) struct Promoting {
     pub(crate) looks_ms: u64,
     pub(crate) failures: u32,
     failed: Option<(u64, String)>,
+    /// Servers that could not apply what they had received, for the present death.
+    pub(crate) unable: BTreeSet<usize>,
     is_under_way: bool,
     is_thawing: bool,
     /// Why nothing is begun.
@@ -25,7 +29,7 @@ pub(crate) struct Promoting {
 
 impl Promoting {
     pub(crate) fn new(now_ms: u64) -> Self {
-        Self { looks_ms: now_ms, failures: 0, failed: None, is_under_way: false, is_thawing: false, blocked: None }
+        Self { looks_ms: now_ms, failures: 0, failed: None, unable: BTreeSet::new(), is_under_way: false, is_thawing: false, blocked: None }
     }
 }
 
@@ -37,6 +41,7 @@ impl Healer {
         if verdict == Verdict::Alive {
             let promoting = &mut self.mind.borrow_mut().promoting;
             (promoting.failures, promoting.failed) = (0, None);
+            promoting.unable.clear();
             self.world.state.borrow_mut().failures = 0;
         }
         if self.mind.borrow().promoting.is_under_way {
@@ -107,47 +112,52 @@ impl Healer {
         });
     }
 
-    /// Starts receivers that an earlier plan left stopped, where their servers answer and do not write.
+    /// Puts back what an earlier plan left, where its servers answer and do not write.
     fn thaw(&self, facts: &Facts) {
-        let frozen = self.world.state.borrow().disks[self.number].frozen.clone();
-        if self.mind.borrow().promoting.is_thawing || frozen.is_empty() {
+        let stopped = self.world.state.borrow().disks[self.number].stopped.clone();
+        if self.mind.borrow().promoting.is_thawing || stopped.is_empty() {
             return;
         }
-        let answers =
-            |place: &usize| facts.replicas.iter().any(|one| place_of(&one.addr) == *place && one.silence.is_none() && !one.is_open);
-        let is_gone = |place: &usize| facts.primary.as_ref().is_some_and(|primary| place_of(&primary.addr) == *place && facts.is_alive);
-        let due: Vec<usize> = frozen.iter().filter(|place| answers(place)).copied().collect();
-        self.world.state.borrow_mut().disks[self.number].frozen.retain(|place| !is_gone(place));
+        let answers = |one: &&Stopped| {
+            facts.replicas.iter().any(|replica| replica.addr == one.server && replica.silence.is_none() && !replica.is_open)
+        };
+        let writes = |one: &Stopped| facts.primary.as_ref().is_some_and(|primary| primary.addr == one.server && facts.is_alive);
+        let due: Vec<Stopped> = stopped.iter().filter(answers).cloned().collect();
+        self.world.state.borrow_mut().disks[self.number].stopped.retain(|one| !writes(one));
         if due.is_empty() {
             return;
         }
         self.mind.borrow_mut().promoting.is_thawing = true;
         let healer = self.clone();
         self.world.clock.spawn(Owner::Healer(self.number), async move {
-            for place in due {
-                if healer.thaw_one(place).await.is_ok() {
-                    healer.world.state.borrow_mut().disks[healer.number].frozen.remove(&place);
+            for one in due {
+                if healer.thaw_one(&one).await.is_ok() {
+                    healer.world.state.borrow_mut().disks[healer.number].stopped.retain(|other| *other != one);
                 }
             }
             healer.mind.borrow_mut().promoting.is_thawing = false;
         });
     }
 
-    async fn thaw_one(&self, place: usize) -> Result<(), String> {
+    async fn thaw_one(&self, one: &Stopped) -> Result<(), String> {
+        let place = place_of(&one.server);
         let control = self.world.connect(self.number, place, THAWED_MS).await?;
         if !control.lock(THAWED_MS).await? {
             return Err("locked".to_owned());
         }
-        if control.on(THAWED_MS, |server| server.gate == Gate::Open).await? {
-            return Ok(());
-        }
-        let start = |server: &mut crate::server::Server| {
-            if let Some(link) = &mut server.link {
-                link.start_receiver();
+        let is_open = control.on(THAWED_MS, |server| server.gate == Gate::Open).await?;
+        let sight = control.tell(THAWED_MS, move |state, now_ms| state.sight(place, now_ms)).await?;
+        let resume = one.resume(sight.line.as_ref().map(|line| &line.channel), is_open);
+        match &resume {
+            Resume::Nothing => return Ok(()),
+            Resume::Receiver => control.on(THAWED_MS, |server| server.link.iter_mut().for_each(|link| link.start_receiver())).await?,
+            Resume::Both => control.on(THAWED_MS, Server::start).await?,
+            Resume::Back(before) => {
+                promotion::point(&control, place_of(before), true).await?;
+                control.on(THAWED_MS, Server::start).await?;
             }
-        };
-        control.on(THAWED_MS, start).await?;
-        self.note(|| format!("the receiver of s{} is started", place + 1));
+        }
+        self.note(|| format!("what a plan stopped of {} is started: {resume:?}", one.server));
         Ok(())
     }
 }

@@ -6,13 +6,14 @@ use std::cell::RefCell;
 use std::task::Poll;
 
 use topology::Fork;
-use topology::healing::{Act, LinkState, Plan, Verdict};
+use topology::healing::{Act, LinkState, Plan, Stopped, Verdict};
 
 use crate::chaos;
 use crate::checks::Report;
 use crate::mind::Healer;
 use crate::network::Control;
 use crate::numbers::{Flavor, set};
+use crate::rejoin;
 use crate::sabotage::Sabotage;
 use crate::server::{Gate, Server};
 use crate::world::{State, WRITER, addr, place_of};
@@ -77,22 +78,22 @@ impl Work<'_> {
     async fn promote(&self) -> Result<usize, String> {
         let mut ready = match self.guarded(self.prepare()).await {
             Ok(ready) => ready,
-            Err(why) => return Err(self.give_up(why).await),
+            Err(why) => return Err(self.give_up(why, None).await),
         };
         let heir = ready.candidate.server;
         match self.open(&mut ready).await {
             Opened::Yes => {}
-            Opened::No(why) => return Err(self.give_up(why).await),
+            Opened::No(why) => return Err(self.give_up(why, None).await),
             Opened::Unknown(why) => {
                 self.changes.borrow_mut().retain(|done| !done.is_of(heir));
                 self.healer.world.state.borrow_mut().disks[self.healer.number].suspended = Some("the proxy".to_owned());
-                return Err(self.give_up(why).await);
+                return Err(self.give_up(why, Some(heir)).await);
             }
         }
         self.changes.borrow_mut().clear();
         self.healer.note(|| format!("opened {}: {}", addr(heir), ready.plan.because));
         self.after(&mut ready).await;
-        self.healer.world.state.borrow_mut().disks[self.healer.number].frozen.clear();
+        self.healer.world.state.borrow_mut().disks[self.healer.number].stopped.clear();
         Ok(heir)
     }
 
@@ -156,6 +157,7 @@ impl Work<'_> {
             return Err(format!("{} is writable already", plan.candidate));
         }
         self.keep_fork(heir, has).await;
+        self.keep(heir, |one| one.is_applier = true);
         self.changes.borrow_mut().push(Done::Stopped(heir));
         candidate.on(REACHED_MS, |server| server.link.iter_mut().for_each(|link| link.stop())).await?;
         let was_semi_sync = seen.facts.primary.is_some_and(|primary| primary.semi_sync.is_some());
@@ -200,12 +202,22 @@ impl Work<'_> {
             ran.extend(said.filter(|(_, replicated)| *replicated).map(|_| one.server));
             frozen.extend(said.filter(|(receives, _)| *receives).map(|_| one.server));
         }
-        self.healer.world.state.borrow_mut().disks[self.healer.number].frozen = frozen.iter().copied().collect();
+        frozen.iter().for_each(|server| self.keep(*server, |_| ()));
         for one in servers.iter().filter(|one| frozen.contains(&one.server) && !self.healer.world.lacks(Sabotage::SkipFreeze)) {
             self.changes.borrow_mut().push(Done::Frozen(one.server));
             one.on(LIMIT_MS, |server| server.link.iter_mut().for_each(|link| link.stop_receiver())).await?;
         }
         Ok(ran)
+    }
+
+    /// On disk before the deed: the channel of a server that followed the old writer.
+    fn keep(&self, server: usize, change: impl FnOnce(&mut Stopped)) {
+        let all = &mut self.healer.world.state.borrow_mut().disks[self.healer.number].stopped;
+        let place = all.iter().position(|one| one.is_about(&addr(server), "")).unwrap_or_else(|| {
+            all.push(Stopped::receiver(addr(server), String::new(), Some(addr(self.old))));
+            all.len() - 1
+        });
+        change(&mut all[place]);
     }
 
     /// Has the servers fetch and apply what the plan says.
@@ -218,6 +230,7 @@ impl Work<'_> {
             let server = servers.iter().find(|server| server.server == place_of(&step.server));
             let server = server.ok_or_else(|| format!("{} does not answer any more", step.server))?;
             if let Act::Fetch { from, before, .. } = &step.act {
+                self.keep(server.server, |one| one.fetches_from = Some(from.clone()));
                 self.changes.borrow_mut().push(Done::Fetches { server: server.server, before: place_of(before) });
                 point(server, place_of(from), false).await?;
             }
@@ -225,6 +238,7 @@ impl Work<'_> {
                 continue;
             }
             if !self.applied(server, &position, limit_ms).await? {
+                self.healer.mind.borrow_mut().promoting.unable.insert(server.server);
                 return Err(format!("{} has not applied its received transactions within {limit_ms} ms", step.server));
             }
             if let Act::Fetch { .. } = &step.act {
@@ -319,7 +333,13 @@ impl Work<'_> {
     /// What was true when the plan was made is still true.
     async fn may_open(&self, ready: &Ready) -> Result<(), String> {
         for other in &ready.others {
-            if other.on(REACHED_MS, |server| server.gate).await == Ok(Gate::Open) {
+            if other.on(REACHED_MS, |server| server.gate).await != Ok(Gate::Open) {
+                continue;
+            }
+            let proxy = self.healer.number;
+            if self.healer.world.state.borrow().proxies[proxy].topology.fenced(WRITER).contains(&addr(other.server)) {
+                rejoin::close(other).await?;
+            } else {
                 return Err(format!("{} is writable: the proxy makes no second writer", addr(other.server)));
             }
         }
@@ -398,7 +418,7 @@ impl Work<'_> {
     }
 
     /// Undoes all changes, the last one first.
-    async fn give_up(&self, why: String) -> String {
+    async fn give_up(&self, why: String, unknown: Option<usize>) -> String {
         let mut left = std::collections::BTreeSet::new();
         let mut told = why;
         loop {
@@ -408,12 +428,12 @@ impl Work<'_> {
             }
             if let Err(fault) = self.undo(done).await {
                 told = format!("{told}; NOT UNDONE {done:?}: {fault}");
-                if let Done::Frozen(server) = done {
-                    left.insert(server);
-                }
+                left.extend(done.server());
             }
         }
-        self.healer.world.state.borrow_mut().disks[self.healer.number].frozen = left;
+        left.extend(unknown);
+        let stopped = &mut self.healer.world.state.borrow_mut().disks[self.healer.number].stopped;
+        stopped.retain(|one| left.contains(&place_of(&one.server)) || !self.servers.contains(&place_of(&one.server)));
         told
     }
 
@@ -438,16 +458,21 @@ impl Work<'_> {
 }
 
 impl Done {
-    fn is_of(self, place: usize) -> bool {
+    /// Whose channel was changed.
+    fn server(self) -> Option<usize> {
         match self {
-            Self::Frozen(server) | Self::Fetches { server, .. } | Self::Stopped(server) => server == place,
-            Self::Noted { heir, .. } => heir == place,
+            Self::Frozen(server) | Self::Fetches { server, .. } | Self::Stopped(server) => Some(server),
+            Self::Noted { .. } => None,
         }
+    }
+
+    fn is_of(self, place: usize) -> bool {
+        self.server() == Some(place) || matches!(self, Self::Noted { heir, .. } if heir == place)
     }
 }
 
 /// Points a channel elsewhere and starts it. MySQL keeps what it received only beside a running applier.
-async fn point(control: &Control, source: usize, is_undone: bool) -> Result<(), String> {
+pub(crate) async fn point(control: &Control, source: usize, is_undone: bool) -> Result<(), String> {
     let place = control.server;
     let stop = |server: &mut Server| {
         let is_mariadb = server.flavor == Flavor::MariaDb;

@@ -129,7 +129,7 @@ async fn still_writes(healer: &Healer, rejoin: &Rejoin, writer: &Control) -> Res
     }
 }
 
-async fn close(server: &Control) -> Result<(), NotYet> {
+pub(crate) async fn close(server: &Control) -> Result<(), String> {
     let place = server.server;
     server
         .tell(ANSWER_MS, move |state, now_ms| {
