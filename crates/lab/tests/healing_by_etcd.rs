@@ -7,7 +7,7 @@ mod common;
 use std::time::Duration;
 
 use common::LIMIT;
-use common::healing::{cluster, events, full_by, healing, promoted, ready, reported, wait_for, wait_standing, with_servers};
+use common::healing::{cluster, events, full_at, full_by, healing, promoted, ready, reported, wait_for, wait_standing, with_servers};
 use lab::etcd::{Etcd, Options};
 use lab::failover::{Audit, Clients, Clock, Load, Peer};
 use lab::fault::{Lost, Relay};
@@ -200,6 +200,108 @@ fn an_opening_that_is_late_opens_nothing_mariadb() {
 #[test]
 fn an_opening_that_is_late_opens_nothing_mysql() {
     an_opening_that_is_late_opens_nothing(Flavor::Mysql);
+}
+
+/// Somebody else holds the lock of healers on a replica: a proxy without etcd, or one of another prefix. Nobody ends that connection, and
+/// nothing is changed until it is gone.
+fn a_lock_of_others_is_left_to_them(flavor: Flavor) {
+    let (etcd, servers) = (etcd(), cluster(flavor, 1));
+    let proxies = proxies(&etcd, &servers);
+    let healer = &proxies[0];
+    let mut holder = servers.replicas[0].root().unwrap();
+    assert_eq!(holder.scalar("SELECT GET_LOCK('tidegate.heal', 0)").unwrap().as_deref(), Some("1"));
+    servers.primary.kill9();
+    let refused = "SELECT last_plan LIKE '%holds the lock %tidegate.heal%nothing was changed' FROM stats_tidegate_healing";
+    wait_for(healer, refused, "1");
+    println!("{}", healing(healer, "last_plan"));
+    assert_eq!(holder.scalar("SELECT IS_USED_LOCK('tidegate.heal') = CONNECTION_ID()").unwrap().as_deref(), Some("1"));
+    assert!(!events(healer).iter().any(|event| event.contains("|frozen|")), "{:#?}", events(healer));
+    drop(holder);
+    healer.admin().unwrap().run("ACKNOWLEDGE HEALING HOSTGROUP 0").unwrap();
+    let heir = promoted(healer, &servers);
+    all_write_to(&proxies, heir, 7_000);
+}
+
+#[test]
+fn a_lock_of_others_is_left_to_them_mariadb() {
+    a_lock_of_others_is_left_to_them(Flavor::Mariadb);
+}
+
+#[test]
+fn a_lock_of_others_is_left_to_them_mysql() {
+    a_lock_of_others_is_left_to_them(Flavor::Mysql);
+}
+
+/// The key of the healer as etcd has it, with the revision that made it; empty while there is none.
+fn leader(etcd: &Etcd) -> String {
+    let key = "/tidegate/main/live/heal/0/leader";
+    let told = etcd.ctl(0, &["get", key, "--write-out=fields"]).unwrap();
+    told.lines().filter(|line| line.contains("CreateRevision") || line.contains("\"Value\"")).collect::<Vec<_>>().join(" ")
+}
+
+/// etcd takes 1.7 s for each answer: the healer keeps its lease, and its plan ends under it.
+fn a_slow_etcd_takes_no_lease_away(flavor: Flavor) {
+    let (etcd, servers) = (etcd(), cluster(flavor, 2));
+    let relay = Relay::to(etcd.endpoint(0).trim_start_matches("http://")).unwrap();
+    let endpoint = format!("http://127.0.0.1:{}", relay.port());
+    let proxies = started(|| with_servers(full_at(&endpoint).admin_variable("shared_config_timeout", 4_000), &servers));
+    let before = leader(&etcd);
+    assert!(!before.is_empty());
+    relay.delay(1_700);
+    for _ in 0..60 {
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(healing(&proxies[0], "blocked_by"), "");
+    }
+    servers.primary.kill9();
+    let heir = promoted(&proxies[0], &servers);
+    println!("{:#?}", events(&proxies[0]));
+    assert_eq!(leader(&etcd), before);
+    all_write_to(&proxies, heir, 7_000);
+}
+
+#[test]
+fn a_slow_etcd_takes_no_lease_away_mariadb() {
+    a_slow_etcd_takes_no_lease_away(Flavor::Mariadb);
+}
+
+#[test]
+fn a_slow_etcd_takes_no_lease_away_mysql() {
+    a_slow_etcd_takes_no_lease_away(Flavor::Mysql);
+}
+
+/// etcd loses everything in the middle of a plan, and another proxy may become the healer at once: it begins nothing until the first one has
+/// stopped, and one server is opened.
+fn a_wiped_etcd_makes_no_two_healers(flavor: Flavor) {
+    let (mut etcd, servers) = (etcd(), cluster(flavor, 2));
+    let proxies = proxies(&etcd, &servers);
+    let mut holders: Vec<_> = servers.replicas.iter().map(|replica| replica.root().unwrap()).collect();
+    holders.iter_mut().for_each(|holder| drop(holder.run("LOCK TABLES test.writes READ").unwrap()));
+    servers.primary.sql("INSERT INTO test.writes(n, id) VALUES(1, 7)").unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    servers.primary.kill9();
+    let all = |what: &str| proxies.iter().flat_map(events).filter(|event| event.contains(what)).count();
+    wait::until("a plan", 3 * LIMIT, || (all("|chosen|") > 0).then_some(())).unwrap();
+    etcd.start_again(0, true).unwrap();
+    wait::until("a healer", 2 * LIMIT, || (!leader(&etcd).is_empty()).then_some(())).unwrap();
+    wait::until("the end of the plan", LIMIT, || (all("|plan left|") > 0).then_some(())).unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(all("|plan begins|"), 1, "{:#?} {:#?}", events(&proxies[0]), events(&proxies[1]));
+    drop(holders);
+    let is_done = |proxy: &&Tidegate| healing(proxy, "last_plan").contains("was promoted in place of");
+    let done = wait::until("a promotion", 4 * LIMIT, || proxies.iter().find(is_done));
+    let heir = promoted(done.unwrap_or_else(|_| panic!("{:#?} {:#?}", events(&proxies[0]), events(&proxies[1]))), &servers);
+    assert_eq!((all("|opened|"), servers.replicas.iter().filter(|replica| is_open(replica)).count()), (1, 1));
+    all_write_to(&proxies, heir, 7_000);
+}
+
+#[test]
+fn a_wiped_etcd_makes_no_two_healers_mariadb() {
+    a_wiped_etcd_makes_no_two_healers(Flavor::Mariadb);
+}
+
+#[test]
+fn a_wiped_etcd_makes_no_two_healers_mysql() {
+    a_wiped_etcd_makes_no_two_healers(Flavor::Mysql);
 }
 
 /// Without etcd nobody promotes, and the tables say why; with it again, one does.

@@ -290,6 +290,8 @@ pub struct HealingView {
     pub healer: Option<String>,
     /// This proxy does: when the last renewal of its lease was sent that succeeded.
     pub since: Option<Instant>,
+    /// When it learnt that.
+    pub obtained: Option<Instant>,
     /// Which lease that is: a lease that was lost and taken again is another one.
     pub term: Option<i64>,
     /// The record of the last plan, and its epoch.
@@ -307,8 +309,11 @@ pub trait Decider: Send + Sync + std::fmt::Debug {
     /// What is known now. Does not block.
     fn view(&self, writer: HostgroupId) -> HealingView;
 
-    /// This proxy would heal these clusters, and no others.
-    fn lead(&self, wanted: &BTreeSet<HostgroupId>);
+    /// Names the proxies that heal by the same leases, as letters and digits, at most 32; empty while there are none.
+    fn scope(&self) -> String;
+
+    /// This proxy would heal these clusters, and no others. It gives them up after `limit` unless this is said again.
+    fn lead(&self, wanted: &BTreeSet<HostgroupId>, limit: Duration);
 
     /// Writes a cluster's record; `as_healer` only while this proxy heals it. Returns the epoch. Blocks.
     ///

@@ -1,19 +1,23 @@
 //! Who heals a cluster, and the record of what was healed: `live/heal/CLUSTER/leader` and `live/heal/CLUSTER/state` in etcd.
 //!
-//! A leader is a key under a lease, which this proxy renews each second. INVARIANT: a leader's record is written only if the leader's key
-//! is still the one that this proxy made. [`Lead::since`] is a time before etcd heard of the last renewal: a lease that is
-//! counted from it is over before etcd ends it.
+//! A leader is a key under a lease, which this proxy renews each second on connections of their own: an answer may take longer than that.
+//! It stands for a key only while nobody holds it. INVARIANT: a leader's record is written only if the leader's key is still the one that
+//! this proxy made, by its revision and by its value: an etcd that was restored counts its revisions again. [`Leading::renewed`] is a time
+//! before etcd heard of the last renewal: a lease that is counted from it is over before etcd ends it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use model::fleet::RecordChange;
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
 
 use crate::etcd::{Entry, EtcdError, encode};
-use crate::store::{Store, is_at, put};
+use crate::store::{LEASE_LINES, Store, is_at, put};
+use crate::thread::{Seen, new_id};
 
 /// Seconds that a leader outlives its last renewal.
 const LEASE_S: u64 = 6;
@@ -50,27 +54,76 @@ pub enum WriteError {
     Etcd(#[from] EtcdError),
 }
 
+/// A leadership of this proxy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leading {
+    /// When the last renewal of its lease was sent that succeeded.
+    pub renewed: Instant,
+    /// When this proxy learnt that it leads.
+    pub obtained: Instant,
+    /// The revision of etcd that made its key.
+    pub made_at: i64,
+}
+
 /// This proxy's leaderships.
 #[derive(Debug, Default)]
 pub(crate) struct Lead {
-    wanted: watch::Sender<BTreeSet<u32>>,
+    wanted: watch::Sender<Wanted>,
     held: Mutex<Held>,
+}
+
+/// The clusters that this proxy would heal, and for how long that holds if it is not said again.
+#[derive(Debug, Default)]
+struct Wanted {
+    clusters: BTreeSet<u32>,
+    until: Option<Instant>,
+}
+
+impl Wanted {
+    fn now(&self) -> BTreeSet<u32> {
+        if self.until.is_some_and(|until| Instant::now() < until) { self.clusters.clone() } else { BTreeSet::new() }
+    }
 }
 
 #[derive(Debug, Default)]
 struct Held {
     /// When the last renewal was sent that succeeded.
     sent: Option<Instant>,
-    /// Create revisions of the leaders' keys.
-    keys: BTreeMap<u32, i64>,
+    /// The leaders' keys that this proxy made.
+    keys: BTreeMap<u32, Key>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Key {
+    /// Its create revision.
+    made_at: i64,
+    /// No other lease has the same.
+    value: String,
+    obtained: Instant,
+}
+
+impl Key {
+    /// The conditions under which it is still there.
+    fn holds(&self, key: &str) -> [Value; 2] {
+        let value = json!({ "key": encode(key), "target": "VALUE", "result": "EQUAL", "value": encode(&self.value) });
+        [is_made_at(key, self.made_at), value]
+    }
+
+    fn is(&self, entry: &Entry) -> bool {
+        entry.create_revision == self.made_at && entry.value == self.value.as_bytes()
+    }
 }
 
 impl Held {
     /// Gives up the leaderships of other clusters.
-    fn take_all_but(&mut self, wanted: &BTreeSet<u32>) -> BTreeMap<u32, i64> {
+    fn take_all_but(&mut self, wanted: &BTreeSet<u32>) -> BTreeMap<u32, Key> {
         let (kept, lost) = std::mem::take(&mut self.keys).into_iter().partition(|(cluster, _)| wanted.contains(cluster));
         self.keys = kept;
         lost
+    }
+
+    fn is_over(&self) -> bool {
+        self.sent.is_none_or(|sent| sent.elapsed() > Duration::from_secs(LEASE_S))
     }
 }
 
@@ -92,19 +145,20 @@ fn get(key: &str) -> Value {
 }
 
 impl Lead {
-    /// The clusters that this proxy would heal.
-    pub(crate) fn want(&self, clusters: BTreeSet<u32>) {
+    /// The clusters that this proxy would heal, for so long. What is not wanted again in this time is given up.
+    pub(crate) fn want(&self, clusters: BTreeSet<u32>, limit: Duration) {
         self.wanted.send_if_modified(|wanted| {
-            let is_new = *wanted != clusters;
-            *wanted = clusters;
+            let is_new = wanted.now() != clusters;
+            *wanted = Wanted { clusters, until: Some(Instant::now() + limit) };
             is_new
         });
     }
 
-    /// If this proxy leads there: when its last successful renewal was sent, and the revision that made its key.
-    pub(crate) fn since(&self, cluster: u32) -> Option<(Instant, i64)> {
+    /// If this proxy leads there.
+    pub(crate) fn leading(&self, cluster: u32) -> Option<Leading> {
         let held = self.held();
-        held.sent.zip(held.keys.get(&cluster).copied())
+        let (renewed, key) = held.sent.zip(held.keys.get(&cluster))?;
+        Some(Leading { renewed, obtained: key.obtained, made_at: key.made_at })
     }
 
     /// Where etcd is has changed: nothing is led there yet.
@@ -115,8 +169,8 @@ impl Lead {
     /// Other proxies need not wait for the lease to end.
     pub(crate) async fn resign(&self, store: &Store) {
         let keys = std::mem::take(&mut *self.held()).keys;
-        for (cluster, made_at) in keys {
-            leave(store, cluster, made_at).await;
+        for (cluster, key) in keys {
+            leave(store, cluster, &key).await;
         }
     }
 
@@ -125,119 +179,185 @@ impl Lead {
     }
 
     /// Becomes leader where that is wanted and nobody is, and stays it; until etcd is configured elsewhere. `name` is what others see.
-    pub(crate) async fn keep(&self, store: &Store, name: impl Fn() -> String) {
+    pub(crate) async fn keep(&self, store: &Arc<Store>, seen: &watch::Sender<Arc<Seen>>, name: impl Fn() -> String) {
         loop {
             let mut wanted = self.wanted.subscribe();
-            if wanted.wait_for(|wanted| !wanted.is_empty()).await.is_err() {
+            if wanted.wait_for(|wanted| !wanted.now().is_empty()).await.is_err() {
                 return;
             }
             // What fails is tried again; what is held lapses by itself.
-            let _ = self.keep_once(store, &name).await;
+            let _ = self.keep_once(store, seen, &name).await;
             *self.held() = Held::default();
             tokio::time::sleep(RENEW).await;
         }
     }
 
-    /// One lease, until it ends.
-    async fn keep_once(&self, store: &Store, name: impl Fn() -> String) -> Result<(), EtcdError> {
-        let mut wanted = self.wanted.subscribe();
+    /// One lease, until it ends or nothing is wanted.
+    async fn keep_once(&self, store: &Arc<Store>, seen: &watch::Sender<Arc<Seen>>, name: impl Fn() -> String) -> Result<(), EtcdError> {
         let sent = Instant::now();
-        let lease = store.etcd().grant(LEASE_S).await?;
+        let lease = store.lease(0).grant(LEASE_S).await?;
         self.held().sent = Some(sent);
+        let value = json!({ "name": name(), "lease": lease.to_string(), "id": new_id() }).to_string();
+        tokio::select! {
+            ended = self.renew(store, lease) => ended,
+            () = self.stand_on(store, seen.subscribe(), lease, &value) => Ok(()),
+        }
+    }
+
+    /// Renews the lease each second, whether or not the renewals before were answered, while something is wanted. Returns when it has ended.
+    async fn renew(&self, store: &Arc<Store>, lease: i64) -> Result<(), EtcdError> {
+        let mut lines: Vec<usize> = (0..LEASE_LINES).collect();
+        let mut under_way = JoinSet::new();
+        let mut tick = tokio::time::interval(RENEW);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut fault = EtcdError::Away("no renewal of the lease was answered".to_owned());
         loop {
-            let now = wanted.borrow_and_update().clone();
-            let lost = self.held().take_all_but(&now);
-            for (cluster, made_at) in lost {
-                leave(store, cluster, made_at).await;
-            }
-            if now.is_empty() {
-                return Ok(());
-            }
-            for cluster in now {
-                // A failure here says nothing about the lease.
-                if let Ok(made_at) = stand(store, cluster, &name(), lease).await {
-                    let mut held = self.held();
-                    match made_at {
-                        Some(made_at) => held.keys.insert(cluster, made_at),
-                        None => held.keys.remove(&cluster),
-                    };
+            tokio::select! {
+                _ = tick.tick() => {
+                    let is_wanted = !self.wanted.borrow().now().is_empty();
+                    if let Some(line) = lines.pop_if(|_| is_wanted) {
+                        let (store, sent) = (Arc::clone(store), Instant::now());
+                        under_way.spawn(async move { (line, sent, store.lease(line).keep(lease).await) });
+                    }
+                }
+                Some(Ok((line, sent, kept))) = under_way.join_next() => {
+                    lines.push(line);
+                    match kept {
+                        Ok(true) => {
+                            let mut held = self.held();
+                            held.sent = held.sent.max(Some(sent));
+                        }
+                        Ok(false) => return Ok(()),
+                        // Members that answer again may still have it.
+                        Err(error) => fault = error,
+                    }
                 }
             }
-            let is_changed = tokio::time::timeout(RENEW, wanted.changed()).await;
-            if let Ok(Err(_)) = is_changed {
-                return Ok(());
-            }
-            let sent = Instant::now();
-            match store.etcd().keep(lease).await {
-                Ok(true) => self.held().sent = Some(sent),
-                Ok(false) => return Ok(()),
-                // Members that answer again may still have it.
-                Err(error) if self.held().sent.is_some_and(|sent| sent.elapsed() > Duration::from_secs(LEASE_S)) => return Err(error),
-                Err(_) => {}
+            if self.held().is_over() {
+                return Err(fault);
             }
         }
     }
 
-    /// Writes a record as `change` makes it of the present one, atomically. `as_leader` only while this proxy leads. Returns the text and
-    /// the revision that wrote it.
+    /// Stands for keys that nobody holds, and gives up those that are not wanted any more. Returns when nothing is wanted.
+    async fn stand_on(&self, store: &Store, mut seen: watch::Receiver<Arc<Seen>>, lease: i64, value: &str) {
+        let mut wanted = self.wanted.subscribe();
+        loop {
+            let now = wanted.borrow_and_update().now();
+            let lost = self.held().take_all_but(&now);
+            for (cluster, key) in lost {
+                leave(store, cluster, &key).await;
+            }
+            if now.is_empty() {
+                return;
+            }
+            let known = Arc::clone(&seen.borrow_and_update());
+            for cluster in now.iter().copied() {
+                let own = self.held().keys.get(&cluster).cloned();
+                match own {
+                    // A failure here says nothing about the lease.
+                    Some(key) if is_there(store, cluster, &key).await == Ok(false) => drop(self.held().keys.remove(&cluster)),
+                    None if is_free(&known, cluster) => {
+                        if let Ok(Some(made_at)) = stand(store, cluster, value, lease).await {
+                            let key = Key { made_at, value: value.to_owned(), obtained: Instant::now() };
+                            self.held().keys.insert(cluster, key);
+                        }
+                    }
+                    Some(_) | None => {}
+                }
+            }
+            let is_due = |seen: &Seen| now.iter().any(|cluster| is_free(seen, *cluster) && !self.held().keys.contains_key(cluster));
+            let freed = async { while seen.changed().await.is_ok() && !is_due(&seen.borrow_and_update()) {} };
+            tokio::select! {
+                () = freed => {}
+                _ = wanted.changed() => {}
+                () = tokio::time::sleep(RENEW) => {}
+            }
+        }
+    }
+
+    /// Writes a record as `change` makes it of the present one, atomically. `as_leader` only while this proxy leads. `known` is the record
+    /// that was seen last, with its revision. Returns the text and the revision that wrote it.
     pub(crate) async fn write(
         &self,
         store: &Store,
         cluster: u32,
         as_leader: bool,
+        known: Option<(String, i64)>,
         mut change: RecordChange,
     ) -> Result<(String, i64), WriteError> {
-        let key = store.key(&state(cluster));
-        let leads = if as_leader { Some(self.held().keys.get(&cluster).copied().ok_or(WriteError::NotLeader)?) } else { None };
+        let (key, of_leader) = (store.key(&state(cluster)), store.key(&leader(cluster)));
+        let leads = if as_leader { Some(self.held().keys.get(&cluster).cloned().ok_or(WriteError::NotLeader)?) } else { None };
+        let (mut before, mut is_read) = (known, false);
         for _ in 0..TRIES {
-            let found = store.etcd().range(&key, None, false).await?;
-            let before = found.entries.first();
-            let text = before.map(text_of).transpose().map_err(WriteError::Unfit)?;
-            let next = change(text.as_deref()).map_err(WriteError::Unfit)?;
+            let next = match change(before.as_ref().map(|(text, _)| text.as_str())) {
+                Ok(next) => next,
+                Err(why) if is_read => return Err(WriteError::Unfit(why)),
+                Err(_) => {
+                    before = state_of(store.heal().range(&key, None, false).await?.entries.first())?;
+                    is_read = true;
+                    continue;
+                }
+            };
             if next.len() > LONGEST {
                 return Err(WriteError::Unfit(format!("the record of hostgroup {cluster} would have more than {LONGEST} bytes")));
             }
-            let mut compare = vec![is_at(&key, before.map_or(0, |entry| entry.mod_revision))];
-            compare.extend(leads.map(|made_at| is_made_at(&store.key(&leader(cluster)), made_at)));
+            let mut compare = vec![is_at(&key, before.as_ref().map_or(0, |(_, revision)| *revision))];
+            compare.extend(leads.iter().flat_map(|own| own.holds(&of_leader)));
             let acts = vec![put(&key, &encode(&next))];
-            let (held, now) = store.etcd().transact(compare, acts, vec![get(&key)]).await?;
+            let (held, now) = store.heal().transact(compare, acts, vec![get(&key)]).await?;
             if held {
                 return Ok((next, now.revision));
             }
-            if let Some(entry) = now.entries.first().filter(|entry| entry.value == next.as_bytes()) {
+            (before, is_read) = (state_of(now.entries.first())?, true);
+            if let Some((_, revision)) = before.as_ref().filter(|(text, _)| *text == next) {
                 // An answer was lost, and the transaction said twice.
-                return Ok((next, entry.mod_revision));
+                return Ok((next, *revision));
             }
-            if let Some(made_at) = leads {
-                let now = store.etcd().range(&store.key(&leader(cluster)), None, true).await?;
-                if now.entries.first().is_none_or(|entry| entry.create_revision != made_at) {
-                    self.held().keys.remove(&cluster);
-                    return Err(WriteError::NotLeader);
-                }
+            if let Some(own) = &leads
+                && !is_there(store, cluster, own).await?
+            {
+                self.held().keys.remove(&cluster);
+                return Err(WriteError::NotLeader);
             }
         }
         Err(WriteError::Overtaken)
     }
 }
 
+/// Whether nobody heals the cluster, as far as etcd was read.
+fn is_free(seen: &Seen, cluster: u32) -> bool {
+    seen.is_known && seen.heal.get(&cluster).is_none_or(|heal| heal.leader.is_none())
+}
+
+/// Whether the leader's key is still the one that this proxy made.
+async fn is_there(store: &Store, cluster: u32, own: &Key) -> Result<bool, EtcdError> {
+    let now = store.heal().range(&store.key(&leader(cluster)), None, false).await?;
+    Ok(now.entries.first().is_some_and(|entry| own.is(entry)))
+}
+
 /// Deletes the leader's key that this proxy made. It ends with the lease otherwise.
-async fn leave(store: &Store, cluster: u32, made_at: i64) {
+async fn leave(store: &Store, cluster: u32, own: &Key) {
     let key = store.key(&leader(cluster));
     let gone = json!({ "request_delete_range": { "key": encode(&key) } });
-    let _ = store.etcd().transact(vec![is_made_at(&key, made_at)], vec![gone], Vec::new()).await;
+    let _ = store.heal().transact(own.holds(&key).to_vec(), vec![gone], Vec::new()).await;
 }
 
 /// Makes the leader's key where nobody leads. Returns the revision that made it, if it is this lease's.
-async fn stand(store: &Store, cluster: u32, name: &str, lease: i64) -> Result<Option<i64>, EtcdError> {
+async fn stand(store: &Store, cluster: u32, value: &str, lease: i64) -> Result<Option<i64>, EtcdError> {
     let key = store.key(&leader(cluster));
-    let value = json!({ "name": name, "lease": lease.to_string() }).to_string();
-    let mut act = put(&key, &encode(&value));
+    let mut act = put(&key, &encode(value));
     act["request_put"]["lease"] = lease.to_string().into();
-    let (is_made, now) = store.etcd().transact(vec![is_made_at(&key, 0)], vec![act], vec![get(&key)]).await?;
+    let (is_made, now) = store.heal().transact(vec![is_made_at(&key, 0)], vec![act], vec![get(&key)]).await?;
     if is_made {
         return Ok(Some(now.revision));
     }
     Ok(now.entries.first().filter(|entry| entry.value == value.as_bytes()).map(|entry| entry.create_revision))
+}
+
+/// A record, with the revision that wrote it.
+fn state_of(entry: Option<&Entry>) -> Result<Option<(String, i64)>, WriteError> {
+    entry.map(|entry| Ok((text_of(entry).map_err(WriteError::Unfit)?, entry.mod_revision))).transpose()
 }
 
 fn text_of(entry: &Entry) -> Result<String, String> {
@@ -287,16 +407,61 @@ mod tests {
         assert_eq!((found[&11].leader.as_deref(), found.len()), (Some("unknown"), 2));
     }
 
+    fn key(made_at: i64, value: &str) -> Key {
+        Key { made_at, value: value.to_owned(), obtained: Instant::now() }
+    }
+
     #[test]
     fn a_proxy_leads_where_it_has_made_the_key() {
         let lead = Lead::default();
-        assert_eq!(lead.since(10), None);
-        let now = Instant::now();
-        *lead.held() = Held { sent: Some(now), keys: BTreeMap::from([(10, 4)]) };
-        assert_eq!((lead.since(10), lead.since(11)), (Some((now, 4)), None));
+        assert_eq!(lead.leading(10), None);
+        let (now, own) = (Instant::now(), key(4, "a"));
+        *lead.held() = Held { sent: Some(now), keys: BTreeMap::from([(10, own.clone())]) };
+        let leading = Leading { renewed: now, obtained: own.obtained, made_at: 4 };
+        assert_eq!((lead.leading(10), lead.leading(11)), (Some(leading), None));
         assert!(lead.held().take_all_but(&BTreeSet::from([10])).is_empty());
-        assert!(lead.since(10).is_some());
-        assert_eq!(lead.held().take_all_but(&BTreeSet::new()), BTreeMap::from([(10, 4)]));
-        assert_eq!(lead.since(10), None);
+        assert!(lead.leading(10).is_some());
+        assert_eq!(lead.held().take_all_but(&BTreeSet::new()), BTreeMap::from([(10, own)]));
+        assert_eq!(lead.leading(10), None);
+    }
+
+    /// An etcd that was restored or wiped gives the same revision to another proxy's key.
+    #[test]
+    fn a_key_is_known_by_its_revision_and_its_value() {
+        let entry = |value: &str, create_revision| Entry {
+            key: "leader".to_owned(),
+            value: value.as_bytes().to_vec(),
+            mod_revision: create_revision,
+            create_revision,
+        };
+        let own = key(4, "a");
+        assert!(own.is(&entry("a", 4)) && !own.is(&entry("b", 4)) && !own.is(&entry("a", 5)));
+        let [made, value] = own.holds("leader");
+        assert_eq!((&made["target"], &made["create_revision"]), (&json!("CREATE"), &json!("4")));
+        assert_eq!((&value["target"], &value["value"]), (&json!("VALUE"), &json!(encode("a"))));
+    }
+
+    /// The monitor says in each round what it would heal: one that hangs says nothing more.
+    #[test]
+    fn what_is_wanted_is_given_up_unless_it_is_said_again() {
+        let lead = Lead::default();
+        let mut news = lead.wanted.subscribe();
+        let ten = || BTreeSet::from([10]);
+        lead.want(ten(), Duration::from_secs(60));
+        assert!(news.has_changed().unwrap() && news.borrow_and_update().now() == ten());
+        lead.want(ten(), Duration::from_secs(60));
+        assert!(!news.has_changed().unwrap(), "nothing new");
+        lead.want(ten(), Duration::ZERO);
+        assert!(news.borrow().now().is_empty());
+        lead.want(ten(), Duration::from_secs(60));
+        assert!(news.has_changed().unwrap() && news.borrow_and_update().now() == ten(), "again");
+    }
+
+    #[test]
+    fn a_proxy_stands_only_where_it_knows_that_nobody_leads() {
+        let heal = |leader: Option<&str>| BTreeMap::from([(10, Heal { leader: leader.map(str::to_owned), state: None })]);
+        let seen = |is_known, heal| Seen { is_known, heal, ..Seen::default() };
+        assert!(is_free(&seen(true, BTreeMap::new()), 10) && is_free(&seen(true, heal(None)), 10));
+        assert!(!is_free(&seen(true, heal(Some("two"))), 10) && !is_free(&seen(false, heal(None)), 10));
     }
 }

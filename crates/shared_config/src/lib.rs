@@ -12,7 +12,7 @@ mod store;
 mod thread;
 
 pub use etcd::EtcdError;
-pub use heal::{Heal, WriteError};
+pub use heal::{Heal, Leading, WriteError};
 pub use http_client::Endpoint;
 pub use manifest::{Ancestor, Conflict, FORMAT, Manifest, ProxyLine, Revision, Rollout, Standing, Verdict, descend, judge};
 pub use parts::sum;

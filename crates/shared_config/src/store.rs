@@ -9,13 +9,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
 use crate::etcd::{Entry, Etcd, EtcdError, encode, encode_bytes};
 use crate::manifest::{Manifest, Revision};
 use crate::parts::{cut, sum};
+use crate::settings::Settings;
 
 /// Most bytes of compressed parts in one request.
 const BATCH: usize = 700 << 10;
@@ -25,6 +26,8 @@ const OPERATIONS: usize = 100;
 const WINDOW: u32 = 23;
 /// Attempts of a publication: it begins again if parts were deleted meanwhile.
 const TRIES: usize = 5;
+/// Renewals of a lease that may wait for their answers at the same time.
+pub(crate) const LEASE_LINES: usize = 4;
 /// Unneeded parts are deleted every so many revisions.
 const COLLECT_EVERY: u64 = 10;
 
@@ -52,6 +55,10 @@ pub enum PublishError {
 #[derive(Debug)]
 pub(crate) struct Store {
     etcd: Etcd,
+    /// For who heals and what was healed: neither waits for the configuration.
+    heal: Etcd,
+    /// For renewals of the healer's lease alone.
+    leases: [Etcd; LEASE_LINES],
     root: String,
     /// Parts of the text that was read last.
     known: Mutex<BTreeMap<String, Vec<u8>>>,
@@ -64,13 +71,23 @@ pub(crate) fn end(prefix: &str) -> String {
 }
 
 impl Store {
-    pub(crate) fn new(etcd: Etcd) -> Self {
-        let root = etcd.settings().root.clone();
-        Self { etcd, root, known: Mutex::default() }
+    pub(crate) fn new(settings: &Arc<Settings>) -> Self {
+        let etcd = || Etcd::new(Arc::clone(settings));
+        let leases = std::array::from_fn(|_| etcd());
+        Self { etcd: etcd(), heal: etcd(), leases, root: settings.root.clone(), known: Mutex::default() }
     }
 
     pub(crate) fn etcd(&self) -> &Etcd {
         &self.etcd
+    }
+
+    pub(crate) fn heal(&self) -> &Etcd {
+        &self.heal
+    }
+
+    /// One of [`LEASE_LINES`].
+    pub(crate) fn lease(&self, line: usize) -> &Etcd {
+        &self.leases[line % LEASE_LINES]
     }
 
     pub(crate) fn key(&self, name: &str) -> String {

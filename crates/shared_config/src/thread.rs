@@ -10,9 +10,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use model::fleet::RecordChange;
 use tokio::sync::watch;
 
-use crate::etcd::{Change, Entry, Etcd, EtcdError};
-use crate::heal::{self, Heal, Lead, WriteError};
+use crate::etcd::{Change, Entry, EtcdError};
+use crate::heal::{self, Heal, Lead, Leading, WriteError};
 use crate::manifest::{Manifest, ProxyLine, Revision};
+use crate::parts::sum;
 use crate::settings::Settings;
 use crate::store::{Head, PublishError, Store, end, head, json_of};
 
@@ -355,15 +356,23 @@ impl SharedConfig {
         }
     }
 
-    /// The clusters that this proxy would heal: it becomes the healer of each where no other proxy is.
-    pub fn lead(&self, clusters: BTreeSet<u32>) {
-        self.lead.want(clusters);
+    /// The clusters that this proxy would heal: it becomes the healer of each where no other proxy is. It gives them up after `limit` unless
+    /// this is said again.
+    pub fn lead(&self, clusters: BTreeSet<u32>, limit: Duration) {
+        self.lead.want(clusters, limit);
     }
 
-    /// If this proxy is the healer of a cluster: when the last renewal of its lease was sent that succeeded, and the revision of etcd that
-    /// made it the healer.
-    pub fn leads_since(&self, cluster: u32) -> Option<(Instant, i64)> {
-        self.lead.since(cluster)
+    /// If this proxy is the healer of a cluster.
+    pub fn leading(&self, cluster: u32) -> Option<Leading> {
+        self.lead.leading(cluster)
+    }
+
+    /// What all proxies have in common that may heal by the same leases: a sum of the place of their keys, as 32 hexadecimal digits. Empty
+    /// while nothing is shared.
+    pub fn scope(&self) -> String {
+        let mut scope = self.settings.borrow().as_ref().map(|settings| sum(settings.root.as_bytes())).unwrap_or_default();
+        scope.truncate(32);
+        scope
     }
 
     /// Writes the record of a cluster's healing as `change` makes it of the present one; as its healer, only while this proxy is that.
@@ -373,7 +382,9 @@ impl SharedConfig {
     /// It was not written; or etcd has not answered, and it may have been.
     pub fn write_heal(self: &Arc<Self>, cluster: u32, as_leader: bool, change: RecordChange) -> Result<i64, WriteError> {
         let me = Arc::clone(self);
-        let written = self.wait(move |store| async move { me.lead.write(&store, cluster, as_leader, change).await })?;
+        // One question less: if it is not the present one, the transaction says which is.
+        let known = self.seen.borrow().heal.get(&cluster).and_then(|heal| heal.state.clone());
+        let written = self.wait(move |store| async move { me.lead.write(&store, cluster, as_leader, known, change).await })?;
         let (text, revision) = written?;
         // Known before the watch reports it.
         self.seen.send_modify(|seen| {
@@ -397,14 +408,15 @@ impl SharedConfig {
             let now = settings.borrow_and_update().clone();
             let link = if now.is_some() { Link::Connecting } else { Link::Off };
             self.seen.send_replace(Arc::new(Seen { link, ..Seen::default() }));
-            let store = now.map(|settings| Arc::new(Store::new(Etcd::new(settings))));
+            let store = now.map(|settings| Arc::new(Store::new(&settings)));
             self.store.send_replace(store.clone());
             self.lead.forget();
             let serve = async {
                 match &store {
                     None => std::future::pending().await,
                     Some(store) => {
-                        tokio::join!(self.follow(store), self.stay(store), self.lead.keep(store, || self.report.borrow().name.clone()))
+                        let name = || self.report.borrow().name.clone();
+                        tokio::join!(self.follow(store), self.stay(store), self.lead.keep(store, &self.seen, name))
                     }
                 }
             };

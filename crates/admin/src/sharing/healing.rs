@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use model::HostgroupId;
 use model::fleet::{Decider, HealingView, RecordChange};
@@ -25,12 +26,17 @@ impl Decider for ByEtcd {
             Link::Up | Link::Connecting => Some("etcd was not read yet".to_owned()),
         };
         let heal = seen.heal.get(&writer.0).cloned().unwrap_or_default();
-        let (since, term) = self.0.leads_since(writer.0).unzip();
-        HealingView { away, healer: heal.leader, since, term, record: heal.state }
+        let leading = self.0.leading(writer.0);
+        let (since, term) = (leading.map(|one| one.renewed), leading.map(|one| one.made_at));
+        HealingView { away, healer: heal.leader, since, obtained: leading.map(|one| one.obtained), term, record: heal.state }
     }
 
-    fn lead(&self, wanted: &BTreeSet<HostgroupId>) {
-        self.0.lead(wanted.iter().map(|writer| writer.0).collect());
+    fn scope(&self) -> String {
+        self.0.scope()
+    }
+
+    fn lead(&self, wanted: &BTreeSet<HostgroupId>, limit: Duration) {
+        self.0.lead(wanted.iter().map(|writer| writer.0).collect(), limit);
     }
 
     fn write(&self, writer: HostgroupId, as_healer: bool, change: RecordChange) -> Result<i64, String> {

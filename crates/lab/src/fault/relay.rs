@@ -4,9 +4,10 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use crate::error::{IoContext, LabError};
 
@@ -29,6 +30,8 @@ struct Shared {
     over: AtomicBool,
     trap: Mutex<Option<(Vec<u8>, Lost)>>,
     sprung: AtomicUsize,
+    /// How long what a client sends is under way, ms.
+    delay_ms: AtomicU64,
 }
 
 /// The loss when a trap springs; the connection is silent from then on.
@@ -63,6 +66,7 @@ impl Relay {
             over: AtomicBool::new(false),
             trap: Mutex::default(),
             sprung: AtomicUsize::new(0),
+            delay_ms: AtomicU64::new(0),
         });
         let accepting = Arc::clone(&shared);
         thread::spawn(move || {
@@ -120,6 +124,11 @@ impl Relay {
         for pair in self.shared.pairs().iter() {
             pair.set_silent(false);
         }
+    }
+
+    /// What clients send from now on takes so long, ms: a service that is slow.
+    pub fn delay(&self, ms: u64) {
+        self.shared.delay_ms.store(ms, Ordering::Release);
     }
 
     /// The next write of a client that has these words in it (in one piece) springs a trap, once.
@@ -196,6 +205,9 @@ impl Pair {
         loop {
             self.wait_while_silent();
             let count = from.read(&mut bytes).unwrap_or(0);
+            if let Some(shared) = traps.filter(|_| count > 0) {
+                thread::sleep(Duration::from_millis(shared.delay_ms.load(Ordering::Acquire)));
+            }
             if let Some((traps, lost)) = traps.and_then(|traps| Some((traps, traps.springs(&bytes[..count])?))) {
                 // Silent before the server can answer.
                 self.set_silent(true);
@@ -232,7 +244,6 @@ impl Pair {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn passes_on_falls_silent_and_goes_on() {

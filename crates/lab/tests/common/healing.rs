@@ -28,7 +28,12 @@ pub(crate) fn full(healing: &[(&str, Setting)]) -> Builder {
 
 /// One of several proxies promotes.
 pub(crate) fn full_by(etcd: &Etcd) -> Builder {
-    promoting(&[]).admin_variable("shared_config_endpoints", etcd.endpoints().as_str())
+    full_at(&etcd.endpoints())
+}
+
+/// The same, by other addresses of etcd.
+pub(crate) fn full_at(endpoints: &str) -> Builder {
+    promoting(&[]).admin_variable("shared_config_endpoints", endpoints)
 }
 
 pub(crate) fn with_servers(builder: Builder, servers: &Replication) -> Builder {

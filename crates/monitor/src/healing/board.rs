@@ -21,6 +21,8 @@ use crate::monitor::{Monitor, lock};
 /// Looks in a row that have to say the same before another choice is an event, while the one before is possible too: under load each look
 /// may find another replica a little ahead.
 const NEWS_AFTER: u32 = 3;
+/// What an operator wants of a server or a cluster is forgotten after so long if no look has taken it up.
+const WISH: Duration = Duration::from_secs(60);
 /// Writers that are lost within this time may be lost for one reason.
 const TOGETHER: Duration = Duration::from_secs(60);
 
@@ -60,9 +62,9 @@ pub(crate) struct Healing {
 struct Board {
     clusters: BTreeMap<HostgroupId, Line>,
     /// Servers that the operator wants taken back, until the next look at them.
-    adopted: BTreeSet<ServerAddr>,
+    adopted: BTreeMap<ServerAddr, Instant>,
     /// Clusters whose failed plans the operator has acknowledged, until the next look at them.
-    acknowledged: BTreeSet<HostgroupId>,
+    acknowledged: BTreeMap<HostgroupId, Instant>,
     /// How often it was said that everything is to be looked at.
     asked: u64,
     /// The same when the last look that is over began.
@@ -204,7 +206,7 @@ impl Healing {
 
     /// Whether the operator has acknowledged it since the last time.
     pub(super) fn take_acknowledged(&self, writer: HostgroupId) -> bool {
-        lock(&self.board).acknowledged.remove(&writer)
+        lock(&self.board).acknowledged.remove(&writer).is_some_and(|at| at.elapsed() < WISH)
     }
 
     /// Notes what a look found: what is news, as the state before and after, and why.
@@ -266,7 +268,8 @@ impl Healing {
                  stats_tidegate_healing_servers lists the servers"
             ));
         }
-        board.adopted.insert(server.clone());
+        board.adopted.retain(|_, at| at.elapsed() < WISH);
+        board.adopted.insert(server.clone(), Instant::now());
         drop(board);
         self.look_now();
         Ok(format!("{server} is taken back if it has nothing that the writer lacks: see rejoin in stats_tidegate_healing_servers"))
@@ -274,7 +277,7 @@ impl Healing {
 
     /// Whether the operator has adopted this server since the last time.
     pub(super) fn take_adopted(&self, server: &ServerAddr) -> bool {
-        lock(&self.board).adopted.remove(server)
+        lock(&self.board).adopted.remove(server).is_some_and(|at| at.elapsed() < WISH)
     }
 
     /// The rows of `stats_tidegate_errant`.
@@ -426,7 +429,7 @@ impl Monitor {
         }
         let is_new = self.acknowledge_promotion(writer)?;
         if is_full {
-            lock(&self.healing.board).acknowledged.insert(writer);
+            lock(&self.healing.board).acknowledged.insert(writer, Instant::now());
         }
         self.healing.look_now();
         let what = if is_new { "its last promotion is acknowledged" } else { "there is no promotion to acknowledge" };

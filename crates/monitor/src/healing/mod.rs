@@ -23,7 +23,7 @@ mod watch;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use model::HostgroupId;
 use model::snapshot::{HealingMode, Snapshot};
@@ -45,14 +45,35 @@ fn wanted(snapshot: &Snapshot) -> impl Iterator<Item = HostgroupId> + '_ {
     listed.filter(|_| snapshot.vars.monitor_enabled).filter(is_looked_at)
 }
 
+/// What this proxy would heal is said so often.
+const AGAIN: Duration = Duration::from_secs(1);
+/// A round that has not ended so long after its servers had to answer hangs: what this proxy heals is given up.
+const STALLS: Duration = Duration::from_secs(5);
+
+/// Says what this proxy would heal. INVARIANT: it is not said while a round is under way.
+fn lead(monitor: &Monitor, timeout: Duration) {
+    if let Some(decider) = monitor.decider.get() {
+        decider.lead(&monitor.healing.would_lead(), STALLS + timeout * 2);
+    }
+}
+
+/// Waits, and says it again and again.
+async fn lead_on(monitor: &Monitor, wait: Duration, timeout: Duration) {
+    let end = Instant::now() + wait;
+    while Instant::now() < end {
+        tokio::time::sleep(AGAIN.min(end.saturating_duration_since(Instant::now()))).await;
+        lead(monitor, timeout);
+    }
+}
+
 /// Looks at clusters, for ever. On the monitor's thread.
 pub(crate) async fn keep(monitor: &Arc<Monitor>) {
     let mut clusters: BTreeMap<HostgroupId, Keeping> = BTreeMap::new();
     loop {
         let begun = monitor.healing.begin();
-        let (mut all, interval) = monitor.consult(|snapshot, _| {
-            let all: Vec<HostgroupId> = wanted(snapshot).collect();
-            (all, Duration::from_millis(snapshot.vars.monitor_read_only_interval))
+        let (mut all, interval, timeout) = monitor.consult(|snapshot, _| {
+            let (all, vars) = (wanted(snapshot).collect::<Vec<HostgroupId>>(), &snapshot.vars);
+            (all, Duration::from_millis(vars.monitor_read_only_interval), Duration::from_millis(vars.monitor_read_only_timeout))
         });
         all.sort_unstable();
         monitor.healing.forget(&all);
@@ -69,13 +90,11 @@ pub(crate) async fn keep(monitor: &Arc<Monitor>) {
                 Err(e) => tracing::error!("a look at a cluster of mysql_healing has ended: {e}"),
             }
         }
-        if let Some(decider) = monitor.decider.get() {
-            decider.lead(&monitor.healing.would_lead());
-        }
         monitor.healing.looked(begun);
+        lead(monitor, timeout);
         tokio::select! {
             () = monitor.healing.due() => {}
-            () = tokio::time::sleep(interval) => {}
+            () = lead_on(monitor, interval, timeout) => {}
         }
     }
 }

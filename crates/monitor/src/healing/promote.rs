@@ -11,14 +11,15 @@ use model::snapshot::{Healing, HealingMode, ReadOnlyCheck, Server};
 use model::{HostgroupId, ServerAddr};
 use tokio::task::JoinHandle;
 use topology::healing::{
-    Brakes, Choice, Death, Due, Facts, Lease, Phase, Record, Settled, Standing, Stopped, Tended, Turn, Verdict, due, settle, turn,
+    Brakes, Choice, Death, Due, Facts, Heir, Lease, Phase, Record, Settled, Standing, Stopped, Tended, Turn, Verdict, due, is_gone, settle,
+    turn,
 };
 
 use super::orders::unix_ms;
 use super::thaw::Thaw;
 use crate::clock::whole;
 use crate::monitor::{Monitor, lock};
-use crate::operator::{Promote, Promotion, Tenure, lacks_right, promote};
+use crate::operator::{Promote, Promotion, Tenure, Unable, lacks_right, promote};
 
 /// Rights are asked for again after so long.
 const RIGHTS: Duration = Duration::from_secs(60);
@@ -30,11 +31,13 @@ const RIGHTS_UNKNOWN: Duration = Duration::from_secs(5);
 pub(super) struct Promoting {
     /// Since when this proxy looks at the cluster.
     looks: Instant,
-    /// Since when this proxy heals the cluster, of several.
-    leads: Option<Instant>,
     /// Plans for the present death that failed, and when the last one did.
     failures: u32,
     failed: Option<(Instant, String)>,
+    /// The plan whose server was seen to refuse connections, and since when; with the time in Unix ms.
+    refused: Option<(String, Instant, u64)>,
+    /// Servers that failed in those plans, see [`Promote::unable`].
+    unable: Unable,
     work: Option<JoinHandle<Promotion>>,
     asking: Option<JoinHandle<BTreeMap<ServerAddr, Right>>>,
     /// When rights are asked for again; at once for None.
@@ -76,13 +79,31 @@ impl Promoting {
     /// Nothing was tried.
     pub(super) fn new() -> Self {
         let (looks, rights, last) = (Instant::now(), BTreeMap::new(), String::new());
-        let (leads, thawing, tidying) = (None, None, None);
-        Self { looks, leads, failures: 0, failed: None, work: None, asking: None, ask_at: None, thawing, tidying, rights, last }
+        let (thawing, tidying) = (None, None);
+        Self {
+            looks,
+            failures: 0,
+            failed: None,
+            refused: None,
+            unable: Unable::default(),
+            work: None,
+            asking: None,
+            ask_at: None,
+            thawing,
+            tidying,
+            rights,
+            last,
+        }
     }
 
     /// The right that is missing on a server.
     pub(super) fn lacks(&self, server: &ServerAddr) -> Option<String> {
         self.rights.get(server).cloned()
+    }
+
+    /// Why a server could not be promoted for this death.
+    pub(super) fn unable(&self, server: &ServerAddr) -> Option<String> {
+        lock(&self.unable).get(server).cloned()
     }
 
     /// Begins a plan where that is due. None in other modes.
@@ -97,12 +118,12 @@ impl Promoting {
         let writer = field.policy.writer;
         self.take_outcome(writer).await;
         let lease = monitor.lease(writer);
-        self.leads = if lease.is_own() { self.leads.or_else(|| Some(Instant::now())) } else { None };
+        let record = monitor.record(writer).0;
+        let heir = self.heir(&record, facts, field.policy);
         // In every mode: a mode that was changed leaves no channel stopped.
         if self.work.is_none() {
-            self.thaw(monitor, field, facts, &lease);
+            self.thaw(monitor, field, facts, (&lease, &record, heir));
         }
-        let record = monitor.record(writer).0;
         if lease.is_own() && field.policy.mode.takes_back() {
             self.tidy(monitor, writer, &record, verdict, tended);
         }
@@ -114,6 +135,7 @@ impl Promoting {
         self.ask_for_rights(monitor, field, facts).await;
         if monitor.healing.take_acknowledged(writer) || verdict == Verdict::Alive {
             (self.failures, self.failed) = (0, None);
+            lock(&self.unable).clear();
         }
         if self.work.is_some() {
             return Some(Healed { is_under_way: true, last: self.last.clone(), ..Healed::default() });
@@ -123,8 +145,9 @@ impl Promoting {
         let now = match (turn(&lease, &record), &lease) {
             // What would hold everybody.
             (Turn::Wait(_), Lease::Other(Some(_))) => due(Verdict::Alive, choice, &death, &brakes),
+            (Turn::Wait(why), Lease::New(wait_ms)) => Due::Blocked(why, Some(*wait_ms)),
             (Turn::Wait(why), _) => Due::Blocked(why, None),
-            (Turn::Settle, _) => Due::Blocked(unsettled(&record, facts), None),
+            (Turn::Settle, _) => Due::Blocked(unsettled(&record, heir), None),
             (Turn::Begin, _) => due(verdict, choice, &death, &brakes),
         };
         let is_under_way = now == Due::Now && self.begin(monitor, field, facts, record);
@@ -174,7 +197,7 @@ impl Promoting {
             () => lock(&monitor.claims).is_taken(writer).then(|| "other work on the cluster is under way".to_owned()),
         };
         Brakes {
-            looked_ms: whole(self.leads.unwrap_or(self.looks).max(self.looks).elapsed().as_millis()),
+            looked_ms: whole(self.looks.elapsed().as_millis()),
             suspended: monitor.suspended(writer),
             promoted_ms: promoted.map(|(ms, _)| ms),
             is_acknowledged: promoted.is_some_and(|(_, is_acknowledged)| is_acknowledged),
@@ -212,6 +235,7 @@ impl Promoting {
             check,
             channels: channels(facts),
             apply_ms: field.policy.apply_ms,
+            unable: Arc::clone(&self.unable),
             seen,
         };
         let (monitor, orders) = (Arc::clone(monitor), Arc::clone(&monitor.orders));
@@ -223,7 +247,7 @@ impl Promoting {
     }
 
     /// Puts back what an earlier plan left, one attempt at a time, where its servers answer and do not write.
-    fn thaw(&mut self, monitor: &Arc<Monitor>, field: &Field<'_>, facts: &Facts, lease: &Lease) {
+    fn thaw(&mut self, monitor: &Arc<Monitor>, field: &Field<'_>, facts: &Facts, (lease, record, heir): (&Lease, &Record, Heir)) {
         let writer = field.policy.writer;
         if self.thawing.as_ref().is_some_and(|thawing| !thawing.is_finished()) || !monitor.keeps_files() {
             return;
@@ -231,8 +255,8 @@ impl Promoting {
         if lease.refusal().is_some() {
             return;
         }
-        let (own, record) = (monitor.healing.orders.stopped(writer), monitor.record(writer).0);
-        let all = Thaw::all(field, facts, &own, lease, record);
+        let own = monitor.healing.orders.stopped(writer);
+        let all = Thaw::all(field, facts, &own, lease, (record.clone(), heir));
         if all.is_empty() {
             return;
         }
@@ -242,6 +266,21 @@ impl Promoting {
                 thaw.run(&monitor, &tenure, writer).await;
             }
         }));
+    }
+
+    /// What is seen of the server that a plan of another healer promotes.
+    fn heir(&mut self, record: &Record, facts: &Facts, policy: &Healing) -> Heir {
+        let refuses = |heir: &ServerAddr| facts.replicas.iter().any(|one| one.addr == *heir && one.refuses);
+        let seen = heir_of(record, facts);
+        if record.phase != Phase::Fork || seen != Heir::Silent || !record.heir.as_ref().is_some_and(refuses) {
+            self.refused = None;
+            return seen;
+        }
+        let before = self.refused.take().filter(|(plan, ..)| *plan == record.plan);
+        let (plan, since, unix_ms) = before.unwrap_or_else(|| (record.plan.clone(), Instant::now(), unix_ms()));
+        let is_gone = is_gone(policy, whole(since.elapsed().as_millis()), unix_ms.saturating_sub(record.promoted_ms));
+        self.refused = Some((plan, since, unix_ms));
+        if is_gone { Heir::Gone } else { seen }
     }
 
     /// Takes out of the record what is over.
@@ -291,19 +330,19 @@ impl Promoting {
     }
 }
 
-/// Whether the server that a plan promotes takes writes; None if it does not answer.
-pub(super) fn heir_is_open(record: &Record, facts: &Facts) -> Option<bool> {
-    let heir = record.heir.as_ref()?;
+/// What a look says of the server that a plan promotes.
+fn heir_of(record: &Record, facts: &Facts) -> Heir {
+    let Some(heir) = &record.heir else { return Heir::Silent };
     if facts.primary.as_ref().is_some_and(|primary| primary.addr == *heir) {
-        return facts.is_alive.then_some(true);
+        return if facts.is_alive { Heir::Open } else { Heir::Silent };
     }
-    let heir = facts.replicas.iter().find(|one| one.addr == *heir && one.silence.is_none())?;
-    Some(heir.is_open)
+    let found = facts.replicas.iter().find(|one| one.addr == *heir && one.silence.is_none());
+    found.map_or(Heir::Silent, |heir| Heir::of(heir.is_open))
 }
 
 /// Why a plan of another healer is first brought to its end.
-fn unsettled(record: &Record, facts: &Facts) -> String {
-    match settle(record, heir_is_open(record, facts)) {
+fn unsettled(record: &Record, heir: Heir) -> String {
+    match settle(record, heir) {
         Settled::Unclear(why) => why,
         Settled::Undone | Settled::Opened => format!("the plan of {} is brought to its end first", record.healer),
     }
@@ -313,7 +352,7 @@ fn unsettled(record: &Record, facts: &Facts) -> String {
 const LONG_AGO: u64 = 0;
 
 /// A plan that another proxy left is over, and this is left of what it stopped.
-pub(super) fn settle_record(now: &mut Record, plan: &str, left: &[Stopped], is_open: Option<bool>) -> Result<(), String> {
+pub(super) fn settle_record(now: &mut Record, plan: &str, left: &[Stopped], heir: Heir) -> Result<(), String> {
     if now.plan != plan {
         return Err("another plan has begun".to_owned());
     }
@@ -321,12 +360,12 @@ pub(super) fn settle_record(now: &mut Record, plan: &str, left: &[Stopped], is_o
         now.stopped = left.to_vec();
         return Ok(());
     }
-    match settle(now, is_open) {
+    match settle(now, heir) {
         Settled::Opened => now.open(),
         Settled::Undone => {
-            let unseen = now.heir.clone().filter(|_| is_open.is_none());
+            let unseen = now.heir.clone().filter(|_| matches!(heir, Heir::Silent | Heir::Gone));
             now.undo("the proxy that healed was lost in the middle", left.to_vec(), LONG_AGO);
-            // By the operator's word no other server waits for it; but it may have been opened.
+            // No other server waits for it; but it may have been opened.
             now.outcasts.extend(unseen);
         }
         Settled::Unclear(why) => return Err(why),
@@ -398,31 +437,33 @@ mod tests {
             }
             record
         };
-        let settled = |mut record: Record, is_open| {
-            settle_record(&mut record, "p", &[stopped("c")], is_open)?;
+        let settled = |mut record: Record, heir| {
+            settle_record(&mut record, "p", &[stopped("c")], heir)?;
             Ok::<_, String>(record)
         };
-        let undone = settled(at(Phase::Plan), None).unwrap();
+        let undone = settled(at(Phase::Plan), Heir::Silent).unwrap();
         assert_eq!((undone.phase, undone.failures, undone.failed_ms), (Phase::Rest, 1, LONG_AGO));
         assert_eq!(undone.stopped, [stopped("c")], "a server that did not answer");
-        let opened = settled(at(Phase::Fork), Some(true)).unwrap();
+        let opened = settled(at(Phase::Fork), Heir::Open).unwrap();
         assert_eq!((opened.phase, &opened.outcasts[..], &opened.stopped[..]), (Phase::Open, &[addr("a")][..], &[stopped("c")][..]));
-        let undone = settled(at(Phase::Fork), Some(false)).unwrap();
+        let undone = settled(at(Phase::Fork), Heir::Closed).unwrap();
         assert!(undone.phase == Phase::Rest && undone.outcasts.is_empty());
-        assert!(settled(at(Phase::Fork), None).unwrap_err().contains("may have opened b:3306"));
+        assert!(settled(at(Phase::Fork), Heir::Silent).unwrap_err().contains("may have opened b:3306"));
         let mut told = at(Phase::Fork);
         told.acknowledge();
-        let undone = settled(told, None).unwrap();
+        let undone = settled(told, Heir::Silent).unwrap();
         assert_eq!((undone.phase, &undone.outcasts[..]), (Phase::Rest, &[addr("b")][..]), "it may have been opened");
-        assert_eq!(settle_record(&mut at(Phase::Plan), "q", &[], None).unwrap_err(), "another plan has begun");
+        let gone = settled(at(Phase::Fork), Heir::Gone).unwrap();
+        assert_eq!((gone.phase, &gone.outcasts[..], gone.promoted_ms), (Phase::Rest, &[addr("b")][..], 0), "another one may be promoted");
+        assert_eq!(settle_record(&mut at(Phase::Plan), "q", &[], Heir::Silent).unwrap_err(), "another plan has begun");
 
         let replica = |is_open| Replica { silence: None, is_open, ..Replica::silent(addr("b"), "") };
         let facts = |replica| Facts { replicas: vec![replica], ..Facts::default() };
         let record = at(Phase::Fork);
-        assert_eq!(heir_is_open(&record, &facts(replica(true))), Some(true));
-        assert_eq!(heir_is_open(&record, &facts(replica(false))), Some(false));
-        assert_eq!(heir_is_open(&record, &facts(Replica::silent(addr("b"), "gone"))), None);
-        assert_eq!(heir_is_open(&Record::default(), &facts(replica(true))), None);
+        assert_eq!(heir_of(&record, &facts(replica(true))), Heir::Open);
+        assert_eq!(heir_of(&record, &facts(replica(false))), Heir::Closed);
+        assert_eq!(heir_of(&record, &facts(Replica::silent(addr("b"), "gone"))), Heir::Silent);
+        assert_eq!(heir_of(&Record::default(), &facts(replica(true))), Heir::Silent);
     }
 
     #[test]

@@ -286,12 +286,15 @@ impl Keeping {
             weight: cluster.as_writers.get(&addr).copied().unwrap_or(server.weight),
             site: cluster.site(&addr),
             offline: cluster.offline.get(&addr).cloned(),
+            unable: self.promoting.unable(&addr),
             was_errant: self.errant.get(&addr).cloned().unwrap_or_default(),
             ..Replica::silent(addr.clone(), "it was not asked")
         };
         let sight = match said {
             Some(Ok(sight)) => sight,
-            Some(Err((_, why))) => return Replica { silence: Some(why.clone()), ..standing },
+            Some(Err((answer, why))) => {
+                return Replica { silence: Some(why.clone()), refuses: *answer == Answer::Refused, ..standing };
+            }
             None => return standing,
         };
         let channel = self.channel(cluster, &addr, sight);

@@ -5,13 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use model::fleet::{Decider, HealingView, RecordChange};
 use model::snapshot::{HealingMode, Snapshot};
 use model::{HostgroupId, ServerAddr};
 use topology::Fork;
-use topology::healing::{Lease, Phase, Record, left_ms};
+use topology::healing::{Lease, Phase, Record, TTL_MS, left_ms, waits_ms};
 
 use super::orders::{suspension, told, unix_ms};
 use crate::clock::whole;
@@ -40,6 +40,11 @@ impl Monitor {
     /// The name by which other proxies know this one.
     pub(crate) fn own_name(&self) -> String {
         self.decider().map(|decider| decider.name()).unwrap_or_default()
+    }
+
+    /// Names the proxies that heal by the same leases; None while that is not known.
+    pub(crate) fn healing_scope(&self) -> Option<String> {
+        self.decider().ok().map(|decider| decider.scope()).filter(|scope| !scope.is_empty())
     }
 
     fn view(&self, writer: HostgroupId) -> HealingView {
@@ -244,7 +249,13 @@ fn lease(view: &HealingView) -> Lease {
     }
     match (view.since, &view.away) {
         // The lease counts, not the connection; but a record that was never read says nothing.
-        (Some(since), away) if away.is_none() || view.record.is_some() => Lease::Own(left_ms(whole(since.elapsed().as_millis()))),
+        (Some(since), away) if away.is_none() || view.record.is_some() => {
+            let ms = |then: Instant| whole(then.elapsed().as_millis());
+            match view.obtained.map_or(TTL_MS, |obtained| waits_ms(ms(obtained))) {
+                0 => Lease::Own(left_ms(ms(since))),
+                wait_ms => Lease::New(wait_ms),
+            }
+        }
         (_, Some(why)) => Lease::Away(why.clone()),
         (_, None) => Lease::Other(view.healer.clone()),
     }
@@ -276,13 +287,15 @@ pub(crate) async fn follow_records(monitor: &Arc<Monitor>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
 
     #[test]
     fn a_proxy_heals_by_its_own_lease_and_a_record_that_it_knows() {
         let record = || Some(("{}".to_owned(), 7));
-        let own = HealingView { since: Some(Instant::now()), record: record(), ..HealingView::default() };
+        let obtained = Instant::now().checked_sub(Duration::from_secs(60));
+        let own = HealingView { since: Some(Instant::now()), obtained, record: record(), ..HealingView::default() };
         assert!(lease(&own).is_own());
+        let new = HealingView { obtained: Some(Instant::now()), ..own.clone() };
+        assert!(matches!(lease(&new), Lease::New(1..)) && !lease(&new).is_own());
         let cut_off = HealingView { away: Some("gone".to_owned()), ..own.clone() };
         assert!(lease(&cut_off).is_own(), "until it is over");
         let old = HealingView { since: Instant::now().checked_sub(Duration::from_secs(5)), ..cut_off.clone() };

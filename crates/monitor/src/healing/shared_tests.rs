@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use model::fleet::{Decider, HealingView, Operator, RecordChange, RoleKeeper};
 use model::{HostgroupId, ServerAddr};
@@ -29,7 +30,11 @@ impl Decider for Said {
         if writer == TEN { lock(&self.0).clone() } else { HealingView::default() }
     }
 
-    fn lead(&self, _wanted: &BTreeSet<HostgroupId>) {}
+    fn scope(&self) -> String {
+        "scope".to_owned()
+    }
+
+    fn lead(&self, _wanted: &BTreeSet<HostgroupId>, _limit: Duration) {}
 
     fn write(&self, writer: HostgroupId, _as_healer: bool, mut change: RecordChange) -> Result<i64, String> {
         if writer != TEN {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use model::snapshot::Server;
 use model::{HostgroupId, ServerAddr};
-use topology::healing::{Facts, Lease, Phase, Record, Settled, Stopped, Turn, settle, turn};
+use topology::healing::{Facts, Heir, Lease, Phase, Record, Settled, Stopped, Turn, settle, turn};
 
-use super::promote::{Field, heir_is_open, settle_record};
+use super::promote::{Field, settle_record};
 use crate::monitor::Monitor;
 use crate::operator::{Tenure, resume};
 
@@ -20,33 +20,32 @@ pub(super) struct Thaw {
     record: Option<Record>,
     due: Vec<(Arc<Server>, Vec<Stopped>)>,
     left: Vec<Stopped>,
-    /// Whether the heir takes writes; None if it does not answer.
-    is_open: Option<bool>,
+    /// What is seen of the server that the plan promotes.
+    heir: Heir,
 }
 
 impl Thaw {
     /// What this proxy stopped while it was alone (`own`), then what the record says.
-    pub(super) fn all(field: &Field<'_>, facts: &Facts, own: &[Stopped], lease: &Lease, record: Record) -> Vec<Self> {
-        let of_record = if *lease == Lease::Alone { None } else { Self::of_record(field, facts, lease, record) };
+    pub(super) fn all(field: &Field<'_>, facts: &Facts, own: &[Stopped], lease: &Lease, (record, seen): (Record, Heir)) -> Vec<Self> {
+        let of_record = if *lease == Lease::Alone { None } else { Self::of_record(field, facts, lease, (record, seen)) };
         Self::of_file(field, facts, own).into_iter().chain(of_record).collect()
     }
 
     fn of_file(field: &Field<'_>, facts: &Facts, stopped: &[Stopped]) -> Option<Self> {
         let (due, left) = due(field, facts, stopped);
         let is_over = stopped.is_empty() || (due.is_empty() && left == stopped);
-        (!is_over).then(|| Self { record: None, due: known(field, due), left, is_open: None })
+        (!is_over).then(|| Self { record: None, due: known(field, due), left, heir: Heir::Silent })
     }
 
-    fn of_record(field: &Field<'_>, facts: &Facts, lease: &Lease, record: Record) -> Option<Self> {
+    fn of_record(field: &Field<'_>, facts: &Facts, lease: &Lease, (record, seen): (Record, Heir)) -> Option<Self> {
         let (mut due, left) = due(field, facts, &record.stopped);
         // Whether it was opened is asked again, under the lock.
         if let Some(heir) = heir(&record).filter(|heir| answers(facts, heir)) {
             due.entry(heir.clone()).or_default();
         }
-        let is_open = heir_is_open(&record, facts);
-        let is_settled = turn(lease, &record) != Turn::Settle || matches!(settle(&record, is_open), Settled::Unclear(_));
+        let is_settled = turn(lease, &record) != Turn::Settle || matches!(settle(&record, seen), Settled::Unclear(_));
         let is_over = is_settled && (record.stopped.is_empty() || (due.is_empty() && left == record.stopped));
-        (!is_over).then(|| Self { record: Some(record), due: known(field, due), left, is_open })
+        (!is_over).then(|| Self { record: Some(record), due: known(field, due), left, heir: seen })
     }
 
     /// Puts it back, and writes down what is left.
@@ -57,7 +56,7 @@ impl Thaw {
             match resume(monitor, tenure, &server, &all, self.record.is_some()).await {
                 Ok(open) => {
                     self.left.retain(|one| one.server != addr);
-                    self.is_open = if is_heir { Some(open) } else { self.is_open };
+                    self.heir = if is_heir { Heir::of(open) } else { self.heir };
                 }
                 Err(why) => {
                     tracing::warn!("{addr}: its channel is stopped and cannot be started: {why}");
@@ -67,9 +66,9 @@ impl Thaw {
                 }
             }
         }
-        let Self { record, left, is_open, .. } = self;
+        let Self { record, left, heir, .. } = self;
         let written = if let Some(Record { plan, .. }) = record {
-            monitor.write_record(writer, true, move |now| settle_record(now, &plan, &left, is_open)).await
+            monitor.write_record(writer, true, move |now| settle_record(now, &plan, &left, heir)).await
         } else {
             let monitor = Arc::clone(monitor);
             let written = tokio::task::spawn_blocking(move || monitor.healing.orders.stop(writer, left)).await;
@@ -133,7 +132,7 @@ mod tests {
         record.begin("p", "two", &addr("a"), Vec::new());
         record.fork(&addr("b"), topology::GtidSet::default(), 5);
         let begun = |own: &[Stopped], lease: &Lease, record: &Record| {
-            let all = Thaw::all(&field, &facts, own, lease, record.clone());
+            let all = Thaw::all(&field, &facts, own, lease, (record.clone(), Heir::Closed));
             let servers = |thaw: &Thaw| thaw.due.iter().map(|(server, _)| server.key.addr()).collect::<Vec<_>>();
             all.iter().map(|thaw| (thaw.record.is_some(), servers(thaw))).collect::<Vec<_>>()
         };

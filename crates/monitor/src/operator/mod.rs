@@ -9,6 +9,7 @@ mod control;
 mod galera;
 mod gate;
 mod group;
+mod heal_lock;
 mod holds;
 mod plan;
 mod promote;
@@ -33,7 +34,7 @@ use plan::Hand;
 
 pub(crate) use claim::{Claims, servers};
 pub(crate) use holds::{HoldGuard, Holds, Reason};
-pub(crate) use promote::{Promote, Promotion, Tenure, lacks_right, resume, run as promote};
+pub(crate) use promote::{Promote, Promotion, Tenure, Unable, lacks_right, resume, run as promote};
 pub(crate) use rejoin::{Outcome, Rejoin, run as rejoin};
 
 const NOT_RUNNING: &str = "the monitor is not running";

@@ -14,6 +14,7 @@ use topology::{Fork, GtidSet, ServerId};
 use super::claim::{Claim, Work};
 use super::control::Control;
 use super::gate::{Gate, may_set};
+use super::heal_lock::HealLock;
 use super::plan::writers;
 use super::repoint::{self, Channel, Move, NotDone, Pointer, SemiSync, Was};
 use crate::channels::ThreadState;
@@ -34,8 +35,6 @@ const CLOSE_ATTEMPTS: u32 = 3;
 const STANDS_STILL: Duration = Duration::from_millis(500);
 /// Time between looks at its sessions.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// Each server that is changed, and the writer, is under this lock meanwhile.
-const LOCK: &str = "SELECT GET_LOCK('tidegate.heal', 0)";
 const OPENED: &str = "another program has opened it (read_only=0) meanwhile";
 const IS_SWITCHING: &str = "SELECT IS_FREE_LOCK('tidegate.switchover')";
 
@@ -121,8 +120,13 @@ async fn prepare(monitor: &Arc<Monitor>, rejoin: &Rejoin) -> Result<Option<(Cont
     let deadline = Instant::now() + LIMIT * 2;
     let mut writer = Control::open(monitor, &rejoin.writer, deadline).await?;
     let mut server = Control::open(monitor, &rejoin.server, deadline).await?;
-    only_one(&mut writer).await?;
-    only_one(&mut server).await?;
+    // The writer too.
+    let lock = HealLock::of(monitor, rejoin.hostgroup);
+    for one in [&mut writer, &mut server] {
+        if let Some(busy) = lock.take(one, None).await? {
+            return Err(NotYet::Postponed(busy));
+        }
+    }
     still_writes(monitor, rejoin, &mut writer).await?;
     let (user, credentials) = accounts(monitor);
     let is_made = own_channels(rejoin, &repoint::channels(&server.channels().await?)).is_empty();
@@ -162,14 +166,6 @@ fn accounts(monitor: &Monitor) -> (String, Option<Credentials>) {
     let credentials = (!vars.replication_username.is_empty())
         .then(|| Credentials { user: vars.replication_username.clone(), password: vars.replication_password.clone() });
     (vars.monitor_username.clone(), credentials)
-}
-
-/// The server forgets the lock with the connection.
-async fn only_one(server: &mut Control) -> Result<(), NotYet> {
-    match server.value(LOCK).await?.as_str() {
-        "1" => Ok(()),
-        _ => Err(NotYet::Postponed(format!("another proxy is at work on {}", server.addr))),
-    }
 }
 
 /// A remembered writer is no writer: it must say so, the proxy must see no other one, and the operator must still want this.

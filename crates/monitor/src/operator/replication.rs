@@ -17,6 +17,7 @@ use topology::{CheckKind, GtidSet};
 use super::LOOK_AGAIN;
 use super::control::Control;
 use super::gate::{Gate, is_still, may_set};
+use super::heal_lock;
 use super::plan::Hand;
 use super::repoint;
 use super::switchover::{OTHERS_LIMIT, Switchover};
@@ -75,7 +76,7 @@ async fn only_one(old: &mut Control) -> Result<(), String> {
     if old.value("SELECT GET_LOCK('tidegate.switchover', 1)").await? != "1" {
         return Err(format!("another proxy, or a command with another name of the server, already switches over from {}", old.addr));
     }
-    match old.value("SELECT IS_FREE_LOCK('tidegate.heal')").await?.as_str() {
+    match old.value(&format!("SELECT IS_FREE_LOCK('{}')", heal_lock::ANY)).await?.as_str() {
         "1" => Ok(()),
         _ => Err(format!("another proxy lets a server follow {} (mysql_healing): repeat the command in a moment", old.addr)),
     }

@@ -5,6 +5,7 @@
 //! INVARIANT: a proxy counts its lease as lost before etcd gives it to another one.
 
 use model::ServerAddr;
+use model::snapshot::{Healing, Loss};
 use serde::{Deserialize, Serialize};
 
 use super::stopped::Stopped;
@@ -14,6 +15,12 @@ use crate::gtids::GtidSet;
 pub const TTL_MS: u64 = 6_000;
 /// A proxy stops so much earlier: clocks drift, and a statement takes its time, ms.
 const MARGIN_MS: u64 = 1_500;
+
+/// What a new healer still has to wait, by the time since it learnt that it heals, ms. etcd that was wiped, or restored from a backup, gives
+/// a lease away that another proxy still counts as its own. By then that one is over.
+pub fn waits_ms(obtained_ms: u64) -> u64 {
+    TTL_MS.saturating_sub(obtained_ms)
+}
 
 /// What is left of a lease whose last successful renewal was sent so long ago, ms.
 pub fn left_ms(sent_ms: u64) -> u64 {
@@ -30,6 +37,8 @@ pub enum Lease {
     Away(String),
     /// Another proxy heals, if any does.
     Other(Option<String>),
+    /// It heals from then on, ms: a healer before it may still act.
+    New(u64),
     /// It heals, for so long, ms.
     Own(u64),
 }
@@ -39,6 +48,9 @@ impl Lease {
     pub fn refusal(&self) -> Option<String> {
         match self {
             Self::Alone | Self::Own(1..) => None,
+            Self::New(ms) => {
+                Some(format!("this proxy became the healer just now, and waits {} s until an earlier one has stopped", ms.div_ceil(1_000)))
+            }
             Self::Own(0) => Some("this proxy could not renew its lease as the healer in time".to_owned()),
             Self::Away(why) => Some(format!("{why}: without etcd no proxy promotes")),
             Self::Other(Some(healer)) => Some(format!("{healer} heals this cluster")),
@@ -51,7 +63,7 @@ impl Lease {
         match self {
             Self::Alone => None,
             Self::Own(left_ms) => Some(*left_ms),
-            Self::Away(_) | Self::Other(_) => Some(0),
+            Self::Away(_) | Self::Other(_) | Self::New(_) => Some(0),
         }
     }
 
@@ -240,15 +252,51 @@ pub enum Settled {
     Unclear(String),
 }
 
-/// What became of it, where the healer's connections are ended. `is_open` says whether the heir takes writes; None if it does not answer.
-pub fn settle(record: &Record, is_open: Option<bool>) -> Settled {
-    match (record.phase, &record.heir, is_open) {
+/// What is seen of the server that a plan promotes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heir {
+    /// It takes writes.
+    Open,
+    /// It takes none.
+    Closed,
+    /// It does not answer.
+    Silent,
+    /// No server has run there for so long, and so soon after the plan's point of no return, that another one may be promoted.
+    Gone,
+}
+
+impl Heir {
+    /// Of a server that answers.
+    pub fn of(is_open: bool) -> Self {
+        if is_open { Self::Open } else { Self::Closed }
+    }
+}
+
+/// A host that refuses connections for so long runs no server that another proxy could be writing to, ms. It is longer than `dead_ms` has to
+/// be: a server that restarts refuses for some seconds.
+const GONE_MS: u64 = 10_000;
+
+/// Whether a server that was about to be promoted is given up. `refused_ms` is the time for which its host has refused connections, and
+/// `reign_ms` the longest that it can have taken writes: from the point of no return until it was first seen to refuse. What it took in that
+/// time is lost, and nobody can count it.
+pub fn is_gone(policy: &Healing, refused_ms: u64, reign_ms: u64) -> bool {
+    let is_accepted = match policy.loss {
+        Loss::None => false,
+        Loss::Reported => reign_ms <= policy.max_lost_ms,
+        Loss::Any => true,
+    };
+    is_accepted && refused_ms >= GONE_MS.max(policy.dead_ms)
+}
+
+/// What became of it, where the healer's connections are ended.
+pub fn settle(record: &Record, seen: Heir) -> Settled {
+    match (record.phase, &record.heir, seen) {
         (Phase::Rest | Phase::Plan, ..) => Settled::Undone,
-        (Phase::Open, ..) | (Phase::Fork, _, Some(true)) => Settled::Opened,
-        (Phase::Fork, _, Some(false)) | (Phase::Fork, None, None) => Settled::Undone,
+        (Phase::Open, ..) | (Phase::Fork, _, Heir::Open) => Settled::Opened,
+        (Phase::Fork, _, Heir::Closed | Heir::Gone) | (Phase::Fork, None, Heir::Silent) => Settled::Undone,
         // The operator's word.
         (Phase::Fork, ..) if record.is_acknowledged => Settled::Undone,
-        (Phase::Fork, Some(heir), None) => Settled::Unclear(format!(
+        (Phase::Fork, Some(heir), Heir::Silent) => Settled::Unclear(format!(
             "{} may have opened {heir}, which does not answer: look at it first, then ACKNOWLEDGE HEALING",
             record.healer
         )),
@@ -258,6 +306,8 @@ pub fn settle(record: &Record, is_open: Option<bool>) -> Settled {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::HostgroupId;
+    use model::snapshot::{HealingMode, SiteRule};
 
     fn at(host: &str) -> ServerAddr {
         ServerAddr { host: host.into(), port: 1 }
@@ -291,6 +341,15 @@ mod tests {
         }
     }
 
+    /// Whatever became of etcd: no renewal of an earlier healer was sent after the new one has made its key.
+    #[test]
+    fn an_earlier_healer_has_stopped_when_a_new_one_begins() {
+        for obtained_ms in 0..10_000 {
+            assert!(left_ms(obtained_ms) == 0 || waits_ms(obtained_ms) > MARGIN_MS, "{obtained_ms}");
+        }
+        assert_eq!([waits_ms(0), waits_ms(5_999), waits_ms(6_000), waits_ms(u64::MAX)], [6_000, 1, 0, 0]);
+    }
+
     #[test]
     fn who_may_begin() {
         let table = [
@@ -301,6 +360,7 @@ mod tests {
             (Lease::Own(1), record(Phase::Fork), "settle"),
             (Lease::Own(1), record(Phase::Open), "begin"),
             (Lease::Own(0), record(Phase::Rest), "in time"),
+            (Lease::New(5_001), record(Phase::Rest), "waits 6 s until an earlier one has stopped"),
             (Lease::Other(Some("two".into())), record(Phase::Rest), "two heals this cluster"),
             (Lease::Other(None), record(Phase::Rest), "no proxy holds"),
             (Lease::Away("etcd is gone".into()), record(Phase::Rest), "etcd is gone: without etcd no proxy promotes"),
@@ -335,18 +395,48 @@ mod tests {
 
     #[test]
     fn a_plan_that_was_left_is_settled_by_what_its_heir_says() {
-        let opened = |phase| settle(&record(phase), Some(true));
+        let opened = |phase| settle(&record(phase), Heir::Open);
         assert_eq!(Phase::Rest, Record::default().phase);
         assert_eq!([opened(Phase::Plan), opened(Phase::Fork), opened(Phase::Open)], [Settled::Undone, Settled::Opened, Settled::Opened]);
-        assert_eq!(settle(&record(Phase::Fork), Some(false)), Settled::Undone);
-        assert_eq!(settle(&record(Phase::Plan), None), Settled::Undone);
-        assert_eq!(settle(&record(Phase::Open), None), Settled::Opened);
-        let Settled::Unclear(why) = settle(&record(Phase::Fork), None) else { panic!("unclear") };
+        assert_eq!(settle(&record(Phase::Fork), Heir::Closed), Settled::Undone);
+        assert_eq!(settle(&record(Phase::Plan), Heir::Silent), Settled::Undone);
+        assert_eq!(settle(&record(Phase::Fork), Heir::Gone), Settled::Undone);
+        assert_eq!(settle(&record(Phase::Open), Heir::Gone), Settled::Opened);
+        assert_eq!(settle(&record(Phase::Open), Heir::Silent), Settled::Opened);
+        let Settled::Unclear(why) = settle(&record(Phase::Fork), Heir::Silent) else { panic!("unclear") };
         assert!(why.contains("one may have opened b:1"), "{why}");
         let mut told = record(Phase::Fork);
         told.acknowledge();
-        assert_eq!(settle(&told, None), Settled::Undone);
+        assert_eq!(settle(&told, Heir::Silent), Settled::Undone);
         assert_eq!(told.outcasts, [at("a")], "its plan is not over");
+    }
+
+    #[test]
+    fn a_server_that_is_gone_is_given_up_as_the_operator_accepts_its_loss() {
+        let policy = |loss| Healing {
+            writer: HostgroupId(1),
+            mode: HealingMode::Full,
+            dead_ms: 4_000,
+            votes: 0,
+            apply_ms: 60_000,
+            loss,
+            max_lost_ms: 8_000,
+            site: SiteRule::Same,
+            min_replicas: 0,
+            block_ms: 0,
+        };
+        let table = [
+            (Loss::Any, 9_999, 0, false),
+            (Loss::Any, 10_000, 60_000, true),
+            (Loss::Reported, 10_000, 8_000, true),
+            (Loss::Reported, 10_000, 8_001, false),
+            (Loss::None, 60_000, 0, false),
+        ];
+        for (loss, refused_ms, reign_ms, wanted) in table {
+            assert_eq!(is_gone(&policy(loss), refused_ms, reign_ms), wanted, "{loss:?} {refused_ms} {reign_ms}");
+        }
+        let slow = Healing { dead_ms: 60_000, ..policy(Loss::Any) };
+        assert!(!is_gone(&slow, 59_999, 0) && is_gone(&slow, 60_000, 0));
     }
 
     #[test]

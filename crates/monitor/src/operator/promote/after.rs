@@ -25,17 +25,18 @@ pub(super) const SEEN: Duration = Duration::from_secs(10);
 const SETTLES: Duration = Duration::from_millis(500);
 
 impl Healer {
-    /// Sessions go on, the other replicas follow, and the new writer forgets its channel. Returns warnings.
+    /// Sessions go on, the other replicas follow, and the new writer forgets its channel. Returns warnings. Each statement that changes
+    /// something asks for the lease first, and nothing is waited for without it.
     pub(super) async fn after(&self, ready: &mut Ready, begun: Instant) -> Vec<String> {
         let mut warnings = Vec::new();
         let heir = ready.server.key.addr();
         if !ready.plan.steps.iter().any(|step| matches!(step.act, Act::Follow { .. })) {
             // Before sessions go there: their commits would wait for nobody.
-            let stopped = within(STEP, self.stop_waiting(ready)).await;
+            let stopped = within(STEP, self.while_held(self.stop_waiting(ready))).await;
             self.renew(ready, stopped.is_err()).await;
             warnings.extend(stopped.err());
         }
-        match tokio::time::timeout(SEEN, self.see(ready)).await {
+        match tokio::time::timeout(SEEN, self.while_held(self.see(ready))).await {
             Ok(Ok(())) => self.note(&heir, "writes", &format!("{} ms after the plan began", begun.elapsed().as_millis())),
             Ok(Err(why)) => warnings.push(format!("the proxy does not see {heir} as the writer: {why}")),
             Err(_) => {
@@ -45,11 +46,28 @@ impl Healer {
         }
         let (followers, lost) = self.follow(ready).await;
         warnings.extend(lost);
-        let acks = within(STEP, self.set_acks(ready, followers)).await;
+        let acks = within(STEP, self.while_held(self.set_acks(ready, followers))).await;
         self.renew(ready, acks.is_err()).await;
         warnings.extend(acks.err());
-        warnings.extend(within(STEP, self.forget(ready)).await.err());
+        warnings.extend(within(STEP, self.while_held(self.forget(ready))).await.err());
         warnings
+    }
+
+    /// The steps, or an error once the lease is lost: the proxy that heals next goes on from here.
+    async fn while_held<T>(&self, steps: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+        let lost = async {
+            loop {
+                if let Some(why) = self.lease().refusal() {
+                    return why;
+                }
+                tokio::time::sleep(WATCH_EVERY).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            why = lost => Err(why),
+            outcome = steps => outcome,
+        }
     }
 
     /// A new connection to the new writer where a step failed: a late answer must not be read as another statement's.
@@ -137,6 +155,7 @@ impl Healer {
             if Acks::of(&mut ready.candidate).await?.are_enough() {
                 return Ok(());
             }
+            self.tenure.holds()?;
             own.set_source(&mut ready.candidate, false).await?;
         } else if !ready.was_semi_sync {
             return Ok(());
@@ -163,6 +182,7 @@ impl Healer {
             }
             tokio::time::sleep(WATCH_EVERY).await;
         }
+        self.tenure.holds()?;
         own.set_source(&mut ready.candidate, true).await?;
         self.note(&heir, "semi-synchronous", "its commits wait for acknowledgements from now on");
         Ok(())
@@ -190,6 +210,7 @@ impl Healer {
             _ => return stays("mysql-replication_username cannot log in there"),
         }
         let forget = statements::forget(ready.candidate.version(), name);
+        self.tenure.holds()?;
         ready.candidate.tell(&forget, "its channel is forgotten").await
     }
 }
@@ -204,7 +225,11 @@ impl Pointer {
         match self.limited(work).await {
             Ok(()) => Ok(()),
             Err(NotDone::Untouched(why)) => Err(why),
-            Err(NotDone::Touched(why)) => Err(self.undo(why).await),
+            Err(NotDone::Touched(why)) => match self.holds() {
+                Ok(()) => Err(self.undo(why).await),
+                Err(lost) if lost == why => Err(format!("{why}; the proxy that heals next goes on from here")),
+                Err(lost) => Err(format!("{why}; {lost}; the proxy that heals next goes on from here")),
+            },
         }
     }
 }

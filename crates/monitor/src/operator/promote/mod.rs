@@ -14,6 +14,7 @@ mod opening;
 mod tenure;
 mod undo;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -62,6 +63,8 @@ pub(crate) struct Promote {
     pub(crate) channels: Vec<(ServerAddr, String)>,
     /// Longest time for applying what was received, ms.
     pub(crate) apply_ms: u64,
+    /// Servers that could not apply what they had received, for this death, each with the reason: later plans do without them.
+    pub(crate) unable: Unable,
     /// The record by which the plan was decided. The plan begins only if it is still the one in etcd.
     pub(crate) seen: Record,
 }
@@ -72,6 +75,9 @@ impl Promote {
         self.servers.iter().any(|one| one.key.addr() == *server)
     }
 }
+
+/// See [`Promote::unable`].
+pub(crate) type Unable = Arc<Mutex<BTreeMap<ServerAddr, String>>>;
 
 /// What came of it, in words.
 #[derive(Debug)]
@@ -419,6 +425,8 @@ impl Healer {
             let seconds = format!("{}.{:03}", limit_ms / 1_000, limit_ms % 1_000);
             let wait = statements::wait(server.version(), position, seconds);
             if server.value(&wait).await? != "0" {
+                let why = format!("it had not applied within {limit_ms} ms what it had received (apply_ms), in an earlier plan");
+                lock(&self.promote.unable).insert(step.server.clone(), why);
                 return Err(format!("{} has not applied its received transactions within {limit_ms} ms (apply_ms)", step.server));
             }
             if let Act::Fetch { channel, .. } = &step.act {

@@ -4,16 +4,19 @@
 
 use std::time::{Duration, Instant};
 
+use model::ServerAddr;
 use wire::codes;
 
 use super::{Healer, LIMIT, REACHED, Ready, WATCH_EVERY, within};
 use crate::operator::control::Control;
 use crate::operator::gate::{Gate, is_still};
-use crate::operator::replication;
+use crate::operator::heal_lock;
 
 /// The statement that opens a server has no effect later than this after the server was asked for its time; earlier where the lease of the
 /// healer ends earlier.
 const OPENS_WITHIN: Duration = Duration::from_secs(2);
+/// Closing a former writer waits for a running write for so long, s.
+const CLOSE_WAIT_S: u32 = 2;
 /// Longest until it is known whether a server was opened.
 pub(super) const OPENED: Duration = Duration::from_secs(10);
 
@@ -58,16 +61,35 @@ impl Healer {
     async fn may_open(&self, ready: &mut Ready) -> Result<(), String> {
         for other in &mut ready.others {
             // One that is lost by now writes nothing that this proxy could know.
-            if let Ok(Ok(gate)) = tokio::time::timeout(REACHED, Gate::of(other)).await
-                && gate.is_open()
-            {
+            let Ok(Ok(gate)) = tokio::time::timeout(REACHED, Gate::of(other)).await else { continue };
+            if gate.is_open() && !self.may_close(&other.addr) {
                 return Err(format!("{} is writable: the proxy makes no second writer", other.addr));
+            }
+            if gate.is_open() {
+                self.close(other).await?;
             }
         }
         is_still(&mut ready.candidate, &ready.gate).await?;
         if *self.monitor.stopping.borrow() {
             return Err("the monitor stops".to_owned());
         }
+        Ok(())
+    }
+
+    /// A former writer that came back open: no proxy writes there, and it is closed sooner or later.
+    fn may_close(&self, addr: &ServerAddr) -> bool {
+        self.monitor.past(self.promote.hostgroup).1.contains(addr)
+    }
+
+    /// It stays closed, whatever becomes of the plan.
+    async fn close(&self, other: &mut Control) -> Result<(), String> {
+        self.tenure.holds()?;
+        other.ask(&format!("SET SESSION lock_wait_timeout={CLOSE_WAIT_S}")).await?;
+        Gate::closed(other).set(other).await?;
+        if Gate::of(other).await?.is_open() {
+            return Err(format!("{} was closed, and another program has opened it", other.addr));
+        }
+        self.note(&other.addr, "closed", "it wrote under an earlier role and was writable: it is read-only now");
         Ok(())
     }
 
@@ -78,7 +100,7 @@ impl Healer {
             loop {
                 let answer = async {
                     let mut control = Control::open(&self.monitor, &ready.server, Instant::now() + OPENED).await?;
-                    replication::end(&mut control, connection).await?;
+                    heal_lock::end(&mut control, heal_lock::ANY, connection).await?;
                     let gate = Gate::of(&mut control).await?;
                     Ok::<_, String>((control, gate))
                 };

@@ -11,12 +11,7 @@ use topology::healing::Lease;
 use crate::monitor::Monitor;
 use crate::operator::control::Control;
 use crate::operator::gate::Gate;
-use crate::operator::replication;
-
-/// Each server is under this lock meanwhile; it forgets the lock with the connection.
-const LOCK: &str = "SELECT GET_LOCK('tidegate.heal', 0)";
-/// The connection that holds it.
-const HOLDER: &str = "SELECT IS_USED_LOCK('tidegate.heal')";
+use crate::operator::heal_lock::HealLock;
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -26,6 +21,7 @@ pub(crate) struct Tenure {
     is_shared: bool,
     /// Which lease, of several proxies. A lease that was lost and taken again is another one.
     term: Option<i64>,
+    lock: HealLock,
 }
 
 impl Tenure {
@@ -33,7 +29,7 @@ impl Tenure {
     pub(crate) fn new(monitor: &Arc<Monitor>, hostgroup: HostgroupId) -> Self {
         let is_shared = monitor.shares_healing();
         let term = is_shared.then(|| monitor.term(hostgroup)).flatten();
-        Self { monitor: Arc::clone(monitor), hostgroup, is_shared, term }
+        Self { monitor: Arc::clone(monitor), hostgroup, is_shared, term, lock: HealLock::of(monitor, hostgroup) }
     }
 
     /// Whether several proxies heal, and this one by a lease.
@@ -52,7 +48,7 @@ impl Tenure {
     }
 
     /// An error if the lease is not this one any more.
-    pub(super) fn holds(&self) -> Result<(), String> {
+    pub(in crate::operator) fn holds(&self) -> Result<(), String> {
         self.lease().refusal().map_or(Ok(()), Err)
     }
 
@@ -70,26 +66,10 @@ impl Tenure {
         server.tell(sql, what).await
     }
 
-    /// Takes the lock on a server. `is_forced`: this proxy has the lease of the healer, so a connection that holds the lock is of a healer
-    /// that lost it, or an earlier one of this plan. It is ended, and what it had sent ends with it.
+    /// Takes the locks on a server. `is_forced`: this proxy has the lease of the healer, see [`HealLock::take`].
     pub(in crate::operator) async fn take_lock(&self, server: &mut Control, is_forced: bool) -> Result<(), String> {
         self.holds()?;
-        if server.value(LOCK).await? == "1" {
-            return Ok(());
-        }
-        if is_forced {
-            // NULL where it was given back meanwhile.
-            if let Ok(holder) = server.value(HOLDER).await?.parse() {
-                self.holds()?;
-                tracing::info!("{}: connection {holder} held the lock of an earlier healer and is ended", server.addr);
-                replication::end(server, holder).await?;
-            }
-            self.holds()?;
-            if server.value(LOCK).await? == "1" {
-                return Ok(());
-            }
-        }
-        Err(format!("another proxy, or another order, is at work on {} (GET_LOCK)", server.addr))
+        self.lock.take(server, is_forced.then_some(self)).await?.map_or(Ok(()), Err)
     }
 }
 

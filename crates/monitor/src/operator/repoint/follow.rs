@@ -143,6 +143,11 @@ impl Pointer {
         Ok(control)
     }
 
+    /// An error if this proxy may not promote any more.
+    pub(in crate::operator) fn holds(&self) -> Result<(), String> {
+        self.tenure.as_ref().map_or(Ok(()), Tenure::holds)
+    }
+
     async fn may_change(&self, server: &mut Control) -> Result<(), String> {
         match &self.tenure {
             Some(tenure) => tenure.may_change(server).await,
@@ -202,6 +207,7 @@ impl Pointer {
         let begun = Instant::now();
         let mut follows_since: Option<Instant> = None;
         loop {
+            self.holds()?;
             let channels = channel::all(&server.channels().await?);
             let own = channels.iter().find(|channel| channel.link.name.eq_ignore_ascii_case(&self.to.name));
             match judge::progress(own, &self.new) {
@@ -248,6 +254,7 @@ impl Pointer {
     async fn see_put_back(&self, server: &mut Control, was: &Was) -> Result<(), String> {
         let begun = Instant::now();
         loop {
+            self.holds()?;
             let channels = channel::all(&server.channels().await?);
             let own = channels.iter().find(|channel| channel.link.name.eq_ignore_ascii_case(&self.to.name));
             match judge::is_put_back(own, was) {
