@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use model::snapshot::{Healing, HealingMode, Loss, Promotion, SiteRule};
+use model::snapshot::{Healing, HealingMode, Loss, Promotion, SemiSyncRule, SiteRule};
 use model::{HostgroupId, ServerAddr};
 use topology::healing::{
     Act, Assessed, Blocked, Channel, Choice, Facts, LinkState, LinkThread, Plan, Primary, Replica, SemiSync, ServerVersion, choose,
@@ -29,6 +29,8 @@ fn policy() -> Healing {
         site: SiteRule::Same,
         min_replicas: 0,
         block_ms: 3_600_000,
+        semi_sync: SemiSyncRule::Keep,
+        acks: 1,
     }
 }
 

@@ -453,6 +453,8 @@ pub const TABLES: &[Table] = &[
             column("site", ColumnKind::Words(&["same", "prefer", "any"]), ColumnDefault::Text("same")),
             number("min_replicas", int(0, 100), 0),
             number("block_ms", int(0, 2_592_000_000), 3_600_000),
+            column("semi_sync", ColumnKind::Words(&["keep", "managed"]), ColumnDefault::Text("keep")),
+            number("acks", int(1, 100), 1),
             text("comment"),
         ],
         keys: &[&["writer_hostgroup"]],

@@ -35,6 +35,10 @@ pub struct Healing {
     pub min_replicas: u64,
     /// No second promotion for so long, ms, unless an operator acknowledges the first one.
     pub block_ms: u64,
+    /// Who sets semi-synchronous replication up.
+    pub semi_sync: SemiSyncRule,
+    /// With [`SemiSyncRule::Managed`]: replicas that must acknowledge a commit, at least one.
+    pub acks: u64,
 }
 
 /// `mode`. Each one includes those before it.
@@ -50,8 +54,15 @@ pub enum HealingMode {
     Full,
 }
 
+impl Healing {
+    /// Whether the proxy sets semi-synchronous replication up: no server is changed with mode `advise`.
+    pub fn manages_acks(&self) -> bool {
+        self.semi_sync == SemiSyncRule::Managed && self.mode.takes_back()
+    }
+}
+
 impl HealingMode {
-    /// Servers that do not follow the writer are taken back.
+    /// Servers that do not follow the writer are taken back; so a server may be changed.
     pub fn takes_back(self) -> bool {
         matches!(self, Self::Rejoin | Self::Full)
     }
@@ -76,6 +87,15 @@ pub enum Loss {
     Reported,
     /// Anything.
     Any,
+}
+
+/// `semi_sync`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SemiSyncRule {
+    /// The operator. A promotion gives the new writer what the old one had.
+    Keep,
+    /// The proxy that heals.
+    Managed,
 }
 
 /// `site` of `mysql_healing`.
@@ -207,6 +227,11 @@ fn of(row: &Row) -> Healing {
         },
         min_replicas: number(row, "min_replicas"),
         block_ms: number(row, "block_ms"),
+        semi_sync: match row.text("semi_sync") {
+            Some("managed") => SemiSyncRule::Managed,
+            _ => SemiSyncRule::Keep,
+        },
+        acks: number(row, "acks"),
     }
 }
 
@@ -254,12 +279,19 @@ mod tests {
         let healing = &snapshot.healing[&HostgroupId(10)];
         assert_eq!((healing.mode, healing.loss, healing.dead_ms, healing.apply_ms), (HealingMode::Advise, Loss::None, 2_000, 60_000));
         assert_eq!((healing.site, healing.max_lost_ms), (SiteRule::Same, 10_000));
+        assert_eq!((healing.semi_sync, healing.acks, healing.manages_acks()), (SemiSyncRule::Keep, 1, false));
         let [never, east] = &snapshot.healing_servers[..] else { panic!("two rows") };
         assert_eq!((never.promotion, east.promotion, &*east.site), (Some(Promotion::Never), None, "east"));
         assert!(east.is_about(&ServerAddr { host: "db3".into(), port: 3307 }));
         assert!(compiled("", "").unwrap().healing.is_empty());
         let rejoin = compiled("{ writer_hostgroup=10, mode=\"rejoin\" }", "").unwrap();
         assert_eq!(rejoin.healing[&HostgroupId(10)].mode, HealingMode::Rejoin);
+        let managed = |mode: &str| {
+            let row = format!("{{ writer_hostgroup=10, mode=\"{mode}\", semi_sync=\"managed\", acks=2 }}");
+            compiled(&row, "").unwrap().healing[&HostgroupId(10)].as_ref().clone()
+        };
+        assert_eq!((managed("rejoin").manages_acks(), managed("rejoin").acks), (true, 2));
+        assert!(!managed("advise").manages_acks(), "it changes no server");
     }
 
     #[test]
@@ -270,6 +302,8 @@ mod tests {
             ("{ writer_hostgroup=10, mode=\"yes\" }", "mode"),
             ("{ writer_hostgroup=10, dead_ms=10 }", "dead_ms"),
             ("{ writer_hostgroup=10, loss=\"some\" }", "loss"),
+            ("{ writer_hostgroup=10, semi_sync=\"on\" }", "semi_sync"),
+            ("{ writer_hostgroup=10, acks=0 }", "acks"),
             ("{ writer_hostgroup=30 }", "kind galera, whose members choose their writer"),
         ] {
             let found = compiled(row, "").map(drop).unwrap_err();

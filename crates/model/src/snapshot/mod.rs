@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub use channels::Channel;
 pub use effective::{Effective, Overrides};
 pub use firewall::{FirewallConfig, FirewallMode, FirewallRule, FirewallUser};
-pub use healing::{Healing, HealingMode, HealingServer, Loss, Promotion, SiteRule};
+pub use healing::{Healing, HealingMode, HealingServer, Loss, Promotion, SemiSyncRule, SiteRule};
 pub use hostgroup::{Hostgroup, HostgroupAttributes, ServerDefaults};
 pub(crate) use rehearsals::decimal;
 pub use rehearsals::{Rehearsal, RehearsalIgnore, RehearsalMode, is_drawn};

@@ -223,7 +223,7 @@ fn is_heard(replica: &Replica) -> bool {
 }
 
 /// How a replica is set up.
-fn unfit(replica: &Replica, channel: &Channel) -> Option<String> {
+pub(super) fn unfit(replica: &Replica, channel: &Channel) -> Option<String> {
     let log_updates = if replica.version.is_mariadb { "log_slave_updates" } else { "log_replica_updates" };
     let gtids = if replica.version.is_mariadb { "MASTER_USE_GTID" } else { "SOURCE_AUTO_POSITION" };
     Some(match () {

@@ -4,6 +4,7 @@
 //! the choice says who should take over if it is, with every step, or why nobody should. Nothing here sends anything.
 //! INVARIANT: a server that is chosen has, after its steps, all that any replica has which may hand its data on.
 
+mod acks;
 mod assess;
 mod choose;
 mod facts;
@@ -14,6 +15,7 @@ mod rejoin;
 mod stopped;
 mod verdict;
 
+pub use acks::{AckStep, Managed, Outlook, ReplicaSide, Setting, Sides, SourceSide, manage, may_acknowledge, not_revoked};
 pub use assess::{Assessed, shown};
 pub use choose::{Act, Blocked, Choice, Lost, Plan, Step, choose, votes};
 pub use facts::{Channel, Facts, LinkState, LinkThread, Primary, Replica, SemiSync, ServerVersion};

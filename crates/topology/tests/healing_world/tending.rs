@@ -136,7 +136,7 @@ impl Healer {
         let (mind, state) = (self.mind.borrow(), self.world.state.borrow());
         match () {
             () if state.disks[self.number].suspended.is_some() => Some("suspended".to_owned()),
-            () if verdict != Verdict::Alive => Some(format!("the proxy waits: {}", verdict.meaning())),
+            () if !matches!(verdict, Verdict::Alive | Verdict::Stuck) => Some(format!("the proxy waits: {}", verdict.meaning())),
             () if state.proxies[self.number].writers() != [writer] => Some("the proxy waits until one server writes".to_owned()),
             () if is_new => Some("another tool may still be at work".to_owned()),
             () if mind.tending.at_work.is_some() => Some("another server comes first".to_owned()),

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use model::snapshot::{Healing, HealingMode, Loss, Promotion, SiteRule};
+use model::snapshot::{Healing, HealingMode, Loss, Promotion, SemiSyncRule, SiteRule};
 use model::{HostgroupId, ServerAddr};
 
 use crate::chaos;
@@ -184,6 +184,8 @@ fn draw(random: &mut Random) -> (Draw, Healing) {
         site: random.pick(&[SiteRule::Same, SiteRule::Prefer, SiteRule::Any]),
         min_replicas: 0,
         block_ms: random.pick(&[0, 0, 3_600_000]),
+        semi_sync: SemiSyncRule::Keep,
+        acks: 1,
     };
     (draw, policy)
 }
