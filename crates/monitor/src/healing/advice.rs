@@ -59,7 +59,8 @@ fn remarks(seen: &Seen) -> Vec<(HostgroupId, String)> {
         replica.notes.iter().for_each(|note| notes.entry(note).or_default().push(replica.addr.to_string()));
     }
     let notes = notes.into_iter().map(|(note, servers)| (writer, format!("{}: {note}", servers.join(", "))));
-    blocked.into_iter().chain(unfit).chain(notes).collect()
+    let acks = seen.acks.iter().flat_map(|acks| acks.stopped.iter().chain(&acks.faults)).map(|fault| (writer, fault.clone()));
+    blocked.into_iter().chain(unfit).chain(acks).chain(notes).collect()
 }
 
 fn explain(seen: &Seen, dies: Option<&ServerAddr>) -> Result<Vec<HealingStep>, String> {

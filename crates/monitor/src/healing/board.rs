@@ -9,7 +9,7 @@ use model::snapshot::Healing as Policy;
 use model::stats::{Metric, MetricKind, Sample, Value};
 use model::{HostgroupId, ServerAddr};
 use tokio::sync::Notify;
-use topology::healing::{Assessed, Choice, Facts, Replica, Tended, Verdict, shown};
+use topology::healing::{Assessed, Choice, Facts, Managed, Replica, Tended, Verdict, shown};
 use topology::{Event, EventKind};
 
 use super::errant::{self, Read};
@@ -40,6 +40,8 @@ pub(super) struct Seen {
     pub(super) errant: BTreeMap<ServerAddr, Arc<Read>>,
     /// What promotions wait for; None in other modes than `full`.
     pub(super) healed: Option<Healed>,
+    /// Semi-synchronous replication; None where the proxy does not set it up.
+    pub(super) acks: Option<Managed>,
     /// Of several proxies: the one that heals, and the epoch of the record.
     pub(super) healer: Option<String>,
     pub(super) epoch: Option<i64>,
@@ -286,7 +288,7 @@ impl Healing {
     }
 
     /// Gauges of each cluster.
-    pub(crate) fn metrics(&self) -> [Metric; 5] {
+    pub(crate) fn metrics(&self) -> [Metric; 7] {
         let board = lock(&self.board);
         let clusters = &board.clusters;
         let label = |writer: &HostgroupId| ("cluster", writer.to_string());
@@ -327,6 +329,16 @@ impl Healing {
                 "Transactions that servers of a cluster in mysql_healing (mode rejoin) have and the writer lacks, at least",
                 &|seen| Some(errant::count(seen) as f64).filter(|_| seen.tends()),
             ),
+            gauge(
+                "tidegate_healing_acks_missing",
+                "Replicas that should acknowledge commits of a cluster in mysql_healing (semi_sync managed) and do not, by the column acks",
+                &|seen| Some(seen.acks.as_ref()?.missing() as f64),
+            ),
+            gauge(
+                "tidegate_healing_commits_waiting",
+                "Sessions on the writer of a cluster in mysql_healing (semi_sync managed) that waited for an acknowledgement at the last look",
+                &|seen| Some(seen.acks.as_ref()?.waiting as f64),
+            ),
             Metric {
                 name: "tidegate_healing_verdict",
                 help: "What is known of the writer of a cluster in mysql_healing: 1 for the present verdict, 0 for the others",
@@ -362,6 +374,7 @@ fn cluster(line: &Line) -> Vec<Value> {
         seen.healed.as_ref().map(|healed| healed.last.clone()).unwrap_or_default().into(),
         seen.healer.clone().into(),
         seen.epoch.map(|epoch| u64::try_from(epoch).unwrap_or_default()).into(),
+        seen.acks.as_ref().map(Managed::told).into(),
     ]
 }
 

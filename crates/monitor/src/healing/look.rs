@@ -1,6 +1,6 @@
 //! What a server says that has to do with a promotion. Everything here only reads.
 
-use topology::healing::{Channel, LinkState, LinkThread, SemiSync, ServerVersion};
+use topology::healing::{Channel, LinkState, LinkThread, ReplicaSide, SemiSync, ServerVersion, Sides, SourceSide};
 use topology::{GtidSet, ServerId};
 
 use crate::channels::{Link, ThreadState, is_of_group, link};
@@ -46,6 +46,8 @@ pub(crate) struct Sight {
     pub(super) logs_updates: bool,
     pub(super) is_acker: bool,
     pub(super) semi_sync: Option<SemiSync>,
+    /// Both sides of it by their settings, whether they are on or not.
+    pub(super) sides: Sides,
     /// In the order that the server shows them, but for a group's own.
     pub(crate) channels: Vec<Line>,
     /// MariaDB: `gtid_strict_mode`.
@@ -56,6 +58,13 @@ pub(crate) struct Sight {
     pub(super) reorders: bool,
     /// The monitor's user may not see the heartbeats.
     pub(super) hides_heartbeats: bool,
+}
+
+impl Sight {
+    /// The source side of semi-synchronous replication; None where it is not installed.
+    pub(crate) fn source_side(&self) -> Option<SourceSide> {
+        self.sides.source
+    }
 }
 
 /// A channel.
@@ -108,6 +117,7 @@ pub(crate) async fn look(connection: &mut Connection) -> Result<Sight, Fault> {
         logs_updates: has(["log_replica_updates", "log_slave_updates"]),
         is_acker: ["rpl_semi_sync_replica_status", "rpl_semi_sync_slave_status"].iter().any(|name| acks.named(name).is_some_and(is_on)),
         semi_sync: semi_sync(&variables, &acks),
+        sides: sides(&variables, &acks),
         channels,
         is_strict: variables.named("gtid_strict_mode").is_some_and(is_on),
         net_timeout_s: number(["replica_net_timeout", "slave_net_timeout"]),
@@ -227,6 +237,25 @@ fn semi_sync(variables: &Rows, status: &Rows) -> Option<SemiSync> {
         ackers: number(shown("clients")).unwrap_or_default(),
         waits: number(shown("wait_sessions")).unwrap_or_default(),
     })
+}
+
+/// As far as they are installed.
+fn sides(variables: &Rows, status: &Rows) -> Sides {
+    let shown = |new: &str, old: &str| {
+        variables.named(&format!("rpl_semi_sync_{new}")).or_else(|| variables.named(&format!("rpl_semi_sync_{old}")))
+    };
+    let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok());
+    let source = shown("source_enabled", "master_enabled").map(|enabled| SourceSide {
+        is_enabled: is_on(enabled),
+        is_after_sync: shown("source_wait_point", "master_wait_point").is_some_and(|point| point.eq_ignore_ascii_case("after_sync")),
+        timeout_ms: number(shown("source_timeout", "master_timeout")).unwrap_or_default(),
+        keeps_waiting: shown("source_wait_no_replica", "master_wait_no_slave").is_some_and(is_on),
+        acks: number(shown("source_wait_for_replica_count", "master_wait_for_slave_count")),
+    });
+    let is_acking = ["rpl_semi_sync_replica_status", "rpl_semi_sync_slave_status"].iter().any(|name| status.named(name).is_some_and(is_on));
+    let replica = shown("replica_enabled", "slave_enabled")
+        .map(|enabled| ReplicaSide { is_enabled: is_on(enabled), acknowledges: is_on(enabled) && is_acking });
+    Sides { source, replica }
 }
 
 #[cfg(test)]

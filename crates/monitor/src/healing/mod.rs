@@ -5,6 +5,7 @@
 //! `full`, `promote` begins a promotion.
 //! INVARIANT: everything that is sent here only reads; a cluster without a row is not asked.
 
+mod acks;
 mod advice;
 mod board;
 mod errant;

@@ -159,12 +159,12 @@ impl Promoting {
         Some(Healed { blocked, next_ms, is_under_way, last: self.last.clone(), other })
     }
 
-    /// Whether this proxy would heal the cluster, of several. In other modes than `full`, only to end what a plan has left: channels that
-    /// are stopped, and outcasts that follow by now.
+    /// Whether this proxy would heal the cluster, of several. In other modes than `full`, only to set semi-synchronous replication up, and to
+    /// end what a plan has left: channels that are stopped, and outcasts that follow by now.
     pub(super) fn would_lead(&self, monitor: &Monitor, policy: &Healing, verdict: Verdict) -> bool {
         let record = monitor.record(policy.writer).0;
         let has_left = !record.stopped.is_empty() || (policy.mode.takes_back() && !record.outcasts.is_empty());
-        let is_due = policy.mode == HealingMode::Full || has_left;
+        let is_due = policy.mode == HealingMode::Full || has_left || policy.manages_acks();
         // A proxy that sees too few servers is no healer.
         let sees = is_due && !matches!(verdict, Verdict::Blind | Verdict::Unknown);
         monitor.shares_healing() && monitor.keeps_files() && (sees || self.work.is_some())

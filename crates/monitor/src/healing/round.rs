@@ -9,9 +9,12 @@ use model::fleet::Placement;
 use model::snapshot::{Healing, HealingMode, HealingServer, ReadOnlyCheck, RoleKind, Server, ServerStatus};
 use model::{HostgroupId, ServerAddr};
 use tokio::task::JoinSet;
-use topology::healing::{Answer, Channel, Choice, Evidence, Facts, Primary, Replica, Verdict, Witness, choose, origin, verdict, votes};
+use topology::healing::{
+    Answer, Channel, Choice, Evidence, Facts, Primary, Replica, Sides, Verdict, Witness, choose, origin, verdict, votes,
+};
 use topology::{GtidSet, ProbeError, ServerId};
 
+use super::acks::{Acking, Cast};
 use super::board::Seen;
 use super::look::{self, Sight};
 use super::notes;
@@ -46,6 +49,8 @@ pub(super) struct Keeping {
     tending: Tending,
     /// The promotion of another server.
     promoting: Promoting,
+    /// Semi-synchronous replication that the proxy sets up.
+    acking: Acking,
 }
 
 struct Line {
@@ -88,7 +93,8 @@ impl Keeping {
     pub(super) fn new(writer: HostgroupId) -> Self {
         let (lines, ackers, errant) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
         let (watch, tending, promoting) = (Watch::default(), Tending::default(), Promoting::new());
-        Self { writer, primary: None, lines, last: None, stuck: None, watch, ackers, errant, tending, promoting }
+        let acking = Acking::default();
+        Self { writer, primary: None, lines, last: None, stuck: None, watch, ackers, errant, tending, promoting, acking }
     }
 
     /// Looks at the cluster once.
@@ -100,6 +106,7 @@ impl Keeping {
         if self.primary.is_none() {
             self.primary = named_source(&cluster, &said);
         }
+        let sides = sides(&said);
         let of_primary = self.primary.as_ref().and_then(|addr| said.remove(addr));
         let answer = self.take_answer(&cluster, of_primary, begun);
         self.watch(&monitor, &said, matches!(answer, Answer::Refused | Answer::Silent), begun);
@@ -115,11 +122,14 @@ impl Keeping {
         let verdict = self.verdict(&monitor, &cluster, &facts, answer);
         let Beside { tended, errant } = self.tend(&monitor, &cluster, &facts, verdict).await;
         let field = Field { policy: &cluster.policy, servers: &cluster.servers, check: cluster.check };
+        let cast = Cast { facts: &facts, choice: &choice, tended: &tended, sides: &sides, stuck_ms: self.stuck_ms() };
+        let (servers, writers) = (&cluster.servers[..], &cluster.writers[..]);
+        let acks = self.acking.round(&monitor, &cluster.policy, (servers, writers), &cast, verdict).await;
         let healed = self.promoting.round(&monitor, &field, (&facts, &choice), verdict, &tended).await;
         let (healer, epoch) = (monitor.healer(self.writer), Some(monitor.record(self.writer).1).filter(|epoch| *epoch > 0));
         let would_lead = self.promoting.would_lead(&monitor, &cluster.policy, verdict);
         let policy = cluster.policy;
-        monitor.note_healing(Seen { policy, verdict, facts, choice, tended, errant, healed, healer, epoch, would_lead });
+        monitor.note_healing(Seen { policy, verdict, facts, choice, tended, errant, healed, acks, healer, epoch, would_lead });
         self
     }
 
@@ -337,6 +347,10 @@ impl Keeping {
         Some(Channel { is_from_primary: from_primary.is_some(), heard_ms, lag_ms, ..line.channel.clone() })
     }
 
+    fn stuck_ms(&self) -> u64 {
+        self.stuck.as_ref().map_or(0, |(since, _)| whole(since.elapsed().as_millis()))
+    }
+
     fn verdict(&mut self, monitor: &Monitor, cluster: &Cluster, facts: &Facts, answer: Answer) -> Verdict {
         if facts.primary.is_none() {
             return Verdict::Unknown;
@@ -353,7 +367,7 @@ impl Keeping {
             lost_ms: self.watch.lost_ms(now),
             dead_ms,
             was_dead: self.watch.was_dead(),
-            stuck_ms: self.stuck.as_ref().map_or(0, |(since, _)| whole(now.saturating_duration_since(*since).as_millis())),
+            stuck_ms: self.stuck_ms(),
         });
         self.watch.judged(verdict);
         verdict
@@ -368,6 +382,11 @@ impl Cluster {
     fn site(&self, addr: &ServerAddr) -> Arc<str> {
         self.told.iter().find(|told| told.is_about(addr)).map_or_else(|| "".into(), |told| Arc::clone(&told.site))
     }
+}
+
+/// Semi-synchronous replication of each server that answered.
+fn sides(said: &BTreeMap<ServerAddr, Result<Sight, (Answer, String)>>) -> BTreeMap<ServerAddr, Sides> {
+    said.iter().filter_map(|(addr, said)| Some((addr.clone(), said.as_ref().ok()?.sides.clone()))).collect()
 }
 
 /// What clients of this proxy got OK for: the writer had more when it died than when it was asked last.

@@ -151,7 +151,8 @@ impl Tending {
     fn pause(&self, monitor: &Monitor, ground: &Ground<'_>, primary: &ServerAddr, verdict: Verdict, now: Instant) -> Option<String> {
         match () {
             () if let Some(why) = monitor.suspended(ground.writer) => Some(why),
-            () if verdict != Verdict::Alive => Some(format!("the proxy waits: {}", verdict.meaning())),
+            // A writer that waits for acknowledgements gets them from the servers that are taken back.
+            () if !matches!(verdict, Verdict::Alive | Verdict::Stuck) => Some(format!("the proxy waits: {}", verdict.meaning())),
             () if ground.writers != [primary.clone()] => Some("the proxy waits until one server writes".to_owned()),
             () if self.is_new(now) => {
                 Some(format!("{primary} writes for less than {} s, and another tool may still be at work", CALM.as_secs()))

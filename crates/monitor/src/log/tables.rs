@@ -310,6 +310,7 @@ static TABLES: &[Table] = &[
                 stat("last_plan", "VARCHAR"),
                 stat_null("healer", "VARCHAR"),
                 stat_null("epoch", "INTEGER"),
+                stat_null("semi_sync", "VARCHAR"),
             ],
             primary_key: &["writer_hostgroup"],
             has_reset: false,

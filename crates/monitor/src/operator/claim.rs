@@ -22,6 +22,8 @@ pub(super) enum Work {
     Promotion,
     /// A replica becomes the shadow of a rehearsal in mode `all`.
     Rehearsal,
+    /// Semi-synchronous replication is set up (`mysql_healing`).
+    Acks,
 }
 
 impl Work {
@@ -30,6 +32,7 @@ impl Work {
             Self::Switchover => format!("a switchover of hostgroup {writer}"),
             Self::Rehearsal => format!("the begin of a rehearsal of hostgroup {writer}"),
             Self::Rejoin => format!("the return of a server of hostgroup {writer} (mysql_healing)"),
+            Self::Acks => format!("a change of semi-synchronous replication of hostgroup {writer} (mysql_healing)"),
             Self::Promotion => format!("a promotion in hostgroup {writer} (mysql_healing)"),
         }
     }

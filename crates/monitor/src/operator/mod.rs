@@ -3,6 +3,7 @@
 //! The caller's thread waits, and the work runs on the monitor's thread. INVARIANT: a hostgroup that is held for work is released on every
 //! path, even if the work panics or the monitor stops.
 
+mod acks;
 mod claim;
 mod company;
 mod control;
@@ -32,6 +33,7 @@ use topology::{Event, EventKind, Order};
 use crate::monitor::{Monitor, Running, lock};
 use plan::Hand;
 
+pub(crate) use acks::{NotSet, SetAcks, lacks_right_to_acks, run as set_acks};
 pub(crate) use claim::{Claims, servers};
 pub(crate) use holds::{HoldGuard, Holds, Reason};
 pub(crate) use promote::{Promote, Promotion, Tenure, Unable, lacks_right, resume, run as promote};

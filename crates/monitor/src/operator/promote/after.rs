@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use model::snapshot::Loss;
 use tokio::task::JoinSet;
 use topology::CheckKind;
 use topology::healing::Act;
@@ -16,9 +17,9 @@ use crate::operator::repoint::{self, Acks, Channel, Move, NotDone, Pointer, Semi
 use crate::statements::{self, Credentials};
 
 /// Longest for each of the steps, beside following.
-const STEP: Duration = Duration::from_secs(5);
+pub(super) const STEP: Duration = Duration::from_secs(5);
 /// Longest until replicas that follow are connected to acknowledge.
-const ACKNOWLEDGES: Duration = Duration::from_secs(2);
+pub(super) const ACKNOWLEDGES: Duration = Duration::from_secs(2);
 /// Longest until the proxy's own checks see the new writer.
 pub(super) const SEEN: Duration = Duration::from_secs(10);
 /// A server that was pointed at the new writer follows if no error comes in this time.
@@ -30,7 +31,7 @@ impl Healer {
     pub(super) async fn after(&self, ready: &mut Ready, begun: Instant) -> Vec<String> {
         let mut warnings = Vec::new();
         let heir = ready.server.key.addr();
-        if !ready.plan.steps.iter().any(|step| matches!(step.act, Act::Follow { .. })) {
+        if !is_planned(ready) {
             // Before sessions go there: their commits would wait for nobody.
             let stopped = within(STEP, self.while_held(self.stop_waiting(ready))).await;
             self.renew(ready, stopped.is_err()).await;
@@ -140,8 +141,12 @@ impl Healer {
 
     /// Whether the new writer waits for acknowledgements, now that its replicas are there.
     async fn set_acks(&self, ready: &mut Ready, followers: usize) -> Result<(), String> {
+        let managed = self.managed();
         match followers {
+            // Commits that wait would return, though the operator wants no loss.
+            0 if managed.as_ref().is_some_and(|policy| policy.loss == Loss::None) && is_planned(ready) => self.warn_of_waiting(ready).await,
             0 => self.stop_waiting(ready).await,
+            _ if let Some(policy) = &managed => self.settle_acks(ready, policy, followers).await,
             _ if ready.was_semi_sync => self.wait_for_acks(ready).await,
             _ => Ok(()),
         }
@@ -213,6 +218,11 @@ impl Healer {
         self.tenure.holds()?;
         ready.candidate.tell(&forget, "its channel is forgotten").await
     }
+}
+
+/// Whether any server was to follow.
+fn is_planned(ready: &Ready) -> bool {
+    ready.plan.steps.iter().any(|step| matches!(step.act, Act::Follow { .. }))
 }
 
 impl Pointer {

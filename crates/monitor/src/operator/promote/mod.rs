@@ -8,6 +8,7 @@
 //! INVARIANT: no server is opened unless the verdict is still `dead`, the old writer does not answer, and no other server may write
 //! ([`opening`]).
 
+mod acks;
 mod after;
 mod ledger;
 mod opening;
@@ -22,13 +23,13 @@ use std::time::{Duration, Instant};
 use model::snapshot::{HealingMode, ReadOnlyCheck, Server};
 use model::{HostgroupId, ServerAddr};
 use tokio::task::JoinSet;
-use topology::healing::{Act, Lease, Plan, Record, Stopped, Verdict};
+use topology::healing::{Act, Lease, Plan, Record, Stopped, Verdict, not_revoked};
 use topology::{Event, EventKind};
 
 use super::claim::{Claim, Work};
 use super::control::Control;
 use super::gate::{Gate, lacks_right_to_set};
-use super::repoint::{self, Channel};
+use super::repoint::{self, Channel, SemiSync};
 use crate::channels::ThreadState;
 use crate::client::{Access, Fault, open};
 use crate::clock::unix_us;
@@ -36,7 +37,7 @@ use crate::healing::{self, Promoted};
 use crate::monitor::{Account, Monitor, lock};
 use crate::statements;
 
-use after::SEEN;
+use after::{SEEN, STEP};
 use opening::{OPENED, Opened};
 use undo::point;
 
@@ -97,6 +98,8 @@ enum Done {
     Fetches { server: Arc<Server>, channel: String, before: ServerAddr },
     /// Both threads were stopped.
     Stopped { server: Arc<Server>, channel: String },
+    /// The source side of its semi-synchronous replication was switched on.
+    Waits { server: Arc<Server>, source: SemiSync },
     /// What the server has was noted, and that it is promoted; with the promotion before.
     Noted { heir: ServerAddr, before: Option<Promoted> },
 }
@@ -229,7 +232,9 @@ impl Done {
     /// Whose channel was changed.
     fn server(&self) -> Option<ServerAddr> {
         match self {
-            Self::Frozen { server, .. } | Self::Fetches { server, .. } | Self::Stopped { server, .. } => Some(server.key.addr()),
+            Self::Frozen { server, .. } | Self::Fetches { server, .. } | Self::Stopped { server, .. } | Self::Waits { server, .. } => {
+                Some(server.key.addr())
+            }
             Self::Noted { .. } => None,
         }
     }
@@ -320,6 +325,9 @@ impl Healer {
                 return Err(format!("{} answers only now", replica.addr));
             }
         }
+        if let Some(server) = not_revoked(&seen.facts) {
+            return Err(format!("the receiver of {server} runs again: it could acknowledge commits of the old writer"));
+        }
         self.is_wanted()?;
         self.apply(&plan, &mut servers).await?;
         let place = servers.iter().position(|server| server.addr == plan.candidate);
@@ -338,6 +346,7 @@ impl Healer {
         self.is_wanted()?;
         self.keep_fork(&plan, has.executed).await?;
         let taken = self.take_off(&mut candidate, &server, &plan).await?;
+        self.ready_acks(&seen.facts, &plan, (&mut candidate, &server), &mut servers).await?;
         let was_semi_sync = seen.facts.primary.is_some_and(|primary| primary.semi_sync.is_some());
         Ok(Ready { candidate, server, others: servers, plan, ran, taken, gate, was_semi_sync })
     }

@@ -128,6 +128,8 @@ impl Healer {
                 let start = statements::start(control.version(), channel);
                 self.tenure.tell(&mut control, &start, "its channel is started").await
             }
+            // It takes no writes, and its applier would wait.
+            Done::Waits { server, source } => source.set_source(&mut fresh(server).await?, false).await,
             Done::Noted { heir, before } => {
                 self.monitor.decide(|topology, now_ms| topology.forget_fork(now_ms, self.promote.hostgroup, heir));
                 self.write_promoted(before.clone()).await
