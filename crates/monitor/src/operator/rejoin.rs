@@ -4,6 +4,7 @@
 //! INVARIANT: nothing is reset, and a server is pointed only after a proof that was read within the same claim and under the same locks.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use model::snapshot::Server;
@@ -29,6 +30,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 const WATCHED: Duration = Duration::from_secs(10);
 /// Closing waits for a running write for so long at a time, s; then it is ended.
 const CLOSE_WAIT_S: u32 = 2;
+/// And for so long while they are ended, s.
+const CLOSE_LONG_S: u32 = 10;
 /// How often that is done.
 const CLOSE_ATTEMPTS: u32 = 3;
 /// Its GTIDs have to stand still for so long.
@@ -138,7 +141,7 @@ async fn prepare(monitor: &Arc<Monitor>, rejoin: &Rejoin) -> Result<Option<(Cont
         close(monitor, rejoin, (&mut server, &mut writer), &user).await?;
         monitor.note_rejoin(rejoin.hostgroup, &rejoin.server.key.addr(), "closed", "it is read-only, and its clients are ended next");
         still_writes(monitor, rejoin, &mut writer).await?;
-        end_clients(&mut server, &user).await?;
+        end_clients(&mut server, &user, &AtomicBool::new(true)).await?;
     } else if was.is_open() {
         return Err(NotYet::Failed("it is writable (read_only=0), so it cannot be compared with the writer".to_owned()));
     }
@@ -194,7 +197,7 @@ fn has_witness(rejoin: &Rejoin) -> Result<(), NotYet> {
 }
 
 /// Whoever holds it up is ended: on a former writer nothing that begins now may be kept. Each step needs a writer that still writes.
-async fn close(monitor: &Monitor, rejoin: &Rejoin, (server, writer): (&mut Control, &mut Control), user: &str) -> Result<(), NotYet> {
+async fn close(monitor: &Arc<Monitor>, rejoin: &Rejoin, (server, writer): (&mut Control, &mut Control), user: &str) -> Result<(), NotYet> {
     server.ask(&format!("SET SESSION lock_wait_timeout={CLOSE_WAIT_S}")).await?;
     let closed = Gate::closed(server);
     let mut why = String::new();
@@ -213,10 +216,41 @@ async fn close(monitor: &Monitor, rejoin: &Rejoin, (server, writer): (&mut Contr
         if let Err(fault) = outcome {
             why = fault;
             still_writes(monitor, rejoin, writer).await?;
-            end_clients(server, user).await?;
+            close_beside(monitor, rejoin, server, user).await?;
         }
     }
     Err(NotYet::Failed(why))
+}
+
+/// Ends the clients that hold the closing up while it waits on another connection. A client that comes back meanwhile waits behind it and
+/// finds a closed server. INVARIANT: commits that wait for acknowledgements return only where no client can write any more, and theirs are gone.
+async fn close_beside(monitor: &Arc<Monitor>, rejoin: &Rejoin, server: &mut Control, user: &str) -> Result<(), NotYet> {
+    let mut other = Control::open(monitor, &rejoin.server, Instant::now() + LIMIT).await?;
+    other.ask(&format!("SET SESSION lock_wait_timeout={CLOSE_LONG_S}")).await?;
+    let (id, closed, holds) = (other.id().await?, Gate::closed(server), AtomicBool::new(true));
+    let closing = async {
+        let outcome = closed.set(&mut other).await;
+        holds.store(outcome.is_ok(), Ordering::Release);
+        outcome
+    };
+    let ending = async {
+        // The closing is the server's business for a second: it waits for those that are there, and nobody new writes.
+        while holds.load(Ordering::Acquire) {
+            let rows = server.ask("SHOW FULL PROCESSLIST").await?;
+            let own = rows.iter().find(|row| row.number("id") == Some(id));
+            if own.is_some_and(|row| row.text("command") == Some("Query") && row.number("time").is_some_and(|seconds| seconds >= 1)) {
+                break;
+            }
+            let now = Gate::of(server).await?;
+            if is_shut(server, &now) {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        end_clients(server, user, &holds).await
+    };
+    // Where the closing failed, the caller tries again.
+    tokio::join!(closing, ending).1
 }
 
 /// Closed as a former writer has to be. MariaDB has more words for it from 12 on.
@@ -225,7 +259,8 @@ fn is_shut(server: &Control, now: &Gate) -> bool {
 }
 
 /// Ends the sessions of all clients that are there now: those that come later find a closed server. Then it stands still.
-async fn end_clients(server: &mut Control, user: &str) -> Result<(), NotYet> {
+/// `is_held`: no client can write, or will not be able to before a commit that waits for an acknowledgement returns.
+async fn end_clients(server: &mut Control, user: &str, is_held: &AtomicBool) -> Result<(), NotYet> {
     let own = server.id().await?;
     let is_client = |row: &crate::client::Row<'_>| is_client(row.text("user"), row.text("command"), user);
     let rows = server.ask("SHOW FULL PROCESSLIST").await?;
@@ -240,10 +275,22 @@ async fn end_clients(server: &mut Control, user: &str) -> Result<(), NotYet> {
             }
         }
     }
+    let mut is_released = false;
     loop {
         let rows = server.ask("SHOW FULL PROCESSLIST").await?;
-        if !rows.iter().filter_map(|row| row.number("id")).any(|id| ids.contains(&id)) {
+        let left = || rows.iter().filter(|row| row.number("id").is_some_and(|id| ids.contains(&id)));
+        if left().next().is_none() {
             return Ok(());
+        }
+        // MySQL: a session that waits for an acknowledgement ends only when it comes, or when nothing waits any more. Its client is gone.
+        if !is_released
+            && is_held.load(Ordering::Acquire)
+            && left().all(|row| row.text("command").is_some_and(|command| command.eq_ignore_ascii_case("Killed")))
+        {
+            is_released = true;
+            if let Some(own) = SemiSync::of(server).await?.filter(|own| own.is_source()) {
+                own.set_source(server, false).await?;
+            }
         }
         tokio::time::sleep(LOOK_AGAIN).await;
     }
