@@ -185,8 +185,8 @@ impl SetAcks {
 pub(super) async fn set_source(control: &mut Control, setting: &Setting) -> Result<(), String> {
     let name = Names::of(control, Side::Source).await?;
     let begun = Instant::now();
-    while setting.needs > 0 {
-        let connected = name.connected(control).await?;
+    loop {
+        let connected = if setting.needs > 0 { name.connected(control).await? } else { 0 };
         if connected >= setting.needs {
             break;
         }
