@@ -307,7 +307,7 @@ pub fn settle(record: &Record, seen: Heir) -> Settled {
 mod tests {
     use super::*;
     use model::HostgroupId;
-    use model::snapshot::{HealingMode, SiteRule};
+    use model::snapshot::{HealingMode, SemiSyncRule, SiteRule};
 
     fn at(host: &str) -> ServerAddr {
         ServerAddr { host: host.into(), port: 1 }
@@ -424,6 +424,8 @@ mod tests {
             site: SiteRule::Same,
             min_replicas: 0,
             block_ms: 0,
+            semi_sync: SemiSyncRule::Keep,
+            acks: 1,
         };
         let table = [
             (Loss::Any, 9_999, 0, false),
