@@ -222,6 +222,33 @@ pub struct HealingStep {
     pub undo: String,
 }
 
+/// A step of a plan that was done: a promotion, a return, a switchover, or what undoes one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HealedStep {
+    /// When it ended, Unix us.
+    pub at_unix_us: u64,
+    /// `promotion`, `rejoin`, `switchover`, `rehearsal`, or `undo`.
+    pub plan: &'static str,
+    /// Steps of one plan have the same number. None: what an earlier process left is put back.
+    pub number: Option<u64>,
+    /// Of several proxies: the revision of the record that they share.
+    pub epoch: Option<i64>,
+    /// The proxy, as the others know it; empty where it is alone.
+    pub by: String,
+    /// The cluster, if it is known.
+    pub writer: Option<HostgroupId>,
+    /// Where.
+    pub server: ServerAddr,
+    /// What it is for.
+    pub step: String,
+    /// What the server was sent, without passwords; empty where something was found or decided.
+    pub statement: String,
+    /// `ok`, the error, or the reason.
+    pub result: String,
+    /// How long the server took, ms.
+    pub took_ms: u64,
+}
+
 /// An order that holds until an operator takes it back.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StandingOrder {
@@ -415,6 +442,16 @@ pub trait Operator: Send + Sync {
     /// The hostgroup is not healed with mode `full`; or the order cannot be kept.
     fn acknowledge_healing(&self, hostgroup: HostgroupId) -> Result<String, String> {
         Err(format!("the monitor does not run here: hostgroup {hostgroup} is not healed"))
+    }
+
+    /// The steps of plans that are not kept yet, oldest first, with their numbers.
+    fn healed_steps(&self) -> Vec<(u64, HealedStep)> {
+        Vec::new()
+    }
+
+    /// The steps up to this number are kept.
+    fn forget_healed_steps(&self, last: u64) {
+        let _ = last;
     }
 
     /// What keeps clusters with a row in `mysql_healing` from being healed, by writer hostgroup. Waits a moment for servers that were

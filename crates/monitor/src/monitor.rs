@@ -29,7 +29,7 @@ use crate::inbox::Inbox;
 use crate::kept::{Kept, Memory};
 use crate::lane::Checked;
 use crate::log::{CheckLog, History, Since};
-use crate::operator::{Claims, Holds};
+use crate::operator::{Claims, Holds, Journal};
 use crate::probe::{self, Found, ProbeSettings};
 
 /// Pings whose average is a server's latency.
@@ -52,6 +52,8 @@ pub struct Monitor {
     pub(crate) counts: Counts,
     pub(crate) holds: Mutex<Holds>,
     pub(crate) claims: Mutex<Claims>,
+    /// What plans did, until the admin interface keeps it.
+    pub(crate) journal: Mutex<Journal>,
     /// Replication channels from other clusters.
     pub(crate) channels: Mutex<Board>,
     /// The channels have to be looked at now.
@@ -182,6 +184,7 @@ impl Monitor {
             counts: Counts::default(),
             holds: Mutex::default(),
             claims: Mutex::default(),
+            journal: Mutex::default(),
             channels: Mutex::default(),
             channels_due: Notify::new(),
             healing: Healing::default(),

@@ -26,7 +26,7 @@ use shared_config::Standing;
 use crate::clock::{now, now_ms};
 use crate::error::AdminError;
 use crate::handle::{Job, Jobs, Wake};
-use crate::history::History;
+use crate::history::{History, healing};
 use crate::live::Live;
 use crate::process::{Process, Stop};
 use crate::remarks;
@@ -158,9 +158,13 @@ impl Engine {
             self.note_memory();
             let wait = self.history.wait(&self.runtime().admin, now_ms());
             match self.jobs.next_within(&self.clock, wait) {
-                Wake::Statement(job) => self.serve(job, execute),
+                Wake::Statement(job) => {
+                    self.keep_healed_steps();
+                    self.serve(job, execute);
+                }
                 Wake::Time => {}
                 Wake::End => {
+                    self.keep_healed_steps();
                     self.sharing.iter().for_each(|sharing| sharing.stop());
                     return;
                 }
@@ -178,6 +182,15 @@ impl Engine {
         let step = AssertUnwindSafe(|| self.history.step(&self.store.stats, &self.live, &*self.plane, &settings.admin, now_ms()));
         if catch_unwind(step).is_err() {
             self.after_panic();
+        }
+        self.keep_healed_steps();
+    }
+
+    /// Moves what plans did into the history.
+    fn keep_healed_steps(&self) {
+        let Some(operator) = self.operator.as_ref().filter(|_| !self.frozen.is_set()) else { return };
+        if let Err(error) = healing::save(&self.store.stats, &**operator, &self.runtime().admin) {
+            tracing::warn!("steps of healing were not put into the history: {error}");
         }
     }
 

@@ -7,6 +7,7 @@
 //! INVARIANT: every table is limited, in days and in rows. A sample that cannot be kept is reported in the log, without further effect.
 
 pub(crate) mod digests;
+pub(crate) mod healing;
 mod process;
 pub(crate) mod queries;
 mod roll;

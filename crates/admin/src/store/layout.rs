@@ -6,6 +6,7 @@ use model::config::{TABLES, ddl};
 use rusqlite::Connection;
 
 use crate::error::AdminError;
+use crate::history::healing::{COLUMNS as HEALING_COLUMNS, TABLE as HEALING_TABLE};
 use crate::history::starts::TABLE as STARTS_TABLE;
 use crate::history::{POOL_COLUMNS, series};
 
@@ -69,6 +70,7 @@ pub(crate) fn create_history(db: &Connection) -> Result<(), AdminError> {
              start_time INTEGER, end_time INTEGER, query_digest TEXT, query TEXT, server TEXT, client TEXT, \
              event_type INTEGER, hid INTEGER, extra_info TEXT, affected_rows INTEGER, last_insert_id INTEGER, \
              rows_sent INTEGER, client_stmt_id INTEGER, gtid TEXT, errno INT, error TEXT);
+         CREATE TABLE IF NOT EXISTS stats_history.{HEALING_TABLE} ({HEALING_COLUMNS});
          CREATE TABLE IF NOT EXISTS stats_history.{STARTS_TABLE} (timestamp INT NOT NULL, kind VARCHAR NOT NULL, version VARCHAR NOT NULL);
          CREATE TABLE IF NOT EXISTS stats_history.history_mysql_status_variables (timestamp INT NOT NULL, variable_id INT NOT NULL, \
              variable_value VARCHAR NOT NULL, PRIMARY KEY (timestamp, variable_id));
@@ -90,6 +92,7 @@ pub(crate) fn help(schema: &str, name: &str) -> Cow<'static, str> {
         ("stats_history", "history_mysql_query_digest") => "Saved rows of stats_mysql_query_digest",
         ("stats_history", "history_mysql_query_events") => "Logged queries that were moved to disk",
         ("stats_history", "history_mysql_status_variables") => "Samples of stats_mysql_global, by number of the variable",
+        ("stats_history", HEALING_TABLE) => "Steps of promotions, returns and switchovers, with each statement and its result",
         ("stats_history", STARTS_TABLE) => "Starts and upgrades of this proxy: Unix time in s, start or upgrade, version",
         ("stats_history", "history_mysql_status_variables_lookup") => {
             "Numbers and names of the variables in history_mysql_status_variables"

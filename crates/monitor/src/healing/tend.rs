@@ -279,6 +279,7 @@ fn answers(facts: &Facts, addr: &ServerAddr) -> bool {
 impl Monitor {
     /// A step by which a server comes back, or does not.
     pub(crate) fn note_rejoin(&self, writer: HostgroupId, server: &ServerAddr, what: &str, why: &str) {
+        self.journal_says(writer, server, what, why);
         self.note_standing(writer, server, ("", what), why);
     }
 

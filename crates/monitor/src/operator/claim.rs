@@ -2,7 +2,7 @@
 //!
 //! INVARIANT: no server is in two claims, so clusters that share servers exclude each other too.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::fleet::Layout;
@@ -10,6 +10,7 @@ use model::snapshot::Snapshot;
 use model::{HostgroupId, ServerAddr};
 
 use super::plan::Plan;
+use crate::clock::unix_us;
 use crate::monitor::{Monitor, lock};
 
 /// What a cluster is claimed for.
@@ -27,6 +28,15 @@ pub(super) enum Work {
 }
 
 impl Work {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Switchover => "switchover",
+            Self::Rehearsal => "rehearsal",
+            Self::Rejoin => "rejoin",
+            Self::Promotion => "promotion",
+        }
+    }
+
     fn of(self, writer: HostgroupId) -> String {
         match self {
             Self::Switchover => format!("a switchover of hostgroup {writer}"),
@@ -42,6 +52,23 @@ impl Work {
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     taken: Vec<(HostgroupId, BTreeSet<ServerAddr>, Work)>,
+    /// The plan of each cluster that runs, or ran last.
+    plans: BTreeMap<HostgroupId, Numbered>,
+}
+
+/// A plan, as the history of its steps names it.
+#[derive(Debug, Clone, Copy)]
+struct Numbered {
+    work: Work,
+    /// When it began, Unix us: no two plans of a cluster begin at the same time.
+    number: u64,
+    is_undone: bool,
+}
+
+impl Numbered {
+    fn named(self) -> (&'static str, u64) {
+        (if self.is_undone { "undo" } else { self.work.as_str() }, self.number)
+    }
 }
 
 impl Claims {
@@ -55,12 +82,29 @@ impl Claims {
             }
         }
         self.taken.push((writer, servers.clone(), work));
+        self.plans.insert(writer, Numbered { work, number: unix_us(), is_undone: false });
         Ok(())
     }
 
     /// Whether a switchover of this hostgroup is under way, or a server of it is promoted or taken back.
     pub(crate) fn is_taken(&self, writer: HostgroupId) -> bool {
         self.taken.iter().any(|(taken, ..)| *taken == writer)
+    }
+
+    /// From now on the plan of this cluster undoes what it did.
+    pub(super) fn undo(&mut self, writer: HostgroupId) {
+        self.plans.get_mut(&writer).into_iter().for_each(|plan| plan.is_undone = true);
+    }
+
+    /// The plan of this cluster that runs, or ran last, with its number.
+    pub(super) fn of_cluster(&self, writer: HostgroupId) -> Option<(&'static str, u64)> {
+        self.plans.get(&writer).map(|plan| plan.named())
+    }
+
+    /// The cluster whose plan has this server now, and the plan.
+    pub(super) fn of_server(&self, server: &ServerAddr) -> Option<(HostgroupId, (&'static str, u64))> {
+        let (writer, ..) = self.taken.iter().find(|(_, servers, _)| servers.contains(server))?;
+        Some((*writer, self.of_cluster(*writer)?))
     }
 
     /// What is under way, if anything is, in words.

@@ -3,20 +3,23 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use model::ServerAddr;
 use model::snapshot::Server;
+use model::{Secret, ServerAddr};
 use topology::CheckKind;
 
+use super::journal::Running;
 use crate::client::{Access, Connection, Fault, Rows, Version, open};
 use crate::clock::{unix_us, whole};
 use crate::healing::Sight;
 use crate::lane::Checked;
 use crate::monitor::{Account, Monitor};
 use crate::probe::{self, Found, ProbeSettings};
-use crate::statements::{self, Pointing};
+use crate::statements::{self, Credentials, Pointing};
 
 /// A connection may be idle until its order's deadline, and for so long beyond it: undoing is over by then.
 const IDLE_BEYOND: Duration = Duration::from_secs(15);
+/// In place of a password.
+const HIDDEN: &str = "***";
 
 /// See the module.
 pub(super) struct Control {
@@ -51,6 +54,15 @@ impl Control {
         self.connection.query(sql).await
     }
 
+    /// As [`Control::try_ask`], for a statement that changes something or belongs to a plan: it is a row of the history. `step` says what it
+    /// is for.
+    pub(super) async fn try_do(&mut self, step: &str, sql: &str) -> Result<Rows, Fault> {
+        let running = Running::new(&self.monitor, &self.addr, step, sql.to_owned());
+        let outcome = self.try_ask(sql).await;
+        running.ended(outcome.as_ref().map(drop).map_err(ToString::to_string));
+        outcome
+    }
+
     /// The first value of the answer; empty for none.
     pub(super) async fn value(&mut self, sql: &str) -> Result<String, String> {
         Ok(self.ask(sql).await?.scalar().unwrap_or_default().to_owned())
@@ -75,19 +87,31 @@ impl Control {
 
     /// Has it do something about its channels; the error says `what`, never the statement.
     pub(super) async fn tell(&mut self, sql: &str, what: &str) -> Result<(), String> {
-        self.tell_all(sql, what, false).await
+        self.tell_all(sql, what, None).await
+    }
+
+    /// Sets a global variable.
+    pub(super) async fn tell_setting(&mut self, sql: &str) -> Result<(), String> {
+        self.try_do("a variable is set", sql).await.map(drop).map_err(|fault| format!("{}: {sql}: {fault}", self.addr))
     }
 
     /// Points a stopped channel.
     pub(super) async fn change(&mut self, to: &Pointing<'_>) -> Result<(), String> {
         statements::plain_texts(&mut self.connection).await?;
         let sql = statements::point(self.connection.version(), to);
-        self.tell_all(&sql, &format!("its channel is pointed at {}", to.source), to.credentials.is_some()).await
+        let hidden = to.credentials.map(|account| Credentials { user: account.user.clone(), password: Secret::from(HIDDEN) });
+        let shown =
+            hidden.as_ref().map(|hidden| statements::point(self.connection.version(), &Pointing { credentials: Some(hidden), ..*to }));
+        self.tell_all(&sql, &format!("its channel is pointed at {}", to.source), shown).await
     }
 
-    async fn tell_all(&mut self, sql: &str, what: &str, has_secret: bool) -> Result<(), String> {
+    /// `shown` is the statement without its password, if it has one.
+    async fn tell_all(&mut self, sql: &str, what: &str, shown: Option<String>) -> Result<(), String> {
+        let has_secret = shown.is_some();
+        let running = Running::new(&self.monitor, &self.addr, what, shown.unwrap_or_else(|| sql.to_owned()));
         let needs = if sql.starts_with("RESET") { statements::FORGET_PRIVILEGE } else { statements::privilege(self.connection.version()) };
         let told = statements::tell(&mut self.connection, sql, needs, has_secret).await;
+        running.ended(told.clone());
         told.map_err(|why| format!("{}: {what}: {why}", self.addr))
     }
 

@@ -58,7 +58,7 @@ impl Gate {
 
     pub(super) async fn set(&self, server: &mut Control) -> Result<(), String> {
         for sql in self.set_by(server.version().is_mariadb) {
-            let outcome = server.try_ask(&sql).await;
+            let outcome = server.try_do("read_only is set", &sql).await;
             permitted(server, &sql, outcome)?;
         }
         Ok(())

@@ -12,6 +12,7 @@ mod gate;
 mod group;
 mod heal_lock;
 mod holds;
+mod journal;
 mod plan;
 mod promote;
 mod rejoin;
@@ -25,7 +26,7 @@ use std::future::Future;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use model::fleet::{Company, Decider, HealingStep, Held, Operator, Placement, ShadowOrder, StandingOrder, Told};
+use model::fleet::{Company, Decider, HealedStep, HealingStep, Held, Operator, Placement, ShadowOrder, StandingOrder, Told};
 use model::snapshot::ServerStatus;
 use model::{HostgroupId, ServerAddr};
 use topology::{Event, EventKind, Order};
@@ -36,6 +37,7 @@ use plan::Hand;
 pub(crate) use acks::{NotSet, SetAcks, lacks_right_to_acks, run as set_acks};
 pub(crate) use claim::{Claims, servers};
 pub(crate) use holds::{HoldGuard, Holds, Reason};
+pub(crate) use journal::Journal;
 pub(crate) use promote::{Promote, Promotion, Tenure, Unable, lacks_right, resume, run as promote};
 pub(crate) use rejoin::{Outcome, Rejoin, run as rejoin};
 
@@ -219,6 +221,14 @@ impl Operator for Monitor {
         let outcome = self.ready().and_then(|_| self.acknowledge(hostgroup));
         self.note_order("acknowledge healing", Some(hostgroup), &outcome);
         outcome
+    }
+
+    fn healed_steps(&self) -> Vec<(u64, HealedStep)> {
+        lock(&self.journal).waiting()
+    }
+
+    fn forget_healed_steps(&self, last: u64) {
+        lock(&self.journal).forget(last);
     }
 
     fn detach_shadow(&self, order: ShadowOrder) -> Result<Told, String> {

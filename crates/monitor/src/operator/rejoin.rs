@@ -266,7 +266,7 @@ async fn end_clients(server: &mut Control, user: &str, is_held: &AtomicBool) -> 
     let rows = server.ask("SHOW FULL PROCESSLIST").await?;
     let ids: Vec<u64> = rows.iter().filter(is_client).filter_map(|row| row.number("id")).filter(|id| *id != own).collect();
     for id in &ids {
-        match server.try_ask(&format!("KILL {id}")).await {
+        match server.try_do("a client is ended", &format!("KILL {id}")).await {
             Ok(_) => {}
             Err(fault) if fault.code() == Some(codes::NO_SUCH_THREAD) => {}
             Err(fault) => {

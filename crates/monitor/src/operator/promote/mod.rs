@@ -257,6 +257,7 @@ impl Healer {
     /// An event and a line of the log.
     fn note(&self, server: &ServerAddr, to: &str, why: &str) {
         tracing::info!("healing of hostgroup {}: {server}: {to}: {why}", self.promote.hostgroup);
+        self.monitor.journal_says(self.promote.hostgroup, server, to, why);
         self.monitor.note(vec![Event {
             at_ms: self.monitor.clock.now_ms(),
             cluster: Some(self.promote.hostgroup),
@@ -433,7 +434,9 @@ impl Healer {
             let begun = Instant::now();
             let seconds = format!("{}.{:03}", limit_ms / 1_000, limit_ms % 1_000);
             let wait = statements::wait(server.version(), position, seconds);
-            if server.value(&wait).await? != "0" {
+            let waited =
+                server.try_do("it applies what it received", &wait).await.map_err(|fault| format!("{}: {wait}: {fault}", server.addr))?;
+            if waited.scalar() != Some("0") {
                 let why = format!("it had not applied within {limit_ms} ms what it had received (apply_ms), in an earlier plan");
                 lock(&self.promote.unable).insert(step.server.clone(), why);
                 return Err(format!("{} has not applied its received transactions within {limit_ms} ms (apply_ms)", step.server));

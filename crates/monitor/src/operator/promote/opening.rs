@@ -139,7 +139,7 @@ async fn time_of(candidate: &mut Control) -> Result<String, String> {
 /// The statement does nothing after its deadline by the server's own clock. Returns whether it has opened the server.
 async fn open_in_time(candidate: &mut Control, now: &str, left: Duration) -> Result<bool, String> {
     let sql = opening(now, left);
-    match candidate.try_ask(&sql).await {
+    match candidate.try_do("it is opened", &sql).await {
         // Too late, see `opening`. Another program may have opened the server meanwhile: this plan did not.
         Err(fault) if fault.code() == Some(codes::WRONG_VALUE_FOR_VAR) => Ok(false),
         Err(fault) => Err(format!("{}: {sql}: {fault}", candidate.addr)),

@@ -57,6 +57,7 @@ impl Healer {
         let old = self.promote.old.key.addr();
         let (mut faults, mut left) = (Vec::new(), Vec::from_iter(unknown.cloned()));
         let is_changed = !lock(&self.changes).is_empty();
+        lock(&self.monitor.claims).undo(self.promote.hostgroup);
         loop {
             // Without the lease this is another healer's work, by what is written down.
             if let Some(lost) = self.lease().refusal() {

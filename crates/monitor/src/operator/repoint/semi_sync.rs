@@ -58,13 +58,13 @@ impl SemiSync {
 
     /// Switches the source side.
     pub(in crate::operator) async fn set_source(self, server: &mut Control, is_on: bool) -> Result<(), String> {
-        server.ask(&format!("SET GLOBAL {}={}", self.source, u8::from(is_on))).await.map(drop)
+        server.tell_setting(&format!("SET GLOBAL {}={}", self.source, u8::from(is_on))).await
     }
 
     /// Makes it a follower, as it was a source; before its receiver starts. The applier would wait for acknowledgements otherwise.
     pub(super) async fn set_follower(self, server: &mut Control) -> Result<(), String> {
-        server.ask(&format!("SET GLOBAL {}=0", self.source)).await?;
-        if self.is_replica { Ok(()) } else { server.ask(&format!("SET GLOBAL {}=1", self.replica)).await.map(drop) }
+        server.tell_setting(&format!("SET GLOBAL {}=0", self.source)).await?;
+        if self.is_replica { Ok(()) } else { server.tell_setting(&format!("SET GLOBAL {}=1", self.replica)).await }
     }
 }
 
