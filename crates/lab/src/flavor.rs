@@ -126,6 +126,17 @@ impl Installation {
         command
     }
 
+    /// The flavor's program that shows binary logs, without the options of any file.
+    pub fn binlog_command(&self) -> Command {
+        let name = match self.flavor {
+            Flavor::Mariadb => "bin/mariadb-binlog",
+            Flavor::Mysql => "bin/mysqlbinlog",
+        };
+        let mut command = self.launch(&self.basedir.join(name));
+        command.arg("--no-defaults");
+        command
+    }
+
     /// The command that fills an empty data directory.
     pub fn initialize_command(&self, datadir: &Path) -> Command {
         match self.flavor {

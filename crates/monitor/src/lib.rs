@@ -29,6 +29,7 @@ mod testing;
 mod thread;
 mod timetable;
 
+pub use binlog::{Dumped, ErrantDump, dump_errant};
 pub use error::MonitorError;
 pub use monitor::Monitor;
 pub use survey::{Account, Membership, Survey, Visited, execute, existing_accounts, survey};

@@ -155,11 +155,11 @@ fn ask(addr: &ServerAddr, account: &Account, statements: &[String]) -> Result<Ro
     })
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, String> {
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, String> {
     tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| format!("no runtime: {e}"))
 }
 
-fn access(addr: &ServerAddr, account: &Account) -> Access {
+pub(crate) fn access(addr: &ServerAddr, account: &Account) -> Access {
     let server = Server { use_ssl: account.use_ssl, ..Server::at(addr) };
     Access { server: Arc::new(server), user: account.user.as_str().into(), password: account.password.clone(), wait_timeout_s: None }
 }

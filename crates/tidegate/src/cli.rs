@@ -1,5 +1,6 @@
 //! The command line: ProxySQL's words, and a few more.
 
+use crate::errant::Errant;
 use crate::init::InitOptions;
 use crate::rehearsal::Rehearsal;
 use crate::replay::ReplayOptions;
@@ -213,6 +214,9 @@ pub(crate) enum Command {
     Upgrade(UpgradeOptions),
     /// Show a running proxy, live: traffic, servers, pins, slowest digests.
     Top(TopOptions),
+    /// Save transactions that only a former writer has.
+    #[command(subcommand)]
+    Errant(Errant),
     /// Judge a rehearsal of an upgrade on a running proxy.
     #[command(subcommand)]
     Rehearsal(Rehearsal),

@@ -4,6 +4,7 @@ mod admin;
 mod admin_login;
 mod check;
 mod cli;
+mod errant;
 mod init;
 mod log;
 mod made;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Some(Command::Check { file, strict }) => check::check(file, *strict),
         Some(Command::Init(options)) => init::init(options),
         Some(Command::Top(options)) => top::run(options),
+        Some(Command::Errant(errant)) => errant::run(errant),
         Some(Command::Rehearsal(rehearsal)) => return rehearsal::run(rehearsal),
         Some(Command::Replay(options)) => return replay::run(options),
         Some(Command::Upgrade(options)) => upgrade::ask(options),

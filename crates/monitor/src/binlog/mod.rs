@@ -2,6 +2,7 @@
 //!
 //! Owns a connection of its own. It only reads: the server keeps no trace of it when it ends.
 
+mod dump;
 mod events;
 mod rows;
 
@@ -12,8 +13,9 @@ use model::snapshot::Server;
 use topology::{GtidSet, ServerId};
 use wire::command::Command;
 
-use crate::client::{Access, Connector, Fault, open};
+use crate::client::{Access, Connector, Fault, Longest, open};
 
+pub use dump::{Dumped, ErrantDump, dump_errant};
 use events::Events;
 pub(crate) use events::Transaction;
 
@@ -47,7 +49,9 @@ pub(crate) async fn read(connector: &Connector, wanted: &Wanted) -> Result<Vec<T
         found.extend(done.filter(|done| is_wanted(wanted, &done.gtid)));
         found.len() < TRANSACTIONS_MAX
     };
-    stream(connector, wanted, |event| keep(events.take(event))).await.map_err(|fault| fault.with_hint("REPLICATION SLAVE").to_string())?;
+    stream(connector, wanted, Longest::InOnePacket, |event| keep(events.take(event)))
+        .await
+        .map_err(|fault| fault.with_hint("REPLICATION SLAVE").to_string())?;
     keep(events.finish());
     found.truncate(TRANSACTIONS_MAX);
     Ok(found)
@@ -59,7 +63,7 @@ fn is_wanted(wanted: &Wanted, gtid: &str) -> bool {
 }
 
 /// Hands each event over, until that returns false or the log ends.
-async fn stream(connector: &Connector, wanted: &Wanted, mut take: impl FnMut(&[u8]) -> bool) -> Result<(), Fault> {
+async fn stream(connector: &Connector, wanted: &Wanted, longest: Longest, mut take: impl FnMut(&[u8]) -> bool) -> Result<(), Fault> {
     let access = Access {
         server: Arc::clone(&wanted.server),
         user: Arc::clone(&wanted.user),
@@ -68,8 +72,9 @@ async fn stream(connector: &Connector, wanted: &Wanted, mut take: impl FnMut(&[u
     };
     let mut connection = open(connector, &access).await?;
     let is_mariadb = connection.version().is_mariadb;
-    // Checksums are understood: without this the server refuses to send them.
-    connection.query("SET @master_binlog_checksum='NONE', @source_binlog_checksum='NONE'").await?;
+    // Checksums are understood: without this the server refuses to send them. A file keeps those that the log has.
+    let sum = if longest == Longest::Any { "@@global.binlog_checksum" } else { "'NONE'" };
+    connection.query(&format!("SET @master_binlog_checksum={sum}, @source_binlog_checksum={sum}")).await?;
     let request = if is_mariadb {
         // 4: GTIDs are understood. Strict mode would refuse a position that another server of the domain has passed.
         let position = wanted.but.position();
@@ -79,7 +84,7 @@ async fn stream(connector: &Connector, wanted: &Wanted, mut take: impl FnMut(&[u
     } else {
         dump_by_gtid(&wanted.but).ok_or_else(|| Fault::Unfit("its GTIDs have tags, which the proxy does not read".to_owned()))?
     };
-    connection.begin_events(&request).await?;
+    connection.begin_events(&request, longest).await?;
     while let Some(event) = connection.event().await? {
         if !take(&event) {
             break;

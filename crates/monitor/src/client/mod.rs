@@ -16,6 +16,7 @@ use model::Secret;
 use model::snapshot::Server;
 use wire::Capabilities;
 use wire::command::Command;
+use wire::packet::MAX_PAYLOAD;
 use wire::query::put_query;
 use wire::reply::{Frame, ReplyKind, Step, Tracker};
 
@@ -29,6 +30,8 @@ use packets::Packets;
 const ANSWER_MAX: usize = 4 << 20;
 /// Longest event of a binary log that is read, bytes: longer ones come in several packets.
 const EVENT_MAX: usize = (1 << 24) - 2;
+/// Longest event that is put together of several packets, bytes: what servers allow (`max_allowed_packet`), and its head.
+const EVENTS_MAX: usize = (1 << 30) + (1 << 20);
 /// Bytes that a packet counts besides its payload, because an empty row costs memory too.
 const PACKET_COST: usize = 64;
 
@@ -42,6 +45,15 @@ pub(crate) struct Access {
     pub(crate) password: Secret,
     /// The `wait_timeout` that connections are given, s.
     pub(crate) wait_timeout_s: Option<u64>,
+}
+
+/// Which events of a binary log are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Longest {
+    /// Those that come in one packet. A longer one is a fault.
+    InOnePacket,
+    /// Events of any length.
+    Any,
 }
 
 pub(crate) struct Connection {
@@ -79,8 +91,8 @@ impl Connection {
     }
 
     /// Asks for the events of binary logs. From here on the connection is for [`Connection::event`] alone.
-    pub(crate) async fn begin_events(&mut self, request: &[u8]) -> Result<(), Fault> {
-        self.packets.allow(EVENT_MAX);
+    pub(crate) async fn begin_events(&mut self, request: &[u8], longest: Longest) -> Result<(), Fault> {
+        self.packets.allow(if longest == Longest::Any { MAX_PAYLOAD } else { EVENT_MAX });
         self.packets.restart();
         self.packets.send(request).await
     }
@@ -88,6 +100,15 @@ impl Connection {
     /// The next event; None at the end of the last log.
     pub(crate) async fn event(&mut self) -> Result<Option<Vec<u8>>, Fault> {
         let mut payload = self.packets.receive().await?;
+        let mut last = payload.len();
+        while last == MAX_PAYLOAD {
+            let more = self.packets.receive().await?;
+            last = more.len();
+            if payload.len() + last > EVENTS_MAX {
+                return Err(Fault::Protocol(format!("an event is longer than {EVENTS_MAX} bytes")));
+            }
+            payload.extend(more);
+        }
         match payload.first() {
             Some(0) => {
                 payload.remove(0);

@@ -127,7 +127,7 @@ pub(crate) async fn look(connection: &mut Connection) -> Result<Sight, Fault> {
 }
 
 /// What it has applied or written.
-pub(super) async fn executed(connection: &mut Connection) -> Result<GtidSet, Fault> {
+pub(crate) async fn executed(connection: &mut Connection) -> Result<GtidSet, Fault> {
     let sql = if connection.version().is_mariadb { MARIADB_SET } else { MYSQL_SET };
     gtids(connection, sql).await
 }

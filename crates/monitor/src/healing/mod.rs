@@ -33,7 +33,7 @@ use tokio::task::JoinSet;
 use crate::monitor::Monitor;
 
 pub(crate) use board::Healing;
-pub(crate) use look::{Sight, look};
+pub(crate) use look::{Sight, executed, look};
 pub(crate) use orders::Promoted;
 pub(crate) use promote::look_again;
 use round::Keeping;

@@ -78,7 +78,11 @@ pub(crate) fn init(options: &InitOptions) -> Result<()> {
         bail!("{} exists: name another file with --output, or overwrite it with --force", options.output.display());
     }
     let first = address(&options.server)?;
-    let account = Account { user: options.user.clone(), password: login_password(options)?, use_ssl: options.ssl };
+    let account = Account {
+        user: options.user.clone(),
+        password: server_password(&options.user, options.password_file.as_deref())?,
+        use_ssl: options.ssl,
+    };
     let survey = monitor::survey(&first, &account).map_err(|why| anyhow::anyhow!("{first}: {why}"))?;
     let plan = plan::plan(&survey);
     say_what_was_found(&plan, &survey);
@@ -100,31 +104,32 @@ pub(crate) fn init(options: &InitOptions) -> Result<()> {
 }
 
 /// `db1`, `db1:3307`, `[::1]:3306`, `/run/mysqld/mysqld.sock`.
-fn address(text: &str) -> Result<ServerAddr> {
+pub(crate) fn address(text: &str) -> Result<ServerAddr> {
     if text.starts_with('/') {
         return Ok(ServerAddr { host: text.into(), port: 0 });
     }
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if host.ends_with(']') || !host.contains(':') => {
-            (host, port.parse().ok().filter(|port| *port != 0).with_context(|| format!("--server: {port} is no port"))?)
+            (host, port.parse().ok().filter(|port| *port != 0).with_context(|| format!("{text}: {port} is no port"))?)
         }
         _ => (text, 3306),
     };
     let host = host.trim_start_matches('[').trim_end_matches(']');
     if host.is_empty() {
-        bail!("--server: a host, host:port or the path of a Unix socket is needed");
+        bail!("{text}: a host, host:port or the path of a Unix socket is needed");
     }
     Ok(ServerAddr { host: host.into(), port })
 }
 
-fn login_password(options: &InitOptions) -> Result<Secret> {
-    if let Some(path) = &options.password_file {
-        let text = std::fs::read_to_string(path).with_context(|| format!("--password-file {}", path.display()))?;
+/// From a file, the environment, or the terminal.
+pub(crate) fn server_password(user: &str, file: Option<&Path>) -> Result<Secret> {
+    if let Some(path) = file {
+        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
         return Ok(Secret::new(text.trim_end_matches(['\r', '\n'])));
     }
     match std::env::var("MYSQL_PWD") {
         Ok(password) => Ok(Secret::new(password)),
-        Err(_) => password::ask(&format!("password of {}: ", options.user)),
+        Err(_) => password::ask(&format!("password of {user}: ")),
     }
 }
 
